@@ -34,14 +34,8 @@ func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *r
 	if !a.read(reply) {
 		return false, nil
 	}
-	shown, err := a.show(ctx)
-	b.conversationSystem = a.conversationSystem
-	if err != nil || !shown {
+	if shown, err := a.show(ctx); err != nil || !shown {
 		return false, err
-	}
-	a.transcript.system = a.rollout.SystemText
-	if a.conversationSystem != nil {
-		a.transcript.system = *a.conversationSystem
 	}
 	a.r = p.renderer(a.transcript.longestPrompt())
 	defer p.release(a.r)
@@ -137,7 +131,7 @@ func (b *answers) show(ctx context.Context) (bool, error) {
 	if err := b.ask(ctx, each); err != nil {
 		return false, err
 	}
-	if heard, err := b.witness(ctx, last); err != nil || !heard {
+	if heard, err := b.witness(ctx, last); err != nil || !heard || !b.system(last) {
 		return false, err
 	}
 	if !each && !b.sameEnds(last) {
@@ -171,15 +165,26 @@ func needsTrace(r *record.Rollout, request *letta.LettaRequest) bool {
 		request.OverrideModel != nil && *request.OverrideModel != ""
 }
 
+// system takes the system message, whose text is compared with the trace of each send. That of
+// a conversation is made by its first request, and taken from the trace of the last one: a
+// trace has the whole text. It reports false where the trace shows none.
+func (b *answers) system(last *send) bool {
+	b.transcript.system = b.rollout.SystemText
+	if b.rollout.Conversation == nil {
+		return true
+	}
+	if last.witness == nil || len(last.witness.messages) == 0 || last.witness.messages[0].role != roleSystem {
+		return false
+	}
+	b.transcript.system = last.witness.messages[0].content
+	return true
+}
+
 // ask makes the requests side by side: for the trace of each send, or for that of the last
-// send and the agent as it is now; for the steps of sends with many calls; and for the system
-// message of a conversation.
+// send and the agent as it is now; and for the steps of sends with many calls.
 func (b *answers) ask(ctx context.Context, each bool) error {
 	r, sends := b.rollout, b.transcript.sends
 	var all []func(context.Context) error
-	if r.Conversation != nil {
-		all = append(all, b.askConversation)
-	}
 	if !each {
 		all = append(all, func(ctx context.Context) (err error) {
 			b.now, err = r.AgentState(ctx)

@@ -38,7 +38,7 @@ var plans = []struct {
 	{plan{name: "three sends, one cut", sends: []int{2, 1, 2}, tools: 1, cut: 2}, "agents:1 traces:3", ""},
 	{plan{name: "three sends, the last cut", sends: []int{1, 1, 1}, tools: 1, cut: 3}, "agents:1 traces:3", "agents:1 traces:1"},
 	{plan{name: "three sends, numbered policy", sends: []int{2, 1, 2}, tools: 1, version: "7"}, "agents:1 traces:1", ""},
-	{plan{name: "three sends, a conversation", sends: []int{1, 2, 1}, tools: 1, talk: true}, "conversations:2 traces:3", ""},
+	{plan{name: "three sends, a conversation", sends: []int{1, 2, 1}, tools: 1, talk: true}, "traces:3", ""},
 	{plan{name: "three sends, a block", sends: []int{2, 1, 2}, tools: 1, block: true}, "traces:3", ""},
 	{plan{name: "three sends, another model", sends: []int{2, 1, 2}, tools: 1, override: true}, "traces:3", ""},
 	{plan{name: "three sends, three tools", sends: []int{2, 2, 1}, tools: 3}, "traces:3", ""},
@@ -261,7 +261,7 @@ func TestRequestsOfRecordings(t *testing.T) {
 		"tool-args-compact": "traces:1", "tool-args-numbers": "traces:1",
 		"tool-two": "steps:1 traces:1", "tool-think-two": "steps:1 traces:1", "max-steps": "steps:1 traces:1",
 		"reasoner-on": "steps:1 traces:1", "override-model": "steps:1 traces:1", "sixteen": "steps:1 traces:1",
-		"multi": "traces:3", "conversation": "conversations:2 traces:2",
+		"multi": "traces:3", "conversation": "traces:2",
 		"approval": all, "client-tool-return": all, // a call that waits for the client
 	}
 	p, err := prompt.New(prompt.Config{Model: model}) // one for all: a server that keeps traces is asked for them ahead

@@ -104,6 +104,8 @@
 //	                                      last output, so of two calls each is counted
 //	length of prompts  list of steps      see below
 //	text of prompts    compared with the trace of a call, by the same code
+//	system message of  conversation       the trace of the last send, with which those of the
+//	a conversation                        others are compared
 //
 // Each prompt is counted by itself. The trace has the engine's own count for the last call of
 // a send, and usage what that call had in its context (context_tokens, output included) and
@@ -236,7 +238,6 @@
 //	the trace of each send's last call, or that of the last send and the agent once, where
 //	    there are three sends or more and one tool at most
 //	the steps of each send of three calls or more
-//	the conversation and its system message, where there is one: two
 //
 // So a sample of one send needs one request or two. TestRequests pins more shapes. Any other
 // sample needs two small requests per send (steps and messages of its run) and the trace of

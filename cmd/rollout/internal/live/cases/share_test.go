@@ -27,23 +27,27 @@ func TestShare(t *testing.T) {
 		t.Skip("the short form of the tests: nothing is measured")
 	}
 	w := newWorld(t, live.Config{Servers: 4})
+	talks := map[string]any{"system": "You are a careful assistant.", "conversation": true}
 	for _, m := range []struct {
 		name    string
+		agent   map[string]any // its settings
 		tasks   []task
 		most    int    // requests for evidence of a sample
 		weights string // version of the engine
 	}{
-		{"one call", []task{play("single", "single").uses()}, 2, "3"},
-		{"one tool", []task{play("tool", "tool").uses("add")}, 2, "3"},
-		{"one tool, three messages", []task{play("three-one", "tool", "single", "tool").uses("add")}, 2, "default"},
-		{"one tool, three messages, numbered weights", []task{play("three-numbered", "tool", "single", "tool").uses("add")}, 2, "3"},
-		{"five tools", []task{play("many", "many")}, 3, "3"},
-		{"five tools, three messages", []task{play("three", "many", "think-tool", "single")}, 5, "3"},
+		{"one call", nil, []task{play("single", "single").uses()}, 2, "3"},
+		{"one tool", nil, []task{play("tool", "tool").uses("add")}, 2, "3"},
+		{"one tool, three messages", nil, []task{play("three-one", "tool", "single", "tool").uses("add")}, 2, "default"},
+		{"one tool, three messages, numbered weights", nil, []task{play("three-numbered", "tool", "single", "tool").uses("add")}, 2, "3"},
+		{"a conversation, one tool, two messages", talks, []task{play("talk", "tool", "single").uses("add")}, 2, "3"},
+		{"five tools", nil, []task{play("many", "many")}, 3, "3"},
+		{"a conversation, five tools, three messages", talks, []task{play("talk-many", "many", "think-tool", "single")}, 5, "3"},
+		{"five tools, three messages", nil, []task{play("three", "many", "think-tool", "single")}, 5, "3"},
 	} {
 		// The bar is two, and a trace of each send with several tools, which shows their order.
 		t.Run(m.name, func(t *testing.T) {
 			w.engine.setVersion(t, m.weights)
-			w.share(t, collection{name: m.name, tasks: m.tasks, samples: 12}, m.most)
+			w.share(t, collection{name: m.name, agent: m.agent, tasks: m.tasks, samples: 12}, m.most)
 		})
 	}
 	// What a process does once, at its first rollouts, is not measured.
@@ -143,7 +147,7 @@ func (n *counter) evidence() int {
 	sum := 0
 	for kind, count := range n.kinds {
 		if strings.HasPrefix(kind, http.MethodGet+" /v1/runs/{run}/") || strings.HasPrefix(kind, http.MethodGet+" /v1/steps/") ||
-			kind == http.MethodGet+" /v1/agents/{agent}" {
+			strings.HasPrefix(kind, http.MethodGet+" /v1/conversations/") || kind == http.MethodGet+" /v1/agents/{agent}" {
 			sum += count
 		}
 	}
