@@ -41,7 +41,6 @@ func TestShare(t *testing.T) {
 		{"one tool, three messages, numbered weights", nil, []task{play("three-numbered", "tool", "single", "tool").uses("add")}, 2, "3"},
 		{"a conversation, one tool, two messages", talks, []task{play("talk", "tool", "single").uses("add")}, 2, "3"},
 		{"five tools", nil, []task{play("many", "many")}, 3, "3"},
-		{"a conversation, five tools, three messages", talks, []task{play("talk-many", "many", "think-tool", "single")}, 5, "3"},
 		{"five tools, three messages", nil, []task{play("three", "many", "think-tool", "single")}, 5, "3"},
 	} {
 		// The bar is two, and a trace of each send with several tools, which shows their order.
