@@ -1,12 +1,12 @@
 package reward
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,7 +60,53 @@ func (j *JSON) Score(_ context.Context, t *collector.Task, r *collector.Reply) (
 	if text, ok := got.(string); ok && text == strings.TrimSpace(*t.Answer) {
 		return binary(true), nil
 	}
-	return binary(reflect.DeepEqual(got, want)), nil
+	return binary(same(got, want)), nil
+}
+
+// same reports whether two JSON values are equal. Numbers are compared by their exact values.
+func same(a, b any) bool {
+	switch a := a.(type) {
+	case json.Number:
+		b, ok := b.(json.Number)
+		return ok && sameNumber(string(a), string(b))
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, same)
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, same)
+	}
+	return a == b // null, booleans and strings
+}
+
+// sameNumber reports whether two JSON numbers have the same value, whatever their size.
+func sameNumber(a, b string) bool {
+	aDigits, aExp, aOK := scientific(a)
+	bDigits, bExp, bOK := scientific(b)
+	return a == b || aOK && bOK && aDigits == bDigits && aExp == bExp
+}
+
+// scientific returns the significant digits of a JSON number, with its sign, and the power of
+// ten of the last one. It is false for an exponent that no int64 holds.
+func scientific(text string) (digits string, exp int64, ok bool) {
+	text, power, _ := strings.Cut(strings.ToLower(text), "e")
+	if power != "" {
+		var err error
+		if exp, err = strconv.ParseInt(power, 10, 64); err != nil || max(exp, -exp) > math.MaxInt64/2 || exp == math.MinInt64 {
+			return "", 0, false
+		}
+	}
+	text, negative := strings.TrimPrefix(text, "-"), strings.HasPrefix(text, "-")
+	whole, frac, _ := strings.Cut(text, ".")
+	digits = strings.TrimLeft(whole+frac, "0")
+	significant := strings.TrimRight(digits, "0")
+	switch {
+	case significant == "":
+		return "0", 0, true
+	case negative:
+		significant = "-" + significant
+	}
+	return significant, exp - int64(len(frac)) + int64(len(digits)-len(strings.TrimPrefix(significant, "-"))), true
 }
 
 func (j *JSON) find(v any) (any, bool) {
@@ -103,7 +149,8 @@ func block(text string) string {
 }
 
 func parse(text string) (any, error) {
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
 		return nil, err

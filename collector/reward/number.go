@@ -4,79 +4,139 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
-	"regexp"
+	"math/big"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Number rewards an output whose last number is the last number of the answer.
-// Commas between groups of three digits are left out: 1,234.5 is 1234.5. A percent
-// or currency sign has no meaning.
+// Number rewards an output whose last number is the answer. Numbers are compared exactly,
+// whatever their size. An output whose last number has no exact value gets 0. The package
+// documentation lists the numbers that are read.
+//
+// The answer of a task must be one plain number. It can have a currency or percent sign,
+// stand in $…$, \(…\), \[…\], ** or \boxed{…}, and end in a period. If it holds ####, as the
+// answers of GSM8K do, the text behind the last one counts.
 type Number struct {
 	// Tolerance is the greatest difference that still counts as equal, absolute or
-	// relative to the answer, whichever allows more. Default 0: equal.
+	// relative to the answer, whichever allows more. Its shortest decimal form counts: 0.1 is
+	// a tenth. Default 0: equal.
 	Tolerance float64
 }
 
-var (
-	number  = regexp.MustCompile(`[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][-+]?\d+)?`)
-	grouped = strings.NewReplacer(",", "")
-)
+// lastNumber returns the exact value of the last number of a text. found reports whether
+// there is a number, and v is nil if it has no exact value.
+func lastNumber(text string) (v *big.Rat, found bool) {
+	n, start, _ := lastNumeral(plainSpelling(text))
+	if start < 0 {
+		return nil, false
+	}
+	v, _ = n.value()
+	return v, true
+}
 
-// lastNumber finds the last number of text.
-func lastNumber(text string) (float64, bool) {
-	v, found := 0.0, false
-	for _, at := range number.FindAllStringIndex(text, -1) {
-		s := text[at[0]:at[1]]
-		if !strings.ContainsAny(s, "0123456789") {
-			continue
+// plainNumber returns the exact value of a text that is one number and nothing else.
+func plainNumber(text string) (*big.Rat, error) {
+	if at := strings.LastIndex(text, "####"); at >= 0 {
+		text = text[at+len("####"):]
+	}
+	bare := unwrap(plainSpelling(text))
+	n, start, end := lastNumeral(bare)
+	if rest := strings.TrimRightFunc(bare[max(end, 0):], isUnit); start != 0 || rest != "" {
+		return nil, fmt.Errorf("%.40q is not a plain number, which reward.kind number compares with", text)
+	}
+	v, ok := n.value()
+	if !ok {
+		return nil, fmt.Errorf("%.40q has no exact value that can be compared", text)
+	}
+	return v, nil
+}
+
+// isUnit reports whether r has no meaning behind a number.
+func isUnit(r rune) bool {
+	return r == ' ' || r == '\u00A0' || r == '%' || unicode.Is(unicode.Sc, r)
+}
+
+// wraps are what can stand around the number of an answer.
+var wraps = [][2]string{{`\boxed{`, "}"}, {"$", "$"}, {`\(`, `\)`}, {`\[`, `\]`}, {"**", "**"}}
+
+// unwrap takes off what stands around the number of an answer.
+func unwrap(text string) string {
+	for {
+		was := text
+		text = strings.TrimSuffix(strings.TrimSpace(text), ".")
+		for _, w := range wraps {
+			if len(text) >= len(w[0])+len(w[1]) && strings.HasPrefix(text, w[0]) && strings.HasSuffix(text, w[1]) {
+				text = text[len(w[0]) : len(text)-len(w[1])]
+			}
 		}
-		// A sign right after a digit or a letter is a hyphen: "10-20" ends with 20.
-		if (s[0] == '-' || s[0] == '+') && at[0] > 0 && isWord(text[at[0]-1]) {
-			s = s[1:]
-		}
-		if f, err := strconv.ParseFloat(grouped.Replace(s), 64); err == nil {
-			v, found = f, true
+		if text == was {
+			return text
 		}
 	}
-	return v, found
 }
 
-func isWord(b byte) bool {
-	return b == '_' || b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z' || b >= 0x80
-}
-
-// Check wants an answer with a number.
+// Check wants an answer that is a plain number. Another one is an *AnswerError.
 func (Number) Check(t *collector.Task) error {
 	if err := needAnswer(t); err != nil {
 		return err
 	}
-	if _, ok := lastNumber(*t.Answer); !ok {
-		return fmt.Errorf("reward: the answer %.40q holds no number: %w", *t.Answer, collector.ErrNoAnswer)
+	if _, err := plainNumber(*t.Answer); err != nil {
+		return &AnswerError{err}
 	}
 	return nil
 }
 
-// Score compares; an answer without a number is an error, an output without one
-// gets 0.
+// Score compares. A task without a plain answer is an error, and an output without a
+// number gets 0.
 func (n Number) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if err := n.Check(t); err != nil {
 		return collector.Reward{}, err
 	}
-	want, _ := lastNumber(*t.Answer)
-	got, ok := lastNumber(r.Output)
-	if !ok {
+	want, _ := plainNumber(*t.Answer) // Check has read it
+	got, _ := lastNumber(r.Output)
+	if got == nil {
 		return binary(false), nil
 	}
-	reward := binary(math.Abs(got-want) <= n.Tolerance*max(1, math.Abs(want)))
+	reward := binary(n.equal(got, want))
 	details, err := json.Marshal(struct {
-		Number float64 `json:"number"`
-	}{got})
-	if err == nil { // an infinite number has no JSON
+		Number json.RawMessage `json:"number"`
+	}{spelled(got)})
+	if err == nil {
 		reward.Details = details
 	}
 	return reward, nil
+}
+
+// equal reports whether got is want, within the tolerance.
+func (n Number) equal(got, want *big.Rat) bool {
+	if n.Tolerance == 0 {
+		return got.Cmp(want) == 0
+	}
+	allowed, ok := new(big.Rat).SetString(strconv.FormatFloat(n.Tolerance, 'g', -1, 64))
+	if !ok {
+		return false
+	}
+	if size := new(big.Rat).Abs(want); size.Cmp(big.NewRat(1, 1)) > 0 {
+		allowed.Mul(allowed, size)
+	}
+	diff := new(big.Rat).Sub(got, want)
+	return diff.Abs(diff).Cmp(allowed) <= 0
+}
+
+// maxSpelled bounds the number in the details of a reward.
+const maxSpelled = 100
+
+// spelled is a number as JSON: a decimal number, or a fraction in a string.
+func spelled(v *big.Rat) json.RawMessage {
+	if digits, exact := v.FloatPrec(); exact && digits < maxSpelled && v.Num().BitLen() < 3*maxSpelled {
+		return json.RawMessage(v.FloatString(digits))
+	}
+	text := v.RatString()
+	if len(text) > maxSpelled {
+		text = text[:maxSpelled] + "…"
+	}
+	return json.RawMessage(strconv.Quote(text))
 }

@@ -14,9 +14,22 @@ var errNoAnswer = fmt.Errorf("reward: the task has no answer to compare with: %w
 
 // A Checker is a Scorer that can say before a run whether it will be able to score a task.
 type Checker interface {
-	// Check returns an error that wraps collector.ErrNoAnswer where it will not.
+	// Check returns nil if the Scorer can score samples of the task. Else the error wraps
+	// collector.ErrNoAnswer. It is an *AnswerError if the task has an answer of another
+	// kind than the Scorer compares with.
 	Check(t *collector.Task) error
 }
+
+// An AnswerError says that the answer of a task is not of the kind that the scorer compares
+// with: a mistake in the task. It wraps collector.ErrNoAnswer.
+type AnswerError struct {
+	Err error // what the answer is
+}
+
+func (e *AnswerError) Error() string { return "answer: " + e.Err.Error() }
+
+// Unwrap returns the cause and collector.ErrNoAnswer.
+func (e *AnswerError) Unwrap() []error { return []error{e.Err, collector.ErrNoAnswer} }
 
 // needAnswer is the check of a scorer that takes any answer.
 func needAnswer(t *collector.Task) error {

@@ -48,7 +48,8 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 	}
 }
 
-// Check looks at one task. It returns a *BadError for one whose agent cannot be.
+// Check looks at one task. It returns a *BadError for one whose agent cannot be, or whose
+// answer is not of the kind that the scorer compares with.
 func (k *Fit) Check(t *collector.Task) error {
 	if t.Recorded != nil {
 		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: a server run is named with --from-runs run=ID, and not in a task")}
@@ -65,8 +66,15 @@ func (k *Fit) Check(t *collector.Task) error {
 			return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), err}
 		}
 	}
+	var err error
+	if k.scorer != nil {
+		err = k.scorer.Check(t)
+	}
+	if _, bad := errors.AsType[*reward.AnswerError](err); bad {
+		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), err}
+	}
 	k.tasks++
-	if k.scorer != nil && k.scorer.Check(t) != nil {
+	if err != nil {
 		k.unscorable++
 	}
 	return nil

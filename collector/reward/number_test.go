@@ -1,0 +1,260 @@
+package reward_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/reward"
+)
+
+// scored returns the reward of an output, or -1 if it has none.
+func scored(t *testing.T, s collector.Scorer, answer, output string) float64 {
+	t.Helper()
+	r, err := s.Score(t.Context(), &collector.Task{ID: "t", Answer: &answer}, &collector.Reply{Output: output})
+	if err != nil || r.Value == nil {
+		return -1
+	}
+	return *r.Value
+}
+
+// The last number of a text, as an exact value. "-" means that there is none, or none with an
+// exact value.
+func TestLastNumber(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ text, want string }{
+		{"72", "72"}, {"It is 72.", "72"}, {"72!", "72"}, {"first 24, then 48: 72", "72"}, {"5.", "5"}, {".5", "1/2"}, {"0.50", "1/2"},
+		{"no number", "-"}, {"", "-"}, {".", "-"}, {"-", "-"},
+
+		{"x = -3", "-3"}, {"x = \u22123", "-3"}, {"x=\uFE633", "-3"}, {"x = \uFF0D3", "-3"}, {"(\u22123)", "-3"}, {"≈\u22123", "-3"},
+		{"“-3”", "-3"}, {"答案是-3", "-3"}, {"答案是：\u22123。", "-3"}, {"$-3$", "-3"}, {`\(-3\)`, "-3"}, {"**-3**", "-3"}, {"-3\u00B0C", "-3"},
+		{"+3", "3"}, {"-$5", "-5"}, {"$-5", "-5"}, {`-\$5`, "-5"}, {"\u2212€5", "-5"},
+		{"pages 10-20", "20"}, {"pages 10\u221220", "20"}, {"3\u20135", "5"}, {"from 3\u2013\u22125", "-5"}, {"50%-60%", "60"}, {"x-3", "3"}, {"7 - 4", "4"}, {"$10-$20", "20"},
+
+		{"1,234.50", "2469/2"}, {"$1,234,567", "1234567"}, {"8{,}000", "8000"}, {`\boxed{8{,}000}`, "8000"}, {`8,\!000`, "8000"}, {`8\,000`, "8000"},
+		{"8\u202F000", "8000"}, {"8\u00A0000", "8000"}, {"8\u2009000\u2009000", "8000000"}, {"8~000", "8000"}, {"8'000", "8000"}, {"8\u2019000", "8000"}, {"8_000", "8000"},
+		{"8 000", "0"}, {"1\u00A0234,5", "5"}, {"3.141\u202F592", "3141592/1000000"}, {"1,000\u00A0000", "0"},
+		{"3,14", "14"}, {"2,3,5,7", "7"}, {"1,0000", "0"}, {"12,34", "34"}, {"1.000.000", "-"}, {"v1.2.3", "-"},
+
+		{"1e3", "1000"}, {"1E+3", "1000"}, {"1.5e-2", "3/200"}, {"-2e2", "-200"}, {"1e", "1"}, {"3e8 m", "300000000"},
+		{"3×10^8", "300000000"}, {`3 \times 10^{8}`, "300000000"}, {`1.5 \cdot 10^{-2}`, "3/200"}, {"3x10^2", "300"}, {"3*10**2", "300"}, {"10⁶", "1000000"}, {"10⁻²", "1/100"},
+		{"2^10", "1024"}, {"2^{10}", "1024"}, {"2**10", "1024"}, {"2^n", "-"}, {"5 m^2", "5"}, {"5 m²", "5"}, {"5 cm^{3}", "5"}, {"0^-1", "-"}, {"3 × 4", "4"},
+
+		{"50%", "50"}, {`50\%`, "50"}, {"50 %", "50"}, {"50％", "50"}, {"５０", "50"}, {"１，２３４．５", "2469/2"}, {"𝟒𝟐", "42"},
+
+		{"1/2", "1/2"}, {"1 / 2", "1/2"}, {"1\u20442", "1/2"}, {"-1/2", "-1/2"}, {"4/2", "2"}, {"1.5/2", "3/4"}, {`\frac{1}{2}`, "1/2"}, {`\tfrac{1}{2}`, "1/2"}, {`\dfrac12`, "1/2"}, {`\frac1{72}`, "1/72"}, {`\frac{ 3 }2`, "3/2"},
+		{`-\frac{1}{2}`, "-1/2"}, {`\frac{-1}{2}`, "-1/2"}, {`\frac{1{,}000}{3}`, "1000/3"}, {`\boxed{\frac{1}{2}}`, "1/2"}, {"½", "1/2"}, {"\u2212¾", "-3/4"},
+		{"2 1/2", "5/2"}, {`2\frac{1}{2}`, "5/2"}, {`2 \frac12`, "5/2"}, {"2½", "5/2"}, {"-2½", "-5/2"}, {"step 3 5/2", "5/2"}, {`3\frac{5}{2}`, "-"},
+		{"1/0", "-"}, {"1/2/3", "-"}, {"11/25/2026", "-"}, {`\frac{x}{2}`, "-"}, {`\frac{\pi}{2}`, "-"}, {"60 km/h", "60"}, {`\frac{1}{2`, "-"}, {`\frac`, "-"}, {`1\frac`, "-"},
+		{`\sqrt{2}`, "-"}, {`2\sqrt{3}`, "-"}, {"√2", "-"}, {"0x1F", "-"},
+
+		{"9007199254740993", "9007199254740993"}, {"123456789012345678901234567890", "123456789012345678901234567890"}, {"0.1000000000000000000001", "1000000000000000000001/10000000000000000000000"},
+		{"1e999999999", "-"}, {"1e-999999999999999999999999", "-"}, {"9^999999999", "-"}, {"10^99999999999999999999", "-"}, {strings.Repeat("9", 100_000), "-"}, {"3×10^999999999", "-"},
+		{"at 10:30", "30"}, {"2026-11-25", "25"}, {"1st", "1"}, {"3...", "3"}, {"1\u200B000", "1000"},
+	} {
+		want, output := tt.want, tt.text
+		if want == "-" {
+			for _, probe := range []string{"0", "1", "2", "3", "9", "31", "1/2", "999999999"} {
+				if got := scored(t, reward.Number{}, probe, output); got != 0 {
+					t.Errorf("%.60q equals %s, want no number", output, probe)
+				}
+			}
+			continue
+		}
+		if got := scored(t, reward.Number{}, want, output); got != 1 {
+			r, _ := reward.Number{}.Score(t.Context(), &collector.Task{Answer: &want}, &collector.Reply{Output: output})
+			t.Errorf("%.60q: %s, want %s", output, r.Details, want)
+		}
+		v, _ := new(big.Rat).SetString(want)
+		other := new(big.Rat).Add(v, big.NewRat(1, 1<<62)).RatString()
+		if got := scored(t, reward.Number{}, other, output); got != 0 {
+			t.Errorf("%.60q equals %s, which is not %s", output, other, want)
+		}
+	}
+}
+
+// An answer is one plain number, or a mistake in the task.
+func TestPlainAnswer(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{
+		"72", " 72\n", "-3", "\u22123", "+3", "$1,234.50", "1,000", "50%", `50\%`, "5€", "5 €", "1e3", "1/2", `\frac{1}{2}`, `$\frac12$`, `\(72\)`, `\[72\]`, "**72**", `\boxed{8{,}000}`, `$\boxed{72}$.`,
+		"2 1/2", "72.", "9007199254740993", "steps… 3 #### 1,000", "#### -5", "3×10^8", "10⁶", "½", ".5", "8\u202F000", "1e4000",
+	} {
+		if err := (reward.Number{}).Check(&collector.Task{Answer: &answer}); err != nil {
+			t.Errorf("%q: %v", answer, err)
+		}
+		if got := scored(t, reward.Number{}, answer, "So it is "+answer); got != 1 {
+			t.Errorf("%q does not equal itself", answer)
+		}
+	}
+	for _, answer := range []string{
+		"", " ", "one", "72 apples", "x = 5", "3,14", "1,0000", "1, 2", "(3, 4)", "10-20", "3\u20135", "10:30", "2026-11-25", "1.2.3", "1.000.000", "1/0", "1/2/3", `\sqrt{2}`, `2\sqrt{3}`, `2\pi`, "2π", "5x", "0x1F", "Infinity", "NaN",
+		"1e999999999", strings.Repeat("9", 100_000), "#### ", "#### 5 #### five", "true", "2^n", "5 m", "5^", "--5", "(5)", "{5}", "$", "%", "5%5", "8 000",
+	} {
+		err := (reward.Number{}).Check(&collector.Task{Answer: &answer})
+		if _, ok := errors.AsType[*reward.AnswerError](err); !ok || !errors.Is(err, collector.ErrNoAnswer) || len(err.Error()) > 300 {
+			t.Errorf("%.60q: %v, want an *AnswerError", answer, err)
+		}
+		if got := scored(t, reward.Number{}, answer, answer); got != -1 {
+			t.Errorf("%.60q gives the reward %v", answer, got)
+		}
+	}
+	if err := (reward.Number{}).Check(&collector.Task{}); !errors.Is(err, collector.ErrNoAnswer) {
+		t.Errorf("no answer: %v", err)
+	}
+}
+
+// The tolerance is a decimal number, and is compared exactly.
+func TestTolerance(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		tolerance      float64
+		answer, output string
+		want           float64
+	}{
+		{0.1, "0.3", "0.2", 1}, // 0.3-0.2 > 0.1 in floating point
+		{0.1, "0.3", "0.19999999999999999999", 0},
+		{0.01, "100", "101", 1}, {0.01, "100", "101.0000000001", 0}, {0.01, "-100", "-99", 1},
+		{1e-9, "1/3", "0.333333333", 1}, {1e-9, "1/3", "0.33333333", 0},
+		{0, "1/3", "0.3333333333333333", 0},
+		{0.5, "9007199254740993", "9007199254740993", 1},
+	} {
+		if got := scored(t, reward.Number{Tolerance: tt.tolerance}, tt.answer, tt.output); got != tt.want {
+			t.Errorf("%v: %s for %s: %v, want %v", tt.tolerance, tt.output, tt.answer, got, tt.want)
+		}
+	}
+}
+
+// Details hold the number that was read, exactly.
+func TestNumberDetails(t *testing.T) {
+	t.Parallel()
+	for output, want := range map[string]string{
+		"72": `72`, "-1.50": `-1.5`, "9007199254740993": `9007199254740993`, "1/3": `"1/3"`, "1/8": `0.125`, "-2e2": `-200`,
+	} {
+		answer := "0"
+		r, err := reward.Number{}.Score(t.Context(), &collector.Task{Answer: &answer}, &collector.Reply{Output: output})
+		if err != nil || string(r.Details) != `{"number":`+want+`}` {
+			t.Errorf("%s: %s, %v, want %s", output, r.Details, err, want)
+		}
+	}
+	answer := "0"
+	r, err := reward.Number{}.Score(t.Context(), &collector.Task{Answer: &answer}, &collector.Reply{Output: "1e4000"})
+	if err != nil || !json.Valid(r.Details) || len(r.Details) > 200 {
+		t.Errorf("1e4000: %.300s, %v", r.Details, err)
+	}
+}
+
+// Random numbers in random spellings have the value that they were made of.
+func TestSpellings(t *testing.T) {
+	t.Parallel()
+	for i := range 20_000 {
+		random := rand.New(rand.NewPCG(30, uint64(i)))
+		v, text := spelling(random)
+		answer := v.RatString()
+		if got := scored(t, reward.Number{}, answer, text); got != 1 {
+			t.Fatalf("seed %d: %q is not %s", i, text, answer)
+		}
+	}
+}
+
+// spelling makes a number and a text that ends in it.
+func spelling(random *rand.Rand) (*big.Rat, string) {
+	pick := func(all ...string) string { return all[random.IntN(len(all))] }
+	n := random.Int64N(1 << uint(1+random.IntN(62)))
+	v, text := new(big.Rat).SetInt64(n), fmt.Sprint(n)
+	if random.IntN(2) == 0 {
+		text = grouped(text, pick(",", "{,}", `,\!`, `\,`, "\u00A0", "\u202F", "\u2009", "'", "_", ""))
+	}
+	switch random.IntN(6) {
+	case 0:
+		frac := random.IntN(1000)
+		text += fmt.Sprintf(".%03d", frac)
+		v.Add(v, big.NewRat(int64(frac), 1000))
+	case 1:
+		den := 1 + random.Int64N(1000)
+		text += pick("/", " / ", "\u2044") + fmt.Sprint(den)
+		v.Quo(v, big.NewRat(den, 1))
+	case 2:
+		den := 2 + random.Int64N(1000)
+		num := 1 + random.Int64N(den-1)
+		text += fmt.Sprintf(pick(" %d/%d", `\frac{%d}{%d}`, ` \tfrac{%d}{%d}`), num, den)
+		v.Add(v, big.NewRat(num, den))
+	case 3:
+		exp := random.IntN(40) - 20
+		ten := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(exp, -exp))), nil))
+		text += fmt.Sprintf(pick("e%d", "E%d", "×10^{%d}", ` \times 10^{%d}`, " * 10^%d"), exp)
+		if exp < 0 {
+			ten.Inv(ten)
+		}
+		v.Mul(v, ten)
+	}
+	if random.IntN(2) == 0 {
+		text = pick("-", "\u2212", "\uFE63", "\uFF0D") + pick("", "$", "€") + text
+		v.Neg(v)
+	}
+	before := pick("", "So ", "x=", "10 and ", "(", "答案是", "$", `\boxed{`, "≈ ")
+	return v, before + text + pick("", ".", "%", " apples", "}", ")", "$", "€", `\%`, "\n")
+}
+
+func grouped(digits, sep string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + sep + digits[i:]
+	}
+	return digits
+}
+
+// JSON numbers are compared by their exact values.
+func TestJSONNumbers(t *testing.T) {
+	t.Parallel()
+	s := must(reward.NewJSON("v"))
+	for _, tt := range []struct {
+		answer, value string
+		want          float64
+	}{
+		{"9007199254740993", "9007199254740993", 1}, {"9007199254740993", "9007199254740992", 0}, {"9007199254740993", "9007199254740993.0", 1},
+		{"1000", "1e3", 1}, {"0.1", "1E-1", 1}, {"0.1", "0.10000000000000000001", 0}, {"0", "-0.0", 1}, {"0", "0e999", 1}, {"-5", "5", 0}, {"-50", "-5e1", 1},
+		{"1e999999999999", "10e999999999998", 1}, {"1e999999999999", "1e999999999998", 0}, {"1e99999999999999999999", "1e99999999999999999999", 1}, {"1e99999999999999999999", "1e99999999999999999998", 0},
+		{"[1,2]", "[1.0,2e0]", 1}, {`{"a":12345678901234567890}`, `{"a":12345678901234567891}`, 0}, {"1", "true", 0}, {"true", "true", 1}, {"null", "null", 1}, {"1", `"1"`, 1},
+	} {
+		if got := scored(t, s, tt.answer, `{"v":`+tt.value+`}`); got != tt.want {
+			t.Errorf("%s for %s: %v, want %v", tt.value, tt.answer, got, tt.want)
+		}
+	}
+}
+
+// Whatever the text is, a number is read in time that grows with its length.
+func TestHostileNumbers(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	for _, text := range []string{
+		`\sqrt{`, `\frac{`, `\frac`, "^{", "1 ", "1/", "1,000", "1\u00A0", "9^", "2^2", "10^10×", "½", "⁻", "¹", "$", "-", "1e", "1.", "{", "1 1/2", "×10^9", "0x", "8{,}", "9e4000/3e4000 ",
+	} {
+		scored(t, reward.Number{}, "1", strings.Repeat(text, 400_000/len(text)))
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+func FuzzNumber(f *testing.F) {
+	for _, text := range []string{"x = \u22123", `\boxed{8{,}000}`, `2\frac{1}{2}`, "3×10^8", "10⁻²", "1/2/3", "1e999999999", "٣", `\frac{-1}2`, "8\u202F000.141\u202F592"} {
+		f.Add(text, "72")
+		f.Add("a 72", text)
+	}
+	f.Fuzz(func(t *testing.T, output, answer string) {
+		got := scored(t, reward.Number{}, answer, output)
+		bad := (reward.Number{}).Check(&collector.Task{Answer: &answer}) != nil
+		if bad != (got < 0) {
+			t.Fatalf("%q: reward %v", answer, got)
+		}
+		if !bad && scored(t, reward.Number{}, answer, answer) != 1 {
+			t.Fatalf("%q does not equal itself", answer)
+		}
+	})
+}

@@ -1,0 +1,550 @@
+package reward
+
+import (
+	"math/big"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The numbers that Number reads:
+//
+//	72   -3   +5   1,234.5   .5   5.   1e3   1.2E-7       decimal numbers
+//	8 000   8'000   8_000   8{,}000   8\,000              groups of three digits (the space is no ASCII space)
+//	1/2   \frac{1}{2}   \dfrac12   ½                      fractions
+//	2 1/2   2\frac{1}{2}   2½                             mixed numbers: the fraction is less than 1
+//	3×10^8   3 \times 10^{-4}   10⁶   2^10                powers
+//
+// Every sign that looks like a minus is one: U+2212, U+FE63 and U+FF0D too, and no dash. A sign
+// behind a letter, a digit or a percent sign is a hyphen: 10-20 ends in 20. Currency and percent
+// signs have no meaning: 50% is 50. A comma is never a decimal comma: 3,14 is the two numbers 3
+// and 14. Full-width and mathematical digits are digits.
+//
+// A numeral that has no exact value here is unreadable: 1.2.3, 1/0, 1/2/3, \sqrt{2}, 0x1F, or
+// one with more than maxDigits digits or an exponent beyond maxExponent.
+
+const (
+	maxDigits   = 4096 // of one decimal
+	maxExponent = 4096 // of ten, and of a power
+	maxPowered  = 512  // digits of the base of a power
+)
+
+// A numeral is one number as a text spells it.
+type numeral struct {
+	neg        bool
+	whole      string // of a mixed number
+	num, den   decimal
+	fraction   bool    // den counts
+	scale      decimal // of a power of ten: num×10^scale
+	scaled     bool
+	unreadable bool
+}
+
+// A decimal is a decimal number, perhaps to the power of an integer.
+type decimal struct {
+	neg          bool
+	digits       string // the integer part, with its separators
+	frac         string // with its separators
+	exp          string // behind e
+	pow          string // behind ^
+	hex, version bool   // 0x1F, 1.2.3
+}
+
+// spell replaces what is only another spelling, so that the scanner knows one of each.
+var spell = strings.NewReplacer(
+	"\u2212", "-", "\uFE63", "-", "\uFF0D", "-",
+	"\uFF0B", "+", "\uFE62", "+", "\uFF0E", ".", "\uFF0C", ",", "\uFF05", "%", "\uFF0F", "/", "\u2044", "/", "\u2215", "/",
+	"\u202F", "\u00A0", "\u2009", "\u00A0", "\u2007", "\u00A0", "\u2008", "\u00A0", "\u200A", "\u00A0",
+	"\u200B", "", "\u2060", "", "\uFEFF", "",
+	"{,}", ",", `{\,}`, "\u00A0", `\,`, "\u00A0", `\;`, "\u00A0", `\:`, "\u00A0", `\ `, "\u00A0", "~", "\u00A0", `\!`, "",
+	`\%`, "%", `\$`, "$", `\dfrac`, `\frac`, `\tfrac`, `\frac`, `\cfrac`, `\frac`, `\times`, "×", `\cdot`, "×",
+	"\u00B7", "×", "\u22C5", "×", "\u2019", "'", "\u221A", `\sqrt`,
+	"½", `\frac{1}{2}`, "⅓", `\frac{1}{3}`, "⅔", `\frac{2}{3}`, "¼", `\frac{1}{4}`, "¾", `\frac{3}{4}`,
+	"⅕", `\frac{1}{5}`, "⅖", `\frac{2}{5}`, "⅗", `\frac{3}{5}`, "⅘", `\frac{4}{5}`, "⅙", `\frac{1}{6}`, "⅚", `\frac{5}{6}`,
+	"⅐", `\frac{1}{7}`, "⅛", `\frac{1}{8}`, "⅜", `\frac{3}{8}`, "⅝", `\frac{5}{8}`, "⅞", `\frac{7}{8}`,
+	"⅑", `\frac{1}{9}`, "⅒", `\frac{1}{10}`,
+)
+
+const superscripts = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+
+// plainSpelling returns text with one spelling of each sign.
+func plainSpelling(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return r >= 0x80 }) >= 0 {
+		text = plainDigits(text)
+	}
+	return spell.Replace(text)
+}
+
+// plainDigits makes ASCII digits of full-width and mathematical ones, and ^{12} of ¹².
+func plainDigits(text string) string {
+	var b strings.Builder
+	raised := false
+	for i, r := range text {
+		super := -1
+		if at := strings.IndexRune(superscripts, r); at >= 0 {
+			super = utf8.RuneCountInString(superscripts[:at])
+		}
+		minus := r == '⁻' && i+len("⁻") < len(text) && strings.HasPrefix(text[i:], "⁻") && isSuperscript(text[i+len("⁻"):])
+		switch {
+		case super >= 0 || minus:
+			if !raised {
+				b.WriteString("^{")
+			}
+			raised = true
+			if minus {
+				b.WriteByte('-')
+			} else {
+				b.WriteByte('0' + byte(super))
+			}
+			continue
+		case raised:
+			b.WriteByte('}')
+			raised = false
+		}
+		switch {
+		case r >= 0xFF10 && r <= 0xFF19:
+			r = '0' + r - 0xFF10
+		case r >= 0x1D7CE && r <= 0x1D7FF:
+			r = '0' + (r-0x1D7CE)%10
+		}
+		b.WriteRune(r)
+	}
+	if raised {
+		b.WriteByte('}')
+	}
+	return b.String()
+}
+
+func isSuperscript(text string) bool {
+	r, _ := utf8.DecodeRuneInString(text)
+	return strings.ContainsRune(superscripts, r)
+}
+
+// lastNumeral finds the last number of a text in plain spelling. start and end are where it
+// is, with its sign and currency; start is negative if there is none.
+func lastNumeral(s string) (n numeral, start, end int) {
+	start = -1
+	for i := 0; i < len(s); {
+		at, to, ok := numeral{}, 0, false
+		switch c := s[i]; {
+		case isDigit(c), c == '.' && digitAt(s, i+1), c == '\\':
+			at, to, ok = readNumeral(s, i)
+		case c == '^':
+			to = skipPower(s, i)
+		}
+		if ok {
+			n, end = at, to
+			start, n.neg = sign(s, i)
+		}
+		i = max(i+1, to)
+	}
+	return n, start, end
+}
+
+// skipPower returns where the power of something that is no number ends: m^2.
+func skipPower(s string, i int) int {
+	_, to, _ := power(s, i)
+	return to
+}
+
+// sign reads what stands before a number at i: a sign and a currency, in any order.
+func sign(s string, i int) (start int, neg bool) {
+	start = skipCurrency(s, i)
+	if start == 0 || s[start-1] != '-' && s[start-1] != '+' {
+		return start, false
+	}
+	before, _ := utf8.DecodeLastRuneInString(s[:start-1])
+	if before == '_' || before == '%' || unicode.IsDigit(before) || unicode.IsLetter(before) && !unicode.In(before, unspaced...) {
+		return start, false // a hyphen
+	}
+	return skipCurrency(s, start-1), s[start-1] == '-'
+}
+
+// unspaced are scripts that put no space between a word and a number.
+var unspaced = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai}
+
+// skipCurrency returns where the currency signs before i begin.
+func skipCurrency(s string, i int) int {
+	for {
+		r, n := utf8.DecodeLastRuneInString(s[:i])
+		if n == 0 || !unicode.Is(unicode.Sc, r) {
+			return i
+		}
+		i -= n
+	}
+}
+
+// readNumeral reads the number that begins at i, without a sign.
+func readNumeral(s string, i int) (n numeral, end int, ok bool) {
+	if s[i] == '\\' {
+		if strings.HasPrefix(s[i:], `\sqrt`) {
+			end = skipArgument(s, i+len(`\sqrt`))
+			return numeral{unreadable: true}, end, end > i+len(`\sqrt`)
+		}
+		return readFrac(s, i)
+	}
+	n.num, end = readDecimal(s, i)
+	plain := n.num.plain()
+	// A mixed number.
+	if at := skipSpaces(s, end); plain && at < len(s) && (s[at] == '\\' || at > end && isDigit(s[at])) {
+		part, to, fraction := numeral{}, 0, false
+		if s[at] == '\\' {
+			part, to, fraction = readFrac(s, at)
+		} else if at == end+1 || s[end] != ' ' {
+			part, to, fraction = readRatio(s, at)
+			fraction = fraction && part.num.plain() && part.den.plain()
+		}
+		switch {
+		case !fraction:
+		case part.unreadable || part.whole != "" || !part.proper():
+			if s[at] == '\\' {
+				return numeral{unreadable: true}, to, true // a product, perhaps
+			}
+		default:
+			part.whole = n.num.digits
+			return part, to, true
+		}
+	}
+	if part, to, fraction := slash(s, n.num, end); fraction {
+		return part, to, true
+	}
+	return times(s, n, end)
+}
+
+// readRatio reads a fraction a/b that begins at i.
+func readRatio(s string, i int) (n numeral, end int, ok bool) {
+	num, end := readDecimal(s, i)
+	return slash(s, num, end)
+}
+
+// slash reads the rest of a fraction whose numerator ends at end.
+func slash(s string, num decimal, end int) (n numeral, to int, ok bool) {
+	at := skipSpace(s, end)
+	if at >= len(s) || s[at] != '/' {
+		return n, 0, false
+	}
+	if at = skipSpace(s, at+1); !digitAt(s, at) && !(at < len(s) && s[at] == '.' && digitAt(s, at+1)) {
+		return n, 0, false
+	}
+	n.num, n.fraction = num, true
+	n.den, to = readDecimal(s, at)
+	for next := skipSpace(s, to); next < len(s) && s[next] == '/' && digitAt(s, skipSpace(s, next+1)); next = skipSpace(s, to) {
+		n.unreadable = true // 1/2/3: a date, or a chain of divisions
+		_, to = readDecimal(s, skipSpace(s, next+1))
+	}
+	return n, to, true
+}
+
+// times reads a power of ten behind the number n, which ends at end.
+func times(s string, n numeral, end int) (numeral, int, bool) {
+	at := skipSpaces(s, end)
+	switch {
+	case strings.HasPrefix(s[at:], "×"):
+		at += len("×")
+	case at < len(s) && (s[at] == '*' || s[at] == 'x'):
+		at++
+	default:
+		return n, end, true
+	}
+	at = skipSpaces(s, at)
+	if !strings.HasPrefix(s[at:], "10") {
+		return n, end, true
+	}
+	ten, to := readDecimal(s, at)
+	if ten.digits != "10" || ten.pow == "" || ten.frac != "" || ten.exp != "" {
+		return n, end, true
+	}
+	n.scale, n.scaled = ten, true
+	return n, to, true
+}
+
+// readFrac reads \frac{a}{b}, \frac12 and what is between them. Arguments that are no numbers
+// make it unreadable.
+func readFrac(s string, i int) (n numeral, end int, ok bool) {
+	const name = `\frac`
+	if !strings.HasPrefix(s[i:], name) {
+		return n, 0, false
+	}
+	n.fraction = true
+	var good1, good2 bool
+	n.num, end, good1 = argument(s, i+len(name))
+	n.den, end, good2 = argument(s, end)
+	n.unreadable = !good1 || !good2
+	return n, end, true
+}
+
+// argument reads a number that is an argument of a LaTeX command.
+func argument(s string, i int) (d decimal, end int, ok bool) {
+	end = skipArgument(s, i)
+	at := skipSpaces(s, i)
+	if at >= len(s) {
+		return d, end, false
+	}
+	if s[at] != '{' {
+		return decimal{digits: s[at : at+1]}, end, isDigit(s[at])
+	}
+	inside := strings.Trim(s[at+1:max(at+1, end-1)], " \u00A0")
+	neg := strings.HasPrefix(inside, "-")
+	inside = strings.TrimLeft(inside[len(inside)-len(strings.TrimLeft(inside, "+-")):], " \u00A0$")
+	if inside == "" || !isDigit(inside[0]) && !(inside[0] == '.' && digitAt(inside, 1)) {
+		return d, end, false
+	}
+	d, to := readDecimal(inside, 0)
+	d.neg = neg
+	return d, end, to == len(inside)
+}
+
+// maxArgument bounds the argument of a LaTeX command.
+const maxArgument = 1 << 10
+
+// skipArgument returns where the argument that begins at i ends.
+func skipArgument(s string, i int) int {
+	at := skipSpaces(s, i)
+	if at >= len(s) {
+		return i
+	}
+	if s[at] != '{' {
+		return at + 1
+	}
+	depth, most := 0, min(len(s), at+maxArgument)
+	for k := at; k < most; k++ {
+		switch s[k] {
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return k + 1
+			}
+		}
+	}
+	return most
+}
+
+// readDecimal reads the decimal number that begins at i.
+func readDecimal(s string, i int) (d decimal, end int) {
+	end = skipDigits(s, i)
+	if s[i] == '0' && end == i+1 && end+1 < len(s) && strings.IndexByte("xX", s[end]) >= 0 && isHex(s[end+1]) {
+		for end++; end < len(s) && isHex(s[end]); end++ {
+		}
+		return decimal{hex: true}, end
+	}
+	if end-i <= 3 && end > i {
+		end = skipGroups(s, end)
+	}
+	d.digits = s[i:end]
+	if end < len(s) && s[end] == '.' && digitAt(s, end+1) {
+		from := end + 1
+		if end = skipDigits(s, from); end-from == 3 {
+			if to := skipGroups(s, end); strings.HasPrefix(s[end:], "\u00A0") {
+				end = to
+			}
+		}
+		d.frac = s[from:end]
+		for end < len(s) && s[end] == '.' && digitAt(s, end+1) {
+			d.version = true
+			end = skipDigits(s, end+1)
+		}
+	}
+	if end < len(s) && s[end]|0x20 == 'e' {
+		at := end + 1
+		if at < len(s) && (s[at] == '-' || s[at] == '+') {
+			at++
+		}
+		if to := skipDigits(s, at); to > at {
+			d.exp, end = s[end+1:to], to
+		}
+	}
+	if pow, to, ok := power(s, end); ok {
+		d.pow, end = pow, to
+	}
+	return d, end
+}
+
+// power reads the power that begins at i: ^2, ^{-10}, **3. pow is "?" if it is no integer.
+func power(s string, i int) (pow string, end int, ok bool) {
+	switch {
+	case strings.HasPrefix(s[i:], "^"):
+		i++
+	case strings.HasPrefix(s[i:], "**") && digitAt(s, i+2):
+		i += 2
+	default:
+		return "", i, false
+	}
+	if i < len(s) && s[i] == '{' {
+		end = skipArgument(s, i)
+		pow = strings.Trim(s[i+1:max(i+1, end-1)], " \u00A0")
+	} else {
+		at := i
+		if at < len(s) && (s[at] == '-' || s[at] == '+') {
+			at++
+		}
+		if end = skipDigits(s, at); end == at {
+			return "?", i, true
+		}
+		pow = s[i:end]
+	}
+	if strings.Trim(strings.TrimLeft(pow, "+-"), "0123456789") != "" || pow == "" {
+		pow = "?"
+	}
+	return pow, end, true
+}
+
+// skipGroups returns where groups of three digits that begin at i end.
+func skipGroups(s string, i int) int {
+	for _, sep := range [...]string{",", "\u00A0", "'", "_"} {
+		from := i
+		for strings.HasPrefix(s[i:], sep) && skipDigits(s, i+len(sep)) == i+len(sep)+3 {
+			i += len(sep) + 3
+		}
+		if i > from {
+			break // a number has one kind
+		}
+	}
+	return i
+}
+
+func skipDigits(s string, i int) int {
+	for i < len(s) && isDigit(s[i]) {
+		i++
+	}
+	return i
+}
+
+// skipSpaces skips any spaces, and skipSpace at most one.
+func skipSpaces(s string, i int) int {
+	for i < len(s) {
+		to := skipSpace(s, i)
+		if to == i {
+			break
+		}
+		i = to
+	}
+	return i
+}
+
+func skipSpace(s string, i int) int {
+	switch {
+	case i < len(s) && s[i] == ' ':
+		return i + 1
+	case i < len(s) && strings.HasPrefix(s[i:], "\u00A0"):
+		return i + len("\u00A0")
+	}
+	return i
+}
+
+func isDigit(b byte) bool { return b >= '0' && b <= '9' }
+
+func isHex(b byte) bool { return isDigit(b) || b|0x20 >= 'a' && b|0x20 <= 'f' }
+
+func digitAt(s string, i int) bool { return i < len(s) && isDigit(s[i]) }
+
+// plain reports whether the decimal is digits alone.
+func (d *decimal) plain() bool {
+	return d.frac == "" && d.exp == "" && d.pow == "" && !d.neg && !d.hex && !d.version && d.digits != ""
+}
+
+// proper reports whether the fraction is of digits and less than 1.
+func (n *numeral) proper() bool {
+	num, ok1 := n.num.value()
+	den, ok2 := n.den.value()
+	return ok1 && ok2 && n.num.plain() && n.den.plain() && num.Cmp(den) < 0
+}
+
+var separators = strings.NewReplacer(",", "", "\u00A0", "", "'", "", "_", "")
+
+// value returns the exact value; false if it has none here.
+func (d *decimal) value() (*big.Rat, bool) {
+	if d.hex || d.version || len(d.digits)+len(d.frac) > maxDigits {
+		return nil, false
+	}
+	text := separators.Replace(d.digits)
+	if text == "" {
+		text = "0"
+	}
+	if d.frac != "" {
+		text += "." + separators.Replace(d.frac)
+	}
+	if d.exp != "" {
+		if _, ok := smallInt(d.exp); !ok {
+			return nil, false
+		}
+		text += "e" + d.exp
+	}
+	v, ok := new(big.Rat).SetString(text)
+	if !ok {
+		return nil, false
+	}
+	if d.pow != "" {
+		if v, ok = raised(v, d.pow); !ok {
+			return nil, false
+		}
+	}
+	if d.neg {
+		v.Neg(v)
+	}
+	return v, true
+}
+
+// raised returns v to the power of an integer.
+func raised(v *big.Rat, pow string) (*big.Rat, bool) {
+	n, ok := smallInt(pow)
+	if !ok || (v.Num().BitLen()+v.Denom().BitLen())*max(n, -n) > 4*maxDigits {
+		return nil, false
+	}
+	if n < 0 {
+		if v.Sign() == 0 {
+			return nil, false
+		}
+		v, n = new(big.Rat).Inv(v), -n
+	}
+	e := big.NewInt(int64(n))
+	return new(big.Rat).SetFrac(new(big.Int).Exp(v.Num(), e, nil), new(big.Int).Exp(v.Denom(), e, nil)), true
+}
+
+// smallInt reads an integer of at most maxExponent.
+func smallInt(text string) (int, bool) {
+	n, ok := new(big.Int), false
+	if len(text) <= 32 {
+		n, ok = n.SetString(strings.TrimPrefix(text, "+"), 10)
+	}
+	if !ok || !n.IsInt64() || n.Int64() > maxExponent || n.Int64() < -maxExponent {
+		return 0, false
+	}
+	return int(n.Int64()), true
+}
+
+// value returns the exact value; false if it has none here.
+func (n *numeral) value() (*big.Rat, bool) {
+	if n.unreadable {
+		return nil, false
+	}
+	v, ok := n.num.value()
+	if !ok {
+		return nil, false
+	}
+	if n.fraction {
+		den, ok := n.den.value()
+		if !ok || den.Sign() == 0 {
+			return nil, false
+		}
+		v.Quo(v, den)
+	}
+	if n.scaled {
+		scale, ok := n.scale.value()
+		if !ok {
+			return nil, false
+		}
+		v.Mul(v, scale)
+	}
+	if n.whole != "" {
+		whole, ok := (&decimal{digits: n.whole}).value()
+		if !ok {
+			return nil, false
+		}
+		v.Add(v, whole)
+	}
+	if n.neg {
+		v.Neg(v)
+	}
+	return v, true
+}
