@@ -75,6 +75,13 @@ type Scorer interface {
 	Score(ctx context.Context, t *Task, r *Reply) (Reward, error)
 }
 
+// A Splitter tells the answer of a model from its reasoning.
+type Splitter interface {
+	// Split sets Output and Reasoning of the reply, whose Text is the whole text. calls are
+	// what Agent.Prompts returned. Split is called from many goroutines at once.
+	Split(r *Reply, calls []tokenize.Call)
+}
+
 // A Reward is a score and, optionally, a JSON object that explains it.
 type Reward struct {
 	Value   *float64 // nil: not scored

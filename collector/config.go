@@ -62,7 +62,10 @@ type Config struct {
 
 	// Scorer rewards finished rollouts. Default nil: no reward.
 	Scorer Scorer
-	Sink   Sink
+	// Splitter finds the answer in the output of a model that reasons, for the Scorer. Default
+	// nil: the whole output is the answer.
+	Splitter Splitter
+	Sink     Sink
 	// TurnsHavePrompts tells, if that is known before Run, whether answers bring the prompts
 	// of their calls along (tokenize.SourceTurns). The record that a server keeps may lack
 	// them; a rollout that lost its answer is then made again. Default nil: the first answer

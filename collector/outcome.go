@@ -72,7 +72,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 		s.Failures = append(s.Failures, missingCall(i, &r.Missing[i]))
 	}
 
-	if err := a.score(ctx, s, r); err != nil {
+	if err := a.score(ctx, s, r, calls); err != nil {
 		return nil, err
 	}
 	a.timed(s, r)

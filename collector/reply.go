@@ -40,8 +40,12 @@ type Reply struct {
 	// Agent.Prompts sets it.
 	Unshown tokenize.Unshown
 
-	// Output is the text of the last assistant message, for scorers.
-	Output string
+	// Output is what a Scorer judges. An Agent sets it to the text of the last assistant
+	// message. Before the Scorer is asked, that text is copied to Text, and Config.Splitter
+	// sets Output to the answer and Reasoning to what the model thought before it.
+	Output, Text, Reasoning string
+	// Trial reports that no model made the reply: a Scorer is tried with it.
+	Trial bool
 	// Messages is the conversation as JSON, or nil if it was not asked for.
 	Messages json.RawMessage
 }

@@ -26,12 +26,16 @@ func (e *ScorerError) Unwrap() error { return ErrTolerance }
 
 // score rewards the sample. A scorer that fails leaves the reward null. The error says that
 // the run is stopping, or ends it because no sample can be scored.
-func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply) error {
+func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls []tokenize.Call) error {
 	scorer := a.w.c.cfg.Scorer
 	if scorer == nil {
 		return nil
 	}
 	a.enter(StageScore)
+	r.Text = r.Output
+	if a.w.c.cfg.Splitter != nil {
+		a.w.c.cfg.Splitter.Split(r, calls)
+	}
 	reward, err := scorer.Score(ctx, a.Task, r)
 	if ctx.Err() == context.Canceled {
 		return context.Cause(ctx)

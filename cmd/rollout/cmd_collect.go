@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"math"
 	"net"
 	"slices"
@@ -17,11 +18,13 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit"
+	"github.com/rollout-rl/rollout/collector/reward"
 )
 
 type collectOptions struct {
@@ -45,8 +48,8 @@ log-probabilities and a loss mask.
 
 All settings may stand in a file (-c), in the environment (ROLLOUT_…) or on the
 command line; rollout config show lists them. Before anything is written, the tasks
-are checked, and every server makes one call of the model: a run that would have no
-rows is refused, with what to add.
+are checked, the scorer judges a made-up sample, and every server makes one call of
+the model: a run that would have no rows, or no rewards, is refused, with what to add.
 
 The first interrupt lets the samples in flight finish, the second stops at once, and
 the third leaves at once; what is finished is kept in all three cases. SIGUSR1 prints
@@ -147,6 +150,7 @@ func (c *collection) makeParts(context.Context) (err error) {
 		return err
 	}
 	c.atEnd(c.parts.close)
+	c.toKill.Store(&c.parts.kill)
 	if c.options.retryFailed && c.loader.ByKey["run.tail"].Given() == "" {
 		// Samples whose retry is asked for are not cut by what their run was begun with.
 		c.parts.collector.Tail = collector.Tail{}
@@ -184,7 +188,7 @@ func (c *collection) takeTasks(context.Context) (err error) {
 		c.tasks, err = runfolder.NoTasks(check.Dir, check.Mode)
 		return err
 	}
-	if c.tasks, err = check.Run(fit.Read(tasks.Read(c.config.Tasks.File, c.program.stdin))); err != nil {
+	if c.tasks, err = check.Run(c.firstOf(fit.Read(tasks.Read(c.config.Tasks.File, c.program.stdin)))); err != nil {
 		return err
 	}
 	return fit.Scorable(string(c.config.Reward.Kind), c.Note)
@@ -214,6 +218,55 @@ func (c *collection) takeTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 		return err
 	}
 	c.tasks = set
+	return nil
+}
+
+// tryScorer lets the scorer judge a made-up sample, of the first task if that is known.
+func (c *collection) tryScorer(ctx context.Context) error {
+	if c.tasks.Tasks == 0 && !c.options.reads { // of a stream: the first one that comes is tried
+		return nil
+	}
+	task := &collector.Task{ID: "trial"} // of server runs, which have neither messages nor answers
+	switch {
+	case c.options.reads:
+	case c.first != nil:
+		task = c.first
+	default:
+		var err error
+		if task, err = c.tasks.First(); err != nil {
+			return err
+		}
+	}
+	return c.tryScorerWith(ctx, task)
+}
+
+// firstOf yields all tasks and keeps the first good one: a dry run writes no copy of them.
+func (c *collection) firstOf(all iter.Seq2[collector.Task, error]) iter.Seq2[collector.Task, error] {
+	return func(yield func(collector.Task, error) bool) {
+		for t, err := range all {
+			if err == nil && c.first == nil {
+				c.first = &t
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+// phaseScorer is what is done while the scorer judges a made-up sample.
+const phaseScorer = "trying the scorer"
+
+// tryScorerWith is tryScorer with a task.
+func (c *collection) tryScorerWith(ctx context.Context, task *collector.Task) error {
+	if c.parts.collector.Scorer == nil {
+		return nil
+	}
+	c.phase.Store(phaseScorer)
+	if err := reward.Try(ctx, c.parts.collector.Scorer, task, c.config.Output.Messages); err != nil {
+		return exit.Hint(exit.Usagef("reward.kind %s: the scorer fails on a made-up sample of task %s, before the run: %w", c.config.Reward.Kind, tame.Text(task.ID, 40), err),
+			"it must give a finite number for the sample, whose input has \"trial\": true; README, A reward, shows the fields")
+	}
 	return nil
 }
 

@@ -47,6 +47,7 @@ type collection struct {
 	taps      *taps // nil: none is configured
 	identity  runfolder.Identity
 	tasks     *runfolder.TaskSet
+	first     *collector.Task   // of tasks; nil: the copy of the run has it
 	folder    *runfolder.Folder // nil: of a dry run
 	clients   []*letta.Client
 	endpoints []string // their names
@@ -72,6 +73,7 @@ type collection struct {
 
 	// What other goroutines ask for at any time.
 	toGiveUp atomic.Pointer[runfolder.Folder] // folder, for giveUp; nil: there is none yet
+	toKill   atomic.Pointer[func()]           // ends the programs of the scorer; nil: there are none yet
 	from     string                           // where the tasks of a stream come from besides its socket: a path, "-" or nothing
 	phase    atomic.Value                     // string: what is done at this moment
 	began    atomic.Pointer[time.Time]        // when the run did; nil: it has not
@@ -101,12 +103,15 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	// without an end.
 	started := signals.First(func() {
 		c.giveUp()
+		if kill := c.toKill.Load(); kill != nil {
+			(*kill)()
+		}
 		c.abort("interrupted before the run began")
 	})
 	defer started()
 	defer c.close()
 	for _, step := range []func(context.Context) error{
-		c.makeParts, c.takeTasks, c.checkLimit, c.connect, c.askServers, c.prepare, c.checkFiles,
+		c.makeParts, c.takeTasks, c.checkLimit, c.tryScorer, c.connect, c.askServers, c.prepare, c.checkFiles,
 	} {
 		if err := step(ctx); err != nil {
 			return err

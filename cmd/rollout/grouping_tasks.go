@@ -97,8 +97,11 @@ func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
 		for t, err := range g.intake.More(ctx) {
 			if err == nil && !tried {
 				tried = true
-				err = g.tryWith(ctx, t)
+				if err = g.tryScorerWith(ctx, t); err == nil {
+					err = g.tryWith(ctx, t)
+				}
 				g.phase.CompareAndSwap(phaseTrial, "collecting")
+				g.phase.CompareAndSwap(phaseScorer, "collecting")
 			}
 			if err == nil {
 				g.tracker.Task(t)

@@ -21,6 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit/engine"
 	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/reasoning"
 	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/sink"
@@ -112,9 +113,15 @@ func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
 	return out
 }
 
-// makeScorer makes what scores a sample; none, where nothing does.
+// makeScorer makes what scores a sample, if anything does, and what finds the answer in it.
 func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
 	r := &c.Reward
+	splitter := reasoning.New(nil)
+	if m := p.prompts.Model; m != nil {
+		splitter = reasoning.New(&reasoning.Model{Template: m.Template, Tokenizer: m.Tokenizer, Transformers: m.Transformers})
+	}
+	splitter.Include = r.IncludeReasoning
+	p.collector.Splitter = splitter
 	switch r.Kind {
 	case config.RewardNone:
 	case config.RewardExact:

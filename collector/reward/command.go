@@ -35,13 +35,15 @@ type CommandConfig struct {
 // Command scores by a program that lives as long as the run. For each rollout it
 // gets one line on its standard input,
 //
-//	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","conversation":[…]}
+//	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…]}
 //
-// where answer, metadata and conversation are null when there is none, and answers
-// with one line on its standard output:
+// in which answer, metadata and conversation are null if there is none. The output is what the
+// model answered, reasoning what it thought before, and text both, as it wrote them. A made-up
+// sample (see [Try]) has "trial":true too. The program answers with one line on its standard
+// output:
 //
-//	{"reward":0.5,"details":{…}}    reward null: not scored; details may be left out,
-//	                                else they are an object; id may be repeated
+//	{"reward":0.5,"details":{…}}    a finite number, or null: not scored; details are an
+//	                                object, or left out; id can be repeated
 //	{"error":"…"}                   it cannot judge
 //
 // A process gets the next line only after it answered. One that ends, answers
@@ -103,12 +105,15 @@ type question struct {
 	Answer       *string         `json:"answer"`
 	Metadata     json.RawMessage `json:"metadata"`
 	Output       string          `json:"output"`
+	Reasoning    string          `json:"reasoning"`
+	Text         string          `json:"text"`
 	Conversation json.RawMessage `json:"conversation"`
+	Trial        bool            `json:"trial,omitempty"`
 }
 
 type verdict struct {
 	ID      *int64          `json:"id"`
-	Reward  *float64        `json:"reward"`
+	Reward  json.RawMessage `json:"reward"`
 	Details json.RawMessage `json:"details"`
 	Error   string          `json:"error"`
 }
@@ -116,7 +121,7 @@ type verdict struct {
 // Score asks a process.
 func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	id := c.nextID()
-	line, err := json.Marshal(question{id, t.ID, t.Messages, t.Answer, t.Metadata, r.Output, r.Messages})
+	line, err := json.Marshal(question{id, t.ID, t.Messages, t.Answer, t.Metadata, r.Output, r.Reasoning, r.Text, r.Messages, r.Trial})
 	if err != nil {
 		return collector.Reward{}, fmt.Errorf("reward: task %s: %w", t.ID, err)
 	}
@@ -140,13 +145,32 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	case v.Error != "":
 		return collector.Reward{}, fmt.Errorf("reward: %s: %s", c.cfg.Args[0], v.Error)
 	}
+	reward, err := v.read()
+	if err != nil {
+		return collector.Reward{}, fmt.Errorf("reward: %s: %w", c.cfg.Args[0], err)
+	}
+	return reward, nil
+}
+
+// read returns the reward of an answer without an error.
+func (v *verdict) read() (collector.Reward, error) {
+	out := collector.Reward{Details: v.Details}
 	switch {
 	case string(v.Details) == "null":
-		v.Details = nil
+		out.Details = nil
 	case len(v.Details) > 0 && v.Details[0] != '{':
-		return collector.Reward{}, fmt.Errorf("reward: %s: details %.80q are not a JSON object", c.cfg.Args[0], v.Details)
+		return collector.Reward{}, fmt.Errorf("details %.80q are not a JSON object", v.Details)
 	}
-	return collector.Reward{Value: v.Reward, Details: v.Details}, nil
+	switch {
+	case v.Reward == nil:
+		return collector.Reward{}, errors.New(`the answer has no "reward"`)
+	case string(v.Reward) == "null":
+		return out, nil
+	}
+	if err := json.Unmarshal(v.Reward, &out.Value); err != nil {
+		return collector.Reward{}, fmt.Errorf("reward %.80q is not a finite number", v.Reward)
+	}
+	return out, nil
 }
 
 var errClosed = errors.New("reward: command is closed")
@@ -250,9 +274,9 @@ func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (v
 	case killed:
 		return v, nil, errors.New("closed its standard output, or its input, without an answer, and did not end")
 	case errors.Is(err, io.EOF) && ended != nil:
-		return v, nil, fmt.Errorf("ended without an answer: %w", ended)
+		return v, nil, fmt.Errorf("ended without an answer: %w%s", ended, p.talk.last())
 	case errors.Is(err, io.EOF):
-		return v, nil, errors.New("ended without an answer")
+		return v, nil, fmt.Errorf("ended without an answer%s", p.talk.last())
 	}
 	return v, nil, err
 }
@@ -298,10 +322,11 @@ func (c *Command) Close() error {
 
 // A process is one running program.
 type process struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *os.File
-	r   *bufio.Reader
+	cmd  *exec.Cmd
+	talk *talk
+	in   io.WriteCloser
+	out  *os.File
+	r    *bufio.Reader
 
 	killOnce, waitOnce sync.Once
 	done               chan struct{} // closed when it has ended
@@ -314,7 +339,8 @@ const maxAnswer = 1 << 20
 func start(cfg *CommandConfig) (*process, error) {
 	cmd := exec.Command(cfg.Args[0], cfg.Args[1:]...) //nolint:noctx // it outlives every context: Close ends it
 	cmd.Env, cmd.Dir = cfg.Env, cfg.Dir
-	cmd.Stderr = &talk{to: cfg.Stderr, name: cfg.Args[0], left: maxTalk}
+	said := &talk{to: cfg.Stderr, name: cfg.Args[0], left: maxTalk}
+	cmd.Stderr = said
 	ownGroup(cmd)
 	cmd.WaitDelay = time.Second // for a grandchild that holds stderr
 	in, err := cmd.StdinPipe()
@@ -333,7 +359,7 @@ func start(cfg *CommandConfig) (*process, error) {
 		_ = in.Close()
 		return nil, err
 	}
-	return &process{cmd: cmd, in: in, out: out, r: bufio.NewReaderSize(out, 64<<10), done: make(chan struct{})}, nil
+	return &process{cmd: cmd, talk: said, in: in, out: out, r: bufio.NewReaderSize(out, 64<<10), done: make(chan struct{})}, nil
 }
 
 // unasked is what the program wrote since its last answer; empty where that is nothing.

@@ -35,7 +35,16 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stdout, `{"error":"bad question"}`)
 			continue
 		}
+		if line, ok := strings.CutPrefix(q.Output, "raw:"); ok {
+			fmt.Fprintln(os.Stdout, line)
+			continue
+		}
 		switch q.Output {
+		case "question": // as it came
+			fmt.Fprintf(os.Stdout, `{"reward":1,"details":{"q":%s}}`+"\n", in.Bytes())
+		case "traceback":
+			fmt.Fprint(os.Stderr, "Traceback (most recent call last):\n  File \"score.py\", line 3\nKeyError: 'difficulty'\n\n")
+			os.Exit(1) //nolint:forbidigo // as below
 		case "die":
 			panic("dies")
 		case "hang":
@@ -140,7 +149,7 @@ func TestCommand(t *testing.T) {
 		{"nan", 0, "", "NaN"},
 		{"infinite", 0, "", "-Infinity"},
 		{"huge", 0, "", "1e999"},
-		{"", 0, `{"nth":1}`, ""},
+		{"", 0, `{"nth":2}`, ""}, // the line was JSON
 	}
 	for _, s := range steps {
 		r, err := c.Score(t.Context(), task, &collector.Reply{Output: s.output})

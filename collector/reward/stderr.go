@@ -1,8 +1,10 @@
 package reward
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 )
 
@@ -18,6 +20,35 @@ type talk struct {
 	mu   sync.Mutex
 	left int
 	cut  bool
+	line []byte // the beginning of the last line that is not empty
+	open bool   // it has no end yet
+}
+
+// maxLine bounds the line that an error repeats.
+const maxLine = 400
+
+// last returns the last line, as the end of an error message.
+func (t *talk) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.line) == 0 {
+		return ""
+	}
+	return ": " + strings.ToValidUTF8(string(t.line), "\uFFFD")
+}
+
+// note keeps the last line of what is written.
+func (t *talk) note(b []byte) {
+	for part := range bytes.Lines(b) {
+		text := bytes.TrimRight(part, "\r\n")
+		if !t.open && len(bytes.TrimSpace(text)) > 0 {
+			t.line = t.line[:0]
+		}
+		t.open = len(text) == len(part) && (t.open || len(bytes.TrimSpace(text)) > 0)
+		if len(bytes.TrimSpace(text)) > 0 {
+			t.line = append(t.line, text[:min(len(text), maxLine-len(t.line))]...)
+		}
+	}
 }
 
 // Write never fails: a program must not end because nobody listens.
@@ -25,6 +56,7 @@ func (t *talk) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(b)
+	t.note(b)
 	if t.to == nil || t.cut {
 		return n, nil
 	}

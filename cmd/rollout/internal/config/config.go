@@ -102,7 +102,9 @@ type Config struct {
 		Timeout       time.Duration // of one score by a command
 		Tolerance     float64
 		IgnoreCase    bool
-		MinStd        float64 // of the rewards of a group; 0: none is left out
+		// IncludeReasoning scores the whole text of the last message.
+		IncludeReasoning bool
+		MinStd           float64 // of the rewards of a group; 0: none is left out
 	}
 	Output struct {
 		Dir        string

@@ -139,6 +139,8 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"of number: the largest difference that counts as equal"),
 		boolSetting("reward.ignore_case", &c.Reward.IgnoreCase).with("", "",
 			"of exact and contains: ignore case"),
+		boolSetting("reward.include_reasoning", &c.Reward.IncludeReasoning).with("", "",
+			"score the whole text of the last message, and not what follows its reasoning"),
 		floatSetting("reward.min_std", &c.Reward.MinStd).with("min-std", "X",
 			"mark groups whose rewards have a smaller standard deviation with keep=false; 0: none"),
 

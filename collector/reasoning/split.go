@@ -1,0 +1,364 @@
+package reasoning
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+)
+
+// A Splitter tells answers from reasoning. It is safe for concurrent use. It implements
+// collector.Splitter.
+type Splitter struct {
+	// Include leaves the whole text in Reply.Output.
+	Include bool
+
+	pairs   []pair
+	headers bool
+	all     bool // the markers are not those of a model
+	tok     *bpe.Tokenizer
+	keep    map[int32]bool // special tokens that are marks: the text of the engine lacks them
+	opening string         // the generation prompt of the template; empty: not known
+}
+
+// New returns a Splitter for the markers of a model: the known ones that its template names or
+// its tokenizer has as tokens, and the ones that the template prints around reasoning_content.
+// nil stands for any model.
+func New(m *Model) *Splitter {
+	if m == nil || m.Template == nil {
+		return &Splitter{pairs: ofAnyModel(), all: true}
+	}
+	s := &Splitter{tok: m.Tokenizer}
+	s.pairs, s.headers = markersOf(*m)
+	s.opening, _ = generationPrompt(*m)
+	if s.tok == nil {
+		return s
+	}
+	marks := slices.Clone(messageMarks)
+	if !s.headers {
+		marks = nil
+	}
+	for _, p := range s.pairs {
+		marks = append(marks, p.open, p.close, p.around[0], p.around[1])
+	}
+	s.keep = map[int32]bool{}
+	for _, mark := range marks {
+		if id, ok := s.tok.ID(mark); ok && s.tok.IsSpecial(id) {
+			s.keep[id] = true
+		}
+	}
+	return s
+}
+
+// Split sets Reasoning and Output of a reply, from Text and from the calls.
+func (s *Splitter) Split(r *collector.Reply, calls []tokenize.Call) {
+	answer, thought := s.split(r, calls)
+	r.Reasoning = thought
+	if !s.Include {
+		r.Output = answer
+	}
+}
+
+func (s *Splitter) split(r *collector.Reply, calls []tokenize.Call) (answer, thought string) {
+	if len(s.pairs) == 0 && !s.headers {
+		return r.Text, ""
+	}
+	call := callOf(r, calls)
+	st := state{opened: s.opening, cut: false}
+	ids := []int32(nil)
+	if call != nil {
+		st.cut = call.FinishReason == tokenize.FinishLength
+		ids = call.OutputIDs
+		if tail, ok := s.tail(call.PromptIDs); ok {
+			st.opened = tail
+		}
+	}
+	if s.marked(r.Text) {
+		return s.parts(r.Text, st)
+	}
+	full, known := s.decode(ids)
+	_, opened := s.opener(st.opened)
+	switch {
+	case known && len(s.keep) > 0 && (opened || s.marked(full)):
+		return s.parts(full, st) // the text of the engine lacks the marks
+	case known && s.marked(full):
+		_, thought = s.parts(full, st) // the server has cut the reasoning off
+		return r.Text, thought
+	}
+	return s.parts(r.Text, st)
+}
+
+// A state is what is known of an output beside its text.
+type state struct {
+	opened string // the end of the prompt; empty: not known
+	cut    bool   // the limit of tokens ended the output
+}
+
+// callOf returns the call whose text is that of the reply: the last one if none has exactly
+// that text, and nil if calls and turns do not fit.
+func callOf(r *collector.Reply, calls []tokenize.Call) *tokenize.Call {
+	n := 0
+	for i := range r.Sends {
+		for k := range r.Sends[i].Turns {
+			if r.Sends[i].Turns[k].Role == tokenize.RoleAssistant {
+				n++
+			}
+		}
+	}
+	if n != len(calls) || len(r.Sends) == 0 {
+		return nil
+	}
+	turns, last := r.Sends[len(r.Sends)-1].Turns, (*tokenize.Call)(nil)
+	for k := range slices.Backward(turns) {
+		if turns[k].Role != tokenize.RoleAssistant {
+			continue
+		}
+		n--
+		if strings.TrimSpace(turns[k].Content) == strings.TrimSpace(r.Text) {
+			return &calls[n]
+		}
+		if last == nil {
+			last = &calls[n]
+		}
+	}
+	return last
+}
+
+// tailTokens is how much of a prompt is looked at: more than any generation prompt has.
+const tailTokens = 64
+
+// tail returns the end of a prompt.
+func (s *Splitter) tail(prompt []int32) (string, bool) {
+	if s.tok == nil || len(prompt) == 0 {
+		return "", false
+	}
+	b, err := s.tok.AppendText(nil, prompt[max(0, len(prompt)-tailTokens):], bpe.DecodeOptions{})
+	return string(b), err == nil
+}
+
+// decode returns the text of an output with the marks and without other special tokens.
+func (s *Splitter) decode(ids []int32) (string, bool) {
+	if s.tok == nil || len(ids) == 0 {
+		return "", false
+	}
+	var b []byte
+	for len(ids) > 0 {
+		n := slices.IndexFunc(ids, s.tok.IsSpecial)
+		if n < 0 {
+			n = len(ids)
+		}
+		var err error
+		if b, err = s.tok.AppendText(b, ids[:n], bpe.DecodeOptions{}); err != nil {
+			return "", false
+		}
+		if ids = ids[n:]; len(ids) > 0 {
+			if s.keep[ids[0]] {
+				b = append(b, s.tok.Piece(ids[0])...)
+			}
+			ids = ids[1:]
+		}
+	}
+	return string(b), true
+}
+
+// marked reports whether the text holds a mark.
+func (s *Splitter) marked(text string) bool {
+	if s.headers {
+		return strings.Contains(text, message) || strings.Contains(text, channel)
+	}
+	return slices.ContainsFunc(s.pairs, func(p pair) bool { return strings.Contains(text, p.open) || strings.Contains(text, p.close) })
+}
+
+// calls are what the server cuts out of the text of an answer, as Letta 0.16 does.
+var toolCalls = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
+
+// parts divides the text of an output.
+func (s *Splitter) parts(text string, st state) (answer, thought string) {
+	switch {
+	case s.headers, s.all && strings.Contains(text, message):
+		answer, thought = messages(text, st)
+	case s.all && strings.HasPrefix(text, bareAnalysis) && strings.Contains(text, bareFinal):
+		answer, thought = bare(text)
+	default:
+		answer, thought = s.blocks(text, st)
+	}
+	return strings.TrimSpace(toolCalls.ReplaceAllString(answer, "")), strings.TrimSpace(thought)
+}
+
+// What is left of the headers of messages if the special tokens are gone.
+const (
+	bareAnalysis = "analysis"
+	bareFinal    = "assistantfinal"
+)
+
+// bare divides an output of messages without the marks.
+func bare(text string) (answer, thought string) {
+	text, ok := strings.CutPrefix(text, bareAnalysis)
+	if !ok {
+		return strings.TrimPrefix(text, strings.TrimPrefix(bareFinal, "assistant")), ""
+	}
+	at := strings.LastIndex(text, bareFinal)
+	if at < 0 {
+		return "", text // the limit of tokens cut it
+	}
+	return text[at+len(bareFinal):], text[:at]
+}
+
+// messages divides an output of messages with headers. The answer is in the messages of the
+// channel final, or, if the template has no channels, in those without a recipient.
+func messages(text string, st state) (answer, thought string) {
+	if !strings.Contains(text, message) {
+		if strings.Contains(text, channel) {
+			return "", "" // cut inside the header
+		}
+		return bare(text)
+	}
+	if at := strings.LastIndex(st.opened, start); at >= 0 {
+		text = st.opened[at+len(start):] + text // the prompt has begun the header
+	}
+	var answers, thoughts []string
+	for part := range strings.SplitSeq(text, start) {
+		header, body, ok := strings.Cut(part, message)
+		if !ok {
+			continue
+		}
+		for _, end := range []string{"<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>"} {
+			body, _, _ = strings.Cut(body, end)
+		}
+		_, name, channels := strings.Cut(header, channel)
+		switch {
+		case channels && strings.HasPrefix(name, "final"), !channels && !strings.Contains(header, "to="), strings.Contains(header, "to=user"):
+			answers = append(answers, body)
+		case strings.HasPrefix(name, "analysis"), strings.Contains(header, "to=self"):
+			thoughts = append(thoughts, strings.TrimSpace(body))
+		}
+	}
+	return strings.Join(answers, "\n"), strings.Join(thoughts, "\n")
+}
+
+// blocks divides an output by the pairs.
+func (s *Splitter) blocks(text string, st state) (answer, thought string) {
+	var thoughts []string
+	p, inside := s.opener(st.opened)
+	closed := st.opened != "" && !inside && s.ends(st.opened)
+	if !inside {
+		var rest string
+		if p, rest, inside = s.begins(text); inside {
+			text = rest
+		}
+	}
+	if inside {
+		// A prompt that opened the reasoning, and an output that opens it once more.
+		text = strings.TrimPrefix(strings.TrimLeftFunc(text, unicode.IsSpace), p.open)
+		body, rest, ended := strings.Cut(text, p.close)
+		if thoughts = append(thoughts, strings.TrimSpace(body)); !ended {
+			return "", strings.Join(thoughts, "\n")
+		}
+		text = rest
+	} else if body, rest, ended := s.unopened(text, st.opened != ""); ended && !closed {
+		thoughts, text = append(thoughts, strings.TrimSpace(body)), rest
+	}
+	var b strings.Builder
+	for {
+		at, p := s.next(text)
+		if at < 0 {
+			break
+		}
+		body, rest, ended := strings.Cut(text[at+len(p.open):], p.close)
+		switch {
+		case ended, st.cut, strings.TrimSpace(lastLine(text[:at])) == "":
+			thoughts = append(thoughts, strings.TrimSpace(body))
+			if !ended {
+				return "", strings.Join(thoughts, "\n")
+			}
+			b.WriteString(text[:at])
+		default:
+			rest = text[at+len(p.open):]
+			b.WriteString(text[:at+len(p.open)]) // a quotation
+		}
+		text = rest
+	}
+	b.WriteString(text)
+	return s.unwrap(b.String()), strings.Join(thoughts, "\n")
+}
+
+// lastLine returns what stands behind the last line break.
+func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
+
+// opener returns the pair that a prompt leaves open.
+func (s *Splitter) opener(prompt string) (pair, bool) {
+	prompt = strings.TrimRightFunc(prompt, unicode.IsSpace)
+	for _, p := range s.pairs {
+		if strings.HasSuffix(prompt, p.open) {
+			return p, true
+		}
+	}
+	return pair{}, false
+}
+
+// ends reports whether a prompt closes the reasoning.
+func (s *Splitter) ends(prompt string) bool {
+	prompt = strings.TrimRightFunc(prompt, unicode.IsSpace)
+	return slices.ContainsFunc(s.pairs, func(p pair) bool { return strings.HasSuffix(prompt, p.close) })
+}
+
+// begins returns the pair that opens the text, and the text behind its mark.
+func (s *Splitter) begins(text string) (pair, string, bool) {
+	text = strings.TrimLeftFunc(text, unicode.IsSpace)
+	for _, p := range s.pairs {
+		if rest, ok := strings.CutPrefix(text, p.open); ok {
+			return p, rest, true
+		}
+	}
+	return pair{}, text, false
+}
+
+// next finds the first opening mark.
+func (s *Splitter) next(text string) (at int, first pair) {
+	at = -1
+	for _, p := range s.pairs {
+		if i := strings.Index(text, p.open); i >= 0 && (at < 0 || i < at) {
+			at, first = i, p
+		}
+	}
+	return at, first
+}
+
+// unopened divides text at the first mark that closes reasoning, if none opens it before. If
+// strict is set, the mark must stand at the beginning or the end of a line.
+func (s *Splitter) unopened(text string, strict bool) (body, rest string, ok bool) {
+	at, mark := -1, ""
+	for _, p := range s.pairs {
+		if i := strings.Index(text, p.close); i >= 0 && (at < 0 || i < at) {
+			at, mark = i, p.close
+		}
+	}
+	if at < 0 {
+		return "", text, false
+	}
+	if open, _ := s.next(text); open >= 0 && open < at {
+		return "", text, false
+	}
+	body, rest = text[:at], text[at+len(mark):]
+	line, _, _ := strings.Cut(rest, "\n")
+	return body, rest, !strict || strings.TrimSpace(lastLine(body)) == "" || strings.TrimSpace(line) == ""
+}
+
+// unwrap takes off the marks that stand around an answer.
+func (s *Splitter) unwrap(text string) string {
+	for _, p := range s.pairs {
+		if p.around[0] == "" {
+			continue
+		}
+		trimmed := strings.TrimSpace(text)
+		rest, ok := strings.CutPrefix(trimmed, p.around[0])
+		if ok || p.around[0] == p.close {
+			text = strings.TrimSuffix(strings.TrimSpace(rest), p.around[1])
+		}
+	}
+	return text
+}

@@ -1,0 +1,61 @@
+package reward
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// Try lets a scorer judge a made-up sample of a task, to find its mistakes before a run
+// begins. The sample has the fields of any other. Its reply is marked with Trial, and its output
+// is the answer of the task, or, if that has none, the word "trial". It has a conversation if
+// conversation is set. The error says why the scorer gives no finite reward. It is nil if the
+// task has nothing to score by.
+func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversation bool) error {
+	r := &collector.Reply{Trial: true, Output: "trial"}
+	if t.Answer != nil {
+		r.Output = *t.Answer
+	}
+	r.Text = r.Output
+	if conversation {
+		var err error
+		if r.Messages, err = madeUp(t, r.Output); err != nil {
+			return err
+		}
+	}
+	reward, err := s.Score(ctx, t, r)
+	switch {
+	case errors.Is(err, collector.ErrNoAnswer):
+		return nil
+	case err != nil:
+		return err
+	case reward.Value == nil:
+		return errors.New("it gave no reward")
+	case math.IsNaN(*reward.Value) || math.IsInf(*reward.Value, 0):
+		return fmt.Errorf("it gave %v, which is not a finite number", *reward.Value)
+	}
+	return nil
+}
+
+// madeUp is a conversation as a server shows it.
+func madeUp(t *collector.Task, output string) (json.RawMessage, error) {
+	type sent struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}
+	var all []any
+	for _, text := range t.Messages {
+		all = append(all, sent{"user", text})
+	}
+	all = append(all, struct {
+		ID      string `json:"id"`
+		Date    string `json:"date"`
+		Type    string `json:"message_type"`
+		Content string `json:"content"`
+	}{"message-00000000-0000-4000-8000-000000000000", "2026-01-01T00:00:00+00:00", "assistant_message", output})
+	return json.Marshal(all)
+}

@@ -1,0 +1,126 @@
+package reward_test
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/reward"
+)
+
+// A scorer that gives no finite number for a made-up sample is found by it.
+func TestTryCommand(t *testing.T) {
+	t.Parallel()
+	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
+	for output, want := range map[string]string{
+		`raw:{"reward":0.5}`: "", `raw:{"reward":-3,"details":{}}`: "", `raw:{"reward":0}`: "",
+		`raw:{}`: `the answer has no "reward"`, `raw:null`: `the answer has no "reward"`, `raw:{"details":{}}`: `the answer has no "reward"`, `raw:{"rewards":1}`: `the answer has no "reward"`,
+		`raw:{"reward":null}`: "it gave no reward", `raw:{"reward":true}`: `reward "true" is not a finite number`, `raw:{"reward":"1"}`: `is not a finite number`, `raw:{"reward":[1]}`: `is not a finite number`,
+		`raw:{"reward":1e999}`: `reward "1e999" is not a finite number`, `raw:{"reward":NaN}`: "invalid character", `raw:{"reward":-Infinity}`: "invalid character", `raw:1`: "cannot unmarshal number", `raw:[1]`: "cannot unmarshal array", `raw:`: "unexpected end", `raw:1.0`: "cannot unmarshal",
+		`raw:{"error":"no idea"}`: "no idea", `raw:{"reward":1,"details":[]}`: "not a JSON object", `raw:{"reward":1}` + "\n" + `{"reward":1}`: "more than one line",
+		"traceback": "ended without an answer: exit status 1: KeyError: 'difficulty'", "die": "exit status 2: ", "junk": "hello",
+	} {
+		err := reward.Try(t.Context(), c, &collector.Task{ID: "t", Answer: &output}, false)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", output, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %q has several lines", output, err)
+		}
+	}
+	slow := command(t, reward.CommandConfig{Timeout: 300 * time.Millisecond})
+	hang := "hang"
+	if err := reward.Try(t.Context(), slow, &collector.Task{Answer: &hang}, false); err == nil || !strings.Contains(err.Error(), "no answer within 300ms") {
+		t.Errorf("a scorer that hangs: %v", err)
+	}
+}
+
+// The made-up sample has the fields of any other, and a mark.
+func TestTrialSample(t *testing.T) {
+	t.Parallel()
+	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
+	answer := "question"
+	task := &collector.Task{ID: "t1", Messages: []string{"first", "second"}, Answer: &answer, Metadata: json.RawMessage(`{"level":3}`)}
+	asked := func(r *collector.Reply) map[string]any {
+		got, err := c.Score(t.Context(), task, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var details struct {
+			Q map[string]any `json:"q"`
+		}
+		if err := json.Unmarshal(got.Details, &details); err != nil {
+			t.Fatal(err)
+		}
+		return details.Q
+	}
+	conversation := json.RawMessage(`[{"role":"user","content":"first"},{"message_type":"assistant_message","content":"question"}]`)
+	real := asked(&collector.Reply{Output: answer, Text: "<think>hm</think>question", Reasoning: "hm", Messages: conversation})
+	if real["output"] != "question" || real["text"] != "<think>hm</think>question" || real["reasoning"] != "hm" || real["task_id"] != "t1" || real["answer"] != "question" || real["trial"] != nil {
+		t.Errorf("a sample: %v", real)
+	}
+	var made map[string]any
+	spy := scorer(func(ctx context.Context, task *collector.Task, r *collector.Reply) (collector.Reward, error) {
+		made = asked(r)
+		return c.Score(ctx, task, r)
+	})
+	if err := reward.Try(t.Context(), spy, task, true); err != nil {
+		t.Fatal(err)
+	}
+	if made["trial"] != true || made["output"] != "question" || made["text"] != "question" {
+		t.Errorf("the made-up sample: %v", made)
+	}
+	for key, v := range real {
+		if other, ok := made[key]; !ok || (v == nil) != (other == nil) {
+			t.Errorf("%s is %v, and %v in the made-up sample", key, v, other)
+		}
+	}
+	if all, ok := made["conversation"].([]any); !ok || len(all) != 3 {
+		t.Errorf("the conversation is %v", made["conversation"])
+	}
+	// Without an answer.
+	task.Answer = nil
+	seen := ""
+	spy = func(_ context.Context, _ *collector.Task, r *collector.Reply) (collector.Reward, error) {
+		seen = r.Output
+		one := 1.0
+		return collector.Reward{Value: &one}, nil
+	}
+	if err := reward.Try(t.Context(), spy, task, false); err != nil || seen != "trial" {
+		t.Errorf("%v, output %q", err, seen)
+	}
+}
+
+type scorer func(context.Context, *collector.Task, *collector.Reply) (collector.Reward, error)
+
+func (f scorer) Score(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
+	return f(ctx, t, r)
+}
+
+// Every other kind of scorer is tried too.
+func TestTryScorers(t *testing.T) {
+	t.Parallel()
+	answer := "72"
+	for _, s := range []collector.Scorer{reward.Exact{}, reward.Contains{}, reward.Number{}, must(reward.NewRegex(`(\d+)`)), must(reward.NewJSON("v"))} {
+		for _, a := range []*string{&answer, nil} {
+			if err := reward.Try(t.Context(), s, &collector.Task{ID: "t", Answer: a}, false); err != nil {
+				t.Errorf("%T: %v", s, err)
+			}
+		}
+	}
+	for _, v := range []float64{math.NaN(), math.Inf(1)} {
+		bad := scorer(func(context.Context, *collector.Task, *collector.Reply) (collector.Reward, error) {
+			return collector.Reward{Value: &v}, nil
+		})
+		if err := reward.Try(t.Context(), bad, &collector.Task{}, false); err == nil {
+			t.Errorf("%v is taken", v)
+		}
+	}
+	if err := reward.Try(t.Context(), reward.None{}, &collector.Task{}, false); err == nil {
+		t.Error("no reward is taken")
+	}
+}
