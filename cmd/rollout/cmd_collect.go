@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"iter"
 	"math"
 	"net"
 	"slices"
@@ -188,9 +187,10 @@ func (c *collection) takeTasks(context.Context) (err error) {
 		c.tasks, err = runfolder.NoTasks(check.Dir, check.Mode)
 		return err
 	}
-	if c.tasks, err = check.Run(c.firstOf(fit.Read(tasks.Read(c.config.Tasks.File, c.program.stdin)))); err != nil {
+	if c.tasks, err = check.Run(fit.Read(tasks.Read(c.config.Tasks.File, c.program.stdin))); err != nil {
 		return err
 	}
+	c.first = fit.First()
 	return fit.Scorable(string(c.config.Reward.Kind), c.Note)
 }
 
@@ -217,7 +217,7 @@ func (c *collection) takeTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 		set.Close()
 		return err
 	}
-	c.tasks = set
+	c.tasks, c.first = set, fit.First()
 	return nil
 }
 
@@ -238,20 +238,6 @@ func (c *collection) tryScorer(ctx context.Context) error {
 		}
 	}
 	return c.tryScorerWith(ctx, task)
-}
-
-// firstOf yields all tasks and keeps the first good one: a dry run writes no copy of them.
-func (c *collection) firstOf(all iter.Seq2[collector.Task, error]) iter.Seq2[collector.Task, error] {
-	return func(yield func(collector.Task, error) bool) {
-		for t, err := range all {
-			if err == nil && c.first == nil {
-				c.first = &t
-			}
-			if !yield(t, err) {
-				return
-			}
-		}
-	}
 }
 
 // phaseScorer is what is done while the scorer judges a made-up sample.

@@ -17,6 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/leftovers"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
@@ -47,7 +48,7 @@ type collection struct {
 	taps      *taps // nil: none is configured
 	identity  runfolder.Identity
 	tasks     *runfolder.TaskSet
-	first     *collector.Task   // of tasks; nil: the copy of the run has it
+	first     *collector.Task   // of the tasks that were given; nil: the copy of the run has it
 	folder    *runfolder.Folder // nil: of a dry run
 	clients   []*letta.Client
 	endpoints []string // their names
@@ -386,11 +387,12 @@ func (c *collection) sweep(ctx context.Context, stats *collector.Stats, cut bool
 // report writes the report of the run. It returns end, the end of the run, or what the
 // report found damaged first.
 func (c *collection) report(s *show.Summary, end error) error {
-	last, err := json.Marshal(s)
-	if err != nil {
-		return errors.Join(end, err) // of plain fields: cannot happen
-	}
-	damage, err := runfolder.WriteReport(c.folder, last)
+	damage, err := runfolder.WriteReport(c.folder, func(r *report.Report) (json.RawMessage, error) {
+		if c.parts.collector.Scorer != nil {
+			s.AddUnscored(r.Rewards.Scored, r.Rewards.Unscored)
+		}
+		return json.Marshal(s)
+	})
 	if len(c.damage.Found()) == 0 {
 		for _, err := range damage {
 			c.Log.Error("damage", "error", err)

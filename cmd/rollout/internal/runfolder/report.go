@@ -19,15 +19,19 @@ import (
 const ReportPage = "report.html"
 
 // WriteReport writes report.json and report.html of a run that has just ended, from its
-// files. last is the summary of this process as JSON, or nil. WriteReport returns the damage
-// that it found in the files.
-func WriteReport(folder *Folder, last json.RawMessage) (damage []error, err error) {
+// files. last returns the summary of this process as JSON, or nil; it can take numbers from the
+// report. WriteReport returns the damage that it found in the files.
+func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, error)) (damage []error, err error) {
 	r, err := ReadReport(folder.Dir, report.DefaultPass, false, true)
 	if err != nil {
 		return nil, err
 	}
-	if last != nil {
-		r.LastInvocation = last
+	summary, err := last(r)
+	if err != nil {
+		return r.Damage, err
+	}
+	if summary != nil {
+		r.LastInvocation = summary
 	}
 	if err := folder.writeJSON(ReportFile, r); err != nil {
 		return r.Damage, err

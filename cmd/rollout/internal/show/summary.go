@@ -91,9 +91,11 @@ type Summary struct {
 	// Groups is nil where the run does not work by whole groups.
 	Groups *groupSummary `json:"groups,omitempty"`
 
+	// Unscored counts the committed samples of the run that have rows and no reward, as the
+	// report does, earlier processes included.
 	Unscored int `json:"unscored"`
-	// ScorerFailures is the part of Unscored on which the scorer failed. The tasks of the other
-	// part hold nothing to score by.
+	inRun    int // committed samples of the run that have rows; 0: not known
+	// ScorerFailures counts the samples of this process on which the scorer failed.
 	ScorerFailures int `json:"scorer_failures"`
 
 	Shards  int64   `json:"shards"`
@@ -164,6 +166,12 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 		Unscored: s.Unscored, ScorerFailures: s.ScorerFailures,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
 	}
+}
+
+// AddUnscored sets how many samples of the run have a reward and how many have none. Without
+// it, Unscored is of this process alone, and counts samples that are not committed too.
+func (s *Summary) AddUnscored(scored, unscored int) {
+	s.Unscored, s.inRun = unscored, scored+unscored
 }
 
 // text returns the summary for people. The numbers of its first block add up.
@@ -245,7 +253,11 @@ func (s *Summary) text() string {
 		if s.MeanReward != nil {
 			mean = fmt.Sprintf("%.4g", *s.MeanReward)
 		}
-		line("reward", "mean %s over %d samples, %d could not be scored", mean, s.Scored, s.Unscored)
+		if s.Invocation > 1 && s.inRun > 0 {
+			line("reward", "mean %s over %d samples; %d of the %d samples of the run could not be scored", mean, s.Scored, s.Unscored, s.inRun)
+		} else {
+			line("reward", "mean %s over %d samples, %d could not be scored", mean, s.Scored, s.Unscored)
+		}
 	}
 	perToken := ""
 	if s.Tokens > 0 && s.Shards > 0 {

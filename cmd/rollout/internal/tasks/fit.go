@@ -18,6 +18,7 @@ type Fit struct {
 	scorer reward.Checker // nil: it scores whatever comes
 	agents map[string]error
 
+	first             *collector.Task // that is good; nil: there is none yet
 	tasks, unscorable int
 }
 
@@ -73,12 +74,18 @@ func (k *Fit) Check(t *collector.Task) error {
 	if _, bad := errors.AsType[*reward.AnswerError](err); bad {
 		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), err}
 	}
-	k.tasks++
+	if k.tasks++; k.first == nil {
+		first := *t
+		k.first = &first
+	}
 	if err != nil {
 		k.unscorable++
 	}
 	return nil
 }
+
+// First returns the first good task, or nil.
+func (k *Fit) First() *collector.Task { return k.first }
 
 // Unscorable returns how many tasks so far hold nothing that the scorer can compare with.
 func (k *Fit) Unscorable() int { return k.unscorable }
