@@ -1,27 +1,41 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// TestHungScorer: a reward command that never answers, and that started another program.
+// TestHungScorer: a reward command that answers the made-up sample alone, and that started
+// another program.
 // The drain says that it waits for scores, and the second interrupt ends both programs,
 // and the run, within seconds; what was being scored remains.
 func TestHungScorer(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
 	pids := filepath.Join(t.TempDir(), "pids")
-	config := fmt.Sprintf("reward: {kind: command, timeout: 10m, processes: 2, command: [sh, -c, 'sleep 600 & echo $$ $! >>%s; sleep 600']}\n", pids)
+	config := fmt.Sprintf("reward: {kind: command, timeout: 10m, processes: 2, command: [sh, %q]}\n", writeFile(t, "score.sh", []byte(`read -r line
+case $line in *'"trial":true'*)
+	echo '{"reward":0}'
+	read -r line
+esac
+sleep 600 & echo $$ $! >>`+pids+`; sleep 600
+`)))
 	dir := filepath.Join(t.TempDir(), "run")
 	p := startProgram(t, "rollout", nil, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
 		"-c", writeFile(t, "run.yaml", []byte(config)), "--max-in-flight", "4",
@@ -65,5 +79,151 @@ func TestHungScorer(t *testing.T) {
 	}
 	if got := readDataset(t, dir); len(got.rows)+len(got.failures) != 0 {
 		t.Errorf("%d samples are data and %d failed, want all to remain", len(got.rows), len(got.failures))
+	}
+}
+
+// rewardCase returns a recorded life in which the model says text, to a message that names the
+// case. stop is the stop reason.
+func rewardCase(t *testing.T, name, text, stop string) []byte {
+	t.Helper()
+	raw, err := tokenizetest.Gunzip(filepath.Join("testdata", "rewards", "rt-contains.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok := bpetest.Tokenizer(t, "qwen3")
+	end := "<|im_end|>"
+	if stop != "end_turn" {
+		end = ""
+	}
+	ids, err := tok.AppendTokens(nil, text+end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var life map[string]any
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(raw), "[case:single]", "[case:"+name+"]")), &life); err != nil {
+		t.Fatal(err)
+	}
+	at := func(v any, path ...any) map[string]any {
+		for _, key := range path {
+			switch key := key.(type) {
+			case string:
+				v = v.(map[string]any)[key] //nolint:forcetypeassert // the file has it
+			case int:
+				v = v.([]any)[key] //nolint:forcetypeassert // as above
+			}
+		}
+		return v.(map[string]any) //nolint:forcetypeassert // as above
+	}
+	life["case"] = name
+	body := at(life, "exchanges", 0, "response", "body")
+	at(body, "messages", 0)["content"] = text
+	turn := at(body, "turns", 0)
+	var logprobs []any
+	for _, id := range ids {
+		logprobs = append(logprobs, []any{-0.5, id, nil})
+	}
+	turn["content"], turn["output_ids"], turn["output_token_logprobs"] = text, ids, logprobs
+	at(body, "stop_reason")["stop_reason"] = stop
+	at(body, "usage")["completion_tokens"] = len(ids)
+	at(life, "exchanges", 0, "runs", 0, "run")["stop_reason"] = stop
+	step := at(life, "exchanges", 0, "runs", 0, "steps", 0)
+	step["completion_tokens"], step["stop_reason"] = len(ids), stop
+	out, err := json.Marshal(life)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// A reward is for what the model answered, not for what it thought.
+func TestThoughtsAreNotScored(t *testing.T) {
+	t.Parallel()
+	const thought = "<think>\nIs it 42? No, I think it is 41.\n</think>\n\n"
+	lives, answers := fstest.MapFS{}, map[string]string{}
+	for _, c := range []struct{ name, text, stop, answer string }{
+		{"said", thought + "The answer is 41.", "end_turn", "41"},
+		{"thought", thought + "The answer is 41.", "end_turn", "42"},
+		{"quoted", "<think>\nHm.\n</think>\n\nA thought ends with </think>, and the answer is 41.", "end_turn", "ends with </think>, and the answer is 41."},
+		{"twice", thought + "Or?\n<think>\n42\n</think>\n\n41", "end_turn", "42"},
+		{"cut", "<think>\nIs it 42? It is 42, because", "max_tokens_exceeded", "42"},
+		{"plain", "The answer is 42.", "end_turn", "42"},
+	} {
+		lives[c.name+".json"] = &fstest.MapFile{Data: rewardCase(t, c.name, c.text, c.stop)}
+		answers[c.name] = c.answer
+	}
+	cases, err := lettasim.LoadCases(lives, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := lettasim.New(lettasim.Config{InputIDs: true, Cases: cases})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := serveSim(t, sim)
+	var lines []byte
+	for line := range bytes.Lines(sim.Tasks(lettasim.TaskOptions{Cases: true})) {
+		var task map[string]any
+		if err := json.Unmarshal(line, &task); err != nil {
+			t.Fatal(err)
+		}
+		task["answer"] = answers[fmt.Sprint(task["id"])]
+		out, _ := json.Marshal(task)
+		lines = append(append(lines, out...), '\n')
+	}
+	rewards := func(config string, args ...string) map[string]float64 {
+		dir := filepath.Join(t.TempDir(), "run")
+		mustRun(t, exit.OK, append([]string{
+			"collect", "--server", url, "--model", simModel, "--out", dir, "--quiet",
+			"-c", writeFile(t, "run.yaml", []byte(config)), "--tasks", writeFile(t, "tasks.jsonl", lines),
+		}, args...)...)
+		out := map[string]float64{}
+		for id, rows := range readDataset(t, dir).rows {
+			if rows[0].Reward == nil {
+				t.Errorf("%s %v: %s has no reward", config, args, id.task)
+				continue
+			}
+			out[id.task] = *rows[0].Reward
+		}
+		return out
+	}
+	want := map[string]float64{"said": 1, "thought": 0, "quoted": 1, "twice": 0, "cut": 0, "plain": 1}
+	for _, args := range [][]string{nil, {"--tokenizer", bpetest.Path("qwen3")}} {
+		if got := rewards("reward: {kind: contains}\n", args...); !maps.Equal(got, want) {
+			t.Errorf("%v: rewards %v, want %v", args, got, want)
+		}
+	}
+	want = map[string]float64{"said": 1, "thought": 1, "quoted": 1, "twice": 1, "cut": 1, "plain": 1}
+	if got := rewards("reward: {kind: contains, include_reasoning: true}\n"); !maps.Equal(got, want) {
+		t.Errorf("with the reasoning: rewards %v, want %v", got, want)
+	}
+
+	// The scorer that README shows, as it stands there.
+	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(b), "```py\n")
+	code, _, _ = strings.Cut(code, "```")
+	if n := strings.Count(strings.ReplaceAll(code, "\n\n", "\n"), "\n"); n != 8 {
+		t.Errorf("the scorer in README has %d lines, want 8", n)
+	}
+	scorer := func(code string) string {
+		return fmt.Sprintf("reward: {kind: command, command: [python3, %q]}\n", writeFile(t, "score.py", []byte(code)))
+	}
+	want = map[string]float64{"said": 1, "thought": 0, "quoted": 1, "twice": 0, "cut": 0, "plain": 1}
+	if got := rewards(scorer(code)); !maps.Equal(got, want) {
+		t.Errorf("the scorer in README: rewards %v, want %v", got, want)
+	}
+	// A slip in it costs one line.
+	slip := strings.Replace(code, `sample["answer"]`, `sample["metadata"]["difficulty"]`, 1)
+	dir := filepath.Join(t.TempDir(), "run")
+	before := sim.Stats().Sends
+	r := mustRun(t, exit.Usage, "collect", "--server", url, "--model", simModel, "--out", dir,
+		"-c", writeFile(t, "run.yaml", []byte(scorer(slip))), "--tasks", writeFile(t, "tasks.jsonl", lines))
+	if n := strings.Count(r.stderr, "rollout: "); n != 1 || !strings.Contains(r.stderr, "ended without an answer: exit status 1: TypeError: 'NoneType' object is not subscriptable\n") {
+		t.Errorf("a mistake in the scorer is told in %d lines:\n%s", n, r.stderr)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || sim.Stats().Sends != before {
+		t.Errorf("the run began: %v, %d sends", err, sim.Stats().Sends-before)
 	}
 }

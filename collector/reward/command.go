@@ -35,11 +35,11 @@ type CommandConfig struct {
 // Command scores by a program that lives as long as the run. For each rollout it
 // gets one line on its standard input,
 //
-//	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…]}
+//	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…],"trial":false}
 //
 // in which answer, metadata and conversation are null if there is none. The output is what the
-// model answered, reasoning what it thought before, and text both, as it wrote them. A made-up
-// sample (see [Try]) has "trial":true too. The program answers with one line on its standard
+// model answered, reasoning what it thought before, and text both, as it wrote them. trial is
+// true for a made-up sample (see [Try]). The program answers with one line on its standard
 // output:
 //
 //	{"reward":0.5,"details":{…}}    a finite number, or null: not scored; details are an
@@ -108,7 +108,7 @@ type question struct {
 	Reasoning    string          `json:"reasoning"`
 	Text         string          `json:"text"`
 	Conversation json.RawMessage `json:"conversation"`
-	Trial        bool            `json:"trial,omitempty"`
+	Trial        bool            `json:"trial"`
 }
 
 type verdict struct {

@@ -8,9 +8,30 @@
 //	JSON      a value inside the output's JSON is the answer
 //	Command   a program of the user's says so
 //
-// All but None and Command reward 1 or 0. The output is the text of the last
-// assistant message. A scorer that cannot judge returns an error: the reward is
-// then null, which is not 0, and the sample is kept. Where the task is why, as one without
-// an answer, the error wraps collector.ErrNoAnswer, and Check says so before the run; any
-// other error is a failure of the scorer.
+// All but None and Command reward 1 or 0. The output is what the model answered last, without
+// its reasoning if collector.Config has a Splitter. A scorer that cannot judge returns an
+// error: the reward is then null, which is not 0, and the sample is kept. If the task is the
+// reason, because it has no answer, the error wraps collector.ErrNoAnswer, and Check returns
+// it before the run. Any other error is a failure of the scorer. [Try] finds failures before a
+// run begins.
+//
+// # Numbers
+//
+// Number reads these numbers, and compares them as rational numbers of any size:
+//
+//	72   -3   +5   1,234.5   .5   5.   1e3   1.2E-7    decimal numbers
+//	8,000   8'000   8_000   8{,}000   8\,000           groups of three digits; also with a
+//	                                                   no-break, thin or figure space
+//	1/2   \frac{1}{2}   \dfrac12   ½                   fractions
+//	2 1/2   2\frac{1}{2}   2½                          mixed numbers: the fraction is below 1
+//	3×10^8   3 \times 10^{-4}   10⁶   2^10             powers
+//
+// U+2212, U+FE63 and U+FF0D are minus signs, and a dash is not. A sign behind a letter, a digit
+// or a percent sign is a hyphen: 10-20 ends in 20. Currency and percent signs have no meaning:
+// 50% is 50. A comma is never a decimal comma: 3,14 is the two numbers 3 and 14. Full-width and
+// mathematical digits are digits.
+//
+// Some numbers have no exact value here: 1.2.3, 1/0, 1/2/3, \sqrt{2}, 0x1F, and those with more
+// than 4,096 digits or an exponent beyond 4,096. An output whose last number is one of them
+// gets 0.
 package reward

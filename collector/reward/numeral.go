@@ -7,22 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// The numbers that Number reads:
-//
-//	72   -3   +5   1,234.5   .5   5.   1e3   1.2E-7       decimal numbers
-//	8 000   8'000   8_000   8{,}000   8\,000              groups of three digits (the space is no ASCII space)
-//	1/2   \frac{1}{2}   \dfrac12   ½                      fractions
-//	2 1/2   2\frac{1}{2}   2½                             mixed numbers: the fraction is less than 1
-//	3×10^8   3 \times 10^{-4}   10⁶   2^10                powers
-//
-// Every sign that looks like a minus is one: U+2212, U+FE63 and U+FF0D too, and no dash. A sign
-// behind a letter, a digit or a percent sign is a hyphen: 10-20 ends in 20. Currency and percent
-// signs have no meaning: 50% is 50. A comma is never a decimal comma: 3,14 is the two numbers 3
-// and 14. Full-width and mathematical digits are digits.
-//
-// A numeral that has no exact value here is unreadable: 1.2.3, 1/0, 1/2/3, \sqrt{2}, 0x1F, or
-// one with more than maxDigits digits or an exponent beyond maxExponent.
-
+// What a decimal may have; the package documentation shows what is read.
 const (
 	maxDigits   = 4096 // of one decimal
 	maxExponent = 4096 // of ten, and of a power
@@ -141,7 +126,7 @@ func lastNumeral(s string) (n numeral, start, end int) {
 	return n, start, end
 }
 
-// skipPower returns where the power of something that is no number ends: m^2.
+// skipPower returns where the power of a word ends: m^2.
 func skipPower(s string, i int) int {
 	_, to, _ := power(s, i)
 	return to
@@ -258,7 +243,7 @@ func times(s string, n numeral, end int) (numeral, int, bool) {
 	return n, to, true
 }
 
-// readFrac reads \frac{a}{b}, \frac12 and what is between them. Arguments that are no numbers
+// readFrac reads \frac{a}{b}, \frac12 and what is between them. Other arguments
 // make it unreadable.
 func readFrac(s string, i int) (n numeral, end int, ok bool) {
 	const name = `\frac`
@@ -360,7 +345,7 @@ func readDecimal(s string, i int) (d decimal, end int) {
 	return d, end
 }
 
-// power reads the power that begins at i: ^2, ^{-10}, **3. pow is "?" if it is no integer.
+// power reads the power that begins at i: ^2, ^{-10}, **3. pow is "?" if it is not an integer.
 func power(s string, i int) (pow string, end int, ok bool) {
 	switch {
 	case strings.HasPrefix(s[i:], "^"):

@@ -60,7 +60,7 @@ func TestTrialSample(t *testing.T) {
 	}
 	conversation := json.RawMessage(`[{"role":"user","content":"first"},{"message_type":"assistant_message","content":"question"}]`)
 	real := asked(&collector.Reply{Output: answer, Text: "<think>hm</think>question", Reasoning: "hm", Messages: conversation})
-	if real["output"] != "question" || real["text"] != "<think>hm</think>question" || real["reasoning"] != "hm" || real["task_id"] != "t1" || real["answer"] != "question" || real["trial"] != nil {
+	if real["output"] != "question" || real["text"] != "<think>hm</think>question" || real["reasoning"] != "hm" || real["task_id"] != "t1" || real["answer"] != "question" || real["trial"] != false {
 		t.Errorf("a sample: %v", real)
 	}
 	var made map[string]any
