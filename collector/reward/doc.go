@@ -26,12 +26,13 @@
 //	2 1/2   2\frac{1}{2}   2½                          mixed numbers: the fraction is below 1
 //	3×10^8   3 \times 10^{-4}   10⁶   2^10             powers
 //
-// U+2212, U+FE63 and U+FF0D are minus signs, and a dash is not. A sign behind a letter, a digit
-// or a percent sign is a hyphen: 10-20 ends in 20. Currency and percent signs have no meaning:
-// 50% is 50. A comma is never a decimal comma: 3,14 is the two numbers 3 and 14. Full-width and
-// mathematical digits are digits.
+// A minus sign is -, U+2212, U+FE63, U+FF0D, and the hyphens U+2010 and U+2011. Behind a letter,
+// a digit or a percent sign it is a hyphen: 10-20 ends in 20. The dashes U+2012 and U+2013 are
+// minus signs too, unless a number or a letter is before them: 3–5 ends in 5. Currency and
+// percent signs have no meaning: 50% is 50. A comma is never a decimal comma: 3,14 is the two
+// numbers 3 and 14. Full-width and mathematical digits are digits.
 //
-// Some numbers have no exact value here: 1.2.3, 1/0, 1/2/3, \sqrt{2}, 0x1F, and those with more
-// than 4,096 digits or an exponent beyond 4,096. An output whose last number is one of them
-// gets 0.
+// Some numbers have no exact value here: 1.2.3, 1/0, 1/2/3, \sqrt{2}, 2\pi, 0.\overline{3}, 0x1F,
+// 8 000 with an ASCII space, and those with more than 4,096 digits or an exponent beyond 4,096.
+// An output whose last number is one of them gets 0.
 package reward

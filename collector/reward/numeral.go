@@ -37,7 +37,7 @@ type decimal struct {
 
 // spell replaces what is only another spelling, so that the scanner knows one of each.
 var spell = strings.NewReplacer(
-	"\u2212", "-", "\uFE63", "-", "\uFF0D", "-",
+	"\u2212", "-", "\uFE63", "-", "\uFF0D", "-", "\u2010", "-", "\u2011", "-",
 	"\uFF0B", "+", "\uFE62", "+", "\uFF0E", ".", "\uFF0C", ",", "\uFF05", "%", "\uFF0F", "/", "\u2044", "/", "\u2215", "/",
 	"\u202F", "\u00A0", "\u2009", "\u00A0", "\u2007", "\u00A0", "\u2008", "\u00A0", "\u200A", "\u00A0",
 	"\u200B", "", "\u2060", "", "\uFEFF", "",
@@ -120,6 +120,8 @@ func lastNumeral(s string) (n numeral, start, end int) {
 		if ok {
 			n, end = at, to
 			start, n.neg = sign(s, i)
+			n.unreadable = n.unreadable || s[i] == '0' && digitAt(s, i+1) && i > 1 && s[i-1] == ' ' && isDigit(s[i-2]) || // 8 000
+				strings.HasPrefix(s[end:], `\pi`) || strings.HasPrefix(s[end:], "π")
 		}
 		i = max(i+1, to)
 	}
@@ -135,14 +137,21 @@ func skipPower(s string, i int) int {
 // sign reads what stands before a number at i: a sign and a currency, in any order.
 func sign(s string, i int) (start int, neg bool) {
 	start = skipCurrency(s, i)
-	if start == 0 || s[start-1] != '-' && s[start-1] != '+' {
+	mark, size := utf8.DecodeLastRuneInString(s[:start])
+	if !strings.ContainsRune("-+\u2012\u2013", mark) {
 		return start, false
 	}
-	before, _ := utf8.DecodeLastRuneInString(s[:start-1])
+	before, _ := utf8.DecodeLastRuneInString(s[:start-size])
+	if mark > 0x80 { // a dash: of a range, with spaces too
+		before, _ = utf8.DecodeLastRuneInString(strings.TrimRight(s[:start-size], " \u00A0"))
+		if !unicode.IsDigit(before) && before != '%' {
+			before, _ = utf8.DecodeLastRuneInString(s[:start-size])
+		}
+	}
 	if before == '_' || before == '%' || unicode.IsDigit(before) || unicode.IsLetter(before) && !unicode.In(before, unspaced...) {
 		return start, false // a hyphen
 	}
-	return skipCurrency(s, start-1), s[start-1] == '-'
+	return skipCurrency(s, start-size), mark != '+'
 }
 
 // unspaced are scripts that put no space between a word and a number.
@@ -162,9 +171,15 @@ func skipCurrency(s string, i int) int {
 // readNumeral reads the number that begins at i, without a sign.
 func readNumeral(s string, i int) (n numeral, end int, ok bool) {
 	if s[i] == '\\' {
-		if strings.HasPrefix(s[i:], `\sqrt`) {
-			end = skipArgument(s, i+len(`\sqrt`))
-			return numeral{unreadable: true}, end, end > i+len(`\sqrt`)
+		for _, name := range [...]string{`\sqrt`, `\overline`, `\binom`} {
+			if !strings.HasPrefix(s[i:], name) {
+				continue
+			}
+			end = skipArgument(s, skipOption(s, i+len(name)))
+			if name == `\binom` {
+				end = skipArgument(s, end)
+			}
+			return numeral{unreadable: true}, end, true
 		}
 		return readFrac(s, i)
 	}
@@ -303,6 +318,16 @@ func skipArgument(s string, i int) int {
 		}
 	}
 	return most
+}
+
+// skipOption returns where the option [3] of a command ends.
+func skipOption(s string, i int) int {
+	if i < len(s) && s[i] == '[' {
+		if at := strings.IndexByte(s[i:min(len(s), i+maxArgument)], ']'); at >= 0 {
+			return i + at + 1
+		}
+	}
+	return i
 }
 
 // readDecimal reads the decimal number that begins at i.
