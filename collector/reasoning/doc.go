@@ -26,6 +26,8 @@
 // the tokens of the call, and not in the text.
 //
 // Without a model, every marker that is known counts, and the first closing one ends the
-// reasoning. Then markers that are special tokens can be missing without a trace, but for
-// harmony: its text begins with "analysis" and goes on with "assistantfinal".
+// reasoning. Two things then leave no trace in the text: markers that are special tokens, and
+// reasoning that the prompt opened and the limit of tokens cut. The whole text is the answer
+// there, unless it begins with "analysis" and has "assistantfinal" in it, as the text of
+// gpt-oss.
 package reasoning

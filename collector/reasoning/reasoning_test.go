@@ -290,6 +290,7 @@ func TestSpecialTokens(t *testing.T) {
 		{"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>Is it 42?<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assistant<|channel|>final<|message|>41<|return|>", "41", "a\nb"},
 		{"<|channel|>analysis<|message|>a<|end|><|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json<|message|>{\"x\":42}<|call|>", "", "a"},
 		{"It is 41.<|return|>", "It is 41.", ""},
+		{"analysis of it gives 41.<|return|>", "analysis of it gives 41.", ""},
 	} {
 		ids := encode(t, tok, tt.output)
 		text, err := tok.AppendText(nil, ids, bpe.DecodeOptions{SkipSpecial: true})

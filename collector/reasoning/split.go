@@ -85,6 +85,8 @@ func (s *Splitter) split(r *collector.Reply, calls []tokenize.Call) (answer, tho
 	switch {
 	case known && len(s.keep) > 0 && (opened || s.marked(full)):
 		return s.parts(full, st) // the text of the engine lacks the marks
+	case known && s.headers:
+		return r.Text, "" // the model has written no header
 	case known && s.marked(full):
 		_, thought = s.parts(full, st) // the server has cut the reasoning off
 		return r.Text, thought
