@@ -107,12 +107,12 @@ func rewardCase(t *testing.T, name, text, stop string) []byte {
 		for _, key := range path {
 			switch key := key.(type) {
 			case string:
-				v = v.(map[string]any)[key] //nolint:forcetypeassert // the file has it
+				v = v.(map[string]any)[key]
 			case int:
-				v = v.([]any)[key] //nolint:forcetypeassert // as above
+				v = v.([]any)[key]
 			}
 		}
-		return v.(map[string]any) //nolint:forcetypeassert // as above
+		return v.(map[string]any)
 	}
 	life["case"] = name
 	body := at(life, "exchanges", 0, "response", "body")
@@ -135,19 +135,14 @@ func rewardCase(t *testing.T, name, text, stop string) []byte {
 	return out
 }
 
-// A reward is for what the model answered, not for what it thought.
-func TestThoughtsAreNotScored(t *testing.T) {
-	t.Parallel()
-	const thought = "<think>\nIs it 42? No, I think it is 41.\n</think>\n\n"
+// A said is what the model says in a case, why it ends, and the answer of the task.
+type said struct{ name, text, stop, answer string }
+
+// serveSaid serves the cases and returns their tasks.
+func serveSaid(t *testing.T, all []said) (sim *lettasim.Server, url string, lines []byte) {
+	t.Helper()
 	lives, answers := fstest.MapFS{}, map[string]string{}
-	for _, c := range []struct{ name, text, stop, answer string }{
-		{"said", thought + "The answer is 41.", "end_turn", "41"},
-		{"thought", thought + "The answer is 41.", "end_turn", "42"},
-		{"quoted", "<think>\nHm.\n</think>\n\nA thought ends with </think>, and the answer is 41.", "end_turn", "ends with </think>, and the answer is 41."},
-		{"twice", thought + "Or?\n<think>\n42\n</think>\n\n41", "end_turn", "42"},
-		{"cut", "<think>\nIs it 42? It is 42, because", "max_tokens_exceeded", "42"},
-		{"plain", "The answer is 42.", "end_turn", "42"},
-	} {
+	for _, c := range all {
 		lives[c.name+".json"] = &fstest.MapFile{Data: rewardCase(t, c.name, c.text, c.stop)}
 		answers[c.name] = c.answer
 	}
@@ -155,36 +150,74 @@ func TestThoughtsAreNotScored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := lettasim.New(lettasim.Config{InputIDs: true, Cases: cases})
-	if err != nil {
+	if sim, err = lettasim.New(lettasim.Config{InputIDs: true, Cases: cases}); err != nil {
 		t.Fatal(err)
 	}
-	url := serveSim(t, sim)
-	var lines []byte
 	for line := range bytes.Lines(sim.Tasks(lettasim.TaskOptions{Cases: true})) {
 		var task map[string]any
 		if err := json.Unmarshal(line, &task); err != nil {
 			t.Fatal(err)
 		}
 		task["answer"] = answers[fmt.Sprint(task["id"])]
-		out, _ := json.Marshal(task)
+		out, err := json.Marshal(task)
+		if err != nil {
+			t.Fatal(err)
+		}
 		lines = append(append(lines, out...), '\n')
 	}
-	rewards := func(config string, args ...string) map[string]float64 {
-		dir := filepath.Join(t.TempDir(), "run")
-		mustRun(t, exit.OK, append([]string{
-			"collect", "--server", url, "--model", simModel, "--out", dir, "--quiet",
-			"-c", writeFile(t, "run.yaml", []byte(config)), "--tasks", writeFile(t, "tasks.jsonl", lines),
-		}, args...)...)
-		out := map[string]float64{}
-		for id, rows := range readDataset(t, dir).rows {
-			if rows[0].Reward == nil {
-				t.Errorf("%s %v: %s has no reward", config, args, id.task)
-				continue
-			}
-			out[id.task] = *rows[0].Reward
+	return sim, serveSim(t, sim), lines
+}
+
+// rewardsOf collects the tasks and returns the rewards by task.
+func rewardsOf(t *testing.T, url string, lines []byte, config string, args ...string) map[string]float64 {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	mustRun(t, exit.OK, append([]string{
+		"collect", "--server", url, "--model", simModel, "--out", dir, "--quiet",
+		"-c", writeFile(t, "run.yaml", []byte(config)), "--tasks", writeFile(t, "tasks.jsonl", lines),
+	}, args...)...)
+	out := map[string]float64{}
+	for id, rows := range readDataset(t, dir).rows {
+		if rows[0].Reward == nil {
+			t.Errorf("%s %v: %s has no reward", config, args, id.task)
+			continue
 		}
-		return out
+		out[id.task] = *rows[0].Reward
+	}
+	return out
+}
+
+// Numbers are read from what the model answered, in any spelling, and compared exactly.
+func TestNumbersAreScored(t *testing.T) {
+	t.Parallel()
+	_, url, lines := serveSaid(t, []said{
+		{"latex", `So we get \boxed{8{,}000}`, "end_turn", "8000"},
+		{"minus", "x = \u22125", "end_turn", "-5"},
+		{"large", "It is 9007199254740993.", "end_turn", "9007199254740992"},
+		{"thought", "<think>\n7\n</think>\n\nIt is a half: \\frac{1}{2}", "end_turn", "0.5"},
+		{"cut", "<think>\nIt is 7", "max_tokens_exceeded", "7"},
+		{"percent", "50%", "end_turn", "50"},
+	})
+	want := map[string]float64{"latex": 1, "minus": 1, "large": 0, "thought": 1, "cut": 0, "percent": 1}
+	if got := rewardsOf(t, url, lines, "reward: {kind: number}\n"); !maps.Equal(got, want) {
+		t.Errorf("rewards %v, want %v", got, want)
+	}
+}
+
+// A reward is for what the model answered, not for what it thought.
+func TestThoughtsAreNotScored(t *testing.T) {
+	t.Parallel()
+	const thought = "<think>\nIs it 42? No, I think it is 41.\n</think>\n\n"
+	sim, url, lines := serveSaid(t, []said{
+		{"said", thought + "The answer is 41.", "end_turn", "41"},
+		{"thought", thought + "The answer is 41.", "end_turn", "42"},
+		{"quoted", "<think>\nHm.\n</think>\n\nA thought ends with </think>, and the answer is 41.", "end_turn", "ends with </think>, and the answer is 41."},
+		{"twice", thought + "Or?\n<think>\n42\n</think>\n\n41", "end_turn", "42"},
+		{"cut", "<think>\nIs it 42? It is 42, because", "max_tokens_exceeded", "42"},
+		{"plain", "The answer is 42.", "end_turn", "42"},
+	})
+	rewards := func(config string, args ...string) map[string]float64 {
+		return rewardsOf(t, url, lines, config, args...)
 	}
 	want := map[string]float64{"said": 1, "thought": 0, "quoted": 1, "twice": 0, "cut": 0, "plain": 1}
 	for _, args := range [][]string{nil, {"--tokenizer", bpetest.Path("qwen3")}} {

@@ -96,7 +96,7 @@ func TestTemplatesThatPrintThoughts(t *testing.T) {
 	found := 0
 	for name, template := range templates(t) {
 		s := reasoning.New(&reasoning.Model{Template: template})
-		for i, print := range prints {
+		for i, message := range prints {
 			render := func(in chat.Input) string {
 				text, err := template.Render(nil, in)
 				if err != nil {
@@ -104,7 +104,7 @@ func TestTemplatesThatPrintThoughts(t *testing.T) {
 				}
 				return string(text)
 			}
-			text := render(chat.Input{Messages: chat.ListValue(user, print(thought, answer))})
+			text := render(chat.Input{Messages: chat.ListValue(user, message(thought, answer))})
 			before, rest, ok := strings.Cut(text, thought)
 			if !ok || !strings.Contains(rest, answer) || strings.Contains(text, "'type'") || strings.Contains(text, `"type"`) {
 				continue // it prints no thought, or the list that it is in
@@ -171,7 +171,7 @@ func TestTemplatesWithoutReasoning(t *testing.T) {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	all := templates(t)
-	const qwen3, step, any = "Qwen-Qwen3-0.6B.jinja", "stepfun-ai-Step-3.5-Flash.jinja", ""
+	const qwen3, step, none = "Qwen-Qwen3-0.6B.jinja", "stepfun-ai-Step-3.5-Flash.jinja", ""
 	for _, tt := range []struct{ template, text, answer, reasoning string }{
 		{qwen3, "<think>\n42?\n</think>\n\n41", "41", "42?"},
 		{qwen3, "<think>\n\n</think>\n\n41", "41", ""},
@@ -204,22 +204,22 @@ func TestRules(t *testing.T) {
 		{step, "42?</think>41 </think> 43", "41 </think> 43", "42?"},
 		{step, "", "", ""},
 
-		{any, "<think>42</think>41", "41", "42"},
-		{any, "42</think>41", "41", "42"},
-		{any, "41", "41", ""},
-		{any, "<think>42", "", "42"},
-		{any, "[THINK]42[/THINK]41", "41", "42"},
-		{any, "<seed:think>42</seed:think>41", "41", "42"},
-		{any, "◁think▷42◁/think▷41", "41", "42"},
-		{any, "<|START_THINKING|>42<|END_THINKING|><|START_RESPONSE|>41<|END_RESPONSE|>", "41", "42"},
-		{any, "<|channel>thought\n42<channel|>41", "41", "thought\n42"},
-		{any, "<|channel|>analysis<|message|>42<|end|><|start|>assistant<|channel|>final<|message|>41", "41", "42"},
-		{any, "<|channel|>analysis<|message|>42", "", "42"},
-		{any, "analysis42?assistantfinal41", "41", "42?"},
-		{any, "analysis of the data gives 41", "analysis of the data gives 41", ""},
-		{any, "Here are my reasoning steps:\n1. So 41", "Here are my reasoning steps:\n1. So 41", ""},
-		{any, "Here are my reasoning steps:\n42\n[BEGIN FINAL RESPONSE]\n41\n[END FINAL RESPONSE]", "41", "Here are my reasoning steps:\n42"},
-		{any, "<reasoning>42</reasoning><answer>41</answer>", "<answer>41</answer>", "42"},
+		{none, "<think>42</think>41", "41", "42"},
+		{none, "42</think>41", "41", "42"},
+		{none, "41", "41", ""},
+		{none, "<think>42", "", "42"},
+		{none, "[THINK]42[/THINK]41", "41", "42"},
+		{none, "<seed:think>42</seed:think>41", "41", "42"},
+		{none, "◁think▷42◁/think▷41", "41", "42"},
+		{none, "<|START_THINKING|>42<|END_THINKING|><|START_RESPONSE|>41<|END_RESPONSE|>", "41", "42"},
+		{none, "<|channel>thought\n42<channel|>41", "41", "thought\n42"},
+		{none, "<|channel|>analysis<|message|>42<|end|><|start|>assistant<|channel|>final<|message|>41", "41", "42"},
+		{none, "<|channel|>analysis<|message|>42", "", "42"},
+		{none, "analysis42?assistantfinal41", "41", "42?"},
+		{none, "analysis of the data gives 41", "analysis of the data gives 41", ""},
+		{none, "Here are my reasoning steps:\n1. So 41", "Here are my reasoning steps:\n1. So 41", ""},
+		{none, "Here are my reasoning steps:\n42\n[BEGIN FINAL RESPONSE]\n41\n[END FINAL RESPONSE]", "41", "Here are my reasoning steps:\n42"},
+		{none, "<reasoning>42</reasoning><answer>41</answer>", "<answer>41</answer>", "42"},
 	} {
 		var m *reasoning.Model
 		if tt.template != "" {

@@ -112,7 +112,7 @@ func lastNumeral(s string) (n numeral, start, end int) {
 	for i := 0; i < len(s); {
 		at, to, ok := numeral{}, 0, false
 		switch c := s[i]; {
-		case isDigit(c), c == '.' && digitAt(s, i+1), c == '\\':
+		case c == '\\', decimalAt(s, i):
 			at, to, ok = readNumeral(s, i)
 		case c == '^':
 			to = skipPower(s, i)
@@ -223,7 +223,7 @@ func slash(s string, num decimal, end int) (n numeral, to int, ok bool) {
 	if at >= len(s) || s[at] != '/' {
 		return n, 0, false
 	}
-	if at = skipSpace(s, at+1); !digitAt(s, at) && !(at < len(s) && s[at] == '.' && digitAt(s, at+1)) {
+	if at = skipSpace(s, at+1); !decimalAt(s, at) {
 		return n, 0, false
 	}
 	n.num, n.fraction = num, true
@@ -286,7 +286,7 @@ func argument(s string, i int) (d decimal, end int, ok bool) {
 	inside := strings.Trim(s[at+1:max(at+1, end-1)], " \u00A0")
 	neg := strings.HasPrefix(inside, "-")
 	inside = strings.TrimLeft(inside[len(inside)-len(strings.TrimLeft(inside, "+-")):], " \u00A0$")
-	if inside == "" || !isDigit(inside[0]) && !(inside[0] == '.' && digitAt(inside, 1)) {
+	if !decimalAt(inside, 0) {
 		return d, end, false
 	}
 	d, to := readDecimal(inside, 0)
@@ -447,6 +447,11 @@ func isDigit(b byte) bool { return b >= '0' && b <= '9' }
 func isHex(b byte) bool { return isDigit(b) || b|0x20 >= 'a' && b|0x20 <= 'f' }
 
 func digitAt(s string, i int) bool { return i < len(s) && isDigit(s[i]) }
+
+// decimalAt reports whether a decimal begins at i.
+func decimalAt(s string, i int) bool {
+	return digitAt(s, i) || i < len(s) && s[i] == '.' && digitAt(s, i+1)
+}
 
 // plain reports whether the decimal is digits alone.
 func (d *decimal) plain() bool {

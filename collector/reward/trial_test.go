@@ -59,9 +59,9 @@ func TestTrialSample(t *testing.T) {
 		return details.Q
 	}
 	conversation := json.RawMessage(`[{"role":"user","content":"first"},{"message_type":"assistant_message","content":"question"}]`)
-	real := asked(&collector.Reply{Output: answer, Text: "<think>hm</think>question", Reasoning: "hm", Messages: conversation})
-	if real["output"] != "question" || real["text"] != "<think>hm</think>question" || real["reasoning"] != "hm" || real["task_id"] != "t1" || real["answer"] != "question" || real["trial"] != false {
-		t.Errorf("a sample: %v", real)
+	sample := asked(&collector.Reply{Output: answer, Text: "<think>hm</think>question", Reasoning: "hm", Messages: conversation})
+	if sample["output"] != "question" || sample["text"] != "<think>hm</think>question" || sample["reasoning"] != "hm" || sample["task_id"] != "t1" || sample["answer"] != "question" || sample["trial"] != false {
+		t.Errorf("a sample: %v", sample)
 	}
 	var made map[string]any
 	spy := scorer(func(ctx context.Context, task *collector.Task, r *collector.Reply) (collector.Reward, error) {
@@ -74,7 +74,7 @@ func TestTrialSample(t *testing.T) {
 	if made["trial"] != true || made["output"] != "question" || made["text"] != "question" {
 		t.Errorf("the made-up sample: %v", made)
 	}
-	for key, v := range real {
+	for key, v := range sample {
 		if other, ok := made[key]; !ok || (v == nil) != (other == nil) {
 			t.Errorf("%s is %v, and %v in the made-up sample", key, v, other)
 		}
