@@ -1,6 +1,9 @@
 package tokenize
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // A Drift says what to do with a prompt that does not continue the open row.
 type Drift uint8
@@ -29,6 +32,19 @@ type AlignConfig struct {
 
 	// VocabSize, where positive, bounds every id of calls that are not quarantined.
 	VocabSize int
+
+	// TokenizerSize, where positive, is the number of ids that the tokenizer names. An
+	// engine can sample an id from there up to VocabSize: its vocabulary is padded. A row
+	// with such an id has FlagPaddedID.
+	TokenizerSize int
+
+	// StopIDs are the ids at which the engine ends an output, beside Call.StopID. A row
+	// with a sampled token after the first such id of its call has FlagAfterStop. Without
+	// any id nothing is flagged.
+	StopIDs []int32
+
+	// MaskAfterStop gives those tokens mask 0. They count in Unscored.
+	MaskAfterStop bool
 }
 
 // An Alignment adds up what became of the sampled tokens of a sample. Each of them
@@ -38,7 +54,7 @@ type AlignConfig struct {
 type Alignment struct {
 	Sampled  int
 	Trained  int // mask 1, in exactly one row
-	Unscored int // no usable log-probability: mask 0, or in a row left out
+	Unscored int // mask 0: no usable log-probability, or MaskAfterStop; or in a row left out
 	Trimmed  int // replaced by DriftRealign
 	Cut      int // beyond MaxRowTokens
 	Lost     int // of quarantined calls
@@ -56,7 +72,9 @@ type Alignment struct {
 // not safe for concurrent use: give each worker its own.
 type Aligner struct {
 	cfg       AlignConfig
-	idLimit   uint32
+	idLimit   uint32 // the greatest id that is not refused
+	named     uint32 // the greatest id that the tokenizer names
+	stopFrom  int32  // the smallest of cfg.StopIDs
 	lost, cut []int32
 
 	// While aligning:
@@ -67,15 +85,26 @@ type Aligner struct {
 	full  bool // the call before is cut: nothing of it is in a row
 	after bool // the call before is lost
 	shown int  // index of the row that full calls continue, or -1
+
+	before Flags // those of the open row before its last output
 }
 
 // NewAligner returns an Aligner.
 func NewAligner(cfg AlignConfig) *Aligner {
-	a := &Aligner{cfg: cfg, idLimit: math.MaxInt32}
-	if cfg.VocabSize > 0 && cfg.VocabSize <= math.MaxInt32 {
-		a.idLimit = uint32(cfg.VocabSize) - 1
+	a := &Aligner{cfg: cfg, idLimit: lastID(cfg.VocabSize), named: lastID(cfg.TokenizerSize), stopFrom: math.MaxInt32}
+	for _, id := range cfg.StopIDs {
+		a.stopFrom = min(a.stopFrom, id)
 	}
 	return a
+}
+
+// lastID returns the greatest id of a vocabulary. A size that is not positive bounds
+// nothing.
+func lastID(size int) uint32 {
+	if size <= 0 || size > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return uint32(size) - 1
 }
 
 // Align appends the rows of one sample to dst; the package documentation has the
@@ -123,6 +152,9 @@ func checkCalls(calls []Call) error {
 		if len(c.Logprobs) != len(c.OutputIDs) {
 			return &AlignError{Turn: k, Token: min(len(c.Logprobs), len(c.OutputIDs)), Reason: ReasonLengthMismatch, Err: ErrLength}
 		}
+		if c.Versions != nil && len(c.Versions) != len(c.OutputIDs) {
+			return &AlignError{Turn: k, Token: -1, Err: &detailError{ErrInvariant, "a version for each token, or none"}}
+		}
 		if !c.Source.proves(c.Grade) {
 			return &AlignError{Turn: k, Token: -1, Err: &detailError{ErrInvariant, "source " + c.Source.String() + " does not prove grade " + c.Grade.String()}}
 		}
@@ -169,7 +201,7 @@ func (a *Aligner) call(k int) error {
 	case a.cfg.Drift == DriftReject:
 		return &AlignError{Turn: k, Token: n, Reason: ReasonDrift, Err: ErrPrefix}
 	case a.cfg.Drift == DriftRealign && a.realigns(k, n):
-		a.rows[len(a.rows)-1].realign(k, n, c.PromptIDs)
+		a.realign(k, n)
 		a.sum.Realigned++
 		return a.extend(k, c.PromptIDs[n:])
 	default:
@@ -198,6 +230,45 @@ func (a *Aligner) realigns(k, n int) bool {
 	}
 	end := len(a.rows[len(a.rows)-1].InputIDs)
 	return n >= end-len(last.OutputIDs) && n < end && end-n <= a.cfg.RealignMax
+}
+
+// realign repairs the open row for the prompt of call k, which leaves it at token n. What
+// is trimmed makes no flag.
+func (a *Aligner) realign(k, n int) {
+	row, last := &a.rows[len(a.rows)-1], &a.calls[k-1]
+	begin := len(row.InputIDs) - len(last.OutputIDs)
+	row.realign(k, n, a.calls[k].PromptIDs)
+	kept := last.OutputIDs[:n-begin]
+	row.Flags &^= (FlagAfterStop | FlagPaddedID) &^ (a.before | last.Flags)
+	if a.stop(last) < len(kept) {
+		row.Flags |= FlagAfterStop
+	}
+	if a.padded(kept) {
+		row.Flags |= FlagPaddedID
+	}
+}
+
+// stop returns the position behind the first end-of-turn id of an output: its length if
+// the output has none, or if it is the last.
+func (a *Aligner) stop(c *Call) int {
+	from := a.stopFrom
+	if c.StopID != nil {
+		from = min(from, *c.StopID)
+	}
+	for i, id := range c.OutputIDs {
+		if id >= from && (c.StopID != nil && id == *c.StopID || slices.Contains(a.cfg.StopIDs, id)) {
+			return i + 1
+		}
+	}
+	return len(c.OutputIDs)
+}
+
+// padded reports whether one of the ids is in the padded vocabulary.
+func (a *Aligner) padded(ids []int32) bool {
+	if a.named >= a.idLimit {
+		return false
+	}
+	return above(ids, a.named) >= 0
 }
 
 // extend appends context and output of call k to the open row, or cuts it.
@@ -259,7 +330,20 @@ func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
 		return &AlignError{Turn: k, Token: i, Reason: ReasonVocab, Err: ErrVocab}
 	}
 	row.AppendContext(role, context)
-	row.AppendSampled(c.OutputIDs, c.Logprobs, c.Version)
+	if a.padded(context) {
+		row.Flags |= FlagPaddedID
+	}
+	a.before = row.Flags
+	row.appendOutput(c)
+	if a.padded(c.OutputIDs) {
+		row.Flags |= FlagPaddedID
+	}
+	if n := len(c.OutputIDs) - a.stop(c); n > 0 {
+		row.Flags |= FlagAfterStop
+		if a.cfg.MaskAfterStop {
+			row.unscore(len(row.InputIDs) - n)
+		}
+	}
 	row.LastCall = int32(k) + 1
 	row.FinishReasons = append(row.FinishReasons, c.FinishReason)
 	row.StepIDs = append(row.StepIDs, c.StepID)
@@ -321,9 +405,12 @@ func (a *Aligner) fits(tokens int) bool {
 }
 
 // badID returns the position of the first id outside the vocabulary, or -1.
-func (a *Aligner) badID(ids []int32) int {
+func (a *Aligner) badID(ids []int32) int { return above(ids, a.idLimit) }
+
+// above returns the position of the first id that is negative or greater than limit, or -1.
+func above(ids []int32, limit uint32) int {
 	for i, id := range ids {
-		if uint32(id) > a.idLimit {
+		if uint32(id) > limit {
 			return i
 		}
 	}

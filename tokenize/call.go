@@ -40,14 +40,21 @@ type Call struct {
 	// Flags are facts about this call that its row must carry.
 	Flags Flags
 
-	// Version is the policy version, or -1 where unknown. The zero value is a
-	// version: set it.
+	// Version is the policy version that sampled every token of the output, or -1 if it
+	// is unknown or there are several. The zero value is a version: set it.
 	Version int32
-	// VersionFrom says who told Version. It has no meaning where that is -1.
+	// Versions has the version of each output id, -1 where unknown, if the weights changed
+	// during the call. Nil otherwise. Version is -1 then.
+	Versions []int32
+	// VersionFrom is the source of Version or Versions. It has no meaning if both are
+	// unknown.
 	VersionFrom VersionSource
 	// FinishReason is the engine's word for the end of the output, or empty where
 	// unknown: FinishStop, FinishLength, FinishAbort, or another word of the engine.
 	FinishReason string
+	// StopID is the id at which the engine says that it stopped, or nil where unknown. It
+	// need not be in OutputIDs.
+	StopID *int32
 	// Sampling is what the engine was told, where that was seen. Nil: it was not.
 	Sampling *Sampling
 	// StepID is the server's name of the call, or empty where unknown.

@@ -18,8 +18,8 @@
 //	InputIDs    [T]  int32    whole sequence, unshifted, unpadded
 //	LossMask    [T]  int8     1: sampled by the policy, and a trainer may learn from it
 //	Logprobs    [T]  float32  of token i at index i; exactly 0 where the mask is 0
-//	Versions    [T]  int32    or nil; -1 where not sampled, or sampled by a version that is
-//	                          unknown while another call of the row has one
+//	Versions    [T]  int32    or nil; -1 if not sampled, or sampled by a version that is
+//	                          unknown while another token of the row has one
 //	TurnOffsets [K+1] int32   from 0 to T
 //	TurnRoles   [K]  int8
 //
@@ -70,12 +70,14 @@
 //   - the slices of length T have the same length, and the spans partition [0, T);
 //   - mask 1 means that the token was sampled in a captured call: it lies in an
 //     assistant span. The reverse does not hold: a token without a usable
-//     log-probability has mask 0 and counts in Unscored, and an assistant message
-//     that stood in a prompt is context;
-//   - a log-probability is finite and at most 1e-6 under mask 1, and exactly 0,
-//     meaning "no information", under mask 0. None is ever invented;
+//     log-probability has mask 0 and counts in Unscored, as do the tokens after an end of
+//     turn with MaskAfterStop. An assistant message in a prompt is context;
+//   - a log-probability is from -1000 to 1e-6 under mask 1, and exactly 0, meaning
+//     "no information", under mask 0. None is ever invented. A smaller number is an
+//     engine's word for minus infinity, so it counts as missing (UsableLogprob);
 //   - PromptLength is the position of the first sampled token;
-//   - ids are not negative, and below the vocabulary's size where it is known;
+//   - ids are not negative, and below the size of the engine's vocabulary if it is known.
+//     An id that the tokenizer does not name is legal there, and FlagPaddedID says so;
 //   - at least one token is trainable.
 //
 // Over a sample, Alignment holds

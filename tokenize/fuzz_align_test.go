@@ -34,6 +34,13 @@ func callsFrom(p *tape) (tokenize.AlignConfig, []tokenize.Call) {
 	literal := p.next(4) == 3
 	versions := p.next(2) == 1
 	serial := int32(100) // sampled ids are distinct, so that each can be looked for
+	for range p.next(4) {
+		cfg.StopIDs = append(cfg.StopIDs, serial+int32(p.next(30)))
+	}
+	cfg.MaskAfterStop = p.next(2) == 1
+	if p.next(2) == 1 {
+		cfg.TokenizerSize = 100 + p.next(40)
+	}
 	ids := func(n int) []int32 {
 		out := make([]int32, n)
 		for i := range out {
@@ -81,11 +88,22 @@ func callsFrom(p *tape) (tokenize.AlignConfig, []tokenize.Call) {
 				v = 0.5
 			case 3:
 				v = float32(math.Copysign(0, -1))
+			case 4:
+				v = []float32{-1000, -1000.0625, -9999, -math.MaxFloat32}[p.next(4)]
 			}
 			c.Logprobs = append(c.Logprobs, v)
 		}
 		if versions && p.next(3) > 0 {
 			c.Version = int32(p.next(3))
+			if p.next(3) == 0 {
+				c.Version = -1
+				for range c.OutputIDs {
+					c.Versions = append(c.Versions, int32(p.next(3))-1)
+				}
+			}
+		}
+		if n := len(c.OutputIDs); n > 0 && p.next(4) == 0 {
+			c.StopID = new(c.OutputIDs[p.next(n)])
 		}
 		if p.next(5) == 0 {
 			c.FinishReason = "length"

@@ -19,7 +19,8 @@ type refToken struct {
 	logprob float32
 	version int32
 	sampled bool
-	call    int // the call that sampled it
+	leaked  bool // sampled after an end-of-turn id of its call
+	call    int  // the call that sampled it
 }
 
 type refSpan struct {
@@ -58,14 +59,19 @@ func refContext(ids []int32) (out []refToken) {
 	return out
 }
 
-func refOutput(k int, c tokenize.Call) (out []refToken) {
+func refOutput(cfg tokenize.AlignConfig, k int, c tokenize.Call) (out []refToken) {
+	stopped := false
 	for i, id := range c.OutputIDs {
-		t := refToken{id: id, sampled: true, call: k, version: max(c.Version, -1)}
+		t := refToken{id: id, sampled: true, call: k, version: max(c.Version, -1), leaked: stopped}
+		if c.Versions != nil {
+			t.version = max(c.Versions[i], -1)
+		}
 		v := float64(c.Logprobs[i])
-		if !math.IsNaN(v) && !math.IsInf(v, 0) && c.Logprobs[i] <= 1e-6 {
+		if !math.IsNaN(v) && v >= -1000 && c.Logprobs[i] <= 1e-6 && !(stopped && cfg.MaskAfterStop) {
 			t.mask, t.logprob = 1, c.Logprobs[i]
 		}
 		out = append(out, t)
+		stopped = stopped || slices.Contains(cfg.StopIDs, id) || c.StopID != nil && *c.StopID == id
 	}
 	return out
 }
@@ -117,7 +123,7 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 			}
 			lost = false
 			r.add(tokenize.RolePrompt, refContext(prompt))
-			r.add(tokenize.RoleAssistant, refOutput(k, c))
+			r.add(tokenize.RoleAssistant, refOutput(cfg, k, c))
 			rows = append(rows, r)
 			st = state{row: r, virtual: now, span: r}
 		}
@@ -158,7 +164,7 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 				role = tokenize.RoleTool
 			}
 			st.row.add(role, refContext(prompt[n:]))
-			st.row.add(tokenize.RoleAssistant, refOutput(k, c))
+			st.row.add(tokenize.RoleAssistant, refOutput(cfg, k, c))
 			st.row.last = k + 1
 			st.virtual = now
 		case cfg.Drift == tokenize.DriftReject:
@@ -208,7 +214,7 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 	fmt.Fprintf(&s, "sampled=%d trained=%d unscored=%d trimmed=%d cut=%d lost=%d losts=%v cuts=%v forks=%d realigned=%d empty=%d\n",
 		sampled, trained, unscored, trimmed, cutTokens, lostTokens, losts, cuts, forks, realigned, empty)
 	for i, r := range kept {
-		refRender(&s, calls, r, i, len(kept))
+		refRender(&s, cfg, calls, r, i, len(kept))
 	}
 	return s.String(), true
 }
@@ -232,7 +238,7 @@ func refPromptLength(r *refRow) int {
 	return len(r.tokens())
 }
 
-func refRender(s *strings.Builder, calls []tokenize.Call, r *refRow, i, n int) {
+func refRender(s *strings.Builder, cfg tokenize.AlignConfig, calls []tokenize.Call, r *refRow, i, n int) {
 	tokens := r.tokens()
 	versions := false
 	for _, t := range tokens {
@@ -247,7 +253,18 @@ func refRender(s *strings.Builder, calls []tokenize.Call, r *refRow, i, n int) {
 	}
 	// trimmed tokens of a version leave no trace, but the column stays
 	for _, c := range calls[r.first:r.last] {
-		versions = versions || c.Version >= 0 && len(c.OutputIDs) > 0
+		versions = versions || c.Version >= 0 && c.Versions == nil && len(c.OutputIDs) > 0
+		for _, v := range c.Versions {
+			versions = versions || v >= 0
+		}
+	}
+	for _, t := range tokens {
+		if t.leaked {
+			flags |= tokenize.FlagAfterStop
+		}
+		if cfg.TokenizerSize > 0 && int(t.id) >= cfg.TokenizerSize {
+			flags |= tokenize.FlagPaddedID
+		}
 	}
 	if r.cut {
 		flags |= tokenize.FlagCut

@@ -20,14 +20,13 @@ type Row struct {
 	LossMask []int8
 
 	// Logprobs[i] is the natural log of the probability that the engine reported
-	// for InputIDs[i]. Finite and ≤ 1e-6 where LossMask[i] is 1; exactly 0 where it
+	// for InputIDs[i]. From -1000 to 1e-6 where LossMask[i] is 1; exactly 0 where it
 	// is 0, meaning "no information", not "probability one".
 	// Source: turns[].output_token_logprobs[j][0] (Letta).
 	Logprobs []float32
 
-	// Versions[i] is the policy version that sampled token i, -1 where it was not
-	// sampled or where the version of its call is unknown. Nil where those of all calls
-	// are unknown.
+	// Versions[i] is the policy version that sampled token i, -1 if the token was not
+	// sampled or its version is unknown. Nil if no version is known.
 	Versions []int32
 
 	// TurnOffsets and TurnRoles partition the sequence into spans: span k is
@@ -54,8 +53,9 @@ type Row struct {
 	// Prompt what stands there now: Offset is a place in this row.
 	Realigned []Divergence
 
-	// Unscored counts sampled tokens of this row without a usable log-probability
-	// (mask 0); Trimmed counts sampled tokens that DriftRealign replaced.
+	// Unscored counts sampled tokens of this row under mask 0: those without a usable
+	// log-probability, and with AlignConfig.MaskAfterStop those after an end of turn.
+	// Trimmed counts sampled tokens that DriftRealign replaced.
 	Unscored, Trimmed int32
 
 	// Truncated says that the row's end is known not to be one that the policy chose:
@@ -93,4 +93,6 @@ const (
 	FlagReattached                          // tokens from the record of a server run whose answer was not received
 	FlagLength                              // the engine's limit of tokens ended the row's last output
 	FlagSpliced                             // the tap gave the engine tokens that it had sampled, in place of the server's print of them
+	FlagAfterStop                           // an output of the row has tokens after its first end-of-turn id
+	FlagPaddedID                            // an id that the tokenizer does not name, in the engine's padded vocabulary
 )

@@ -1,17 +1,20 @@
 package tokenize
 
-import (
-	"math"
-	"slices"
+import "slices"
+
+const (
+	// maxLogprob is the greatest log-probability that is believed: rounding in the
+	// engine may lift a certain token a little above 0.
+	maxLogprob = 1e-6
+	// minLogprob is the smallest one. Engines write a smaller finite number for minus
+	// infinity: SGLang clamps to -3.4028235e38, vLLM writes -9999.
+	minLogprob = -1000
 )
 
-// maxLogprob is the greatest log-probability that is believed: rounding in the
-// engine may lift a certain token a little above 0.
-const maxLogprob = 1e-6
-
-// usable reports whether a trainer may learn from a token with log-probability v:
-// it is finite and not above maxLogprob. NaN, "none given", is not.
-func usable(v float32) bool { return v <= maxLogprob && v >= -math.MaxFloat32 }
+// UsableLogprob reports whether a trainer can learn from a token with log-probability
+// v: v is from -1000 to 1e-6. NaN, "none given", is not usable. Every reader applies
+// this rule, and applies it to the float32 that a row holds.
+func UsableLogprob(v float32) bool { return v <= maxLogprob && v >= minLogprob }
 
 // Reset empties r and keeps its memory.
 func (r *Row) Reset() {
@@ -53,8 +56,8 @@ func (r *Row) AppendContext(role Role, ids []int32) {
 }
 
 // AppendSampled appends the ids that the policy sampled in one call, as one span of
-// role assistant. logprobs has the same length as ids; a value that is missing, not
-// finite or above 1e-6 leaves its token with mask 0 and counts in Unscored. version
+// role assistant. logprobs has the same length as ids. A value that is missing, or that
+// UsableLogprob refuses, leaves its token with mask 0 and counts in Unscored. version
 // is the policy version, or -1 where unknown. Nothing is appended for no ids.
 func (r *Row) AppendSampled(ids []int32, logprobs []float32, version int32) {
 	if len(ids) == 0 {
@@ -67,7 +70,7 @@ func (r *Row) AppendSampled(ids []int32, logprobs []float32, version int32) {
 	scored := 0
 	mask = mask[:n]
 	for i, v := range dst[:n] {
-		if usable(v) {
+		if UsableLogprob(v) {
 			mask[i] = 1
 			scored++
 		} else {
@@ -75,6 +78,30 @@ func (r *Row) AppendSampled(ids []int32, logprobs []float32, version int32) {
 		}
 	}
 	r.Unscored += int32(len(ids) - scored)
+}
+
+// appendOutput appends the output of a call.
+func (r *Row) appendOutput(c *Call) {
+	lo := len(r.InputIDs)
+	known := c.Version
+	for _, v := range c.Versions {
+		known = max(known, v)
+	}
+	r.AppendSampled(c.OutputIDs, c.Logprobs, known)
+	for i, v := range c.Versions {
+		if r.Versions != nil {
+			r.Versions[lo+i] = max(v, -1)
+		}
+	}
+}
+
+// unscore gives the tokens from n on mask 0 and counts them in Unscored.
+func (r *Row) unscore(n int) {
+	for _, m := range r.LossMask[n:] {
+		r.Unscored += int32(m)
+	}
+	clear(r.LossMask[n:])
+	clear(r.Logprobs[n:])
 }
 
 // extend is the one place where a row grows: by ids, as one span. It returns the

@@ -21,10 +21,7 @@ func (r *Row) Check(vocab int) error {
 	if err := r.checkSpans(n); err != nil {
 		return err
 	}
-	limit := uint32(math.MaxInt32)
-	if vocab > 0 && vocab <= math.MaxInt32 {
-		limit = uint32(vocab) - 1
-	}
+	limit := lastID(vocab)
 	trained := 0
 	for i, m := range r.LossMask {
 		v := r.Logprobs[i]
@@ -33,7 +30,7 @@ func (r *Row) Check(vocab int) error {
 			return rowError(r.spanOf(i), i, ErrVocab, "id %d, vocabulary %d", r.InputIDs[i], vocab)
 		case m == 1:
 			trained++
-			if !usable(v) {
+			if !UsableLogprob(v) {
 				return rowError(r.spanOf(i), i, ErrLogprob, "mask 1 with %v", v)
 			}
 		case m != 0:

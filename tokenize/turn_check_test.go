@@ -238,7 +238,7 @@ func TestWords(t *testing.T) {
 				}
 				return tokenize.Flags(1 << (i - 1))
 			},
-			[]string{"", "cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced"},
+			[]string{"", "cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced", "after_stop", "padded_id"},
 			func(s string) (enum, error) { var v tokenize.Flags; err := v.UnmarshalText([]byte(s)); return v, err },
 		},
 	}

@@ -19,7 +19,8 @@ var update = flag.Bool("update", false, "rewrite the want sections of testdata/a
 
 // TestVectors runs testdata/align. A file has the sections
 //
-//	config   lines of a word and a value: drift, realign_max, max_row, vocab; or literal
+//	config   lines of a word and a value: drift, realign_max, max_row, vocab, tokenizer, stop;
+//	         or literal, mask_after_stop
 //	calls    one call per line: prompt ids, output ids, and what else there is to say
 //	reply    instead of calls: the bytes of a reply
 //	counts   the server's sums
@@ -205,6 +206,18 @@ func parseConfig(t *testing.T, text string) (cfg tokenize.AlignConfig, literal b
 			cfg.MaxRowTokens, err = strconv.Atoi(value)
 		case "vocab":
 			cfg.VocabSize, err = strconv.Atoi(value)
+		case "tokenizer":
+			cfg.TokenizerSize, err = strconv.Atoi(value)
+		case "stop":
+			for word := range strings.FieldsSeq(value) {
+				id, err := strconv.Atoi(word)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg.StopIDs = append(cfg.StopIDs, int32(id))
+			}
+		case "mask_after_stop":
+			cfg.MaskAfterStop = true
 		case "literal":
 			literal = true
 		default:
@@ -267,6 +280,10 @@ func parseCall(t *testing.T, line string, literal bool) tokenize.Call {
 			}
 		case "version":
 			c.Version = ids[0]
+		case "versions":
+			c.Versions = ids
+		case "stopped":
+			c.StopID = &ids[0]
 		case "counted":
 			c.Source, c.Grade = tokenize.SourceStored, tokenize.CountVerified
 		case "after":

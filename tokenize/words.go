@@ -18,7 +18,7 @@ var (
 	reasons     = enum.List[Reason]{Noun: "reason", Words: []string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order", "no_trace", "not_native", "deleted", "unfinished"}}
 	divergences = enum.List[DivergenceKind]{Noun: "divergence kind", Words: []string{"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost"}}
 	drifts      = enum.List[Drift]{Noun: "drift", Words: []string{"fork", "realign", "reject"}}
-	flagWords   = []string{"cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced"}
+	flagWords   = []string{"cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced", "after_stop", "padded_id"}
 )
 
 func (r Role) String() string { return roles.String(r) }

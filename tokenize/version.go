@@ -1,0 +1,71 @@
+package tokenize
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// A VersionSpan says that one version of the weights sampled the output ids from Start up
+// to End. Version is the engine's own word.
+type VersionSpan struct {
+	Version    string
+	Start, End int32
+}
+
+// PolicyVersion returns the number that an engine's weight_version is, or -1: an engine
+// that was never updated says "default".
+func PolicyVersion(word string) int32 {
+	if n, err := strconv.ParseInt(word, 10, 32); err == nil && n >= 0 {
+		return int32(n)
+	}
+	return -1
+}
+
+// VersionWord returns the word for a weight_version that is a JSON number: its digits if it
+// is whole.
+func VersionWord(number string) string {
+	if !strings.ContainsAny(number, ".eE") {
+		return number
+	}
+	if f, err := strconv.ParseFloat(number, 64); err == nil && f == math.Trunc(f) && math.Abs(f) <= math.MaxInt32 {
+		return strconv.FormatInt(int64(f), 10)
+	}
+	return number
+}
+
+// OutputVersions returns the versions that sampled n output ids, for [Call.Version] and
+// [Call.Versions]. word is the engine's weight_version, which is the newest one, or empty.
+// spans are its weight_versions, or nil if it has none. Spans that do not cover the ids
+// once and in order, or whose last one contradicts word, prove nothing: each id has
+// version -1 then.
+func OutputVersions(word string, spans []VersionSpan, n int) (version int32, each []int32) {
+	if spans == nil {
+		return PolicyVersion(word), nil
+	}
+	at, covered := int32(0), true
+	for i := range spans {
+		s := &spans[i]
+		covered = covered && s.Start == at && s.End > s.Start && int(s.End) <= n
+		at = s.End
+	}
+	covered = covered && int(at) == n
+	if k := len(spans); covered && k > 0 && word != "" && spans[k-1].Version != word {
+		v := PolicyVersion(word)
+		covered = v >= 0 && v == PolicyVersion(spans[k-1].Version)
+	}
+	if covered && len(spans) <= 1 {
+		for i := range spans {
+			word = spans[i].Version
+		}
+		return PolicyVersion(word), nil
+	}
+	each = make([]int32, n)
+	fill(each, -1)
+	for i := range spans {
+		if s := &spans[i]; covered {
+			fill(each[s.Start:s.End], PolicyVersion(s.Version))
+		}
+	}
+	return -1, each
+}
