@@ -151,17 +151,30 @@ func yieldOf(s *tokenize.Sample) Yield {
 func (y *Yield) countVersions(calls []tokenize.Call) {
 	for i := range calls {
 		c := &calls[i]
-		switch n := int64(len(c.OutputIDs)); {
-		case c.Grade == tokenize.Quarantined:
+		if c.Grade == tokenize.Quarantined {
+			continue
+		}
+		n, none := int64(len(c.OutputIDs)), int64(0)
+		switch {
+		case c.Versions != nil:
+			for _, v := range c.Versions {
+				if v < 0 {
+					none++
+				}
+			}
 		case c.Version < 0:
-			y.VersionNone += n
-		case c.VersionFrom == tokenize.VersionTap:
+			none = n
+		}
+		n -= none
+		y.VersionNone += none
+		switch c.VersionFrom {
+		case tokenize.VersionTap:
 			y.VersionTap += n
-		case c.VersionFrom == tokenize.VersionURL:
+		case tokenize.VersionURL:
 			y.VersionURL += n
-		case c.VersionFrom == tokenize.VersionFlag:
+		case tokenize.VersionFlag:
 			y.VersionFlag += n
-		case c.VersionFrom == tokenize.VersionSet:
+		case tokenize.VersionSet:
 			y.VersionSet += n
 		default:
 			y.VersionTrace += n

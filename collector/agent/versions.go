@@ -35,9 +35,7 @@ func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tok
 	version, from := span.Version(ctx)
 	wrong := false
 	for k := range calls { // the engine's word is more than ours
-		if v := calls[k].Version; v != policy.Unknown {
-			wrong = source.Traced(v, "", version) || wrong
-		}
+		wrong = traced(source, &calls[k], "", version) || wrong
 	}
 	if version != policy.Unknown && from == tokenize.VersionURL && source.Audits() && len(calls) > 0 {
 		wrong = g.traceVersion(ctx, &calls[len(calls)-1], version) || wrong
@@ -47,7 +45,7 @@ func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tok
 	}
 	for k := range calls {
 		switch c := &calls[k]; {
-		case c.Version != policy.Unknown:
+		case told(c):
 		case version != policy.Unknown:
 			c.Version, c.VersionFrom = version, from
 		default:
@@ -79,6 +77,30 @@ func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) 
 	if err != nil || !answer.Proves(c.OutputIDs) {
 		return false
 	}
-	c.Version, c.VersionFrom = answer.PolicyVersion, tokenize.VersionTrace
-	return source.Traced(answer.PolicyVersion, answer.Version, page)
+	said := *c
+	answer.Describe(&said)
+	c.Version, c.Versions, c.VersionFrom = said.Version, said.Versions, said.VersionFrom
+	if !told(c) {
+		return source.Traced(policy.Unknown, answer.Version, page)
+	}
+	return traced(source, c, answer.Version, page)
+}
+
+// told reports whether the engine said which version sampled the call, or that several did.
+func told(c *tokenize.Call) bool { return c.Version != policy.Unknown || c.Versions != nil }
+
+// traced tells the source every version that the engine names for a call, and reports
+// whether one contradicts the page.
+func traced(source *policy.Source, c *tokenize.Call, word string, page int32) (contradicted bool) {
+	if c.Version != policy.Unknown {
+		return source.Traced(c.Version, word, page)
+	}
+	last := policy.Unknown
+	for _, v := range c.Versions {
+		if v != last && v != policy.Unknown {
+			contradicted = source.Traced(v, word, page) || contradicted
+			last = v
+		}
+	}
+	return contradicted
 }

@@ -83,11 +83,11 @@ func (a *AgentState) read(s *scanner) {
 		case "id":
 			s.str(&a.ID)
 		case "name":
-			s.str(&a.Name)
+			s.orEmpty(&a.Name)
 		case "tool_rules":
 			s.raws(&a.ToolRules)
 		case "message_ids":
-			s.strs(&a.MessageIDs)
+			s.needTexts(&a.MessageIDs)
 		case "system":
 			s.str(&a.System)
 		case "agent_type":
@@ -117,13 +117,13 @@ func (a *AgentState) read(s *scanner) {
 		case "tools":
 			listOf(s, &a.Tools)
 		case "sources":
-			s.raws(&a.Sources)
+			s.orNoRaws(&a.Sources)
 		case "tags":
 			s.strs(&a.Tags)
 		case "tool_exec_environment_variables":
-			s.raws(&a.ToolExecEnvironmentVariables)
+			s.orNoRaws(&a.ToolExecEnvironmentVariables)
 		case "secrets":
-			s.raws(&a.Secrets)
+			s.orNoRaws(&a.Secrets)
 		case "project_id":
 			s.orEmpty(&a.ProjectID)
 		case "template_id":
@@ -137,7 +137,7 @@ func (a *AgentState) read(s *scanner) {
 		case "identity_ids":
 			s.strs(&a.IdentityIDs)
 		case "identities":
-			s.raws(&a.Identities)
+			s.orNoRaws(&a.Identities)
 		case "pending_approval":
 			a.PendingApproval = s.raw()
 		case "message_buffer_autoclear":
@@ -155,7 +155,7 @@ func (a *AgentState) read(s *scanner) {
 		case "last_stop_reason":
 			orNoWord(s, &a.LastStopReason)
 		case "timezone":
-			s.orEmpty(&a.Timezone)
+			s.needText(&a.Timezone)
 		case "max_files_open":
 			s.orNoInteger(&a.MaxFilesOpen)
 		case "per_file_view_window_char_limit":
@@ -227,35 +227,35 @@ func (c *LLMConfig) read(s *scanner) {
 	for name := range s.members {
 		switch name {
 		case "model":
-			s.str(&c.Model)
+			s.orEmpty(&c.Model)
 		case "display_name":
 			s.orEmpty(&c.DisplayName)
 		case "model_endpoint_type":
-			s.str(&c.ModelEndpointType)
+			s.orEmpty(&c.ModelEndpointType)
 		case "model_endpoint":
 			s.orEmpty(&c.ModelEndpoint)
 		case "provider_name":
-			s.orEmpty(&c.ProviderName)
+			s.needText(&c.ProviderName)
 		case "provider_category":
 			s.orEmpty(&c.ProviderCategory)
 		case "model_wrapper":
 			s.orEmpty(&c.ModelWrapper)
 		case "context_window":
-			s.integer(&c.ContextWindow)
+			s.orZero(&c.ContextWindow)
 		case "put_inner_thoughts_in_kwargs":
-			s.orNoBool(&c.PutInnerThoughtsInKwargs)
+			s.needBool(&c.PutInnerThoughtsInKwargs)
 		case "handle":
-			s.orEmpty(&c.Handle)
+			s.needText(&c.Handle)
 		case "temperature":
 			s.orNoFloat(&c.Temperature)
 		case "max_tokens":
 			s.orNoInteger(&c.MaxTokens)
 		case "enable_reasoner":
-			s.orNoBool(&c.EnableReasoner)
+			s.needBool(&c.EnableReasoner)
 		case "reasoning_effort":
 			s.orEmpty(&c.ReasoningEffort)
 		case "max_reasoning_tokens":
-			s.orNoInteger(&c.MaxReasoningTokens)
+			s.needInteger(&c.MaxReasoningTokens)
 		case "effort":
 			s.orEmpty(&c.Effort)
 		case "frequency_penalty":
@@ -267,17 +267,17 @@ func (c *LLMConfig) read(s *scanner) {
 		case "tier":
 			s.orEmpty(&c.Tier)
 		case "parallel_tool_calls":
-			s.orFalse(&c.ParallelToolCalls)
+			s.needFalse(&c.ParallelToolCalls)
 		case "response_format":
 			c.ResponseFormat = s.raw()
 		case "strict":
-			s.orFalse(&c.Strict)
+			s.needFalse(&c.Strict)
 		case "return_logprobs":
 			s.orFalse(&c.ReturnLogprobs)
 		case "top_logprobs":
 			s.orNoInteger(&c.TopLogprobs)
 		case "return_token_ids":
-			s.orFalse(&c.ReturnTokenIDs)
+			s.needFalse(&c.ReturnTokenIDs)
 		case "tool_call_parser":
 			s.orEmpty(&c.ToolCallParser)
 		}

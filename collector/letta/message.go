@@ -94,9 +94,9 @@ func (m *Message) read(s *scanner) {
 	kind := s.union("message_type", func() { *m, old = Message{}, deprecated{} }, func(kind, name string) {
 		switch name {
 		case "id":
-			s.str(&m.ID)
+			s.orEmpty(&m.ID)
 		case "date":
-			word(s, &m.Date)
+			orNoWord(s, &m.Date)
 		case "name":
 			s.orEmpty(&m.Name)
 		case "otid":
@@ -144,7 +144,7 @@ func (m *Message) read(s *scanner) {
 			case TypeEvent:
 				switch name {
 				case "event_type":
-					s.str(&m.EventType)
+					s.orEmpty(&m.EventType)
 				case "event_data":
 					m.EventData = s.raw()
 				}
@@ -189,7 +189,7 @@ func (m *Message) readReasoning(s *scanner, name string) {
 	case "source":
 		s.orEmpty(&m.Source)
 	case "reasoning":
-		s.str(&m.Reasoning)
+		s.orEmpty(&m.Reasoning)
 	case "signature":
 		s.orEmpty(&m.Signature)
 	}
@@ -198,7 +198,7 @@ func (m *Message) readReasoning(s *scanner, name string) {
 func (m *Message) readHidden(s *scanner, name string) {
 	switch name {
 	case "state":
-		s.str(&m.State)
+		s.orEmpty(&m.State)
 	case "hidden_reasoning":
 		s.orEmpty(&m.HiddenReasoning)
 	}
@@ -209,9 +209,9 @@ func (m *Message) readAnswer(s *scanner, name string) {
 	case "approvals":
 		listOf(s, &m.Approvals)
 	case "approve":
-		s.orNoBool(&m.Approve)
+		s.needBool(&m.Approve)
 	case "approval_request_id":
-		s.orEmpty(&m.ApprovalRequestID)
+		s.needText(&m.ApprovalRequestID)
 	case "reason":
 		s.orEmpty(&m.Reason)
 	}
@@ -220,16 +220,9 @@ func (m *Message) readAnswer(s *scanner, name string) {
 func (m *Message) readSummary(s *scanner, name string) {
 	switch name {
 	case "summary":
-		s.str(&m.Summary)
+		s.orEmpty(&m.Summary)
 	case "compaction_stats":
-		if s.null() {
-			m.CompactionStats = nil
-			return
-		}
-		if m.CompactionStats == nil {
-			m.CompactionStats = new(CompactionStats)
-		}
-		m.CompactionStats.read(s)
+		object(s, &m.CompactionStats)
 	}
 }
 
@@ -249,17 +242,17 @@ func (c *CompactionStats) read(s *scanner) {
 	for name := range s.members {
 		switch name {
 		case "trigger":
-			s.str(&c.Trigger)
+			s.orEmpty(&c.Trigger)
 		case "context_tokens_before":
 			s.orNoInteger(&c.ContextTokensBefore)
 		case "context_tokens_after":
 			s.orNoInteger(&c.ContextTokensAfter)
 		case "context_window":
-			s.integer(&c.ContextWindow)
+			s.orZero(&c.ContextWindow)
 		case "messages_count_before":
-			s.integer(&c.MessagesCountBefore)
+			s.orZero(&c.MessagesCountBefore)
 		case "messages_count_after":
-			s.integer(&c.MessagesCountAfter)
+			s.orZero(&c.MessagesCountAfter)
 		}
 	}
 	c.JSON = s.since(from)

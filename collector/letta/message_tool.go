@@ -16,11 +16,11 @@ func (c *ToolCall) read(s *scanner) {
 	for name := range s.members {
 		switch name {
 		case "name":
-			s.orEmpty(&c.Name)
+			s.needText(&c.Name)
 		case "arguments":
-			s.orEmpty(&c.Arguments)
+			s.needText(&c.Arguments)
 		case "tool_call_id":
-			s.orEmpty(&c.ToolCallID)
+			s.needText(&c.ToolCallID)
 		}
 	}
 	c.JSON = s.since(from)
@@ -53,7 +53,7 @@ func (r *ToolReturn) read(s *scanner) {
 	for name := range s.members {
 		switch name {
 		case "type":
-			s.str(&r.Type)
+			s.orEmpty(&r.Type)
 		case "tool_return":
 			r.Content.read(s)
 		default:

@@ -11,230 +11,245 @@ import (
 
 // The reference reads what a server sends with encoding/json, as this package did before
 // it had a scanner: into structs with tags, which are turned into ours field by field. What
-// it takes and refuses is what the package must take and refuse.
+// it takes and refuses is what the package must take and refuse. A loose member is one that
+// no prompt, row or proof is made of.
+
+// A loose member need not have its type. One that has another one is unknown.
+type loose[T any] struct{ V *T }
+
+func (l *loose[T]) UnmarshalJSON(b []byte) error {
+	v := new(T)
+	if l.V != nil && reflect.TypeFor[T]().Kind() == reflect.Struct {
+		*v = *l.V // a member that is there twice
+	}
+	if l.V = nil; string(b) != "null" && json.Unmarshal(b, v) == nil {
+		l.V = v
+	}
+	return nil
+}
 
 type oldStep struct {
-	ID                      string            `json:"id"`
-	Origin                  *string           `json:"origin"`
-	OrganizationID          *string           `json:"organization_id"`
-	ProviderID              *string           `json:"provider_id"`
-	RunID                   *string           `json:"run_id"`
-	AgentID                 *string           `json:"agent_id"`
-	ProviderName            *string           `json:"provider_name"`
-	ProviderCategory        *string           `json:"provider_category"`
-	Model                   *string           `json:"model"`
-	ModelHandle             *string           `json:"model_handle"`
-	ModelEndpoint           *string           `json:"model_endpoint"`
-	ContextWindowLimit      *int64            `json:"context_window_limit"`
-	PromptTokens            *int64            `json:"prompt_tokens"`
-	CompletionTokens        *int64            `json:"completion_tokens"`
-	TotalTokens             *int64            `json:"total_tokens"`
-	CachedInputTokens       *int64            `json:"cached_input_tokens"`
-	CacheWriteTokens        *int64            `json:"cache_write_tokens"`
-	ReasoningTokens         *int64            `json:"reasoning_tokens"`
-	CompletionTokensDetails json.RawMessage   `json:"completion_tokens_details"`
-	PromptTokensDetails     json.RawMessage   `json:"prompt_tokens_details"`
-	StopReason              *StopReason       `json:"stop_reason"`
-	Tags                    []string          `json:"tags"`
-	TID                     *string           `json:"tid"`
-	TraceID                 *string           `json:"trace_id"`
-	RequestID               *string           `json:"request_id"`
-	Messages                []json.RawMessage `json:"messages"`
-	Feedback                *string           `json:"feedback"`
-	ProjectID               *string           `json:"project_id"`
-	ErrorType               *string           `json:"error_type"`
-	ErrorData               *oldStepError     `json:"error_data"`
-	Status                  *string           `json:"status"`
+	ID                      loose[string]            `json:"id"`
+	Origin                  loose[string]            `json:"origin"`
+	OrganizationID          loose[string]            `json:"organization_id"`
+	ProviderID              loose[string]            `json:"provider_id"`
+	RunID                   loose[string]            `json:"run_id"`
+	AgentID                 loose[string]            `json:"agent_id"`
+	ProviderName            loose[string]            `json:"provider_name"`
+	ProviderCategory        loose[string]            `json:"provider_category"`
+	Model                   loose[string]            `json:"model"`
+	ModelHandle             loose[string]            `json:"model_handle"`
+	ModelEndpoint           loose[string]            `json:"model_endpoint"`
+	ContextWindowLimit      loose[int64]             `json:"context_window_limit"`
+	PromptTokens            loose[int64]             `json:"prompt_tokens"`
+	CompletionTokens        loose[int64]             `json:"completion_tokens"`
+	TotalTokens             loose[int64]             `json:"total_tokens"`
+	CachedInputTokens       loose[int64]             `json:"cached_input_tokens"`
+	CacheWriteTokens        loose[int64]             `json:"cache_write_tokens"`
+	ReasoningTokens         loose[int64]             `json:"reasoning_tokens"`
+	CompletionTokensDetails json.RawMessage          `json:"completion_tokens_details"`
+	PromptTokensDetails     json.RawMessage          `json:"prompt_tokens_details"`
+	StopReason              loose[StopReason]        `json:"stop_reason"`
+	Tags                    loose[[]string]          `json:"tags"`
+	TID                     loose[string]            `json:"tid"`
+	TraceID                 loose[string]            `json:"trace_id"`
+	RequestID               loose[string]            `json:"request_id"`
+	Messages                loose[[]json.RawMessage] `json:"messages"`
+	Feedback                loose[string]            `json:"feedback"`
+	ProjectID               loose[string]            `json:"project_id"`
+	ErrorType               loose[string]            `json:"error_type"`
+	ErrorData               loose[oldStepError]      `json:"error_data"`
+	Status                  loose[string]            `json:"status"`
 }
 
 type oldStepError struct {
-	Message   *string         `json:"message"`
-	Traceback *string         `json:"traceback"`
+	Message   loose[string]   `json:"message"`
+	Traceback loose[string]   `json:"traceback"`
 	Details   json.RawMessage `json:"details"`
 }
 
 type oldStepMetrics struct {
-	ID                   string  `json:"id"`
-	OrganizationID       *string `json:"organization_id"`
-	ProviderID           *string `json:"provider_id"`
-	RunID                *string `json:"run_id"`
-	AgentID              *string `json:"agent_id"`
-	StepStartNanos       *int64  `json:"step_start_ns"`
-	LLMRequestStartNanos *int64  `json:"llm_request_start_ns"`
-	LLMRequestNanos      *int64  `json:"llm_request_ns"`
-	ToolExecutionNanos   *int64  `json:"tool_execution_ns"`
-	StepNanos            *int64  `json:"step_ns"`
-	BaseTemplateID       *string `json:"base_template_id"`
-	TemplateID           *string `json:"template_id"`
-	ProjectID            *string `json:"project_id"`
+	ID                   loose[string] `json:"id"`
+	OrganizationID       loose[string] `json:"organization_id"`
+	ProviderID           loose[string] `json:"provider_id"`
+	RunID                loose[string] `json:"run_id"`
+	AgentID              loose[string] `json:"agent_id"`
+	StepStartNanos       loose[int64]  `json:"step_start_ns"`
+	LLMRequestStartNanos loose[int64]  `json:"llm_request_start_ns"`
+	LLMRequestNanos      loose[int64]  `json:"llm_request_ns"`
+	ToolExecutionNanos   loose[int64]  `json:"tool_execution_ns"`
+	StepNanos            loose[int64]  `json:"step_ns"`
+	BaseTemplateID       loose[string] `json:"base_template_id"`
+	TemplateID           loose[string] `json:"template_id"`
+	ProjectID            loose[string] `json:"project_id"`
 }
 
 type oldRun struct {
-	ID                 string          `json:"id"`
-	Status             string          `json:"status"`
-	CreatedAt          *Time           `json:"created_at"`
-	CompletedAt        *Time           `json:"completed_at"`
-	AgentID            *string         `json:"agent_id"`
-	ConversationID     *string         `json:"conversation_id"`
-	BaseTemplateID     *string         `json:"base_template_id"`
-	Background         *bool           `json:"background"`
-	Metadata           json.RawMessage `json:"metadata"`
-	RequestConfig      json.RawMessage `json:"request_config"`
-	StopReason         *StopReason     `json:"stop_reason"`
-	CallbackURL        *string         `json:"callback_url"`
-	CallbackSentAt     *Time           `json:"callback_sent_at"`
-	CallbackStatusCode *int            `json:"callback_status_code"`
-	CallbackError      *string         `json:"callback_error"`
-	TTFTNanos          *int64          `json:"ttft_ns"`
-	TotalDurationNanos *int64          `json:"total_duration_ns"`
+	ID                 string            `json:"id"`
+	Status             string            `json:"status"`
+	CreatedAt          loose[Time]       `json:"created_at"`
+	CompletedAt        loose[Time]       `json:"completed_at"`
+	AgentID            loose[string]     `json:"agent_id"`
+	ConversationID     loose[string]     `json:"conversation_id"`
+	BaseTemplateID     loose[string]     `json:"base_template_id"`
+	Background         loose[bool]       `json:"background"`
+	Metadata           json.RawMessage   `json:"metadata"`
+	RequestConfig      json.RawMessage   `json:"request_config"`
+	StopReason         loose[StopReason] `json:"stop_reason"`
+	CallbackURL        loose[string]     `json:"callback_url"`
+	CallbackSentAt     loose[Time]       `json:"callback_sent_at"`
+	CallbackStatusCode loose[int]        `json:"callback_status_code"`
+	CallbackError      loose[string]     `json:"callback_error"`
+	TTFTNanos          loose[int64]      `json:"ttft_ns"`
+	TotalDurationNanos loose[int64]      `json:"total_duration_ns"`
 }
 
 type oldConversation struct {
-	CreatedByID         *string         `json:"created_by_id"`
-	LastUpdatedByID     *string         `json:"last_updated_by_id"`
-	CreatedAt           *Time           `json:"created_at"`
-	UpdatedAt           *Time           `json:"updated_at"`
+	CreatedByID         loose[string]   `json:"created_by_id"`
+	LastUpdatedByID     loose[string]   `json:"last_updated_by_id"`
+	CreatedAt           loose[Time]     `json:"created_at"`
+	UpdatedAt           loose[Time]     `json:"updated_at"`
 	ID                  string          `json:"id"`
-	AgentID             string          `json:"agent_id"`
-	Summary             *string         `json:"summary"`
+	AgentID             loose[string]   `json:"agent_id"`
+	Summary             loose[string]   `json:"summary"`
 	InContextMessageIDs []string        `json:"in_context_message_ids"`
-	IsolatedBlockIDs    []string        `json:"isolated_block_ids"`
-	Model               *string         `json:"model"`
+	IsolatedBlockIDs    loose[[]string] `json:"isolated_block_ids"`
+	Model               loose[string]   `json:"model"`
 	ModelSettings       json.RawMessage `json:"model_settings"`
-	LastMessageAt       *Time           `json:"last_message_at"`
+	LastMessageAt       loose[Time]     `json:"last_message_at"`
 }
 
 type oldTool struct {
-	ID                      string          `json:"id"`
-	ToolType                string          `json:"tool_type"`
-	Description             *string         `json:"description"`
-	SourceType              *string         `json:"source_type"`
+	ID                      loose[string]   `json:"id"`
+	ToolType                loose[string]   `json:"tool_type"`
+	Description             loose[string]   `json:"description"`
+	SourceType              loose[string]   `json:"source_type"`
 	Name                    *string         `json:"name"`
-	Tags                    []string        `json:"tags"`
-	SourceCode              *string         `json:"source_code"`
+	Tags                    loose[[]string] `json:"tags"`
+	SourceCode              loose[string]   `json:"source_code"`
 	JSONSchema              json.RawMessage `json:"json_schema"`
 	ArgsJSONSchema          json.RawMessage `json:"args_json_schema"`
-	ReturnCharLimit         *int            `json:"return_char_limit"`
+	ReturnCharLimit         loose[int]      `json:"return_char_limit"`
 	PipRequirements         json.RawMessage `json:"pip_requirements"`
 	NpmRequirements         json.RawMessage `json:"npm_requirements"`
 	DefaultRequiresApproval *bool           `json:"default_requires_approval"`
-	EnableParallelExecution *bool           `json:"enable_parallel_execution"`
-	CreatedByID             *string         `json:"created_by_id"`
-	LastUpdatedByID         *string         `json:"last_updated_by_id"`
+	EnableParallelExecution loose[bool]     `json:"enable_parallel_execution"`
+	CreatedByID             loose[string]   `json:"created_by_id"`
+	LastUpdatedByID         loose[string]   `json:"last_updated_by_id"`
 	Metadata                json.RawMessage `json:"metadata_"`
-	ProjectID               *string         `json:"project_id"`
+	ProjectID               loose[string]   `json:"project_id"`
 }
 
 type oldAgentState struct {
-	CreatedByID                  *string           `json:"created_by_id"`
-	LastUpdatedByID              *string           `json:"last_updated_by_id"`
-	CreatedAt                    *Time             `json:"created_at"`
-	UpdatedAt                    *Time             `json:"updated_at"`
-	ID                           string            `json:"id"`
-	Name                         string            `json:"name"`
-	ToolRules                    []json.RawMessage `json:"tool_rules"`
-	MessageIDs                   []string          `json:"message_ids"`
-	System                       string            `json:"system"`
-	AgentType                    string            `json:"agent_type"`
-	LLMConfig                    oldLLMConfig      `json:"llm_config"`
-	EmbeddingConfig              json.RawMessage   `json:"embedding_config"`
-	Model                        *string           `json:"model"`
-	Embedding                    *string           `json:"embedding"`
-	ModelSettings                json.RawMessage   `json:"model_settings"`
-	CompactionSettings           json.RawMessage   `json:"compaction_settings"`
-	ResponseFormat               json.RawMessage   `json:"response_format"`
-	Description                  *string           `json:"description"`
-	Metadata                     json.RawMessage   `json:"metadata"`
-	Memory                       json.RawMessage   `json:"memory"`
-	Blocks                       []json.RawMessage `json:"blocks"`
-	Tools                        []oldTool         `json:"tools"`
-	Sources                      []json.RawMessage `json:"sources"`
-	Tags                         []string          `json:"tags"`
-	ToolExecEnvironmentVariables []json.RawMessage `json:"tool_exec_environment_variables"`
-	Secrets                      []json.RawMessage `json:"secrets"`
-	ProjectID                    *string           `json:"project_id"`
-	TemplateID                   *string           `json:"template_id"`
-	BaseTemplateID               *string           `json:"base_template_id"`
-	DeploymentID                 *string           `json:"deployment_id"`
-	EntityID                     *string           `json:"entity_id"`
-	IdentityIDs                  []string          `json:"identity_ids"`
-	Identities                   []json.RawMessage `json:"identities"`
-	PendingApproval              json.RawMessage   `json:"pending_approval"`
-	MessageBufferAutoclear       bool              `json:"message_buffer_autoclear"`
-	EnableSleeptime              *bool             `json:"enable_sleeptime"`
-	MultiAgentGroup              json.RawMessage   `json:"multi_agent_group"`
-	ManagedGroup                 json.RawMessage   `json:"managed_group"`
-	LastRunCompletion            *Time             `json:"last_run_completion"`
-	LastRunDurationMS            *int64            `json:"last_run_duration_ms"`
-	LastStopReason               *StopReason       `json:"last_stop_reason"`
-	Timezone                     *string           `json:"timezone"`
-	MaxFilesOpen                 *int              `json:"max_files_open"`
-	PerFileViewWindowCharLimit   *int              `json:"per_file_view_window_char_limit"`
-	Hidden                       *bool             `json:"hidden"`
+	CreatedByID                  loose[string]            `json:"created_by_id"`
+	LastUpdatedByID              loose[string]            `json:"last_updated_by_id"`
+	CreatedAt                    loose[Time]              `json:"created_at"`
+	UpdatedAt                    loose[Time]              `json:"updated_at"`
+	ID                           string                   `json:"id"`
+	Name                         loose[string]            `json:"name"`
+	ToolRules                    []json.RawMessage        `json:"tool_rules"`
+	MessageIDs                   []string                 `json:"message_ids"`
+	System                       string                   `json:"system"`
+	AgentType                    string                   `json:"agent_type"`
+	LLMConfig                    oldLLMConfig             `json:"llm_config"`
+	EmbeddingConfig              json.RawMessage          `json:"embedding_config"`
+	Model                        loose[string]            `json:"model"`
+	Embedding                    loose[string]            `json:"embedding"`
+	ModelSettings                json.RawMessage          `json:"model_settings"`
+	CompactionSettings           json.RawMessage          `json:"compaction_settings"`
+	ResponseFormat               json.RawMessage          `json:"response_format"`
+	Description                  loose[string]            `json:"description"`
+	Metadata                     json.RawMessage          `json:"metadata"`
+	Memory                       json.RawMessage          `json:"memory"`
+	Blocks                       []json.RawMessage        `json:"blocks"`
+	Tools                        []oldTool                `json:"tools"`
+	Sources                      loose[[]json.RawMessage] `json:"sources"`
+	Tags                         loose[[]string]          `json:"tags"`
+	ToolExecEnvironmentVariables loose[[]json.RawMessage] `json:"tool_exec_environment_variables"`
+	Secrets                      loose[[]json.RawMessage] `json:"secrets"`
+	ProjectID                    loose[string]            `json:"project_id"`
+	TemplateID                   loose[string]            `json:"template_id"`
+	BaseTemplateID               loose[string]            `json:"base_template_id"`
+	DeploymentID                 loose[string]            `json:"deployment_id"`
+	EntityID                     loose[string]            `json:"entity_id"`
+	IdentityIDs                  loose[[]string]          `json:"identity_ids"`
+	Identities                   loose[[]json.RawMessage] `json:"identities"`
+	PendingApproval              json.RawMessage          `json:"pending_approval"`
+	MessageBufferAutoclear       bool                     `json:"message_buffer_autoclear"`
+	EnableSleeptime              loose[bool]              `json:"enable_sleeptime"`
+	MultiAgentGroup              json.RawMessage          `json:"multi_agent_group"`
+	ManagedGroup                 json.RawMessage          `json:"managed_group"`
+	LastRunCompletion            loose[Time]              `json:"last_run_completion"`
+	LastRunDurationMS            loose[int64]             `json:"last_run_duration_ms"`
+	LastStopReason               loose[StopReason]        `json:"last_stop_reason"`
+	Timezone                     *string                  `json:"timezone"`
+	MaxFilesOpen                 loose[int]               `json:"max_files_open"`
+	PerFileViewWindowCharLimit   loose[int]               `json:"per_file_view_window_char_limit"`
+	Hidden                       loose[bool]              `json:"hidden"`
 }
 
 type oldLLMConfig struct {
-	Model                    string          `json:"model"`
-	DisplayName              *string         `json:"display_name"`
-	ModelEndpointType        string          `json:"model_endpoint_type"`
-	ModelEndpoint            *string         `json:"model_endpoint"`
+	Model                    loose[string]   `json:"model"`
+	DisplayName              loose[string]   `json:"display_name"`
+	ModelEndpointType        loose[string]   `json:"model_endpoint_type"`
+	ModelEndpoint            loose[string]   `json:"model_endpoint"`
 	ProviderName             *string         `json:"provider_name"`
-	ProviderCategory         *string         `json:"provider_category"`
-	ModelWrapper             *string         `json:"model_wrapper"`
-	ContextWindow            int64           `json:"context_window"`
+	ProviderCategory         loose[string]   `json:"provider_category"`
+	ModelWrapper             loose[string]   `json:"model_wrapper"`
+	ContextWindow            loose[int64]    `json:"context_window"`
 	PutInnerThoughtsInKwargs *bool           `json:"put_inner_thoughts_in_kwargs"`
 	Handle                   *string         `json:"handle"`
-	Temperature              *float64        `json:"temperature"`
-	MaxTokens                *int64          `json:"max_tokens"`
+	Temperature              loose[float64]  `json:"temperature"`
+	MaxTokens                loose[int64]    `json:"max_tokens"`
 	EnableReasoner           *bool           `json:"enable_reasoner"`
-	ReasoningEffort          *string         `json:"reasoning_effort"`
+	ReasoningEffort          loose[string]   `json:"reasoning_effort"`
 	MaxReasoningTokens       *int64          `json:"max_reasoning_tokens"`
-	Effort                   *string         `json:"effort"`
-	FrequencyPenalty         *float64        `json:"frequency_penalty"`
-	CompatibilityType        *string         `json:"compatibility_type"`
-	Verbosity                *string         `json:"verbosity"`
-	Tier                     *string         `json:"tier"`
+	Effort                   loose[string]   `json:"effort"`
+	FrequencyPenalty         loose[float64]  `json:"frequency_penalty"`
+	CompatibilityType        loose[string]   `json:"compatibility_type"`
+	Verbosity                loose[string]   `json:"verbosity"`
+	Tier                     loose[string]   `json:"tier"`
 	ParallelToolCalls        *bool           `json:"parallel_tool_calls"`
 	ResponseFormat           json.RawMessage `json:"response_format"`
 	Strict                   *bool           `json:"strict"`
-	ReturnLogprobs           *bool           `json:"return_logprobs"`
-	TopLogprobs              *int            `json:"top_logprobs"`
+	ReturnLogprobs           loose[bool]     `json:"return_logprobs"`
+	TopLogprobs              loose[int]      `json:"top_logprobs"`
 	ReturnTokenIDs           *bool           `json:"return_token_ids"`
-	ToolCallParser           *string         `json:"tool_call_parser"`
+	ToolCallParser           loose[string]   `json:"tool_call_parser"`
 }
 
 type oldUsageStatistics struct {
-	CompletionTokens  int64    `json:"completion_tokens"`
-	PromptTokens      int64    `json:"prompt_tokens"`
-	TotalTokens       int64    `json:"total_tokens"`
-	StepCount         int32    `json:"step_count"`
-	RunIDs            []string `json:"run_ids"`
-	CachedInputTokens *int64   `json:"cached_input_tokens"`
-	CacheWriteTokens  *int64   `json:"cache_write_tokens"`
-	ReasoningTokens   *int64   `json:"reasoning_tokens"`
-	ContextTokens     *int64   `json:"context_tokens"`
+	CompletionTokens  loose[int64]    `json:"completion_tokens"`
+	PromptTokens      loose[int64]    `json:"prompt_tokens"`
+	TotalTokens       loose[int64]    `json:"total_tokens"`
+	StepCount         loose[int32]    `json:"step_count"`
+	RunIDs            loose[[]string] `json:"run_ids"`
+	CachedInputTokens loose[int64]    `json:"cached_input_tokens"`
+	CacheWriteTokens  loose[int64]    `json:"cache_write_tokens"`
+	ReasoningTokens   loose[int64]    `json:"reasoning_tokens"`
+	ContextTokens     loose[int64]    `json:"context_tokens"`
 }
 
 type oldCompactionStats struct {
-	Trigger             string `json:"trigger"`
-	ContextTokensBefore *int64 `json:"context_tokens_before"`
-	ContextTokensAfter  *int64 `json:"context_tokens_after"`
-	ContextWindow       int64  `json:"context_window"`
-	MessagesCountBefore int64  `json:"messages_count_before"`
-	MessagesCountAfter  int64  `json:"messages_count_after"`
+	Trigger             loose[string] `json:"trigger"`
+	ContextTokensBefore loose[int64]  `json:"context_tokens_before"`
+	ContextTokensAfter  loose[int64]  `json:"context_tokens_after"`
+	ContextWindow       loose[int64]  `json:"context_window"`
+	MessagesCountBefore loose[int64]  `json:"messages_count_before"`
+	MessagesCountAfter  loose[int64]  `json:"messages_count_after"`
 }
 
 type oldMessageHead struct {
-	ID          string      `json:"id"`
-	Date        Time        `json:"date"`
-	Name        *string     `json:"name"`
-	MessageType MessageType `json:"message_type"`
-	OTID        *string     `json:"otid"`
-	SenderID    *string     `json:"sender_id"`
-	StepID      *string     `json:"step_id"`
-	IsErr       *bool       `json:"is_err"`
-	SeqID       *int64      `json:"seq_id"`
-	RunID       *string     `json:"run_id"`
+	ID          loose[string] `json:"id"`
+	Date        loose[Time]   `json:"date"`
+	Name        loose[string] `json:"name"`
+	MessageType MessageType   `json:"message_type"`
+	OTID        loose[string] `json:"otid"`
+	SenderID    loose[string] `json:"sender_id"`
+	StepID      loose[string] `json:"step_id"`
+	IsErr       loose[bool]   `json:"is_err"`
+	SeqID       loose[int64]  `json:"seq_id"`
+	RunID       loose[string] `json:"run_id"`
 }
 
 type oldToolCall struct {
@@ -255,12 +270,12 @@ func (c *oldToolCalls) UnmarshalJSON(b []byte) error {
 }
 
 type oldToolReturn struct {
-	Type       string     `json:"type"`
-	Content    oldContent `json:"tool_return"`
-	Status     string     `json:"status"`
-	ToolCallID string     `json:"tool_call_id"`
-	Stdout     []string   `json:"stdout"`
-	Stderr     []string   `json:"stderr"`
+	Type       loose[string]   `json:"type"`
+	Content    oldContent      `json:"tool_return"`
+	Status     string          `json:"status"`
+	ToolCallID string          `json:"tool_call_id"`
+	Stdout     loose[[]string] `json:"stdout"`
+	Stderr     loose[[]string] `json:"stderr"`
 }
 
 // oldContent is a text or a list of parts.
@@ -306,9 +321,9 @@ func (a *oldApprovals) UnmarshalJSON(b []byte) error {
 		switch kind {
 		case "approval":
 			var d struct {
-				ToolCallID string  `json:"tool_call_id"`
-				Approve    bool    `json:"approve"`
-				Reason     *string `json:"reason"`
+				ToolCallID string        `json:"tool_call_id"`
+				Approve    bool          `json:"approve"`
+				Reason     loose[string] `json:"reason"`
 			}
 			if err := json.Unmarshal(raw, &d); err != nil {
 				return err
@@ -376,14 +391,14 @@ func oldMessage(kind MessageType, raw json.RawMessage) (m Message, err error) {
 		}))
 	case TypeReasoning:
 		read(new(struct {
-			Source    *string `json:"source"`
-			Reasoning string  `json:"reasoning"`
-			Signature *string `json:"signature"`
+			Source    loose[string] `json:"source"`
+			Reasoning loose[string] `json:"reasoning"`
+			Signature loose[string] `json:"signature"`
 		}))
 	case TypeHiddenReasoning:
 		read(new(struct {
-			State           string  `json:"state"`
-			HiddenReasoning *string `json:"hidden_reasoning"`
+			State           loose[string] `json:"state"`
+			HiddenReasoning loose[string] `json:"hidden_reasoning"`
 		}))
 	case TypeToolCall, TypeApprovalRequest:
 		var v struct {
@@ -402,12 +417,12 @@ func oldMessage(kind MessageType, raw json.RawMessage) (m Message, err error) {
 			Text        json.RawMessage `json:"tool_return"`
 			Status      string          `json:"status"`
 			ToolCallID  string          `json:"tool_call_id"`
-			Stdout      []string        `json:"stdout"`
-			Stderr      []string        `json:"stderr"`
+			Stdout      loose[[]string] `json:"stdout"`
+			Stderr      loose[[]string] `json:"stderr"`
 		}
 		read(&v)
 		if err == nil && len(v.ToolReturns) == 0 && v.ToolCallID != "" {
-			r := oldToolReturn{Type: "tool", Status: v.Status, ToolCallID: v.ToolCallID, Stdout: v.Stdout, Stderr: v.Stderr}
+			r := oldToolReturn{Type: loose[string]{new("tool")}, Status: v.Status, ToolCallID: v.ToolCallID, Stdout: v.Stdout, Stderr: v.Stderr}
 			if v.Text != nil {
 				err = json.Unmarshal(v.Text, &r.Content.Text)
 			}
@@ -416,19 +431,19 @@ func oldMessage(kind MessageType, raw json.RawMessage) (m Message, err error) {
 		}
 	case TypeApprovalResponse:
 		read(new(struct {
-			Approvals         oldApprovals `json:"approvals"`
-			Approve           *bool        `json:"approve"`
-			ApprovalRequestID *string      `json:"approval_request_id"`
-			Reason            *string      `json:"reason"`
+			Approvals         oldApprovals  `json:"approvals"`
+			Approve           *bool         `json:"approve"`
+			ApprovalRequestID *string       `json:"approval_request_id"`
+			Reason            loose[string] `json:"reason"`
 		}))
 	case TypeSummary:
 		read(new(struct {
-			Summary         string              `json:"summary"`
-			CompactionStats *oldCompactionStats `json:"compaction_stats"`
+			Summary         loose[string]             `json:"summary"`
+			CompactionStats loose[oldCompactionStats] `json:"compaction_stats"`
 		}))
 	case TypeEvent:
 		read(new(struct {
-			EventType string          `json:"event_type"`
+			EventType loose[string]   `json:"event_type"`
 			EventData json.RawMessage `json:"event_data"`
 		}))
 	}
@@ -440,16 +455,21 @@ func oldMessage(kind MessageType, raw json.RawMessage) (m Message, err error) {
 func oldResponse(text []byte) (*LettaResponse, error) {
 	var v struct {
 		Messages   oldMessageList `json:"messages"`
-		StopReason struct {
-			StopReason StopReason `json:"stop_reason"`
-		} `json:"stop_reason"`
-		Usage oldUsageStatistics `json:"usage"`
+		StopReason loose[struct {
+			StopReason loose[StopReason] `json:"stop_reason"`
+		}] `json:"stop_reason"`
+		Usage loose[oldUsageStatistics] `json:"usage"`
 	}
 	if err := json.Unmarshal(text, &v); err != nil {
 		return nil, err
 	}
-	out := &LettaResponse{Messages: Messages(v.Messages), StopReason: v.StopReason.StopReason}
-	fill(&out.Usage, &v.Usage)
+	out := &LettaResponse{Messages: Messages(v.Messages)}
+	if v.StopReason.V != nil {
+		fillValue(reflect.ValueOf(&out.StopReason).Elem(), reflect.ValueOf(v.StopReason.V.StopReason))
+	}
+	if v.Usage.V != nil {
+		fill(&out.Usage, v.Usage.V)
+	}
 	return out, nil
 }
 
@@ -469,6 +489,8 @@ func fillValue(to, from reflect.Value) {
 		to.Set(from)
 	case from.Type() == reflect.TypeFor[json.RawMessage]():
 		to.SetString(string(kept(from.Bytes())))
+	case strings.HasPrefix(from.Type().Name(), "loose["):
+		fillValue(to, from.Field(0))
 	case from.Kind() == reflect.Pointer:
 		if to.SetZero(); from.IsNil() {
 			return
@@ -728,11 +750,10 @@ func TestErrorsSayWhere(t *testing.T) {
 			`{"messages":[{"message_type":"user_message"},{"message_type":"tool_call_message","tool_calls":[{"name":5}]}]}`,
 			"messages: element 1: tool_calls: element 0: name: a number where a string is expected (byte 103)",
 		},
+		{`{"messages":[{"message_type":"user_message","content":[{"type":"text","text":1}]}]}`, "messages: element 0: content: element 0: text: a number where a string is expected (byte 77)"},
 		{`{"messages":{}}`, "messages: an object where a list is expected (byte 12)"},
 		{`{"messages":[1]}`, "messages: element 0: a number where an object is expected (byte 13)"},
 		{`{"messages":[{"message_type":[]}]}`, "messages: element 0: message_type: a list where a string is expected (byte 29)"},
-		{`{"usage":{"step_count":3000000000}}`, "usage: step_count: the number 3000000000 where an integer of 32 bits is expected (byte 23)"},
-		{`{"usage":{"total_tokens":1.5}}`, "usage: total_tokens: the number 1.5 where an integer of 64 bits is expected (byte 25)"},
 		{`{"messages":[]`, "not JSON: the text ends where ',' or '}' is expected (byte 14)"},
 		{`{"messages":[],}`, `not JSON: "}" where a name is expected (byte 15)`},
 		{`{"messages":[{"message_type":"tool_call_message","tool_call":{"name":{}}}]}`, "messages: element 0: tool_call: name: an object where a string is expected (byte 8)"},

@@ -24,9 +24,9 @@ func (r *LettaResponse) read(s *scanner) {
 			r.Messages = nil
 			listOf(s, (*[]Message)(&r.Messages))
 		case "stop_reason":
-			for name := range s.members {
+			for name := range s.orMembers {
 				if name == "stop_reason" {
-					word(s, &r.StopReason)
+					orNoWord(s, &r.StopReason)
 				}
 			}
 		case "usage":
@@ -88,16 +88,20 @@ type UsageStatistics struct {
 
 func (u *UsageStatistics) read(s *scanner) {
 	from := s.start()
-	for name := range s.members {
+	for name := range s.orMembers {
 		switch name {
 		case "completion_tokens":
-			s.integer(&u.CompletionTokens)
+			s.orZero(&u.CompletionTokens)
 		case "prompt_tokens":
-			s.integer(&u.PromptTokens)
+			s.orZero(&u.PromptTokens)
 		case "total_tokens":
-			s.integer(&u.TotalTokens)
+			s.orZero(&u.TotalTokens)
 		case "step_count":
-			s.int32(&u.StepCount)
+			var n int64
+			s.orZero(&n)
+			if u.StepCount = int32(n); int64(u.StepCount) != n {
+				u.StepCount = 0
+			}
 		case "run_ids":
 			s.strs(&u.RunIDs)
 		case "cached_input_tokens":

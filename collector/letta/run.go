@@ -123,11 +123,11 @@ func (c *Conversation) read(s *scanner) {
 		case "id":
 			s.str(&c.ID)
 		case "agent_id":
-			s.str(&c.AgentID)
+			s.orEmpty(&c.AgentID)
 		case "summary":
 			s.orEmpty(&c.Summary)
 		case "in_context_message_ids":
-			s.strs(&c.InContextMessageIDs)
+			s.needTexts(&c.InContextMessageIDs)
 		case "isolated_block_ids":
 			s.strs(&c.IsolatedBlockIDs)
 		case "model":

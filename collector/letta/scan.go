@@ -228,6 +228,13 @@ func (s *scanner) members(yield func(name string) bool) {
 	}
 }
 
+// orMembers is members, with anything else than an object as one that has none.
+func (s *scanner) orMembers(yield func(name string) bool) {
+	if s.is('{') {
+		s.members(yield)
+	}
+}
+
 // elements reads an array and calls yield with the index of each element. yield reads
 // it; one that it leaves is skipped. Null has no elements.
 func (s *scanner) elements(yield func(i int) bool) {

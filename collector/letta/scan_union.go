@@ -32,10 +32,10 @@ func (s *scanner) union(tag string, reset func(), read func(kind, name string)) 
 			read(kind, name)
 		case known:
 			var last string
-			s.orEmpty(&last)
+			s.needText(&last)
 			twice = twice || last != kind
 		default:
-			s.orEmpty(&kind)
+			s.needText(&kind)
 			known = true
 		}
 	}
@@ -67,7 +67,7 @@ func (s *scanner) kindOf(tag string, first bool, kind *string) bool {
 	*kind = ""
 	for name := range s.members {
 		if name == tag && s.exact {
-			s.orEmpty(kind)
+			s.needText(kind)
 			if first {
 				break
 			}

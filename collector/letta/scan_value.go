@@ -2,12 +2,19 @@ package letta
 
 import (
 	"math"
+	"slices"
 	"strconv"
 )
 
-// The methods below read one value into a field. Null leaves a field as it is; those
-// whose name begins with or set it to its zero value, which is what encoding/json does
-// with a pointer.
+// The methods below read one value into a field. There are two kinds:
+//
+//	str, word, integer, int32, boolean   null leaves the field as it is
+//	need…                                null sets it to its zero value
+//	or…, strs                            null and a value of another type do
+//
+// The first two refuse a value of another type: they are for what a prompt, a row or its
+// proof is made of. The last is for everything else. A server that changes the type of such
+// a member makes it unknown, and nothing more.
 
 // str reads a string.
 func (s *scanner) str(v *string) {
@@ -16,8 +23,35 @@ func (s *scanner) str(v *string) {
 	}
 }
 
-// orEmpty reads a string, or null as the empty one.
-func (s *scanner) orEmpty(v *string) { *v, _ = s.maybe() }
+// needText reads a string, or null as the empty one.
+func (s *scanner) needText(v *string) { *v, _ = s.maybe() }
+
+// orEmpty reads a string, or anything else as the empty one.
+func (s *scanner) orEmpty(v *string) {
+	*v = ""
+	if s.is('"') {
+		*v = s.string()
+	}
+}
+
+// is reports whether the next value begins with one of the bytes. One that does not is
+// skipped.
+func (s *scanner) is(begin ...byte) bool {
+	if slices.Contains(begin, s.space()) {
+		return true
+	}
+	s.skip()
+	return false
+}
+
+// isNumber is is for numbers.
+func (s *scanner) isNumber() bool {
+	if c := s.space(); c == '-' || c-'0' <= 9 {
+		return true
+	}
+	s.skip()
+	return false
+}
 
 // maybe reads a string or null.
 func (s *scanner) maybe() (text string, ok bool) {
@@ -39,14 +73,25 @@ func word[T ~string](s *scanner, v *T) {
 	}
 }
 
-// orNoWord is word, with null as the empty one.
+// orNoWord is orEmpty for a type of its own.
 func orNoWord[T ~string](s *scanner, v *T) {
-	text, _ := s.maybe()
+	text := ""
+	s.orEmpty(&text)
 	*v = T(text)
 }
 
-// strs reads a list of strings; null is nil, and an empty list is not.
+// strs reads a list of strings, or anything else as nil. An empty list is not nil.
 func (s *scanner) strs(v *[]string) {
+	var err error
+	var list []string
+	if s.aside(func() { s.needTexts(&list) }, &err); err != nil {
+		list = nil
+	}
+	*v = list
+}
+
+// needTexts reads a list of strings; null is nil, and an empty list is not.
+func (s *scanner) needTexts(v *[]string) {
 	if s.null() {
 		*v = nil
 		return
@@ -79,6 +124,13 @@ func (s *scanner) raws(v *[]RawJSON) {
 	*v = list
 }
 
+// orNoRaws is raws, with anything else than a list as nil.
+func (s *scanner) orNoRaws(v *[]RawJSON) {
+	if *v = nil; s.is('[') {
+		s.raws(v)
+	}
+}
+
 // boolean reads true or false.
 func (s *scanner) boolean(v *bool) {
 	switch c := s.space(); c {
@@ -95,20 +147,34 @@ func (s *scanner) boolean(v *bool) {
 	}
 }
 
-// orFalse reads a boolean, or null as false.
-func (s *scanner) orFalse(v *bool) {
+// needFalse reads a boolean, or null as false.
+func (s *scanner) needFalse(v *bool) {
 	*v = false
 	s.boolean(v)
 }
 
-// orNoBool reads a boolean, or null as nil.
-func (s *scanner) orNoBool(v **bool) {
+// orFalse reads a boolean, or anything else as false.
+func (s *scanner) orFalse(v *bool) {
+	if *v = false; s.is('t', 'f') {
+		s.boolean(v)
+	}
+}
+
+// needBool reads a boolean, or null as nil.
+func (s *scanner) needBool(v **bool) {
 	if s.null() {
 		*v = nil
 		return
 	}
 	*v = new(bool)
 	s.boolean(*v)
+}
+
+// orNoBool reads a boolean, or anything else as nil.
+func (s *scanner) orNoBool(v **bool) {
+	if *v = nil; s.is('t', 'f') {
+		s.needBool(v)
+	}
 }
 
 // integer reads a number without fraction and exponent.
@@ -148,8 +214,8 @@ func (s *scanner) int32(v *int32) {
 	*v = int32(n)
 }
 
-// orNoInteger reads an integer, or null as nil.
-func (s *scanner) orNoInteger(v **int64) {
+// needInteger reads an integer, or null as nil.
+func (s *scanner) needInteger(v **int64) {
 	if s.null() {
 		*v = nil
 		return
@@ -158,27 +224,33 @@ func (s *scanner) orNoInteger(v **int64) {
 	s.integer(*v)
 }
 
-// orNoFloat reads a number, or null as nil.
+// orNoInteger reads an integer, or anything else as nil.
+func (s *scanner) orNoInteger(v **int64) {
+	if *v = nil; !s.isNumber() {
+		return
+	}
+	if n, err := strconv.ParseInt(s.number(), 10, 64); err == nil {
+		*v = &n
+	}
+}
+
+// orZero reads an integer, or anything else as 0.
+func (s *scanner) orZero(v *int64) {
+	var n *int64
+	if s.orNoInteger(&n); n != nil {
+		*v = *n
+		return
+	}
+	*v = 0
+}
+
+// orNoFloat reads a number, or anything else as nil.
 func (s *scanner) orNoFloat(v **float64) {
-	switch c := s.space(); {
-	case c == '-' || c-'0' <= 9:
-		at := s.i
-		text := s.number()
-		if s.err != nil {
-			return
-		}
-		f, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			s.i = at
-			s.fail("the number " + text + " where one of 64 bits is expected")
-			return
-		}
+	if *v = nil; !s.isNumber() {
+		return
+	}
+	if f, err := strconv.ParseFloat(s.number(), 64); err == nil {
 		*v = &f
-	case c == 'n':
-		s.literal("null")
-		*v = nil
-	default:
-		s.mismatch("a number", c)
 	}
 }
 
@@ -205,9 +277,9 @@ func listOf[T any, P reader[T]](s *scanner, v *[]T) {
 	*v = objects[:n]
 }
 
-// object reads an object, or null as nil.
+// object reads an object, or anything else as nil.
 func object[T any, P reader[T]](s *scanner, v **T) {
-	if s.null() {
+	if !s.is('{') {
 		*v = nil
 		return
 	}

@@ -58,7 +58,7 @@ func (step *Step) read(s *scanner) {
 	for name := range s.members {
 		switch name {
 		case "id":
-			s.str(&step.ID)
+			s.orEmpty(&step.ID)
 		case "origin":
 			s.orEmpty(&step.Origin)
 		case "organization_id":
@@ -108,7 +108,7 @@ func (step *Step) read(s *scanner) {
 		case "request_id":
 			s.orEmpty(&step.RequestID)
 		case "messages":
-			s.raws(&step.Messages)
+			s.orNoRaws(&step.Messages)
 		case "feedback":
 			s.orEmpty(&step.Feedback)
 		case "project_id":
@@ -171,7 +171,7 @@ func (m *StepMetrics) read(s *scanner) {
 	for name := range s.members {
 		switch name {
 		case "id":
-			s.str(&m.ID)
+			s.orEmpty(&m.ID)
 		case "organization_id":
 			s.orEmpty(&m.OrganizationID)
 		case "provider_id":

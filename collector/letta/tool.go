@@ -32,15 +32,15 @@ func (t *Tool) read(s *scanner) {
 	for name := range s.members {
 		switch name {
 		case "id":
-			s.str(&t.ID)
+			s.orEmpty(&t.ID)
 		case "tool_type":
-			s.str(&t.ToolType)
+			s.orEmpty(&t.ToolType)
 		case "description":
 			s.orEmpty(&t.Description)
 		case "source_type":
 			s.orEmpty(&t.SourceType)
 		case "name":
-			s.orEmpty(&t.Name)
+			s.needText(&t.Name)
 		case "tags":
 			s.strs(&t.Tags)
 		case "source_code":
@@ -56,7 +56,7 @@ func (t *Tool) read(s *scanner) {
 		case "npm_requirements":
 			t.NpmRequirements = s.raw()
 		case "default_requires_approval":
-			s.orFalse(&t.DefaultRequiresApproval)
+			s.needFalse(&t.DefaultRequiresApproval)
 		case "enable_parallel_execution":
 			s.orFalse(&t.EnableParallelExecution)
 		case "created_by_id":

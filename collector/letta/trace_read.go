@@ -3,6 +3,8 @@ package letta
 import (
 	"slices"
 	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A TraceResponse is what a trace keeps of the engine's own answer. Its lists are text:
@@ -21,8 +23,11 @@ type TraceResponse struct {
 	Finish  string
 	Matched RawJSON
 	// Version is the version of the policy, as text: "default" where the engine was never
-	// updated.
+	// updated. It is empty if the engine says neither a text nor a number.
 	Version string
+	// Versions is the list of meta_info.weight_versions: the spans of the output and the
+	// version of each, if the weights changed during the call.
+	Versions RawJSON
 	// PromptTokens is the number of ids that the engine counted in its prompt.
 	PromptTokens RawJSON
 }
@@ -34,23 +39,25 @@ func (r *TraceResponse) read(s *scanner) {
 	for name := range s.members {
 		switch name {
 		case "text":
-			s.str(&r.Text)
+			s.orEmpty(&r.Text)
 		case "output_ids":
 			r.OutputIDs = s.raw()
 		case "meta_info":
-			for name := range s.members {
+			for name := range s.orMembers {
 				switch name {
 				case "output_token_logprobs":
 					r.Logprobs = s.raw()
 				case "weight_version":
-					s.str(&r.Version)
+					r.Version = s.version()
+				case "weight_versions":
+					r.Versions = s.raw()
 				case "prompt_tokens":
 					r.PromptTokens = s.raw()
 				case "finish_reason":
-					for name := range s.members {
+					for name := range s.orMembers {
 						switch name {
 						case "type":
-							s.str(&r.Finish)
+							s.orEmpty(&r.Finish)
 						case "matched":
 							r.Matched = s.raw()
 						}
@@ -59,6 +66,48 @@ func (r *TraceResponse) read(s *scanner) {
 			}
 		}
 	}
+}
+
+// version reads the version of the weights: a text, or a number as its text. Anything else
+// is empty.
+func (s *scanner) version() (word string) {
+	switch c := s.space(); {
+	case c == '"':
+		return s.string()
+	case c == '-' || c-'0' <= 9:
+		return tokenize.VersionWord(s.number())
+	}
+	s.skip()
+	return ""
+}
+
+// Spans returns the spans of Versions: nil if there are none, and an empty list if they
+// cannot be read.
+func (r *TraceResponse) Spans() []tokenize.VersionSpan {
+	if r.Versions.IsNull() {
+		return nil
+	}
+	s := newValidScanner(string(r.Versions))
+	defer s.recycle()
+	spans := []tokenize.VersionSpan{}
+	for range s.elements {
+		v := tokenize.VersionSpan{Start: -1, End: -1}
+		for name := range s.members {
+			switch name {
+			case "version":
+				v.Version = s.version()
+			case "start":
+				s.int32(&v.Start)
+			case "end":
+				s.int32(&v.End)
+			}
+		}
+		spans = append(spans, v)
+	}
+	if s.end() != nil {
+		return []tokenize.VersionSpan{}
+	}
+	return spans
 }
 
 // AppendIDs appends the sampled ids to dst. After an error dst is returned as it came.

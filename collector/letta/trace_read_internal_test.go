@@ -8,30 +8,49 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 // The reference below reads a trace with encoding/json. What it takes and refuses is what
 // the readers of this package must take and refuse.
 type referenceResponse struct {
-	Text      string          `json:"text"`
+	Text      loose[string]   `json:"text"`
 	OutputIDs json.RawMessage `json:"output_ids"`
-	MetaInfo  struct {
-		FinishReason struct {
-			Type    string          `json:"type"`
+	MetaInfo  loose[struct {
+		FinishReason loose[struct {
+			Type    loose[string]   `json:"type"`
 			Matched json.RawMessage `json:"matched"`
-		} `json:"finish_reason"`
-		WeightVersion string          `json:"weight_version"`
-		PromptTokens  json.RawMessage `json:"prompt_tokens"`
-		Logprobs      json.RawMessage `json:"output_token_logprobs"`
-	} `json:"meta_info"`
+		}] `json:"finish_reason"`
+		WeightVersion  json.RawMessage `json:"weight_version"`
+		WeightVersions json.RawMessage `json:"weight_versions"`
+		PromptTokens   json.RawMessage `json:"prompt_tokens"`
+		Logprobs       json.RawMessage `json:"output_token_logprobs"`
+	}] `json:"meta_info"`
 }
 
 func (r *referenceResponse) plain() *TraceResponse {
-	return &TraceResponse{
-		Text: r.Text, OutputIDs: kept(r.OutputIDs), Logprobs: kept(r.MetaInfo.Logprobs),
-		Finish: r.MetaInfo.FinishReason.Type, Matched: kept(r.MetaInfo.FinishReason.Matched), Version: r.MetaInfo.WeightVersion, PromptTokens: kept(r.MetaInfo.PromptTokens),
+	out := &TraceResponse{OutputIDs: kept(r.OutputIDs)}
+	if r.Text.V != nil {
+		out.Text = *r.Text.V
 	}
+	m := r.MetaInfo.V
+	if m == nil {
+		return out
+	}
+	out.Logprobs, out.PromptTokens, out.Versions = kept(m.Logprobs), kept(m.PromptTokens), kept(m.WeightVersions)
+	if f := m.FinishReason.V; f != nil {
+		if out.Matched = kept(f.Matched); f.Type.V != nil {
+			out.Finish = *f.Type.V
+		}
+	}
+	if json.Unmarshal(m.WeightVersion, &out.Version) != nil {
+		out.Version = ""
+		if number := json.Number(""); json.Unmarshal(m.WeightVersion, &number) == nil {
+			out.Version = tokenize.VersionWord(string(number))
+		}
+	}
+	return out
 }
 
 type referenceRequest struct {

@@ -78,7 +78,7 @@ func (f *finishes) fill(ctx context.Context, r *collector.Reply, rollout *record
 			c.FinishReason = tokenize.FinishLength
 			continue
 		case f.stopsAt(c.OutputIDs[len(c.OutputIDs)-1]):
-			c.FinishReason = tokenize.FinishStop
+			c.FinishReason, c.StopID = tokenize.FinishStop, new(c.OutputIDs[len(c.OutputIDs)-1])
 			continue
 		}
 		if c.StepID == "" || rollout == nil || tries >= finishTries || f.misses.Load() >= finishMisses {
@@ -124,6 +124,8 @@ func (f *finishes) look(ctx context.Context, rollout *record.Rollout, c *tokeniz
 		return
 	}
 	f.misses.Store(0)
-	c.FinishReason = answer.Finish // and not its version: a row has those of all its calls, or none
+	said := *c
+	answer.Describe(&said)
+	c.FinishReason, c.StopID = said.FinishReason, said.StopID // and no version: a row has those of all its calls, or none
 	f.learn(answer)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -51,9 +50,11 @@ func (p *Prompter) fromTap(ctx context.Context, r *collector.Reply, rollout *rec
 func tapped(c *tokenize.Call, seen *tap.Call) {
 	c.PromptIDs, c.Source, c.Grade, c.Reason = seen.Prompt, tokenize.SourceTap, tokenize.Exact, tokenize.ReasonNone
 	c.FinishReason = seen.Finish
-	if v, err := strconv.ParseInt(seen.Version, 10, 32); err == nil && v >= 0 {
-		c.Version, c.VersionFrom = int32(v), tokenize.VersionTap // one that was never updated says "default"
+	if seen.Finish == tokenize.FinishStop && seen.Matched >= 0 {
+		c.StopID = new(seen.Matched)
 	}
+	c.VersionFrom = tokenize.VersionTap
+	c.Version, c.Versions = tokenize.OutputVersions(seen.Version, seen.Versions, len(c.OutputIDs))
 	if seen.Asked != nil {
 		c.Flags |= tokenize.FlagSpliced
 	}

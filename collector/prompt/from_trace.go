@@ -103,7 +103,7 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	default:
 		// The engine's own answer says what turns leave out.
 		c := &b.calls[i]
-		c.FinishReason, c.Version = read.answer.Finish, read.answer.PolicyVersion
+		read.answer.Describe(c)
 		b.finish.learn(read.answer)
 		if read.tools, err = shownTools(read.tools, b.transcript.agent(), s.request); err == nil {
 			return read, nil

@@ -67,7 +67,7 @@ func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[k].ID + " answers with other tokens than the turn", contradicted: true}
 		return true
 	}
-	c.FinishReason, c.Version = read.answer.Finish, read.answer.PolicyVersion
+	read.answer.Describe(c)
 	b.finish.learn(read.answer)
 	if read.tools, err = shownTools(read.tools, b.transcript.agent(), s.request); err == nil {
 		s.witness, s.shown = read, k

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Trace is what the server kept of one call of the model. Its messages are read when
@@ -21,9 +22,6 @@ type Answer struct {
 	letta.TraceResponse
 	// MatchedID is the id at which the engine says to have stopped, or -1.
 	MatchedID int32
-	// PolicyVersion is the version of the policy where the engine numbers it, or -1: one
-	// that was never updated says "default".
-	PolicyVersion int32
 	// PromptLength is the number of ids that the engine counted in its prompt, or -1.
 	PromptLength int32
 
@@ -35,7 +33,7 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 	t := &Trace{kept: kept}
 	if r, err := kept.Response(); err == nil {
 		t.answer = Answer{
-			TraceResponse: *r, MatchedID: number(string(r.Matched)), PolicyVersion: number(r.Version),
+			TraceResponse: *r, MatchedID: number(string(r.Matched)),
 			PromptLength: number(string(r.PromptTokens)),
 			ids:          sync.OnceValues(func() ([]int32, error) { return r.AppendIDs(nil) }),
 		}
@@ -86,6 +84,17 @@ func (a *Answer) IDs() ([]int32, error) { return a.ids() }
 func (a *Answer) Proves(ids []int32) bool {
 	own, err := a.IDs()
 	return err == nil && slices.Equal(own, ids)
+}
+
+// Describe gives the call, which the trace proves, what the engine said of it and turns leave
+// out: how it ended, and the versions that sampled it.
+func (a *Answer) Describe(c *tokenize.Call) {
+	c.FinishReason, c.StopID = a.Finish, nil
+	if a.Finish == tokenize.FinishStop && a.MatchedID >= 0 {
+		c.StopID = new(a.MatchedID)
+	}
+	c.VersionFrom = tokenize.VersionTrace
+	c.Version, c.Versions = tokenize.OutputVersions(a.Version, a.Spans(), len(c.OutputIDs))
 }
 
 // number is the number that text is, or -1 where it is none that counts.

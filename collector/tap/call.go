@@ -1,6 +1,10 @@
 package tap
 
-import "time"
+import (
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
 
 // A Call is one generation that passed the tap, successful or not. What was not seen is
 // nil, empty or -1, as the field says; nothing in it is computed.
@@ -34,6 +38,10 @@ type Call struct {
 	Matched int32
 	// Version is the engine's weight_version, as it says it; empty where it says none.
 	Version string
+	// Versions are the engine's weight_versions: which version sampled which part of Output.
+	// It is nil if the engine says none, and empty if what it says cannot be read, or if
+	// several versions sampled and it does not say which sampled what.
+	Versions []tokenize.VersionSpan
 	// PromptTokens, OutputTokens and Cached are what the engine counted, or -1.
 	PromptTokens, OutputTokens, Cached int32
 

@@ -1,5 +1,11 @@
 package tap
 
+import (
+	"slices"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
 // claim gives the rollout the calls that were found, and returns what became of each.
 func (j *join) claim() []Match {
 	out := make([]Match, len(j.calls))
@@ -75,6 +81,9 @@ func (c *joining) found(mine *sighting) *Call {
 		}
 		if call.Version != o.Version {
 			call.Version = ""
+		}
+		if !slices.Equal(call.Versions, o.Versions) {
+			call.Versions = []tokenize.VersionSpan{}
 		}
 		if call.Cached != o.Cached {
 			call.Cached = -1

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // sameCall reports whether two calls agree in every field, and in every bit of their
@@ -83,9 +85,12 @@ func strange(r *rand.Rand) *Call {
 	number := func() *int64 {
 		return []*int64{nil, new(int64(-1)), new(int64(0)), new(int64(math.MinInt64))}[r.IntN(4)]
 	}
+	spans := func() []tokenize.VersionSpan {
+		return [][]tokenize.VersionSpan{nil, {}, {{Version: "7", End: 4}, {Version: text(), Start: 4, End: 9}}, {{Start: -1, End: math.MaxInt32}}}[r.IntN(4)]
+	}
 	c := &Call{
 		Began: at(), Ended: at(), Engine: text(), Dialect: text(), Status: r.IntN(600), Cut: r.IntN(2) == 0,
-		Prompt: ids(), Asked: ids(), Output: ids(), Finish: text(), Matched: int32(r.Uint32()), Version: text(),
+		Prompt: ids(), Asked: ids(), Output: ids(), Finish: text(), Matched: int32(r.Uint32()), Version: text(), Versions: spans(),
 		PromptTokens: int32(r.Uint32()), OutputTokens: -1, Cached: int32(r.IntN(3)) - 1,
 		Sampling: Sampling{
 			Temperature: float(), TopP: float(), MinP: float(), TopK: number(), MaxNewTokens: number(), Seed: number(),

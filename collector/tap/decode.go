@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/sink/frame"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A decoder is the inverse of an encoder, over the payloads of one segment. The zero value
@@ -117,6 +118,7 @@ func (d *decoder) call(f *fields) (c *Call, root bool, added time.Time) {
 	c.Asked = f.asked(c.Prompt)
 	c.Output = f.ids()
 	c.Logprobs = f.Float32s()
+	c.Versions = f.versions()
 	return c, root, added
 }
 
@@ -203,6 +205,18 @@ func (f *fields) sampling() (s Sampling) {
 	}
 	s.StopIDs = f.ids()
 	return s
+}
+
+func (f *fields) versions() []tokenize.VersionSpan {
+	n, ok := f.Len(3)
+	if !ok {
+		return nil
+	}
+	spans := make([]tokenize.VersionSpan, 0, n)
+	for i := 0; i < n && f.Err() == nil; i++ {
+		spans = append(spans, tokenize.VersionSpan{Version: f.Text(), Start: f.int32(), End: f.int32()})
+	}
+	return spans
 }
 
 func (f *fields) ids() []int32 {

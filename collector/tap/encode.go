@@ -39,7 +39,7 @@ func newEntry(c *Call) *entry {
 		e.asked = new(PackIDs(c.Asked))
 		e.size += int64(e.asked.Bytes())
 	}
-	e.call.Logprobs = slices.Clone(c.Logprobs)
+	e.call.Logprobs, e.call.Versions = slices.Clone(c.Logprobs), slices.Clone(c.Versions)
 	s := &e.call.Sampling
 	s.Stop, s.StopIDs = slices.Clone(s.Stop), slices.Clone(s.StopIDs)
 	s.Temperature, s.TopP, s.MinP = clone(s.Temperature), clone(s.TopP), clone(s.MinP)
@@ -91,6 +91,9 @@ func bound(c *Call) int64 {
 	n += len(c.Engine) + len(c.Dialect) + len(c.Finish) + len(c.Version)
 	for _, s := range c.Sampling.Stop {
 		n += len(s) + 16
+	}
+	for i := range c.Versions {
+		n += len(c.Versions[i].Version) + 24
 	}
 	return int64(n)
 }
@@ -160,6 +163,10 @@ func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 	b = appendLen(b, len(c.Logprobs), c.Logprobs == nil)
 	for _, v := range c.Logprobs {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	b = appendLen(b, len(c.Versions), c.Versions == nil)
+	for _, v := range c.Versions {
+		b = binary.AppendVarint(binary.AppendVarint(appendText(b, v.Version), int64(v.Start)), int64(v.End))
 	}
 	if shared > 0 && e.known.byNumber[base].replaced(shared) {
 		e.known.forget(base)

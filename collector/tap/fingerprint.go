@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A fingerprint stands for the sampled ids of a call and the bits of their
@@ -19,7 +21,7 @@ type seeds [2]maphash.Seed
 
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-// of returns the fingerprint of a call. A value that is not finite has no bits of its own: a
+// of returns the fingerprint of a call. A value that no row holds has no bits of its own: a
 // server writes NaN and the infinities as null.
 func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 	var h [2]maphash.Hash
@@ -30,7 +32,7 @@ func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 	for i, id := range ids {
 		bits := uint32(math.MaxUint32) // a NaN that no engine gives
 		switch {
-		case i >= len(logprobs) || !finite(logprobs[i]):
+		case i >= len(logprobs) || !tokenize.UsableLogprob(logprobs[i]):
 		case logprobs[i] == 0:
 			bits = 0 // -0 as well, whose sign JSON may lose
 		default:
@@ -47,8 +49,6 @@ func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 	return fingerprint{h[0].Sum64(), h[1].Sum64()}
 }
 
-func finite(f float32) bool { return !math.IsNaN(float64(f)) && !math.IsInf(float64(f), 0) }
-
 const (
 	// sure is the log-probability from which on a token says nothing about its prompt: the
 	// engine gave it more than 0.999. Such values are 0, or one of few next to it.
@@ -63,7 +63,7 @@ const (
 func telling(logprobs []float32) bool {
 	n := 0
 	for _, f := range logprobs {
-		if finite(f) && f < sure {
+		if f < sure && tokenize.UsableLogprob(f) {
 			if n++; n == tellingTokens {
 				return true
 			}

@@ -190,9 +190,17 @@ type answer struct {
 	logIDs       []int32
 	bare, uneven bool
 
-	// mixed means that several versions of the weights made the output, several that there
-	// is more than one output, failed that the engine reports an error.
-	mixed, several, failed bool
+	// spans are the weight_versions that the engine said last: nil if it said none, and empty
+	// if they cannot be read. word and list are those of the document that is read.
+	spans, list []tokenize.VersionSpan
+	word        string
+	// mixed means that two documents name two versions of the weights, torn that one document
+	// does.
+	mixed, torn bool
+
+	// several means that there is more than one output, failed that the engine reports an
+	// error.
+	several, failed bool
 
 	parts parts // of a stream whose events may repeat what was said
 }
@@ -202,14 +210,73 @@ func newAnswer(streamed bool) *answer {
 	return &answer{streamed: streamed, matched: -1, promptTokens: -1, outputTokens: -1, cached: -1}
 }
 
-// versioned reads a version of the weights. Two that differ are of different tokens.
+// begin begins a document.
+func (a *answer) begin() { a.word, a.list = "", nil }
+
+// versioned reads the version of the weights.
 func (a *answer) versioned(s *tokenize.Scanner) error {
 	v, err := word(s)
-	if v != "" {
-		a.mixed = a.mixed || a.version != "" && a.version != v
-		a.version = v
-	}
+	a.name(v)
 	return err
+}
+
+// name takes a version of the weights. Two that differ are of different tokens.
+func (a *answer) name(v string) {
+	if v == "" {
+		return
+	}
+	a.torn = a.torn || a.word != "" && a.word != v
+	a.mixed = a.mixed || a.version != "" && a.version != v
+	a.word, a.version = v, v
+}
+
+// maxSpans bounds the spans of an output that are kept.
+const maxSpans = 1024
+
+// spanned reads which version of the weights sampled which part of the output.
+func (a *answer) spanned(s *tokenize.Scanner) error {
+	switch s.Next() {
+	case 'n':
+		return s.Skip()
+	case '[':
+	default:
+		a.part([]tokenize.VersionSpan{})
+		return s.Skip()
+	}
+	list, readable := []tokenize.VersionSpan{}, true
+	err := s.Array(func(int) error {
+		if readable = readable && s.Next() == '{' && len(list) < maxSpans; !readable {
+			return s.Skip()
+		}
+		v := tokenize.VersionSpan{Start: -1, End: -1}
+		err := s.Object(func(key []byte) (err error) {
+			switch string(key) {
+			case "version":
+				v.Version, err = word(s)
+				return err
+			case "start":
+				v.Start = -1
+				return count(s, &v.Start)
+			case "end":
+				v.End = -1
+				return count(s, &v.End)
+			}
+			return s.Skip()
+		})
+		list = append(list, v)
+		return err
+	})
+	if !readable {
+		list = list[:0]
+	}
+	a.part(list)
+	return err
+}
+
+// part takes the spans of the output. Two lists that differ prove nothing.
+func (a *answer) part(list []tokenize.VersionSpan) {
+	a.torn = a.torn || a.list != nil && !slices.Equal(a.list, list)
+	a.list, a.spans = list, list
 }
 
 // take takes over what another part of the answer says, which knows better.
@@ -220,11 +287,11 @@ func (a *answer) take(b *answer) {
 	if b.matched >= 0 {
 		a.matched = b.matched
 	}
-	if b.version != "" {
-		a.mixed = a.mixed || a.version != "" && a.version != b.version
-		a.version = b.version
+	a.name(b.word)
+	if b.list != nil {
+		a.part(b.list)
 	}
-	a.mixed = a.mixed || b.mixed
+	a.torn = a.torn || b.torn
 	for _, n := range []struct{ to, from *int32 }{{&a.promptTokens, &b.promptTokens}, {&a.outputTokens, &b.outputTokens}, {&a.cached, &b.cached}} {
 		if *n.from >= 0 {
 			*n.to = *n.from
@@ -268,8 +335,11 @@ func (a *answer) prompted(s *tokenize.Scanner) error {
 // of the answer's tray.
 func (a *answer) fill(c *tap.Call, room []int32) (samePrompt bool) {
 	c.Finish, c.Matched = a.finish, a.matched
-	if !a.mixed {
-		c.Version = a.version
+	switch {
+	case a.torn, a.mixed && a.spans == nil:
+		c.Versions = []tokenize.VersionSpan{}
+	default:
+		c.Version, c.Versions = a.version, a.spans
 	}
 	c.PromptTokens, c.OutputTokens, c.Cached = a.promptTokens, a.outputTokens, a.cached
 	if a.unread() == "" {
@@ -307,9 +377,9 @@ func (a *answer) aligned() []float32 {
 	return out
 }
 
-// count reads a number of tokens, or null.
+// count reads a number of tokens. Any other value is skipped, and nothing is claimed.
 func count(s *tokenize.Scanner, dst *int32) error {
-	if c := s.Next(); c == 'n' {
+	if c := s.Next(); c != '-' && c-'0' > 9 {
 		return s.Skip()
 	}
 	text, err := s.Number()
@@ -330,14 +400,19 @@ func count(s *tokenize.Scanner, dst *int32) error {
 // maxWord bounds the words of an engine that are kept: versions, ends.
 const maxWord = 256
 
-// word reads a string or a number as its text. Any other value is skipped and gives "".
+// word reads a string or a number as its text. Any other value, or a text that is longer
+// than any word, is skipped and gives "".
 func word(s *tokenize.Scanner) (string, error) {
 	switch c := s.Next(); {
 	case c == '"':
-		return s.Text(maxWord)
+		text, err := s.Text(maxWord)
+		if errors.Is(err, tokenize.ErrTooLarge) {
+			err = nil
+		}
+		return text, err
 	case c == '-' || c-'0' <= 9:
 		text, err := s.Number()
-		return string(text), err
+		return tokenize.VersionWord(string(text)), err
 	}
 	return "", s.Skip()
 }

@@ -16,6 +16,9 @@ var answerSeeds = []string{
 	`{"text":"x","output_ids":[785,2629,151645],"meta_info":{"id":"a","finish_reason":{"type":"stop","matched":151645},"prompt_tokens":2,"weight_version":"default",` +
 		`"input_token_logprobs":[],"output_token_logprobs":[[-0.24,785,null],[-3.5e-05,2629,null],[null,151645,"a"]],"completion_tokens":3,"cached_tokens":0}}`,
 	`{"output_ids":[1],"meta_info":{"weight_versions":[{"version":"1"},{"version":"2"}],"weight_version":"2","finish_reason":"length"}}`,
+	`{"output_ids":[1,2],"meta_info":{"weight_versions":[{"version":"1","start":0,"end":1},{"end":2,"version":2,"start":1}],"weight_version":2}}`,
+	`{"output_ids":[1],"meta_info":{"weight_versions":{"a":1},"weight_version":[],"prompt_tokens":"x","completion_tokens":{},"cached_tokens":[],"finish_reason":{"type":[],"matched":"x"}},"prompt_token_ids":{}}`,
+	`{"choices":[{"index":"x","token_ids":[5],"logprobs":{"content":[{"logprob":"x"}]},"meta_info":{"weight_versions":[{"version":"1","start":0,"end":1}],"weight_version":"1"}}],"sglext":{"weight_versions":[{"version":"2","start":0,"end":1}]},"metadata":{"weight_version":"2"}}`,
 	`[{"output_ids":[1]}]`,
 	`{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"é"},"logprobs":{"content":[{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]},` +
 		`{"token":"b","logprob":-9999.0}]},"finish_reason":"stop","stop_reason":7,"token_ids":[5,6]}],"prompt_token_ids":[1,2],"usage":{"prompt_tokens":2,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":1}}}`,
@@ -83,7 +86,7 @@ func show(c *tap.Call) string {
 		}
 	}
 	s := c.Sampling
-	return fmt.Sprint(c.Prompt, c.Output, c.Output == nil, bits, c.Finish, c.Matched, c.Version, c.PromptTokens, c.OutputTokens, c.Cached,
+	return fmt.Sprint(c.Prompt, c.Output, c.Output == nil, bits, c.Finish, c.Matched, c.Version, c.Versions, c.Versions == nil, c.PromptTokens, c.OutputTokens, c.Cached,
 		value(s.Temperature), value(s.TopP), value(s.MinP), value(s.TopK), value(s.MaxNewTokens), value(s.Seed), s.Stop, s.StopIDs)
 }
 

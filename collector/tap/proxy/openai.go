@@ -95,6 +95,7 @@ func (d openai) request(s *tokenize.Scanner, q *request) (err error) {
 }
 
 func (openai) answer(s *tokenize.Scanner, a *answer) error {
+	a.begin()
 	var seen [6]bool
 	total := newAnswer(false)
 	err := s.Object(func(key []byte) (err error) {
@@ -187,13 +188,10 @@ func versions(s *tokenize.Scanner, a *answer) error {
 			}
 			return a.versioned(s)
 		case "weight_versions":
-			if err := once(&seen[1]); err != nil || s.Next() != '[' {
-				return skipUnless(s, err)
+			if err := once(&seen[1]); err != nil {
+				return err
 			}
-			return s.Array(func(i int) error {
-				a.mixed = a.mixed || i > 0
-				return s.Skip()
-			})
+			return a.spanned(s)
 		}
 		return s.Skip()
 	})
@@ -276,18 +274,15 @@ func choice(s *tokenize.Scanner, a *answer) error {
 	return nil
 }
 
-// missing is what vLLM writes for a log-probability that it does not have.
-const missing = -9999
-
 // choiceLogprobs reads the logprobs of a choice: those of chats, or those of completions.
-func choiceLogprobs(s *tokenize.Scanner, a *answer) error {
+// One that is not a number is missing.
+func choiceLogprobs(s *tokenize.Scanner, a *answer) (err error) {
 	one := func() error {
 		v := float32(math.NaN())
-		var err error
-		if c := s.Next(); c == 'n' {
+		if c := s.Next(); c == '-' || c-'0' <= 9 {
+			v, err = s.Float32()
+		} else {
 			err = s.Skip()
-		} else if v, err = s.Float32(); v == missing {
-			v = float32(math.NaN())
 		}
 		a.logprobs = append(a.logprobs, v)
 		return err

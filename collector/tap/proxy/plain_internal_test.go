@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // This file reads calls a second time, with encoding/json and without a thought of speed. It
@@ -57,11 +58,14 @@ func plainIDs(text []byte) ([]int32, bool) {
 func plainWord(text []byte) string {
 	var s string
 	if json.Unmarshal(text, &s) == nil {
+		if len(s) > maxWord {
+			return ""
+		}
 		return s
 	}
 	var n json.Number
 	if json.Unmarshal(text, &n) == nil {
-		return n.String()
+		return tokenize.VersionWord(n.String())
 	}
 	return ""
 }
@@ -83,6 +87,10 @@ type plain struct {
 	bare, uneven bool
 	mixed, bad   bool
 	streamed     bool
+	torn         bool
+	said         string // of the document
+	words        []string
+	lists        [][]tokenize.VersionSpan
 	events       []plainEvent
 }
 
@@ -125,13 +133,42 @@ func (p *plain) meta(m values) (e plainEvent) {
 	return e
 }
 
+// versions reads what an object of the document says of the weights.
 func (p *plain) versions(m values) {
-	if v := plainWord(m["weight_version"]); v != "" {
-		p.mixed = p.mixed || p.c.Version != "" && p.c.Version != v
-		p.c.Version = v
+	p.words = append(p.words, plainWord(m["weight_version"]))
+	if plainNull(m["weight_versions"]) {
+		return
 	}
-	var spans []json.RawMessage
-	p.mixed = p.mixed || json.Unmarshal(m["weight_versions"], &spans) == nil && len(spans) > 1
+	spans := []tokenize.VersionSpan{}
+	var list []values
+	if json.Unmarshal(m["weight_versions"], &list) == nil {
+		for _, v := range list {
+			span := tokenize.VersionSpan{Version: plainWord(v["version"]), Start: -1, End: -1}
+			plainCount(v["start"], &span.Start)
+			plainCount(v["end"], &span.End)
+			if spans = append(spans, span); v == nil {
+				spans = spans[:0]
+				break
+			}
+		}
+	}
+	p.lists = append(p.lists, spans)
+}
+
+// documented ends a document: all that it says of the weights must agree.
+func (p *plain) documented() {
+	for _, word := range p.words {
+		if word != "" {
+			p.torn = p.torn || p.said != "" && word != p.said
+			p.mixed = p.mixed || p.c.Version != "" && p.c.Version != word
+			p.said, p.c.Version = word, word
+		}
+	}
+	for i, list := range p.lists {
+		p.torn = p.torn || i > 0 && !slices.Equal(list, p.lists[i-1])
+		p.c.Versions = list
+	}
+	p.words, p.lists, p.said = nil, nil, ""
 }
 
 func plainFloat(text []byte) float32 {
@@ -256,10 +293,7 @@ func (p *plain) openai(text []byte) {
 		if q.c.Matched >= 0 {
 			p.c.Matched = q.c.Matched
 		}
-		p.mixed = p.mixed || q.mixed || p.c.Version != "" && q.c.Version != "" && p.c.Version != q.c.Version
-		if q.c.Version != "" {
-			p.c.Version = q.c.Version
-		}
+		p.words, p.lists = append(p.words, q.words...), append(p.lists, q.lists...)
 		for _, n := range []struct{ to, from *int32 }{{&p.c.PromptTokens, &q.c.PromptTokens}, {&p.c.OutputTokens, &q.c.OutputTokens}, {&p.c.Cached, &q.c.Cached}} {
 			if *n.from >= 0 {
 				*n.to = *n.from
@@ -275,8 +309,8 @@ func (p *plain) openai(text []byte) {
 }
 
 func plainKnown(text []byte) float32 {
-	if v := plainFloat(text); !plainNull(text) && v != -9999 {
-		return v
+	if v := json.Number(""); !plainNull(text) && text[0] != '"' && json.Unmarshal(text, &v) == nil {
+		return plainFloat(text)
 	}
 	return float32(math.NaN())
 }
@@ -311,10 +345,11 @@ func plainAnswer(d dialect, streamed bool, text []byte, c *tap.Call) bool {
 		} else {
 			p.openai(bytes.TrimSpace(doc))
 		}
+		p.documented()
 	}
-	c.Finish, c.Matched, c.Version = p.c.Finish, p.c.Matched, p.c.Version
-	if p.mixed {
-		c.Version = ""
+	c.Finish, c.Matched, c.Version, c.Versions = p.c.Finish, p.c.Matched, p.c.Version, p.c.Versions
+	if p.torn || p.mixed && c.Versions == nil {
+		c.Version, c.Versions = "", []tokenize.VersionSpan{}
 	}
 	c.PromptTokens, c.OutputTokens, c.Cached = p.c.PromptTokens, p.c.OutputTokens, p.c.Cached
 	if !p.bad && p.output != nil && (!streamed || p.c.Finish != "") {

@@ -86,6 +86,7 @@ func (sglang) answer(s *tokenize.Scanner, a *answer) error {
 		a.several = true
 		return s.Skip()
 	}
+	a.begin()
 	var said generation
 	var seen [4]bool
 	err := s.Object(func(key []byte) (err error) {
@@ -97,7 +98,7 @@ func (sglang) answer(s *tokenize.Scanner, a *answer) error {
 			said.output, err = a.sampled(s)
 			return err
 		case "prompt_token_ids":
-			if err := once(&seen[1]); err != nil || s.Next() == 'n' {
+			if err := once(&seen[1]); err != nil || s.Next() != '[' {
 				return skipUnless(s, err)
 			}
 			return a.prompted(s)
@@ -161,13 +162,10 @@ func metaInfo(s *tokenize.Scanner, a *answer, said *generation) error {
 			}
 			return a.versioned(s)
 		case "weight_versions":
-			if err := once(&seen[3]); err != nil || s.Next() != '[' {
-				return skipUnless(s, err)
+			if err := once(&seen[3]); err != nil {
+				return err
 			}
-			return s.Array(func(i int) error {
-				a.mixed = a.mixed || i > 0
-				return s.Skip()
-			})
+			return a.spanned(s)
 		case "prompt_tokens":
 			if err := once(&seen[4]); err != nil {
 				return err
