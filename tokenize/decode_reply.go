@@ -258,7 +258,10 @@ func (d *Decoder) turnValue(field uint, t *turnSpan, early *span) (err error) {
 		early.hi = len(d.out.ids)
 	case sawContent:
 		t.content, err = d.text()
-	case sawTool:
+	case sawTool: // nothing is made of it: another type is no name
+		if d.space() != '"' {
+			return d.skip(3)
+		}
 		t.tool, err = d.text()
 	default:
 		err = d.skip(3)

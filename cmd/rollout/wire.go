@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -101,11 +102,24 @@ func maxUnscored(c *config.Config, planned int) int {
 	return max(leastUnscored, c.Run.FailOnError.Allowed(planned)+1) - 1
 }
 
+// paddedMost is how many ids the vocabulary of an engine has at most that the tokenizer does
+// not name, if no config.json says it. The most of a published model are the 1,069 of gpt-oss.
+const paddedMost = 4096
+
 // alignConfig says how calls become rows.
 func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
-	out := tokenize.AlignConfig{Drift: c.Tokens.Drift, MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize}
-	if out.VocabSize == 0 && m != nil {
-		out.VocabSize = m.Tokenizer.VocabSize()
+	out := tokenize.AlignConfig{
+		Drift: c.Tokens.Drift, MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize,
+		MaskAfterStop: c.Tokens.AfterStop == config.AfterStopMask,
+	}
+	if m != nil {
+		out.TokenizerSize, out.StopIDs = m.Tokenizer.VocabSize(), m.StopIDs
+		if out.VocabSize == 0 {
+			out.VocabSize = cmp.Or(m.VocabSize, out.TokenizerSize+paddedMost)
+		}
+		if c.Tokens.Vocab == config.VocabStrict {
+			out.VocabSize = min(out.VocabSize, out.TokenizerSize)
+		}
 	}
 	if out.Drift == tokenize.DriftRealign {
 		out.RealignMax = c.Tokens.RealignMax

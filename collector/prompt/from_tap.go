@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -106,12 +107,14 @@ func (p *Prompter) foreign(rollout *record.Rollout) func(head func(n int) []int3
 		// The id stands near the beginning, and before any other.
 		for n := firstLook; ; n *= 4 {
 			ids := head(n)
+			tok := p.model.Tokenizer
+			named := slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return int(id) >= tok.VocabSize() }) // the others have no text
 			var err error
-			text, err = p.model.Tokenizer.AppendText(text[:0], ids, bpe.DecodeOptions{})
-			switch named := agentNamed.FindSubmatch(text); {
+			text, err = tok.AppendText(text[:0], named, bpe.DecodeOptions{})
+			switch agent := agentNamed.FindSubmatch(text); {
 			case err != nil:
 				return true // it is not of this model
-			case named != nil && !bytes.Equal(named[1], own):
+			case agent != nil && !bytes.Equal(agent[1], own):
 				return true
 			case bytes.Contains(text, own):
 				return false

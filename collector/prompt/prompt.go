@@ -48,6 +48,12 @@ type Model struct {
 	// Transformers is the release by whose rules the server renders. ExamineReleases
 	// finds it.
 	Transformers chat.Transformers
+
+	// VocabSize is the number of ids that the engine can sample, with those that the
+	// tokenizer does not name; 0: unknown.
+	VocabSize int
+	// StopIDs are the ids at which the engine ends an output; empty: unknown.
+	StopIDs []int32
 }
 
 // input is what the template is given for a prompt.

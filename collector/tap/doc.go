@@ -52,9 +52,9 @@
 // A segment is a file of frames (package sink/frame) of kind "tap", version 1; its header has
 // the number of the segment. A payload is one of
 //
-//	┌───┬────────┬──────┬───────┬─────────┬───────┬───────┬───────┬────────┬───────┬────────┬──────────┐
-//	│ 1 │ number │ keep │ added │ dropped │ began │ ended │ …     │ prompt │ asked │ output │ logprobs │
-//	└───┴────────┴──────┴───────┴─────────┴───────┴───────┴───────┴────────┴───────┴────────┴──────────┘
+//	┌───┬────────┬──────┬───────┬─────────┬───────┬───────┬───┬────────┬───────┬────────┬──────────┬──────────┐
+//	│ 1 │ number │ keep │ added │ dropped │ began │ ended │ … │ prompt │ asked │ output │ logprobs │ versions │
+//	└───┴────────┴──────┴───────┴─────────┴───────┴───────┴───┴────────┴───────┴────────┴──────────┴──────────┘
 //	┌───┬───────┬─────────┐
 //	│ 2 │ added │ dropped │    a tick: every call that was added before then stands before
 //	└───┴───────┴─────────┘
@@ -85,6 +85,7 @@
 //	asked        list: the length; how many ids are those that prompt begins with (uv), and
 //	             ends with (uv); the ids in between
 //	logprobs     list of float32: four bytes, little-endian; a NaN keeps its bits
+//	versions     list of spans: the version (text), start and end (sv)
 //
 // The calls of a chain repeat their prompts: each is the one before, its output, and what is
 // new. So a prompt may begin with the tokens of an earlier call of the segment, its prompt

@@ -185,7 +185,7 @@ func Edge() []*tokenize.Sample {
 				r.Versions[3+i/4] = -1
 			}
 			r.Logprobs[3], r.Logprobs[4] = float32(math.Copysign(0, -1)), -math.SmallestNonzeroFloat32
-			r.Logprobs[5], r.Logprobs[6] = -math.MaxFloat32, 1e-6
+			r.Logprobs[5], r.Logprobs[6] = -1000, 1e-6
 			r.InputIDs[0], r.InputIDs[1] = 0, Vocab-1
 			r.Source = tokenize.PromptSource(1 + i%5)
 			r.Grade = max(tokenize.Grade(i%3), []tokenize.Grade{

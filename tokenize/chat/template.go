@@ -95,5 +95,8 @@ type Input struct {
 // Name is the name that was given to Parse.
 func (t *Template) Name() string { return t.name }
 
+// EOSToken is the special token eos_token, or empty.
+func (t *Template) EOSToken() string { return t.opts.EOSToken }
+
 // Source is the text that was given to Parse.
 func (t *Template) Source() string { return t.src }

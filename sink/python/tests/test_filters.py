@@ -109,7 +109,7 @@ def test_single_segments(tmp_path: Path) -> None:
         (lambda: Where(verification="verified"), "verification='verified': must be one of unverified, count_verified, exact$"),  # type: ignore[arg-type]
         (lambda: Where(status={"complete"}), "status='complete': must be one of completed, truncated, max_steps; did you mean 'completed'"),
         (lambda: Where(status=["completed", "error"]), "status='error': must be one of completed, truncated, max_steps$"),
-        (lambda: Where(flags={"Cut"}), "flags='Cut': must be one of cut, .*, spliced; did you mean 'cut'"),
+        (lambda: Where(flags={"Cut"}), "flags='Cut': must be one of cut, .*, padded_id; did you mean 'cut'"),
         (lambda: Where(missing="no"), "must be 'keep' or 'drop'"),  # type: ignore[arg-type]
         (lambda: Where(max_staleness=1), "needs policy_version"),
         (lambda: Where(max_staleness=1, policy_version=3), "needs unknown_version"),

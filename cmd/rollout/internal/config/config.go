@@ -87,7 +87,9 @@ type Config struct {
 		Drift                    tokenize.Drift
 		Tokenizer                string
 		RealignMax, MaxRowTokens int
-		VocabSize                int // 0: the tokenizer's
+		VocabSize                int // 0: the engine's
+		Vocab                    Vocab
+		AfterStop                AfterStop
 		Transformers             chat.Transformers
 		Experimental             bool
 		PolicyVersion            PolicyVersion
@@ -149,6 +151,8 @@ func Default() *Config {
 	c.Tasks.Samples = 1
 	c.Tokens.Require = RequireAuto
 	c.Tokens.RealignMax = 32
+	c.Tokens.Vocab = VocabPadded
+	c.Tokens.AfterStop = AfterStopKeep
 	c.Tokens.PolicyVersionDelay = policy.DefaultDelay
 	c.Reward.Kind = RewardNone
 	c.Reward.Processes = reward.DefaultProcesses

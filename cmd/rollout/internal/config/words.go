@@ -66,6 +66,24 @@ func (c *Config) Require() tokenize.Grade {
 	return tokenize.CountVerified
 }
 
+// Vocab says which ids a sample can have.
+type Vocab string
+
+// The values of tokens.vocab.
+const (
+	VocabPadded Vocab = "padded" // those of the engine, whose vocabulary can be padded
+	VocabStrict Vocab = "strict" // those of the tokenizer
+)
+
+// AfterStop says what to do with tokens after the first end-of-turn id of a call.
+type AfterStop string
+
+// The values of tokens.after_stop.
+const (
+	AfterStopKeep AfterStop = "keep" // train them
+	AfterStopMask AfterStop = "mask" // give them mask 0
+)
+
 // Reward is how a finished sample is scored.
 type Reward string
 

@@ -39,7 +39,11 @@ func Load(key, dir string, experimental bool) (*prompt.Model, error) {
 		return nil, exit.Usagef("%s: %s: no template is called %s; the names are %s",
 			key, dir, chat.DefaultName, strings.Join(templates.Names(), ", "))
 	}
-	return &prompt.Model{Template: template, Tokenizer: tokenizer}, nil
+	m := &prompt.Model{Template: template, Tokenizer: tokenizer}
+	if err := readEngine(dir, m); err != nil {
+		return nil, exit.Usagef("%s: %s: %w", key, dir, err)
+	}
+	return m, nil
 }
 
 // LoadTokenizer reads a tokenizer. experimental admits families that have not been

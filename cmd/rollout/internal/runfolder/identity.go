@@ -68,7 +68,8 @@ func IdentityOf(l *config.Loader, model *Model) (Identity, error) {
 	b, err := json.Marshal(struct {
 		Identity
 		Tokenizer, Template string
-	}{id, model.Tokenizer(), model.template()})
+		Engine              string `json:",omitempty"`
+	}{id, model.Tokenizer(), model.template(), model.engine()})
 	if err != nil {
 		return id, err
 	}
@@ -113,6 +114,9 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 	}
 	if a, b := had.Model.template(), model.template(); a != b && model != nil {
 		bad = append(bad, differs("tokens.tokenizer: chat template", ShortDigest(a), ShortDigest(b), from))
+	}
+	if a, b := had.Model.engine(), model.engine(); a != b && model != nil {
+		bad = append(bad, differs("tokens.tokenizer: config.json and generation_config.json", cmp.Or(a, "nothing of them"), cmp.Or(b, "nothing of them"), from))
 	}
 	return bad
 }

@@ -237,11 +237,15 @@ func Read(dir string) (Info, error) {
 
 // A Model is the part of run.json about the files that prompts are rebuilt with.
 type Model struct {
-	Family             string `json:"family"`
-	VocabSize          int    `json:"vocab_size"`
-	TokenizerSHA256    string `json:"tokenizer_sha256"`
-	ChatTemplate       string `json:"chat_template"` // its name: default, tool_use
-	ChatTemplateSHA256 string `json:"chat_template_sha256"`
+	Family    string `json:"family"`
+	VocabSize int    `json:"vocab_size"`
+	// EngineVocabSize is that of config.json; 0: there was none. StopIDs are those of
+	// generation_config.json, or what an engine takes without it.
+	EngineVocabSize    int     `json:"engine_vocab_size,omitempty"`
+	StopIDs            []int32 `json:"stop_ids,omitempty"`
+	TokenizerSHA256    string  `json:"tokenizer_sha256"`
+	ChatTemplate       string  `json:"chat_template"` // its name: default, tool_use
+	ChatTemplateSHA256 string  `json:"chat_template_sha256"`
 }
 
 // DescribeModel returns the Model of a tokenizer and a chat template.
@@ -249,6 +253,7 @@ func DescribeModel(m *prompt.Model) *Model {
 	sum := sha256.Sum256([]byte(m.Template.Source()))
 	return &Model{
 		Family: string(m.Tokenizer.Family()), VocabSize: m.Tokenizer.VocabSize(), TokenizerSHA256: m.Tokenizer.Digest(),
+		EngineVocabSize: m.VocabSize, StopIDs: m.StopIDs,
 		ChatTemplate: m.Template.Name(), ChatTemplateSHA256: hex.EncodeToString(sum[:]),
 	}
 }
@@ -259,6 +264,15 @@ func (m *Model) Tokenizer() string {
 		return ""
 	}
 	return m.TokenizerSHA256
+}
+
+// engine is what rows depend on of the files beside the tokenizer. It is empty if they say
+// nothing.
+func (m *Model) engine() string {
+	if m == nil || m.EngineVocabSize == 0 && len(m.StopIDs) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("vocab_size %d, eos_token_id %v", m.EngineVocabSize, m.StopIDs)
 }
 
 // TokenizerPath returns the folder of the tokenizer that the last invocation was given, where

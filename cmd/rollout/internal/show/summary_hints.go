@@ -52,8 +52,8 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 			"(LETTA_TRACK_PROVIDER_TRACE=true, its default, with their bodies)", n))
 	}
 	if n := s.Reasons[tokenize.ReasonNotNative.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d calls were not made on the native path, which alone gives token ids: it takes a model of a provider of type sglang, "+
-			"and with streaming one whose handle begins with sglang/", n))
+		out = append(out, fmt.Sprintf("%d calls were not made on the native path, which alone gives token ids: it takes a model of a provider of type sglang; "+
+			"a stream also takes a handle that begins with sglang/, and no stream_tokens", n))
 	}
 	if n := s.Reasons[tokenize.ReasonToolOrder.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("of %d prompts nothing shows in which order the model was given its tools: %s", n, prompt.ToolOrderHint))

@@ -22,7 +22,7 @@ GRADES = ("unverified", "count_verified", "exact")
 """The column verification, from the least proven to the best."""
 STATUSES = ("completed", "truncated", "max_steps")
 """The column status. Samples that were cancelled or ended in an error have no rows."""
-FLAGS = ("cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced")
+FLAGS = ("cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced", "after_stop", "padded_id")
 """The column flags. The lists of words are closed: a later schema only adds columns."""
 
 Counts = dict[str, dict[str, int]]

@@ -1,0 +1,315 @@
+package prompt_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// evidence are the members that a prompt or its proof is made of. A star stands for any
+// element of a list. With another type in such a member a call can lose its prompt, and the
+// last word tells whether the document as a whole is refused. Every other member changes
+// nothing, whatever it is.
+var evidence = map[string][]string{
+	"trace": {
+		"/", "/request_json", "/response_json",
+		"/request_json/messages", "/request_json/messages/*", "/request_json/messages/*/role", "/request_json/messages/*/content",
+		"/request_json/messages/*/tool_call_id", "/request_json/messages/*/tool_calls", "/request_json/messages/*/tool_calls/*",
+		"/request_json/messages/*/tool_calls/*/id", "/request_json/messages/*/tool_calls/*/function",
+		"/request_json/messages/*/tool_calls/*/function/name", "/request_json/messages/*/tool_calls/*/function/arguments",
+		"/request_json/tools", "/request_json/tools/*", "/request_json/tools/*/type", "/request_json/tools/*/function",
+		"/request_json/tools/*/function/*", // all of it is printed into the prompt
+		"/response_json/output_ids", "/response_json/output_ids/*",
+		"/response_json/meta_info/prompt_tokens", "/response_json/meta_info",
+	},
+	"step": {"/", "/id", "/completion_tokens", "/prompt_tokens"},
+	"message": {
+		"/", "/message_type", "/step_id", "/run_id", "/content", "/tool_calls", "/tool_calls/*", "/tool_calls/*/name", "/tool_calls/*/arguments", "/tool_calls/*/tool_call_id",
+		"/tool_returns", "/tool_returns/*", "/tool_returns/*/tool_return", "/tool_returns/*/status", "/tool_returns/*/tool_call_id", "/status", "/tool_call_id",
+	},
+	"answer": {
+		"/", "/messages", "/messages/*", "/messages/*/message_type", "/messages/*/step_id", "/messages/*/run_id", "/messages/*/content",
+		"/messages/*/tool_calls", "/messages/*/tool_calls/*", "/messages/*/tool_calls/*/name", "/messages/*/tool_calls/*/arguments", "/messages/*/tool_calls/*/tool_call_id",
+		"/messages/*/tool_returns", "/messages/*/tool_returns/*", "/messages/*/tool_returns/*/tool_return", "/messages/*/tool_returns/*/status", "/messages/*/tool_returns/*/tool_call_id",
+		"/messages/*/status", "/messages/*/tool_call_id",
+		"/usage", "/usage/prompt_tokens", "/usage/completion_tokens", "/usage/step_count", "/usage/context_tokens",
+	},
+}
+
+// of the engine: how the call ended and which version sampled it. They are facts of the row
+// and prove nothing, so that without them only they are unknown.
+var facts = []string{
+	"/response_json/meta_info/finish_reason", "/response_json/meta_info/finish_reason/type", "/response_json/meta_info/finish_reason/matched",
+	"/response_json/meta_info/weight_version", "/response_json/meta_info/weight_versions",
+	"/response_json/meta_info/weight_versions/*", "/response_json/meta_info/weight_versions/*/version",
+	"/response_json/meta_info/weight_versions/*/start", "/response_json/meta_info/weight_versions/*/end",
+}
+
+// others are values of every type.
+var others = []string{"null", "true", "7", "-1.5", "1e999", "123456789012345678901234567890", `"x"`, `"` + strings.Repeat("long ", 200) + `"`, "[]", `[[1,"a"]]`, "{}", `{"a":{"b":1}}`}
+
+// A place is a value within a document.
+type place struct{ from, to int }
+
+// places returns the values of a document by their paths: of a list the first four elements.
+func places(tb testing.TB, text string) map[string]place {
+	tb.Helper()
+	all := map[string]place{}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var value func(path string)
+	value = func(path string) {
+		from := int(d.InputOffset())
+		for strings.IndexByte(" \t\r\n:,", text[from]) >= 0 {
+			from++
+		}
+		t, err := d.Token()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		switch t {
+		case json.Delim('{'):
+			for d.More() {
+				key, err := d.Token()
+				if err != nil {
+					tb.Fatal(err)
+				}
+				value(path + "/" + fmt.Sprint(key))
+			}
+			_, _ = d.Token()
+		case json.Delim('['):
+			for i := 0; d.More(); i++ {
+				value(path + "/" + strconv.Itoa(i))
+			}
+			_, _ = d.Token()
+		}
+		all[cmp.Or(path, "/")] = place{from, int(d.InputOffset())}
+	}
+	value("")
+	maps.DeleteFunc(all, func(path string, _ place) bool {
+		for part := range strings.SplitSeq(path, "/") {
+			if n, err := strconv.Atoi(part); err == nil && n > 3 {
+				return true
+			}
+		}
+		return false
+	})
+	return all
+}
+
+// starred is the path with a star for every index, and for what is within a function's schema.
+func starred(path string) string {
+	parts := strings.Split(path, "/")
+	for i := range parts {
+		if _, err := strconv.Atoi(parts[i]); err == nil {
+			parts[i] = "*"
+		}
+	}
+	path = strings.Join(parts, "/")
+	if rest, ok := strings.CutPrefix(path, "/request_json/tools/*/function/"); ok && rest != "" {
+		return "/request_json/tools/*/function/*"
+	}
+	return path
+}
+
+// TestMembersOfAnotherType puts a value of another type in place of each value of each
+// document that prompts are found from. A document is refused, or a call loses its prompt,
+// only where the value is evidence.
+func TestMembersOfAnotherType(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unused := map[string]bool{}
+	for kind, paths := range evidence {
+		for _, path := range paths {
+			unused[kind+path] = true
+		}
+	}
+	trials := 0
+	for _, known := range remembered(t, "single", "tool", "multi") {
+		known := withSpans(t, known)
+		for _, sources := range [][2]bool{{true, true}, {false, true}} {
+			rebuilder := prompt.NewRebuilder(model, sources[0], sources[1])
+			whole := proven(t, rebuilder, known.memory, known.reply)
+			if slices.ContainsFunc(whole, func(c tokenize.Call) bool { return c.Grade != tokenize.CountVerified }) {
+				t.Fatalf("%s: not all is proven as it is", known.name)
+			}
+			for _, doc := range documents(known) {
+				for path, at := range places(t, doc.text) {
+					star := starred(path)
+					isEvidence := slices.Contains(evidence[doc.kind], star)
+					delete(unused, doc.kind+star)
+					isFact := doc.kind == "trace" && slices.Contains(facts, star)
+					// Each place gets some of the values, and all places together get all.
+					some := 4
+					if testing.Short() || raceEnabled {
+						some = 1
+					}
+					values := slices.Concat(others, others)[trials%len(others):][:some]
+					for _, value := range values {
+						if isEvidence && sameType(value, doc.text[at.from:]) {
+							continue // the server says something else, and is believed
+						}
+						text := doc.text[:at.from] + value + doc.text[at.to:]
+						m, reply, err := doc.put(text)
+						trials++
+						if err != nil {
+							if !isEvidence {
+								t.Errorf("%s: %s%s = %.30s: %v", known.name, doc.kind, path, value, err)
+							}
+							continue
+						}
+						calls, err := rebuilder.Prompts(t.Context(), m, reply)
+						if err != nil {
+							if !isEvidence {
+								t.Errorf("%s: %s%s = %.30s: %v", known.name, doc.kind, path, value, err)
+							}
+							continue
+						}
+						for i := range calls {
+							c, was := calls[i], whole[i]
+							if isEvidence && c.Grade == tokenize.Quarantined {
+								continue
+							}
+							if !slices.Equal(c.PromptIDs, known.truths[i].prompt) {
+								t.Fatalf("%s: %s%s = %.30s: call %d claims another prompt", known.name, doc.kind, path, value, i)
+							}
+							if c.Grade != was.Grade || !isFact && !isEvidence && (c.FinishReason != was.FinishReason || c.Version != was.Version || !slices.Equal(c.Versions, was.Versions)) {
+								t.Errorf("%s: %s%s = %.30s: call %d is %v %q %d %v, was %v %q %d %v (%s)", known.name, doc.kind, path, value, i,
+									c.Grade, c.FinishReason, c.Version, c.Versions, was.Grade, was.FinishReason, was.Version, was.Versions, c.Note)
+							}
+							for j, v := range c.Versions {
+								if want := int32(7 + min(j, 1)); v != -1 && v != want {
+									t.Errorf("%s: %s%s = %.30s: call %d token %d has version %d", known.name, doc.kind, path, value, i, j, v)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	for path := range unused {
+		t.Errorf("no document has %s", path)
+	}
+	t.Logf("%d values of another type", trials)
+}
+
+// sameType reports whether two values begin as values of one type do.
+func sameType(a, b string) bool {
+	kind := func(text string) byte {
+		if c := text[0]; c == '-' || c >= '0' && c <= '9' {
+			return '0'
+		}
+		return text[0]
+	}
+	return kind(a) == kind(b)
+}
+
+func proven(t *testing.T, r *prompt.Rebuilder, m *memory, reply *prompt.Answered) []tokenize.Call {
+	t.Helper()
+	calls, err := r.Prompts(t.Context(), m, reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return calls
+}
+
+// withSpans is the life with two versions of the weights in each call.
+func withSpans(t *testing.T, known *knownLife) *knownLife {
+	t.Helper()
+	out := *known
+	out.memory = known.memory.with(func(m *memory) {
+		for id, trace := range m.traces {
+			n := len(tokenIDs(t, trace))
+			spans := fmt.Sprintf(`"weight_version":"8","weight_versions":[{"version":"7","start":0,"end":1},{"version":"8","start":1,"end":%d}]`, n)
+			text := strings.Replace(string(trace.JSON), `"weight_version": "default"`, spans, 1)
+			if text = strings.Replace(text, `"weight_version":"default"`, spans, 1); !strings.Contains(text, spans) {
+				t.Fatalf("no version in %.400s", trace.JSON)
+			}
+			var err error
+			if m.traces[id], err = letta.Read[letta.ProviderTrace](text); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	return &out
+}
+
+func tokenIDs(t *testing.T, trace *letta.ProviderTrace) []int32 {
+	t.Helper()
+	response, err := trace.Response()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := response.AppendIDs(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// A document is one that prompts are found from.
+type document struct {
+	kind, text string
+	// put reads another text in its place.
+	put func(text string) (*memory, *prompt.Answered, error)
+}
+
+func documents(known *knownLife) (all []document) {
+	for _, id := range slices.Sorted(maps.Keys(known.memory.traces)) {
+		all = append(all, document{"trace", string(known.memory.traces[id].JSON), func(text string) (*memory, *prompt.Answered, error) {
+			v, err := letta.Read[letta.ProviderTrace](text)
+			return known.memory.with(func(m *memory) { m.traces[id] = v }), known.reply, err
+		}})
+	}
+	for i := range known.memory.steps {
+		for k := range known.memory.steps[i] {
+			all = append(all, document{"step", string(known.memory.steps[i][k].JSON), func(text string) (*memory, *prompt.Answered, error) {
+				v, err := letta.Read[letta.Step](text)
+				if err != nil {
+					return nil, nil, err
+				}
+				return known.memory.with(func(m *memory) {
+					m.steps[i] = slices.Clone(m.steps[i])
+					m.steps[i][k] = *v
+				}), known.reply, nil
+			}})
+		}
+		for k := range known.memory.messages[i] {
+			all = append(all, document{"message", string(known.memory.messages[i][k].JSON), func(text string) (*memory, *prompt.Answered, error) {
+				v, err := letta.Read[letta.Message](text)
+				if err != nil {
+					return nil, nil, err
+				}
+				return known.memory.with(func(m *memory) {
+					m.messages[i] = slices.Clone(m.messages[i])
+					m.messages[i][k] = *v
+				}), known.reply, nil
+			}})
+		}
+		all = append(all, document{"answer", string(known.reply.Evidence.Sends[i].Response.JSON), func(text string) (*memory, *prompt.Answered, error) {
+			v, err := letta.Read[letta.LettaResponse](text)
+			if err != nil {
+				return nil, nil, err
+			}
+			reply, e := *known.reply, *known.reply.Evidence
+			e.Sends = slices.Clone(e.Sends)
+			e.Sends[i].Response = v
+			reply.Evidence = &e
+			return known.memory, &reply, nil
+		}})
+	}
+	return all
+}
