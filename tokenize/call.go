@@ -128,4 +128,5 @@ const (
 	ReasonNotNative             // of a recorded server run: a call was not made on the native path, so it has no token ids
 	ReasonDeleted               // of a recorded server run: it was deleted before it was read
 	ReasonUnfinished            // of a recorded server run: it has not ended, and does nothing
+	ReasonTraceLost             // the trace that would prove the prompt could not be stored: a log-probability is NaN or infinite
 )

@@ -239,7 +239,7 @@ func (g *agent) converse(ctx context.Context) (err error) {
 		}
 		last := g.reply.Sends[len(g.reply.Sends)-1]
 		if !letta.StopReason(last.StopReason).Completed() {
-			return nil
+			return g.brokenRun(ctx, g.rollout.Sends[len(g.rollout.Sends)-1].Response, last.RunID)
 		}
 	}
 	return nil

@@ -224,6 +224,8 @@
 //	no_prompt        nothing to rebuild from, the template refused the messages, or a
 //	                 trace shows another text
 //	tool_order       the length agrees, and nothing shows the order of several tools
+//	trace_lost       the same, because a log-probability of each call of the send is NaN or
+//	                 infinite: the server keeps traces, and cannot store such a one
 //	count_mismatch   everything that was tried has another length than counted
 //	compacted        the server summarized the history before the call
 //	hole             turns and steps of a send do not match: the whole sample

@@ -86,7 +86,11 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t == nil {
+	switch {
+	case t == nil && unstored(&b.calls[i]):
+		b.note(i, "step %s has no trace: %s", step, unstorable)
+		return nil, nil
+	case t == nil:
 		b.note(i, "step %s has no trace", step)
 		return nil, nil
 	}

@@ -326,3 +326,35 @@ func reverseTools(e *record.Rollout) {
 	slices.Reverse(agent.Tools)
 	e.Agent = &agent
 }
+
+// TestTraceLost: a trace that the server could not store for a NaN is told from one that it
+// does not keep.
+func TestTraceLost(t *testing.T) {
+	t.Parallel()
+	model, err := qwen3()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		life   string
+		reason tokenize.Reason
+		note   string
+	}{
+		{"nan", tokenize.ReasonTraceLost, "a log-probability that is NaN or infinite, and the server cannot store such a trace"},
+		{"tool-two", tokenize.ReasonToolOrder, "no trace of this request shows in which order the server read the agent's 2 tools"},
+	} {
+		known := remembered(t, tt.life)[0]
+		m := known.memory.with(func(m *memory) { clear(m.traces) })
+		for _, rebuilder := range []*prompt.Rebuilder{prompt.NewRebuilder(model, true, true), prompt.NewRebuilder(model, true, true).Answers()} {
+			calls, err := rebuilder.Prompts(t.Context(), m, known.reply)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range calls {
+				if c := &calls[i]; c.Reason != tt.reason || !strings.Contains(c.Note, tt.note) {
+					t.Errorf("%s call %d: %v (%s), want %v with %q", tt.life, i, c.Reason, c.Note, tt.reason, tt.note)
+				}
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package prompt
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/record"
@@ -77,6 +78,30 @@ func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 	return true
 }
 
+// unstorable is why a call can have no trace although the server keeps them.
+const unstorable = "the engine gave a log-probability that is NaN or infinite, and the server cannot store such a trace"
+
+// traceLost reports whether each call of the send whose trace could show something has a
+// log-probability that the server cannot store in a trace.
+func (b *rebuild) traceLost(s *send) bool {
+	lost := false
+	for k := range s.calls {
+		if s.summarized[k] || s.epochs[k] > 0 {
+			continue
+		}
+		if lost = unstored(&b.calls[s.first+k]); !lost {
+			return false
+		}
+	}
+	return lost
+}
+
+// unstored reports whether the call has a log-probability that is NaN or infinite. An answer
+// has null in its place.
+func unstored(c *tokenize.Call) bool {
+	return slices.ContainsFunc(c.Logprobs, func(v float32) bool { return v-v != 0 })
+}
+
 // systemOver is the text that the model was given in place of the one that the trace
 // of the send shows, which its request overrode or added to; empty where the trace
 // shows what was given.
@@ -102,6 +127,8 @@ func (b *rebuild) findGap(ctx context.Context, s *send) error {
 	case toolsVary(b.transcript.agent()) && len(tools) > 1:
 		s.gap = &gap{reason: tokenize.ReasonToolOrder, note: "the agent's tool rules may give each call other tools: only its own trace shows them"}
 	case s.witness != nil && !overrides(s.request):
+	case s.witness == nil && len(tools) > 1 && b.traceLost(s):
+		s.gap = &gap{reason: tokenize.ReasonTraceLost, note: "no trace of this request shows in which order the server read its tools: " + unstorable}
 	case s.witness == nil && len(tools) > 1:
 		s.gap = &gap{reason: tokenize.ReasonToolOrder, note: fmt.Sprintf(
 			"no trace of this request shows in which order the server read the agent's %d tools", len(tools))}

@@ -49,7 +49,7 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	}
 	if n := s.Reasons[tokenize.ReasonNoTrace.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("%d calls have no trace, which alone holds the tokens of a server run that has ended: let the server keep traces "+
-			"(LETTA_TRACK_PROVIDER_TRACE=true, its default, with their bodies)", n))
+			"(LETTA_TRACK_PROVIDER_TRACE=true, its default, with their bodies); it cannot store one with a log-probability that is NaN or infinite", n))
 	}
 	if n := s.Reasons[tokenize.ReasonNotNative.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("%d calls were not made on the native path, which alone gives token ids: it takes a model of a provider of type sglang; "+
@@ -57,6 +57,10 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	}
 	if n := s.Reasons[tokenize.ReasonToolOrder.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("of %d prompts nothing shows in which order the model was given its tools: %s", n, prompt.ToolOrderHint))
+	}
+	if n := s.Reasons[tokenize.ReasonTraceLost.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d prompts are not proven because the engine gave a log-probability that is NaN or infinite: the server cannot store the trace "+
+			"of such a call; rollout tap sees what the model was shown", n))
 	}
 	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("%d samples have a lower grade than tokens.require %s; rollout inspect %s --failures shows their grades", n, c.Tokens.Require, human.Shell(s.Dir)))

@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"strings"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// brokenRun returns an error if the server ended the run of an answer because something
+// outside of the rollout failed, such as the connection to its database. Such an answer has
+// the status 200 and the stop reason error (letta_agent_v3.py:1546-1554), as one has whose
+// tool or model went wrong. If the look-up fails, or says nothing that is known, the stop
+// reason stays what the failure is.
+func (g *agent) brokenRun(ctx context.Context, answer *letta.LettaResponse, runID string) error {
+	if answer.StopReason != letta.StopError || runID == "" {
+		return nil
+	}
+	steps, err := g.rollout.Run(runID).Steps(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // the answer is there, and this is about its reason only
+	}
+	found := &ServerRunError{RunID: runID}
+	var class error
+	for i := range steps {
+		s := &steps[i]
+		if class = brokenBy(s.ErrorType); class == nil {
+			continue
+		}
+		found.StepID, found.Type = s.ID, g.client.Redact(s.ErrorType)
+		if s.ErrorData != nil {
+			found.Message = g.client.Redact(s.ErrorData.Message)
+		}
+		break
+	}
+	if class == nil {
+		run, err := g.client.Run(ctx, runID)
+		if err != nil {
+			return nil //nolint:nilerr // as above
+		}
+		for _, name := range failureNames(run) {
+			if class = brokenBy(name); class != nil {
+				found.Type = g.client.Redact(name)
+				break
+			}
+		}
+	}
+	if class == nil {
+		return nil
+	}
+	found.Err = class
+	return found
+}
+
+// failureNames returns what of a failed run can be the name of an exception: its error, or
+// the members of its error.
+func failureNames(run *letta.Run) []string {
+	failure := run.Failure()
+	names := []string{failure}
+	for _, member := range []string{"type", "message", "detail"} {
+		var text string
+		if raw := letta.RawJSON(failure).Member(member); !raw.IsNull() && raw.Decode(&text) == nil {
+			names = append(names, text)
+		}
+	}
+	return names
+}
+
+// brokenBy returns the sentinel for the name of an exception that the infrastructure of the
+// server raised: asyncpg's, SQLAlchemy's, Python's own. It takes a name alone, such as
+// TimeoutError, asyncio.TimeoutError or TimeoutError(). A text that has more in it can be
+// the word of a tool.
+func brokenBy(name string) error {
+	name = strings.TrimSuffix(strings.TrimSpace(name), "()")
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		name = name[i+1:]
+	}
+	switch name {
+	case "TimeoutError", "QueryCanceledError", "PoolTimeout", "ConnectTimeout", "ReadTimeout", "WriteTimeout":
+		return collector.ErrTimeout
+	case "ConnectionError", "ConnectionRefusedError", "ConnectionResetError", "ConnectionDoesNotExistError", "ConnectionFailureError",
+		"TooManyConnectionsError", "CannotConnectNowError", "OperationalError", "InterfaceError", "ConnectError", "ReadError", "WriteError", "RemoteProtocolError":
+		return collector.ErrUnavailable
+	}
+	return nil
+}
