@@ -258,7 +258,7 @@ func (d *Decoder) turnValue(field uint, t *turnSpan, early *span) (err error) {
 		early.hi = len(d.out.ids)
 	case sawContent:
 		t.content, err = d.text()
-	case sawTool: // nothing is made of it: another type is no name
+	case sawTool: // nothing is made of it, so another type is not an error
 		if d.space() != '"' {
 			return d.skip(3)
 		}

@@ -274,3 +274,43 @@ func TestForeign(t *testing.T) {
 		t.Error("ids of no token are taken for the agent's")
 	}
 }
+
+// TestTappedVersions: each token has the version of the span that the tap saw, and none if
+// the engine said several and not of which tokens.
+func TestTappedVersions(t *testing.T) {
+	t.Parallel()
+	cases, err := simCases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := recordings(t)
+	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == "single" })]
+	for _, tt := range []struct {
+		name, word string
+		spans      []tokenize.VersionSpan
+		one        int32
+		each       []int32
+	}{
+		{"none", "7", nil, 7, nil},
+		{"two", "8", []tokenize.VersionSpan{{Version: "7", End: 4}, {Version: "8", Start: 4, End: 10}}, -1, []int32{7, 7, 7, 7, 8, 8, 8, 8, 8, 8}},
+		{"a span that cannot be read", "8", []tokenize.VersionSpan{}, -1, slices.Repeat([]int32{-1}, 10)},
+	} {
+		seen := rec.tapped()
+		seen[0].Version, seen[0].Versions, seen[0].Matched = tt.word, tt.spans, 151645
+		p, err := prompt.New(prompt.Config{Force: tokenize.SourceTap, Tap: taps(t, seen, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply := live(t, cases, &rec)
+		for i := range reply.Evidence.Sends {
+			reply.Evidence.Sends[i].Began, reply.Evidence.Sends[i].Ended = time.Now().Add(-time.Second), time.Now().Add(time.Second)
+		}
+		calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := &calls[0]; c.Grade != tokenize.Exact || c.Version != tt.one || !slices.Equal(c.Versions, tt.each) || c.VersionFrom != tokenize.VersionTap || c.StopID == nil || *c.StopID != 151645 {
+			t.Errorf("%s: %v %d %v (%s)", tt.name, c.Grade, c.Version, c.Versions, c.Note)
+		}
+	}
+}

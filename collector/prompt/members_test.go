@@ -1,18 +1,16 @@
 package prompt_test
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 // evidence are the members that a prompt or its proof is made of. A star stands for any
@@ -54,67 +52,9 @@ var facts = []string{
 	"/response_json/meta_info/weight_versions/*/start", "/response_json/meta_info/weight_versions/*/end",
 }
 
-// others are values of every type.
-var others = []string{"null", "true", "7", "-1.5", "1e999", "123456789012345678901234567890", `"x"`, `"` + strings.Repeat("long ", 200) + `"`, "[]", `[[1,"a"]]`, "{}", `{"a":{"b":1}}`}
-
-// A place is a value within a document.
-type place struct{ from, to int }
-
-// places returns the values of a document by their paths: of a list the first four elements.
-func places(tb testing.TB, text string) map[string]place {
-	tb.Helper()
-	all := map[string]place{}
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	var value func(path string)
-	value = func(path string) {
-		from := int(d.InputOffset())
-		for strings.IndexByte(" \t\r\n:,", text[from]) >= 0 {
-			from++
-		}
-		t, err := d.Token()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		switch t {
-		case json.Delim('{'):
-			for d.More() {
-				key, err := d.Token()
-				if err != nil {
-					tb.Fatal(err)
-				}
-				value(path + "/" + fmt.Sprint(key))
-			}
-			_, _ = d.Token()
-		case json.Delim('['):
-			for i := 0; d.More(); i++ {
-				value(path + "/" + strconv.Itoa(i))
-			}
-			_, _ = d.Token()
-		}
-		all[cmp.Or(path, "/")] = place{from, int(d.InputOffset())}
-	}
-	value("")
-	maps.DeleteFunc(all, func(path string, _ place) bool {
-		for part := range strings.SplitSeq(path, "/") {
-			if n, err := strconv.Atoi(part); err == nil && n > 3 {
-				return true
-			}
-		}
-		return false
-	})
-	return all
-}
-
 // starred is the path with a star for every index, and for what is within a function's schema.
 func starred(path string) string {
-	parts := strings.Split(path, "/")
-	for i := range parts {
-		if _, err := strconv.Atoi(parts[i]); err == nil {
-			parts[i] = "*"
-		}
-	}
-	path = strings.Join(parts, "/")
+	path = tokenizetest.Starred(path)
 	if rest, ok := strings.CutPrefix(path, "/request_json/tools/*/function/"); ok && rest != "" {
 		return "/request_json/tools/*/function/*"
 	}
@@ -146,7 +86,7 @@ func TestMembersOfAnotherType(t *testing.T) {
 				t.Fatalf("%s: not all is proven as it is", known.name)
 			}
 			for _, doc := range documents(known) {
-				for path, at := range places(t, doc.text) {
+				for path, at := range tokenizetest.Places(t, doc.text) {
 					star := starred(path)
 					isEvidence := slices.Contains(evidence[doc.kind], star)
 					delete(unused, doc.kind+star)
@@ -156,12 +96,12 @@ func TestMembersOfAnotherType(t *testing.T) {
 					if testing.Short() || raceEnabled {
 						some = 1
 					}
-					values := slices.Concat(others, others)[trials%len(others):][:some]
+					values := slices.Concat(tokenizetest.OtherTypes, tokenizetest.OtherTypes)[trials%len(tokenizetest.OtherTypes):][:some]
 					for _, value := range values {
-						if isEvidence && sameType(value, doc.text[at.from:]) {
+						if isEvidence && tokenizetest.SameType(value, doc.text[at.From:]) {
 							continue // the server says something else, and is believed
 						}
-						text := doc.text[:at.from] + value + doc.text[at.to:]
+						text := doc.text[:at.From] + value + doc.text[at.To:]
 						m, reply, err := doc.put(text)
 						trials++
 						if err != nil {
@@ -204,17 +144,6 @@ func TestMembersOfAnotherType(t *testing.T) {
 		t.Errorf("no document has %s", path)
 	}
 	t.Logf("%d values of another type", trials)
-}
-
-// sameType reports whether two values begin as values of one type do.
-func sameType(a, b string) bool {
-	kind := func(text string) byte {
-		if c := text[0]; c == '-' || c >= '0' && c <= '9' {
-			return '0'
-		}
-		return text[0]
-	}
-	return kind(a) == kind(b)
 }
 
 func proven(t *testing.T, r *prompt.Rebuilder, m *memory, reply *prompt.Answered) []tokenize.Call {

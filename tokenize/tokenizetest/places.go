@@ -1,0 +1,80 @@
+package tokenizetest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// OtherTypes are JSON values of every type, to be put in place of others.
+var OtherTypes = []string{
+	"null", "true", "7", "-1.5", "1e999", "123456789012345678901234567890", `"x"`, `"` + strings.Repeat("long ", 200) + `"`, "[]", `[[1,"a"]]`, "{}", `{"a":{"b":1}}`,
+}
+
+// A Place is [From, To) of a JSON text.
+type Place struct{ From, To int }
+
+// Places returns where each value of a JSON text stands, by its path such as /a/0/b; of each
+// list the first four elements. The whole text is at /.
+func Places(tb testing.TB, text string) map[string]Place {
+	tb.Helper()
+	all := map[string]Place{}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	token := func() json.Token {
+		t, err := d.Token()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return t
+	}
+	var value func(path string, kept bool)
+	value = func(path string, kept bool) {
+		from := int(d.InputOffset())
+		for strings.IndexByte(" \t\r\n:,", text[from]) >= 0 {
+			from++
+		}
+		switch token() {
+		case json.Delim('{'):
+			for d.More() {
+				value(path+"/"+fmt.Sprint(token()), kept)
+			}
+			token()
+		case json.Delim('['):
+			for i := 0; d.More(); i++ {
+				value(path+"/"+strconv.Itoa(i), kept && i < 4)
+			}
+			token()
+		}
+		if kept {
+			all[cmp.Or(path, "/")] = Place{from, int(d.InputOffset())}
+		}
+	}
+	value("", true)
+	return all
+}
+
+// SameType reports whether two JSON texts begin with values of one type.
+func SameType(a, b string) bool {
+	kind := func(text string) byte {
+		if c := text[0]; c == '-' || c >= '0' && c <= '9' {
+			return '0'
+		}
+		return text[0]
+	}
+	return kind(a) == kind(b)
+}
+
+// Starred returns the path with a star for each index.
+func Starred(path string) string {
+	parts := strings.Split(path, "/")
+	for i := range parts {
+		if _, err := strconv.Atoi(parts[i]); err == nil {
+			parts[i] = "*"
+		}
+	}
+	return strings.Join(parts, "/")
+}
