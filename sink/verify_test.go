@@ -168,6 +168,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"mask", row(func(r *sink.StoredRow) { r.LossMask[0] = 1 }), "row 1"},
 		{"mask 2", row(func(r *sink.StoredRow) { r.LossMask[len(r.LossMask)-1] = 2 }), "row 1"},
 		{"logprob", row(func(r *sink.StoredRow) { r.Logprobs[len(r.Logprobs)-1] = 1 }), "row 1"},
+		{"logprob that stands for minus infinity", row(func(r *sink.StoredRow) { r.Logprobs[len(r.Logprobs)-1] = -9999 }), "row 1"},
 		{"logprob under mask 0", row(func(r *sink.StoredRow) { r.Logprobs[0] = -1 }), "row 1"},
 		{"list length", row(func(r *sink.StoredRow) { r.Logprobs = r.Logprobs[1:] }), "row 1"},
 		{"versions length", row(func(r *sink.StoredRow) { r.Versions = []int32{1} }), "row 1"},

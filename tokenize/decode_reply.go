@@ -244,7 +244,10 @@ func (d *Decoder) turnValue(field uint, t *turnSpan, early *span) (err error) {
 	switch field {
 	case sawRole:
 		t.role, err = d.role()
-	case sawPrompt:
+	case sawPrompt: // a prompt that is not a list is not known, and other sources give it
+		if c := d.space(); c != '[' && c != 'n' {
+			return d.skip(3)
+		}
 		t.prompt, err = d.ids()
 	case sawOutput:
 		t.output, err = d.ids()

@@ -72,6 +72,8 @@ func TestRowCheck(t *testing.T) {
 		{"offsets fall", func(r *tokenize.Row) { r.TurnOffsets[2] = 1 }, tokenize.ErrInvariant},
 		{"unknown role", func(r *tokenize.Row) { r.TurnRoles[2] = 9 }, tokenize.ErrInvariant},
 		{"id outside the vocabulary", func(r *tokenize.Row) { r.InputIDs[4] = 100 }, tokenize.ErrVocab},
+		{"log-probability below -1000", func(r *tokenize.Row) { r.Logprobs[2] = -1000.1 }, tokenize.ErrLogprob},
+		{"log-probability of a clamp", func(r *tokenize.Row) { r.Logprobs[2] = -math.MaxFloat32 }, tokenize.ErrLogprob},
 		{"negative id", func(r *tokenize.Row) { r.InputIDs[4] = -1 }, tokenize.ErrVocab},
 		{"trained without a value", func(r *tokenize.Row) { r.Logprobs[2] = nan }, tokenize.ErrLogprob},
 		{"trained at minus infinity", func(r *tokenize.Row) { r.Logprobs[2] = float32(math.Inf(-1)) }, tokenize.ErrLogprob},

@@ -11,7 +11,8 @@ import (
 // A scanner reads one JSON text from front to back, each byte once. What it returns
 // are pieces of the text, which therefore is a string: nobody can change it later.
 //
-// Its outcome is that of encoding/json: the same texts are refused, the last of several
+// Its outcome is that of encoding/json, except that a member which nothing is made of can
+// have any type (scan_value.go): the same texts are refused, the last of several
 // members with one name wins, null leaves a value as it is, bytes that are not UTF-8
 // become U+FFFD, and arrays and objects nest up to maxNesting. The names of members
 // come without regard to case, see members.

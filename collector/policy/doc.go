@@ -58,6 +58,9 @@
 // (sglang/srt/entrypoints/http_server.py, server_args.py). A word is not a number: it makes
 // no version, and is named once. The same value is in meta_info of each answer of the
 // engine (managers/tokenizer_manager.py), which the Letta server keeps in the trace of the
-// step. The engine reads it when it ends the call. A call during which the weights change
-// (pause_generation with in_place or retract) therefore carries the newer version.
+// step. The engine reads it when it ends the call. So after a change of the weights during a
+// call (pause_generation with in_place or retract) it is the newer version. Newer releases
+// also give weight_versions, the span of each version (utils/weight_versions.py): each token
+// then has the version of its span. Spans that do not cover the output once and in order, or
+// that contradict weight_version, prove nothing, and no claim takes their place.
 package policy

@@ -335,6 +335,7 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 		{"mask shorter than ids", func(s *tokenize.Sample) { s.Rows[0].LossMask = s.Rows[0].LossMask[1:] }},
 		{"logprob under mask 0", func(s *tokenize.Sample) { s.Rows[0].Logprobs[0] = -1 }},
 		{"logprob NaN", func(s *tokenize.Sample) { s.Rows[0].Logprobs[4] = float32(math.NaN()) }},
+		{"logprob that stands for minus infinity", func(s *tokenize.Sample) { s.Rows[0].Logprobs[4] = -math.MaxFloat32 }},
 		{"id beyond the vocabulary", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = Vocab }},
 		{"negative id", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = -1 }},
 		{"turn offsets that do not end at T", func(s *tokenize.Sample) { s.Rows[0].TurnOffsets[2]-- }},
