@@ -162,7 +162,7 @@ fuzz: vocabularies ## every fuzz target for FUZZTIME (30s) each
 .PHONY: differential
 differential: python vocabularies transformers mistral ## the long comparisons with the reference engines: every code point
 	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' ./tokenize/bpe -args -texts 20000 -tokenizers 54000
-	$(GO) test -count 1 -v -run 'AgainstPython' -timeout 120m ./tokenize/chat -args -expressions 100000 -mutated 40000 -calls 60000
+	$(GO) test -count 1 -v -run 'AgainstPython' -timeout 120m ./tokenize/chat -args -expressions 100000 -mutated 40000 -calls 60000 -codepoints 1
 	$(GO) test -count 1 -v -run '^TestHostileOperations$$' -timeout 60m ./tokenize/chat -args -hostile 20000
 	ROLLOUT_TRANSFORMERS=$(CURDIR)/.build/transformers $(GO) test -count 1 -v -run '^TestAgainstTransformers$$' -timeout 60m ./tokenize/chat -args -applications 200
 

@@ -151,3 +151,31 @@ func inRanges(c rune, table [][2]rune) bool {
 func isDigitRune(c rune) bool { return unicode.Is(unicode.Nd, c) || inRanges(c, digitTable) }
 
 func isNumericRune(c rune) bool { return unicode.IsNumber(c) || inRanges(c, numeralTable) }
+
+// startsIdentifier and continuesIdentifier are Unicode's XID_Start, with Python's underscore,
+// and what XID_Continue adds to it.
+func startsIdentifier(c rune) bool {
+	if c < utf8.RuneSelf {
+		return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+	}
+	return unicode.In(c, unicode.L, unicode.Nl, unicode.Other_ID_Start) && !unicode.Is(unicode.Pattern_Syntax, c) &&
+		!changedByNFKC(c) && c != 0x0e33 && c != 0x0eb3 && c != 0xff9e && c != 0xff9f
+}
+
+func continuesIdentifier(c rune) bool {
+	if c < utf8.RuneSelf {
+		return c >= '0' && c <= '9'
+	}
+	return unicode.In(c, unicode.L, unicode.Nl, unicode.Mn, unicode.Mc, unicode.Nd, unicode.Pc, unicode.Other_ID_Start, unicode.Other_ID_Continue) &&
+		!unicode.Is(unicode.Pattern_Syntax, c) && !changedByNFKC(c)
+}
+
+// changedByNFKC reports whether the compatibility form of an identifier's character is not an
+// identifier.
+func changedByNFKC(c rune) bool {
+	switch {
+	case c == 0x037a, c == 0x309b, c == 0x309c, c >= 0xfc5e && c <= 0xfc63, c == 0xfdfa, c == 0xfdfb:
+		return true
+	}
+	return c >= 0xfe70 && c <= 0xfe7e && c%2 == 0
+}

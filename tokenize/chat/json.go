@@ -256,26 +256,26 @@ func (p *jsonParser) closing() int {
 }
 
 // plainEnd is the index of the next byte of s from i on that does not stand for itself in a
-// string of JSON: a quote, a backslash or a control character; with ascii also one of a
-// character beyond ASCII. It is len(s) where there is none. It looks at eight bytes at a
-// time.
+// string of JSON: a quote, a backslash or a control character; with ascii also DEL and a
+// character beyond ASCII, as Python's ensure_ascii. It is len(s) if there is none. It looks
+// at eight bytes at a time.
 func plainEnd(s string, i int, ascii bool) int {
 	const low, high = 0x0101010101010101, 0x8080808080808080
-	beyond := uint64(0)
+	beyond, del := uint64(0), uint64(0)
 	if ascii {
-		beyond = high
+		beyond, del = high, low // a byte and 1: DEL gets the high bit
 	}
 	for ; i+8 <= len(s); i += 8 {
 		b := s[i : i+8]
 		w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
 			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
 		quote, slash := w^'"'*low, w^'\\'*low
-		marks := ((quote-low)&^quote|(slash-low)&^slash|(w-' '*low)&^w)&high | w&beyond
+		marks := ((quote-low)&^quote|(slash-low)&^slash|(w-' '*low)&^w)&high | (w|((w&^high)+del))&beyond
 		if marks != 0 {
 			return i + bits.TrailingZeros64(marks)/8 // the lowest mark is exact
 		}
 	}
-	for i < len(s) && s[i] >= ' ' && s[i] != '"' && s[i] != '\\' && (s[i] < utf8.RuneSelf || !ascii) {
+	for i < len(s) && s[i] >= ' ' && s[i] != '"' && s[i] != '\\' && (s[i] < 0x7f || !ascii) {
 		i++
 	}
 	return i

@@ -515,7 +515,7 @@ func stringPredicate(name string) func(string) bool {
 	case "isidentifier":
 		return func(s string) bool {
 			for i, c := range s {
-				if c != '_' && !unicode.IsLetter(c) && (i == 0 || !isNameRune(c) && !unicode.Is(unicode.Mn, c)) {
+				if !startsIdentifier(c) && (i == 0 || !continuesIdentifier(c)) {
 					return false
 				}
 			}

@@ -28,11 +28,11 @@ func plainDigits(s string) string {
 		if c < 0x80 || !unicode.Is(unicode.Nd, c) {
 			return c
 		}
-		zero := c
-		for zero > 0 && c-zero < 9 && unicode.Is(unicode.Nd, zero-1) {
+		zero := c // of the first of the scripts whose digits lie side by side
+		for unicode.Is(unicode.Nd, zero-1) {
 			zero--
 		}
-		return '0' + c - zero
+		return '0' + (c-zero)%10
 	}, s)
 }
 

@@ -9,7 +9,7 @@ import (
 func TestPlainEnd(t *testing.T) {
 	t.Parallel()
 	one := func(s string, i int, ascii bool) int {
-		for i < len(s) && s[i] >= 0x20 && s[i] != '"' && s[i] != '\\' && (s[i] < 0x80 || !ascii) {
+		for i < len(s) && s[i] >= 0x20 && s[i] != '"' && s[i] != '\\' && (s[i] < 0x7f || !ascii) {
 			i++
 		}
 		return i

@@ -46,10 +46,7 @@ func askPython(t *testing.T, sources map[string]string, requests []request) []an
 	if testing.Short() {
 		t.Skip("-short: the comparison with Python's Jinja2 is left out")
 	}
-	python := os.Getenv("ROLLOUT_PYTHON")
-	if python == "" {
-		python = filepath.Join("..", "..", ".build", "venv", "bin", "python")
-	}
+	python := interpreter()
 	if out, err := exec.Command(python, "-c", "import jinja2").CombinedOutput(); err != nil {
 		t.Fatalf("%s has no jinja2 (%v %s): run make python, or name an interpreter in ROLLOUT_PYTHON", python, err, bytes.TrimSpace(out))
 	}
@@ -66,6 +63,14 @@ func askPython(t *testing.T, sources map[string]string, requests []request) []an
 		answers = append(answers, askOnce(t, python, sources, requests[len(answers):])...)
 	}
 	return answers
+}
+
+// interpreter is the Python to compare with.
+func interpreter() string {
+	if python := os.Getenv("ROLLOUT_PYTHON"); python != "" {
+		return python
+	}
+	return filepath.Join("..", "..", ".build", "venv", "bin", "python")
 }
 
 // askOnce returns the answers of one interpreter, up to the request on which it hangs.

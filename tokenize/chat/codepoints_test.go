@@ -1,0 +1,152 @@
+package chat_test
+
+import (
+	"flag"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+var codePointStep = flag.Int("codepoints", 509, "compare one code point in so many with Python, besides the first 768 and the first and last of every category; 1: all")
+
+// The functions whose result depends on single characters. Escapes hold for every code
+// point; Unicode's categories and mappings only for those that the interpreter knows.
+const (
+	escapesOfText = `{{ s|tojson }}
+{{ s|tojson(ensure_ascii=true) }}
+{{ {s: [s]}|tojson(ensure_ascii=true, indent=1) }}
+{{ {s: [s]}|tojson(separators=[',', ':'], sort_keys=true) }}
+{{ s|e }}|{{ s|escape }}|{{ s|forceescape }}|{{ s|e|forceescape }}
+{{ ('<b>'|safe) ~ s }}|{{ ('%s'|safe) % s }}|{{ ('{}'|safe).format(s) }}`
+	escapesOfEach = `{% for c in s %}{{ c|tojson(ensure_ascii=true) }}{{ {c: c}|tojson(ensure_ascii=true) }}{{ c|e }}{% endfor %}`
+	wordsOfText   = `{{ s|upper }}|{{ s|lower }}|{{ s|title }}|{{ s|capitalize }}|{{ s.casefold() }}|{{ s.swapcase() }}|{{ s.title() }}
+{{ [s] }}|{{ {s: (s,)} }}|{{ s|e|list|length }}
+{{ s.split() }}|{{ s.splitlines() }}|{{ s|wordcount }}|{{ s|indent(1) }}`
+	wordsOfEach = `{% for c in s %}{{ [c] }}{{ ['a"\'' ~ c] }}{{ c|upper }}{{ c|lower }}{{ c|title }}{{ ('a' ~ c ~ 'b')|title }}{{ c|capitalize }}{{ c.casefold() }}{{ c.swapcase() -}}
+{{ ('a' ~ c ~ 'b').title() }}{{ ('aΣ' ~ c)|lower }}{{ ('aΣ' ~ c ~ 'b')|lower -}}
+{{ [c.isalpha(), c.isdecimal(), c.isdigit(), c.isnumeric(), c.isalnum(), c.isspace(), c.isprintable(), c.islower(), c.isupper(), c.istitle(), c.isidentifier(), ('a' ~ c).isidentifier(), c.isascii()]|map('int')|join -}}
+{{ c|trim|length }}{{ c.strip()|length }}{{ ('x' ~ c ~ 'y').split()|length }}{{ ('x' ~ c ~ 'y').splitlines()|length }}{{ ('x' ~ c ~ 'y')|wordcount }}{{ c|int(7) }}
+{% endfor %}`
+)
+
+// TestEveryCodePointAgainstPython compares every function that escapes, classifies or maps
+// characters: the short form for a choice of code points, make differential for all.
+func TestEveryCodePointAgainstPython(t *testing.T) {
+	t.Parallel()
+	known := knownToPython(t)
+	var all, words []rune
+	for c := rune(0); c <= unicode.MaxRune; c++ {
+		if utf8.ValidRune(c) && (*codePointStep <= 1 || c < 768 || c%rune(*codePointStep) == 0 || edge(c)) {
+			all = append(all, c)
+			if known(c) {
+				words = append(words, c)
+			}
+		}
+	}
+	var requests []request
+	for _, of := range []struct {
+		templates []string
+		chars     []rune
+	}{{[]string{escapesOfText, escapesOfEach}, all}, {[]string{wordsOfText, wordsOfEach}, words}} {
+		for _, source := range of.templates {
+			const chunk = 2048 // what Python renders within its time
+			for from := 0; from < len(of.chars); from += chunk {
+				text := string(of.chars[from:min(from+chunk, len(of.chars))])
+				vars := fmt.Appendf(nil, `{"s": %s}`, asciiJSON(text))
+				requests = append(requests, request{Src: &source, Vars: vars})
+			}
+		}
+	}
+	answers := askPython(t, nil, requests)
+	parsed, bad := map[string]*chat.Template{}, 0
+	for i, r := range requests {
+		if parsed[*r.Src] == nil {
+			template, err := chat.Parse("test", *r.Src, testOptions())
+			if err != nil {
+				t.Fatal(err)
+			}
+			parsed[*r.Src] = template
+		}
+		if answers[i].Out == nil {
+			t.Fatalf("Python: %+v for %s", answers[i], clipped(string(r.Vars)))
+		}
+		out, err := parsed[*r.Src].Render(nil, input(t, r.Vars))
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs := strings.Split(*answers[i].Out, "\n")
+		for n, ours := range strings.Split(string(out), "\n") {
+			if n >= len(theirs) || ours != theirs[n] {
+				if bad++; bad <= 20 {
+					t.Errorf("%.60q, line %d: %s", *r.Src, n, firstDifference(ours, theirs[min(n, len(theirs)-1)]))
+				}
+			}
+		}
+	}
+	t.Logf("%d code points escaped, %d classified and mapped", len(all), len(words))
+}
+
+// edge reports whether a character differs in category from one beside it.
+func edge(c rune) bool {
+	of := func(c rune) string {
+		for _, name := range categories {
+			if unicode.Is(unicode.Categories[name], c) {
+				return name
+			}
+		}
+		return ""
+	}
+	return c > 0 && of(c) != of(c-1) || of(c) != of(c+1)
+}
+
+var categories = strings.Fields("Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co")
+
+// asciiJSON is a JSON string in ASCII.
+func asciiJSON(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, c := range s {
+		switch {
+		case c >= ' ' && c < 0x7f && c != '"' && c != '\\':
+			b.WriteRune(c)
+		case c < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, c)
+		default:
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+(c-0x10000)>>10, 0xdc00+(c-0x10000)&0x3ff)
+		}
+	}
+	return b.String() + `"`
+}
+
+// knownToPython returns which characters the interpreter has the same data of: all, if it has
+// Unicode 15.0, or else those of its own version.
+func knownToPython(t *testing.T) func(rune) bool {
+	t.Helper()
+	const script = `import sys, unicodedata as u
+if u.unidata_version != "15.0.0":
+    print(*[c for c in range(sys.maxunicode + 1) if u.category(chr(c)) == "Cn"])`
+	out, err := exec.Command(interpreter(), "-c", script).Output()
+	if err != nil {
+		t.Fatalf("%s: %v", interpreter(), err)
+	}
+	unknown := map[rune]bool{}
+	if len(out) > 0 { // these became lowercase letters in 15.0
+		for _, c := range "\u10fc\ua7f2\ua7f3\ua7f4\uab69" {
+			unknown[c] = true
+		}
+	}
+	for _, word := range strings.Fields(string(out)) {
+		c, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unknown[rune(c)] = true
+	}
+	return func(c rune) bool { return !unknown[c] }
+}
