@@ -124,6 +124,7 @@ const (
 	ReasonNoTurns               // the server answered without turns
 	ReasonGrade                 // a row is proven less well than the run requires
 	ReasonToolOrder             // nothing shows in which order the model was given its tools
+	ReasonClock                 // the template prints the time, and several times fit
 	ReasonNoTrace               // of a recorded server run: a call has no trace, which alone held its tokens
 	ReasonNotNative             // of a recorded server run: a call was not made on the native path, so it has no token ids
 	ReasonDeleted               // of a recorded server run: it was deleted before it was read

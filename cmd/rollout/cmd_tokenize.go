@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -217,9 +218,14 @@ where the value of that key ends.`,
 			if template == nil {
 				return exit.Hint(exit.Usagef("tokenize render: no template is called %q", cmp.Or(name, chat.DefaultName)), "the names are "+strings.Join(templates.Names(), ", "))
 			}
+			var asked []string
+			in.Now, in.Formats = time.Now(), &asked
 			text, err := template.Render(nil, in)
 			if err != nil {
 				return exit.Usagef("tokenize render: %w", err)
+			}
+			if len(asked) > 0 {
+				tame.Fprintf(p.stderr, "note: the template asked for the time, and got that of this machine\n")
 			}
 			ids, err := tok.AppendTokens([]int32{}, string(text))
 			if err != nil {

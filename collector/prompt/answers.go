@@ -71,6 +71,7 @@ func (b *answers) read(reply *collector.Reply) bool {
 			return false
 		}
 		s.request, s.messages, s.stored, s.turns, s.first = of.Request, of.Response.Messages, of.Response.Messages, reply.Sends[i].Turns, n
+		s.took = of.Duration
 		s.steps = make([]letta.Step, len(ids))
 		for k, id := range ids {
 			c := &b.calls[n+k]

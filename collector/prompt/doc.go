@@ -20,6 +20,7 @@
 //	calls.go    it does not                                     quarantined
 //	from_tap.go then: a tap saw what the engine was given       exact
 //	grade.go    then: a prompt was rebuilt and is proven        count_verified
+//	clock.go    then: it was rebuilt, and two times fit         as the next
 //	grade.go    then: it was rebuilt, and its proof has a gap   quarantined, or
 //	                                                            unverified on request
 //	calls.go    Config.Force is literal: no prompt is claimed   unverified
@@ -39,6 +40,7 @@
 //	compare.go    compare one of them with the trace
 //	trace.go,     make the prompts that are still missing from traces (source trace)
 //	from_trace.go
+//	clock.go      render a prompt at every time that the server's clock can have shown
 //	grade.go      accept what has the right length, withdraw what is not proven
 //
 // Of a server run that another program drove (Rollout.Recorded) neither the request is known
@@ -89,6 +91,28 @@
 // that keeps the length is not: several tools in another order, two time stamps, two words
 // of one token, true and false. What can change without the length must be bound to the
 // request in another way, or the prompt is not count_verified.
+//
+// # The clock
+//
+// A template that calls strftime_now prints the naive local time of the server's process. No
+// record holds it, and a date keeps its count of tokens. clock.go renders such a prompt at
+// every time that is possible and compares the texts:
+//
+//	instants  between the stamps of two messages: the last one that the calls before it left,
+//	          and the first one that the call left itself. The server cuts fractions of a
+//	          second. How long the send took, by one clock, bounds the first call: each stamp of
+//	          the send is before its answer, so the last stamp less that time is at or before
+//	          its request. All stamps are the server's; a send without one is not bounded.
+//	zones     [Model.Zone], which is trusted as the tokenizer is; without it each offset from
+//	          -12:00 to +14:00 in steps of 15 minutes
+//	texts     one per different print of the formats that the template asked for; the same
+//	          texts are one. A format with seconds may have too many
+//
+// One text, or one text of the counted length, is proven as any other prompt. If more have
+// that length, or the instants are not bounded, the call has ReasonClock, and its prompt is at
+// most unverified. A template that reads the clock and does not print it has one text. The
+// other ways from a template to the world outside are errors of package chat: random numbers
+// and addresses.
 //
 // # What answers tell
 //
@@ -181,7 +205,8 @@
 //	agent taken over from a dead     compared                             quarantined: it was read
 //	process                                                               too late
 //	after a compaction               from a trace of a call after it      compacted
-//	template, tokenizer, model       not bound: only the count, and doctor, which compares ids
+//	the time that is printed         every time that is possible: the clock, above
+//	template, tokenizer, zone, model not bound: only the count, and doctor, which compares ids
 //	behind the same handle           where the server sends them, and the engine's text elsewhere
 //
 // If somebody edits the agent and takes the change back in between, reading it again does
@@ -226,6 +251,7 @@
 //	tool_order       the length agrees, and nothing shows the order of several tools
 //	trace_lost       the same, because a log-probability of each call of the send is NaN or
 //	                 infinite: the server keeps traces, and cannot store such a one
+//	clock            the length agrees at several times that the server's clock can have shown
 //	count_mismatch   everything that was tried has another length than counted
 //	compacted        the server summarized the history before the call
 //	hole             turns and steps of a send do not match: the whole sample

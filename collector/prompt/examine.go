@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/record"
@@ -34,6 +35,20 @@ type Rebuilt struct {
 	Text string
 	IDs  []int32
 	Err  error // ErrNotRebuilt where the server kept nothing to rebuild it from
+	// Clock says why the time that the template prints leaves open whether this is the text:
+	// several have its length. It is empty where it does not.
+	Clock string
+
+	in       input
+	window   window
+	readings []reading // the texts of the times that are possible
+	doubt    error     // why readings are not all
+}
+
+// A reading is the prompt at one time.
+type reading struct {
+	text string
+	ids  []int32
 }
 
 // Fits reports whether one of the recipes gives the ids that the turn holds or, where it
@@ -49,6 +64,65 @@ func (x *Examined) Fits() bool {
 		return int64(len(r.IDs)) == x.Counted
 	}
 	return fits(&x.Stored) || fits(&x.Trace)
+}
+
+// Settle chooses, of the texts that differ in the time that they show, the one that fits what
+// is known of the prompt.
+func (x *Examined) Settle(m *Model) {
+	for _, r := range []*Rebuilt{&x.Stored, &x.Trace} {
+		r.Clock = ""
+		fit := 0
+		for i := len(r.readings) - 1; i >= 0; i-- {
+			t := &r.readings[i]
+			if len(x.PromptIDs) > 0 && slices.Equal(t.ids, x.PromptIDs) || len(x.PromptIDs) == 0 && int64(len(t.ids)) == x.Counted {
+				r.Text, r.IDs = t.text, t.ids
+				fit++
+			}
+		}
+		switch {
+		case fit == 0, len(x.PromptIDs) > 0:
+		case r.doubt != nil:
+			r.Clock = clockGap(m, r.doubt)
+		case fit > 1:
+			r.Clock = clockGap(m, severalFit(fit))
+		}
+	}
+}
+
+// Offsets returns the UTC offsets at which the server's clock shows what the known prompt has,
+// in order. It is empty if the prompt is not known, or prints no time.
+func (x *Examined) Offsets(m *Model) []time.Duration {
+	if len(x.PromptIDs) == 0 || !m.Template.ReadsClock() {
+		return nil
+	}
+	for _, r := range []*Rebuilt{&x.Stored, &x.Trace} {
+		if r.Err != nil {
+			continue
+		}
+		texts, err := m.texts(r.in, r.window, everyOffset)
+		if err != nil || len(texts) < 2 {
+			continue
+		}
+		for _, t := range texts {
+			ids, err := m.Tokenizer.AppendTokens(nil, string(t.text))
+			if err == nil && slices.Equal(ids, x.PromptIDs) {
+				slices.Sort(t.offsets)
+				return slices.Compact(t.offsets)
+			}
+		}
+	}
+	return nil
+}
+
+// PrintsTime reports whether a rebuilt prompt of the call is another text at another time.
+func (x *Examined) PrintsTime(m *Model) bool {
+	for _, r := range []*Rebuilt{&x.Stored, &x.Trace} {
+		if r.Err == nil && m.Template.ReadsClock() {
+			texts, err := m.texts(r.in, r.window, everyOffset)
+			return err != nil || len(texts) > 1
+		}
+	}
+	return false
 }
 
 // same reports whether both are one text, or both an error.
@@ -84,7 +158,7 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply, rollout *rec
 		}
 		err := b.transcript.replay(func(s *send, k int, in input) {
 			x := &out[s.first+k]
-			if x.Stored = m.rebuild(in); s.gap != nil {
+			if x.Stored = m.rebuild(in, s.window(k)); s.gap != nil {
 				x.Gap, x.Reason = s.gap.note, s.gap.reason
 			}
 		})
@@ -103,6 +177,7 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply, rollout *rec
 			if err := b.examineTrace(ctx, m, s, k, x); err != nil {
 				return nil, err
 			}
+			x.Settle(m)
 		}
 	}
 	return out, nil
@@ -133,20 +208,25 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 		x.Trace.Err = fmt.Errorf("trace of step %s answers with other tokens than the turn", s.steps[k].ID)
 		x.Response = ""
 	default:
-		x.Trace = m.rebuild(read.input())
+		x.Trace = m.rebuild(read.input(), s.window(k))
 	}
 	return nil
 }
 
-// rebuild renders and encodes.
-func (m *Model) rebuild(in input) Rebuilt {
-	text, err := m.Template.Render(nil, m.input(in))
-	if err != nil {
-		return Rebuilt{Err: fmt.Errorf("render: %w", err)}
+// rebuild renders and encodes, at every time of the window.
+func (m *Model) rebuild(in input, w window) Rebuilt {
+	texts, err := m.texts(in, w, m.offsets(w))
+	if len(texts) == 0 {
+		return Rebuilt{Err: err}
 	}
-	ids, err := m.Tokenizer.AppendTokens(nil, string(text))
-	if err != nil {
-		return Rebuilt{Text: string(text), Err: fmt.Errorf("encode: %w", err)}
+	out := Rebuilt{in: in, window: w, doubt: err}
+	for _, t := range texts {
+		ids, err := m.Tokenizer.AppendTokens(nil, string(t.text))
+		if err != nil {
+			return Rebuilt{Text: string(t.text), Err: fmt.Errorf("encode: %w", err)}
+		}
+		out.readings = append(out.readings, reading{string(t.text), ids})
 	}
-	return Rebuilt{Text: string(text), IDs: ids}
+	out.Text, out.IDs = out.readings[0].text, out.readings[0].ids
+	return out
 }

@@ -26,7 +26,7 @@ type Fetcher interface {
 // through from.
 func Read(from Fetcher, r *record.Rollout) *record.Rollout {
 	fresh := record.New(source{from, r})
-	fresh.Agent, fresh.Conversation, fresh.SystemText, fresh.Late, fresh.Sends = r.Agent, r.Conversation, r.SystemText, r.Late, r.Sends
+	fresh.Agent, fresh.Conversation, fresh.SystemText, fresh.Late, fresh.Recorded, fresh.Sends = r.Agent, r.Conversation, r.SystemText, r.Late, r.Recorded, r.Sends
 	return fresh
 }
 

@@ -38,8 +38,7 @@ func (b *rebuild) fromTraces(ctx context.Context) error {
 				return err
 			}
 			if own != nil {
-				ids, err := b.r.prompt(own.input())
-				b.accept(s, k, ids, err, tokenize.SourceTrace)
+				_, _ = b.try(s, k, own.input(), tokenize.SourceTrace) // the note has the error
 			}
 		}
 	}
@@ -58,8 +57,8 @@ func (b *rebuild) fromLast(last *traced, s *send, k int) bool {
 			return false
 		}
 	}
-	ids, err := b.r.prompt(last.before(n))
-	return b.accept(s, k, ids, err, tokenize.SourceTrace)
+	accepted, _ := b.try(s, k, last.before(n), tokenize.SourceTrace) // the note has the error
+	return accepted
 }
 
 // trace fetches the trace of call k of the send. It is nil where the server has

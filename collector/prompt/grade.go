@@ -55,19 +55,21 @@ func (b *rebuild) withdraw() {
 			continue
 		}
 		for k := range s.calls {
-			c := &b.calls[s.first+k]
-			if c.Source != tokenize.SourceStored {
+			i := s.first + k
+			c := &b.calls[i]
+			_, open := b.unverified[i] // the clock left it open
+			switch {
+			case open && s.gap.contradicted:
+				delete(b.unverified, i)
+			case open:
+			case c.Source != tokenize.SourceStored:
 				continue
-			}
-			if !s.gap.contradicted {
-				if b.unverified == nil {
-					b.unverified = make(map[int][]int32)
-				}
-				b.unverified[s.first+k] = c.PromptIDs
+			case !s.gap.contradicted:
+				b.openTo(i, unproven{c.PromptIDs, tokenize.SourceStored})
 			}
 			c.PromptIDs, c.Source, c.Grade, c.Reason = nil, tokenize.SourceNone, tokenize.Quarantined, s.gap.reason
 			c.TakenOver = s.gap.takenOver
-			b.note(s.first+k, "stored: %s", s.gap.note)
+			b.note(i, "stored: %s", s.gap.note)
 		}
 	}
 }
@@ -87,9 +89,9 @@ func (b *rebuild) gradeRest(unverified bool) {
 	if !unverified {
 		return
 	}
-	for i, ids := range b.unverified {
+	for i, p := range b.unverified {
 		if c := &b.calls[i]; c.Grade == tokenize.Quarantined {
-			c.PromptIDs, c.Source, c.Grade, c.Reason = ids, tokenize.SourceStored, tokenize.Unverified, tokenize.ReasonNone
+			c.PromptIDs, c.Source, c.Grade, c.Reason = p.ids, p.source, tokenize.Unverified, tokenize.ReasonNone
 		}
 	}
 }

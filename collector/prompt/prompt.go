@@ -54,11 +54,10 @@ type Model struct {
 	VocabSize int
 	// StopIDs are the ids at which the engine ends an output; empty: unknown.
 	StopIDs []int32
-}
 
-// input is what the template is given for a prompt.
-func (m *Model) input(in input) chat.Input {
-	return chat.Input{Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true, Transformers: m.Transformers}
+	// Zone is the time zone of the server's process, which a template that reads the clock
+	// prints. It is trusted as the tokenizer is. Nil: not known, so that every zone is possible.
+	Zone *time.Location
 }
 
 // ToolOrderHint says what can be done about calls with tokenize.ReasonToolOrder.

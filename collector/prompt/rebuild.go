@@ -25,7 +25,21 @@ type rebuild struct {
 	changed *string
 	// unverified holds, by call, the prompts that have the right length and that nothing
 	// shows to be the model's, nor contradicts. It is nil where there are none.
-	unverified map[int][]int32
+	unverified map[int]unproven
+}
+
+// An unproven prompt is one of the right length, and where it comes from.
+type unproven struct {
+	ids    []int32
+	source tokenize.PromptSource
+}
+
+// openTo notes the prompt of call i that is not proven.
+func (b *rebuild) openTo(i int, p unproven) {
+	if b.unverified == nil {
+		b.unverified = make(map[int]unproven)
+	}
+	b.unverified[i] = p
 }
 
 // rebuild finds the prompts of the calls that have none. It is the whole way from a reply
@@ -68,7 +82,7 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 func (p *Prompter) renderer(longest int) *renderer {
 	r, ok := p.renderers.Get().(*renderer)
 	if !ok {
-		r = &renderer{model: p.model, tok: p.model.Tokenizer}
+		r = &renderer{model: p.model, tok: p.model.Tokenizer, clock: p.model.Template.ReadsClock()}
 	}
 	r.longest = longest
 	return r

@@ -41,8 +41,7 @@ func (b *rebuild) fromOwn(ctx context.Context, s *send) error {
 			b.note(s.first+k, "trace of step %s: its system message is not the agent's, nor one that the server compiled: "+
 				"the request overrode it, or the agent was edited since", s.steps[k].ID)
 		default:
-			ids, err := b.r.prompt(own.input())
-			b.accept(s, k, ids, err, tokenize.SourceTrace)
+			_, _ = b.try(s, k, own.input(), tokenize.SourceTrace) // the note has the error
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
@@ -17,6 +18,8 @@ import (
 type renderer struct {
 	model *Model
 	tok   *bpe.Tokenizer // of the model
+	clock bool           // the template reads the clock
+	now   time.Time      // what the clock shows in the prompt before
 
 	text, next []byte     // the prompt before, and room for the next
 	ids        []int32    // ids of text
@@ -35,11 +38,12 @@ func (r *renderer) reset() {
 	r.text, r.ids, r.given, r.marks = r.text[:0], r.ids[:0], nil, r.marks[:0]
 }
 
-// render returns the text of the prompt, valid until the next one.
+// render returns the text of the prompt, valid until the next one, as the clock of the prompt
+// before shows it.
 func (r *renderer) render(in input) ([]byte, error) {
-	out, err := r.model.Template.Render(r.next[:0], r.model.input(in))
+	out, err := r.model.render(r.next[:0], in, r.now, nil)
 	if err != nil {
-		return nil, fmt.Errorf("render: %w", err)
+		return nil, err
 	}
 	r.next = out
 	return out, nil
@@ -48,10 +52,22 @@ func (r *renderer) render(in input) ([]byte, error) {
 // prompt returns the ids of the prompt. They stay as they are, and the caller must not
 // change them: prompts share what they have in common.
 func (r *renderer) prompt(in input) ([]int32, error) {
-	out, err := r.render(in)
-	if err != nil {
+	if _, err := r.render(in); err != nil {
 		return nil, err
 	}
+	return r.split()
+}
+
+// encode returns the ids of a prompt that was rendered.
+func (r *renderer) encode(t clockText) ([]int32, error) {
+	r.next, r.now = append(r.next[:0], t.text...), t.at
+	return r.split()
+}
+
+// split returns the ids of the text in next, and makes it the prompt before.
+func (r *renderer) split() ([]int32, error) {
+	out := r.next
+	var err error
 
 	// Up to the last mark that lies safely within what both texts share, their ids
 	// are the same: no added token that begins before it can reach beyond.

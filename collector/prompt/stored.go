@@ -32,10 +32,7 @@ func (b *rebuild) fromStored() error {
 		case incomplete && i > 0:
 			b.note(i, "stored: the server run has no messages")
 		default:
-			ids, err := b.r.prompt(in)
-			if b.calls[i].Grade == tokenize.Quarantined {
-				b.accept(s, k, ids, err, tokenize.SourceStored)
-			}
+			_, err := b.try(s, k, in, tokenize.SourceStored)
 			if err == nil && s.witness != nil && k == s.shown {
 				b.compare(s, in)
 			}

@@ -3,6 +3,7 @@ package reasoning
 import (
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
@@ -93,6 +94,9 @@ func markersOf(m Model) (pairs []pair, headers bool) {
 	return pairs, false
 }
 
+// anyTime is the time that a template prints here. No marker depends on it.
+var anyTime = time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
+
 // printed returns what the template prints before and behind the thought of an answer.
 func printed(m Model) (p pair, ok bool) {
 	const thought, answer = "Tq7thought", "Aq7answer"
@@ -104,7 +108,7 @@ func printed(m Model) (p pair, ok bool) {
 	for _, key := range []string{"reasoning_content", "reasoning", "thinking", "thought"} {
 		reply.Set(key, chat.StringValue(thought))
 	}
-	text, err := m.Template.Render(nil, chat.Input{Messages: chat.ListValue(chat.MapValue(user), chat.MapValue(reply)), Transformers: m.Transformers})
+	text, err := m.Template.Render(nil, chat.Input{Messages: chat.ListValue(chat.MapValue(user), chat.MapValue(reply)), Transformers: m.Transformers, Now: anyTime})
 	if err != nil {
 		return p, false
 	}
@@ -129,7 +133,7 @@ func generationPrompt(m Model) (text string, ok bool) {
 	user := chat.NewMap(2)
 	user.Set("role", chat.StringValue("user"))
 	user.Set("content", chat.StringValue("Hello"))
-	out, err := m.Template.Render(nil, chat.Input{Messages: chat.ListValue(chat.MapValue(user)), AddGenerationPrompt: true, Transformers: m.Transformers})
+	out, err := m.Template.Render(nil, chat.Input{Messages: chat.ListValue(chat.MapValue(user)), AddGenerationPrompt: true, Transformers: m.Transformers, Now: anyTime})
 	return string(out), err == nil
 }
 

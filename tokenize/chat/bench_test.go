@@ -37,7 +37,7 @@ func benchInput(tb testing.TB, messages int) chat.Input {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return chat.Input{Messages: m, Tools: tools, AddGenerationPrompt: true}
+	return chat.Input{Messages: m, Tools: tools, AddGenerationPrompt: true, Now: fixedNow()}
 }
 
 func BenchmarkRender(b *testing.B) {

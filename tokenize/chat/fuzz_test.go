@@ -69,7 +69,7 @@ func FuzzRender(f *testing.F) {
 		if err != nil {
 			return
 		}
-		in := chat.Input{Messages: m, Tools: ts, AddGenerationPrompt: true}
+		in := chat.Input{Messages: m, Tools: ts, AddGenerationPrompt: true, Now: fixedNow()}
 		for _, tpl := range tpls {
 			a, err1 := tpl.Render([]byte("before"), in)
 			b, err2 := tpl.Render([]byte("before"), in)

@@ -1,6 +1,9 @@
 package chat
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // lookup finds a variable among the inputs, then among the global functions.
 func (r *run) lookup(i int) Value {
@@ -53,7 +56,7 @@ func globalFunction(name string) func(r *run, a args) (Value, error) {
 	switch name {
 	case "raise_exception":
 		return raiseException
-	case "strftime_now":
+	case clockName:
 		return strftimeNow
 	case "namespace":
 		return newNamespace
@@ -85,21 +88,28 @@ func raiseException(r *run, a args) (Value, error) {
 	return Value{}, fmt.Errorf("%w: %s", ErrRaised, s)
 }
 
+// clockName is the function that reads the clock.
+const clockName = "strftime_now"
+
 func strftimeNow(r *run, a args) (Value, error) {
-	b, err := a.bind("strftime_now", "format!")
+	b, err := a.bind(clockName, "format!")
 	if err != nil {
 		return Value{}, err
 	}
 	if !b.v[0].isStr() {
 		return Value{}, typeErrorf("strftime() argument must be str, not %s", typeName(b.v[0]))
 	}
-	if r.t.opts.Now == nil {
-		return Value{}, fmt.Errorf("%w: strftime_now without a clock in Options.Now", ErrUnsupported)
+	format := b.v[0].s
+	if r.in.Now.IsZero() {
+		return Value{}, fmt.Errorf("%w: strftime_now without a time in Input.Now", ErrUnsupported)
 	}
-	if err := r.make(len(b.v[0].s)); err != nil {
+	if err := r.make(len(format)); err != nil {
 		return Value{}, err
 	}
-	s, err := strftime(r.t.opts.Now(), b.v[0].s)
+	if f := r.in.Formats; f != nil && !slices.Contains(*f, format) {
+		*f = append(*f, format)
+	}
+	s, err := Strftime(r.in.Now, format)
 	if err != nil {
 		return Value{}, err
 	}

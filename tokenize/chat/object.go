@@ -53,23 +53,15 @@ type (
 	}
 )
 
-// String is what Python prints, but the address.
-func (b *builtin) String() string {
+// class is what Python prints of a function that is a class; empty for every other.
+func (b *builtin) class() string {
 	switch b.name {
 	case "dict":
 		return "<class 'dict'>"
-	case "namespace":
-		return "<class 'jinja2.utils.Namespace'>"
-	case "cycler":
-		return "<class 'jinja2.utils.Cycler'>"
-	case "joiner":
-		return "<class 'jinja2.utils.Joiner'>"
-	case "range":
-		return "<function safe_range>"
-	case "lipsum":
-		return "<function generate_lorem_ipsum>"
+	case "namespace", "cycler", "joiner":
+		return "<class 'jinja2.utils." + string(b.name[0]-'a'+'A') + b.name[1:] + "'>"
 	}
-	return "<function " + b.name + ">"
+	return ""
 }
 
 // class is the class of Python code that the method is of.

@@ -6,29 +6,72 @@ import (
 	"time"
 )
 
-// strftime formats a time like Python's datetime.strftime in the C locale, for
+// Strftime formats a time like Python's datetime.strftime in the C locale, for
 // the directives that mean the same everywhere. A naive time has no zone, so %z
 // and %Z give nothing.
-func strftime(t time.Time, format string) (string, error) {
+func Strftime(t time.Time, format string) (string, error) {
+	if strings.IndexByte(format, 0) >= 0 {
+		return "", fmt.Errorf("%w: a NUL in a format of strftime", ErrUnsupported)
+	}
 	var b strings.Builder
-	for i := 0; i < len(format); i++ {
-		if format[i] != '%' || i+1 == len(format) {
-			b.WriteByte(format[i])
+	for text, d := range directives(format) {
+		if d.letter == 0 {
+			b.WriteString(text)
 			continue
 		}
-		i++
-		pad := byte(0)
-		if c := format[i]; (c == '-' || c == '_' || c == '0') && i+1 < len(format) {
-			pad = c
-			i++
+		s, ok := directive(t, d.letter, d.pad)
+		if !ok {
+			return "", fmt.Errorf("%w: strftime directive %q", ErrUnsupported, text)
 		}
-		if s, ok := directive(t, format[i], pad); ok {
-			b.WriteString(s)
-			continue
-		}
-		return "", fmt.Errorf("%w: strftime directive %%%c", ErrUnsupported, format[i])
+		b.WriteString(s)
 	}
 	return b.String(), nil
+}
+
+// ClockUnit is how long the text of a format can stay the same: a day, an hour, a minute, a
+// second or a microsecond. It changes only at multiples of it, by the clock that is read.
+func ClockUnit(format string) time.Duration {
+	unit := 24 * time.Hour
+	for _, d := range directives(format) {
+		switch d.letter {
+		case 'H', 'k', 'I', 'l', 'p', 'P':
+			unit = min(unit, time.Hour)
+		case 'M', 'R':
+			unit = min(unit, time.Minute)
+		case 'S', 'T', 'X', 'r', 'c':
+			unit = min(unit, time.Second)
+		case 'f':
+			unit = time.Microsecond
+		}
+	}
+	return unit
+}
+
+// A formatDirective is a letter behind a percent sign, with what the C library fills a number
+// with; 0: as usual. Without a letter it is plain text.
+type formatDirective struct{ letter, pad byte }
+
+// directives cuts a format into its directives and the text between them.
+func directives(format string) func(yield func(string, formatDirective) bool) {
+	return func(yield func(string, formatDirective) bool) {
+		for len(format) > 0 {
+			n, d := 1, formatDirective{}
+			switch at := strings.IndexByte(format, '%'); {
+			case at > 0:
+				n = at
+			case at < 0 || len(format) == 1: // Python prints a single percent sign at the end
+				n = len(format)
+			default:
+				if d.letter, n = format[1], 2; len(format) > 2 && (d.letter == '-' || d.letter == '_' || d.letter == '0') {
+					d.pad, d.letter, n = d.letter, format[2], 3
+				}
+			}
+			if !yield(format[:n], d) {
+				return
+			}
+			format = format[n:]
+		}
+	}
 }
 
 func directive(t time.Time, c, pad byte) (string, bool) {
@@ -72,8 +115,6 @@ func directive(t time.Time, c, pad byte) (string, bool) {
 		return num(t.Minute(), 2, '0')
 	case 'S':
 		return num(t.Second(), 2, '0')
-	case 'f':
-		return fmt.Sprintf("%06d", t.Nanosecond()/1000), true
 	case 'j':
 		return num(t.YearDay(), 3, '0')
 	case 'u':
@@ -95,6 +136,8 @@ func directive(t time.Time, c, pad byte) (string, bool) {
 		return "", false
 	}
 	switch c {
+	case 'f':
+		return fmt.Sprintf("%06d", t.Nanosecond()/1000), true
 	case 'B':
 		return t.Format("January"), true
 	case 'b', 'h':

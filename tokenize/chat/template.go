@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"slices"
 	"time"
 )
 
@@ -42,10 +43,6 @@ type Options struct {
 	// Tokens holds further special tokens by the name of their variable: unk_token,
 	// pad_token and whatever else tokenizer_config.json names.
 	Tokens map[string]string
-
-	// Now is the clock behind strftime_now; nil makes a template that asks for the
-	// time an error.
-	Now func() time.Time
 }
 
 func (o Options) withDefaults() Options {
@@ -87,6 +84,12 @@ type Input struct {
 	ContinueFinalMessage string
 	// Transformers is the release whose rules are followed. Default Transformers457.
 	Transformers Transformers
+	// Now is the time that strftime_now prints, as the clock on the server's wall shows it: a
+	// naive time, as Python's datetime.now(). The zero time makes a template that asks for
+	// the time an error.
+	Now time.Time
+	// Formats, if not nil, collects each format that the template gives to strftime_now.
+	Formats *[]string
 	// Extra holds further variables (enable_thinking, tool_choice …), and may
 	// replace any of the above and any special token. Nil is allowed.
 	Extra *Map
@@ -100,3 +103,7 @@ func (t *Template) EOSToken() string { return t.opts.EOSToken }
 
 // Source is the text that was given to Parse.
 func (t *Template) Source() string { return t.src }
+
+// ReadsClock reports whether the template mentions strftime_now, the only way from a template
+// to a clock. Its text is then the same for equal inputs only at the same time.
+func (t *Template) ReadsClock() bool { return slices.Contains(t.names, clockName) }

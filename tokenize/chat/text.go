@@ -134,11 +134,13 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		r.out = out
 		return fmt.Appendf(dst, "<LoopContext %d/%d>", o.index+1, n), err
 	case *builtin:
-		return append(dst, o.String()...), nil
+		if class := o.class(); class != "" {
+			return append(dst, class...), nil
+		}
 	case *method:
 		if isDictClass(o.of) {
 			if o.name == "fromkeys" {
-				return append(dst, "<built-in method fromkeys of type object>"...), nil
+				return dst, addressError(v)
 			}
 			return fmt.Appendf(dst, "<method '%s' of 'dict' objects>", o.name), nil
 		}
@@ -148,9 +150,14 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 			dst, err := r.appendRepr(fmt.Appendf(dst, "<bound method %s.%s of ", o.class(), o.name), o.of, depth+1)
 			return append(dst, '>'), err
 		}
-		return fmt.Appendf(dst, "<built-in method %s of %s object>", o.name, typeName(o.of)), nil
 	}
-	return append(append(append(dst, '<'), typeName(v)...), " object>"...), nil
+	return dst, addressError(v)
+}
+
+// addressError refuses the text of an object that has its address in it, which is another
+// one in each process.
+func addressError(v Value) error {
+	return typeErrorf("%w: the text of a %s, which holds an address", ErrUnsupported, typeName(v))
 }
 
 // begin notes that the text of a container is being made, and reports whether

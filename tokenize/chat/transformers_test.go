@@ -160,7 +160,7 @@ func (a *application) input(tb testing.TB, rules chat.Transformers) chat.Input {
 	}
 	in := chat.Input{
 		Messages: read(a.Messages), Tools: read(a.Tools), Documents: read(a.Documents), Extra: read(a.Vars).Map(),
-		AddGenerationPrompt: a.AddGenerationPrompt, ContinueFinalMessage: a.ContinueFinalMessage, Transformers: rules,
+		AddGenerationPrompt: a.AddGenerationPrompt, ContinueFinalMessage: a.ContinueFinalMessage, Transformers: rules, Now: fixedNow(),
 	}
 	if a.Enum {
 		in.Messages = withRoles(in.Messages)

@@ -18,7 +18,6 @@ func testOptions() chat.Options {
 	return chat.Options{
 		BOSToken: "<s_bos>", EOSToken: "<s_eos>",
 		Tokens: map[string]string{"unk_token": "<unk>", "pad_token": "<pad>"},
-		Now:    fixedNow,
 	}
 }
 
@@ -51,7 +50,7 @@ func input(tb testing.TB, js []byte) chat.Input {
 	if err != nil {
 		tb.Fatalf("FromJSON(%.200s) = %v", js, err)
 	}
-	return chat.Input{Extra: v.Map()}
+	return chat.Input{Extra: v.Map(), Now: fixedNow()}
 }
 
 // TestStored renders every template with every conversation: the output is that

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -66,7 +67,8 @@ func (m *markers) prove(cfg *Config) error {
 		asks   = `, {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": ` + call + `}]}, {"role": "tool", "content": "T"}`
 		says   = `, {"role": "assistant", "content": "` + answer + `"}, {"role": "user", "content": "V"}`
 	)
-	first, err := render(cfg, before)
+	now := cfg.Now() // the prompts are compared with each other: any time does, if it is one
+	first, err := render(cfg, before, now)
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,7 @@ func (m *markers) prove(cfg *Config) error {
 		{"an answer", says, answer},
 		{"a call of a tool", asks, "<tool_call>\n" + call + "\n</tool_call>"},
 	} {
-		next, err := render(cfg, before+later.messages)
+		next, err := render(cfg, before+later.messages, now)
 		if err != nil {
 			return err
 		}
@@ -100,12 +102,12 @@ func (m *markers) last(ids []int32) []int32 {
 	return ids[max(0, len(ids)-len(m.header)):]
 }
 
-func render(cfg *Config, messages string) ([]int32, error) {
+func render(cfg *Config, messages string, now time.Time) ([]int32, error) {
 	list, err := chat.FromJSON([]byte("[" + messages + "]"))
 	if err != nil {
 		return nil, err
 	}
-	text, err := cfg.Template.Render(nil, chat.Input{Messages: list, AddGenerationPrompt: true, Transformers: cfg.Transformers})
+	text, err := cfg.Template.Render(nil, chat.Input{Messages: list, AddGenerationPrompt: true, Transformers: cfg.Transformers, Now: now})
 	if err != nil {
 		return nil, fmt.Errorf("%w: it refuses a conversation with a tool: %w", ErrTemplate, err)
 	}

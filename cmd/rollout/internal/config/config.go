@@ -48,6 +48,7 @@ type Config struct {
 		ReadBytes      int64         // of replies that are read at once
 		ReceiveBuffer  int64         // bytes; 0: the system's
 		Headers        headers
+		Timezone       *time.Location // nil: not known
 		CAFile         string
 		ClientCert     string
 		ClientKey      string

@@ -35,6 +35,8 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"replies that are read at once, in bytes, which bounds memory; a larger one is read alone"),
 		bytesSetting("server.receive_buffer", &c.Server.ReceiveBuffer, 0).with("", "",
 			"the kernel's receive buffer per connection, at most; 0B: the system's default"),
+		timezoneSetting("server.timezone", &c.Server.Timezone).with("", "ZONE",
+			"the time zone of the server's process, such as UTC or Europe/Berlin, for a chat template that prints the date; not set: every zone is possible; doctor reports what is known of it"),
 		c.Server.Headers.setting("server.headers", getenv).with("", "",
 			"headers of every request, for proxies in between; a value may be a reference"),
 		stringSetting("server.ca_file", &c.Server.CAFile).with("", "FILE",

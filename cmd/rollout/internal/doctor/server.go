@@ -170,6 +170,7 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 		d.examined(i, &examined[i])
 	}
 	d.transformers()
+	d.clock()
 	if i := slices.IndexFunc(examined, func(x prompt.Examined) bool { return model.Doubted(&x) }); i >= 0 {
 		state := Bad
 		if d.Config.Tokens.Require == config.RequireAny {

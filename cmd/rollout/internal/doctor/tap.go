@@ -30,6 +30,7 @@ func (d *Doctor) compareTapped() {
 	for i := range d.calls {
 		if x := &d.calls[i]; len(x.PromptIDs) == 0 && i < len(d.tapped) && d.tapped[i].Grade == tokenize.Exact {
 			x.PromptIDs, x.Source = d.tapped[i].PromptIDs, tokenize.SourceTap
+			x.Settle(d.model)
 		}
 	}
 }

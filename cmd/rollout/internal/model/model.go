@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
@@ -85,7 +84,7 @@ func noTokenizer(key, dir string, err error) error {
 // LoadTemplates reads the chat templates of a model from its folder.
 func LoadTemplates(key, dir string) (*chat.Set, error) {
 	templates, err := read(os.DirFS(dir), func(files fs.FS) (*chat.Set, error) {
-		return chat.Load(files, chat.Options{Now: time.Now})
+		return chat.Load(files, chat.Options{})
 	})
 	if err != nil {
 		return nil, exit.Usagef("%s: %s: %w", key, dir, err)

@@ -219,6 +219,11 @@ func (t *Trial) refusal(url, version string, err error) error {
 		what = "what the model was shown is not known: " + what
 	case tokenize.ReasonToolOrder:
 		what = "what the model was shown is not known: " + what
+	case tokenize.ReasonClock:
+		if t.config.Server.Timezone != nil {
+			return nil // it was midnight
+		}
+		what = "what the model was shown is not known: " + what
 	case tokenize.ReasonGrade:
 		what = "tokens.require is " + string(t.config.Tokens.Require) + ": " + what
 	case tokenize.ReasonCountMismatch, tokenize.ReasonVocab, tokenize.ReasonNoTurns:
@@ -259,6 +264,8 @@ func Remedy(c *config.Config, reason tokenize.Reason) string {
 		return "give the tokenizer and the chat template that the engine was started with; rollout doctor, given the same settings, shows every call"
 	case tokenize.ReasonToolOrder:
 		return prompt.ToolOrderHint
+	case tokenize.ReasonClock:
+		return prompt.ClockHint
 	case tokenize.ReasonGrade:
 		return "a lower --require takes such rows"
 	case tokenize.ReasonNoTurns:

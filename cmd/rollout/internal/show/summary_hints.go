@@ -62,6 +62,9 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 		out = append(out, fmt.Sprintf("%d prompts are not proven because the engine gave a log-probability that is NaN or infinite: the server cannot store the trace "+
 			"of such a call; rollout tap sees what the model was shown", n))
 	}
+	if n := s.Reasons[tokenize.ReasonClock.String()]; n > 0 {
+		out = append(out, fmt.Sprintf("%d prompts print a date, and nothing shows which one the model was given: %s", n, prompt.ClockHint))
+	}
 	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("%d samples have a lower grade than tokens.require %s; rollout inspect %s --failures shows their grades", n, c.Tokens.Require, human.Shell(s.Dir)))
 	}

@@ -107,7 +107,7 @@ func (e *Engine) render(body *chatRequest) ([]int32, error) {
 		}
 		messages = append(messages, v)
 	}
-	in := chat.Input{Messages: chat.ListValue(messages...), AddGenerationPrompt: true}
+	in := chat.Input{Messages: chat.ListValue(messages...), AddGenerationPrompt: true, Now: time.Now()}
 	if hasTools(body.Tools) {
 		v, err := chat.FromJSON(body.Tools)
 		if err != nil {

@@ -1,0 +1,87 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/collector/prompt"
+)
+
+// clock reports whether the template reads the clock, and what is known of the server's zone:
+// the setting, which the prompts that a tap saw or that the server sent can contradict, or
+// else what these prompts prove.
+func (d *Doctor) clock() {
+	const name = "clock"
+	if !d.model.Template.ReadsClock() {
+		return
+	}
+	printed, open := false, false
+	var fit []time.Duration // offsets at which every known prompt is as the engine got it
+	known := 0
+	for i := range d.calls {
+		x := &d.calls[i]
+		printed = printed || x.PrintsTime(d.model)
+		open = open || len(x.PromptIDs) == 0 && (x.Stored.Clock != "" || x.Trace.Clock != "") // and no exact prompt
+		if offsets := x.Offsets(d.model); len(offsets) > 0 {
+			if known++; known == 1 {
+				fit = offsets
+			} else {
+				fit = slices.DeleteFunc(fit, func(o time.Duration) bool { return !slices.Contains(offsets, o) })
+			}
+		}
+	}
+	zone := d.Config.Server.Timezone
+	switch {
+	case !printed && zone == nil:
+		d.ok(name, "the template reads the clock, and does not print it in this conversation")
+	case !printed:
+		d.ok(name, "the template reads the clock, and does not print it in this conversation; server.timezone is %s", zone)
+	case zone != nil && known > 0 && !d.zoneFits(fit):
+		d.tell(Bad, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the known prompts show a clock at %s", zone, offsetsText(fit)), nil,
+			"correct server.timezone: it is the zone of the server's process, TZ there")
+	case zone != nil && known > 0:
+		d.ok(name, "the template prints the time: server.timezone is %s, and the known prompts agree", zone)
+	case zone != nil && open:
+		d.tell(Hint, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the time of this call is not exact enough", zone), nil, "try again: was it midnight?")
+	case zone != nil:
+		d.ok(name, "the template prints the time: server.timezone is %s", zone)
+	case known > 0 && len(fit) == 1:
+		d.tell(Hint, name, "the template prints the time: the known prompts show that the server's zone is "+offsetsText(fit), nil,
+			"calls without an exact prompt need it: set server.timezone")
+	case known > 0:
+		d.tell(Hint, name, "the template prints the time: the known prompts show that the server's zone is one of "+offsetsText(fit), nil,
+			"calls without an exact prompt need it: set server.timezone")
+	default:
+		state := Hint
+		if open && d.Config.Tokens.Require != config.RequireAny {
+			state = Bad
+		}
+		d.tell(state, name, "the template prints the time, and the server's zone is unknown, set server.timezone", nil, prompt.ClockHint)
+	}
+}
+
+// zoneFits reports whether the zone of the setting has one of the offsets today.
+func (d *Doctor) zoneFits(fit []time.Duration) bool {
+	_, seconds := time.Now().In(d.Config.Server.Timezone).Zone()
+	return slices.Contains(fit, time.Duration(seconds)*time.Second)
+}
+
+// offsetsText shows the first and the last of the offsets from UTC.
+func offsetsText(all []time.Duration) string {
+	if len(all) == 0 {
+		return "no offset"
+	}
+	show := func(o time.Duration) string {
+		sign := '+'
+		if o < 0 {
+			sign, o = '-', -o
+		}
+		return fmt.Sprintf("UTC%c%02d:%02d", sign, int(o.Hours()), int(o.Minutes())%60)
+	}
+	if len(all) == 1 {
+		return show(all[0])
+	}
+	return show(all[0]) + " to " + show(all[len(all)-1])
+}

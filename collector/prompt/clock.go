@@ -1,0 +1,323 @@
+package prompt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// A template can print the time (strftime_now), and the text of a date does not show in its
+// length. No record holds the rendered text. So a prompt of such a template is rendered at
+// every time that the server's clock can have shown:
+//
+//	which instants  window: between the server's own stamps of the messages around the call
+//	which zones     Model.Zone, or else every UTC offset in use
+//	which texts     texts: one per different text
+//	which of them   settle: the only one with the length that the server counted
+//
+// The clock and the zone of this machine are never read.
+
+// A window holds the instants at which the server can have rendered a prompt, both ends
+// included. The zero window is not bounded.
+type window struct{ from, to time.Time }
+
+// stampUnit is by how much the stamp of a message can be too early: the server cuts its
+// fraction of a second.
+const stampUnit = time.Second - 1
+
+// window bounds the instant of call k by the stamps of the messages that the calls before it
+// left, and of those that it left itself. How long the send took, which was measured by one
+// clock, bounds the first and the last call too.
+func (s *send) window(k int) window {
+	list := s.stored
+	if len(list) == 0 {
+		list = s.messages
+	}
+	var w window
+	var first, last time.Time // stamps of the send
+	for i := range list {
+		m := &list[i]
+		step := s.stepIndex(m.StepID)
+		if step < 0 || !leftByCall(m.Type) {
+			continue
+		}
+		at, err := m.Date.Time()
+		if err != nil {
+			return window{}
+		}
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
+		}
+		if end := at.Add(stampUnit); step >= k && (w.to.IsZero() || end.Before(w.to)) {
+			w.to = end
+		}
+		if step < k && at.After(w.from) {
+			w.from = at
+		}
+	}
+	if first.IsZero() {
+		return window{}
+	}
+	if s.took > 0 {
+		if began := last.Add(-s.took); began.After(w.from) {
+			w.from = began
+		}
+		if ended := first.Add(s.took + stampUnit); w.to.IsZero() || ended.Before(w.to) {
+			w.to = ended
+		}
+	}
+	if w.from.IsZero() || w.to.IsZero() || w.from.After(w.to) {
+		return window{}
+	}
+	return w
+}
+
+// leftByCall reports whether a message of the kind is made after the call of its step was
+// rendered: by the model, or by a tool that it called.
+func leftByCall(t letta.MessageType) bool {
+	switch t {
+	case letta.TypeAssistant, letta.TypeReasoning, letta.TypeHiddenReasoning, letta.TypeToolCall, letta.TypeApprovalRequest, letta.TypeToolReturn:
+		return true
+	default:
+		return false
+	}
+}
+
+// The UTC offsets in use, all of them multiples of quarterHour.
+const (
+	leastOffset = -12 * time.Hour
+	mostOffset  = 14 * time.Hour
+	quarterHour = 15 * time.Minute
+)
+
+// offsets returns the UTC offsets that the server's clock can have had within the window, the
+// likeliest first.
+func (m *Model) offsets(w window) []time.Duration {
+	if m.Zone == nil {
+		return everyOffset
+	}
+	var all []time.Duration
+	for at := w.from; ; at = at.Truncate(quarterHour).Add(quarterHour) {
+		if at.After(w.to) {
+			at = w.to
+		}
+		_, seconds := at.In(m.Zone).Zone()
+		if offset := time.Duration(seconds) * time.Second; !slices.Contains(all, offset) {
+			all = append(all, offset)
+		}
+		if !at.Before(w.to) {
+			return all
+		}
+	}
+}
+
+var everyOffset = func() []time.Duration {
+	all := []time.Duration{0}
+	for offset := leastOffset; offset <= mostOffset; offset += quarterHour {
+		if offset != 0 {
+			all = append(all, offset)
+		}
+	}
+	return all
+}()
+
+// maxTimes bounds the times at which one prompt is rendered. A date has three at most where a
+// call does not take days.
+const maxTimes = 32
+
+var (
+	errUnbounded = errors.New("the server's stamps do not bound the time of the call")
+	errManyTimes = fmt.Errorf("the template prints the time so exactly that more than %d texts are possible", maxTimes)
+)
+
+// A clockTime is a time that the server's clock can have shown, with the offsets at which it
+// shows what the formats print of it.
+type clockTime struct {
+	at      time.Time // naive: as if in UTC
+	printed []string  // by format
+	offsets []time.Duration
+}
+
+// times returns a time for every different print of the formats: all that a clock with one of
+// the offsets shows within the window.
+func times(w window, offsets []time.Duration, formats []string) ([]clockTime, error) {
+	unit := 24 * time.Hour
+	for _, f := range formats {
+		unit = min(unit, chat.ClockUnit(f))
+	}
+	if unit < time.Second {
+		return nil, errManyTimes
+	}
+	var all []clockTime
+	printed := make([]string, len(formats))
+	for _, offset := range offsets {
+		end := w.to.UTC().Add(offset)
+		for at := w.from.UTC().Add(offset); !at.After(end); at = at.Truncate(unit).Add(unit) {
+			for i, f := range formats {
+				var err error
+				if printed[i], err = chat.Strftime(at, f); err != nil {
+					return nil, err
+				}
+			}
+			i := slices.IndexFunc(all, func(t clockTime) bool { return slices.Equal(t.printed, printed) })
+			if i < 0 {
+				if len(all) == maxTimes {
+					return nil, errManyTimes
+				}
+				i, all = len(all), append(all, clockTime{at: at, printed: slices.Clone(printed)})
+			}
+			if n := len(all[i].offsets); n == 0 || all[i].offsets[n-1] != offset {
+				all[i].offsets = append(all[i].offsets, offset)
+			}
+		}
+	}
+	return all, nil
+}
+
+// A clockText is a text that a prompt can have, with a time at which it has it.
+type clockText struct {
+	at      time.Time
+	text    []byte
+	offsets []time.Duration // at which it has it
+}
+
+// anyTime stands for the time of a call that no stamp bounds.
+var anyTime = time.Unix(0, 0).UTC()
+
+// texts renders a prompt at every time of the window and returns the different texts, that of
+// the likeliest time first. There is one if the time is not printed. With errUnbounded and
+// errManyTimes it returns one of the texts too.
+func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText, error) {
+	now := anyTime // it shows whether the time is asked for at all
+	if w != (window{}) {
+		now = w.from.UTC().Add(offsets[0])
+	}
+	var formats []string
+	first, err := m.render(nil, in, now, &formats)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(formats) == 0:
+		return []clockText{{at: now, text: first, offsets: offsets}}, nil
+	case w == (window{}):
+		return []clockText{{at: now, text: first}}, errUnbounded
+	}
+	for {
+		all, err := times(w, offsets, formats)
+		if err != nil {
+			return []clockText{{at: now, text: first}}, err
+		}
+		known := len(formats)
+		var out []clockText
+		var failed error
+		for _, t := range all {
+			text := first
+			if !t.at.Equal(now) {
+				if text, err = m.render(nil, in, t.at, &formats); err != nil {
+					failed = err // the server rendered a prompt, so its clock did not show this
+					continue
+				}
+			}
+			if i := slices.IndexFunc(out, func(o clockText) bool { return bytes.Equal(o.text, text) }); i >= 0 {
+				out[i].offsets = append(out[i].offsets, t.offsets...)
+				continue
+			}
+			out = append(out, clockText{t.at, text, t.offsets})
+		}
+		switch {
+		case len(formats) > known: // what one time prints made the template ask in another form
+		case len(out) == 0:
+			return nil, failed
+		default:
+			return out, nil
+		}
+	}
+}
+
+// render renders a prompt at a time that the server's clock shows. formats, if not nil, gets
+// what the template asked of the clock.
+func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) ([]byte, error) {
+	out, err := m.Template.Render(dst, chat.Input{
+		Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true, Transformers: m.Transformers, Now: now, Formats: formats,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("render: %w", err)
+	}
+	return out, nil
+}
+
+// try rebuilds the prompt of call k and accepts it if it is proven. It reports whether it is,
+// and leaves the prompt as the renderer's last one. The prompt of a call that has one is
+// rendered only.
+func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (accepted bool, err error) {
+	c, wanted := &b.calls[s.first+k], s.steps[k].PromptTokens
+	open := c.Grade == tokenize.Quarantined
+	if !b.r.clock {
+		ids, err := b.r.prompt(in)
+		return open && b.accept(s, k, ids, err, source), err
+	}
+	w := s.window(k)
+	texts, why := b.r.model.texts(in, w, b.r.model.offsets(w))
+	if len(texts) == 0 {
+		return open && b.accept(s, k, nil, why, source), why
+	}
+	fits := func(ids []int32) bool {
+		return !open && slices.Equal(ids, c.PromptIDs) || open && wanted != nil && int64(len(ids)) == *wanted
+	}
+	// The likeliest is encoded last: the renderer goes on from it.
+	var ids []int32
+	best, n := 0, 0
+	for i := len(texts) - 1; i >= 0; i-- {
+		if ids, err = b.r.encode(texts[i]); err != nil {
+			return open && b.accept(s, k, nil, err, source), err
+		}
+		if fits(ids) {
+			best, n = i, n+1
+		}
+	}
+	if best > 0 {
+		if ids, err = b.r.encode(texts[best]); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case !open:
+		return false, nil
+	case why == nil && n < 2:
+		return b.accept(s, k, ids, nil, source), nil
+	case why == nil:
+		why = severalFit(n)
+	}
+	c.Reason = tokenize.ReasonClock
+	b.note(s.first+k, "%s: %s", source, clockGap(b.r.model, why))
+	if n > 0 && !errors.Is(why, errUnbounded) { // whose text is of no time that can have been shown
+		b.openTo(s.first+k, unproven{ids, source})
+	}
+	return false, nil
+}
+
+func severalFit(n int) error {
+	return fmt.Errorf("%d of the texts that are possible have the length that was counted", n)
+}
+
+// clockGap says why the clock leaves a prompt open.
+func clockGap(m *Model, why error) string {
+	if m.Zone == nil {
+		return "the template prints the time, server.timezone is not set, and " + why.Error()
+	}
+	return fmt.Sprintf("the template prints the time, and with server.timezone %s %v", m.Zone, why)
+}
+
+// ClockHint says what can be done about calls with tokenize.ReasonClock.
+const ClockHint = "set server.timezone to the time zone of the server's process (UTC in most containers), or put rollout tap before the engine, " +
+	"or take the rows as unverified with --require any"

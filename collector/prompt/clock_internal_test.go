@@ -1,0 +1,93 @@
+package prompt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// TestWindow bounds the instants of calls by stamps of all three forms.
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	said := func(step string, kind letta.MessageType, date string) letta.Message {
+		return letta.Message{Type: kind, StepID: step, Date: letta.Time(date)}
+	}
+	two := letta.Messages{
+		said("", letta.TypeUser, "2020-01-01T00:00:00Z"), said("a", letta.TypeUser, "2030-01-01T00:00:00Z"), // of no use
+		said("old", letta.TypeToolReturn, "2020-01-01T00:00:00Z"), // of an earlier send
+		said("a", letta.TypeToolCall, "2026-11-24T23:59:50+00:00"), said("a", letta.TypeToolReturn, "2026-11-24T23:59:58.25Z"),
+		said("b", letta.TypeReasoning, "2026-11-25T00:00:07"), said("b", letta.TypeAssistant, "2026-11-25T00:00:07"),
+	}
+	for _, tt := range []struct {
+		name     string
+		messages letta.Messages
+		took     time.Duration
+		call     int
+		from, to string // from 23:59:00 on, in seconds; empty: not bounded
+	}{
+		{"the first call", two, 20 * time.Second, 0, "47", "50.999999999"},
+		{"the second", two, 20 * time.Second, 1, "58.25", "67.999999999"},
+		{"the second, of unknown length", two, 0, 1, "58.25", "67.999999999"},
+		{"the first, of unknown length", two, 0, 0, "", ""},
+		{"a call that left nothing", two[:5], 20 * time.Second, 1, "58.25", "70.999999999"},
+		{"a call that left nothing, of unknown length", two[:5], 0, 1, "", ""},
+		{"longer than the send", two, time.Second, 0, "", ""},
+		{"no stamps", two[:2], 20 * time.Second, 0, "", ""},
+		{"a stamp that is none", append(slices.Clone(two), said("b", letta.TypeAssistant, "today")), 20 * time.Second, 0, "", ""},
+	} {
+		s := send{messages: tt.messages, took: tt.took, steps: []letta.Step{{ID: "a"}, {ID: "b"}}, calls: 2}
+		w, at := s.window(tt.call), time.Date(2026, 11, 24, 23, 59, 0, 0, time.UTC)
+		from, to := fmt.Sprint(w.from.Sub(at).Seconds()), fmt.Sprint(w.to.Sub(at).Seconds())
+		if w == (window{}) {
+			from, to = "", ""
+		}
+		if from != tt.from || to != tt.to {
+			t.Errorf("%s: from %q to %q, want %q to %q", tt.name, from, to, tt.from, tt.to)
+		}
+	}
+}
+
+// TestTimes finds every print that a clock can show, and gives up on too many.
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 24, 23, 59, 30, 0, time.UTC)
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		zone    *time.Location
+		from    time.Time
+		lasts   time.Duration
+		formats []string
+		want    int
+		err     error
+	}{
+		{nil, at, 0, []string{"%Y-%m-%d"}, 2, nil},
+		{nil, at, time.Minute, []string{"%Y-%m-%d"}, 2, nil},
+		{nil, at.Add(-12 * time.Hour), 0, []string{"%Y-%m-%d"}, 3, nil},
+		{nil, at, 0, []string{"%H"}, 24, nil},
+		{nil, at, 0, []string{"%H", "%d"}, 27, nil},
+		{nil, at, 0, []string{"%H:%M"}, 0, errManyTimes},
+		{nil, at, 0, nil, 1, nil},
+		{time.UTC, at, 29 * time.Second, []string{"%Y-%m-%d"}, 1, nil},
+		{time.UTC, at, 30 * time.Second, []string{"%Y-%m-%d"}, 2, nil},
+		{berlin, at, time.Minute, []string{"%Y-%m-%d"}, 1, nil},
+		{berlin, at, 2 * time.Second, []string{"%H:%M:%S"}, 3, nil},
+		{berlin, at, time.Minute, []string{"%S"}, 0, errManyTimes},
+		{berlin, at, 0, []string{"%f"}, 0, errManyTimes},
+		// When summer time ends, both offsets count for all of the window.
+		{berlin, time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC), 90 * time.Minute, []string{"%H"}, 4, nil},
+	} {
+		w := window{tt.from, tt.from.Add(tt.lasts)}
+		m := Model{Zone: tt.zone}
+		all, err := times(w, m.offsets(w), tt.formats)
+		if len(all) != tt.want && err == nil || !errors.Is(err, tt.err) {
+			t.Errorf("%v %v %v %q: %d times, %v; want %d, %v", tt.zone, tt.from, tt.lasts, tt.formats, len(all), err, tt.want, tt.err)
+		}
+	}
+}
