@@ -18,19 +18,29 @@ func (d *Doctor) clock() {
 		return
 	}
 	printed, open := false, false
-	var fit []time.Duration // offsets at which every known prompt is as the engine got it
-	known := 0
+	var offsets []time.Duration // at which every known prompt is as the engine got it
+	known, unlike, agree := 0, 0, true
 	for i := range d.calls {
 		x := &d.calls[i]
-		printed = printed || x.PrintsTime(d.model)
-		open = open || len(x.PromptIDs) == 0 && (x.Stored.Clock != "" || x.Trace.Clock != "") // and no exact prompt
-		if offsets := x.Offsets(d.model); len(offsets) > 0 {
-			if known++; known == 1 {
-				fit = offsets
-			} else {
-				fit = slices.DeleteFunc(fit, func(o time.Duration) bool { return !slices.Contains(offsets, o) })
-			}
+		if !x.PrintsTime(d.model) {
+			continue
 		}
+		printed = true
+		if len(x.PromptIDs) == 0 {
+			open = open || x.Stored.Clock != "" || x.Trace.Clock != ""
+			continue
+		}
+		switch fit := x.Offsets(d.model); {
+		case len(fit) == 0:
+			unlike++
+		case known == 0:
+			offsets = fit
+			known++
+		default:
+			offsets = slices.DeleteFunc(offsets, func(o time.Duration) bool { return !slices.Contains(fit, o) })
+			known++
+		}
+		agree = agree && x.Fits()
 	}
 	zone := d.Config.Server.Timezone
 	switch {
@@ -38,8 +48,10 @@ func (d *Doctor) clock() {
 		d.ok(name, "the template reads the clock, and does not print it in this conversation")
 	case !printed:
 		d.ok(name, "the template reads the clock, and does not print it in this conversation; server.timezone is %s", zone)
-	case zone != nil && known > 0 && !d.zoneFits(fit):
-		d.tell(Bad, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the known prompts show a clock at %s", zone, offsetsText(fit)), nil,
+	case unlike > 0:
+		d.tell(Hint, name, "the template prints the time, and a known prompt is not what it prints at any time that the server's stamps allow", nil, "")
+	case zone != nil && !agree:
+		d.tell(Bad, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the known prompts show a clock at %s", zone, offsetsText(offsets)), nil,
 			"correct server.timezone: it is the zone of the server's process, TZ there")
 	case zone != nil && known > 0:
 		d.ok(name, "the template prints the time: server.timezone is %s, and the known prompts agree", zone)
@@ -47,11 +59,11 @@ func (d *Doctor) clock() {
 		d.tell(Hint, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the time of this call is not exact enough", zone), nil, "try again: was it midnight?")
 	case zone != nil:
 		d.ok(name, "the template prints the time: server.timezone is %s", zone)
-	case known > 0 && len(fit) == 1:
-		d.tell(Hint, name, "the template prints the time: the known prompts show that the server's zone is "+offsetsText(fit), nil,
+	case known > 0 && len(offsets) == 1:
+		d.tell(Hint, name, "the template prints the time: the known prompts show that the server's zone is "+offsetsText(offsets), nil,
 			"calls without an exact prompt need it: set server.timezone")
 	case known > 0:
-		d.tell(Hint, name, "the template prints the time: the known prompts show that the server's zone is one of "+offsetsText(fit), nil,
+		d.tell(Hint, name, "the template prints the time: the known prompts show that the server's zone is one of "+offsetsText(offsets), nil,
 			"calls without an exact prompt need it: set server.timezone")
 	default:
 		state := Hint
@@ -60,12 +72,6 @@ func (d *Doctor) clock() {
 		}
 		d.tell(state, name, "the template prints the time, and the server's zone is unknown, set server.timezone", nil, prompt.ClockHint)
 	}
-}
-
-// zoneFits reports whether the zone of the setting has one of the offsets today.
-func (d *Doctor) zoneFits(fit []time.Duration) bool {
-	_, seconds := time.Now().In(d.Config.Server.Timezone).Zone()
-	return slices.Contains(fit, time.Duration(seconds)*time.Second)
 }
 
 // offsetsText shows the first and the last of the offsets from UTC.
