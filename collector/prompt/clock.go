@@ -31,6 +31,9 @@ type window struct{ from, to time.Time }
 // fraction of a second.
 const stampUnit = time.Second - 1
 
+// maxWindow is longer than any call takes: stamps that are further apart bound nothing.
+const maxWindow = 7 * 24 * time.Hour
+
 // window bounds the instant of call k by the stamps of the messages that the calls before it
 // left, and of those that it left itself. How long the send took, which was measured by one
 // clock, bounds the first and the last call too.
@@ -75,7 +78,7 @@ func (s *send) window(k int) window {
 			w.to = ended
 		}
 	}
-	if w.from.IsZero() || w.to.IsZero() || w.from.After(w.to) {
+	if w.from.IsZero() || w.to.IsZero() || w.from.After(w.to) || w.to.Sub(w.from) > maxWindow {
 		return window{}
 	}
 	return w
@@ -257,7 +260,7 @@ func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) (
 }
 
 // try rebuilds the prompt of call k and accepts it if it is proven. It reports whether it is,
-// and leaves the prompt as the renderer's last one. The prompt of a call that has one is
+// and leaves a text of it as the renderer's last one. The prompt of a call that has one is
 // rendered only.
 func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (accepted bool, err error) {
 	c, wanted := &b.calls[s.first+k], s.steps[k].PromptTokens
@@ -274,19 +277,22 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 	fits := func(ids []int32) bool {
 		return !open && slices.Equal(ids, c.PromptIDs) || open && wanted != nil && int64(len(ids)) == *wanted
 	}
-	// The likeliest is encoded last: the renderer goes on from it.
-	var ids []int32
-	best, n := 0, 0
-	for i := len(texts) - 1; i >= 0; i-- {
-		if ids, err = b.r.encode(texts[i]); err != nil {
+	var ids []int32 // of the likeliest text that fits, or else of the last one
+	n, at := 0, 0
+	for i := 0; i < len(texts) && n < 2; i++ {
+		these, err := b.r.encode(texts[i])
+		if err != nil {
 			return open && b.accept(s, k, nil, err, source), err
 		}
-		if fits(ids) {
-			best, n = i, n+1
+		if n == 0 {
+			at, ids = i, these
+		}
+		if fits(these) {
+			n++
 		}
 	}
-	if best > 0 {
-		if ids, err = b.r.encode(texts[best]); err != nil {
+	if n == 1 && at < len(texts)-1 { // the renderer goes on from what is accepted
+		if ids, err = b.r.encode(texts[at]); err != nil {
 			return false, err
 		}
 	}
@@ -296,7 +302,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 	case why == nil && n < 2:
 		return b.accept(s, k, ids, nil, source), nil
 	case why == nil:
-		why = severalFit(n)
+		why = severalFit(len(texts))
 	}
 	c.Reason = tokenize.ReasonClock
 	b.note(s.first+k, "%s: %s", source, clockGap(b.r.model, why))
@@ -306,8 +312,8 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 	return false, nil
 }
 
-func severalFit(n int) error {
-	return fmt.Errorf("%d of the texts that are possible have the length that was counted", n)
+func severalFit(of int) error {
+	return fmt.Errorf("%d texts are possible, more than one of which has the length that was counted", of)
 }
 
 // clockGap says why the clock leaves a prompt open.

@@ -84,7 +84,7 @@ func (x *Examined) Settle(m *Model) {
 		case r.doubt != nil:
 			r.Clock = clockGap(m, r.doubt)
 		case fit > 1:
-			r.Clock = clockGap(m, severalFit(fit))
+			r.Clock = clockGap(m, severalFit(len(r.readings)))
 		}
 	}
 }
