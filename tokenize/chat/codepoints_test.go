@@ -141,7 +141,7 @@ if u.unidata_version != "15.0.0":
 			unknown[c] = true
 		}
 	}
-	for _, word := range strings.Fields(string(out)) {
+	for word := range strings.FieldsSeq(string(out)) {
 		c, err := strconv.Atoi(word)
 		if err != nil {
 			t.Fatal(err)

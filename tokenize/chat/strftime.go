@@ -55,12 +55,11 @@ type formatDirective struct{ letter, pad byte }
 func directives(format string) func(yield func(string, formatDirective) bool) {
 	return func(yield func(string, formatDirective) bool) {
 		for len(format) > 0 {
-			n, d := 1, formatDirective{}
+			n, d := len(format), formatDirective{}
 			switch at := strings.IndexByte(format, '%'); {
 			case at > 0:
 				n = at
-			case at < 0 || len(format) == 1: // Python prints a single percent sign at the end
-				n = len(format)
+			case at < 0 || n == 1: // Python prints a single percent sign at the end
 			default:
 				if d.letter, n = format[1], 2; len(format) > 2 && (d.letter == '-' || d.letter == '_' || d.letter == '0') {
 					d.pad, d.letter, n = d.letter, format[2], 3

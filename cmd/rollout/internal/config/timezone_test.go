@@ -9,7 +9,11 @@ import (
 func TestTimezone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ text, says string }{
-		{"UTC", ""}, {"Europe/Berlin", ""}, {"Etc/GMT-14", ""}, {"America/Argentina/Buenos_Aires", ""}, {"", ""},
+		{"UTC", ""},
+		{"Europe/Berlin", ""},
+		{"Etc/GMT-14", ""},
+		{"America/Argentina/Buenos_Aires", ""},
+		{"", ""},
 		{"Local", "the zone of this machine"},
 		{"europe/berlin", "did you mean Europe/Berlin?"},
 		{"Europe/Berln", "did you mean Europe/Berlin?"},
