@@ -116,13 +116,20 @@ func (c *collection) runsError(err error) error {
 func (c *collection) tellFound(n serverruns.Counts) {
 	c.Log.Info("server runs", "given", n.Given, "known", n.Known, "running", n.Running)
 	if n.Total() == 0 {
-		c.Say("no server run of %s matches --from-runs", c.clients[0].BaseURL())
+		c.unmatched.Store(true)
 		return
 	}
 	c.Note("%s", foundText(n))
 	if n.Running > 0 {
 		c.Say("%d server runs have not ended and are left out: --follow waits for them, and so does %s later", n.Running, runfolder.ResumeCommand(c.dir()))
 	}
+}
+
+// unmatchedError is the error of a collection that found no server run and does not wait for
+// any.
+func (c *collection) unmatchedError() error {
+	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run of %s matches --from-runs", c.clients[0].BaseURL())),
+		"check agent=, tag= and since=, which is compared with the clock of the server; --follow waits for server runs that begin later")
 }
 
 // foundText says what was found.

@@ -73,15 +73,16 @@ type collection struct {
 	closers []func()
 
 	// What other goroutines ask for at any time.
-	toGiveUp atomic.Pointer[runfolder.Folder] // folder, for giveUp; nil: there is none yet
-	toKill   atomic.Pointer[func()]           // ends the programs of the scorer; nil: there are none yet
-	from     string                           // where the tasks of a stream come from besides its socket: a path, "-" or nothing
-	phase    atomic.Value                     // string: what is done at this moment
-	began    atomic.Pointer[time.Time]        // when the run did; nil: it has not
-	ending   atomic.Int32                     // 0, endDrain or endStop
-	over     atomic.Bool                      // nothing is in flight any more
-	late     atomic.Bool                      // and was interrupted since
-	until    atomic.Pointer[time.Time]        // when the grace time is over; nil: never
+	toGiveUp  atomic.Pointer[runfolder.Folder] // folder, for giveUp; nil: there is none yet
+	toKill    atomic.Pointer[func()]           // ends the programs of the scorer; nil: there are none yet
+	from      string                           // where the tasks of a stream come from besides its socket: a path, "-" or nothing
+	phase     atomic.Value                     // string: what is done at this moment
+	began     atomic.Pointer[time.Time]        // when the run did; nil: it has not
+	unmatched atomic.Bool                      // no server run matches tasks.from_runs
+	ending    atomic.Int32                     // 0, endDrain or endStop
+	over      atomic.Bool                      // nothing is in flight any more
+	late      atomic.Bool                      // and was interrupted since
+	until     atomic.Pointer[time.Time]        // when the grace time is over; nil: never
 
 	unread bool // handOver has given up
 }

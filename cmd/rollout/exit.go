@@ -136,6 +136,8 @@ func (c *collection) finished(s *show.Summary) error {
 		told = s.Planned
 	}
 	switch {
+	case c.unmatched.Load():
+		return c.unmatchedError()
 	case lost > allowed:
 		return exit.Hint(exit.With(exit.Tolerance, errors.New(said)), hint)
 	case s.Skipped > told:

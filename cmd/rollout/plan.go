@@ -37,7 +37,10 @@ func (c *collection) dryRun(ctx context.Context) error {
 		if c.options.reads {
 			plan["server_runs"] = map[string]int{"new": found.Given, "known": found.Known, "running": found.Running}
 		}
-		return p.printJSON(plan)
+		if err := p.printJSON(plan); err != nil {
+			return err
+		}
+		return c.dryMatched(found)
 	}
 	tame.Fprintf(p.stdout, "tasks      %d, %d bad ones left out\n", c.tasks.Tasks, c.tasks.Bad)
 	tame.Fprintf(p.stdout, "planned    %d samples", c.info.Tasks.Planned)
@@ -62,5 +65,13 @@ func (c *collection) dryRun(ctx context.Context) error {
 		tame.Fprintf(p.stdout, "preflight  one call of the model per server, when the run begins; rollout doctor makes it now\n")
 	}
 	tame.Fprintf(p.stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)
+	return c.dryMatched(found)
+}
+
+// dryMatched is the error of a dry run whose run would find no server run.
+func (c *collection) dryMatched(found serverruns.Counts) error {
+	if c.options.reads && !c.options.retryFailed && found.Total() == 0 && !c.config.Tasks.Follow {
+		return c.unmatchedError()
+	}
 	return nil
 }

@@ -2,9 +2,11 @@ package letta
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 )
 
 // A RunsQuery chooses server runs.
@@ -17,16 +19,98 @@ type RunsQuery struct {
 	Ascending bool
 	// Limit is how many at most; 0 means 100, the server's default.
 	Limit int
-	After string
+	// After is the run behind which the page begins, in the order that is asked for; nil
+	// begins with the first.
+	After *Run
 }
 
-// Runs lists one page of server runs.
+// ErrCursorGone means that the server does not know the run behind which a page should
+// begin: it was deleted with its agent. The server then lists from the first run.
+var ErrCursorGone = errors.New("letta: the run behind which the list should continue is gone")
+
+// Runs lists one page of server runs. A page may hold fewer runs than Limit before the list
+// ends; an empty page is the end.
+//
+// Servers 0.16.7 and 0.16.8 take the cursors the wrong way round: after=ID lists what
+// precedes the run in the asked order, and before=ID what follows it
+// (services/helpers/run_manager_helper.py). So Runs tries once which of them continues the
+// list, and checks each page.
 func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
+	if query.After == nil {
+		return c.runsPage(ctx, query, "")
+	}
+	cursor := c.runsCursor.Load()
+	for range 2 {
+		if cursor == nil {
+			var err error
+			if cursor, err = c.findCursor(ctx, query); err != nil {
+				return nil, err
+			}
+		}
+		page, err := c.runsPage(ctx, query, *cursor)
+		if err != nil || query.side(page) >= 0 {
+			return page, err
+		}
+		cursor = nil // the server is another one now, or the run is gone
+	}
+	return nil, ErrCursorGone
+}
+
+// findCursor returns the parameter that continues a list of runs, and remembers it if one run
+// behind the cursor and one before it prove it.
+func (c *Client) findCursor(ctx context.Context, query RunsQuery) (*string, error) {
+	query.Limit = 1
+	names := [...]string{"before", "after"}
+	var sides [len(names)]int
+	for i := range names {
+		page, err := c.runsPage(ctx, query, names[i])
+		if err != nil {
+			return nil, err
+		}
+		sides[i] = query.side(page)
+	}
+	i := 0
+	if sides[1] > sides[0] {
+		i = 1
+	}
+	if sides[0] != sides[1] {
+		c.runsCursor.Store(&names[i])
+	}
+	return &names[i], nil
+}
+
+// side reports on which side of the cursor a page is, in the order that is asked for: 1 is
+// behind it, -1 before it, 0 nothing. Runs of the same moment are ordered by their ids.
+func (q *RunsQuery) side(page []Run) int {
+	sign := -1
+	if q.Ascending {
+		sign = 1
+	}
+	from, err := q.After.CreatedAt.Time()
+	for i := range page {
+		if page[i].ID == q.After.ID {
+			return -1
+		}
+		at, unknown := page[i].CreatedAt.Time()
+		if way := at.Compare(from); err == nil && unknown == nil && way != 0 {
+			return way * sign
+		}
+	}
+	if len(page) == 0 {
+		return 0
+	}
+	return strings.Compare(page[0].ID, q.After.ID) * sign
+}
+
+// runsPage lists one page; cursor is the parameter that query.After goes to.
+func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) ([]Run, error) {
 	q := url.Values{"order": {order(query.Ascending)}}
 	set(q, "agent_id", query.AgentID)
 	set(q, "conversation_id", query.ConversationID)
 	set(q, "stop_reason", string(query.StopReason))
-	set(q, "after", query.After)
+	if cursor != "" {
+		q.Set(cursor, query.After.ID)
+	}
 	for _, s := range query.Statuses {
 		q.Add("statuses", s)
 	}
@@ -34,6 +118,37 @@ func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 		q.Set("limit", strconv.Itoa(query.Limit))
 	}
 	return fetchList[Run](ctx, c, &request{op: "list runs", method: http.MethodGet, target: at("/v1/runs/"), query: q})
+}
+
+// restarts is how often a list is begun again because a run was deleted while it was read.
+const restarts = 5
+
+// AllRuns lists all server runs that the query chooses, each once. It does not report runs
+// that begin while it reads, if it reads newest first.
+func (c *Client) AllRuns(ctx context.Context, query RunsQuery) ([]Run, error) {
+	var all []Run
+	seen := map[string]bool{}
+	query.Limit = 1000
+	for again := 0; ; {
+		page, err := c.Runs(ctx, query)
+		switch {
+		case errors.Is(err, ErrCursorGone) && again < restarts:
+			again++
+			query.After = nil
+			continue
+		case err != nil:
+			return nil, err
+		case len(page) == 0:
+			return all, nil
+		}
+		for i := range page {
+			if !seen[page[i].ID] {
+				seen[page[i].ID] = true
+				all = append(all, page[i])
+			}
+		}
+		query.After = &page[len(page)-1]
+	}
 }
 
 // LastRun returns the newest server run of an agent; nil: it has none.

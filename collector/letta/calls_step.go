@@ -65,9 +65,7 @@ func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	case query.RunID != "":
 		return c.stepsOfRuns(ctx, query, []string{query.RunID})
 	}
-	runs, err := pages(1000, func(after string, limit int) ([]Run, error) {
-		return c.Runs(ctx, RunsQuery{AgentID: query.AgentID, Ascending: !query.Descending, Limit: limit, After: after})
-	}, func(r *Run) string { return r.ID })
+	runs, err := c.AllRuns(ctx, RunsQuery{AgentID: query.AgentID, Ascending: !query.Descending})
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,8 @@ type Client struct {
 	version atomic.Pointer[string]
 	// stepsBroken reports whether the server cannot list steps.
 	stepsBroken atomic.Bool
+	// runsCursor is the parameter that continues the list of runs; nil: not known yet.
+	runsCursor atomic.Pointer[string]
 	// traced reports whether the server has shown a trace, untraced counts those that it
 	// did not have.
 	traced   atomic.Bool

@@ -156,7 +156,16 @@ func (s *Server) listRuns(q *request) answer {
 			return len(statuses) > 0 && !slices.Contains(statuses, o.string("status")) || stop != "" && o.string("stop_reason") != stop
 		})
 	}
-	list = page(list, func(r *run) string { return r.id }, query, query.Get("order") == "asc", 100)
+	ascending := query.Get("order") == "asc" || query.Get("ascending") == "true"
+	// The cursors are the wrong way round, and each is a moment: the run of another agent is
+	// one too, and a run that is unknown is none (services/helpers/run_manager_helper.py).
+	for cursor, later := range map[string]bool{"after": !ascending, "before": ascending} {
+		if at := s.runs[query.Get(cursor)]; at != nil {
+			list = slices.DeleteFunc(list, func(r *run) bool { return r == at || r.order > at.order != later })
+		}
+		query.Del(cursor)
+	}
+	list = page(list, func(r *run) string { return r.id }, query, ascending, 100)
 	out := make([][]byte, len(list))
 	for i, r := range list {
 		out[i] = s.stateOfRun(r).append(nil)

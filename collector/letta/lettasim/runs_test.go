@@ -61,13 +61,14 @@ func TestListRuns(t *testing.T) {
 	}{
 		{"", down},
 		{"limit=2", down[:2]},
-		{"order=asc&limit=2&after=" + all[1], all[2:4]},
-		{"order=asc&before=" + all[2], all[:2]},
-		{"after=" + down[1], down[2:]},
+		{"order=asc&limit=2&before=" + all[1], all[2:4]},
+		{"order=asc&after=" + all[2], all[:2]},
+		{"before=" + down[1], down[2:]},
+		{"after=" + down[1], down[:1]},
 		{"order=asc&limit=3&after=" + gone, all[:3]}, // one that is not there is no cursor
 		{"order=asc&agent_id=" + agents[0], []string{all[0], all[2], all[4]}},
 		{"order=asc&agent_ids=" + agents[0] + "&agent_ids=" + agents[1], all},
-		{"order=asc&agent_id=" + agents[1] + "&after=" + all[0], []string{all[1], all[3], all[5]}}, // of another agent
+		{"order=asc&agent_id=" + agents[1] + "&before=" + all[2], []string{all[3], all[5]}}, // of another agent
 		{"statuses=completed&order=asc", all},
 		{"active=true", nil},
 		{"statuses=created&statuses=running", nil},

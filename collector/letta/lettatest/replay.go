@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -115,10 +116,27 @@ func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var runs []json.RawMessage
 		for _, e := range p.Exchanges[:p.Sends] {
 			for _, run := range e.Runs {
-				runs = append([]json.RawMessage{run.Run}, runs...)
+				runs = append(runs, run.Run)
 			}
 		}
-		if r.URL.Query().Get("limit") == "1" && len(runs) > 1 {
+		query := r.URL.Query()
+		if query.Get("order") != "asc" {
+			slices.Reverse(runs)
+		}
+		// The server takes its cursors the wrong way round.
+		is := func(cursor string) func(json.RawMessage) bool {
+			return func(run json.RawMessage) bool {
+				var head struct{ ID string }
+				return json.Unmarshal(run, &head) == nil && head.ID == query.Get(cursor)
+			}
+		}
+		if i := slices.IndexFunc(runs, is("before")); i >= 0 {
+			runs = runs[i+1:]
+		}
+		if i := slices.IndexFunc(runs, is("after")); i >= 0 {
+			runs = runs[:i]
+		}
+		if query.Get("limit") == "1" && len(runs) > 1 {
 			runs = runs[:1]
 		}
 		give(runs)

@@ -46,7 +46,7 @@ type Feed struct {
 	listings []*listing
 	tagged   *tagged // of the last listing; nil: all of its runs count
 
-	listed  bool // all listings, once
+	seen    map[string]bool // runs of the first look, whatever became of them; nil after it
 	waiting []*waiting
 	ahead   int // runs at hand that were not given yet
 	counts  Counts
@@ -54,7 +54,7 @@ type Feed struct {
 
 // New returns a feed.
 func New(cfg Config) *Feed {
-	f := &Feed{cfg: cfg}
+	f := &Feed{cfg: cfg, seen: map[string]bool{}}
 	for _, id := range cfg.Which.Agents {
 		f.listings = append(f.listings, &listing{client: cfg.Client, agent: id, since: cfg.Which.Since})
 	}
@@ -145,6 +145,7 @@ func (f *Feed) named(ctx context.Context, give func([]letta.Run) error) error {
 	for _, id := range f.cfg.Which.IDs {
 		var run *letta.Run
 		if f.cfg.Known(id) {
+			f.seen[id] = true
 			f.counts.Known++
 			continue
 		}
@@ -189,7 +190,7 @@ func (f *Feed) look(ctx context.Context, give func([]letta.Run) error) error {
 			return err
 		}
 	}
-	f.listed = true
+	f.seen = nil
 	var ended []letta.Run
 	err := f.patiently(ctx, func() (err error) {
 		ended, err = f.ended(ctx)
@@ -221,9 +222,14 @@ func (f *Feed) sort(runs []letta.Run, give func([]letta.Run) error) error {
 	ended := runs[:0:0]
 	for i := range runs {
 		r := &runs[i]
+		again := f.seen[r.ID] // several lists may have it
+		if f.seen != nil {
+			f.seen[r.ID] = true
+		}
 		switch {
+		case again:
 		case f.cfg.Known(r.ID):
-			if !f.listed {
+			if f.seen != nil {
 				f.counts.Known++
 			}
 		case slices.ContainsFunc(f.waiting, func(w *waiting) bool { return w.ID == r.ID }):

@@ -35,6 +35,11 @@ type fakeServer struct {
 	t    *testing.T
 	tags map[string][]string // of agents
 
+	fixed bool // after and before mean what they say
+	most  int  // what a page holds at most, whatever is asked; 0: 1000
+	// listed is called behind each page with its last run, or nil.
+	listed func(*fakeRun)
+
 	mu       sync.Mutex
 	runs     []*fakeRun
 	failures int // requests that fail before one goes well
@@ -141,14 +146,19 @@ func (s *fakeServer) list(query map[string][]string, now time.Time) []any {
 		order = func(a, b *fakeRun) int { return before(b, a) }
 	}
 	slices.SortFunc(list, order)
-	if i := slices.IndexFunc(s.runs, func(r *fakeRun) bool { return r.id == get("after") && s.visible(r, now) }); i >= 0 { // an unknown one is no filter
-		list = slices.DeleteFunc(list, func(r *fakeRun) bool { return order(r, s.runs[i]) <= 0 })
+	for name, behind := range map[string]bool{"after": s.fixed, "before": !s.fixed} {
+		if i := slices.IndexFunc(s.runs, func(r *fakeRun) bool { return r.id == get(name) && s.visible(r, now) }); i >= 0 { // an unknown one is no filter
+			list = slices.DeleteFunc(list, func(r *fakeRun) bool { return order(r, s.runs[i]) == 0 || order(r, s.runs[i]) > 0 != behind })
+		}
 	}
 	limit, err := strconv.Atoi(get("limit"))
 	if err != nil || limit < 1 || limit > 1000 {
 		s.t.Errorf("limit %q", get("limit"))
 	}
 	out := []any{}
+	if s.most > 0 {
+		limit = min(limit, s.most)
+	}
 	for _, r := range list[:min(limit, len(list))] {
 		out = append(out, s.json(r, now))
 	}
@@ -202,10 +212,11 @@ func id(kind string, n int) string {
 // that died.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(3) {
+	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			s, r := newFake(t), rand.New(rand.NewPCG(seed, 1))
+			s.fixed, s.most = seed%2 == 1, []int{0, 20}[seed/2]
 			lettatest.InBubble(t, s.serve, letta.ClientConfig{ReadRetries: -1}, func(t *testing.T, c *letta.Client) {
 				t.Helper()
 				const span = 20 * time.Minute
@@ -214,14 +225,17 @@ func TestFollow(t *testing.T) {
 				some := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
 				for i := range 300 {
 					run := &fakeRun{id: id("run", r.IntN(1<<28)), agent: id("agent", r.IntN(20)), began: begin.Add(some(span) - 10*time.Minute)}
+					if seed > 1 {
+						run.began = run.began.Truncate(time.Minute) // many at the same moment
+					}
 					run.seen = run.began.Add(some(90 * time.Second))
 					run.ended = run.began.Add(some([]time.Duration{time.Second, time.Minute, 20 * time.Minute}[r.IntN(3)]))
-					switch i % 50 {
-					case 1:
+					switch {
+					case i%50 == 1:
 						run.ended = time.Time{} // its server died
-					case 2:
+					case i%50 == 2:
 						run.conversation, run.quits = true, true
-					case 3:
+					case i%10 == 3:
 						run.deleted = run.seen.Add(some(5 * time.Minute))
 					}
 					if want[run.id] > 0 {
@@ -289,7 +303,7 @@ func TestWhich(t *testing.T) {
 			return n
 		}
 		recent := func(i int) bool { return i >= 2400 }
-		for _, test := range []struct {
+		for n, test := range []struct {
 			name    string
 			which   config.Runs
 			want    int
@@ -305,12 +319,78 @@ func TestWhich(t *testing.T) {
 			{"run since", config.Runs{IDs: []string{id("run", 7), id("run", 2499)}, Since: since}, 1, 0},
 			{"united", config.Runs{IDs: []string{id("run", 4), id("run", 1)}, Agents: []string{id("agent", 0)}, Tags: []string{"prod"}}, 1 + of(func(i int) bool { return i%5 < 3 }), 0},
 		} {
+			s.fixed, s.most = n%2 == 1, n%3*333
 			got, counts := s.collect(t.Context(), t, c, serverruns.Config{Which: test.which})
 			if len(got) != test.want || counts.Given != test.want || counts.Running != test.running {
 				t.Errorf("%s: %d runs, %+v, want %d and %d", test.name, len(got), counts, test.want, test.running)
 			}
 		}
 	})
+}
+
+// TestPaging: while a list is read, runs begin, and the run behind which it should continue is
+// deleted. Each run is given once, and counted once.
+func TestPaging(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		fixed   bool
+		moments int // of the runs
+		since   time.Duration
+	}{
+		{"0.16", false, 500, 0},
+		{"cursors as documented", true, 500, 0},
+		{"equal moments", false, 3, 0},
+		{"equal moments, cursors as documented", true, 3, 0},
+		{"since", false, 500, 4 * time.Hour},
+		{"since, one moment", false, 1, 4 * time.Hour},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s, r := newFake(t), rand.New(rand.NewPCG(7, 7))
+			s.fixed, s.most = test.fixed, 60
+			lettatest.InBubble(t, s.serve, letta.ClientConfig{ReadRetries: -1}, func(t *testing.T, c *letta.Client) {
+				t.Helper()
+				now := time.Now()
+				var which config.Runs
+				if test.since > 0 {
+					which.Since = now.Add(-test.since)
+				}
+				add := func(began time.Time) *fakeRun {
+					run := &fakeRun{id: id("run", r.IntN(1<<31)), agent: id("agent", 0), began: began, seen: began, ended: began}
+					s.runs = append(s.runs, run)
+					return run
+				}
+				for i := range 500 {
+					run := add(now.Add(-time.Duration(1+i*test.moments/500) * time.Minute))
+					if r.IntN(3) == 0 {
+						run.deleted = now.Add(time.Hour) // not yet
+					}
+				}
+				lists := 0
+				s.listed = func(last *fakeRun) {
+					if lists++; lists < 20 && last != nil {
+						add(time.Now())
+						if !last.deleted.IsZero() {
+							last.deleted = time.Now()
+						}
+					}
+				}
+				got, counts := s.collect(t.Context(), t, c, serverruns.Config{Which: which})
+				want := 0
+				for _, run := range s.runs {
+					old := !which.Since.IsZero() && run.began.Before(which.Since)
+					if n := got[run.id]; n > 1 || old && n > 0 || !old && n == 0 && run.began.Before(now) && run.deleted.IsZero() {
+						t.Errorf("given %d times: %+v", n, run)
+					}
+					want += got[run.id]
+				}
+				if counts.Given != want || counts.Total() != want {
+					t.Errorf("%+v, given %d", counts, want)
+				}
+			})
+		})
+	}
 }
 
 // TestFollowNamed: named runs that are followed end the feed when they have ended.

@@ -2,6 +2,7 @@ package serverruns
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -19,32 +20,45 @@ type listing struct {
 	client *letta.Client
 	agent  string // of which agent; empty: of all
 	since  time.Time
-	after  string // the run behind which it goes on; empty: from the beginning
+	after  *letta.Run // the run behind which it continues; nil: from the beginning
 	begun  bool
 }
 
-// all gives page after page to take, of what is not older than since, until the list ends.
+// restarts is how often a look begins again behind an older run, because the run behind which
+// it should continue was deleted.
+const restarts = 10
+
+// all gives page after page to take, of what is not older than since, until the list ends. It
+// ends with an empty page, because a server may give shorter pages than it is asked for, or
+// with a run that began after the look did.
 func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	if !l.begun && !l.since.IsZero() {
-		if err := l.seek(ctx); err != nil {
+		if err := l.seek(ctx, l.since.Add(-overlap)); err != nil {
 			return err
 		}
 	}
 	l.begun = true
-	settled := l.now().Add(-overlap)
-	for from := l.after; ; {
+	start := l.now()
+	settled := start.Add(-overlap)
+	for from, again := l.after, 0; ; {
 		page, err := l.client.Runs(ctx, letta.RunsQuery{AgentID: l.agent, Ascending: true, Limit: pageSize, After: from})
-		if err != nil {
+		if errors.Is(err, letta.ErrCursorGone) && again < restarts {
+			again++
+			lost, _ := began(from)
+			if err := l.seek(ctx, lost); err != nil {
+				return err
+			}
+			from = l.after
+			continue
+		}
+		if err != nil || len(page) == 0 {
 			return err
 		}
-		n := len(page)
-		last := from
 		recent := page[:0:0]
 		for i := range page {
-			last = page[i].ID
 			at, known := began(&page[i])
 			if known && at.Before(settled) {
-				l.after = page[i].ID
+				l.after = &page[i]
 			}
 			if !known || !at.Before(l.since) {
 				recent = append(recent, page[i])
@@ -53,31 +67,34 @@ func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 		if err := take(recent); err != nil {
 			return err
 		}
-		if n < pageSize || last == from {
+		from = &page[len(page)-1]
+		if at, known := began(from); known && at.After(start) {
 			return nil
 		}
-		from = last
 	}
 }
 
-// seek finds the newest run that began before since: the list goes on behind it. If it is
-// deleted meanwhile the server lists from the beginning, and what is older is passed over.
-func (l *listing) seek(ctx context.Context) error {
-	for before := ""; ; {
-		page, err := l.client.Runs(ctx, letta.RunsQuery{AgentID: l.agent, Limit: pageSize, After: before})
-		if err != nil {
+// seek makes the list continue behind the newest run that began before a moment.
+func (l *listing) seek(ctx context.Context, moment time.Time) error {
+	l.after = nil
+	query := letta.RunsQuery{AgentID: l.agent, Limit: pageSize}
+	for again := 0; ; {
+		page, err := l.client.Runs(ctx, query)
+		if errors.Is(err, letta.ErrCursorGone) && again < restarts {
+			again++
+			query.After = nil
+			continue
+		}
+		if err != nil || len(page) == 0 {
 			return err
 		}
 		for i := range page {
-			if at, known := began(&page[i]); known && at.Before(l.since.Add(-overlap)) {
-				l.after = page[i].ID
+			if at, known := began(&page[i]); known && at.Before(moment) {
+				l.after = &page[i]
 				return nil
 			}
 		}
-		if len(page) < pageSize || page[len(page)-1].ID == before {
-			return nil
-		}
-		before = page[len(page)-1].ID
+		query.After = &page[len(page)-1]
 	}
 }
 

@@ -60,20 +60,15 @@ func (f *Feed) ended(ctx context.Context) (out []letta.Run, err error) {
 
 // active lists the ids of all runs that have not ended.
 func (f *Feed) active(ctx context.Context) (map[string]bool, error) {
-	active := map[string]bool{}
-	for after := ""; ; {
-		page, err := f.cfg.Client.Runs(ctx, letta.RunsQuery{Statuses: []string{"created", "running"}, Ascending: true, Limit: pageSize, After: after})
-		if err != nil {
-			return nil, err
-		}
-		for i := range page {
-			active[page[i].ID] = true
-		}
-		if len(page) < pageSize || page[len(page)-1].ID == after {
-			return active, nil
-		}
-		after = page[len(page)-1].ID
+	runs, err := f.cfg.Client.AllRuns(ctx, letta.RunsQuery{Statuses: []string{"created", "running"}, Ascending: true})
+	if err != nil {
+		return nil, err
 	}
+	active := make(map[string]bool, len(runs))
+	for i := range runs {
+		active[runs[i].ID] = true
+	}
+	return active, nil
 }
 
 // over reports whether the run has ended, or is gone: whoever reads it says so.
