@@ -91,12 +91,12 @@ promtool: ## install promtool, which checks the alerts and the dashboard
 	.ci/promtool.sh
 
 .PHONY: letta
-letta: ## install a Letta server with PostgreSQL into .build/letta (1 GB); status 75 where its packages cannot be had
-	.ci/letta.sh
+letta: ## install the Letta servers LETTA (0.16.7 and 0.16.8) with PostgreSQL into .build/letta-VERSION (1 GB); status 75 if their packages cannot be had
+	.ci/letta.sh $(LETTA)
 
 .PHONY: e2e-letta
-e2e-letta: letta ## from nothing to verdict: the program against a real Letta server; SHORT=1 leaves out what takes long
-	.ci/e2e-letta.sh $(if $(SHORT),-short)
+e2e-letta: letta ## from nothing to verdict: the program against real Letta servers, 0.16.7 and 0.16.8 or LETTA; SHORT=1 leaves out what takes long, RUN chooses tests
+	LETTA='$(LETTA)' .ci/e2e-letta.sh $(if $(SHORT),-short) $(if $(RUN),-run '$(RUN)')
 
 .PHONY: hostile
 hostile: ## the program against every bad server, on each of its requests

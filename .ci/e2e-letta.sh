@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Runs the tests against the Letta server that .ci/letta.sh installed, with the given
-# arguments of go test, and shows what they compared. All that they said stays in
-# .build/e2e-letta.log, the logs of servers of a test that failed in .build/letta-logs.
+# Runs the tests against each version of the Letta server that .ci/letta.sh installed, or
+# those that LETTA names, with the given arguments of go test, and shows what they compared.
+# The output of all tests stays in .build/e2e-letta-VERSION.log, the logs of servers of a
+# failed test in .build/letta-logs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-export ROLLOUT_LETTA=$PWD/.build/letta TEST_LOG=.build/e2e-letta.log
-began=$SECONDS
-# The tests of package live wait as long as they work, and go beside those of its cases.
-.ci/test.sh -count 1 -p 2 -timeout 60m "$@" ./cmd/rollout/internal/live/...
-status=$?
-# A test's summary begins with "all …" and is indented below that.
-awk '/^ +[a-z_]+\.go:[0-9]+: all / { on = 1; sub(/^ +[a-z_]+\.go:[0-9]+: /, ""); print; next } on && /^        / { print; next } { on = 0 }' "$TEST_LOG"
-echo "e2e-letta: $((SECONDS - began)) s"
-exit "$status"
+failed=0
+for version in ${LETTA:-0.16.7 0.16.8}; do
+  export ROLLOUT_LETTA=$PWD/.build/letta-$version TEST_LOG=.build/e2e-letta-$version.log
+  began=$SECONDS
+  echo "e2e-letta: Letta $version"
+  # The tests of package live wait as long as they work, and go beside those of its cases.
+  .ci/test.sh -count 1 -p 2 -timeout 60m "$@" ./cmd/rollout/internal/live/... || failed=$?
+  # A test's summary begins with "all …" and is indented below that.
+  awk '/^ +[a-z_]+\.go:[0-9]+: all / { on = 1; sub(/^ +[a-z_]+\.go:[0-9]+: /, ""); print; next } on && /^        / { print; next } { on = 0 }' "$TEST_LOG"
+  echo "e2e-letta: Letta $version took $((SECONDS - began)) s"
+done
+exit "$failed"

@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Installs a Letta server with PostgreSQL and pgvector into .build/letta, from Python
-# packages alone and once per state of this file and of the pins: the server that the
-# tests of cmd/rollout/internal/live run against. An installation that was cut off is
-# done again; what was downloaded stays in the caches of pip and uv.
+# Installs a Letta server with PostgreSQL and pgvector into .build/letta-VERSION, from
+# Python packages alone and once per state of this file and of the pins. The tests of
+# cmd/rollout/internal/live run against it. Without an argument it installs both
+# supported versions, which require the same packages. An installation that was cut off
+# is repeated; the caches of pip and uv keep what was downloaded.
 # Exit status 75: the packages cannot be had here, which says nothing about the code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-version=0.16.7
-mkdir -p .build
-home=$(cd .build && pwd -P)/letta
+[ $# -gt 0 ] || set -- 0.16.7 0.16.8
 pins=$PWD/.ci/letta-constraints.txt
 want=$(cat .ci/letta.sh "$pins" | sha256sum | cut -d' ' -f1)
 say() { echo "letta: $*" >&2; }
@@ -18,10 +17,6 @@ cannot() {
   say "the tests against a real Letta server cannot run here"
   exit 75
 }
-
-exec 9>.build/letta.lock
-flock 9
-[ "$(cat "$home/.made-from" 2>/dev/null)" != "$want" ] || exit 0
 
 # PostgreSQL's package is built for Linux on x86 and for these releases of Python.
 python=
@@ -34,24 +29,36 @@ done
 [ -n "$python" ] || cannot 'it needs Python 3.11 or 3.12 with the module venv; set ROLLOUT_LETTA_PYTHON to one'
 [ "$(uname -sm)" = 'Linux x86_64' ] || cannot "there is no package of PostgreSQL for $(uname -sm)"
 
-say "installing Letta $version into $home (1 GB, a minute or two)"
-rm -rf "$home"
-mkdir -p "$home"
-"$python" -m venv "$home/venv"
-pip() { "$home/venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
-# The resolver of an old pip fails on Letta's requirements.
-pip install -c "$pins" pip uv || cannot "Python's packages cannot be had: see above"
-# The migrations of the database are in the source distribution only.
-pip download --build-constraint "$pins" --no-binary letta --no-deps -d "$home/download" "letta==$version" || cannot "the package letta $version cannot be had: see above"
-mkdir "$home/source"
-tar xzf "$home/download/letta-$version.tar.gz" -C "$home/source" --strip-components=1 "letta-$version/alembic" "letta-$version/alembic.ini"
+# install installs one version, in a shell of its own that holds the lock.
+install() (
+  version=$1
+  mkdir -p .build
+  home=$(cd .build && pwd -P)/letta-$version
+  exec 9>"$home.lock"
+  flock 9
+  [ "$(cat "$home/.made-from" 2>/dev/null)" != "$want" ] || exit 0
 
-uv() { VIRTUAL_ENV=$1 "$home/venv/bin/uv" pip install --quiet --compile-bytecode -c "$pins" "${@:2}"; }
-uv "$home/venv" "letta[postgres,server,redis]==$version" transformers jinja2 pgserver
-# Letta runs tools in an environment of their own; one that holds no Letta starts quickly.
-"$python" -m venv --without-pip "$home/tools"
-uv "$home/tools" pydantic
+  say "installing Letta $version into $home (1 GB, a minute or two)"
+  rm -rf "$home"
+  mkdir -p "$home"
+  "$python" -m venv "$home/venv"
+  pip() { "$home/venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
+  # The resolver of an old pip fails on Letta's requirements.
+  pip install -c "$pins" pip uv || cannot "Python's packages cannot be had: see above"
+  # The migrations of the database are in the source distribution only.
+  pip download --build-constraint "$pins" --no-binary letta --no-deps -d "$home/download" "letta==$version" || cannot "the package letta $version cannot be had: see above"
+  mkdir "$home/source"
+  tar xzf "$home/download/letta-$version.tar.gz" -C "$home/source" --strip-components=1 "letta-$version/alembic" "letta-$version/alembic.ini"
 
-rm -r "$home/download"
-echo "$want" > "$home/.made-from"
-say "installed"
+  uv() { VIRTUAL_ENV=$1 "$home/venv/bin/uv" pip install --quiet --compile-bytecode -c "$pins" "${@:2}"; }
+  uv "$home/venv" "letta[postgres,server,redis]==$version" transformers jinja2 pgserver
+  # Letta runs tools in an environment of their own; one that holds no Letta starts quickly.
+  "$python" -m venv --without-pip "$home/tools"
+  uv "$home/tools" pydantic
+
+  rm -r "$home/download"
+  echo "$want" > "$home/.made-from"
+  say "installed"
+)
+
+for version; do install "$version"; done

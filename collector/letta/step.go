@@ -148,7 +148,7 @@ func (e *StepError) read(s *scanner) {
 	e.JSON = s.since(from)
 }
 
-// StepMetrics are the times of a step. Server 0.16.7 leaves all of them null.
+// StepMetrics are the times of a step. Servers 0.16.7 and 0.16.8 leave the two starts null.
 type StepMetrics struct {
 	JSON                 RawJSON
 	ID                   string

@@ -1,7 +1,6 @@
 package lettasim
 
 import (
-	"cmp"
 	"encoding/json"
 	"net/http"
 	"regexp"
@@ -28,6 +27,7 @@ type agent struct {
 	ids      []string // of the life; nil: as recorded
 	sends    int
 	runs     []*run
+	reset    int  // how many of the runs were before the last reset
 	spared   bool // a deletion failed already
 	looks    [lookKinds]int
 
@@ -68,9 +68,11 @@ type newAgent struct {
 	Tools    []string        `json:"tools"`
 	Window   int             `json:"context_window_limit"`
 	Timezone string          `json:"timezone"`
-	Settings struct {
-		Temperature json.Number `json:"temperature"`
-	} `json:"model_settings"`
+	Settings *modelSettings  `json:"model_settings"`
+}
+
+type modelSettings struct {
+	Temperature json.Number `json:"temperature"`
 }
 
 func (s *Server) createAgent(q *request) answer {
@@ -79,13 +81,13 @@ func (s *Server) createAgent(q *request) answer {
 		return *a
 	}
 	if n.Name != nil && !agentName.MatchString(*n.Name) {
-		return detail(http.StatusInternalServerError, "An unknown error occurred")
+		return detail(http.StatusInternalServerError, "Export failed: Agent name '%s' contains invalid characters. Only letters (any language), digits, spaces, hyphens, underscores, and apostrophes are allowed.", *n.Name)
 	}
 	switch {
 	case n.Model == "":
-		return detail(http.StatusBadRequest, "Must specify either model or llm_config in request")
+		return detail(http.StatusBadRequest, "INVALID_ARGUMENT: Must specify either model or llm_config in request")
 	case !strings.Contains(n.Model, "/"):
-		return detail(http.StatusBadRequest, "model handle must be in the format 'provider/model-name', got '%s'", n.Model)
+		return detail(http.StatusBadRequest, "INVALID_ARGUMENT: The model handle should be in the format provider/model-name")
 	case !slices.Contains(s.handles(), n.Model):
 		return s.noModel(n.Model)
 	}
@@ -160,7 +162,7 @@ func (a *agent) scripted(s *Server, n newAgent) {
 	o.text("created_at", now)
 	o.text("updated_at", now)
 	o.text("model", handle)
-	o.set("llm_config", s.llmConfig(handle, window, tokens, cmp.Or(n.Settings.Temperature, "1.0")))
+	o.set("llm_config", s.llmConfig(handle, window, tokens, n.Settings))
 	base := "You are a careful assistant."
 	if n.System != nil {
 		base = *n.System
@@ -231,11 +233,16 @@ func identity(metadata json.RawMessage) (w who, named bool) {
 func (s *Server) stateOf(a *agent) *object {
 	o := a.state.clone()
 	ids := []string{a.systemID}
-	for _, r := range a.runs {
+	for _, r := range a.runs[a.reset:] {
 		if s.finished(r) {
 			for _, m := range r.source.messages() {
 				ids = append(ids, messageID(m))
 			}
+		}
+	}
+	for _, r := range a.runs {
+		if stop := r.source.state().string("stop_reason"); a.life == nil && s.finished(r) && stop != "" {
+			o.text("last_stop_reason", stop)
 		}
 	}
 	if len(ids) > 1 {
@@ -267,30 +274,37 @@ func (s *Server) getAgent(q *request) answer {
 	}
 	o := s.look(a, LookAgent).state(s.stateOf(a))
 	if !q.legacy() {
-		include := q.URL.Query()["include"]
-		for _, relation := range []string{"blocks", "tools", "sources", "tags", "secrets", "identities"} {
-			if !slices.Contains(include, "agent."+relation) {
-				o.set(relation, []byte("[]"))
-			}
-		}
+		withRelations(o, q.URL.Query()["include"])
 	}
 	return ok(o.append(nil))
+}
+
+// withRelations leaves the relations in a state that a client of version 1.0 asks for.
+func withRelations(o *object, include []string) {
+	for _, relation := range []string{"blocks", "tools", "sources", "tags", "secrets", "identities"} {
+		if !slices.Contains(include, "agent."+relation) {
+			o.set(relation, []byte("[]"))
+		}
+	}
 }
 
 func (s *Server) patchAgent(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, problem := s.findAgent(q.args[0])
+	if problem != nil && problem.status == http.StatusNotFound {
+		return notFound("Agent", q.args[0])
+	}
 	if problem != nil {
 		return *problem
-	}
-	patch, err := parseObject(q.body)
-	if err != nil {
-		return unprocessable("json_invalid", "'body'", "JSON decode error")
 	}
 	var n newAgent
 	if an := q.decode(&n); an != nil {
 		return *an
+	}
+	patch, err := parseObject(q.body)
+	if err != nil {
+		return undecoded(q.body, err)
 	}
 	if w, named := identity(n.Metadata); named && a.sends == 0 {
 		a.who = w
@@ -322,7 +336,7 @@ func (s *Server) deleteAgent(q *request) answer {
 	}
 	a := s.agents[id]
 	if a == nil {
-		return detail(http.StatusNotFound, "NoResultFound: Agent not found with id=['%s'] in organization_id=%s; query: SELECT agents.id, agents.name FROM agents WHERE agents.id = '%s' AND agents.is_deleted = false", id, organization, id)
+		return notFound("Agent", id)
 	}
 	if !a.spared {
 		if f := s.cfg.Faults.find(s.cfg.Seed, a.who, -1, func(k FaultKind) bool { return k == DeleteFails }); f != nil {

@@ -14,7 +14,7 @@ func (s *Server) exportAgent(q *request) answer {
 	defer s.mu.Unlock()
 	a, problem := s.findAgent(q.args[0])
 	if problem != nil {
-		return *problem
+		return detail(http.StatusInternalServerError, "Export failed: The following agent IDs were not found: ['%s']", q.args[0])
 	}
 	o := a.state.clone()
 	o.set("messages", append(append([]byte(`[{"type":"message","role":"system","content":[{"type":"text","text":`), quote(nil, a.systemText())...), `}]}]`...))

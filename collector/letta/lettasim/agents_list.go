@@ -37,11 +37,18 @@ func (s *Server) listAgents(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	query := q.URL.Query()
+	if problem := checkPage(query, 0); problem != nil {
+		return *problem
+	}
 	ascending := query.Get("order") == "asc" || query.Get("ascending") == "true"
 	list := page(s.agentsFor(query), func(a *agent) string { return a.id }, query, ascending, 50)
 	out := make([][]byte, len(list))
 	for i, a := range list {
-		out[i] = s.stateOf(a).append(nil)
+		o := s.stateOf(a)
+		if !q.legacy() {
+			withRelations(o, query["include"])
+		}
+		out[i] = o.append(nil)
 	}
 	return ok(array(out))
 }
@@ -52,22 +59,71 @@ func (s *Server) countAgents(q *request) answer {
 	return ok(strconv.AppendInt(nil, int64(len(s.agentsFor(q.URL.Query()))), 10))
 }
 
+// checkPage refuses a limit or an order that is none. most bounds the limit; 0 is no bound.
+func checkPage(query url.Values, most int) *answer {
+	refuse := func(kind, name, msg string) *answer {
+		a := unprocessable(kind, "'query', '"+name+"'", msg)
+		return &a
+	}
+	if text := query.Get("limit"); text != "" {
+		switch n, err := strconv.Atoi(text); {
+		case err != nil:
+			return refuse("int_parsing", "limit", "Input should be a valid integer, unable to parse string as an integer")
+		case most > 0 && n < 1:
+			return refuse("greater_than_equal", "limit", "Input should be greater than or equal to 1")
+		case most > 0 && n > most:
+			return refuse("less_than_equal", "limit", "Input should be less than or equal to "+strconv.Itoa(most))
+		}
+	}
+	if order := query.Get("order"); order != "" && order != "asc" && order != "desc" {
+		return refuse("literal_error", "order", "Input should be 'asc' or 'desc'")
+	}
+	return nil
+}
+
+// between makes of cursors that are moments, whatever the order is, part of a list that is
+// oldest first. Several neighbours may have one id.
+func between[T any](list []T, id func(T) string, query url.Values) (out []T, unknown string) {
+	out = list
+	find := func(cursor string) int {
+		return slices.IndexFunc(out, func(v T) bool { return id(v) == query.Get(cursor) })
+	}
+	if query.Has("before") {
+		i := find("before")
+		if i < 0 {
+			return nil, query.Get("before")
+		}
+		out = out[:i]
+	}
+	if query.Has("after") {
+		i := find("after")
+		if i < 0 {
+			return nil, query.Get("after")
+		}
+		for i < len(out) && id(out[i]) == query.Get("after") {
+			i++
+		}
+		out = out[i:]
+	}
+	query.Del("before")
+	query.Del("after")
+	return out, ""
+}
+
 // page applies order, cursors and limit to a list that is oldest first.
 func page[T any](list []T, id func(T) string, query url.Values, ascending bool, limit int) []T {
 	if !ascending {
 		list = slices.Clone(list)
 		slices.Reverse(list)
 	}
-	if after := query.Get("after"); after != "" {
-		if i := slices.IndexFunc(list, func(v T) bool { return id(v) == after }); i >= 0 {
-			list = list[i+1:]
-		}
+	find := func(cursor string) int {
+		return slices.IndexFunc(list, func(v T) bool { return query.Has(cursor) && id(v) == query.Get(cursor) })
 	}
-	if before := query.Get("before"); before != "" {
-		if i := slices.IndexFunc(list, func(v T) bool { return id(v) == before }); i >= 0 {
-			list = list[:i]
-		}
+	from, to := find("after")+1, len(list)
+	if i := find("before"); i >= 0 {
+		to = i
 	}
+	list = list[min(from, to):to]
 	if n, err := strconv.Atoi(query.Get("limit")); err == nil && n >= 0 {
 		limit = min(n, 1000)
 	}

@@ -37,7 +37,11 @@ func (s *Server) streamToAgent(q *request) answer {
 }
 
 func (s *Server) sendAsync(q *request) answer {
-	return s.send(q, q.args[0], modeBackground, false)
+	a := s.send(q, q.args[0], modeBackground, false)
+	if a.status == http.StatusNotFound {
+		return detail(http.StatusNotFound, "Agent not found")
+	}
+	return a
 }
 
 // modeOf is the mode of a send to the route that has both.
@@ -59,7 +63,20 @@ func (s *Server) checkMode(q *request, a *agent, b *sendBody, mode sendMode) *an
 	case mode == modeStream && q.legacy():
 		return refuse(detail(http.StatusUnprocessableEntity, "streaming=true is only supported for SDK v1.0+ clients."))
 	case mode == modeSync && (b.StreamTokens || b.Background || b.IncludePings != nil && !*b.IncludePings):
-		return refuse(detail(http.StatusUnprocessableEntity, "stream_tokens, background and include_pings need streaming=true"))
+		var wrong []string
+		for _, option := range []struct {
+			set  bool
+			text string
+		}{
+			{b.StreamTokens, "stream_tokens can only be true"},
+			{b.IncludePings != nil && !*b.IncludePings, "include_pings can only be set to false"},
+			{b.Background, "background can only be true"},
+		} {
+			if option.set {
+				wrong = append(wrong, option.text+" when streaming=true")
+			}
+		}
+		return refuse(detail(http.StatusUnprocessableEntity, "Streaming options set without streaming enabled. %s. Either set streaming=true or use default values for streaming options.", strings.Join(wrong, "; ")))
 	case mode.streams() && b.Background:
 		return refuse(detail(http.StatusServiceUnavailable, "Background streaming requires Redis to be running."))
 	case mode.streams() && b.StreamTokens:
@@ -123,8 +140,14 @@ func (s *Server) deliverEvents(q *request, p *reply) answer {
 		event([]byte(`{"message_type":"error_message","run_id":"` + p.run.id + `","error_type":"internal_error",` +
 			`"message":"An unknown error occurred with the LLM streaming request.","detail":null,"seq_id":null}`))
 	} else {
-		for _, m := range append(response.Messages, response.StopReason, response.Usage) {
+		for _, m := range append(response.Messages, response.StopReason) {
 			event(m)
+		}
+		if usage, err := parseObject(response.Usage); err == nil { // streams count what they do not know as none
+			for _, name := range []string{"cached_input_tokens", "cache_write_tokens", "reasoning_tokens"} {
+				usage.set(name, []byte("0"))
+			}
+			event(usage.append(nil))
 		}
 	}
 	event([]byte("[DONE]"))

@@ -19,12 +19,12 @@ type conversation struct {
 func (s *Server) createConversation(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !q.URL.Query().Has("agent_id") {
+		return unprocessable("missing", "'query', 'agent_id'", "Field required")
+	}
 	a, problem := s.findAgent(q.URL.Query().Get("agent_id"))
 	if problem != nil {
-		if problem.status == http.StatusNotFound {
-			return detail(http.StatusNotFound, "Agent not found")
-		}
-		return *problem
+		return detail(http.StatusNotFound, "Agent not found")
 	}
 	s.order++
 	c := &conversation{order: s.order, agent: a}
@@ -51,7 +51,7 @@ func (s *Server) createConversation(q *request) answer {
 		o.text("id", c.id)
 		o.text("agent_id", a.id)
 		o.set("summary", []byte("null"))
-		o.set("in_context_message_ids", quoteAll(nil, []string{a.systemID}))
+		o.set("in_context_message_ids", []byte("[]"))
 		o.set("isolated_block_ids", []byte("[]"))
 		o.set("model", []byte("null"))
 		o.set("model_settings", []byte("null"))
@@ -63,14 +63,14 @@ func (s *Server) createConversation(q *request) answer {
 }
 
 func (s *Server) findConversation(id string) (*conversation, *answer) {
-	if !isID(id, "conv") {
-		a := badID("conversation")
+	if len(id) < len("conv-")+36 {
+		a := unprocessable("string_too_short", "'path', 'conversation_id'", "String should have at least 41 characters")
 		return nil, &a
 	}
 	if c := s.conversations[id]; c != nil {
 		return c, nil
 	}
-	a := detail(http.StatusNotFound, "Conversation %s not found", id)
+	a := notFound("Conversation", id)
 	return nil, &a
 }
 
@@ -80,6 +80,10 @@ func (s *Server) getConversation(q *request) answer {
 	c, problem := s.findConversation(q.args[0])
 	if problem != nil {
 		return *problem
+	}
+	if c.agent.life == nil { // its system message is made at the first look
+		c.state = c.state.clone()
+		c.state.set("in_context_message_ids", quoteAll(nil, []string{c.agent.systemID}))
 	}
 	return ok(c.state.append(nil))
 }
@@ -95,6 +99,13 @@ func (s *Server) listConversations(q *request) answer {
 		}
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].order < list[j].order })
+	if problem := checkPage(query, 0); problem != nil {
+		return *problem
+	}
+	query.Del("before") // the server ignores it
+	if id := query.Get("after"); id != "" && s.conversations[id] == nil {
+		return notFound("Conversation", id)
+	}
 	list = page(list, func(c *conversation) string { return c.id }, query, query.Get("order") == "asc", 100)
 	out := make([][]byte, len(list))
 	for i, c := range list {
@@ -114,12 +125,20 @@ func (s *Server) deleteConversation(q *request) answer {
 	return ok([]byte("null"))
 }
 
+// badTalk is the answer to a malformed id of a conversation where default is one.
+func badTalk() answer {
+	return unprocessable("string_pattern_mismatch", "'path', 'conversation_id'", "String should match pattern")
+}
+
 func (s *Server) conversationMessages(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, problem := s.findConversation(q.args[0])
+	if problem != nil && problem.status == http.StatusNotFound {
+		return ok([]byte("[]"))
+	}
 	if problem != nil {
-		return *problem
+		return badTalk()
 	}
 	list := split(c.agent.system)
 	for _, r := range c.agent.runs {
@@ -147,6 +166,9 @@ func (s *Server) sendToConversation(q *request) answer {
 		s.mu.Lock()
 		c, problem := s.findConversation(q.args[0])
 		s.mu.Unlock()
+		if problem != nil && problem.status != http.StatusNotFound {
+			return badTalk()
+		}
 		if problem != nil {
 			return *problem
 		}
@@ -155,17 +177,24 @@ func (s *Server) sendToConversation(q *request) answer {
 	return s.send(q, id, modeSync, true)
 }
 
+func noneToCancel(agent string) answer {
+	return detail(http.StatusConflict, "CONFLICT: No active runs to cancel for agent %s", agent)
+}
+
 // cancelAgent ends the sends of an agent that are being answered.
 func (s *Server) cancelAgent(q *request) answer {
 	var body struct {
 		RunIDs []string `json:"run_ids"`
 	}
 	if len(q.body) > 0 && json.Unmarshal(q.body, &body) != nil {
-		return unprocessable("json_invalid", "'body'", "JSON decode error")
+		return unprocessable("json_invalid", "'body', 0", "JSON decode error")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, problem := s.findAgent(q.args[0])
+	if problem != nil && problem.status == http.StatusNotFound {
+		return noneToCancel(q.args[0])
+	}
 	if problem != nil {
 		return *problem
 	}
@@ -177,7 +206,7 @@ func (s *Server) cancelAgent(q *request) answer {
 			}
 		}
 		if len(body.RunIDs) == 0 {
-			return detail(http.StatusConflict, "No active runs to cancel")
+			return noneToCancel(a.id)
 		}
 	}
 	for _, id := range body.RunIDs {

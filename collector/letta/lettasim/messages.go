@@ -23,11 +23,14 @@ func (s *Server) resetMessages(q *request) answer {
 	s.mu.Lock()
 	a, problem := s.findAgent(q.args[0])
 	s.mu.Unlock()
+	if problem != nil && problem.status == http.StatusNotFound {
+		return notFound("Agent", q.args[0])
+	}
 	if problem != nil {
 		return *problem
 	}
 	if len(q.body) == 0 {
-		return unprocessable("missing", "'body'", "Field required")
+		return unprocessable("missing", "'body',", "Field required")
 	}
 	a.planning.Lock()
 	a.history = history{}
@@ -38,28 +41,33 @@ func (s *Server) resetMessages(q *request) answer {
 		return detail(http.StatusBadRequest, "lettasim: a recorded life cannot be reset")
 	}
 	a.setSystem(fmt.Sprintf("%s\n- reset at %s", a.prompt, s.cfg.Now().UTC().Format(time.RFC3339)))
-	if !q.legacy() {
-		return ok([]byte("null"))
-	}
+	a.reset = len(a.runs)
 	return ok(s.stateOf(a).append(nil))
 }
 
 func (s *Server) getMessage(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !isID(q.args[0], "message") {
+		return badID("message")
+	}
 	if a := s.systems[q.args[0]]; a != nil {
 		return ok(s.look(a, LookSystem).text(a.system))
 	}
 	for _, r := range s.runs {
 		if s.finished(r) {
+			var parts [][]byte // a stored message may be several
 			for _, m := range r.source.messages() {
 				if messageID(m) == q.args[0] {
-					return ok(array([][]byte{m}))
+					parts = append(parts, asReasoning(m))
 				}
+			}
+			if parts != nil {
+				return ok(array(parts))
 			}
 		}
 	}
-	return detail(http.StatusNotFound, "Message with id %s not found", q.args[0])
+	return detail(http.StatusNotFound, "Message with id %s not found.", q.args[0])
 }
 
 // messageID reads the id of a message.

@@ -197,8 +197,8 @@ func (r *scriptedRun) list(stored bool) [][]byte {
 			out = append(out, append(quote(append(m, `,"content":`...), strings.TrimSpace(c.text)), '}'))
 			continue
 		}
-		own := id() // one stored message gives the text and the call
-		if text := strings.TrimSpace(c.text); text != "" && (stored || r.keepsText) {
+		own := id()                                                                                                 // one stored message gives the text and the call
+		if text := strings.TrimSpace(c.text); text != "" && (stored || r.keepsText || k == len(r.script.calls)-1) { // a later step takes it out of the history
 			m := r.message(own, "assistant_message", k, "")
 			out = append(out, append(quote(append(m, `,"content":`...), text), '}'))
 		}

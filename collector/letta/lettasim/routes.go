@@ -20,7 +20,7 @@ var routes = []route{
 	{"GET", "/v1/health/", true, (*Server).health},
 	{"GET", "/v1/ready/", true, (*Server).health},
 	{"GET", "/v1/models/", false, (*Server).listModels},
-	{"GET", "/v1/models/embedding", false, empty},
+	{"GET", "/v1/models/embedding", false, (*Server).listEmbeddings},
 	{"GET", "/v1/providers/", false, (*Server).listProviders},
 	{"POST", "/v1/providers/", false, (*Server).createProvider},
 
@@ -65,8 +65,8 @@ var routes = []route{
 	{"GET", "/v1/steps/{}/messages", false, (*Server).stepMessages},
 
 	{"GET", "/v1/tools/", false, (*Server).listTools},
-	{"POST", "/v1/tools/", false, (*Server).createTool},
-	{"PUT", "/v1/tools/", false, (*Server).upsertTool},
+	{"POST", "/v1/tools/", false, (*Server).makeTool},
+	{"PUT", "/v1/tools/", false, (*Server).makeTool},
 	{"POST", "/v1/tools/run", false, (*Server).runTool},
 	{"GET", "/v1/tools/{}", false, (*Server).getTool},
 	{"DELETE", "/v1/tools/{}", false, (*Server).deleteTool},
@@ -74,6 +74,15 @@ var routes = []route{
 	// Of the scripted engine: see Config.Weights.
 	{"GET", "/model_info", true, (*Server).modelInfo},
 	{"GET", "/get_model_info", true, (*Server).modelInfo},
+}
+
+// Routes lists what is simulated, as METHOD PATH with {id} for an id.
+func Routes() []string {
+	names := make([]string, len(routes))
+	for i := range routes {
+		names[i] = routes[i].name()
+	}
+	return names
 }
 
 // match finds the route of a path and what stands for its {}. allowed says that
@@ -140,8 +149,6 @@ func isID(id, prefix string) bool {
 	rest, ok := strings.CutPrefix(id, prefix+"-")
 	return ok && uuidText.MatchString(rest)
 }
-
-func empty(*Server, *request) answer { return ok([]byte("[]")) }
 
 func (s *Server) health(*request) answer {
 	body := append(quote([]byte(`{"version":`), s.cfg.Version), `,"status":"ok"}`...)

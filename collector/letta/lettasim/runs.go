@@ -1,11 +1,13 @@
 package lettasim
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -106,13 +108,13 @@ func (s *Server) stateOfRun(r *run) *object {
 
 func (s *Server) findRun(id string) (*run, *answer) {
 	if !isID(id, "run") {
-		a := badID("run")
+		a := detail(http.StatusBadRequest, "INVALID_ARGUMENT: Invalid run ID format: %s. Expected format: 'run-<uuid4>'", id)
 		return nil, &a
 	}
 	if r := s.runs[id]; r != nil {
 		return r, nil
 	}
-	a := detail(http.StatusNotFound, "Run not found")
+	a := notFound("Run", id)
 	return nil, &a
 }
 
@@ -120,10 +122,8 @@ func (s *Server) listRuns(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	query := q.URL.Query()
-	if text := query.Get("limit"); text != "" {
-		if n, err := strconv.Atoi(text); err != nil || n < 1 || n > 1000 {
-			return unprocessable("less_than_equal", "'query', 'limit'", "Input should be between 1 and 1000")
-		}
+	if problem := checkPage(query, 1000); problem != nil {
+		return *problem
 	}
 	agents := query["agent_ids"]
 	if id := query.Get("agent_id"); id != "" {
@@ -150,10 +150,15 @@ func (s *Server) listRuns(q *request) answer {
 		list = nil
 	}
 	stop := query.Get("stop_reason")
-	if len(statuses) > 0 || stop != "" {
+	if stop != "" && !slices.Contains(stopReasons, stop) {
+		return unprocessable("enum", "'query', 'stop_reason'", "Input should be '"+strings.Join(stopReasons, "', '")+"'")
+	}
+	background := query.Get("background")
+	if len(statuses) > 0 || stop != "" || background != "" {
 		list = slices.DeleteFunc(list, func(r *run) bool {
 			o := s.stateOfRun(r)
-			return len(statuses) > 0 && !slices.Contains(statuses, o.string("status")) || stop != "" && o.string("stop_reason") != stop
+			return len(statuses) > 0 && !slices.Contains(statuses, o.string("status")) || stop != "" && o.string("stop_reason") != stop ||
+				background != "" && background != string(o.values["background"])
 		})
 	}
 	ascending := query.Get("order") == "asc" || query.Get("ascending") == "true"
@@ -168,9 +173,30 @@ func (s *Server) listRuns(q *request) answer {
 	list = page(list, func(r *run) string { return r.id }, query, ascending, 100)
 	out := make([][]byte, len(list))
 	for i, r := range list {
-		out[i] = s.stateOfRun(r).append(nil)
+		o := s.stateOfRun(r)
+		if s.finished(r) { // the run alone does not say it
+			o = o.clone()
+			o.set("total_duration_ns", r.duration())
+		}
+		out[i] = o.append(nil)
 	}
 	return ok(array(out))
+}
+
+// stopReasons are all that the server knows.
+var stopReasons = []string{
+	"end_turn", "error", "llm_api_error", "invalid_llm_response", "invalid_tool_call", "max_steps", "max_tokens_exceeded", "no_tool_call",
+	"tool_rule", "cancelled", "insufficient_credits", "requires_approval", "context_window_overflow_in_system_prompt",
+}
+
+// duration is how long the run took, in nanoseconds.
+func (r *run) duration() []byte {
+	o := r.source.state()
+	var at [2]time.Time
+	for i, name := range []string{"created_at", "completed_at"} {
+		at[i], _ = time.Parse("2006-01-02T15:04:05.999999999", strings.TrimSuffix(o.string(name), "Z"))
+	}
+	return strconv.AppendInt(nil, int64(max(0, at[1].Sub(at[0]))), 10)
 }
 
 func (s *Server) getRun(q *request) answer {
@@ -200,6 +226,13 @@ func (s *Server) runMessages(q *request) answer {
 		list = r.source.messages()
 	}
 	query := q.URL.Query()
+	if problem := checkPage(query, 0); problem != nil {
+		return *problem
+	}
+	list, unknown := between(list, messageID, query)
+	if unknown != "" {
+		return detail(http.StatusNotFound, "No message found with id '%s' for agent 'None'.", unknown)
+	}
 	return ok(array(page(list, messageID, query, query.Get("order") != "desc", 100)))
 }
 
@@ -215,7 +248,19 @@ func (s *Server) runSteps(q *request) answer {
 		list = r.steps
 	}
 	query := q.URL.Query()
-	list = page(list, func(st *step) string { return st.id }, query, query.Get("order") == "asc", 100)
+	if problem := checkPage(query, 0); problem != nil {
+		return *problem
+	}
+	id := func(st *step) string { return st.id }
+	for _, cursor := range []string{"before", "after"} {
+		if query.Has(cursor) && !slices.ContainsFunc(list, func(st *step) bool { return st.id == query.Get(cursor) }) {
+			return detail(http.StatusNotFound, "No Step found with id %s", query.Get(cursor))
+		}
+	}
+	if query.Has("before") && query.Has("after") { // then they are moments
+		list, _ = between(list, id, query)
+	}
+	list = page(list, id, query, query.Get("order") == "asc", 100)
 	out := make([][]byte, len(list))
 	for i, st := range list {
 		out[i] = st.state()
@@ -261,20 +306,48 @@ func (s *Server) runUsage(q *request) answer {
 	if s.finished(r) {
 		prompt, completion = r.usage()
 	}
-	return ok(fmt.Appendf(nil, `{"completion_tokens":%d,"prompt_tokens":%d,"total_tokens":%d}`, completion, prompt, prompt+completion))
+	return ok(fmt.Appendf(nil, `{"completion_tokens":%d,"prompt_tokens":%d,"total_tokens":%d,"prompt_tokens_details":null,"completion_tokens_details":null}`, completion, prompt, prompt+completion))
 }
 
 func (s *Server) runMetrics(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, problem := s.findRun(q.args[0])
+	if problem != nil && problem.status == http.StatusNotFound {
+		return notFound("RunMetrics", q.args[0])
+	}
 	if problem != nil {
 		return *problem
 	}
-	return ok(fmt.Appendf(nil, `{"id":"%s","organization_id":"%s","agent_id":"%s","project_id":null,"run_start_ns":null,"run_ns":null,"num_steps":%d,"tools_used":null,"template_id":null,"base_template_id":null}`,
-		r.id, organization, r.agent.id, min(50, len(r.steps))))
+	took, used := []byte("null"), "null"
+	if s.finished(r) {
+		took = r.duration()
+		if ids := r.toolsUsed(); len(ids) > 0 {
+			used = string(quoteAll(nil, ids))
+		}
+	}
+	began, _ := time.Parse(time.RFC3339Nano, r.source.state().string("created_at"))
+	return ok(fmt.Appendf(nil, `{"id":"%s","organization_id":"%s","agent_id":"%s","project_id":null,"run_start_ns":%d,"run_ns":%s,"num_steps":%d,"tools_used":%s,"template_id":null,"base_template_id":null}`,
+		r.id, organization, r.agent.id, began.UnixNano(), took, min(50, len(r.steps)), used))
+}
+
+// toolsUsed are the ids of the agent's tools that the run called.
+func (r *run) toolsUsed() (ids []string) {
+	var tools []struct{ ID, Name string }
+	if json.Unmarshal(r.agent.state.values["tools"], &tools) != nil {
+		return nil
+	}
+	for _, t := range tools {
+		for _, m := range r.source.messages() {
+			if member(m, "message_type") == "tool_return_message" && member(m, "name") == t.Name {
+				ids = append(ids, t.ID)
+				break
+			}
+		}
+	}
+	return ids
 }
 
 func (s *Server) runTrace(*request) answer {
-	return detail(http.StatusNotImplemented, "Run traces need ClickHouse, which is not configured")
+	return detail(http.StatusNotImplemented, "OTEL traces require ClickHouse. Set LETTA_CLICKHOUSE_ENDPOINT and configure ClickHouse connection.")
 }

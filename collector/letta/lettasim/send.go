@@ -122,7 +122,7 @@ func (b *sendBody) check() *answer {
 	given := len(b.Input) > 0 && string(b.Input) != "null"
 	switch {
 	case given == (b.Messages != nil):
-		return refuse(unprocessable("value_error", "'body'", "Value error, Either messages or input must be provided, not both"))
+		return refuse(unprocessable("value_error", "'body',", "Value error, Either messages or input must be provided, not both"))
 	case !given && len(b.Messages) == 0:
 		return refuse(detail(http.StatusUnprocessableEntity, "Messages must not be empty"))
 	}
@@ -130,15 +130,15 @@ func (b *sendBody) check() *answer {
 		switch m.Type {
 		case "", "message":
 			if m.Role != "user" && m.Role != "system" && m.Role != "assistant" {
-				return refuse(unprocessable("literal_error", fmt.Sprintf("'body', 'messages', %d, 'role'", i), "Input should be user, system or assistant"))
+				return refuse(unprocessable("literal_error", fmt.Sprintf("'body', 'messages', %d, 'function-after[generate_otid_if_missing(), MessageCreate]', 'role'", i), "Input should be user, system or assistant"))
 			}
 			if plainText(m.Content) == "" {
-				return refuse(detail(http.StatusBadRequest, "Message content must not be empty"))
+				return refuse(detail(http.StatusBadRequest, "Message content is empty or invalid"))
 			}
 		case "approval", "tool_return":
 			return refuse(detail(http.StatusBadRequest, "Cannot process approval response: No tool call is currently awaiting approval. If the last approval request was already processed, this may be a duplicate."))
 		default:
-			return refuse(unprocessable("union_tag_invalid", fmt.Sprintf("'body', 'messages', %d", i), "Input tag does not match any of the expected tags"))
+			return refuse(unprocessable("literal_error", fmt.Sprintf("'body', 'messages', %d, 'function-after[generate_otid_if_missing(), MessageCreate]', 'type'", i), "Input should be message"))
 		}
 	}
 	return nil
@@ -325,7 +325,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 	ids := s.drawFor(a.who, "run", a.id, strconv.Itoa(in.n))
 	r := &scriptedRun{
 		seed: s.cfg.Seed, id: "run-" + ids.uuid(), agent: a.id, handle: in.state.string("model"), window: s.cfg.ContextWindow,
-		tags: in.tags, tools: in.state.values["tools"], keepsText: keep, conversation: in.conversation,
+		tags: in.tags, tools: in.state.values["tools"], config: in.state.values["llm_config"], keepsText: keep, conversation: in.conversation,
 		began: in.began, ended: in.due, inputIDs: s.cfg.InputIDs && !s.cfg.BareTraces, trainer: &s.trainer,
 	}
 	var cached *cachedScript

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,6 +34,7 @@ type Server struct {
 	systems       map[string]*agent // by the id of the system message
 	conversations map[string]*conversation
 	tools         []*tool
+	providers     []provider
 	keptTraces    map[string]func() []byte
 	keptOrder     []string // ring of the keys of keptTraces
 	keptNext      int
@@ -71,7 +73,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("lettasim: internal error: base agent: %w", err)
 	}
 	for _, t := range builtinTools {
-		s.tools = append(s.tools, newTool(t.source, nil, draw(s.cfg.Seed, "tool", t.name)))
+		s.tools = append(s.tools, newTool(t.source, nil, nil, draw(s.cfg.Seed, "tool", t.name)))
 	}
 	s.engine.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 5 * time.Second}
 	s.trainer.Weights, s.trainer.began = s.cfg.Weights, s.cfg.Now()
@@ -244,9 +246,14 @@ func unprocessable(kind, loc, msg string) answer {
 	return answer{status: http.StatusUnprocessableEntity, body: body}
 }
 
+// notFound is the answer to an id that the database does not have.
+func notFound(kind, id string) answer {
+	return detail(http.StatusNotFound, "%s not found with id='['%s']', access level in ['read'] for actor='id='%s' organization_id='%s' name='default_user''", kind, id, user, organization)
+}
+
 // badID is the answer to a malformed id in a path.
 func badID(prefix string) answer {
-	text := fmt.Sprintf("[{'type': 'string_pattern_mismatch', 'loc': ('path', '%s_id'), 'msg': 'String should match pattern'}]", prefix)
+	text := fmt.Sprintf("[{'type': 'string_pattern_mismatch', 'loc': ('path', '%s_id'), 'msg': \"String should match pattern '%s-{uuid4}'\"}]", prefix, prefix)
 	body := quote([]byte(`{"trace_id":"","detail":`), text)
 	body = append(body, `,"examples":["`+prefix+`-123e4567-e89b-42d3-8456-426614174000"]}`...)
 	return answer{status: http.StatusUnprocessableEntity, body: body}
@@ -258,10 +265,37 @@ func (q *request) decode(v any) *answer {
 		return nil
 	}
 	if err := json.Unmarshal(q.body, v); err != nil {
-		a := unprocessable("json_invalid", "'body'", "JSON decode error")
+		a := undecoded(q.body, err)
 		return &a
 	}
 	return nil
+}
+
+// undecoded is the answer to a body that is not JSON, or has a member of another type.
+func undecoded(body []byte, err error) answer {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case ok && wrong.Field == "":
+		return unprocessable("model_attributes_type", "'body',", "Input should be a valid dictionary or object to extract fields from")
+	case ok:
+		kind, want := "dict", "dictionary"
+		switch wrong.Type.Kind() {
+		case reflect.String:
+			kind, want = "string", "string"
+		case reflect.Int:
+			kind, want = "int", "integer"
+		case reflect.Bool:
+			kind, want = "bool", "boolean"
+		case reflect.Slice:
+			kind, want = "list", "list"
+		}
+		return unprocessable(kind+"_type", "'body', '"+strings.ReplaceAll(wrong.Field, ".", "', '")+"'", "Input should be a valid "+want)
+	}
+	at := len(body)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		at = int(syntax.Offset)
+	}
+	return unprocessable("json_invalid", "'body', "+strconv.Itoa(at), "JSON decode error")
 }
 
 // legacy says whether the client counts as older than the 1.0 SDKs: it names

@@ -59,7 +59,8 @@ type scriptedRun struct {
 	stepIDs      []string
 	script       *script
 	mangle       mangle
-	inputIDs     bool // in traces
+	inputIDs     bool   // in traces
+	config       []byte // the llm_config of its agent
 	trainer      *trainer
 	versions     []int // of the calls; none: the weights never change
 }
@@ -150,7 +151,7 @@ func (r *scriptedRun) trace(k int) []byte {
 func (r *scriptedRun) endTrace(out []byte, k int) []byte {
 	out = fmt.Appendf(out, `,"step_id":"%s","agent_id":"%s","agent_tags":`, r.stepIDs[k], r.agent)
 	out = quoteAll(out, r.tags)
-	return append(out, `,"call_type":"agent_step","run_id":"`+r.id+`","source":null,"org_id":"`+organization+`","user_id":"`+user+`","compaction_settings":null,"llm_config":null,"billing_context":null}`...)
+	return append(out, `,"call_type":"agent_step","run_id":"`+r.id+`","source":null,"org_id":"`+organization+`","user_id":"`+user+`","compaction_settings":null,"llm_config":`+string(r.config)+`,"billing_context":null}`...)
 }
 
 // traceTools are the tools of an AgentState as a request names them.

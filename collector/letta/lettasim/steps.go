@@ -26,7 +26,7 @@ func (s *Server) findStep(id string) (*step, *answer) {
 	if st := s.steps[id]; st != nil && s.finished(st.run) {
 		return st, nil
 	}
-	a := detail(http.StatusNotFound, "Step not found")
+	a := notFound("Step", id)
 	return nil, &a
 }
 
@@ -44,16 +44,22 @@ func (s *Server) stepMetrics(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, problem := s.findStep(q.args[0])
+	if problem != nil && problem.status == http.StatusNotFound {
+		return notFound("StepMetrics", q.args[0])
+	}
 	if problem != nil {
 		return *problem
 	}
-	return ok(fmt.Appendf(nil, `{"id":"%s","organization_id":"%s","provider_id":null,"run_id":"%s","agent_id":"%s","step_start_ns":null,"llm_request_start_ns":null,"llm_request_ns":null,`+
-		`"tool_execution_ns":null,"step_ns":null,"base_template_id":null,"template_id":null,"project_id":null}`, st.id, organization, st.run.id, st.run.agent.id))
+	return ok(fmt.Appendf(nil, `{"id":"%s","organization_id":"%s","provider_id":null,"run_id":"%s","agent_id":"%s","step_start_ns":null,"llm_request_start_ns":null,"llm_request_ns":150000000,`+
+		`"tool_execution_ns":20000000,"step_ns":200000000,"base_template_id":null,"template_id":null,"project_id":null}`, st.id, organization, st.run.id, st.run.agent.id))
 }
 
 // stepTrace answers null for everything that it does not know, and still knows
 // the traces of deleted agents.
 func (s *Server) stepTrace(q *request) answer {
+	if !isID(q.args[0], "step") {
+		return badID("step")
+	}
 	s.mu.Lock()
 	var trace func() []byte
 	st := s.steps[q.args[0]]
@@ -108,6 +114,9 @@ func (s *Server) stepMessages(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, problem := s.findStep(q.args[0])
+	if problem != nil && problem.status == http.StatusNotFound {
+		return ok([]byte("[]"))
+	}
 	if problem != nil {
 		return *problem
 	}
@@ -149,6 +158,9 @@ func (s *Server) agentMessages(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, problem := s.findAgent(q.args[0])
+	if problem != nil && problem.status == http.StatusNotFound {
+		return detail(http.StatusNotFound, "Agent not found")
+	}
 	if problem != nil {
 		return *problem
 	}
@@ -158,26 +170,18 @@ func (s *Server) agentMessages(q *request) answer {
 			list = append(list, r.source.messages()...)
 		}
 	}
-	// before and after are about time, whatever the order is, and must be there.
 	query := q.URL.Query()
-	for _, cursor := range []string{"before", "after"} {
-		id := query.Get(cursor)
-		if id == "" {
-			continue
-		}
-		i := slices.IndexFunc(list, func(m []byte) bool { return messageID(m) == id })
-		switch {
-		case i < 0:
-			return detail(http.StatusNotFound, "No message found with id '%s' for agent_id '%s'.", id, a.id)
-		case cursor == "before":
-			list = list[:i]
-		default:
-			for i < len(list) && messageID(list[i]) == id { // a stored message may be several of the list
-				i++
-			}
-			list = list[i:]
-		}
-		query.Del(cursor)
+	if problem := checkPage(query, 0); problem != nil {
+		return *problem
 	}
-	return ok(array(page(list, messageID, query, query.Get("order") == "asc", 100)))
+	list, unknown := between(list, messageID, query)
+	if unknown != "" {
+		return detail(http.StatusNotFound, "No message found with id '%s' for agent '%s'.", unknown, a.id)
+	}
+	list = page(list, messageID, query, query.Get("order") == "asc", 100)
+	if query.Get("order") != "asc" { // the newest of them, oldest first
+		list = slices.Clone(list)
+		slices.Reverse(list)
+	}
+	return ok(array(list))
 }

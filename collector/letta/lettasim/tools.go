@@ -1,10 +1,13 @@
 package lettasim
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"regexp"
 	"sort"
+	"strconv"
 )
 
 const (
@@ -35,7 +38,7 @@ var (
 // newTool derives a tool from its source as far as lettasim can: name, first line
 // of the docstring, and the arguments with their types. It is nil where the source
 // defines no function.
-func newTool(source string, schema json.RawMessage, r *rng) *tool {
+func newTool(source string, schema json.RawMessage, approval *bool, r *rng) *tool {
 	def := pythonDef.FindStringSubmatch(source)
 	if def == nil {
 		return nil
@@ -62,10 +65,13 @@ func newTool(source string, schema json.RawMessage, r *rng) *tool {
 	for _, k := range []string{"pip_requirements", "npm_requirements", "default_requires_approval"} {
 		o.set(k, []byte("null"))
 	}
+	if approval != nil {
+		o.set("default_requires_approval", strconv.AppendBool(nil, *approval))
+	}
 	o.set("enable_parallel_execution", []byte("false"))
 	o.text("created_by_id", user)
 	o.text("last_updated_by_id", user)
-	o.set("metadata_", []byte("{}"))
+	o.set("metadata_", append(quote([]byte(`{"tool_hash":`), fmt.Sprintf("%x", sha256.Sum256([]byte(source)))), '}'))
 	o.set("project_id", []byte("null"))
 	t.raw = o.append(nil)
 	return t
@@ -141,13 +147,12 @@ func (s *Server) listTools(q *request) answer {
 	return ok(array(out))
 }
 
-func (s *Server) createTool(q *request) answer { return s.makeTool(q, false) }
-func (s *Server) upsertTool(q *request) answer { return s.makeTool(q, true) }
-
-func (s *Server) makeTool(q *request, replace bool) answer {
+// makeTool makes a tool, or changes the one of that name, whichever of the two is asked for.
+func (s *Server) makeTool(q *request) answer {
 	var body struct {
-		SourceCode string          `json:"source_code"`
+		SourceCode *string         `json:"source_code"`
 		JSONSchema json.RawMessage `json:"json_schema"`
+		Approval   *bool           `json:"default_requires_approval"`
 	}
 	if a := q.decode(&body); a != nil {
 		return *a
@@ -155,16 +160,16 @@ func (s *Server) makeTool(q *request, replace bool) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.order++
-	t := newTool(body.SourceCode, body.JSONSchema, draw(s.cfg.Seed, "tool", body.SourceCode))
+	if body.SourceCode == nil {
+		return unprocessable("missing", "'body', 'source_code'", "Field required")
+	}
+	t := newTool(*body.SourceCode, body.JSONSchema, body.Approval, draw(s.cfg.Seed, "tool", *body.SourceCode))
 	if t == nil {
-		return detail(http.StatusBadRequest, "Failed to create tool: no function found in the source code")
+		return detail(http.StatusBadRequest, "Failed to derive json schema: Schema generation failed: No functions found in source code")
 	}
 	for i, old := range s.tools {
 		if old.name != t.name {
 			continue
-		}
-		if !replace {
-			return detail(http.StatusConflict, "Tool with name %s already exists", t.name)
 		}
 		o, err := parseObject(t.raw)
 		if err != nil {
@@ -186,7 +191,10 @@ func (s *Server) getTool(q *request) answer {
 			return ok(t.raw)
 		}
 	}
-	return detail(http.StatusNotFound, "Tool with id %s not found.", q.args[0])
+	if !isID(q.args[0], "tool") {
+		return badID("tool")
+	}
+	return notFound("Tool", q.args[0])
 }
 
 func (s *Server) deleteTool(q *request) answer {
@@ -198,7 +206,10 @@ func (s *Server) deleteTool(q *request) answer {
 			return ok([]byte("null"))
 		}
 	}
-	return detail(http.StatusNotFound, "Tool with id %s not found.", q.args[0])
+	if !isID(q.args[0], "tool") {
+		return badID("tool")
+	}
+	return detail(http.StatusBadRequest, "Tool with id %s not found.", q.args[0])
 }
 
 // runTool runs a function, as far as Config.RunTool does.
@@ -212,8 +223,11 @@ func (s *Server) runTool(q *request) answer {
 	if an := q.decode(&body); an != nil {
 		return *an
 	}
-	if body.SourceCode == nil || body.Args == nil {
+	if body.SourceCode == nil {
 		return unprocessable("missing", "'body', 'source_code'", "Field required")
+	}
+	if body.Args == nil {
+		return unprocessable("missing", "'body', 'args'", "Field required")
 	}
 	returned, status := "Error executing function "+body.Name+": lettasim runs no code", "error"
 	switch {

@@ -9,8 +9,8 @@
 //
 // The way of a start:
 //
-//	.ci/letta.sh ─► .build/letta        the packages, once (make letta)
-//	               .build/letta/state   initdb, migrations, tokenizer, once (state.go)
+//	.ci/letta.sh ─► .build/letta-VERSION        the packages, once (make letta)
+//	               .build/letta-VERSION/state   initdb, migrations, tokenizer, once (state.go)
 //	Start ─► folder of its own in the system's temporary folder
 //	       ├─ pg/       copy of state/pg, with its own PostgreSQL   (postgres.go)
 //	       ├─ home-0/   of the first server, home-1/ of the second  (server.go)

@@ -1,0 +1,397 @@
+//go:build linux
+
+package cases_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+)
+
+// A side is one of the two servers that are compared.
+type side struct {
+	t       *testing.T
+	url     string
+	handle  string
+	handles map[string]string // what the models are called in texts, by their names here
+	agent   string            // User-Agent of the next requests
+	names   map[string]string // of things, by their ids
+	id      map[string]string // ids, by their names
+	facts   []string          // of the check that is running
+}
+
+// A fact is what one request showed, in words that are the same on both sides.
+func (s *side) fact(format string, args ...any) {
+	s.facts = append(s.facts, fmt.Sprintf(format, args...))
+}
+
+var (
+	uuids   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	moments = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{6})?`)
+)
+
+// common replaces in a text what differs between two servers: ids, moments, addresses.
+func (s *side) common(text string) string {
+	text = strings.ReplaceAll(text, s.url, "URL")
+	for _, id := range slices.Sorted(maps.Keys(s.handles)) {
+		text = strings.ReplaceAll(text, id, s.handles[id])
+	}
+	text = uuids.ReplaceAllStringFunc(text, func(id string) string {
+		for whole, name := range s.names {
+			if strings.HasSuffix(whole, id) {
+				return name
+			}
+		}
+		return "UUID"
+	})
+	return moments.ReplaceAllString(text, "MOMENT$1")
+}
+
+// named gives the id of a thing a name, and returns the id.
+func (s *side) named(id, name string) string {
+	s.names[id], s.id[name] = name, id
+	return id
+}
+
+// An exchanged is a request that was answered.
+type exchanged struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// do makes a request. body is a string that is sent as it is, or a value that is sent as JSON.
+func (s *side) do(method, path string, body any) exchanged {
+	s.t.Helper()
+	var text []byte
+	switch b := body.(type) {
+	case nil:
+	case string:
+		text = []byte(b)
+	default:
+		text, _ = json.Marshal(b)
+	}
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, bytes.NewReader(text))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if text != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	r.Header.Set("User-Agent", s.agent)
+	return s.send(r)
+}
+
+func (s *side) send(r *http.Request) exchanged {
+	s.t.Helper()
+	w, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r) // which follows no redirect
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	answer, err := io.ReadAll(w.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return exchanged{w.StatusCode, w.Header, answer}
+}
+
+// shape makes a request and notes the status, the media type, and the names and types of all
+// members of the answer; of an error also its text. It returns the answer.
+func (s *side) shape(what, method, path string, body any) exchanged {
+	s.t.Helper()
+	x := s.do(method, path, body)
+	s.shapeOf(what, x)
+	return x
+}
+
+func (s *side) shapeOf(what string, x exchanged) {
+	media, _, _ := strings.Cut(x.header.Get("Content-Type"), ";")
+	s.fact("%s: status %d, %s", what, x.status, media)
+	if to := x.header.Get("Location"); to != "" {
+		s.fact("%s: to %s", what, s.common(to))
+	}
+	var v any
+	if json.Unmarshal(x.body, &v) != nil {
+		s.fact("%s: no JSON: %s", what, s.common(string(x.body)))
+		return
+	}
+	if x.status >= 300 {
+		s.fact("%s: %s", what, s.refusal(v))
+		return
+	}
+	types := map[string]map[string]bool{}
+	membersOf(v, "", types)
+	for _, at := range slices.Sorted(maps.Keys(types)) {
+		s.fact("%s: %s is %s", what, at, strings.Join(slices.Sorted(maps.Keys(types[at])), " or "))
+	}
+}
+
+// pydantic finds in the text of a failed validation which rule failed, and where.
+var pydantic = regexp.MustCompile(`'type': '(\w+)', 'loc': \(([^)]*)\)`)
+
+// refusal is what a client may see of an error: its members, and the beginning of its text, which
+// goes on with queries of the database; of a failed validation the rule and the place.
+func (s *side) refusal(v any) string {
+	o, _ := v.(map[string]any)
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(o)) {
+		text, ok := o[name].(string)
+		if !ok {
+			b, _ := json.Marshal(o[name])
+			text = string(b)
+		}
+		if rules := pydantic.FindAllStringSubmatch(text, -1); rules != nil {
+			text = ""
+			for _, rule := range rules {
+				text += rule[1] + " at " + rule[2] + ";"
+			}
+		}
+		const most = 50
+		text = s.common(text)
+		out = append(out, name+" "+text[:min(most, len(text))])
+	}
+	return strings.Join(out, ", ")
+}
+
+// opaque are the members whose own members are data: of an agent's tool, of the request to an
+// engine, of what a user gave.
+var opaque = map[string]bool{"json_schema": true, "args_json_schema": true, "parameters": true}
+
+// membersOf notes the types of all values. The elements of a list are one, except that messages
+// are told apart by their type.
+func membersOf(v any, at string, types map[string]map[string]bool) {
+	kind := "null"
+	switch v := v.(type) {
+	case bool:
+		kind = "bool"
+	case float64:
+		kind = "number"
+	case string:
+		kind = "string"
+	case []any:
+		kind = "list"
+		for _, one := range v {
+			name := "[]"
+			if o, ok := one.(map[string]any); ok {
+				if typed, ok := o["message_type"].(string); ok {
+					name = "[" + typed + "]"
+				}
+			}
+			membersOf(one, at+name, types)
+		}
+	case map[string]any:
+		kind = "object"
+		if !opaque[at[strings.LastIndexByte(at, '.')+1:]] {
+			for name, one := range v {
+				membersOf(one, at+"."+uuids.ReplaceAllString(name, "UUID"), types)
+			}
+		}
+	}
+	if types[at] == nil {
+		types[at] = map[string]bool{}
+	}
+	types[at][kind] = true
+}
+
+// value returns a member of the answer: a path of names and numbers.
+func (x exchanged) value(path ...any) any {
+	var v any
+	if json.Unmarshal(x.body, &v) != nil {
+		return nil
+	}
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			o, _ := v.(map[string]any)
+			v = o[step]
+		case int:
+			l, _ := v.([]any)
+			if step >= len(l) {
+				return nil
+			}
+			v = l[step]
+		}
+	}
+	return v
+}
+
+func (x exchanged) text(path ...any) string {
+	s, _ := x.value(path...).(string)
+	return s
+}
+
+// ids are the ids of a list, without those that repeat the one before them: a stored message
+// may be several of a list.
+func (x exchanged) ids() (ids []string) {
+	var list []struct{ ID string }
+	_ = json.Unmarshal(x.body, &list)
+	for i := range list {
+		if n := len(ids); n == 0 || ids[n-1] != list[i].ID {
+			ids = append(ids, list[i].ID)
+		}
+	}
+	return ids
+}
+
+// paging notes which elements a list shows under orders, cursors and limits, by their numbers
+// in all, which is oldest first. gone is an id that is in no list.
+func (s *side) paging(path string, all []string, gone string) {
+	s.t.Helper()
+	if len(all) < 5 {
+		s.fact("%d elements to page through", len(all))
+		return
+	}
+	join := "?"
+	if strings.Contains(path, "?") {
+		join = "&"
+	}
+	queries := []string{"", "order=asc", "limit=2", "after=" + gone}
+	for _, order := range []string{"order=asc&", "order=desc&"} {
+		after, before := order+"after="+all[2]+"&limit=1", order+"before="+all[2]+"&limit=1"
+		queries = append(queries, after, before)
+		if !testing.Short() {
+			queries = append(queries, strings.TrimSuffix(order, "&"), order+"after="+all[2], order+"before="+all[2], order+"before="+gone, order+"after="+all[1]+"&before="+all[3])
+		}
+	}
+	for _, query := range queries {
+		x := s.do(http.MethodGet, path+join+query, nil)
+		where := strings.ReplaceAll(query, gone, "gone")
+		for i, id := range all {
+			where = strings.ReplaceAll(where, id, fmt.Sprint("#", i))
+		}
+		if x.status != http.StatusOK {
+			s.shapeOf(where, exchanged{x.status, x.header, bytes.ReplaceAll(x.body, []byte(gone), []byte("gone"))})
+			continue
+		}
+		var numbers []int
+		for _, id := range x.ids() {
+			numbers = append(numbers, slices.Index(all, id))
+		}
+		s.fact("%s: %v", where, numbers)
+	}
+}
+
+// limits notes what becomes of limits that are none.
+func (s *side) limits(path string) {
+	s.t.Helper()
+	join := "?"
+	if strings.Contains(path, "?") {
+		join = "&"
+	}
+	for _, limit := range []string{"0", "-1", "1001", "x"} {
+		s.shape("limit "+limit, http.MethodGet, path+join+"limit="+limit, nil)
+	}
+	s.shape("order", http.MethodGet, path+join+"order=up", nil)
+}
+
+// A check is one behavior of one endpoint.
+type check struct {
+	endpoint, behavior string
+	run                func(s *side)
+}
+
+// conform sends the same requests to the real server and to the simulated one, and compares
+// what they answer.
+func (w *world) conform(t *testing.T) {
+	t.Helper()
+	sim, err := lettasim.New(lettasim.Config{
+		Script:  lettasim.Script{Calls: lettasim.Range{Min: 6, Max: 6}},
+		Latency: lettasim.Latency{Low: 50 * time.Millisecond},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	simulated := httptest.NewServer(sim)
+	defer simulated.Close()
+	newSide := func(url, handle string, handles map[string]string) *side {
+		return &side{t: t, url: url, handle: handle, agent: "rollout/test", names: map[string]string{}, id: map[string]string{}, handles: handles}
+	}
+	sides := [2]*side{
+		newSide(w.l.URLs[0], w.handle, map[string]string{w.handle: "HANDLE"}),
+		newSide(simulated.URL, "sglang//models/qwen3", map[string]string{"sglang//models/qwen3": "HANDLE"}),
+	}
+	compared := map[string][]string{}
+	facts, differences := 0, 0
+	for _, c := range w.checks(t) {
+		for _, s := range sides {
+			s.facts = nil
+			c.run(s)
+		}
+		facts += len(sides[0].facts)
+		for _, d := range differing(sides[0].facts, sides[1].facts) {
+			differences++
+			t.Errorf("%s, %s: %s", c.endpoint, c.behavior, d)
+		}
+		compared[c.endpoint] = append(compared[c.endpoint], c.behavior)
+	}
+	table(t, compared, facts, differences)
+}
+
+// differing lists the facts of one side that the other has not.
+func differing(real, simulated []string) (out []string) {
+	for _, f := range real {
+		if !slices.Contains(simulated, f) {
+			out = append(out, "only the real server: "+f)
+		}
+	}
+	for _, f := range simulated {
+		if !slices.Contains(real, f) {
+			out = append(out, "only the simulated one: "+f)
+		}
+	}
+	return out
+}
+
+// table shows what was compared and what is unproven. It fails for a simulated behavior that is
+// neither.
+func table(t *testing.T, compared map[string][]string, facts, differences int) {
+	t.Helper()
+	var out strings.Builder
+	tab := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	proven, open := 0, 0
+	line := func(what string, behaviors []string, reason string) {
+		if len(behaviors) > 0 {
+			proven += len(behaviors)
+			fmt.Fprintf(tab, "%s\tcompared\t%s\n", what, strings.Join(behaviors, ", "))
+		}
+		if reason != "" {
+			open++
+			fmt.Fprintf(tab, "%s\tunproven\t%s\n", what, reason)
+		}
+		if len(behaviors) == 0 && reason == "" {
+			t.Errorf("%s is simulated and neither compared with a real server nor listed as unproven", what)
+		}
+	}
+	left := maps.Clone(unproven)
+	for _, route := range lettasim.Routes() {
+		line(route, compared[route], unproven[route])
+		delete(left, route)
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[lettasim.Config]()) {
+		line("Config."+field.Name, compared["Config."+field.Name], unproven["Config."+field.Name])
+		delete(left, "Config."+field.Name)
+	}
+	for _, kind := range lettasim.FaultKinds() {
+		line("fault "+string(kind), compared["fault "+string(kind)], unproven["fault "+string(kind)])
+		delete(left, "fault "+string(kind))
+	}
+	for what := range left {
+		t.Errorf("%s is listed as unproven and not simulated", what)
+	}
+	_ = tab.Flush()
+	t.Logf("all behaviors of the simulated server: %d compared by %d facts, %d differ; %d unproven\n%s", proven, facts, differences, open, out.String())
+}
