@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -142,6 +144,53 @@ func TestTapSeesNothing(t *testing.T) {
 	if !strings.Contains(r.stderr, "no such folder") {
 		t.Errorf("stderr\n%s", r.stderr)
 	}
+}
+
+// TestDoctorBypassing: doctor names the agents whose calls go past the tap, by the address that
+// the server keeps with each.
+func TestDoctorBypassing(t *testing.T) {
+	t.Parallel()
+	s := newTapped(t, 1, lettasim.Config{Engine: "direct"})
+	client, err := letta.NewClient(letta.ClientConfig{BaseURL: s.url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdle()
+	var made []*letta.AgentState
+	for range 5 {
+		a, err := client.CreateAgent(t.Context(), json.RawMessage(`{"model":"`+simModel+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, a)
+	}
+	if _, err := client.CreateAgent(t.Context(), json.RawMessage(`{"model":"`+lettasim.PlainModel+`"}`)); err != nil { // gives no token data anyway
+		t.Fatal(err)
+	}
+	move := func(a *letta.AgentState) {
+		t.Helper()
+		var config map[string]any
+		if err := a.JSON.Member("llm_config").Decode(&config); err != nil {
+			t.Fatal(err)
+		}
+		config["model_endpoint"] = strings.Replace(s.tap.url, "127.0.0.1", "localhost", 1) + "/v1"
+		if _, err := client.PatchAgent(t.Context(), a.ID, map[string]any{"llm_config": config}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move(made[0])
+	doctor := func(want string) {
+		t.Helper()
+		r := mustRun(t, exit.Unusable, "doctor", "--server", s.url, "--model", simModel, "--tap", s.tap.url, "--prompts", "tap")
+		if !strings.Contains(r.stdout, want) || !strings.Contains(r.stdout, "the server calls the model of a new agent at http://127.0.0.1:30000/v1") {
+			t.Errorf("doctor does not say %q\n%s%s", want, r.stdout, r.stderr)
+		}
+	}
+	doctor(fmt.Sprintf("the calls of 4 of 5 agents go past the tap, most to http://127.0.0.1:30000/v1: %s, %s, %s, …\n", made[1].ID, made[2].ID, made[3].ID))
+	for _, a := range made[1:] {
+		move(a)
+	}
+	doctor("the calls of all 5 agents go through the tap")
 }
 
 // checkTruth compares every sampled span of the rows with what the engine was given and what it

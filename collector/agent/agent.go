@@ -170,6 +170,9 @@ func (g *agent) begin(system string) {
 // ID returns the server's name of the agent.
 func (g *agent) ID() string { return g.state.ID }
 
+// ModelEndpoint returns the address at which the server calls the agent's model.
+func (g *agent) ModelEndpoint() string { return g.state.LLMConfig.ModelEndpoint }
+
 // Tools returns the names of the tools that the model is told of: the agent's, then those
 // of this side.
 func (g *agent) Tools() []string {

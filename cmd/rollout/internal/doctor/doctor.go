@@ -57,6 +57,10 @@ type Doctor struct {
 	releases prompt.Releases
 	// tapped are those of the last reply as the tap saw them, where there is one.
 	tapped []tokenize.Call
+	// endpoint is where the server called the model of the last reply, seen whether the tap saw
+	// each of its calls.
+	endpoint string
+	seen     bool
 }
 
 // findTask chooses what the agent is told.
@@ -116,7 +120,7 @@ func (d *Doctor) Run(ctx context.Context, connect func() ([]*letta.Client, error
 		return 0, err
 	}
 	for i, client := range clients {
-		d.calls, d.tapped = nil, nil
+		d.calls, d.tapped, d.endpoint, d.seen = nil, nil, "", false
 		if answers := d.server(ctx, client); answers && d.Tune && ctx.Err() == nil {
 			d.tune(ctx, i, client)
 		}

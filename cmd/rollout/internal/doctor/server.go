@@ -55,6 +55,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 		return true
 	}
 	d.ok("model", "%s; an agent on it gives token data", cmp.Or(d.Config.Agent.Model, "the model of the agent file"))
+	defer d.bypassing(ctx, client)
 	used, all := d.call(ctx, client, backend, d.task)
 	if all && !used && d.Prompt == "" && d.TaskID == "" && d.task.ID != "doctor" {
 		// The first task's rollout said nothing of tools.
@@ -87,6 +88,9 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 	var tools []string
 	if a, ok := agent.(interface{ Tools() []string }); ok {
 		tools = a.Tools()
+	}
+	if a, ok := agent.(interface{ ModelEndpoint() string }); ok {
+		d.endpoint = a.ModelEndpoint()
 	}
 	if len(tools) > 0 && task.Messages[0] == doctorText {
 		task.Messages[0] = fmt.Sprintf(doctorTool, tools[0]) // of a task of ours, for this agent

@@ -1,13 +1,20 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"net"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -53,10 +60,11 @@ func (d *Doctor) tapSaw() bool {
 	}
 	switch stats := d.Tap.Stats(); {
 	case seen == len(d.tapped) && seen > 0:
+		d.seen = true
 		d.ok("tap", "it saw every call, with prompts of %s tokens: rows will be exact", human.Count(int64(tokens)))
 		return true
 	case stats.Calls == 0:
-		d.tell(state, "tap", "it saw no call at all", nil, "the base URL of the server's provider must be that of the tap: GET /v1/providers/ on the server shows it")
+		d.tell(state, "tap", "it saw no call at all: the server calls the model of a new agent at "+d.endpoint, nil, moveHint)
 	default:
 		missing := slices.IndexFunc(d.tapped, func(c tokenize.Call) bool { return c.Grade != tokenize.Exact })
 		text := fmt.Sprintf("it saw %d calls, and %d of the %d of this rollout", stats.Calls, seen, len(d.tapped))
@@ -66,4 +74,88 @@ func (d *Doctor) tapSaw() bool {
 		d.tell(state, "tap", text, nil, "the base URL of the server's provider must be that of the tap, and the clocks of both machines must agree")
 	}
 	return false
+}
+
+// moveHint is what to do about calls that do not go through the tap.
+const moveHint = "the provider must have the URL of the tap, which the server keeps in its database and reads from no setting again: README, A tap in front of a server that has run"
+
+// The bounds of bypassing: how many agents are listed at once and at all, and how many are named.
+const (
+	agentsPage = 100
+	agentsMost = 20000
+	agentsName = 3
+)
+
+// bypassing lists the agents that the server calls their model for past the tap. Each agent keeps
+// the address of the provider from when it was made.
+func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
+	taps := map[string]bool{}
+	if d.seen {
+		taps[hostPort(d.endpoint)] = true
+	}
+	for _, where := range d.Config.Tokens.Tap {
+		if strings.Contains(where, "://") {
+			taps[hostPort(where)] = true
+		}
+	}
+	if len(taps) == 0 || ctx.Err() != nil { // of a folder it is not known
+		return
+	}
+	all, past := 0, 0
+	var named []string
+	endpoints := map[string]int{}
+	for after := ""; all < agentsMost; {
+		page, err := client.Agents(ctx, nil, after, agentsPage)
+		if err != nil {
+			d.failed("agents", preflight.Unusable(client, err))
+			return
+		}
+		if len(page) == 0 || page[len(page)-1].ID == after {
+			break
+		}
+		for i := range page {
+			a := &page[i]
+			if !a.LLMConfig.ReturnTokenIDs {
+				continue
+			}
+			all++
+			if taps[hostPort(a.LLMConfig.ModelEndpoint)] {
+				continue
+			}
+			past++
+			endpoints[a.LLMConfig.ModelEndpoint]++
+			if len(named) < agentsName {
+				named = append(named, a.ID)
+			}
+		}
+		after = page[len(page)-1].ID
+	}
+	if past == 0 {
+		if all > 0 {
+			d.ok("agents", "the calls of all %s agents go through the tap", human.Count(int64(all)))
+		}
+		return
+	}
+	if past > len(named) {
+		named = append(named, "…")
+	}
+	at := slices.MaxFunc(slices.Sorted(maps.Keys(endpoints)), func(a, b string) int { return cmp.Compare(endpoints[a], endpoints[b]) })
+	d.tell(Hint, "agents", fmt.Sprintf("the calls of %s of %s agents go past the tap, most to %s: %s", human.Count(int64(past)), human.Count(int64(all)), at, strings.Join(named, ", ")), nil,
+		"send PATCH /v1/agents/ID the agent's llm_config with the tap's URL and /v1 as model_endpoint: README, A tap in front of a server that has run")
+}
+
+// hostPort is the host and the port of a URL; all names of this machine are one.
+func hostPort(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	host, port := u.Hostname(), u.Port()
+	if ip := net.ParseIP(host); ip != nil && (ip.IsLoopback() || ip.IsUnspecified()) {
+		host = "localhost"
+	}
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return net.JoinHostPort(host, port)
 }

@@ -48,6 +48,9 @@ func TestLetta(t *testing.T) {
 	})
 	t.Run("tap", func(t *testing.T) { w.tapCases(t, full) })
 	t.Run("continuity", w.continued)
+	if !full { // else it is a test of its own, with a server of its own
+		t.Run("existing", w.existing)
+	}
 	if left := w.l.Agents(t); len(left) > 0 {
 		t.Errorf("agents are left: %v", left)
 	}

@@ -32,17 +32,29 @@ type tapped struct {
 
 func (w *world) newTap(t *testing.T, name string, args ...string) *tapped {
 	t.Helper()
+	p := w.tapOf(t, args...)
+	p.serve(t, name)
+	return p
+}
+
+func (w *world) tapOf(t *testing.T, args ...string) *tapped {
+	t.Helper()
 	p := &tapped{w: w, spool: filepath.Join(t.TempDir(), "spool"), args: args}
 	p.reads = p.spool
-	p.serve(t, name)
 	return p
 }
 
 // serve starts the tap for the first time, and makes a provider of it.
 func (p *tapped) serve(t *testing.T, name string) {
 	t.Helper()
-	p.start(t)
+	p.run(t)
 	p.handle = p.w.l.Provider(t, name, p.url)
+}
+
+// run starts the tap for the first time; it ends with the test.
+func (p *tapped) run(t *testing.T) {
+	t.Helper()
+	p.start(t)
 	t.Cleanup(func() {
 		p.end(t, syscall.SIGKILL)
 		if t.Failed() {

@@ -1,0 +1,126 @@
+//go:build linux
+
+package cases_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
+)
+
+// TestExisting puts a tap in front of a server that ran without one and has agents. In the short
+// form TestLetta does it.
+func TestExisting(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a case of TestLetta in the short form")
+	}
+	newWorld(t, live.Config{}).existing(t)
+}
+
+// existing shows that the server keeps the provider's address from its first start, in its
+// database and with each agent, that doctor says so, and that the ways of the README move both.
+func (w *world) existing(t *testing.T) {
+	t.Helper()
+	w.l.Env("SGLANG_API_BASE=" + w.engine.url)
+	w.l.Restart(t, 0)
+	v := *w
+	v.handle = "sglang/" + w.l.Model
+	c := curl{&v, t}
+	endpoint := func(agent string) string {
+		t.Helper()
+		var state struct {
+			Config struct {
+				Endpoint string `json:"model_endpoint"`
+			} `json:"llm_config"`
+		}
+		if status, answer := c.do(http.MethodGet, "/v1/agents/"+agent, nil); status != http.StatusOK || json.Unmarshal(answer, &state) != nil {
+			t.Fatalf("%d %s", status, answer)
+		}
+		return state.Config.Endpoint
+	}
+	at := func(what, agent, want string) {
+		t.Helper()
+		if got := endpoint(agent); got != want+"/v1" {
+			t.Errorf("%s: its model is called at %s, want %s/v1", what, got, want)
+		}
+	}
+	say := func(agent string) {
+		t.Helper()
+		if status, answer := c.say(agent, "think-tool", nil); status != http.StatusOK {
+			t.Fatalf("%d %.300s", status, answer)
+		}
+	}
+	var old [3]string
+	for i := range old {
+		old[i] = c.agent("existing", nil, "add", "mul")
+	}
+	say(old[0])
+	at("an agent from before", old[0], w.engine.url)
+	if _, answer := c.do(http.MethodGet, "/v1/providers/?name=sglang", nil); string(answer) != "[]" {
+		t.Errorf("the provider of the settings is listed: %s", answer)
+	}
+
+	p := v.newIdleTap(t)
+	w.l.Env("SGLANG_API_BASE=" + p.url)
+	w.l.Restart(t, 0)
+	at("the setting moves no new agent", c.agent("existing", nil, "add", "mul"), w.engine.url)
+	doctor := func(code int, says ...string) {
+		t.Helper()
+		r := w.l.Run(t, w.program, "doctor", "--server", w.l.URLs[0], "--model", v.handle, "--tokenizer", w.l.Model, "--tap", p.url, "--prompts", "tap", "--prompt", "Please go on. [script:single]")
+		if r.Code != code {
+			t.Errorf("doctor: exit code %d, want %d", r.Code, code)
+		}
+		for _, text := range says {
+			if !strings.Contains(r.Stdout, text) {
+				t.Errorf("doctor does not say %q\n%s%s", text, r.Stdout, r.Stderr)
+			}
+		}
+	}
+	doctor(exit.Unusable, "it saw no call at all: the server calls the model of a new agent at "+w.engine.url+"/v1", "the calls of 4 of 4 agents go past the tap, most to "+w.engine.url+"/v1: "+old[0])
+
+	// The provider of the settings has no id that the API knows.
+	w.l.Postgres.Query(t, "UPDATE providers SET base_url = '"+p.url+"/v1' WHERE name = 'sglang' AND organization_id IS NULL")
+	fresh := c.agent("existing", nil, "add", "mul")
+	at("a new agent", fresh, p.url)
+	at("an agent from before", old[0], w.engine.url)
+	doctor(exit.OK, "it saw every call", "the calls of 4 of 5 agents go past the tap")
+
+	// One agent by the API, all others by a statement.
+	var state map[string]any
+	if _, answer := c.do(http.MethodGet, "/v1/agents/"+old[0], nil); json.Unmarshal(answer, &state) != nil {
+		t.Fatalf("%s", answer)
+	}
+	config, _ := state["llm_config"].(map[string]any)
+	config["model_endpoint"] = p.url + "/v1"
+	if status, answer := c.do(http.MethodPatch, "/v1/agents/"+old[0], map[string]any{"llm_config": config}); status != http.StatusOK {
+		t.Fatalf("%d %s", status, answer)
+	}
+	at("an agent that was patched", old[0], p.url)
+	doctor(exit.OK, "the calls of 3 of 5 agents go past the tap")
+	w.l.Postgres.Query(t, "UPDATE agents SET llm_config = jsonb_set(llm_config::jsonb, '{model_endpoint}', '\""+p.url+"/v1\"') WHERE llm_config->>'model_endpoint' = '"+w.engine.url+"/v1'")
+	doctor(exit.OK, "the calls of all 5 agents go through the tap")
+
+	// Old agents and new ones, in one collection of server runs, and agents of a collection.
+	began, from := time.Now().Add(-time.Second), len(w.engine.calls(t))
+	for _, agent := range append(old[:], fresh) {
+		say(agent)
+	}
+	run := v.readRuns(t, filepath.Join(t.TempDir(), "run"), exit.OK, "--from-runs", "tag=existing", "--from-runs", "since="+began.Format(time.RFC3339Nano), "--tap", p.url)
+	w.total.Add(v.compareRead(t, "agents from before, through the tap", run, from, "exact", 4))
+	v.collect(t, p.through(collection{name: "the provider's new address", tasks: []task{play("tool", "tool").uses("add")}, samples: 2, args: []string{"--prompts", "tap"}, source: "tap"}))
+}
+
+// newIdleTap starts a tap that is no provider of the server.
+func (w *world) newIdleTap(t *testing.T) *tapped {
+	t.Helper()
+	p := w.tapOf(t)
+	p.run(t)
+	p.handle = w.handle
+	return p
+}
