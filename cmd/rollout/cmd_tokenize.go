@@ -26,13 +26,19 @@ import (
 
 // tokenizeOptions are the flags that the three verbs share.
 type tokenizeOptions struct {
-	dir                         string
+	dir, transformers           string
 	experimental, table, asJSON bool
 }
 
 func (o *tokenizeOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "tokenizer", "", "the model's folder `DIR`, with tokenizer.json (or .gz, .zst) and chat template")
+	f.StringVar(&o.transformers, "transformers", "", "the server has this `VERSION` of transformers: 4.57 (the default), 5.0, 5.21, 5.22.2, 5.23, each up to the next one")
+	var releases []string
+	for _, r := range chat.AllTransformers() {
+		releases = append(releases, r.String())
+	}
+	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releases...)
 	f.BoolVar(&o.experimental, "experimental", false, "accept a tokenizer whose vocabulary has not been compared with the reference")
 	f.BoolVar(&o.table, "table", false, "print a line per token: place, id, offset in bytes, text")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
@@ -45,7 +51,11 @@ func (o *tokenizeOptions) load() (*bpe.Tokenizer, error) {
 	if o.table && o.asJSON {
 		return nil, exit.Usagef("--table and --json: choose one")
 	}
-	return model.LoadTokenizer("--tokenizer", o.dir, o.experimental)
+	_, releases, err := parseTransformers("tokenize", o.transformers)
+	if err != nil {
+		return nil, err
+	}
+	return model.LoadTokenizer("--tokenizer", o.dir, o.experimental, releases)
 }
 
 func (p *program) tokenizeCmd() *cobra.Command {
@@ -157,7 +167,7 @@ nothing is added at the end.`,
 func (p *program) renderCmd() *cobra.Command {
 	var o tokenizeOptions
 	var noGeneration, asIDs bool
-	var name, keepOpen, release string
+	var name, keepOpen string
 	cmd := &cobra.Command{
 		Use:   "render [FILE]",
 		Short: "print what the chat template makes of a conversation",
@@ -208,9 +218,7 @@ where the value of that key ends.`,
 				return exit.Usagef("tokenize render: %s: %w", from, err)
 			}
 			in.AddGenerationPrompt, in.ContinueFinalMessage = !noGeneration && keepOpen == "", keepOpen
-			if in.Transformers, err = parseTransformers("tokenize render", release); err != nil {
-				return err
-			}
+			in.Transformers, _, _ = parseTransformers("tokenize", o.transformers) // load checked it
 			template := templates.For(len(in.Tools.Items()) > 0)
 			if name != "" {
 				template = templates.Named(name)
@@ -241,28 +249,27 @@ where the value of that key ends.`,
 	f.BoolVar(&noGeneration, "no-generation-prompt", false, "leave out what opens the model's turn")
 	f.StringVar(&keepOpen, "continue-final-message", "", "leave the final message open: end where its content ends, or the value of another `KEY`")
 	f.Lookup("continue-final-message").NoOptDefVal = "content"
-	f.StringVar(&release, "transformers", chat.Transformers457.String(), "render by the rules of this `VERSION`: 4.57, 5.21, 5.22.2, 5.23, each up to the next one")
-	var releases []string
-	for _, r := range chat.AllTransformers() {
-		releases = append(releases, r.String())
-	}
-	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releases...)
 	f.BoolVar(&asIDs, "ids", false, "print ids instead of text")
 	f.StringVar(&name, "template", "", "the `NAME` of the template, where a model has several")
 	o.addFlags(cmd)
 	return cmd
 }
 
-// parseTransformers reads the name of a release that a verb was given.
-func parseTransformers(verb, text string) (chat.Transformers, error) {
+// parseTransformers reads the name of a release that a verb was given: by whose rules it
+// renders, and of which releases the tokenizer must be. Without a name that is the first
+// release, and nil for all.
+func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformers, error) {
+	if text == "" {
+		return chat.Transformers457, nil, nil
+	}
 	var names []string
 	for _, release := range chat.AllTransformers() {
 		if release.String() == text {
-			return release, nil
+			return release, []chat.Transformers{release}, nil
 		}
 		names = append(names, release.String())
 	}
-	return 0, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(names, ", ")), "give the last one that is not newer than the server's transformers: 5.21 for 5.22.1")
+	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(names, ", ")), "give the last one that is not newer than the server's transformers: 5.21 for 5.22.1")
 }
 
 // textOf is the arguments, or standard input where there are none.

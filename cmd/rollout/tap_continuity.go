@@ -21,11 +21,11 @@ import (
 
 // table makes what continuity needs of the model's folder.
 func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Logger) (*continuity.Table, error) {
-	m, err := model.Load("--tokenizer", o.tokenizer, o.experimental)
+	release, releases, err := parseTransformers("tap", o.transformers)
 	if err != nil {
 		return nil, err
 	}
-	release, err := parseTransformers("tap", o.transformers)
+	m, err := model.Load("--tokenizer", o.tokenizer, o.experimental, releases)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func printsRoles(t *testing.T) string {
 // the template printed with the roles' names.
 func oldServer(t *testing.T, dir string) string {
 	t.Helper()
-	tok, err := model.LoadTokenizer("dir", dir, false)
+	tok, err := model.LoadTokenizer("dir", dir, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func makeParts(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *parts, e
 	p := &parts{close: func() {}, kill: func() {}}
 	p.prompts = prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Tap: seen, Unverified: c.Tokens.Require == config.RequireAny}
 	if c.Tokens.Tokenizer != "" {
-		if p.prompts.Model, err = model.Load("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental); err != nil {
+		if p.prompts.Model, err = model.Load("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental, c.Releases()); err != nil {
 			return nil, err
 		}
 		p.prompts.Model.Transformers, p.prompts.Model.Zone = c.Tokens.Transformers, c.Server.Timezone

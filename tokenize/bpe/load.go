@@ -1,6 +1,7 @@
 package bpe
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -16,6 +17,11 @@ import (
 
 // Load reads the tokenizer in a model's folder: tokenizer.json, or, where that is
 // not there, Mistral's tekken.json, or tiktoken.model with tokenizer_config.json.
+//
+// It merges tokenizer_config.json, config.json, special_tokens_map.json and
+// added_tokens.json into tokenizer.json as AutoTokenizer does, by the rules of
+// Options.Releases. A field that it does not merge is refused with its file and name, in
+// an error that wraps ErrUnsupported.
 //
 // A tokenizer that uses a feature this package does not implement is refused with
 // an error that wraps ErrUnsupported and names it; a Kimi vocabulary with
@@ -33,7 +39,11 @@ func Load(folder fs.FS, opts Options) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bpe: %w", err)
 	}
-	return Parse(raw, opts)
+	auto, err := readAuto(folder)
+	if err != nil {
+		return nil, fmt.Errorf("bpe: %w", err)
+	}
+	return parseFile(FileJSON, raw, func() (*Tokenizer, error) { return parse(raw, opts, auto) })
 }
 
 // readFile reads a file of at most maxFileBytes.
@@ -45,9 +55,9 @@ func readFile(folder fs.FS, name string) ([]byte, error) {
 	return raw, err
 }
 
-// Parse makes a tokenizer of the bytes of a tokenizer.json. It keeps none of raw.
+// Parse makes a tokenizer of the bytes of a tokenizer.json alone. It keeps none of raw.
 func Parse(raw []byte, opts Options) (*Tokenizer, error) {
-	return parseFile(FileJSON, raw, func() (*Tokenizer, error) { return parse(raw, opts) })
+	return parseFile(FileJSON, raw, func() (*Tokenizer, error) { return parse(raw, opts, nil) })
 }
 
 // parseFile calls parse, which reads raw. Digest and check for UTF-8 take a fifth of
@@ -63,10 +73,17 @@ func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Toke
 	if !<-valid {
 		err = fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(raw))
 	}
+	if _, ok := errors.AsType[*autoError](err); ok { // it names its file
+		return nil, fmt.Errorf("bpe: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("bpe: %s: %w", name, err)
 	}
 	t.files = files
+	if t.merged != "" {
+		sum := sha256.Sum256([]byte(files[0].SHA256 + "\n" + t.merged))
+		t.digest, t.merged = hex.EncodeToString(sum[:]), ""
+	}
 	return t, nil
 }
 
@@ -115,8 +132,9 @@ type jsonFile struct {
 	decoder       decoderSpec
 }
 
-// parse reads raw, which may turn out not to be valid UTF-8.
-func parse(raw []byte, opts Options) (*Tokenizer, error) {
+// parse reads raw, which may turn out not to be valid UTF-8. auto has the other files of
+// the folder; nil: there are none.
+func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	if len(raw) > min(maxFileBytes, math.MaxInt32) {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrCorrupt, maxFileBytes)
 	}
@@ -129,6 +147,18 @@ func parse(raw []byte, opts Options) (*Tokenizer, error) {
 		return nil, r.errorf("more after the end")
 	}
 	t := &Tokenizer{}
+	var m *merged
+	if auto != nil {
+		auto.byteLevel = bytes.Contains(raw, []byte(`"ByteLevel"`))
+		if _, err := f.checkAdded(); err != nil {
+			return nil, err
+		}
+		var err error
+		if m, err = auto.use(&f, opts.Releases); err != nil {
+			return nil, err
+		}
+		f.added, t.merged = m.specs(), m.digest
+	}
 	if err := f.pipeline(t); err != nil {
 		return nil, err
 	}
@@ -142,20 +172,31 @@ func parse(raw []byte, opts Options) (*Tokenizer, error) {
 	case t.family == FamilyKimi:
 		return nil, fmt.Errorf("%w: %s", ErrExperimental, t.family)
 	}
-	added, err := f.checkAdded()
-	if err != nil {
+	var added []Added
+	var passes []pass
+	var err error
+	if m != nil {
+		added, passes = m.added, m.passes
+	} else if added, err = f.checkAdded(); err != nil {
 		return nil, err
 	}
-	if err := t.build(f.pieces, f.merges, added, &f.model); err != nil {
-		return nil, err
+	err = t.build(f.pieces, f.merges, added, passes, &f.model)
+	if err == nil {
+		err = t.buildPostProcessor(&f)
 	}
-	return t, t.buildPostProcessor(&f)
+	if err != nil && m != nil && m.class != nil {
+		err = fmt.Errorf("with %s: tokenizer_class: %w; %s", FileConfig, err, classHint)
+	} else if err != nil && t.merged != "" {
+		err = fmt.Errorf("with %s: added_tokens_decoder and special tokens: %w", FileConfig, err)
+	}
+	return t, err
 }
 
-// build makes t of what the files say.
-func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, spec *modelSpec) error {
+// build makes t of what the files say. passes are those of the added tokens; nil: each
+// has the one of its flag Normalized.
+func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, passes []pass, spec *modelSpec) error {
 	t.pieces = pieces
-	spelled, err := t.spellAdded(added)
+	spelled, err := t.spellAdded(added, passes)
 	if err != nil {
 		return err
 	}
@@ -174,13 +215,13 @@ func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, spec
 		return err
 	}
 	t.buildWords(spec.IgnoreMerges && t.chars == nil)
-	t.buildAdded(added, spelled)
+	t.buildAdded(added, passes, spelled)
 	return nil
 }
 
 // spellAdded returns the contents of the added tokens as they are looked for in a
 // text and as decoding spells them: those of the second pass normalized.
-func (t *Tokenizer) spellAdded(added []Added) ([]string, error) {
+func (t *Tokenizer) spellAdded(added []Added, passes []pass) ([]string, error) {
 	spelled := make([]string, len(added))
 	seen := make(map[string]string)
 	total := 0
@@ -190,7 +231,7 @@ func (t *Tokenizer) spellAdded(added []Added) ([]string, error) {
 		if total += len(a.Content); total > maxAddedText {
 			return nil, unsupported("added tokens of more than %d bytes together", maxAddedText)
 		}
-		if !a.Normalized {
+		if passOf(&added[i], passes, i)&passNormalized == 0 {
 			continue
 		}
 		s := strings.Clone(n.normalize(t.norm, a.Content))
@@ -211,8 +252,19 @@ func (t *Tokenizer) spellAdded(added []Added) ([]string, error) {
 	return spelled, nil
 }
 
+// passOf returns the passes of an added token.
+func passOf(a *Added, passes []pass, i int) pass {
+	switch {
+	case passes != nil:
+		return passes[i]
+	case a.Normalized:
+		return passNormalized
+	}
+	return passRaw
+}
+
 // buildAdded makes the two searches.
-func (t *Tokenizer) buildAdded(added []Added, spelled []string) {
+func (t *Tokenizer) buildAdded(added []Added, passes []pass, spelled []string) {
 	t.addedAll = slices.Clone(added)
 	slices.SortFunc(t.addedAll, func(a, b Added) int { return int(a.ID) - int(b.ID) })
 	t.contents = make(map[string]int32, len(added))
@@ -220,12 +272,13 @@ func (t *Tokenizer) buildAdded(added []Added, spelled []string) {
 	var content [2][]string
 	for i, a := range added {
 		t.contents[a.Content] = a.ID
-		pass := 0
-		if a.Normalized {
-			pass = 1
+		p := passOf(&added[i], passes, i)
+		if p&passRaw != 0 {
+			tokens[0], content[0] = append(tokens[0], a), append(content[0], a.Content)
 		}
-		tokens[pass] = append(tokens[pass], a)
-		content[pass] = append(content[pass], spelled[i])
+		if p&passNormalized != 0 {
+			tokens[1], content[1] = append(tokens[1], a), append(content[1], spelled[i])
+		}
 	}
 	for i := range t.added {
 		t.added[i] = newTrie(tokens[i], content[i])

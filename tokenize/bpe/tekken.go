@@ -165,7 +165,7 @@ func parseTekken(raw []byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	t := &Tokenizer{family: FamilyTekken, stages: []stage{st}, apart: true}
-	if err := t.build(pieces, merges, added, &modelSpec{IgnoreMerges: true}); err != nil {
+	if err := t.build(pieces, merges, added, nil, &modelSpec{IgnoreMerges: true}); err != nil {
 		return nil, err
 	}
 	if id, ok := t.contents["<s>"]; ok {

@@ -53,7 +53,7 @@ func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	t := &Tokenizer{family: FamilyKimi, stages: []stage{st}, chunks: true}
-	if err := t.build(pieces, merges, added, &modelSpec{IgnoreMerges: true}); err != nil {
+	if err := t.build(pieces, merges, added, nil, &modelSpec{IgnoreMerges: true}); err != nil {
 		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
 	}
 	return t, nil

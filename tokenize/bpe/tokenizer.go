@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // The files of a tokenizer, as model repositories name them.
@@ -32,6 +34,9 @@ type Options struct {
 	// Experimental admits the family Kimi, whose loader has not been compared with
 	// the reference engine on the real vocabulary, and split patterns of no family.
 	Experimental bool
+	// Releases are the releases of transformers whose AutoTokenizer t must equal. Nil stands
+	// for all of them: a folder of which they make different tokenizers is refused.
+	Releases []chat.Transformers
 }
 
 // A Tokenizer encodes text to token ids and decodes ids to text, exactly as the
@@ -40,6 +45,8 @@ type Options struct {
 type Tokenizer struct {
 	family Family
 	files  []File
+	merged string // while loading: what the other files of the folder make of tokenizer.json
+	digest string // empty: that of files
 
 	added    [2]*trie // 0: cut from the raw text; 1: cut after normalization
 	addedAll []Added
@@ -104,8 +111,14 @@ func (t *Tokenizer) Family() Family { return t.family }
 func (t *Tokenizer) Files() []File { return append([]File(nil), t.files...) }
 
 // Digest identifies t: the SHA-256 of tokenizer.json in lower-case hex; of a
-// tiktoken tokenizer, that of its files' digests.
-func (t *Tokenizer) Digest() string { return digestOf(t.files) }
+// tiktoken tokenizer, that of its files' digests. If tokenizer_config.json or another file
+// of the folder changes ids, the digest covers that change too.
+func (t *Tokenizer) Digest() string {
+	if t.digest != "" {
+		return t.digest
+	}
+	return digestOf(t.files)
+}
 
 // VocabSize returns one more than the highest id. Ids below it may be unused.
 func (t *Tokenizer) VocabSize() int { return len(t.off) - 1 }

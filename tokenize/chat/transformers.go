@@ -29,6 +29,7 @@ type Transformers uint8
 // The releases. The zero value is the first one.
 const (
 	Transformers457 Transformers = iota
+	Transformers50
 	Transformers521
 	Transformers5222
 	Transformers523
@@ -39,6 +40,8 @@ func (t Transformers) String() string {
 	switch t {
 	case Transformers457:
 		return "4.57"
+	case Transformers50:
+		return "5.0"
 	case Transformers521:
 		return "5.21"
 	case Transformers5222:
@@ -51,7 +54,7 @@ func (t Transformers) String() string {
 
 // AllTransformers returns the releases, oldest first.
 func AllTransformers() []Transformers {
-	return []Transformers{Transformers457, Transformers521, Transformers5222, Transformers523}
+	return []Transformers{Transformers457, Transformers50, Transformers521, Transformers5222, Transformers523}
 }
 
 // prepare does to an input what apply_chat_template does before it renders, and refuses

@@ -92,6 +92,7 @@ type Config struct {
 		Vocab                    Vocab
 		AfterStop                AfterStop
 		Transformers             chat.Transformers
+		TransformersGiven        bool // it is no default
 		Experimental             bool
 		PolicyVersion            PolicyVersion
 		OneEngine                bool
@@ -173,3 +174,11 @@ func Default() *Config {
 
 // Groups reports whether the run works by whole groups even without --stream.
 func (c *Config) Groups() bool { return c.Tasks.UntilGroups > 0 || c.Reward.MinStd > 0 }
+
+// Releases are the releases of transformers that the server can have; nil: all of them.
+func (c *Config) Releases() []chat.Transformers {
+	if !c.Tokens.TransformersGiven {
+		return nil
+	}
+	return []chat.Transformers{c.Tokens.Transformers}
+}

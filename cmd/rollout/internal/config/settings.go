@@ -105,7 +105,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		stringSetting("tokens.tokenizer", &c.Tokens.Tokenizer).with("tokenizer", "DIR",
 			"the folder with the model's tokenizer and chat template"),
 		enumSetting("tokens.transformers", &c.Tokens.Transformers, chat.AllTransformers()...).with("transformers", "VERSION",
-			"by whose rules the server renders: 4.57, 5.21, 5.22.2, 5.23, the last one that is not newer than its transformers; doctor finds it"),
+			"by whose rules the server renders: 4.57, 5.0, 5.21, 5.22.2, 5.23, the last one that is not newer than its transformers; doctor finds it"),
 		boolSetting("tokens.experimental", &c.Tokens.Experimental).with("experimental", "",
 			"accept tokenizers whose vocabulary has not been compared with the reference"),
 		enumSetting("tokens.require", &c.Tokens.Require, RequireAuto, RequireAny, RequireCountVerified, RequireExact).with("require", "GRADE",

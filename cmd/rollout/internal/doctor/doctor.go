@@ -200,7 +200,7 @@ func (d *Doctor) loadModel() {
 			"give the folder of the model's tokenizer and chat template with --tokenizer")
 		return
 	}
-	m, err := model.Load("tokens.tokenizer", d.Config.Tokens.Tokenizer, d.Config.Tokens.Experimental)
+	m, err := model.Load("tokens.tokenizer", d.Config.Tokens.Tokenizer, d.Config.Tokens.Experimental, d.Config.Releases())
 	if err != nil {
 		d.failed("tokenizer", err)
 		return

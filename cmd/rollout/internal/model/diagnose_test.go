@@ -12,7 +12,7 @@ import (
 // What differs is named, and what cannot be told apart is not.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
-	tok, err := LoadTokenizer("--tokenizer", "../../../../testdata/tokenizers/qwen3", false)
+	tok, err := LoadTokenizer("--tokenizer", "../../../../testdata/tokenizers/qwen3", false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func TestUnpackBounded(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := LoadTokenizer("--tokenizer", dir, false)
+		_, err := LoadTokenizer("--tokenizer", dir, false, nil)
 		runtime.ReadMemStats(&after)
 		if err == nil || !strings.Contains(err.Error(), "100 times its size") {
 			t.Errorf("%s: %v", ending, err)
@@ -152,7 +152,7 @@ func TestLoadHostile(t *testing.T) {
 			}
 			var err error
 			if file == "tokenizer.json" {
-				_, err = LoadTokenizer("--tokenizer", dir, false)
+				_, err = LoadTokenizer("--tokenizer", dir, false, nil)
 			} else {
 				_, err = LoadTemplates("--tokenizer", dir)
 			}

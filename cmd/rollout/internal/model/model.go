@@ -23,8 +23,8 @@ import (
 
 // Load reads a model's own tokenizer and chat template from its folder. The
 // errors name key, which says how the folder was given.
-func Load(key, dir string, experimental bool) (*prompt.Model, error) {
-	tokenizer, err := LoadTokenizer(key, dir, experimental)
+func Load(key, dir string, experimental bool, releases []chat.Transformers) (*prompt.Model, error) {
+	tokenizer, err := LoadTokenizer(key, dir, experimental, releases)
 	if err != nil {
 		return nil, err
 	}
@@ -46,10 +46,11 @@ func Load(key, dir string, experimental bool) (*prompt.Model, error) {
 }
 
 // LoadTokenizer reads a tokenizer. experimental admits families that have not been
-// compared with the reference on their real vocabulary.
-func LoadTokenizer(key, dir string, experimental bool) (*bpe.Tokenizer, error) {
+// compared with the reference on their real vocabulary. releases are those of transformers
+// that the server can have; nil: all of them.
+func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transformers) (*bpe.Tokenizer, error) {
 	tokenizer, err := read(os.DirFS(dir), func(files fs.FS) (*bpe.Tokenizer, error) {
-		return bpe.Load(files, bpe.Options{Experimental: experimental})
+		return bpe.Load(files, bpe.Options{Experimental: experimental, Releases: releases})
 	})
 	switch {
 	case err == nil:
@@ -101,7 +102,7 @@ func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
 // LoadSpeller shows tokens as text.
 func LoadSpeller(dir string) (Speller, error) {
-	tokenizer, err := LoadTokenizer("--tokenizer", dir, true) // nothing is encoded with it
+	tokenizer, err := loadSome("--tokenizer", dir, func(*bpe.Tokenizer) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func LoadSpeller(dir string) (Speller, error) {
 // SpellerWith is LoadSpeller for the tokenizer of that digest. Its error says that the folder
 // has another one, or why none can be read.
 func SpellerWith(dir, digest string) (Speller, error) {
-	tokenizer, err := LoadTokenizer("tokenizer", dir, true)
+	tokenizer, err := loadSome("tokenizer", dir, func(t *bpe.Tokenizer) bool { return t.Digest() == digest })
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +120,28 @@ func SpellerWith(dir, digest string) (Speller, error) {
 		return nil, fmt.Errorf("the tokenizer in %s is not the run's any more (sha256 %.12s, the run has %.12s)", dir, tokenizer.Digest(), digest)
 	}
 	return SpellerOf(tokenizer), nil
+}
+
+// loadSome reads the tokenizer of a folder to spell ids and not to encode. If the releases
+// of transformers make different ones, it is the first that is right.
+func loadSome(key, dir string, right func(*bpe.Tokenizer) bool) (*bpe.Tokenizer, error) {
+	first, err := LoadTokenizer(key, dir, true, nil)
+	if err == nil && right(first) || err != nil && !errors.Is(err, bpe.ErrUnsupported) {
+		return first, err
+	}
+	for _, release := range chat.AllTransformers() {
+		t, loadErr := LoadTokenizer(key, dir, true, []chat.Transformers{release})
+		if loadErr != nil {
+			continue
+		}
+		if first == nil || right(t) {
+			first, err = t, nil
+		}
+		if right(t) {
+			break
+		}
+	}
+	return first, err
 }
 
 // SpellerOf shows a space as ·, and a line break and whatever cannot be printed

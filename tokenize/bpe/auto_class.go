@@ -1,0 +1,251 @@
+package bpe
+
+import (
+	"strings"
+)
+
+// A reading is what one release of transformers makes of a folder. Releases that make the
+// same of every folder share a reading.
+type reading uint8
+
+const (
+	reading457  reading = iota // 4.57.6
+	reading53                  // 5.3.0
+	reading520                 // 5.20.2
+	reading521                 // 5.21.1
+	reading522                 // 5.22.2
+	reading523                 // 5.23.0, 5.24.0
+	allReadings                // how many
+)
+
+func (r reading) String() string {
+	return [...]string{"4.57", "5.3", "5.20", "5.21", "5.22", "5.23"}[r]
+}
+
+// An autoClass is a class of tokenizers in transformers. From release 5 on, such a class
+// makes its own normalizer, pre-tokenizer, decoder and model, and takes vocabulary and
+// merges from tokenizer.json. In release 4 it takes all of tokenizer.json.
+type autoClass struct {
+	normalizer, preTokenizer, decoder string // JSON
+	model                             modelSpec
+	// What a named token is without a value in the files: name, content, name, content …
+	defaults4, defaults5 []string
+}
+
+const (
+	byteLevelDecoder = `{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}`
+	byteLevelSplit   = `{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}`
+	byteLevelRegex   = `{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}`
+	spacesDecoder    = `{"type":"Replace","pattern":{"String":"▁"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"}`
+)
+
+func splitThenBytes(expr string) string {
+	return `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(appendJSONString(nil, expr)) +
+		`},"behavior":"Isolated","invert":false},` + byteLevelSplit + `]}`
+}
+
+// autoClasses are the classes that rollout builds. LlamaTokenizer and GemmaTokenizer
+// depend on fields of the configuration, see build.
+var autoClasses = map[string]*autoClass{
+	"generic": {},
+	"Qwen2Tokenizer": {
+		`{"type":"NFC"}`, splitThenBytes(patternCL100K), byteLevelDecoder, modelSpec{},
+		[]string{"unk_token", "<|endoftext|>", "eos_token", "<|endoftext|>", "pad_token", "<|endoftext|>"},
+		[]string{"unk_token", "<|endoftext|>", "eos_token", "<|endoftext|>", "pad_token", "<|endoftext|>"},
+	},
+	"Qwen3_5Tokenizer": {
+		`{"type":"NFC"}`, splitThenBytes(patternQwen35), byteLevelDecoder, modelSpec{}, nil,
+		[]string{"unk_token", "<|endoftext|>", "eos_token", "<|endoftext|>", "pad_token", "<|endoftext|>"},
+	},
+	"GPT2Tokenizer": {
+		`null`, byteLevelRegex, byteLevelDecoder, modelSpec{},
+		[]string{"unk_token", "<|endoftext|>", "bos_token", "<|endoftext|>", "eos_token", "<|endoftext|>"},
+		[]string{"unk_token", "<|endoftext|>", "bos_token", "<|endoftext|>", "eos_token", "<|endoftext|>"},
+	},
+	"GPTNeoXTokenizer": {
+		`{"type":"NFC"}`, byteLevelRegex, byteLevelDecoder, modelSpec{},
+		[]string{"unk_token", "<|endoftext|>", "bos_token", "<|endoftext|>", "eos_token", "<|endoftext|>"},
+		[]string{"unk_token", "<|endoftext|>", "bos_token", "<|endoftext|>", "eos_token", "<|endoftext|>", "pad_token", "<|padding|>"},
+	},
+	"CohereTokenizer": {
+		`{"type":"NFC"}`, `{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},` + byteLevelRegex + `]}`, byteLevelDecoder, modelSpec{},
+		[]string{"unk_token", "<UNK>", "bos_token", "<BOS_TOKEN>", "eos_token", "<|END_OF_TURN_TOKEN|>"},
+		[]string{"unk_token", "<UNK>", "bos_token", "<BOS_TOKEN>", "eos_token", "<|END_OF_TURN_TOKEN|>", "pad_token", "<PAD>", "cls_token", "<CLS>", "sep_token", "<SEP>", "mask_token", "<MASK_TOKEN>"},
+	},
+	"LlamaTokenizer": {
+		`null`, "", "", modelSpec{FuseUnk: true, ByteFallback: true},
+		[]string{"unk_token", "<unk>", "bos_token", "<s>", "eos_token", "</s>"},
+		[]string{"unk_token", "<unk>", "bos_token", "<s>", "eos_token", "</s>"},
+	},
+	"GemmaTokenizer": {
+		`{"type":"Replace","pattern":{"String":" "},"content":"▁"}`,
+		`{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false}`,
+		`{"type":"Sequence","decoders":[` + spacesDecoder + `]}`, modelSpec{FuseUnk: true, ByteFallback: true},
+		[]string{"unk_token", "<unk>", "bos_token", "<bos>", "eos_token", "<eos>", "pad_token", "<pad>"},
+		[]string{"unk_token", "<unk>", "bos_token", "<bos>", "eos_token", "<eos>", "pad_token", "<pad>", "mask_token", "<mask>"},
+	},
+}
+
+// typeClass returns the class that a release has for a type of model: its name,
+// "generic", "other", or nothing.
+func (r reading) typeClass(modelType string) string { return r.lookUp(modelType, false) }
+
+// wrongClass reports whether a release takes its own class for a type of model, whatever
+// tokenizer_config.json says.
+func (r reading) wrongClass(modelType string) bool { return r.lookUp(modelType, true) != "" }
+
+func (r reading) lookUp(modelType string, wrong bool) string {
+	if modelType == "" {
+		return ""
+	}
+	for line := range strings.Lines(autoTypes) {
+		f := strings.Fields(line)
+		if len(f) < 3 || (f[0] == "wrong") != wrong {
+			continue
+		}
+		mask := 0
+		for _, c := range f[1] {
+			mask = mask*10 + int(c-'0')
+		}
+		if mask>>r&1 == 0 {
+			continue
+		}
+		for _, name := range f[2:] {
+			if name == modelType {
+				return f[0]
+			}
+		}
+	}
+	return ""
+}
+
+// className returns what a name of a class means to a release: a key of autoClasses,
+// "other", or nothing if it has no such class.
+func (r reading) className(name string) string {
+	base := strings.TrimSuffix(name, "Fast")
+	switch base {
+	case "generic", "other":
+		return base
+	case "PreTrainedTokenizer", "BloomTokenizer":
+		return "generic"
+	case "TokenizersBackend", "PythonBackend":
+		if r == reading457 {
+			return ""
+		}
+		return "generic"
+	}
+	if mask, ok := autoExists[base]; ok {
+		if mask>>r&1 == 0 {
+			return ""
+		}
+		return base
+	}
+	for line := range strings.Lines(autoOthers) {
+		if strings.TrimSpace(line) == base {
+			return "other"
+		}
+	}
+	return ""
+}
+
+// class returns the class that a release makes of the folder: a key of autoClasses.
+func (a *autoFiles) class(r reading) (string, error) {
+	name, err := a.classNames(r)
+	if err != nil {
+		return "", err
+	}
+	class := r.className(name)
+	switch {
+	case class == "other":
+		return "", badField(FileConfig+": tokenizer_class", "stands for %.40q, a class that rollout does not build; %s", name, classHint)
+	case class == "" && r == reading457:
+		return "", fails(r, FileConfig+": tokenizer_class", "is %.40q, and there is no such class", name)
+	case class == "":
+		class = "generic"
+	}
+	return class, nil
+}
+
+// classNames returns the name of the class, or "generic" for the class that takes all of
+// tokenizer.json.
+func (a *autoFiles) classNames(r reading) (string, error) {
+	given, err := text(a.config.get("tokenizer_class"), FileConfig, "tokenizer_class")
+	if err != nil {
+		return "", err
+	}
+	var byModel, modelType, modelName string
+	for _, f := range []struct {
+		key string
+		to  *string
+	}{{"tokenizer_class", &byModel}, {"model_type", &modelType}, {"model_name", &modelName}} {
+		if *f.to, err = text(a.model.get(f.key), fileModelConfig, f.key); err != nil {
+			return "", err
+		}
+	}
+	if r == reading457 {
+		return a.className457(given, byModel, modelType)
+	}
+	mapped := r.typeClass(modelType)
+	base := func(s string) string { return strings.TrimSuffix(s, "Fast") }
+	if r == reading53 {
+		if given != "" && mapped != "" && mapped != base(given) {
+			return "generic", nil
+		}
+	} else {
+		hub := given
+		if hub == "" {
+			hub = byModel
+		}
+		wrong := r.wrongClass(modelType) || r.wrongClass(modelName)
+		if r >= reading522 && base(hub) == "LlamaTokenizer" && a.byteLevel && (r == reading522 || !wrong) {
+			return "generic", nil
+		}
+		if hub != "" && mapped != "" && mapped != base(hub) {
+			name := hub
+			if wrong {
+				name = mapped
+			}
+			if mapped != "generic" {
+				if c := r.className(name); name == "other" || c != "" && c != "generic" {
+					return name, nil
+				}
+			}
+			return "generic", nil
+		}
+	}
+	switch {
+	case given != "":
+		return given, nil
+	case byModel != "":
+		return byModel, nil
+	case mapped != "":
+		return mapped, nil
+	}
+	return "generic", nil
+}
+
+func (a *autoFiles) className457(given, byModel, modelType string) (string, error) {
+	switch {
+	case given != "":
+		return given, nil
+	case a.model == nil:
+		return "", fails(reading457, FileConfig+": tokenizer_class", "is missing, and so is config.json")
+	case byModel != "":
+		return byModel, nil
+	}
+	if c := reading457.typeClass(modelType); c != "" {
+		return c, nil
+	}
+	return "", fails(reading457, fileModelConfig+": model_type", "is %.40q, and there is no such type", modelType)
+}
+
+// text returns a string, or nothing for null.
+func text(v *jsonValue, file, field string) (string, error) {
+	switch {
+	case !v.is():
+		return "", nil
+	case v.kind != '"':
+		return "", badField(file+": "+field, "is %s, want a string", v.what())
+	}
+	return v.text, nil
+}

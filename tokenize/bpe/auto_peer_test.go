@@ -1,0 +1,612 @@
+package bpe_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+var (
+	autoConfigs = flag.Int("configs", 300, "random folders to compare with AutoTokenizer")
+	autoOther   = flag.Int("otherconfigs", 2000, "random folders to compare with AutoTokenizer of each release in ROLLOUT_TRANSFORMERS but the newest")
+)
+
+// An autoPeer is AutoTokenizer of one release in a process that stays.
+type autoPeer struct {
+	version string
+	release chat.Transformers
+	in      *json.Encoder
+	out     *bufio.Reader
+}
+
+type autoAnswer struct {
+	IDs   [][]int32
+	Class string
+	Error string
+}
+
+// autoReleases are the releases by the beginning of their numbers.
+var autoReleases = []struct {
+	prefix  string
+	release chat.Transformers
+}{
+	{"4.57.", chat.Transformers457}, {"5.3.", chat.Transformers50}, {"5.20.", chat.Transformers50}, {"5.21.", chat.Transformers521},
+	{"5.22.", chat.Transformers5222}, {"5.23.", chat.Transformers523}, {"5.24.", chat.Transformers523},
+}
+
+func startAuto(t *testing.T, interpreter string) *autoPeer {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), interpreter, filepath.Join("testdata", "python", "auto.py"))
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	p := &autoPeer{in: json.NewEncoder(stdin), out: bufio.NewReader(stdout)}
+	line, err := p.out.ReadBytes('\n')
+	if err != nil {
+		_ = cmd.Wait()
+		t.Fatalf("%s cannot load transformers: run make python\n%s", interpreter, stderr.String())
+	}
+	if err := json.Unmarshal(line, &p.version); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range autoReleases {
+		if strings.HasPrefix(p.version, r.prefix) {
+			p.release = r.release
+			return p
+		}
+	}
+	t.Fatalf("transformers %s: no rules are known", p.version)
+	return nil
+}
+
+func (p *autoPeer) ask(t *testing.T, c *autoCase) (a autoAnswer) {
+	t.Helper()
+	if err := p.in.Encode(c); err != nil {
+		t.Fatal(err)
+	}
+	line, err := p.out.ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("transformers %s ended on %s", p.version, c)
+	}
+	if err := json.Unmarshal(line, &a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// An autoCase is a folder and texts to encode with its tokenizer.
+type autoCase struct {
+	Files map[string]string `json:"files"`
+	Path  string            `json:"path,omitempty"`
+	Texts []string          `json:"texts"`
+	base  string
+}
+
+func (c *autoCase) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", c.base)
+	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
+		if name != bpe.FileJSON {
+			fmt.Fprintf(&b, "%s %s\n", name, c.Files[name])
+		}
+	}
+	return b.String()
+}
+
+// chars reports whether the vocabulary spells characters.
+func (c *autoCase) chars() bool { return c.base == "gemma" || c.base == "llama" || c.base == "llama first" }
+
+func (c *autoCase) folder() fstest.MapFS {
+	files := fstest.MapFS{}
+	for name, text := range c.Files {
+		files[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return files
+}
+
+// compareAuto compares folders with AutoTokenizer, and prints how many are refused for
+// which field.
+func compareAuto(t *testing.T, interpreter string, n int) {
+	t.Helper()
+	const workers = 2
+	var mu sync.Mutex
+	refused, taken, failed, both := map[string]int{}, map[string]int{}, map[string]int{}, 0
+	cases := make(chan int)
+	var wg sync.WaitGroup
+	var version string
+	bad := 0
+	for range workers {
+		p := startAuto(t, interpreter)
+		version = p.version
+		wg.Go(func() {
+			for i := range cases {
+				c := randomAuto(rand.New(rand.NewPCG(*seed, uint64(i))))
+				tok, err := bpe.Load(c.folder(), bpe.Options{Experimental: true, Releases: []chat.Transformers{p.release}})
+				any, anyErr := bpe.Load(c.folder(), bpe.Options{Experimental: true})
+				want := p.ask(t, c)
+				mu.Lock()
+				problem := ""
+				switch {
+				case err != nil && want.Error != "":
+					both++
+				case err != nil:
+					refused[autoReason(err)]++
+					if !errors.Is(err, bpe.ErrUnsupported) && !errors.Is(err, bpe.ErrCorrupt) {
+						problem = "a refusal of another kind"
+					}
+				case want.Error != "":
+					failed[shortened(want.Error)]++
+				default:
+					taken[c.base+" "+want.Class]++
+					for k, text := range c.Texts {
+						if got := encode(t, tok, text, bpe.EncodeOptions{}); !slices.Equal(got, want.IDs[k]) {
+							problem = fmt.Sprintf("%q: ids %v, AutoTokenizer (%s) gives %v", text, got, want.Class, want.IDs[k])
+							break
+						}
+					}
+					if problem == "" && anyErr == nil && any.Digest() != tok.Digest() && c.chars() == (want.Class == "LlamaTokenizer" || want.Class == "GemmaTokenizer") {
+						problem = "another tokenizer without a release"
+					}
+				}
+				if problem != "" {
+					if bad++; bad <= 5 {
+						t.Errorf("transformers %s, folder %d (seed %d): %s\n%serr %v", p.version, i, *seed, problem, c, err)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range n {
+		cases <- i
+	}
+	close(cases)
+	wg.Wait()
+	total := 0
+	for _, k := range slices.Sorted(maps.Keys(taken)) {
+		t.Logf("transformers %s: %6d compared: %s", version, taken[k], k)
+		total += taken[k]
+	}
+	t.Logf("transformers %s: %d of %d folders compared, %d differ, %d refused by both, %d only by transformers", version, total, n, bad, both, sum(failed))
+	for _, m := range []struct {
+		what   string
+		counts map[string]int
+	}{{"refused here only", refused}, {"refused by transformers only", failed}} {
+		for _, k := range slices.SortedFunc(maps.Keys(m.counts), func(a, b string) int { return m.counts[b] - m.counts[a] }) {
+			t.Logf("transformers %s: %6d %s: %s", version, m.counts[k], m.what, k)
+		}
+	}
+	if total < n/2 {
+		t.Errorf("transformers %s: %d of %d folders compared: too many are refused", version, total, n)
+	}
+}
+
+func sum(m map[string]int) (n int) {
+	for _, k := range m {
+		n += k
+	}
+	return n
+}
+
+var autoQuoted = regexp.MustCompile(`"(\\.|[^"\\])*"|[0-9]+`)
+
+func autoReason(err error) string { return autoQuoted.ReplaceAllString(shortened(err.Error()), "…") }
+
+func shortened(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	if len(s) > 150 {
+		s = s[:150]
+	}
+	return autoQuoted.ReplaceAllString(strings.ToValidUTF8(s, ""), "…")
+}
+
+// TestPeerAuto: random folders give the ids of AutoTokenizer of the newest release, or are
+// refused by the name of a field.
+func TestPeerAuto(t *testing.T) {
+	interpreter := python(t)
+	t.Parallel()
+	t.Logf("go test ./tokenize/bpe -run 'TestPeerAuto$' -seed %d -args -configs %d", *seed, *autoConfigs)
+	compareAuto(t, interpreter, *autoConfigs)
+}
+
+// TestPeerAutoReleases is TestPeerAuto with each release of make transformers.
+func TestPeerAutoReleases(t *testing.T) {
+	envs := os.Getenv("ROLLOUT_TRANSFORMERS")
+	if envs == "" {
+		t.Skip("ROLLOUT_TRANSFORMERS names no folder: see make differential")
+	}
+	folders, err := os.ReadDir(envs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range folders {
+		n := *autoOther
+		if i == len(folders)-1 {
+			n = *autoConfigs
+		}
+		t.Run(f.Name(), func(t *testing.T) {
+			compareAuto(t, filepath.Join(envs, f.Name(), "bin", "python"), n)
+		})
+	}
+}
+
+// autoBase is a small tokenizer.json: its added tokens, and words of its vocabulary.
+type autoBase struct {
+	name  string
+	file  object
+	added []object
+	words []string
+}
+
+func plainAdded(id int, content string, special bool) object {
+	return object{"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": special}
+}
+
+// autoBases are the pipelines that the classes of transformers make, and others.
+var autoBases = sync.OnceValue(func() []autoBase {
+	regex := func(expr string) object {
+		return object{"type": "Split", "pattern": object{"Regex": expr}, "behavior": "Isolated", "invert": false}
+	}
+	bytes := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}
+	gpt2 := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}
+	sequence := func(parts ...object) object { return object{"type": "Sequence", "pretokenizers": parts} }
+	nfc := object{"type": "NFC"}
+	var out []autoBase
+	for _, b := range []struct {
+		name      string
+		norm, pre any
+	}{
+		{"qwen2", nfc, sequence(regex(bpe.PatternCL100K), bytes)},
+		{"qwen3.5", nfc, sequence(regex(bpe.PatternQwen35), bytes)},
+		{"llama3", nil, sequence(regex(bpe.PatternLlama3), bytes)},
+		{"gpt2", nil, gpt2},
+		{"gpt-neox", nfc, gpt2},
+		{"cohere", nfc, sequence(object{"type": "Digits", "individual_digits": true}, gpt2)},
+	} {
+		vocab, next := map[string]int{}, 0
+		add := func(s string) {
+			if _, ok := vocab[s]; !ok {
+				vocab[s] = next
+				next++
+			}
+		}
+		for c := range 256 {
+			add(spell(byte(c)))
+		}
+		var merges [][2]string
+		words := []string{"ab", "abc", " a", "to", "tool", "é", "\n\n", "中", " to", "12", "abc tool"}
+		for _, w := range words {
+			s := spelled(w)
+			runes := []rune(s)
+			for k := 2; k <= len(runes); k++ {
+				if _, ok := vocab[string(runes[:k])]; !ok {
+					merges = append(merges, [2]string{string(runes[:k-1]), string(runes[k-1:k])})
+					add(string(runes[:k]))
+				}
+			}
+		}
+		add("<in_vocab>")
+		base := autoBase{name: b.name, words: words}
+		for _, a := range []struct {
+			content string
+			special bool
+		}{{"<|endoftext|>", true}, {"<|im_start|>", true}, {"<|im_end|>", true}, {"<tool_call>", false}, {"</tool_call>", false}} {
+			base.added = append(base.added, plainAdded(next, a.content, a.special))
+			next++
+		}
+		base.added = append([]object{plainAdded(vocab["<in_vocab>"], "<in_vocab>", false)}, base.added...)
+		base.file = object{
+			"version": "1.0", "truncation": nil, "padding": nil, "normalizer": b.norm, "pre_tokenizer": b.pre, "post_processor": nil,
+			"decoder": object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true},
+			"model":   object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": merges},
+		}
+		out = append(out, base)
+	}
+	replace := object{"type": "Replace", "pattern": object{"String": " "}, "content": "▁"}
+	decoders := []object{{"type": "Replace", "pattern": object{"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}}
+	for _, b := range []struct {
+		name      string
+		norm, pre any
+	}{
+		{"llama", object{"type": "Sequence", "normalizers": []object{{"type": "Prepend", "prepend": "▁"}, replace}}, nil},
+		{"llama first", nil, object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false}},
+		{"gemma", replace, object{"type": "Split", "pattern": object{"String": " "}, "behavior": "MergedWithPrevious", "invert": false}},
+	} {
+		vocab, next := map[string]int{}, 0
+		add := func(s string) {
+			if _, ok := vocab[s]; !ok {
+				vocab[s] = next
+				next++
+			}
+		}
+		for _, s := range []string{"<unk>", "<s>", "</s>"} {
+			add(s)
+		}
+		for c := range 256 {
+			add(fmt.Sprintf("<0x%02X>", c))
+		}
+		var merges [][2]string
+		words := []string{"ab", "abc", "▁a", "to", "tool", "é", "▁▁", "中", "▁to"}
+		for _, w := range words {
+			runes := []rune(w)
+			for _, c := range runes {
+				add(string(c))
+			}
+			for k := 2; k <= len(runes); k++ {
+				if _, ok := vocab[string(runes[:k])]; !ok {
+					merges = append(merges, [2]string{string(runes[:k-1]), string(runes[k-1:k])})
+					add(string(runes[:k]))
+				}
+			}
+		}
+		base := autoBase{name: b.name, words: []string{"ab", "abc", " a", "to", "tool", "é", "  ", "中", " to"}}
+		base.added = []object{plainAdded(0, "<unk>", true), plainAdded(1, "<s>", true), plainAdded(2, "</s>", true), plainAdded(next, "<tool_call>", false)}
+		base.file = object{
+			"version": "1.0", "truncation": nil, "padding": nil, "normalizer": b.norm, "pre_tokenizer": b.pre, "post_processor": nil,
+			"decoder": object{"type": "Sequence", "decoders": decoders},
+			"model":   object{"type": "BPE", "dropout": nil, "unk_token": "<unk>", "continuing_subword_prefix": nil, "end_of_word_suffix": nil, "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": merges},
+		}
+		out = append(out, base)
+	}
+	return out
+})
+
+// An autoMaker draws folders.
+type autoMaker struct {
+	caseMaker
+	base  *autoBase
+	named []string // contents that a field names
+}
+
+var autoContents = []string{
+	"<|endoftext|>", "<|im_end|>", "<tool_call>", "<in_vocab>", "<new>", "<new", "<pad>", "<s>", "</s>", "<unk>", "<bos>", "<mask>", "ab", "abc", "tool", "to", "é",
+	"e\u0301", "\u212b", " x", "x ", "<a b>", "中", "\n", "▁to", "<PAD>", "<image>", "🙂",
+}
+
+func (m *autoMaker) content() string {
+	if m.one(3) {
+		return m.base.added[m.IntN(len(m.base.added))]["content"].(string)
+	}
+	c := m.pick(autoContents...)
+	m.named = append(m.named, c)
+	return c
+}
+
+// token is an added token with random flags, some missing.
+func (m *autoMaker) token(content string) object {
+	o := object{"content": content}
+	for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
+		if !m.one(6) {
+			o[flag] = m.one(4)
+		}
+	}
+	return o
+}
+
+// name is a value of a field that names a token.
+func (m *autoMaker) name() any {
+	switch m.IntN(8) {
+	case 0:
+		return nil
+	case 1:
+		o := m.token(m.content())
+		o["__type"] = "AddedToken"
+		return o
+	}
+	return m.content()
+}
+
+func (m *autoMaker) names() []any {
+	out := []any{}
+	for range m.IntN(4) {
+		if v := m.name(); v != nil {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// wrong is a value of a type that is wrong nearly everywhere.
+func (m *autoMaker) wrong() any {
+	return []any{1, "x", true, nil, []any{1}, object{"a": 1}, []any{}, object{}, -0.5, ""}[m.IntN(10)]
+}
+
+func (m *autoMaker) decoder() object {
+	d := object{}
+	top := 0
+	for _, a := range m.base.added {
+		id := a["id"].(int)
+		top = max(top, id)
+		if m.one(12) {
+			continue
+		}
+		t := maps.Clone(a)
+		delete(t, "id")
+		if m.one(4) {
+			flag := m.pick("single_word", "lstrip", "rstrip", "normalized", "special")
+			t[flag] = t[flag] != true
+			m.named = append(m.named, t["content"].(string))
+		}
+		d[fmt.Sprint(id)] = t
+	}
+	for range m.IntN(3) {
+		id := top + 1 + m.IntN(3)
+		if m.one(5) {
+			id = m.IntN(top)
+		}
+		d[fmt.Sprint(id)] = m.token(m.content())
+	}
+	return d
+}
+
+func randomAuto(rng *rand.Rand) *autoCase {
+	bases := autoBases()
+	m := &autoMaker{caseMaker: caseMaker{rng}, base: &bases[rng.IntN(len(bases))]}
+	file := maps.Clone(m.base.file)
+	file["added_tokens"] = m.base.added
+	c := &autoCase{Files: map[string]string{}, base: m.base.name}
+	config := object{}
+	switch {
+	case m.one(8):
+	case m.one(20):
+		config["tokenizer_class"] = m.pick("BertTokenizer", "T5TokenizerFast", "FooTokenizer", "TikTokenTokenizer")
+	case m.one(3):
+		config["tokenizer_class"] = m.pick("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend")
+	case c.chars():
+		config["tokenizer_class"] = m.pick("LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast")
+	default:
+		config["tokenizer_class"] = m.pick("Qwen2Tokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast", "GPT2Tokenizer", "CohereTokenizerFast", "GPTNeoXTokenizer", "LlamaTokenizerFast", "Qwen3_5Tokenizer")
+	}
+	if m.one(2) {
+		model := object{"model_type": m.pick("qwen2", "qwen3", "qwen3_moe", "qwen3_5", "llama", "mistral", "gemma3", "gpt_oss", "glm4_moe", "deepseek_v3", "phi3", "cohere", "gpt2", "gpt_neox", "granite", "olmo2", "minimax_m2", "kimi_k2", "internlm3", "")}
+		if m.one(10) {
+			model["tokenizer_class"] = m.pick("Qwen2Tokenizer", "LlamaTokenizerFast", "PreTrainedTokenizerFast", "GemmaTokenizer")
+		}
+		if m.one(10) {
+			delete(model, "model_type")
+		}
+		c.Files["config.json"] = string(marshal(model))
+	}
+	legacy := m.one(3)
+	if !legacy {
+		config["added_tokens_decoder"] = m.decoder()
+	}
+	for _, name := range []string{"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"} {
+		if m.one(3) {
+			config[name] = m.name()
+		}
+	}
+	if m.one(3) {
+		config["additional_special_tokens"] = m.names()
+	}
+	switch m.IntN(6) {
+	case 0:
+		config["extra_special_tokens"] = m.names()
+	case 1, 2:
+		extra := object{}
+		for range m.IntN(3) {
+			if v := m.name(); v != nil {
+				extra[m.pick("image_token", "video_token", "eos_token", "boi_token")] = v
+			}
+		}
+		config["extra_special_tokens"] = extra
+	}
+	if m.one(6) {
+		config[m.pick("image_token", "audio_bos_token")] = m.name()
+	}
+	if m.one(4) {
+		config["add_prefix_space"] = m.one(8)
+	}
+	if m.one(3) {
+		config["legacy"] = m.one(2)
+	}
+	for key, v := range map[string]any{
+		"add_bos_token": m.one(2), "add_eos_token": m.one(2), "clean_up_tokenization_spaces": m.one(2), "model_max_length": 3, "errors": "replace",
+		"do_lower_case": true, "use_default_system_prompt": m.one(2), "padding_side": "left", "sp_model_kwargs": object{}, "spaces_between_special_tokens": false,
+		"split_special_tokens": m.one(20), "from_slow": m.one(20), "tokenizer_file": nil, "fix_mistral_regex": m.one(2),
+	} {
+		chance := 5
+		if key == "tokenizer_file" {
+			chance = 60
+		}
+		if m.one(chance) {
+			config[key] = v
+		}
+	}
+	if m.one(30) {
+		config[m.pick("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens", "bos_token", "tokenizer_class", "split_special_tokens", "legacy", "add_prefix_space", "image_token")] = m.wrong()
+	}
+	if !m.one(12) {
+		c.Files[bpe.FileConfig] = string(marshal(config))
+	}
+	if legacy && m.one(2) || m.one(10) {
+		special := object{}
+		for _, name := range []string{"bos_token", "eos_token", "pad_token", "image_token"} {
+			if m.one(2) {
+				special[name] = m.content()
+				if m.one(2) {
+					special[name] = m.token(m.content())
+				}
+			}
+		}
+		if m.one(3) {
+			special["additional_special_tokens"] = []any{m.content(), m.content()}
+			if m.one(3) {
+				special["additional_special_tokens"] = []any{m.token(m.content())}
+			}
+		}
+		if m.one(6) {
+			special["extra_special_tokens"] = []any{m.content(), m.token(m.content())}
+		}
+		c.Files["special_tokens_map.json"] = string(marshal(special))
+	}
+	if legacy && m.one(3) || m.one(10) {
+		added := object{}
+		for _, a := range m.base.added {
+			added[a["content"].(string)] = a["id"]
+		}
+		if m.one(2) {
+			added[m.content()] = 400 + m.IntN(5)
+		}
+		c.Files["added_tokens.json"] = string(marshal(added))
+	}
+	c.Files[bpe.FileJSON] = string(marshal(file))
+	c.Texts = m.texts()
+	return c
+}
+
+// texts are made of the tokens that fields name, with what flags look at around them.
+func (m *autoMaker) texts() []string {
+	around := []string{" ", "  ", "\n", "\t", "\u00a0", "a", "B", "1", ".", "_", "é", "e\u0301", "中", "x", "<", "\u3000"}
+	around = append(around, m.base.words...)
+	for _, a := range m.base.added {
+		m.named = append(m.named, a["content"].(string))
+	}
+	texts := make([]string, 8)
+	for i := range texts {
+		var b strings.Builder
+		for range 2 + m.IntN(8) {
+			switch m.IntN(3) {
+			case 0:
+				b.WriteString(m.named[m.IntN(len(m.named))])
+			case 1:
+				b.WriteString(strings.ToUpper(around[m.IntN(len(around))]))
+			default:
+				b.WriteString(around[m.IntN(len(around))])
+			}
+		}
+		texts[i] = b.String()
+	}
+	return texts
+}
+

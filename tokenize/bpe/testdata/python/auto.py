@@ -1,0 +1,53 @@
+"""AutoTokenizer behind a pipe, for the tests of package bpe.
+
+usage: auto.py
+
+The first line printed is the version of transformers. Then each line read is an object
+{"files": {name: text}, "path": folder, "texts": [text]}: the files of a model's folder,
+those of another folder that it also has, and what to encode. The answer is {"ids"}, or
+{"error"} if AutoTokenizer cannot load the folder.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["RUST_BACKTRACE"] = "0"
+
+out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+os.dup2(2, 1)  # what the libraries print is no answer
+
+import transformers  # noqa: E402: reads the environment
+from transformers import AutoTokenizer  # noqa: E402
+
+print(json.dumps(transformers.__version__), file=out, flush=True)
+TEMPLATE = "{{ messages[0]['content'] }}"
+for line in sys.stdin:
+    request = json.loads(line)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in os.listdir(request.get("path") or "/var/empty") if request.get("path") else []:
+            shutil.copy(os.path.join(request["path"], name), folder)
+        for name, text in request["files"].items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+            if not tokenizer.is_fast:
+                raise TypeError("not a fast tokenizer: " + type(tokenizer).__name__)
+            ids = []
+            for text in request["texts"]:
+                got = tokenizer.apply_chat_template(
+                    [{"role": "user", "content": text}], chat_template=TEMPLATE, tokenize=True, add_generation_prompt=True, return_dict=False
+                )
+                ids.append(list(got))
+            answer = {"ids": ids, "class": type(tokenizer).__name__}
+        except BaseException as error:  # a panic of the engine too
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            answer = {"error": f"{type(error).__name__}: {error}"[:300]}
+    print(json.dumps(answer), file=out, flush=True)
