@@ -847,16 +847,20 @@ func (f *jsonFile) state(m *merged) (string, error) {
 	var b strings.Builder
 	b.WriteString(state)
 	for i, t := range m.added {
-		fmt.Fprintf(&b, "%d %q special=%t single_word=%t lstrip=%t rstrip=%t pass=%d\n", t.ID, t.Content, t.Special, t.SingleWord, t.LStrip, t.RStrip, m.passes[i])
+		fmt.Fprintf(&b, "%d %q single_word=%t lstrip=%t rstrip=%t pass=%d\n", t.ID, t.Content, t.SingleWord, t.LStrip, t.RStrip, m.passes[i])
 	}
 	return b.String(), nil
 }
 
 // disagree is the error if two releases make different tokenizers of the folder.
 func (a *autoFiles) disagree(one, other *merged, r, q reading) error {
-	const remedy = "transformers %s and %s make different tokenizers of it: say which release the server has (tokens.transformers)"
+	const remedy = "transformers %s and %s make different tokenizers of it: say which release the server has (tokens.transformers), or change it, here and on the server"
+	same := func(a, b Added) bool {
+		a.Special, b.Special = false, false // it decides no id
+		return a == b
+	}
 	i := 0
-	for i < min(len(one.added), len(other.added)) && one.added[i] == other.added[i] && one.passes[i] == other.passes[i] {
+	for i < min(len(one.added), len(other.added)) && same(one.added[i], other.added[i]) && one.passes[i] == other.passes[i] {
 		i++
 	}
 	if i == len(one.added) && i == len(other.added) {

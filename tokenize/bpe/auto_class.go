@@ -220,6 +220,8 @@ func (a *autoFiles) classNames(r reading) (string, error) {
 		return byModel, nil
 	case mapped != "":
 		return mapped, nil
+	case modelType == "llama" && r == reading53, modelType == "gpt-sw3", modelType == "vision-encoder-decoder":
+		return "other", nil // the class of another type with the same configuration
 	}
 	return "generic", nil
 }

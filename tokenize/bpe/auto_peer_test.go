@@ -161,8 +161,8 @@ func compareAuto(t *testing.T, interpreter string, n int) {
 					both++
 				case err != nil:
 					refused[autoReason(err)]++
-					if !errors.Is(err, bpe.ErrUnsupported) && !errors.Is(err, bpe.ErrCorrupt) {
-						problem = "a refusal of another kind"
+					if autoReason(err) == "" || !errors.Is(err, bpe.ErrUnsupported) && !errors.Is(err, bpe.ErrCorrupt) {
+						problem = "a refusal that names no field"
 					}
 				case want.Error != "":
 					failed[shortened(want.Error)]++
@@ -206,7 +206,7 @@ func compareAuto(t *testing.T, interpreter string, n int) {
 			t.Logf("transformers %s: %6d %s: %s", version, m.counts[k], m.what, k)
 		}
 	}
-	if total < n/2 {
+	if total < n/3 {
 		t.Errorf("transformers %s: %d of %d folders compared: too many are refused", version, total, n)
 	}
 }
@@ -220,7 +220,17 @@ func sum(m map[string]int) (n int) {
 
 var autoQuoted = regexp.MustCompile(`"(\\.|[^"\\])*"|[0-9]+`)
 
-func autoReason(err error) string { return autoQuoted.ReplaceAllString(shortened(err.Error()), "…") }
+// autoField finds the file and the field of a refusal.
+var autoField = regexp.MustCompile(`(tokenizer_config|config|special_tokens_map|added_tokens)\.json: [a-z_]+`)
+
+// autoReason returns the field that is refused; a refusal without one is an error.
+func autoReason(err error) string {
+	field := autoField.FindString(err.Error())
+	if field != "" && strings.Contains(err.Error(), "make different tokenizers") {
+		field += ", releases differ"
+	}
+	return field
+}
 
 func shortened(s string) string {
 	s, _, _ = strings.Cut(s, "\n")

@@ -10,7 +10,7 @@ import (
 // began to do something else to a conversation, or its templates could do something else.
 // It stands for the releases from there up to the next one.
 //
-//	                                                            4.57  5.21  5.22.2  5.23
+//	                                                        4.57, 5.0  5.21  5.22.2  5.23
 //	thinking and reasoning are reasoning_content as well              yes   yes     yes
 //	names that begin with _ on a namespace are errors                       yes     yes
 //	dict has fromkeys and nothing else                                      yes     yes
@@ -20,7 +20,9 @@ import (
 //
 // The first one stands for earlier releases too; of these only continue_final_message
 // differs, which knows no key but content in 4.57: that it takes others is of 5.20. Special
-// tokens are named as transformers 5 names them.
+// tokens are named as transformers 5 names them. Templates are given the same by 4.57 and
+// 5.0; the two differ in the tokenizer that AutoTokenizer makes of a folder, see
+// bpe.Options.
 //
 // Source: apply_chat_template of tokenization_utils_base.py and render_jinja_template of
 // utils/chat_template_utils.py in the releases 4.45.2 to 5.23.0.

@@ -29,7 +29,7 @@ var packages = []struct {
 	rules   chat.Transformers
 }{
 	{"4.57.6", chat.Transformers457},
-	{"5.20.2", chat.Transformers457},
+	{"5.20.2", chat.Transformers50},
 	{"5.21.1", chat.Transformers521},
 	{"5.22.2", chat.Transformers5222},
 	{"5.23.0", chat.Transformers523},

@@ -92,7 +92,7 @@ type Config struct {
 		Vocab                    Vocab
 		AfterStop                AfterStop
 		Transformers             chat.Transformers
-		TransformersGiven        bool // it is no default
+		TransformersGiven        bool // not the default
 		Experimental             bool
 		PolicyVersion            PolicyVersion
 		OneEngine                bool

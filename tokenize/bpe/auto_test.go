@@ -1,0 +1,227 @@
+package bpe_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+	"github.com/rollout-rl/rollout/tokenize/chat"
+)
+
+// folderOf is the folder of a stored tokenizer with other files.
+func folderOf(tb testing.TB, name string, files map[string]string) fstest.MapFS {
+	tb.Helper()
+	folder := fstest.MapFS{bpe.FileJSON: {Data: bpetest.Read(tb, name, bpe.FileJSON)}}
+	for name, text := range files {
+		folder[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return folder
+}
+
+// configOf is the tokenizer_config.json of a stored tokenizer, changed.
+func configOf(tb testing.TB, name string, change func(config object)) string {
+	tb.Helper()
+	var config object
+	if err := json.Unmarshal(bpetest.Read(tb, name, bpe.FileConfig), &config); err != nil {
+		tb.Fatal(err)
+	}
+	if change != nil {
+		change(config)
+	}
+	return string(marshal(config))
+}
+
+// TestAutoAddedTokenFlag: a flag in added_tokens_decoder that tokenizer.json does not have
+// changes ids. The ids are those of AutoTokenizer.
+func TestAutoAddedTokenFlag(t *testing.T) {
+	t.Parallel()
+	rstrip := configOf(t, "qwen3", func(c object) {
+		c["added_tokens_decoder"].(object)["151657"].(object)["rstrip"] = true
+	})
+	const text = "<|im_start|>user\nPrint <tool_call> now please<|im_end|>\n"
+	alone := bpetest.Tokenizer(t, "qwen3")
+	for _, tt := range []struct {
+		config string
+		want   []int32
+	}{
+		{configOf(t, "qwen3", nil), []int32{151644, 872, 198, 8994, 220, 151657, 1431, 4486, 151645, 198}},
+		{rstrip, []int32{151644, 872, 198, 8994, 220, 151657, 3328, 4486, 151645, 198}},
+	} {
+		tok, err := bpe.Load(folderOf(t, "qwen3", map[string]string{bpe.FileConfig: tt.config}), bpe.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := encode(t, tok, text, bpe.EncodeOptions{}); !slices.Equal(got, tt.want) {
+			t.Errorf("ids %v, want %v", got, tt.want)
+		}
+		if same := tok.Digest() == alone.Digest(); same == (tt.config == rstrip) {
+			t.Errorf("digest equal to that of tokenizer.json: %t", same)
+		}
+	}
+}
+
+// TestAutoPublished: published folders load without a release, and give the
+// ids of their tokenizer.json.
+func TestAutoPublished(t *testing.T) {
+	t.Parallel()
+	types := map[string]string{
+		"qwen2.5": "qwen2", "qwen3": "qwen3", "llama3.1": "llama", "deepseek-v3": "deepseek_v3", "gpt-oss": "gpt_oss",
+		"mistral-nemo-tekken": "mistral", "gemma3": "gemma3", "glm4.5": "glm4_moe", "glm5": "glm_moe_dsa", "deepseek-v4": "deepseek_v4",
+		"command-r-plus": "cohere", "qwen3.5": "qwen3_5",
+	}
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		if !bpetest.Has(name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			alone := bpetest.Tokenizer(t, name)
+			files := map[string]string{bpe.FileConfig: configOf(t, name, nil)}
+			for _, model := range []string{"", `{"model_type": "` + types[name] + `", "transformers_version": "4.51.0"}`} {
+				if files["config.json"] = model; model == "" {
+					delete(files, "config.json")
+					if name != "qwen3" && name != "deepseek-v3" {
+						continue // one reading is enough of the large ones
+					}
+				}
+				tok, err := bpe.Load(folderOf(t, name, files), bpe.Options{})
+				if name == "qwen3.5" && err != nil && strings.Contains(err.Error(), "make different tokenizers") {
+					tok, err = bpe.Load(folderOf(t, name, files), bpe.Options{Releases: []chat.Transformers{chat.Transformers523}})
+				}
+				if err != nil {
+					t.Errorf("config.json %q: %v", model, err)
+					continue
+				}
+				for _, text := range []string{"Hello  world, it's 12345\n\n  foo <tool_call> bar", "<|im_start|>user\n 漢字 é", "  leading\t<bos>"} {
+					if got, want := encode(t, tok, text, bpe.EncodeOptions{}), encode(t, alone, text, bpe.EncodeOptions{}); !slices.Equal(got, want) {
+						t.Errorf("%q: ids %v, want %v", text, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestAutoRefused: what is not merged is refused with its file and field.
+func TestAutoRefused(t *testing.T) {
+	t.Parallel()
+	with := func(key string, value any) string {
+		return configOf(t, "qwen3", func(c object) { c[key] = value })
+	}
+	for _, tt := range []struct{ file, text, want string }{
+		{bpe.FileConfig, with("split_special_tokens", true), "tokenizer_config.json: split_special_tokens would"},
+		{bpe.FileConfig, with("add_prefix_space", true), "tokenizer_config.json: add_prefix_space makes"},
+		{bpe.FileConfig, with("added_tokens_decoder", nil), "tokenizer_config.json: added_tokens_decoder is null, want an object"},
+		{bpe.FileConfig, with("added_tokens_decoder", object{"1": object{"content": "x", "lstrip": 1}}), "added_tokens_decoder.1.lstrip is a number, want true or false"},
+		{bpe.FileConfig, with("added_tokens_decoder", object{"1": object{"content": "x", "strip": true}}), "added_tokens_decoder.1.strip is not a field"},
+		{bpe.FileConfig, with("added_tokens_decoder", object{"01": object{"content": "x"}}), "added_tokens_decoder.01 is not an id"},
+		{bpe.FileConfig, with("eos_token", 5), "tokenizer_config.json: eos_token is a number"},
+		{bpe.FileConfig, with("tokenizer_class", "BertTokenizer"), `tokenizer_class stands for "BertTokenizer"`},
+		{bpe.FileConfig, with("auto_map", object{"AutoTokenizer": []any{"a.B", nil}}), "tokenizer_config.json: auto_map makes the server run code"},
+		{bpe.FileConfig, with("extra_special_tokens", []any{1}), "tokenizer_config.json: extra_special_tokens"},
+		{bpe.FileConfig, with("bos_token", "<fresh>"), ""},
+		{bpe.FileConfig, `{"a": 1, "a": 2}`, `tokenizer_config.json: corrupt tokenizer: byte 13: "a" twice`},
+		{bpe.FileConfig, `{"bos_token": {"a": 1, "a": 2}}`, `"a" twice`},
+		{bpe.FileConfig, `[]`, "tokenizer_config.json: corrupt tokenizer"},
+		{bpe.FileConfig, `{"extra_special_tokens":` + strings.Repeat("[", 1e6), "nested deeper"},
+		{bpe.FileConfig, `{} x`, "more after the end"},
+		{"config.json", `{"model_type": 7}`, "config.json: model_type is a number, want a string"},
+	} {
+		_, err := bpe.Load(folderOf(t, "qwen3", map[string]string{tt.file: tt.text}), bpe.Options{})
+		switch {
+		case tt.want == "" && err != nil:
+			t.Errorf("%.80s: %v", tt.text, err)
+		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+			t.Errorf("%.80s: %v, want %q", tt.text, err, tt.want)
+		case tt.want != "" && !errors.Is(err, bpe.ErrUnsupported) && !errors.Is(err, bpe.ErrCorrupt):
+			t.Errorf("%v is of no kind", err)
+		}
+	}
+}
+
+// TestAutoReleases: a folder of which releases make different tokenizers needs a release.
+func TestAutoReleases(t *testing.T) {
+	t.Parallel()
+	b := autoBases()[slices.IndexFunc(autoBases(), func(b autoBase) bool { return b.name == "llama" })]
+	file := maps.Clone(b.file)
+	file["added_tokens"] = b.added
+	folder := fstest.MapFS{
+		bpe.FileJSON:   {Data: marshal(file)},
+		bpe.FileConfig: {Data: []byte(`{"tokenizer_class": "LlamaTokenizer", "legacy": true}`)},
+	}
+	_, err := bpe.Load(folder, bpe.Options{})
+	if err == nil || !strings.Contains(err.Error(), "tokenizer_config.json: tokenizer_class transformers 4.57 and 5.3 make different tokenizers") {
+		t.Errorf("without a release: %v", err)
+	}
+	var digests []string
+	for _, release := range chat.AllTransformers() {
+		tok, err := bpe.Load(folder, bpe.Options{Releases: []chat.Transformers{release}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := encode(t, tok, " a", bpe.EncodeOptions{})
+		if metaspace := len(got) == 1; metaspace == (release == chat.Transformers457) {
+			t.Errorf("transformers %s: ids %v", release, got)
+		}
+		digests = append(digests, tok.Digest())
+	}
+	if digests[0] == digests[1] || digests[1] != digests[len(digests)-1] {
+		t.Errorf("digests %v", digests)
+	}
+}
+
+// FuzzConfig: any tokenizer_config.json loads or is refused, soon and with little memory.
+func FuzzConfig(f *testing.F) {
+	b := autoBases()[0]
+	file := maps.Clone(b.file)
+	file["added_tokens"] = b.added
+	tokenizer := marshal(file)
+	seeds, err := filepath.Glob(filepath.Join("..", "..", "testdata", "tokenizers", "*", bpe.FileConfig))
+	if err != nil || len(seeds) == 0 {
+		f.Fatal("no seeds", err)
+	}
+	for _, path := range seeds {
+		if raw, err := os.ReadFile(path); err == nil && len(raw) < 20_000 {
+			f.Add(raw, []byte(`{"model_type": "qwen2"}`), []byte(`{}`), []byte(`{}`))
+		}
+	}
+	f.Add([]byte(`{"bos_token": "a"}`), []byte(`{"tokenizer_class": "LlamaTokenizer"}`), []byte(`{"eos_token": {"content": "b"}}`), []byte(`{"x": 300}`))
+	f.Fuzz(func(t *testing.T, config, model, special, added []byte) {
+		folder := fstest.MapFS{
+			bpe.FileJSON: {Data: tokenizer}, bpe.FileConfig: {Data: config}, "config.json": {Data: model},
+			"special_tokens_map.json": {Data: special}, "added_tokens.json": {Data: added},
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		tok, err := bpe.Load(folder, bpe.Options{Experimental: true})
+		took := time.Since(start)
+		runtime.ReadMemStats(&after)
+		size := len(config) + len(model) + len(special) + len(added)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20+uint64(size)*2000 || took > 20*time.Second {
+			t.Errorf("%d bytes and %v for %d bytes", used, took, size)
+		}
+		if (tok == nil) == (err == nil) {
+			t.Fatal("neither or both")
+		}
+		if err != nil && !errors.Is(err, bpe.ErrUnsupported) && !errors.Is(err, bpe.ErrCorrupt) && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v is of no kind", err)
+		}
+		if tok != nil {
+			if _, err := tok.AppendTokens(nil, "a <tool_call> b<|im_end|>"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
