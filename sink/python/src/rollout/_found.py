@@ -21,6 +21,11 @@ class Taken:
     spans: list[tuple[int, int]] | None = None
     """The rows that are left of it; None: the filters have not looked at it."""
 
+    @property
+    def left(self) -> int:
+        """How many rows are left of it."""
+        return self.rows if self.spans is None else sum(end - begin for begin, end in self.spans)
+
 
 @dataclass
 class Found:

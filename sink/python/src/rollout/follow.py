@@ -161,7 +161,8 @@ class Following:
                 if self._stays(found):
                     yield found
             else:
-                count(self.counts, "missing", 1, len(found.samples), sum(s.rows for s in found.samples))
+                self._judge_unseen(found)
+                count(self.counts, "missing", 1, len(found.samples), sum(s.left for s in found.samples))
 
     def _wait(self, until: float) -> None:
         """Wait until then, for the next entry, or for wake."""
@@ -259,21 +260,22 @@ class Following:
         rows = int(ends[-1]) if samples else 0
         begin, self._row = self._row, self._row + rows
         behind = seq >= self._after[0]  # else most of the groups are behind the cursor: nobody asks for their rows
+        late = [s.group.encode() in self._given for s in samples]
         placed = [
             Taken(s.index, s.key, shard, begin + int(end) - s.rows, s.rows)
-            for s, end in zip(samples, ends)
-            if s.rows and shard is not None
+            for s, end, too_late in zip(samples, ends, late)
+            if s.rows and shard is not None and not too_late
         ]
         verdicts = iter(self._judged(placed) if behind else [(0, t) for t in placed])
         touched: dict[str, Found] = {}
-        for s in samples:
-            reason, taken = next(verdicts) if s.rows else (0, None)
+        for s, too_late in zip(samples, late):
+            reason, taken = next(verdicts) if s.rows and not too_late else (0, None)
             if s.key in self._failed:
                 self._outcomes -= 1  # this one takes its place
             self._outcomes += 1
             if outcome_of(s.rows, s.failures) == FAILED:
                 self._failed.add(s.key)
-            if s.group.encode() in self._given:
+            if too_late:
                 if behind:
                     count(self.counts, "late", samples=1, rows=s.rows)
                 continue
@@ -335,14 +337,18 @@ class Following:
             return
         self._ready.append((seq, number, found if self._stays(found) else None))
 
-    def _stays(self, found: Found) -> bool:
-        """Apply the filters of groups."""
-        unseen = [s for s in found.samples if s.spans is None]  # of commits before the cursor to begin after
+    def _judge_unseen(self, found: Found) -> None:
+        """Apply the filters of samples to the samples of commits before the cursor."""
+        unseen = [s for s in found.samples if s.spans is None]
         for shard in {s.shard for s in unseen}:
             found.samples = [s for s in found.samples if s.spans is not None or s.shard != shard]
             for reason, s in self._judged(sorted((s for s in unseen if s.shard == shard), key=operator.attrgetter("first"))):
                 found.samples += [] if reason else [s]
                 found.left_out += reason > 0
+
+    def _stays(self, found: Found) -> bool:
+        """Apply the filters of groups."""
+        self._judge_unseen(found)
         found.samples.sort(key=operator.attrgetter("index"))
         where = self.where
         tests = {
@@ -353,7 +359,7 @@ class Following:
         }
         for name, hit in tests.items():
             if hit:
-                count(self.counts, name, 1, len(found.samples), sum(s.rows for s in found.samples))
+                count(self.counts, name, 1, len(found.samples), sum(s.left for s in found.samples))
                 return False
         return True
 

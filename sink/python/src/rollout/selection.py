@@ -16,7 +16,7 @@ from rollout.shardfile import cut
 
 SAMPLE_REASONS = (
     *("keep", "verification", "status", "truncated", "flags"),
-    *("min_tokens", "max_tokens", "unknown_version", "max_staleness", "null_reward"),
+    *("min_tokens", "max_tokens", "max_staleness", "unknown_version", "null_reward"),
 )
 GROUP_REASONS = ("missing", "failed", "no_rows", "partial", "reward_variance")
 """no_rows: no sample of the group has a row that is left, so there is nothing to give."""
@@ -34,6 +34,8 @@ class Verdict:
     """Rows by reason, of samples that stay: with Where.segments."""
     mask: Bools | None
     """Rows of the shard up to the samples' last that stay; None: those of all samples that stay."""
+    rows: Ints
+    """How many rows of each sample the filters of rows keep."""
 
 
 def judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
@@ -49,7 +51,7 @@ def _judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
     if names == ["keep"] and files.all_null(number, "keep"):
         names = []
     if not names or not len(first):
-        return Verdict(np.zeros(len(first), np.int8), np.full(len(first), np.nan), {}, None)
+        return Verdict(np.zeros(len(first), np.int8), np.full(len(first), np.nan), {}, None, length)
     file = files.file(number)
     begin, last = int(first.min()), int((first + length).max())
     code = np.zeros(last, dtype=np.int8)
@@ -69,13 +71,14 @@ def _judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
     rewards = reward[first]
     ends = np.column_stack([first, first + length]).ravel()  # of each sample, and of what lies between two
     if where.segments:
-        stays = np.add.reduceat(np.append(code == 0, False).astype(np.int64), ends)[::2] > 0
+        kept: Ints = np.add.reduceat(np.append(code == 0, False).astype(np.int64), ends)[::2]
+        stays = kept > 0
         alone = np.concatenate([code[a:b] for a, b, s in zip(first, first + length, stays) if s] or [code[:0]])
         left = {SAMPLE_REASONS[r - 1]: int(n) for r, n in enumerate(np.bincount(alone, minlength=1)) if r and n}
-        return Verdict(np.where(stays, 0, code[first]).astype(np.int8), rewards, left, code == 0)
+        return Verdict(np.where(stays, 0, code[first]).astype(np.int8), rewards, left, code == 0, kept)
     # The first reason of a sample's rows: 0 as a number above all reasons.
     lowest = np.minimum.reduceat(np.append(np.where(code == 0, 127, code), 127), ends)[::2]
-    return Verdict(np.where(lowest == 127, 0, lowest).astype(np.int8), rewards, {}, None)
+    return Verdict(np.where(lowest == 127, 0, lowest).astype(np.int8), rewards, {}, None, length)
 
 
 @dataclass
@@ -158,22 +161,23 @@ def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
         once(index.run_dir, part)
         reason = np.zeros(len(part), dtype=np.int64)
         reward = np.full(len(part), np.nan)
+        kept = part.rows.astype(np.int64)
         placed = np.flatnonzero(part.shard >= 0)
         ends = np.searchsorted(part.shard[placed], np.arange(len(index.shards) + 1))  # shards come in order
         for number in range(len(index.shards)):
             at = placed[ends[number] : ends[number + 1]]
             here = Samples(*(c[at] for c in vars(part).values()))
             verdict = judge(files, base_shard + number, here, where)
-            reason[at], reward[at] = verdict.reason, verdict.reward
+            reason[at], reward[at], kept[at] = verdict.reason, verdict.reward, verdict.rows
             for name, n in verdict.left_out.items():
                 count(counts, name, rows=n)
             if verdict.mask is not None:
                 masks[base_shard + number] = verdict.mask
         shards = np.where(part.shard < 0, -1, part.shard + base_shard)
-        columns.append((part.group + base_group, part.index, shards, part.first, part.rows, part.outcome, reason, reward))
+        columns.append((part.group + base_group, part.index, shards, part.first, part.rows, part.outcome, reason, reward, kept))
         base_group += len(index.group_ids)
         base_shard += len(index.shards)
-    group, at, shard, first, rows, outcome, reason, reward = (np.concatenate(c) for c in zip(*columns, strict=True))
+    group, at, shard, first, rows, outcome, reason, reward, kept = (np.concatenate(c) for c in zip(*columns, strict=True))
     total = base_group
     size = np.concatenate([np.asarray(x.group_sizes, dtype=np.int64) for x in indexes])
 
@@ -197,7 +201,7 @@ def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
         "partial": (left_out > 0) if where.partial == "drop" else None,
         "reward_variance": ~variance(group[stays], reward[stays], total) if where.reward_variance else None,
     }
-    rows_of = np.bincount(group[stays], weights=rows[stays], minlength=total)
+    rows_of = np.bincount(group[stays], weights=kept[stays], minlength=total)
     for name in GROUP_REASONS:
         test = tests[name]
         if test is not None:

@@ -1,0 +1,227 @@
+"""The counts of every combination of filters are those of a plain count over the rows that pyarrow reads."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from made import Run, Sample
+from test_index import logs
+from test_merges import merge, merges
+
+import rollout
+from rollout import Following, Where
+
+facts = st.fixed_dictionaries(
+    {
+        "verification": st.sampled_from(["exact", "exact", "count_verified", "unverified"]),
+        "status": st.sampled_from(["completed", "completed", "truncated", "max_steps"]),
+        "truncated": st.booleans(),
+        "flags": st.sampled_from([[], [], ["cut"], ["cut", "spliced"]]),
+        "policy_version_min": st.sampled_from([None, 5, 7, 9]),
+        "reward": st.sampled_from([None, 0.0, 1.0, 1.0, float("nan")]),
+        "keep": st.sampled_from([None, None, True, False]),
+    }
+)
+policies = st.sampled_from(["keep", "drop"])
+wheres = st.fixed_dictionaries(
+    {
+        "keep": policies,
+        "verification": st.sampled_from(["unverified", "unverified", "count_verified", "exact"]),
+        "status": st.sampled_from([None, None, ("completed",), ("completed", "truncated")]),
+        "truncated": st.sampled_from(["keep", "keep", "drop"]),
+        "flags": st.sampled_from([(), (), ("spliced",), ("cut",)]),
+        "min_tokens": st.sampled_from([0, 0, 3]),
+        "max_tokens": st.sampled_from([None, 3, 4]),
+        "null_reward": policies,
+        "segments": st.booleans(),
+        "missing": policies,
+        "failed": policies,
+        "partial": policies,
+        "reward_variance": st.booleans(),
+    }
+)
+stale = st.sampled_from([{}, {}, *({"policy_version": 9, "max_staleness": n, "unknown_version": u} for n in (1, 3) for u in ("keep", "drop"))])
+
+
+def bad(row: dict[str, Any], w: Where) -> str | None:
+    """The first filter that leaves out a row."""
+    grades = ["unverified", "count_verified", "exact"]
+    version, reward = row["policy_version_min"], row["reward"]
+    length = row["turn_offsets"][-1]
+    hits = {
+        "keep": w.keep == "drop" and row["keep"] is False,
+        "verification": grades.index(row["verification"]) < grades.index(w.verification),
+        "status": w.status is not None and row["status"] not in w.status,
+        "truncated": w.truncated == "drop" and row["truncated"],
+        "flags": bool(set(w.flags) & set(row["flags"])),
+        "min_tokens": length < w.min_tokens,
+        "max_tokens": w.max_tokens is not None and length > w.max_tokens,
+        "max_staleness": w.max_staleness is not None and version is not None and version < (w.policy_version or 0) - w.max_staleness,
+        "unknown_version": w.unknown_version == "drop" and version is None,
+        "null_reward": w.null_reward == "drop" and (reward is None or reward != reward),
+    }
+    return next((name for name, hit in hits.items() if hit), None)
+
+
+class Plain:
+    """Counts by hand."""
+
+    def __init__(self, rows: dict[str, list[dict[str, Any]]], where: Where) -> None:
+        self.rows, self.where = rows, where
+        self.counts: dict[str, dict[str, int]] = defaultdict(lambda: {"groups": 0, "samples": 0, "rows": 0})
+        self.left: dict[str, list[tuple[str, int]]] = {}  # by group that stays, its rows
+
+    def count(self, reason: str, groups: int, samples: int, rows: int) -> None:
+        for name, n in (("groups", groups), ("samples", samples), ("rows", rows)):
+            self.counts[reason][name] += n
+
+    def sample(self, s: Sample) -> list[dict[str, Any]]:
+        """The rows of a sample that stay."""
+        rows, order = self.rows[s.key], [f.name for f in fields(Where)]
+        reasons = [bad(r, self.where) for r in rows]
+        if self.where.segments and None in reasons:
+            for reason in reasons:
+                if reason:
+                    self.count(reason, 0, 0, 1)
+            return [r for r, reason in zip(rows, reasons) if not reason]
+        hit = [r for r in reasons if r]
+        if hit:
+            self.count(hit[0] if self.where.segments else min(hit, key=order.index), 0, 1, len(rows))
+        return [] if hit else rows
+
+    def group(self, name: str, members: list[Sample], judged: dict[str, list[dict[str, Any]]]) -> None:
+        """Apply the filters of groups."""
+        size = max(s.size for s in members)
+        with_rows = [s for s in members if s.lengths]
+        stay = [s for s in with_rows if judged[s.key]]
+        rewards = {self.rows[s.key][0]["reward"] for s in stay}
+        known = {r for r in rewards if r is not None and r == r}
+        w = self.where
+        tests = {
+            "missing": w.missing == "drop" and len(members) < size,
+            "failed": w.failed == "drop" and len(with_rows) < len(members),
+            "no_rows": not stay,
+            "partial": w.partial == "drop" and len(stay) < len(with_rows),
+            "reward_variance": w.reward_variance and len(known) < 2,
+        }
+        rows = [r for s in sorted(stay, key=lambda s: s.index) for r in judged[s.key]]
+        for reason, hit in tests.items():
+            if hit:
+                self.count(reason, 1, len(stay), len(rows))
+                return
+        self.left[name] = [(r["sample_key"], r["segment_index"]) for r in rows]
+
+
+def dataset_of(commits: list[list[Sample]], rows: dict[str, list[dict[str, Any]]], where: Where) -> Plain:
+    plain = Plain(rows, where)
+    last = {s.key: s for commit in commits for s in commit}  # a later outcome takes the place of a failure
+    judged = {key: plain.sample(s) for key, s in last.items() if s.lengths}
+    for name in {s.group for s in last.values()}:
+        plain.group(name, [s for s in last.values() if s.group == name], judged)
+    return plain
+
+
+def following_of(commits: list[list[Sample]], rows: dict[str, list[dict[str, Any]]], where: Where) -> Plain:
+    plain = Plain(rows, where)
+    held: dict[str, dict[str, Sample]] = defaultdict(dict)
+    judged: dict[str, list[dict[str, Any]]] = {}
+    done: set[str] = set()
+    for commit in commits:
+        new = [s for s in commit if s.group not in done]
+        for s in commit:
+            if s.group in done:
+                plain.count("late", 0, 1, len(s.lengths))
+        for s in new:
+            held[s.group][s.key] = s
+            if s.lengths:
+                judged[s.key] = plain.sample(s)
+        for name in {s.group for s in new}:
+            members = list(held[name].values())
+            if len(members) >= max(s.size for s in members):
+                plain.group(name, members, judged)
+                done.add(name)
+    for name in set(held) - done:
+        plain.group(name, list(held[name].values()), judged)
+    return plain
+
+
+def read(run: Run) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each sample, read by pyarrow alone."""
+    out: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in run.counting():
+        path = run.dir / "data" / f"part-{entry}.{run.fmt}"
+        if path.exists():
+            table = pq.read_table(path) if run.fmt == "parquet" else pa.ipc.open_stream(path.read_bytes()).read_all()
+            for row in table.to_pylist():
+                out[row["sample_key"]].append(row)
+    return out
+
+
+def told(counts: Any) -> dict[str, dict[str, int]]:
+    return {reason: dict(n) for reason, n in counts.items() if any(n.values())}
+
+
+def compare(run: Run, commits: list[list[Sample]], where: Where) -> None:
+    rows = read(run)
+    ds, want = rollout.Dataset(run.dir, where=where), dataset_of(commits, rows, where)
+    assert told(ds.counts) == told(want.counts)
+    assert {g.id: [(r["sample_key"], r["segment_index"]) for r in g.rows] for g in ds} == want.left
+    follow, want = Following(run.dir, where=where, timeout=60), following_of(commits, rows, where)
+    assert {g.id: [(r["sample_key"], r["segment_index"]) for r in g.rows] for g in follow} == want.left
+    assert told(follow.counts) == told(want.counts)
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(logs(), st.data(), wheres, stale, st.lists(merges, max_size=2), st.sampled_from(["parquet", "arrow"]))
+def test_counts_are_those_of_a_plain_count(
+    commits: list[list[Sample]], data: st.DataObject, where: dict[str, Any], more: dict[str, Any], how: list[Any], fmt: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder) / "run", fmt)
+        for commit in commits:
+            for s in commit:
+                drawn = [data.draw(facts) for _ in s.lengths]
+                s.facts = {name: [d[name] for d in drawn] for name in (drawn[0] if drawn else ()) if name != "flags"}
+                s.facts |= {"flags": drawn[0]["flags"]} if drawn else {}
+            run.commit(commit)
+        for one in how if commits else ():
+            merge(run, one)
+        run.finish()
+        run.plan(len({s.key for commit in commits for s in commit}))
+        compare(run, commits, Where(**where, **more))
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+def test_a_group_is_counted_without_the_rows_that_were_counted_before(tmp_path: Path, fmt: str) -> None:
+    run = Run(tmp_path / "run", fmt)
+    commit = [Sample("a", 0, [3, 6, 3], 2), Sample("a", 1, [3], 2), Sample("b", 0, [6, 3], 2), Sample("b", 1, [6], 2), Sample("c", 0, [3, 6], 2)]
+    run.commit(commit)
+    run.plan(5)
+    where = Where(segments=True, max_tokens=5, partial="drop", reward_variance=True)
+    compare(run, [commit], where)
+    assert rollout.Dataset(run.dir, where=where).counts == {
+        "max_tokens": {"groups": 0, "samples": 1, "rows": 4},
+        "missing": {"groups": 1, "samples": 1, "rows": 1},
+        "partial": {"groups": 1, "samples": 1, "rows": 1},
+        "reward_variance": {"groups": 1, "samples": 2, "rows": 3},
+    }
+
+
+def test_a_late_sample_is_counted_once(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    commits = [[Sample("a", 0, [3], 2), Sample("a", 1, [], 2, failures=1)], [Sample("a", 1, [6, 3], 2)]]
+    for commit in commits:
+        run.commit(commit)
+    run.plan(2)
+    follow = Following(run.dir, where=Where(max_tokens=5))
+    assert len(list(follow)) == 1
+    assert follow.counts == {"late": {"groups": 0, "samples": 1, "rows": 2}}
