@@ -148,7 +148,7 @@ def test_a_worker_is_forked_while_another_thread_reads(tmp_path: Path) -> None:
     pid = os.fork()
     if not pid:
         signal.alarm(20)  # ends it where a lock stays closed
-        files.file(0).part(0, [(0, 1)])
+        files.file(0).part(0, [(0, 1)]).value("input_ids", 0)
         os._exit(0)
     _, status = os.waitpid(pid, 0)
     done.set()

@@ -219,6 +219,40 @@ def test_a_state_that_is_refused_starts_no_collector(stand_in: Callable[..., Any
     assert made.closed.is_set()
 
 
+@pytest.mark.parametrize("kind", ["folder", "text", "dataset", "two runs"])
+def test_a_finished_run_is_trained_once(trl: SimpleNamespace, collect: Callable[..., Path], kind: str) -> None:
+    run = collect("--samples", "4", "--reward", "number", "--policy-version", "7", simulate=("--input-ids", "--scripted", "5", "--drift", "0.7"))
+    given: Any = {"folder": run, "text": str(run), "dataset": Dataset(run), "two runs": Dataset([run, run])}[kind]
+    want = [row for group in Dataset([run, run] if kind == "two runs" else run) for row in group.rows]
+    worker, rows = RolloutWorker(given), []
+    worker.update_model_version(0)
+    worker.start()
+    worker.update_model_version(9)  # the trainer's version is of its own weights, and not of those that sampled
+    with pytest.raises(RuntimeError, match=r"no more groups come: all \d+ groups of .*run1 were given; let the training make fewer steps, or give more runs"):
+        for row in dataset(trl, worker, 9, defaultdict(list)):
+            rows.append(row)
+    worker.stop()
+    assert [row["input_ids"].tolist() for row in rows] == [row["input_ids"].tolist() for row in want] and len(rows) >= 20
+    assert worker.versions(want[0]) == (7, 7) and worker._collector.state_dict()["next"] == worker._collector._next > 0
+
+
+def test_what_is_no_collector_and_no_run_says_so(tmp_path: Path, collect: Callable[..., Path]) -> None:
+    run = collect("--samples", "2", "--reward", "number", simulate=("--input-ids", "--scripted", "1"))
+    (tmp_path / "empty").mkdir()
+    for bad, error, says in (
+        (lambda: RolloutWorker(str(tmp_path / "none")), FileNotFoundError, "none: no such folder; give the folder that"),
+        (lambda: RolloutWorker(tmp_path / "empty"), FileNotFoundError, "is not the folder of a run"),
+        (lambda: RolloutWorker(run, out=tmp_path / "run2"), TypeError, "out: a finished run takes no settings"),
+        (lambda: RolloutWorker(Dataset(run), [{"prompt": "p"}]), TypeError, "tasks: a finished run takes no settings"),
+        (lambda: RolloutWorker(Dataset(run, follow=True)), TypeError, "follow=True"),
+        (lambda: RolloutWorker(7), TypeError, "config=7: give settings for rollout.collect, a collector, a Dataset, or the folder"),
+        (lambda: RolloutWorker(), TypeError, "missing a required argument: 'out'"),
+        (lambda: RolloutWorker(tasks=[], out=tmp_path / "run2", sample=2), TypeError, "unexpected keyword argument 'sample'"),
+    ):
+        with pytest.raises(error, match=says):
+            bad()
+
+
 def test_the_settings_are_those_of_collect(trl: SimpleNamespace, simulator: Callable[..., tuple[str, Path]], tmp_path: Path) -> None:
     """A collector of its own: it knows the version that TRL told before it began, and ends with the training."""
     url, _ = simulator("--input-ids", "--scripted", "1")

@@ -11,7 +11,7 @@ from typing import Any
 
 import frameworks
 import pytest
-from rollout import Dataset, Group
+from rollout import Dataset, Group, StateError
 from rollout.verl import Feeder
 
 np, torch = frameworks.np, frameworks.torch
@@ -301,6 +301,58 @@ def test_it_is_made_of_verls_configuration() -> None:
         config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(custom=custom)))
         feeder = Feeder.create(config=config, llm_client=None, teacher_client=None, reward_loop_worker_handles=None)
     assert feeder._given == ({"run": {"seed": 1}}, "tasks.jsonl", {"out": "run1", "max_ahead": 2}) and type(feeder._given[0]) is dict
+
+
+def test_a_finished_run_is_trained_once_and_goes_on(verl: frameworks.Verl, trainer: Callable[..., Trainer], collect: Callable[..., Path]) -> None:
+    run = collect("--samples", "4", "--reward", "number", simulate=("--input-ids", "--scripted", "5", "--drift", "0.7"))
+    want = [sorted(row["input_ids"].tolist() for row in group.rows) for group in Dataset(run)]
+
+    def given(one: Trainer, n: int) -> list[Any]:
+        one.submit(n)
+        keys, _, _ = one.sample(n)
+        got = dict(zip(keys, verl.fields(keys, ["input_ids"])))
+        verl.tq.kv_clear(keys=keys, partition_id="train")
+        return [sorted(np.asarray(got[key]["input_ids"]).tolist() for key in of) for of in by_uid(keys).values()]
+
+    one = trainer({"config": run}, threshold=None)  # as rollout.custom.rollout={config: run1} gives it
+    first = given(one, 2)
+    one.feeder.close()
+    two = trainer({"config": str(run)}, threshold=None)
+    assert sorted(first + given(two, 3)) == sorted(want)
+    with pytest.raises(RuntimeError, match="no more groups come: all 5 groups of .* were given"):
+        given(two, 1)
+    with pytest.raises(StateError, match="is not the place in a finished run"):
+        Feeder(Dataset(run)).begin({"run_id": "r", "seq": 1, "groups": 2})
+
+
+def sequences(verl: frameworks.Verl, trainer: Callable[..., Trainer], group: Group, **options: Any) -> dict[str, Any]:
+    """By sample, its part of the loss where each token has a loss of 1, by verl's own sum over sequences."""
+    one = trainer({"config": frameworks.Finished([group], end=False), **options}, threshold=None)
+    one.submit(1)
+    keys, _, _ = one.sample(1)
+    fields = verl.fields(keys, ["response_mask", *(["rollout_is_weights"] if options else [])])
+    width = max(len(f["response_mask"]) for f in fields)
+    pad = [torch.nn.functional.pad(torch.as_tensor(f["response_mask"]), (0, width - len(f["response_mask"]))) for f in fields]
+    weight = [torch.as_tensor(f["rollout_is_weights"])[0].item() if options else 1.0 for f in fields]
+    assert all(np.unique(np.asarray(f["rollout_is_weights"])).size == 1 and len(f["rollout_is_weights"]) == len(f["response_mask"]) for f in fields if options)
+    mask, parts = torch.stack(pad), {}
+    for sample in {key.split("_")[1] for key in keys}:
+        losses = torch.stack([m * w * (key.split("_")[1] == sample) for m, w, key in zip(pad, weight, keys)]).float()
+        # n * ppo_mini_batch_size, of which the trainer knows no forks
+        parts[sample] = frameworks.trainers.Verl().core.agg_loss(losses, mask, "seq-mean-token-mean", global_batch_size=len({k.split("_")[1] for k in keys})).item()
+    return parts
+
+
+@pytest.mark.skipif(frameworks.INSTALLED, reason="the sum is cut out of the wheel")
+def test_a_forked_sample_weighs_as_its_twin(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
+    rows = [row for group in whole for row in group.rows]
+    forked = [{**rows[i], "sample_index": 0, "segment_index": i} for i in range(5)]
+    group = replace(whole[0], rows=[*forked, {**rows[5], "sample_index": 1, "segment_index": 0}])
+    plain = sequences(verl, trainer, group)
+    assert plain["0"] / (plain["0"] + plain["1"]) == pytest.approx(0.833, abs=1e-3)
+    verl.tq.kv_clear(keys=list(verl.tq.kv_list("train")["train"]), partition_id="train")
+    weighed = sequences(verl, trainer, group, weigh_samples=True)
+    assert weighed == {"0": pytest.approx(0.5), "1": pytest.approx(0.5)}
 
 
 def test_the_settings_are_those_of_collect(

@@ -1,15 +1,41 @@
-"""Hand the groups of a collector over to another trainer, from a thread of its own."""
+"""Hand the groups of a collector, or of a finished run, over to another trainer, from a thread of its own."""
 
 from __future__ import annotations
 
+import inspect
+import os
 import queue
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from rollout._replay import Replay
 from rollout._types import Group, Row
 from rollout.collecting import collect
+from rollout.dataset import Dataset
+
+
+def given(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
+    """Return the collector or the finished run that a worker was given, or config, of which begin makes a collector."""
+    alone = tasks is None and not options
+    path = isinstance(config, (str, os.PathLike))
+    made = hasattr(config, "set_version")
+    if path and (alone or os.path.isdir(config)):
+        config = Dataset(config)  # a collector has out=
+    if made or isinstance(config, Dataset):
+        if not alone:
+            what = "a collector that is made already" if made else "a finished run"
+            raise TypeError(f"{', '.join(['tasks'] * (tasks is not None) + [*options])}: {what} takes no settings")
+        return config if made else Replay(config)
+    if not (config is None or path or isinstance(config, Mapping)):
+        raise TypeError(f"config={config!r:.60}: give settings for rollout.collect, a collector, a Dataset, or the folder of a finished run")
+    try:
+        inspect.signature(collect).bind(config, tasks, **options)
+    except TypeError as err:
+        raise TypeError(f"{err}: give what rollout.collect takes, or a collector, a Dataset, or the folder of a finished run alone") from None
+    return config
 
 
 class Worker:
@@ -19,12 +45,12 @@ class Worker:
 
     config, tasks, options: those of rollout.collect, which is called when the training
         begins; or as config alone the collector that it returned. It is closed at the end.
+        Or as config alone the folder of a finished run, or a Dataset: its groups come once, in
+        its order, with the versions that they have.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
-        if hasattr(config, "set_version") and (tasks is not None or options):
-            raise TypeError(f"{['tasks', *options]}: a collector that is made already takes no settings")
-        self._given = (config, tasks, options)
+        self._given = (given(config, tasks, options), tasks, options)
         self._collector: Any = None
         self._version = 0
         self._set: list[tuple[float, int]] = []
@@ -101,7 +127,8 @@ class Worker:
                 self._hand(replace(group, rows=[row for row in group.rows if row["loss_mask"].any()]), number)
                 if self._stopped.is_set():
                     return
-            self._ended = EOFError("the tasks have ended before the training; give more of them, or let it make fewer steps")
+            over = "the tasks have ended before the training; give more of them, or let it make fewer steps"
+            self._ended = EOFError(self._collector.end if isinstance(self._collector, Replay) else over)
         except BaseException as err:
             self._ended = err
 

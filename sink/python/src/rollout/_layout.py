@@ -24,6 +24,7 @@ _TOKENS: dict[str, tuple[str, int | None]] = {
 _INTS = ("int32", "int64")
 _WIDE: dict[str, tuple[str, ...]] = {"input_ids": _INTS, "versions": _INTS, "position_ids": _INTS, "logprobs": ("float16", "float32", "float64")}
 _NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "prompt_length", "reward")
+_USED = (*_NEEDED, "versions")
 
 
 def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[str, Any]]:
@@ -55,7 +56,8 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
                     )
                 reward = np.nan
             number = numbers.setdefault(key, len(numbers))
-            rows.append({**row, "_group": g, "_sample": number, "_group_size": group.size, "_absent": absent, "_reward": reward})
+            used = {name: row[name] for name in _USED if name in row}
+            rows.append({**used, "_group": g, "_sample": number, "_group_size": group.size, "_absent": absent, "_reward": reward})
     return rows, {"dropped": len(dropped)}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -15,18 +14,14 @@ from rollout.entries import Log, Path
 from rollout.errors import StateError
 from rollout.files import Files
 from rollout.filters import Counts, Where
-from rollout.index import Index, Span
+from rollout.index import Index
 from rollout.log import Check
 from rollout.order import Fill
 from rollout.selection import Selection, select
-from rollout.shardfile import Part, Piece, cut
 
 if TYPE_CHECKING:
     from rollout.follow import Following
     from rollout.loader import Batches
-
-CACHED_BLOCKS = 2
-"""Decoded row groups that a dataset keeps for ds[i] and ds.row."""
 
 
 class Dataset:
@@ -44,7 +39,9 @@ class Dataset:
     runs: the folder of a run, or several. A folder given twice gives its groups twice.
     where: what to leave out, see Where. By default groups that are not complete, and
         samples of which a row says keep=false. counts says how many were left out.
-    columns: the columns of the rows, None for all. Fewer are faster.
+    columns: the columns of the rows, None for all. A column is decoded when a row is asked
+        for it: of a Parquet shard, columns that no row is asked for cost nothing. A row is a
+        dict; dict(row) has read all columns.
     check: "sha256" compares each file with its checksum before its first row is read,
         once for the process and its workers. "size" compares sizes only.
     follow: yield the groups of a run that is being collected, as they get complete;
@@ -57,8 +54,9 @@ class Dataset:
     one, see at.
 
     A dataset costs some 100 bytes per sample and 200 per group, and what a reader has in
-    hand. Parquet is decoded by row groups of a million tokens: ds[i] in any order decodes
-    one each time, batches() decodes each once. Arrow shards are mapped, and the arrays of
+    hand. Parquet is decoded by row groups of a million tokens. The last ones are kept, up to
+    64 MB or two: reading in order decodes each once, and ds[i] in any other order can decode
+    one each time; batches() decodes each once. Arrow shards are mapped, and the arrays of
     their rows are read-only views.
 
     Raises CorruptError where a file is not what the log says.
@@ -97,19 +95,12 @@ class Dataset:
         if not follow:
             self._load(None)
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        if "_cache" in state:
-            state["_cache"] = OrderedDict()  # decoded blocks: another process decodes its own
-        return state
-
     def _load(self, until: Sequence[int] | None) -> None:
         self._indexes = [Index(run, self.check) for run in self.runs]
         for number, index in enumerate(self._indexes):
             index.update(None if until is None else until[number])
         self._files = Files([s for x in self._indexes for s in x.shards], self.columns, self.check)
         self._selection = select(self._indexes, self._files, self.where)
-        self._cache: OrderedDict[tuple[int, int], Part | Piece] = OrderedDict()
 
     @property
     def counts(self) -> Counts:
@@ -180,7 +171,7 @@ class Dataset:
         n, at = len(self), operator.index(i)
         if not -n <= at < n:
             raise IndexError(f"group {at}: the dataset has {n}")
-        return self.assemble(at % n, self._cached(self.selection.spans(at % n)))
+        return self.assemble(at % n, self._files.read(self.selection.spans(at % n)))
 
     def group(self, id: str, run: Path | None = None) -> Group:
         """The group with an id, of the run if several have it.
@@ -227,29 +218,7 @@ class Dataset:
         return sum(len(x.shards) for x in self._indexes[:run])
 
     def _row(self, shard: int, number: int) -> Row:
-        return self._cached([(shard, number, number + 1)])[0]
-
-    def _cached(self, spans: list[Span]) -> list[Row]:
-        """Read rows through the cache of whole blocks."""
-        rows = self._files.stable(lambda: self._through_cache(self._files.now(spans)))
-        self._files.let_go()
-        return rows
-
-    def _through_cache(self, spans: list[Span]) -> list[Row]:
-        rows: list[Row] = []
-        for shard, begin, end in spans:
-            file = self._files.file(shard)
-            starts = file.starts.tolist()
-            for block, first, last in cut(starts, begin, end):
-                part = self._cache.get((shard, block))
-                if part is None or file.mapped:
-                    part = file.part(block, [(first, last)] if file.mapped else [(starts[block], starts[block + 1])])
-                    self._cache[shard, block] = part
-                    while len(self._cache) > CACHED_BLOCKS:
-                        self._cache.popitem(last=False)
-                self._cache.move_to_end((shard, block))
-                rows += part.rows(first, last)
-        return rows
+        return self._files.read([(shard, number, number + 1)])[0]
 
     def assemble(self, i: int, rows: list[Row]) -> Group:
         """Return group i with its rows."""
@@ -270,10 +239,7 @@ class Dataset:
         """Every group once, in order; with follow=True as they get complete."""
         if self.follow:
             return iter(self.following())
-        from rollout.stream import stream
-
-        order = np.arange(len(self), dtype=np.int64).reshape(-1, 1)
-        return (group for batch in stream(self, order) for group in batch)
+        return (self[i] for i in range(len(self)))
 
     def following(self, **options: Any) -> Following:
         """The iteration of a dataset with follow=True; see Following for the options."""

@@ -18,7 +18,7 @@ from rollout._types import Row
 from rollout.errors import CorruptError
 from rollout.index import Ints, Span
 from rollout.log import MOVES, Check, Shard, check_once, find
-from rollout.shardfile import ArrowFile, Gone, ParquetFile, Part, Piece, cut
+from rollout.shardfile import ArrowFile, Gone, ParquetFile, Part, Piece, Used, cut
 
 T = TypeVar("T")
 
@@ -26,6 +26,10 @@ OPEN_FILES = 16
 """Shards that a process keeps open."""
 ADDED = 256
 """Shards that are known, of those that were added; see Files.trim."""
+KEPT_BYTES = 64 << 20
+"""Decoded bytes of blocks that are kept for the groups that are read next, one after the other."""
+KEPT_BLOCKS = (2, 256)
+"""How many blocks are kept at least, however large, and at most."""
 CHECKERS = 8
 """Shards that are compared with the log at the same time."""
 
@@ -65,6 +69,8 @@ class Files:
         self._lock = threading.RLock()
         self._compared = mmap.mmap(-1, max(1, len(self.shards)))  # a byte per shard, shared with forked processes
         self._pages = Pages()
+        self._used = Used()
+        self._parts: OrderedDict[tuple[int, int], Part] = OrderedDict()
         _all.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,7 +155,8 @@ class Files:
             file = self._open.pop(number, None)
             if file is None:
                 shard = self.shards[number]
-                file = ParquetFile(shard, self._columns) if shard.format == "parquet" else ArrowFile(shard, self._columns)
+                parquet = shard.format == "parquet"
+                file = ParquetFile(shard, self._columns, self._check, self._used) if parquet else ArrowFile(shard, self._columns)
                 if len(self._open) >= OPEN_FILES:
                     self._open.popitem(last=False)
             self._open[number] = file
@@ -219,6 +226,36 @@ class Files:
             which[here >= 0] = number
             offset = np.maximum(offset, here)
         return [source for _, source in sources], which, offset
+
+
+    def read(self, spans: Sequence[Span]) -> list[Row]:
+        """Return rows of groups that are asked for one after the other: blocks are kept for the next ones."""
+        rows = self.stable(lambda: self._through(self.now(spans)))
+        self.let_go()
+        return rows
+
+    def _through(self, spans: Sequence[Span]) -> list[Row]:
+        rows: list[Row] = []
+        for shard, begin, end in spans:
+            file = self.file(shard)
+            starts = file.starts.tolist()
+            for block, first, last in cut(starts, begin, end):
+                part = self._part(file, shard, block, starts) if isinstance(file, ParquetFile) else file.part(block, [(first, last)])
+                rows += part.rows(first, last)
+        return rows
+
+    def _part(self, file: ParquetFile, shard: int, block: int, starts: Sequence[int]) -> Part:
+        """Return a whole block, and forget the ones that were used longest ago."""
+        with self._lock:
+            part = self._parts.pop((shard, block), None)
+            if part is None:
+                part = file.part(block, [(starts[block], starts[block + 1])])
+                held = sum(p.bytes for p in self._parts.values())
+                least, most = KEPT_BLOCKS
+                while len(self._parts) >= (least if held > KEPT_BYTES else most):
+                    held -= self._parts.popitem(last=False)[1].bytes
+            self._parts[shard, block] = part
+            return part
 
 
 class Parts:

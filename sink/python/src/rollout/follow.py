@@ -35,7 +35,7 @@ from rollout._old import Columns
 from rollout._types import Group
 from rollout.entries import Commit, Entry, Log, Path, readable
 from rollout.errors import CorruptError, StateError
-from rollout.files import Files, Parts
+from rollout.files import Files
 from rollout.filters import Counts, Where
 from rollout.index import EMPTY, FAILED, ROWS, Samples, outcome_of
 from rollout.log import Check, Shard, entry_shards, fits, rows_are
@@ -365,8 +365,7 @@ class Following:
 
     def read(self, found: Found) -> Group:
         """Return a group with its rows."""
-        where = [(self._files.add(s.shard), first, last) for s in found.samples for first, last in s.spans or ()]
-        rows = Parts(self._files, where).rows(where)
+        rows = self._files.read([(self._files.add(s.shard), first, last) for s in found.samples for first, last in s.spans or ()])
         self._files.trim()
         return Group(
             run=self.run,

@@ -14,7 +14,6 @@ This module reads rows in the order of the files. Dataset reads whole groups.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -251,31 +250,18 @@ def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = Non
     return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
 
 
-def getter(column: pa.Array) -> Callable[[int, int], list[Any]]:
-    """Return a function from a range of rows to their values: numpy views for lists of numbers."""
+def getter(column: pa.Array) -> Callable[[int], Any]:
+    """Return a function from the number of a row to its value: numpy views for lists of numbers."""
     kind = column.type
     if (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
-        plain = numbers(column)
-        return lambda begin, end: plain[begin:end].tolist()
+        return numbers(column).item
     if not (pa.types.is_list(kind) and pa.types.is_primitive(kind.value_type)):
-        return lambda begin, end: column.slice(begin, end - begin).to_pylist()
-    values, offsets = numbers(column.values), numbers(column.offsets)
-
-    def lists(begin: int, end: int) -> list[Any]:
-        return [values[a:b] for a, b in itertools.pairwise(offsets[begin : end + 1].tolist())]
-
-    def lists_or_none(begin: int, end: int) -> list[Any]:
-        valid = column.slice(begin, end - begin).is_valid().to_pylist()
-        return [value if there else None for value, there in zip(lists(begin, end), valid, strict=True)]
-
-    return lists_or_none if column.null_count else lists
-
-
-def rows_of(names: Sequence[str], get: Sequence[Callable[[int, int], list[Any]]], begin: int, end: int) -> list[Row]:
-    """Return a range of rows, of what getter gave for each column."""
-    if not names:
-        return [{} for _ in range(begin, end)]
-    return [dict(zip(names, values, strict=True)) for values in zip(*[f(begin, end) for f in get], strict=True)]
+        return lambda i: column[i].as_py()
+    values, ends = numbers(column.values), numbers(column.offsets).tolist()
+    valid = column.is_valid().to_pylist() if column.null_count else None
+    if valid is None:
+        return lambda i: values[ends[i] : ends[i + 1]]
+    return lambda i: values[ends[i] : ends[i + 1]] if valid[i] else None
 
 
 def numbers(column: pa.Array) -> npt.NDArray[Any]:
@@ -297,8 +283,8 @@ def rows(shard: Shard, columns: Sequence[str] | None = None, start: int = 0, ste
     """Yield every step-th row of a shard from start on."""
     at = 0  # of the batch's first row in the shard
     for batch in batches(shard, columns, check):
-        names, get = batch.schema.names, [getter(column) for column in batch.columns]
+        get = {name: getter(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         first = start - at if start > at else (start - at) % step
         for i in range(first, batch.num_rows, step):
-            yield rows_of(names, get, i, i + 1)[0]
+            yield {name: value(i) for name, value in get.items()}
         at += batch.num_rows

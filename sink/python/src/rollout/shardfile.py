@@ -1,4 +1,4 @@
-"""A shard that is open: Parquet decoded by row groups, Arrow mapped into memory.
+"""A shard that is open: Parquet decoded by row groups and columns, Arrow mapped into memory.
 
 A block is what is decoded at once: a row group of a Parquet shard. An Arrow shard is
 mapped and never decoded, so any row of it is as near as any other.
@@ -9,10 +9,9 @@ from __future__ import annotations
 import bisect
 import mmap
 import os
-import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rollout._blocks import in_worker
 from rollout._mapped import Source
+from rollout._row import LazyRow, template
 from rollout._types import Row
 from rollout.errors import CorruptError
 from rollout.index import Ints
-from rollout.log import Shard, getter, replaced, rows_of
+from rollout.log import Check, Shard, check_once, getter, replaced, wherever
 
 AROUND_BYTES = 64 << 10
 """What Linux maps at once around a page that is read, in each column."""
@@ -47,41 +48,93 @@ if hasattr(os, "register_at_fork"):  # a worker may be forked while another thre
     os.register_at_fork(after_in_child=_unlock)
 
 
-class Part:
-    """Rows of a block, in pieces."""
+class Used:
+    """The columns that rows were asked for lately: those of the next block are decoded together."""
 
     def __init__(self) -> None:
-        self._starts = [sys.maxsize]  # after those of the pieces: no row behind the last is asked for
-        self._pieces: list[Piece] = []
+        self._before: frozenset[str] = frozenset()
+        self._now: set[str] = set()
 
-    def add(self, start: int, piece: Piece) -> None:
-        """Add a piece that has no row before start, and none before those that are there."""
-        self._starts.insert(-1, start)
-        self._pieces.append(piece)
+    def begin(self) -> None:
+        """Note that rows of another block are given."""
+        if self._now:
+            self._before, self._now = frozenset(self._now), set()
+
+    def use(self, name: str) -> frozenset[str]:
+        """Note that a column is used, and return those that were used of the block before."""
+        self._now.add(name)
+        return self._before
+
+
+class Part:
+    """Rows of a block of a Parquet shard. A column is decoded when one of the rows is asked for it."""
+
+    def __init__(self, file: ParquetFile, wanted: Sequence[tuple[int, int]], used: Used) -> None:
+        self._file = weakref.ref(file)  # what it knows of its columns is large
+        self._shard, self._check, self._wanted, self._used = file.shard, file.check, wanted, used
+        self._take, self._row = file.take, file.row
+        self._columns: dict[str, tuple[list[int], list[Callable[[int], Any]]]] = {}
+        """Of each column, where its pieces begin, and the values of each."""
+        self._asked: set[str] = set()
+        self.bytes = 0
+        """What was decoded so far."""
+        used.begin()
 
     def rows(self, begin: int, end: int) -> list[Row]:
         """Return rows by their numbers in the shard."""
-        return [row for at, first, last in cut(self._starts, begin, end) for row in self._pieces[at].rows(first, last)]
+        return [LazyRow(self._row, self, number) for number in range(begin, end)]
+
+    def value(self, name: str, number: int) -> Any:
+        """Return the value of a column in a row; numbers are views of what was decoded."""
+        if name not in self._asked:
+            self._asked.add(name)
+            before = self._used.use(name)
+            if name not in self._columns:
+                self._decode([n for n in self._take if n not in self._columns and (n == name or n in before)])
+        starts, get = self._columns[name]
+        at = bisect.bisect_right(starts, number) - 1
+        return get[at](number - starts[at])
+
+    def _decode(self, names: list[str]) -> None:
+        pieces = wherever(self._shard, lambda shard, moved: self._pieces(shard, moved, names))
+        starts = [first for first, _ in pieces]
+        self.bytes += sum(batch.nbytes for _, batch in pieces)
+        for name in names:
+            self._columns[name] = starts, [getter(batch.column(name)) for _, batch in pieces]
+
+    def _pieces(self, shard: Shard, moved: int, names: list[str]) -> list[tuple[int, pa.RecordBatch]]:
+        """Decode columns of the file that has the rows by now, from the row with the number moved on."""
+        file = self._file() if shard is self._shard else None
+        if file is None:
+            check_once(shard, self._check)
+            file = ParquetFile(shard, None, self._check, self._used)
+        out = []
+        for block, first, last in cut(file.starts.tolist(), self._wanted[0][0] + moved, self._wanted[-1][1] + moved):
+            wanted = [(begin + moved, end + moved) for begin, end in self._wanted if begin + moved < last and end + moved > first]
+            out += [(at - moved, batch) for at, batch in file.pieces(block, names, wanted)]
+        return out
 
 
 class Piece:
-    """The rows of a record batch, first being the number of the first in its shard."""
+    """The rows of a mapped record batch, first being the number of the first in its shard."""
 
     def __init__(self, batch: pa.RecordBatch, columns: Sequence[str] | None, first: int) -> None:
-        self._first = first
+        self._first, self._batch = first, batch
         self.bytes_per_row = batch.nbytes // max(1, batch.num_rows)
-        have = batch.schema.names
-        self._names = have if columns is None else list(columns)
-        self.columns = len(self._names)
-        self._get = [getter(batch.column(name)) if name in have else _none for name in self._names]
+        self._row = template(batch.schema.names, columns)
+        self.columns = len(self._row)
+        self._get: dict[str, Callable[[int], Any]] = {}
 
     def rows(self, begin: int, end: int) -> list[Row]:
-        """Return rows by their numbers in the shard; numbers are views of the batch's memory."""
-        return rows_of(self._names, self._get, begin - self._first, end - self._first)
+        """Return rows by their numbers in the shard."""
+        return [LazyRow(self._row, self, number) for number in range(begin, end)]
 
-
-def _none(begin: int, end: int) -> list[None]:
-    return [None] * (end - begin)
+    def value(self, name: str, number: int) -> Any:
+        """Return the value of a column in a row; numbers are views of the batch's memory."""
+        get = self._get.get(name)
+        if get is None:
+            get = self._get[name] = getter(self._batch.column(name))
+        return get(number - self._first)
 
 
 class ParquetFile:
@@ -89,8 +142,8 @@ class ParquetFile:
 
     mapped = False
 
-    def __init__(self, shard: Shard, columns: Sequence[str] | None) -> None:
-        self._shard, self._columns = shard, columns
+    def __init__(self, shard: Shard, columns: Sequence[str] | None, check: Check, used: Used) -> None:
+        self.shard, self.check, self._used = shard, check, used
         with damage(shard):
             with pq.ParquetFile(shard.path) as file:
                 self._meta = meta = file.metadata
@@ -98,10 +151,15 @@ class ParquetFile:
             groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
             self._bytes = [g.total_byte_size for g in groups]
         self.starts = block_starts(shard, [g.num_rows for g in groups])
-        self._take = choose(shard, self._names, columns)
+        self.take = choose(shard, self._names, columns)
+        self.row = template(self._names, columns)
 
     def part(self, block: int, wanted: Sequence[tuple[int, int]]) -> Part:
-        """Decode a block for the given rows of it: where they begin and end, in order.
+        """Return a block for the given rows of it: where they begin and end, in order."""
+        return Part(self, wanted, self._used)
+
+    def pieces(self, block: int, names: Sequence[str], wanted: Sequence[tuple[int, int]]) -> list[tuple[int, pa.RecordBatch]]:
+        """Decode columns of a block for the given rows of it, each piece with the number of its first row.
 
         Piece by piece: decoding takes five times the memory of what it gives. What comes
         after the last of the rows is not decoded: a group that began in the block before
@@ -109,19 +167,19 @@ class ParquetFile:
         """
         size = int(self.starts[block + 1] - self.starts[block])
         step = max(1, PIECE_BYTES * size // max(1, self._bytes[block]))
-        part, at = Part(), int(self.starts[block])
-        with damage(self._shard), self._open() as file:
-            for batch in file.iter_batches(step, row_groups=[block], columns=self._take, use_threads=False):
+        out, at = [], int(self.starts[block])
+        with damage(self.shard), self._open() as file:
+            for batch in file.iter_batches(step, row_groups=[block], columns=names, use_threads=not in_worker()):
                 until = at + batch.num_rows
                 if any(begin < until and end > at for begin, end in wanted):
-                    part.add(at, Piece(batch, self._columns, at))
+                    out.append((at, batch))
                 at = until
                 if at >= wanted[-1][1]:
                     break
         pool = pa.default_memory_pool()  # what was read of the file lay there
         if pool.backend_name != "system":
             pool.release_unused()
-        return part
+        return out
 
     def all_null(self, name: str) -> bool:
         """Report whether a column has only null, or is not there; its statistics tell."""
@@ -133,7 +191,7 @@ class ParquetFile:
 
     def column(self, block: int, names: Sequence[str], instead_of: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
         """Decode some columns of a block; others instead of those that the file lacks."""
-        with damage(self._shard), self._open() as file:
+        with damage(self.shard), self._open() as file:
             return one_batch(file.read_row_group(block, columns=present(self._names, names, instead_of), use_threads=False))
 
     def _open(self) -> pq.ParquetFile:
@@ -145,7 +203,7 @@ class ParquetFile:
             default = pa.default_memory_pool()
             decode_small()
             try:
-                return pq.ParquetFile(self._shard.path, metadata=self._meta)
+                return pq.ParquetFile(self.shard.path, metadata=self._meta)
             finally:
                 pa.set_memory_pool(default)
 
@@ -192,8 +250,7 @@ class ArrowFile:
         They lie far apart: a few rows of each would map a window of the file.
         """
         batch = self._batches[block]
-        if self._take is not None:
-            batch = batch.select(self._take)
+        batch = batch.select(self._take)
         columns = []
         for column in batch.columns:
             size = sum(b.size for b in outer(column) if b is not None)
@@ -259,7 +316,7 @@ def held(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(column), copies, column.null_count, column.offset, inner)
 
 
-class Gone(Exception):
+class Gone(FileNotFoundError):
     """The file of a shard is not where it was: a merge has replaced it, or it is lost."""
 
     def __init__(self, shard: Shard) -> None:
@@ -341,10 +398,10 @@ def present(have: Sequence[str], names: Sequence[str], instead_of: Mapping[str, 
     return out
 
 
-def choose(shard: Shard, have: Sequence[str], columns: Sequence[str] | None) -> list[str] | None:
+def choose(shard: Shard, have: Sequence[str], columns: Sequence[str] | None) -> list[str]:
     """Return the columns to read of a file, which may be older than some of them."""
     if columns is None:
-        return None
+        return list(have)
     unknown = [c for c in columns if c not in have and c not in _ADDED]
     if unknown:
         raise ValueError(f"columns={list(columns)!r}: {shard.path} has no column {', '.join(unknown)}; it has {', '.join(have)}")

@@ -11,6 +11,14 @@ version s - 1 sampled (trainer_base.py:1987), and the status failure where a sam
 or has no reward (agent_loop_tq.py:142): dropping it is left to the replay buffer. Versions
 that a row does not know are bounds, see Worker.versions.
 
+A sample in several rows is several sequences for verl. With the modes token-mean and
+seq-mean-token-sum of loss_agg_mode its tokens weigh what they would in one row. With
+seq-mean-token-mean each row weighs 1: of two samples, one in five rows, the weights are
+0.833 and 0.167. With weigh_samples=True each row has the field rollout_is_weights, which
+verl multiplies the losses of its tokens with (workers/utils/losses.py:87): its part of the
+sampled tokens of its sample, so both samples weigh 0.5. verl's own rollout correction
+(algorithm.rollout_correction.rollout_is) writes the same field: use one of the two.
+
 The key "rollout" has the collector's place as its tag, put with each group: a checkpoint
 of the queue (trainer_base.py:1004) holds it and goes on behind it.
 """
@@ -19,12 +27,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from rollout._handed import OnRequest
+from rollout._loss_weights import loss_weights
 from rollout._types import Group, Row
 
 
 class Feeder(OnRequest):
-    """What PPOTrainer.fit takes; made of what rollout.collect takes. A request is the uid of a prompt."""
+    """What PPOTrainer.fit takes; made of what rollout.collect takes, or of a finished run. A request is the uid of a prompt.
+
+    weigh_samples: each sample weighs 1 with loss_agg_mode=seq-mean-token-mean, however many rows it has.
+    """
+
+    def __init__(self, config: Any = None, tasks: Any = None, *, weigh_samples: bool = False, **options: Any) -> None:
+        super().__init__(config, tasks, **options)
+        self._weigh = weigh_samples
 
     @classmethod
     def create(cls, config: Any, **_: Any) -> Feeder:
@@ -51,11 +69,18 @@ class Feeder(OnRequest):
             self.begin((tq.kv_list("train") or {}).get("train", {}).get("rollout"))
 
     def _answer(self, uid: str, group: Group) -> None:
+        import torch
         import transfer_queue as tq
         from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
         rows = [row for row in group.rows if row["reward"] is not None]
         made = [self._row(uid, row) for row in rows]
+        if self._weigh:
+            tokens, sample = [int(np.count_nonzero(r["loss_mask"])) for r in rows], [r["sample_index"] for r in rows]
+            n = max(1, len(set(sample)))
+            weights = loss_weights(tokens, sample, "seq-mean-token-mean", scale="mean", rows=n, samples=n)
+            for weight, (fields, _) in zip(weights.tolist(), made):
+                fields["rollout_is_weights"] = torch.full_like(fields["rollout_log_probs"], weight)
         if rows:
             keys = [f"{uid}_{row['sample_index']}_{row['segment_index']}" for row in rows]
             fields = list_of_dict_to_tensordict([fields for fields, _ in made])
