@@ -143,7 +143,7 @@ class Test(unittest.TestCase):
                             list(log.rows(shard, check="size"))
                     if bad is None:
                         run.write(0, fmt)
-        with self.assertRaisesRegex(ValueError, "must be 'sha256' or 'size'"):
+        with self.assertRaisesRegex(ValueError, "must be one of sha256, size"):
             log.check_shard(shard, check="none")
 
     def test_cut_stream(self):

@@ -28,8 +28,13 @@ def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> np
             value = value.float()
         value = value.numpy()
     try:
-        array = np.asarray(value, dtype=dtype)
-    except (TypeError, ValueError) as err:
+        raw = np.asarray(value)
+        if raw.dtype.kind not in "biufO":
+            raise TypeError(f"it holds {raw.dtype}")
+        if np.issubdtype(dtype, np.integer) and raw.dtype.kind == "f" and not (raw == np.floor(raw)).all():
+            raise TypeError("it must hold integers")
+        array = np.asarray(raw, dtype=dtype)
+    except (TypeError, ValueError, OverflowError) as err:
         raise ValueError(f"{name}: is not an array of numbers: {err}") from err
     if length is not None and array.shape != (array.size if length < 0 else length,):
         raise ValueError(f"{name}: shape {array.shape}, want ({'B' if length < 0 else length},), an entry per row")

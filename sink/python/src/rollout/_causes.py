@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rollout._measure import FEW, Floats, Function, Tokens, sampled
+from rollout._truncation import explained, one_sided
 from rollout._types import Row
 
 BETTER = 4.0
@@ -19,17 +20,19 @@ _MOST_TOKENS = 2000
 
 Finding = tuple[str, str]
 
+_UNCUT = "take the engine's log-probabilities before it cuts (raw_logprobs), or sample with top_p 1, top_k -1 and min_p 0"
+
 
 def diagnose(function: Function, rows: Sequence[Row], tokens: Tokens, tolerance: float, tests: dict[str, Any]) -> Finding:
     """The cause and a sentence about it; what was tried goes into tests."""
     if len(tokens) < FEW:
         return "unknown", f"{len(tokens)} sampled tokens are too few to single out a cause: give more rows, of {FEW} tokens or more together"
     base = mean_difference(tokens.recomputed - tokens.recorded)
-    for find in (_shift, _versions, _temperature, _vocabulary, _distribution):
+    for find in (_shift, _versions, _truncation, _temperature, _vocabulary, _distribution):
         finding = find(function, rows, tokens, base, tolerance, tests)
         if finding is not None:
             return finding
-    return "unknown", "no test singles out a cause; the tables say where the difference is"
+    return "unknown", _unknown(tokens, base, tolerance)
 
 
 def mean_difference(delta: Floats) -> float:
@@ -83,6 +86,36 @@ def _versions(_: Function, __: Sequence[Row], tokens: Tokens, base: float, toler
 def _named(versions: Sequence[int]) -> str:
     shown = ", ".join(map(str, versions[:5])) + (", …" if len(versions) > 5 else "")
     return f"version{'s' if len(versions) > 1 else ''} {shown}"
+
+
+def _truncation(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
+    """The recorded values are higher by what a cut leaves out, and agree with the values of that cut."""
+    delta = tokens.recomputed - tokens.recorded
+    if not one_sided(delta):
+        return None
+    tests["one-sided"] = f"mean Δ {delta.mean():+.4g} of mean |Δ| {mean_difference(delta):.4g}"
+    found = explained(function, *_halves(rows)) if delta.mean() < 0 and function.gives_logits else None
+    if found is None:
+        return None
+    (name, value), before, after = found
+    numbers = f"mean Δ {before.mean():+.4g}, then {after.mean():+.4g}"
+    tests["truncation"] = f"best {name} {value:g}, {numbers}"
+    less = mean_difference(after) <= min(tolerance, mean_difference(before)) and abs(after.mean()) * BETTER <= abs(before.mean())
+    if one_sided(after) or not less:
+        return None
+    return "truncation", f"truncation: the recorded values are renormalised over what {name} {value:g} leaves ({numbers}): {_UNCUT}"
+
+
+def _unknown(tokens: Tokens, base: float, tolerance: float) -> str:
+    delta = tokens.recomputed - tokens.recorded
+    if base > BETTER * tolerance or not one_sided(delta):
+        return "no test singles out a cause; the tables say where the difference is"
+    if delta.mean() > 0:
+        return f"one-sided: recomputed values are higher than recorded ones, by {delta.mean():.4g} in the mean; no test singles out a cause"
+    return (
+        f"one-sided: recomputed values are lower than recorded ones, by {-delta.mean():.4g} in the mean, as if an engine had renormalised "
+        f"them after top_p, top_k or min_p; give logits to single one out. {_UNCUT[0].upper() + _UNCUT[1:]}"
+    )
 
 
 def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from rollout._args import integer, real
 from rollout._causes import diagnose, is_off
 from rollout._measure import FEW, Floats, Function, Ints, OutOfRange, Tokens, measure, sampled
+from rollout._truncation import one_sided
 from rollout._types import Group, Row
 
-COLUMNS = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "versions", "turn_offsets", "turn_roles", "temperature")
-_NEEDED = COLUMNS[:5]
+_NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs")
 ROLES = {-1: "unknown", 0: "prompt", 1: "assistant", 2: "tool", 3: "user"}
 
 
@@ -30,7 +31,9 @@ class Line:
     bias: float
     """The mean of Δ with its sign."""
     off: bool = False
-    """mean is above the tolerance by more than three standard errors, of 20 tokens or more."""
+    """mean is above the tolerance by more than three standard errors, of 20 tokens or more; or
+    Δ is one-sided: bias is a quarter of mean or more, above 1e-4, and six standard errors off,
+    of 40 tokens or more."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,9 @@ class Report:
     """What check found. print() shows it as a table."""
 
     ok: bool
-    """Mean |Δ| is within the tolerance, and no line of the tables is off."""
+    """Mean |Δ| is within the tolerance, and no line is off."""
     cause: str
-    """none, shift, temperature, tokenizer, weights, random or unknown."""
+    """none, shift, truncation, temperature, tokenizer, weights, random or unknown."""
     message: str
     """The cause in a sentence, with the numbers that single it out."""
     tolerance: float
@@ -109,9 +112,12 @@ def check(
     not named: "unknown" is an answer.
 
         none         the mean |Δ| is within tolerance (nats): of all tokens, and of no span,
-                     position, role or version above it by three standard errors
+                     position, role or version above it by three standard errors; and
+                     Δ is not one-sided in any of them
         random       the same row gives other values when it is computed again
         shift        the values agree with the tokens one place before or after
+        truncation   the recorded values are higher, and agree with values renormalised over
+                     what one top_p, top_k or min_p leaves; for a function that gives logits
         temperature  they agree at one temperature, or at the one that rows have recorded;
                      fitted on some rows, tried on others
         tokenizer    an id is outside the model's vocabulary; or the model gives sampled
@@ -130,10 +136,14 @@ def check(
     where no row was found. What logprob_fn raises is not caught, except an IndexError that
     rows of the same length with id 0 do not raise.
     """
-    if rows < 1 or not tolerance > 0:
-        raise ValueError(f"rows={rows}, tolerance={tolerance}: must be positive")
     if not callable(logprob_fn):
         raise TypeError(f"logprob_fn={logprob_fn!r}: give the function first, and then the run")
+    integer("rows", rows, 1)
+    integer("seed", seed, 0)
+    real("tolerance", tolerance)
+    integer("vocabulary", vocabulary, 1, none=True)
+    if not tolerance > 0:
+        raise ValueError(f"tolerance={tolerance}: must be positive")
     chosen = _draw(run, rows, seed)
     function = Function(logprob_fn, vocabulary)
     nan = float("nan")
@@ -146,7 +156,7 @@ def check(
     delta = tokens.recomputed - tokens.recorded
     tables = _tables(tokens, delta, tolerance)
     total = _line("all", delta, tolerance)
-    ok = total.mean <= tolerance and not any(line.off for table in tables.values() for line in table)
+    ok = total.mean <= tolerance and not total.off and not any(line.off for table in tables.values() for line in table)
     tests: dict[str, Any] = {}
     if ok:
         cause, message = "none", f"{len(tokens)} tokens of {len(chosen)} rows agree: mean |Δ| {total.mean:.4g}, at most {tolerance:g} allowed"
@@ -179,9 +189,9 @@ def _groups(run: Any, seed: int) -> Iterator[Group]:
     from rollout.filters import Where
 
     if isinstance(run, (str, os.PathLike)) or (isinstance(run, Sequence) and run and isinstance(run[0], (str, os.PathLike))):
-        run = Dataset(run, where=Where(keep="keep", missing="keep"), columns=COLUMNS)
-    elif isinstance(run, Iterable) and not isinstance(run, Dataset):
-        run = list(run)
+        run = Dataset(run, where=Where(keep="keep", missing="keep"))
+    elif not isinstance(run, Dataset):
+        run = list(run) if isinstance(run, Iterable) else [run]
         if not all(isinstance(group, Group) for group in run):
             raise TypeError("run: give the folder of a run, several of them, a Dataset, or groups")
     for i in np.random.default_rng(seed).permutation(len(run)).tolist():
@@ -219,9 +229,8 @@ def _table(keys: Ints, delta: Floats, tolerance: float, names: dict[int, str]) -
 
 def _line(name: str, delta: Floats, tolerance: float) -> Line:
     size = np.abs(delta)
-    return Line(
-        name, len(size), float(size.mean()), float(np.quantile(size, 0.99)), float(size.max()), float(delta.mean()), is_off(delta, tolerance)
-    )
+    off = is_off(delta, tolerance) or one_sided(delta)
+    return Line(name, len(size), float(size.mean()), float(np.quantile(size, 0.99)), float(size.max()), float(delta.mean()), off)
 
 
 def _short(value: Any) -> str:

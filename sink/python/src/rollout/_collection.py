@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal
 
+from rollout._args import integer
 from rollout._cursor import Place, belongs, cursor, parse
 from rollout._reader import Reader
 from rollout._supervisor import Supervisor
@@ -180,6 +181,7 @@ class Collection:
         which is logged, hears it when it does.
         """
         self._mine()
+        integer("version", version)
         self._words.say("version", "set-version", version=int(version))
 
     def pause(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rollout._args import instance
 from rollout._arrays import torch
 from rollout._blocks import ALIGN, in_worker, lend
 from rollout._types import Group, Row
@@ -36,6 +37,7 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
     dropped: set[tuple[int, str]] = set()
     numbers: dict[tuple[int, str], int] = {}
     for group in groups:
+        instance("groups", group, Group, "groups, as a Dataset gives them")
         for name in _NEEDED:
             if any(name not in row for row in group.rows):
                 raise ValueError(f"group {group.id}: its rows have no column {name}: read it (columns=…), collate needs it")
@@ -117,7 +119,8 @@ def _empty(n: int, kind: np.dtype[Any]) -> Any:
 
 def dtypes_of(given: Mapping[str, Any] | None) -> dict[str, str]:
     """The dtype of everything per token, after those that were given were checked."""
-    unknown = sorted(set(given or ()) - set(_TOKENS))
+    instance("dtypes", given, Mapping, "a dict of dtypes by name", none=True)
+    unknown = sorted(map(str, set(given or ()) - set(_TOKENS)))
     if unknown:
         raise ValueError(f"dtypes: {unknown[0]!r} is not one of {', '.join(_TOKENS)}")
     return {name: _dtype(name, (given or {}).get(name, dtype)) for name, (dtype, _) in _TOKENS.items()}

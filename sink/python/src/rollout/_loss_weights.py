@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rollout._args import one_of, real
 from rollout._arrays import give_back, to_numpy
 
 MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")
@@ -54,10 +55,10 @@ def loss_weights(
     The result is numpy, or a float64 tensor on the device of tokens where that is one.
     A row without a sampled token has weight 0.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode={mode!r}: must be one of {', '.join(MODES)}")
-    if scale not in ("sum", "mean"):
-        raise ValueError(f"scale={scale!r}: must be 'sum' or 'mean'")
+    one_of("mode", mode, MODES)
+    one_of("scale", scale, ("sum", "mean"))
+    for name, given in (("rows", rows), ("samples", samples), ("total_tokens", total_tokens)):
+        real(name, given, none=True)
     t = to_numpy(tokens, "tokens", np.float64, -1)
     if not (np.isfinite(t) & (t >= 0)).all():
         raise ValueError("tokens: must not be negative, nor NaN or infinite")

@@ -86,6 +86,11 @@ class Function:
             raise _no_logprob(float("inf"), int(logprobs.argmax()), row)
         return np.maximum(logprobs, LOWEST)
 
+    def logits(self, row: Row, at: Ints) -> Floats:
+        """The logits of some tokens of a row, of a function that gives logits."""
+        values = self._values(row, np.array(row["input_ids"], np.int64), 1.0)[at - 1]
+        return np.asarray(values.double().cpu().numpy() if is_tensor(values) else values, np.float64)
+
     def _values(self, row: Row, ids: Ints, temperature: float) -> Any:
         given = torch.from_numpy(ids) if torch is not None else ids
         more = {"temperature": temperature} if self._has_temperature else {}

@@ -46,7 +46,7 @@ class Source:
     def __init__(self, tasks: Tasks | Path | None) -> None:
         if isinstance(tasks, (str, os.PathLike)):
             tasks = of_file(os.fspath(tasks))
-        if isinstance(tasks, (bytes, Mapping)):
+        if tasks is not None and (isinstance(tasks, (bytes, Mapping)) or not hasattr(tasks, "__iter__") and not hasattr(tasks, "__aiter__")):
             raise TypeError(f"tasks={tasks!r:.60}: give an iterable of dicts, each with a prompt or messages")
         self._changed = threading.Condition()
         self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # with what tells the pump that it was taken

@@ -48,6 +48,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rollout._args import integer, one_of, real
 from rollout._arrays import give_back, to_numpy
 
 __all__ = ["dr_grpo", "grpo", "reinforce_plus_plus", "rloo"]
@@ -209,12 +210,11 @@ def reinforce_plus_plus(
 
 
 def _preset(name: str, epsilon: float | None = None, ddof: int | None = None, single: str | None = None) -> _Preset:
-    if name not in _PRESETS:
-        raise ValueError(f"preset={name!r}: must be one of {', '.join(_PRESETS)}")
-    if single not in (None, "zero", "reward"):
-        raise ValueError(f"single={single!r}: must be 'zero' or 'reward'")
-    if epsilon is not None and not epsilon >= 0:
-        raise ValueError(f"epsilon={epsilon!r}: must not be negative")
+    one_of("preset", name, _PRESETS)
+    if single is not None:
+        one_of("single", single, ("zero", "reward"))
+    real("epsilon", epsilon, 0, none=True)
+    integer("ddof", ddof, none=True)
     if ddof not in (None, 0, 1):
         raise ValueError(f"ddof={ddof!r}: must be 0 or 1")
     p = _PRESETS[name]
@@ -238,9 +238,10 @@ class _Groups:
     """
 
     def __init__(self, reward: Any, group: Any, sample: Any, absent: Any, missing: Missing, null: str):
-        if null not in ("error", "zero", "nan"):
-            raise ValueError(f"null={null!r}: must be 'error', 'zero' or 'nan'")
-        if isinstance(missing, str) and missing not in ("ignore", "error"):
+        one_of("null", null, ("error", "zero", "nan"))
+        if not isinstance(missing, str):
+            real("missing", missing)
+        elif missing not in ("ignore", "error"):
             raise ValueError(f"missing={missing!r}: must be 'ignore', 'error' or a reward")
         self.given, self.null = reward, null
         rows = to_numpy(reward, "reward", np.float64, -1)

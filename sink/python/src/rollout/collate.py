@@ -58,7 +58,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rollout._arrays import torch
+from rollout._args import instance, integer, one_of
+from rollout._arrays import to_numpy, torch
 from rollout._batch import Batch
 from rollout._layout import Flat, dtypes_of, fill, per_row, select
 from rollout._types import Group
@@ -89,9 +90,9 @@ def padded(
     row_ids is [B, 1].
     """
     _token_id(pad_id)
-    _one_of("side", side, _SIDES)
-    _one_of("null_reward", null_reward, _NULL)
-    _at_least("multiple_of", multiple_of)
+    one_of("side", side, _SIDES)
+    one_of("null_reward", null_reward, _NULL)
+    integer("multiple_of", multiple_of, 1)
     return partial(_padded, pad_id, side, multiple_of, null_reward, dtypes_of(dtypes))
 
 
@@ -139,11 +140,10 @@ def packed(
     longer says what happens to a row of more than max_tokens: "error" raises, "own"
     makes it a pack of its own, which is over the budget.
     """
-    _one_of("order", order, ("first-fit", "given"))
-    _one_of("null_reward", null_reward, _NULL)
-    _one_of("longer", longer, ("error", "own"))
-    if max_tokens is not None:
-        _at_least("max_tokens", max_tokens)
+    one_of("order", order, ("first-fit", "given"))
+    one_of("null_reward", null_reward, _NULL)
+    one_of("longer", longer, ("error", "own"))
+    integer("max_tokens", max_tokens, 1, none=True)
     return partial(_packed, max_tokens, order, longer, null_reward, dtypes_of(dtypes))
 
 
@@ -197,12 +197,11 @@ def bucketed(
     "own" makes it a matrix of its own length.
     """
     _token_id(pad_id)
-    _one_of("side", side, _SIDES[:2])
-    _one_of("null_reward", null_reward, _NULL)
-    _one_of("longer", longer, ("error", "own"))
-    if max_tokens is not None:
-        _at_least("max_tokens", max_tokens)
-    limits = 2 ** np.arange(6, 31) if edges is None else np.unique(np.asarray(edges, np.int64))
+    one_of("side", side, _SIDES[:2])
+    one_of("null_reward", null_reward, _NULL)
+    one_of("longer", longer, ("error", "own"))
+    integer("max_tokens", max_tokens, 1, none=True)
+    limits = 2 ** np.arange(6, 31) if edges is None else np.unique(to_numpy(edges, "edges", np.int64, -1))
     if not len(limits) or limits[0] < 1:
         raise ValueError(f"edges={edges!r}: must be lengths of at least 1")
     return partial(_bucketed, pad_id, limits, max_tokens, side, longer, null_reward, dtypes_of(dtypes))
@@ -252,6 +251,7 @@ def micro_batches(batch: Batch) -> Iterator[Batch]:
         for micro in collate.micro_batches(batch):
             advantage = advantages[micro["row_ids"]]   # broadcasts with micro["logprobs"]
     """
+    instance("batch", batch, dict, "a batch that a collate function has made")
     if "pack_rows" in batch:
         first, cu = batch["pack_rows"].tolist(), batch["cu_seqlens"]
         for a, b in zip(first, first[1:]):
@@ -273,19 +273,11 @@ def micro_batches(batch: Batch) -> Iterator[Batch]:
 _PER_TOKEN = ("input_ids", "loss_mask", "logprobs", "versions", "position_ids", "attention_mask", "row_ids")
 
 
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name}={value!r}: must be one of {', '.join(allowed)}")
-
-
 def _token_id(pad_id: Any) -> None:
     if isinstance(pad_id, bool) or not isinstance(pad_id, (int, np.integer)):
-        raise ValueError(f"pad_id={pad_id!r}: must be a token id; 0 will do where a tokenizer has no pad_token_id, since padding is masked")
-
-
-def _at_least(name: str, value: int, least: int = 1) -> None:
-    if value < least:
-        raise ValueError(f"{name}={value}: must be at least {least}")
+        raise TypeError(f"pad_id={pad_id!r}: must be a token id; 0 will do if a tokenizer has no pad_token_id, since padding is masked")
+    if pad_id < 0:
+        raise ValueError(f"pad_id={pad_id!r}: a token id is ≥ 0, since models look it up; give 0: loss_mask is 0 on padding, so no label of -100 is needed")
 
 
 def _fits(rows: Sequence[Any], n: Any, limit: int, name: str, other: str) -> None:

@@ -23,6 +23,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rollout._args import filepath, flag, instance, integer, one_of, real, texts
 from rollout._collection import Ack
 from rollout._collection import Collection as Collection
 from rollout._cursor import acknowledged, belongs, parse
@@ -98,8 +99,28 @@ def collect(
     or ahead of the log of this one. What the program refuses is raised where a
     group is asked for: UsageError, ServerError and the other children of CollectError.
     """
-    if ack not in ("auto", "manual"):
-        raise ValueError(f"ack={ack!r}: must be 'auto' or 'manual'")
+    if config is not None and not isinstance(config, Mapping):
+        filepath("config", config)
+    filepath("out", out)
+    one_of("ack", ack, ("auto", "manual"))
+    one_of("check", check, ("sha256", "size"))
+    instance("where", where, Where, "a rollout.Where", none=True)
+    texts("columns", columns, none=True)
+    texts("flags", flags)
+    instance("state", state, Mapping, "what state_dict() gave", none=True)
+    instance("model", model, str, "the handle of a model", none=True)
+    if not isinstance(server, str):
+        texts("server", server, none=True)
+    instance("env", env, Mapping, "a dict of texts", none=True)
+    texts("env", [*(env or {}).keys(), *(env or {}).values()])
+    for name, value, least in (("samples", samples, 1), ("max_ahead", max_ahead, 0), ("max_lag", max_lag, 0), ("until_groups", until_groups, 0)):
+        integer(name, value, least, none=True)
+    integer("restarts", restarts, 0)
+    real("min_std", min_std, 0, none=True)
+    real("timeout", timeout, 0, none=True)
+    real("lock_wait", lock_wait, 0)
+    real("grace", grace, 0)
+    flag("distributed", distributed, none=True)
     given = {
         "server": server,
         "model": model,

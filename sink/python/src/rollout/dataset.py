@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
+from rollout._args import flag, instance, integer, one_of, paths, real, texts
 from rollout._types import Group, Row
 from rollout.entries import Log, Path
 from rollout.errors import StateError
@@ -72,11 +73,12 @@ class Dataset:
         follow: bool = False,
         timeout: float | None = None,
     ) -> None:
-        if check not in ("sha256", "size"):
-            raise ValueError(f"check={check!r}: must be 'sha256' or 'size'")
-        if isinstance(columns, str):
-            raise TypeError(f"columns={columns!r}: give a list of names")
-        self.runs = [os.fspath(runs)] if isinstance(runs, (str, os.PathLike)) else [os.fspath(r) for r in runs]
+        self.runs = paths("runs", runs)
+        instance("where", where, Where, "a rollout.Where", none=True)
+        texts("columns", columns, none=True)
+        one_of("check", check, ("sha256", "size"))
+        flag("follow", follow)
+        real("timeout", timeout, 0, none=True)
         if not self.runs:
             raise ValueError("runs is empty: give the folder of a run")
         for run in self.runs:
@@ -199,13 +201,17 @@ class Dataset:
         """
         indexes = [(i, x) for i, x in enumerate(self._indexes) if run is None or os.fspath(run) == x.run_dir]
         if isinstance(which, tuple):
+            if len(which) != 2 or not isinstance(which[0], str):
+                raise TypeError(f"which={which!r}: must be a number, or (sample_key, segment_index)")
             key, segment = which
+            integer("segment_index", segment)
             for number, index in indexes:
                 p = index.samples
                 for at in np.flatnonzero(p.key == key.encode()).tolist():
                     if 0 <= segment < p.rows[at]:
                         return self._row(self._base(number) + int(p.shard[at]), int(p.first[at]) + segment)
             raise KeyError(f"no row {which!r}")
+        integer("which", which)
         left = which
         for number, index in indexes:
             for i, (first, rows) in enumerate(index.extents):

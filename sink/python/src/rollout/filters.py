@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rollout._args import flag, integer, texts
+
 Policy = Literal["keep", "drop"]
 Bools = npt.NDArray[np.bool_]
 
@@ -78,8 +80,14 @@ class Where:
 
     def __post_init__(self) -> None:
         for name in ("status", "flags"):
-            if isinstance(getattr(self, name), str):
-                raise TypeError(f"{name}={getattr(self, name)!r}: give a set of words, such as {{{getattr(self, name)!r}}}")
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise TypeError(f"{name}={value!r}: give a set of words, such as {{{value!r}}}")
+            texts(name, value, none=name == "status")
+        for name in ("min_tokens", "max_tokens", "policy_version", "max_staleness"):
+            integer(name, getattr(self, name), 0, none=name != "min_tokens")
+        for name in ("segments", "reward_variance"):
+            flag(name, getattr(self, name))
         for name, given, known in (
             ("verification", (self.verification,), GRADES),
             ("status", self.status or (), STATUSES),

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from rollout._args import filepath, function, instance, one_of, real, texts
 from rollout._cursor import START, Place, cursor, parse
 from rollout._ending import planned_end
 from rollout._found import Found, Taken, Told
@@ -85,6 +86,14 @@ class Following:
         left_out: Callable[[Place], None] | None = None,
         after: Mapping[str, Any] | None = None,
     ) -> None:
+        filepath("run", run)
+        instance("where", where, Where, "a rollout.Where", none=True)
+        texts("columns", columns, none=True)
+        one_of("check", check, ("sha256", "size"))
+        real("timeout", timeout, 0, none=True)
+        real("interval", interval, 0)
+        function("idle", idle, none=True)
+        function("left_out", left_out, none=True)
         self.run, self.where = os.fspath(run), where or Where()
         self.timeout, self.interval, self.idle = timeout, interval, idle
         self._left_out = left_out

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollout import order as orders
+from rollout._args import flag, function, integer, one_of
 from rollout._process import distributed, not_alone, worker
 from rollout._tally import Tally, Told
 from rollout._types import Group
@@ -71,18 +72,21 @@ class Batches(Base):  # type: ignore[misc]
         collate: Callable[[list[Group]], Any] | None,
         lanes: int | None,
     ) -> None:
+        integer("groups", groups, 1)
+        integer("seed", seed)
+        integer("epoch", epoch)
+        integer("rank", rank, 0, none=True)
+        integer("world_size", world_size, 1, none=True)
+        integer("lanes", lanes, 1, none=True)
+        flag("shuffle", shuffle)
+        function("collate", collate, none=True)
+        one_of("fill", fill, ("drop", "repeat"))
         if (rank is None) != (world_size is None):
             raise ValueError("give both rank and world_size, or neither")
         if rank is None or world_size is None:
             rank, world_size = distributed()
         if not 0 <= rank < world_size:
             raise ValueError(f"rank={rank}, world_size={world_size}: rank must be 0 to world_size - 1")
-        if groups < 1:
-            raise ValueError(f"groups={groups}: must be ≥ 1")
-        if lanes is not None and lanes < 1:
-            raise ValueError(f"lanes={lanes}: must be ≥ 1")
-        if fill not in ("drop", "repeat"):
-            raise ValueError(f"fill={fill!r}: must be 'drop' or 'repeat'")
         self.dataset, self.collate, self.rank = ds, collate, rank
         self.groups, self.world_size, self.fill = groups, world_size, fill
         self.seed, self.shuffle, self._lanes = seed, shuffle, lanes
@@ -157,6 +161,7 @@ class Batches(Base):  # type: ignore[misc]
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next iteration, which begins at the first batch, unless
         a state of this epoch was loaded and not used yet."""
+        integer("epoch", epoch)
         if epoch != self.epoch:
             self._control[0] = epoch
             self.begin_at(0)
@@ -336,6 +341,7 @@ class DataLoader:
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
             if name in options:
                 raise TypeError(f"{name}: the batches decide it, see Dataset.batches")
+        integer("num_workers", num_workers, 0)
         if torch is None and (num_workers or options):
             raise ImportError("workers need torch; without it num_workers is 0 and there are no options")
         self.batches, self._workers = batches, num_workers

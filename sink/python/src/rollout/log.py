@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rollout._args import filepath, integer, one_of, texts
 from rollout._types import Row
 from rollout.entries import Entry, Log, entries, readable
 from rollout.entries import Path as Path
@@ -76,6 +77,8 @@ def commits(run_dir: Path, after: int = 0) -> Iterator[dict[str, Any]]:
     and stands in their place; the first of them may be one up to after. To follow a run
     that is still collecting, call it again with the last seq.
     """
+    filepath("run_dir", run_dir)
+    integer("after", after, 0)
     return (entry.body for entry in entries(run_dir, after))
 
 
@@ -122,6 +125,7 @@ def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
     A merge may move a shard from data/ to replaced/ and delete it later, with its rows in
     another shard. Every function of this package that reads a shard finds them there.
     """
+    one_of("kind", kind, ("data", "failures"))
     return [s for entry in commits(run_dir, after) for s in entry_shards(run_dir, entry) if s.kind == kind]
 
 
@@ -168,8 +172,7 @@ def wherever(shard: Shard, use: Callable[[Shard, int], T]) -> T:
 
 def compare(shard: Shard, check: Check) -> None:
     """Do as check_shard, with this one file: FileNotFoundError where it is not there."""
-    if check not in ("sha256", "size"):
-        raise ValueError(f"check={check!r}: must be 'sha256' or 'size'")
+    one_of("check", check, ("sha256", "size"))
     size = os.path.getsize(shard.path)
     if shard.bytes is not None and size != shard.bytes:
         raise CorruptError(f"{shard.path}: {size} bytes, the commit log says {shard.bytes}{_MORE}")
@@ -227,6 +230,7 @@ def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "
 
 def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a file that is open."""
+    texts("columns", columns, none=True)
     names = None if columns is None else list(columns)
     if shard.format == "arrow":
         with pa.ipc.open_stream(source) as reader:
@@ -281,6 +285,9 @@ def numbers(column: pa.Array) -> npt.NDArray[Any]:
 
 def rows(shard: Shard, columns: Sequence[str] | None = None, start: int = 0, step: int = 1, check: Check = "sha256") -> Iterator[Row]:
     """Yield every step-th row of a shard from start on."""
+    integer("start", start, 0)
+    integer("step", step, 1)
+    texts("columns", columns, none=True)
     at = 0  # of the batch's first row in the shard
     for batch in batches(shard, columns, check):
         get = {name: getter(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}

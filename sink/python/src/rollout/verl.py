@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from rollout._args import flag
 from rollout._handed import OnRequest
 from rollout._loss_weights import loss_weights
 from rollout._types import Group, Row
@@ -41,6 +42,7 @@ class Feeder(OnRequest):
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, *, weigh_samples: bool = False, **options: Any) -> None:
+        flag("weigh_samples", weigh_samples)
         super().__init__(config, tasks, **options)
         self._weigh = weigh_samples
 
