@@ -8,7 +8,7 @@ import (
 
 // A call is one generation: what the server asked, what the engine was sent, and what it
 // sampled. Both prompts are kept as what they have beyond the call before. A call does not
-// change once it is in a site, but for refs.
+// change once it is in a site, but for refs, times and next.
 type call struct {
 	// parent is a call whose asked ids begin this one's; nil for the first of a chain.
 	// With cut > 0 it is the call whose output was spliced in.
@@ -20,11 +20,29 @@ type call struct {
 	// for parent, the output of parent, and asked[cut:].
 	cut  int
 	sent int // how many ids the engine was sent
+	// spliced is how many turns of the prompt that the engine was sent are not as asked.
+	spliced int
 	// output are the sampled ids, with the one that ended them.
 	output []int32
-	// refs counts the site and the calls whose parent this is. It is guarded by the
-	// table's mutex.
-	refs int
+
+	// What follows is guarded by the table's mutex.
+	refs  int      // the site, and the calls whose parent this is
+	times int      // how many calls were this one: the same ids sent and sampled
+	next  []uint64 // the hashes of the prompts that continued it, one per time at most
+}
+
+// continuedBy reports whether a prompt, given by its hash, is the next one of a conversation
+// that had the call. Each time that it was sampled one prompt continues it: the first that
+// comes. The table's mutex is held.
+func (c *call) continuedBy(hash uint64) bool {
+	if slices.Contains(c.next, hash) {
+		return true
+	}
+	if len(c.next) >= c.times {
+		return false
+	}
+	c.next = append(c.next, hash)
+	return true
 }
 
 // callBytes and siteBytes are what a call and a site cost besides their ids, roughly.

@@ -1,11 +1,12 @@
 package continuity
 
-// decide returns the spliced prompt for asked, or nil, and the reason.
-func (t *Table) decide(asked []int32) ([]int32, Reason) {
+// decide returns the spliced prompt for asked, or nil, how many of its turns are not as asked,
+// and the reason.
+func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason) {
 	var room [64]place
 	places := t.m.places(room[:0], t.seed, asked)
 	if !open(places, asked) {
-		return nil, ReasonForm
+		return nil, 0, ReasonForm
 	}
 	before := places[:len(places)-1]
 
@@ -21,39 +22,56 @@ func (t *Table) decide(asked []int32) ([]int32, Reason) {
 
 	switch {
 	case s == nil:
-		return nil, ReasonNew
-	case at != before[len(before)-1].at:
-		return nil, ReasonGap
+		return nil, 0, ReasonNew
 	case blind || len(calls) == 0:
-		return nil, ReasonUnknown
+		return nil, 0, ReasonUnknown
 	}
 	end := t.m.endOf(asked, at)
 	if end < 0 {
-		return nil, ReasonUnlike
+		return nil, 0, ReasonUnlike
 	}
-	c, reason := t.choose(calls, asked[at:end])
+	c, possible, reason := t.choose(calls, asked[at:end])
+	first := false
+	t.mu.Lock()
+	for i, other := range calls {
+		if possible&(1<<i) != 0 && other.continuedBy(places[len(places)-1].hash) {
+			first = first || other == c
+		}
+	}
+	t.mu.Unlock()
 	switch {
+	case at != before[len(before)-1].at:
+		return nil, 0, ReasonGap
 	case c == nil:
-		return nil, reason
+		return nil, 0, reason
+	}
+	spliced = c.spliced
+	switch {
 	case reason == ReasonSame && c.cut == 0:
-		return nil, ReasonSame
+		return nil, 0, ReasonSame
+	case !t.m.calls(t.cfg.Tokenizer, asked[at:end]) || !t.m.results(t.cfg.Tokenizer, asked[end+1:]):
+		return nil, 0, ReasonClient
+	case !first:
+		return nil, 0, ReasonTaken
 	case reason == ReasonSame:
 		reason = ReasonContinued
+	default:
+		spliced++
 	}
 	n := c.sent + len(c.output) + len(asked) - end - 1
 	if t.cfg.MaxPrompt > 0 && n > t.cfg.MaxPrompt {
-		return nil, ReasonLong
+		return nil, 0, ReasonLong
 	}
-	sent := c.appendSent(make([]int32, 0, n), asked)
+	sent = c.appendSent(make([]int32, 0, n), asked)
 	sent = append(sent, c.output...)
-	return append(sent, asked[end+1:]...), reason
+	return append(sent, asked[end+1:]...), spliced, reason
 }
 
 // choose returns the one call whose output is printed so. If there is none it returns the
 // reason: that of a call of which the print may be, if there is one. One is chosen only
-// where the print can be that of no other call.
-func (t *Table) choose(calls []*call, printed []int32) (chosen *call, reason Reason) {
-	possible := 0
+// where the print can be that of no other call. possible has a bit for each call of which the
+// print may be.
+func (t *Table) choose(calls []*call, printed []int32) (chosen *call, possible uint64, reason Reason) {
 	for i, c := range calls {
 		v := t.judge(c.output, printed)
 		switch {
@@ -63,13 +81,13 @@ func (t *Table) choose(calls []*call, printed []int32) (chosen *call, reason Rea
 			reason = v.reason
 		}
 		if !v.apart {
-			possible++
+			possible |= 1 << i // of maxCalls
 		}
 	}
-	if chosen != nil && possible > 1 {
-		return nil, ReasonAmbiguous
+	if chosen != nil && possible&(possible-1) != 0 {
+		return nil, possible, ReasonAmbiguous
 	}
-	return chosen, reason
+	return chosen, possible, reason
 }
 
 // judge compares an output with a print. An output that did not end as the template ends a

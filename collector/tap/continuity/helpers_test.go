@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 
@@ -81,7 +82,10 @@ func decode(tb testing.TB, tok *bpe.Tokenizer, ids []int32) string {
 func decide(tb testing.TB, table *continuity.Table, asked []int32) (sent []int32, reason continuity.Reason) {
 	tb.Helper()
 	before := table.Stats().Prompts
-	sent = table.Prompt(asked)
+	sent, spliced := table.Prompt(asked)
+	if n := changedTurns(asked, sent); n != spliced {
+		tb.Fatalf("%d turns are not as asked, and Prompt says %d", n, spliced)
+	}
 	found := false
 	for r, n := range table.Stats().Prompts {
 		switch {
@@ -96,6 +100,30 @@ func decide(tb testing.TB, table *continuity.Table, asked []int32) (sent []int32
 		tb.Fatalf("counted as %v (%v), and sent is %v", reason, found, sent)
 	}
 	return sent, reason
+}
+
+// changedTurns counts the turns of a spliced prompt that are not as asked.
+func changedTurns(asked, sent []int32) (n int) {
+	if sent == nil {
+		return 0
+	}
+	split := func(ids []int32) (turns [][]int32) {
+		for i := slices.Index(ids, imStart); i >= 0; {
+			next := slices.Index(ids[i+1:], imStart)
+			if next < 0 {
+				return append(turns, ids[i:])
+			}
+			turns, ids, i = append(turns, ids[i:i+1+next]), ids[i+1+next:], 0
+		}
+		return turns
+	}
+	a, s := split(asked), split(sent)
+	for i := range min(len(a), len(s)) {
+		if !slices.Equal(a[i], s[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // answered tells the table of a call as the proxy does.

@@ -1,9 +1,11 @@
 package continuity
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
@@ -24,6 +26,11 @@ const (
 type markers struct {
 	start, end int32   // begin and end a turn
 	header     []int32 // begins a turn of the model, and start is its first id
+	// result is the text between start and the result of a tool, without white space at its
+	// end. The words of a user begin otherwise.
+	result []byte
+	// resultIDs are mostly the ids of it. Other ids can spell it too.
+	resultIDs []int32
 }
 
 // findMarkers finds the markers and proves, with prompts of three conversations, that the
@@ -31,7 +38,8 @@ type markers struct {
 //
 //	header, text and calls, end
 //
-// and that the header is the end of a prompt.
+// that the header is the end of a prompt, and that the result of a tool begins otherwise than
+// the words of a user.
 func findMarkers(cfg *Config) (markers, error) {
 	var m markers
 	tok := cfg.Tokenizer
@@ -64,22 +72,25 @@ func (m *markers) prove(cfg *Config) error {
 		answer = "The sum is five."
 		call   = `{"name": "add", "arguments": {"a": 2, "b": "x"}}`
 		before = `{"role": "system", "content": "S"}, {"role": "user", "content": "U"}`
-		asks   = `, {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": ` + call + `}]}, {"role": "tool", "content": "T"}`
-		says   = `, {"role": "assistant", "content": "` + answer + `"}, {"role": "user", "content": "V"}`
+		result = "It has a result."
+		words  = "It has words."
+		asks   = `, {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": ` + call + `}]}, {"role": "tool", "content": "` + result + `"}`
+		says   = `, {"role": "assistant", "content": "` + answer + `"}, {"role": "user", "content": "` + words + `"}`
 	)
 	now := cfg.Now() // the prompts are compared with each other: any time does, if it is one
-	first, err := render(cfg, before, now)
+	first, _, err := render(cfg, before, now)
 	if err != nil {
 		return err
 	}
 	if !slices.Equal(m.last(first), m.header) {
 		return fmt.Errorf("%w: its prompts do not end in %q, so the model's turn begins with text of the template", ErrTemplate, headerText)
 	}
-	for _, later := range []struct{ what, messages, want string }{
-		{"an answer", says, answer},
-		{"a call of a tool", asks, "<tool_call>\n" + call + "\n</tool_call>"},
+	var begins [2]string // of the message behind the turn
+	for i, later := range []struct{ what, messages, want, next string }{
+		{"an answer", says, answer, words},
+		{"a call of a tool", asks, "<tool_call>\n" + call + "\n</tool_call>", result},
 	} {
-		next, err := render(cfg, before+later.messages, now)
+		next, text, err := render(cfg, before+later.messages, now)
 		if err != nil {
 			return err
 		}
@@ -93,8 +104,51 @@ func (m *markers) prove(cfg *Config) error {
 		if end := slices.Index(next[len(first):], m.end); end < 0 || m.compare(cfg.Tokenizer, want, next[len(first):][:end]).reason != ReasonSame {
 			return fmt.Errorf("%w: it does not print %s as %q and %s", ErrTemplate, later.what, later.want, endText)
 		}
+		at := strings.LastIndex(text, later.next)
+		if at < 0 {
+			return fmt.Errorf("%w: it does not print the message after %s", ErrTemplate, later.what)
+		}
+		begins[i] = text[strings.LastIndex(text[:at], startText)+len(startText) : at]
 	}
-	return nil
+	m.result = trim([]byte(begins[1]))
+	if len(m.result) == 0 || strings.HasPrefix(begins[0]+words, string(m.result)) {
+		return fmt.Errorf("%w: it prints the result of a tool as the words of a user", ErrTemplate)
+	}
+	m.resultIDs, err = cfg.Tokenizer.AppendTokens(nil, string(m.result))
+	return err
+}
+
+// calls reports whether a print of a turn has a call of a tool.
+func (m *markers) calls(tok *bpe.Tokenizer, printed []int32) bool {
+	text, err := tok.AppendBytes(make([]byte, 0, 4*len(printed)), printed, bpe.DecodeOptions{})
+	return err == nil && bytes.Contains(text, callStart)
+}
+
+// results reports whether nothing but results of tools stands between the end of a turn of the
+// model and the header of the next one. Only the server writes those: a client can write
+// words of a user, and of the model.
+func (m *markers) results(tok *bpe.Tokenizer, ids []int32) bool {
+	ids = ids[:len(ids)-len(m.header)]
+	for n := 0; ; n++ {
+		from := slices.Index(ids, m.start)
+		if from < 0 {
+			return n > 0
+		}
+		end := m.endOf(ids, from)
+		if end < 0 {
+			return false
+		}
+		head := ids[from+1 : end]
+		if len(head) > len(m.resultIDs) && slices.Equal(head[:len(m.resultIDs)], m.resultIDs) {
+			ids = ids[end+1:]
+			continue
+		}
+		text, err := tok.AppendBytes(nil, head[:min(len(head), len(m.result))], bpe.DecodeOptions{})
+		if err != nil || !bytes.HasPrefix(text, m.result) {
+			return false
+		}
+		ids = ids[end+1:]
+	}
 }
 
 // last returns as many of the last ids as the header has.
@@ -102,16 +156,17 @@ func (m *markers) last(ids []int32) []int32 {
 	return ids[max(0, len(ids)-len(m.header)):]
 }
 
-func render(cfg *Config, messages string, now time.Time) ([]int32, error) {
+func render(cfg *Config, messages string, now time.Time) (ids []int32, text string, err error) {
 	list, err := chat.FromJSON([]byte("[" + messages + "]"))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	text, err := cfg.Template.Render(nil, chat.Input{Messages: list, AddGenerationPrompt: true, Transformers: cfg.Transformers, Now: now})
+	out, err := cfg.Template.Render(nil, chat.Input{Messages: list, AddGenerationPrompt: true, Transformers: cfg.Transformers, Now: now})
 	if err != nil {
-		return nil, fmt.Errorf("%w: it refuses a conversation with a tool: %w", ErrTemplate, err)
+		return nil, "", fmt.Errorf("%w: it refuses a conversation with a tool: %w", ErrTemplate, err)
 	}
-	return cfg.Tokenizer.AppendTokens(nil, string(text))
+	ids, err = cfg.Tokenizer.AppendTokens(nil, string(out))
+	return ids, string(out), err
 }
 
 // A place is where a turn of the model begins in a prompt.

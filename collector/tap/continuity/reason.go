@@ -31,6 +31,8 @@ const (
 	ReasonArguments // a call with another name or other arguments
 	ReasonUnlike    // another text
 	ReasonLong      // the spliced prompt would be longer than is allowed
+	ReasonClient    // no result of a tool follows the turn: a client can have written it
+	ReasonTaken     // another prompt continued the output before
 
 	reasons // how many there are
 )
@@ -40,7 +42,7 @@ var reasonWords = enum.List[Reason]{
 	Words: []string{
 		"new", "same",
 		"continued", "tokens", "space", "call", "text",
-		"form", "unknown", "ambiguous", "gap", "end", "special", "thought", "malformed", "calls", "arguments", "unlike", "long",
+		"form", "unknown", "ambiguous", "gap", "end", "special", "thought", "malformed", "calls", "arguments", "unlike", "long", "client", "taken",
 	},
 }
 

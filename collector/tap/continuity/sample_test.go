@@ -74,6 +74,12 @@ func (w *world) call() string {
 			call = `{"name": "add", "arguments": {"a": 1, "a": 2}}`
 		}
 	}
+	if w.one(2) {
+		call = `{"name": "` + name + `", "arguments": {"a": 1}}`
+	}
+	if w.one(3) {
+		return "<tool_call>\n" + call + "\n</tool_call>"
+	}
 	return "<tool_call>" + []string{"\n", "", " "}[w.n(3)] + call + []string{"\n", "", "\n\n"}[w.n(3)] + "</tool_call>"
 }
 

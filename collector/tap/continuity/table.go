@@ -43,12 +43,13 @@ func New(cfg Config) (*Table, error) {
 	return &Table{cfg: cfg, m: m, seed: rand.Uint64(), sites: make(map[uint64]*site)}, nil
 }
 
-// Prompt returns what the engine is to be sent instead of asked, or nil for asked itself.
-// It keeps nothing of asked, and the caller owns what it returns.
-func (t *Table) Prompt(asked []int32) []int32 {
-	sent, reason := t.decide(asked)
+// Prompt returns what the engine is to be sent instead of asked, or nil for asked itself, and
+// how many turns of it are not as asked. It keeps nothing of asked, and the caller owns what
+// it returns.
+func (t *Table) Prompt(asked []int32) (sent []int32, spliced int) {
+	sent, spliced, reason := t.decide(asked)
 	t.counts[reason].Add(1)
-	return sent
+	return sent, spliced
 }
 
 // Answered tells the table what became of a call. Every call for which Prompt was asked
@@ -98,6 +99,11 @@ func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 	n := &call{end: len(asked), sent: len(asked)}
 	if p, at := t.longest(before, asked); p != nil && len(p.calls) > 0 {
 		n.parent = p.calls[0]
+		for _, q := range p.calls {
+			if len(q.output) > 0 && len(asked) >= at+len(q.output) && slices.Equal(asked[at:at+len(q.output)], q.output) {
+				q.continuedBy(s.hash)
+			}
+		}
 		if c.Asked != nil {
 			end := t.m.endOf(asked, at)
 			i := slices.IndexFunc(p.calls, func(q *call) bool { return q.made(c.Prompt, asked, end) })
@@ -105,6 +111,11 @@ func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 				return false
 			}
 			n.parent, n.cut, n.sent = p.calls[i], end+1, len(c.Prompt)
+			n.spliced = n.parent.spliced
+			if !slices.Equal(asked[at:end+1], n.parent.output) {
+				n.spliced++
+			}
+			n.parent.continuedBy(s.hash)
 		}
 		n.start = n.parent.end
 	} else if c.Asked != nil {
@@ -112,10 +123,12 @@ func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 	}
 	for _, other := range s.calls {
 		if n.cut == other.cut && (n.cut == 0 || n.parent == other.parent) && slices.Equal(c.Output, other.output) {
-			return true // the same history: it does not matter whose
+			other.times++ // the same history: it does not matter whose
+			return true
 		}
 	}
 	n.ids, n.output, n.refs = slices.Clone(asked[n.start:]), slices.Clone(c.Output), 1
+	n.times = 1
 	if n.parent != nil {
 		n.parent.refs++
 	}

@@ -42,15 +42,16 @@ func TestCollision(t *testing.T) {
 	}
 	const header = "<|im_end|>\n<|im_start|>assistant\n"
 	x, y := ids("<|im_start|>user\nx"+header), ids("<|im_start|>user\ny"+header)
-	output, printed := ids("a<think>\n b\n</think> c\n<|im_end|>"), ids("a<think>b</think>c<|im_end|>\n<|im_start|>user\nz"+header)
+	const call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call><|im_end|>"
+	output, printed := ids("a\n"+call), ids(call+"\n<|im_start|>user\n<tool_response>\nz\n</tool_response>"+header)
 	table.Answered(&tap.Call{Status: 200, Prompt: x, Output: output})
-	if table.Prompt(append(x, printed...)) == nil {
+	if sent, n := table.Prompt(append(x, printed...)); sent == nil || n != 1 {
 		t.Fatal("the prompt is not spliced")
 	}
 	s := table.sites[table.m.places(nil, table.seed, x)[0].hash]
 	s.hash = table.m.places(nil, table.seed, y)[0].hash
 	table.sites[s.hash] = s // as if y had the hash of x
-	if sent := table.Prompt(append(y, printed...)); sent != nil {
+	if sent, _ := table.Prompt(append(y, printed...)); sent != nil {
 		t.Errorf("a prompt is spliced with the call of another one: %v", sent)
 	}
 	table.Answered(&tap.Call{Status: 200, Prompt: y, Output: output})

@@ -163,7 +163,8 @@ func TestMemory(t *testing.T) {
 	tell = func(asked string, depth int) {
 		for _, output := range []string{"<think>\nx\n</think>\n\n" + call, other} {
 			ids := s.ids(asked)
-			answered(s.table, ids, s.table.Prompt(ids), s.ids(output))
+			sent, _ := s.table.Prompt(ids)
+			answered(s.table, ids, sent, s.ids(output))
 			if now = now.Add(time.Minute); depth > 0 {
 				tell(asked+output[strings.Index(output, "<tool_call>"):]+result, depth-1)
 			}
@@ -213,10 +214,14 @@ func TestLeft(t *testing.T) {
 	s.want(head+call+result+"<think>\n", "", continuity.ReasonForm)
 	s.want(head, "", continuity.ReasonNew)
 	s.want(strings.Replace(head, "short", "brief", 1)+call+result, "", continuity.ReasonNew)
-	s.want(head+call+result+call+result, "", continuity.ReasonGap)
 	s.want(head+strings.TrimSuffix(call, "<|im_end|>")+result, "", continuity.ReasonSpecial)
+	s.table = newTable(t, cfg)
+	s.tell(head, x+call)
 	s.want(head+call+result, head+x+call+result, continuity.ReasonDeleted)
-	s.want(head+call+"\n<|im_start|>user\none two three four five six"+result, "", continuity.ReasonLong)
+	s.table = newTable(t, cfg)
+	s.tell(head, x+call)
+	s.want(head+call+strings.Replace(result, "5", strings.Repeat("one two three ", 6), 1), "", continuity.ReasonLong)
+	s.want(head+call+result+call+result, "", continuity.ReasonGap)
 	s.tell("<|im_start|>system\nA"+head, "<|im_start|>"+x+call)
 	s.want("<|im_start|>system\nA"+head+call+result, "", continuity.ReasonSpecial)
 	s.tell("<|im_start|>system\nB"+head, x+strings.Replace(call, "<|im_end|>", "<|endoftext|>", 1))
@@ -273,7 +278,7 @@ func TestConcurrent(t *testing.T) {
 				output := s.ids("<think>\nx\n</think>\n\n" + call)
 				answered(s.table, s.ids(before), nil, output)
 				asked := s.ids(before + call + result)
-				if sent := s.table.Prompt(asked); sent != nil {
+				if sent, _ := s.table.Prompt(asked); sent != nil {
 					checkSplice(t, "concurrent", asked, sent, [][]int32{output})
 					answered(s.table, asked, sent, output)
 				}
@@ -316,6 +321,9 @@ func TestRefusedModels(t *testing.T) {
 		{"no calls", func(c *continuity.Config) {
 			c.Template = parse("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}")
 		}, "does not print a call", true},
+		{"results as words", func(c *continuity.Config) {
+			c.Template = parse(strings.NewReplacer("<tool_response>", "", "</tool_response>", "").Replace(source))
+		}, "prints the result of a tool as the words of a user", true},
 		{"refuses", func(c *continuity.Config) { c.Template = parse("{{ raise_exception('no') }}") }, "refuses a conversation", true},
 	} {
 		c := cfg
@@ -363,6 +371,9 @@ func TestUnsafe(t *testing.T) {
 		if sent, reason := decide(t, s.table, s.ids(changed)); sent != nil {
 			t.Errorf("%s: spliced as %v:\n%s\n%s", tt.name, reason, changed, decode(t, bpetest.Tokenizer(t, "qwen3"), sent))
 		}
-		s.want(next, head+x+call+result+x+other+result, continuity.ReasonDeleted) // and as it was
+		s = newScript(t, qwen3(t)) // and as it was
+		s.tell(head, x+call)
+		answered(s.table, s.ids(asked), s.ids(head+x+call+result), s.ids(x+other))
+		s.want(next, head+x+call+result+x+other+result, continuity.ReasonDeleted)
 	}
 }

@@ -183,7 +183,7 @@ func TestBytes(t *testing.T) {
 		direct.Close()
 
 		engine.header = nil
-		rig := newRig(t, proxy.Config{Continuer: bystander{}}, engine)
+		rig := newRig(t, proxy.Config{}, engine)
 		got := send(t, rig.url, p, r)
 		name := fmt.Sprintf("seed %d, exchange %d: %s %s, %d bytes, %d %s", seed, i, p.method, p.path, len(p.body), p.status, p.kind)
 		if !bytes.Equal(engine.got, p.body) || engine.err != nil || engine.uri != p.method+" "+p.path {

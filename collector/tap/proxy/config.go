@@ -14,9 +14,10 @@ import (
 // A Continuer gives engines the tokens of the true history where the server re-rendered them
 // in another way.
 type Continuer interface {
-	// Prompt returns what the engine is given instead of asked, or nil for asked itself. It
-	// must be quick: the call waits for it. The proxy catches and counts a panic.
-	Prompt(asked []int32) (sent []int32)
+	// Prompt returns what the engine is given instead of asked, or nil for asked itself, and
+	// how many turns of it are not as asked. It must be quick: the call waits for it. The
+	// proxy catches and counts a panic.
+	Prompt(asked []int32) (sent []int32, spliced int)
 	// Answered is told of each call, also of one that failed, before its answer ends: c.Prompt
 	// is what the engine was sent, and c.Asked what the server had sent, nil if that is the
 	// same. c has no output if the engine had another prompt. c and what it refers to are
@@ -32,7 +33,8 @@ type Config struct {
 	// not kept. The call and what it refers to are valid until it returns. Default: nobody is
 	// told.
 	Keep func(*tap.Call) bool
-	// Continuer changes prompts. Default: nothing changes them.
+	// Continuer changes prompts. Each answer says what it did (see marker), also if that is
+	// nothing. Default: nothing changes prompts, and answers pass as they are.
 	Continuer Continuer
 	// Set overrides how engines sample.
 	Set Set

@@ -12,6 +12,7 @@
 //	ReverseProxy         net/http/httputil: hop-by-hop headers, trailers, upgrades, flushing
 //	  roundTripper       an engine: the one that had the chain, or the least busy. One that
 //	                     cannot be reached is down, and the next is tried
+//	  marking            with a Continuer the answer gets a mark (marker.go)
 //	  passing            each piece of the answer goes through the reader to the client
 //	    reader           reads it as it passes, and holds none of it
 //	    exchange.finish  the call is kept, before the client has the last byte
@@ -46,6 +47,18 @@
 //	error          it reports an error
 //	prompt_tokens  the engine counts another number of tokens than the prompt has
 //	panic          the tap's own fault
+//
+// # The mark
+//
+// With a Continuer every answer with status 200 says in meta_info.rollout what the engine was
+// given. The server keeps meta_info in the trace of the step, so that whoever rebuilds a prompt
+// knows whether the engine had it. It is the only change of an answer. An answer with a mark
+// comes in chunks, because its length is not known before its end; engines are asked not to
+// compress. An engine that compresses nevertheless ends the work of the Continuer: its
+// answers cannot be marked.
+//
+// The mark is believed as the rest of the answer is: an engine that writes one of its own, or a
+// proxy that takes one out, is not noticed.
 //
 // # To add a dialect
 //

@@ -36,6 +36,7 @@ type exchange struct {
 	chain    chain
 	prompt   tap.IDs // what the engine was sent, if it was ids
 	asked    tap.IDs // what the server had sent, if that is something else
+	spliced  int     // how many turns of prompt are not as they are in asked
 	own      idList  // the list of asked
 	engine   *engine
 	reader   *reader
@@ -48,6 +49,9 @@ type exchange struct {
 func (x *exchange) begin(d dialect, r *http.Request) bool {
 	p := x.p
 	x.blind = newCall(d)
+	if p.cfg.Continuer != nil {
+		r.Header.Set("Accept-Encoding", "identity") // what is compressed cannot be marked
+	}
 	if r.ContentLength > p.cfg.BodyBytes || p.memory.Load() > p.cfg.MemoryBytes {
 		p.unread("too_large")
 		return true
@@ -73,7 +77,7 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 	p.guard("request", func() { x.understand(r.URL.Path, body, desk); understood = true })
 	if !understood {
 		x.body, x.call, x.set = nil, nil, false
-		x.prompt, x.asked, x.own = tap.IDs{}, tap.IDs{}, idList{}
+		x.prompt, x.asked, x.own, x.spliced = tap.IDs{}, tap.IDs{}, idList{}, 0
 		p.unread("panic")
 	}
 	if x.body == nil {
@@ -163,16 +167,18 @@ func (x *exchange) give(list idList, ids []int32) {
 // continued returns what the Continuer gives the engine instead of asked, or nil.
 func (x *exchange) continued(asked []int32) (sent []int32) {
 	p := x.p
-	if p.cfg.Continuer == nil {
+	if p.cfg.Continuer == nil || p.unmarked.Load() {
 		return nil
 	}
 	began := time.Now()
-	p.guard("continuity", func() { sent = p.cfg.Continuer.Prompt(asked) })
+	spliced := 0
+	p.guard("continuity", func() { sent, spliced = p.cfg.Continuer.Prompt(asked) })
 	p.stats.continuity.observe(time.Since(began), continuityBounds)
 	if len(sent) == 0 || slices.Equal(sent, asked) || slices.Min(sent) < 0 {
 		return nil
 	}
 	p.stats.continued.Add(1)
+	x.spliced = max(spliced, 1)
 	return sent
 }
 
@@ -184,7 +190,7 @@ func (x *exchange) restore(status int) bool {
 	}
 	n := x.asked.Len()
 	x.give(x.own, x.asked.AppendTo(make([]int32, 0, n), n))
-	x.own, x.asked = idList{}, tap.IDs{}
+	x.own, x.asked, x.spliced = idList{}, tap.IDs{}, 0
 	x.p.stats.spliceRefused(status)
 	x.p.once(slog.LevelWarn, "splice_refused", fmt.Errorf("an engine answered %d to a prompt of --continuity and was sent the server's own", status))
 	return true
@@ -223,6 +229,10 @@ func (x *exchange) answered(res *http.Response) {
 	if understood && res.StatusCode == http.StatusOK && x.readable(res.Header) {
 		x.p.guard("answer", func() { x.reader = newReader(x.d, x.streamed) })
 	}
+	if p := x.p; p.cfg.Continuer != nil && res.StatusCode == http.StatusOK && !x.mark(res) {
+		p.unmarked.Store(true)
+		p.once(slog.LevelWarn, "unmarked", errors.New("an engine compresses its answers, although it is asked not to: they cannot be marked, and --continuity changes no prompt from now on"))
+	}
 	res.Body = &passing{body: res.Body, x: x}
 	if res.ContentLength == 0 {
 		x.finish(true)
@@ -235,12 +245,17 @@ func (x *exchange) readable(h http.Header) bool {
 		x.p.unread("encoded")
 		return false
 	}
-	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	if x.streamed != (kind == "text/event-stream") {
+	if x.streamed != isStream(h) {
 		x.p.unread("content_type")
 		return false
 	}
 	return true
+}
+
+// isStream reports whether a body with such a header is a stream of events.
+func isStream(h http.Header) bool {
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return kind == "text/event-stream"
 }
 
 // drop ends the reading of the answer.

@@ -14,22 +14,23 @@ import (
 // A bystander changes no prompt.
 type bystander struct{}
 
-func (bystander) Prompt([]int32) []int32 { return nil }
-func (bystander) Answered(*tap.Call)     {}
+func (bystander) Prompt([]int32) ([]int32, int) { return nil, 0 }
+func (bystander) Answered(*tap.Call)            {}
 
 // A continuer gives the engine another prompt, or panics.
 type continuer struct {
-	sent   []int32
-	panics bool
-	mu     sync.Mutex
-	calls  []*tap.Call
+	sent    []int32
+	spliced int
+	panics  bool
+	mu      sync.Mutex
+	calls   []*tap.Call
 }
 
-func (c *continuer) Prompt([]int32) []int32 {
+func (c *continuer) Prompt([]int32) ([]int32, int) {
 	if c.panics {
 		panic("a fault")
 	}
-	return c.sent
+	return c.sent, c.spliced
 }
 
 func (c *continuer) Answered(call *tap.Call) {
@@ -104,8 +105,12 @@ func TestOwnFaults(t *testing.T) {
 	} {
 		engine := &answers{text: answered(2, []int32{7})}
 		r := newRig(t, c.cfg, engine)
+		want := engine.text
+		if c.cfg.Continuer != nil {
+			want = withMark(want, 0)
+		}
 		status, got := r.post(t, "/generate", ask)
-		if status != http.StatusOK || got != engine.text || engine.got()[0] != ask {
+		if status != http.StatusOK || got != want || engine.got()[0] != ask {
 			t.Errorf("%s: the client got %d %s, the engine %s", c.name, status, got, engine.got())
 		}
 		if s := r.proxy.Stats(); !c.check(s) || s.BodyBytes != 0 {

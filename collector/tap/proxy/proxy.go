@@ -25,6 +25,7 @@ type Proxy struct {
 
 	memory   atomic.Int64 // bytes of the bodies that are held
 	draining atomic.Bool
+	unmarked atomic.Bool // an answer could not be marked
 	stats    counters
 	told     sync.Map // faults that were logged
 

@@ -73,7 +73,7 @@ func TestRefusedSplice(t *testing.T) {
 			told := &continuer{sent: []int32{9, 8, 7, 6}}
 			var log bytes.Buffer
 			r := newRig(t, proxy.Config{Continuer: told, Set: set, Log: slog.New(slog.NewTextHandler(&log, nil))}, engine)
-			if status, got := r.post(t, "/generate", c.ask); status != http.StatusOK || got != engine.text {
+			if status, got := r.post(t, "/generate", c.ask); status != http.StatusOK || got != withMark(engine.text, 0) {
 				t.Errorf("the client got %d %s", status, got)
 			}
 			spliced := strings.Replace(c.own, c.own[strings.Index(c.own, "["):strings.Index(c.own, "]")+1], "[9,8,7,6]", 1)

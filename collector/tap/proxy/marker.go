@@ -1,0 +1,276 @@
+package proxy
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+)
+
+// A marker adds to an answer what the Continuer did to its prompt:
+//
+//	"meta_info": {…, "rollout": {"continuity": true, "spliced": 2}}
+//
+// spliced is how many turns of the prompt that the engine was given are not as the server had
+// printed them. It stands in each document of the answer: the answer itself, or an event of a
+// stream. A document without meta_info, as in OpenAI's API, gets one. Nothing else of the
+// answer changes. The member comes last, so that it counts for readers that take the last one
+// of a name, as Python does. If the answer has one already, of another proxy behind this one,
+// the new one counts the turns of both.
+//
+// It reads the bytes as they pass and holds back none. What is not JSON gets nothing.
+type marker struct {
+	spliced int
+	stream  bool
+
+	// Of a line of a stream.
+	head []byte // how it begins, up to "data:"
+	skip bool   // it has no data
+	any  bool   // it is not empty
+
+	// Of a document.
+	off      bool    // it is not JSON
+	depth    int     // how many brackets are open
+	base     int     // the depth in its object, 2 in a list of such
+	meta     int     // the depth in meta_info, or 0
+	marked   bool    // its object has the member
+	empty    [2]bool // by depth, up to that of meta_info: no member was read
+	text     bool    // in a string
+	escaped  bool    // behind a backslash
+	wantsKey bool    // a string that begins now is a key
+	word     []byte  // the key, or the value of "rollout", as far as it is of use
+	words    bool    // what comes belongs to word
+	key      string  // the last one of the object, or of meta_info
+	inner    int     // turns of a proxy behind this one
+}
+
+// maxWordBytes is the longest key, and the longest member of another marker, that is read.
+const maxWordBytes = 128
+
+// metaKey and markKey are the names of the members.
+const (
+	metaKey = "meta_info"
+	markKey = "rollout"
+)
+
+// append appends the next bytes of the answer to dst, with what is added.
+func (m *marker) append(dst, b []byte) []byte {
+	for _, c := range b {
+		if m.stream && !m.data(c) {
+			dst = append(dst, c)
+			continue
+		}
+		dst = m.next(dst, c)
+	}
+	return dst
+}
+
+// data follows the lines of a stream, and reports whether c is data.
+func (m *marker) data(c byte) bool {
+	const field = "data:"
+	switch {
+	case c == '\n':
+		if !m.any {
+			m.document() // an event ends
+		}
+		m.head, m.skip, m.any = m.head[:0], false, false
+		return false
+	case c == '\r':
+		return false
+	}
+	m.any = true
+	switch {
+	case m.skip:
+		return false
+	case len(m.head) < len(field):
+		m.head = append(m.head, c)
+		m.skip = m.head[len(m.head)-1] != field[len(m.head)-1]
+		return false
+	}
+	return true
+}
+
+// document begins a document.
+func (m *marker) document() {
+	*m = marker{spliced: m.spliced, stream: m.stream, head: m.head, word: m.word[:0]}
+}
+
+// next appends one byte of a document.
+func (m *marker) next(dst []byte, c byte) []byte {
+	if m.off {
+		return append(dst, c)
+	}
+	if m.words && len(m.word) <= maxWordBytes {
+		m.word = append(m.word, c)
+	}
+	if m.text {
+		switch {
+		case m.escaped:
+			m.escaped = false
+		case c == '\\':
+			m.escaped = true
+		case c == '"':
+			m.text = false
+			if m.wantsKey {
+				m.keyed()
+			}
+		}
+		return append(dst, c)
+	}
+	switch c {
+	case ' ', '\t', '\r', '\n':
+		return append(dst, c)
+	}
+	if m.depth == 0 && c != '{' && c != '[' {
+		m.off = true // a word, or a number
+		return append(dst, c)
+	}
+	if at := m.depth - m.base; m.base > 0 && at >= 0 && at < len(m.empty) && c != '}' {
+		m.empty[at] = false
+	}
+	switch c {
+	case '"':
+		m.text = true
+		if m.wantsKey = m.wantsKey && m.names(); m.wantsKey {
+			m.word, m.words = append(m.word[:0], c), true
+		}
+	case ',':
+		m.valued()
+		m.wantsKey = true
+	case ':':
+		m.wantsKey = false
+		if m.meta > 0 && m.depth == m.meta && m.key == markKey {
+			m.word, m.words = m.word[:0], true
+		}
+	case '{', '[':
+		m.open(c)
+	case '}', ']':
+		return append(m.close(dst, c), c)
+	}
+	return append(dst, c)
+}
+
+// names reports whether keys at this depth are of use: those of the object and of meta_info.
+func (m *marker) names() bool { return m.base > 0 && (m.depth == m.base || m.depth == m.meta) }
+
+// keyed takes the key that was read.
+func (m *marker) keyed() {
+	m.words, m.wantsKey, m.key = false, false, ""
+	if json.Unmarshal(m.word, &m.key) != nil {
+		m.key = "" // it is longer than any that is of use
+	}
+}
+
+// open begins an object or a list.
+func (m *marker) open(c byte) {
+	m.depth++
+	m.wantsKey = c == '{'
+	switch {
+	case m.base == 0 && c == '{' && m.depth <= 2:
+		m.base, m.meta, m.marked, m.inner, m.key = m.depth, 0, false, 0, ""
+		m.empty = [2]bool{true, true}
+	case m.base == 0 && m.depth > 1:
+		m.off = true // a list of lists
+	case c == '{' && m.meta == 0 && m.depth == m.base+1 && m.key == metaKey:
+		m.meta, m.key = m.depth, ""
+		m.empty[m.depth-m.base] = true
+	}
+}
+
+// close ends an object or a list, and appends what is added before its end.
+func (m *marker) close(dst []byte, c byte) []byte {
+	switch {
+	case c == '}' && m.meta > 0 && m.depth == m.meta:
+		m.valued()
+		dst = m.member(dst)
+		m.meta, m.marked = 0, true
+		m.key = ""
+	case c == '}' && m.base > 0 && m.depth == m.base:
+		if !m.marked {
+			dst = m.comma(dst)
+			dst = append(dst, `"`+metaKey+`":{`...)
+			m.empty[0] = true
+			dst = append(m.member(dst), '}')
+		}
+		m.base = 0
+	}
+	m.depth--
+	m.wantsKey = false
+	if m.depth == 0 {
+		m.off = true // nothing follows a document
+	}
+	return dst
+}
+
+// member appends the member to the object that is open.
+func (m *marker) member(dst []byte) []byte {
+	dst = append(m.comma(dst), `"`+markKey+`":{"continuity":true,"spliced":`...)
+	return append(strconv.AppendInt(dst, int64(m.spliced+m.inner), 10), '}')
+}
+
+// comma appends a comma if the object that is open has a member.
+func (m *marker) comma(dst []byte) []byte {
+	if m.empty[m.depth-m.base] {
+		return dst
+	}
+	return append(dst, ',')
+}
+
+// valued takes the value of a member of meta_info that ended, if it is that of another proxy.
+func (m *marker) valued() {
+	if !m.words || m.meta == 0 || m.depth != m.meta {
+		return
+	}
+	m.words = false
+	var said struct {
+		Continuity bool `json:"continuity"`
+		Spliced    int  `json:"spliced"`
+	}
+	value := m.word[:max(len(m.word)-1, 0)] // without what ended it
+	if len(m.word) <= maxWordBytes && json.Unmarshal(value, &said) == nil && said.Continuity {
+		m.inner = max(said.Spliced, 0)
+	}
+}
+
+// A marking is a body with what a marker adds.
+type marking struct {
+	x    *exchange
+	body io.ReadCloser
+	m    *marker
+	buf  []byte
+	rest []byte // the end of buf, which was not given on
+	err  error
+}
+
+// mark lets a marker read the answer, and makes room for what it adds. It reports false if
+// nothing can be added.
+func (x *exchange) mark(res *http.Response) bool {
+	if enc := res.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return false
+	}
+	res.Header.Del("Content-Length")
+	res.ContentLength = -1
+	res.Body = &marking{x: x, body: res.Body, m: &marker{spliced: x.spliced, stream: isStream(res.Header)}}
+	return true
+}
+
+func (b *marking) Read(p []byte) (int, error) {
+	if len(b.rest) == 0 && b.err == nil {
+		var n int
+		n, b.err = b.body.Read(p)
+		whole := false
+		b.x.p.guard("mark", func() { b.buf = b.m.append(b.buf[:0], p[:n]); whole = true })
+		if !whole {
+			b.buf = append(b.buf[:0], p[:n]...)
+		}
+		b.rest = b.buf
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	if len(b.rest) > 0 {
+		return n, nil
+	}
+	return n, b.err
+}
+
+func (b *marking) Close() error { return b.body.Close() }
