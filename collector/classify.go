@@ -224,7 +224,7 @@ func ClassOf(r tokenize.Reason) Class {
 	switch r {
 	case tokenize.ReasonNone:
 		return ClassInternal // a row that breaks an invariant is a fault of ours
-	case tokenize.ReasonNoPrompt, tokenize.ReasonCompacted, tokenize.ReasonGrade, tokenize.ReasonToolOrder, tokenize.ReasonTraceLost, tokenize.ReasonClock:
+	case tokenize.ReasonNoPrompt, tokenize.ReasonCompacted, tokenize.ReasonGrade, tokenize.ReasonToolOrder, tokenize.ReasonTraceLost, tokenize.ReasonClock, tokenize.ReasonContinuity:
 		return ClassNoPrompt
 	case tokenize.ReasonNoTurns, tokenize.ReasonNoTrace, tokenize.ReasonNotNative, tokenize.ReasonDeleted, tokenize.ReasonUnfinished:
 		return ClassNoTurns

@@ -130,4 +130,5 @@ const (
 	ReasonDeleted               // of a recorded server run: it was deleted before it was read
 	ReasonUnfinished            // of a recorded server run: it has not ended, and does nothing
 	ReasonTraceLost             // the trace that would prove the prompt could not be stored: a log-probability is NaN or infinite
+	ReasonContinuity            // a tap changed the prompt, or may have, and only that tap knows it
 )

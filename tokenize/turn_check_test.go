@@ -214,7 +214,7 @@ func TestWords(t *testing.T) {
 		},
 		{
 			"reason", func(i int) enum { return tokenize.Reason(i) },
-			[]string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order", "clock", "no_trace", "not_native", "deleted", "unfinished", "trace_lost"},
+			[]string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order", "clock", "no_trace", "not_native", "deleted", "unfinished", "trace_lost", "continuity"},
 			func(s string) (enum, error) { var v tokenize.Reason; err := v.UnmarshalText([]byte(s)); return v, err },
 		},
 		{

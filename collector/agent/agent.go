@@ -163,6 +163,7 @@ func (g *agent) systemText(ctx context.Context) (string, error) {
 // begin opens the record of the attempt.
 func (g *agent) begin(system string) {
 	g.rollout = record.New(g.client)
+	g.rollout.Engines = &g.backend.engines
 	g.rollout.Agent, g.rollout.Conversation, g.rollout.SystemText = g.state, g.conversation, system
 	g.rollout.Late = g.earlier.waiting()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -16,6 +17,8 @@ type Backend struct {
 	cfg    Config
 	// room bounds the bytes of the replies that agents hold.
 	room *replyRoom
+	// engines are those behind the server, as traces show them.
+	engines record.Engines
 	// arenas are kept between two attempts.
 	arenas sync.Pool
 }

@@ -30,6 +30,9 @@ type TraceResponse struct {
 	Versions RawJSON
 	// PromptTokens is the number of ids that the engine counted in its prompt.
 	PromptTokens RawJSON
+	// Mark is meta_info.rollout: what a tap says of its continuity. It is empty where there is
+	// none.
+	Mark RawJSON
 }
 
 // Response is what is read of response_json.
@@ -53,6 +56,8 @@ func (r *TraceResponse) read(s *scanner) {
 					r.Versions = s.raw()
 				case "prompt_tokens":
 					r.PromptTokens = s.raw()
+				case "rollout":
+					r.Mark = s.raw()
 				case "finish_reason":
 					for name := range s.orMembers {
 						switch name {

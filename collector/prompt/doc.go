@@ -23,6 +23,7 @@
 //	clock.go    then: it was rebuilt, and two times fit         as the next
 //	grade.go    then: it was rebuilt, and its proof has a gap   quarantined, or
 //	                                                            unverified on request
+//	continuity.go  behind a tap with continuity:                the same, or quarantined
 //	calls.go    Config.Force is literal: no prompt is claimed   unverified
 //
 // The reason of a gap is set where the gap is seen: witness.go, compare.go and grade.go.
@@ -65,6 +66,36 @@
 // The source literal stands apart: it glues sampled ids and tokenized texts of tools
 // together and claims no prompt. It is used only where Config.Force says so, and graded
 // unverified.
+//
+// # A tap with continuity
+//
+// Such a tap gives the engine tokens that it had sampled, in the place of the server's print of
+// them (package collector/tap/continuity). The prompt that the engine was given is then known
+// to the tap alone. It often has as many tokens as the one that the server rendered, so no
+// count shows the difference. The server's own ids, which a newer one sends with its turns,
+// are those that it rendered too.
+//
+// The tap marks each answer with meta_info.rollout, and the server keeps that in the trace of
+// the step. Any trace that is read, whatever for, shows the tap: the one that proves a prompt,
+// the one of a version, the one of the call that a preflight tries. From then on, for as long
+// as the process lives, each call of this server whose prompt does not come from the tap
+// needs its own trace (continuity.go):
+//
+//	its own trace                        the prompt
+//	has no mark, or says 0 turns         stays as it was proven
+//	says that turns were spliced         quarantined, whatever is asked for
+//	is not there                         quarantined, or unverified on request
+//
+// A call that a tap with continuity did not see has no mark. So the same holds with several
+// servers, with several taps, and with a tap that comes later. Without such a tap nothing is
+// asked for that is not asked for anyway. What is not noticed:
+//
+//   - a server that keeps no traces, or only their metadata, hides the tap: use --tap with it;
+//   - of the first samples after the tap was started, a call whose trace nothing needs, if the
+//     tap is started without continuity again before a call whose trace is read;
+//   - prompts that a server sends with its turns need no trace: without the trial of a preflight
+//     nothing is read that can show the tap;
+//   - an engine, or a proxy, that takes the mark out or writes one of its own.
 //
 // # The two rebuilt sources
 //
@@ -255,6 +286,7 @@
 //	count_mismatch   everything that was tried has another length than counted
 //	compacted        the server summarized the history before the call
 //	hole             turns and steps of a send do not match: the whole sample
+//	continuity       a tap changed the prompt, or nothing shows that it did not
 //
 // Call.Note says, for people, what was tried and how each try ended.
 //
@@ -267,7 +299,8 @@
 //	    there are three sends or more and one tool at most
 //	the steps of each send of three calls or more
 //
-// So a sample of one send needs one request or two. TestRequests pins more shapes. Any other
+// So a sample of one send needs one request or two. TestRequests pins more shapes. Behind a tap
+// with continuity each call needs one for its trace (TestContinuityProof). Any other
 // sample needs two small requests per send (steps and messages of its run) and the trace of
 // one call; a conversation two more per sample, and an agent without traces two more per
 // sample. trace needs one large request per send that stored did not settle, or one per

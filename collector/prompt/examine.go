@@ -25,6 +25,10 @@ type Examined struct {
 	Unlike string
 	// Stored and Trace are the prompts that both recipes give, whatever their count.
 	Stored, Trace Rebuilt
+	// Spliced is how many turns of the prompt a tap with continuity put in, by the trace: the
+	// engine was then given another prompt than both recipes give. It is -1 if the trace does
+	// not say how many.
+	Spliced int32
 	// Response is the text that the engine answered, by the trace; empty where there
 	// is none. A final stop token is not in it.
 	Response string
@@ -208,7 +212,7 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 		x.Trace.Err = fmt.Errorf("trace of step %s answers with other tokens than the turn", s.steps[k].ID)
 		x.Response = ""
 	default:
-		x.Trace = m.rebuild(read.input(), s.window(k))
+		x.Trace, x.Spliced = m.rebuild(read.input(), s.window(k)), read.answer.Spliced
 	}
 	return nil
 }

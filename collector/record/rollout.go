@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -47,6 +48,9 @@ type Rollout struct {
 	Before letta.Messages
 	// Sends has one entry per answered send, in order.
 	Sends []Send
+	// Engines is what traces show of the engines behind the server. All rollouts of a server
+	// have the same. New gives one of its own.
+	Engines *Engines
 
 	source   Source
 	requests *counters
@@ -54,6 +58,14 @@ type Rollout struct {
 	runs     map[string]*Run
 	traces   map[string]*once[*Trace]
 }
+
+// Engines is what the traces of one server showed of the engines behind it, whatever they were
+// read for. It is safe for concurrent use.
+type Engines struct{ continuity atomic.Bool }
+
+// Continuity reports whether a trace showed a tap with continuity. It is never taken back: that
+// tap may still be there.
+func (e *Engines) Continuity() bool { return e.continuity.Load() }
 
 // A Send is one request and its answer, without turns.
 type Send struct {
@@ -71,7 +83,7 @@ type Send struct {
 // be fetched.
 func New(source Source) *Rollout {
 	return &Rollout{
-		source: source, requests: new(counters), mu: new(sync.Mutex),
+		Engines: new(Engines), source: source, requests: new(counters), mu: new(sync.Mutex),
 		runs: make(map[string]*Run), traces: make(map[string]*once[*Trace]),
 	}
 }
@@ -131,7 +143,11 @@ func (r *Rollout) fetchTrace(ctx context.Context, stepID string) (*Trace, error)
 	if t == nil || err != nil {
 		return nil, err
 	}
-	return NewTrace(t), nil
+	trace := NewTrace(t)
+	if trace.answer.Continuity {
+		r.Engines.continuity.Store(true)
+	}
+	return trace, nil
 }
 
 // AgentNow reads the agent and the text of its system message again. It fetches both

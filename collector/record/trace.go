@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 	"sync"
@@ -24,6 +25,10 @@ type Answer struct {
 	MatchedID int32
 	// PromptLength is the number of ids that the engine counted in its prompt, or -1.
 	PromptLength int32
+	// Continuity says that the call passed a tap with continuity, and Spliced how many turns of
+	// its prompt are the tap's; -1: it does not say. Without such a tap Spliced is 0.
+	Continuity bool
+	Spliced    int32
 
 	ids func() ([]int32, error)
 }
@@ -37,6 +42,7 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 			PromptLength: number(string(r.PromptTokens)),
 			ids:          sync.OnceValues(func() ([]int32, error) { return r.AppendIDs(nil) }),
 		}
+		t.answer.readMark(string(r.Mark))
 	}
 	t.messages = sync.OnceValues(func() ([]letta.TraceMessage, error) {
 		r, err := kept.Request()
@@ -46,6 +52,21 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 		return r.ReadMessages()
 	})
 	return t
+}
+
+// readMark reads what a tap says of its continuity. An engine may have a member of this name
+// that is something else.
+func (a *Answer) readMark(text string) {
+	if text == "" {
+		return
+	}
+	var mark struct {
+		Continuity json.RawMessage `json:"continuity"`
+		Spliced    json.RawMessage `json:"spliced"`
+	}
+	if json.Unmarshal([]byte(text), &mark) == nil && string(mark.Continuity) == "true" {
+		a.Continuity, a.Spliced = true, number(string(mark.Spliced))
+	}
 }
 
 // Answer returns the engine's answer. The caller must not change it.

@@ -66,6 +66,8 @@ type Index struct {
 	// asides are calls without token ids.
 	asides []aside
 	stats  IndexStats
+	// spliced says that a tap has given an engine another prompt than the server's.
+	spliced bool
 	// refused counts calls that Join did not find.
 	refused [len(refusals)]int64
 	// unshown counts calls of rollouts that no answer shows, by the word of their kind.
@@ -146,12 +148,20 @@ func NewIndex(cfg IndexConfig, feeds ...Feed) *Index {
 	return x
 }
 
+// Continuity reports whether a tap was seen to give an engine another prompt than the server's.
+func (x *Index) Continuity() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.spliced
+}
+
 // add gives the index a call that a tap saw, with its times by this machine's clock. It
 // copies what it keeps.
 func (x *Index) add(c *Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.stats.Calls++
+	x.spliced = x.spliced || c.Asked != nil
 	if c.Ended.After(x.newest) {
 		x.newest = c.Ended
 	}

@@ -34,6 +34,12 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 	if ours.Err != nil {
 		ours = x.Trace
 	}
+	if x.Spliced != 0 {
+		return Diagnosis{"prompt", []string{
+			"a tap with --continuity gave the engine sampled tokens in the place of the server's print of them, so the model was shown another prompt:",
+			"it can be had from the tap alone (--tap)",
+		}}
+	}
 	switch {
 	case len(x.PromptIDs) > 0 && slices.Equal(x.PromptIDs, ours.IDs),
 		len(x.PromptIDs) == 0 && ours.Err == nil && int64(len(ours.IDs)) == x.Counted:

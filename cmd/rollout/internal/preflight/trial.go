@@ -136,6 +136,7 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 		calls, err := t.find.Prompts(ctx, r, e)
 		if err == nil {
 			t.lookTapped(calls)
+			readTraces(ctx, e, calls)
 		}
 		return calls, err
 	})
@@ -159,6 +160,16 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 		}
 	}
 	return err
+}
+
+// readTraces reads the traces of the calls, also if no proof needs them: they show a tap with
+// continuity, and the run then knows of it.
+func readTraces(ctx context.Context, e *record.Rollout, calls []tokenize.Call) {
+	for i := range calls {
+		if id := calls[i].StepID; id != "" && calls[i].Source != tokenize.SourceTap {
+			_, _ = e.Trace(ctx, id) // one that cannot be read shows nothing
+		}
+	}
 }
 
 // lookTapped tells people of a call that the tap did not see. Its prompt may come from
@@ -217,7 +228,7 @@ func (t *Trial) refusal(url, version string, err error) error {
 			what = "the server sends no input_ids, and without a tokenizer prompts cannot be rebuilt"
 		}
 		what = "what the model was shown is not known: " + what
-	case tokenize.ReasonToolOrder:
+	case tokenize.ReasonToolOrder, tokenize.ReasonContinuity:
 		what = "what the model was shown is not known: " + what
 	case tokenize.ReasonClock:
 		if t.config.Server.Timezone != nil {
@@ -266,6 +277,8 @@ func Remedy(c *config.Config, reason tokenize.Reason) string {
 		return prompt.ToolOrderHint
 	case tokenize.ReasonClock:
 		return prompt.ClockHint
+	case tokenize.ReasonContinuity:
+		return prompt.ContinuityHint
 	case tokenize.ReasonGrade:
 		return "a lower --require takes such rows"
 	case tokenize.ReasonNoTurns:

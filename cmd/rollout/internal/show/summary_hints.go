@@ -65,6 +65,9 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	if n := s.Reasons[tokenize.ReasonClock.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("%d prompts print a date, and nothing shows which one the model was given: %s", n, prompt.ClockHint))
 	}
+	if n := s.Reasons[tokenize.ReasonContinuity.String()]; n > 0 && len(c.Tokens.Tap) == 0 {
+		out = append(out, fmt.Sprintf("%d prompts cannot be rebuilt: %s", n, prompt.ContinuityHint))
+	}
 	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
 		out = append(out, fmt.Sprintf("%d samples have a lower grade than tokens.require %s; rollout inspect %s --failures shows their grades", n, c.Tokens.Require, human.Shell(s.Dir)))
 	}

@@ -1,0 +1,100 @@
+package prompt
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A tap with continuity gives the engine other tokens than the server rendered, and often as
+// many. Nothing that the server keeps shows which. So behind such a tap a prompt that does not
+// come from the tap needs the word of its own call: the tap marks each answer, and the server
+// keeps the mark in the trace of the step. doc.go says how such a tap is noticed.
+
+// ContinuityHint says what can be done about calls with tokenize.ReasonContinuity.
+const ContinuityHint = "a tap with --continuity stands before the engine, and it alone knows these prompts: give it to the collection with --tap, " +
+	"or start it without --continuity"
+
+// askTap looks at the trace of each call whose prompt does not come from the tap, if a tap with
+// continuity was noticed. It takes back what the tap changed, or may have changed.
+func (p *Prompter) askTap(ctx context.Context, rollout *record.Rollout, calls []tokenize.Call) error {
+	if p.literal != nil || !rollout.Engines.Continuity() && (p.tap == nil || !p.tap.Continuity()) {
+		return nil
+	}
+	var all []func(context.Context) error
+	for i := range calls {
+		if c := &calls[i]; c.Source != tokenize.SourceTap && c.StepID != "" {
+			all = append(all, func(ctx context.Context) error {
+				_, _ = ownAnswer(ctx, rollout, c) // it is asked for again below, and gives the error
+				return nil
+			})
+		}
+	}
+	if err := p.lanes.together(ctx, all...); err != nil {
+		return err
+	}
+	for i := range calls {
+		c := &calls[i]
+		if c.Source == tokenize.SourceTap {
+			continue
+		}
+		answer, err := ownAnswer(ctx, rollout, c)
+		switch {
+		case err != nil:
+			return err
+		case answer == nil:
+			p.unshown(c)
+		case answer.Spliced != 0:
+			spliced(c, answer.Spliced)
+		}
+	}
+	return nil
+}
+
+// ownAnswer returns what the trace of a call shows of its answer; nil: there is no such trace.
+func ownAnswer(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) (*record.Answer, error) {
+	if c.StepID == "" {
+		return nil, nil
+	}
+	t, err := rollout.Trace(ctx, c.StepID)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	answer, err := t.Answer()
+	if err != nil || !answer.Proves(c.OutputIDs) {
+		return nil, nil //nolint:nilerr // one that cannot be read shows nothing
+	}
+	return answer, nil
+}
+
+// unshown takes the proof from a prompt of which no trace shows what the tap did to it.
+func (p *Prompter) unshown(c *tokenize.Call) {
+	switch {
+	case c.Grade == tokenize.Unverified: // nothing more is claimed of it
+		return
+	case c.Grade == tokenize.Quarantined && c.Reason != tokenize.ReasonCountMismatch:
+		return // it is missing for another reason
+	case c.Grade != tokenize.Quarantined && p.unverified:
+		c.Grade = tokenize.Unverified
+		return
+	}
+	c.Note = noted(c.Note, "no trace of the call shows whether the tap with --continuity changed its prompt")
+	withheld(c)
+}
+
+// spliced takes back a prompt that the engine was not given.
+func spliced(c *tokenize.Call, turns int32) {
+	text := "turns"
+	if turns >= 0 {
+		text = fmt.Sprint(turns, " of its turns")
+	}
+	c.Note = noted(c.Note, "the tap with --continuity put sampled tokens in the place of "+text+": the engine was given another prompt than the server's")
+	withheld(c)
+}
+
+// withheld quarantines a call.
+func withheld(c *tokenize.Call) {
+	c.PromptIDs, c.Source, c.Grade, c.Reason, c.TakenOver = nil, tokenize.SourceNone, tokenize.Quarantined, tokenize.ReasonContinuity, false
+}
