@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -31,7 +30,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 		return nil, err
 	}
 	a.w.c.answerPrompts.note(r, calls)
-	s.Sampling, s.Unshown = samplingOf(r, calls), r.Unshown
+	s.Sampling, s.Unshown = samplingOf(calls), r.Unshown
 
 	a.enter(StageAlign)
 	if err := tokenize.CheckCounts(calls, r.counts()); err != nil {
@@ -120,7 +119,6 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 		return s
 	}
 	s.AgentID, s.Model, s.Unshown = strings.Clone(r.AgentID), strings.Clone(r.Model), r.Unshown
-	s.Sampling = copiedSampling(&r.Sampling)
 	if len(r.Messages) > 0 {
 		s.Messages = text(r.Messages)
 	}
@@ -138,18 +136,17 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	return s
 }
 
-// samplingOf returns what the engine was told in all calls: what was seen of each, where
-// that is the same, else what the reply says of all.
-func samplingOf(r *Reply, calls []tokenize.Call) tokenize.Sampling {
-	seen := slices.IndexFunc(calls, func(c tokenize.Call) bool { return c.Sampling != nil })
-	if seen < 0 {
-		return copiedSampling(&r.Sampling)
-	}
-	all := copiedSampling(calls[seen].Sampling)
+// samplingOf returns what the engine was told in all calls, as far as that was seen and is the
+// same. What a server asks for proves nothing: a tap may change it on the way.
+func samplingOf(calls []tokenize.Call) tokenize.Sampling {
+	var all tokenize.Sampling
 	for i := range calls {
 		one := calls[i].Sampling
 		if one == nil {
 			return tokenize.Sampling{} // of this call nothing is known
+		}
+		if i == 0 {
+			all = copiedSampling(one)
 		}
 		agree(&all.Temperature, one.Temperature)
 		agree(&all.TopP, one.TopP)

@@ -31,11 +31,6 @@ type Reply struct {
 	// its sample. The turns of the sends, and their counts, have none of them.
 	Missing []MissingCall
 
-	// Sampling is what the engine really used. Fields are nil if the version of the server
-	// does not tell. Agent.Prompts may take it back, where something between server and
-	// engine may have changed it; what was seen there is in the calls (tokenize.Call.Sampling).
-	Sampling tokenize.Sampling
-
 	// Unshown counts the calls of the rollout that a tap saw and that no answer shows.
 	// Agent.Prompts sets it.
 	Unshown tokenize.Unshown

@@ -90,6 +90,13 @@ func TestTapped(t *testing.T) {
 	s := newTapped(t, 6, lettasim.Config{}, "--set", "top_p=1.0", "--set", "max_new_tokens=64")
 	turns, _ := s.collect(t, 0, "--samples", "2", "--quiet")
 	plain := readDataset(t, turns)
+	for id, all := range plain.rows { // nothing shows there what the tap set
+		for _, r := range all {
+			if r.Temperature != nil || r.TopP != nil || r.TopK != nil || r.MaxNewTokens != nil {
+				t.Errorf("%v: the row names sampling parameters that nothing proves: %v %v %v %v", id, r.Temperature, r.TopP, r.TopK, r.MaxNewTokens)
+			}
+		}
+	}
 	for _, tt := range []struct{ name, where, prompts string }{{"folder", s.tap.spool, "tap"}, {"URL", s.tap.url, "tap"}} {
 		dir, _ := s.collect(t, 0, "--samples", "2", "--quiet", "--tap", tt.where, "--prompts", tt.prompts, "--policy-version", "3")
 		got := readDataset(t, dir)

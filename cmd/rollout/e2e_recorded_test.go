@@ -201,10 +201,9 @@ func checkSample(t *testing.T, want *wanted, id sampleID, got *readBack, counter
 		if r.PromptTokens != want.prompt || r.CompletionTokens != want.completion || r.Steps != want.steps {
 			bad("usage", fmt.Sprint(r.PromptTokens, r.CompletionTokens, r.Steps), fmt.Sprint(want.prompt, want.completion, want.steps))
 		}
-		// What the engine was really asked for, where the row claims to know it.
-		if r.Temperature == nil || *r.Temperature != want.temperature || r.TopP == nil || *r.TopP != want.topP ||
-			r.MaxNewTokens == nil || *r.MaxNewTokens != want.maxNewTokens || r.TopK != nil {
-			bad("sampling", fmt.Sprint(r.Temperature, r.TopP, r.MaxNewTokens, r.TopK), fmt.Sprint(want.temperature, want.topP, want.maxNewTokens, nil))
+		// Nothing but a tap knows what the engine was told.
+		if r.Temperature != nil || r.TopP != nil || r.MaxNewTokens != nil || r.TopK != nil {
+			bad("sampling", fmt.Sprint(r.Temperature, r.TopP, r.MaxNewTokens, r.TopK), nil)
 		}
 		if r.Model != simModel || r.AgentID == "" || len(r.RunIDs) != want.sends || slices.Contains(r.RunIDs, "") {
 			bad("origin", fmt.Sprint(r.Model, r.AgentID, r.RunIDs), fmt.Sprint(simModel, " an agent and ", want.sends, " server runs"))

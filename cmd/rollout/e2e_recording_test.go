@@ -29,13 +29,6 @@ type recording struct {
 			Path     string
 			Status   int
 			InputIDs []int32 `json:"input_ids"`
-			Request  struct {
-				SamplingParams struct {
-					Temperature  float64 `json:"temperature"`
-					TopP         float64 `json:"top_p"`
-					MaxNewTokens int32   `json:"max_new_tokens"`
-				} `json:"sampling_params"`
-			}
 			Response json.RawMessage
 		} `json:"model_calls"`
 	}
@@ -77,9 +70,6 @@ type wanted struct {
 	ids      []int32    // sampled, of all calls
 	logprobs []*float64 // of ids
 	rows     []wantedRow
-
-	temperature, topP float32
-	maxNewTokens      int32
 }
 
 // A wantedRow is one training sequence, token by token.
@@ -159,8 +149,6 @@ func (r *recording) want(t *testing.T, clientTools bool) *wanted {
 				tool = true
 			}
 			at++ // the assistant turn of this call
-			p := m.Request.SamplingParams
-			w.temperature, w.topP, w.maxNewTokens = float32(p.Temperature), float32(p.TopP), p.MaxNewTokens
 
 			switch n := diverges(open, m.InputIDs); {
 			case open == nil:

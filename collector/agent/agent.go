@@ -190,10 +190,7 @@ func (g *agent) Tools() []string {
 // Run sends the messages of the task, one after the other, the next one only after the
 // agent came to its own end; and answers what the server asks meanwhile.
 func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
-	g.reply = &collector.Reply{
-		AgentID: g.state.ID, Model: g.state.LLMConfig.Handle, ServerVersion: g.version,
-		Sampling: sampling(g.version, &g.state.LLMConfig, g.cfg.OverrideModel),
-	}
+	g.reply = &collector.Reply{AgentID: g.state.ID, Model: g.state.LLMConfig.Handle, ServerVersion: g.version}
 	if g.cfg.OverrideModel != "" {
 		g.reply.Model = g.cfg.OverrideModel
 	}

@@ -186,8 +186,8 @@ func (g *agent) outgrown(steps []letta.Step) bool {
 		}
 	}
 	most := int64(0)
-	if n := sampling(g.version, &g.state.LLMConfig, "").MaxNewTokens; n != nil {
-		most = int64(*n)
+	if strings.HasPrefix(g.version, "0.16.") {
+		most = 4096 // whatever its settings say (sglang_native_adapter.py:303)
 	}
 	return window > 0 && grown > 0 && grown+most >= window
 }

@@ -75,7 +75,7 @@ func (g *recorded) read(ctx context.Context) error {
 		return err
 	}
 	g.rollout.Run(g.run.ID).SetSteps(m.steps)
-	g.reply.Model, g.reply.Sampling = g.sampledBy(calls)
+	g.reply.Model = g.model(calls)
 	began, ended := m.times(g.client)
 	g.keep(answered{
 		request: request, ours: m.hidden(g.rollout.Before, calls), answer: r.response, arena: arena, runID: g.run.ID,
@@ -276,20 +276,12 @@ func (g *recorded) nothing(m *keptRun, ended error) error {
 	return goneBy(tokenize.ReasonNoTurns, "server run %s is %s and has no step with an output", g.run.ID, g.quote(g.run.Status))
 }
 
-// sampledBy returns the model of the run and what the engine was told: what the traces say,
-// because the agent may have been changed since.
-func (g *recorded) sampledBy(calls []keptCall) (string, tokenize.Sampling) {
-	model := calls[0].step.ModelHandle
-	if model == "" {
-		model = g.state.LLMConfig.Handle
+// model returns the model of the run: the agent may have another one today.
+func (g *recorded) model(calls []keptCall) string {
+	if model := calls[0].step.ModelHandle; model != "" {
+		return model
 	}
-	used := letta.LLMConfig{Temperature: calls[0].trace.Temperature()}
-	for i := range calls {
-		if t := calls[i].trace.Temperature(); t == nil || used.Temperature == nil || *t != *used.Temperature {
-			used.Temperature = nil
-		}
-	}
-	return model, sampling(g.version, &used, "")
+	return g.state.LLMConfig.Handle
 }
 
 // Prompts is that of the agent. A call that the engine gave up is not made again: it happened

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -46,21 +45,4 @@ func (g *agent) keep(x answered) {
 		g.spans = append(g.spans, g.span)
 	}
 	g.rollout.Sends = append(g.rollout.Sends, record.Send{Request: x.request, Response: x.answer, RunID: x.runID, Duration: x.took, Began: x.began, Ended: x.ended})
-}
-
-// sampling returns what the engine really used, where the server's version tells: 0.16
-// always sends top_p 0.9 and max_new_tokens 4096 on the native path, whatever its settings
-// say (sglang_native_adapter.py:303-304).
-func sampling(version string, c *letta.LLMConfig, overrideModel string) tokenize.Sampling {
-	if !strings.HasPrefix(version, "0.16.") {
-		return tokenize.Sampling{}
-	}
-	s := tokenize.Sampling{TopP: new(float32(0.9)), MaxNewTokens: new(int32(4096))}
-	switch {
-	case overrideModel != "":
-		s.Temperature = new(float32(1)) // the handle's own configuration, agents.py:1734-1741
-	case c.Temperature != nil:
-		s.Temperature = new(float32(*c.Temperature))
-	}
-	return s
 }

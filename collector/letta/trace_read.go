@@ -143,8 +143,6 @@ type TraceRequest struct {
 	Tools RawJSON
 	// InputIDs is the prompt itself. Server 0.16.7 does not keep it.
 	InputIDs RawJSON
-	// Temperature is the one of sampling, on the native path too.
-	Temperature RawJSON
 }
 
 // Request is what is read of request_json.
@@ -159,8 +157,6 @@ func (r *TraceRequest) read(s *scanner) {
 			r.Tools = s.raw()
 		case "input_ids":
 			r.InputIDs = s.raw()
-		case "temperature":
-			r.Temperature = s.raw()
 		}
 	}
 }

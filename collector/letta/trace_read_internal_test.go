@@ -25,6 +25,7 @@ type referenceResponse struct {
 		WeightVersion  json.RawMessage `json:"weight_version"`
 		WeightVersions json.RawMessage `json:"weight_versions"`
 		PromptTokens   json.RawMessage `json:"prompt_tokens"`
+		Rollout        json.RawMessage `json:"rollout"`
 		Logprobs       json.RawMessage `json:"output_token_logprobs"`
 	}] `json:"meta_info"`
 }
@@ -39,6 +40,7 @@ func (r *referenceResponse) plain() *TraceResponse {
 		return out
 	}
 	out.Logprobs, out.PromptTokens, out.Versions = kept(m.Logprobs), kept(m.PromptTokens), kept(m.WeightVersions)
+	out.Mark = kept(m.Rollout)
 	if f := m.FinishReason.V; f != nil {
 		if out.Matched = kept(f.Matched); f.Type.V != nil {
 			out.Finish = *f.Type.V
@@ -54,10 +56,9 @@ func (r *referenceResponse) plain() *TraceResponse {
 }
 
 type referenceRequest struct {
-	Messages    json.RawMessage `json:"messages"`
-	Tools       json.RawMessage `json:"tools"`
-	InputIDs    json.RawMessage `json:"input_ids"`
-	Temperature json.RawMessage `json:"temperature"`
+	Messages json.RawMessage `json:"messages"`
+	Tools    json.RawMessage `json:"tools"`
+	InputIDs json.RawMessage `json:"input_ids"`
 }
 
 type referenceTraceMessage struct {
@@ -179,7 +180,7 @@ func sameTrace(t *testing.T, text []byte) {
 	if err != nil || wantErr != nil {
 		return
 	}
-	if want := (&TraceRequest{kept(request.Messages), kept(request.Tools), kept(request.InputIDs), kept(request.Temperature)}); *gotRequest != *want {
+	if want := (&TraceRequest{kept(request.Messages), kept(request.Tools), kept(request.InputIDs)}); *gotRequest != *want {
 		t.Errorf("Request(%.300q)\n = %+v\nwant %+v", text, gotRequest, want)
 	}
 	var messages []referenceTraceMessage

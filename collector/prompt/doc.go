@@ -60,8 +60,8 @@
 // is there, a prompt without it is never taken.
 //
 // A call that is not found stays quarantined for the next source, and Call.Note says why it
-// was not. As the tap may change what the server asks for, what is known of a version of the
-// server (Reply.Sampling) does not count where there is one.
+// was not. Sampling parameters are known from the tap alone: it changes what the server asks
+// for, and no engine repeats in its answer what it was told.
 //
 // The source literal stands apart: it glues sampled ids and tokenized texts of tools
 // together and claims no prompt. It is used only where Config.Force says so, and graded
@@ -269,11 +269,11 @@
 //
 // No answer says how a call ended: the server hides length behind a tool call, and takes
 // an output that the engine aborted for the end of a turn. The finish reason is known from
-// the call's trace where it was fetched. It is length where the output has as many tokens
-// as the engine was asked for, and stop where its last id is one at which a trace showed
-// the engine to stop. For a call that ends in another id the trace is fetched: two per
-// sample at most, and none any more after eight in a row were not there. What stays
-// unknown is empty.
+// the call's trace where it was fetched. It is stop where its last id is one at which a trace
+// showed the engine to stop. For a call that ends in another id the trace is fetched: two per
+// sample at most, and none any more after eight in a row were not there. Without a trace, an
+// output of 4,096 tokens of a server of release 0.16 ended by length: that is what it asks for
+// at most. What stays unknown is empty.
 //
 // # Reasons
 //

@@ -3,6 +3,7 @@ package prompt
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -25,6 +26,8 @@ const (
 // It remembers the ids at which the engine was seen to stop, so that a trace is needed
 // only for a call that ends in no such id. It is safe for concurrent use.
 type finishes struct {
+	tapped bool // a tap stands before the engine
+
 	mu     sync.RWMutex
 	stops  []int32 // ids at which traces say that the model stopped; a handful
 	misses atomic.Int32
@@ -59,9 +62,9 @@ func (f *finishes) stopsAt(id int32) bool {
 // fill gives the calls their finish reasons, as far as they are proven:
 //
 //	said by the call's own trace, where one was fetched
-//	length   as many tokens as the engine was asked for at most
 //	stop     the last id is one at which the engine stops
 //	else     what the call's trace says, of the last calls first
+//	length   without a trace: as many tokens as release 0.16 asks for at most
 //
 // A call that an answer proves to be ended by length is left to the collector.
 func (f *finishes) fill(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
@@ -71,23 +74,26 @@ func (f *finishes) fill(ctx context.Context, r *collector.Reply, rollout *record
 		if c.FinishReason != "" || len(c.OutputIDs) == 0 {
 			continue
 		}
-		switch most := r.Sampling.MaxNewTokens; {
+		switch {
 		case collector.StatusOf(said[k]) == collector.StatusTruncated:
-			continue
-		case most != nil && len(c.OutputIDs) >= int(*most) && said[k] == "":
-			c.FinishReason = tokenize.FinishLength
 			continue
 		case f.stopsAt(c.OutputIDs[len(c.OutputIDs)-1]):
 			c.FinishReason, c.StopID = tokenize.FinishStop, new(c.OutputIDs[len(c.OutputIDs)-1])
 			continue
 		}
-		if c.StepID == "" || rollout == nil || tries >= finishTries || f.misses.Load() >= finishMisses {
-			continue
+		if c.StepID != "" && rollout != nil && tries < finishTries && f.misses.Load() < finishMisses {
+			tries++
+			f.look(ctx, rollout, c)
 		}
-		tries++
-		f.look(ctx, rollout, c)
+		if c.FinishReason == "" && said[k] == "" && len(c.OutputIDs) == nativeLimit && !f.tapped && strings.HasPrefix(r.ServerVersion, "0.16.") {
+			c.FinishReason = tokenize.FinishLength
+		}
 	}
 }
+
+// nativeLimit is how many tokens release 0.16 asks for at most on the native path, whatever its
+// settings say (sglang_native_adapter.py:303). With a tap that can be another number.
+const nativeLimit = 4096
 
 // stopReasons returns, per call, the stop reason of the send that ended with it, empty
 // where another turn follows in its send.

@@ -159,7 +159,7 @@ func TestEnds(t *testing.T) {
 	}{
 		{name: "a stop", script: script, want: []string{"stop", "stop", "stop"}, traces: 1},
 		{name: "given up by the engine", fault: lettasim.Abort, script: script, want: []string{"stop", "stop", "abort"}, traces: 11},
-		{name: "the limit behind a tool call", fault: lettasim.LengthCall, script: script, want: []string{"length", "stop", "stop"}, traces: 1},
+		{name: "the limit behind a tool call", fault: lettasim.LengthCall, script: script, want: []string{"length", "stop", "stop"}, traces: 11},
 		{
 			name: "the limit", script: lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 2}, Length: 1},
 			want: []string{"stop", ""}, traces: 1, // the collector takes it from the stop reason

@@ -28,8 +28,7 @@ type Config struct {
 	// It is used from many goroutines at once.
 	Encoder tokenize.TextEncoder
 
-	// Tap has the calls that taps saw. Where it is nil the source tap is not there. With
-	// one, calls that it does not have claim no sampling parameters: a tap may change them.
+	// Tap has the calls that taps saw. Where it is nil the source tap is not there.
 	Tap *tap.Index
 
 	// Unverified also gives calls a rebuilt prompt that has the right length and that
@@ -72,7 +71,6 @@ type Prompter struct {
 	turns, stored, trace bool
 	answers              bool       // stored is tried with what answers say first
 	tap                  *tap.Index // nil: not that source
-	tapped               bool       // a tap stands before the engine
 	unverified           bool
 
 	finish    finishes
@@ -83,7 +81,7 @@ type Prompter struct {
 
 // New returns a Prompter, or an error where the source cannot be had.
 func New(cfg Config) (*Prompter, error) {
-	p := &Prompter{model: cfg.Model, tapped: cfg.Tap != nil, unverified: cfg.Unverified, lanes: make(lanes, extraRequests)}
+	p := &Prompter{model: cfg.Model, finish: finishes{tapped: cfg.Tap != nil}, unverified: cfg.Unverified, lanes: make(lanes, extraRequests)}
 	switch cfg.Force {
 	case tokenize.SourceNone:
 		p.turns, p.tap, p.stored, p.trace = true, cfg.Tap, cfg.Model != nil, cfg.Model != nil
@@ -123,9 +121,6 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 	calls, err := p.fromReply(r)
 	if err != nil {
 		return nil, err
-	}
-	if p.tapped {
-		r.Sampling = tokenize.Sampling{}
 	}
 	if rollout == nil || len(rollout.Sends) != len(r.Sends) {
 		p.finish.fill(ctx, r, nil, calls)

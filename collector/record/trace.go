@@ -81,19 +81,6 @@ func (t *Trace) Answer() (*Answer, error) {
 // Request returns the request that the server would have sent to an OpenAI-style engine.
 func (t *Trace) Request() (*letta.TraceRequest, error) { return t.kept.Request() }
 
-// Temperature returns the temperature that the call was made with; nil: the trace does not say.
-func (t *Trace) Temperature() *float64 {
-	r, err := t.kept.Request()
-	if err != nil || r.Temperature.IsNull() {
-		return nil
-	}
-	var v float64
-	if r.Temperature.Decode(&v) != nil {
-		return nil
-	}
-	return &v
-}
-
 // Messages returns the messages of the request. The caller must not change them.
 func (t *Trace) Messages() ([]letta.TraceMessage, error) { return t.messages() }
 
