@@ -194,6 +194,7 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 	}
 	pages := http.NewServeMux()
 	cfg.Keep, cfg.Pages = spool.Add, pages
+	cfg.Unkept = func() error { return spool.Stats().Err }
 	tapped, err := proxy.New(cfg)
 	if err != nil {
 		return errors.Join(exit.With(exit.Usage, err), listener.Close(), spool.Close())
@@ -259,19 +260,20 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	return err
 }
 
-// tapped says what the tap did.
+// tapped says what the tap did. Kept are the calls that can be read in the spool.
 func (p *program) tapped(o *tapOptions, s proxy.Stats, spool tap.SpoolStats) error {
+	kept, dropped := spool.Written, s.Kept+s.Dropped-spool.Written
 	if o.asJSON {
 		return p.printJSON(map[string]any{
-			"event": "done", "calls": s.Calls, "kept": s.Kept, "dropped": s.Dropped, "unreachable": s.Unreachable, "refused": s.Refused,
+			"event": "done", "calls": s.Calls, "kept": kept, "dropped": dropped, "unreachable": s.Unreachable, "refused": s.Refused,
 			"continued": s.Continued, "unread": s.Unread, "bytes": spool.WrittenBytes, "errors": spool.Errors,
 		})
 	}
-	parts := []string{fmt.Sprintf("tapped: %d calls, %d kept (%s)", s.Calls, s.Kept, human.Bytes(spool.WrittenBytes))}
+	parts := []string{fmt.Sprintf("tapped: %d calls, %d kept (%s)", s.Calls, kept, human.Bytes(spool.WrittenBytes))}
 	for _, n := range []struct {
 		count int64
 		what  string
-	}{{s.Dropped, "dropped"}, {s.Unreachable, "without an engine"}, {s.Refused, "refused while ending"}, {s.Continued, "continued"}, {spool.Errors, "errors of the spool"}} {
+	}{{dropped, "dropped"}, {s.Unreachable, "without an engine"}, {s.Refused, "refused while ending"}, {s.Continued, "continued"}, {spool.Errors, "errors of the spool"}} {
 		if n.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n.count, n.what))
 		}

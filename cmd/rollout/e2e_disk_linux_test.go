@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -212,5 +216,98 @@ func TestStopped(t *testing.T) {
 		if (exit.HintOf(err) != "") != (tt.sinkErr != nil) {
 			t.Errorf("%s: hint %q", tt.name, exit.HintOf(err))
 		}
+	}
+}
+
+// TestTapDiskFull: while the disk of the spool is full, the tap says so, and counts no call as
+// kept that cannot be read. Calls pass as ever. When there is room again it is well, and has
+// the calls that waited.
+func TestTapDiskFull(t *testing.T) {
+	t.Parallel()
+	engine, err := enginesim.New(enginesim.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(engine)
+	defer server.Close()
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	order := func(name string) {
+		if err := os.WriteFile(at(name), nil, 0o666); err != nil {
+			t.Error(err)
+		}
+	}
+	ended := make(chan string, 1) // it is read at the end
+	go func() {
+		defer close(ended) // also if the test is skipped there
+		ended <- smallDisk(t, "2m", []string{"DIR=" + dir, "ENGINE=" + server.URL}, `
+			awaits() { while [ ! -e "$DIR/$1" ]; do sleep 0.02; done; }
+			rollout tap --listen 127.0.0.1:0 --engine "$ENGINE" --spool "$DISK/spool" --ready-file "$DIR/ready" 2>"$DIR/log" & tap=$!
+			awaits fill; dd if=/dev/zero of="$DISK/full" bs=4k 2>/dev/null || true
+			touch "$DIR/filled"; awaits free; rm "$DISK/full"
+			awaits again; dd if=/dev/zero of="$DISK/full" bs=4k 2>/dev/null || true
+			touch "$DIR/refilled"; awaits stop; kill -TERM $tap; wait $tap || true; cat "$DIR/log"`)
+	}()
+	url := ""
+	waitFor(t, "the tap", func() bool {
+		b, err := os.ReadFile(at("ready"))
+		url = strings.TrimSpace(string(b))
+		return err == nil || len(ended) > 0
+	})
+	get := func(path string) string {
+		res, err := http.Get(url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %d, %v", path, res.StatusCode, err)
+		}
+		return string(text)
+	}
+	random := randomOf(t)
+	calls := func(n int) {
+		for range n {
+			var ids strings.Builder
+			for range 20_000 { // more than what may be left of the last block
+				fmt.Fprintf(&ids, "%d,", random.IntN(256))
+			}
+			res, err := http.Post(url+"/generate", "application/json", strings.NewReader(`{"input_ids":[`+ids.String()+`10],"sampling_params":{"max_new_tokens":8},"return_logprob":true}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !bytes.Contains(text, []byte("output_ids")) {
+				t.Fatalf("%d, %v: %s", res.StatusCode, err, text)
+			}
+			_ = res.Body.Close()
+		}
+	}
+	kept := func(n int) bool {
+		return strings.Contains(get("/tap/metrics"), fmt.Sprintf("rollout_tap_calls_total{outcome=\"kept\"} %d\n", n))
+	}
+	calls(3)
+	waitFor(t, "three calls in the spool", func() bool { return kept(3) })
+	if text := get("/healthz"); text != "ok\n" {
+		t.Errorf("healthz says %q", text)
+	}
+	order("fill")
+	waitFor(t, "a full disk", func() bool { _, err := os.Stat(at("filled")); return err == nil })
+	calls(5)
+	waitFor(t, "a tap that is degraded", func() bool {
+		return strings.HasPrefix(get("/healthz"), "degraded: calls pass and are not kept: ") && strings.Contains(get("/healthz"), "no space left on device")
+	})
+	if !kept(3) {
+		t.Errorf("calls that cannot be read count as kept:\n%s", get("/tap/metrics"))
+	}
+	order("free")
+	waitFor(t, "a tap that is well", func() bool { return get("/healthz") == "ok\n" && kept(8) })
+	order("again")
+	waitFor(t, "a full disk", func() bool { _, err := os.Stat(at("refilled")); return err == nil })
+	calls(4)
+	waitFor(t, "a tap that is degraded", func() bool { return strings.HasPrefix(get("/healthz"), "degraded") })
+	order("stop")
+	if out := <-ended; !strings.Contains(out, "tapped: 12 calls, 8 kept") || !strings.Contains(out, "4 dropped") {
+		t.Errorf("at the end the tap says\n%s", out)
 	}
 }

@@ -230,6 +230,7 @@ func (w *writer) tick() {
 	s := w.spool
 	s.mu.Lock()
 	waiting, now, missed := len(s.queue) > 0, s.now(), s.missed
+	failed := s.err != nil
 	s.mu.Unlock()
 	if waiting {
 		return
@@ -240,6 +241,7 @@ func (w *writer) tick() {
 	}
 	w.told = missed
 	w.wrote()
+	w.dirty = w.dirty || failed // a sync shows that the spool can be written again
 	w.announce()
 }
 

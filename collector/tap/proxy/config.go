@@ -33,6 +33,9 @@ type Config struct {
 	// not kept. The call and what it refers to are valid until it returns. Default: nobody is
 	// told.
 	Keep func(*tap.Call) bool
+	// Unkept returns why calls that Keep took are not kept for now, or nil. /healthz says it.
+	// Default: they are.
+	Unkept func() error
 	// Continuer changes prompts. Each answer says what it did (see marker), also if that is
 	// nothing. Default: nothing changes prompts, and answers pass as they are.
 	Continuer Continuer
@@ -59,6 +62,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Keep == nil {
 		c.Keep = func(*tap.Call) bool { return true }
+	}
+	if c.Unkept == nil {
+		c.Unkept = func() error { return nil }
 	}
 	if c.BodyBytes == 0 {
 		c.BodyBytes = 16 << 20

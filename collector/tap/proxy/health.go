@@ -67,17 +67,23 @@ func (p *Proxy) healthy(ctx context.Context, e *engine) error {
 	return nil
 }
 
-// healthz says whether the tap can work: it takes requests, and an engine is up.
+// healthz says whether the tap can work: it takes requests, and an engine is up. A tap that
+// cannot keep calls works as far as the calls are concerned, so its status stays 200.
 func (p *Proxy) healthz(w http.ResponseWriter) {
 	if p.draining.Load() {
 		http.Error(w, "ending", http.StatusServiceUnavailable)
 		return
 	}
 	for _, e := range p.balance.engines {
-		if !e.down.Load() {
-			_, _ = io.WriteString(w, "ok\n")
-			return
+		if e.down.Load() {
+			continue
 		}
+		if err := p.cfg.Unkept(); err != nil {
+			_, _ = fmt.Fprintf(w, "degraded: calls pass and are not kept: %v\n", err)
+		} else {
+			_, _ = io.WriteString(w, "ok\n")
+		}
+		return
 	}
 	http.Error(w, fmt.Sprintf("none of %d engines is up", len(p.balance.engines)), http.StatusServiceUnavailable)
 }

@@ -26,7 +26,7 @@ type tapSnapshots struct {
 }
 
 var (
-	descTapCalls       = prometheus.NewDesc("rollout_tap_calls_total", "Calls that ended, by what became of them: kept in the spool, or dropped by it. Those that were not understood are in rollout_tap_unread_total.", []string{"outcome"}, nil)
+	descTapCalls       = prometheus.NewDesc("rollout_tap_calls_total", "Calls that ended, by what became of them: kept in the spool, where they can be read, or dropped by it. Those that wait to be written are in neither.", []string{"outcome"}, nil)
 	descTapUnread      = prometheus.NewDesc("rollout_tap_unread_total", "Bodies, or parts of them, that passed and say nothing, by reason.", []string{"reason"}, nil)
 	descTapAnswers     = prometheus.NewDesc("rollout_tap_answers_total", "Answers of engines by the first digit of their status.", []string{"status"}, nil)
 	descTapUnreachable = prometheus.NewDesc("rollout_tap_unreachable_total", "Requests that no engine answered.", nil, nil)
@@ -68,8 +68,6 @@ func (t tapSnapshots) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	s := t.calls()
-	counter(descTapCalls, s.Kept, "kept")
-	counter(descTapCalls, s.Dropped, "dropped")
 	for reason, n := range s.Unread {
 		counter(descTapUnread, n, reason)
 	}
@@ -108,6 +106,8 @@ func (t tapSnapshots) Collect(ch chan<- prometheus.Metric) {
 		histogram(ch, descTapDeciding, s.Continuity)
 	}
 	k := t.spool()
+	counter(descTapCalls, k.Written, "kept")
+	counter(descTapCalls, k.Full+k.TooLong+k.Lost, "dropped")
 	gauge(descTapSpool, float64(k.SegmentBytes))
 	oldest := 0.0
 	if !k.Oldest.IsZero() {

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// TestReadmeNamesReasons compares the tables of the README with the closed lists of words: why a
+// call is quarantined, and why a tap does not give a prompt.
+func TestReadmeNamesReasons(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reasons, refusals []string
+	for r := tokenize.ReasonNone + 1; ; r++ {
+		word, err := r.MarshalText()
+		if err != nil {
+			break
+		}
+		reasons = append(reasons, string(word))
+	}
+	for _, r := range tap.Refusals() {
+		refusals = append(refusals, r.Word())
+	}
+	for head, want := range map[string][]string{"| reason | why the call is not in `data/` |": reasons, "| word | why the call has no prompt from the tap |": refusals} {
+		_, table, found := strings.Cut(string(b), head+"\n|---|---|\n")
+		table, _, _ = strings.Cut(table, "\n\n")
+		var got []string
+		for line := range strings.SplitSeq(table, "\n") {
+			cells := strings.Split(line, "|")
+			for _, word := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(cells[min(1, len(cells)-1)], -1) {
+				got = append(got, word[1])
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !found || !slices.Equal(got, want) {
+			t.Errorf("the table %q names %q, want %q", head, got, want)
+		}
+	}
+}

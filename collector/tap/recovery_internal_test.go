@@ -1,0 +1,26 @@
+package tap
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestIdleRecovery: a spool that has nothing to write finds out that it can be written again.
+func TestIdleRecovery(t *testing.T) {
+	t.Parallel()
+	s, err := OpenSpool(SpoolConfig{Dir: filepath.Join(t.TempDir(), "spool")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.mu.Lock()
+	s.err = errors.New("the last write failed")
+	s.mu.Unlock()
+	for began := time.Now(); s.Stats().Err != nil; time.Sleep(time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("it still says that it cannot be written")
+		}
+	}
+}
