@@ -56,7 +56,7 @@ func ofAnyModel() []pair {
 	for i := range pairs {
 		p := &pairs[i]
 		if p.open == apriel {
-			p.open = "\x00"
+			p.open = "\xff" // in no text
 		}
 		if p.around[0] == "<response>" {
 			p.around = [2]string{}

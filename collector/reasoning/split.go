@@ -67,31 +67,37 @@ func (s *Splitter) split(r *collector.Reply, calls []tokenize.Call) (answer, tho
 	if len(s.pairs) == 0 && !s.headers {
 		return r.Text, ""
 	}
-	call := callOf(r, calls)
-	st := state{opened: s.opening, cut: false}
-	ids := []int32(nil)
-	if call != nil {
-		st.cut = call.FinishReason == tokenize.FinishLength
-		ids = call.OutputIDs
+	st, ids := state{opened: s.opening}, []int32(nil)
+	if call := callOf(r, calls); call != nil {
+		st.cut, ids = call.FinishReason == tokenize.FinishLength, call.OutputIDs
 		if tail, ok := s.tail(call.PromptIDs); ok {
 			st.opened = tail
 		}
 	}
-	if s.marked(r.Text) {
-		return s.parts(r.Text, st)
+	answer, thought = s.parts(r.Text, st)
+	if len(s.keep) == 0 && answer != "" && s.marked(r.Text) {
+		return answer, thought
 	}
 	full, known := s.decode(ids)
+	if !known {
+		return answer, thought
+	}
 	_, opened := s.opener(st.opened)
-	switch {
-	case known && len(s.keep) > 0 && (opened || s.marked(full)):
+	switch special := s.marked(full) && slices.ContainsFunc(ids, func(id int32) bool { return s.keep[id] }); {
+	case special, opened && len(s.keep) > 0:
 		return s.parts(full, st) // the text of the engine lacks the marks
-	case known && s.headers:
+	case s.marked(r.Text):
+		if answer == "" { // the server can have cut a mark out, with a call of a tool around it
+			return s.parts(full, st)
+		}
+		return answer, thought
+	case s.headers:
 		return r.Text, "" // the model has written no header
-	case known && s.marked(full):
+	case s.marked(full):
 		_, thought = s.parts(full, st) // the server has cut the reasoning off
 		return r.Text, thought
 	}
-	return s.parts(r.Text, st)
+	return answer, thought
 }
 
 // A state is what is known of an output beside its text.
@@ -175,7 +181,7 @@ func (s *Splitter) marked(text string) bool {
 	return slices.ContainsFunc(s.pairs, func(p pair) bool { return strings.Contains(text, p.open) || strings.Contains(text, p.close) })
 }
 
-// calls are what the server cuts out of the text of an answer, as Letta 0.16 does.
+// toolCalls are what the server cuts out of the text of an answer, as Letta 0.16 does.
 var toolCalls = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
 
 // parts divides the text of an output.
