@@ -16,6 +16,20 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
+// findPython returns the Python of the tests.
+func findPython(t *testing.T) string {
+	t.Helper()
+	python := os.Getenv("ROLLOUT_PYTHON")
+	if python == "" {
+		python = filepath.Join("..", "..", ".build", "venv", "bin", "python")
+	}
+	python, err := exec.LookPath(python)
+	if err != nil {
+		t.Fatalf("no Python for this test: run make python, or set ROLLOUT_PYTHON (%v)", err)
+	}
+	return python
+}
+
 // TestPyarrowReads collects the recorded exchanges with everything that a row can
 // carry, and has pyarrow read them: value for value what our own reader gives. The
 // corner cases of single values are in the tests of package sink.
@@ -24,13 +38,7 @@ func TestPyarrowReads(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Python with pyarrow: run without -short")
 	}
-	python := os.Getenv("ROLLOUT_PYTHON")
-	if python == "" {
-		python = filepath.Join("..", "..", ".build", "venv", "bin", "python")
-	}
-	if _, err := exec.LookPath(python); err != nil {
-		t.Fatalf("no Python for this test: run make python, or set ROLLOUT_PYTHON (%v)", err)
-	}
+	python := findPython(t)
 	sim := newSim(t, lettasim.Config{InputIDs: true})
 	url := serveSim(t, sim)
 	tasks := sim.Tasks(lettasim.TaskOptions{Cases: true, Scripted: 10})

@@ -230,6 +230,9 @@ func TestThoughtsAreNotScored(t *testing.T) {
 		t.Errorf("with the reasoning: rewards %v, want %v", got, want)
 	}
 
+	if testing.Short() {
+		return // what follows needs a Python
+	}
 	// The scorer that README shows, as it stands there.
 	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
@@ -241,7 +244,7 @@ func TestThoughtsAreNotScored(t *testing.T) {
 		t.Errorf("the scorer in README has %d lines, want 8", n)
 	}
 	scorer := func(code string) string {
-		return fmt.Sprintf("reward: {kind: command, command: [python3, %q]}\n", writeFile(t, "score.py", []byte(code)))
+		return fmt.Sprintf("reward: {kind: command, command: [%q, %q]}\n", findPython(t), writeFile(t, "score.py", []byte(code)))
 	}
 	want = map[string]float64{"said": 1, "thought": 0, "quoted": 1, "twice": 0, "cut": 0, "plain": 1}
 	if got := rewards(scorer(code)); !maps.Equal(got, want) {
