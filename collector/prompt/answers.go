@@ -47,9 +47,10 @@ func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *r
 }
 
 // takesAnswers reports whether prompts may be rebuilt from what the answers of the rollout
-// say. Its agent must have been read before the first of them, and the server keep traces.
+// say. Its agent must have been read before the first of them, and the server keep traces. An
+// answer does not say when its first call was made, as a clock needs it.
 func (p *Prompter) takesAnswers(r *record.Rollout) bool {
-	return p.answers && !r.Late && !r.Recorded && len(r.Before) == 0 && p.finish.keepsTraces()
+	return p.answers && !p.model.Template.ReadsClock() && !r.Late && !r.Recorded && len(r.Before) == 0 && p.finish.keepsTraces()
 }
 
 // answers is a rebuild of what answers say.
@@ -71,7 +72,6 @@ func (b *answers) read(reply *collector.Reply) bool {
 			return false
 		}
 		s.request, s.messages, s.stored, s.turns, s.first = of.Request, of.Response.Messages, of.Response.Messages, reply.Sends[i].Turns, n
-		s.took = of.Duration
 		s.steps = make([]letta.Step, len(ids))
 		for k, id := range ids {
 			c := &b.calls[n+k]

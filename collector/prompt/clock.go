@@ -34,48 +34,29 @@ const stampUnit = time.Second - 1
 // maxWindow is longer than any call takes: stamps that are further apart bound nothing.
 const maxWindow = 7 * 24 * time.Hour
 
-// window bounds the instant of call k by the stamps of the messages that the calls before it
-// left, and of those that it left itself. How long the send took, which was measured by one
-// clock, bounds the first and the last call too.
+// window bounds the instant of call k by stamps of the server alone. It was rendered after all
+// that the calls before it left, or after the request's own messages, and before what it left
+// itself, or a later call.
 func (s *send) window(k int) window {
-	list := s.stored
-	if len(list) == 0 {
-		list = s.messages
-	}
 	var w window
-	var first, last time.Time // stamps of the send
-	for i := range list {
-		m := &list[i]
+	left := false // by any call
+	for i := range s.stored {
+		m := &s.stored[i]
 		step := s.stepIndex(m.StepID)
-		if step < 0 || !leftByCall(m.Type) {
-			continue
+		byCall := step >= 0 && leftByCall(m.Type)
+		if left = left || byCall; left && !byCall {
+			continue // something that came while calls were made
 		}
 		at, err := m.Date.Time()
-		if err != nil {
+		switch end := at.Add(stampUnit); {
+		case err != nil:
 			return window{}
-		}
-		if first.IsZero() || at.Before(first) {
-			first = at
-		}
-		if at.After(last) {
-			last = at
-		}
-		if end := at.Add(stampUnit); step >= k && (w.to.IsZero() || end.Before(w.to)) {
+		case !byCall || step < k:
+			if at.After(w.from) {
+				w.from = at
+			}
+		case w.to.IsZero() || end.Before(w.to):
 			w.to = end
-		}
-		if step < k && at.After(w.from) {
-			w.from = at
-		}
-	}
-	if first.IsZero() {
-		return window{}
-	}
-	if s.took > 0 {
-		if began := last.Add(-s.took); began.After(w.from) {
-			w.from = began
-		}
-		if ended := first.Add(s.took + stampUnit); w.to.IsZero() || ended.Before(w.to) {
-			w.to = ended
 		}
 	}
 	if w.from.IsZero() || w.to.IsZero() || w.from.After(w.to) || w.to.Sub(w.from) > maxWindow {

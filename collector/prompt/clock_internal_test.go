@@ -17,29 +17,30 @@ func TestWindow(t *testing.T) {
 		return letta.Message{Type: kind, StepID: step, Date: letta.Time(date)}
 	}
 	two := letta.Messages{
-		said("", letta.TypeUser, "2020-01-01T00:00:00Z"), said("a", letta.TypeUser, "2030-01-01T00:00:00Z"), // of no use
-		said("old", letta.TypeToolReturn, "2020-01-01T00:00:00Z"), // of an earlier send
+		said("", letta.TypeUser, "2026-11-24T23:59:47Z"), said("a", letta.TypeUser, "2026-11-24T23:59:46Z"), // of the request
+		said("old", letta.TypeToolReturn, "2026-11-24T23:59:47.5Z"), // an answer to a call of an earlier send
 		said("a", letta.TypeToolCall, "2026-11-24T23:59:50+00:00"), said("a", letta.TypeToolReturn, "2026-11-24T23:59:58.25Z"),
+		said("a", letta.TypeUser, "2027-01-01T00:00:00Z"), // a heartbeat
 		said("b", letta.TypeReasoning, "2026-11-25T00:00:07"), said("b", letta.TypeAssistant, "2026-11-25T00:00:07"),
 	}
 	for _, tt := range []struct {
 		name     string
 		messages letta.Messages
-		took     time.Duration
 		call     int
 		from, to string // from 23:59:00 on, in seconds; empty: not bounded
 	}{
-		{"the first call", two, 20 * time.Second, 0, "47", "50.999999999"},
-		{"the second", two, 20 * time.Second, 1, "58.25", "67.999999999"},
-		{"the second, of unknown length", two, 0, 1, "58.25", "67.999999999"},
-		{"the first, of unknown length", two, 0, 0, "", ""},
-		{"a call that left nothing", two[:5], 20 * time.Second, 1, "58.25", "70.999999999"},
-		{"a call that left nothing, of unknown length", two[:5], 0, 1, "", ""},
-		{"longer than the send", two, time.Second, 0, "", ""},
-		{"no stamps", two[:2], 20 * time.Second, 0, "", ""},
-		{"a stamp that is none", append(slices.Clone(two), said("b", letta.TypeAssistant, "today")), 20 * time.Second, 0, "", ""},
+		{"the first call", two, 0, "47.5", "50.999999999"},
+		{"the second", two, 1, "58.25", "67.999999999"},
+		{"without the request", two[3:], 0, "", ""},
+		{"the second, without the request", two[3:], 1, "58.25", "67.999999999"},
+		{"the first left nothing", slices.Concat(two[:3], two[6:]), 0, "47.5", "67.999999999"},
+		{"the last left nothing", two[:5], 1, "", ""},
+		{"no stamps", two[:3], 0, "", ""},
+		{"backwards", append(letta.Messages{said("", letta.TypeUser, "2026-11-25T01:00:00Z")}, two[3:]...), 0, "", ""},
+		{"a stamp that is none", append(slices.Clone(two), said("b", letta.TypeAssistant, "today")), 0, "", ""},
+		{"weeks apart", append(letta.Messages{said("", letta.TypeUser, "2026-11-10T00:00:00Z")}, two[3:]...), 0, "", ""},
 	} {
-		s := send{messages: tt.messages, took: tt.took, steps: []letta.Step{{ID: "a"}, {ID: "b"}}, calls: 2}
+		s := send{stored: tt.messages, steps: []letta.Step{{ID: "a"}, {ID: "b"}}, calls: 2}
 		w, at := s.window(tt.call), time.Date(2026, 11, 24, 23, 59, 0, 0, time.UTC)
 		from, to := fmt.Sprint(w.from.Sub(at).Seconds()), fmt.Sprint(w.to.Sub(at).Seconds())
 		if w == (window{}) {

@@ -93,6 +93,11 @@ func (c *clockTemplate) fixed(t *testing.T, at time.Time, tok *prompt.Model) (ke
 	return c.name + source[:strings.Index(source, "endmacro")], &prompt.Model{Template: template, Tokenizer: tok.Tokenizer}
 }
 
+// serverStamp is a time as the server writes it into messages.
+func serverStamp(at time.Time) letta.Time {
+	return letta.Time(at.UTC().Format("2006-01-02T15:04:05+00:00"))
+}
+
 // A clockWorld makes lives whose prompts were rendered at given times.
 type clockWorld struct {
 	t     *testing.T
@@ -118,7 +123,7 @@ func (w *clockWorld) life(c *clockTemplate, of plan, zone *time.Location, start 
 	stamp := func(list letta.Messages, step string, kind letta.MessageType, at time.Time) {
 		for j := range list {
 			if list[j].StepID == step && (list[j].Type == letta.TypeToolReturn) == (kind == letta.TypeToolReturn) {
-				list[j].Date = letta.Time(at.UTC().Format("2006-01-02T15:04:05+00:00"))
+				list[j].Date = serverStamp(at)
 			}
 		}
 	}
@@ -126,7 +131,8 @@ func (w *clockWorld) life(c *clockTemplate, of plan, zone *time.Location, start 
 	out.memory = out.memory.with(func(m *memory) {
 		for i := range m.steps {
 			m.steps[i], m.messages[i] = slices.Clone(m.steps[i]), slices.Clone(m.messages[i])
-			began, u := now.Add(-200*time.Millisecond), letta.UsageStatistics{StepCount: int32(len(m.steps[i]))}
+			u := letta.UsageStatistics{StepCount: int32(len(m.steps[i]))}
+			m.messages[i][0].Date = serverStamp(now.Add(-200 * time.Millisecond)) // of the user
 			for k := range m.steps[i] {
 				l, s := at(now), &m.steps[i][k]
 				*s = l.memory.steps[i][k]
@@ -141,7 +147,7 @@ func (w *clockWorld) life(c *clockTemplate, of plan, zone *time.Location, start 
 				}
 				now = now.Add(pause)
 			}
-			e.Sends[i].Response.Usage, e.Sends[i].Duration = u, now.Sub(began)
+			e.Sends[i].Response.Usage = u
 		}
 	})
 	return out

@@ -129,11 +129,9 @@
 // record holds it, and a date keeps its count of tokens. clock.go renders such a prompt at
 // every time that is possible and compares the texts:
 //
-//	instants  between the stamps of two messages: the last one that the calls before it left,
-//	          and the first one that the call left itself. The server cuts fractions of a
-//	          second. How long the send took, by one clock, bounds the first call: each stamp of
-//	          the send is before its answer, so the last stamp less that time is at or before
-//	          its request. All stamps are the server's; a send without one is not bounded.
+//	instants  between the stamps of two stored messages: the last one that the request and the
+//	          calls before it left, and the first one that the call itself left. The server cuts
+//	          fractions of a second. The clock of this machine bounds nothing
 //	zones     [Model.Zone], which is trusted as the tokenizer is; without it each offset from
 //	          -12:00 to +14:00 in steps of 15 minutes
 //	texts     one per different print of the formats that the template asked for; the same
@@ -182,6 +180,7 @@
 // All calls of the sample are proven so, or nothing is taken from the answers and the records
 // are fetched. That is so for calls that wait for the client, tools of the client, an overridden
 // system message, a compaction, tool rules that choose among tools, a call that said nothing,
+// a template that reads the clock (an answer does not have the stamp of its request),
 // an answer that leaves messages out or was itself taken from records, an agent that was taken
 // over, and wherever a trace is missing or two of the words disagree. A server of which
 // finishMisses samples in a row had no trace is asked for the records at once, until it is seen

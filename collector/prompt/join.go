@@ -26,7 +26,6 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
 		s.request, s.messages, s.turns, s.first = r.Sends[i].Request, r.Sends[i].Response.Messages, reply.Sends[i].Turns, n
-		s.took = r.Sends[i].Duration
 		if s.blind = r.Sends[i].RunID == ""; s.blind {
 			s.calls, blind = assistantTurns(s.turns), i+1
 			n += s.calls

@@ -1,8 +1,6 @@
 package prompt
 
 import (
-	"time"
-
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -44,9 +42,8 @@ type send struct {
 	request  *letta.LettaRequest
 	messages letta.Messages // of the answer
 	turns    []tokenize.Turn
-	first    int           // index of the send's first call within the sample
-	calls    int           // how many calls it has
-	took     time.Duration // by one clock, from before the server got it; 0: not known
+	first    int // index of the send's first call within the sample
+	calls    int // how many calls it has
 
 	// blind says that the send names no server run, so that nothing of it could be
 	// fetched: steps and stored are empty.
