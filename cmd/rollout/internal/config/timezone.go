@@ -36,7 +36,7 @@ func parseTimezone(text string) (*time.Location, error) {
 	switch text {
 	case "":
 		return nil, nil
-	case time.Local.String():
+	case "Local": // to Go, and no name of the database
 		return nil, fmt.Errorf("%q is the zone of this machine, and the server's is needed (%s)", text, want)
 	}
 	zone, err := time.LoadLocation(text)
