@@ -196,7 +196,7 @@ func TestClock(t *testing.T) {
 						"answers": prompt.NewRebuilder(model, true, true).Answers(), "records": prompt.NewRebuilder(model, true, true),
 						"traces": prompt.NewRebuilder(model, false, true), "any": prompt.NewRebuilder(model, true, true).Answers().Unverified(),
 					} {
-						if r.IntN(3) > 0 {
+						if r.IntN(5) > 0 {
 							continue
 						}
 						runs++
