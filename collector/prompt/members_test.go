@@ -85,6 +85,9 @@ func TestMembersOfAnotherType(t *testing.T) {
 			if slices.ContainsFunc(whole, func(c tokenize.Call) bool { return c.Grade != tokenize.CountVerified }) {
 				t.Fatalf("%s: not all is proven as it is", known.name)
 			}
+			if !slices.ContainsFunc(whole, func(c tokenize.Call) bool { return len(c.Versions) > 1 && c.Versions[0] == 7 && c.Versions[1] == 8 }) {
+				t.Fatalf("%s: no call has the versions of its trace", known.name)
+			}
 			for _, doc := range documents(known) {
 				for path, at := range tokenizetest.Places(t, doc.text) {
 					star := starred(path)

@@ -30,6 +30,11 @@ var answerSeeds = []string{
 	"data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}],\"prompt_token_ids\":[1,2]}\n\ndata: {\"choices\":[{\"index\":0,\"token_ids\":[5],\"logprobs\":{\"content\":[{\"logprob\":-0.5}]}}]}\n\n" +
 		"data: {\"choices\":[{\"index\":0,\"token_ids\":[6,7],\"logprobs\":{\"content\":[{\"logprob\":-1},{\"logprob\":-2}]},\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],\"usage\":{\"completion_tokens\":3}}\n\ndata: [DONE]\n\n",
 	"data: {\"error\":{\"message\":\"x\"}}\n\n",
+	// The weights change between two events, without and with spans.
+	"data: {\"output_ids\":[1],\"meta_info\":{\"completion_tokens\":1,\"weight_version\":\"7\"}}\n\n" +
+		"data: {\"output_ids\":[1,2],\"meta_info\":{\"completion_tokens\":2,\"weight_version\":\"8\",\"finish_reason\":{\"type\":\"stop\"}}}\n\n",
+	"data: {\"output_ids\":[1],\"meta_info\":{\"completion_tokens\":1,\"weight_version\":\"7\",\"weight_versions\":[{\"version\":\"7\",\"start\":0,\"end\":1}]}}\n\n" +
+		"data: {\"output_ids\":[1,2],\"meta_info\":{\"completion_tokens\":2,\"weight_version\":\"8\",\"weight_versions\":[{\"version\":\"7\",\"start\":0,\"end\":1},{\"version\":\"8\",\"start\":1,\"end\":2}],\"finish_reason\":{\"type\":\"stop\"}}}\n\n",
 	// Outputs repeat, log-probabilities do not, and they are of other ids.
 	"data: {\"output_ids\":[1],\"meta_info\":{\"completion_tokens\":1,\"output_token_logprobs\":[[-1,1,null]]}}\n\n" +
 		"data: {\"output_ids\":[7,2],\"meta_info\":{\"completion_tokens\":2,\"output_token_logprobs\":[[-2,2,null]],\"finish_reason\":{\"type\":\"stop\"}}}\n\n",
