@@ -67,7 +67,7 @@ func refOutput(cfg tokenize.AlignConfig, k int, c tokenize.Call) (out []refToken
 			t.version = max(c.Versions[i], -1)
 		}
 		v := float64(c.Logprobs[i])
-		if !math.IsNaN(v) && v >= -1000 && c.Logprobs[i] <= 1e-6 && !(stopped && cfg.MaskAfterStop) {
+		if !math.IsNaN(v) && v >= -1000 && c.Logprobs[i] <= 1e-6 && (!stopped || !cfg.MaskAfterStop) {
 			t.mask, t.logprob = 1, c.Logprobs[i]
 		}
 		out = append(out, t)

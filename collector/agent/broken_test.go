@@ -37,7 +37,7 @@ func TestBrokenRun(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p, c := lettatest.NewReplay(t, tt.of)
-			x := &p.Recording.Exchanges[len(p.Recording.Exchanges)-1]
+			x := &p.Exchanges[len(p.Exchanges)-1]
 			x.Response.Body = replaced(t, x.Response.Body, `"stop_reason":"end_turn"`, `"stop_reason":"error"`)
 			run := &x.Runs[len(x.Runs)-1]
 			run.Run = replaced(t, run.Run, `"run_type":"send_message"`, `"run_type":"send_message","error":`+tt.failure)

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// The methods below read one value into a field. There are two kinds:
+// The methods below read one value into a field. There are three kinds:
 //
-//	str, word, integer, int32, boolean   null leaves the field as it is
+//	str, integer, int32, boolean         null leaves the field as it is
 //	need…                                null sets it to its zero value
 //	or…, strs                            null and a value of another type do
 //
@@ -64,13 +64,6 @@ func (s *scanner) maybe() (text string, ok bool) {
 		s.mismatch("a string", c)
 	}
 	return "", false
-}
-
-// word reads a string of a type of its own.
-func word[T ~string](s *scanner, v *T) {
-	if text, ok := s.maybe(); ok {
-		*v = T(text)
-	}
 }
 
 // orNoWord is orEmpty for a type of its own.
@@ -168,13 +161,6 @@ func (s *scanner) needBool(v **bool) {
 	}
 	*v = new(bool)
 	s.boolean(*v)
-}
-
-// orNoBool reads a boolean, or anything else as nil.
-func (s *scanner) orNoBool(v **bool) {
-	if *v = nil; s.is('t', 'f') {
-		s.needBool(v)
-	}
 }
 
 // integer reads a number without fraction and exponent.

@@ -210,4 +210,12 @@ func (d *Doctor) loadModel() {
 	info := runfolder.DescribeModel(m)
 	d.ok("tokenizer", "%s, ids below %d, sha256 %.16s…", info.Family, info.VocabSize, info.TokenizerSHA256)
 	d.ok("template", "%s, sha256 %.16s…", info.ChatTemplate, info.ChatTemplateSHA256)
+	stops, size := "at ids that only its finish reasons name", "no config.json says how many ids it has"
+	if len(info.StopIDs) > 0 {
+		stops = "at " + strings.Trim(fmt.Sprint(info.StopIDs), "[]")
+	}
+	if info.EngineVocabSize > 0 {
+		size = fmt.Sprintf("it has ids below %d", info.EngineVocabSize)
+	}
+	d.ok("end of turn", "the engine stops %s; %s", stops, size)
 }
