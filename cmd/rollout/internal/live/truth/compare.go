@@ -143,7 +143,7 @@ func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, uns
 	for i := from; i < to; i++ {
 		if row.LossMask[i] == 0 {
 			unscored++
-			if p := float64(truth.Logprobs[i-from]); !math.IsNaN(p) && !math.IsInf(p, 0) {
+			if p := truth.Logprobs[i-from]; tokenize.UsableLogprob(p) {
 				c.wrong("%s: token %d has mask 0, and the engine gave the log-probability %v", at, i, p)
 			}
 		}
