@@ -51,7 +51,6 @@ type engineAnswer struct {
 	OutputIDs json.RawMessage `json:"output_ids"`
 	Meta      struct {
 		Logprobs json.RawMessage `json:"output_token_logprobs"`
-		Version  *string         `json:"weight_version"` // checked alone: the trace has the answer
 		Finish   struct {
 			Type    string          `json:"type"`
 			Matched json.RawMessage `json:"matched"`

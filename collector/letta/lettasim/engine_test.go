@@ -164,7 +164,6 @@ func TestEngineFails(t *testing.T) {
 		{"refused", 400, "too long", "Client error '400 Bad Request' for url 'http"},
 		{"no JSON", 200, "<html>", "not the JSON of SGLang's /generate"},
 		{"a list", 200, `[]`, "not the JSON of SGLang's /generate"},
-		{"a version that is a number", 200, `{"output_ids":[1],"meta_info":{"output_token_logprobs":[[-1,1,null]],"weight_version":3}}`, "weight_version of type string"},
 		{"no ids", 200, `{"meta_info":{"output_token_logprobs":[]}}`, "output_ids: want a list of 32-bit integers"},
 		{"wide id", 200, `{"output_ids":[4294967296],"meta_info":{"output_token_logprobs":[[-1,4294967296,null]]}}`, "output_ids: want"},
 		{"no logprobs", 200, `{"output_ids":[1],"meta_info":{}}`, "output_token_logprobs: want a list"},
