@@ -44,8 +44,9 @@ func (p *program) tapCmd() *cobra.Command {
 		Short: "keep the token ids of every call between a Letta server and its engines",
 		Long: `Keep the token ids of every call between a Letta server and its engines. The tap is a
 reverse proxy: give its URL to the server in place of the engine's (the base URL of
-a provider, or SGLANG_API_BASE). Requests and answers pass byte for byte, streams
-event by event; ids, log-probabilities and sampling parameters of each generation go
+a provider, or SGLANG_API_BASE before the server's first start; README says how to
+move a server that has run). Requests and answers pass byte for byte, streams event
+by event; ids, log-probabilities and sampling parameters of each generation go
 to the spool, and a collection that reads it has the engine's own prompts.
 
 It reads SGLang's /generate, and /v1/chat/completions and /v1/completions of vLLM and

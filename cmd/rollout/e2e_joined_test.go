@@ -153,7 +153,7 @@ func TestTapSeesNothing(t *testing.T) {
 	}
 }
 
-// TestDoctorBypassing: doctor names the agents whose calls go past the tap, by the address that
+// TestDoctorBypassing: doctor names the agents that bypass the tap, by the address that
 // the server keeps with each.
 func TestDoctorBypassing(t *testing.T) {
 	t.Parallel()
@@ -193,11 +193,11 @@ func TestDoctorBypassing(t *testing.T) {
 			t.Errorf("doctor does not say %q\n%s%s", want, r.stdout, r.stderr)
 		}
 	}
-	doctor(fmt.Sprintf("the calls of 4 of 5 agents go past the tap, most to http://127.0.0.1:30000/v1: %s, %s, %s, …\n", made[1].ID, made[2].ID, made[3].ID))
+	doctor(fmt.Sprintf("4 of 5 agents with token data bypass the tap, most of them at http://127.0.0.1:30000/v1: %s, %s, %s, …\n", made[1].ID, made[2].ID, made[3].ID))
 	for _, a := range made[1:] {
 		move(a)
 	}
-	doctor("the calls of all 5 agents go through the tap")
+	doctor("all 5 agents with token data call the tap")
 }
 
 // checkTruth compares every sampled span of the rows with what the engine was given and what it

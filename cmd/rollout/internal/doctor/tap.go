@@ -77,7 +77,7 @@ func (d *Doctor) tapSaw() bool {
 }
 
 // moveHint is what to do about calls that do not go through the tap.
-const moveHint = "the provider must have the URL of the tap, which the server keeps in its database and reads from no setting again: README, A tap in front of a server that has run"
+const moveHint = "set the base URL of the provider to the tap's; the server keeps the old one in its database, whatever its settings say: README, A tap in front of a server that has run"
 
 // The bounds of bypassing: how many agents are listed at once and at all, and how many are named.
 const (
@@ -86,8 +86,8 @@ const (
 	agentsName = 3
 )
 
-// bypassing lists the agents that the server calls their model for past the tap. Each agent keeps
-// the address of the provider from when it was made.
+// bypassing reports the agents whose calls bypass the tap. Each agent keeps the address of its
+// provider from when it was made.
 func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 	taps := map[string]bool{}
 	if d.seen {
@@ -98,7 +98,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 			taps[hostPort(where)] = true
 		}
 	}
-	if len(taps) == 0 || ctx.Err() != nil { // of a folder it is not known
+	if len(taps) == 0 || ctx.Err() != nil { // the address of a spool's tap is not known
 		return
 	}
 	all, past := 0, 0
@@ -132,7 +132,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 	}
 	if past == 0 {
 		if all > 0 {
-			d.ok("agents", "the calls of all %s agents go through the tap", human.Count(int64(all)))
+			d.ok("agents", "all %s agents with token data call the tap", human.Count(int64(all)))
 		}
 		return
 	}
@@ -140,8 +140,8 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 		named = append(named, "…")
 	}
 	at := slices.MaxFunc(slices.Sorted(maps.Keys(endpoints)), func(a, b string) int { return cmp.Compare(endpoints[a], endpoints[b]) })
-	d.tell(Hint, "agents", fmt.Sprintf("the calls of %s of %s agents go past the tap, most to %s: %s", human.Count(int64(past)), human.Count(int64(all)), at, strings.Join(named, ", ")), nil,
-		"send PATCH /v1/agents/ID the agent's llm_config with the tap's URL and /v1 as model_endpoint: README, A tap in front of a server that has run")
+	d.tell(Hint, "agents", fmt.Sprintf("%s of %s agents with token data bypass the tap, most of them at %s: %s", human.Count(int64(past)), human.Count(int64(all)), at, strings.Join(named, ", ")), nil,
+		"PATCH /v1/agents/ID: send the agent's llm_config with model_endpoint set to the tap's URL and /v1; README, A tap in front of a server that has run")
 }
 
 // hostPort is the host and the port of a URL; all names of this machine are one.

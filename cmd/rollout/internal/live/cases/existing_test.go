@@ -82,14 +82,14 @@ func (w *world) existing(t *testing.T) {
 			}
 		}
 	}
-	doctor(exit.Unusable, "it saw no call at all: the server calls the model of a new agent at "+w.engine.url+"/v1", "the calls of 4 of 4 agents go past the tap, most to "+w.engine.url+"/v1: "+old[0])
+	doctor(exit.Unusable, "it saw no call at all: the server calls the model of a new agent at "+w.engine.url+"/v1", "4 of 4 agents with token data bypass the tap, most of them at "+w.engine.url+"/v1: "+old[0])
 
 	// The provider of the settings has no id that the API knows.
 	w.l.Postgres.Query(t, "UPDATE providers SET base_url = '"+p.url+"/v1' WHERE name = 'sglang' AND organization_id IS NULL")
 	fresh := c.agent("existing", nil, "add", "mul")
 	at("a new agent", fresh, p.url)
 	at("an agent from before", old[0], w.engine.url)
-	doctor(exit.OK, "it saw every call", "the calls of 4 of 5 agents go past the tap")
+	doctor(exit.OK, "it saw every call", "4 of 5 agents with token data bypass the tap")
 
 	// One agent by the API, all others by a statement.
 	var state map[string]any
@@ -102,9 +102,9 @@ func (w *world) existing(t *testing.T) {
 		t.Fatalf("%d %s", status, answer)
 	}
 	at("an agent that was patched", old[0], p.url)
-	doctor(exit.OK, "the calls of 3 of 5 agents go past the tap")
+	doctor(exit.OK, "3 of 5 agents with token data bypass the tap")
 	w.l.Postgres.Query(t, "UPDATE agents SET llm_config = jsonb_set(llm_config::jsonb, '{model_endpoint}', '\""+p.url+"/v1\"') WHERE llm_config->>'model_endpoint' = '"+w.engine.url+"/v1'")
-	doctor(exit.OK, "the calls of all 5 agents go through the tap")
+	doctor(exit.OK, "all 5 agents with token data call the tap")
 
 	// Old agents and new ones, in one collection of server runs, and agents of a collection.
 	began, from := time.Now().Add(-time.Second), len(w.engine.calls(t))
