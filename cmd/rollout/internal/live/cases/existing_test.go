@@ -4,6 +4,7 @@ package cases_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -89,6 +90,14 @@ func (w *world) existing(t *testing.T) {
 	fresh := c.agent("existing", nil, "add", "mul")
 	at("a new agent", fresh, p.url)
 	at("an agent from before", old[0], w.engine.url)
+	// An agent file has the address of its agent, unless it is imported with a model.
+	real := &side{t: t, url: w.l.URLs[0], agent: "rollout/test", names: map[string]string{}, id: map[string]string{}}
+	file := string(real.do(http.MethodGet, "/v1/agents/"+old[0]+"/export", nil).body)
+	for want, fields := range map[string]map[string]string{w.engine.url: nil, p.url: {"model": v.handle}} {
+		imported := real.upload(file, fields).text("agent_ids", 0)
+		at(fmt.Sprint("an agent of a file, imported with ", fields), imported, want)
+		c.do(http.MethodDelete, "/v1/agents/"+imported, nil)
+	}
 	doctor(exit.OK, "it saw every call", "4 of 5 agents with token data bypass the tap")
 
 	// One agent by the API, all others by a statement.
@@ -105,6 +114,16 @@ func (w *world) existing(t *testing.T) {
 	doctor(exit.OK, "3 of 5 agents with token data bypass the tap")
 	w.l.Postgres.Query(t, "UPDATE agents SET llm_config = jsonb_set(llm_config::jsonb, '{model_endpoint}', '\""+p.url+"/v1\"') WHERE llm_config->>'model_endpoint' = '"+w.engine.url+"/v1'")
 	doctor(exit.OK, "all 5 agents with token data call the tap")
+
+	// A provider that was made by the API is moved by the API.
+	var made []struct{ ID string }
+	if _, answer := c.do(http.MethodGet, "/v1/providers/?name=sglang-sim", nil); json.Unmarshal(answer, &made) != nil || len(made) != 1 {
+		t.Fatalf("%s", answer)
+	}
+	if status, answer := c.do(http.MethodPatch, "/v1/providers/"+made[0].ID, map[string]any{"base_url": p.url + "/v1", "api_key": ""}); status != http.StatusOK {
+		t.Fatalf("%d %s", status, answer)
+	}
+	at("a new agent of a provider that was made by the API", curl{w, t}.agent("other", nil, "add"), p.url)
 
 	// Old agents and new ones, in one collection of server runs, and agents of a collection.
 	began, from := time.Now().Add(-time.Second), len(w.engine.calls(t))
