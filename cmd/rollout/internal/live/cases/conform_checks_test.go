@@ -5,6 +5,7 @@ package cases_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"strings"
@@ -325,9 +326,7 @@ func (w *world) checks(t *testing.T) []check {
 		// Log-probabilities alone turn the native path off: the case of server runs of others has it.
 		for _, flags := range []map[string]any{{"return_token_ids": true}, {"return_token_ids": true, "return_logprobs": true}} {
 			body := one("Flags.")
-			for k, v := range flags {
-				body[k] = v
-			}
+			maps.Copy(body, flags)
 			x := s.do(post, agents+s.id["EXTRA"]+"/messages", body)
 			s.fact("%v: status %d, turns %v", flags, x.status, x.value("turns") != nil)
 		}
@@ -392,10 +391,10 @@ func (w *world) checks(t *testing.T) []check {
 		for range 5 {
 			s.must("RUNS", one("Again."))
 		}
-		x := s.shape("runs", get, "/v1/runs/?limit=3&agent_id="+s.id["RUNS"], nil)
+		s.shape("runs", get, "/v1/runs/?limit=3&agent_id="+s.id["RUNS"], nil)
 		all := s.do(get, "/v1/runs/?order=asc&agent_id="+s.id["RUNS"], nil).ids()
 		s.paging("/v1/runs/?agent_id="+s.id["RUNS"], all, noRun)
-		x = s.do(get, "/v1/runs/?order=asc&limit=1000&agent_id="+s.id["RUNS"]+"&before="+s.id["RUN"], nil)
+		x := s.do(get, "/v1/runs/?order=asc&limit=1000&agent_id="+s.id["RUNS"]+"&before="+s.id["RUN"], nil)
 		s.fact("behind a run of another agent: %d", len(x.ids()))
 		x = s.do(get, "/v1/runs/?order=asc&limit=1000&agent_id="+s.id["RUNS"]+"&after="+s.id["RUN"], nil)
 		s.fact("before a run of another agent: %d", len(x.ids()))
@@ -601,7 +600,7 @@ func (w *world) checks(t *testing.T) []check {
 		x := s.do(post, agents+s.id["STREAM"]+"/messages/stream", two("Streamed."))
 		media, _, _ := strings.Cut(x.header.Get("Content-Type"), ";")
 		s.fact("status %d, %s", x.status, media)
-		for _, line := range bytes.Split(x.body, []byte("\n")) {
+		for line := range bytes.SplitSeq(x.body, []byte("\n")) {
 			data, ok := bytes.CutPrefix(line, []byte("data: "))
 			if !ok || bytes.Equal(data, []byte("[DONE]")) {
 				s.fact("line: %s", line)

@@ -341,15 +341,15 @@ func (w *world) conform(t *testing.T) {
 	table(t, compared, facts, differences)
 }
 
-// differing lists the facts of one side that the other has not.
-func differing(real, simulated []string) (out []string) {
-	for _, f := range real {
+// differing lists the facts that only one of the servers showed.
+func differing(served, simulated []string) (out []string) {
+	for _, f := range served {
 		if !slices.Contains(simulated, f) {
 			out = append(out, "only the real server: "+f)
 		}
 	}
 	for _, f := range simulated {
-		if !slices.Contains(real, f) {
+		if !slices.Contains(served, f) {
 			out = append(out, "only the simulated one: "+f)
 		}
 	}
