@@ -141,7 +141,9 @@ func (w *world) existing(t *testing.T) {
 		t.Error("want 4 samples, none failed, and nothing wrong")
 	}
 	for _, agent := range append(old[:], fresh) { // a call that the model was too sure of is not found in the tap
-		if !slices.ContainsFunc(run.Rows, func(r *sink.StoredRow) bool { return r.AgentID == agent && r.Verification == "exact" && r.PromptSource == "tap" }) {
+		if !slices.ContainsFunc(run.Rows, func(r *sink.StoredRow) bool {
+			return r.AgentID == agent && r.Verification == "exact" && r.PromptSource == "tap"
+		}) {
 			t.Errorf("%s: no row from the tap", agent)
 		}
 	}
