@@ -83,7 +83,7 @@ mistral: ## make an environment with mistral-common, whose tekken.json is compar
 	.ci/mistral.sh
 
 .PHONY: transformers
-transformers: ## make an environment for each release of transformers that chat templates are compared with
+transformers: ## make an environment for each release of transformers that chat templates and tokenizers are compared with
 	.ci/transformers.sh
 
 .PHONY: promtool
@@ -161,10 +161,11 @@ fuzz: vocabularies ## every fuzz target for FUZZTIME (30s) each
 
 .PHONY: differential
 differential: python vocabularies transformers mistral ## the long comparisons with the reference engines: every code point
-	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' ./tokenize/bpe -args -texts 20000 -tokenizers 54000
+	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' -skip '^TestPeerAutoReleases$$' ./tokenize/bpe -args -texts 20000 -tokenizers 54000
 	$(GO) test -count 1 -v -run 'AgainstPython' -timeout 120m ./tokenize/chat -args -expressions 100000 -mutated 40000 -calls 60000 -codepoints 1
 	$(GO) test -count 1 -v -run '^TestHostileOperations$$' -timeout 60m ./tokenize/chat -args -hostile 20000
 	ROLLOUT_TRANSFORMERS=$(CURDIR)/.build/transformers $(GO) test -count 1 -v -run '^TestAgainstTransformers$$' -timeout 60m ./tokenize/chat -args -applications 200
+	ROLLOUT_TRANSFORMERS=$(CURDIR)/.build/transformers $(GO) test -count 1 -tags differential -v -run '^TestPeerAutoReleases$$' -timeout 90m ./tokenize/bpe -args -configs 20000 -otherconfigs 2000
 
 .PHONY: peerspeed
 peerspeed: python vocabularies ## a table of speeds: this tokenizer and the reference engine, on every kind of text

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes an environment for each release of transformers whose rules tokenize/chat knows,
-# .build/transformers/VERSION, once per state of this file. torch is not needed.
+# Makes an environment for each release of transformers whose rules tokenize/chat and
+# tokenize/bpe know, .build/transformers/VERSION, once per state of this file. torch is not needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=${ROLLOUT_SYSTEM_PYTHON:-/usr/bin/python3}
 want=jinja2-3.1.6
-for version in 4.57.6 5.20.2 5.21.1 5.22.2 5.23.0; do
+for version in 4.57.6 5.3.0 5.20.2 5.21.1 5.22.2 5.23.0 5.24.0; do
   venv=.build/transformers/$version
   [ "$(cat "$venv/.made-from" 2>/dev/null)" = "$want" ] && continue
   echo "transformers: making $venv" >&2

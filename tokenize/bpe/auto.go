@@ -368,7 +368,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 				}
 			}
 			for _, tok := range s.extra {
-				names[tok.content] = true
+				names[tok.content] = names[tok.content] || !tok.raw
 			}
 			for i, content := range a.added.keys {
 				id, err := addedIndex(&a.added.vals[i], content)
@@ -382,6 +382,9 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 			}
 		}
 		s.fileTokens(f)
+	}
+	for _, tok := range s.extra {
+		tok.raw = false
 	}
 	for key, tok := range s.named {
 		if tok != nil {
@@ -548,6 +551,9 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 			return nil, err
 		}
 	}
+	for _, tok := range s.extra {
+		tok.raw = false
+	}
 	// The attributes in order: the named ones, then those of the model.
 	order, tok := slices.Clone(namedTokens), map[string]*special{}
 	for _, key := range init.keys {
@@ -695,7 +701,7 @@ func (a *autoFiles) legacy5(f *jsonFile, s *tokenSet, init, explicit *stated, ty
 			}
 		}
 		for _, tok := range s.extra {
-			names[tok.content] = true
+			names[tok.content] = names[tok.content] || !tok.raw
 		}
 		for i, content := range a.added.keys {
 			id, err := addedIndex(&a.added.vals[i], content)

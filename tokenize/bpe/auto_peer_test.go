@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -22,10 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-var (
-	autoConfigs = flag.Int("configs", 300, "random folders to compare with AutoTokenizer")
-	autoOther   = flag.Int("otherconfigs", 2000, "random folders to compare with AutoTokenizer of each release in ROLLOUT_TRANSFORMERS but the newest")
-)
+var autoConfigs = flag.Int("configs", 300, "random folders to compare with AutoTokenizer of the newest release")
 
 // An autoPeer is AutoTokenizer of one release in a process that stays.
 type autoPeer struct {
@@ -247,27 +243,6 @@ func TestPeerAuto(t *testing.T) {
 	t.Parallel()
 	t.Logf("go test ./tokenize/bpe -run 'TestPeerAuto$' -seed %d -args -configs %d", *seed, *autoConfigs)
 	compareAuto(t, interpreter, *autoConfigs)
-}
-
-// TestPeerAutoReleases is TestPeerAuto with each release of make transformers.
-func TestPeerAutoReleases(t *testing.T) {
-	envs := os.Getenv("ROLLOUT_TRANSFORMERS")
-	if envs == "" {
-		t.Skip("ROLLOUT_TRANSFORMERS names no folder: see make differential")
-	}
-	folders, err := os.ReadDir(envs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, f := range folders {
-		n := *autoOther
-		if i == len(folders)-1 {
-			n = *autoConfigs
-		}
-		t.Run(f.Name(), func(t *testing.T) {
-			compareAuto(t, filepath.Join(envs, f.Name(), "bin", "python"), n)
-		})
-	}
 }
 
 // autoBase is a small tokenizer.json: its added tokens, and words of its vocabulary.

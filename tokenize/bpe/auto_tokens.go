@@ -13,6 +13,7 @@ import (
 type special struct {
 	content             string
 	str                 bool  // a str
+	raw                 bool  // an object of tokenizer_config.json: a dict until all files are read
 	normalized          *bool // nil: not special
 	single, left, right bool
 	special             bool
@@ -27,9 +28,9 @@ func (s *special) flags() addedSpec {
 	return addedSpec{Content: s.content, SingleWord: s.single, LStrip: s.left, RStrip: s.right, Normalized: n, Special: s.special}
 }
 
-// equal is Python's ==: a str never equals an AddedToken.
+// equal is Python's ==: a str never equals an AddedToken, and a dict neither.
 func (s *special) equal(o *special) bool {
-	return s.str == o.str && (s.str && s.content == o.content || !s.str && s.flags() == o.flags())
+	return s.str == o.str && s.raw == o.raw && (s.str && s.content == o.content || !s.str && s.flags() == o.flags())
 }
 
 func among(list []*special, s *special) bool {
@@ -206,6 +207,7 @@ func isTyped(v *jsonValue) bool {
 	return t != nil && t.kind == '"' && t.text == "AddedToken"
 }
 
+// readTokens reads a list of tokens of tokenizer_config.json.
 func readTokens(v *jsonValue, field string) ([]*special, error) {
 	list := make([]*special, 0, len(v.vals))
 	for i := range v.vals {
@@ -216,6 +218,7 @@ func readTokens(v *jsonValue, field string) ([]*special, error) {
 		if s == nil {
 			return nil, badField(fmt.Sprintf("%s[%d]", field, i), "is null, want a string")
 		}
+		s.raw = !s.str
 		list = append(list, s)
 	}
 	return list, nil

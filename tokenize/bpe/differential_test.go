@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,28 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-var update = flag.Bool("update", false, "rewrite the stored digests from the reference engine")
+var (
+	update    = flag.Bool("update", false, "rewrite the stored digests from the reference engine")
+	autoOther = flag.Int("otherconfigs", 2000, "random folders to compare with AutoTokenizer of each other release")
+)
+
+// TestPeerAutoReleases is TestPeerAuto with each release of make transformers.
+func TestPeerAutoReleases(t *testing.T) {
+	envs := os.Getenv("ROLLOUT_TRANSFORMERS")
+	folders, err := os.ReadDir(envs)
+	if err != nil {
+		t.Fatalf("ROLLOUT_TRANSFORMERS: %v\nrun make differential", err)
+	}
+	for _, f := range folders {
+		n := *autoOther
+		if f.Name() == newestTransformers {
+			n = *autoConfigs
+		}
+		t.Run(f.Name(), func(t *testing.T) { compareAuto(t, filepath.Join(envs, f.Name(), "bin", "python"), n) })
+	}
+}
+
+const newestTransformers = "5.24.0"
 
 // TestPeerEveryCodePoint asks the reference engine for every code point in four
 // contexts, live: some minutes.
