@@ -429,7 +429,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 	see := func(toks ...*special) {
 		var fresh []*special
 		for _, tok := range toks {
-			if tok != nil && !(tok.str && tok.content == "" && len(toks) == 1) && !seen[tok.content] {
+			if tok != nil && !seen[tok.content] {
 				fresh = append(fresh, tok)
 			}
 		}
@@ -453,23 +453,24 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 			tokens = append(tokens, tok)
 		}
 	}
-	add := make([]addedSpec, 0, len(tokens))
 	for _, tok := range tokens {
-		if tok.str {
-			add = append(add, plainSpecial(tok.content).flags())
-			continue
-		}
-		tok.special = tok.special || seen[tok.content]
+		tok.special = tok.special || !tok.str && seen[tok.content]
 	}
-	add = add[:0]
-	for _, tok := range tokens { // after the last change of a shared one
+	engine.add(flagsOf(tokens))
+	return nil
+}
+
+// flagsOf returns the tokens as they are added. It comes after the last change of one that is
+// shared.
+func flagsOf(tokens []*special) []addedSpec {
+	out := make([]addedSpec, 0, len(tokens))
+	for _, tok := range tokens {
 		if tok.str {
 			tok = plainSpecial(tok.content)
 		}
-		add = append(add, tok.flags())
+		out = append(out, tok.flags())
 	}
-	engine.add(add)
-	return nil
+	return out
 }
 
 // has reports whether a token of that content was added.
@@ -481,7 +482,7 @@ func (e *addedEngine) has(content string) bool {
 // add5 adds the tokens as a release 5 does, and returns the unknown token.
 func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name string, class *autoClass) (unk *special, err error) {
 	s := &tokenSet{decoder: map[int64]*special{}, byText: map[string]*special{}, named: map[string]*special{}}
-	init := &stated{tok: map[string]*special{}}    // what ends with _token
+	init := &stated{tok: map[string]*special{}}     // what ends with _token
 	explicit := &stated{tok: map[string]*special{}} // model-specific tokens
 	typed := map[string]bool{}
 	extra, additional := a.config.get("extra_special_tokens"), a.config.get("additional_special_tokens")
@@ -590,29 +591,18 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 	for _, t := range tokens {
 		t.special = t.special || !t.str && names[t.content]
 	}
-	add := make([]addedSpec, 0, len(tokens))
-	for _, t := range tokens {
-		if t.str {
-			t = plainSpecial(t.content)
-		}
-		add = append(add, t.flags())
-	}
-	engine.add(add)
-	switch add = add[:0]; name {
-	case "Qwen2Tokenizer":
-		for _, t := range append(all, s.extra...) {
-			add = append(add, plainSpecial(t.content).flags())
-		}
-	case "CohereTokenizer":
-		for _, t := range append(all, s.extra...) {
-			if t.str {
-				t = plainSpecial(t.content)
-			}
+	engine.add(flagsOf(tokens))
+	var again []*special // what the class itself adds
+	for _, t := range append(all, s.extra...) {
+		switch name {
+		case "Qwen2Tokenizer":
+			again = append(again, plainSpecial(t.content))
+		case "CohereTokenizer":
 			t.special = true
-			add = append(add, t.flags())
+			again = append(again, t)
 		}
 	}
-	engine.add(add)
+	engine.add(flagsOf(again))
 	return tok["unk_token"], nil
 }
 

@@ -1,6 +1,7 @@
 package bpe
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -49,38 +50,46 @@ func splitThenBytes(expr string) string {
 var autoClasses = map[string]*autoClass{
 	"generic": {},
 	"Qwen2Tokenizer": {
-		`{"type":"NFC"}`, splitThenBytes(patternCL100K), byteLevelDecoder, modelSpec{},
+		`{"type":"NFC"}`, splitThenBytes(patternCL100K), byteLevelDecoder,
+		modelSpec{},
 		[]string{"unk_token", "<|endoftext|>", "eos_token", "<|endoftext|>", "pad_token", "<|endoftext|>"},
 		[]string{"unk_token", "<|endoftext|>", "eos_token", "<|endoftext|>", "pad_token", "<|endoftext|>"},
 	},
 	"Qwen3_5Tokenizer": {
-		`{"type":"NFC"}`, splitThenBytes(patternQwen35), byteLevelDecoder, modelSpec{}, nil,
+		`{"type":"NFC"}`, splitThenBytes(patternQwen35), byteLevelDecoder,
+		modelSpec{},
+		nil,
 		[]string{"unk_token", "<|endoftext|>", "eos_token", "<|endoftext|>", "pad_token", "<|endoftext|>"},
 	},
 	"GPT2Tokenizer": {
-		`null`, byteLevelRegex, byteLevelDecoder, modelSpec{},
+		`null`, byteLevelRegex, byteLevelDecoder,
+		modelSpec{},
 		[]string{"unk_token", "<|endoftext|>", "bos_token", "<|endoftext|>", "eos_token", "<|endoftext|>"},
 		[]string{"unk_token", "<|endoftext|>", "bos_token", "<|endoftext|>", "eos_token", "<|endoftext|>"},
 	},
 	"GPTNeoXTokenizer": {
-		`{"type":"NFC"}`, byteLevelRegex, byteLevelDecoder, modelSpec{},
+		`{"type":"NFC"}`, byteLevelRegex, byteLevelDecoder,
+		modelSpec{},
 		[]string{"unk_token", "<|endoftext|>", "bos_token", "<|endoftext|>", "eos_token", "<|endoftext|>"},
 		[]string{"unk_token", "<|endoftext|>", "bos_token", "<|endoftext|>", "eos_token", "<|endoftext|>", "pad_token", "<|padding|>"},
 	},
 	"CohereTokenizer": {
-		`{"type":"NFC"}`, `{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},` + byteLevelRegex + `]}`, byteLevelDecoder, modelSpec{},
+		`{"type":"NFC"}`, `{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},` + byteLevelRegex + `]}`, byteLevelDecoder,
+		modelSpec{},
 		[]string{"unk_token", "<UNK>", "bos_token", "<BOS_TOKEN>", "eos_token", "<|END_OF_TURN_TOKEN|>"},
 		[]string{"unk_token", "<UNK>", "bos_token", "<BOS_TOKEN>", "eos_token", "<|END_OF_TURN_TOKEN|>", "pad_token", "<PAD>", "cls_token", "<CLS>", "sep_token", "<SEP>", "mask_token", "<MASK_TOKEN>"},
 	},
 	"LlamaTokenizer": {
-		`null`, "", "", modelSpec{FuseUnk: true, ByteFallback: true},
+		`null`, "", "",
+		modelSpec{FuseUnk: true, ByteFallback: true},
 		[]string{"unk_token", "<unk>", "bos_token", "<s>", "eos_token", "</s>"},
 		[]string{"unk_token", "<unk>", "bos_token", "<s>", "eos_token", "</s>"},
 	},
 	"GemmaTokenizer": {
 		`{"type":"Replace","pattern":{"String":" "},"content":"▁"}`,
 		`{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false}`,
-		`{"type":"Sequence","decoders":[` + spacesDecoder + `]}`, modelSpec{FuseUnk: true, ByteFallback: true},
+		`{"type":"Sequence","decoders":[` + spacesDecoder + `]}`,
+		modelSpec{FuseUnk: true, ByteFallback: true},
 		[]string{"unk_token", "<unk>", "bos_token", "<bos>", "eos_token", "<eos>", "pad_token", "<pad>"},
 		[]string{"unk_token", "<unk>", "bos_token", "<bos>", "eos_token", "<eos>", "pad_token", "<pad>", "mask_token", "<mask>"},
 	},
@@ -110,10 +119,8 @@ func (r reading) lookUp(modelType string, wrong bool) string {
 		if mask>>r&1 == 0 {
 			continue
 		}
-		for _, name := range f[2:] {
-			if name == modelType {
-				return f[0]
-			}
+		if slices.Contains(f[2:], modelType) {
+			return f[0]
 		}
 	}
 	return ""

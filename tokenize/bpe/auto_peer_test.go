@@ -42,8 +42,13 @@ var autoReleases = []struct {
 	prefix  string
 	release chat.Transformers
 }{
-	{"4.57.", chat.Transformers457}, {"5.3.", chat.Transformers50}, {"5.20.", chat.Transformers50}, {"5.21.", chat.Transformers521},
-	{"5.22.", chat.Transformers5222}, {"5.23.", chat.Transformers523}, {"5.24.", chat.Transformers523},
+	{"4.57.", chat.Transformers457},
+	{"5.3.", chat.Transformers50},
+	{"5.20.", chat.Transformers50},
+	{"5.21.", chat.Transformers521},
+	{"5.22.", chat.Transformers5222},
+	{"5.23.", chat.Transformers523},
+	{"5.24.", chat.Transformers523},
 }
 
 func startAuto(t *testing.T, interpreter string) *autoPeer {
@@ -120,7 +125,9 @@ func (c *autoCase) String() string {
 }
 
 // chars reports whether the vocabulary spells characters.
-func (c *autoCase) chars() bool { return c.base == "gemma" || c.base == "llama" || c.base == "llama first" }
+func (c *autoCase) chars() bool {
+	return c.base == "gemma" || c.base == "llama" || c.base == "llama first"
+}
 
 func (c *autoCase) folder() fstest.MapFS {
 	files := fstest.MapFS{}
@@ -148,7 +155,7 @@ func compareAuto(t *testing.T, interpreter string, n int) {
 			for i := range cases {
 				c := randomAuto(rand.New(rand.NewPCG(*seed, uint64(i))))
 				tok, err := bpe.Load(c.folder(), bpe.Options{Experimental: true, Releases: []chat.Transformers{p.release}})
-				any, anyErr := bpe.Load(c.folder(), bpe.Options{Experimental: true})
+				all, allErr := bpe.Load(c.folder(), bpe.Options{Experimental: true})
 				want := p.ask(t, c)
 				mu.Lock()
 				problem := ""
@@ -170,7 +177,7 @@ func compareAuto(t *testing.T, interpreter string, n int) {
 							break
 						}
 					}
-					if problem == "" && anyErr == nil && any.Digest() != tok.Digest() && c.chars() == (want.Class == "LlamaTokenizer" || want.Class == "GemmaTokenizer") {
+					if problem == "" && allErr == nil && all.Digest() != tok.Digest() && c.chars() == (want.Class == "LlamaTokenizer" || want.Class == "GemmaTokenizer") {
 						problem = "another tokenizer without a release"
 					}
 				}
@@ -295,7 +302,7 @@ var autoBases = sync.OnceValue(func() []autoBase {
 			runes := []rune(s)
 			for k := 2; k <= len(runes); k++ {
 				if _, ok := vocab[string(runes[:k])]; !ok {
-					merges = append(merges, [2]string{string(runes[:k-1]), string(runes[k-1:k])})
+					merges = append(merges, [2]string{string(runes[:k-1]), string(runes[k-1 : k])})
 					add(string(runes[:k]))
 				}
 			}
@@ -349,7 +356,7 @@ var autoBases = sync.OnceValue(func() []autoBase {
 			}
 			for k := 2; k <= len(runes); k++ {
 				if _, ok := vocab[string(runes[:k])]; !ok {
-					merges = append(merges, [2]string{string(runes[:k-1]), string(runes[k-1:k])})
+					merges = append(merges, [2]string{string(runes[:k-1]), string(runes[k-1 : k])})
 					add(string(runes[:k]))
 				}
 			}
@@ -594,4 +601,3 @@ func (m *autoMaker) texts() []string {
 	}
 	return texts
 }
-

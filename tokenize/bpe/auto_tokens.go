@@ -184,8 +184,7 @@ type tokenSet struct {
 	byText  map[string]*special
 	named   map[string]*special // nil value: null
 	more    []string            // names of model-specific tokens, in order
-	moreTok map[string]*special
-	extra   []*special // extra_special_tokens or additional_special_tokens
+	extra   []*special          // extra_special_tokens or additional_special_tokens
 }
 
 // readNamed reads the value of a named token; nil for null.

@@ -47,6 +47,35 @@
 // patterns those can be compiled whose every construct is certain to mean the same
 // there; splitting then takes time proportional to the text, or they are refused.
 //
+// # The other files of a folder
+//
+// A server loads a model's folder with AutoTokenizer of transformers. It merges
+// tokenizer_config.json, config.json, special_tokens_map.json and added_tokens.json into
+// tokenizer.json. Load does the same:
+//
+//   - added_tokens_decoder, additional_special_tokens, extra_special_tokens and every field
+//     that ends with _token can add tokens and change the flags of others. The last two
+//     files count if there is no added_tokens_decoder.
+//   - tokenizer_class, and model_type of config.json, choose a class. From transformers 5 on
+//     some classes replace the normalizer, the pre-tokenizer, the decoder and the options of
+//     the model: Qwen2Tokenizer, Qwen3_5Tokenizer, LlamaTokenizer (with legacy and
+//     add_prefix_space), GemmaTokenizer, GPT2Tokenizer, GPTNeoXTokenizer, CohereTokenizer.
+//
+// Load refuses the rest by file and field: other classes, code of the folder (auto_map),
+// split_special_tokens, add_prefix_space and from_slow if they have an effect,
+// fix_mistral_regex for a large vocabulary, other file names, and values of wrong types.
+// Fields that decide no id are not read, such as model_max_length, add_bos_token and
+// clean_up_tokenization_spaces: a chat is encoded without truncation and post-processor.
+//
+// Releases of transformers differ. Options.Releases says which ones the server can have.
+// Without it all of them must make the same tokenizer of the folder, except two kinds of
+// releases: those that cannot load the folder, and those that take a vocabulary of bytes
+// for one of characters, because such ids are so different that every count shows it. The
+// release 5.0 stands for 5.3.0 and 5.20.2, which must agree.
+//
+// Parse reads tokenizer.json alone, and so does Load if there is no other file. The server
+// is taken to have no mistral-common. tekken.json and tiktoken.model are not merged.
+//
 // # Vocabularies of characters
 //
 // Gemma, Llama 2 and their children (Mistral 7B, TinyLlama, Yi, Phi-3) come from
@@ -76,6 +105,8 @@
 // planes in use in four contexts; and in each full run 6,000 fresh random texts per
 // tokenizer, made of what is known to go wrong, and 3,000 random tokenizers of all
 // features, against the library itself (make differential: 20,000 and 54,000). A
+// folder is compared with AutoTokenizer on random files: 300 folders of the newest release
+// in each full run, 20,000 in make differential, and 2,000 of each other release. A
 // tekken.json is compared with mistral-common 1.13.1, whose decoding lets no
 // character go across a special token that is left out. Features that no stored
 // file uses (the flags of added tokens, the pattern of GPT-2) are compared on edited
