@@ -130,27 +130,32 @@ def dataset_of(commits: list[list[Sample]], rows: dict[str, list[dict[str, Any]]
     return plain
 
 
-def following_of(commits: list[list[Sample]], rows: dict[str, list[dict[str, Any]]], where: Where) -> Plain:
+def following_of(commits: list[list[Sample]], rows: dict[str, list[dict[str, Any]]], where: Where, after: tuple[int, int] = (0, 0)) -> Plain:
+    """The counts of the groups that come after a cursor."""
     plain = Plain(rows, where)
     held: dict[str, dict[str, Sample]] = defaultdict(dict)
-    judged: dict[str, list[dict[str, Any]]] = {}
     done: set[str] = set()
-    for commit in commits:
+
+    def complete(name: str) -> None:
+        members = list(held[name].values())
+        plain.group(name, members, {s.key: plain.sample(s) for s in members if s.lengths})
+
+    for seq, commit in enumerate(commits, 1):
+        number = 0
         new = [s for s in commit if s.group not in done]
         for s in commit:
-            if s.group in done:
+            if s.group in done and seq > after[0]:
                 plain.count("late", 0, 1, len(s.lengths))
         for s in new:
             held[s.group][s.key] = s
-            if s.lengths:
-                judged[s.key] = plain.sample(s)
-        for name in {s.group for s in new}:
-            members = list(held[name].values())
-            if len(members) >= max(s.size for s in members):
-                plain.group(name, members, judged)
+        for name in dict.fromkeys(s.group for s in new):
+            if len(held[name]) >= max(s.size for s in held[name].values()):
                 done.add(name)
+                number += 1
+                if (seq, number) > after:
+                    complete(name)
     for name in set(held) - done:
-        plain.group(name, list(held[name].values()), judged)
+        complete(name)
     return plain
 
 
@@ -178,6 +183,13 @@ def compare(run: Run, commits: list[list[Sample]], where: Where) -> None:
     follow, want = Following(run.dir, where=where, timeout=60), following_of(commits, rows, where)
     assert {g.id: [(r["sample_key"], r["segment_index"]) for r in g.rows] for g in follow} == want.left
     assert told(follow.counts) == told(want.counts)
+    follow, cursors = Following(run.dir, where=where), []
+    while follow.poll() is not None:
+        cursors.append(follow.cursor)
+    for cursor in cursors:
+        again, want = Following(run.dir, where=where, after=cursor, timeout=60), following_of(commits, rows, where, (cursor["seq"], cursor["groups"]))
+        assert {g.id: [(r["sample_key"], r["segment_index"]) for r in g.rows] for g in again} == want.left
+        assert told(again.counts) == told(want.counts)
 
 
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])

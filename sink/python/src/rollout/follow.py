@@ -268,7 +268,7 @@ class Following:
         ends = np.cumsum([s.rows for s in samples], dtype=np.int64)
         rows = int(ends[-1]) if samples else 0
         begin, self._row = self._row, self._row + rows
-        behind = seq >= self._after[0]  # else most of the groups are behind the cursor: nobody asks for their rows
+        behind = seq > self._after[0]  # else the filters look at the samples when their group is given: most were given before
         late = [s.group.encode() in self._given for s in samples]
         placed = [
             Taken(s.index, s.key, shard, begin + int(end) - s.rows, s.rows)
