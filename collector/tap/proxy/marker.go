@@ -68,14 +68,14 @@ func (m *marker) append(dst, b []byte) []byte {
 // data follows the lines of a stream, and reports whether c is data.
 func (m *marker) data(c byte) bool {
 	const field = "data:"
-	switch {
-	case c == '\n':
+	switch c {
+	case '\n':
 		if !m.any {
 			m.document() // an event ends
 		}
 		m.head, m.skip, m.any = m.head[:0], false, false
 		return false
-	case c == '\r':
+	case '\r':
 		return false
 	}
 	m.any = true

@@ -63,10 +63,14 @@ func TestMarker(t *testing.T) {
 		{"an escaped name", `{"\u006deta_info":{"a":1}}`, `{"\u006deta_info":{"a":1,` + mark + `}}`},
 		{"a value of that name", `{"a":"meta_info","b":{"meta_info":{}}}`, `{"a":"meta_info","b":{"meta_info":{}},"meta_info":{` + mark + `}}`},
 		{"an engine's own", `{"meta_info":{"rollout":"mine","a":1}}`, `{"meta_info":{"rollout":"mine","a":1,` + mark + `}}`},
-		{"another proxy", `{"meta_info":{"rollout":{"continuity":true,"spliced":2}}}`,
-			`{"meta_info":{"rollout":{"continuity":true,"spliced":2},"rollout":{"continuity":true,"spliced":987654323}}}`},
-		{"another proxy first", `{"meta_info":{"rollout": {"continuity":true,"spliced":2} , "a":{"b":[1,2]}}}`,
-			`{"meta_info":{"rollout": {"continuity":true,"spliced":2} , "a":{"b":[1,2]},"rollout":{"continuity":true,"spliced":987654323}}}`},
+		{
+			"another proxy", `{"meta_info":{"rollout":{"continuity":true,"spliced":2}}}`,
+			`{"meta_info":{"rollout":{"continuity":true,"spliced":2},"rollout":{"continuity":true,"spliced":987654323}}}`,
+		},
+		{
+			"another proxy first", `{"meta_info":{"rollout": {"continuity":true,"spliced":2} , "a":{"b":[1,2]}}}`,
+			`{"meta_info":{"rollout": {"continuity":true,"spliced":2} , "a":{"b":[1,2]},"rollout":{"continuity":true,"spliced":987654323}}}`,
+		},
 		{"a word", `true {"a":1}`, `true {"a":1}`},
 		{"a list of lists", `[[{"a":1}]]`, `[[{"a":1}]]`},
 		{"cut", `{"meta_info":{"a":1`, `{"meta_info":{"a":1`},

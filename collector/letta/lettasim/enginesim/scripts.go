@@ -36,6 +36,8 @@ func Builtin() map[string]Script {
 			Think("It is ten.", "The result is 10.")),
 		"think-parallel": says(Think("Two at once.", add(1, 2)+"\n"+add(3, 4)), "Both were called."),
 		"text-tool":      says("Let me see, %word%.\n"+add(4, 5), "It is 9."),
+		"space-tool":     says(" Let me see.\n"+add(4, 5), " Once more.\n"+add(5, 6), "It is 11."),
+		"spaces":         says(" Hello there, friend. \n\n"),
 		"text-around":    says("\n\nBefore. "+add(1, 1)+" Between. "+add(2, 2)+"\nAfter.", "Said."),
 		"compact":        says("<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":2,\"b\":3}}\n</tool_call>", "It was printed otherwise."),
 		"spaced":         says("<tool_call>\n{ \"name\" : \"add\" ,\n  \"arguments\" : { \"a\" : 2 , \"b\" : 3 } }\n</tool_call>", "With blanks."),

@@ -41,6 +41,8 @@ func TestLetta(t *testing.T) {
 	// Without a pool, as a connection must be new for its plans to be new. One server is enough.
 	w.spread = false
 	t.Run("flip", func(t *testing.T) { w.flipped(t, w.either(full, 4, 2)) })
+	t.Run("continuity untapped", w.untapped)
+	t.Run("foreign splice", w.foreign)
 	t.Run("traces off", func(t *testing.T) {
 		w.l.Traces(false)
 		w.l.Restart(t, 0)
