@@ -61,9 +61,20 @@ func compact(ids json.RawMessage) string {
 
 // TestContinuityUntapped collects from a server that sends the prompts that it rendered, behind a
 // tap that gave the engine others, and does not read from the tap. The trial call shows the
-// tap; no row has a call that was spliced, and the summary says what to do.
+// tap, or the first trace that is read; no row has a call that was spliced, and the summary says
+// what to do.
 func TestContinuityUntapped(t *testing.T) {
 	t.Parallel()
+	for name, args := range map[string][]string{"trial": nil, "no trial": {"--preflight", "connect"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			untapped(t, args...)
+		})
+	}
+}
+
+func untapped(t *testing.T, args ...string) {
+	t.Helper()
 	engine, err := enginesim.New(enginesim.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +86,7 @@ func TestContinuityUntapped(t *testing.T) {
 	cfg.Script.Calls.Min, cfg.Script.Calls.Max = 1, 4
 	sim := newSim(t, cfg)
 	server := &tappedServer{engine: engine, sim: sim, url: serveSim(t, sim), tasks: writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 24}))}
-	dir, r := server.collect(t, exit.Failures, "--samples", "1", "--fail-on-error", "100%")
+	dir, r := server.collect(t, exit.Failures, append(args, "--samples", "1", "--fail-on-error", "100%")...)
 	got := readDataset(t, dir)
 	rows, lost := 0, 0
 	for id, all := range got.rows {

@@ -93,8 +93,8 @@
 //   - a server that keeps no traces, or only their metadata, hides the tap: use --tap with it;
 //   - of the first samples after the tap was started, a call whose trace nothing needs, if the
 //     tap is started without continuity again before a call whose trace is read;
-//   - prompts that a server sends with its turns need no trace: without the trial of a preflight
-//     nothing is read that can show the tap;
+//   - prompts that a server sends with its turns need no trace: a tap that comes in mid-run is
+//     noticed only if a trace is read for another reason;
 //   - an engine, or a proxy, that takes the mark out or writes one of its own.
 //
 // # The two rebuilt sources

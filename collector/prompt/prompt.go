@@ -141,11 +141,13 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 		more = nil // all is proven: nothing is asked for what is left
 	} else {
 		listSteps(ctx, r, rollout, calls)
+	}
+	p.finish.fill(ctx, r, more, calls)
+	if more != nil { // after all that reads traces
 		if err := p.askTap(ctx, rollout, calls); err != nil {
 			return nil, fmt.Errorf("prompts from the server: %w", err)
 		}
 	}
-	p.finish.fill(ctx, r, more, calls)
 	detach(calls)
 	return calls, nil
 }
