@@ -126,12 +126,15 @@ func TestSchemas(t *testing.T) {
 		words := strings.Fields(line)
 		check(words[0], words[1:])
 	}
-	// Turns are read by tokenize.Decoder, which refuses a wrong type of what it reads.
+	// Turns are read by tokenize.Decoder, which refuses a wrong type of what rows are made of.
 	for f := range readSchema(t, "turn-token-data").Properties {
 		checked++
 		var reply tokenize.Reply
 		turn := `{"turns":[{"role":"tool","` + f + `":{}}]}`
-		if tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes([]byte(turn), &reply) == nil {
+		if f == "tool_name" {
+			turn = `{"turns":[{"role":"tool","tool_name":"x"}]}`
+		}
+		if tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes([]byte(turn), &reply) == nil && reply.Turns[0].ToolName != "x" {
 			t.Errorf("TurnTokenData: nothing reads the field %s", f)
 		}
 	}
