@@ -57,7 +57,7 @@ With --set NAME=VALUE the engine samples as you say, whatever the server sends:`
 
 With --continuity the engine is given the model's own earlier tokens where the server
 renders them in another way. It needs the model's tokenizer, and changes no token
-that was not sampled.
+that was not sampled. Each answer then says what was changed (meta_info.rollout).
 
 With several engines a conversation stays at one of them, and new ones go to the
 least busy. Own pages: /healthz, /tap/metrics (Prometheus), /tap/segments (the spool,

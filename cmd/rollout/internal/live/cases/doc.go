@@ -23,7 +23,8 @@
 //	what a model may say         tasks_test.go; its words are scripts of package enginesim
 //	ways to drive and to write   ways_test.go
 //	what breaks for a moment     faults_test.go; for long or for good, outages_test.go
-//	a tap                        tap_test.go; its disk full, disk_test.go; continuity, spliced_test.go
+//	a tap                        tap_test.go; its disk full, disk_test.go; continuity, spliced_test.go;
+//	                             continuity that a collection does not read, untapped_test.go
 //	a tap in front of old agents existing_test.go
 //	runs of other programs       fromruns_test.go; curled_test.go, by every route and followed
 //	that all these are equal     same_test.go: without a tap, with one, and by curl
