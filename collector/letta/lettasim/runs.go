@@ -1,11 +1,11 @@
 package lettasim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +15,7 @@ import (
 // anybody waits for it or not; until then it is created and holds nothing.
 type run struct {
 	id        string
-	order     int64
+	created   time.Time // as its state says: of a replayed run, in its recording
 	agent     *agent
 	requestID string // the client's x-api-request-log-id
 	mode      sendMode
@@ -56,8 +56,7 @@ func (s *Server) finished(r *run) bool { return !s.cfg.Now().Before(r.due) }
 
 // enter makes a run visible. Server.mu is held.
 func (s *Server) enter(r *run, stepIDs []string) {
-	s.order++
-	r.order = s.order
+	r.created, _ = time.Parse(time.RFC3339Nano, r.source.state().string("created_at"))
 	s.runs[r.id] = r
 	r.agent.runs = append(r.agent.runs, r)
 	s.addSteps(r, stepIDs)
@@ -136,7 +135,7 @@ func (s *Server) listRuns(q *request) answer {
 		}
 		list = append(list, r)
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].order < list[j].order })
+	slices.SortFunc(list, byCreation)
 	statuses := query["statuses"]
 	if statuses == nil && query.Get("active") == "true" {
 		statuses = []string{"created", "running"}
@@ -166,7 +165,7 @@ func (s *Server) listRuns(q *request) answer {
 	// one too, and a run that is unknown is none (services/helpers/run_manager_helper.py).
 	for cursor, later := range map[string]bool{"after": !ascending, "before": ascending} {
 		if at := s.runs[query.Get(cursor)]; at != nil {
-			list = slices.DeleteFunc(list, func(r *run) bool { return r == at || r.order > at.order != later })
+			list = slices.DeleteFunc(list, func(r *run) bool { return r == at || byCreation(r, at) > 0 != later })
 		}
 		query.Del(cursor)
 	}
@@ -181,6 +180,11 @@ func (s *Server) listRuns(q *request) answer {
 		out[i] = o.append(nil)
 	}
 	return ok(array(out))
+}
+
+// byCreation is the order of the list of runs.
+func byCreation(a, b *run) int {
+	return cmp.Or(a.created.Compare(b.created), strings.Compare(a.id, b.id))
 }
 
 // stopReasons are all that the server knows.

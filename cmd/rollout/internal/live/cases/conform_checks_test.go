@@ -30,6 +30,7 @@ var unproven = map[string]string{
 	"Config.NoTraces":      "a setting of the server; the case `traces off` runs against it",
 	"Config.Face":          "the order of tools that flips; the case `flip` runs against it",
 	"Config.Prompt":        "the prompts of recordings under Face",
+	"Config.Script":        "shapes what is made up",
 	"Config.BodyCache":     "for benchmarks",
 	"Config.Engine":        "an engine without a template, for training loops",
 	"Config.EngineFailed":  "a hook",

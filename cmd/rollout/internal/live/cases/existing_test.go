@@ -31,6 +31,7 @@ func TestExisting(t *testing.T) {
 // database and with each agent, that doctor says so, and that the ways of the README move both.
 func (w *world) existing(t *testing.T) {
 	t.Helper()
+	w.l.Traces(true) // server runs are read
 	w.l.Env("SGLANG_API_BASE=" + w.engine.url)
 	w.l.Restart(t, 0)
 	v := *w
