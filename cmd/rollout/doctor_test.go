@@ -55,7 +55,7 @@ func TestDoctorUsesATool(t *testing.T) {
 			t.Fatal(err)
 		}
 		if name == "tokenizer_config.json" {
-			changed := bytes.ReplaceAll(b, []byte("<tool_response>"), []byte("<tool_result>"))
+			changed := bytes.ReplaceAll(b, []byte(`<tool_response>\\n`), []byte(`<tool_result>\\n`)) // in the template alone
 			if bytes.Equal(changed, b) {
 				t.Fatal("the template says nothing of results")
 			}
