@@ -106,7 +106,7 @@ func TestPyarrowReads(t *testing.T) {
 					}
 				}
 			}
-			for _, name := range []string{"reward", "messages", "metadata", "divergence", "temperature"} {
+			for _, name := range []string{"reward", "messages", "metadata", "divergence"} {
 				if !seen[name] {
 					t.Errorf("no row has a %s: the test has lost its teeth", name)
 				}

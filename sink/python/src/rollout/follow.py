@@ -349,11 +349,13 @@ class Following:
     def _judge_unseen(self, found: Found) -> None:
         """Apply the filters of samples to the samples of commits before the cursor."""
         unseen = [s for s in found.samples if s.spans is None]
+        judged: dict[bytes, Taken | None] = {}
         for shard in {s.shard for s in unseen}:
-            found.samples = [s for s in found.samples if s.spans is not None or s.shard != shard]
-            for reason, s in self._judged(sorted((s for s in unseen if s.shard == shard), key=operator.attrgetter("first"))):
-                found.samples += [] if reason else [s]
-                found.left_out += reason > 0
+            part = sorted((s for s in unseen if s.shard == shard), key=operator.attrgetter("first"))
+            judged |= {s.key: None if reason else s for reason, s in self._judged(part)}
+        found.left_out += list(judged.values()).count(None)
+        samples = (judged.get(s.key, s) for s in found.samples)  # in the order of the log
+        found.samples = [s for s in samples if s is not None]
 
     def _stays(self, found: Found) -> bool:
         """Apply the filters of groups."""
