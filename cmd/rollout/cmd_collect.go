@@ -47,7 +47,7 @@ log-probabilities and a loss mask.
 
 All settings may stand in a file (-c), in the environment (ROLLOUT_…) or on the
 command line; rollout config show lists them. Before anything is written, the tasks
-are checked, the scorer judges a made-up sample, and every server makes one call of
+are checked, the scorer scores a trial sample, and every server makes one call of
 the model: a run that would have no rows, or no rewards, is refused, with what to add.
 
 The first interrupt lets the samples in flight finish, the second stops at once, and
@@ -250,8 +250,8 @@ func (c *collection) tryScorerWith(ctx context.Context, task *collector.Task) er
 	}
 	c.phase.Store(phaseScorer)
 	if err := reward.Try(ctx, c.parts.collector.Scorer, task, c.config.Output.Messages); err != nil {
-		return exit.Hint(exit.Usagef("reward.kind %s: the scorer fails on a made-up sample of task %s, before the run: %w", c.config.Reward.Kind, tame.Text(task.ID, 40), err),
-			"it must give a finite number for the sample, whose input has \"trial\": true; README, A reward, shows the fields")
+		return exit.Hint(exit.Usagef("reward.kind %s: the scorer fails on a trial sample of task %s, before the run: %w", c.config.Reward.Kind, tame.Text(task.ID, 40), err),
+			"it must return a finite number for the sample, which has \"trial\": true; README, A reward, lists the fields")
 	}
 	return nil
 }

@@ -38,8 +38,8 @@ one, because some templates go wrong only there; with --prompt or --task it is n
 With a tokenizer, the prompt of every call is rebuilt by both recipes and compared
 with the server's count, or with the ids that a tap saw or the server sends. Where they
 disagree, it says which of template, tokenizer or server differs, and shows the
-first difference. It also says by which --transformers the server renders. With
---tap it names the agents that bypass the tap.
+first difference. It also reports which --transformers fits the server. With
+--tap it lists the agents that bypass the tap.
 
 With --tune it also names what makes a Letta slow or fragile, the setting that mends
 it, and its effect: measured on this server, or marked as a reference. It runs a tool

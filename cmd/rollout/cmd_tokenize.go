@@ -233,7 +233,7 @@ where the value of that key ends.`,
 				return exit.Usagef("tokenize render: %w", err)
 			}
 			if len(asked) > 0 {
-				tame.Fprintf(p.stderr, "note: the template asked for the time, and got that of this machine\n")
+				tame.Fprintf(p.stderr, "note: the template reads the time, and got the time of this machine\n")
 			}
 			ids, err := tok.AppendTokens([]int32{}, string(text))
 			if err != nil {

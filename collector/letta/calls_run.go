@@ -26,7 +26,7 @@ type RunsQuery struct {
 
 // ErrCursorGone means that the server does not know the run behind which a page should
 // begin: it was deleted with its agent. The server then lists from the first run.
-var ErrCursorGone = errors.New("letta: the run behind which the list should continue is gone")
+var ErrCursorGone = errors.New("letta: the run after which the list should continue is gone")
 
 // Runs lists one page of server runs. A page may hold fewer runs than Limit before the list
 // ends; an empty page is the end.

@@ -294,7 +294,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 }
 
 func severalFit(of int) error {
-	return fmt.Errorf("%d texts are possible, more than one of which has the length that was counted", of)
+	return fmt.Errorf("%d texts are possible, and more than one has the counted length", of)
 }
 
 // clockGap says why the clock leaves a prompt open.

@@ -14,8 +14,8 @@ import (
 // keeps the mark in the trace of the step. doc.go says how such a tap is noticed.
 
 // ContinuityHint says what can be done about calls with tokenize.ReasonContinuity.
-const ContinuityHint = "a tap with --continuity stands before the engine, and it alone knows these prompts: give it to the collection with --tap, " +
-	"or start it without --continuity"
+const ContinuityHint = "a tap with --continuity is in front of the engine, and only the tap has these prompts: read them with --tap, " +
+	"or start the tap without --continuity"
 
 // askTap looks at the trace of each call whose prompt does not come from the tap, if a tap with
 // continuity was noticed. It takes back what the tap changed, or may have changed.
@@ -90,7 +90,7 @@ func spliced(c *tokenize.Call, turns int32) {
 	if turns >= 0 {
 		text = fmt.Sprint(turns, " of its turns")
 	}
-	c.Note = noted(c.Note, "the tap with --continuity put sampled tokens in the place of "+text+": the engine was given another prompt than the server's")
+	c.Note = noted(c.Note, "the tap with --continuity put sampled tokens in place of "+text+": the engine received another prompt than the server's")
 	withheld(c)
 }
 

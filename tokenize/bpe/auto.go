@@ -376,7 +376,7 @@ func (f *jsonFile) state(m *merged) (string, error) {
 
 // disagree is the error if two releases make different tokenizers of the folder.
 func (a *autoFiles) disagree(one, other *merged, r, q reading) error {
-	const remedy = "transformers %s and %s make different tokenizers of it: say which release the server has (tokens.transformers), or change it, here and on the server"
+	const remedy = "transformers %s and %s load it as different tokenizers: set tokens.transformers to the server's release, or change it, here and on the server"
 	same := func(a, b Added) bool {
 		a.Special, b.Special = false, false // it decides no id
 		return a == b

@@ -229,7 +229,7 @@ var autoField = regexp.MustCompile(`(tokenizer_config|config|special_tokens_map|
 // autoReason returns the field that is refused; a refusal without one is an error.
 func autoReason(err error) string {
 	field := autoField.FindString(err.Error())
-	if field != "" && strings.Contains(err.Error(), "make different tokenizers") {
+	if field != "" && strings.Contains(err.Error(), "load it as different tokenizers") {
 		field += ", releases differ"
 	}
 	return field

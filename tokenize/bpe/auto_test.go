@@ -96,7 +96,7 @@ func TestAutoPublished(t *testing.T) {
 					}
 				}
 				tok, err := bpe.Load(folderOf(t, name, files), bpe.Options{})
-				if name == "qwen3.5" && err != nil && strings.Contains(err.Error(), "make different tokenizers") {
+				if name == "qwen3.5" && err != nil && strings.Contains(err.Error(), "load it as different tokenizers") {
 					tok, err = bpe.Load(folderOf(t, name, files), bpe.Options{Releases: []chat.Transformers{chat.Transformers523}})
 				}
 				if err != nil {
@@ -161,7 +161,7 @@ func TestAutoReleases(t *testing.T) {
 		bpe.FileConfig: {Data: []byte(`{"tokenizer_class": "LlamaTokenizer", "legacy": true}`)},
 	}
 	_, err := bpe.Load(folder, bpe.Options{})
-	if err == nil || !strings.Contains(err.Error(), "tokenizer_config.json: tokenizer_class transformers 4.57 and 5.3 make different tokenizers") {
+	if err == nil || !strings.Contains(err.Error(), "tokenizer_config.json: tokenizer_class transformers 4.57 and 5.3 load it as different tokenizers") {
 		t.Errorf("without a release: %v", err)
 	}
 	var digests []string

@@ -37,7 +37,7 @@ func parseTimezone(text string) (*time.Location, error) {
 	case "":
 		return nil, nil
 	case "Local": // to Go, and no name of the database
-		return nil, fmt.Errorf("%q is the zone of this machine, and the server's is needed (%s)", text, want)
+		return nil, fmt.Errorf("%q is the zone of this machine: name the server's zone (%s)", text, want)
 	}
 	zone, err := time.LoadLocation(text)
 	if err == nil {

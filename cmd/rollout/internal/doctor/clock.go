@@ -45,26 +45,26 @@ func (d *Doctor) clock() {
 	zone := d.Config.Server.Timezone
 	switch {
 	case !printed && zone == nil:
-		d.ok(name, "the template reads the clock, and does not print it in this conversation")
+		d.ok(name, "the template reads the clock but does not print it in this conversation")
 	case !printed:
-		d.ok(name, "the template reads the clock, and does not print it in this conversation; server.timezone is %s", zone)
+		d.ok(name, "the template reads the clock but does not print it in this conversation; server.timezone is %s", zone)
 	case unlike > 0:
-		d.tell(Hint, name, "the template prints the time, and a known prompt is not what it prints at any time that the server's stamps allow", nil, "")
+		d.tell(Hint, name, "the template prints the time, but a known prompt fits no time that the server's stamps allow", nil, "")
 	case zone != nil && !agree:
 		d.tell(Bad, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the known prompts show a clock at %s", zone, offsetsText(offsets)), nil,
-			"correct server.timezone: it is the zone of the server's process, TZ there")
+			"correct server.timezone: it is the time zone of the server's process (its variable TZ)")
 	case zone != nil && known > 0:
 		d.ok(name, "the template prints the time: server.timezone is %s, and the known prompts agree", zone)
 	case zone != nil && open:
-		d.tell(Hint, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the time of this call is not exact enough", zone), nil, "try again: was it midnight?")
+		d.tell(Hint, name, fmt.Sprintf("the template prints the time: server.timezone is %s, but the time of this call is not exact enough", zone), nil, "try again: the call may have run over midnight")
 	case zone != nil:
 		d.ok(name, "the template prints the time: server.timezone is %s", zone)
 	case known > 0 && len(offsets) == 1:
 		d.tell(Hint, name, "the template prints the time: the known prompts show that the server's zone is "+offsetsText(offsets), nil,
-			"calls without an exact prompt need it: set server.timezone")
+			"set server.timezone: calls without an exact prompt need it")
 	case known > 0:
 		d.tell(Hint, name, "the template prints the time: the known prompts show that the server's zone is one of "+offsetsText(offsets), nil,
-			"calls without an exact prompt need it: set server.timezone")
+			"set server.timezone: calls without an exact prompt need it")
 	default:
 		state := Hint
 		if open && d.Config.Tokens.Require != config.RequireAny {

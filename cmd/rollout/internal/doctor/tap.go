@@ -77,7 +77,7 @@ func (d *Doctor) tapSaw() bool {
 }
 
 // moveHint is what to do about calls that do not go through the tap.
-const moveHint = "set the base URL of the provider to the tap's; the server keeps the old one in its database, whatever its settings say: README, A tap in front of a server that has run"
+const moveHint = "set the provider's base URL to the tap's URL; the server keeps the old URL in its database, even if its settings change: README, A tap in front of a server that has run"
 
 // The bounds of bypassing: how many agents are listed at once and at all, and how many are named.
 const (
@@ -141,7 +141,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 	}
 	at := slices.MaxFunc(slices.Sorted(maps.Keys(endpoints)), func(a, b string) int { return cmp.Compare(endpoints[a], endpoints[b]) })
 	d.tell(Hint, "agents", fmt.Sprintf("%s of %s agents with token data bypass the tap, most of them at %s: %s", human.Count(int64(past)), human.Count(int64(all)), at, strings.Join(named, ", ")), nil,
-		"PATCH /v1/agents/ID: send the agent's llm_config with model_endpoint set to the tap's URL and /v1; README, A tap in front of a server that has run")
+		"send PATCH /v1/agents/ID with the agent's llm_config, in which model_endpoint is the tap's URL plus /v1: README, A tap in front of a server that has run")
 }
 
 // hostPort is the host and the port of a URL; all names of this machine are one.

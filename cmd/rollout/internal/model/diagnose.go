@@ -36,8 +36,8 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 	}
 	if x.Spliced != 0 {
 		return Diagnosis{"prompt", []string{
-			"a tap with --continuity gave the engine sampled tokens in the place of the server's print of them, so the model was shown another prompt:",
-			"it can be had from the tap alone (--tap)",
+			"a tap with --continuity gave the engine sampled tokens in place of the server's text, so the model read another prompt:",
+			"only the tap has it (--tap)",
 		}}
 	}
 	switch {

@@ -26,7 +26,7 @@ type tapSnapshots struct {
 }
 
 var (
-	descTapCalls       = prometheus.NewDesc("rollout_tap_calls_total", "Calls that ended, by what became of them: kept in the spool, where they can be read, or dropped by it. Those that wait to be written are in neither.", []string{"outcome"}, nil)
+	descTapCalls       = prometheus.NewDesc("rollout_tap_calls_total", "Calls that ended, by outcome: kept in the spool, where they can be read, or dropped. Calls that wait to be written are in neither.", []string{"outcome"}, nil)
 	descTapUnread      = prometheus.NewDesc("rollout_tap_unread_total", "Bodies, or parts of them, that passed and say nothing, by reason.", []string{"reason"}, nil)
 	descTapAnswers     = prometheus.NewDesc("rollout_tap_answers_total", "Answers of engines by the first digit of their status.", []string{"status"}, nil)
 	descTapUnreachable = prometheus.NewDesc("rollout_tap_unreachable_total", "Requests that no engine answered.", nil, nil)
