@@ -79,7 +79,7 @@ def test_a_crash_of_the_collector_is_seen_by_no_rank(ranks: Ranks) -> None:
 def test_an_error_of_rank_0_is_raised_on_all(ranks: Ranks) -> None:
     for wishes, kind, text in (
         ({"standin": {"exit": [5, "rollout: no server\nhint: start one"]}}, "ServerError", "no server"),
-        ({"options": {"columns": 7}}, "TypeError", "must be a list of texts"),
+        ({"options": {"columns": 7}}, "TypeError", "must be a list of strings"),
         ({"fail": True}, "KeyError", "mine"),
         ({"options": {"flags": ["--max-ahead=1"], "max_ahead": 1}}, "ValueError", "fewer than a group for each of 2 ranks"),
     ):

@@ -50,7 +50,7 @@ def taken(trl: SimpleNamespace, given: list[Group], version: int = 0, most: int 
     worker.update_model_version(version)  # TRL gives the engine weights before it starts the worker
     worker.start()
     try:
-        with pytest.raises(RuntimeError, match="the tasks have ended before the training"):
+        with pytest.raises(RuntimeError, match="the tasks ended before the training"):
             for row in dataset(trl, worker, version, metrics, most):
                 rows.append(row)
     finally:
@@ -228,7 +228,7 @@ def test_a_finished_run_is_trained_once(trl: SimpleNamespace, collect: Callable[
     worker.update_model_version(0)
     worker.start()
     worker.update_model_version(9)  # the trainer's version is of its own weights, and not of those that sampled
-    with pytest.raises(RuntimeError, match=r"no more groups come: all \d+ groups of .*run1 were given; let the training make fewer steps, or give more runs"):
+    with pytest.raises(RuntimeError, match=r"no more groups come: all \d+ groups of .*run1 were given: train for fewer steps, or pass more runs"):
         for row in dataset(trl, worker, 9, defaultdict(list)):
             rows.append(row)
     worker.stop()

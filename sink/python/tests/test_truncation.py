@@ -1,4 +1,4 @@
-"""check says no ok for log-probabilities that an engine renormalised after a cut, and names the cut; noise is no cut."""
+"""check never reports ok for log-probabilities that an engine renormalized after a cut, and names the cut; noise is not a cut."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def log_softmax(x: Any) -> Any:
 
 
 def cut(logprobs: Any, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0) -> Any:
-    """Log-probabilities after a cut, renormalised, as engines do it."""
+    """Log-probabilities after a cut, renormalized, as engines do it."""
     out = logprobs.copy()
     for i, row in enumerate(out):
         order = np.argsort(-row, kind="stable")
@@ -73,13 +73,13 @@ def test_a_cut_is_no_ok_and_is_named(how: dict[str, Any], sharp: float) -> None:
     if bias > 1.1e-4:
         assert not report.ok and report.cause == "truncation", report
         (name, value), = how.items()
-        assert f"{name} " in report.message and "recorded values are renormalised" in report.message
+        assert f"{name} " in report.message and "recorded values are renormalized" in report.message
         if name == "top_p":
             assert f"top_p {value:g} " in report.message, report.message
     values = check(lambda ids: np.concatenate(([0], log_softmax(logits(ids))[np.arange(len(ids) - 1), np.asarray(ids)[1:]])), run)
     assert values.ok == report.ok
     if not values.ok:
-        assert values.cause == "unknown" and ("renormalised them after top_p, top_k or min_p" in values.message or bias > 0.2)
+        assert values.cause == "unknown" and ("renormalized them after top_p, top_k or min_p" in values.message or bias > 0.2)
 
 
 @pytest.mark.parametrize("noise", [0.005, 0.02])

@@ -1,4 +1,4 @@
-"""What callers give: a wrong type is a TypeError and a wrong value a ValueError, each with the name, the value and what to give."""
+"""Checks of arguments. A wrong type raises TypeError, a wrong value ValueError; both name the argument, its value and a valid one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def integer(name: str, value: Any, least: int | None = None, none: bool = False) -> None:
-    """Raise unless value is an integer of at least least; with none, or None."""
+    """Raise unless value is an integer ≥ least, or None if none is true."""
     if value is None and none:
         return
     try:
@@ -26,7 +26,7 @@ def integer(name: str, value: Any, least: int | None = None, none: bool = False)
 
 
 def real(name: str, value: Any, least: float | None = None, none: bool = False) -> None:
-    """Raise unless value is a finite number of at least least; with none, or None."""
+    """Raise unless value is a finite number ≥ least, or None if none is true."""
     if value is None and none:
         return
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -36,25 +36,25 @@ def real(name: str, value: Any, least: float | None = None, none: bool = False) 
 
 
 def flag(name: str, value: Any, none: bool = False) -> None:
-    """Raise unless value is a boolean; with none, or None."""
+    """Raise unless value is a boolean, or None if none is true."""
     if not (isinstance(value, (bool, np.bool_)) or value is None and none):
         raise TypeError(f"{name}={shown(value)}: must be True or False{' or None' if none else ''}")
 
 
 def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
-    """Raise unless value is one of some words."""
+    """Raise unless value is one of the allowed words."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name}={shown(value)}: must be one of {', '.join(allowed)}")
 
 
 def texts(name: str, value: Any, none: bool = False) -> None:
-    """Raise unless value is a collection of texts, and no text itself; with none, or None."""
+    """Raise unless value is a collection of strings (not a string), or None if none is true."""
     if value is None and none:
         return
     if isinstance(value, str):
-        raise TypeError(f"{name}={shown(value)}: give a list of texts, such as [{value!r}]")
+        raise TypeError(f"{name}={shown(value)}: give a list of strings, such as [{value!r}]")
     if not isinstance(value, Collection) or isinstance(value, (bytes, Mapping)) or not all(isinstance(v, str) for v in value):
-        raise TypeError(f"{name}={shown(value)}: must be a list of texts{' or None' if none else ''}")
+        raise TypeError(f"{name}={shown(value)}: must be a list of strings{' or None' if none else ''}")
 
 
 def filepath(name: str, value: Any) -> None:
@@ -66,9 +66,9 @@ def filepath(name: str, value: Any) -> None:
 
 
 def paths(name: str, value: Any) -> list[str]:
-    """Return one path or several as texts."""
+    """Return one path or several as strings."""
     if not isinstance(value, (str, os.PathLike)) and (isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable)):
-        raise TypeError(f"{name}={shown(value)}: must be a path, or several")
+        raise TypeError(f"{name}={shown(value)}: must be a path or a list of paths")
     out = [value] if isinstance(value, (str, os.PathLike)) else list(value)
     for each in out:
         filepath(name, each)
@@ -76,18 +76,18 @@ def paths(name: str, value: Any) -> list[str]:
 
 
 def instance(name: str, value: Any, kinds: type | tuple[type, ...], what: str, none: bool = False) -> None:
-    """Raise unless value is of a class; with none, or None."""
+    """Raise unless value is an instance of kinds, or None if none is true."""
     if not (isinstance(value, kinds) or value is None and none):
         raise TypeError(f"{name}={shown(value)}: must be {what}{' or None' if none else ''}")
 
 
 def function(name: str, value: Any, none: bool = False) -> None:
-    """Raise unless value can be called; with none, or None."""
+    """Raise unless value is callable, or None if none is true."""
     if not (callable(value) or value is None and none):
         raise TypeError(f"{name}={shown(value)}: must be a function{' or None' if none else ''}")
 
 
 def shown(value: Any) -> str:
-    """Return a value as an error shows it."""
+    """Return a value as error messages show it."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

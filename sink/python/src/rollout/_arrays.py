@@ -30,9 +30,9 @@ def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> np
     try:
         raw = np.asarray(value)
         if raw.dtype.kind not in "biufO":
-            raise TypeError(f"it holds {raw.dtype}")
+            raise TypeError(f"it contains {raw.dtype}")
         if np.issubdtype(dtype, np.integer) and raw.dtype.kind == "f" and not (raw == np.floor(raw)).all():
-            raise TypeError("it must hold integers")
+            raise TypeError("it must contain integers")
         array = np.asarray(raw, dtype=dtype)
     except (TypeError, ValueError, OverflowError) as err:
         raise ValueError(f"{name}: is not an array of numbers: {err}") from err

@@ -89,7 +89,7 @@ def _named(versions: Sequence[int]) -> str:
 
 
 def _truncation(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """The recorded values are higher by what a cut leaves out, and agree with the values of that cut."""
+    """The recorded values are too high because of a cut, and agree with the values under that cut."""
     delta = tokens.recomputed - tokens.recorded
     if not one_sided(delta):
         return None
@@ -103,18 +103,18 @@ def _truncation(function: Function, rows: Sequence[Row], tokens: Tokens, _: floa
     less = mean_difference(after) <= min(tolerance, mean_difference(before)) and abs(after.mean()) * BETTER <= abs(before.mean())
     if one_sided(after) or not less:
         return None
-    return "truncation", f"truncation: the recorded values are renormalised over what {name} {value:g} leaves ({numbers}): {_UNCUT}"
+    return "truncation", f"truncation: the recorded values are renormalized over the tokens that {name} {value:g} keeps ({numbers}): {_UNCUT}"
 
 
 def _unknown(tokens: Tokens, base: float, tolerance: float) -> str:
     delta = tokens.recomputed - tokens.recorded
     if base > BETTER * tolerance or not one_sided(delta):
-        return "no test singles out a cause; the tables say where the difference is"
+        return "no test identifies a cause; the tables show where the difference is"
     if delta.mean() > 0:
-        return f"one-sided: recomputed values are higher than recorded ones, by {delta.mean():.4g} in the mean; no test singles out a cause"
+        return f"one-sided: recomputed values are higher than recorded ones, by {delta.mean():.4g} on average; no test identifies a cause"
     return (
-        f"one-sided: recomputed values are lower than recorded ones, by {-delta.mean():.4g} in the mean, as if an engine had renormalised "
-        f"them after top_p, top_k or min_p; give logits to single one out. {_UNCUT[0].upper() + _UNCUT[1:]}"
+        f"one-sided: recomputed values are lower than recorded ones, by {-delta.mean():.4g} on average, as if an engine had renormalized "
+        f"them after top_p, top_k or min_p; return logits to identify which. {_UNCUT[0].upper() + _UNCUT[1:]}"
     )
 
 

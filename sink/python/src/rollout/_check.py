@@ -116,7 +116,7 @@ def check(
                      Δ is not one-sided in any of them
         random       the same row gives other values when it is computed again
         shift        the values agree with the tokens one place before or after
-        truncation   the recorded values are higher, and agree with values renormalised over
+        truncation   the recorded values are higher, and agree with values renormalized over
                      what one top_p, top_k or min_p leaves; for a function that gives logits
         temperature  they agree at one temperature, or at the one that rows have recorded;
                      fitted on some rows, tried on others

@@ -23,7 +23,7 @@ class Taken:
 
     @property
     def left(self) -> int:
-        """How many rows are left of it."""
+        """The number of its rows that the filters keep."""
         return self.rows if self.spans is None else sum(end - begin for begin, end in self.spans)
 
 

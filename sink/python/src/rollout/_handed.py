@@ -1,4 +1,4 @@
-"""Hand the groups of a collector, or of a finished run, over to another trainer, from a thread of its own."""
+"""Hand the groups of a collector or a finished run to another trainer, from a separate thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollout.dataset import Dataset
 
 
 def given(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
-    """Return the collector or the finished run that a worker was given, or config, of which begin makes a collector."""
+    """Return the collector or finished run that a worker got, or config, from which begin makes a collector."""
     alone = tasks is None and not options
     path = isinstance(config, (str, os.PathLike))
     made = hasattr(config, "set_version")
@@ -26,15 +26,15 @@ def given(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
         config = Dataset(config)  # a collector has out=
     if made or isinstance(config, Dataset):
         if not alone:
-            what = "a collector that is made already" if made else "a finished run"
+            what = "an existing collector" if made else "a finished run"
             raise TypeError(f"{', '.join(['tasks'] * (tasks is not None) + [*options])}: {what} takes no settings")
         return config if made else Replay(config)
     if not (config is None or path or isinstance(config, Mapping)):
-        raise TypeError(f"config={config!r:.60}: give settings for rollout.collect, a collector, a Dataset, or the folder of a finished run")
+        raise TypeError(f"config={config!r:.60}: want settings for rollout.collect, a collector, a Dataset, or the folder of a finished run")
     try:
         inspect.signature(collect).bind(config, tasks, **options)
     except TypeError as err:
-        raise TypeError(f"{err}: give what rollout.collect takes, or a collector, a Dataset, or the folder of a finished run alone") from None
+        raise TypeError(f"{err}: pass the arguments of rollout.collect, or only a collector, a Dataset, or the folder of a finished run") from None
     return config
 
 
@@ -127,7 +127,7 @@ class Worker:
                 self._hand(replace(group, rows=[row for row in group.rows if row["loss_mask"].any()]), number)
                 if self._stopped.is_set():
                     return
-            over = "the tasks have ended before the training; give more of them, or let it make fewer steps"
+            over = "the tasks ended before the training: add tasks, or train for fewer steps"
             self._ended = EOFError(self._collector.end if isinstance(self._collector, Replay) else over)
         except BaseException as err:
             self._ended = err

@@ -37,7 +37,7 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
     dropped: set[tuple[int, str]] = set()
     numbers: dict[tuple[int, str], int] = {}
     for group in groups:
-        instance("groups", group, Group, "groups, as a Dataset gives them")
+        instance("groups", group, Group, "a list of groups from a Dataset")
         for name in _NEEDED:
             if any(name not in row for row in group.rows):
                 raise ValueError(f"group {group.id}: its rows have no column {name}: read it (columns=…), collate needs it")

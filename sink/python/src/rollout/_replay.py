@@ -1,4 +1,4 @@
-"""The groups of a run that was collected before, handed to a trainer as a collector hands them."""
+"""Replay the groups of a finished run to a trainer, as a collector would."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rollout.errors import StateError
 
 
 class Replay:
-    """Every group of a dataset once, in its order, with the methods of a collection that a trainer calls."""
+    """Iterates over each group of a dataset once, in order, and has the methods of a collection that a trainer calls."""
 
     def __init__(self, dataset: Dataset) -> None:
         if dataset.follow:
-            raise TypeError("a dataset with follow=True waits for another collector: give the dataset without it, once the run has ended")
+            raise TypeError("a dataset with follow=True waits for another collector: pass a dataset without follow, after the run has ended")
         self._dataset = dataset
         self._next = 0
 
@@ -27,23 +27,23 @@ class Replay:
     @property
     def end(self) -> str:
         """Why no more groups come."""
-        return f"all {len(self._dataset)} groups of {', '.join(self._dataset.runs)} were given; let the training make fewer steps, or give more runs"
+        return f"all {len(self._dataset)} groups of {', '.join(self._dataset.runs)} were given: train for fewer steps, or pass more runs"
 
     def set_version(self, version: int) -> None:
         """Do nothing: rows keep the versions that they were sampled with."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The place behind the last group that was given, as a dict of JSON values."""
+        """Return the position after the last group that was given, as a dict of JSON values."""
         return {"snapshot": self._dataset.snapshot, "next": self._next}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind a state. Raises StateError where it is of other runs."""
+        """Continue after a saved state. Raise StateError if the state belongs to other runs."""
         try:
             snapshot, place = list(state["snapshot"]), int(state["next"])
         except (KeyError, TypeError, ValueError) as err:
-            raise StateError(f"state: {state!r:.80} is not the place in a finished run: it was saved with a collector, or is no state") from err
+            raise StateError(f"state: {state!r:.80} is not a position in a finished run: it was saved with a collector, or is not a state") from err
         self._dataset = self._dataset.at(snapshot)
         self._next = place
 
     def close(self) -> None:
-        """Do nothing: no process belongs to it."""
+        """Do nothing: there is no process to end."""

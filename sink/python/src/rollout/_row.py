@@ -1,4 +1,4 @@
-"""Rows whose columns are read when they are first used."""
+"""Rows that read their columns on first use."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Callable, ItemsView, Iterator, Sequence, ValuesView
 from typing import Any, Protocol
 
 _UNREAD: Any = type("Unread", (), {"__repr__": lambda _: "<a column that was not read: dict(row) reads all>"})()
-"""What a row holds instead of a value that was not read. Code that reads the memory of a dict without its methods
-meets it, and fails: a missing key would look like null."""
+"""The placeholder of a value that was not read. Code that reads the memory of a dict without its methods
+finds it and fails; a missing key would look like null."""
 
 
 class Source(Protocol):
-    """Rows of a file, of which a column is read when a row is asked for it."""
+    """Rows of a file. It reads a column when a row first needs it."""
 
     def value(self, name: str, number: int) -> Any:
         """Return the value of a column in a row, by the row's number in the shard."""
 
 
 class LazyRow(dict[str, Any]):
-    """A dict by column name that reads each value when it is first asked for."""
+    """A dict by column name that reads each value on first use."""
 
     __slots__ = ("_number", "_source")
 
@@ -34,7 +34,7 @@ class LazyRow(dict[str, Any]):
         return value
 
     def _read(self) -> LazyRow:
-        """Read all columns that were not read."""
+        """Read all unread columns."""
         for name in self:
             self[name]
         return self
@@ -63,7 +63,7 @@ class LazyRow(dict[str, Any]):
         return dict(self)
 
     def __iter__(self) -> Iterator[str]:
-        return super().__iter__()  # having it, dict(row) and {**row} ask __getitem__
+        return super().__iter__()  # with this method, dict(row) and {**row} call __getitem__
 
     def __eq__(self, other: object) -> bool:
         return dict.__eq__(self._read(), other._read() if isinstance(other, LazyRow) else other)
@@ -87,5 +87,5 @@ class LazyRow(dict[str, Any]):
 
 
 def template(have: Sequence[str], columns: Sequence[str] | None) -> dict[str, Any]:
-    """Return what the rows of a file begin with, given its columns and those to read: None of a column that it lacks."""
+    """Return the initial dict of the rows of a file that has some columns; a column that it lacks is None."""
     return {name: _UNREAD if name in have else None for name in (have if columns is None else columns)}

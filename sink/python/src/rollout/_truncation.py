@@ -1,4 +1,4 @@
-"""Log-probabilities of a distribution that was cut: by top_p, top_k or min_p, and renormalised."""
+"""Log-probabilities of a distribution that top_p, top_k or min_p cut and that was renormalized."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rollout._measure import Floats, Function, sampled
 from rollout._types import Row
 
 SIDED = 0.25
-"""The least part of the mean |Δ| that the mean Δ has where Δ is one-sided. Noise of either sign cancels out."""
+"""Δ is one-sided if its mean is at least this part of the mean |Δ|. Noise of both signs cancels out."""
 LEAST = 1e-4
-"""The least mean Δ that counts: float32 agrees to that."""
+"""The smallest mean Δ that counts: float32 agrees to this precision."""
 ERRORS = 6.0
-"""Standard errors that the mean Δ is off at least."""
+"""The smallest number of standard errors between the mean Δ and 0."""
 SEEN = 40
-"""Tokens below which no side is claimed."""
+"""With fewer tokens, Δ is never one-sided."""
 
 _MOST_TOKENS = 2000
 _MOST_LOGITS = 1 << 25
@@ -30,7 +30,7 @@ Setting = tuple[str, float]
 
 
 def one_sided(delta: Floats) -> bool:
-    """Report whether Δ has one sign more than noise would have it."""
+    """Report whether Δ has one sign more often than noise does."""
     if len(delta) < SEEN:
         return False
     mean, error = abs(float(delta.mean())), float(delta.std()) / np.sqrt(len(delta))
@@ -38,7 +38,7 @@ def one_sided(delta: Floats) -> bool:
 
 
 def settings(rows: Sequence[Row]) -> list[Setting]:
-    """Return what is tried, what the rows have recorded included."""
+    """Return the settings to try, including the settings that the rows recorded."""
     out: list[Setting] = [("top_p", p) for p in TOP_P] + [("top_k", k) for k in TOP_K] + [("min_p", m) for m in MIN_P]
     for name, low, high in (("top_p", 0.0, 1.0), ("top_k", 1.0, np.inf)):
         said = {float(row.get(name) or 0) for row in rows}
@@ -47,7 +47,7 @@ def settings(rows: Sequence[Row]) -> list[Setting]:
 
 
 def explained(function: Function, fit: Sequence[Row], rest: Sequence[Row]) -> tuple[Setting, Floats, Floats] | None:
-    """Return the setting under which the rows agree best, with Δ and what is left of it on rows that it was not chosen on."""
+    """Return the setting with the best agreement, and Δ without and with it on the rows that did not choose it."""
     tried = settings([*fit, *rest])
     before, after = _deltas(function, fit, tried)
     if not len(before):

@@ -251,7 +251,7 @@ def micro_batches(batch: Batch) -> Iterator[Batch]:
         for micro in collate.micro_batches(batch):
             advantage = advantages[micro["row_ids"]]   # broadcasts with micro["logprobs"]
     """
-    instance("batch", batch, dict, "a batch that a collate function has made")
+    instance("batch", batch, dict, "a batch from a collate function")
     if "pack_rows" in batch:
         first, cu = batch["pack_rows"].tolist(), batch["cu_seqlens"]
         for a, b in zip(first, first[1:]):

@@ -107,11 +107,11 @@ def collect(
     instance("where", where, Where, "a rollout.Where", none=True)
     texts("columns", columns, none=True)
     texts("flags", flags)
-    instance("state", state, Mapping, "what state_dict() gave", none=True)
+    instance("state", state, Mapping, "a state from state_dict()", none=True)
     instance("model", model, str, "the handle of a model", none=True)
     if not isinstance(server, str):
         texts("server", server, none=True)
-    instance("env", env, Mapping, "a dict of texts", none=True)
+    instance("env", env, Mapping, "a dict of strings", none=True)
     texts("env", [*(env or {}).keys(), *(env or {}).values()])
     for name, value, least in (("samples", samples, 1), ("max_ahead", max_ahead, 0), ("max_lag", max_lag, 0), ("until_groups", until_groups, 0)):
         integer(name, value, least, none=True)

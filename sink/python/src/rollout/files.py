@@ -27,9 +27,9 @@ OPEN_FILES = 16
 ADDED = 256
 """Shards that are known, of those that were added; see Files.trim."""
 KEPT_BYTES = 64 << 20
-"""Decoded bytes of blocks that are kept for the groups that are read next, one after the other."""
+"""Decoded bytes of blocks to cache for the groups that are read next, in order."""
 KEPT_BLOCKS = (2, 256)
-"""How many blocks are kept at least, however large, and at most."""
+"""The minimum number of cached blocks, whatever their size, and the maximum."""
 CHECKERS = 8
 """Shards that are compared with the log at the same time."""
 
@@ -229,7 +229,7 @@ class Files:
 
 
     def read(self, spans: Sequence[Span]) -> list[Row]:
-        """Return rows of groups that are asked for one after the other: blocks are kept for the next ones."""
+        """Return rows of groups that are read in order; cache their blocks for the next groups."""
         rows = self.stable(lambda: self._through(self.now(spans)))
         self.let_go()
         return rows
@@ -245,7 +245,7 @@ class Files:
         return rows
 
     def _part(self, file: ParquetFile, shard: int, block: int, starts: Sequence[int]) -> Part:
-        """Return a whole block, and forget the ones that were used longest ago."""
+        """Return a whole block, and evict the least recently used blocks."""
         with self._lock:
             part = self._parts.pop((shard, block), None)
             if part is None:

@@ -268,7 +268,7 @@ class Following:
         ends = np.cumsum([s.rows for s in samples], dtype=np.int64)
         rows = int(ends[-1]) if samples else 0
         begin, self._row = self._row, self._row + rows
-        behind = seq > self._after[0]  # else the filters look at the samples when their group is given: most were given before
+        behind = seq > self._after[0]  # otherwise the filters check the samples when their group is given: most were given before
         late = [s.group.encode() in self._given for s in samples]
         placed = [
             Taken(s.index, s.key, shard, begin + int(end) - s.rows, s.rows)
@@ -347,7 +347,7 @@ class Following:
         self._ready.append((seq, number, found if self._stays(found) else None))
 
     def _judge_unseen(self, found: Found) -> None:
-        """Apply the filters of samples to the samples of commits before the cursor."""
+        """Apply the sample filters to the samples of commits before the cursor."""
         unseen = [s for s in found.samples if s.spans is None]
         judged: dict[bytes, Taken | None] = {}
         for shard in {s.shard for s in unseen}:
@@ -358,7 +358,7 @@ class Following:
         found.samples = [s for s in samples if s is not None]
 
     def _stays(self, found: Found) -> bool:
-        """Apply the filters of groups."""
+        """Apply the group filters."""
         self._judge_unseen(found)
         found.samples.sort(key=operator.attrgetter("index"))
         where = self.where

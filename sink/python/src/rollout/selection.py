@@ -35,7 +35,7 @@ class Verdict:
     mask: Bools | None
     """Rows of the shard up to the samples' last that stay; None: those of all samples that stay."""
     rows: Ints
-    """How many rows of each sample the filters of rows keep."""
+    """The number of rows of each sample that the row filters keep."""
 
 
 def judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:

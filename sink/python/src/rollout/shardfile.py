@@ -49,35 +49,35 @@ if hasattr(os, "register_at_fork"):  # a worker may be forked while another thre
 
 
 class Used:
-    """The columns that rows were asked for lately: those of the next block are decoded together."""
+    """The columns that rows read lately. The next block decodes these columns together."""
 
     def __init__(self) -> None:
         self._before: frozenset[str] = frozenset()
         self._now: set[str] = set()
 
     def begin(self) -> None:
-        """Note that rows of another block are given."""
+        """Record that rows of another block follow."""
         if self._now:
             self._before, self._now = frozenset(self._now), set()
 
     def use(self, name: str) -> frozenset[str]:
-        """Note that a column is used, and return those that were used of the block before."""
+        """Record that a column is used, and return the columns that were used in the previous block."""
         self._now.add(name)
         return self._before
 
 
 class Part:
-    """Rows of a block of a Parquet shard. A column is decoded when one of the rows is asked for it."""
+    """Rows of a block of a Parquet shard. A column is decoded when a row first reads it."""
 
     def __init__(self, file: ParquetFile, wanted: Sequence[tuple[int, int]], used: Used) -> None:
-        self._file = weakref.ref(file)  # what it knows of its columns is large
+        self._file = weakref.ref(file)  # its metadata of columns is large
         self._shard, self._check, self._wanted, self._used = file.shard, file.check, wanted, used
         self._take, self._row = file.take, file.row
         self._columns: dict[str, tuple[list[int], list[Callable[[int], Any]]]] = {}
-        """Of each column, where its pieces begin, and the values of each."""
+        """For each column, the first rows of its pieces, and a getter for each piece."""
         self._asked: set[str] = set()
         self.bytes = 0
-        """What was decoded so far."""
+        """The size of all columns decoded so far."""
         used.begin()
 
     def rows(self, begin: int, end: int) -> list[Row]:
@@ -85,7 +85,7 @@ class Part:
         return [LazyRow(self._row, self, number) for number in range(begin, end)]
 
     def value(self, name: str, number: int) -> Any:
-        """Return the value of a column in a row; numbers are views of what was decoded."""
+        """Return the value of a column in a row; numbers are views of the decoded column."""
         if name not in self._asked:
             self._asked.add(name)
             before = self._used.use(name)
@@ -103,7 +103,7 @@ class Part:
             self._columns[name] = starts, [getter(batch.column(name)) for _, batch in pieces]
 
     def _pieces(self, shard: Shard, moved: int, names: list[str]) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode columns of the file that has the rows by now, from the row with the number moved on."""
+        """Decode columns of the file that now has the rows, which it stores moved rows later."""
         file = self._file() if shard is self._shard else None
         if file is None:
             check_once(shard, self._check)

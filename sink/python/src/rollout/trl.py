@@ -14,7 +14,7 @@ older than its weights (async_grpo_trainer.py:367). model_version is the oldest 
 that can have sampled the row: policy_version_min, or where that is unknown the version
 that was set when the sample began, which is what TRL's own worker says (:626).
 
-    worker = RolloutWorker("run1")     # or a Dataset: every group once, in its order
+    worker = RolloutWorker("run1")     # or a Dataset: each group once, in order
 
 The rows of a finished run keep their versions, which the trainer would find too old after
 max_staleness steps: give AsyncGRPOConfig a max_staleness that is larger than its max_steps.
@@ -38,7 +38,7 @@ from rollout._types import Group
 
 
 class RolloutWorker(Worker):
-    """What AsyncGRPOTrainer takes as rollout_worker; made of what rollout.collect takes, or of a finished run.
+    """The rollout_worker of AsyncGRPOTrainer. Its arguments are the arguments of rollout.collect, or a finished run.
 
     The queue holds one row: what waits for the trainer waits in the collector, where
     max_ahead and max_lag bound it.

@@ -36,7 +36,7 @@ from rollout._types import Group, Row
 
 
 class Feeder(OnRequest):
-    """What PPOTrainer.fit takes; made of what rollout.collect takes, or of a finished run. A request is the uid of a prompt.
+    """The feeder for PPOTrainer.fit. Its arguments are the arguments of rollout.collect, or a finished run. A request is the uid of a prompt.
 
     weigh_samples: each sample weighs 1 with loss_agg_mode=seq-mean-token-mean, however many rows it has.
     """
