@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests against each version of the Letta server that .ci/letta.sh installed, or
-# those that LETTA names, with the given arguments of go test, and shows what they compared.
+# against the versions in LETTA, with the given arguments of go test, and prints the comparisons.
 # The output of all tests stays in .build/e2e-letta-VERSION.log, the logs of servers of a
 # failed test in .build/letta-logs.
 set -uo pipefail

@@ -75,10 +75,10 @@ type Scorer interface {
 	Score(ctx context.Context, t *Task, r *Reply) (Reward, error)
 }
 
-// A Splitter tells the answer of a model from its reasoning.
+// A Splitter separates the answer of a model from its reasoning.
 type Splitter interface {
 	// Split sets Output and Reasoning of the reply, whose Text is the whole text. calls are
-	// what Agent.Prompts returned. Split is called from many goroutines at once.
+	// the result of Agent.Prompts. Split must be safe for concurrent use.
 	Split(r *Reply, calls []tokenize.Call)
 }
 

@@ -136,8 +136,8 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	return s
 }
 
-// samplingOf returns what the engine was told in all calls, as far as that was seen and is the
-// same. What a server asks for proves nothing: a tap may change it on the way.
+// samplingOf returns the sampling parameters that the engine received, if a tap saw them and
+// they are equal in all calls. The server's request proves nothing: a tap can change it.
 func samplingOf(calls []tokenize.Call) tokenize.Sampling {
 	var all tokenize.Sampling
 	for i := range calls {

@@ -35,11 +35,11 @@ type Reply struct {
 	// Agent.Prompts sets it.
 	Unshown tokenize.Unshown
 
-	// Output is what a Scorer judges. An Agent sets it to the text of the last assistant
-	// message. Before the Scorer is asked, that text is copied to Text, and Config.Splitter
-	// sets Output to the answer and Reasoning to what the model thought before it.
+	// Output is the text that a Scorer scores. An Agent sets it to the text of the last assistant
+	// message. Before the Scorer runs, that text is copied to Text, and Config.Splitter
+	// sets Output to the answer and Reasoning to the text before it.
 	Output, Text, Reasoning string
-	// Trial reports that no model made the reply: a Scorer is tried with it.
+	// Trial reports that no model wrote the reply: it is for a trial of the Scorer.
 	Trial bool
 	// Messages is the conversation as JSON, or nil if it was not asked for.
 	Messages json.RawMessage

@@ -33,21 +33,21 @@
 //
 // # Flags
 //
-// flags has words of a closed list:
+// The column flags has words of a closed list:
 //
 //	cut, length           how the row ends, see below
 //	client_tool_context   a tool result of the client that the model saw as empty text
 //	surplus_logprobs      the engine gave more log-probabilities than ids; the rest was dropped
 //	realigned             the end of an output was replaced by what the next prompt has
-//	reattached            tokens from the record of a server run whose answer was lost
+//	reattached            the answer of a server run was lost; tokens come from its record
 //	spliced               the tap gave the engine tokens that it had sampled itself
 //	after_stop            an output has tokens after its first end-of-turn id
 //	padded_id             an id that the tokenizer does not name, below the engine's vocab_size
 //
-// The tokens of after_stop and padded_id are trained like all others. With
-// tokens.after_stop: mask the tokens after the end of a turn have mask 0 and count in
-// n_unscored, which counts every sampled token of the row under mask 0. A reader that looks
-// up embeddings by id needs as many as the engine has, not as many as the tokenizer.
+// Tokens with after_stop and padded_id are trained like all others. With
+// tokens.after_stop: mask, the tokens after the end of a turn have mask 0. n_unscored counts
+// every sampled token of the row under mask 0, these tokens included. A reader that looks up
+// embeddings by id needs as many embeddings as the engine, not as many as the tokenizer.
 //
 // # How a row ends
 //

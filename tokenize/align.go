@@ -33,17 +33,17 @@ type AlignConfig struct {
 	// VocabSize, where positive, bounds every id of calls that are not quarantined.
 	VocabSize int
 
-	// TokenizerSize, where positive, is the number of ids that the tokenizer names. An
-	// engine can sample an id from there up to VocabSize: its vocabulary is padded. A row
-	// with such an id has FlagPaddedID.
+	// TokenizerSize, if positive, is the number of ids that the tokenizer names. An engine
+	// with a padded vocabulary can sample larger ids, up to VocabSize. A row with such an
+	// id has FlagPaddedID.
 	TokenizerSize int
 
 	// StopIDs are the ids at which the engine ends an output, beside Call.StopID. A row
-	// with a sampled token after the first such id of its call has FlagAfterStop. Without
-	// any id nothing is flagged.
+	// with a sampled token after the first such id of its call has FlagAfterStop. If there are no
+	// such ids, nothing is flagged.
 	StopIDs []int32
 
-	// MaskAfterStop gives those tokens mask 0. They count in Unscored.
+	// MaskAfterStop gives these tokens mask 0. They count in Unscored.
 	MaskAfterStop bool
 }
 
@@ -86,7 +86,7 @@ type Aligner struct {
 	after bool // the call before is lost
 	shown int  // index of the row that full calls continue, or -1
 
-	before Flags // those of the open row before its last output
+	before Flags // the flags of the open row before its last output
 }
 
 // NewAligner returns an Aligner.
@@ -98,8 +98,8 @@ func NewAligner(cfg AlignConfig) *Aligner {
 	return a
 }
 
-// lastID returns the greatest id of a vocabulary. A size that is not positive bounds
-// nothing.
+// lastID returns the greatest id of a vocabulary. If the size is not positive, ids have no
+// bound.
 func lastID(size int) uint32 {
 	if size <= 0 || size > math.MaxInt32 {
 		return math.MaxInt32
@@ -232,8 +232,8 @@ func (a *Aligner) realigns(k, n int) bool {
 	return n >= end-len(last.OutputIDs) && n < end && end-n <= a.cfg.RealignMax
 }
 
-// realign repairs the open row for the prompt of call k, which leaves it at token n. What
-// is trimmed makes no flag.
+// realign repairs the open row for the prompt of call k, which leaves it at token n. Trimmed
+// tokens set no flag.
 func (a *Aligner) realign(k, n int) {
 	row, last := &a.rows[len(a.rows)-1], &a.calls[k-1]
 	begin := len(row.InputIDs) - len(last.OutputIDs)
@@ -248,8 +248,8 @@ func (a *Aligner) realign(k, n int) {
 	}
 }
 
-// stop returns the position behind the first end-of-turn id of an output: its length if
-// the output has none, or if it is the last.
+// stop returns the position after the first end-of-turn id of an output, or its length if
+// there is no such id.
 func (a *Aligner) stop(c *Call) int {
 	from := a.stopFrom
 	if c.StopID != nil {

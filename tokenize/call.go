@@ -41,10 +41,10 @@ type Call struct {
 	Flags Flags
 
 	// Version is the policy version that sampled every token of the output, or -1 if it
-	// is unknown or there are several. The zero value is a version: set it.
+	// is unknown or several versions sampled. The zero value is a version: set it.
 	Version int32
-	// Versions has the version of each output id, -1 where unknown, if the weights changed
-	// during the call. Nil otherwise. Version is -1 then.
+	// Versions has the version of each output id if the weights changed during the call: -1
+	// means unknown, and Version is -1. Otherwise Versions is nil.
 	Versions []int32
 	// VersionFrom is the source of Version or Versions. It has no meaning if both are
 	// unknown.
@@ -52,7 +52,7 @@ type Call struct {
 	// FinishReason is the engine's word for the end of the output, or empty where
 	// unknown: FinishStop, FinishLength, FinishAbort, or another word of the engine.
 	FinishReason string
-	// StopID is the id at which the engine says that it stopped, or nil where unknown. It
+	// StopID is the id at which the engine reports that it stopped, or nil if unknown. It
 	// need not be in OutputIDs.
 	StopID *int32
 	// Sampling is what the engine was told, where that was seen. Nil: it was not.
@@ -130,5 +130,5 @@ const (
 	ReasonDeleted               // of a recorded server run: it was deleted before it was read
 	ReasonUnfinished            // of a recorded server run: it has not ended, and does nothing
 	ReasonTraceLost             // the trace that would prove the prompt could not be stored: a log-probability is NaN or infinite
-	ReasonContinuity            // a tap changed the prompt, or may have, and only that tap knows it
+	ReasonContinuity            // a tap changed the prompt, or can have changed it, and only that tap has it
 )

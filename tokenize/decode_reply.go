@@ -244,7 +244,7 @@ func (d *Decoder) turnValue(field uint, t *turnSpan, early *span) (err error) {
 	switch field {
 	case sawRole:
 		t.role, err = d.role()
-	case sawPrompt: // a prompt that is not a list is not known, and other sources give it
+	case sawPrompt: // a prompt that is not a list is unknown; another source can provide it
 		if c := d.space(); c != '[' && c != 'n' {
 			return d.skip(3)
 		}
@@ -261,7 +261,7 @@ func (d *Decoder) turnValue(field uint, t *turnSpan, early *span) (err error) {
 		early.hi = len(d.out.ids)
 	case sawContent:
 		t.content, err = d.text()
-	case sawTool: // nothing is made of it, so another type is not an error
+	case sawTool: // it is not used, so another type is not an error
 		if d.space() != '"' {
 			return d.skip(3)
 		}

@@ -73,11 +73,11 @@
 //     log-probability has mask 0 and counts in Unscored, as do the tokens after an end of
 //     turn with MaskAfterStop. An assistant message in a prompt is context;
 //   - a log-probability is from -1000 to 1e-6 under mask 1, and exactly 0, meaning
-//     "no information", under mask 0. None is ever invented. A smaller number is an
-//     engine's word for minus infinity, so it counts as missing (UsableLogprob);
+//     "no information", under mask 0. No logprob is ever invented. Engines write a smaller
+//     number for minus infinity, so it counts as missing (UsableLogprob);
 //   - PromptLength is the position of the first sampled token;
 //   - ids are not negative, and below the size of the engine's vocabulary if it is known.
-//     An id that the tokenizer does not name is legal there, and FlagPaddedID says so;
+//     An id that the tokenizer does not name is valid, and the row then has FlagPaddedID;
 //   - at least one token is trainable.
 //
 // Over a sample, Alignment holds

@@ -20,8 +20,8 @@ type Row struct {
 	LossMask []int8
 
 	// Logprobs[i] is the natural log of the probability that the engine reported
-	// for InputIDs[i]. From -1000 to 1e-6 where LossMask[i] is 1; exactly 0 where it
-	// is 0, meaning "no information", not "probability one".
+	// for InputIDs[i]. It is from -1000 to 1e-6 if LossMask[i] is 1. It is exactly 0 if
+	// LossMask[i] is 0, meaning "no information", not "probability one".
 	// Source: turns[].output_token_logprobs[j][0] (Letta).
 	Logprobs []float32
 
@@ -53,8 +53,8 @@ type Row struct {
 	// Prompt what stands there now: Offset is a place in this row.
 	Realigned []Divergence
 
-	// Unscored counts sampled tokens of this row under mask 0: those without a usable
-	// log-probability, and with AlignConfig.MaskAfterStop those after an end of turn.
+	// Unscored counts sampled tokens of this row under mask 0: tokens without a usable
+	// log-probability, and with AlignConfig.MaskAfterStop tokens after an end of turn.
 	// Trimmed counts sampled tokens that DriftRealign replaced.
 	Unscored, Trimmed int32
 
@@ -94,5 +94,5 @@ const (
 	FlagLength                              // the engine's limit of tokens ended the row's last output
 	FlagSpliced                             // the tap gave the engine tokens that it had sampled, in place of the server's print of them
 	FlagAfterStop                           // an output of the row has tokens after its first end-of-turn id
-	FlagPaddedID                            // an id that the tokenizer does not name, in the engine's padded vocabulary
+	FlagPaddedID                            // the row has an id of the engine's padded vocabulary that the tokenizer does not name
 )

@@ -3,17 +3,17 @@ package tokenize
 import "slices"
 
 const (
-	// maxLogprob is the greatest log-probability that is believed: rounding in the
-	// engine may lift a certain token a little above 0.
+	// maxLogprob is the greatest valid log-probability: rounding in the engine can lift a
+	// certain token a little above 0.
 	maxLogprob = 1e-6
-	// minLogprob is the smallest one. Engines write a smaller finite number for minus
-	// infinity: SGLang clamps to -3.4028235e38, vLLM writes -9999.
+	// minLogprob is the smallest valid log-probability. Engines write a smaller finite
+	// number for minus infinity: SGLang clamps to -3.4028235e38, vLLM writes -9999.
 	minLogprob = -1000
 )
 
 // UsableLogprob reports whether a trainer can learn from a token with log-probability
-// v: v is from -1000 to 1e-6. NaN, "none given", is not usable. Every reader applies
-// this rule, and applies it to the float32 that a row holds.
+// v: v is from -1000 to 1e-6. NaN, which means missing, is not usable. Every reader applies
+// this rule to the float32 in the row.
 func UsableLogprob(v float32) bool { return v <= maxLogprob && v >= minLogprob }
 
 // Reset empties r and keeps its memory.
@@ -56,8 +56,8 @@ func (r *Row) AppendContext(role Role, ids []int32) {
 }
 
 // AppendSampled appends the ids that the policy sampled in one call, as one span of
-// role assistant. logprobs has the same length as ids. A value that is missing, or that
-// UsableLogprob refuses, leaves its token with mask 0 and counts in Unscored. version
+// role assistant. logprobs has the same length as ids. If a value is missing, or
+// UsableLogprob refuses it, its token has mask 0 and counts in Unscored. version
 // is the policy version, or -1 where unknown. Nothing is appended for no ids.
 func (r *Row) AppendSampled(ids []int32, logprobs []float32, version int32) {
 	if len(ids) == 0 {
@@ -95,7 +95,7 @@ func (r *Row) appendOutput(c *Call) {
 	}
 }
 
-// unscore gives the tokens from n on mask 0 and counts them in Unscored.
+// unscore sets mask 0 for the tokens from n and counts them in Unscored.
 func (r *Row) unscore(n int) {
 	for _, m := range r.LossMask[n:] {
 		r.Unscored += int32(m)

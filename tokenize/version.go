@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A VersionSpan says that one version of the weights sampled the output ids from Start up
-// to End. Version is the engine's own word.
+// A VersionSpan reports that one version of the weights sampled the output ids [Start, End).
+// Version is the engine's own word.
 type VersionSpan struct {
 	Version    string
 	Start, End int32
 }
 
-// PolicyVersion returns the number that an engine's weight_version is, or -1: an engine
-// that was never updated says "default".
+// PolicyVersion parses an engine's weight_version as a number, or returns -1: an engine that
+// was never updated reports "default".
 func PolicyVersion(word string) int32 {
 	if n, err := strconv.ParseInt(word, 10, 32); err == nil && n >= 0 {
 		return int32(n)
@@ -35,10 +35,9 @@ func VersionWord(number string) string {
 }
 
 // OutputVersions returns the versions that sampled n output ids, for [Call.Version] and
-// [Call.Versions]. word is the engine's weight_version, which is the newest one, or empty.
-// spans are its weight_versions, or nil if it has none. Spans that do not cover the ids
-// once and in order, or whose last one contradicts word, prove nothing: each id has
-// version -1 then.
+// [Call.Versions]. word is the engine's weight_version, its newest version, or empty. spans
+// are its weight_versions, or nil if it has none. If the spans do not cover the ids once and
+// in order, or the last span contradicts word, each id has version -1.
 func OutputVersions(word string, spans []VersionSpan, n int) (version int32, each []int32) {
 	if spans == nil {
 		return PolicyVersion(word), nil

@@ -221,12 +221,12 @@ func (c *collection) takeTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	return nil
 }
 
-// tryScorer lets the scorer judge a made-up sample, of the first task if that is known.
+// tryScorer scores a trial sample of the first task, if that task is known.
 func (c *collection) tryScorer(ctx context.Context) error {
-	if c.tasks.Tasks == 0 && !c.options.reads { // of a stream: the first one that comes is tried
+	if c.tasks.Tasks == 0 && !c.options.reads { // of a stream: its first task is tried when it arrives
 		return nil
 	}
-	task := &collector.Task{ID: "trial"} // of server runs, which have neither messages nor answers
+	task := &collector.Task{ID: "trial"} // for server runs: they have neither messages nor answers
 	switch {
 	case c.options.reads:
 	case c.first != nil:
@@ -240,10 +240,10 @@ func (c *collection) tryScorer(ctx context.Context) error {
 	return c.tryScorerWith(ctx, task)
 }
 
-// phaseScorer is what is done while the scorer judges a made-up sample.
+// phaseScorer is the phase in which the scorer scores a trial sample.
 const phaseScorer = "trying the scorer"
 
-// tryScorerWith is tryScorer with a task.
+// tryScorerWith scores a trial sample of the task.
 func (c *collection) tryScorerWith(ctx context.Context, task *collector.Task) error {
 	if c.parts.collector.Scorer == nil {
 		return nil
@@ -392,7 +392,7 @@ func (c *collection) checkFiles(ctx context.Context) error {
 // tryServers lets every server that has not proved itself in this run make one call of
 // the model.
 func (c *collection) tryServers(ctx context.Context) error {
-	if c.tasks.Tasks == 0 { // of a stream: the first one that comes is tried
+	if c.tasks.Tasks == 0 { // of a stream: its first task is tried when it arrives
 		return nil
 	}
 	task, err := c.tasks.First()

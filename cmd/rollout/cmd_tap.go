@@ -261,7 +261,7 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	return err
 }
 
-// tapped says what the tap did. Kept are the calls that can be read in the spool.
+// tapped prints a summary of the tap. A call is kept if it can be read in the spool.
 func (p *program) tapped(o *tapOptions, s proxy.Stats, spool tap.SpoolStats) error {
 	kept, dropped := spool.Written, s.Kept+s.Dropped-spool.Written
 	if o.asJSON {

@@ -255,9 +255,9 @@ where the value of that key ends.`,
 	return cmd
 }
 
-// parseTransformers reads the name of a release that a verb was given: by whose rules it
-// renders, and of which releases the tokenizer must be. Without a name that is the first
-// release, and nil for all.
+// parseTransformers parses the name of a release of transformers. It returns the release that
+// renders, and the releases of the tokenizer. Without a name it returns the first release, and
+// nil for all releases.
 func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformers, error) {
 	if text == "" {
 		return chat.Transformers457, nil, nil

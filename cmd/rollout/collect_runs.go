@@ -125,8 +125,8 @@ func (c *collection) tellFound(n serverruns.Counts) {
 	}
 }
 
-// unmatchedError is the error of a collection that found no server run and does not wait for
-// any.
+// unmatchedError is the error of a collection that matched no server run and does not wait
+// for one.
 func (c *collection) unmatchedError() error {
 	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run of %s matches --from-runs", c.clients[0].BaseURL())),
 		"check agent=, tag= and since=, which is compared with the clock of the server; --follow waits for server runs that begin later")

@@ -48,7 +48,7 @@ type collection struct {
 	taps      *taps // nil: none is configured
 	identity  runfolder.Identity
 	tasks     *runfolder.TaskSet
-	first     *collector.Task   // of the tasks that were given; nil: the copy of the run has it
+	first     *collector.Task   // the first task that was given; nil: read it from the copy in the run
 	folder    *runfolder.Folder // nil: of a dry run
 	clients   []*letta.Client
 	endpoints []string // their names
@@ -76,7 +76,7 @@ type collection struct {
 	toGiveUp  atomic.Pointer[runfolder.Folder] // folder, for giveUp; nil: there is none yet
 	toKill    atomic.Pointer[func()]           // ends the programs of the scorer; nil: there are none yet
 	from      string                           // where the tasks of a stream come from besides its socket: a path, "-" or nothing
-	phase     atomic.Value                     // string: what is done at this moment
+	phase     atomic.Value                     // string: the current step of the run
 	began     atomic.Pointer[time.Time]        // when the run did; nil: it has not
 	unmatched atomic.Bool                      // no server run matches tasks.from_runs
 	ending    atomic.Int32                     // 0, endDrain or endStop

@@ -21,7 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// TestHungScorer: a reward command that answers the made-up sample alone, and that started
+// TestHungScorer: a reward command that answers only the trial sample, and that started
 // another program.
 // The drain says that it waits for scores, and the second interrupt ends both programs,
 // and the run, within seconds; what was being scored remains.
@@ -187,7 +187,7 @@ func rewardsOf(t *testing.T, url string, lines []byte, config string, args ...st
 	return out
 }
 
-// Numbers are read from what the model answered, in any spelling, and compared exactly.
+// Numbers are parsed from the answer, in any spelling, and compared exactly.
 func TestNumbersAreScored(t *testing.T) {
 	t.Parallel()
 	_, url, lines := serveSaid(t, []said{
@@ -204,7 +204,7 @@ func TestNumbersAreScored(t *testing.T) {
 	}
 }
 
-// A reward is for what the model answered, not for what it thought.
+// A reward scores the answer, not the reasoning.
 func TestThoughtsAreNotScored(t *testing.T) {
 	t.Parallel()
 	const thought = "<think>\nIs it 42? No, I think it is 41.\n</think>\n\n"
@@ -233,7 +233,7 @@ func TestThoughtsAreNotScored(t *testing.T) {
 	if testing.Short() {
 		return // what follows needs a Python
 	}
-	// The scorer that README shows, as it stands there.
+	// The scorer of the README, verbatim.
 	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)

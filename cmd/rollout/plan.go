@@ -68,7 +68,7 @@ func (c *collection) dryRun(ctx context.Context) error {
 	return c.dryMatched(found)
 }
 
-// dryMatched is the error of a dry run whose run would find no server run.
+// dryMatched returns the error of a dry run if no server run matches.
 func (c *collection) dryMatched(found serverruns.Counts) error {
 	if c.options.reads && !c.options.retryFailed && found.Total() == 0 && !c.config.Tasks.Follow {
 		return c.unmatchedError()

@@ -102,8 +102,8 @@ func maxUnscored(c *config.Config, planned int) int {
 	return max(leastUnscored, c.Run.FailOnError.Allowed(planned)+1) - 1
 }
 
-// paddedMost is how many ids the vocabulary of an engine has at most that the tokenizer does
-// not name, if no config.json says it. The most of a published model are the 1,069 of gpt-oss.
+// paddedMost bounds the ids of an engine's vocabulary that the tokenizer does not name, if no
+// config.json has its size. The largest number of a published model is 1,069, of gpt-oss.
 const paddedMost = 4096
 
 // alignConfig says how calls become rows.
@@ -127,7 +127,7 @@ func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
 	return out
 }
 
-// makeScorer makes what scores a sample, if anything does, and what finds the answer in it.
+// makeScorer returns the scorer of samples, if there is one, and the splitter that finds the answer.
 func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
 	r := &c.Reward
 	splitter := reasoning.New(nil)

@@ -17,7 +17,7 @@ type Backend struct {
 	cfg    Config
 	// room bounds the bytes of the replies that agents hold.
 	room *replyRoom
-	// engines are those behind the server, as traces show them.
+	// engines are the engines behind the server, as traces show them.
 	engines record.Engines
 	// arenas are kept between two attempts.
 	arenas sync.Pool

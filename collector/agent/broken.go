@@ -10,16 +10,16 @@ import (
 
 // brokenRun returns an error if the server ended the run of an answer because something
 // outside of the rollout failed, such as the connection to its database. Such an answer has
-// the status 200 and the stop reason error (letta_agent_v3.py:1546-1554), as one has whose
-// tool or model went wrong. If the look-up fails, or says nothing that is known, the stop
-// reason stays what the failure is.
+// the status 200 and the stop reason error (letta_agent_v3.py:1546-1554), like an answer whose
+// tool or model failed. If the lookup fails, or returns no known name, the failure keeps the
+// stop reason.
 func (g *agent) brokenRun(ctx context.Context, answer *letta.LettaResponse, runID string) error {
 	if answer.StopReason != letta.StopError || runID == "" {
 		return nil
 	}
 	steps, err := g.rollout.Run(runID).Steps(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // the answer is there, and this is about its reason only
+		return nil //nolint:nilerr // the answer is valid; only its reason is unknown
 	}
 	found := &ServerRunError{RunID: runID}
 	var class error
@@ -53,8 +53,8 @@ func (g *agent) brokenRun(ctx context.Context, answer *letta.LettaResponse, runI
 	return found
 }
 
-// failureNames returns what of a failed run can be the name of an exception: its error, or
-// the members of its error.
+// failureNames returns the parts of a failed run that can be the name of an exception: its
+// error, or the members of its error.
 func failureNames(run *letta.Run) []string {
 	failure := run.Failure()
 	names := []string{failure}
@@ -68,9 +68,8 @@ func failureNames(run *letta.Run) []string {
 }
 
 // brokenBy returns the sentinel for the name of an exception that the infrastructure of the
-// server raised: asyncpg's, SQLAlchemy's, Python's own. It takes a name alone, such as
-// TimeoutError, asyncio.TimeoutError or TimeoutError(). A text that has more in it can be
-// the word of a tool.
+// server raised: asyncpg's, SQLAlchemy's, Python's own. It accepts only a name, such as
+// TimeoutError, asyncio.TimeoutError or TimeoutError(). A longer text can come from a tool.
 func brokenBy(name string) error {
 	name = strings.TrimSuffix(strings.TrimSpace(name), "()")
 	if i := strings.LastIndexByte(name, '.'); i >= 0 {

@@ -276,7 +276,7 @@ func (g *recorded) nothing(m *keptRun, ended error) error {
 	return goneBy(tokenize.ReasonNoTurns, "server run %s is %s and has no step with an output", g.run.ID, g.quote(g.run.Status))
 }
 
-// model returns the model of the run: the agent may have another one today.
+// model returns the model of the run: the agent can have another model today.
 func (g *recorded) model(calls []keptCall) string {
 	if model := calls[0].step.ModelHandle; model != "" {
 		return model

@@ -86,11 +86,11 @@ func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) 
 	return traced(source, c, answer.Version, page)
 }
 
-// told reports whether the engine said which version sampled the call, or that several did.
+// told reports whether the engine named the version, or several versions, of the call.
 func told(c *tokenize.Call) bool { return c.Version != policy.Unknown || c.Versions != nil }
 
-// traced tells the source every version that the engine names for a call, and reports
-// whether one contradicts the page.
+// traced passes every version that the engine names for a call to the source, and reports
+// whether one of them contradicts the page.
 func traced(source *policy.Source, c *tokenize.Call, word string, page int32) (contradicted bool) {
 	if c.Version != policy.Unknown {
 		return source.Traced(c.Version, word, page)

@@ -19,21 +19,21 @@ type RunsQuery struct {
 	Ascending bool
 	// Limit is how many at most; 0 means 100, the server's default.
 	Limit int
-	// After is the run behind which the page begins, in the order that is asked for; nil
-	// begins with the first.
+	// After is the run after which the page begins, in the requested order; nil begins with
+	// the first run.
 	After *Run
 }
 
-// ErrCursorGone means that the server does not know the run behind which a page should
-// begin: it was deleted with its agent. The server then lists from the first run.
+// ErrCursorGone means that the server does not have the run after which a page should begin:
+// it was deleted with its agent. The server then lists from the first run.
 var ErrCursorGone = errors.New("letta: the run after which the list should continue is gone")
 
-// Runs lists one page of server runs. A page may hold fewer runs than Limit before the list
-// ends; an empty page is the end.
+// Runs lists one page of server runs. A page can have fewer runs than Limit before the list
+// ends; only an empty page is the end.
 //
-// Servers 0.16.7 and 0.16.8 take the cursors the wrong way round: after=ID lists what
-// precedes the run in the asked order, and before=ID what follows it
-// (services/helpers/run_manager_helper.py). So Runs tries once which of them continues the
+// Servers 0.16.7 and 0.16.8 swap the cursors: after=ID lists the runs that precede the run in
+// the requested order, and before=ID the runs that follow it
+// (services/helpers/run_manager_helper.py). So Runs tests once which cursor continues the
 // list, and checks each page.
 func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 	if query.After == nil {
@@ -51,13 +51,13 @@ func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 		if err != nil || query.side(page) >= 0 {
 			return page, err
 		}
-		cursor = nil // the server is another one now, or the run is gone
+		cursor = nil // the server has changed, or the run is gone
 	}
 	return nil, ErrCursorGone
 }
 
-// findCursor returns the parameter that continues a list of runs, and remembers it if one run
-// behind the cursor and one before it prove it.
+// findCursor returns the parameter that continues a list of runs. It remembers the parameter
+// if one run after the cursor and one run before it prove it.
 func (c *Client) findCursor(ctx context.Context, query RunsQuery) (*string, error) {
 	query.Limit = 1
 	names := [...]string{"before", "after"}
@@ -79,8 +79,8 @@ func (c *Client) findCursor(ctx context.Context, query RunsQuery) (*string, erro
 	return &names[i], nil
 }
 
-// side reports on which side of the cursor a page is, in the order that is asked for: 1 is
-// behind it, -1 before it, 0 nothing. Runs of the same moment are ordered by their ids.
+// side reports the side of the cursor on which a page is, in the requested order: 1 is after
+// it, -1 before it, 0 unknown. Runs of the same moment are ordered by their ids.
 func (q *RunsQuery) side(page []Run) int {
 	sign := -1
 	if q.Ascending {
@@ -102,7 +102,7 @@ func (q *RunsQuery) side(page []Run) int {
 	return strings.Compare(page[0].ID, q.After.ID) * sign
 }
 
-// runsPage lists one page; cursor is the parameter that query.After goes to.
+// runsPage lists one page; cursor is the parameter that gets query.After.
 func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) ([]Run, error) {
 	q := url.Values{"order": {order(query.Ascending)}}
 	set(q, "agent_id", query.AgentID)
@@ -120,11 +120,11 @@ func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) (
 	return fetchList[Run](ctx, c, &request{op: "list runs", method: http.MethodGet, target: at("/v1/runs/"), query: q})
 }
 
-// restarts is how often a list is begun again because a run was deleted while it was read.
+// restarts bounds how often a list restarts because a run was deleted during the listing.
 const restarts = 5
 
-// AllRuns lists all server runs that the query chooses, each once. It does not report runs
-// that begin while it reads, if it reads newest first.
+// AllRuns lists all server runs that match the query, each once. If the order is newest first,
+// it does not report runs that begin during the listing.
 func (c *Client) AllRuns(ctx context.Context, query RunsQuery) ([]Run, error) {
 	var all []Run
 	seen := map[string]bool{}

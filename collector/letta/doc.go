@@ -11,8 +11,8 @@
 // A method of [Client] is one call of the API: one HTTP exchange, or one per page of a list.
 // What to call when, and what a failure means to a rollout, is decided in package agent.
 //
-// Everything said here about the server is about the released 0.16.7, and holds for 0.16.8,
-// which differs only in the sandbox of tools. A place such as agents.py:1771 is a line of
+// This package describes the released server 0.16.7. It also holds for 0.16.8, because that
+// release differs only in the tool sandbox. A place such as agents.py:1771 is a line of
 // letta-ai/letta at the tag 0.16.7, below letta/ or letta/server/rest_api/routers/v1/.
 //
 // # Token data

@@ -11,7 +11,7 @@ import (
 // A scanner reads one JSON text from front to back, each byte once. What it returns
 // are pieces of the text, which therefore is a string: nobody can change it later.
 //
-// Its outcome is that of encoding/json, except that a member which nothing is made of can
+// Its outcome equals the outcome of encoding/json, except that an unused member can
 // have any type (scan_value.go): the same texts are refused, the last of several
 // members with one name wins, null leaves a value as it is, bytes that are not UTF-8
 // become U+FFFD, and arrays and objects nest up to maxNesting. The names of members
@@ -229,7 +229,7 @@ func (s *scanner) members(yield func(name string) bool) {
 	}
 }
 
-// orMembers is members, with anything else than an object as one that has none.
+// orMembers is like members, but treats a value that is not an object as an empty object.
 func (s *scanner) orMembers(yield func(name string) bool) {
 	if s.is('{') {
 		s.members(yield)

@@ -10,11 +10,11 @@ import (
 //
 //	str, integer, int32, boolean         null leaves the field as it is
 //	need…                                null sets it to its zero value
-//	or…, strs                            null and a value of another type do
+//	or…, strs                            null and a value of another type set it to zero
 //
-// The first two refuse a value of another type: they are for what a prompt, a row or its
-// proof is made of. The last is for everything else. A server that changes the type of such
-// a member makes it unknown, and nothing more.
+// The first two refuse a value of another type. They read the members from which a prompt, a
+// row or its proof is made. The last reads all other members. If a server changes the type of
+// such a member, the member is unknown, and nothing else fails.
 
 // str reads a string.
 func (s *scanner) str(v *string) {
@@ -23,10 +23,10 @@ func (s *scanner) str(v *string) {
 	}
 }
 
-// needText reads a string, or null as the empty one.
+// needText reads a string, or null as "".
 func (s *scanner) needText(v *string) { *v, _ = s.maybe() }
 
-// orEmpty reads a string, or anything else as the empty one.
+// orEmpty reads a string, or anything else as "".
 func (s *scanner) orEmpty(v *string) {
 	*v = ""
 	if s.is('"') {
@@ -34,8 +34,8 @@ func (s *scanner) orEmpty(v *string) {
 	}
 }
 
-// is reports whether the next value begins with one of the bytes. One that does not is
-// skipped.
+// is reports whether the next value begins with one of the bytes. If it does not, is skips
+// the value.
 func (s *scanner) is(begin ...byte) bool {
 	if slices.Contains(begin, s.space()) {
 		return true
@@ -44,7 +44,7 @@ func (s *scanner) is(begin ...byte) bool {
 	return false
 }
 
-// isNumber is is for numbers.
+// isNumber is like is, for numbers.
 func (s *scanner) isNumber() bool {
 	if c := s.space(); c == '-' || c-'0' <= 9 {
 		return true
@@ -66,7 +66,7 @@ func (s *scanner) maybe() (text string, ok bool) {
 	return "", false
 }
 
-// orNoWord is orEmpty for a type of its own.
+// orNoWord is like orEmpty, for a string type.
 func orNoWord[T ~string](s *scanner, v *T) {
 	text := ""
 	s.orEmpty(&text)
@@ -117,7 +117,7 @@ func (s *scanner) raws(v *[]RawJSON) {
 	*v = list
 }
 
-// orNoRaws is raws, with anything else than a list as nil.
+// orNoRaws is like raws, but reads a value that is not a list as nil.
 func (s *scanner) orNoRaws(v *[]RawJSON) {
 	if *v = nil; s.is('[') {
 		s.raws(v)

@@ -23,15 +23,15 @@ type TraceResponse struct {
 	Finish  string
 	Matched RawJSON
 	// Version is the version of the policy, as text: "default" where the engine was never
-	// updated. It is empty if the engine says neither a text nor a number.
+	// updated. It is empty if the engine's value is neither a string nor a number.
 	Version string
 	// Versions is the list of meta_info.weight_versions: the spans of the output and the
 	// version of each, if the weights changed during the call.
 	Versions RawJSON
 	// PromptTokens is the number of ids that the engine counted in its prompt.
 	PromptTokens RawJSON
-	// Mark is meta_info.rollout: what a tap says of its continuity. It is empty where there is
-	// none.
+	// Mark is meta_info.rollout, the mark of a tap with continuity. It is empty if there is no
+	// mark.
 	Mark RawJSON
 }
 
@@ -73,8 +73,8 @@ func (r *TraceResponse) read(s *scanner) {
 	}
 }
 
-// version reads the version of the weights: a text, or a number as its text. Anything else
-// is empty.
+// version reads the version of the weights: a string, or a number as its text. It returns ""
+// for anything else.
 func (s *scanner) version() (word string) {
 	switch c := s.space(); {
 	case c == '"':

@@ -60,7 +60,7 @@
 // engine (managers/tokenizer_manager.py), which the Letta server keeps in the trace of the
 // step. The engine reads it when it ends the call. So after a change of the weights during a
 // call (pause_generation with in_place or retract) it is the newer version. Newer releases
-// also give weight_versions, the span of each version (utils/weight_versions.py): each token
-// then has the version of its span. Spans that do not cover the output once and in order, or
-// that contradict weight_version, prove nothing, and no claim takes their place.
+// also report weight_versions, the span of each version (utils/weight_versions.py). Each token
+// then has the version of its span. If the spans do not cover the output once and in order, or
+// contradict weight_version, the version is unknown, and no claim replaces it.
 package policy

@@ -47,8 +47,9 @@ func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *r
 }
 
 // takesAnswers reports whether prompts may be rebuilt from what the answers of the rollout
-// say. Its agent must have been read before the first of them, and the server keep traces. An
-// answer does not say when its first call was made, as a clock needs it.
+// say. Its agent must have been read before the first of them, and the server must keep
+// traces. An answer lacks the time of its first call, so it is not enough for a template that
+// reads the clock.
 func (p *Prompter) takesAnswers(r *record.Rollout) bool {
 	return p.answers && !p.model.Template.ReadsClock() && !r.Late && !r.Recorded && len(r.Before) == 0 && p.finish.keepsTraces()
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A template can print the time (strftime_now), and the text of a date does not show in its
-// length. No record holds the rendered text. So a prompt of such a template is rendered at
-// every time that the server's clock can have shown:
+// A template can print the time (strftime_now), and two dates have texts of the same length.
+// No record contains the rendered text. So a prompt of such a template is rendered at every
+// time that the server's clock can have shown:
 //
 //	which instants  window: between the server's own stamps of the messages around the call
 //	which zones     Model.Zone, or else every UTC offset in use
@@ -23,20 +23,20 @@ import (
 //
 // The clock and the zone of this machine are never read.
 
-// A window holds the instants at which the server can have rendered a prompt, both ends
+// A window is the interval in which the server can have rendered a prompt, both ends
 // included. The zero window is not bounded.
 type window struct{ from, to time.Time }
 
-// stampUnit is by how much the stamp of a message can be too early: the server cuts its
-// fraction of a second.
+// stampUnit is the largest error of a message's stamp: the server cuts the fraction of a
+// second.
 const stampUnit = time.Second - 1
 
-// maxWindow is longer than any call takes: stamps that are further apart bound nothing.
+// maxWindow is longer than any call takes. Stamps that are further apart do not bound a call.
 const maxWindow = 7 * 24 * time.Hour
 
-// window bounds the instant of call k by stamps of the server alone. It was rendered after all
-// that the calls before it left, or after the request's own messages, and before what it left
-// itself, or a later call.
+// window bounds the instant of call k, with stamps of the server only. The server rendered the
+// call after the messages of the calls before it, or of the request. It rendered the call
+// before the messages of this call, or of a later one.
 func (s *send) window(k int) window {
 	var w window
 	left := false // by any call
@@ -45,7 +45,7 @@ func (s *send) window(k int) window {
 		step := s.stepIndex(m.StepID)
 		byCall := step >= 0 && leftByCall(m.Type)
 		if left = left || byCall; left && !byCall {
-			continue // something that came while calls were made
+			continue // a message that came during the calls
 		}
 		at, err := m.Date.Time()
 		switch end := at.Add(stampUnit); {
@@ -65,8 +65,8 @@ func (s *send) window(k int) window {
 	return w
 }
 
-// leftByCall reports whether a message of the kind is made after the call of its step was
-// rendered: by the model, or by a tool that it called.
+// leftByCall reports whether a message of the kind is written after the call of its step was
+// rendered: by the model, or by a tool that the model called.
 func leftByCall(t letta.MessageType) bool {
 	switch t {
 	case letta.TypeAssistant, letta.TypeReasoning, letta.TypeHiddenReasoning, letta.TypeToolCall, letta.TypeApprovalRequest, letta.TypeToolReturn:
@@ -114,8 +114,8 @@ var everyOffset = func() []time.Duration {
 	return all
 }()
 
-// maxTimes bounds the times at which one prompt is rendered. A date has three at most where a
-// call does not take days.
+// maxTimes bounds the times at which one prompt is rendered. A date has at most three times,
+// unless a call takes days.
 const maxTimes = 32
 
 var (
@@ -123,16 +123,16 @@ var (
 	errManyTimes = fmt.Errorf("the template prints the time so exactly that more than %d texts are possible", maxTimes)
 )
 
-// A clockTime is a time that the server's clock can have shown, with the offsets at which it
-// shows what the formats print of it.
+// A clockTime is a time that the server's clock can have shown, with the offsets at which the
+// formats print it the same way.
 type clockTime struct {
 	at      time.Time // naive: as if in UTC
 	printed []string  // by format
 	offsets []time.Duration
 }
 
-// times returns a time for every different print of the formats: all that a clock with one of
-// the offsets shows within the window.
+// times returns one time for each different print of the formats that a clock with one of the
+// offsets can show within the window.
 func times(w window, offsets []time.Duration, formats []string) ([]clockTime, error) {
 	unit := 24 * time.Hour
 	for _, f := range formats {
@@ -167,21 +167,21 @@ func times(w window, offsets []time.Duration, formats []string) ([]clockTime, er
 	return all, nil
 }
 
-// A clockText is a text that a prompt can have, with a time at which it has it.
+// A clockText is a possible text of a prompt, with a time at which the prompt has this text.
 type clockText struct {
 	at      time.Time
 	text    []byte
-	offsets []time.Duration // at which it has it
+	offsets []time.Duration // at which the prompt has this text
 }
 
-// anyTime stands for the time of a call that no stamp bounds.
+// anyTime is the time of a call that no stamp bounds.
 var anyTime = time.Unix(0, 0).UTC()
 
-// texts renders a prompt at every time of the window and returns the different texts, that of
-// the likeliest time first. There is one if the time is not printed. With errUnbounded and
-// errManyTimes it returns one of the texts too.
+// texts renders a prompt at every time of the window and returns the different texts, the text
+// of the likeliest time first. It returns one text if the template does not print the time. With
+// errUnbounded and errManyTimes it also returns one of the texts.
 func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText, error) {
-	now := anyTime // it shows whether the time is asked for at all
+	now := anyTime // this render shows whether the template reads the time
 	if w != (window{}) {
 		now = w.from.UTC().Add(offsets[0])
 	}
@@ -219,7 +219,7 @@ func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText,
 			out = append(out, clockText{t.at, text, t.offsets})
 		}
 		switch {
-		case len(formats) > known: // what one time prints made the template ask in another form
+		case len(formats) > known: // at another time the template used another format
 		case len(out) == 0:
 			return nil, failed
 		default:
@@ -228,8 +228,8 @@ func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText,
 	}
 }
 
-// render renders a prompt at a time that the server's clock shows. formats, if not nil, gets
-// what the template asked of the clock.
+// render renders a prompt at a time of the server's clock. If formats is not nil, render adds
+// the formats that the template used.
 func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) ([]byte, error) {
 	out, err := m.Template.Render(dst, chat.Input{
 		Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true, Transformers: m.Transformers, Now: now, Formats: formats,
@@ -240,9 +240,9 @@ func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) (
 	return out, nil
 }
 
-// try rebuilds the prompt of call k and accepts it if it is proven. It reports whether it is,
-// and leaves a text of it as the renderer's last one. The prompt of a call that has one is
-// rendered only.
+// try rebuilds the prompt of call k and accepts it if it is proven. It reports whether it is
+// proven, and leaves one of its texts as the renderer's last text. If the call already has a
+// prompt, try only renders.
 func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (accepted bool, err error) {
 	c, wanted := &b.calls[s.first+k], s.steps[k].PromptTokens
 	open := c.Grade == tokenize.Quarantined
@@ -258,7 +258,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 	fits := func(ids []int32) bool {
 		return !open && slices.Equal(ids, c.PromptIDs) || open && wanted != nil && int64(len(ids)) == *wanted
 	}
-	var ids []int32 // of the likeliest text that fits, or else of the last one
+	var ids []int32 // of the likeliest text that fits, otherwise of the last one
 	n, at := 0, 0
 	for i := 0; i < len(texts) && n < 2; i++ {
 		these, err := b.r.encode(texts[i])
@@ -272,7 +272,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 			n++
 		}
 	}
-	if n == 1 && at < len(texts)-1 { // the renderer goes on from what is accepted
+	if n == 1 && at < len(texts)-1 { // the renderer continues from the accepted text
 		if ids, err = b.r.encode(texts[at]); err != nil {
 			return false, err
 		}
@@ -287,7 +287,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 	}
 	c.Reason = tokenize.ReasonClock
 	b.note(s.first+k, "%s: %s", source, clockGap(b.r.model, why))
-	if n > 0 && !errors.Is(why, errUnbounded) { // whose text is of no time that can have been shown
+	if n > 0 && !errors.Is(why, errUnbounded) { // with errUnbounded, the text has an arbitrary time
 		b.openTo(s.first+k, unproven{ids, source})
 	}
 	return false, nil
@@ -297,7 +297,7 @@ func severalFit(of int) error {
 	return fmt.Errorf("%d texts are possible, and more than one has the counted length", of)
 }
 
-// clockGap says why the clock leaves a prompt open.
+// clockGap explains why the clock leaves a prompt unproven.
 func clockGap(m *Model, why error) string {
 	if m.Zone == nil {
 		return "the template prints the time, server.timezone is not set, and " + why.Error()
@@ -305,6 +305,6 @@ func clockGap(m *Model, why error) string {
 	return fmt.Sprintf("the template prints the time, and with server.timezone %s %v", m.Zone, why)
 }
 
-// ClockHint says what can be done about calls with tokenize.ReasonClock.
+// ClockHint explains how to prove calls with tokenize.ReasonClock.
 const ClockHint = "set server.timezone to the time zone of the server's process (UTC in most containers), or put rollout tap before the engine, " +
 	"or take the rows as unverified with --require any"

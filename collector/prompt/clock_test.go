@@ -106,7 +106,7 @@ type clockWorld struct {
 }
 
 // life is what a server in the zone did, whose first call was rendered at start. Its prompts
-// do not come from the code under test: they are those of templates that read no clock.
+// do not come from the code under test: they come from templates that read no clock.
 func (w *clockWorld) life(c *clockTemplate, of plan, zone *time.Location, start time.Time, pause time.Duration) *knownLife {
 	t := w.t
 	t.Helper()

@@ -8,17 +8,17 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A tap with continuity gives the engine other tokens than the server rendered, and often as
-// many. Nothing that the server keeps shows which. So behind such a tap a prompt that does not
-// come from the tap needs the word of its own call: the tap marks each answer, and the server
-// keeps the mark in the trace of the step. doc.go says how such a tap is noticed.
+// A tap with continuity gives the engine other tokens than the server rendered, often the same
+// number of tokens. No record of the server shows these tokens. So behind such a tap, a prompt
+// that does not come from the tap needs the trace of its own call. The tap marks each answer,
+// and the server keeps the mark in this trace. doc.go explains how such a tap is noticed.
 
-// ContinuityHint says what can be done about calls with tokenize.ReasonContinuity.
+// ContinuityHint explains how to prove calls with tokenize.ReasonContinuity.
 const ContinuityHint = "a tap with --continuity is in front of the engine, and only the tap has these prompts: read them with --tap, " +
 	"or start the tap without --continuity"
 
-// askTap looks at the trace of each call whose prompt does not come from the tap, if a tap with
-// continuity was noticed. It takes back what the tap changed, or may have changed.
+// askTap reads the trace of each call whose prompt does not come from the tap, if a tap with
+// continuity was noticed. It withdraws each prompt that the tap changed or can have changed.
 func (p *Prompter) askTap(ctx context.Context, rollout *record.Rollout, calls []tokenize.Call) error {
 	if p.literal != nil || !rollout.Engines.Continuity() && (p.tap == nil || !p.tap.Continuity()) {
 		return nil
@@ -27,7 +27,7 @@ func (p *Prompter) askTap(ctx context.Context, rollout *record.Rollout, calls []
 	for i := range calls {
 		if c := &calls[i]; c.Source != tokenize.SourceTap && c.StepID != "" {
 			all = append(all, func(ctx context.Context) error {
-				_, _ = ownAnswer(ctx, rollout, c) // it is asked for again below, and gives the error
+				_, _ = ownAnswer(ctx, rollout, c) // it is read again below, which returns the error
 				return nil
 			})
 		}
@@ -53,7 +53,7 @@ func (p *Prompter) askTap(ctx context.Context, rollout *record.Rollout, calls []
 	return nil
 }
 
-// ownAnswer returns what the trace of a call shows of its answer; nil: there is no such trace.
+// ownAnswer returns the answer in the trace of a call, or nil if there is no such trace.
 func ownAnswer(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) (*record.Answer, error) {
 	if c.StepID == "" {
 		return nil, nil
@@ -64,15 +64,15 @@ func ownAnswer(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) (
 	}
 	answer, err := t.Answer()
 	if err != nil || !answer.Proves(c.OutputIDs) {
-		return nil, nil //nolint:nilerr // one that cannot be read shows nothing
+		return nil, nil //nolint:nilerr // an unreadable trace shows nothing
 	}
 	return answer, nil
 }
 
-// unshown takes the proof from a prompt of which no trace shows what the tap did to it.
+// unshown withdraws the proof of a prompt if no trace shows whether the tap changed it.
 func (p *Prompter) unshown(c *tokenize.Call) {
 	switch {
-	case c.Grade == tokenize.Unverified: // nothing more is claimed of it
+	case c.Grade == tokenize.Unverified: // it claims no proof
 		return
 	case c.Grade == tokenize.Quarantined && c.Reason != tokenize.ReasonCountMismatch:
 		return // it is missing for another reason
@@ -84,7 +84,7 @@ func (p *Prompter) unshown(c *tokenize.Call) {
 	withheld(c)
 }
 
-// spliced takes back a prompt that the engine was not given.
+// spliced withdraws a prompt that the engine did not receive.
 func spliced(c *tokenize.Call, turns int32) {
 	text := "turns"
 	if turns >= 0 {

@@ -157,7 +157,7 @@ func seenBehind(tb testing.TB, model *prompt.Model) *record.Engines {
 	return rollout.Engines
 }
 
-// TestContinuityProof pins what is proven behind a tap with continuity, and what that costs.
+// TestContinuityProof pins the proofs behind a tap with continuity, and their requests.
 func TestContinuityProof(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -239,7 +239,7 @@ func grades(letters string) (list []tokenize.Grade) {
 	return list
 }
 
-// A mark that is no mark fails no trace.
+// An invalid mark does not fail the trace.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	type read struct {

@@ -60,8 +60,8 @@
 // is there, a prompt without it is never taken.
 //
 // A call that is not found stays quarantined for the next source, and Call.Note says why it
-// was not. Sampling parameters are known from the tap alone: it changes what the server asks
-// for, and no engine repeats in its answer what it was told.
+// was not. Only the tap shows the sampling parameters: a tap can change the server's request,
+// and no engine repeats the parameters in its answer.
 //
 // The source literal stands apart: it glues sampled ids and tokenized texts of tools
 // together and claims no prompt. It is used only where Config.Force says so, and graded
@@ -69,33 +69,33 @@
 //
 // # A tap with continuity
 //
-// Such a tap gives the engine tokens that it had sampled, in the place of the server's print of
-// them (package collector/tap/continuity). The prompt that the engine was given is then known
-// to the tap alone. It often has as many tokens as the one that the server rendered, so no
-// count shows the difference. The server's own ids, which a newer one sends with its turns,
-// are those that it rendered too.
+// Such a tap gives the engine tokens that the engine had sampled, in place of the server's
+// text of them (package collector/tap/continuity). Then only the tap knows the prompt that the
+// engine received. This prompt often has as many tokens as the server's prompt, so no count
+// shows the difference. A newer server sends its own ids with its turns; these are the ids of
+// the server's prompt too.
 //
-// The tap marks each answer with meta_info.rollout, and the server keeps that in the trace of
-// the step. Any trace that is read, whatever for, shows the tap: the one that proves a prompt,
-// the one of a version, the one of the call that a preflight tries. From then on, for as long
-// as the process lives, each call of this server whose prompt does not come from the tap
-// needs its own trace (continuity.go):
+// The tap marks each answer with meta_info.rollout, and the server keeps the mark in the trace
+// of the step. The Prompter notices the tap in the first trace that it reads for any purpose:
+// to prove a prompt, to find a version, or to check the preflight's call. From then on, until
+// the process ends, each call of this server whose prompt does not come from the tap needs its
+// own trace (continuity.go):
 //
 //	its own trace                        the prompt
-//	has no mark, or says 0 turns         stays as it was proven
-//	says that turns were spliced         quarantined, whatever is asked for
-//	is not there                         quarantined, or unverified on request
+//	has no mark, or counts 0 turns       stays as it was proven
+//	counts turns that were spliced       quarantined, whatever grade is required
+//	is missing                           quarantined, or unverified on request
 //
-// A call that a tap with continuity did not see has no mark. So the same holds with several
-// servers, with several taps, and with a tap that comes later. Without such a tap nothing is
-// asked for that is not asked for anyway. What is not noticed:
+// A call that bypassed the tap has no mark. So these rules also hold with several servers, with
+// several taps, and with a tap that is started later. Without such a tap, no additional request
+// is made. Four cases are not noticed:
 //
-//   - a server that keeps no traces, or only their metadata, hides the tap: use --tap with it;
-//   - of the first samples after the tap was started, a call whose trace nothing needs, if the
-//     tap is started without continuity again before a call whose trace is read;
-//   - prompts that a server sends with its turns need no trace: a tap that comes in mid-run is
-//     noticed only if a trace is read for another reason;
-//   - an engine, or a proxy, that takes the mark out or writes one of its own.
+//   - A server that keeps no traces, or only their metadata, hides the tap: use --tap with it.
+//   - A tap runs with continuity only for a short time: calls in that time are not noticed if
+//     no trace is read before the tap is started again without it.
+//   - Prompts that a server sends with its turns need no trace. A tap that is started during a
+//     run is noticed only if a trace is read for another reason.
+//   - An engine or a proxy removes the mark, or writes its own.
 //
 // # The two rebuilt sources
 //
@@ -126,22 +126,22 @@
 // # The clock
 //
 // A template that calls strftime_now prints the naive local time of the server's process. No
-// record holds it, and a date keeps its count of tokens. clock.go renders such a prompt at
-// every time that is possible and compares the texts:
+// record contains this time, and another date has the same number of tokens. clock.go renders
+// such a prompt at every possible time and compares the texts:
 //
-//	instants  between the stamps of two stored messages: the last one that the request and the
-//	          calls before it left, and the first one that the call itself left. The server cuts
-//	          fractions of a second. The clock of this machine bounds nothing
-//	zones     [Model.Zone], which is trusted as the tokenizer is; without it each offset from
+//	instants  between the stamps of two stored messages: the last message that the request and
+//	          the calls before it stored, and the first message that the call itself stored.
+//	          The server cuts fractions of a second. The clock of this machine is not used
+//	zones     [Model.Zone], which is trusted like the tokenizer; without it, each offset from
 //	          -12:00 to +14:00 in steps of 15 minutes
-//	texts     one per different print of the formats that the template asked for; the same
-//	          texts are one. A format with seconds may have too many
+//	texts     one for each different print of the formats that the template used; equal texts
+//	          count once. A format with seconds can have too many texts
 //
-// One text, or one text of the counted length, is proven as any other prompt. If more have
-// that length, or the instants are not bounded, the call has ReasonClock, and its prompt is at
-// most unverified. A template that reads the clock and does not print it has one text. The
-// other ways from a template to the world outside are errors of package chat: random numbers
-// and addresses.
+// If there is one text, or one text with the counted length, it is proven like any other
+// prompt. If several texts have that length, or the instants are not bounded, the call has
+// ReasonClock, and its prompt is at most unverified. A template that reads the clock but does
+// not print it has one text. Package chat refuses all other nondeterminism of a template:
+// random numbers and addresses.
 //
 // # What answers tell
 //
@@ -268,11 +268,11 @@
 //
 // No answer says how a call ended: the server hides length behind a tool call, and takes
 // an output that the engine aborted for the end of a turn. The finish reason is known from
-// the call's trace where it was fetched. It is stop where its last id is one at which a trace
-// showed the engine to stop. For a call that ends in another id the trace is fetched: two per
-// sample at most, and none any more after eight in a row were not there. Without a trace, an
-// output of 4,096 tokens of a server of release 0.16 ended by length: that is what it asks for
-// at most. What stays unknown is empty.
+// the call's trace if it was fetched. It is stop if a trace showed that the engine stops at the
+// last id of the call. For a call that ends in another id, the trace is fetched: at most two
+// per sample, and none after eight in a row were missing. Without a trace, an output of 4,096
+// tokens of a server of release 0.16 ended by length, because 4,096 is the limit of that
+// release. An unknown finish reason is empty.
 //
 // # Reasons
 //

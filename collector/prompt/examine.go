@@ -25,9 +25,9 @@ type Examined struct {
 	Unlike string
 	// Stored and Trace are the prompts that both recipes give, whatever their count.
 	Stored, Trace Rebuilt
-	// Spliced is how many turns of the prompt a tap with continuity put in, by the trace: the
-	// engine was then given another prompt than both recipes give. It is -1 if the trace does
-	// not say how many.
+	// Spliced is the number of turns of the prompt that a tap with continuity replaced, as the
+	// trace reports it. The engine then received another prompt than both recipes return. It is
+	// -1 if the trace does not have the number.
 	Spliced int32
 	// Response is the text that the engine answered, by the trace; empty where there
 	// is none. A final stop token is not in it.
@@ -39,17 +39,17 @@ type Rebuilt struct {
 	Text string
 	IDs  []int32
 	Err  error // ErrNotRebuilt where the server kept nothing to rebuild it from
-	// Clock says why the time that the template prints leaves open whether this is the text:
-	// several have its length. It is empty where it does not.
+	// Clock explains why the time that the template prints leaves the text open: several
+	// texts have the counted length. It is empty if the text is certain.
 	Clock string
 
 	in       input
 	window   window
-	readings []reading // the texts of the times that are possible
-	doubt    error     // why readings are not all
+	readings []reading // the texts at all possible times
+	doubt    error     // why readings is incomplete
 }
 
-// A reading is the prompt at one time.
+// A reading is the rendered prompt at one time.
 type reading struct {
 	text string
 	ids  []int32
@@ -70,8 +70,8 @@ func (x *Examined) Fits() bool {
 	return fits(&x.Stored) || fits(&x.Trace)
 }
 
-// Settle chooses, of the texts that differ in the time that they show, the one that fits what
-// is known of the prompt.
+// Settle chooses the text that fits the known prompt, if several texts differ in the time
+// that they print.
 func (x *Examined) Settle(m *Model) {
 	for _, r := range []*Rebuilt{&x.Stored, &x.Trace} {
 		r.Clock = ""
@@ -93,8 +93,8 @@ func (x *Examined) Settle(m *Model) {
 	}
 }
 
-// Offsets returns the UTC offsets at which the server's clock shows what the known prompt has,
-// in order. It is empty if the prompt is not known, or prints no time.
+// Offsets returns the UTC offsets at which the server's clock shows the time in the known
+// prompt, in order. It is empty if the prompt is not known, or does not print the time.
 func (x *Examined) Offsets(m *Model) []time.Duration {
 	if len(x.PromptIDs) == 0 || !m.Template.ReadsClock() {
 		return nil
@@ -118,7 +118,7 @@ func (x *Examined) Offsets(m *Model) []time.Duration {
 	return nil
 }
 
-// PrintsTime reports whether a rebuilt prompt of the call is another text at another time.
+// PrintsTime reports whether a rebuilt prompt of the call depends on the time.
 func (x *Examined) PrintsTime(m *Model) bool {
 	for _, r := range []*Rebuilt{&x.Stored, &x.Trace} {
 		if r.Err == nil && m.Template.ReadsClock() {

@@ -26,7 +26,7 @@ const (
 // It remembers the ids at which the engine was seen to stop, so that a trace is needed
 // only for a call that ends in no such id. It is safe for concurrent use.
 type finishes struct {
-	tapped bool // a tap stands before the engine
+	tapped bool // a tap is in front of the engine
 
 	mu     sync.RWMutex
 	stops  []int32 // ids at which traces say that the model stopped; a handful
@@ -91,8 +91,8 @@ func (f *finishes) fill(ctx context.Context, r *collector.Reply, rollout *record
 	}
 }
 
-// nativeLimit is how many tokens release 0.16 asks for at most on the native path, whatever its
-// settings say (sglang_native_adapter.py:303). With a tap that can be another number.
+// nativeLimit is the token limit of release 0.16 on the native path, whatever its settings
+// (sglang_native_adapter.py:303). A tap can change this limit.
 const nativeLimit = 4096
 
 // stopReasons returns, per call, the stop reason of the send that ended with it, empty
@@ -132,6 +132,6 @@ func (f *finishes) look(ctx context.Context, rollout *record.Rollout, c *tokeniz
 	f.misses.Store(0)
 	said := *c
 	answer.Describe(&said)
-	c.FinishReason, c.StopID = said.FinishReason, said.StopID // and no version: a row has those of all its calls, or none
+	c.FinishReason, c.StopID = said.FinishReason, said.StopID // but not the version: a row has the versions of all its calls, or none
 	f.learn(answer)
 }

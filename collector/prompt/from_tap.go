@@ -108,7 +108,7 @@ func (p *Prompter) foreign(rollout *record.Rollout) func(head func(n int) []int3
 		for n := firstLook; ; n *= 4 {
 			ids := head(n)
 			tok := p.model.Tokenizer
-			named := slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return int(id) >= tok.VocabSize() }) // the others have no text
+			named := slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return int(id) >= tok.VocabSize() }) // the other ids have no text
 			var err error
 			text, err = tok.AppendText(text[:0], named, bpe.DecodeOptions{})
 			switch agent := agentNamed.FindSubmatch(text); {

@@ -57,7 +57,7 @@ func (b *rebuild) withdraw() {
 		for k := range s.calls {
 			i := s.first + k
 			c := &b.calls[i]
-			_, open := b.unverified[i] // the clock left it open
+			_, open := b.unverified[i] // the clock left its text open
 			switch {
 			case open && s.gap.contradicted:
 				delete(b.unverified, i)

@@ -28,7 +28,7 @@ type Config struct {
 	// It is used from many goroutines at once.
 	Encoder tokenize.TextEncoder
 
-	// Tap has the calls that taps saw. Where it is nil the source tap is not there.
+	// Tap has the calls that taps saw. If it is nil, there is no source tap.
 	Tap *tap.Index
 
 	// Unverified also gives calls a rebuilt prompt that has the right length and that
@@ -48,14 +48,14 @@ type Model struct {
 	// finds it.
 	Transformers chat.Transformers
 
-	// VocabSize is the number of ids that the engine can sample, with those that the
+	// VocabSize is the number of ids that the engine can sample, including ids that the
 	// tokenizer does not name; 0: unknown.
 	VocabSize int
 	// StopIDs are the ids at which the engine ends an output; empty: unknown.
 	StopIDs []int32
 
-	// Zone is the time zone of the server's process, which a template that reads the clock
-	// prints. It is trusted as the tokenizer is. Nil: not known, so that every zone is possible.
+	// Zone is the time zone of the server's process, for a template that prints the time. It
+	// is trusted like the tokenizer. If it is nil, every zone is possible.
 	Zone *time.Location
 }
 
@@ -143,7 +143,7 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 		listSteps(ctx, r, rollout, calls)
 	}
 	p.finish.fill(ctx, r, more, calls)
-	if more != nil { // after all that reads traces
+	if more != nil { // after everything that reads traces
 		if err := p.askTap(ctx, rollout, calls); err != nil {
 			return nil, fmt.Errorf("prompts from the server: %w", err)
 		}

@@ -327,8 +327,8 @@ func reverseTools(e *record.Rollout) {
 	e.Agent = &agent
 }
 
-// TestTraceLost: a trace that the server could not store for a NaN is told from one that it
-// does not keep.
+// TestTraceLost: a trace that the server could not store because of a NaN is distinguished
+// from a trace that the server does not keep.
 func TestTraceLost(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()

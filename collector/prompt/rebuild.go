@@ -28,13 +28,13 @@ type rebuild struct {
 	unverified map[int]unproven
 }
 
-// An unproven prompt is one of the right length, and where it comes from.
+// An unproven prompt has the right length but no proof. It records its source.
 type unproven struct {
 	ids    []int32
 	source tokenize.PromptSource
 }
 
-// openTo notes the prompt of call i that is not proven.
+// openTo records the unproven prompt of call i.
 func (b *rebuild) openTo(i int, p unproven) {
 	if b.unverified == nil {
 		b.unverified = make(map[int]unproven)

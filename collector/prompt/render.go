@@ -19,7 +19,7 @@ type renderer struct {
 	model *Model
 	tok   *bpe.Tokenizer // of the model
 	clock bool           // the template reads the clock
-	now   time.Time      // what the clock shows in the prompt before
+	now   time.Time      // the time of the previous prompt
 
 	text, next []byte     // the prompt before, and room for the next
 	ids        []int32    // ids of text
@@ -38,8 +38,8 @@ func (r *renderer) reset() {
 	r.text, r.ids, r.given, r.marks = r.text[:0], r.ids[:0], nil, r.marks[:0]
 }
 
-// render returns the text of the prompt, valid until the next one, as the clock of the prompt
-// before shows it.
+// render returns the text of the prompt at the time of the previous prompt. The text is valid
+// until the next call.
 func (r *renderer) render(in input) ([]byte, error) {
 	out, err := r.model.render(r.next[:0], in, r.now, nil)
 	if err != nil {
@@ -58,13 +58,13 @@ func (r *renderer) prompt(in input) ([]int32, error) {
 	return r.split()
 }
 
-// encode returns the ids of a prompt that was rendered.
+// encode returns the ids of a rendered prompt.
 func (r *renderer) encode(t clockText) ([]int32, error) {
 	r.next, r.now = append(r.next[:0], t.text...), t.at
 	return r.split()
 }
 
-// split returns the ids of the text in next, and makes it the prompt before.
+// split returns the ids of the text in next, and makes it the previous prompt.
 func (r *renderer) split() ([]int32, error) {
 	out := r.next
 	var err error

@@ -78,11 +78,11 @@ func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 	return true
 }
 
-// unstorable is why a call can have no trace although the server keeps them.
+// unstorable explains why a call can lack a trace although the server keeps traces.
 const unstorable = "the engine gave a log-probability that is NaN or infinite, and the server cannot store such a trace"
 
-// traceLost reports whether each call of the send whose trace could show something has a
-// log-probability that the server cannot store in a trace.
+// traceLost reports whether each call of the send with a useful trace has a log-probability
+// that the server cannot store in a trace.
 func (b *rebuild) traceLost(s *send) bool {
 	lost := false
 	for k := range s.calls {

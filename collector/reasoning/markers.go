@@ -10,17 +10,17 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A pair is what opens reasoning and what closes it.
+// A pair is the marker that opens reasoning and the marker that closes it.
 type pair struct {
 	open, close string
-	// around are markers that stand around the answer.
+	// around are the markers before and after the answer.
 	around [2]string
 }
 
 const apriel = "Here are my reasoning steps:"
 
-// known are the markers of models, in the order of the survey: 82 templates and the names that
-// inference engines have reasoning parsers for.
+// known are the markers of models, from a survey of 82 templates and of the reasoning parsers
+// of inference engines.
 var known = []pair{
 	{open: "<think>", close: "</think>", around: [2]string{"<response>", "</response>"}}, // <response>: Granite
 	{open: "<thinking>", close: "</thinking>"},
@@ -40,7 +40,7 @@ var known = []pair{
 	{open: apriel, close: "[BEGIN FINAL RESPONSE]", around: [2]string{"[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"}},           // Apriel
 }
 
-// The marks of messages with headers.
+// The markers of messages with headers.
 const (
 	start   = "<|start|>"
 	message = "<|message|>"
@@ -49,8 +49,8 @@ const (
 
 var messageMarks = []string{start, message, channel, "<|constrain|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>"}
 
-// ofAnyModel returns the known pairs for outputs of a model that is not known. A sentence does
-// not open reasoning then, and a word in angle brackets does not stand around an answer.
+// ofAnyModel returns the known pairs for outputs of an unknown model. Then a sentence does not
+// open reasoning, and words in angle brackets do not enclose an answer.
 func ofAnyModel() []pair {
 	pairs := slices.Clone(known)
 	for i := range pairs {
@@ -66,7 +66,8 @@ func ofAnyModel() []pair {
 }
 
 // markersOf returns the known pairs that the template or the tokenizer has, and the pair that
-// the template prints around a thought. headers reports that outputs are messages with headers.
+// the template prints around reasoning. headers reports whether outputs are messages with
+// headers.
 func markersOf(m Model) (pairs []pair, headers bool) {
 	source := m.Template.Source()
 	headers = strings.Contains(source, start) && strings.Contains(source, message)
@@ -81,8 +82,8 @@ func markersOf(m Model) (pairs []pair, headers bool) {
 		if !strings.Contains(source, p.around[0]) {
 			p.around = [2]string{}
 		}
-		// A template that only closes reasoning names that marker alone, and one that opens
-		// it by a name in pieces may name none.
+		// A template that only closes reasoning names only that marker, and a template that opens
+		// it by a name in pieces can name none.
 		named := strings.Contains(source, p.close) || strings.Contains(source, p.open) && strings.ContainsAny(p.open, "<[◁")
 		if named || m.Tokenizer != nil && has(p.open) && has(p.close) {
 			pairs = append(pairs, p)
@@ -97,7 +98,7 @@ func markersOf(m Model) (pairs []pair, headers bool) {
 // anyTime is the time that a template prints here. No marker depends on it.
 var anyTime = time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
 
-// printed returns what the template prints before and behind the thought of an answer.
+// printed returns the text that the template prints before and after reasoning_content.
 func printed(m Model) (p pair, ok bool) {
 	const thought, answer = "Tq7thought", "Aq7answer"
 	user, reply := chat.NewMap(2), chat.NewMap(5)
@@ -128,7 +129,7 @@ func printed(m Model) (p pair, ok bool) {
 	return p, !strings.ContainsAny(p.open, "\n")
 }
 
-// generationPrompt returns what the template adds for the model's turn.
+// generationPrompt returns the text that the template adds for the model's turn.
 func generationPrompt(m Model) (text string, ok bool) {
 	user := chat.NewMap(2)
 	user.Set("role", chat.StringValue("user"))
@@ -137,7 +138,7 @@ func generationPrompt(m Model) (text string, ok bool) {
 	return string(out), err == nil
 }
 
-// A Model is where markers are looked for.
+// A Model is the source of the markers.
 type Model struct {
 	Template     *chat.Template
 	Tokenizer    *bpe.Tokenizer

@@ -232,7 +232,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// The old behavior: the whole text is what is scored.
+// The old behavior: the whole text is scored.
 func TestInclude(t *testing.T) {
 	t.Parallel()
 	s := reasoning.New(nil)
@@ -242,7 +242,7 @@ func TestInclude(t *testing.T) {
 	}
 }
 
-// A mark that no known model has is found in what the template prints.
+// A marker of no known model is found in the text that the template prints.
 func TestMadeUpMarks(t *testing.T) {
 	t.Parallel()
 	for source, output := range map[string]string{

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A Splitter tells answers from reasoning. It is safe for concurrent use. It implements
+// A Splitter separates answers from reasoning. It is safe for concurrent use. It implements
 // collector.Splitter.
 type Splitter struct {
 	// Include leaves the whole text in Reply.Output.
@@ -19,15 +19,15 @@ type Splitter struct {
 
 	pairs   []pair
 	headers bool
-	all     bool // the markers are not those of a model
+	all     bool // the markers do not come from a model
 	tok     *bpe.Tokenizer
-	keep    map[int32]bool // special tokens that are marks: the text of the engine lacks them
+	keep    map[int32]bool // special tokens that are markers: the engine's text lacks them
 	opening string         // the generation prompt of the template; empty: not known
 }
 
-// New returns a Splitter for the markers of a model: the known ones that its template names or
-// its tokenizer has as tokens, and the ones that the template prints around reasoning_content.
-// nil stands for any model.
+// New returns a Splitter for the markers of a model. These are the known markers that its
+// template names or its tokenizer has as tokens, and the markers that the template prints
+// around reasoning_content. A nil Model means any model.
 func New(m *Model) *Splitter {
 	if m == nil || m.Template == nil {
 		return &Splitter{pairs: ofAnyModel(), all: true}
@@ -85,9 +85,9 @@ func (s *Splitter) split(r *collector.Reply, calls []tokenize.Call) (answer, tho
 	_, opened := s.opener(st.opened)
 	switch special := s.marked(full) && slices.ContainsFunc(ids, func(id int32) bool { return s.keep[id] }); {
 	case special, opened && len(s.keep) > 0:
-		return s.parts(full, st) // the text of the engine lacks the marks
+		return s.parts(full, st) // the engine's text lacks the markers
 	case s.marked(r.Text):
-		if answer == "" { // the server can have cut a mark out, with a call of a tool around it
+		if answer == "" { // the server can have removed a marker together with a tool call around it
 			return s.parts(full, st)
 		}
 		return answer, thought
@@ -100,14 +100,14 @@ func (s *Splitter) split(r *collector.Reply, calls []tokenize.Call) (answer, tho
 	return answer, thought
 }
 
-// A state is what is known of an output beside its text.
+// A state is the knowledge about an output beside its text.
 type state struct {
 	opened string // the end of the prompt; empty: not known
-	cut    bool   // the limit of tokens ended the output
+	cut    bool   // the token limit ended the output
 }
 
-// callOf returns the call whose text is that of the reply: the last one if none has exactly
-// that text, and nil if calls and turns do not fit.
+// callOf returns the call with the text of the reply. If no call has exactly that text, it
+// returns the last call; if calls and turns do not match, nil.
 func callOf(r *collector.Reply, calls []tokenize.Call) *tokenize.Call {
 	n := 0
 	for i := range r.Sends {
@@ -136,7 +136,7 @@ func callOf(r *collector.Reply, calls []tokenize.Call) *tokenize.Call {
 	return last
 }
 
-// tailTokens is how much of a prompt is looked at: more than any generation prompt has.
+// tailTokens is the length of a prompt's tail, longer than any generation prompt.
 const tailTokens = 64
 
 // tail returns the end of a prompt.
@@ -148,7 +148,7 @@ func (s *Splitter) tail(prompt []int32) (string, bool) {
 	return string(b), err == nil
 }
 
-// decode returns the text of an output with the marks and without other special tokens.
+// decode returns the text of an output with the markers and without other special tokens.
 func (s *Splitter) decode(ids []int32) (string, bool) {
 	if s.tok == nil || len(ids) == 0 {
 		return "", false
@@ -173,7 +173,7 @@ func (s *Splitter) decode(ids []int32) (string, bool) {
 	return string(b), true
 }
 
-// marked reports whether the text holds a mark.
+// marked reports whether the text contains a marker.
 func (s *Splitter) marked(text string) bool {
 	if s.headers {
 		return strings.Contains(text, message) || strings.Contains(text, channel)
@@ -181,7 +181,7 @@ func (s *Splitter) marked(text string) bool {
 	return slices.ContainsFunc(s.pairs, func(p pair) bool { return strings.Contains(text, p.open) || strings.Contains(text, p.close) })
 }
 
-// toolCalls are what the server cuts out of the text of an answer, as Letta 0.16 does.
+// toolCalls match the tool calls that Letta 0.16 removes from the text of an answer.
 var toolCalls = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
 
 // parts divides the text of an output.
@@ -197,13 +197,13 @@ func (s *Splitter) parts(text string, st state) (answer, thought string) {
 	return strings.TrimSpace(toolCalls.ReplaceAllString(answer, "")), strings.TrimSpace(thought)
 }
 
-// What is left of the headers of messages if the special tokens are gone.
+// The remains of message headers without the special tokens.
 const (
 	bareAnalysis = "analysis"
 	bareFinal    = "assistantfinal"
 )
 
-// bare divides an output of messages without the marks.
+// bare divides an output of messages without the markers.
 func bare(text string) (answer, thought string) {
 	text, ok := strings.CutPrefix(text, bareAnalysis)
 	if !ok {
@@ -217,7 +217,7 @@ func bare(text string) (answer, thought string) {
 }
 
 // messages divides an output of messages with headers. The answer is in the messages of the
-// channel final, or, if the template has no channels, in those without a recipient.
+// channel final. If the template has no channels, it is in the messages without a recipient.
 func messages(text string, st state) (answer, thought string) {
 	if !strings.Contains(text, message) {
 		if strings.Contains(text, channel) {
@@ -226,7 +226,7 @@ func messages(text string, st state) (answer, thought string) {
 		return bare(text)
 	}
 	if at := strings.LastIndex(st.opened, start); at >= 0 {
-		text = st.opened[at+len(start):] + text // the prompt has begun the header
+		text = st.opened[at+len(start):] + text // the prompt began the header
 	}
 	var answers, thoughts []string
 	for part := range strings.SplitSeq(text, start) {
@@ -294,7 +294,7 @@ func (s *Splitter) blocks(text string, st state) (answer, thought string) {
 	return s.unwrap(b.String()), strings.Join(thoughts, "\n")
 }
 
-// lastLine returns what stands behind the last line break.
+// lastLine returns the text after the last line break.
 func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
 
 // opener returns the pair that a prompt leaves open.
@@ -314,7 +314,7 @@ func (s *Splitter) ends(prompt string) bool {
 	return slices.ContainsFunc(s.pairs, func(p pair) bool { return strings.HasSuffix(prompt, p.close) })
 }
 
-// begins returns the pair that opens the text, and the text behind its mark.
+// begins returns the pair that opens the text, and the text after its marker.
 func (s *Splitter) begins(text string) (pair, string, bool) {
 	text = strings.TrimLeftFunc(text, unicode.IsSpace)
 	for _, p := range s.pairs {
@@ -325,7 +325,7 @@ func (s *Splitter) begins(text string) (pair, string, bool) {
 	return pair{}, text, false
 }
 
-// next finds the first opening mark.
+// next finds the first opening marker.
 func (s *Splitter) next(text string) (at int, first pair) {
 	at = -1
 	for _, p := range s.pairs {
@@ -336,8 +336,8 @@ func (s *Splitter) next(text string) (at int, first pair) {
 	return at, first
 }
 
-// unopened divides text at the first mark that closes reasoning, if none opens it before. If
-// strict is set, the mark must stand at the beginning or the end of a line.
+// unopened divides text at the first marker that closes reasoning, if no marker opens it before.
+// If strict is set, the marker must be at the start or the end of a line.
 func (s *Splitter) unopened(text string, strict bool) (body, rest string, ok bool) {
 	at, mark := -1, ""
 	for _, p := range s.pairs {
@@ -356,7 +356,7 @@ func (s *Splitter) unopened(text string, strict bool) (body, rest string, ok boo
 	return body, rest, !strict || strings.TrimSpace(lastLine(body)) == "" || strings.TrimSpace(line) == ""
 }
 
-// unwrap takes off the marks that stand around an answer.
+// unwrap removes the markers around an answer.
 func (s *Splitter) unwrap(text string) string {
 	for _, p := range s.pairs {
 		if p.around[0] == "" {

@@ -48,8 +48,8 @@ type Rollout struct {
 	Before letta.Messages
 	// Sends has one entry per answered send, in order.
 	Sends []Send
-	// Engines is what traces show of the engines behind the server. All rollouts of a server
-	// have the same. New gives one of its own.
+	// Engines records what traces show of the engines behind the server. All rollouts of a
+	// server share it. New sets a separate one.
 	Engines *Engines
 
 	source   Source
@@ -59,12 +59,12 @@ type Rollout struct {
 	traces   map[string]*once[*Trace]
 }
 
-// Engines is what the traces of one server showed of the engines behind it, whatever they were
-// read for. It is safe for concurrent use.
+// Engines records what the traces of one server showed of the engines behind it, whatever the
+// purpose of reading them. It is safe for concurrent use.
 type Engines struct{ continuity atomic.Bool }
 
-// Continuity reports whether a trace showed a tap with continuity. It is never taken back: that
-// tap may still be there.
+// Continuity reports whether a trace showed a tap with continuity. Once true, it stays true:
+// that tap can still be running.
 func (e *Engines) Continuity() bool { return e.continuity.Load() }
 
 // A Send is one request and its answer, without turns.

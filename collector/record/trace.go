@@ -25,8 +25,9 @@ type Answer struct {
 	MatchedID int32
 	// PromptLength is the number of ids that the engine counted in its prompt, or -1.
 	PromptLength int32
-	// Continuity says that the call passed a tap with continuity, and Spliced how many turns of
-	// its prompt are the tap's; -1: it does not say. Without such a tap Spliced is 0.
+	// Continuity reports that the call passed a tap with continuity. Spliced is the number of
+	// turns of its prompt that the tap replaced, or -1 if it is unknown. Without such a tap
+	// Spliced is 0.
 	Continuity bool
 	Spliced    int32
 
@@ -54,8 +55,8 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 	return t
 }
 
-// readMark reads what a tap says of its continuity. An engine may have a member of this name
-// that is something else.
+// readMark reads the mark of a tap with continuity. An engine can have another member with
+// this name.
 func (a *Answer) readMark(text string) {
 	if text == "" {
 		return
@@ -94,8 +95,8 @@ func (a *Answer) Proves(ids []int32) bool {
 	return err == nil && slices.Equal(own, ids)
 }
 
-// Describe gives the call, which the trace proves, what the engine said of it and turns leave
-// out: how it ended, and the versions that sampled it.
+// Describe adds to the call, which the trace proves, the members that turns lack: its finish
+// reason, and the versions that sampled it.
 func (a *Answer) Describe(c *tokenize.Call) {
 	c.FinishReason, c.StopID = a.Finish, nil
 	if a.Finish == tokenize.FinishStop && a.MatchedID >= 0 {

@@ -37,13 +37,13 @@ type CommandConfig struct {
 //
 //	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…],"trial":false}
 //
-// in which answer, metadata and conversation are null if there is none. The output is what the
-// model answered, reasoning what it thought before, and text both, as it wrote them. trial is
-// true for a made-up sample (see [Try]). The program answers with one line on its standard
+// answer, metadata and conversation are null if there is none. output is the model's answer,
+// reasoning the text before it, and text is both, as the model wrote them. trial is true for
+// the trial sample (see [Try]). The program answers with one line on its standard
 // output:
 //
-//	{"reward":0.5,"details":{…}}    a finite number, or null: not scored; details are an
-//	                                object, or left out; id can be repeated
+//	{"reward":0.5,"details":{…}}    a finite number, or null: not scored; details is an
+//	                                object, and optional; so is id
 //	{"error":"…"}                   it cannot judge
 //
 // A process gets the next line only after it answered. One that ends, answers
@@ -152,7 +152,7 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	return reward, nil
 }
 
-// read returns the reward of an answer without an error.
+// read returns the reward of an answer that has no error.
 func (v *verdict) read() (collector.Reward, error) {
 	out := collector.Reward{Details: v.Details}
 	switch {

@@ -87,7 +87,7 @@ func sameNumber(a, b string) bool {
 }
 
 // scientific returns the significant digits of a JSON number, with its sign, and the power of
-// ten of the last one. It is false for an exponent that no int64 holds.
+// ten of the last one. It returns false if the exponent overflows int64.
 func scientific(text string) (digits string, exp int64, ok bool) {
 	text, power, _ := strings.Cut(strings.ToLower(text), "e")
 	if power != "" {

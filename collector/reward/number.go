@@ -13,12 +13,12 @@ import (
 )
 
 // Number rewards an output whose last number is the answer. Numbers are compared exactly,
-// whatever their size. An output whose last number has no exact value gets 0. The package
-// documentation lists the numbers that are read.
+// whatever their size. If the last number has no exact value, the reward is 0. The package
+// documentation lists the valid numbers.
 //
 // The answer of a task must be one plain number. It can have a currency or percent sign,
-// stand in $…$, \(…\), \[…\], ** or \boxed{…}, and end in a period. If it holds ####, as the
-// answers of GSM8K do, the text behind the last one counts.
+// be inside $…$, \(…\), \[…\], ** or \boxed{…}, and end with a period. If it contains ####,
+// like the answers of GSM8K, the text after the last #### counts.
 type Number struct {
 	// Tolerance is the greatest difference that still counts as equal, absolute or
 	// relative to the answer, whichever allows more. Its shortest decimal form counts: 0.1 is
@@ -54,15 +54,15 @@ func plainNumber(text string) (*big.Rat, error) {
 	return v, nil
 }
 
-// isUnit reports whether r has no meaning behind a number.
+// isUnit reports whether r has no meaning after a number.
 func isUnit(r rune) bool {
 	return r == ' ' || r == '\u00A0' || r == '%' || unicode.Is(unicode.Sc, r)
 }
 
-// wraps are what can stand around the number of an answer.
+// wraps are the pairs that can enclose the number of an answer.
 var wraps = [][2]string{{`\boxed{`, "}"}, {"$", "$"}, {`\(`, `\)`}, {`\[`, `\]`}, {"**", "**"}}
 
-// unwrap takes off what stands around the number of an answer.
+// unwrap removes the pairs that enclose the number of an answer.
 func unwrap(text string) string {
 	for {
 		was := text
@@ -78,7 +78,7 @@ func unwrap(text string) string {
 	}
 }
 
-// Check wants an answer that is a plain number. Another one is an *AnswerError.
+// Check returns an *AnswerError if the answer is not a plain number.
 func (Number) Check(t *collector.Task) error {
 	if err := needAnswer(t); err != nil {
 		return err
@@ -89,8 +89,8 @@ func (Number) Check(t *collector.Task) error {
 	return nil
 }
 
-// Score compares. A task without a plain answer is an error, and an output without a
-// number gets 0.
+// Score compares the last number of the output with the answer. It returns an error if the
+// task has no plain answer, and 0 if the output has no number.
 func (n Number) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if err := n.Check(t); err != nil {
 		return collector.Reward{}, err
@@ -129,7 +129,7 @@ func (n Number) equal(got, want *big.Rat) bool {
 // maxSpelled bounds the number in the details of a reward.
 const maxSpelled = 100
 
-// spelled is a number as JSON: a decimal number, or a fraction in a string.
+// spelled returns a number as JSON: a decimal number, or a fraction in a string.
 func spelled(v *big.Rat) json.RawMessage {
 	if digits, exact := v.FloatPrec(); exact && digits < maxSpelled && v.Num().BitLen() < 3*maxSpelled {
 		return json.RawMessage(v.FloatString(digits))

@@ -266,7 +266,7 @@ func TestTolerance(t *testing.T) {
 	}
 }
 
-// Details hold the number that was read, exactly.
+// Details contain the exact number that was parsed.
 func TestNumberDetails(t *testing.T) {
 	t.Parallel()
 	for output, want := range map[string]string{

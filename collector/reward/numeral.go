@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// What a decimal may have; the package documentation shows what is read.
+// The bounds of a decimal; the package documentation lists the valid numbers.
 const (
 	maxDigits   = 4096 // of one decimal
 	maxExponent = 4096 // of ten, and of a power
@@ -25,7 +25,7 @@ type numeral struct {
 	unreadable bool
 }
 
-// A decimal is a decimal number, perhaps to the power of an integer.
+// A decimal is a decimal number, optionally raised to an integer power.
 type decimal struct {
 	neg          bool
 	digits       string // the integer part, with its separators
@@ -35,7 +35,7 @@ type decimal struct {
 	hex, version bool   // 0x1F, 1.2.3
 }
 
-// spell replaces what is only another spelling, so that the scanner knows one of each.
+// spell replaces alternative spellings, so that the scanner knows one spelling of each sign.
 var spell = strings.NewReplacer(
 	"\u2212", "-", "\uFE63", "-", "\uFF0D", "-", "\u2010", "-", "\u2011", "-",
 	"\uFF0B", "+", "\uFE62", "+", "\uFF0E", ".", "\uFF0C", ",", "\uFF05", "%", "\uFF0F", "/", "\u2044", "/", "\u2215", "/",
@@ -60,7 +60,7 @@ func plainSpelling(text string) string {
 	return spell.Replace(text)
 }
 
-// plainDigits makes ASCII digits of full-width and mathematical ones, and ^{12} of ¹².
+// plainDigits converts full-width and mathematical digits to ASCII, and ¹² to ^{12}.
 func plainDigits(text string) string {
 	var b strings.Builder
 	raised := false
@@ -105,8 +105,8 @@ func isSuperscript(text string) bool {
 	return strings.ContainsRune(superscripts, r)
 }
 
-// lastNumeral finds the last number of a text in plain spelling. start and end are where it
-// is, with its sign and currency; start is negative if there is none.
+// lastNumeral finds the last number of a text in plain spelling. start and end bound it, with
+// its sign and currency; start is negative if there is none.
 func lastNumeral(s string) (n numeral, start, end int) {
 	start = -1
 	for i := 0; i < len(s); {
@@ -134,7 +134,7 @@ func skipPower(s string, i int) int {
 	return to
 }
 
-// sign reads what stands before a number at i: a sign and a currency, in any order.
+// sign reads the sign and the currency before a number at i, in any order.
 func sign(s string, i int) (start int, neg bool) {
 	start = skipCurrency(s, i)
 	mark, size := utf8.DecodeLastRuneInString(s[:start])
@@ -154,7 +154,7 @@ func sign(s string, i int) (start int, neg bool) {
 	return skipCurrency(s, start-size), mark != '+'
 }
 
-// unspaced are scripts that put no space between a word and a number.
+// unspaced are scripts without a space between a word and a number.
 var unspaced = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai}
 
 // skipCurrency returns where the currency signs before i begin.
@@ -198,7 +198,7 @@ func readNumeral(s string, i int) (n numeral, end int, ok bool) {
 		case !fraction:
 		case part.unreadable || part.whole != "" || !part.proper():
 			if s[at] == '\\' {
-				return numeral{unreadable: true}, to, true // a product, perhaps
+				return numeral{unreadable: true}, to, true // possibly a product
 			}
 		default:
 			part.whole = n.num.digits
@@ -235,7 +235,7 @@ func slash(s string, num decimal, end int) (n numeral, to int, ok bool) {
 	return n, to, true
 }
 
-// times reads a power of ten behind the number n, which ends at end.
+// times reads a power of ten after the number n, which ends at end.
 func times(s string, n numeral, end int) (numeral, int, bool) {
 	at := skipSpaces(s, end)
 	switch {
@@ -258,7 +258,7 @@ func times(s string, n numeral, end int) (numeral, int, bool) {
 	return n, to, true
 }
 
-// readFrac reads \frac{a}{b}, \frac12 and what is between them. Other arguments
+// readFrac reads \frac{a}{b}, \frac12 and mixed forms. Other arguments
 // make it unreadable.
 func readFrac(s string, i int) (n numeral, end int, ok bool) {
 	const name = `\frac`
@@ -453,12 +453,12 @@ func decimalAt(s string, i int) bool {
 	return digitAt(s, i) || i < len(s) && s[i] == '.' && digitAt(s, i+1)
 }
 
-// plain reports whether the decimal is digits alone.
+// plain reports whether the decimal has only digits.
 func (d *decimal) plain() bool {
 	return d.frac == "" && d.exp == "" && d.pow == "" && !d.neg && !d.hex && !d.version && d.digits != ""
 }
 
-// proper reports whether the fraction is of digits and less than 1.
+// proper reports whether the fraction has only digits and is less than 1.
 func (n *numeral) proper() bool {
 	num, ok1 := n.num.value()
 	den, ok2 := n.den.value()

@@ -20,7 +20,7 @@ type talk struct {
 	mu   sync.Mutex
 	left int
 	cut  bool
-	line []byte // the beginning of the last line that is not empty
+	line []byte // the start of the last line that is not empty
 	open bool   // it has no end yet
 }
 
@@ -37,7 +37,7 @@ func (t *talk) last() string {
 	return ": " + strings.ToValidUTF8(string(t.line), "\uFFFD")
 }
 
-// note keeps the last line of what is written.
+// note keeps the last line that was written.
 func (t *talk) note(b []byte) {
 	for part := range bytes.Lines(b) {
 		text := bytes.TrimRight(part, "\r\n")

@@ -14,16 +14,16 @@ var errNoAnswer = fmt.Errorf("reward: the task has no answer to compare with: %w
 
 // A Checker is a Scorer that can say before a run whether it will be able to score a task.
 type Checker interface {
-	// Check returns nil if the Scorer can score samples of the task. Else the error wraps
-	// collector.ErrNoAnswer. It is an *AnswerError if the task has an answer of another
-	// kind than the Scorer compares with.
+	// Check returns nil if the Scorer can score samples of the task. Otherwise the error wraps
+	// collector.ErrNoAnswer. It is an *AnswerError if the Scorer cannot compare with the
+	// task's answer.
 	Check(t *collector.Task) error
 }
 
-// An AnswerError says that the answer of a task is not of the kind that the scorer compares
-// with: a mistake in the task. It wraps collector.ErrNoAnswer.
+// An AnswerError reports that the scorer cannot compare with the answer of a task: a mistake
+// in the task. It wraps collector.ErrNoAnswer.
 type AnswerError struct {
-	Err error // what the answer is
+	Err error // why the answer is invalid
 }
 
 func (e *AnswerError) Error() string { return "answer: " + e.Err.Error() }

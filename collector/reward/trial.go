@@ -10,11 +10,11 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Try lets a scorer judge a made-up sample of a task, to find its mistakes before a run
-// begins. The sample has the fields of any other. Its reply is marked with Trial, and its output
-// is the answer of the task, or, if that has none, the word "trial". It has a conversation if
-// conversation is set. The error says why the scorer gives no finite reward. It is nil if the
-// task has nothing to score by.
+// Try scores a trial sample of a task, to find mistakes of the scorer before a run begins. The
+// sample has the same fields as any other. Its reply has Trial set. Its output is the answer of
+// the task, or the word "trial" if the task has no answer. It has a conversation if conversation
+// is set. Try returns an error if the scorer returns no finite reward, and nil if the task has
+// no answer to compare with.
 func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversation bool) error {
 	r := &collector.Reply{Trial: true, Output: "trial"}
 	if t.Answer != nil {
@@ -41,7 +41,7 @@ func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversatio
 	return nil
 }
 
-// madeUp is a conversation as a server shows it.
+// madeUp returns a conversation in the server's format.
 func madeUp(t *collector.Task, output string) (json.RawMessage, error) {
 	type sent struct {
 		Role    string `json:"role"`

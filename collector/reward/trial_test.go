@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A scorer that gives no finite number for a made-up sample is found by it.
+// Try finds a scorer that returns no finite number for the trial sample.
 func TestTryCommand(t *testing.T) {
 	t.Parallel()
 	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
@@ -72,11 +72,11 @@ func TestTrialSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if made["trial"] != true || made["output"] != "question" || made["text"] != "question" {
-		t.Errorf("the made-up sample: %v", made)
+		t.Errorf("the trial sample: %v", made)
 	}
 	for key, v := range sample {
 		if other, ok := made[key]; !ok || (v == nil) != (other == nil) {
-			t.Errorf("%s is %v, and %v in the made-up sample", key, v, other)
+			t.Errorf("%s is %v, and %v in the trial sample", key, v, other)
 		}
 	}
 	if all, ok := made["conversation"].([]any); !ok || len(all) != 3 {

@@ -39,8 +39,8 @@ type Call struct {
 	// Version is the engine's weight_version, as it says it; empty where it says none.
 	Version string
 	// Versions are the engine's weight_versions: which version sampled which part of Output.
-	// It is nil if the engine says none, and empty if what it says cannot be read, or if
-	// several versions sampled and it does not say which sampled what.
+	// It is nil if the engine reports none. It is empty if the list cannot be read, or
+	// if several versions sampled and the engine does not report their parts.
 	Versions []tokenize.VersionSpan
 	// PromptTokens, OutputTokens and Cached are what the engine counted, or -1.
 	PromptTokens, OutputTokens, Cached int32

@@ -66,7 +66,7 @@ type Index struct {
 	// asides are calls without token ids.
 	asides []aside
 	stats  IndexStats
-	// spliced says that a tap has given an engine another prompt than the server's.
+	// spliced reports that a tap gave an engine another prompt than the server's.
 	spliced bool
 	// refused counts calls that Join did not find.
 	refused [len(refusals)]int64
@@ -148,7 +148,7 @@ func NewIndex(cfg IndexConfig, feeds ...Feed) *Index {
 	return x
 }
 
-// Continuity reports whether a tap was seen to give an engine another prompt than the server's.
+// Continuity reports whether any tap gave an engine another prompt than the server's.
 func (x *Index) Continuity() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -11,19 +11,19 @@ import (
 )
 
 // A server loads a folder with AutoTokenizer of transformers, which merges
-// tokenizer_config.json and its companions into what tokenizer.json says. This file does
-// the same, release by release.
+// tokenizer_config.json and its companions into tokenizer.json. This file does the same,
+// release by release.
 
-// autoFiles are the files besides tokenizer.json; nil for one that is not there.
+// autoFiles are the files besides tokenizer.json; a missing file is nil.
 type autoFiles struct {
 	config, model, special, added *jsonValue
 	byteLevel                     bool // tokenizer.json has the word "ByteLevel"
 }
 
-// classHint is the remedy if the class of a tokenizer is the trouble.
+// classHint is the remedy if rollout does not support the class of a tokenizer.
 const classHint = "set it to PreTrainedTokenizerFast, here and on the server"
 
-// An autoError says which field of which file is not merged.
+// An autoError names the field of a file that is not merged.
 type autoError struct {
 	text  string
 	fails bool // AutoTokenizer itself fails
@@ -37,7 +37,7 @@ func badField(at, format string, args ...any) error {
 	return &autoError{text: fmt.Sprintf("%v: %s %s", ErrUnsupported, at, fmt.Sprintf(format, args...))}
 }
 
-// fails is the error of a field with which a release loads nothing.
+// fails is the error of a field with which a release cannot load the folder.
 func fails(r reading, at, format string, args ...any) error {
 	return &autoError{fails: true, text: fmt.Sprintf("%v: %s %s: transformers %s does not load it", ErrUnsupported, at, fmt.Sprintf(format, args...), r)}
 }
@@ -47,8 +47,8 @@ func isFails(err error) bool {
 	return ok && bad.fails
 }
 
-// unmerged are the fields that change a tokenizer in a way that is not merged: refused
-// unless false, null, empty or missing.
+// unmerged are fields that change a tokenizer but are not merged. They are refused unless
+// they are false, null, empty or missing.
 var unmerged = map[string]string{
 	"split_special_tokens":          "would encode the special tokens of the chat template as text",
 	"fast_tokenizer_files":          "names other files than tokenizer.json",
@@ -60,7 +60,7 @@ var unmerged = map[string]string{
 	"tokenizer_truncation":          "is not merged",
 }
 
-// readAuto reads the files besides tokenizer.json. It is nil if there are none.
+// readAuto reads the files besides tokenizer.json. It returns nil if there are none.
 func readAuto(folder fs.FS) (*autoFiles, error) {
 	a := &autoFiles{}
 	for _, f := range []struct {
@@ -94,17 +94,17 @@ func readAuto(folder fs.FS) (*autoFiles, error) {
 	return a, nil
 }
 
-// A merged is what AutoTokenizer makes of a folder.
+// A merged is the tokenizer that AutoTokenizer makes from a folder.
 type merged struct {
-	class  *autoClass // not nil: its parts replace those of tokenizer.json
+	class  *autoClass // not nil: its parts replace the parts of tokenizer.json
 	parts  jsonFile   // of the class
 	added  []Added
 	passes []pass
-	// digest tells folders with the same tokenizer.json apart: empty if the others change nothing.
+	// digest distinguishes folders with the same tokenizer.json. It is empty if the other files change nothing.
 	digest string
 }
 
-// merge returns what a release makes of the folder.
+// merge returns the tokenizer that a release makes from the folder.
 func (a *autoFiles) merge(f *jsonFile, r reading) (*merged, error) {
 	if err := a.check(f, r); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (a *autoFiles) check(f *jsonFile, r reading) error {
 	return nil
 }
 
-// checkPrefix refuses a space that is put before a text.
+// checkPrefix refuses a space that is added before a text.
 func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	prefix := a.config.get("add_prefix_space")
 	bad := prefix.truthy()
@@ -189,7 +189,7 @@ func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	case r == reading457 && a.config.get("from_slow").truthy():
 		return badField(FileConfig+": from_slow", "makes another tokenizer than tokenizer.json: remove it, here and on the server")
 	case r == reading457 && class == "LlamaTokenizer":
-		bad = prefix.is() // it is then made of tokenizer.model
+		bad = prefix.is() // then transformers reads tokenizer.model
 	case r == reading457:
 		bad = bad && (f.preTokenizer.Type == "ByteLevel" || class == "CohereTokenizer")
 	case class == "generic", class == "LlamaTokenizer", class == "GemmaTokenizer":
@@ -201,7 +201,7 @@ func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	return nil
 }
 
-// parts returns the parts that a class of release 5 makes.
+// parts returns the parts that a class of release 5 builds.
 func (a *autoFiles) parts(name string, class *autoClass, unk *special) (jsonFile, error) {
 	pre, decoder := class.preTokenizer, class.decoder
 	p := jsonFile{model: class.model}
@@ -234,7 +234,7 @@ func (a *autoFiles) parts(name string, class *autoClass, unk *special) (jsonFile
 	return p, err
 }
 
-// readings returns the readings of releases; nil stands for all of them.
+// readings returns the readings of releases; nil means all releases.
 func readings(releases []chat.Transformers) []reading {
 	var out []reading
 	for _, release := range releases {
@@ -259,7 +259,7 @@ func readings(releases []chat.Transformers) []reading {
 	return out
 }
 
-// use changes f to what AutoTokenizer makes of the folder.
+// use changes f to the tokenizer that AutoTokenizer makes from the folder.
 func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, error) {
 	own, err := f.state(nil)
 	if err != nil {
@@ -273,7 +273,7 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 	for _, r := range readings(releases) {
 		m, err := a.merge(f, r)
 		if err == nil && m.class != nil && len(releases) == 0 {
-			// A vocabulary of bytes in a class for characters, or the other way round: such
+			// A vocabulary of bytes in a class for characters, or the reverse: such
 			// ids are so different that every count shows it.
 			if chars, charsErr := m.parts.spellsChars(); charsErr == nil && chars != ownChars {
 				continue
@@ -348,8 +348,8 @@ func (f *jsonFile) pipelineState() (string, error) {
 	return b.String(), nil
 }
 
-// state describes all that decides ids besides vocabulary and merges: two equal states
-// give equal ids for every text. nil stands for tokenizer.json alone.
+// state describes everything that decides ids besides vocabulary and merges: two equal states
+// give equal ids for every text. nil means tokenizer.json alone.
 func (f *jsonFile) state(m *merged) (string, error) {
 	if m == nil {
 		e := newAddedEngine(&f.pieces, false)
@@ -374,11 +374,11 @@ func (f *jsonFile) state(m *merged) (string, error) {
 	return b.String(), nil
 }
 
-// disagree is the error if two releases make different tokenizers of the folder.
+// disagree returns the error if two releases load the folder as different tokenizers.
 func (a *autoFiles) disagree(one, other *merged, r, q reading) error {
 	const remedy = "transformers %s and %s load it as different tokenizers: set tokens.transformers to the server's release, or change it, here and on the server"
 	same := func(a, b Added) bool {
-		a.Special, b.Special = false, false // it decides no id
+		a.Special, b.Special = false, false // it does not affect ids
 		return a == b
 	}
 	i := 0
@@ -399,7 +399,7 @@ func (a *autoFiles) disagree(one, other *merged, r, q reading) error {
 
 // fieldOf returns the field that has a token.
 func (a *autoFiles) fieldOf(content string) string {
-	field := "tokenizer_class" // whose class has tokens of its own
+	field := "tokenizer_class" // its class has its own tokens
 	if a.config == nil {
 		return field
 	}

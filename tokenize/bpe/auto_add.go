@@ -16,7 +16,7 @@ func (s *tokenSet) fileTokens(f *jsonFile) {
 	}
 }
 
-// readMap reads special_tokens_map.json. An object is an AddedToken that is special.
+// readMap reads special_tokens_map.json. An object is a special AddedToken.
 func readMapToken(v *jsonValue, key string) (*special, error) {
 	tok, err := readSpecial(v, fileSpecialMap+": "+quoteKey(key))
 	if tok != nil {
@@ -34,7 +34,7 @@ func addedIndex(v *jsonValue, key string) (int64, error) {
 	return id, nil
 }
 
-// stated is the order and the values of the arguments that name tokens, as the files say.
+// stated has the order and the values of the arguments that name tokens, from the files.
 type stated struct {
 	keys []string
 	tok  map[string]*special // nil: null
@@ -79,7 +79,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 			return err
 		}
 	} else {
-		last := "None" // what transformers takes for the name of each token of added_tokens.json
+		last := "None" // the name that transformers gives to each token of added_tokens.json
 		if a.special != nil {
 			for i, key := range a.special.keys {
 				v := &a.special.vals[i]
@@ -231,8 +231,8 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 	return nil
 }
 
-// flagsOf returns the tokens as they are added. It comes after the last change of one that is
-// shared.
+// flagsOf returns the tokens in the form in which they are added. Call it after the last
+// change of a shared token.
 func flagsOf(tokens []*special) []addedSpec {
 	out := make([]addedSpec, 0, len(tokens))
 	for _, tok := range tokens {
@@ -244,7 +244,7 @@ func flagsOf(tokens []*special) []addedSpec {
 	return out
 }
 
-// has reports whether a token of that content was added.
+// has reports whether a token with that content was added.
 func (e *addedEngine) has(content string) bool {
 	_, ok := e.ids[content]
 	return ok
@@ -253,7 +253,7 @@ func (e *addedEngine) has(content string) bool {
 // add5 adds the tokens as a release 5 does, and returns the unknown token.
 func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name string, class *autoClass) (unk *special, err error) {
 	s := &tokenSet{decoder: map[int64]*special{}, byText: map[string]*special{}, named: map[string]*special{}}
-	init := &stated{tok: map[string]*special{}}     // what ends with _token
+	init := &stated{tok: map[string]*special{}}     // fields that end with _token
 	explicit := &stated{tok: map[string]*special{}} // model-specific tokens
 	typed := map[string]bool{}
 	extra, additional := a.config.get("extra_special_tokens"), a.config.get("additional_special_tokens")
@@ -326,7 +326,7 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 	for _, tok := range s.extra {
 		tok.raw = false
 	}
-	// The attributes in order: the named ones, then those of the model.
+	// The attributes in order: the named tokens, then the model-specific tokens.
 	order, tok := slices.Clone(namedTokens), map[string]*special{}
 	for _, key := range init.keys {
 		if tok[key] = init.tok[key]; !slices.Contains(order, key) && tok[key] != nil {
@@ -363,7 +363,7 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 		t.special = t.special || !t.str && names[t.content]
 	}
 	engine.add(flagsOf(tokens))
-	var again []*special // what the class itself adds
+	var again []*special // tokens that the class itself adds
 	for _, t := range append(all, s.extra...) {
 		switch name {
 		case "Qwen2Tokenizer":

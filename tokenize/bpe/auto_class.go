@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A reading is what one release of transformers makes of a folder. Releases that make the
-// same of every folder share a reading.
+// A reading is the way in which one release of transformers loads a folder. Releases that
+// load every folder in the same way share a reading.
 type reading uint8
 
 const (
@@ -16,20 +16,20 @@ const (
 	reading521                 // 5.21.1
 	reading522                 // 5.22.2
 	reading523                 // 5.23.0, 5.24.0
-	allReadings                // how many
+	allReadings                // the number of readings
 )
 
 func (r reading) String() string {
 	return [...]string{"4.57", "5.3", "5.20", "5.21", "5.22", "5.23"}[r]
 }
 
-// An autoClass is a class of tokenizers in transformers. From release 5 on, such a class
-// makes its own normalizer, pre-tokenizer, decoder and model, and takes vocabulary and
-// merges from tokenizer.json. In release 4 it takes all of tokenizer.json.
+// An autoClass is a class of tokenizers in transformers. Since release 5, such a class
+// builds its own normalizer, pre-tokenizer, decoder and model, and takes vocabulary and
+// merges from tokenizer.json. In release 4 it uses all of tokenizer.json.
 type autoClass struct {
 	normalizer, preTokenizer, decoder string // JSON
 	model                             modelSpec
-	// What a named token is without a value in the files: name, content, name, content …
+	// The defaults of named tokens: name, content, name, content …
 	defaults4, defaults5 []string
 }
 
@@ -96,11 +96,11 @@ var autoClasses = map[string]*autoClass{
 }
 
 // typeClass returns the class that a release has for a type of model: its name,
-// "generic", "other", or nothing.
+// "generic", "other", or "".
 func (r reading) typeClass(modelType string) string { return r.lookUp(modelType, false) }
 
-// wrongClass reports whether a release takes its own class for a type of model, whatever
-// tokenizer_config.json says.
+// wrongClass reports whether a release ignores tokenizer_config.json and uses its own class
+// for a type of model.
 func (r reading) wrongClass(modelType string) bool { return r.lookUp(modelType, true) != "" }
 
 func (r reading) lookUp(modelType string, wrong bool) string {
@@ -126,8 +126,8 @@ func (r reading) lookUp(modelType string, wrong bool) string {
 	return ""
 }
 
-// className returns what a name of a class means to a release: a key of autoClasses,
-// "other", or nothing if it has no such class.
+// className returns the class that a release has for a name: a key of autoClasses,
+// "other", or "" if the release has no such class.
 func (r reading) className(name string) string {
 	base := strings.TrimSuffix(name, "Fast")
 	switch base {
@@ -155,7 +155,7 @@ func (r reading) className(name string) string {
 	return ""
 }
 
-// class returns the class that a release makes of the folder: a key of autoClasses.
+// class returns the class that a release uses for the folder: a key of autoClasses.
 func (a *autoFiles) class(r reading) (string, error) {
 	name, err := a.classNames(r)
 	if err != nil {
@@ -164,16 +164,16 @@ func (a *autoFiles) class(r reading) (string, error) {
 	class := r.className(name)
 	switch {
 	case class == "other":
-		return "", badField(FileConfig+": tokenizer_class", "stands for %.40q, a class that rollout does not build; %s", name, classHint)
+		return "", badField(FileConfig+": tokenizer_class", "is the class %.40q, which rollout does not support; %s", name, classHint)
 	case class == "" && r == reading457:
-		return "", fails(r, FileConfig+": tokenizer_class", "is %.40q, and there is no such class", name)
+		return "", fails(r, FileConfig+": tokenizer_class", "is %.40q, not a class of this release", name)
 	case class == "":
 		class = "generic"
 	}
 	return class, nil
 }
 
-// classNames returns the name of the class, or "generic" for the class that takes all of
+// classNames returns the name of the class, or "generic" for the class that uses all of
 // tokenizer.json.
 func (a *autoFiles) classNames(r reading) (string, error) {
 	given, err := text(a.config.get("tokenizer_class"), FileConfig, "tokenizer_class")
@@ -245,10 +245,10 @@ func (a *autoFiles) className457(given, byModel, modelType string) (string, erro
 	if c := reading457.typeClass(modelType); c != "" {
 		return c, nil
 	}
-	return "", fails(reading457, fileModelConfig+": model_type", "is %.40q, and there is no such type", modelType)
+	return "", fails(reading457, fileModelConfig+": model_type", "is %.40q, not a type of this release", modelType)
 }
 
-// text returns a string, or nothing for null.
+// text returns a string, or "" for null.
 func text(v *jsonValue, file, field string) (string, error) {
 	switch {
 	case !v.is():

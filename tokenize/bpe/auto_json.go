@@ -19,21 +19,21 @@ const (
 	fileAddedTokens = "added_tokens.json"
 )
 
-// maxConfigBytes bounds each of them. The largest tokenizer_config.json known has 1.2 MB.
+// maxConfigBytes bounds each of these files. The largest known tokenizer_config.json has 1.2 MB.
 const maxConfigBytes = 32 << 20
 
 // A jsonValue is a value of a JSON file in memory.
 type jsonValue struct {
-	kind byte   // 'n' null, 't' true, 'f' false, '0' a number, '"', '[', '{'; 0: there is no value
+	kind byte   // 'n' null, 't' true, 'f' false, '0' a number, '"', '[', '{'; 0: no value
 	text string // of a string or number
 	keys []string
 	vals []jsonValue // of a list or object
 }
 
-// is reports whether v is there and not null.
+// is reports whether v exists and is not null.
 func (v *jsonValue) is() bool { return v != nil && v.kind != 0 && v.kind != 'n' }
 
-// truthy reports what Python's bool(v) is.
+// truthy reports Python's bool(v).
 func (v *jsonValue) truthy() bool {
 	switch {
 	case !v.is(), v.kind == 'f':
@@ -48,7 +48,7 @@ func (v *jsonValue) truthy() bool {
 	return true
 }
 
-// get returns the value of a key of an object, nil without one.
+// get returns the value of a key of an object, or nil if the key is missing.
 func (v *jsonValue) get(key string) *jsonValue {
 	if v == nil || v.kind != '{' {
 		return nil
@@ -59,7 +59,7 @@ func (v *jsonValue) get(key string) *jsonValue {
 	return nil
 }
 
-// what names the kind of v.
+// what returns the name of v's kind.
 func (v *jsonValue) what() string {
 	switch v.kind {
 	case 'n':
@@ -76,8 +76,8 @@ func (v *jsonValue) what() string {
 	return "an object"
 }
 
-// tree reads a value into memory. An object with the same key twice is refused, because
-// readers differ on the value that counts.
+// tree reads a value into memory. It refuses an object with a duplicate key, because readers
+// disagree about its value.
 func (r *jsonReader) tree(depth int) (jsonValue, error) {
 	if depth > maxJSONDepth {
 		return jsonValue{}, r.errorf("nested deeper than %d", maxJSONDepth)
@@ -125,8 +125,8 @@ func (r *jsonReader) tree(depth int) (jsonValue, error) {
 	}
 }
 
-// readObject reads a JSON object from the folder; only the keys that wanted accepts are
-// kept. It is nil if there is no such file.
+// readObject reads a JSON object from the folder, and keeps only the keys that wanted
+// accepts. It returns nil if there is no such file.
 func readObject(folder fs.FS, name string, wanted func(key string) bool) (*jsonValue, error) {
 	raw, err := modelfile.Read(folder, name, maxConfigBytes)
 	if errors.Is(err, fs.ErrNotExist) {

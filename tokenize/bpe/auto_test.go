@@ -43,7 +43,7 @@ func configOf(tb testing.TB, name string, change func(config object)) string {
 }
 
 // TestAutoAddedTokenFlag: a flag in added_tokens_decoder that tokenizer.json does not have
-// changes ids. The ids are those of AutoTokenizer.
+// changes ids. The expected ids come from AutoTokenizer.
 func TestAutoAddedTokenFlag(t *testing.T) {
 	t.Parallel()
 	rstrip := configOf(t, "qwen3", func(c object) {
@@ -113,7 +113,7 @@ func TestAutoPublished(t *testing.T) {
 	}
 }
 
-// TestAutoRefused: what is not merged is refused with its file and field.
+// TestAutoRefused: a field that is not merged is refused with its file and name.
 func TestAutoRefused(t *testing.T) {
 	t.Parallel()
 	with := func(key string, value any) string {
@@ -127,7 +127,7 @@ func TestAutoRefused(t *testing.T) {
 		{bpe.FileConfig, with("added_tokens_decoder", object{"1": object{"content": "x", "strip": true}}), "added_tokens_decoder.1.strip is not a field"},
 		{bpe.FileConfig, with("added_tokens_decoder", object{"01": object{"content": "x"}}), "added_tokens_decoder.01 is not an id"},
 		{bpe.FileConfig, with("eos_token", 5), "tokenizer_config.json: eos_token is a number"},
-		{bpe.FileConfig, with("tokenizer_class", "BertTokenizer"), `tokenizer_class stands for "BertTokenizer"`},
+		{bpe.FileConfig, with("tokenizer_class", "BertTokenizer"), `tokenizer_class is the class "BertTokenizer"`},
 		{bpe.FileConfig, with("auto_map", object{"AutoTokenizer": []any{"a.B", nil}}), "tokenizer_config.json: auto_map makes the server run code"},
 		{bpe.FileConfig, with("extra_special_tokens", []any{1}), "tokenizer_config.json: extra_special_tokens"},
 		{bpe.FileConfig, with("bos_token", "<fresh>"), ""},

@@ -87,8 +87,8 @@ func readSpecial(v *jsonValue, field string) (*special, error) {
 // quoteKey shortens a key for a message.
 func quoteKey(key string) string { return fmt.Sprintf("%.40s", key) }
 
-// An addedEngine adds tokens as the library tokenizers does: before 0.23, which release 4 and
-// the first releases 5 use, or since.
+// An addedEngine adds tokens like the library tokenizers. Release 4 and the first releases 5
+// use its versions before 0.23; later releases use 0.23 or newer.
 type addedEngine struct {
 	pieces  *pieceTable
 	old     bool // before 0.23
@@ -96,7 +96,7 @@ type addedEngine struct {
 	byID    map[int32]addedSpec // as last added
 	special map[string]bool
 	max     int32
-	// Before 0.23 the two searches are made of these lists. A token keeps the flag
+	// Before 0.23, the two searches use these lists. A token keeps the flag
 	// normalized that it had when it was listed, and can be listed several times.
 	specials, plain []addedSpec
 }
@@ -139,7 +139,7 @@ func (e *addedEngine) add(tokens []addedSpec) {
 	}
 }
 
-// A pass says in which of the two searches a token is looked for.
+// A pass chooses the searches that look for a token.
 type pass uint8
 
 const (
@@ -177,8 +177,8 @@ func (e *addedEngine) added() ([]Added, []pass) {
 // The attributes of a tokenizer that name a special token, in the order of transformers.
 var namedTokens = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
-// A tokenSet is what the files of a folder say about added and special tokens: the
-// arguments that AutoTokenizer gives to the class of a tokenizer.
+// A tokenSet has the added and special tokens of the files of a folder: the arguments that
+// AutoTokenizer passes to the class of a tokenizer.
 type tokenSet struct {
 	decoder map[int64]*special // added_tokens_decoder
 	byText  map[string]*special
@@ -187,7 +187,7 @@ type tokenSet struct {
 	extra   []*special          // extra_special_tokens or additional_special_tokens
 }
 
-// readNamed reads the value of a named token; nil for null.
+// readNamed reads the value of a named token, or nil for null.
 func readNamed(v *jsonValue, field string) (*special, error) {
 	switch {
 	case v.kind == 'n':
@@ -200,7 +200,7 @@ func readNamed(v *jsonValue, field string) (*special, error) {
 	return nil, badField(field, "is %s, want a string, null or an AddedToken", v.what())
 }
 
-// isTyped reports whether v is an AddedToken as transformers writes it.
+// isTyped reports whether v is an AddedToken in the form that transformers writes.
 func isTyped(v *jsonValue) bool {
 	t := v.get("__type")
 	return t != nil && t.kind == '"' && t.text == "AddedToken"

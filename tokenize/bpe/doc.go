@@ -49,32 +49,33 @@
 //
 // # The other files of a folder
 //
-// A server loads a model's folder with AutoTokenizer of transformers. It merges
+// A server loads a model's folder with AutoTokenizer of transformers. AutoTokenizer merges
 // tokenizer_config.json, config.json, special_tokens_map.json and added_tokens.json into
 // tokenizer.json. Load does the same:
 //
 //   - added_tokens_decoder, additional_special_tokens, extra_special_tokens and every field
-//     that ends with _token can add tokens and change the flags of others. The last two
-//     files count if there is no added_tokens_decoder.
-//   - tokenizer_class, and model_type of config.json, choose a class. From transformers 5 on
+//     that ends with _token can add tokens and change the flags of other tokens. The last two
+//     files are read only if there is no added_tokens_decoder.
+//   - tokenizer_class, and model_type of config.json, choose a class. Since transformers 5,
 //     some classes replace the normalizer, the pre-tokenizer, the decoder and the options of
 //     the model: Qwen2Tokenizer, Qwen3_5Tokenizer, LlamaTokenizer (with legacy and
 //     add_prefix_space), GemmaTokenizer, GPT2Tokenizer, GPTNeoXTokenizer, CohereTokenizer.
 //
-// Load refuses the rest by file and field: other classes, code of the folder (auto_map),
-// split_special_tokens, add_prefix_space and from_slow if they have an effect,
-// fix_mistral_regex for a large vocabulary, other file names, and values of wrong types.
-// Fields that decide no id are not read, such as model_max_length, add_bos_token and
+// Load refuses everything else, and its error names the file and the field: other classes,
+// code in the folder (auto_map), split_special_tokens, add_prefix_space and from_slow if they
+// have an effect, fix_mistral_regex for a large vocabulary, other file names, and values of
+// wrong types.
+// Load ignores fields that do not affect ids, such as model_max_length, add_bos_token and
 // clean_up_tokenization_spaces: a chat is encoded without truncation and post-processor.
 //
-// Releases of transformers differ. Options.Releases says which ones the server can have.
-// Without it all of them must make the same tokenizer of the folder, except two kinds of
-// releases: those that cannot load the folder, and those that take a vocabulary of bytes
-// for one of characters, because such ids are so different that every count shows it. The
-// release 5.0 stands for 5.3.0 and 5.20.2, which must agree.
+// Releases of transformers differ. Options.Releases lists the releases that the server can
+// have. Without it, all releases must load the folder as the same tokenizer, with two
+// exceptions. Some releases cannot load the folder. Others read a vocabulary of bytes as a
+// vocabulary of characters; their ids differ so much that every count shows it. The release
+// 5.0 means both 5.3.0 and 5.20.2, which must agree.
 //
-// Parse reads tokenizer.json alone, and so does Load if there is no other file. The server
-// is taken to have no mistral-common. tekken.json and tiktoken.model are not merged.
+// Parse reads only tokenizer.json, and so does Load if there is no other file. Load assumes
+// that the server has no mistral-common. It does not merge tekken.json and tiktoken.model.
 //
 // # Vocabularies of characters
 //

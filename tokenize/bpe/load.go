@@ -20,8 +20,8 @@ import (
 //
 // It merges tokenizer_config.json, config.json, special_tokens_map.json and
 // added_tokens.json into tokenizer.json as AutoTokenizer does, by the rules of
-// Options.Releases. A field that it does not merge is refused with its file and name, in
-// an error that wraps ErrUnsupported.
+// Options.Releases. If it cannot merge a field, it returns an error that names the file and
+// the field and wraps ErrUnsupported.
 //
 // A tokenizer that uses a feature this package does not implement is refused with
 // an error that wraps ErrUnsupported and names it; a Kimi vocabulary with
@@ -55,7 +55,7 @@ func readFile(folder fs.FS, name string) ([]byte, error) {
 	return raw, err
 }
 
-// Parse makes a tokenizer of the bytes of a tokenizer.json alone. It keeps none of raw.
+// Parse makes a tokenizer from the bytes of only a tokenizer.json. It does not keep raw.
 func Parse(raw []byte, opts Options) (*Tokenizer, error) {
 	return parseFile(FileJSON, raw, func() (*Tokenizer, error) { return parse(raw, opts, nil) })
 }
@@ -73,7 +73,7 @@ func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Toke
 	if !<-valid {
 		err = fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(raw))
 	}
-	if _, ok := errors.AsType[*autoError](err); ok { // it names its file
+	if _, ok := errors.AsType[*autoError](err); ok { // its message names the file
 		return nil, fmt.Errorf("bpe: %w", err)
 	}
 	if err != nil {
@@ -132,8 +132,8 @@ type jsonFile struct {
 	decoder       decoderSpec
 }
 
-// parse reads raw, which may turn out not to be valid UTF-8. auto has the other files of
-// the folder; nil: there are none.
+// parse reads raw, and refuses invalid UTF-8. auto has the other files of the folder, or is
+// nil if there are none.
 func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	if len(raw) > min(maxFileBytes, math.MaxInt32) {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrCorrupt, maxFileBytes)
@@ -192,8 +192,8 @@ func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	return t, err
 }
 
-// build makes t of what the files say. passes are those of the added tokens; nil: each
-// has the one of its flag Normalized.
+// build fills t from the files. passes are the passes of the added tokens. If passes is nil,
+// the flag Normalized of each token chooses its pass.
 func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, passes []pass, spec *modelSpec) error {
 	t.pieces = pieces
 	spelled, err := t.spellAdded(added, passes)

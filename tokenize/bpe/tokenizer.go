@@ -34,8 +34,8 @@ type Options struct {
 	// Experimental admits the family Kimi, whose loader has not been compared with
 	// the reference engine on the real vocabulary, and split patterns of no family.
 	Experimental bool
-	// Releases are the releases of transformers whose AutoTokenizer t must equal. Nil stands
-	// for all of them: a folder of which they make different tokenizers is refused.
+	// Releases are the releases of transformers whose AutoTokenizer t must equal. Nil means
+	// all releases: a folder that they load as different tokenizers is refused.
 	Releases []chat.Transformers
 }
 
@@ -45,8 +45,8 @@ type Options struct {
 type Tokenizer struct {
 	family Family
 	files  []File
-	merged string // while loading: what the other files of the folder make of tokenizer.json
-	digest string // empty: that of files
+	merged string // while loading: the changes that the other files of the folder make to tokenizer.json
+	digest string // empty: use the digest of files
 
 	added    [2]*trie // 0: cut from the raw text; 1: cut after normalization
 	addedAll []Added
@@ -110,8 +110,8 @@ func (t *Tokenizer) Family() Family { return t.family }
 // Files returns the files t was made of, in a fixed order.
 func (t *Tokenizer) Files() []File { return append([]File(nil), t.files...) }
 
-// Digest identifies t: the SHA-256 of tokenizer.json in lower-case hex; of a
-// tiktoken tokenizer, that of its files' digests. If tokenizer_config.json or another file
+// Digest identifies t: the SHA-256 of tokenizer.json in lower-case hex. For a tiktoken
+// tokenizer, it is the SHA-256 of its files' digests. If tokenizer_config.json or another file
 // of the folder changes ids, the digest covers that change too.
 func (t *Tokenizer) Digest() string {
 	if t.digest != "" {

@@ -64,7 +64,7 @@
 //   - strftime directives that the C library does not share everywhere
 //   - text that is not Unicode: half of a surrogate pair, in a template or in
 //     JSON, which no tokenizer takes either
-//   - the text of a function, a generator or a bound method, which holds an address in Python
+//   - the text of a function, a generator or a bound method, which contains an address in Python
 //   - the test sameas, and == of two methods, where it would have to know whether two
 //     equal strings, numbers or undefined values are one object in Python
 //   - what exceeds the limits of Options. Python's own limits on recursion and on
@@ -73,7 +73,7 @@
 //
 // A float to a power that is not a whole number can differ in its last digit.
 //
-// What is printable, and upper and lower case, follow Unicode 15.0 as in Python 3.12.
+// Printable characters, upper case and lower case follow Unicode 15.0, as in Python 3.12.
 //
 // # Limits
 //
@@ -83,9 +83,9 @@
 // its memory, in proportion and beforehand (cost.go). Rendering writes nothing but its
 // result, reads no file and knows no time but Input.Now.
 //
-// # What a template reads from outside
+// # Inputs from outside
 //
-// In Python a template reaches more than its input. strftime_now reads the server's clock:
-// the caller gives the time in Input.Now, and [Template.ReadsClock] reports whether it
-// matters. The filter random, the function lipsum and texts that hold an address are errors.
+// In Python, a template can read more than its input. strftime_now reads the server's clock:
+// the caller sets the time in Input.Now, and [Template.ReadsClock] reports whether the time
+// matters. The filter random, the function lipsum and texts that contain an address are errors.
 package chat

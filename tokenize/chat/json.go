@@ -257,8 +257,8 @@ func (p *jsonParser) closing() int {
 
 // plainEnd is the index of the next byte of s from i on that does not stand for itself in a
 // string of JSON: a quote, a backslash or a control character; with ascii also DEL and a
-// character beyond ASCII, as Python's ensure_ascii. It is len(s) if there is none. It looks
-// at eight bytes at a time.
+// character beyond ASCII, as Python's ensure_ascii. It is len(s) if there is none. It checks
+// eight bytes at a time.
 func plainEnd(s string, i int, ascii bool) int {
 	const low, high = 0x0101010101010101, 0x8080808080808080
 	beyond, del := uint64(0), uint64(0)

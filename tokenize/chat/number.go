@@ -28,7 +28,7 @@ func plainDigits(s string) string {
 		if c < 0x80 || !unicode.Is(unicode.Nd, c) {
 			return c
 		}
-		zero := c // of the first of the scripts whose digits lie side by side
+		zero := c // the zero of the first of several adjacent scripts
 		for unicode.Is(unicode.Nd, zero-1) {
 			zero--
 		}

@@ -53,7 +53,7 @@ type (
 	}
 )
 
-// class is what Python prints of a function that is a class; empty for every other.
+// class is the text that Python prints for a function that is a class; empty for other functions.
 func (b *builtin) class() string {
 	switch b.name {
 	case "dict":

@@ -28,8 +28,8 @@ func Strftime(t time.Time, format string) (string, error) {
 	return b.String(), nil
 }
 
-// ClockUnit is how long the text of a format can stay the same: a day, an hour, a minute, a
-// second or a microsecond. It changes only at multiples of it, by the clock that is read.
+// ClockUnit is the time unit of a format: a day, an hour, a minute, a second or a microsecond.
+// The text changes only at multiples of the unit, on the clock that the format prints.
 func ClockUnit(format string) time.Duration {
 	unit := 24 * time.Hour
 	for _, d := range directives(format) {
@@ -47,11 +47,11 @@ func ClockUnit(format string) time.Duration {
 	return unit
 }
 
-// A formatDirective is a letter behind a percent sign, with what the C library fills a number
-// with; 0: as usual. Without a letter it is plain text.
+// A formatDirective is a letter after a percent sign, with the padding of its number; 0 is
+// the default padding. Without a letter it is plain text.
 type formatDirective struct{ letter, pad byte }
 
-// directives cuts a format into its directives and the text between them.
+// directives splits a format into its directives and the text between them.
 func directives(format string) func(yield func(string, formatDirective) bool) {
 	return func(yield func(string, formatDirective) bool) {
 		for len(format) > 0 {

@@ -84,11 +84,11 @@ type Input struct {
 	ContinueFinalMessage string
 	// Transformers is the release whose rules are followed. Default Transformers457.
 	Transformers Transformers
-	// Now is the time that strftime_now prints, as the clock on the server's wall shows it: a
-	// naive time, as Python's datetime.now(). The zero time makes a template that asks for
-	// the time an error.
+	// Now is the time that strftime_now prints: the server's local time, a naive time like
+	// Python's datetime.now(). If it is zero, a template that calls strftime_now returns an
+	// error.
 	Now time.Time
-	// Formats, if not nil, collects each format that the template gives to strftime_now.
+	// Formats, if not nil, collects each format that the template passes to strftime_now.
 	Formats *[]string
 	// Extra holds further variables (enable_thinking, tool_choice …), and may
 	// replace any of the above and any special token. Nil is allowed.
@@ -104,6 +104,6 @@ func (t *Template) EOSToken() string { return t.opts.EOSToken }
 // Source is the text that was given to Parse.
 func (t *Template) Source() string { return t.src }
 
-// ReadsClock reports whether the template mentions strftime_now, the only way from a template
-// to a clock. Its text is then the same for equal inputs only at the same time.
+// ReadsClock reports whether the template mentions strftime_now. No other name gives a
+// template access to a clock. Without it, equal inputs always render the same text.
 func (t *Template) ReadsClock() bool { return slices.Contains(t.names, clockName) }

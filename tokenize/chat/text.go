@@ -154,8 +154,8 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	return dst, addressError(v)
 }
 
-// addressError refuses the text of an object that has its address in it, which is another
-// one in each process.
+// addressError refuses the text of an object that contains the object's address, because the
+// address differs in each process.
 func addressError(v Value) error {
 	return typeErrorf("%w: the text of a %s, which holds an address", ErrUnsupported, typeName(v))
 }

@@ -20,8 +20,8 @@ import (
 //
 // The first one stands for earlier releases too; of these only continue_final_message
 // differs, which knows no key but content in 4.57: that it takes others is of 5.20. Special
-// tokens are named as transformers 5 names them. Templates are given the same by 4.57 and
-// 5.0; the two differ in the tokenizer that AutoTokenizer makes of a folder, see
+// tokens are named as transformers 5 names them. 4.57 and 5.0 give templates the
+// same input. They differ only in the tokenizer that AutoTokenizer loads from a folder: see
 // bpe.Options.
 //
 // Source: apply_chat_template of tokenization_utils_base.py and render_jinja_template of

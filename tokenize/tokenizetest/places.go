@@ -17,8 +17,8 @@ var OtherTypes = []string{
 // A Place is [From, To) of a JSON text.
 type Place struct{ From, To int }
 
-// Places returns where each value of a JSON text stands, by its path such as /a/0/b; of each
-// list the first four elements. The whole text is at /.
+// Places returns the place of each value of a JSON text, by its path such as /a/0/b. It covers
+// only the first four elements of each list. The whole text is at /.
 func Places(tb testing.TB, text string) map[string]Place {
 	tb.Helper()
 	all := map[string]Place{}

@@ -59,7 +59,7 @@ func (s *Server) countAgents(q *request) answer {
 	return ok(strconv.AppendInt(nil, int64(len(s.agentsFor(q.URL.Query()))), 10))
 }
 
-// checkPage refuses a limit or an order that is none. most bounds the limit; 0 is no bound.
+// checkPage refuses an invalid limit or order. most bounds the limit; 0 means no bound.
 func checkPage(query url.Values, most int) *answer {
 	refuse := func(kind, name, msg string) *answer {
 		a := unprocessable(kind, "'query', '"+name+"'", msg)
@@ -81,8 +81,8 @@ func checkPage(query url.Values, most int) *answer {
 	return nil
 }
 
-// between makes of cursors that are moments, whatever the order is, part of a list that is
-// oldest first. Several neighbours may have one id.
+// between returns the part of a list between two cursors that are moments, whatever the order
+// of the request. The list is oldest first, and several neighbors can have one id.
 func between[T any](list []T, id func(T) string, query url.Values) (out []T, unknown string) {
 	out = list
 	find := func(cursor string) int {

@@ -143,7 +143,7 @@ func (s *Server) deliverEvents(q *request, p *reply) answer {
 		for _, m := range append(response.Messages, response.StopReason) {
 			event(m)
 		}
-		if usage, err := parseObject(response.Usage); err == nil { // streams count what they do not know as none
+		if usage, err := parseObject(response.Usage); err == nil { // streams count unknown values as zero
 			for _, name := range []string{"cached_input_tokens", "cache_write_tokens", "reasoning_tokens"} {
 				usage.set(name, []byte("0"))
 			}

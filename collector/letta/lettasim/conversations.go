@@ -81,7 +81,7 @@ func (s *Server) getConversation(q *request) answer {
 	if problem != nil {
 		return *problem
 	}
-	if c.agent.life == nil { // its system message is made at the first look
+	if c.agent.life == nil { // its system message is made on the first read
 		c.state = c.state.clone()
 		c.state.set("in_context_message_ids", quoteAll(nil, []string{c.agent.systemID}))
 	}
@@ -125,7 +125,7 @@ func (s *Server) deleteConversation(q *request) answer {
 	return ok([]byte("null"))
 }
 
-// badTalk is the answer to a malformed id of a conversation where default is one.
+// badTalk is the answer to a malformed conversation id on a route that accepts default.
 func badTalk() answer {
 	return unprocessable("string_pattern_mismatch", "'path', 'conversation_id'", "String should match pattern")
 }

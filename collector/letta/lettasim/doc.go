@@ -3,9 +3,10 @@
 //
 // It simulates what a client of the released servers 0.16.7 and 0.16.8 can see of
 // agents, sends, runs, steps, messages and provider traces: paths and their slashes,
-// bodies, error shapes, headers, and what is gone when. make e2e-letta compares each
-// route with the real servers, and lists what is not compared (package live/cases). It is neither a model nor an
-// engine: it generates nothing, and executes no tool.
+// bodies, error shapes, headers, and when objects are gone. make e2e-letta compares each
+// route with the real servers, and lists the behavior that it does not compare (package
+// live/cases). lettasim is neither a model nor an engine: it generates nothing, and executes no
+// tool.
 //
 // # Two kinds of agents
 //

@@ -56,7 +56,7 @@ func (s *Server) getMessage(q *request) answer {
 	}
 	for _, r := range s.runs {
 		if s.finished(r) {
-			var parts [][]byte // a stored message may be several
+			var parts [][]byte // a stored message can have several parts
 			for _, m := range r.source.messages() {
 				if messageID(m) == q.args[0] {
 					parts = append(parts, asReasoning(m))

@@ -72,8 +72,8 @@ func (s *Server) listEmbeddings(*request) answer {
 		`"batch_size":32,"azure_endpoint":null,"azure_version":null,"azure_deployment":null}]`))
 }
 
-// A provider is one that a client made. The server does not list those of its settings, which
-// the models of lettasim have.
+// A provider is a provider that a client created. The server does not list the providers of
+// its settings, and the models of lettasim belong to these.
 type provider struct {
 	name, id string
 	state    []byte

@@ -76,7 +76,7 @@ var routes = []route{
 	{"GET", "/get_model_info", true, (*Server).modelInfo},
 }
 
-// Routes lists what is simulated, as METHOD PATH with {id} for an id.
+// Routes lists the simulated routes, as METHOD PATH with {id} for an id.
 func Routes() []string {
 	names := make([]string, len(routes))
 	for i := range routes {

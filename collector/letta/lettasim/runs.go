@@ -15,7 +15,7 @@ import (
 // anybody waits for it or not; until then it is created and holds nothing.
 type run struct {
 	id        string
-	created   time.Time // as its state says: of a replayed run, in its recording
+	created   time.Time // created_at of its state; for a replayed run, the recorded time
 	agent     *agent
 	requestID string // the client's x-api-request-log-id
 	mode      sendMode
@@ -173,7 +173,7 @@ func (s *Server) listRuns(q *request) answer {
 	out := make([][]byte, len(list))
 	for i, r := range list {
 		o := s.stateOfRun(r)
-		if s.finished(r) { // the run alone does not say it
+		if s.finished(r) { // the run alone does not show it
 			o = o.clone()
 			o.set("total_duration_ns", r.duration())
 		}

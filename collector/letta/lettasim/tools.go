@@ -147,7 +147,7 @@ func (s *Server) listTools(q *request) answer {
 	return ok(array(out))
 }
 
-// makeTool makes a tool, or changes the one of that name, whichever of the two is asked for.
+// makeTool creates a tool, or changes the tool with that name, as the request asks.
 func (s *Server) makeTool(q *request) answer {
 	var body struct {
 		SourceCode *string         `json:"source_code"`

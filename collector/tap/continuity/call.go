@@ -20,20 +20,20 @@ type call struct {
 	// for parent, the output of parent, and asked[cut:].
 	cut  int
 	sent int // how many ids the engine was sent
-	// spliced is how many turns of the prompt that the engine was sent are not as asked.
+	// spliced is the number of turns that differ between the engine's prompt and asked.
 	spliced int
 	// output are the sampled ids, with the one that ended them.
 	output []int32
 
-	// What follows is guarded by the table's mutex.
-	refs  int      // the site, and the calls whose parent this is
-	times int      // how many calls were this one: the same ids sent and sampled
+	// The table's mutex guards the fields below.
+	refs  int      // the site, and the calls that have this call as parent
+	times int      // the number of equal calls: the same ids sent and sampled
 	next  []uint64 // the hashes of the prompts that continued it, one per time at most
 }
 
-// continuedBy reports whether a prompt, given by its hash, is the next one of a conversation
-// that had the call. Each time that it was sampled one prompt continues it: the first that
-// comes. The table's mutex is held.
+// continuedBy reports whether the prompt with this hash is the next prompt of a conversation
+// with the call. For each time that the call was sampled, one prompt continues it: the first
+// one that comes. The caller holds the table's mutex.
 func (c *call) continuedBy(hash uint64) bool {
 	if slices.Contains(c.next, hash) {
 		return true

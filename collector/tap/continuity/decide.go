@@ -1,7 +1,7 @@
 package continuity
 
-// decide returns the spliced prompt for asked, or nil, how many of its turns are not as asked,
-// and the reason.
+// decide returns the spliced prompt for asked, or nil, the number of its turns that differ from
+// asked, and the reason.
 func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason) {
 	var room [64]place
 	places := t.m.places(room[:0], t.seed, asked)
@@ -67,10 +67,9 @@ func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason)
 	return append(sent, asked[end+1:]...), spliced, reason
 }
 
-// choose returns the one call whose output is printed so. If there is none it returns the
-// reason: that of a call of which the print may be, if there is one. One is chosen only
-// where the print can be that of no other call. possible has a bit for each call of which the
-// print may be.
+// choose returns the one call whose output has this print. It chooses a call only if no other
+// call can have this print. If it chooses none, it returns the reason, preferably the reason of
+// a call that can have this print. possible has a bit for each such call.
 func (t *Table) choose(calls []*call, printed []int32) (chosen *call, possible uint64, reason Reason) {
 	for i, c := range calls {
 		v := t.judge(c.output, printed)

@@ -30,10 +30,10 @@
 //     asked, so that exactly one turn of the model is new;
 //   - compares what follows, up to the next <e>, with each output of that site (compare.go,
 //     json.go);
-//   - takes the one call whose output it is a print of (decide.go);
-//   - demands that the turn calls a tool, and that only results of tools follow it;
-//   - returns what the engine was sent for that call, its output, and what asked has behind
-//     <e>, id for id.
+//   - takes the one call whose output it prints (decide.go);
+//   - requires that the turn calls a tool, and that only tool results follow it;
+//   - returns the prompt that the engine received for that call, its output, and the part of
+//     asked after <e>, id for id.
 //
 // [Table.Answered] adds the call. A call holds only what its prompt has beyond the call
 // before, and where the splice was made (call.go).
@@ -60,25 +60,24 @@
 //
 // # Whose turn it is
 //
-// A prompt names no agent that can be believed: an import of an agent file has the system
-// message of the agent that was exported, with its id. And a client can write messages of the
-// assistant, in a request or in a file. Nothing on the wire tells such a message from one that
-// was sampled. So only turns are spliced that no client writes:
+// The tap cannot trust the agent that a prompt names: an imported agent file has the system
+// message of the exported agent, with its id. And a client can write assistant messages, in a
+// request or in a file. Nothing on the wire distinguishes such a message from a sampled one.
+// So the tap splices only turns that no client writes:
 //
-//   - The turn calls a tool, and results of tools follow it, up to the end of the prompt. The
-//     server writes those within one request. A message of the user is where a request begins:
-//     what stands before it is left as it was asked, turns that were spliced before included.
-//   - One prompt continues an output, the first one that comes. A prompt that is the same to the
-//     last id is the same one, sent again. If n calls with the same prompt sampled the same ids,
-//     n prompts continue them.
+//   - The turn calls a tool, and only tool results follow it, up to the end of the prompt. The
+//     server writes these within one request. A user message begins a request: everything
+//     before it stays as the server asked, even turns that were spliced before.
+//   - One prompt continues an output: the first one that comes. A prompt with exactly the same
+//     ids is a retry of that prompt. If n calls with the same prompt sampled the same ids, n
+//     prompts can continue them.
 //
-// [New] proves that the template prints the result of a tool otherwise than the words of a user.
+// [New] proves that the template prints a tool result differently from a user's text.
 //
-// Several agents may have the same prompt: imports of one file, forks of a conversation. Each
-// of their calls is in the site. A splice is made only where exactly one output can have been
-// printed so, and all others are proven not to have been: also not by a server that drops a
-// call or cuts arguments. If two outputs are the same ids behind the same ids, it does not
-// matter whose they are.
+// Several agents can have the same prompt: imports of one file, forks of a conversation. The
+// site has the calls of all of them. The tap splices only if exactly one output can have this
+// print, and no other output can, even if the server drops a call or cuts arguments. If two
+// outputs have the same ids after the same ids, their agent does not matter.
 //
 // What was forgotten counts as well. A call whose output did not come through, the 33rd of a
 // prompt, and what was dropped because the table is full make the site blind, and nothing is
@@ -92,16 +91,16 @@
 //     tells it those of the last hour that are in the spool;
 //   - a request that passed the proxy unread, because it is short of memory, is not known;
 //   - a text that spells the template's own markers is a turn, for the model and for the
-//     table. So is a text that spells the result of a tool. A client that writes out another
-//     agent's call, and a result behind it, before that agent's own next prompt comes, is that
-//     agent's conversation;
-//   - a conversation whose calls pass through several taps is known to each of them in part.
+//     table. So is a text that spells the result of a tool. If a client writes another agent's
+//     call and a result after it, before that agent's own next prompt comes, the tap takes the
+//     client's conversation for that agent's;
+//   - if the calls of a conversation pass through several taps, each tap knows only its part.
 //
 // # What changes for the server
 //
 // The engine counts the tokens that it was sent, and the server copies these counts. So
 //
-//   - prompt_tokens of steps and usage are those of the spliced prompt. Where only white space
+//   - prompt_tokens of steps and usage count the spliced prompt. If only white space
 //     differs, the numbers can be the same. So the proxy marks each answer with the number of
 //     turns that were spliced, and package prompt proves no such call: its row comes from the
 //     tap alone;

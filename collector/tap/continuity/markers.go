@@ -27,7 +27,7 @@ type markers struct {
 	start, end int32   // begin and end a turn
 	header     []int32 // begins a turn of the model, and start is its first id
 	// result is the text between start and the result of a tool, without white space at its
-	// end. The words of a user begin otherwise.
+	// end. The text of a user begins differently.
 	result []byte
 	// resultIDs are mostly the ids of it. Other ids can spell it too.
 	resultIDs []int32
@@ -85,7 +85,7 @@ func (m *markers) prove(cfg *Config) error {
 	if !slices.Equal(m.last(first), m.header) {
 		return fmt.Errorf("%w: its prompts do not end in %q, so the model's turn begins with text of the template", ErrTemplate, headerText)
 	}
-	var begins [2]string // of the message behind the turn
+	var begins [2]string // of the message after the turn
 	for i, later := range []struct{ what, messages, want, next string }{
 		{"an answer", says, answer, words},
 		{"a call of a tool", asks, "<tool_call>\n" + call + "\n</tool_call>", result},
@@ -118,15 +118,15 @@ func (m *markers) prove(cfg *Config) error {
 	return err
 }
 
-// calls reports whether a print of a turn has a call of a tool.
+// calls reports whether the print of a turn contains a tool call.
 func (m *markers) calls(tok *bpe.Tokenizer, printed []int32) bool {
 	text, err := tok.AppendBytes(make([]byte, 0, 4*len(printed)), printed, bpe.DecodeOptions{})
 	return err == nil && bytes.Contains(text, callStart)
 }
 
-// results reports whether nothing but results of tools stands between the end of a turn of the
-// model and the header of the next one. Only the server writes those: a client can write
-// words of a user, and of the model.
+// results reports whether there are only tool results between the end of a model turn and the
+// header of the next one. Only the server writes tool results. A client can write user and
+// assistant text.
 func (m *markers) results(tok *bpe.Tokenizer, ids []int32) bool {
 	ids = ids[:len(ids)-len(m.header)]
 	for n := 0; ; n++ {

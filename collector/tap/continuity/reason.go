@@ -31,8 +31,8 @@ const (
 	ReasonArguments // a call with another name or other arguments
 	ReasonUnlike    // another text
 	ReasonLong      // the spliced prompt would be longer than is allowed
-	ReasonClient    // no result of a tool follows the turn: a client can have written it
-	ReasonTaken     // another prompt continued the output before
+	ReasonClient    // no tool result follows the turn: a client can have written it
+	ReasonTaken     // another prompt already continued the output
 
 	reasons // how many there are
 )

@@ -43,9 +43,9 @@ func New(cfg Config) (*Table, error) {
 	return &Table{cfg: cfg, m: m, seed: rand.Uint64(), sites: make(map[uint64]*site)}, nil
 }
 
-// Prompt returns what the engine is to be sent instead of asked, or nil for asked itself, and
-// how many turns of it are not as asked. It keeps nothing of asked, and the caller owns what
-// it returns.
+// Prompt returns the prompt to send to the engine instead of asked, or nil for asked itself,
+// and the number of its turns that differ from asked. It does not keep asked, and the caller
+// owns the result.
 func (t *Table) Prompt(asked []int32) (sent []int32, spliced int) {
 	sent, spliced, reason := t.decide(asked)
 	t.counts[reason].Add(1)
@@ -123,7 +123,7 @@ func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 	}
 	for _, other := range s.calls {
 		if n.cut == other.cut && (n.cut == 0 || n.parent == other.parent) && slices.Equal(c.Output, other.output) {
-			other.times++ // the same history: it does not matter whose
+			other.times++ // the same history: its agent does not matter
 			return true
 		}
 	}

@@ -14,9 +14,9 @@ import (
 // A Continuer gives engines the tokens of the true history where the server re-rendered them
 // in another way.
 type Continuer interface {
-	// Prompt returns what the engine is given instead of asked, or nil for asked itself, and
-	// how many turns of it are not as asked. It must be quick: the call waits for it. The
-	// proxy catches and counts a panic.
+	// Prompt returns the prompt to send to the engine instead of asked, or nil for asked
+	// itself, and the number of its turns that differ from asked. It must be quick, because
+	// the call waits for it. The proxy catches and counts a panic.
 	Prompt(asked []int32) (sent []int32, spliced int)
 	// Answered is told of each call, also of one that failed, before its answer ends: c.Prompt
 	// is what the engine was sent, and c.Asked what the server had sent, nil if that is the
@@ -33,11 +33,11 @@ type Config struct {
 	// not kept. The call and what it refers to are valid until it returns. Default: nobody is
 	// told.
 	Keep func(*tap.Call) bool
-	// Unkept returns why calls that Keep took are not kept for now, or nil. /healthz says it.
-	// Default: they are.
+	// Unkept returns the reason why calls that Keep took are currently not kept, or nil.
+	// /healthz reports it. Default: calls are kept.
 	Unkept func() error
-	// Continuer changes prompts. Each answer says what it did (see marker), also if that is
-	// nothing. Default: nothing changes prompts, and answers pass as they are.
+	// Continuer changes prompts. Each answer reports the change (see marker), even if there
+	// is none. Default: prompts and answers pass unchanged.
 	Continuer Continuer
 	// Set overrides how engines sample.
 	Set Set

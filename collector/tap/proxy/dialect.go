@@ -190,12 +190,12 @@ type answer struct {
 	logIDs       []int32
 	bare, uneven bool
 
-	// spans are the weight_versions that the engine said last: nil if it said none, and empty
-	// if they cannot be read. word and list are those of the document that is read.
+	// spans are the last weight_versions of the engine: nil if there are none, and empty if
+	// they cannot be read. word and list belong to the current document.
 	spans, list []tokenize.VersionSpan
 	word        string
-	// mixed means that two documents name two versions of the weights, torn that one document
-	// does.
+	// mixed means that two documents name two versions of the weights. torn means that one
+	// document names two.
 	mixed, torn bool
 
 	// several means that there is more than one output, failed that the engine reports an
@@ -220,7 +220,7 @@ func (a *answer) versioned(s *tokenize.Scanner) error {
 	return err
 }
 
-// name takes a version of the weights. Two that differ are of different tokens.
+// name records a version of the weights. Two different versions belong to different tokens.
 func (a *answer) name(v string) {
 	if v == "" {
 		return
@@ -233,7 +233,7 @@ func (a *answer) name(v string) {
 // maxSpans bounds the spans of an output that are kept.
 const maxSpans = 1024
 
-// spanned reads which version of the weights sampled which part of the output.
+// spanned reads the spans of the output and their versions of the weights.
 func (a *answer) spanned(s *tokenize.Scanner) error {
 	switch s.Next() {
 	case 'n':
@@ -273,7 +273,7 @@ func (a *answer) spanned(s *tokenize.Scanner) error {
 	return err
 }
 
-// part takes the spans of the output. Two lists that differ prove nothing.
+// part records the spans of the output. Two different lists prove nothing.
 func (a *answer) part(list []tokenize.VersionSpan) {
 	a.torn = a.torn || a.list != nil && !slices.Equal(a.list, list)
 	a.list, a.spans = list, list
@@ -377,7 +377,7 @@ func (a *answer) aligned() []float32 {
 	return out
 }
 
-// count reads a number of tokens. Any other value is skipped, and nothing is claimed.
+// count reads a number of tokens. It skips any other value, and the number stays unknown.
 func count(s *tokenize.Scanner, dst *int32) error {
 	if c := s.Next(); c != '-' && c-'0' > 9 {
 		return s.Skip()
@@ -400,8 +400,8 @@ func count(s *tokenize.Scanner, dst *int32) error {
 // maxWord bounds the words of an engine that are kept: versions, ends.
 const maxWord = 256
 
-// word reads a string or a number as its text. Any other value, or a text that is longer
-// than any word, is skipped and gives "".
+// word reads a string or a number as its text. It skips any other value, or a text that is
+// longer than any word, and returns "".
 func word(s *tokenize.Scanner) (string, error) {
 	switch c := s.Next(); {
 	case c == '"':

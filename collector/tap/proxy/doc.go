@@ -50,15 +50,15 @@
 //
 // # The mark
 //
-// With a Continuer every answer with status 200 says in meta_info.rollout what the engine was
-// given. The server keeps meta_info in the trace of the step, so that whoever rebuilds a prompt
-// knows whether the engine had it. It is the only change of an answer. An answer with a mark
-// comes in chunks, because its length is not known before its end; engines are asked not to
-// compress. An engine that compresses nevertheless ends the work of the Continuer: its
-// answers cannot be marked.
+// With a Continuer, every answer with status 200 has the member meta_info.rollout. It reports
+// how many turns of the prompt were spliced. The server keeps meta_info in the trace of the
+// step, so a collection that rebuilds a prompt knows whether the engine received it. The proxy
+// changes nothing else in an answer. A marked answer is sent in chunks, because its length is
+// not known before its end. The proxy asks engines not to compress. If an engine compresses
+// its answers anyway, they cannot be marked, so the Continuer stops changing prompts.
 //
-// The mark is believed as the rest of the answer is: an engine that writes one of its own, or a
-// proxy that takes one out, is not noticed.
+// The mark is trusted like the rest of the answer. A collection does not notice an engine that
+// writes its own mark, or a proxy that removes one.
 //
 // # To add a dialect
 //

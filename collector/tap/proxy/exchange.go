@@ -36,7 +36,7 @@ type exchange struct {
 	chain    chain
 	prompt   tap.IDs // what the engine was sent, if it was ids
 	asked    tap.IDs // what the server had sent, if that is something else
-	spliced  int     // how many turns of prompt are not as they are in asked
+	spliced  int     // the number of turns of prompt that differ from asked
 	own      idList  // the list of asked
 	engine   *engine
 	reader   *reader
@@ -50,7 +50,7 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 	p := x.p
 	x.blind = newCall(d)
 	if p.cfg.Continuer != nil {
-		r.Header.Set("Accept-Encoding", "identity") // what is compressed cannot be marked
+		r.Header.Set("Accept-Encoding", "identity") // a compressed answer cannot be marked
 	}
 	if r.ContentLength > p.cfg.BodyBytes || p.memory.Load() > p.cfg.MemoryBytes {
 		p.unread("too_large")

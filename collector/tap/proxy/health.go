@@ -67,8 +67,8 @@ func (p *Proxy) healthy(ctx context.Context, e *engine) error {
 	return nil
 }
 
-// healthz says whether the tap can work: it takes requests, and an engine is up. A tap that
-// cannot keep calls works as far as the calls are concerned, so its status stays 200.
+// healthz reports whether the tap can work: it accepts requests, and an engine is up. If the
+// tap cannot keep calls, the calls still pass, so its status stays 200.
 func (p *Proxy) healthz(w http.ResponseWriter) {
 	if p.draining.Load() {
 		http.Error(w, "ending", http.StatusServiceUnavailable)

@@ -22,7 +22,7 @@ func withMark(answer string, spliced int) string {
 	return answer
 }
 
-// With a Continuer each answer says what the engine was given. Without one it passes as it is.
+// With a Continuer each answer has a mark. Without one it passes unchanged.
 func TestMarked(t *testing.T) {
 	t.Parallel()
 	native := answered(4, []int32{7})

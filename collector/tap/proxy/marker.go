@@ -7,18 +7,18 @@ import (
 	"strconv"
 )
 
-// A marker adds to an answer what the Continuer did to its prompt:
+// A marker adds to an answer how the Continuer changed its prompt:
 //
 //	"meta_info": {…, "rollout": {"continuity": true, "spliced": 2}}
 //
-// spliced is how many turns of the prompt that the engine was given are not as the server had
-// printed them. It stands in each document of the answer: the answer itself, or an event of a
-// stream. A document without meta_info, as in OpenAI's API, gets one. Nothing else of the
-// answer changes. The member comes last, so that it counts for readers that take the last one
-// of a name, as Python does. If the answer has one already, of another proxy behind this one,
-// the new one counts the turns of both.
+// spliced is the number of turns of the engine's prompt that differ from the server's print.
+// Each document of the answer has it: the answer itself, or an event of a stream. If a document
+// has no meta_info, as in OpenAI's API, the marker adds one. Nothing else of the answer changes.
+// The member comes last, because readers such as Python use the last of duplicate names. If
+// another proxy behind this one already added a member, the new member counts the turns of both.
 //
-// It reads the bytes as they pass and holds back none. What is not JSON gets nothing.
+// The marker reads the bytes as they pass and does not hold any back. It adds nothing to a body
+// that is not JSON.
 type marker struct {
 	spliced int
 	stream  bool
@@ -38,8 +38,8 @@ type marker struct {
 	text     bool    // in a string
 	escaped  bool    // behind a backslash
 	wantsKey bool    // a string that begins now is a key
-	word     []byte  // the key, or the value of "rollout", as far as it is of use
-	words    bool    // what comes belongs to word
+	word     []byte  // the key, or the value of "rollout", if it is needed
+	words    bool    // the next bytes belong to word
 	key      string  // the last one of the object, or of meta_info
 	inner    int     // turns of a proxy behind this one
 }
@@ -53,7 +53,7 @@ const (
 	markKey = "rollout"
 )
 
-// append appends the next bytes of the answer to dst, with what is added.
+// append appends the next bytes of the answer to dst, with the added members.
 func (m *marker) append(dst, b []byte) []byte {
 	for _, c := range b {
 		if m.stream && !m.data(c) {
@@ -65,7 +65,7 @@ func (m *marker) append(dst, b []byte) []byte {
 	return dst
 }
 
-// data follows the lines of a stream, and reports whether c is data.
+// data tracks the lines of a stream, and reports whether c is data.
 func (m *marker) data(c byte) bool {
 	const field = "data:"
 	switch c {
@@ -150,14 +150,14 @@ func (m *marker) next(dst []byte, c byte) []byte {
 	return append(dst, c)
 }
 
-// names reports whether keys at this depth are of use: those of the object and of meta_info.
+// names reports whether keys at this depth are needed: keys of the object and of meta_info.
 func (m *marker) names() bool { return m.base > 0 && (m.depth == m.base || m.depth == m.meta) }
 
-// keyed takes the key that was read.
+// keyed records the key that was read.
 func (m *marker) keyed() {
 	m.words, m.wantsKey, m.key = false, false, ""
 	if json.Unmarshal(m.word, &m.key) != nil {
-		m.key = "" // it is longer than any that is of use
+		m.key = "" // it is longer than any needed key
 	}
 }
 
@@ -177,7 +177,7 @@ func (m *marker) open(c byte) {
 	}
 }
 
-// close ends an object or a list, and appends what is added before its end.
+// close ends an object or a list, and appends the added members before its end.
 func (m *marker) close(dst []byte, c byte) []byte {
 	switch {
 	case c == '}' && m.meta > 0 && m.depth == m.meta:
@@ -202,13 +202,13 @@ func (m *marker) close(dst []byte, c byte) []byte {
 	return dst
 }
 
-// member appends the member to the object that is open.
+// member appends the member to the open object.
 func (m *marker) member(dst []byte) []byte {
 	dst = append(m.comma(dst), `"`+markKey+`":{"continuity":true,"spliced":`...)
 	return append(strconv.AppendInt(dst, int64(m.spliced+m.inner), 10), '}')
 }
 
-// comma appends a comma if the object that is open has a member.
+// comma appends a comma if the open object has a member.
 func (m *marker) comma(dst []byte) []byte {
 	if m.empty[m.depth-m.base] {
 		return dst
@@ -216,7 +216,7 @@ func (m *marker) comma(dst []byte) []byte {
 	return append(dst, ',')
 }
 
-// valued takes the value of a member of meta_info that ended, if it is that of another proxy.
+// valued records the value of a member of meta_info that ended, if another proxy wrote it.
 func (m *marker) valued() {
 	if !m.words || m.meta == 0 || m.depth != m.meta {
 		return
@@ -226,24 +226,24 @@ func (m *marker) valued() {
 		Continuity bool `json:"continuity"`
 		Spliced    int  `json:"spliced"`
 	}
-	value := m.word[:max(len(m.word)-1, 0)] // without what ended it
+	value := m.word[:max(len(m.word)-1, 0)] // without the byte that ended it
 	if len(m.word) <= maxWordBytes && json.Unmarshal(value, &said) == nil && said.Continuity {
 		m.inner = max(said.Spliced, 0)
 	}
 }
 
-// A marking is a body with what a marker adds.
+// A marking is a body with the members that a marker adds.
 type marking struct {
 	x    *exchange
 	body io.ReadCloser
 	m    *marker
 	buf  []byte
-	rest []byte // the end of buf, which was not given on
+	rest []byte // the end of buf that was not returned yet
 	err  error
 }
 
-// mark lets a marker read the answer, and makes room for what it adds. It reports false if
-// nothing can be added.
+// mark puts a marker in front of the answer, and makes room for the added members. It returns
+// false if nothing can be added.
 func (x *exchange) mark(res *http.Response) bool {
 	if enc := res.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return false

@@ -11,9 +11,9 @@ import (
 type Stats struct {
 	// Open are the requests that are with engines, BodyBytes the bodies held of them.
 	Open, BodyBytes int64
-	// Calls are the requests for generations, Kept those that Config.Keep took, and Dropped
-	// those that it did not take. Whether one that was taken can be read is for the keeper to
-	// say.
+	// Calls are the requests for generations, Kept the calls that Config.Keep accepted, and
+	// Dropped the calls that it refused. The keeper reports whether an accepted call can be
+	// read.
 	Calls, Kept, Dropped int64
 	// Continued are the calls whose prompt the Continuer changed. SplicesRefused are those of
 	// them whose engine refused that prompt, and was sent the server's own, by the status of

@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Path:
 
 
 class Given:
-    """What a function takes: arguments that are right, and by name what is wrong for each."""
+    """A function's valid arguments, and the invalid values of each by name."""
 
     def __init__(self, name: str, call: Callable[..., Any], right: dict[str, Any], wrong: dict[str, list[Any]], free: tuple[str, ...] = ()) -> None:
         self.name, self.call, self.right, self.wrong, self.free = name, call, right, wrong, free

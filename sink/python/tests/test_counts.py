@@ -1,4 +1,4 @@
-"""The counts of every combination of filters are those of a plain count over the rows that pyarrow reads."""
+"""The counts of every combination of filters equal a plain count over the rows that pyarrow reads."""
 
 from __future__ import annotations
 

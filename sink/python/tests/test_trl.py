@@ -50,7 +50,7 @@ def taken(trl: SimpleNamespace, given: list[Group], version: int = 0, most: int 
     worker.update_model_version(version)  # TRL gives the engine weights before it starts the worker
     worker.start()
     try:
-        with pytest.raises(RuntimeError, match="the tasks ended before the training"):
+        with pytest.raises(RuntimeError, match="the tasks have ended before the training"):
             for row in dataset(trl, worker, version, metrics, most):
                 rows.append(row)
     finally:
@@ -245,7 +245,7 @@ def test_what_is_no_collector_and_no_run_says_so(tmp_path: Path, collect: Callab
         (lambda: RolloutWorker(run, out=tmp_path / "run2"), TypeError, "out: a finished run takes no settings"),
         (lambda: RolloutWorker(Dataset(run), [{"prompt": "p"}]), TypeError, "tasks: a finished run takes no settings"),
         (lambda: RolloutWorker(Dataset(run, follow=True)), TypeError, "follow=True"),
-        (lambda: RolloutWorker(7), TypeError, "config=7: give settings for rollout.collect, a collector, a Dataset, or the folder"),
+        (lambda: RolloutWorker(7), TypeError, "config=7: want settings for rollout.collect, a collector, a Dataset, or the folder"),
         (lambda: RolloutWorker(), TypeError, "missing a required argument: 'out'"),
         (lambda: RolloutWorker(tasks=[], out=tmp_path / "run2", sample=2), TypeError, "unexpected keyword argument 'sample'"),
     ):

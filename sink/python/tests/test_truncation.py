@@ -99,7 +99,7 @@ def test_settings_that_the_row_has_are_tried() -> None:
 
 
 def test_noise_is_no_cut() -> None:
-    """Of 30 honest runs with noise of several kinds, each is ok."""
+    """Each of 30 honest runs with noise of several kinds is ok."""
     wrong = []
     for seed in range(6):
         logits = model(1.5 + seed % 4)

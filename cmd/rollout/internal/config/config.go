@@ -88,7 +88,7 @@ type Config struct {
 		Drift                    tokenize.Drift
 		Tokenizer                string
 		RealignMax, MaxRowTokens int
-		VocabSize                int // 0: the engine's
+		VocabSize                int // 0: vocab_size of the engine's config.json
 		Vocab                    Vocab
 		AfterStop                AfterStop
 		Transformers             chat.Transformers

@@ -66,16 +66,16 @@ func (c *Config) Require() tokenize.Grade {
 	return tokenize.CountVerified
 }
 
-// Vocab says which ids a sample can have.
+// Vocab chooses the ids that a sample can have.
 type Vocab string
 
 // The values of tokens.vocab.
 const (
-	VocabPadded Vocab = "padded" // those of the engine, whose vocabulary can be padded
-	VocabStrict Vocab = "strict" // those of the tokenizer
+	VocabPadded Vocab = "padded" // all ids of the engine, whose vocabulary can be padded
+	VocabStrict Vocab = "strict" // only ids of the tokenizer
 )
 
-// AfterStop says what to do with tokens after the first end-of-turn id of a call.
+// AfterStop chooses whether tokens after the first end-of-turn id of a call are trained.
 type AfterStop string
 
 // The values of tokens.after_stop.

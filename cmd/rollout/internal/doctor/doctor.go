@@ -57,8 +57,8 @@ type Doctor struct {
 	releases prompt.Releases
 	// tapped are those of the last reply as the tap saw them, where there is one.
 	tapped []tokenize.Call
-	// endpoint is where the server called the model of the last reply, seen whether the tap saw
-	// each of its calls.
+	// endpoint is the URL at which the server called the model of the last reply. seen reports
+	// whether the tap saw each of its calls.
 	endpoint string
 	seen     bool
 }

@@ -76,18 +76,18 @@ func (d *Doctor) tapSaw() bool {
 	return false
 }
 
-// moveHint is what to do about calls that do not go through the tap.
+// moveHint explains how to send calls through the tap.
 const moveHint = "set the provider's base URL to the tap's URL; the server keeps the old URL in its database, even if its settings change: README, A tap in front of a server that has run"
 
-// The bounds of bypassing: how many agents are listed at once and at all, and how many are named.
+// The bounds of bypassing: the agents per page, the agents in total, and the agents in the message.
 const (
 	agentsPage = 100
 	agentsMost = 20000
 	agentsName = 3
 )
 
-// bypassing reports the agents whose calls bypass the tap. Each agent keeps the address of its
-// provider from when it was made.
+// bypassing reports the agents whose calls bypass the tap. Each agent keeps the address that
+// its provider had when the agent was created.
 func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 	taps := map[string]bool{}
 	if d.seen {
@@ -144,7 +144,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 		"send PATCH /v1/agents/ID with the agent's llm_config, in which model_endpoint is the tap's URL plus /v1: README, A tap in front of a server that has run")
 }
 
-// hostPort is the host and the port of a URL; all names of this machine are one.
+// hostPort returns the host and the port of a URL; all names of this machine are equal.
 func hostPort(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
-// maxEngineFile bounds the files of this page. Those of real models have a few KB.
+// maxEngineFile bounds the files that this file reads. Real models have a few KB.
 const maxEngineFile = 4 << 20
 
 // An ids is one token id, a list of them, or null.
@@ -32,11 +32,11 @@ func (v *ids) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// readEngine reads what the engine knows of the model beside its tokenizer: the ids at which
-// it ends an output, and the size of its vocabulary.
+// readEngine reads the ids at which the engine ends an output, and the size of its
+// vocabulary.
 //
-// An engine stops at the ids of generation_config.json. Without that file it takes those of
-// config.json, and else the tokenizer's end of text. The size is that of config.json.
+// An engine stops at the ids of generation_config.json. Without that file it stops at the ids
+// of config.json, and otherwise at the tokenizer's end of text. The size is in config.json.
 func readEngine(dir string, m *prompt.Model) error {
 	type text struct {
 		VocabSize *int64 `json:"vocab_size"`
@@ -64,7 +64,7 @@ func readEngine(dir string, m *prompt.Model) error {
 		if *n <= 0 || *n > math.MaxInt32 {
 			return fmt.Errorf("config.json: vocab_size is %d", *n)
 		}
-		// An engine cannot sample an id from there on, but a prompt can have one.
+		// An engine cannot sample a larger id, but a prompt can have one.
 		m.VocabSize = max(int(*n), m.Tokenizer.VocabSize())
 	}
 	m.StopIDs = generation.EOS
@@ -82,7 +82,7 @@ func readEngine(dir string, m *prompt.Model) error {
 	return nil
 }
 
-// readJSON reads a file of the folder into v. A folder need not have it.
+// readJSON decodes a file of the folder into v. It does nothing if there is no such file.
 func readJSON(dir, name string, v any) error {
 	b, err := read(os.DirFS(dir), func(files fs.FS) ([]byte, error) {
 		f, err := files.Open(name)

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// TestReadEngine: what the files beside the tokenizer say of the engine.
+// TestReadEngine: the values of the engine in the files beside the tokenizer.
 func TestReadEngine(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "qwen3")

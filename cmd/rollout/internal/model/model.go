@@ -46,8 +46,8 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 }
 
 // LoadTokenizer reads a tokenizer. experimental admits families that have not been
-// compared with the reference on their real vocabulary. releases are those of transformers
-// that the server can have; nil: all of them.
+// compared with the reference on their real vocabulary. releases are the releases of
+// transformers that the server can have; nil means all.
 func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transformers) (*bpe.Tokenizer, error) {
 	tokenizer, err := read(os.DirFS(dir), func(files fs.FS) (*bpe.Tokenizer, error) {
 		return bpe.Load(files, bpe.Options{Experimental: experimental, Releases: releases})
@@ -122,8 +122,8 @@ func SpellerWith(dir, digest string) (Speller, error) {
 	return SpellerOf(tokenizer), nil
 }
 
-// loadSome reads the tokenizer of a folder to spell ids and not to encode. If the releases
-// of transformers make different ones, it is the first that is right.
+// loadSome loads the tokenizer of a folder to spell ids, not to encode. If the releases of
+// transformers make different tokenizers, it returns the first one that loads.
 func loadSome(key, dir string, right func(*bpe.Tokenizer) bool) (*bpe.Tokenizer, error) {
 	first, err := LoadTokenizer(key, dir, true, nil)
 	if err == nil && right(first) || err != nil && !errors.Is(err, bpe.ErrUnsupported) {

@@ -162,12 +162,12 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 	return err
 }
 
-// readTraces reads the traces of the calls, also if no proof needs them: they show a tap with
-// continuity, and the run then knows of it.
+// readTraces reads the traces of the calls, even if no proof needs them. They show whether a
+// tap with continuity is in front of the engine.
 func readTraces(ctx context.Context, e *record.Rollout, calls []tokenize.Call) {
 	for i := range calls {
 		if id := calls[i].StepID; id != "" && calls[i].Source != tokenize.SourceTap {
-			_, _ = e.Trace(ctx, id) // one that cannot be read shows nothing
+			_, _ = e.Trace(ctx, id) // an unreadable trace shows nothing
 		}
 	}
 }

@@ -188,8 +188,8 @@ type Truncation struct {
 	Status   map[string]int `json:"status,omitempty"`
 	Stop     map[string]int `json:"stop_reasons,omitempty"`
 	Flags    map[string]int `json:"flags,omitempty"` // rows
-	// UnscoredTokens are sampled ones under mask 0: without a usable log-probability, or
-	// masked by tokens.after_stop. TrimmedTokens were replaced.
+	// UnscoredTokens counts sampled tokens under mask 0: tokens without a usable
+	// log-probability, and tokens that tokens.after_stop masks. TrimmedTokens were replaced.
 	UnscoredTokens int64 `json:"unscored_tokens"`
 	TrimmedTokens  int64 `json:"trimmed_tokens"`
 }

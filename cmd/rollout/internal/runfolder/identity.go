@@ -98,7 +98,7 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 			before, _ = defaults.ByKey[s.Key].Json() // a default can be written
 		}
 		if s.Key == "server.timezone" && showValue(before) == "none" {
-			continue // what counts as proven so far is so in every zone
+			continue // rows that are proven so far are proven in every zone
 		}
 		if before = plainjson.Compact(before); !bytes.Equal(before, given) {
 			bad = append(bad, differs(s.Key, showValue(before), showValue(given), s.Given()))

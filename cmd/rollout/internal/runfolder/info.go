@@ -239,8 +239,8 @@ func Read(dir string) (Info, error) {
 type Model struct {
 	Family    string `json:"family"`
 	VocabSize int    `json:"vocab_size"`
-	// EngineVocabSize is that of config.json; 0: there was none. StopIDs are those of
-	// generation_config.json, or what an engine takes without it.
+	// EngineVocabSize is vocab_size of config.json; 0: there was no config.json. StopIDs are
+	// the ids of generation_config.json, or the ids that an engine uses without that file.
 	EngineVocabSize    int     `json:"engine_vocab_size,omitempty"`
 	StopIDs            []int32 `json:"stop_ids,omitempty"`
 	TokenizerSHA256    string  `json:"tokenizer_sha256"`
@@ -266,8 +266,8 @@ func (m *Model) Tokenizer() string {
 	return m.TokenizerSHA256
 }
 
-// engine is what rows depend on of the files beside the tokenizer. It is empty if they say
-// nothing.
+// engine returns the values of config.json and generation_config.json on which rows depend.
+// It is empty if the files have none of them.
 func (m *Model) engine() string {
 	if m == nil || m.EngineVocabSize == 0 && len(m.StopIDs) == 0 {
 		return ""

@@ -19,7 +19,7 @@ import (
 const ReportPage = "report.html"
 
 // WriteReport writes report.json and report.html of a run that has just ended, from its
-// files. last returns the summary of this process as JSON, or nil; it can take numbers from the
+// files. last returns the summary of this process as JSON, or nil; it can use numbers of the
 // report. WriteReport returns the damage that it found in the files.
 func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, error)) (damage []error, err error) {
 	r, err := ReadReport(folder.Dir, report.DefaultPass, false, true)

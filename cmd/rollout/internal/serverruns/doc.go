@@ -17,8 +17,8 @@
 // the newest run but behind the newest that is older than a minute or two (overlap), and what
 // it shows a second time is known.
 //
-// The listing continues behind a run, and that run may be deleted with its agent. Then it
-// continues behind the newest run that is older.
+// The listing continues after a run. If that run was deleted with its agent, the listing
+// continues after the newest run that is older.
 //
 // Nothing of this is kept: the next process lists from the beginning, or from since=. The
 // tasks of the run say what is known, and its commit log what is done.

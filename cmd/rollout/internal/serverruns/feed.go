@@ -46,7 +46,7 @@ type Feed struct {
 	listings []*listing
 	tagged   *tagged // of the last listing; nil: all of its runs count
 
-	seen    map[string]bool // runs of the first look, whatever became of them; nil after it
+	seen    map[string]bool // runs that the first pass saw, whatever their outcome; nil after it
 	waiting []*waiting
 	ahead   int // runs at hand that were not given yet
 	counts  Counts
@@ -222,7 +222,7 @@ func (f *Feed) sort(runs []letta.Run, give func([]letta.Run) error) error {
 	ended := runs[:0:0]
 	for i := range runs {
 		r := &runs[i]
-		again := f.seen[r.ID] // several lists may have it
+		again := f.seen[r.ID] // several lists can contain it
 		if f.seen != nil {
 			f.seen[r.ID] = true
 		}

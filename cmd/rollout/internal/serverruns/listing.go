@@ -20,17 +20,17 @@ type listing struct {
 	client *letta.Client
 	agent  string // of which agent; empty: of all
 	since  time.Time
-	after  *letta.Run // the run behind which it continues; nil: from the beginning
+	after  *letta.Run // the run after which it continues; nil: from the beginning
 	begun  bool
 }
 
-// restarts is how often a look begins again behind an older run, because the run behind which
-// it should continue was deleted.
+// restarts bounds how often a pass restarts after an older run, because the run after which it
+// should continue was deleted.
 const restarts = 10
 
-// all gives page after page to take, of what is not older than since, until the list ends. It
-// ends with an empty page, because a server may give shorter pages than it is asked for, or
-// with a run that began after the look did.
+// all passes each page of runs that are not older than since to take, until the list ends. The
+// list ends with an empty page, because a server can return pages shorter than the limit. It
+// also ends with a run that began after the pass did.
 func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	if !l.begun && !l.since.IsZero() {
 		if err := l.seek(ctx, l.since.Add(-overlap)); err != nil {
@@ -74,7 +74,7 @@ func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	}
 }
 
-// seek makes the list continue behind the newest run that began before a moment.
+// seek makes the list continue after the newest run that began before a moment.
 func (l *listing) seek(ctx context.Context, moment time.Time) error {
 	l.after = nil
 	query := letta.RunsQuery{AgentID: l.agent, Limit: pageSize}

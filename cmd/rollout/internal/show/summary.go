@@ -91,8 +91,8 @@ type Summary struct {
 	// Groups is nil where the run does not work by whole groups.
 	Groups *groupSummary `json:"groups,omitempty"`
 
-	// Unscored counts the committed samples of the run that have rows and no reward, as the
-	// report does, earlier processes included.
+	// Unscored counts the committed samples of the run that have rows but no reward, as the
+	// report does. It includes earlier processes.
 	Unscored int `json:"unscored"`
 	inRun    int // committed samples of the run that have rows; 0: not known
 	// ScorerFailures counts the samples of this process on which the scorer failed.
@@ -169,7 +169,7 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 }
 
 // AddUnscored sets how many samples of the run have a reward and how many have none. Without
-// it, Unscored is of this process alone, and counts samples that are not committed too.
+// this call, Unscored counts only this process, and also samples that are not committed.
 func (s *Summary) AddUnscored(scored, unscored int) {
 	s.Unscored, s.inRun = unscored, scored+unscored
 }

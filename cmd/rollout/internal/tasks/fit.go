@@ -18,7 +18,7 @@ type Fit struct {
 	scorer reward.Checker // nil: it scores whatever comes
 	agents map[string]error
 
-	first             *collector.Task // that is good; nil: there is none yet
+	first             *collector.Task // the first valid task; nil: none yet
 	tasks, unscorable int
 }
 
@@ -49,8 +49,8 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 	}
 }
 
-// Check looks at one task. It returns a *BadError for one whose agent cannot be, or whose
-// answer is not of the kind that the scorer compares with.
+// Check validates one task. It returns a *BadError if its agent is not possible, or if the
+// scorer cannot compare with its answer.
 func (k *Fit) Check(t *collector.Task) error {
 	if t.Recorded != nil {
 		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: a server run is named with --from-runs run=ID, and not in a task")}
@@ -84,7 +84,7 @@ func (k *Fit) Check(t *collector.Task) error {
 	return nil
 }
 
-// First returns the first good task, or nil.
+// First returns the first valid task, or nil.
 func (k *Fit) First() *collector.Task { return k.first }
 
 // Unscorable returns how many tasks so far hold nothing that the scorer can compare with.

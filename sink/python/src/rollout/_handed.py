@@ -127,7 +127,7 @@ class Worker:
                 self._hand(replace(group, rows=[row for row in group.rows if row["loss_mask"].any()]), number)
                 if self._stopped.is_set():
                     return
-            over = "the tasks ended before the training: add tasks, or train for fewer steps"
+            over = "the tasks have ended before the training: add tasks, or train for fewer steps"
             self._ended = EOFError(self._collector.end if isinstance(self._collector, Replay) else over)
         except BaseException as err:
             self._ended = err

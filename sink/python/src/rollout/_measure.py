@@ -87,7 +87,7 @@ class Function:
         return np.maximum(logprobs, LOWEST)
 
     def logits(self, row: Row, at: Ints) -> Floats:
-        """The logits of some tokens of a row, of a function that gives logits."""
+        """Return the logits of some tokens of a row, if the function returns logits."""
         values = self._values(row, np.array(row["input_ids"], np.int64), 1.0)[at - 1]
         return np.asarray(values.double().cpu().numpy() if is_tensor(values) else values, np.float64)
 

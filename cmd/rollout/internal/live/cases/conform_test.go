@@ -285,7 +285,7 @@ func (s *side) paging(path string, all []string, gone string) {
 	}
 }
 
-// limits notes what becomes of limits that are none.
+// limits records the answers to invalid limits.
 func (s *side) limits(path string) {
 	s.t.Helper()
 	join := "?"
