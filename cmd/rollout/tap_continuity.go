@@ -125,7 +125,7 @@ func recallFrom(ctx context.Context, table *continuity.Table, r *tap.Reader, by 
 				stop(err)
 				return
 			}
-			table.Answered(c)
+			table.Recall(c)
 		}
 	}()
 	err := r.Await(ctx, by)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/collector/tap/continuity"
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
@@ -17,9 +18,13 @@ func BenchmarkPrompt(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(4 * len(asked)))
 			for b.Loop() {
-				if sent, _ := table.Prompt(asked); (sent != nil) != (drift != "none") {
+				sent, _ := table.Prompt(asked)
+				if (sent != nil) != (drift != "none") {
 					b.Fatal("the prompt is spliced where it should not be, or the reverse")
 				}
+				b.StopTimer()
+				table.Answered(&tap.Call{Status: 500, Prompt: sent, Asked: asked}) // so that it can come again
+				b.StartTimer()
 			}
 		})
 	}

@@ -26,23 +26,39 @@ type call struct {
 	output []int32
 
 	// The table's mutex guards the fields below.
-	refs  int      // the site, and the calls that have this call as parent
-	times int      // the number of equal calls: the same ids sent and sampled
-	next  []uint64 // the hashes of the prompts that continued it, one per time at most
+	refs  int // the site, and the calls that have this call as parent
+	times int // the number of equal calls: the same ids sent and sampled
+	next  []next
+}
+
+// A next is a prompt that continued a call, by its hash. A call has at most one for each of
+// its times.
+type next struct {
+	hash uint64
+	lost bool // it was spliced, and no answer came: the same prompt can come again
 }
 
 // continuedBy reports whether the prompt with this hash is the next prompt of a conversation
 // with the call. For each time that the call was sampled, one prompt continues it: the first
-// one that comes. The caller holds the table's mutex.
+// one that comes, and the same prompt again if it was lost. The caller holds the table's mutex.
 func (c *call) continuedBy(hash uint64) bool {
-	if slices.Contains(c.next, hash) {
+	if i := slices.Index(c.next, next{hash, true}); i >= 0 {
+		c.next[i].lost = false
 		return true
 	}
 	if len(c.next) >= c.times {
 		return false
 	}
-	c.next = append(c.next, hash)
+	c.next = append(c.next, next{hash: hash})
 	return true
+}
+
+// lose notes that no answer came to a spliced prompt that continued the call, if it did. The
+// table's mutex is held.
+func (c *call) lose(hash uint64) {
+	if i := slices.Index(c.next, next{hash, false}); i >= 0 {
+		c.next[i].lost = true
+	}
 }
 
 // callBytes and siteBytes are what a call and a site cost besides their ids, roughly.

@@ -68,9 +68,10 @@
 //   - The turn calls a tool, and only tool results follow it, up to the end of the prompt. The
 //     server writes these within one request. A user message begins a request: everything
 //     before it stays as the server asked, even turns that were spliced before.
-//   - One prompt continues an output: the first one that comes. A prompt with exactly the same
-//     ids is a retry of that prompt. If n calls with the same prompt sampled the same ids, n
-//     prompts can continue them.
+//   - One prompt continues an output: the first one that comes. The tap splices the same
+//     prompt, to the last id, again only if its answer never came. While the engine works on
+//     it, and after its answer, a repetition is another conversation. If n calls with the same
+//     prompt sampled the same ids, n prompts can continue them.
 //
 // [New] proves that the template prints a tool result differently from a user's text.
 //
@@ -93,7 +94,8 @@
 //   - a text that spells the template's own markers is a turn, for the model and for the
 //     table. So is a text that spells the result of a tool. If a client writes another agent's
 //     call and a result after it, before that agent's own next prompt comes, the tap takes the
-//     client's conversation for that agent's;
+//     client's conversation for that agent's. The same holds for a client that repeats that next
+//     prompt after its answer failed;
 //   - if the calls of a conversation pass through several taps, each tap knows only its part.
 //
 // # What changes for the server

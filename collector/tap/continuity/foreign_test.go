@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/collector/tap/continuity"
 )
 
@@ -52,16 +53,93 @@ func TestForeign(t *testing.T) {
 	// Two agents that sampled the same have one prompt each.
 	s.tell(file, thought+call)
 	s.want(file+call+copied, file+thought+call+copied, continuity.ReasonDeleted)
-	s.want(file+call+copied, file+thought+call+copied, continuity.ReasonDeleted) // sent again
+	s.want(file+call+copied, file+thought+call+copied, continuity.ReasonDeleted)
+	s.want(file+call+copied, "", continuity.ReasonTaken)
 	s.want(file+call+strings.Replace(copied, "6", "7", 1), "", continuity.ReasonTaken)
 }
 
+// The very prompt that continued a call is spliced again only if its answer never came. After an
+// answer, or while the engine works on it, another agent is asking.
+func TestForeignSameResult(t *testing.T) {
+	t.Parallel()
+	const x = "<think>\nx\n</think>\n\n"
+	asked, sent := head+call+result, head+x+call+result
+	for _, tt := range []struct {
+		name   string
+		answer tap.Call
+		want   continuity.Reason
+	}{
+		{"answered", tap.Call{Status: 200, Output: []int32{imEnd}}, continuity.ReasonTaken},
+		{"answered and not read", tap.Call{Status: 200}, continuity.ReasonTaken},
+		{"an error", tap.Call{Status: 500}, continuity.ReasonDeleted},
+		{"cut", tap.Call{Status: 200, Cut: true}, continuity.ReasonDeleted},
+		{"no engine", tap.Call{Cut: true}, continuity.ReasonDeleted},
+	} {
+		t.Log(tt.name)
+		s := newScript(t, qwen3(t))
+		s.tell(head, x+call)
+		s.want(asked, sent, continuity.ReasonDeleted)
+		s.want(asked, "", continuity.ReasonTaken) // another agent, at the same time
+		s.table.Answered(&tap.Call{Status: 500, Prompt: s.ids(asked)})
+		s.want(asked, "", continuity.ReasonTaken) // the failure was the other agent's
+		tt.answer.Prompt, tt.answer.Asked = s.ids(sent), s.ids(asked)
+		s.table.Answered(&tt.answer)
+		want := ""
+		if tt.want.Spliced() {
+			want = sent
+			s.want(head+call+strings.Replace(result, "5", "6", 1), "", continuity.ReasonTaken)
+		}
+		s.want(asked, want, tt.want)
+		s.want(asked, "", continuity.ReasonTaken)
+	}
+}
+
+// A table that begins anew knows which calls were continued, however their prompts were printed
+// and whether or not they were spliced.
+func TestForeignAfterRestart(t *testing.T) {
+	t.Parallel()
+	const x = "<think>\nx\n</think>\n\n"
+	asked, sent := head+call+result, head+x+call+result
+	written := head + call + strings.Replace(result, "5", "6", 1)
+	for _, tt := range []struct {
+		name string
+		next tap.Call // what the spool has after the call
+		same continuity.Reason
+		new  continuity.Reason // of another result
+	}{
+		{"nothing", tap.Call{}, continuity.ReasonDeleted, continuity.ReasonTaken},
+		{"spliced", tap.Call{Status: 200, Asked: []int32{}, Output: []int32{imEnd}}, continuity.ReasonTaken, continuity.ReasonTaken},
+		{"not spliced", tap.Call{Status: 200, Output: []int32{imEnd}}, continuity.ReasonTaken, continuity.ReasonTaken},
+		{"failed", tap.Call{Status: 500, Asked: []int32{}}, continuity.ReasonDeleted, continuity.ReasonTaken},
+	} {
+		t.Log(tt.name)
+		s := newScript(t, qwen3(t))
+		s.table.Recall(&tap.Call{Status: 200, Prompt: s.ids(head), Output: s.ids(x + call)})
+		if tt.next.Prompt = s.ids(asked); tt.next.Asked != nil {
+			tt.next.Prompt, tt.next.Asked = s.ids(sent), s.ids(asked)
+		}
+		if tt.next.Status != 0 {
+			s.table.Recall(&tt.next)
+		}
+		if got := s.table.Stats().Prompts; got[continuity.ReasonNew] != 0 {
+			t.Errorf("what was recalled counts as prompts: %v", got)
+		}
+		want := ""
+		if tt.same.Spliced() {
+			want = sent
+		}
+		s.want(asked, want, tt.same)
+		s.want(written, "", tt.new)
+	}
+}
+
 // TestWrittenWords lets a client write what one agent said into another one with the same
-// beginning, at any moment: with the words of a user behind it, with another turn, and with the
-// copy of a result once the agent itself has gone on. Nothing of it is spliced.
+// beginning, at any moment: with the words of a user behind it, with another turn, and, once the
+// agent itself has continued, with another result or the very same one. Nothing of it is spliced,
+// also after a restart.
 func TestWrittenWords(t *testing.T) {
 	t.Parallel()
-	written, spliced := 0, 0
+	written, same, spliced := 0, 0, 0
 	for seed := range uint64(150) {
 		w := newWorld(t, draws(seed, 300), seed%2 == 0)
 		w.agents = w.agents[:1]
@@ -70,6 +148,9 @@ func TestWrittenWords(t *testing.T) {
 			if a.waits {
 				w.answer(a)
 				continue
+			}
+			if w.one(8) {
+				w.restart()
 			}
 			w.ask(a)
 			if a.sent != nil {
@@ -99,15 +180,20 @@ func TestWrittenWords(t *testing.T) {
 				if at+1 >= len(a.messages) || sampledTwice(a) {
 					continue // the agent has not gone on, or another prompt can follow
 				}
-				b.messages = append(b.messages[:at+1], message{role: "user", content: "<tool_response>\n" + w.text() + " written\n</tool_response>"})
+				text := w.text() + " written"
+				if result := a.messages[at+1]; result.role == "tool" && w.one(2) {
+					text = result.content
+					same++
+				}
+				b.messages = append(b.messages[:at+1], message{role: "user", content: "<tool_response>\n" + text + "\n</tool_response>"})
 			}
 			w.ask(b) // it fails if anything is spliced: b has no call of its own
 			written++
 		}
 	}
-	t.Logf("%d prompts with words of a client, %d splices of the agents", written, spliced)
-	if written < 500 || spliced < 300 {
-		t.Errorf("%d prompts with words of a client and %d splices show too little", written, spliced)
+	t.Logf("%d prompts with words of a client, %d of them with the same result, %d splices of the agents", written, same, spliced)
+	if written < 500 || same < 100 || spliced < 300 {
+		t.Errorf("%d prompts with words of a client, %d with the same result, and %d splices show too little", written, same, spliced)
 	}
 }
 

@@ -55,22 +55,27 @@ func (t *Table) Prompt(asked []int32) (sent []int32, spliced int) {
 // Answered tells the table what became of a call. Every call for which Prompt was asked
 // has to be told, and before the server can have the whole answer: else the next prompt
 // comes first, or a call that was forgotten is taken for another one. It copies what it
-// keeps. Calls may also come from a spool, in their order, for a table that begins anew.
+// keeps.
 func (t *Table) Answered(c *tap.Call) {
-	asked := c.Asked
-	if asked == nil {
-		asked = c.Prompt
-	}
+	asked := askedBy(c)
 	var room [64]place
 	places := t.m.places(room[:0], t.seed, asked)
-	if !open(places, asked) || c.Status >= 400 {
-		return // a server that is told of an error has no output
+	if !open(places, asked) {
+		return
 	}
+	before, own := places[:len(places)-1], places[len(places)-1]
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if failed := c.Status >= 400; failed || c.Cut {
+		if c.Asked != nil {
+			t.lost(own.hash, before, asked)
+		}
+		if failed {
+			return // a server that is told of an error has no output
+		}
+	}
 	now := t.cfg.Now()
 	t.expire(now)
-	own := places[len(places)-1]
 	s := t.sites[own.hash]
 	if s == nil {
 		s = &site{hash: own.hash}
@@ -87,10 +92,34 @@ func (t *Table) Answered(c *tap.Call) {
 	if s.blind {
 		return
 	}
-	if !t.add(s, c, asked, places[:len(places)-1]) {
+	if !t.add(s, c, asked, before) {
 		s.blind = true
 	}
 	t.shrink()
+}
+
+// Recall tells a table that begins anew of a call in a spool. Calls come in the order of the
+// spool, and before Prompt is asked for any. What they continued counts as continued.
+func (t *Table) Recall(c *tap.Call) {
+	_, _, _ = t.decide(askedBy(c))
+	t.Answered(c)
+}
+
+// askedBy returns the prompt that the server sent for a call.
+func askedBy(c *tap.Call) []int32 {
+	if c.Asked != nil {
+		return c.Asked
+	}
+	return c.Prompt
+}
+
+// lost notes that a spliced prompt, given by its hash, got no answer.
+func (t *Table) lost(hash uint64, before []place, asked []int32) {
+	if s, _ := t.longest(before, asked); s != nil {
+		for _, c := range s.calls {
+			c.lose(hash)
+		}
+	}
 }
 
 // add adds a call to its site. It returns false where the table does not know the calls
@@ -99,11 +128,6 @@ func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 	n := &call{end: len(asked), sent: len(asked)}
 	if p, at := t.longest(before, asked); p != nil && len(p.calls) > 0 {
 		n.parent = p.calls[0]
-		for _, q := range p.calls {
-			if len(q.output) > 0 && len(asked) >= at+len(q.output) && slices.Equal(asked[at:at+len(q.output)], q.output) {
-				q.continuedBy(s.hash)
-			}
-		}
 		if c.Asked != nil {
 			end := t.m.endOf(asked, at)
 			i := slices.IndexFunc(p.calls, func(q *call) bool { return q.made(c.Prompt, asked, end) })
@@ -115,7 +139,6 @@ func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 			if !slices.Equal(asked[at:end+1], n.parent.output) {
 				n.spliced++
 			}
-			n.parent.continuedBy(s.hash)
 		}
 		n.start = n.parent.end
 	} else if c.Asked != nil {

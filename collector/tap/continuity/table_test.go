@@ -161,7 +161,7 @@ func TestMemory(t *testing.T) {
 	s := newScript(t, cfg)
 	var tell func(asked string, depth int)
 	tell = func(asked string, depth int) {
-		for _, output := range []string{"<think>\nx\n</think>\n\n" + call, other} {
+		for _, output := range []string{other, "<think>\nx\n</think>\n\n" + call} {
 			ids := s.ids(asked)
 			sent, _ := s.table.Prompt(ids)
 			answered(s.table, ids, sent, s.ids(output))

@@ -237,7 +237,7 @@ func (w *world) edit(a *agent) {
 func (w *world) restart() {
 	w.table = newTable(w.tb, w.cfg)
 	for _, c := range w.spool {
-		w.table.Answered(&c)
+		w.table.Recall(&c)
 	}
 }
 
