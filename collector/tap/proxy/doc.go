@@ -1,6 +1,7 @@
 // Package proxy passes requests on to inference engines, and keeps the generations among them
 // as calls of package tap. It is made so that it never harms a call: what it does for itself
-// may fail, and the request and its answer pass all the same.
+// may fail, and the request and its answer pass all the same. There is one exception: a
+// spliced call whose answer cannot be marked (see The mark).
 //
 // # The way of a call
 //
@@ -54,8 +55,13 @@
 // how many turns of the prompt were spliced. The server keeps meta_info in the trace of the
 // step, so a collection that rebuilds a prompt knows whether the engine received it. The proxy
 // changes nothing else in an answer. A marked answer is sent in chunks, because its length is
-// not known before its end. The proxy asks engines not to compress. If an engine compresses
-// its answers anyway, they cannot be marked, so the Continuer stops changing prompts.
+// not known before its end. The proxy asks engines not to compress.
+//
+// The proxy cannot mark an answer that an engine compresses anyway, or that is not JSON. If the
+// prompt of such a call was spliced, the call fails: the client gets 502, or, if the head of
+// the answer has passed, an answer that breaks off. Without a mark it would look like an answer
+// to the server's own prompt. All other calls pass unmarked. After the first compressed answer,
+// and after the first call that fails this way, the Continuer changes no prompt.
 //
 // The mark is trusted like the rest of the answer. A collection does not notice an engine that
 // writes its own mark, or a proxy that removes one.

@@ -208,13 +208,14 @@ func (x *exchange) chosen(e *engine) {
 	}
 }
 
-// answered notes the head of the answer, and lets the reader see the body.
-func (x *exchange) answered(res *http.Response) {
+// answered notes the head of the answer, and lets the reader see the body. Its error says why the
+// client must not have the answer.
+func (x *exchange) answered(res *http.Response) error {
 	x.p.stats.answered(res.StatusCode)
 	x.body, x.own = nil, idList{}
 	x.hold(0)
 	if x.blind == nil {
-		return
+		return nil
 	}
 	if x.set && slices.Contains(refusals[:], res.StatusCode) {
 		x.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered %d to a request that --set had changed: %s", res.StatusCode, x.p.cfg.Set.names()))
@@ -229,14 +230,16 @@ func (x *exchange) answered(res *http.Response) {
 	if understood && res.StatusCode == http.StatusOK && x.readable(res.Header) {
 		x.p.guard("answer", func() { x.reader = newReader(x.d, x.streamed) })
 	}
-	if p := x.p; p.cfg.Continuer != nil && res.StatusCode == http.StatusOK && !x.mark(res) {
-		p.unmarked.Store(true)
-		p.once(slog.LevelWarn, "unmarked", errors.New("an engine compresses its answers, although it is asked not to: they cannot be marked, and --continuity changes no prompt from now on"))
+	if x.marked(res.StatusCode) {
+		if err := x.mark(res); err != nil {
+			return err
+		}
 	}
 	res.Body = &passing{body: res.Body, x: x}
 	if res.ContentLength == 0 {
 		x.finish(true)
 	}
+	return nil
 }
 
 // readable reports whether a reader can read a body with such a header.

@@ -83,32 +83,77 @@ func TestMarkedPieces(t *testing.T) {
 	}
 }
 
-// An engine is asked not to compress. If it does so nevertheless, its answer passes unmarked, and
-// no prompt is changed from then on.
+// An engine is asked not to compress. If it does so nevertheless, its answers cannot be marked. A
+// call whose prompt was spliced then fails, and no prompt is changed from then on. A call that was
+// not spliced passes.
 func TestUnmarkable(t *testing.T) {
 	t.Parallel()
-	var accepts atomic.Value
-	r := newRig(t, proxy.Config{Continuer: &continuer{sent: []int32{9}, spliced: 1}}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		accepts.Store(req.Header.Get("Accept-Encoding"))
-		body, _ := io.ReadAll(req.Body)
-		w.Header().Set("Content-Encoding", "gzip")
-		w.Header().Set("X-Got", string(body))
-		_, _ = w.Write([]byte("compressed"))
-	}))
-	ask := func() (got, body string) {
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/generate", strings.NewReader(`{"input_ids":[1,2]}`))
-		req.Header.Set("Accept-Encoding", "gzip, deflate")
-		res, err := r.client.Do(req)
-		if err != nil {
+	const own, spliced = `{"input_ids":[1,2]}`, `{"input_ids":[9]}`
+	for _, kind := range []string{"application/json", "text/event-stream"} {
+		for _, first := range []proxy.Continuer{&continuer{sent: []int32{9}, spliced: 1}, bystander{}} {
+			var accepts, got atomic.Value
+			r := newRig(t, proxy.Config{Continuer: first}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				body, _ := io.ReadAll(req.Body)
+				accepts.Store(req.Header.Get("Accept-Encoding"))
+				got.Store(string(body))
+				w.Header().Set("Content-Encoding", "gzip")
+				w.Header().Set("Content-Type", kind)
+				_, _ = io.WriteString(w, "compressed")
+			}))
+			asks, status, says := own, http.StatusOK, "compressed"
+			if _, ok := first.(*continuer); ok {
+				asks, status, says = spliced, http.StatusBadGateway, "rollout tap: the answer is withheld, because it cannot say that --continuity changed the prompt of its call: "+
+					"the engine compresses it, although it is asked not to. Send the call again: --continuity changes no prompt from now on\n"
+			}
+			for i := range 2 {
+				code, body := r.post(t, "/generate", own)
+				if code != status || body != says || got.Load() != asks || accepts.Load() != "identity" {
+					t.Errorf("%s, call %d: the client got %d %q, the engine %v, and accepts %v", kind, i, code, body, got.Load(), accepts.Load())
+				}
+				asks, status, says = own, http.StatusOK, "compressed"
+			}
+			if s := r.proxy.Stats(); s.Unreachable != 0 {
+				t.Errorf("%d engines did not answer", s.Unreachable)
+			}
+		}
+	}
+}
+
+// An answer in which the mark has no place passes up to its end, and does not end well if the
+// prompt was spliced. So do answers with other statuses of success.
+func TestUnmarkableAtEnd(t *testing.T) {
+	t.Parallel()
+	native := answered(4, []int32{7})
+	for _, c := range []struct {
+		name, kind, text string
+		status           int
+		want             string // empty: the answer breaks
+	}{
+		{name: "not JSON", text: "no JSON"},
+		{name: "nothing", text: ""},
+		{name: "a text in UTF-16", text: "\xff\xfe{\x00}\x00"},
+		{name: "a list of lists", text: "[[" + native + "]]"},
+		{name: "a stream without an event", kind: "text/event-stream", text: "data: [DONE]\n\n"},
+		{name: "another status", status: http.StatusNonAuthoritativeInfo, text: native, want: withMark(native, 1)},
+		{name: "another status, not JSON", status: http.StatusNonAuthoritativeInfo, text: "no JSON"},
+		{name: "an error", status: http.StatusInternalServerError, text: "no JSON", want: "no JSON"},
+	} {
+		r := newRig(t, proxy.Config{Continuer: &continuer{sent: []int32{9}, spliced: 1}}, &answers{text: c.text, kind: c.kind, status: c.status})
+		res, err := r.client.Post(r.url+"/generate", "application/json", strings.NewReader(asked([]int32{1, 2})))
+		var body []byte
+		if err == nil {
+			body, err = io.ReadAll(res.Body)
+			_ = res.Body.Close()
+		}
+		if broken := err != nil; broken != (c.want == "") || !broken && string(body) != c.want {
+			t.Errorf("%s: the client got %q, %v", c.name, body, err)
+		}
+		r.proxy.Drain()
+		if err := r.proxy.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		defer res.Body.Close()
-		text, _ := io.ReadAll(res.Body)
-		return res.Header.Get("X-Got"), string(text)
-	}
-	for i, want := range []string{`{"input_ids":[9]}`, `{"input_ids":[1,2]}`} {
-		if got, body := ask(); got != want || body != "compressed" || accepts.Load() != "identity" {
-			t.Errorf("call %d: the engine got %s and accepts %v, the client %s", i, got, accepts.Load(), body)
+		if call := r.kept.one(t); call.Cut != (c.want == "") {
+			t.Errorf("%s: kept as cut: %v", c.name, call.Cut)
 		}
 	}
 }

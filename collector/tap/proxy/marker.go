@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 )
@@ -22,6 +24,7 @@ import (
 type marker struct {
 	spliced int
 	stream  bool
+	added   bool // a mark
 
 	// Of a line of a stream.
 	head []byte // how it begins, up to "data:"
@@ -92,7 +95,7 @@ func (m *marker) data(c byte) bool {
 
 // document begins a document.
 func (m *marker) document() {
-	*m = marker{spliced: m.spliced, stream: m.stream, head: m.head, word: m.word[:0]}
+	*m = marker{spliced: m.spliced, stream: m.stream, added: m.added, head: m.head, word: m.word[:0]}
 }
 
 // next appends one byte of a document.
@@ -204,6 +207,7 @@ func (m *marker) close(dst []byte, c byte) []byte {
 
 // member appends the member to the open object.
 func (m *marker) member(dst []byte) []byte {
+	m.added = true
 	dst = append(m.comma(dst), `"`+markKey+`":{"continuity":true,"spliced":`...)
 	return append(strconv.AppendInt(dst, int64(m.spliced+m.inner), 10), '}')
 }
@@ -242,16 +246,41 @@ type marking struct {
 	err  error
 }
 
-// mark puts a marker in front of the answer, and makes room for the added members. It returns
-// false if nothing can be added.
-func (x *exchange) mark(res *http.Response) bool {
+// marked reports whether an answer with that status gets a mark. The answer to a spliced prompt
+// gets one with every status of success: the server keeps what it says.
+func (x *exchange) marked(status int) bool {
+	return x.p.cfg.Continuer != nil && status == http.StatusOK || x.spliced > 0 && status/100 == 2
+}
+
+// mark puts a marker in front of the answer, and makes room for the added members. Its error
+// comes from unmarkable.
+func (x *exchange) mark(res *http.Response) error {
 	if enc := res.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return false
+		return x.unmarkable("the engine compresses it, although it is asked not to")
 	}
 	res.Header.Del("Content-Length")
 	res.ContentLength = -1
 	res.Body = &marking{x: x, body: res.Body, m: &marker{spliced: x.spliced, stream: isStream(res.Header)}}
-	return true
+	return nil
+}
+
+// unmarkable ends the work of the Continuer, because an answer cannot be marked. If the prompt of
+// the call was spliced it returns an error, with which the call has to fail: without a mark the
+// prompt would be taken for the server's own.
+func (x *exchange) unmarkable(why string) error {
+	x.p.unmarked.Store(true)
+	x.p.once(slog.LevelWarn, "unmarked", fmt.Errorf("an answer cannot be marked, and --continuity changes no prompt from now on: %s", why))
+	if x.spliced == 0 {
+		return nil
+	}
+	return unmarkedError(why)
+}
+
+// An unmarkedError says why the answer to a spliced prompt cannot be marked.
+type unmarkedError string
+
+func (e unmarkedError) Error() string {
+	return "the answer is withheld, because it cannot say that --continuity changed the prompt of its call: " + string(e) + ". Send the call again: --continuity changes no prompt from now on"
 }
 
 func (b *marking) Read(p []byte) (int, error) {
@@ -260,8 +289,13 @@ func (b *marking) Read(p []byte) (int, error) {
 		n, b.err = b.body.Read(p)
 		whole := false
 		b.x.p.guard("mark", func() { b.buf = b.m.append(b.buf[:0], p[:n]); whole = true })
-		if !whole {
+		switch spliced := b.x.spliced > 0; {
+		case !whole && spliced:
+			b.buf, b.err = b.buf[:0], b.x.unmarkable("the tap's own fault")
+		case !whole:
 			b.buf = append(b.buf[:0], p[:n]...)
+		case b.err == io.EOF && spliced && !b.m.added:
+			b.err = b.x.unmarkable("it is not the JSON of an answer")
 		}
 		b.rest = b.buf
 	}

@@ -3,11 +3,15 @@ package proxy
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/rollout-rl/rollout/collector/tap"
 )
 
 // sign is a number of turns that no other text has.
@@ -173,4 +177,23 @@ func FuzzMarker(f *testing.F) {
 			t.Errorf("%q becomes %q", text, whole)
 		}
 	})
+}
+
+// A fault of the marker itself breaks the answer to a spliced prompt, and no other answer.
+func TestMarkerFault(t *testing.T) {
+	t.Parallel()
+	for _, spliced := range []int{0, 1} {
+		p, err := New(Config{Engines: []*url.URL{{Scheme: "http", Host: "localhost"}}, Keep: func(*tap.Call) bool { return true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &marking{x: &exchange{p: p, spliced: spliced}, body: io.NopCloser(strings.NewReader("{}"))} // it panics without a marker
+		got, err := io.ReadAll(b)
+		if failed := err != nil; failed != (spliced > 0) || !failed && string(got) != "{}" || failed && len(got) > 0 {
+			t.Errorf("%d turns are spliced: the client got %q, %v", spliced, got, err)
+		}
+		if p.unmarked.Load() != (spliced > 0) {
+			t.Errorf("%d turns are spliced, and the Continuer ends: %v", spliced, p.unmarked.Load())
+		}
+	}
 }

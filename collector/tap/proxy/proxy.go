@@ -136,14 +136,19 @@ func rewrite(r *httputil.ProxyRequest) {
 // watch lets the exchange read an answer while it passes.
 func watch(res *http.Response) error {
 	if x := exchangeOf(res.Request.Context()); x != nil {
-		x.answered(res)
+		return x.answered(res)
 	}
 	return nil
 }
 
-// failed tells the client that no engine answered. A client that went is not told.
+// failed tells the client that no engine answered, or that it must not have the answer. A client
+// that went is not told.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
+		return
+	}
+	if unmarked, ok := errors.AsType[unmarkedError](err); ok {
+		http.Error(w, "rollout tap: "+unmarked.Error(), http.StatusBadGateway)
 		return
 	}
 	p.stats.unreachable.Add(1)
