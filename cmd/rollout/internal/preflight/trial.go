@@ -91,7 +91,8 @@ func (t *Trial) Servers(ctx context.Context, backends []*agent.Backend, servers 
 	return answered, nil
 }
 
-// server makes the trial on one server. Its error says why the run would have no rows.
+// server makes the trial on one server: one call, and a second one if the time that the first
+// call's prompt prints is open although the server's zone is known. Its error says why the run would have no rows.
 func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (answered bool, err error) {
 	url := b.Client().BaseURL()
 	defer time.AfterFunc(t.quiet, func() {
@@ -99,22 +100,29 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (a
 	}).Stop()
 	within, cancel := context.WithTimeoutCause(ctx, t.timeout, fmt.Errorf("%w: no answer within %v", collector.ErrTimeout, t.timeout))
 	defer cancel()
-	try, judged := 0, false
-	err = tryAgain(within, func() error {
-		try++
-		return b.Try(within, t.task, try, func(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
-			err := t.look(ctx, reply, e)
-			judged = err == nil || collector.ReasonOf(err) != tokenize.ReasonNone
-			return err
+	try, judged, calls := 0, false, 1
+	call := func() error {
+		judged = false
+		return tryAgain(within, func() error {
+			try++
+			return b.Try(within, t.task, try, func(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
+				err := t.look(ctx, reply, e)
+				judged = err == nil || collector.ReasonOf(err) != tokenize.ReasonNone
+				return err
+			})
+		}, func(err error, wait time.Duration) {
+			t.note("%s: a call of the model failed, trying again in %v: %v", url, wait, err)
 		})
-	}, func(err error, wait time.Duration) {
-		t.note("%s: a call of the model failed, trying again in %v: %v", url, wait, err)
-	})
+	}
+	if err = call(); t.config.Server.Timezone != nil && collector.ReasonOf(err) == tokenize.ReasonClock {
+		calls++ // the first call can have run over midnight
+		err = call()
+	}
 	switch {
 	case err == nil, ctx.Err() != nil:
 		return err == nil, nil
 	case judged:
-		if refusal := t.refusal(url, version, err); refusal != nil {
+		if refusal := t.refusal(url, version, calls, err); refusal != nil {
 			return true, refusal
 		}
 	case collector.Classify(err).Fatal():
@@ -214,8 +222,8 @@ func (e *releaseError) Error() string {
 func (e *releaseError) Unwrap() error { return e.err }
 
 // refusal is what to say of a server whose calls give no rows for the reason in err; nil
-// where another call of it may give some.
-func (t *Trial) refusal(url, version string, err error) error {
+// where another call of it may give some. calls is how many were tried.
+func (t *Trial) refusal(url, version string, calls int, err error) error {
 	what := err.Error()
 	switch reason := collector.ReasonOf(err); reason {
 	case tokenize.ReasonNoPrompt:
@@ -228,12 +236,7 @@ func (t *Trial) refusal(url, version string, err error) error {
 			what = "the server sends no input_ids, and without a tokenizer prompts cannot be rebuilt"
 		}
 		what = "what the model was shown is not known: " + what
-	case tokenize.ReasonToolOrder, tokenize.ReasonContinuity:
-		what = "what the model was shown is not known: " + what
-	case tokenize.ReasonClock:
-		if t.config.Server.Timezone != nil {
-			return nil // it was midnight
-		}
+	case tokenize.ReasonToolOrder, tokenize.ReasonClock, tokenize.ReasonContinuity:
 		what = "what the model was shown is not known: " + what
 	case tokenize.ReasonGrade:
 		what = "tokens.require is " + string(t.config.Tokens.Require) + ": " + what
@@ -241,7 +244,11 @@ func (t *Trial) refusal(url, version string, err error) error {
 	default:
 		return nil
 	}
-	bad := exit.Complaints{fmt.Errorf("server %s, version %s: one call of the model was tried, and the run would have no rows: %s", url, cmp.Or(version, "-"), what)}
+	tried := "one call of the model was"
+	if calls > 1 {
+		tried = fmt.Sprint(calls, " calls of the model were")
+	}
+	bad := exit.Complaints{fmt.Errorf("server %s, version %s: %s tried, and the run would have no rows: %s", url, cmp.Or(version, "-"), tried, what)}
 	remedy := Remedy(t.config, collector.ReasonOf(err))
 	if e, ok := errors.AsType[*releaseError](err); ok {
 		remedy = "--transformers " + e.theirs.String()
@@ -276,6 +283,9 @@ func Remedy(c *config.Config, reason tokenize.Reason) string {
 	case tokenize.ReasonToolOrder:
 		return prompt.ToolOrderHint
 	case tokenize.ReasonClock:
+		if c.Server.Timezone != nil {
+			return "the template prints the time too exactly for the server's stamps: put rollout tap before the engine, or take the rows as unverified with --require any"
+		}
 		return prompt.ClockHint
 	case tokenize.ReasonContinuity:
 		return prompt.ContinuityHint

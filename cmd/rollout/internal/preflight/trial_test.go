@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"context"
 	"fmt"
 	"net/http/httptest"
 	"strings"
@@ -9,11 +10,14 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // trialOn is the trial of a run without a tokenizer, on a simulated server.
@@ -93,6 +97,59 @@ func TestTrialMakesOneCall(t *testing.T) {
 	// Four calls of 8 tokens at least would be more.
 	if a := sim.Answers(); len(a) != 1 || a[0].Sample != -1 || a[0].Sampled > 200 {
 		t.Errorf("answered: %+v", a)
+	}
+}
+
+// A clockPrompter finds prompts of which the first ones are open because of the clock.
+type clockPrompter struct {
+	agent.Prompter
+	open  int
+	calls int
+}
+
+func (p *clockPrompter) Prompts(ctx context.Context, r *collector.Reply, of *record.Rollout) ([]tokenize.Call, error) {
+	calls, err := p.Prompter.Prompts(ctx, r, of)
+	if p.calls++; p.calls <= p.open {
+		for i := range calls {
+			c := &calls[i]
+			c.PromptIDs, c.Source, c.Grade, c.Reason, c.Note = nil, tokenize.SourceNone, tokenize.Quarantined, tokenize.ReasonClock, "several texts are possible"
+		}
+	}
+	return calls, err
+}
+
+// With the server's zone, one call with an open clock can have run over midnight, and two calls
+// cannot: the template prints the time too exactly, and the run would have no rows.
+func TestTrialOfAClock(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		zone  *time.Location
+		open  int
+		calls int
+		want  []string // of the refusal; nil: none
+	}{
+		{time.UTC, 0, 1, nil},
+		{time.UTC, 1, 2, nil},
+		{time.UTC, 9, 2, []string{"2 calls of the model were tried, and the run would have no rows: what the model was shown is not known: ", "the template prints the time too exactly", "put rollout tap before the engine"}},
+		{nil, 9, 1, []string{"one call of the model was tried, and the run would have no rows: what the model was shown is not known: ", "set server.timezone"}},
+	} {
+		sim := simulated(t, lettasim.Config{InputIDs: true})
+		trial, backend, said := trialOn(t, sim)
+		trial.config.Server.Timezone = tt.zone
+		find := &clockPrompter{Prompter: trial.find, open: tt.open}
+		trial.find = find
+		answered, err := trial.server(t.Context(), backend, "0.16.7")
+		if !answered || (err != nil) != (tt.want != nil) || said() != "" || find.calls != tt.calls {
+			t.Errorf("%d open with zone %v: %d calls, %v, %v, said %q", tt.open, tt.zone, find.calls, answered, err, said())
+		}
+		for _, want := range tt.want {
+			if text := fmt.Sprint(err, "\n", exit.HintOf(err)); err == nil || !strings.Contains(text, want) {
+				t.Errorf("%d open with zone %v: %s, want %q", tt.open, tt.zone, text, want)
+			}
+		}
+		if s := sim.Stats(); int(s.AgentsCreated) != tt.calls || s.AgentsAlive != 0 {
+			t.Errorf("%d agents were made, %d live", s.AgentsCreated, s.AgentsAlive)
+		}
 	}
 }
 
