@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize/internal/modelfile"
@@ -43,7 +43,8 @@ func (v *jsonValue) truthy() bool {
 	case v.kind == '[', v.kind == '{':
 		return len(v.vals) > 0
 	case v.kind == '0':
-		return strings.ContainsAny(v.text, "123456789")
+		n, _ := strconv.ParseFloat(v.text, 64) // infinite if it is too large, as in Python
+		return n != 0
 	}
 	return true
 }
@@ -118,10 +119,10 @@ func (r *jsonReader) tree(depth int) (jsonValue, error) {
 		if err != nil {
 			return jsonValue{}, err
 		}
-		if s[0] == '-' || s[0] <= '9' {
-			return jsonValue{kind: '0', text: string(s)}, nil
+		if c == 'n' || c == 't' || c == 'f' {
+			return jsonValue{kind: c}, nil
 		}
-		return jsonValue{kind: s[0]}, nil
+		return jsonValue{kind: '0', text: string(s)}, nil
 	}
 }
 
@@ -151,7 +152,7 @@ func parseObject(raw []byte, wanted func(key string) bool) (*jsonValue, error) {
 	}
 	v := &jsonValue{kind: '{'}
 	seen := map[string]bool{}
-	r := &jsonReader{b: bytes.TrimRight(raw, " \t\r\n")}
+	r := &jsonReader{b: bytes.TrimRight(raw, " \t\r\n"), python: true}
 	err := r.object(func(key string) error {
 		if seen[key] {
 			return r.errorf("%.40q twice", key)

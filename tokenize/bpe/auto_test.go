@@ -150,6 +150,47 @@ func TestAutoRefused(t *testing.T) {
 	}
 }
 
+// TestAutoPythonNumbers: Python's json writes NaN, Infinity and -Infinity. A file of the
+// configuration can have them in any field, and tokenizer.json cannot.
+func TestAutoPythonNumbers(t *testing.T) {
+	t.Parallel()
+	alone := bpetest.Tokenizer(t, "qwen3")
+	for file, text := range map[string]string{
+		"config.json":  `{"model_type": "qwen3", "time_step_limit": [0.0, Infinity], "rope": {"a": NaN, "b": [-Infinity]}, "c": NaN}`,
+		bpe.FileConfig: configOf(t, "qwen3", func(c object) { c["x"] = "y" })[1:],
+	} {
+		if file == bpe.FileConfig {
+			text = `{"longest": Infinity, "extra": [NaN, -Infinity], ` + text
+		}
+		tok, err := bpe.Load(folderOf(t, "qwen3", map[string]string{file: text}), bpe.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		if tok.Digest() != alone.Digest() {
+			t.Errorf("%s: another digest", file)
+		}
+	}
+	for _, tt := range []struct{ text, want string }{
+		{`{"split_special_tokens": NaN}`, "split_special_tokens would"}, // it is true for Python
+		{`{"split_special_tokens": -Infinity}`, "split_special_tokens would"},
+		{`{"tokenizer_class": "Qwen2Tokenizer", "split_special_tokens": 0e5}`, ""},
+		{`{"tokenizer_class": "Qwen2Tokenizer", "eos_token": Infinity}`, "eos_token is a number"},
+		{`{"x": nan}`, `"nan" is not a value`},
+		{`{"x": -NaN}`, `"-NaN" is not a value`},
+		{`{"x": +Infinity}`, `"+Infinity" is not a value`},
+		{`{"x": Infinity0}`, `"Infinity0" is not a value`},
+	} {
+		_, err := bpe.Load(folderOf(t, "qwen3", map[string]string{bpe.FileConfig: tt.text}), bpe.Options{Releases: []chat.Transformers{chat.Transformers457}})
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", tt.text, err, tt.want)
+		}
+	}
+	if _, err := bpe.Parse([]byte(`{"version": NaN}`), bpe.Options{}); err == nil || !strings.Contains(err.Error(), `"NaN" is not a value`) {
+		t.Errorf("tokenizer.json: %v", err)
+	}
+}
+
 // TestAutoReleases: a folder of which releases make different tokenizers needs a release.
 func TestAutoReleases(t *testing.T) {
 	t.Parallel()

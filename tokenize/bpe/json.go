@@ -16,6 +16,7 @@ type jsonReader struct {
 	b       []byte
 	i       int
 	scratch []byte
+	python  bool // NaN, Infinity and -Infinity are numbers: Python's json writes them
 }
 
 // maxJSONDepth bounds the nesting of values that are skipped.
@@ -279,6 +280,9 @@ func (r *jsonReader) scalar() ([]byte, error) {
 	}
 	b := r.b[start:r.i]
 	if string(b) == "null" || string(b) == "true" || string(b) == "false" || isJSONNumber(b) {
+		return b, nil
+	}
+	if r.python && (string(b) == "NaN" || string(b) == "Infinity" || string(b) == "-Infinity") {
 		return b, nil
 	}
 	r.i = start

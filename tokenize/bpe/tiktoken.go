@@ -154,7 +154,7 @@ func configAdded(config []byte) (map[string]configToken, error) {
 	}
 	const name = "added_tokens_decoder"
 	var added map[string]configToken
-	r := &jsonReader{b: config}
+	r := &jsonReader{b: config, python: true}
 	err := r.object(func(key string) error {
 		switch {
 		case key != name:
