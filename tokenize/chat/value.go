@@ -105,6 +105,12 @@ func (v Value) Text() (string, bool) {
 	return v.s, v.kind == String || v.kind == Markup
 }
 
+// Int returns the value of an Int of at most 64 bits, and whether v is one.
+func (v Value) Int() (int64, bool) {
+	n, ok := v.small()
+	return n, ok && v.kind == Int
+}
+
 // Map returns the dict that v is, or nil. It must not be changed.
 func (v Value) Map() *Map {
 	if v.kind != Dict {

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,79 +10,72 @@ import (
 	"slices"
 
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // maxEngineFile bounds the files that this file reads. Real models have a few KB.
 const maxEngineFile = 4 << 20
 
-// An ids is one token id, a list of them, or null.
-type ids []int32
-
-func (v *ids) UnmarshalJSON(b []byte) error {
-	*v = nil
-	if b[0] == '[' {
-		return json.Unmarshal(b, (*[]int32)(v))
-	}
-	var one *int32
-	err := json.Unmarshal(b, &one)
-	if err == nil && one != nil {
-		*v = ids{*one}
-	}
-	return err
-}
-
 // readEngine reads the ids at which the engine ends an output, and the size of its
-// vocabulary.
+// vocabulary. A field of another type counts as missing.
 //
-// An engine stops at the ids of generation_config.json. Without that file it stops at the ids
-// of config.json, and otherwise at the tokenizer's end of text. The size is in config.json.
+// SGLang stops at the ids of generation_config.json, at the ids of config.json, and at the
+// tokenizer's end of text. The size is in config.json.
 func readEngine(dir string, m *prompt.Model) error {
-	type text struct {
-		VocabSize *int64 `json:"vocab_size"`
-		EOS       ids    `json:"eos_token_id"`
-	}
-	var config struct {
-		text
-		Text *text `json:"text_config"` // of a model that also takes images
-	}
-	var generation struct {
-		EOS ids `json:"eos_token_id"`
-	}
-	if err := errors.Join(readJSON(dir, "config.json", &config), readJSON(dir, "generation_config.json", &generation)); err != nil {
+	config, err := readJSON(dir, "config.json")
+	if err != nil {
 		return err
 	}
-	if config.Text != nil {
-		if config.VocabSize == nil {
-			config.VocabSize = config.Text.VocabSize
-		}
-		if config.EOS == nil {
-			config.EOS = config.Text.EOS
+	generation, err := readJSON(dir, "generation_config.json")
+	if err != nil {
+		return err
+	}
+	text := get(config, "text_config").Map() // of a model that also takes images
+	for _, part := range []*chat.Map{config, text} {
+		if n, ok := get(part, "vocab_size").Int(); ok && n > 0 && n <= math.MaxInt32 {
+			// An engine cannot sample an id from there on, but a prompt can have one.
+			m.VocabSize = max(int(n), m.Tokenizer.VocabSize())
+			break
 		}
 	}
-	if n := config.VocabSize; n != nil {
-		if *n <= 0 || *n > math.MaxInt32 {
-			return fmt.Errorf("config.json: vocab_size is %d", *n)
-		}
-		// An engine cannot sample a larger id, but a prompt can have one.
-		m.VocabSize = max(int(*n), m.Tokenizer.VocabSize())
+	stops := ids(get(config, "eos_token_id"))
+	if len(stops) == 0 {
+		stops = ids(get(text, "eos_token_id"))
 	}
-	m.StopIDs = generation.EOS
-	if len(m.StopIDs) == 0 {
-		m.StopIDs = config.EOS
-	}
-	if len(m.StopIDs) == 0 && m.Template != nil {
+	stops = append(stops, ids(get(generation, "eos_token_id"))...)
+	if m.Template != nil {
 		if id, ok := m.Tokenizer.ID(m.Template.EOSToken()); ok {
-			m.StopIDs = []int32{id}
+			stops = append(stops, id)
 		}
 	}
-	m.StopIDs = slices.Clone(m.StopIDs)
-	slices.Sort(m.StopIDs)
-	m.StopIDs = slices.Compact(m.StopIDs)
+	slices.Sort(stops)
+	m.StopIDs = slices.Compact(stops)
 	return nil
 }
 
-// readJSON decodes a file of the folder into v. It does nothing if there is no such file.
-func readJSON(dir, name string, v any) error {
+// get returns the value of a key, undefined without one.
+func get(m *chat.Map, key string) chat.Value {
+	if m == nil {
+		return chat.Value{}
+	}
+	v, _ := m.Get(key)
+	return v
+}
+
+// ids returns the token ids in v, which is one or a list of them.
+func ids(v chat.Value) []int32 {
+	var out []int32
+	for _, x := range slices.Concat(v.Items(), []chat.Value{v}) {
+		if id, ok := x.Int(); ok && id >= 0 && id <= math.MaxInt32 {
+			out = append(out, int32(id))
+		}
+	}
+	return out
+}
+
+// readJSON reads an object from a file of the folder as Python does: with NaN and Infinity.
+// It is nil if there is no such file.
+func readJSON(dir, name string) (*chat.Map, error) {
 	b, err := read(os.DirFS(dir), func(files fs.FS) ([]byte, error) {
 		f, err := files.Open(name)
 		if err != nil {
@@ -92,16 +84,19 @@ func readJSON(dir, name string, v any) error {
 		defer func() { _ = f.Close() }() // only read
 		return io.ReadAll(io.LimitReader(f, maxEngineFile+1))
 	})
+	var v chat.Value
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return nil, nil
 	case err == nil && len(b) > maxEngineFile:
 		err = fmt.Errorf("longer than %d MB", maxEngineFile>>20)
 	case err == nil:
-		err = json.Unmarshal(b, v)
+		if v, err = chat.FromJSON(b); err == nil && v.Map() == nil {
+			err = errors.New("not an object")
+		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return nil
+	return v.Map(), nil
 }

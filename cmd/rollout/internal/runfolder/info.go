@@ -240,7 +240,7 @@ type Model struct {
 	Family    string `json:"family"`
 	VocabSize int    `json:"vocab_size"`
 	// EngineVocabSize is vocab_size of config.json; 0: there was no config.json. StopIDs are
-	// the ids of generation_config.json, or the ids that an engine uses without that file.
+	// the ids of generation_config.json and config.json, and the tokenizer's end of text.
 	EngineVocabSize    int     `json:"engine_vocab_size,omitempty"`
 	StopIDs            []int32 `json:"stop_ids,omitempty"`
 	TokenizerSHA256    string  `json:"tokenizer_sha256"`
