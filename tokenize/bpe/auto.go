@@ -174,9 +174,11 @@ func (a *autoFiles) check(f *jsonFile, r reading) error {
 	if a.config.get("fix_mistral_regex").truthy() && f.pieces.len()+len(f.added) > 100_000 {
 		return badField(FileConfig+": fix_mistral_regex", "changes the pattern of some models: write the right pattern into tokenizer.json and remove it, here and on the server")
 	}
-	file := a.config.get("tokenizer_file")
-	if file.is() || r == reading457 && file != nil {
+	switch file := a.config.get("tokenizer_file"); {
+	case file.is():
 		return badField(FileConfig+": tokenizer_file", "names another file than tokenizer.json: remove it, here and on the server")
+	case r == reading457 && file != nil:
+		return fails(r, FileConfig+": tokenizer_file", "is null")
 	}
 	return nil
 }
@@ -270,9 +272,10 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 	var firstReading reading
 	var state string
 	var failed error
-	for _, r := range readings(releases) {
+	all := readings(releases)
+	for _, r := range all {
 		m, err := a.merge(f, r)
-		if err == nil && m.class != nil && len(releases) == 0 {
+		if err == nil && m.class != nil && len(all) > 1 {
 			// A vocabulary of bytes in a class for characters, or the reverse: such
 			// ids are so different that every count shows it.
 			if chars, charsErr := m.parts.spellsChars(); charsErr == nil && chars != ownChars {
@@ -284,15 +287,20 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 			got, err = f.state(m)
 		}
 		switch {
-		case isFails(err) && len(releases) == 0:
-			failed = err
+		case isFails(err):
+			failed = err // the server has a release that loads it
 			continue
 		case err != nil:
 			return nil, err
 		case first == nil:
 			first, firstReading, state = m, r, got
 		case got != state:
-			return nil, a.disagree(first, m, firstReading, r)
+			remedy := ": say which release the server has (tokens.transformers), or change it, here and on the server"
+			if len(releases) == 1 { // it was said
+				remedy = fmt.Sprintf(", and %s stands for both: change it, here and on the server", releases[0])
+			}
+			remedy = fmt.Sprintf("transformers %s and %s load it as different tokenizers%s", firstReading, r, remedy)
+			return nil, badField(a.different(first, m), "%s", remedy)
 		}
 	}
 	if first == nil {
@@ -374,9 +382,8 @@ func (f *jsonFile) state(m *merged) (string, error) {
 	return b.String(), nil
 }
 
-// disagree returns the error if two releases load the folder as different tokenizers.
-func (a *autoFiles) disagree(one, other *merged, r, q reading) error {
-	const remedy = "transformers %s and %s load it as different tokenizers: set tokens.transformers to the server's release, or change it, here and on the server"
+// different returns the field for which two releases load different tokenizers.
+func (a *autoFiles) different(one, other *merged) string {
 	same := func(a, b Added) bool {
 		a.Special, b.Special = false, false // it does not affect ids
 		return a == b
@@ -386,7 +393,7 @@ func (a *autoFiles) disagree(one, other *merged, r, q reading) error {
 		i++
 	}
 	if i == len(one.added) && i == len(other.added) {
-		return badField(FileConfig+": tokenizer_class", remedy, r, q)
+		return FileConfig + ": tokenizer_class"
 	}
 	content := ""
 	if i < len(one.added) {
@@ -394,7 +401,7 @@ func (a *autoFiles) disagree(one, other *merged, r, q reading) error {
 	} else {
 		content = other.added[i].Content
 	}
-	return badField(fmt.Sprintf("%s: %s: token %.40q", FileConfig, a.fieldOf(content), content), remedy, r, q)
+	return fmt.Sprintf("%s: %s: token %.40q", FileConfig, a.fieldOf(content), content)
 }
 
 // fieldOf returns the field that has a token.

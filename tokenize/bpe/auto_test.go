@@ -136,6 +136,8 @@ func TestAutoRefused(t *testing.T) {
 		{bpe.FileConfig, `[]`, "tokenizer_config.json: corrupt tokenizer"},
 		{bpe.FileConfig, `{"extra_special_tokens":` + strings.Repeat("[", 1e6), "nested deeper"},
 		{bpe.FileConfig, `{} x`, "more after the end"},
+		{bpe.FileConfig, with("tokenizer_file", nil), ""},
+		{bpe.FileConfig, with("tokenizer_file", "other.json"), "tokenizer_config.json: tokenizer_file names another file"},
 		{"config.json", `{"model_type": 7}`, "config.json: model_type is a number, want a string"},
 	} {
 		_, err := bpe.Load(folderOf(t, "qwen3", map[string]string{tt.file: tt.text}), bpe.Options{})
@@ -191,7 +193,7 @@ func TestAutoPythonNumbers(t *testing.T) {
 	}
 }
 
-// TestAutoReleases: a folder of which releases make different tokenizers needs a release.
+// TestAutoReleases: a folder that releases load as different tokenizers needs a release.
 func TestAutoReleases(t *testing.T) {
 	t.Parallel()
 	b := autoBases()[slices.IndexFunc(autoBases(), func(b autoBase) bool { return b.name == "llama" })]
@@ -219,6 +221,69 @@ func TestAutoReleases(t *testing.T) {
 	}
 	if digests[0] == digests[1] || digests[1] != digests[len(digests)-1] {
 		t.Errorf("digests %v", digests)
+	}
+}
+
+// TestAutoTokenizerFile: release 4.57 alone does not load a tokenizer_file of null.
+func TestAutoTokenizerFile(t *testing.T) {
+	t.Parallel()
+	folder := folderOf(t, "qwen3", map[string]string{bpe.FileConfig: configOf(t, "qwen3", func(c object) { c["tokenizer_file"] = nil })})
+	for _, release := range chat.AllTransformers() {
+		_, err := bpe.Load(folder, bpe.Options{Releases: []chat.Transformers{release}})
+		want := release != chat.Transformers457
+		if (err == nil) != want || !want && !strings.Contains(err.Error(), "tokenizer_config.json: tokenizer_file is null: transformers 4.57 does not load it") {
+			t.Errorf("transformers %s: %v", release, err)
+		}
+	}
+}
+
+// TestAutoTwoInOne: releases from 5.3 to 5.20 have one name, and can make different
+// tokenizers of a folder. The remedy is then not to name the release.
+func TestAutoTwoInOne(t *testing.T) {
+	t.Parallel()
+	b := autoBases()[slices.IndexFunc(autoBases(), func(b autoBase) bool { return b.name == "llama" })]
+	file := maps.Clone(b.file)
+	file["added_tokens"] = b.added
+	folder := fstest.MapFS{
+		bpe.FileJSON:   {Data: marshal(file)},
+		bpe.FileConfig: {Data: []byte(`{"tokenizer_class": "LlamaTokenizer", "legacy": true}`)},
+		"config.json":  {Data: []byte(`{"model_type": "deepseek_v3"}`)},
+	}
+	const both = "transformers 5.3 and 5.20 load it as different tokenizers"
+	for _, tt := range []struct {
+		releases []chat.Transformers
+		want     string
+	}{
+		{[]chat.Transformers{chat.Transformers50}, both + ", and 5.0 stands for both: change it, here and on the server"},
+		{[]chat.Transformers{chat.Transformers50, chat.Transformers521}, both + ": say which release the server has (tokens.transformers), or change it, here and on the server"},
+	} {
+		_, err := bpe.Load(folder, bpe.Options{Releases: tt.releases})
+		if err == nil || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%v: %v, want %q", tt.releases, err, tt.want)
+		}
+	}
+}
+
+// TestAutoOtherKind: release 5.3 makes a tokenizer of characters of DeepSeek-V3, whose
+// vocabulary is of bytes. No server has that one.
+func TestAutoOtherKind(t *testing.T) {
+	t.Parallel()
+	alone := bpetest.Tokenizer(t, "deepseek-v3")
+	folder := folderOf(t, "deepseek-v3", map[string]string{
+		bpe.FileConfig: configOf(t, "deepseek-v3", nil), "config.json": `{"model_type": "deepseek_v3"}`,
+	})
+	for _, releases := range [][]chat.Transformers{nil, {chat.Transformers50}} {
+		tok, err := bpe.Load(folder, bpe.Options{Releases: releases})
+		if err != nil {
+			t.Errorf("%v: %v", releases, err)
+		} else if tok.Digest() != alone.Digest() {
+			t.Errorf("%v: another digest", releases)
+		}
+	}
+	delete(folder, "config.json")
+	_, err := bpe.Load(folder, bpe.Options{Releases: []chat.Transformers{chat.Transformers50}})
+	if err == nil || !strings.Contains(err.Error(), "set it to PreTrainedTokenizerFast") {
+		t.Errorf("without config.json: %v", err)
 	}
 }
 
