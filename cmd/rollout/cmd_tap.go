@@ -80,7 +80,7 @@ bodies.`,
 	f.BoolVar(&o.askIDs, "ask-ids", false, "ask engines for token ids and log-probabilities where a request does not, but for streams of OpenAI's API")
 	f.BoolVar(&o.continuity, "continuity", false, "give engines the model's own earlier tokens; needs --tokenizer")
 	f.StringVar(&o.tokenizer, "tokenizer", "", "the model's `DIR` with tokenizer and chat template, for --continuity")
-	f.StringVar(&o.transformers, "transformers", "", "the server has this `VERSION` of transformers, for --continuity: 4.57 (the default), 5.0, 5.21, 5.22.2, 5.23, each up to the next one")
+	f.StringVar(&o.transformers, "transformers", "", "the server has this `VERSION` of transformers, for --continuity: 4.57, 5.0, 5.21, 5.22.2, 5.23, each up to the next one; without it, all must make the same tokenizer, and templates go by 4.57")
 	f.BoolVar(&o.experimental, "experimental", false, "accept tokenizers of families that were not compared with the reference")
 	f.IntVar(&o.maxPrompt, "max-prompt-tokens", 0, "the most `TOKENS` that --continuity makes a prompt; 0: what the engines say that they take, less max_new_tokens (4096, or as --set says)")
 	f.DurationVar(&o.healthEvery, "health-every", 5*time.Second, "how often engines are asked for /health, a `DURATION`")

@@ -33,7 +33,7 @@ type tokenizeOptions struct {
 func (o *tokenizeOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "tokenizer", "", "the model's folder `DIR`, with tokenizer.json (or .gz, .zst) and chat template")
-	f.StringVar(&o.transformers, "transformers", "", "the server has this `VERSION` of transformers: 4.57 (the default), 5.0, 5.21, 5.22.2, 5.23, each up to the next one")
+	f.StringVar(&o.transformers, "transformers", "", "the server has this `VERSION` of transformers: 4.57, 5.0, 5.21, 5.22.2, 5.23, each up to the next one; without it, all must make the same tokenizer, and templates go by 4.57")
 	var releases []string
 	for _, r := range chat.AllTransformers() {
 		releases = append(releases, r.String())

@@ -105,7 +105,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		stringSetting("tokens.tokenizer", &c.Tokens.Tokenizer).with("tokenizer", "DIR",
 			"the folder with the model's tokenizer and chat template"),
 		enumSetting("tokens.transformers", &c.Tokens.Transformers, chat.AllTransformers()...).with("transformers", "VERSION",
-			"the server's release of transformers: 4.57, 5.0, 5.21, 5.22.2, 5.23, the last one that is not newer; doctor finds it"),
+			"the server's release of transformers: 4.57, 5.0, 5.21, 5.22.2, 5.23, the last one that is not newer; doctor finds it; without it, all must load the same tokenizer"),
 		boolSetting("tokens.experimental", &c.Tokens.Experimental).with("experimental", "",
 			"accept tokenizers whose vocabulary has not been compared with the reference"),
 		enumSetting("tokens.require", &c.Tokens.Require, RequireAuto, RequireAny, RequireCountVerified, RequireExact).with("require", "GRADE",
