@@ -17,7 +17,8 @@ import (
 // autoFiles are the files besides tokenizer.json; a missing file is nil.
 type autoFiles struct {
 	config, model, special, added *jsonValue
-	byteLevel                     bool // tokenizer.json has the word "ByteLevel"
+	byteLevel                     bool   // tokenizer.json has the word "ByteLevel"
+	older                         string // a vocabulary in the folder from before tokenizer.json
 }
 
 // classHint is the remedy if rollout does not support the class of a tokenizer.
@@ -90,6 +91,12 @@ func readAuto(folder fs.FS) (*autoFiles, error) {
 	}
 	if *a == (autoFiles{}) {
 		return nil, nil
+	}
+	for _, name := range []string{"vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"} {
+		if _, err := fs.Stat(folder, name); err == nil {
+			a.older = name
+			break
+		}
 	}
 	return a, nil
 }
@@ -177,6 +184,8 @@ func (a *autoFiles) check(f *jsonFile, r reading) error {
 	switch file := a.config.get("tokenizer_file"); {
 	case file.is():
 		return badField(FileConfig+": tokenizer_file", "names another file than tokenizer.json: remove it, here and on the server")
+	case r == reading457 && file != nil && a.older != "":
+		return badField(FileConfig+": tokenizer_file", "is null, so that transformers 4.57 reads %s and not tokenizer.json: remove it, here and on the server", a.older)
 	case r == reading457 && file != nil:
 		return fails(r, FileConfig+": tokenizer_file", "is null")
 	}

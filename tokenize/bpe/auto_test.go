@@ -224,7 +224,8 @@ func TestAutoReleases(t *testing.T) {
 	}
 }
 
-// TestAutoTokenizerFile: release 4.57 alone does not load a tokenizer_file of null.
+// TestAutoTokenizerFile: with a tokenizer_file of null, release 4.57 alone does not read
+// tokenizer.json. It makes a tokenizer of vocab.json, or loads nothing without one.
 func TestAutoTokenizerFile(t *testing.T) {
 	t.Parallel()
 	folder := folderOf(t, "qwen3", map[string]string{bpe.FileConfig: configOf(t, "qwen3", func(c object) { c["tokenizer_file"] = nil })})
@@ -234,6 +235,14 @@ func TestAutoTokenizerFile(t *testing.T) {
 		if (err == nil) != want || !want && !strings.Contains(err.Error(), "tokenizer_config.json: tokenizer_file is null: transformers 4.57 does not load it") {
 			t.Errorf("transformers %s: %v", release, err)
 		}
+	}
+	folder["vocab.json"] = &fstest.MapFile{Data: []byte("{}")}
+	const want = "tokenizer_config.json: tokenizer_file is null, so that transformers 4.57 reads vocab.json and not tokenizer.json: remove it, here and on the server"
+	if _, err := bpe.Load(folder, bpe.Options{}); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("with vocab.json: %v, want %q", err, want)
+	}
+	if _, err := bpe.Load(folder, bpe.Options{Releases: []chat.Transformers{chat.Transformers523}}); err != nil {
+		t.Error(err)
 	}
 }
 
