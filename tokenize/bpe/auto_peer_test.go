@@ -171,13 +171,17 @@ func compareAuto(t *testing.T, interpreter string, n int) {
 					failed[shortened(want.Error)]++
 				default:
 					taken[c.base+" "+want.Class]++
+					chars := want.Class == "LlamaTokenizer" || want.Class == "GemmaTokenizer"
+					if p.release == chat.Transformers50 && want.Class != "TokenizersBackend" && c.chars() != chars {
+						break // the name 5.0 has two readings, and one of the wrong kind is passed over
+					}
 					for k, text := range c.Texts {
 						if got := encode(t, tok, text, bpe.EncodeOptions{}); !slices.Equal(got, want.IDs[k]) {
 							problem = fmt.Sprintf("%q: ids %v, AutoTokenizer (%s) gives %v", text, got, want.Class, want.IDs[k])
 							break
 						}
 					}
-					if problem == "" && allErr == nil && all.Digest() != tok.Digest() && c.chars() == (want.Class == "LlamaTokenizer" || want.Class == "GemmaTokenizer") {
+					if problem == "" && allErr == nil && all.Digest() != tok.Digest() && c.chars() == chars {
 						problem = "another tokenizer without a release"
 					}
 				}
