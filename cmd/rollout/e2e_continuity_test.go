@@ -48,7 +48,7 @@ func TestTapContinuity(t *testing.T) {
 		}
 		mu.Lock()
 		given = append(given, body.InputIDs)
-		output := [][]int32{ids(said), ids(answer), ids(answer)}[len(given)-1]
+		output := [][]int32{ids(said), ids(answer), ids(answer), ids(said), ids(answer)}[len(given)-1]
 		mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"output_ids": output, "meta_info": map[string]any{"prompt_tokens": len(body.InputIDs), "completion_tokens": len(output)}})
@@ -102,10 +102,19 @@ func TestTapContinuity(t *testing.T) {
 	again.signal(t, os.Kill)
 	_ = again.cmd.Wait() // killed
 
-	// What the engine takes is 4,200 tokens; with an output of 4,140 the prompt has 60, and the spliced one 61.
-	short := startTap(t, append(args, "--spool", p.spool, "--set", "max_new_tokens=4140")...)
-	ask(short, ids(head+shown+result))
+	// The same prompt once more, after its answer, is another conversation.
+	third := startTap(t, append(args, "--spool", p.spool)...)
+	ask(third, ids(head+shown+result))
 	if len(given) != 3 || !slices.Equal(given[2], ids(head+shown+result)) {
+		t.Errorf("the engine is given %v, want what was asked", given)
+	}
+	counted(third, "refused", "taken")
+
+	// What the engine takes is 4,200 tokens; with an output of 4,140 the prompt has 60, and the spliced one 61.
+	short := startTap(t, append(args, "--set", "max_new_tokens=4140")...)
+	ask(short, ids(head))
+	ask(short, ids(head+shown+result))
+	if len(given) != 5 || !slices.Equal(given[4], ids(head+shown+result)) {
 		t.Errorf("the engine is given %v, want what was asked", given)
 	}
 	counted(short, "refused", "long")
