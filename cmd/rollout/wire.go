@@ -63,7 +63,7 @@ func makeParts(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *parts, e
 		if p.prompts.Model, err = model.Load("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental, c.Releases()); err != nil {
 			return nil, err
 		}
-		p.prompts.Model.Transformers, p.prompts.Model.Zone = c.Tokens.Transformers, c.Server.Timezone
+		p.prompts.Model.Transformers, p.prompts.Model.Zone = c.Release(), c.Server.Timezone
 		p.prompts.Encoder = p.prompts.Model.Tokenizer
 		p.model = runfolder.DescribeModel(p.prompts.Model)
 	}

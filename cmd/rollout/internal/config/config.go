@@ -91,8 +91,7 @@ type Config struct {
 		VocabSize                int // 0: vocab_size of the engine's config.json
 		Vocab                    Vocab
 		AfterStop                AfterStop
-		Transformers             chat.Transformers
-		TransformersGiven        bool // not the default
+		Transformers             *chat.Transformers // nil: the server can have any release
 		Experimental             bool
 		PolicyVersion            PolicyVersion
 		OneEngine                bool
@@ -175,10 +174,19 @@ func Default() *Config {
 // Groups reports whether the run works by whole groups even without --stream.
 func (c *Config) Groups() bool { return c.Tasks.UntilGroups > 0 || c.Reward.MinStd > 0 }
 
+// Release is the release of transformers by whose rules templates are rendered: the oldest
+// one if the server's is not set.
+func (c *Config) Release() chat.Transformers {
+	if c.Tokens.Transformers == nil {
+		return chat.Transformers457
+	}
+	return *c.Tokens.Transformers
+}
+
 // Releases are the releases of transformers that the server can have; nil: all of them.
 func (c *Config) Releases() []chat.Transformers {
-	if !c.Tokens.TransformersGiven {
+	if c.Tokens.Transformers == nil {
 		return nil
 	}
-	return []chat.Transformers{c.Tokens.Transformers}
+	return []chat.Transformers{*c.Tokens.Transformers}
 }

@@ -49,9 +49,6 @@ func (l *Loader) Put(s *Setting, origin string, texts ...string) {
 		}
 	}
 	s.Origin = origin
-	if s.Key == "tokens.transformers" {
-		l.Config.Tokens.TransformersGiven = true
-	}
 }
 
 // env takes every variable ROLLOUT_… that names a setting. A list is split at

@@ -272,25 +272,26 @@ func floatSetting(key string, to *float64) *Setting {
 	}
 }
 
-func optionalFloatSetting(key string, to **float64) *Setting {
-	var value float64
-	inner := floatSetting(key, &value)
-	return &Setting{
-		Key: key, arg: "X", number: true,
-		set: func(s string) error {
-			if err := inner.set(s); err != nil {
-				return err
-			}
-			*to = &value
-			return nil
-		},
-		get: func() any {
-			if *to == nil {
-				return nil
-			}
-			return **to
-		},
+// optional makes a setting of a value that can be null, out of the setting of the value.
+func optional[T any](to **T, setting func(*T) *Setting) *Setting {
+	value := new(T)
+	s := setting(value)
+	set, get := s.set, s.get
+	s.reset = func() { *to = nil }
+	s.set = func(text string) error {
+		err := set(text)
+		if err == nil {
+			*to = value
+		}
+		return err
 	}
+	s.get = func() any {
+		if *to == nil {
+			return nil
+		}
+		return get()
+	}
+	return s
 }
 
 // with fills in how a setting is called on the command line, and its doc.

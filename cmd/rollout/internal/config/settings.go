@@ -60,7 +60,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"tools that run on this side: name, description, parameters, and command or answer, timeout"),
 		listSetting("agent.tags", &c.Agent.Tags).with("", "",
 			"more tags for every agent"),
-		optionalFloatSetting("agent.temperature", &c.Agent.Temperature).with("", "",
+		optional(&c.Agent.Temperature, func(to *float64) *Setting { return floatSetting("agent.temperature", to) }).with("", "",
 			"the temperature of sampling; not set: the server's"),
 		intSetting("agent.context_window", &c.Agent.ContextWindow, 0).with("", "",
 			"the context window, in tokens; 0: the model's"),
@@ -104,7 +104,9 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"a tap between server and engine, which has the prompts: its URL, or the folder that it has as --spool; again for several"),
 		stringSetting("tokens.tokenizer", &c.Tokens.Tokenizer).with("tokenizer", "DIR",
 			"the folder with the model's tokenizer and chat template"),
-		enumSetting("tokens.transformers", &c.Tokens.Transformers, chat.AllTransformers()...).with("transformers", "VERSION",
+		optional(&c.Tokens.Transformers, func(to *chat.Transformers) *Setting {
+			return enumSetting("tokens.transformers", to, chat.AllTransformers()...)
+		}).with("transformers", "VERSION",
 			"the server's release of transformers: 4.57, 5.0, 5.21, 5.22.2, 5.23, the last one that is not newer; doctor finds it; without it, all must load the same tokenizer"),
 		boolSetting("tokens.experimental", &c.Tokens.Experimental).with("experimental", "",
 			"accept tokenizers whose vocabulary has not been compared with the reference"),

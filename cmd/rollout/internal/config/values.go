@@ -99,9 +99,6 @@ func (l *Loader) put1(s *Setting, raw json.RawMessage) error {
 		}
 	}
 	s.Origin = OriginRun
-	if s.Key == "tokens.transformers" { // run.json contains the default too
-		l.Config.Tokens.TransformersGiven = l.Config.Tokens.Transformers != Default().Tokens.Transformers
-	}
 	return nil
 }
 

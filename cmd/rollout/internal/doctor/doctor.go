@@ -205,7 +205,7 @@ func (d *Doctor) loadModel() {
 		d.failed("tokenizer", err)
 		return
 	}
-	m.Transformers, m.Zone = d.Config.Tokens.Transformers, d.Config.Server.Timezone
+	m.Transformers, m.Zone = d.Config.Release(), d.Config.Server.Timezone
 	d.model = m
 	info := runfolder.DescribeModel(m)
 	d.ok("tokenizer", "%s, ids below %d, sha256 %.16s…", info.Family, info.VocabSize, info.TokenizerSHA256)
