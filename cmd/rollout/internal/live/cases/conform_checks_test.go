@@ -18,7 +18,7 @@ import (
 var unproven = map[string]string{
 	"POST /v1/tools/run":                   "the result of a function: the simulated server runs no code",
 	"POST /v1/agents/{id}/messages/cancel": "cancelling a send at work: when the server stops it is a race",
-	"POST /v1/agents/{id}/messages":        "a send with return_logprobs alone, which is not native: the case of server runs of others has it",
+	"POST /v1/agents/{id}/messages":        "a send with return_logprobs alone is not native: the case of runs that others drive covers it",
 	"GET /model_info":                      "a page of the engine, not of Letta",
 	"GET /get_model_info":                  "a page of the engine, not of Letta",
 

@@ -143,8 +143,9 @@ func (s *side) shapeOf(what string, x exchanged) {
 // pydantic finds in the text of a failed validation which rule failed, and where.
 var pydantic = regexp.MustCompile(`'type': '(\w+)', 'loc': \(([^)]*)\)`)
 
-// refusal is what a client may see of an error: its members, and the beginning of its text, which
-// goes on with queries of the database; of a failed validation the rule and the place.
+// refusal is the part of an error that a client can rely on: its members, and the start of its
+// text. The rest of the text holds database queries. For a failed validation it is the rule
+// and the place.
 func (s *side) refusal(v any) string {
 	o, _ := v.(map[string]any)
 	var out []string
