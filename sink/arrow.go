@@ -1,15 +1,12 @@
 package sink
 
-// This file owns the import of arrow/go: nothing else in the module knows which
-// version it is.
+// This file owns the import of arrow/go: no other file depends on its version.
 //
-// A shard is an Arrow IPC stream: schema, batches, end mark. Each batch is
-// collected in a columnSet, one per writer that lives as long as the dataset, and
-// handed to the library as arrays over its memory, without a copy.
+// A shard is an Arrow IPC stream: schema, batches, end mark. Each batch is collected in a columnSet,
+// which its writer reuses, and passed to the library as arrays over the same memory, without a copy.
 //
-// The library writes a list or string array wrongly, and without an error, when
-// the array's offset is 0 but its first list offset is not. So the offsets of each
-// batch begin at 0, those of inner lists included.
+// The library silently writes a list or string array wrong if the array's offset is 0 but its first
+// list offset is not. So the offsets of each batch begin at 0, those of inner lists too.
 
 import (
 	"bufio"
@@ -25,23 +22,20 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 )
 
-// arrowEnd ends a stream. A stream that was cut between two batches looks whole
-// but for it.
+// arrowEnd ends a stream. Without it, a stream that was cut between two batches looks whole.
 const arrowEnd = "\xff\xff\xff\xff\x00\x00\x00\x00"
 
-// arrowBatchBytes closes a batch of few tokens and much text early: the offsets of
-// its strings are int32.
+// arrowBatchBytes closes a batch of few tokens and much text early: its string offsets are int32.
 const arrowBatchBytes = 128 << 20
 
-// fixed is what a column of numbers holds.
+// fixed is a type of numbers in a column.
 type fixed interface {
 	int8 | int32 | int64 | float32 | float64
 }
 
-// bytesOf returns the memory of s.
 func bytesOf[T fixed, S ~[]T](s S) []byte { return arrow.GetBytes([]T(s)) }
 
-// valuesOf is the inverse of bytesOf; a rest of b is left out.
+// valuesOf is the inverse of bytesOf. It ignores an incomplete value at the end of b.
 func valuesOf[T fixed](b []byte) []T {
 	width := len(bytesOf([]T{0}))
 	return arrow.GetData[T](b[:len(b)/width*width])
@@ -58,8 +52,8 @@ var arrowTypes = [...]arrow.DataType{
 	kindTimestamp: arrow.FixedWidthTypes.Timestamp_us,
 }
 
-// arrowSchema returns the schema of a shard, equal to the one that pyarrow gives
-// a Parquet shard: elements of lists are never null and are called "element".
+// arrowSchema returns the schema of a shard. It equals pyarrow's schema of a Parquet shard: list
+// elements are never null and are named "element".
 func arrowSchema(specs []columnSpec, meta map[string]string) *arrow.Schema {
 	fields := make([]arrow.Field, len(specs))
 	for i, s := range specs {
@@ -78,7 +72,6 @@ func arrowSchema(specs []columnSpec, meta map[string]string) *arrow.Schema {
 	return arrow.NewSchema(fields, &md)
 }
 
-// arrowEncoder writes rows as an Arrow IPC stream.
 type arrowEncoder struct {
 	cols   *columnSet
 	schema *arrow.Schema
@@ -91,8 +84,7 @@ type arrowEncoder struct {
 	arrays             []arrow.Array
 }
 
-// newArrowEncoder begins a stream on w. The columns must belong to no other open
-// encoder; what an encoder that was not closed left in them is forgotten.
+// newArrowEncoder begins a stream on w and resets cols, which no other open encoder may use.
 func newArrowEncoder(w io.Writer, cols *columnSet, batchTokens int, meta map[string]string) *arrowEncoder {
 	return newArrowEncoderWith(w, cols, batchTokens, meta, memory.DefaultAllocator)
 }
@@ -101,13 +93,12 @@ func newArrowEncoderWith(w io.Writer, cols *columnSet, batchTokens int, meta map
 	cols.reset()
 	e := &arrowEncoder{cols: cols, schema: arrowSchema(cols.specs, meta), batchTokens: batchTokens}
 	e.out.w = w
-	e.buf = bufio.NewWriterSize(&e.out, 64<<10) // the library writes headers and paddings one by one
+	e.buf = bufio.NewWriterSize(&e.out, 64<<10) // the library writes headers and padding one by one
 	e.w = ipc.NewWriter(e.buf, ipc.WithSchema(e.schema), ipc.WithAllocator(mem))
 	return e
 }
 
-// encode closes a batch wherever it is full: batches are mapped, and a group that lies in
-// two of them costs its reader nothing.
+// encode closes a full batch even within a group: batches are mapped, so that costs readers nothing.
 func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 	text := textBytes(row)
 	if e.text+text > arrowBatchBytes {
@@ -125,8 +116,7 @@ func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 	return nil
 }
 
-// textBytes is the text of a row, all columns together: no column of a batch has
-// more.
+// textBytes returns the text bytes of a row in all columns. It is an upper bound for each column.
 func textBytes(r *StoredRow) (n int) {
 	for _, s := range [...]string{
 		r.SampleKey, r.TaskID, r.GroupID, r.RolloutID, r.Status, r.StopReason, r.Verification, r.PromptSource, r.Model, r.AgentID,
@@ -146,8 +136,7 @@ func textBytes(r *StoredRow) (n int) {
 	return n
 }
 
-// flush writes the open batch if it holds a row. Nobody needs an empty batch; a stream without
-// any batch would make some readers fail, but every shard has a row.
+// flush writes the open batch unless it is empty. Every shard has a row, and so at least one batch.
 func (e *arrowEncoder) flush() error {
 	if e.rows == 0 {
 		return nil
@@ -169,7 +158,6 @@ func (e *arrowEncoder) flush() error {
 	return err
 }
 
-// arrowData wraps a layout without a copy.
 func arrowData(typ arrow.DataType, l layout) *array.Data {
 	buffers := make([]*memory.Buffer, len(l.buffers))
 	for i, b := range l.buffers {
@@ -200,7 +188,6 @@ func (e *arrowEncoder) close() error {
 	return e.buf.Flush()
 }
 
-// countingWriter counts what passed.
 type countingWriter struct {
 	w io.Writer
 	n int64
@@ -212,25 +199,24 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// readArrow checks the schema, the end mark and the number of rows of a stream,
-// and calls yield with each row until it returns false. The rows belong to yield.
-// With a nil yield it builds no rows: it looks at offsets, and at no values.
+// readArrow checks the schema, the end mark and the row count of a stream, and calls yield with each
+// row until it returns false. yield owns the rows. If yield is nil, only the offsets are checked.
 func readArrow(f File, size, rows int64, yield func(*StoredRow) bool) error {
 	return readArrowWith(f, size, rows, nil, yield, memory.DefaultAllocator)
 }
 
-// readArrowPart is readArrow without the columns of others: it does not look at them.
+// readArrowPart is readArrow without the columns of the fields in others.
 func readArrowPart(f File, size, rows int64, others []int, yield func(*StoredRow) bool) error {
 	return readArrowWith(f, size, rows, others, yield, memory.DefaultAllocator)
 }
 
 func readArrowWith(f File, size, rows int64, others []int, yield func(*StoredRow) bool, mem memory.Allocator) (err error) {
 	var yielding bool
-	// Files come here after their digest was checked, for the library believes what a
-	// stream says of its lengths. Should one be wrong all the same, it may panic.
+	// The library trusts the lengths in a stream, so the caller checks the digest first. If a
+	// length is still wrong, the library can panic.
 	defer func() {
 		if yielding {
-			return // a panic of the caller's
+			return // the caller's panic
 		}
 		if r := recover(); r != nil {
 			err = fmt.Errorf("arrow: %v", r)
@@ -250,7 +236,7 @@ func readArrowWith(f File, size, rows int64, others []int, yield func(*StoredRow
 		return fmt.Errorf("schema differs from schema version %d: %w", version, err)
 	}
 	for _, i := range others {
-		if i < len(cols.cols) { // else the version does not have it
+		if i < len(cols.cols) { // otherwise the version lacks the column
 			cols.cols[i] = nil
 		}
 	}
@@ -292,7 +278,7 @@ func readArrowWith(f File, size, rows int64, others []int, yield func(*StoredRow
 	return nil
 }
 
-// arrowMeta adds the key-values of a stream's schema.
+// arrowMeta adds the key-values of a stream's schema to meta.
 func arrowMeta(f File, size int64, meta map[string]string) error {
 	r, err := ipc.NewReader(bufio.NewReader(io.NewSectionReader(f, 0, size)))
 	if err != nil {
@@ -306,7 +292,6 @@ func arrowMeta(f File, size int64, meta map[string]string) error {
 	return nil
 }
 
-// arrowLayout is the inverse of arrowData.
 func arrowLayout(d arrow.ArrayData) (layout, error) {
 	if d.Offset() != 0 {
 		return layout{}, fmt.Errorf("array offset %d", d.Offset())

@@ -9,13 +9,13 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// A stream is messages, each of them
+// A stream is a sequence of messages:
 //
 //	ff ff ff ff   length of the header (int32)   header, padded to 8   body
 //
-// and the header is a Flatbuffers table that knows the length of the body. So a batch can be
-// found without a look at those before it: see "Encapsulated message format" of the Arrow
-// columnar format. The header of a message is Message of Message.fbs, its fields by number.
+// The header is a Flatbuffers table with the length of the body. So a batch can be found without
+// decoding the batches before it: see "Encapsulated message format" of the Arrow columnar format. The
+// constants are offsets in Message of Message.fbs, by field number.
 const (
 	messageType       = 4 + 2*1
 	messageHeader     = 4 + 2*2
@@ -25,14 +25,14 @@ const (
 	isRecordBatch = 3
 )
 
-// arrowRow returns row n of a stream. It reads the schema and one batch.
+// arrowRow returns row n of a stream. It decodes only the schema and one batch.
 func arrowRow(f File, size, n int64) (row *StoredRow, err error) {
-	defer func() { // the table may lie outside of the header that says where it is
+	defer func() { // a damaged table can point outside its header
 		if r := recover(); r != nil {
 			row, err = nil, fmt.Errorf("arrow: %v", r)
 		}
 	}()
-	schema := int64(-1) // its length
+	schema := int64(-1) // length of the schema message
 	for at := int64(0); at < size; {
 		m, err := readMessage(f, at, size)
 		if err != nil {
@@ -59,10 +59,10 @@ func arrowRow(f File, size, n int64) (row *StoredRow, err error) {
 	return nil, errors.New("the stream ends before the row")
 }
 
-// A message is one of a stream. rows is negative in one that is not a batch.
+// A message is one message of a stream. rows is -1 unless it is a record batch.
 type message struct{ length, rows int64 }
 
-// readMessage reads the header of the message that begins there.
+// readMessage reads the header of the message at offset at.
 func readMessage(f File, at, size int64) (message, error) {
 	var prefix [8]byte
 	if _, err := f.ReadAt(prefix[:], at); err != nil {
@@ -99,7 +99,7 @@ func readMessage(f File, at, size int64) (message, error) {
 	return m, nil
 }
 
-// A oneBatch is a stream of one batch of a file: its schema, the batch, the end mark.
+// A oneBatch reads as a stream with one batch of a file: the schema, the batch, the end mark.
 type oneBatch struct {
 	File
 	schema, at, length int64

@@ -19,9 +19,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// bulk returns at least that many tokens of text-like ids in rows of 1.5 to 32
-// thousand, in spans of 50 to 2,000, of which every other one is sampled: half of
-// the tokens are masked and have no log-probability.
+// bulk returns at least that many tokens of text-like ids, in rows of 1.5 to 32 thousand with spans of
+// 50 to 2,000. Every other span is sampled, so half of the tokens have no log-probability.
 func bulk(tokens int) (samples []*tokenize.Sample) {
 	b := sinktest.NewBuilder(1)
 	rng := rand.New(rand.NewPCG(2, 0))
@@ -50,8 +49,8 @@ func bulkRows(tokens int) (rows []sink.StoredRow, total int) {
 	return rows, total
 }
 
-// rollouts returns n samples as a server that runs agents gives them: a prompt of 600
-// tokens, 8 calls of some 500 with 480 of tool results between them, and 90 KB of messages.
+// rollouts returns n samples like those of a real server: a prompt of 600 tokens, 8 calls of some 500
+// tokens with tool results of 480 between them, and 90 KB of messages.
 func rollouts(n int) (samples []*tokenize.Sample) {
 	b := sinktest.NewBuilder(3)
 	rng := rand.New(rand.NewPCG(4, 0))
@@ -71,9 +70,8 @@ func rollouts(n int) (samples []*tokenize.Sample) {
 	return samples
 }
 
-// messages returns a list of messages of about that many bytes. Their text is the source
-// of this package, from a random place on: what an agent reads and writes compresses like
-// that.
+// messages returns a list of messages of about that many bytes. Their text is the source of this
+// package, from a random offset, because it compresses like an agent's messages.
 func messages(rng *rand.Rand, size int) string {
 	var list []map[string]any
 	for left := size; left > 0; {
@@ -92,7 +90,6 @@ func messages(rng *rand.Rand, size int) string {
 	return string(text)
 }
 
-// source is the source of this package.
 var source = sync.OnceValue(func() string {
 	var all []byte
 	names, err := os.ReadDir(".")
@@ -110,8 +107,7 @@ var source = sync.OnceValue(func() string {
 	return string(all)
 })
 
-// BenchmarkRollouts writes shards of 230 rollouts with their messages to nowhere: what a
-// collection brings, where BenchmarkShard has long rows without text.
+// BenchmarkRollouts encodes shards of 230 realistic rollouts; BenchmarkShard has long rows without text.
 func BenchmarkRollouts(b *testing.B) {
 	var rows []sink.StoredRow
 	var bytes int64
@@ -135,7 +131,7 @@ func BenchmarkRollouts(b *testing.B) {
 	b.ReportMetric(float64(tokens)/float64(len(rows)), "tokens/rollout")
 }
 
-// BenchmarkShard writes shards of 2 million tokens to nowhere.
+// BenchmarkShard encodes shards of 2 million tokens.
 func BenchmarkShard(b *testing.B) {
 	rows, tokens := bulkRows(2_000_000)
 	for _, bb := range []struct {
@@ -156,7 +152,7 @@ func BenchmarkShard(b *testing.B) {
 	}
 }
 
-// BenchmarkAppend is the whole way to committed shards on disk, checks included.
+// BenchmarkAppend measures everything from Append to committed and checked shards on disk.
 func BenchmarkAppend(b *testing.B) {
 	samples := bulk(2_000_000)
 	_, tokens := bulkRows(2_000_000)
@@ -174,7 +170,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkVerify reads a committed dataset back and checks every row.
+// BenchmarkVerify reads a committed dataset and checks every row.
 func BenchmarkVerify(b *testing.B) {
 	_, tokens := bulkRows(2_000_000)
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -215,8 +211,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestGateParquetSize: the default encodings keep text-like data under the target.
-// With a logprob for each token it would be some 3.6.
+// TestGateParquetSize tests that the default encodings keep text-like data below the target size. With
+// a log-probability for each token it would take some 3.6 bytes per token.
 func TestGateParquetSize(t *testing.T) {
 	rows, tokens := bulkRows(1_000_000)
 	size := writeShard(t, new(sink.EncoderPool), sink.Parquet, rows)
@@ -227,8 +223,8 @@ func TestGateParquetSize(t *testing.T) {
 	}
 }
 
-// TestGateParquetAllocs: what rows cost beyond what a shard costs, for rows of some
-// 18 thousand tokens. They are those of pages.
+// TestGateParquetAllocs bounds the allocations for rows of some 18 thousand tokens beyond the
+// allocations for a shard. The rest are for pages.
 func TestGateParquetAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("under the race detector pools forget at random")
@@ -244,7 +240,7 @@ func TestGateParquetAllocs(t *testing.T) {
 	}
 }
 
-// TestGateArrowBytes: after its first shard a writer owns all the memory it needs.
+// TestGateArrowBytes tests that after its first shard a writer allocates no more memory.
 func TestGateArrowBytes(t *testing.T) {
 	rows, tokens := bulkRows(4_000_000)
 	var pool sink.EncoderPool
@@ -260,8 +256,8 @@ func TestGateArrowBytes(t *testing.T) {
 	}
 }
 
-// TestGateFastPath: a schema that is not the struct's makes parquet-go fall back to
-// reflection without a word. Rounds are interleaved, so both see the same machine.
+// TestGateFastPath tests that shards use the struct's schema: with another one, parquet-go silently
+// falls back to reflection. The rounds alternate, so both ways see the same load.
 func TestGateFastPath(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector slows both ways, not alike")
@@ -292,7 +288,7 @@ func TestGateFastPath(t *testing.T) {
 	}
 	ratio := reflected.Seconds() / fast.Seconds()
 	t.Logf("%.1f times as fast as by reflection: %v against %v", ratio, fast, reflected)
-	// 3.5 to 6, by how fast the machine counts levels, which both ways must.
+	// 3.5 to 6 measured. It depends on how fast the machine counts levels, which both ways do.
 	if ratio < 2.5 {
 		t.Errorf("%.1f times as fast as by reflection, want ≥ 2.5", ratio)
 	}

@@ -7,18 +7,18 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A budget bounds the bytes of the samples that were accepted and not yet encoded. Those
-// who wait are served in order, so a large sample is not passed over for ever.
+// A budget bounds the bytes of samples that were accepted and not yet encoded. It serves waiting
+// callers in order, so a large sample does not wait forever.
 type budget struct {
 	size int64
 	free *semaphore.Weighted
-	used atomic.Int64 // more than size while a larger sample passes alone
+	used atomic.Int64 // exceeds size while a larger sample passes alone
 
-	// waiting counts those who wait; press is called when one begins to.
+	// waiting counts waiting callers. press is called when one starts to wait.
 	waiting atomic.Int32
 	press   func()
 
-	// open ends with close, and wakes those who wait.
+	// open is done after close, which wakes the waiting callers.
 	open  context.Context
 	close context.CancelFunc
 }
@@ -29,9 +29,8 @@ func newBudget(bytes int64) *budget {
 	return b
 }
 
-// acquire takes n bytes; more than all of the budget pass alone. Where it has to wait, it
-// returns errStopped when close is called first, and the cause of ctx when that is done
-// first.
+// acquire takes n bytes. If n exceeds the size, it waits for the whole budget. If close is called or
+// ctx is done while it waits, it returns errStopped or the cause of ctx.
 func (b *budget) acquire(ctx context.Context, n int64) error {
 	if part := min(n, b.size); !b.free.TryAcquire(part) {
 		b.waiting.Add(1)
@@ -48,7 +47,6 @@ func (b *budget) acquire(ctx context.Context, n int64) error {
 	return nil
 }
 
-// release gives n bytes back.
 func (b *budget) release(n int64) {
 	b.used.Add(-n)
 	b.free.Release(min(n, b.size))

@@ -8,8 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// What is larger than the budget passes alone: it waits for all others, and all others for
-// it, each in its turn.
+// TestBudgetLargePassesAlone tests that a request above the budget keeps its turn and runs alone.
 func TestBudgetLargePassesAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +47,7 @@ func TestBudgetLargePassesAlone(t *testing.T) {
 	})
 }
 
-// A stop wakes those who wait, a context only its own, and neither takes anything.
+// TestBudgetStop tests that a stop wakes all waiting callers, a canceled context only its own.
 func TestBudgetStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

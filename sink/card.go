@@ -15,59 +15,57 @@ import (
 	"time"
 )
 
-// The dataset card is README.md of the run's folder. Its front matter is what
-// datasets.load_dataset of Hugging Face looks for: the files of each configuration, by name.
-// A pattern would take in a shard before its commit.
+// The dataset card is README.md in the run's folder. Its front matter lists the files of each
+// configuration by name, for datasets.load_dataset of Hugging Face. A pattern would match a shard
+// before its commit.
 //
-// The card follows the log and is never ahead of it. It is written under a temporary name,
-// synced and renamed, after the commit is durable. The folder is not synced: after a power
-// cut there is this card or an older one, and the next Create writes it again.
+// The card is never ahead of the log. It is written under a temporary name, synced and renamed after
+// the commit is durable. The folder is not synced: after a power cut the card can be older, and the
+// next Create writes it again.
 const (
 	cardName = "README.md"
 	// cardTemp begins the name of a card that is being written.
 	cardTemp = tempPrefix + "card-"
-	// cardMark is the second line of a card. A README.md without it is the user's.
+	// cardMark is the second line of a card. A README.md without it belongs to the user.
 	cardMark = "# Written by rollout, and replaced after each commit. Delete this line to keep the file as it is.\n"
 )
 
-// A card of n commits is written again when n/cardShare more are there, or cardAge has
-// passed. So 10,000 commits write 50 MB of cards in all; at every commit it would be 4 GB.
+// A card of n commits is rewritten after n/cardShare more commits, or after cardAge. So 10,000 commits
+// write 50 MB of cards; a rewrite at every commit would take 4 GB.
 const (
 	cardShare = 64
 	cardAge   = 30 * time.Second
 )
 
-// A card is the dataset card of one run.
 type card struct {
 	fs     FS
 	dir    string
 	logger *slog.Logger
-	// slow: commits are small and many, so only time lets the card be written again.
+	// slow is set if commits are small and many: then only cardAge triggers a rewrite.
 	slow bool
 
 	mu      sync.Mutex
 	facts   cardFacts
-	written int64     // the last commit in the file
+	written int64     // last commit in the file
 	at      time.Time // when the file was written
 }
 
-// cardFacts is what a card says.
 type cardFacts struct {
 	runID   string
-	schema  int // the newest version of the columns
+	schema  int // newest version of the columns
 	mixed   bool
-	seq     int64 // the last commit
+	seq     int64 // last commit
 	created time.Time
 	paths   [1 + KindFailures][]string
-	arrow   bool // a data shard is in format Arrow
+	arrow   bool // a data shard has format Arrow
 	samples int64
 	rows    [1 + KindFailures]int64
 	tokens  Tokens
-	// graded counts rows by verification; rows of entries that do not say it are in none.
+	// graded counts rows by verification. It lacks the rows of entries without these counts.
 	graded map[string]int64
 }
 
-// add takes the next commit of the log. The card keeps nothing of c.
+// add adds the next commit of the log. It keeps nothing of c.
 func (k *card) add(c *Commit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -75,12 +73,11 @@ func (k *card) add(c *Commit) {
 	k.facts.addSamples(c)
 }
 
-// merge takes a merge in place of the entries that it replaces.
 func (k *card) merge(c *Commit, sources []Commit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f := &k.facts
-	var at [1 + KindFailures]int // the place of the first path of each kind that goes
+	var at [1 + KindFailures]int // index + 1 of the first removed path of each kind
 	for i := range sources {
 		for _, s := range sources[i].Shards {
 			from := slices.Index(f.paths[s.Kind], s.Path)
@@ -98,7 +95,6 @@ func (k *card) merge(c *Commit, sources []Commit) {
 	f.seq, f.created = c.Seq, c.CreatedAt
 }
 
-// addSamples counts the samples of a commit.
 func (f *cardFacts) addSamples(c *Commit) {
 	for _, s := range c.Samples {
 		if !s.Failed() {
@@ -107,7 +103,7 @@ func (f *cardFacts) addSamples(c *Commit) {
 	}
 }
 
-// add takes what the next entry says of its shards, in logical order.
+// add adds the shards of the next entry in logical order.
 func (f *cardFacts) add(c *Commit) {
 	f.runID = c.RunID
 	if c.Seq > f.seq {
@@ -124,7 +120,7 @@ func (f *cardFacts) add(c *Commit) {
 	}
 }
 
-// count adds a shard, or takes it away where sign is -1.
+// count adds a shard, or subtracts it if sign is -1.
 func (f *cardFacts) count(s Shard, sign int64) {
 	f.rows[s.Kind] += sign * s.Rows
 	if s.Kind != KindData {
@@ -153,12 +149,11 @@ func (k *card) refresh() {
 	}
 }
 
-// begin removes what an earlier process left of a card and writes it. names are those in
-// the folder.
+// begin removes temporary cards, found in names of the run's folder, and writes the card.
 func (k *card) begin(names []string) {
 	for _, name := range names {
 		if strings.HasPrefix(name, cardTemp) {
-			_ = k.fs.Remove(filepath.Join(k.dir, name)) // it is in nobody's way
+			_ = k.fs.Remove(filepath.Join(k.dir, name)) // a leftover does no harm
 		}
 	}
 	k.mu.Lock()
@@ -175,8 +170,7 @@ func (k *card) end() {
 	}
 }
 
-// write replaces the file. A card that cannot be written stays as it is, for it holds
-// nothing that the log does not have: the next commit tries again.
+// write replaces the file. If that fails, the old card stays and the next commit retries.
 func (k *card) write() {
 	ours, err := k.ours()
 	if err == nil && ours {
@@ -189,7 +183,7 @@ func (k *card) write() {
 	k.written, k.at = k.facts.seq, time.Now()
 }
 
-// ours reports whether there is no README.md, or one that a card may replace.
+// ours reports whether there is no README.md, or one that a card can replace.
 func (k *card) ours() (bool, error) {
 	f, err := k.fs.Open(filepath.Join(k.dir, cardName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -223,18 +217,17 @@ func (k *card) put(text []byte) error {
 		err = k.fs.Rename(temp, filepath.Join(k.dir, cardName))
 	}
 	if err != nil {
-		_ = k.fs.Remove(temp) // a leftover goes with the next Create
+		_ = k.fs.Remove(temp) // the next Create removes a leftover
 	}
 	return err
 }
 
-// text is the file.
 func (f *cardFacts) text() []byte {
 	var b bytes.Buffer
 	b.WriteString("---\n" + cardMark + "configs:\n")
 	data := func() { f.config(&b, "default", f.paths[KindData]) }
-	// The library takes one reader for all configurations, by the files of the first one: it
-	// cannot have failures, which are Parquet, beside data in Arrow.
+	// The library uses one reader for all configurations and chooses it by the files of the first
+	// one. So it cannot read failures, which are Parquet, beside Arrow data.
 	failures := func() {
 		if len(f.paths[KindFailures]) > 0 && !f.arrow {
 			f.config(&b, KindFailures.String(), f.paths[KindFailures])

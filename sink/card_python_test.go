@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// An opened folder is what testdata/python/card.py prints of one way to open it.
+// opened is the output of testdata/python/card.py for one way to open a folder.
 type opened struct {
 	Error   string
 	Rows    int
@@ -22,7 +22,7 @@ type opened struct {
 	Columns map[string]string
 }
 
-// openCard opens a run's folder by load_dataset of Hugging Face.
+// openCard opens a run's folder with load_dataset of Hugging Face.
 func openCard(t *testing.T, python, dir string) (ways map[string]opened) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "python", "card.py"), dir, t.TempDir())
@@ -37,8 +37,7 @@ func openCard(t *testing.T, python, dir string) (ways map[string]opened) {
 	return ways
 }
 
-// TestLoadDataset opens a run's folder by its name: empty, while it is written, and complete,
-// with a shard in it that no commit names.
+// TestLoadDataset opens a folder by name: empty, being written, complete, and with an unnamed shard.
 func TestLoadDataset(t *testing.T) {
 	t.Parallel()
 	python := interpreter(t)
@@ -60,7 +59,7 @@ func TestLoadDataset(t *testing.T) {
 				if err := d.Append(t.Context(), s, func(err error) { committed <- err }); err != nil {
 					t.Fatal(err)
 				}
-				if i == 25 { // open shards, some commits, and a shard that is not committed yet
+				if i == 25 { // open shards, some commits, and an uncommitted shard
 					renamed(t, dir)
 					loads(t, openCard(t, python, dir), dir, format)
 				}
@@ -76,8 +75,8 @@ func TestLoadDataset(t *testing.T) {
 	}
 }
 
-// A run whose shards do not have the same columns opens too, those of the newest version; one
-// with Arrow shards of the ending that the library does not know says so.
+// TestLoadOldDataset tests that a run with shards of different versions opens with the newest columns,
+// and that Arrow shards with the unsupported extension give an error.
 func TestLoadOldDataset(t *testing.T) {
 	t.Parallel()
 	python := interpreter(t)
@@ -94,7 +93,7 @@ func TestLoadOldDataset(t *testing.T) {
 	}
 }
 
-// renamed puts a shard beside those of the log, as a writer does before its commit.
+// renamed adds a shard beside those of the log, like a writer before its commit.
 func renamed(t *testing.T, dir string) {
 	t.Helper()
 	log, err := sink.ReadLog(dir)
@@ -114,7 +113,7 @@ func renamed(t *testing.T, dir string) {
 	t.Fatal("no shard yet")
 }
 
-// loads compares what load_dataset finds with the log.
+// loads compares the result of load_dataset with the log.
 func loads(t *testing.T, ways map[string]opened, dir string, format sink.Format) {
 	t.Helper()
 	log, err := sink.ReadLog(dir)
@@ -159,7 +158,7 @@ func loads(t *testing.T, ways map[string]opened, dir string, format sink.Format)
 	}
 	got := ways["failures"]
 	if format == sink.Arrow {
-		failures = opened{Error: "ValueError"} // no such configuration: the library would read Parquet as Arrow
+		failures = opened{Error: "ValueError"} // the library would read Parquet as Arrow
 	}
 	if got.Error != failures.Error || fmt.Sprint(got.Keys) != fmt.Sprint(failures.Keys) {
 		t.Errorf("failures: error %q, keys %q, the log has %q", got.Error, got.Keys, failures.Keys)

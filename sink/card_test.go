@@ -18,8 +18,7 @@ import (
 
 var cardPath = regexp.MustCompile(`(?m)^    - "(.*)"$`)
 
-// cardNames checks that the dataset card names nothing that the log does not, and, if it must
-// be complete, all that the log does.
+// cardNames checks that the card names only files of the log and, if complete is set, all of them.
 func cardNames(t *testing.T, dir string, complete bool) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "README.md"))
@@ -109,8 +108,7 @@ func TestCardSays(t *testing.T) {
 	}
 }
 
-// A README.md of the user's stays, whatever is committed; without the mark the card is the
-// user's too.
+// TestCardOfTheUser tests that commits replace neither the user's README.md nor an unmarked card.
 func TestCardOfTheUser(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -124,7 +122,7 @@ func TestCardOfTheUser(t *testing.T) {
 	if got := cardOf(t, dir); got != string(mine) {
 		t.Errorf("the user's file was replaced by %s", got)
 	}
-	// Without it there is a card again, complete, from Create on; what was left of one goes.
+	// After its removal Create writes a complete card, and removes leftovers.
 	if err := os.Remove(filepath.Join(dir, "README.md")); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +138,7 @@ func TestCardOfTheUser(t *testing.T) {
 	}
 }
 
-// What a run of 10,000 commits writes of cards grows with the run, not with its square.
+// TestCardCost tests that the bytes of all cards grow linearly with the commits up to 10,000.
 func TestCardCost(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1000, 10_000} {
@@ -152,7 +150,7 @@ func TestCardCost(t *testing.T) {
 	}
 }
 
-// Every column is in the list of features that a run with shards of two versions gets.
+// TestCardFeatures tests that the features of a run with two schema versions list every column.
 func TestCardFeatures(t *testing.T) {
 	t.Parallel()
 	text := sink.CardFeatures()

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// cardTypes are the names that the datasets library has for the types of columns.
+// cardTypes holds the datasets library's names of column types.
 var cardTypes = [...]string{
 	kindString: "string", kindBool: "bool", kindInt8: "int8", kindInt32: "int32", kindInt64: "int64",
 	kindFloat32: "float32", kindFloat64: "float64", kindTimestamp: "timestamp[us, tz=UTC]",
 }
 
-// cardFeatures lists the columns for a run whose shards do not have the same ones: the library
-// takes those of the first file, and refuses a later file that has more. With a list it reads
-// a column that a file lacks as null.
+// cardFeatures lists the columns for a run whose shards have different columns. Without a list the
+// library uses the columns of the first file, and refuses a later file that has more. With a list it
+// reads a missing column as null.
 func cardFeatures() string {
 	var b strings.Builder
 	b.WriteString("  features:\n")
@@ -31,7 +31,6 @@ func cardFeatures() string {
 	return b.String()
 }
 
-// body is the text below the front matter.
 func (f *cardFacts) body(b *bytes.Buffer) {
 	fmt.Fprintf(b, "# Rollouts of run %s\n\n", f.runID)
 	if f.seq == 0 {

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// CheckSizes compares existence and size of every committed file with its commit, which
-// takes some microseconds per file. The error is a *CorruptError for the first one that
-// differs and says how many there are, or says which file cannot be looked at.
+// CheckSizes checks that every committed file exists with the size in its commit. It takes some
+// microseconds per file. The error is a *CorruptError for the first file that differs, with the number
+// of such files, or a *ShardError for a file that cannot be opened.
 func (l *Log) CheckSizes() error {
 	var first *CorruptError
 	n := 0
@@ -62,11 +62,10 @@ func (l *Log) checkSize(s Shard) error {
 	return nil
 }
 
-// CheckDigests reads every committed file and compares it with its digest. It calls
-// found with a *CorruptError for each that differs, but for those that a merge has replaced since
-// the log was read, and, where pace is not nil, pace
-// after every 256 KB or less that were read: it may sleep. It returns early, with its
-// cause, only when ctx is done.
+// CheckDigests compares every committed file with its digest. It calls found with a *CorruptError for
+// each file that differs, except for files that a merge has replaced since the log was read. If pace
+// is not nil, it is called after each read of at most 256 KB, and can sleep. CheckDigests returns an
+// error only if ctx is done: the cause of ctx.
 func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func(error)) error {
 	for i := range l.Commits {
 		for _, s := range l.Commits[i].Shards {
@@ -87,11 +86,11 @@ func (l *Log) checkDigest(ctx context.Context, s Shard, pace func(bytes int)) er
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was read only
+	defer func() { _ = f.Close() }() // read-only
 	return checkBytes(&pacedFile{File: f, ctx: ctx, pace: pace}, s.Bytes, s.SHA256)
 }
 
-// A pacedFile is a file whose reading can be slowed down and ended.
+// A pacedFile is a file whose reads can be slowed down and canceled.
 type pacedFile struct {
 	File
 	ctx  context.Context // of one call of checkDigest

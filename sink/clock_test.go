@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// A jumpy clock is set anew by set; between that it goes on like the system's.
+// A jumpyClock runs like the system's clock, except for jumps.
 type jumpyClock struct {
 	mu  sync.Mutex
 	off time.Duration
@@ -29,9 +29,9 @@ func (c *jumpyClock) jump(by time.Duration) {
 	c.off += by
 }
 
-// A clock that is set while a dataset is at work dates commits, and does nothing else:
-// shards grow as old as they did, the log is in the order of its numbers, readers and
-// a recovery ask no date.
+// TestClockJumps tests that setting the clock during a run changes only the dates of commits. Shards are
+// committed at the same age, the log stays in the order of its numbers, and neither readers nor
+// recovery use dates.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
@@ -40,7 +40,7 @@ func TestClockJumps(t *testing.T) {
 		dir, clock := t.TempDir(), &jumpyClock{}
 		all := samples(len(jumps) + 3)
 		cfg := sink.Config{Format: format, MaxShardAge: time.Minute, Now: clock.now}
-		var dated []time.Time // as they were committed
+		var dated []time.Time // as committed
 		synctest.Test(t, func(t *testing.T) {
 			cfg := cfg
 			cfg.Events.Committed = func(c sink.Commit) { dated = append(dated, c.CreatedAt) }
@@ -69,7 +69,7 @@ func TestClockJumps(t *testing.T) {
 			}
 		})
 
-		// A sudden end, and a recovery long before it; then one more.
+		// A kill, and a recovery a year earlier by the clock; then one more sample.
 		left := all[len(jumps) : len(jumps)+2]
 		interruptedIn(t, dir, left, cfg)
 		clock.jump(-year)

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestGateCodecBytes: what a codec works with outlives garbage collections, as a
-// collection has one every few rollouts.
+// TestGateCodecBytes tests that a codec's memory survives the frequent garbage collections.
 func TestGateCodecBytes(t *testing.T) {
 	page := bytes.Repeat([]byte("a page that is longer than a block. "), parquetPageBytes/36)
 	c := newPageCodec()
@@ -19,7 +18,7 @@ func TestGateCodecBytes(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	for range 4 {
 		runtime.GC()
-		runtime.GC() // a sync.Pool keeps its content for one more
+		runtime.GC() // a sync.Pool survives one
 		if dst, err = c.Encode(dst, page); err != nil {
 			t.Fatal(err)
 		}

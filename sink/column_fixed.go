@@ -6,7 +6,7 @@ import "fmt"
 type bitmap struct {
 	bits  []byte
 	n     int
-	clear int // bits that are 0
+	clear int // number of bits that are 0
 }
 
 func (b *bitmap) append(set bool) {
@@ -23,7 +23,7 @@ func (b *bitmap) append(set bool) {
 
 func (b *bitmap) reset() { b.bits, b.n, b.clear = b.bits[:0], 0, 0 }
 
-// validity returns the buffer: none where no bit is clear.
+// validity returns the bitmap, or nil if every bit is set.
 func (b *bitmap) validity() []byte {
 	if b.clear == 0 {
 		return nil
@@ -31,7 +31,7 @@ func (b *bitmap) validity() []byte {
 	return b.bits
 }
 
-// bitSet reports bit i; every bit of an absent bitmap is set.
+// bitSet reports bit i. In an absent bitmap every bit is set.
 func bitSet(bits []byte, i int) bool {
 	return len(bits) == 0 || bits[i/8]>>(i%8)&1 == 1
 }
@@ -43,7 +43,7 @@ type fixedColumn[T fixed] struct {
 	valid  bitmap
 	values []T
 
-	bits []byte // bound
+	bits []byte // set by bind
 }
 
 func (c *fixedColumn[T]) append() {

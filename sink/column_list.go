@@ -1,6 +1,6 @@
 package sink
 
-// A listColumn holds lists of numbers. Where it is nullable, nil is null.
+// A listColumn holds lists of numbers. If it is nullable, a nil list is null.
 type listColumn[T fixed] struct {
 	src      *[]T
 	nullable bool
@@ -8,7 +8,7 @@ type listColumn[T fixed] struct {
 	offsets  offsets
 	values   []T
 
-	bits []byte // bound
+	bits []byte // set by bind
 }
 
 func (c *listColumn[T]) append() {
@@ -46,10 +46,9 @@ func (c *listColumn[T]) load(i int) {
 	*c.src = append(make([]T, 0, c.offsets[i+1]-c.offsets[i]), c.values[c.offsets[i]:c.offsets[i+1]]...)
 }
 
-// A textListColumn holds lists of strings.
 type textListColumn struct {
 	src     *[]string
-	elem    string // what texts is bound to
+	elem    string // the value that texts is bound to
 	offsets offsets
 	texts   textColumn
 }

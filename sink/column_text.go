@@ -12,7 +12,7 @@ func (o *offsets) append(end int) {
 	*o = append(*o, int32(end))
 }
 
-// bindOffsets returns the offsets of n lists over a child of the given length.
+// bindOffsets returns the offsets of n lists over a child of that length.
 func bindOffsets(b []byte, n, child int) (offsets, error) {
 	o := offsets(valuesOf[int32](b))
 	if err := enough(len(o), n+1); err != nil {
@@ -37,7 +37,7 @@ type textColumn struct {
 	offsets offsets
 	text    []byte
 
-	bits []byte // bound
+	bits []byte // set by bind
 }
 
 func (c *textColumn) append() {
@@ -63,7 +63,7 @@ func (c *textColumn) size() int { return len(c.text) + 4*len(c.offsets) }
 func (c *textColumn) reset()    { c.offsets, c.text = c.offsets[:0], c.text[:0]; c.valid.reset() }
 
 func (c *textColumn) bind(l layout) (err error) {
-	if l.n == 0 { // the child of lists that are all empty may have no offsets
+	if l.n == 0 { // the child of lists that are all empty can lack offsets
 		c.offsets = nil
 		return nil
 	}

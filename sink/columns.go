@@ -6,41 +6,37 @@ import (
 	"strings"
 )
 
-// StoredRows are laid out in memory as Arrow does, column by column: this file has the set
-// of columns, column_fixed.go, column_text.go and column_list.go have the kinds of column,
-// and arrow.go has what the Arrow library needs beyond that.
+// StoredRows are laid out in memory as in Arrow, column by column. This file has the set of columns,
+// column_fixed.go, column_text.go and column_list.go have the kinds of columns, and arrow.go has the
+// conversion to the Arrow library.
 //
 //	fixed    [validity]  values
 //	bool     bits
 //	text     [validity]  offsets (n+1)  bytes
 //	list     [validity]  offsets (n+1)  ─► child
 //
-// Offsets are int32 and begin at 0. The validity bitmap is left out where no
-// value is null.
+// Offsets are int32 and begin at 0. A column without nulls has no validity bitmap.
 
-// A layout is one column of one batch: views into the memory of a column, or of
-// a batch that was read.
+// A layout is one column of one batch: views of the memory of a column, or of a batch that was read.
 type layout struct {
 	n, nulls int
 	buffers  [][]byte
 	child    *layout
 }
 
-// A column is one column of the open batch. It is bound to a field of one
-// StoredRow: append takes the field's value, load sets it.
+// A column is a column of the open batch, bound to a field of a StoredRow.
 type column interface {
 	append()
-	// layout is valid until the next append or reset.
+	// layout returns views that are valid until the next append or reset.
 	layout() layout
-	// size is the number of bytes appended, roughly.
+	// size estimates the number of appended bytes.
 	size() int
 	reset()
-	// bind makes l what load reads from.
+	// bind makes load read from l.
 	bind(l layout) error
 	load(i int)
 }
 
-// A columnKind says what a column holds.
 type columnKind uint8
 
 const (
@@ -54,14 +50,13 @@ const (
 	kindTimestamp // int64, microseconds, UTC
 )
 
-// A columnSpec is a column of the schema, as the tags of StoredRow say it.
+// A columnSpec describes a column of the schema, from the tags of StoredRow.
 type columnSpec struct {
 	name           string
 	kind           columnKind
 	list, nullable bool
 }
 
-// columnSet holds the columns of StoredRow, bound to row.
 type columnSet struct {
 	row   *StoredRow
 	specs []columnSpec
@@ -70,7 +65,7 @@ type columnSet struct {
 
 func newColumnSet() *columnSet { return columnSetOf(SchemaVersion) }
 
-// columnSetOf returns the columns of a version of the schema.
+// columnSetOf returns the columns of a schema version.
 func columnSetOf(version int) *columnSet {
 	s := &columnSet{row: new(StoredRow)}
 	v := reflect.ValueOf(s.row).Elem()
@@ -87,8 +82,8 @@ func columnSetOf(version int) *columnSet {
 	return s
 }
 
-// bindField returns the column of one field. A field of any other type is a
-// mistake in StoredRow that every test of the format finds.
+// bindField returns the column of one field. It panics for a field type that the format does not
+// support; every test of the format would find it.
 func bindField(field any, nullable bool) (columnSpec, column) {
 	switch p := field.(type) {
 	case *string:
@@ -138,14 +133,14 @@ func (s *columnSet) size() (n int) {
 }
 
 func (s *columnSet) reset() {
-	*s.row = StoredRow{} // lets the last row go
+	*s.row = StoredRow{} // releases the last row
 	for _, c := range s.cols {
 		c.reset()
 	}
 }
 
-// load returns row i of the batch that the columns are bound to. Its lists and
-// texts are copies. A reader that does not need a column has made it nil.
+// load returns row i of the bound batch. Its lists and texts are copies. It skips columns that are
+// nil because their reader does not need them.
 func (s *columnSet) load(i int) *StoredRow {
 	for _, c := range s.cols {
 		if c != nil {

@@ -17,66 +17,57 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// CommitVersion is the version of the commit entries that are written, but for merges.
-// Version 2 added the checksum, version 3 the groups; entries of versions 1 and 2 are still
-// read. MergeVersion is the version of merges, and of nothing else: a reader that does not
-// know merges refuses them. A reader refuses newer versions.
+// CommitVersion is the version of the entries of commits, MergeVersion the version of the entries of
+// merges. Version 2 added the checksum, version 3 the groups; entries of versions 1 and 2 are still
+// read. A reader refuses entries of a newer version.
 const (
 	CommitVersion = 3
 	MergeVersion  = 4
 )
 
-// The folders of a dataset within the run's folder.
 const (
 	dataDir     = "data"
 	failuresDir = "failures"
 	commitsDir  = "_commits"
 )
 
-// A Commit is one entry of the commit log. It makes its shards, and all rows and
-// failures of its samples, exist at once; a file that no commit names is not
-// there for any reader.
+// A Commit is one entry of the commit log. It makes its shards, and all rows and failures of its
+// samples, exist at once. Readers ignore a file that no commit names.
 type Commit struct {
 	Version int `json:"version"`
-	// Seq counts from 1; it is the file's name. A number is missing only where a merge
-	// that is there replaces it.
+	// Seq counts from 1 and is the file's name. A missing number must be replaced by a merge.
 	Seq int64 `json:"seq"`
 	// RunID is the same in all entries of a log.
 	RunID string `json:"run_id"`
 	// Writer is the number of the writer, from 0.
 	Writer int `json:"writer"`
-	// Epoch counts how often the writer's place was taken by another process, for logs
-	// with several writing processes. This program writes 0. In the order of the log the
-	// epoch of one writer never falls: an entry of a lower one comes from a process that
-	// had lost its place, and is damage.
+	// Epoch counts how often another process took over the writer, for logs with several writing
+	// processes. This program writes 0. In the order of the log a writer's epoch never falls. An
+	// entry of a lower epoch comes from a process that was replaced, and is damage.
 	Epoch         int64     `json:"epoch,omitempty"`
 	SchemaVersion int       `json:"schema_version"`
 	CreatedAt     time.Time `json:"created_at"`
-	// Shards holds at most one shard of each kind. It is empty when no sample of
-	// the commit has a row or a failure.
+	// Shards holds at most one shard of each kind; none if no sample has a row or a failure.
 	Shards []Shard `json:"shards"`
-	// Groups holds the groups that Samples belong to, in the order in which they begin
-	// there. Nil before version 3. A group may be in several commits, and twice in one
-	// where the size of the group was raised between two of its samples.
+	// Groups holds the groups of Samples in order of first appearance. It is nil before version
+	// 3. A group can be in several commits, and twice in one commit if its size was raised
+	// between two of its samples.
 	Groups []CommittedGroup `json:"groups"`
-	// Samples holds every sample whose rows and failures are in Shards, in the
-	// order of the rows.
+	// Samples holds every sample in Shards, in the order of the rows.
 	Samples []CommittedSample `json:"samples"`
-	// Replaces are the numbers of all earlier entries that no longer count because this one
-	// holds their samples: rising and disjoint. Only a merge has it.
+	// Replaces holds all earlier entries whose samples a merge holds: rising, disjoint ranges.
 	Replaces []SeqRange `json:"replaces,omitempty"`
-	// Merged are the commits that the samples of a merge came from, by rising number: the
-	// first Merged[0].Samples are those of the first, and so on.
+	// Merged holds the commits that a merge's samples came from, by rising number. The first
+	// Merged[0].Samples samples came from Merged[0], and so on.
 	Merged []MergedCommit `json:"merged,omitempty"`
-	// SHA256 is the checksum of the entry; see the package documentation. Empty in
-	// version 1.
+	// SHA256 is the checksum of the entry; see the package documentation. It is empty in version 1.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
 // A Shard is one committed file.
 type Shard struct {
 	Kind Kind `json:"kind"`
-	// Path is relative to the run's folder and has slashes.
+	// Path is relative to the run's folder and uses slashes.
 	Path   string `json:"path"`
 	Format Format `json:"format"`
 	Bytes  int64  `json:"bytes"`
@@ -84,13 +75,11 @@ type Shard struct {
 	SHA256 string `json:"sha256"`
 	Rows   int64  `json:"rows"`
 	Tokens Tokens `json:"tokens"`
-	// Reward sums up the rewards of the rows; nil where none was scored.
+	// Reward summarizes the rewards of the rows; nil if no row was scored.
 	Reward *RewardSummary `json:"reward,omitempty"`
-	// PolicyVersions spans the policy versions of sampled tokens; nil where none
-	// is known.
+	// PolicyVersions is the range of policy versions of the trainable tokens; nil if none is known.
 	PolicyVersions *Range `json:"policy_versions,omitempty"`
-	// Verification counts the rows by their verification. Nil in failures, and in entries
-	// that were written before it was counted.
+	// Verification counts the rows by verification; nil for failures and in old entries.
 	Verification map[string]int64 `json:"verification,omitempty"`
 }
 
@@ -112,53 +101,48 @@ func (t *Tokens) add(o Tokens) {
 
 func (t Tokens) negative() Tokens { return Tokens{-t.Total, -t.Trainable, -t.Prompt} }
 
-// A RewardSummary is over the rows with a finite reward.
+// A RewardSummary covers the rows with a finite reward.
 type RewardSummary struct {
 	Rows int64   `json:"rows"`
 	Mean float64 `json:"mean"`
-	Std  float64 `json:"std"` // of the population
+	Std  float64 `json:"std"` // population standard deviation
 }
 
-// A Range holds both its ends.
+// A Range includes both ends.
 type Range struct {
 	Min int32 `json:"min"`
 	Max int32 `json:"max"`
 }
 
-// A CommittedGroup is a group of which a commit holds samples.
+// A CommittedGroup is a group with samples in a commit.
 type CommittedGroup struct {
-	ID string `json:"id"` // group_id of the rows and failures
-	// Size is group_size of them: the number of samples that were planned for the group.
+	ID string `json:"id"` // group_id
+	// Size is group_size: the planned number of samples.
 	Size int32 `json:"size"`
 }
 
-// A CommittedSample says what a commit holds of one sample. A sample with rows,
-// or with neither rows nor failures, is done; one with failures only has failed,
-// and a later commit may hold a success that supersedes it.
+// A CommittedSample describes one sample of a commit. A sample with failures and no rows has failed,
+// and a later success can supersede it. Any other sample is done.
 type CommittedSample struct {
 	Key      string `json:"key"`
 	Attempt  int32  `json:"attempt"`
 	Rows     int32  `json:"rows"`
 	Failures int32  `json:"failures"`
-	// Group is the place in Commit.Groups of the group that the sample belongs to, Index
-	// the sample's index in it (sample_index). Both are -1 before version 3.
+	// Group is the index in Commit.Groups, Index is sample_index. Both are -1 before version 3.
 	Group int32 `json:"group"`
 	Index int32 `json:"index"`
-	// Class is why a sample failed as a whole: that of its first failure. Empty for
-	// others.
+	// Class is the class of the first failure if the sample failed as a whole, otherwise empty.
 	Class string `json:"class,omitempty"`
-	// Filtered is why the sample is not to be trained on: keep_reason of its rows, where
-	// keep is false in them. Empty for others, and for samples that failed as a whole.
+	// Filtered is the keep_reason of the sample's rows if keep is false in them. It is empty for
+	// other samples and for samples that failed as a whole.
 	Filtered string `json:"filtered,omitempty"`
-	// Unshown counts the calls of the sample that a tap saw and that no answer shows. It is
-	// missing in the entry where all counts are 0.
+	// Unshown counts calls of the sample that a tap saw and no answer shows; omitted if all are 0.
 	Unshown tokenize.Unshown `json:"unshown,omitzero"`
 }
 
 // Failed reports whether the sample failed as a whole.
 func (s CommittedSample) Failed() bool { return s.Rows == 0 && s.Failures > 0 }
 
-// commitName is the file name of an entry.
 func commitName(seq int64) string { return fmt.Sprintf("%020d.json", seq) }
 
 // commitSeq is the inverse of commitName; ok is false for names of other files.
@@ -171,11 +155,11 @@ func commitSeq(name string) (seq int64, ok bool) {
 	return seq, err == nil && seq > 0 && name == commitName(seq)
 }
 
-// putCommit makes c the first free entry from c.Seq on, durably, and sets c.Seq.
-// Other processes may write to the same log.
+// putCommit writes c as the first free entry from c.Seq on, durably, and sets c.Seq. Other processes
+// can write to the same log.
 //
-// The entry is written under a temporary name first and linked to its own, so a
-// torn entry cannot be seen and an existing one is never replaced.
+// The entry is written under a temporary name and then linked to its own. So no reader sees a torn
+// entry, and no existing entry is overwritten.
 func putCommit(fsys FS, dir string, c *Commit) error {
 	for {
 		body, err := encodeCommit(c)
@@ -185,9 +169,8 @@ func putCommit(fsys FS, dir string, c *Commit) error {
 		name := filepath.Join(dir, commitsDir, commitName(c.Seq))
 		err = putIfAbsent(fsys, name, body, failpoint.Hit)
 		if errors.Is(err, fs.ErrExist) {
-			// Over a network the answer to a link that was made can be lost, and the name
-			// exists when it is asked for again. Only we write such an entry: it names our
-			// shards.
+			// On a network file system the answer to a successful link can be lost, and the retry
+			// finds the name. Only this process writes such an entry: it names its own shards.
 			var ours bool
 			if ours, err = holds(fsys, name, body); err == nil && !ours {
 				c.Seq++
@@ -204,7 +187,6 @@ func putCommit(fsys FS, dir string, c *Commit) error {
 	}
 }
 
-// holds reports whether the file has exactly that content.
 func holds(fsys FS, name string, body []byte) (bool, error) {
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -225,9 +207,9 @@ func readAll(f File) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, size))
 }
 
-// checkLinks makes sure that commits can be made in dir, before anything is
-// collected for them. There is no other way: a file made under its final name can
-// be seen half-written after a crash, and a rename replaces what is there.
+// checkLinks checks, before anything is collected, that commits can be made in dir. Commits need hard
+// links: a file created under its final name can be seen half-written after a crash, and a rename
+// overwrites an existing file.
 func checkLinks(fsys FS, dir string) error {
 	name := filepath.Join(dir, tempPrefix+rand.Text())
 	err := putIfAbsent(fsys, name, nil, func(failpoint.Name) {})
@@ -237,15 +219,14 @@ func checkLinks(fsys FS, dir string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported): // the first is Linux's word for it
-		// Not wrapped: permission is what it is not about.
+	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported): // Linux returns EPERM
+		// Not wrapped, because the cause is not a missing permission.
 		err = fmt.Errorf("%w (%s): choose a folder on a file system that has them", ErrNoLinks, err.Error())
 	}
 	return &ShardError{Path: dir, Op: "link", Err: err}
 }
 
-// putIfAbsent makes a file of that name and content, durably, or fails with
-// fs.ErrExist. hit is told how far it is.
+// putIfAbsent creates a file durably, or fails with fs.ErrExist. It calls hit after each step.
 func putIfAbsent(fsys FS, name string, body []byte, hit func(failpoint.Name)) error {
 	dir := filepath.Dir(name)
 	temp := filepath.Join(dir, tempPrefix+rand.Text()+".json")
@@ -267,7 +248,7 @@ func putIfAbsent(fsys FS, name string, body []byte, hit func(failpoint.Name)) er
 	if err == nil {
 		hit(failpoint.CommitLinked)
 	}
-	_ = fsys.Remove(temp) // a leftover is an orphan that no reader looks at
+	_ = fsys.Remove(temp) // readers ignore a leftover
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// BenchmarkCommitGroup commits groups of 8 samples of a thousand tokens one by one: the
-// processor time of each, without merges and with all that 1,000 commits take. What merging
-// costs is the difference.
+// BenchmarkCommitGroup commits groups of 8 samples of a thousand tokens one by one. It measures the
+// processor time of each without merges and with the merges of 1,000 commits.
 func BenchmarkCommitGroup(b *testing.B) {
 	for _, tt := range []struct {
 		format  sink.Format

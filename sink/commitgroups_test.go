@@ -15,14 +15,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A committed is what one commit was told of, and when.
+// committed records one commit and its time.
 type committed struct {
 	groups []string
 	at     time.Time
 }
 
-// grouped runs a dataset that commits groups as they become whole. commits returns what it has
-// committed so far, end closes it.
+// grouped runs a dataset with CommitGroups. commits returns the commits so far, end closes the dataset.
 func grouped(t *testing.T, dir string, cfg sink.Config) (d *sink.Dataset, commits func() []committed, end func()) {
 	t.Helper()
 	var mu sync.Mutex
@@ -55,7 +54,7 @@ func grouped(t *testing.T, dir string, cfg sink.Config) (d *sink.Dataset, commit
 	}
 }
 
-// grouping puts a sample into a group, the id of which is as long as those of programs.
+// grouping puts a sample into a group with an id of realistic length.
 func grouping(s *tokenize.Sample, id, size, index int) *tokenize.Sample {
 	s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("%032x", id), int32(size), int32(index)
 	s.Key = fmt.Sprintf("%s-%d", s.GroupID, index)
@@ -72,9 +71,8 @@ func appendAll(t *testing.T, d *sink.Dataset, list ...*tokenize.Sample) {
 	}
 }
 
-// A group is committed within 20 ms of its last sample, while others are open; it waits for
-// its last sample however long that takes, and Close leaves what is there of it in the
-// write-ahead log.
+// TestCommitGroups tests that a group is committed within 20 ms of its last sample while others are
+// open. It waits for its last sample without limit, and Close leaves it in the write-ahead log.
 func TestCommitGroups(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -113,7 +111,7 @@ func TestCommitGroups(t *testing.T) {
 	}
 }
 
-// What shares a sync of the write-ahead log shares a commit.
+// TestCommitGroupsShare tests that groups that share a sync of the write-ahead log share a commit.
 func TestCommitGroupsShare(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -136,8 +134,8 @@ func TestCommitGroupsShare(t *testing.T) {
 	})
 }
 
-// A group of which an earlier process had a part is whole with the rest of it, and is one commit;
-// a sample that comes for a whole group is committed at once.
+// TestCommitGroupsGoOn tests that a group that an earlier process began is completed in one commit, and
+// that a sample of a whole group is committed at once.
 func TestCommitGroupsGoOn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -171,10 +169,10 @@ func TestCommitGroupsGoOn(t *testing.T) {
 	}
 }
 
-// A commit of a group takes four syncs: of its shard, of data/, of the entry and of _commits/;
-// with failures, two more. Each sample that comes alone takes one of the write-ahead log. So an
-// iteration of 32 samples in 4 groups costs 48 when each comes alone, and 5 when all come at
-// once. The dataset card costs one in half a minute, a segment three in 4 MiB.
+// TestGateCommitGroupSyncs counts syncs. A commit of a group takes four, for its shard, data/, the
+// entry and _commits/, or six with failures. Each lone sample takes one of the write-ahead log. So 32
+// samples in 4 groups cost 48 one by one, and 5 all at once. The dataset card takes one in 30 seconds,
+// a segment three per 4 MiB.
 func TestGateCommitGroupSyncs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -213,7 +211,7 @@ func TestGateCommitGroupSyncs(t *testing.T) {
 				}
 			}
 		}
-		appendAll(t, d, group(b, 9, 1)...) // the segment's name
+		appendAll(t, d, group(b, 9, 1)...) // for the segment's name
 		synctest.Wait()
 		syncs("samples that come alone", 32+4*4, alone(iteration(100)))
 		syncs("a group with failures", 5+6, alone(group(b, 0, 5)))
@@ -232,8 +230,8 @@ func TestGateCommitGroupSyncs(t *testing.T) {
 	})
 }
 
-// While small commits come for long, the write-ahead log has no more segments than held
-// samples keep, and the number of segments that were made goes by bytes and not by commits.
+// TestCommitGroupsKeepFewSegments tests that during many small commits only held samples keep segments.
+// The number of segments depends on bytes, not on commits.
 func TestCommitGroupsKeepFewSegments(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -257,7 +255,7 @@ func TestCommitGroupsKeepFewSegments(t *testing.T) {
 		if n := len(commits()); n != 200 {
 			t.Errorf("%d commits, want 200", n)
 		}
-		if most > 3 { // the slow group's, one that ends, one that is written
+		if most > 3 { // of the slow group, the ended one, the open one
 			t.Errorf("%d segments at once, want at most 3", most)
 		}
 		if now := d.Stats().WALBytes; bytes < 12<<20 || now > 10<<20 {
@@ -271,9 +269,8 @@ func TestCommitGroupsKeepFewSegments(t *testing.T) {
 	}
 }
 
-// TestPowerCutGroups is TestPowerCut for groups that are committed as they become whole, and
-// are judged: whatever was cut, each group is in one commit, and has the verdict on the whole of
-// it in its rows and in the entry.
+// TestPowerCutGroups is TestPowerCut for judged groups with CommitGroups. Whatever is cut, each group is
+// in one commit, with one verdict in its rows and its entry.
 func TestPowerCutGroups(t *testing.T) {
 	t.Parallel()
 	lines := func() (lines [3][]*tokenize.Sample) {
@@ -306,13 +303,13 @@ func TestPowerCutGroups(t *testing.T) {
 	}
 }
 
-// wholeGroups checks that n groups are in the log, each in one commit and judged.
+// wholeGroups checks that the log has n groups, each in one commit and judged.
 func wholeGroups(t *testing.T, dir string, n int) {
 	t.Helper()
 	commits := map[string][]int64{}
 	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
 		for _, g := range c.Groups {
-			if !slices.Contains(commits[g.ID], c.Seq) { // it may be there with two sizes
+			if !slices.Contains(commits[g.ID], c.Seq) { // it can appear with two sizes
 				commits[g.ID] = append(commits[g.ID], c.Seq)
 			}
 		}
@@ -340,9 +337,9 @@ func wholeGroups(t *testing.T, dir string, n int) {
 	}
 }
 
-// The last mark of a segment that is in commits when it ends is synced before the next segment
-// is made: a power cut may bring the segment back, and a torn end beside a later segment is
-// damage.
+// TestEmptySegmentIsSynced tests that the last mark of an ended segment is synced before the next
+// segment is created, even if commits hold all its samples. Otherwise a power cut could bring the
+// segment back with a torn end, which is damage.
 func TestEmptySegmentIsSynced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

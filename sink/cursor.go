@@ -10,27 +10,24 @@ import (
 	"strings"
 )
 
-// A Cursor is a place among the whole groups of a dataset, in the order in which they became
-// whole. Behind it lie all groups that became whole by commits before Seq, and the first
-// Groups of those that became whole by commit Seq, in the order of their first sample there. A
-// group counts whether a reader wants it or not. A merge moves no cursor: Seq is the number of
-// a commit, never of a merge. The zero Cursor, but for RunID, is the begin.
+// A Cursor is a position in the groups of a dataset, in the order in which they became whole. Before
+// it are the groups that commits below Seq made whole, and the first Groups of those that commit Seq
+// made whole. All groups count, wanted by the reader or not. Seq is the number of a commit, never of a
+// merge, so a merge moves no cursor. A Cursor with only a RunID is the beginning.
 type Cursor struct {
 	RunID  string `json:"run_id"`
 	Seq    int64  `json:"seq"`
 	Groups int    `json:"groups"`
 }
 
-// before reports whether fewer groups lie behind c than behind o.
 func (c Cursor) before(o Cursor) bool {
 	return c.Seq < o.Seq || c.Seq == o.Seq && c.Groups < o.Groups
 }
 
-// ackName is the file of the last Cursor that a reader acknowledged.
 const ackName = "ack.json"
 
-// ReadAck returns the last Cursor that was acknowledged in the run's folder dir, the zero
-// Cursor where none was. An error is one of the file system or a *CorruptError.
+// ReadAck returns the last acknowledged Cursor in the run's folder dir, or the zero Cursor if there is
+// none. An error comes from the file system or is a *CorruptError.
 func ReadAck(dir string) (Cursor, error) { return readAck(OS(), dir) }
 
 func readAck(fsys FS, dir string) (c Cursor, err error) {
@@ -58,10 +55,10 @@ func readAck(fsys FS, dir string) (c Cursor, err error) {
 	return c, nil
 }
 
-// Acknowledge says that a reader needs nothing behind the cursor any more, durably: files
-// that merges replaced may be deleted up to there. A cursor that is not before the last one
-// takes its place; one before it changes nothing. One of another run, or ahead of the log, is an
-// error, and so is a file that cannot be written, a *ShardError. It blocks on the disk.
+// Acknowledge records durably that no reader needs the groups before the cursor any more. So the files
+// that merges replaced before it can be deleted. A cursor before the last acknowledged one changes
+// nothing. A cursor of another run or ahead of the log is an error. If the file cannot be written, the
+// error is a *ShardError. Acknowledge blocks on the disk.
 func (d *Dataset) Acknowledge(c Cursor) error {
 	d.logMu.Lock()
 	last := d.nextSeq - 1
@@ -82,14 +79,14 @@ func (d *Dataset) Acknowledge(c Cursor) error {
 	return nil
 }
 
-// Acknowledged returns the last Cursor that was acknowledged; its RunID is empty where none was.
+// Acknowledged returns the last acknowledged Cursor. Its RunID is empty if there is none.
 func (d *Dataset) Acknowledged() Cursor {
 	d.ackMu.Lock()
 	defer d.ackMu.Unlock()
 	return d.ack
 }
 
-// check compares a cursor with the run and the last entry of its log.
+// check validates a cursor against the run and the last entry of its log.
 func (c Cursor) check(runID string, last int64) error {
 	switch {
 	case c.RunID != runID:
@@ -125,18 +122,18 @@ func putAck(fsys FS, dir string, c Cursor) error {
 		err = fsys.Rename(temp, filepath.Join(dir, ackName))
 	}
 	if err != nil {
-		_ = fsys.Remove(temp) // a leftover goes with the next Create
+		_ = fsys.Remove(temp) // the next Create removes a leftover
 		return err
 	}
 	return fsys.SyncDir(dir)
 }
 
-// readAck reads what was acknowledged before, and removes what a killed process left of such a
-// file. names are those in the folder, last is the last entry of the log.
+// readAck reads the acknowledged cursor, and removes temporary files of a killed process. names lists
+// the run's folder; last is the last entry of the log.
 func (d *Dataset) readAck(names []string, last int64) error {
 	for _, name := range names {
 		if strings.HasPrefix(name, ackTemp) {
-			_ = d.cfg.FS.Remove(filepath.Join(d.dir, name)) // it is in nobody's way
+			_ = d.cfg.FS.Remove(filepath.Join(d.dir, name)) // a leftover does no harm
 		}
 	}
 	ack, err := readAck(d.cfg.FS, d.dir)

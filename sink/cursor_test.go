@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// The last acknowledgement outlives the process, and never goes back.
+// TestAcknowledge tests that the last acknowledgement survives the process and never moves back.
 func TestAcknowledge(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -51,7 +51,7 @@ func TestAcknowledge(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", tt.give, err, tt.fails)
 		}
 		got, err := sink.ReadAck(dir)
-		if tt.want == cursor("run", 0, 0) { // the begin needs no file
+		if tt.want == cursor("run", 0, 0) { // the beginning needs no file
 			tt.want = sink.Cursor{}
 		}
 		if got != tt.want || err != nil || d.Acknowledged() != tt.want {

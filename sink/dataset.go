@@ -14,8 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Dataset takes samples, makes them durable, and commits them. Create opens it, Run works, and
-// Close ends it:
+// A Dataset commits samples durably. Create opens it, Run does the work, and Close ends it:
 //
 //	d, err := sink.Create(dir, cfg)
 //	…
@@ -23,65 +22,62 @@ import (
 //	… d.Append(ctx, sample, done) from any number of goroutines …
 //	err = d.Close(ctx)
 //
-// The Dataset starts no goroutine but in Run.
+// Only Run starts goroutines.
 type Dataset struct {
 	dir string
 	cfg Config
 
 	budget *budget
-	// A sample goes from Append to the write-ahead log, and through a queue to the
-	// writer that its key belongs to.
+	// Append sends samples to wal, which passes them through a queue to the writer of their group.
 	wal       *wal
 	seed      maphash.Seed
 	recovered Recovery
 	card      *card
 	merger    merger
-	waiting   hold // what recovery left in the write-ahead log, until Run gives it to the writers
+	waiting   hold // samples that recovery left in the write-ahead log, until Run hands them to the writers
 
-	parts    atomic.Bool   // Close commits groups that are not whole
+	parts    atomic.Bool   // Close commits incomplete groups too
 	draining chan struct{} // closed by stop
-	ended    chan struct{} // closed when Run has returned, or will never run
+	ended    chan struct{} // closed when Run has returned, or if it will never run
 
-	logMu   sync.Mutex // held while an entry is written; taken before mu
+	logMu   sync.Mutex // excludes other commits; locked before mu
 	nextSeq int64
 
 	known *knownGroups // nil without Config.CommitGroups
 
-	ackMu sync.Mutex // held while the acknowledgement is written
+	ackMu sync.Mutex // held while ack.json is written
 	ack   Cursor
 
 	mu      sync.Mutex
-	keys    keySet // samples that are done, or on their way
+	keys    keySet // samples that are done or in flight
 	stats   Stats
 	stopped bool
-	cause   error // why it stopped; nil: Close
+	cause   error // why it stopped; nil after Close
 	running bool
-	err     error // what Run returned
+	err     error // Run's error
 }
 
-// accepted is a sample that Append took, and its part of the budget.
+// accepted is a sample that Append accepted, with its share of the budget.
 type accepted struct {
 	sample *tokenize.Sample
 	bytes  int64
 	done   func(error)
-	// durable gets the outcome of the write-ahead log, which never waits for it.
+	// durable receives the outcome of the write-ahead log. It is buffered, so the log never blocks.
 	durable  chan error
-	segment  *segment // that holds the sample
-	at, size int64    // its frame there
+	segment  *segment // segment that holds the sample
+	at, size int64    // offset and size of its frame there
 	index    int32    // of the sample, once it is held
 }
 
-// Create makes the folders of a dataset in the run's folder dir, which must
-// exist, and reads its commit log where there is one: a dataset is continued by
-// creating it again. What an earlier process left is brought to its end first, as
-// the package documentation says; that takes as long as writing the samples of its
-// open shards. No other process may have the dataset open. Create starts no goroutine;
-// the caller must call Run.
+// Create opens the dataset in the run's folder dir, which must exist. It makes the dataset's folders
+// and reads the commit log if there is one, so it also continues an existing dataset. First it
+// recovers what an earlier process left, as the package documentation describes. That takes as long
+// as writing the samples of the open shards. No other process may have the dataset open. Create
+// starts no goroutine; the caller must call Run.
 //
-// A Config that does not Validate is an error. So are a log or a write-ahead log
-// that cannot be read, or is of another run, and a committed file that is missing or has
-// another size, a *CorruptError or ErrNewer, and a folder in which no commit
-// could be made, such as one without hard links: a *ShardError.
+// It returns an error if cfg is not valid. The error is a *CorruptError or ErrNewer if a log cannot
+// be read, belongs to another run, or a committed file is missing or has another size. It is a
+// *ShardError if no commit can be made in dir, for example on a file system without hard links.
 func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -154,15 +150,14 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	return d, nil
 }
 
-// Run writes until Close was called and everything accepted is committed, a write
-// fails, or ctx is done. When it returns, every goroutine that it started has
-// returned and every accepted sample's done has been called.
+// Run writes samples until Close was called and every accepted sample is committed, a write fails,
+// or ctx is done. When it returns, all of its goroutines have ended and done was called for every
+// accepted sample. Run can be called only once.
 //
-// When a write fails, the other writers still commit what they hold; Append and
-// Close return the error as well. When ctx is done, open shards are abandoned:
-// their samples' done gets the cause, and the write-ahead log keeps them for the
-// next Create. To commit them now, call Close and only then end ctx. Run can be
-// called once.
+// When a write fails, the other writers still commit their samples, and Append and Close return the
+// error too. When ctx is done, open shards are abandoned: the done functions of their samples get
+// the cause, and the write-ahead log keeps the samples for the next Create. To commit them before
+// Run ends, call Close first and cancel ctx afterwards.
 func (d *Dataset) Run(ctx context.Context) error {
 	d.mu.Lock()
 	again, stopped := d.running, d.stopped
@@ -192,19 +187,19 @@ func (d *Dataset) Run(ctx context.Context) error {
 	return err
 }
 
-// Append takes the sample as a whole: all of its rows and failures become part of
-// the dataset in one commit, or none does. It returns nil when the sample is
-// durable: it will be in the dataset, whatever happens to the process. That takes a
-// sync, which it shares with others, and up to 20 ms. It blocks longer while too many
-// bytes are in flight, and before Run; ctx ends that, but not the wait for a sync.
+// Append adds a sample. All of its rows and failures become part of the dataset in one commit. Append
+// returns nil once the sample is durable: it will be in the dataset whatever happens to the process.
+// That takes a sync shared with other samples, and up to 20 ms. Append blocks longer while too many
+// bytes are in flight, and before Run. ctx ends this wait, but not the wait for a sync.
 //
-// When it returns nil the sample's memory belongs to the Dataset, and done is
-// called exactly once, from another goroutine, maybe before Append returns: with nil
-// when the sample is in a durable commit, else with the reason why it is not now;
-// then the next Create commits it. done must not block. When Append returns an
-// error, done is not called and the sample is the caller's again: a *SampleError
-// says that the sample breaks a rule, or is committed already (ErrCommitted), and
-// others may follow; after any other error, none can, and the sample may be durable
+// After Append returns nil, the sample's memory belongs to the Dataset. done is called exactly once,
+// from another goroutine, possibly before Append returns. Its argument is nil when the sample is in
+// a durable commit. Otherwise it is the reason why the sample is not committed yet; the next Create
+// commits it. done must not block.
+//
+// If Append returns an error, done is not called and the caller keeps the sample. A *SampleError
+// means that the sample breaks a rule or is already committed (ErrCommitted); other samples can
+// still be appended. After any other error no sample can be appended, and this sample can be durable
 // or not.
 func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
 	if err := checkSample(s, d.cfg.VocabSize); err != nil {
@@ -236,9 +231,8 @@ func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(erro
 	return err
 }
 
-// deliver hands durable samples to their writers, all of one writer at once: always the same
-// for one group, and so for one key, so that a failure is never committed after the success
-// that follows it.
+// deliver sends durable samples to their writers. All samples of one group, and so of one key, go to
+// the same writer. So a failure is never committed after the success that follows it.
 func (d *Dataset) deliver(batch []accepted) {
 	d.pending(len(batch))
 	lists := make([][]accepted, len(d.wal.queues))
@@ -260,12 +254,12 @@ func (d *Dataset) deliver(batch []accepted) {
 	}
 }
 
-// writerOf returns the number of the writer of a group, or of a key.
+// writerOf returns the index of the writer for a group id or a key.
 func (d *Dataset) writerOf(name string) uint64 {
 	return maphash.String(d.seed, name) % uint64(d.cfg.Writers)
 }
 
-// newWriters makes the writers of Run. Each holds its part of what waits in the write-ahead log.
+// newWriters makes the writers of Run and hands them the samples that recovery left waiting.
 func (d *Dataset) newWriters() (list []*writer) {
 	for n := range d.cfg.Writers {
 		list = append(list, newWriter(d, n))
@@ -279,7 +273,7 @@ func (d *Dataset) newWriters() (list []*writer) {
 	return list
 }
 
-// drop ends samples that are durable and that no writer took: the next Create commits them.
+// drop ends durable samples that no writer accepted. The next Create commits them.
 func (d *Dataset) drop(list []accepted, err error) {
 	d.pending(-len(list))
 	for _, a := range list {
@@ -288,8 +282,7 @@ func (d *Dataset) drop(list []accepted, err error) {
 	}
 }
 
-// claim makes sure that no sample is committed after it was done. A sample that
-// failed claims nothing: a later attempt may succeed.
+// claim refuses a key that is done or in flight. A failure claims nothing: a later attempt can succeed.
 func (d *Dataset) claim(s *tokenize.Sample) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -310,11 +303,11 @@ func (d *Dataset) unclaim(s *tokenize.Sample) {
 	}
 }
 
-// Close ends the dataset: Append accepts nothing any more, open shards are sealed
-// and committed, and Run returns. With Config.CommitGroups the samples of groups that are not
-// whole stay in the write-ahead log, and their done gets ErrWaiting. Close returns Run's error, or the cause of ctx
-// when that is done first; then Run is still at work, and ending its context
-// abandons what is left. Close may be called again.
+// Close ends the dataset: Append refuses further samples, open shards are sealed and committed, and
+// Run returns. With Config.CommitGroups the samples of incomplete groups stay in the write-ahead log,
+// and their done functions get ErrWaiting. Close returns Run's error. If ctx is done first, it returns
+// the cause of ctx while Run is still working; canceling Run's context then abandons the rest. Close
+// can be called more than once.
 func (d *Dataset) Close(ctx context.Context) error {
 	d.stop(nil)
 	d.mu.Lock()
@@ -333,14 +326,13 @@ func (d *Dataset) Close(ctx context.Context) error {
 	}
 }
 
-// CommitParts lets Close commit what there is of groups that are not whole, also with
-// Config.CommitGroups: nothing more of them will come.
+// CommitParts makes Close commit incomplete groups even with Config.CommitGroups.
 func (d *Dataset) CommitParts() { d.parts.Store(true) }
 
-// errStopped says that draining was closed; whyStopped says what to return.
+// errStopped means that draining is closed. whyStopped returns the error for the caller.
 var errStopped = errors.New("sink: stopped")
 
-// stop makes the writers commit what they hold and return. The first cause wins.
+// stop makes the writers commit what they hold and return. It keeps the first cause.
 func (d *Dataset) stop(cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -361,8 +353,7 @@ func (d *Dataset) whyStopped() error {
 	return fmt.Errorf("%w: %w", ErrClosed, d.cause)
 }
 
-// commit makes c the next entry of the log, durably. Writers take turns, so that
-// the log has no gap.
+// commit writes c as the next entry of the log, durably. logMu serializes commits and merges.
 func (d *Dataset) commit(c *Commit) error {
 	d.logMu.Lock()
 	defer d.logMu.Unlock()

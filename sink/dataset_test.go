@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// start runs a dataset until the returned function, which gives what Run returned.
+// start runs a dataset. The returned function waits for Run and returns its error.
 func start(ctx context.Context, t *testing.T, d *sink.Dataset) (wait func() error) {
 	t.Helper()
 	var run sync.WaitGroup
@@ -45,7 +45,7 @@ func samples(n int) (all []*tokenize.Sample) {
 	return all
 }
 
-// alone makes groups of one of samples: none is held.
+// alone puts each sample into a group of one, so that none is held.
 func alone(all []*tokenize.Sample) []*tokenize.Sample {
 	for _, s := range all {
 		s.Index, s.GroupSize = 0, 1
@@ -115,8 +115,7 @@ func TestAppendBlocks(t *testing.T) {
 	})
 }
 
-// A sample that is larger than the bound passes alone, and what was refused once
-// can be appended again.
+// TestLargeSample tests that a sample above the budget passes alone, and that a refused one can retry.
 func TestLargeSample(t *testing.T) {
 	t.Parallel()
 	d, dir := create(t, sink.Config{MaxBytesInFlight: 1})
@@ -143,7 +142,7 @@ func TestLargeSample(t *testing.T) {
 	sinktest.Compare(t, dir, samples(5))
 }
 
-// Ending Run's context abandons open shards; ending Close's does not.
+// TestStopNow tests that ending Run's context abandons open shards, and that ending Close's does not.
 func TestStopNow(t *testing.T) {
 	t.Parallel()
 	d, dir := create(t, sink.Config{})
@@ -187,7 +186,7 @@ func TestClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // it may be called again
+	for range 2 { // it can be called again
 		if err := d.Close(t.Context()); err != nil {
 			t.Errorf("Close() = %v", err)
 		}
@@ -204,8 +203,7 @@ func TestClosed(t *testing.T) {
 	sinktest.Compare(t, dir, samples(2))
 }
 
-// A dataset that was closed before it ran is closed all the same, also when asked
-// again: nothing waits for a Run that has nothing to do.
+// TestClosedBeforeRun tests that closing a dataset before Run works, even twice, and does not wait.
 func TestClosedBeforeRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -239,13 +237,12 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// No two shards have one number, also those of other processes: a name never depends
-// on its digest alone.
+// TestShardNumbers tests that shard numbers are unique over processes: digests alone can collide.
 func TestShardNumbers(t *testing.T) {
 	t.Parallel()
 	b := sinktest.NewBuilder(5)
 	dir := interrupted(t, []*tokenize.Sample{b.Sample(b.Row(3, 4))}, sink.Config{})
-	for range 3 { // the first of them recovers
+	for range 3 { // the first one recovers
 		sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{b.Sample(b.Row(5, 6))})
 	}
 	log, err := sink.ReadLog(dir)
@@ -291,7 +288,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// A stuckFS makes no shard until it may.
+// A stuckFS blocks the creation of shards until may allows it.
 type stuckFS struct {
 	sink.FS
 	may chan struct{}
@@ -304,11 +301,10 @@ func (f stuckFS) Create(name string) (sink.File, error) {
 	return f.FS.Create(name)
 }
 
-// Close wakes an Append that waits for its part of the budget, however long the samples
-// before it still take.
+// TestCloseWakesAppend tests that Close wakes an Append that waits for the budget.
 func TestCloseWakesAppend(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir() // the bubble's own would be gone when it ends
+	dir := t.TempDir() // t.TempDir in the bubble would be removed at the bubble's end
 	synctest.Test(t, func(t *testing.T) {
 		fs := stuckFS{sink.OS(), make(chan struct{})}
 		d, err := sink.Create(dir, sink.Config{FS: fs, MaxBytesInFlight: 1}) // each sample passes alone
@@ -345,12 +341,12 @@ func TestCloseWakesAppend(t *testing.T) {
 	})
 }
 
-// While a writer is at work Append takes what the budget allows, and what no writer
-// took is told when Run's context ends.
+// TestAppendDoesNotWaitForWriter tests that Append accepts samples within the budget while a writer is
+// busy, and that done is called for the samples left when Run's context ends.
 func TestAppendDoesNotWaitForWriter(t *testing.T) {
 	t.Parallel()
 	for _, drain := range []bool{true, false} {
-		dir := t.TempDir() // the bubble's own would be gone when it ends
+		dir := t.TempDir() // t.TempDir in the bubble would be removed at the bubble's end
 		synctest.Test(t, func(t *testing.T) {
 			fs := stuckFS{sink.OS(), make(chan struct{})}
 			d, err := sink.Create(dir, sink.Config{FS: fs, MaxBytesInFlight: 35_000}) // three samples of some 10 kB
@@ -412,7 +408,7 @@ func TestAppendDoesNotWaitForWriter(t *testing.T) {
 			}
 		})
 		if drain {
-			// Outside: what a bubble leaves in the pools of the decoders is its own.
+			// Outside the bubble, because objects in the decoders' pools must not leave it.
 			sinktest.Compare(t, dir, alone(samples(4)))
 		}
 	}

@@ -1,13 +1,13 @@
-// Package sink makes finished samples durable: they go into a write-ahead log, from
-// there rows into Parquet or Arrow shards, what failed into shards of its own, and a
-// commit log says which of them exist. All readers (Log, Verify, the package in python/)
+// Package sink makes finished samples durable. A sample goes into a write-ahead log first. From
+// there its rows go into Parquet or Arrow shards and its failures into shards of their own. A
+// commit log names the shards that exist. All readers (Log, Verify, the Python package in python/)
 // follow the commit log and nothing else.
 //
 // # Schema
 //
-// StoredRow is a row of data, StoredFailure one of failures; their fields are the
-// columns of schema version 2, in order, in both formats. A row is one training
-// sequence of T tokens, unshifted and unpadded:
+// StoredRow is a row of data, StoredFailure a row of failures. Their fields are the columns of
+// schema version 2, in order, in both formats. A row is one training sequence of T tokens,
+// unshifted and unpadded:
 //
 //	             prompt                assistant           tool      assistant
 //	input_ids    p p p p p p p p p p   a a a a a a a a a   t t t t   a a a a a
@@ -16,258 +16,245 @@
 //	turn_offsets 0                     10                  19        23        28
 //	turn_roles   0                     1                   2         1
 //
-// The rows of one sample share sample_key and rollout_id, are numbered by
-// segment_index of segment_count, and lie one after the other in one shard. Lists
-// are Parquet's three-level LIST with required elements called element, and Arrow's
-// list with a non-null field element; both formats have the same schema in pyarrow,
-// nullability and metadata included. Nullable are versions, reward, reward_details,
-// divergence, the sampling parameters, messages, metadata and the columns of version 2, and
-// null always means "unknown", never zero. In divergence alone it means "none": the row is
-// not a fork and nothing in it was realigned.
+// The rows of one sample share sample_key and rollout_id, are numbered by segment_index of
+// segment_count, and are adjacent in one shard. Lists are Parquet's three-level LIST with
+// required elements named element, and Arrow's list with a non-null field named element. In
+// pyarrow both formats have the same schema, including nullability and metadata.
 //
-// Version 2 added four columns at the end: policy_version_min and policy_version_max span
-// versions over the sampled tokens, and are null where one of those is unknown; keep and
-// keep_reason are what a filter decided (Config.Judge), and null where none did. A shard of version 1 ends before
-// them and is read as if they were null. Shards of failures are the same in both versions.
-// A later version only adds columns, at the end and nullable.
+// Nullable columns are versions, reward, reward_details, divergence, the sampling parameters,
+// messages, metadata and the columns of version 2. Null means "unknown", never zero. In
+// divergence alone it means "none": the row is not a fork and no part of it was realigned.
+//
+// Version 2 added four columns at the end. policy_version_min and policy_version_max are the
+// range of versions over the sampled tokens, or null if any of these is unknown. keep and
+// keep_reason are the decision of a filter (Config.Judge), or null if there is none. Shards of
+// version 1 lack these columns and are read as if they were null. The columns of failures are the
+// same in both versions. A later version only adds columns, at the end and nullable.
 //
 // # Flags
 //
-// The column flags has words of a closed list:
+// The column flags holds words of a closed list:
 //
 //	cut, length           how the row ends, see below
-//	client_tool_context   a tool result of the client that the model saw as empty text
-//	surplus_logprobs      the engine gave more log-probabilities than ids; the rest was dropped
-//	realigned             the end of an output was replaced by what the next prompt has
-//	reattached            the answer of a server run was lost; tokens come from its record
-//	spliced               the tap gave the engine tokens that it had sampled itself
+//	client_tool_context   a client tool result that the model saw as empty text
+//	surplus_logprobs      the engine sent more log-probabilities than ids; the rest was dropped
+//	realigned             the end of an output was replaced by the tokens of the next prompt
+//	reattached            the answer of a server run was lost; the tokens come from its record
+//	spliced               the tap sent the engine tokens that the engine had sampled itself
 //	after_stop            an output has tokens after its first end-of-turn id
-//	padded_id             an id that the tokenizer does not name, below the engine's vocab_size
+//	padded_id             an id that the tokenizer lacks, below the engine's vocab_size
 //
 // Tokens with after_stop and padded_id are trained like all others. With
 // tokens.after_stop: mask, the tokens after the end of a turn have mask 0. n_unscored counts
-// every sampled token of the row under mask 0, these tokens included. A reader that looks up
+// every sampled token of the row under mask 0, including these tokens. A reader that looks up
 // embeddings by id needs as many embeddings as the engine, not as many as the tokenizer.
 //
 // # How a row ends
 //
-// Three things can end a row or a sample before the policy does, and each has one
-// place of its own:
+// Three things can end a row or a sample before the policy ends it. Each has its own column:
 //
-//	we cut the row                  flags: cut        truncated   at tokens.max_row_tokens, always at the
+//	max_row_tokens cut the row      flags: cut        truncated   at tokens.max_row_tokens, always at the
 //	                                                              end of an output; the rest is in no row
-//	the engine's limit of tokens    flags: length     truncated   max_new_tokens, or the end of the context,
+//	the engine's token limit        flags: length     truncated   max_new_tokens or the end of the context
 //	ended the row's last output                                   ended it; finish_reasons ends with length
-//	the steps of the sample         status: max_steps             every output of its rows is whole
-//	were used up
+//	the sample used up its steps    status: max_steps             every output of its rows is complete
 //
-// truncated is cut or length: the policy did not choose the end of the row. It is about the
-// row's last output alone: an output in the middle that the limit ended has length in
-// finish_reasons, and the row goes on after it. status is truncated where length ended the
-// whole sample, which then is in its last row as well. A context that the next prompt does
-// not fit into is a failure of class context_overflow.
+// truncated is cut or length: the policy did not choose the end of the row. It describes the
+// row's last output only. If the limit ended an earlier output, finish_reasons has length there
+// and the row continues. status is truncated if length ended the sample, and then the sample's
+// last row is truncated too. If the next prompt does not fit into the context, the sample fails
+// with class context_overflow.
 //
-// finish_reasons has the engine's word for each call of the row where that is proven: by
-// the call's trace, by as many tokens as the engine was asked for at most (length), by
-// the server's stop reason (length), or by a last id at which the engine is known to
-// stop (stop). Empty is unknown, and so a row whose last finish reason is empty may be
-// truncated although truncated is false. What the engine gave up in the middle (abort)
-// is not data: the sample is tried again, and fails with class aborted in the end.
+// finish_reasons has the engine's word for each call of the row if it is proven. The proof is one
+// of: the call's trace; an output as long as the limit that the engine was given (length); the
+// server's stop reason (length); a last id at which the engine is known to stop (stop). An empty
+// word means unknown, so a row whose last finish reason is empty can be truncated although
+// truncated is false. An output that the engine aborted is not data: the sample is retried, and
+// in the end fails with class aborted.
 //
-// Each shard carries the key-values rollout.schema_version, rollout.run_id,
-// rollout.kind and those of Config.Meta. The command adds, among others,
-// rollout.versions_source: who may have told the numbers in versions, of trace, url,
-// flag and set-version, with commas between them, or none (package policy). The last two are
-// what the user claims.
+// Each shard has the key-values rollout.schema_version, rollout.run_id, rollout.kind and those of
+// Config.Meta. The command adds others, such as rollout.versions_source: the possible sources of
+// the numbers in versions, as a comma-separated list of trace, url, flag and set-version, or none
+// (package policy). flag and set-version are claims of the user.
 //
 // # Files
 //
 //	RUN/wal/00000001.wal                     samples that no commit holds yet
 //	RUN/data/part-<run>-<writer>-<n>-<hash8>.parquet   or .arrow: rows
-//	RUN/failures/part-<run>-<writer>-<n>-<hash8>.parquet   failures, Parquet always
+//	RUN/failures/part-<run>-<writer>-<n>-<hash8>.parquet   failures, always Parquet
 //	RUN/_commits/00000000000000000001.json   the log, one entry per commit and per merge
-//	RUN/replaced/{data,failures,_commits}/   what merges replaced, until no reader needs it
+//	RUN/replaced/{data,failures,_commits}/   files that merges replaced, until no reader needs them
 //	RUN/ack.json                             the last Cursor that a reader acknowledged
 //	RUN/README.md                            the dataset card, for people and load_dataset
-//	RUN/{wal,data,failures,_commits}/.tmp-*  being written, or left behind
-//	RUN/orphans/                             what recovery and repair set aside
+//	RUN/{wal,data,failures,_commits}/.tmp-*  files being written, or leftovers
+//	RUN/orphans/                             files that recovery and repair set aside
 //
-// No two commits of one writer have the same n; hash8 begins the file's SHA-256. An
-// entry is a Commit in JSON of CommitVersion: at most one shard of data and one of
-// failures with their sizes, digests and counts, and the samples that they hold. The
-// files of a commit never change.
+// No two commits of one writer have the same n. hash8 is the start of the file's SHA-256. An
+// entry is a Commit in JSON: at most one shard of data and one of failures with their sizes,
+// digests and counts, and the samples that they hold. The files of a commit never change.
 //
-// An entry is one line and ends with its own checksum, the SHA-256 of all bytes of the
-// file before that comma:
+// An entry is one line and ends with its own checksum, the SHA-256 of all bytes of the file
+// before that comma:
 //
 //	{"version":3,"seq":1,"run_id":"…",…,"samples":[…],"sha256":"<64 hex digits>"}\n
 //	└───────────── these bytes are hashed ──────────┘
 //
-// The samples are in the order of their rows, and each says the place of its group among
-// the groups of the entry, which are in the order in which they begin:
+// The samples are in the order of their rows. Each has the index of its group in groups, which
+// are in order of first appearance:
 //
 //	"groups":[{"id":"g0","size":8},{"id":"g1","size":8}]
 //	"samples":[{"key":"…","attempt":1,"rows":2,"failures":0,"group":0,"index":3},…]
 //
-// So a reader knows from the log alone where the rows of each group lie: they are counted
-// from the first row of the shard, sample after sample. size and index are group_size and
-// sample_index. A group is whole when each index below its size is in an entry, as data, as
-// a failure, or without either. Failures may be superseded by a later entry. A sample whose
-// rows have keep=false bears their keep_reason as filtered. One of which a tap saw calls that
-// no answer shows has their counts, as "unshown":{"retry":1}: see [tokenize.Unshown].
+// So the log alone locates the rows of each group: count from the first row of the shard, sample
+// by sample. size and index are group_size and sample_index. A group is whole when an entry holds
+// each index below its size, as data, as a failure, or without either. A later entry can supersede
+// failures. A sample whose rows have keep=false has their keep_reason as filtered. If a tap saw
+// calls of a sample that no answer shows, their counts are in "unshown":{"retry":1}: see
+// [tokenize.Unshown].
 //
-// Every later version keeps the checksum in this place: a reader checks it before it
-// looks at the version, so a damaged version is not taken for a newer one. Entries of
-// version 2 have no groups. Those of version 1 have no checksum either; they are read if
-// they have the members of version 1 only.
-// All entries of a log have one run_id. The member epoch, for logs with several writing
-// processes, is reserved: it may be there and is checked.
+// Later versions keep the checksum in this place. A reader checks it before it reads the version,
+// so it does not mistake a damaged version for a newer one. Entries of version 2 lack groups.
+// Entries of version 1 also lack the checksum; a reader accepts them if they have only the members
+// of version 1. All entries of a log have one run_id. The member epoch is optional and reserved
+// for logs with several writing processes; a reader checks it.
 //
 // # Merges
 //
 // Commits that are made as soon as a group is whole (Config.CommitGroups) are small and many. A
-// merge is an entry of version 4 that takes the place of several: it has their samples, in their
-// order, and one shard of each kind with their rows, bit for bit. Beside the members of a commit
-// it has two:
+// merge is an entry of version 4 that replaces several entries. It has their samples, in their
+// order, and one shard of each kind with their rows, bit for bit. It has two more members than a
+// commit:
 //
 //	"replaces":[[1,8],[10,17]]                     entries that no longer count: both ends
-//	                                               included, those that these replaced as well
+//	                                               included, and what these replaced
 //	"merged":[{"seq":1,"samples":4,"tokens":90},…] the commits that its samples came from: the
-//	                                               first 4 are those of commit 1, whose rows
-//	                                               had 90 tokens; and its created_at
+//	                                               first 4 are from commit 1, whose rows have
+//	                                               90 tokens; also its created_at
 //
-// A merge makes no sample exist and moves none. The logical order of a dataset is that of its
-// commits by number, wherever their rows are, and never changes: [Log.Commits], [Log.Originals]
-// and all readers go by it. A reader takes an entry as missing only where an entry that is there
-// replaces it, and passes over an entry that is there and replaced.
+// A merge adds no sample to the dataset and moves none. The logical order of a dataset is the order
+// of its commits by number, wherever their rows are, and never changes. [Log.Commits],
+// [Log.Originals] and all readers use it. A reader accepts a missing entry only if an existing
+// entry replaces it, and skips an existing entry that is replaced.
 //
-// While Run goes on, one goroutine merges: at least Config.MergeAt entries that follow each other
-// in logical order, none larger than a tier, of which the largest is not half of the whole. The
-// tiers are a factor of eight apart, so a row is written again once for each eightfold growth of
-// its shard: at most five times. What would exceed Config.MaxShardBytes or 65,536 samples is left
-// alone, and so are commits of more than Config.RowGroupTokens tokens, entries without groups,
-// and neighbours with other key-values. In order:
+// During Run one goroutine merges. It takes at least Config.MergeAt entries that are neighbors in
+// logical order and not above one size tier. The largest is at most half of the total. Tiers are a
+// factor of eight apart, so a row is rewritten once for each eightfold growth of its shard: at
+// most five times. A merge never exceeds Config.MaxShardBytes or 65,536 samples. It excludes
+// commits of more than Config.RowGroupTokens tokens, entries without groups, and neighbors with
+// other key-values. The steps, in order:
 //
-//  1. the shards are written from the replaced ones, whose digests are checked, and sealed as
-//     those of a commit
-//  2. the entry is made as that of a commit     ◄── the merge: the others count no more
-//  3. the card is written
-//  4. the replaced shards move to replaced/, fsync of the folders
-//  5. the replaced entries do
-//  6. they are deleted there once [Dataset.Acknowledge] is past all that they hold, or ten minutes
-//     later where no reader ever acknowledged anything
+//  1. write the shards from the replaced shards, whose digests are checked, and seal them as in a
+//     commit
+//  2. write the entry as in a commit            ◄── the merge: the replaced entries stop counting
+//  3. write the card
+//  4. move the replaced shards to replaced/, fsync the folders
+//  5. move the replaced entries
+//  6. delete them there once [Dataset.Acknowledge] is past all that they hold, or after ten
+//     minutes if no reader ever acknowledged
 //
-// Up to step 2 nothing has happened for any reader; Create does the rest after a kill. A reader
-// that has the path of a shard looks for it in replaced/ as well; where it is gone it reads the
-// log again (ErrReplaced). An error before or after step 2 is logged, and merging is
-// tried again a minute later, then two, at most an hour; an entry that is damaged is left out. A
-// merge works for half of the time, and holds one row group of its own and one of a source.
+// Before step 2 nothing changes for any reader. After a kill, Create does the remaining steps. A
+// reader that has the path of a shard also looks for it in replaced/. If the shard is not there
+// either, the reader reads the log again (ErrReplaced). An error before or after step 2 is logged,
+// and the merger retries after one minute, then two, up to an hour. It skips a damaged entry. The
+// merger works half of the time, and holds one row group of its own and one of a source.
 //
-// The card names the committed files of each configuration (default: the data; failures, where
-// the data are Parquet), so datasets.load_dataset("RUN") of Hugging Face gives the rows. It is
-// written after a commit is durable, as a whole, and is never ahead of the log. It may lag: by
-// a 64th of the commits at most (with Config.CommitGroups by any number), until the next one that
-// comes 30 seconds later, and until Run ends or Create is called. A README.md without the card's second line is the user's and stays.
-// A card that cannot be written is logged, and ends no run.
+// The card names the committed files of each configuration (default: the data; failures, if the
+// data are Parquet), so datasets.load_dataset("RUN") of Hugging Face returns the rows. A card is
+// written as a whole after a commit is durable, and is never ahead of the log. It can lag by a 64th
+// of the commits, or by any number with Config.CommitGroups. It catches up at the next commit that
+// comes 30 seconds later, at the end of Run and in Create. A README.md without the card's second
+// line belongs to the user and stays. If a card cannot be written, the error is logged and the run
+// continues.
 //
-// A Parquet shard is written with zstd at its fastest level, pages of 512 KB,
-// version 2. A row group ends where a group ends, at the first end behind
-// Config.RowGroupTokens tokens, and in the middle of a group at twice as many only: a reader
-// of whole groups decodes one row group for each. An Arrow shard is an IPC
-// stream, uncompressed so that it can be mapped, in batches closed by tokens; it
-// ends with the mark ff ff ff ff 00 00 00 00. Its name ends with .arrow, that of older ones with
-// .arrows: a reader goes by the format that the entry says.
+// A Parquet shard is written with zstd at its fastest level and 512 KB pages of version 2. A row
+// group ends with a group, at the first end after Config.RowGroupTokens tokens. It ends within a
+// group only at twice as many tokens. So a reader of whole groups decodes one row group for each.
+// An Arrow shard is an IPC stream, uncompressed so that it can be mapped, in batches closed by
+// tokens. It ends with the mark ff ff ff ff 00 00 00 00. Its name ends with .arrow, or .arrows in
+// older datasets; a reader uses the format in the entry.
 //
-// A segment of the write-ahead log is a file of package frame, of kind "wal" and
-// WALVersion, that bears its number. After each sync a mark says so; the mark of a
-// segment is durable before the next segment is begun. A payload is one whole sample: the
-// fields of tokenize.Sample, one after the other, as walencode.go says. Tokens that were
-// not sampled have no log-probability, so a sample is smaller than its arrays: some 6 bytes
-// per token where half are sampled, and below 1.05 times its raw bytes whatever is sampled.
+// A segment of the write-ahead log is a file of package frame, of kind "wal" and WALVersion, with
+// its number in the header. After each sync a mark records it. The mark of a segment is durable
+// before the next segment begins. A payload is one whole sample: the fields of tokenize.Sample in
+// order, in the format of walencode.go. It has no log-probabilities of tokens that were not sampled.
+// So it takes some 6 bytes per token if half are sampled, and at most 1.05 times the raw bytes.
 //
 //	┌────────┬───────────┬───────────┬──────────┬───────────┐
 //	│ header │ frame: s1 │ frame: s2 │ mark     │ frame: s3 │   s1 s2: one sync; s3: not yet
 //	└────────┴───────────┴───────────┴──────────┴───────────┘
 //
-// A reader refuses what a newer version of the program wrote (ErrNewer): entries,
-// shards and segments.
+// A reader refuses entries, shards and segments of a newer version of the program (ErrNewer).
 //
-// # A sample's way
+// # From Append to a commit
 //
 //	Append ──► wal/ ──┬─ sync ─► Append returns nil: the sample is durable
 //	                  │
 //	                  └──► queue of a writer ─► held until its ─► open ─► commit ─► done(nil)
-//	                       chosen by the group  group is whole    shards  └─► its segment goes
+//	                       chosen by the group  group is whole    shards  └─► its segment is deleted
 //
-// The write-ahead log is synced in groups: the sync of a sample that comes after a
-// pause begins at once, and the next one 20 ms later at the earliest, for all that
-// came in between. So there is at most one sync in 20 ms, and a sample waits for
-// no longer than that and the sync itself. (A segment's first sync syncs its folder
-// as well, and the segment before once more.) All samples of one group go to one writer,
-// and so do those of one key: a failure is never committed after the success that follows
-// it.
+// The write-ahead log is synced in groups. The first sample after a pause is synced at once. The
+// next sync comes at least 20 ms later and covers all samples that arrived in between. So a sample
+// waits at most 20 ms plus the sync. (A segment's first sync also syncs its folder, and the segment
+// before once more.) All samples of one group go to one writer, and so do all samples of one key: a
+// failure is never committed after the success that follows it.
 //
-// Samples of a group finish apart, and trainers want them together. So a writer holds a
-// sample until every index of its group has an outcome, data or failure, and then writes
-// the group by index, one row after the other, into one shard. What is held is durable, so
-// it need not be in memory: samples beyond half of Config.MaxBytesInFlight, or all of them
-// where an Append waits for the budget, are put down, and read again from the write-ahead
-// log. A group is written as far as it is there when its first sample is Config.MaxShardAge
-// old, when its writer has made two commits since, when more than 16,384 samples are held,
-// and by Close. Groups of one, of more than that, and without an id are not held; recovery
-// holds as well.
+// The samples of a group finish at different times, but trainers want them together. So a writer
+// holds a sample until every index of its group has an outcome, data or failure. It then writes the
+// group by index, row after row, into one shard. Held samples are durable, so they need not stay in
+// memory. A writer releases samples beyond half of Config.MaxBytesInFlight, or all of them if an
+// Append waits for the budget, and rereads them from the write-ahead log. A group is written
+// incomplete when its first sample is Config.MaxShardAge old, or when its writer has made two commits
+// since. More than 16,384 held samples and Close have the same effect. Groups of one, of more than
+// 16,384, and without an id are not held. Recovery holds samples in the same way.
 //
-// With Config.CommitGroups a group waits for its last sample however long that takes, and is
-// committed when nothing else waits for its writer, 20 ms later at most: what shares a sync of
-// the write-ahead log shares a commit. Such a commit takes four syncs, and with failures six;
-// a sample that comes alone takes one of the write-ahead log. Of 8 samples of 1,000 tokens it
-// takes some 5 ms of processor time. A group is in one commit, however large it is. What there
-// is of a group that is not whole outlives the process in the write-ahead log: Close leaves it
-// there, and recovery gives it to the writers of Run.
+// With Config.CommitGroups a group waits for its last sample without a limit. It is committed when
+// nothing else waits for its writer, at most 20 ms later: samples that share a sync of the
+// write-ahead log share a commit. Such a commit takes four syncs, or six with failures; a lone
+// sample also takes one of the write-ahead log. For 8 samples of 1,000 tokens it takes some 5 ms of
+// processor time. A group is in one commit, however large it is. Samples of groups that are not
+// whole outlive the process in the write-ahead log: Close leaves them there, and recovery hands
+// them to the writers of Run.
 //
-// Of 243 groups of 8 scripted samples in shards of 3 MiB, with 24 and with 128 in flight,
-// none lay in one piece and 12 and 21 lay in two shards when samples were written as they
-// came. The groups of the entries, 107 bytes per sample instead of 80, do not change that: a
-// reader then reads every group from all over a shard. Held, all 243 lie in one piece, at
-// the same time, processor time, memory (70 to 75 MB) and mean time to the commit. So both
-// are done: the entry says where groups are, and they are in one place.
+// Measured on 243 groups of 8 scripted samples, shards of 3 MiB, 24 and 128 in flight: if samples
+// were written as they came, no group was contiguous, and 12 and 21 groups were split over two
+// shards. With holding all groups are contiguous, and time, processor time, memory (70 to 75 MB) and
+// mean time to the commit do not change. The groups in the entries, 107 bytes per sample instead of
+// 80, do not replace holding: a reader would read every group from all over a shard.
 //
-// A segment ends when a writer begins to close its shards, and is deleted when all of
-// its samples are in commits, so there are about as many segments as open shards, and for
-// what is held as many again. With Config.CommitGroups a segment ends at 4 MiB, and each held
-// sample keeps one at most. When a write or a sync of the log fails, none of the samples that
-// waited for it are reported durable, nothing is tried again — a second sync may call good
-// what the first one lost — and the run ends.
+// A segment ends when a writer begins to close its shards. It is deleted when all of its samples
+// are in commits. So there are about as many segments as open shards, and as many again for held
+// samples. With Config.CommitGroups a segment ends at 4 MiB, and each held sample keeps at most one
+// segment. When a write or a sync of the log fails, no sample that waited for it is reported
+// durable, and the run ends. Nothing is retried: a second sync can succeed although the first one
+// lost data.
 //
 // # Commit protocol
 //
-// A sample can have rows and failures, which go to different files, and must appear
-// as a whole or not at all. So a commit is not one shard: a writer keeps one open
-// shard of each kind, seals them together, and one entry names both. In order:
+// The rows and failures of a sample go to different files, and must appear together or not at all.
+// So a commit can have two shards: a writer keeps one open shard of each kind, seals them together,
+// and one entry names both. In order:
 //
-//  1. data/.tmp-… and failures/.tmp-… are written, and hashed on the way
-//  2. fsync of each file
-//  3. each is opened again: size, SHA-256, schema, row count, end mark
-//  4. rename to part-…                     still nobody's: no entry names it
-//  5. fsync of the folders
-//  6. _commits/.tmp-… is written, fsync
-//  7. link to _commits/<seq>.json          ◄── the commit: all of it exists now
-//  8. fsync of _commits
-//  9. segments whose last sample this was are deleted; done(nil) for each sample
+//  1. write data/.tmp-… and failures/.tmp-…, hash them on the way
+//  2. fsync each file
+//  3. reopen each: check size, SHA-256, schema, row count, end mark
+//  4. rename to part-…                      no entry names it yet
+//  5. fsync the folders
+//  6. write _commits/.tmp-…, fsync
+//  7. link to _commits/<seq>.json           ◄── the commit: all of it exists now
+//  8. fsync _commits
+//  9. delete segments whose last sample this was; call done(nil) for each sample
 //
-// Linking fails where the name exists: no entry is ever replaced, and each was
-// complete before it had a name. A sample without rows and failures is committed
-// too: its key is in the entry.
+// Linking fails if the name exists. So no entry is ever overwritten, and each is complete before it
+// has a name. A sample without rows and failures is committed too: its key is in the entry.
 //
-// Shards are sealed when they have grown to Config.MaxShardBytes, when their first
-// sample is Config.MaxShardAge old, and by Close. A sample's rows are never split.
+// Shards are sealed when they have grown to Config.MaxShardBytes, when their first sample is
+// Config.MaxShardAge old, and by Close. A sample's rows are never split.
 //
-// Any failed step ends the run with a *ShardError: storage is not negotiable. Until
-// step 7 nothing has happened for any reader. When step 7 or 8 fails, the entry may
-// be there or not. The done functions of its samples get the error, and the next Create
-// finds in the log which it is.
+// A failed step ends the run with a *ShardError. Before step 7 nothing changes for any reader. When
+// step 7 or 8 fails, the entry can exist or not. The done functions of its samples get the error,
+// and the next Create finds the answer in the log.
 //
-// # What is fsynced, and when
+// # Fsyncs
 //
 //	fsynced                                 when                                   before
 //	───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -275,16 +262,16 @@
 //	                                        that came in between
 //	wal/, for the name of the segment       at the first sync of the segment       Append returns nil
 //	the last mark of a segment              when the next segment is begun         that is written
-//	a shard, under its temporary name       when it is sealed                      it is read back and renamed
+//	a shard, under its temporary name       when it is sealed                      it is checked and renamed
 //	data/ and failures/, for its name       after the rename                       the entry is written
 //	an entry, under its temporary name      when it is written                     it is linked
 //	_commits/, for its name                 after the link                         its segments are deleted,
 //	                                                                               done(nil) is called
-//	the run's folder                        when Create has made its folders       Create goes on
-//	an empty file of _commits/, then        when Create tries whether it can       the log is read
+//	the run's folder                        when Create has made its folders       Create continues
+//	an empty file of _commits/, then        when Create checks that it can         the log is read
 //	_commits/                               make a commit there
-//	_commits/                               when Create recovers, first of all     anything is removed
-//	replaced/data/, data/ and those of      when a merge moves shards              it moves their entries
+//	_commits/                               when Create recovers, as first step    anything is removed
+//	replaced/data/, data/ and the same of   when a merge moves shards              it moves their entries
 //	failures
 //	ack.json, then the run's folder         by Acknowledge                         it returns
 //	wal/                                    when Create has recovered              Create returns
@@ -292,97 +279,92 @@
 //	a repaired segment, then wal/           by RepairPlan.Apply                    the next segment
 //	the card, under its temporary name      after a commit, and by Create          it is renamed
 //
-// Each is waited for. What is removed is not synced: a segment that a power cut brings back
-// holds samples that are in commits, and a temporary file has a name that no reader looks
-// at. A failed sync ends the run and is never tried again.
+// Each step waits for its sync. Removals are not synced: a segment that a power cut brings back
+// holds samples that are in commits, and readers ignore the names of temporary files. A failed sync
+// ends the run and is never retried.
 //
-// The other files of a run's folder are not the sink's. Package journal says when it syncs
-// the attempts; package runfolder of the command, when run.json and tasks.jsonl are synced.
+// The other files of a run's folder do not belong to the sink. Package journal documents the syncs
+// of attempts, package runfolder of the command the syncs of run.json and tasks.jsonl.
 //
 // # Exactly once
 //
-// A sample key is done once a commit holds rows of it, or holds it without rows and
-// failures; Append refuses it from then on (ErrCommitted). A key with failures only
-// has failed, and a later success supersedes it. Two failures of one key have
-// different attempts: key and attempt are how recovery knows a failure again.
+// A sample key is done once a commit holds rows of it, or holds it without rows and failures. Append
+// then refuses it (ErrCommitted). A key with failures only has failed, and a later success
+// supersedes it. Two failures of one key have different attempts, so recovery identifies a failure
+// by key and attempt.
 //
-// What is promised: if Append returned nil for a sample, the sample is in the dataset once,
-// whatever ended the process, as soon as Create has run on the folder again and, with
-// Config.CommitGroups, its group is whole. If Append was cut short, the sample may be there or
-// not.
+// The promise: if Append returned nil for a sample, the sample is in the dataset exactly once as soon
+// as Create has run on the folder again, whatever ended the process. With Config.CommitGroups its
+// group must also be whole. If Append was interrupted, the sample can be in the dataset or not.
 //
 // # Recovery
 //
-// Create brings the folder to the state of a dataset that was closed, before it
-// returns; Recovered says what it did. It can be cut short at any moment and begins
-// again then:
+// Before Create returns, it brings the folder to the state of a closed dataset. Recovered reports
+// what it did. It can be interrupted at any moment and then starts again:
 //
-//  1. fsync of _commits: what the log says is true on disk before anything relies
-//     on it
-//  2. what a merge replaced moves to replaced/; temporary files are removed; shards that no
-//     entry names move to orphans/
-//  3. samples of the write-ahead log that no entry names are committed to new
-//     shards, straight from their segment, groups together
-//  4. the segments are deleted, fsync of wal
+//  1. fsync _commits: the log is true on disk before anything relies on it
+//  2. move what a merge replaced to replaced/, remove temporary files, move shards that no entry
+//     names to orphans/
+//  3. commit samples of the write-ahead log that no entry names to new shards, straight from their
+//     segment, groups together
+//  4. delete the segments, fsync wal
 //
-// With Config.CommitGroups step 3 commits the groups that are whole. The samples of the others
-// are written to a new segment, which takes the name of the last one by a rename before step 4
-// deletes the rest: so its end is not torn, and the segments of Run follow it. They are durable
-// and in no commit, as before the kill: [Log.Waiting] yields them, and [ReadLedger] has them.
+// With Config.CommitGroups step 3 commits the groups that are whole. It writes the other samples to a
+// new segment and renames it to the name of the last one, before step 4 deletes the rest. So its end
+// is not torn, and the segments of Run follow it. These samples are durable and in no commit, as
+// before the kill: [Log.Waiting] and [ReadLedger] return them.
 //
-// Before it, and before anything is changed, Create makes sure that the folder is the one
-// that was left: every entry is read, every committed file is there with its size, and a
-// shard that no entry names holds no sample that is nowhere else — if it does, the last
-// entry of the log is gone, which leaves no gap (ErrLostCommit). Digests are for
-// Log.CheckDigests and Verify.
+// Before Create changes anything, it checks that the folder is unchanged. It reads every entry and
+// finds every committed file with its size. A shard that no entry names must not hold a sample that
+// is nowhere else. If it does, the last entry of the log is lost, which leaves no gap
+// (ErrLostCommit). Log.CheckDigests and Verify check digests; Create does not.
 //
-// Uncommitted shards are not adopted: all of their samples are in the write-ahead
-// log, and writing them again takes less than proving that a shard is what its
-// entry would have said.
+// Uncommitted shards are not adopted. All of their samples are in the write-ahead log, and writing
+// them again is cheaper than proving that a shard matches its lost entry.
 //
-// The torn end of the last segment — a frame that is short, or of which sectors are zeros,
-// and no whole frame says that it was durable — was never reported durable and is
-// dropped. Everything else that cannot be read is damage, and so is any end of an earlier
-// segment but the one that was written: Create refuses the folder with a *CorruptError
-// that holds file and offset. PlanRepair says what can be saved, and Apply saves it.
+// The torn end of the last segment is a short frame, or a frame with sectors of zeros, that no
+// whole frame reports durable. It was never reported durable and is dropped. Everything else that
+// cannot be read is damage, and so is a torn or missing end of an earlier segment. Create refuses
+// such a folder with a *CorruptError that holds file and offset. PlanRepair lists what can be
+// saved, and Apply saves it.
 //
-// When the context of Run ends, open shards are abandoned and done gets the cause,
-// but nothing that Append returned nil for is lost: the next Create commits it.
-// Close commits everything and leaves no segment, but for groups that are not whole where
-// Config.CommitGroups is set.
+// When the context of Run ends, open shards are abandoned and done gets the cause. A sample for
+// which Append returned nil is not lost: the next Create commits it. Close commits everything and
+// leaves no segment, except for groups that are not whole if Config.CommitGroups is set.
 //
-// One process at a time may have a dataset open; that is the caller's to see to, as
-// with a lock. Readers may come and go.
+// Only one process at a time can have a dataset open; the caller needs a lock. Readers need none.
 //
 // # Memory and goroutines
 //
-// Append blocks while more than Config.MaxBytesInFlight of accepted samples are not
-// yet encoded. Held samples are among them until they are put down; then a writer has a
-// note of some 100 bytes of each, and one of them at a time when they are read again. It
-// has one open row group: resident, 17 MB for a million tokens and 20 MB for two, where a
-// group is as large as that; with 90 KB of messages for each 8,000 tokens, 20 MB and 25. Or
-// it has one Arrow batch, some 9 bytes per token of Config.RowGroupTokens and its text, and
-// up to four times that while its memory grows to it: 35 MB for a million tokens, with these
-// messages 75. The write-ahead log has the largest sample encoded, and so has a
-// writer that reads it again, up to 4 MB of it for good. Run owns all goroutines, one
-// per writer, one for the write-ahead log and one for merges; each file belongs to one of them.
+// Append blocks while accepted samples that are not yet encoded exceed Config.MaxBytesInFlight.
+// Held samples count until a writer releases them. After that the writer keeps some 100 bytes per
+// sample, and rereads one sample at a time. A writer has one open row group, resident: 17 MB for a
+// million tokens, 20 MB for a group of two million. With 90 KB of messages for each 8,000 tokens it
+// is 20 MB and 25 MB. With Arrow it has one batch instead: some 9 bytes per token of
+// Config.RowGroupTokens plus its text, and up to four times that while the memory grows. That is 35
+// MB for a million tokens, 75 MB with these messages. The write-ahead log keeps a buffer for the
+// largest encoded sample. So does a writer that rereads it, of which it keeps at most 4 MB. Run
+// owns all goroutines: one per writer, one for the write-ahead log, one for merges. Each file
+// belongs to one of them.
 //
 // # Reading order
 //
-//	what comes in           dataset.go; sample.go checks it, budget.go bounds it, keyid.go knows
-//	                        what is done
+//	accepting samples       dataset.go; sample.go checks them, budget.go bounds them, keyid.go has
+//	                        the keys that are done
 //	the write-ahead log     wal.go, queue.go; walencode.go and waldecode.go are a sample's format,
 //	                        walread.go reads segments
 //	open shards, a commit   hold.go, judge.go, writer.go, shard.go, commit.go; entry.go is an
 //	                        entry's format, entry_samples.go reads it fast
-//	merges                  merged.go is what an entry says of them; merge.go, mergewrite.go, replaced.go
-//	                        make them; cursor.go is what readers acknowledge
+//	merges                  merged.go is their part of an entry; merge.go, mergewrite.go,
+//	                        mergeretry.go and replaced.go make them; cursor.go is what readers
+//	                        acknowledge
 //	the dataset card        card.go, card_text.go
-//	what a row holds        schema.go, stored.go
+//	the columns of a row    schema.go, stored.go
 //	Parquet                 parquet.go, codec.go; scan.go, part.go and facts.go read it
 //	Arrow                   arrow.go; columns.go and column_*.go are its memory
 //	recovery                recover.go, lost.go; repair.go is for damage
-//	readers                 follow.go (the logical order), read.go (Log), peek.go, arrow_row.go (one row), waiting.go, ledger.go, groups.go, hasrows.go
+//	readers                 follow.go (the logical order), read.go (Log), moved.go, peek.go,
+//	                        arrow_row.go (one row), waiting.go, ledger.go, groups.go, hasrows.go
 //	a copy of a dataset     store.go
 //	checks                  check.go, verify.go, verifyshard.go, verifywal.go, json.go
 //	what the caller sets    config.go, format.go, fs.go; what it gets: errors.go

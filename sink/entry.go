@@ -11,15 +11,15 @@ import (
 	"slices"
 )
 
-// An entry ends with its checksum: the SHA-256, in lower-case hex, of all bytes of the
-// file before the comma. Nothing is decoded to check it, and no byte is left out.
+// An entry ends with its checksum: the SHA-256, in lower-case hex, of all bytes before the comma. It
+// covers every byte and is checked without decoding.
 const (
 	sumBegin = `,"sha256":"`
 	sumEnd   = "\"}\n"
 	sumLen   = len(sumBegin) + 2*sha256.Size + len(sumEnd)
 )
 
-// encodeCommit returns the bytes of an entry, and sets its checksum.
+// encodeCommit returns the bytes of an entry, and sets c.SHA256.
 func encodeCommit(c *Commit) ([]byte, error) {
 	c.SHA256 = ""
 	body, err := json.Marshal(c)
@@ -32,8 +32,7 @@ func encodeCommit(c *Commit) ([]byte, error) {
 	return fmt.Appendf(body, "%s%s%s", sumBegin, c.SHA256, sumEnd), nil
 }
 
-// checkSum compares an entry with the checksum at its end. summed reports whether
-// there is one.
+// checkSum compares an entry with the checksum at its end. summed reports whether there is a checksum.
 func checkSum(body []byte) (summed bool, err error) {
 	at := len(body) - sumLen
 	if at < 0 || !bytes.HasPrefix(body[at:], []byte(sumBegin)) || !bytes.HasSuffix(body, []byte(sumEnd)) {
@@ -55,7 +54,7 @@ func readCommit(fsys FS, dir, name string) (Commit, error) {
 	if err != nil {
 		return Commit{}, corrupt(err)
 	}
-	defer func() { _ = f.Close() }() // it was read only
+	defer func() { _ = f.Close() }() // read-only
 	body, err := readAll(f)
 	if err != nil {
 		return Commit{}, corrupt(err)
@@ -73,11 +72,11 @@ func readCommit(fsys FS, dir, name string) (Commit, error) {
 	return c, nil
 }
 
-// decodeCommit is the inverse of encodeCommit, and reads the earlier versions as well. An
-// error wraps ErrNewer where a newer version of the program wrote the entry.
+// decodeCommit is the inverse of encodeCommit. It also reads earlier versions. An error wraps ErrNewer
+// if a newer version of the program wrote the entry.
 func decodeCommit(body []byte) (c Commit, err error) {
-	// The checksum first, for all versions: a damaged version must not look like a newer
-	// one, nor like the one that has no checksum.
+	// Check the checksum first, for all versions: a damaged entry must not look like a newer one or
+	// like version 1, which has no checksum.
 	summed, err := checkSum(body)
 	if err != nil {
 		return c, err
@@ -86,8 +85,8 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	if ok {
 		body = rest
 	}
-	// Then the version: what a newer entry means is not ours to guess, nor is why it cannot
-	// be read. Entries are many, so only what is not read as it should be is read twice.
+	// Then check the version: this program cannot interpret a newer entry. There are many entries,
+	// so only one that does not decode is decoded twice.
 	err = json.Unmarshal(body, &c)
 	if err == nil && ok {
 		c.Groups, c.Samples = groups, samples
@@ -125,14 +124,13 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	case c.Version > 1:
 		return c, nil
 	}
-	// Nothing vouches for the names in version 1.
+	// Version 1 has no checksum, so unknown members can be damage.
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	return c, dec.Decode(new(Commit))
 }
 
-// markUnknown sets Group and Index of samples to -1 where the entry does not say them,
-// which encoding/json leaves at 0.
+// markUnknown sets Group and Index to -1, not encoding/json's 0, in samples that lack them.
 func (c *Commit) markUnknown(body []byte) error {
 	var said struct {
 		Samples []struct{ Group, Index *int32 } `json:"samples"`
@@ -152,12 +150,10 @@ func (c *Commit) markUnknown(body []byte) error {
 	return nil
 }
 
-// grouped reports whether an entry says anything of groups.
 func (c *Commit) grouped() bool {
 	return c.Groups != nil || slices.ContainsFunc(c.Samples, func(s CommittedSample) bool { return s.Group != -1 || s.Index != -1 })
 }
 
-// check looks at what an entry says about itself.
 func (c *Commit) check(name string) error {
 	if c.Version < 1 || c.SchemaVersion < 1 {
 		return fmt.Errorf("commit version %d, schema version %d: both must be ≥ 1", c.Version, c.SchemaVersion)
@@ -198,12 +194,12 @@ func (c *Commit) check(name string) error {
 	return nil
 }
 
-// checkGroups looks at the groups of an entry that has them.
+// checkGroups checks the groups of an entry. Entries before version 3 have none.
 func (c *Commit) checkGroups() error {
 	if c.Version < 3 {
 		return nil
 	}
-	next := int32(0) // the groups before have begun
+	next := int32(0) // number of groups that have begun
 	for _, s := range c.Samples {
 		if s.Group < 0 || s.Group > next || int(s.Group) >= len(c.Groups) {
 			return fmt.Errorf("sample %q is of group %d, and %d groups of %d have begun before it", s.Key, s.Group, next, len(c.Groups))
@@ -219,13 +215,13 @@ func (c *Commit) checkGroups() error {
 	return nil
 }
 
-// A sequence is what the entries of a log have to agree on.
+// A sequence checks that the entries of a log fit together.
 type sequence struct {
-	runID  string // empty: that of the first entry
+	runID  string // empty: the run of the first entry
 	epochs map[int]int64
 }
 
-// add takes the next entry. An error says how it does not belong to those before.
+// add adds the next entry. It returns an error if the entry does not fit the earlier ones.
 func (s *sequence) add(c *Commit) error {
 	if s.runID == "" {
 		s.runID = c.RunID

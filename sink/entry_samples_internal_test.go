@@ -8,8 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// What is read without encoding/json is what encoding/json reads, and what it does not
-// read is left to it.
+// checkCutSamples checks that cutSamples returns the same as encoding/json, or ok false.
 func checkCutSamples(t *testing.T, body []byte) {
 	t.Helper()
 	rest, groups, samples, ok := cutSamples(body)
@@ -76,8 +75,8 @@ func FuzzCutSamples(f *testing.F) {
 	f.Fuzz(checkCutSamples)
 }
 
-// TestGateEntryAllocs: a sample of an entry costs one allocation, its key, and no more
-// memory than its key and its place in the list; a group costs its id.
+// TestGateEntryAllocs tests that a sample of an entry costs one allocation, its key, and a group its id,
+// and no memory besides the lists.
 func TestGateEntryAllocs(t *testing.T) {
 	const samples = 10_000
 	c := Commit{Version: CommitVersion, Seq: 1, RunID: "run", SchemaVersion: SchemaVersion}

@@ -15,7 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// entryOf is the first entry of a dataset with rows, failures, rewards and a class.
+// entryOf returns the first entry of a dataset with rows, failures, rewards and a class.
 func entryOf(t *testing.T) (dir string, body []byte) {
 	t.Helper()
 	dir = t.TempDir()
@@ -28,9 +28,9 @@ func entryOf(t *testing.T) (dir string, body []byte) {
 	return dir, body
 }
 
-// Whatever single byte of an entry changes, goes or comes: the entry is refused, also
-// where it is JSON as before, and never as one of a newer version. A key that differs in
-// one letter would be another sample, and its rows would be collected again.
+// TestEveryByteOfAnEntryCounts tests that an entry with any byte changed, removed or added is refused as
+// damaged, even if it is still JSON. A changed key would be another sample, and its rows would be
+// collected again.
 func TestEveryByteOfAnEntryCounts(t *testing.T) {
 	t.Parallel()
 	_, body := entryOf(t)
@@ -68,7 +68,7 @@ func TestEveryByteOfAnEntryCounts(t *testing.T) {
 	}
 }
 
-// oldEntry is an entry as version 1 was written: without groups and checksum.
+// oldEntry returns an entry of version 1: without groups and checksum.
 func oldEntry(t *testing.T, c sink.Commit) []byte {
 	t.Helper()
 	return ofGroups.ReplaceAll(plainOf(t, c, c.Version), nil)
@@ -86,7 +86,7 @@ func plainOf(t *testing.T, c sink.Commit, version int) []byte {
 	return append(b, '\n')
 }
 
-// What an entry is refused for beyond single bytes, and how it is said.
+// TestEntryRefused tests why entries are refused, beyond single bytes, and the error messages.
 func TestEntryRefused(t *testing.T) {
 	t.Parallel()
 	_, body := entryOf(t)
@@ -142,8 +142,7 @@ func TestEntryRefused(t *testing.T) {
 	}
 }
 
-// A log that an earlier version of the program began is continued: old entries are read
-// and stay as they are, new ones have checksums.
+// TestOldEntriesAreRead tests that a log continues behind old entries, which stay unchanged.
 func TestOldEntriesAreRead(t *testing.T) {
 	t.Parallel()
 	dir, body := entryOf(t)
@@ -169,8 +168,7 @@ func TestOldEntriesAreRead(t *testing.T) {
 	}
 }
 
-// A commit of another run is found by whoever reads the log, and refused by whoever
-// continues it.
+// TestEntryOfAnotherRun tests that readers report an entry of another run, and that Create refuses it.
 func TestEntryOfAnotherRun(t *testing.T) {
 	t.Parallel()
 	dir, _ := entryOf(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// exampleSample is a sample of one row: a prompt of two tokens and two sampled ones.
+// exampleSample returns a sample of one row: a prompt of two tokens and two sampled ones.
 func exampleSample() *tokenize.Sample {
 	row := tokenize.Row{
 		SegmentCount: 1, LastCall: 1, FinishReasons: []string{"stop"}, StepIDs: []string{"step-1"},
@@ -28,8 +28,7 @@ func exampleSample() *tokenize.Sample {
 	}
 }
 
-// write appends one sample to the dataset in the folder dir; done learns what became
-// of it.
+// write appends one sample to the dataset in the folder dir. done receives its outcome.
 func write(ctx context.Context, dir string, done func(error)) error {
 	d, err := sink.Create(dir, sink.Config{Format: sink.Arrow})
 	if err != nil {
@@ -38,11 +37,11 @@ func write(ctx context.Context, dir string, done func(error)) error {
 	var g errgroup.Group
 	g.Go(func() error { return d.Run(ctx) })
 	err = d.Append(ctx, exampleSample(), done)
-	return errors.Join(err, d.Close(ctx), g.Wait()) // Close commits what is open
+	return errors.Join(err, d.Close(ctx), g.Wait()) // Close commits open shards
 }
 
-// A dataset is created in a run's folder; Run does the work while samples are
-// appended, and Close commits the rest.
+// Create makes a dataset in a run's folder, Run does the work while samples are appended, and Close
+// commits the rest.
 func Example() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -76,7 +75,7 @@ func Example() {
 	// t1 [1 2 10 11] [0 0 1 1] [0 0 -0.25 -0.5] 1 exact
 }
 
-// Verify reads everything again and lists what is not as promised.
+// Verify checks the whole dataset and lists the problems.
 func ExampleVerify() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {

@@ -13,23 +13,22 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An Encoder writes rows as a data shard, whatever rules they break: the rows of
-// samples cannot have every value that a column can.
+// An Encoder writes rows as a data shard without checking rules.
 type Encoder struct{ enc encoder[StoredRow] }
 
-// Encode takes one row.
+// Encode writes one row.
 func (e Encoder) Encode(r *StoredRow) error { return e.enc.encode(r, len(r.InputIDs), true) }
 
 // Close ends the shard.
 func (e Encoder) Close() error { return e.enc.close() }
 
-// An EncoderPool keeps what a writer keeps from shard to shard.
+// An EncoderPool holds the state that a writer reuses between shards.
 type EncoderPool struct {
 	cols  *columnSet
 	codec *pageCodec
 }
 
-// NewEncoder begins a shard, as a writer does.
+// NewEncoder begins a shard like a writer.
 func (p *EncoderPool) NewEncoder(w io.Writer, format Format, groupTokens int, meta map[string]string) Encoder {
 	if format == Arrow {
 		if p.cols == nil {
@@ -43,50 +42,50 @@ func (p *EncoderPool) NewEncoder(w io.Writer, format Format, groupTokens int, me
 	return Encoder{newParquetEncoder[StoredRow](w, p.codec, groupTokens, meta)}
 }
 
-// NewPlainEncoder begins a Parquet shard without compression; options may spoil it.
+// NewPlainEncoder begins a Parquet shard without compression. options can break its format.
 func NewPlainEncoder(w io.Writer, options ...parquet.WriterOption) *parquet.GenericWriter[StoredRow] {
 	options = append([]parquet.WriterOption{parquet.DataPageVersion(2), parquet.PageBufferSize(parquetPageBytes)}, options...)
 	return parquet.NewGenericWriter[StoredRow](w, options...)
 }
 
-// SetSyncEvery sets the time between syncs of the write-ahead log, before Run.
+// SetSyncEvery sets the time between syncs of the write-ahead log. Call it before Run.
 func (d *Dataset) SetSyncEvery(every time.Duration) { d.wal.every = every }
 
-// EndSegment ends the open segment of the write-ahead log, as a commit does.
+// EndSegment ends the open segment of the write-ahead log, like a commit.
 func (d *Dataset) EndSegment() { d.wal.askForSegment() }
 
-// A SampleEncoder encodes samples, as the write-ahead log does.
+// A SampleEncoder encodes samples like the write-ahead log.
 type SampleEncoder struct{ enc sampleEncoder }
 
 // Append appends a sample.
 func (e *SampleEncoder) Append(dst []byte, s *tokenize.Sample) []byte { return e.enc.append(dst, s) }
 
-// AppendSample is Append of a new encoder.
+// AppendSample appends a sample with a new encoder.
 func AppendSample(dst []byte, s *tokenize.Sample) []byte { return new(SampleEncoder).Append(dst, s) }
 
 // DecodeSample is the inverse of AppendSample.
 var DecodeSample = decodeSample
 
-// EncodeCommit returns the bytes of an entry, with its checksum; DecodeCommit reads them.
+// EncodeCommit returns the bytes of an entry, with its checksum. DecodeCommit decodes them.
 var (
 	EncodeCommit = encodeCommit
 	DecodeCommit = decodeCommit
 )
 
-// The schemas, to be compared with those of files.
+// RowSchema and FailureSchema are compared with the schemas of files.
 var (
 	RowSchema     = func() *parquet.Schema { return schemaOf[StoredRow](SchemaVersion) }
 	FailureSchema = func() *parquet.Schema { return schemaOf[StoredFailure](SchemaVersion) }
 )
 
-// The ways to read a data shard.
+// The functions that read a data shard.
 var (
 	ReadParquet = readParquet[StoredRow]
 	ScanParquet = scanParquet
 	ReadArrow   = readArrow
 )
 
-// NewBytesFile returns a file that holds b, for reading.
+// NewBytesFile returns a File that reads b.
 func NewBytesFile(b []byte) File { return bytesFile{bytes.NewReader(b)} }
 
 type bytesFile struct{ *bytes.Reader }
@@ -96,8 +95,7 @@ func (f bytesFile) Sync() error               { return nil }
 func (f bytesFile) Close() error              { return nil }
 func (f bytesFile) Size() (int64, error)      { return f.Reader.Size(), nil }
 
-// ArrowLeak writes and reads a stream and returns how many bytes the library did
-// not give back.
+// ArrowLeak writes and reads a stream and returns how many bytes the library did not free.
 func ArrowLeak(rows []StoredRow, batchTokens int) (int, error) {
 	mem := new(countingAllocator)
 	var body bytes.Buffer
@@ -110,7 +108,7 @@ func ArrowLeak(rows []StoredRow, batchTokens int) (int, error) {
 	if err := enc.close(); err != nil {
 		return 0, err
 	}
-	for _, n := range []int{len(rows), 1} { // to the end, and not
+	for _, n := range []int{len(rows), 1} { // read to the end, or stop early
 		k := 0
 		err := readArrowWith(NewBytesFile(body.Bytes()), int64(body.Len()), int64(len(rows)), nil, func(*StoredRow) bool { k++; return k < n }, mem)
 		if err != nil {
@@ -120,8 +118,7 @@ func ArrowLeak(rows []StoredRow, batchTokens int) (int, error) {
 	return mem.n, nil
 }
 
-// A countingAllocator is the library's CheckedAllocator without its import, which
-// belongs to arrow.go alone.
+// A countingAllocator replaces the library's CheckedAllocator: only arrow.go imports the library.
 type countingAllocator struct{ n int }
 
 func (a *countingAllocator) Allocate(size int) []byte {
@@ -136,11 +133,10 @@ func (a *countingAllocator) Reallocate(size int, b []byte) []byte {
 
 func (a *countingAllocator) Free(b []byte) { a.n -= len(b) }
 
-// CardFeatures lists the columns as a dataset card does.
+// CardFeatures lists the columns as in a dataset card.
 var CardFeatures = cardFeatures
 
-// CardBytes returns what a dataset of n commits writes of cards in all, and the size of the
-// last one.
+// CardBytes returns the bytes of all cards that n commits write, and of the last card.
 func CardBytes(dir string, n int) (written, last int64) {
 	fsys := &countingFS{FS: OS()}
 	k := &card{fs: fsys, dir: dir, logger: slog.New(slog.DiscardHandler)}
@@ -156,7 +152,7 @@ func CardBytes(dir string, n int) (written, last int64) {
 	return fsys.written, fsys.last
 }
 
-// countingFS counts the bytes of the files that are made in it.
+// countingFS counts the bytes of the files created in it.
 type countingFS struct {
 	FS
 	written, last int64
@@ -179,7 +175,7 @@ func (c *countingFile) Write(p []byte) (int, error) {
 	return c.File.Write(p)
 }
 
-// MergeAll merges until there is nothing to merge, as Run does.
+// MergeAll merges like Run until nothing is left to merge.
 func (d *Dataset) MergeAll(ctx context.Context) (n int, err error) {
 	for {
 		more, err := d.merger.step(ctx)
@@ -190,8 +186,8 @@ func (d *Dataset) MergeAll(ctx context.Context) (n int, err error) {
 	}
 }
 
-// DeleteReplaced deletes what no reader needs any more, as Run does.
+// DeleteReplaced deletes replaced files that no reader needs, like Run.
 func (d *Dataset) DeleteReplaced() { d.merger.deleteGone() }
 
-// Open returns how many groups have a sample in the log and are not whole.
+// Open returns the number of incomplete groups in the log.
 func (l *GroupLog) Open() int { return len(l.open) }

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// Facts are the rows, in order, without their large columns.
+// TestFactsAreTheRows tests that Facts returns the rows, in order, without their large columns.
 func TestFactsAreTheRows(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -77,7 +77,7 @@ func TestFactsAreTheRows(t *testing.T) {
 	}
 }
 
-// differ compares two structs but for the left-out fields, which must be zero.
+// differ compares two structs except for the left-out fields, which must be zero.
 func differ[T any](t *testing.T, i int, got, want *T, leftOut ...string) {
 	t.Helper()
 	g, w := reflect.ValueOf(got).Elem(), reflect.ValueOf(want).Elem()
@@ -98,7 +98,7 @@ func differ[T any](t *testing.T, i int, got, want *T, leftOut ...string) {
 				t.Errorf("row %d: %s is %.200s, want %.200s", i, name, got, want)
 			}
 		case gv.Kind() == reflect.Pointer && !gv.IsNil() && !wv.IsNil():
-			if got, want := fmt.Sprint(gv.Elem()), fmt.Sprint(wv.Elem()); got != want { // of NaN as well
+			if got, want := fmt.Sprint(gv.Elem()), fmt.Sprint(wv.Elem()); got != want { // equal for NaN too
 				t.Errorf("row %d: %s is %s, want %s", i, name, got, want)
 			}
 		case !reflect.DeepEqual(gv.Interface(), wv.Interface()):
@@ -107,7 +107,7 @@ func differ[T any](t *testing.T, i int, got, want *T, leftOut ...string) {
 	}
 }
 
-// Whoever wants no more rows gets none.
+// TestFactsStop tests that a reader that stops early gets no more rows.
 func TestFactsStop(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func TestFactsStop(t *testing.T) {
 	}
 }
 
-// A shard whose bytes are not those of its commit is not read, as with Rows.
+// TestFactsCheckTheDigest tests that a shard with a wrong digest is not read, as with Rows.
 func TestFactsCheckTheDigest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -147,7 +147,7 @@ func TestFactsCheckTheDigest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body[len(body)/2] ^= 1 // in the tokens, which are not even read
+		body[len(body)/2] ^= 1 // in the tokens, which Facts does not read
 		if err := os.WriteFile(name, body, 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -20,8 +20,8 @@ import (
 // An outcome is what a process learned about its samples before it ended.
 type outcome struct {
 	durable map[string]bool  // Append returned nil
-	done    map[string]error // what done said
-	err     error            // the first of Create, Append and Close
+	done    map[string]error // argument of done
+	err     error            // first error of Create, Append and Close
 }
 
 // attempt writes samples one by one until something fails.
@@ -83,16 +83,15 @@ func faultSamples() []*tokenize.Sample {
 	}
 }
 
-// TestFaults fails each single operation in turn, once for an error that passes
-// and once for a process that dies there. Whatever happens, what is in the log is
-// whole, what was reported as committed is in it, and a second run completes it.
+// TestFaults fails each single operation, once with a temporary error and once by killing the process.
+// The log stays consistent, holds all samples reported committed, and a second run completes it.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
 		for _, dead := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/dead=%t", format, dead), func(t *testing.T) {
 				t.Parallel()
-				// Two commits: the byte limit is reached by the second sample.
+				// Two commits, because the second sample reaches the byte limit.
 				cfg := sink.Config{Format: format, MaxShardBytes: 5000}
 				probe := &sinktest.Faults{FS: sinktest.NewPowerCut("run", 0), At: -1}
 				cfg.FS = probe
@@ -115,18 +114,18 @@ func TestFaults(t *testing.T) {
 
 func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 	t.Helper()
-	disk := sinktest.NewPowerCut("run", 0) // its power stays on
+	disk := sinktest.NewPowerCut("run", 0) // without a power cut
 	faults := &sinktest.Faults{FS: disk, At: at, Err: syscall.ENOSPC, Dead: dead}
 	cfg.FS = faults
 	o := attempt(t, "run", cfg, faultSamples())
 	if ops := faults.Ops(); at < len(ops) {
-		op = ops[at] // the write-ahead log and the writer take turns as they like
+		op = ops[at] // the order of the write-ahead log and the writer varies
 	}
 	if o.err != nil && !errors.Is(o.err, syscall.ENOSPC) {
 		t.Errorf("error %v does not wrap its cause", o.err)
 	}
 
-	// The disk as the next process finds it.
+	// Check the disk as the next process finds it.
 	dir := dump(t, disk)
 	_, _, keys := sinktest.Read(t, dir)
 	for key, err := range o.done {
@@ -157,8 +156,7 @@ func dump(t *testing.T, disk *sinktest.PowerCut) string {
 	return dir
 }
 
-// completed opens the dataset again, checks that all that was durable is in it, and
-// writes the rest.
+// completed opens the dataset again, checks that it has all durable samples, and writes the rest.
 func completed(t *testing.T, disk *sinktest.PowerCut, cfg sink.Config, o outcome) {
 	t.Helper()
 	if _, err := sink.Create("run", cfg); err != nil {
@@ -218,8 +216,7 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
-// A person reads which file, what was tried, and what came of it, each once; the file
-// may be of the write-ahead log.
+// TestErrorText tests that an error names the file, the operation and the cause once each.
 func TestErrorText(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

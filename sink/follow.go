@@ -11,21 +11,19 @@ import (
 	"slices"
 )
 
-// The logical order of a dataset is that of its commits by number, each with its samples in
-// order, wherever merges have put their rows since. It never changes. All readers of the log
-// get it from here: which entries count, in which order, and which numbers may be missing.
+// The logical order of a dataset is the order of its commits by number, each with its samples in
+// order, wherever merges have put their rows. It never changes. This file decides for all readers of
+// the log which entries count, in which order, and which numbers can be missing.
 
-// maxListings bounds how often the folder of the log is listed again because an entry was moved
-// under the reader, gapListings how often because a listing shows an entry and not the one before
-// it.
+// maxListings bounds how often the log's folder is listed again because an entry was moved meanwhile,
+// gapListings how often because a listing lacks an earlier entry.
 const (
 	maxListings = 20
 	gapListings = 3
 )
 
-// Follow reads the entries that were added since the log was read, for a reader that keeps
-// up with a running collection. Entries that a merge replaced since then give way to it: the
-// length of Commits may fall. See Last.
+// Follow reads the entries added since the log was read, for a reader that follows a collection. It
+// removes entries that a merge replaced meanwhile, so Commits can become shorter. See Last.
 func (l *Log) Follow() error {
 	for try := 1; ; try++ {
 		again, err := l.follow(try)
@@ -35,7 +33,7 @@ func (l *Log) Follow() error {
 	}
 }
 
-// follow is Follow of one listing. again says that another one may cure the error.
+// follow is one listing of Follow. again reports that another listing can cure the error.
 func (l *Log) follow(try int) (again bool, err error) {
 	fresh, err := l.list()
 	if err != nil || len(fresh) == 0 {
@@ -62,8 +60,7 @@ func (l *Log) follow(try int) (again bool, err error) {
 	return false, nil
 }
 
-// Last returns the number of the last entry of the log, 0 of an empty one. It grows with
-// every commit and every merge.
+// Last returns the number of the last entry, 0 if there is none. It grows with commits and merges.
 func (l *Log) Last() int64 {
 	if len(l.known) == 0 {
 		return 0
@@ -71,7 +68,7 @@ func (l *Log) Last() int64 {
 	return l.known[len(l.known)-1][1]
 }
 
-// Originals returns the commits in logical order, those of merges as [Commit.Originals] does.
+// Originals returns the commits in logical order. It splits merges as [Commit.Originals] does.
 func (l *Log) Originals() iter.Seq[*Commit] {
 	return func(yield func(*Commit) bool) {
 		for i := range l.Commits {
@@ -84,7 +81,7 @@ func (l *Log) Originals() iter.Seq[*Commit] {
 	}
 }
 
-// list returns the numbers of the entries that are there and not known, rising.
+// list returns the numbers of existing entries that are not known, rising.
 func (l *Log) list() (fresh []int64, err error) {
 	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,18 +95,18 @@ func (l *Log) list() (fresh []int64, err error) {
 	return fresh, err
 }
 
-// A gap is a number that no entry has or replaces, and the next one that is there.
+// A gap is a range of numbers, from seq to before next, that no entry has or replaces.
 type gap struct{ seq, next int64 }
 
 func (g gap) missing() error {
 	return &CorruptError{Path: commitsDir + "/" + commitName(g.seq), Row: -1, Err: fmt.Errorf("missing, but there is entry %d", g.next)}
 }
 
-// gapsOf returns the gaps below the last of the numbers, which rise.
+// gapsOf returns the gaps below the last of numbers, which must rise.
 func gapsOf(known seqSet, numbers []int64) (gaps []gap) {
 	next, at := int64(1), 0
 	for _, seq := range numbers {
-		for next < seq { // what is known lies between
+		for next < seq { // skip known numbers
 			for at < len(known) && known[at][1] < next {
 				at++
 			}
@@ -129,14 +126,14 @@ func gapsOf(known seqSet, numbers []int64) (gaps []gap) {
 	return gaps
 }
 
-// order returns which of the entries count, in logical order, and what is missing. Where some
-// numbers are missing, the merges have to be known before the first entry is taken: one of
-// them may hold it. An error is that of a merge that cannot be read.
+// order returns the entries that count, in logical order, and the gaps. If numbers are missing, all
+// merges must be known before the first entry is added: one of them can hold it. err is the error of a
+// merge that cannot be read.
 func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	type place struct{ first, seq int64 }
 	places := make([]place, 0, len(fresh))
 	replaced := slices.Clone(l.known)
-	for _, seq := range slices.Backward(fresh) { // merges are replaced by later ones only
+	for _, seq := range slices.Backward(fresh) { // only later merges replace a merge
 		if replaced.has(seq) {
 			continue
 		}
@@ -163,8 +160,8 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	return order, gapsOf(replaced, fresh), err
 }
 
-// maybeMerge reports whether an entry may replace others: a merge, or one of a newer version. Its
-// first bytes say it, for encodeCommit writes the version first.
+// maybeMerge reports whether an entry can replace others: a merge, or an entry of a newer version. Its
+// first bytes show it, because encodeCommit writes the version first.
 func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
 	f, err := fsys.Open(filepath.Join(dir, commitsDir, commitName(seq)))
 	if err != nil {
@@ -179,7 +176,7 @@ func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
 	return ok && (version[0] > '0'+CommitVersion || version[1] != ','), err
 }
 
-// add takes the next entry in logical order, or a merge of entries that were taken.
+// add adds the next entry in logical order, or a merge of entries that were added before.
 func (l *Log) add(c *Commit) error {
 	err := l.seq.add(c)
 	from, to := 0, 0
@@ -206,8 +203,8 @@ func (l *Log) add(c *Commit) error {
 	return nil
 }
 
-// place returns which of the commits an entry takes the place of. An error says why both
-// cannot be: no commit may be held by two entries, or by none.
+// place returns the range of l.Commits that c replaces. Two entries must not hold the same commit, and
+// c must hold every commit that it replaces.
 func (l *Log) place(c *Commit) (from, to int, err error) {
 	from, _ = slices.BinarySearchFunc(l.Commits, c.First(), func(o Commit, seq int64) int { return int(o.First() - seq) })
 	if from > 0 && l.Commits[from-1].Last() >= c.First() {
@@ -233,11 +230,11 @@ func (l *Log) place(c *Commit) (from, to int, err error) {
 	return from, to, nil
 }
 
-// heldBy returns an error if not all commits of c are in a merge that replaces it.
+// heldBy returns an error unless a merge that replaces c holds all commits of c.
 func (c *Commit) heldBy(merge *Commit) error {
 	merged := c.Merged
 	if !c.IsMerge() {
-		merged = []MergedCommit{c.merged()} // no samples: they were dropped
+		merged = []MergedCommit{c.merged()} // the samples were dropped
 	}
 	for _, m := range merged {
 		at, ok := slices.BinarySearchFunc(merge.Merged, m.Seq, func(o MergedCommit, seq int64) int { return int(o.Seq - seq) })

@@ -2,33 +2,30 @@ package sink
 
 import "github.com/rollout-rl/rollout/tokenize/enum"
 
-// A Format is the file format of the data shards. Shards of failures are
-// Parquet whatever the format.
+// A Format is the file format of the data shards. Shards of failures are always Parquet.
 type Format uint8
 
-// The formats.
 const (
-	// Parquet is compressed, some 2.7 bytes per token: the default.
+	// Parquet is compressed, some 2.7 bytes per token. It is the default.
 	Parquet Format = iota
-	// Arrow is the Arrow IPC stream format, uncompressed, 9 bytes per token or
-	// more: readers map it into memory without a copy.
+	// Arrow is the uncompressed, mappable Arrow IPC stream format, 9 bytes per token or more.
 	Arrow
 )
 
 var formats = enum.List[Format]{Noun: "format", Words: []string{Parquet: "parquet", Arrow: "arrow"}}
 
-// String returns the name as it is written in a configuration and in a commit.
+// String returns the name in configurations and commits.
 func (f Format) String() string { return formats.String(f) }
 
-// MarshalText returns the name, and fails for a number that is not a format.
+// MarshalText returns the name. It fails for a number that is not a format.
 func (f Format) MarshalText() ([]byte, error) { return formats.Marshal(f) }
 
-// UnmarshalText accepts the names of the formats and nothing else.
+// UnmarshalText accepts only the names of the formats.
 func (f *Format) UnmarshalText(text []byte) error { return formats.Unmarshal(text, f) }
 
-// ext is the ending of a data shard's file name. Arrow's own ending for a stream is .arrows,
-// which older shards have; datasets.load_dataset of Hugging Face knows .arrow only,
-// and takes a stream behind it. An entry names its shards, so readers go by neither.
+// ext returns the extension of a data shard's file name. Arrow's own extension for a stream is .arrows,
+// which older shards have. datasets.load_dataset of Hugging Face recognizes only .arrow, and accepts a
+// stream with it. Readers of a dataset use the format in the entry, not the extension.
 func (f Format) ext() string {
 	if f == Arrow {
 		return ".arrow"
@@ -36,25 +33,23 @@ func (f Format) ext() string {
 	return ".parquet"
 }
 
-// A Kind says what the rows of a shard are.
+// A Kind is the kind of the rows in a shard.
 type Kind uint8
 
-// The kinds.
 const (
-	// KindData rows are training sequences: StoredRow.
+	// KindData is for training sequences: StoredRow.
 	KindData Kind = iota
-	// KindFailures rows must not be trained on: StoredFailure.
+	// KindFailures is for rows that must not be trained on: StoredFailure.
 	KindFailures
 )
 
 var kinds = enum.List[Kind]{Noun: "kind of shard", Words: []string{KindData: "data", KindFailures: "failures"}}
 
-// String returns the name as it is written in a commit; it is the folder of the
-// shard as well.
+// String returns the name in commits. It is also the folder of the shard.
 func (k Kind) String() string { return kinds.String(k) }
 
-// MarshalText returns the name, and fails for a number that is not a kind.
+// MarshalText returns the name. It fails for a number that is not a kind.
 func (k Kind) MarshalText() ([]byte, error) { return kinds.Marshal(k) }
 
-// UnmarshalText accepts the names of the kinds and nothing else.
+// UnmarshalText accepts only the names of the kinds.
 func (k *Kind) UnmarshalText(text []byte) error { return kinds.Unmarshal(text, k) }

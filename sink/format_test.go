@@ -14,9 +14,9 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// What parquet-go does wrongly without an error, each with what it would break.
+// These tests cover what parquet-go silently does wrong, and what it would break.
 
-// The schema of a shard must be the struct's, or writing is by reflection.
+// TestSchemaIsTheStructs tests that shards use the struct's schema, or parquet-go uses reflection.
 func TestSchemaIsTheStructs(t *testing.T) {
 	t.Parallel()
 	w := parquet.NewGenericWriter[sink.StoredRow](new(bytes.Buffer))
@@ -30,9 +30,8 @@ func TestSchemaIsTheStructs(t *testing.T) {
 	}
 }
 
-// On a plain value `optional` makes null of zeros, and of zeros after others not
-// even always: 0, 1, 0 read back as null, 1, 0. So a nullable scalar is a pointer,
-// and a nullable list is a list.
+// TestNullableFieldsArePointers tests that nullable scalars are pointers. For plain values `optional`
+// writes zeros as null, and zeros after other values only sometimes: 0, 1, 0 reads as null, 1, 0.
 func TestNullableFieldsArePointers(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []reflect.Type{reflect.TypeFor[sink.StoredRow](), reflect.TypeFor[sink.StoredFailure]()} {
@@ -57,7 +56,7 @@ func TestNullableFieldsArePointers(t *testing.T) {
 	}
 }
 
-// The trap itself, so that we learn when it is gone.
+// TestZeroAfterOtherIsZero shows this bug of the library, and fails once it is fixed.
 func TestZeroAfterOtherIsZero(t *testing.T) {
 	t.Parallel()
 	zero, one := 0.0, 1.0
@@ -71,7 +70,7 @@ func TestZeroAfterOtherIsZero(t *testing.T) {
 	}
 }
 
-// A writer that is used for a second file leaves path_in_schema empty there.
+// TestEveryShardNamesItsColumns tests path_in_schema, which a reused writer leaves empty.
 func TestEveryShardNamesItsColumns(t *testing.T) {
 	t.Parallel()
 	rows, _ := bulkRows(5000)
@@ -86,9 +85,9 @@ func TestEveryShardNamesItsColumns(t *testing.T) {
 	}
 }
 
-// Encodings and codec, as measured to be the best and read by everyone: ids plain
-// (others refuse byte stream split on integers), no RLE booleans (out of
-// specification), no dictionary on lists of tokens.
+// TestEncodings tests that encodings and codec are the best measured ones that all readers support: ids
+// plain (others refuse byte stream split on integers), no RLE booleans (not in the specification), no
+// dictionary on token lists.
 func TestEncodings(t *testing.T) {
 	t.Parallel()
 	rows, _ := bulkRows(50_000)
@@ -117,7 +116,7 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// Row groups are closed by tokens, and batches too.
+// TestRowGroups tests that tokens close row groups and batches.
 func TestRowGroups(t *testing.T) {
 	t.Parallel()
 	rows, tokens := bulkRows(300_000)
@@ -132,8 +131,8 @@ func TestRowGroups(t *testing.T) {
 	}
 }
 
-// Much text and few tokens must neither lie in memory until the shard is closed
-// nor, in a batch of Arrow, outgrow its int32 offsets.
+// TestTextClosesGroups tests that much text with few tokens closes row groups, which would fill the
+// memory, and Arrow batches, which would exceed int32 offsets.
 func TestTextClosesGroups(t *testing.T) {
 	t.Parallel()
 	rng := rand.NewChaCha8([32]byte{})
@@ -165,8 +164,7 @@ func TestTextClosesGroups(t *testing.T) {
 	}
 }
 
-// Raw rows of every shape come back from both formats, through both ways of
-// reading Parquet.
+// TestRawRows tests that rows of every shape survive both formats and both ways of reading Parquet.
 func TestRawRows(t *testing.T) {
 	t.Parallel()
 	want := rawRows()
@@ -195,7 +193,7 @@ func sameLists(t *testing.T, what string, i int, got *sink.StoredRow, want sink.
 	t.Helper()
 	bits := func(list []float32) (b []uint32) {
 		for _, v := range list {
-			if v != v { // any NaN is a NaN: parquet-go makes signalling ones quiet
+			if v != v { // any NaN: parquet-go makes signaling ones quiet
 				v = float32(math.NaN())
 			}
 			b = append(b, math.Float32bits(v))
@@ -223,8 +221,7 @@ func equalPtr[T comparable](a, b *T) bool {
 	return *a == *b
 }
 
-// A stream that was cut between two batches looks whole to every reader: the end
-// mark tells, and the row count where the mark was put back.
+// TestArrowCut tests that the end mark or the row count reveals a stream cut between batches.
 func TestArrowCut(t *testing.T) {
 	t.Parallel()
 	rows, _ := bulkRows(100_000)
@@ -239,7 +236,7 @@ func TestArrowCut(t *testing.T) {
 		t.Fatalf("whole: %d rows, %v", n, err)
 	}
 	const end = "\xff\xff\xff\xff\x00\x00\x00\x00"
-	border := 0 // of the last batch: where a message begins that still leaves rows
+	border := 0 // start of the last batch
 	for at := len(whole) - len(end) - 8; at > 0; at -= 8 {
 		if string(whole[at:at+4]) == end[:4] && whole[at+7] == 0 && (whole[at+4] != 0 || whole[at+5] != 0 || whole[at+6] != 0) {
 			if n, err := read(append(bytes.Clone(whole[:at]), end...)); n > 0 && n < len(rows) && err != nil && strings.Contains(err.Error(), "rows, want") {
@@ -261,7 +258,7 @@ func TestArrowCut(t *testing.T) {
 	}
 }
 
-// The Arrow library gives back all memory that it takes.
+// TestGateArrowMemory tests that the Arrow library frees all memory.
 func TestGateArrowMemory(t *testing.T) {
 	t.Parallel()
 	rows, _ := bulkRows(100_000)

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
-// An FS is what the package needs of a file system. Names are paths as the
-// operating system writes them. Tests put one in between that fails or forgets.
+// An FS is the part of a file system that the package needs. Names are paths of the operating system.
+// Tests use an FS that fails or loses data.
 type FS interface {
 	// MkdirAll makes a folder and its parents.
 	MkdirAll(name string) error
@@ -29,7 +29,7 @@ type FS interface {
 	ReadDir(name string) ([]string, error)
 }
 
-// A File is a file that is being written or read.
+// A File is a file that is open for writing or reading.
 type File interface {
 	io.Writer
 	io.ReaderAt
@@ -43,8 +43,7 @@ type File interface {
 // OS returns the file system of the operating system.
 func OS() FS { return OSMode(0o666) }
 
-// OSMode is OS, but that files are made with this mode, before the umask. Who may read
-// them may enter their folder.
+// OSMode is OS with a mode for new files, before the umask. Readers of files can enter new folders.
 func OSMode(mode fs.FileMode) FS { return osFS{mode} }
 
 type osFS struct{ mode fs.FileMode }

@@ -11,8 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// wholeBy finds the groups that become whole at commit n by looking at all of the log up to
-// there each time: the definition of GroupLog, in as few words as possible.
+// wholeBy is the shortest definition of GroupLog: it rereads the log up to commit n.
 func wholeBy(log []*sink.Commit, n int) (whole []sink.WholeGroup) {
 	state := func(upTo int) (size map[string]int32, last map[string]map[int32]sink.CommittedSample, reason map[string]string) {
 		size, last, reason = map[string]int32{}, map[string]map[int32]sink.CommittedSample{}, map[string]string{}
@@ -69,15 +68,14 @@ func wholeBy(log []*sink.Commit, n int) (whole []sink.WholeGroup) {
 	return whole
 }
 
-// randomLog makes a log as programs write one: groups over several commits, failures that are
-// superseded, before their group is whole and after, sizes that are raised, samples without
-// a group.
+// randomLog returns a realistic log: groups over several commits, failures superseded before and after
+// their group is whole, raised sizes, samples without a group.
 func randomLog(rng *rand.Rand) (log []*sink.Commit) {
 	type place struct {
 		id   string
 		size int32
 		open []int32 // indexes without an outcome
-		lost []int32 // that have failed
+		lost []int32 // indexes that have failed
 	}
 	var groups []*place
 	for n := range 3 + rng.IntN(5) {
@@ -115,7 +113,7 @@ func randomLog(rng *rand.Rand) (log []*sink.Commit) {
 			switch r := rng.IntN(12); {
 			case r == 0:
 				add("", 1, 0, false)
-			case r == 1: // more samples are asked for
+			case r == 1: // the size is raised
 				g.open = append(g.open, g.size)
 				g.size++
 			case r < 4 && len(g.lost) > 0:
@@ -140,7 +138,7 @@ func randomLog(rng *rand.Rand) (log []*sink.Commit) {
 	return log
 }
 
-// A GroupLog finds the same groups as the definition does, and forgets nothing of the others.
+// TestGroupLog tests that a GroupLog finds the same groups as wholeBy, and keeps all open groups.
 func TestGroupLog(t *testing.T) {
 	t.Parallel()
 	found := 0
@@ -174,7 +172,7 @@ func TestGroupLog(t *testing.T) {
 	}
 }
 
-// What an entry may say does not make a GroupLog fail or take much memory.
+// TestGroupLogOfHostileEntries tests that no entry makes a GroupLog fail or use much memory.
 func TestGroupLogOfHostileEntries(t *testing.T) {
 	t.Parallel()
 	var groups sink.GroupLog

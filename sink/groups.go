@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// GroupFacts is what Config.Judge is told of a group that is whole.
+// GroupFacts describes a whole group to Config.Judge.
 type GroupFacts struct {
 	ID   string // group_id
 	Size int32  // group_size
-	// Samples holds the outcomes of its samples, by index. A sample that failed and succeeded
-	// later may be there twice, first as the failure.
+	// Samples holds the outcomes of the samples, by index. A sample that failed and later
+	// succeeded can appear twice, first as the failure.
 	Samples []SampleFacts
 }
 
@@ -19,71 +19,68 @@ type GroupFacts struct {
 type SampleFacts struct {
 	Index int32 // sample_index
 	Key   string
-	// Rows and Failures count its rows of data and of failures. A sample without rows and
-	// with failures has failed.
+	// Rows and Failures count its rows. A sample with failures and no rows has failed.
 	Rows, Failures int32
-	// Class and Error are those of its first failure; empty where it has none.
+	// Class and Error are those of the first failure, or empty.
 	Class, Error string
-	// Reward is nil where the sample was not scored.
+	// Reward is nil if the sample was not scored.
 	Reward *float64
-	// VersionMin and VersionMax span the policy versions of its sampled tokens, in all of its
-	// rows; nil where one of these is unknown, and where it has no sampled token.
+	// VersionMin and VersionMax are the range of policy versions of the sampled tokens in all
+	// rows. They are nil if a version is unknown or no token was sampled.
 	VersionMin, VersionMax *int32
 
-	// Keep and KeepReason are Judge's to set, and become the columns keep and keep_reason of
-	// all rows of the sample. Nil: nothing was decided, both columns are null. False says
-	// that the sample is not to be trained on; its reason is "filtered" where none is given.
+	// Judge sets Keep and KeepReason, which become the columns keep and keep_reason of all rows
+	// of the sample. Keep nil means undecided: both columns are null. Keep false means that the
+	// sample must not be trained on; the default reason is LeftOut.
 	Keep       *bool
 	KeepReason string
 }
 
-// LeftOut is the reason of samples that Judge left out without one.
+// LeftOut is the default reason of samples that Judge filters out.
 const LeftOut = "filtered"
 
-// A WholeGroup is a group of which each sample has an outcome in the log.
+// A WholeGroup is a group whose samples all have an outcome in the log.
 type WholeGroup struct {
 	ID   string
 	Size int32
-	// Seq is the commit that made it whole, N its number among the groups that did so in
-	// that commit, from 1, in the order of their first samples there.
+	// Seq is the commit that made the group whole. N is its number, from 1, among the groups
+	// that this commit made whole, in the order of their first samples there.
 	Seq int64
 	N   int
-	// Done counts the samples that did not fail, those without rows included, Failed those
-	// that did. Filtered of those in Done are not to be trained on; Reason says why, that of
-	// the first of them.
+	// Done counts the samples that did not fail, including those without rows. Failed counts
+	// the others. Filtered counts the samples in Done that must not be trained on; Reason is
+	// the reason of the first of them.
 	Done, Failed, Filtered int
 	Reason                 string
 	Rows                   int32 // of data
 }
 
-// A GroupLog finds the groups that become whole, by the rule of rollout.Following in
-// Python: a group is whole at the end of the commit in which as many of its samples have an
-// outcome as its size says, and only once. A later outcome of a sample takes the place of its
-// failure. The size is the largest that was said so far; one that is raised after the group
-// was whole changes nothing, and neither do samples that come then.
+// A GroupLog finds the groups that become whole, by the rule of rollout.Following in Python. A group
+// becomes whole once: at the end of the commit after which as many of its samples have an outcome as
+// its size says. A later outcome of a sample replaces its failure. The size is the largest one seen so
+// far. A size that is raised after the group was whole changes nothing, and neither do later samples.
 //
-// It takes some 30 bytes for each group that was whole, and some for each sample of the
-// others. The zero GroupLog is empty. It is not safe for concurrent use.
+// A GroupLog takes some 30 bytes per whole group, plus some bytes per sample of the other groups. The
+// zero GroupLog is empty. It is not safe for concurrent use.
 type GroupLog struct {
 	open    map[string]*openGroup
-	whole   map[groupHash]uint16 // to the place in reasons of why it was left out
-	reasons []string             // reasons[0] is none
+	whole   map[groupHash]uint16 // index in reasons of why the group was filtered out
+	reasons []string             // reasons[0] is empty
 }
 
-// An openGroup is a group that is not whole.
+// An openGroup is an incomplete group.
 type openGroup struct {
 	size     int32
 	outcomes map[int32]outcome // by index
-	reason   string            // of the first sample that was left out
+	reason   string            // of the first sample that was filtered out
 }
 
-// An outcome is what the log has of a sample of an open group.
 type outcome struct {
 	rows             int32
 	failed, filtered bool
 }
 
-// groupHash stands for a group's id.
+// groupHash is the key of a group's id in GroupLog.whole.
 type groupHash [16]byte
 
 func hashOf(id string) (h groupHash) {
@@ -99,15 +96,14 @@ func hashOf(id string) (h groupHash) {
 	return h
 }
 
-// Add takes the next commit, in the order of [ReadLogEach], and returns the groups that it
-// makes whole, in the order of their first samples in it. Samples without a group id, and
-// those of entries before version 3, which do not say it, are in none.
+// Add adds the next commit, in the order of [ReadLogEach]. It returns the groups that the commit makes
+// whole, in the order of their first samples there. It ignores samples without a group id, and all
+// samples of entries before version 3, which have no groups.
 func (l *GroupLog) Add(c *Commit) []WholeGroup {
 	if l.open == nil {
 		l.open, l.whole, l.reasons = map[string]*openGroup{}, map[groupHash]uint16{}, []string{"", LeftOut}
 	}
-	// Of each group of the commit, by place: nil where it was whole before. A group with two
-	// sizes has two places.
+	// By index in c.Groups; nil if already whole. A group with two sizes has two indexes.
 	groups := make([]*openGroup, len(c.Groups))
 	for at, id := range c.Groups {
 		g := l.open[id.ID]
@@ -121,7 +117,7 @@ func (l *GroupLog) Add(c *Commit) []WholeGroup {
 		g.size = max(g.size, id.Size)
 		groups[at] = g
 	}
-	var touched []int32 // places, in the order of the first samples
+	var touched []int32 // indexes in groups, in the order of the first samples
 	seen := make([]bool, len(groups))
 	for i := range c.Samples {
 		s := &c.Samples[i]
@@ -149,7 +145,7 @@ func (l *GroupLog) Add(c *Commit) []WholeGroup {
 	return list
 }
 
-// add takes the outcome of a sample. Only a failure is replaced.
+// add records the outcome of a sample. It replaces only a failure.
 func (g *openGroup) add(s *CommittedSample) {
 	if had, ok := g.outcomes[s.Index]; ok && !had.failed {
 		return
@@ -177,10 +173,10 @@ func (g *openGroup) counts() (w WholeGroup) {
 	return w
 }
 
-// maxReasons bounds the different reasons that are remembered; Judge has a few.
+// maxReasons bounds the number of different reasons kept. Judge has only a few.
 const maxReasons = 1 << 10
 
-// reason is the place of a reason in l.reasons.
+// reason returns the index of a reason in l.reasons.
 func (l *GroupLog) reason(text string) uint16 {
 	for at, r := range l.reasons {
 		if r == text {
@@ -200,21 +196,19 @@ func (l *GroupLog) Whole(id string) bool {
 	return whole
 }
 
-// knownGroups is what the writers need to know of groups that are in the log. It is nil where
-// groups are not committed as they become whole.
+// knownGroups has the groups of the log for the writers. It is nil without Config.CommitGroups.
 type knownGroups struct {
 	mu  sync.Mutex
 	log GroupLog
 }
 
-// known is what commits hold of a group. The zero value: nothing.
+// known is what commits hold of a group. The zero value means nothing.
 type known struct {
 	whole   bool
-	indexes []int32 // that have an outcome, where it is not whole
-	reason  string  // why the group, or a part of it, was left out
+	indexes []int32 // indexes with an outcome, if the group is not whole
+	reason  string  // why the group, or a part of it, was filtered out
 }
 
-// add takes the next commit of the log.
 func (k *knownGroups) add(c *Commit) {
 	if k == nil {
 		return

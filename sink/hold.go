@@ -10,45 +10,41 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// maxHeld bounds what a writer notes of held samples to some megabytes, and the size of
-// the groups that it holds together.
+// maxHeld bounds the samples that a writer holds, to some megabytes, and the size of a held group.
 const maxHeld = 1 << 14
 
-// maxHeldCommits is how many commits of its writer a group is held over. What is held keeps
-// its segments of the write-ahead log, so there are at most as many more as two shards have.
+// maxHeldCommits is how many commits of its writer a group is held for. Held samples keep their
+// segments of the write-ahead log, so these are at most the segments of two more shards.
 const maxHeldCommits = 2
 
-// A hold has the samples of one writer that are finished while siblings of theirs are not.
-// All of them are durable: what takes too much memory is put down, and read again from the
-// write-ahead log.
+// A hold has the finished samples of one writer whose groups are incomplete. All of them are durable:
+// a sample that takes too much memory is released and reread from the write-ahead log.
 type hold struct {
 	groups      map[string]*heldGroup // by id
-	first, last *heldGroup            // in the order in which they were begun
-	free        []*heldGroup          // with the memory of their lists
+	first, last *heldGroup            // in order of their first samples
+	free        []*heldGroup          // reused with the memory of their lists
 	n           int                   // samples
-	bytes       int64                 // of the budget: of the samples that are in memory
+	bytes       int64                 // of the budget, for the samples in memory
 }
 
-// A heldGroup is a group of which not all samples have an outcome, as far as one hold knows.
+// A heldGroup is a group that is incomplete as far as one hold knows.
 type heldGroup struct {
-	id         CommittedGroup // with the largest size of list
+	id         CommittedGroup // with the largest size seen in list
 	list       []accepted
-	taken      int           // list[:taken] is gone
-	seen       []bool        // by index: is in list[:counted]
-	counted    int           // 0 until list is as long as the group is large
-	indexes    int           // different ones in list[:counted]
+	taken      int           // list[:taken] is written
+	seen       []bool        // by index: whether list[:counted] or a commit has it
+	counted    int           // 0 until list is long enough for the group to be whole
+	indexes    int           // different ones in list[:counted] and in commits
 	facts      []SampleFacts // of list, for Config.Judge; nil without it
-	known      known         // in commits already
-	since      time.Time     // when the first of list came
-	commits    int           // of the writer since then
+	known      known         // what commits hold of the group
+	since      time.Time     // when the first of list arrived
+	commits    int           // commits of the writer since then
 	prev, next *heldGroup
 }
 
-// maxFree is how many groups are kept for the next ones, and maxFreeList how long their
-// lists may be.
+// maxFree is how many groups are kept for reuse, maxFreeList the largest capacity of their lists.
 const maxFree, maxFreeList = 256, 64
 
-// add takes a sample, and returns its group.
 func (h *hold) add(a accepted, now time.Time) *heldGroup {
 	id := groupOf(a.sample)
 	g := h.groups[id.ID]
@@ -56,7 +52,7 @@ func (h *hold) add(a accepted, now time.Time) *heldGroup {
 		g = h.begin(id)
 		g.since = now
 	}
-	if id.Size > g.id.Size { // it was raised while the first ones waited
+	if id.Size > g.id.Size { // the size was raised while samples waited
 		g.id.Size, g.counted, g.indexes = id.Size, 0, 0
 	}
 	a.index = a.sample.Index
@@ -66,13 +62,13 @@ func (h *hold) add(a accepted, now time.Time) *heldGroup {
 	return g
 }
 
-// whole reports whether each sample of the group has an outcome. It takes constant time per
-// sample in the list, and a byte for each once there are as many as the group has.
+// whole reports whether each sample of the group has an outcome. It takes constant time per sample in
+// the list, plus one byte per index once the list is as long as the group.
 func (g *heldGroup) whole() bool {
 	if len(g.list)+len(g.known.indexes) < int(g.id.Size) {
 		return false
 	}
-	see := func(at int32) { // the write-ahead log may say any
+	see := func(at int32) { // the write-ahead log can hold any index
 		if at >= 0 && at < g.id.Size && !g.seen[at] {
 			g.seen[at] = true
 			g.indexes++
@@ -90,7 +86,6 @@ func (g *heldGroup) whole() bool {
 	return g.indexes == int(g.id.Size)
 }
 
-// begin adds a group.
 func (h *hold) begin(id CommittedGroup) *heldGroup {
 	var g *heldGroup
 	if n := len(h.free); n > 0 {
@@ -103,13 +98,12 @@ func (h *hold) begin(id CommittedGroup) *heldGroup {
 	return g
 }
 
-// adopt takes a group of another hold, which must not be used any more.
+// adopt moves a group from another hold, which must not be used any more.
 func (h *hold) adopt(g *heldGroup) {
 	h.link(g)
 	h.n += len(g.list)
 }
 
-// link adds a group behind the others.
 func (h *hold) link(g *heldGroup) {
 	g.prev, g.next = h.last, nil
 	if h.last != nil {
@@ -120,7 +114,6 @@ func (h *hold) link(g *heldGroup) {
 	h.last, h.groups[g.id.ID] = g, g
 }
 
-// end takes a group away.
 func (h *hold) end(g *heldGroup) {
 	delete(h.groups, g.id.ID)
 	if g.prev != nil {
@@ -139,10 +132,10 @@ func (h *hold) end(g *heldGroup) {
 	}
 }
 
-// left is what was not taken of a group.
+// left returns the samples of a group that are not yet written.
 func (g *heldGroup) left() []accepted { return g.list[g.taken:] }
 
-// take takes the first sample that is left of a group, and the group with the last.
+// take removes and returns the next sample of a group. With the last sample it removes the group.
 func (h *hold) take(g *heldGroup) accepted {
 	a := g.list[g.taken]
 	g.list[g.taken] = accepted{}
@@ -154,14 +147,13 @@ func (h *hold) take(g *heldGroup) accepted {
 	return a
 }
 
-// putDown gives the memory of a held sample back to the budget.
+// putDown releases the memory of a held sample and its share of the budget.
 func (h *hold) putDown(a *accepted, b *budget) {
 	h.bytes -= a.bytes
 	b.release(a.bytes)
 	a.sample, a.bytes = nil, 0
 }
 
-// putAllDown is putDown of all that is in memory.
 func (h *hold) putAllDown(b *budget) {
 	for g := h.first; g != nil; g = g.next {
 		for i := range g.left() {
@@ -172,20 +164,17 @@ func (h *hold) putAllDown(b *budget) {
 	}
 }
 
-// committed notes that the writer made a commit.
 func (h *hold) committed() {
 	for g := h.first; g != nil; g = g.next {
 		g.commits++
 	}
 }
 
-// groupOf is the group that a sample belongs to.
 func groupOf(s *tokenize.Sample) CommittedGroup {
 	return CommittedGroup{ID: s.GroupID, Size: s.GroupSize}
 }
 
-// take holds a sample until its group is whole, or writes it where there is nothing to
-// wait for.
+// take holds a sample until its group is whole, or writes it at once if it need not wait.
 func (w *writer) take(a accepted) error {
 	now := time.Now()
 	id := groupOf(a.sample)
@@ -197,7 +186,7 @@ func (w *writer) take(a accepted) error {
 		id.Size = max(id.Size, g.id.Size)
 	}
 	if known.whole || id.ID == "" || id.Size <= 1 || id.Size > maxHeld {
-		if g != nil { // its size was raised beyond what is held
+		if g != nil { // its size was raised above maxHeld
 			if err := w.writeGroup(g); err != nil {
 				return err
 			}
@@ -227,8 +216,7 @@ func (w *writer) take(a accepted) error {
 	return w.writeLate(now)
 }
 
-// writeLate writes the groups that may be held no longer, and sets the timer. It does nothing
-// where groups are committed as they become whole.
+// writeLate writes the groups whose time is over, and sets the timer. CommitGroups disables it.
 func (w *writer) writeLate(now time.Time) error {
 	if w.d.cfg.CommitGroups {
 		return nil
@@ -245,11 +233,10 @@ func (w *writer) writeLate(now time.Time) error {
 	return nil
 }
 
-// openBytes is how much more a sample takes in open pages, before they are compressed,
-// than in the write-ahead log, at most.
+// openBytes is the largest ratio of a sample's size in open pages to its size in the write-ahead log.
 const openBytes = 4
 
-// writeGroup writes what is held of a group, by index, into one shard where it fits.
+// writeGroup writes the held samples of a group by index, into one shard if they fit.
 func (w *writer) writeGroup(g *heldGroup) error {
 	slices.SortStableFunc(g.list, func(a, b accepted) int { return cmp.Compare(a.index, b.index) })
 	var size int64
@@ -281,7 +268,7 @@ func (w *writer) writeGroup(g *heldGroup) error {
 		if err := w.write(w.held.take(g), v, since); err != nil {
 			return err
 		}
-		if w.d.cfg.CommitGroups { // in one commit, however large
+		if w.d.cfg.CommitGroups { // the whole group is in one commit, however large
 			continue
 		}
 		if err := w.commitFull(); err != nil {
@@ -291,7 +278,6 @@ func (w *writer) writeGroup(g *heldGroup) error {
 	return w.commitFull()
 }
 
-// commitFull commits the open shards when they are full.
 func (w *writer) commitFull() error {
 	if !w.full() {
 		return nil
@@ -299,7 +285,7 @@ func (w *writer) commitFull() error {
 	return w.commit()
 }
 
-// readAgain reads a sample that was put down.
+// readAgain rereads a sample that was released.
 func (w *writer) readAgain(a *accepted) (*tokenize.Sample, error) {
 	payload, err := w.readFrame(a)
 	if err != nil {
@@ -312,8 +298,7 @@ func (w *writer) readAgain(a *accepted) (*tokenize.Sample, error) {
 	return s, nil
 }
 
-// readFrame reads the payload of a sample from the write-ahead log. It is valid until the next
-// call.
+// readFrame reads a sample's payload from the write-ahead log. It is valid until the next call.
 func (w *writer) readFrame(a *accepted) ([]byte, error) {
 	fail := func(err error) ([]byte, error) {
 		return nil, &ShardError{Path: a.segment.path, Op: "read", Err: err}
@@ -333,22 +318,20 @@ func (w *writer) readFrame(a *accepted) ([]byte, error) {
 	return payload, nil
 }
 
-// keepFrame is the largest buffer for frames that a writer keeps from commit to commit.
+// keepFrame is the capacity above which a writer drops its frame buffer at a commit.
 const keepFrame = 4 << 20
 
-// closeAgain closes the segment that was read again, if one is open.
 func (w *writer) closeAgain() {
 	if cap(w.buf) > keepFrame {
 		w.buf = nil
 	}
 	if w.again != nil {
-		_ = w.file.Close() // it was read only
+		_ = w.file.Close() // read-only
 		w.again, w.file = nil, nil
 	}
 }
 
-// finish commits all that may be committed: with Config.CommitGroups the groups that are whole,
-// else all that is held.
+// finish writes the held groups, unless Config.CommitGroups keeps them waiting, and commits.
 func (w *writer) finish() error {
 	parts := !w.d.cfg.CommitGroups || w.d.parts.Load()
 	for g := w.held.first; g != nil && parts; g = w.held.first {
@@ -359,7 +342,7 @@ func (w *writer) finish() error {
 	return w.commit()
 }
 
-// leave ends the samples that are held and stay in the write-ahead log.
+// leave ends the held samples, which stay in the write-ahead log.
 func (w *writer) leave() {
 	for g := w.held.first; g != nil; g = g.next {
 		for _, a := range g.left() {

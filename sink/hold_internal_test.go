@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A group is whole with the last of its indexes, in whatever order they come and however often
-// some do. An index that cannot be, of a log that others wrote, makes none whole.
+// TestWhole tests that a group becomes whole with the last of its indexes, in any order and with
+// repetitions. An index out of range does not count.
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(4, 0))
@@ -21,7 +21,7 @@ func TestWhole(t *testing.T) {
 			before := append(order[:size-1:size-1], order[:twice]...)
 			rng.Shuffle(len(before), func(i, k int) { before[i], before[k] = before[k], before[i] })
 			h := hold{groups: map[string]*heldGroup{}}
-			for n := range 2 { // the second time in the memory of the first
+			for n := range 2 { // the second round reuses the memory of the first
 				add := func(index int32) *heldGroup {
 					return h.add(accepted{sample: &tokenize.Sample{GroupID: "g", GroupSize: int32(size), Index: index}}, time.Time{})
 				}
@@ -42,7 +42,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// What the hold of a group costs per sample does not grow with the group.
+// BenchmarkHold measures the cost per held sample, which must not grow with the group.
 func BenchmarkHold(b *testing.B) {
 	for _, size := range []int32{8, 128, 1024, 8192} {
 		b.Run(fmt.Sprintf("group=%d", size), func(b *testing.B) {

@@ -17,7 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// group returns the samples of a group: some of one row, some of two, some failed.
+// group returns the samples of a group: some with one row, some with two, some failed.
 func group(b *sinktest.Builder, id, size int) (all []*tokenize.Sample) {
 	for i := range size {
 		var s *tokenize.Sample
@@ -37,7 +37,7 @@ func group(b *sinktest.Builder, id, size int) (all []*tokenize.Sample) {
 	return all
 }
 
-// nextAttempt makes s the attempt that follows one that has failed.
+// nextAttempt makes s the attempt after a failed one.
 func nextAttempt(s, failed *tokenize.Sample) *tokenize.Sample {
 	s.GroupID, s.GroupSize, s.Index, s.Key = failed.GroupID, failed.GroupSize, failed.Index, failed.Key
 	s.Attempt = failed.Attempt + 1
@@ -45,8 +45,7 @@ func nextAttempt(s, failed *tokenize.Sample) *tokenize.Sample {
 	return s
 }
 
-// inPieces returns in how many pieces of the dataset each group lies, in the order of the
-// log, and which indexes are out of order.
+// inPieces counts the pieces of each group in the order of the log, and lists indexes out of order.
 func inPieces(t *testing.T, dir string) (pieces map[string]int, disorder []string) {
 	t.Helper()
 	log, err := sink.ReadLog(dir)
@@ -71,8 +70,8 @@ func inPieces(t *testing.T, dir string) (pieces map[string]int, disorder []strin
 	return pieces, disorder
 }
 
-// The samples of a group lie one after the other, by index, in one shard, whatever the
-// order in which they finish, in memory or read again.
+// TestGroupsLieInOnePiece tests that the samples of a group are adjacent, by index, in one shard,
+// whatever the order in which they finish, in memory or reread.
 func TestGroupsLieInOnePiece(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -93,7 +92,7 @@ func TestGroupsLieInOnePiece(t *testing.T) {
 				}
 				all, dir := build(), t.TempDir()
 				rng := rand.New(rand.NewPCG(5, 0))
-				for i := 0; i < len(all); i += 40 { // what finishes out of order is near: within two commits
+				for i := 0; i < len(all); i += 40 { // samples finish out of order within two commits
 					part := all[i:min(i+40, len(all))]
 					rng.Shuffle(len(part), func(i, k int) { part[i], part[k] = part[k], part[i] })
 				}
@@ -116,8 +115,7 @@ func TestGroupsLieInOnePiece(t *testing.T) {
 	}
 }
 
-// One group of a thousand samples lies in one piece, and takes no more memory than the
-// budget allows.
+// TestHugeGroup tests that a thousand samples are written in one piece within the memory budget.
 func TestHugeGroup(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -130,8 +128,7 @@ func TestHugeGroup(t *testing.T) {
 	sinktest.Compare(t, dir, group(sinktest.NewBuilder(3), 1, 1000))
 }
 
-// What is held stands in nobody's way: an Append that waits for the budget gets it at
-// once, also for a sample that is larger than all of it.
+// TestHeldLetsAppendOn tests that held samples never block Append, not even for a sample above the budget.
 func TestHeldLetsAppendOn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -147,7 +144,7 @@ func TestHeldLetsAppendOn(t *testing.T) {
 		large.GroupID, large.GroupSize, large.Index = "large", 2, 0
 		began, told := time.Now(), 0
 		for _, s := range append(all, large) {
-			synctest.Wait() // the writer sleeps
+			synctest.Wait() // the writer is idle
 			if err := d.Append(t.Context(), s, func(err error) {
 				if told++; err != nil {
 					t.Error(err)
@@ -175,8 +172,8 @@ func TestHeldLetsAppendOn(t *testing.T) {
 	}
 }
 
-// A sample is in a commit MaxShardAge after it came, with its siblings or without; a
-// commit before that leaves it where it is.
+// TestHeldIsCommittedByAge tests that a sample is committed MaxShardAge after its arrival, with or
+// without its siblings, and stays held at an earlier commit.
 func TestHeldIsCommittedByAge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -212,7 +209,7 @@ func TestHeldIsCommittedByAge(t *testing.T) {
 		want := map[string]time.Duration{
 			"group-10": 60 * time.Second,
 			"group-20": 60 * time.Second, "group-21": 50 * time.Second, "group-22": 60 * time.Second,
-			"group-00": 50 * time.Second, "group-01": 30 * time.Second, // with what came at 40 s
+			"group-00": 50 * time.Second, "group-01": 30 * time.Second, // with the samples of 40 s
 		}
 		if fmt.Sprint(took) != fmt.Sprint(want) {
 			t.Errorf("committed after %v, want %v", took, want)
@@ -224,11 +221,10 @@ func TestHeldIsCommittedByAge(t *testing.T) {
 	})
 }
 
-// A group that does not become whole is held over one commit and no more, so that the
-// write-ahead log does not grow with it.
+// TestHeldOverCommits tests that an incomplete group is held for two commits, to bound the log.
 func TestHeldOverCommits(t *testing.T) {
 	t.Parallel()
-	d, dir := create(t, sink.Config{MaxShardBytes: 1}) // every sample that is written is a commit
+	d, dir := create(t, sink.Config{MaxShardBytes: 1}) // every written sample is a commit
 	wait := start(t.Context(), t, d)
 	b := sinktest.NewBuilder(3)
 	held := make(chan error, 1)
@@ -259,8 +255,7 @@ func TestHeldOverCommits(t *testing.T) {
 	}
 }
 
-// A failure and the success that follows it while their group is held keep their order,
-// and are one outcome.
+// TestHeldRetry tests that a held failure and its later success stay in order and are one outcome.
 func TestHeldRetry(t *testing.T) {
 	t.Parallel()
 	d, dir := create(t, sink.Config{})
@@ -287,11 +282,11 @@ func TestHeldRetry(t *testing.T) {
 	}
 }
 
-// When Run's context ends, those that are held are told once, and the next Create commits
-// them, whole groups in one piece.
+// TestHeldIsTold tests that when Run's context ends, done is called once for held samples, and that the
+// next Create commits them with whole groups in one piece.
 func TestHeldIsTold(t *testing.T) {
 	t.Parallel()
-	for _, inFlight := range []int64{1, 1 << 20} { // put down, and in memory
+	for _, inFlight := range []int64{1, 1 << 20} { // released, and in memory
 		d, dir := create(t, sink.Config{MaxBytesInFlight: inFlight})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		wait := start(ctx, t, d)
@@ -328,7 +323,7 @@ func TestHeldIsTold(t *testing.T) {
 	}
 }
 
-// unreadable fails to read the write-ahead log, or reads something else.
+// unreadable fails to read the write-ahead log, or returns other bytes.
 type unreadable struct {
 	sink.FS
 	flip bool
@@ -356,8 +351,7 @@ func (f unreadableFile) ReadAt(p []byte, at int64) (int, error) {
 	return n, err
 }
 
-// A sample that cannot be read again ends the run, as any failure of the storage; it is in
-// the write-ahead log all the same, and nothing of its group is lost.
+// TestHeldCannotBeReadAgain tests that a failed reread ends the run, and that the group is not lost.
 func TestHeldCannotBeReadAgain(t *testing.T) {
 	t.Parallel()
 	for _, flip := range []bool{false, true} {

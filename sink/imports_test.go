@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// One file owns the import of arrow/go, so that a change of its version is a
-// change of that file.
+// TestOneFileImportsArrow tests that only arrow.go imports arrow/go.
 func TestOneFileImportsArrow(t *testing.T) {
 	t.Parallel()
 	var owners []string
@@ -38,12 +37,12 @@ func TestOneFileImportsArrow(t *testing.T) {
 	}
 }
 
-// The sink must not know where samples come from.
+// TestImports tests that the sink does not depend on the sources of samples.
 func TestImports(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
-		t.Skipf("go list: %v", err) // a test binary that runs without the go command
+		t.Skipf("go list: %v", err) // the test binary runs without the go command
 	}
 	for dep := range strings.FieldsSeq(string(out)) {
 		if rest, ok := strings.CutPrefix(dep, "github.com/rollout-rl/rollout/"); ok && !strings.HasPrefix(rest, "sink") && rest != "tokenize" && rest != "tokenize/enum" {

@@ -12,9 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// lives writes a dataset in several lives of a collector: groups of which parts come in
-// different ones, failures that are tried again before and after their group is whole, some
-// groups that are left out.
+// lives writes a dataset with several processes: groups split over them, failures retried before and
+// after their group is whole, and some groups filtered out.
 func lives(t *testing.T, dir string, seed uint64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -51,7 +50,7 @@ func lives(t *testing.T, dir string, seed uint64) {
 	}
 }
 
-// followed prints the groups that Following gives of runs, in order, and the cursor after each.
+// followed prints the groups that Following returns for runs, in order, and the cursor after each.
 const followed = `
 import json, sys
 from rollout.follow import Following
@@ -70,8 +69,7 @@ for run in sys.argv[1:]:
 print(json.dumps(out))
 `
 
-// TestGroupsAgainstPython: a GroupLog and rollout.Following find the same groups in the same
-// order, and give them the same places, in datasets with merges.
+// TestGroupsAgainstPython tests that GroupLog and rollout.Following agree, in datasets with merges.
 func TestGroupsAgainstPython(t *testing.T) {
 	t.Parallel()
 	python := interpreter(t)
@@ -103,7 +101,7 @@ func TestGroupsAgainstPython(t *testing.T) {
 		var want []given
 		if _, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
 			for _, w := range groups.Add(c) {
-				if w.Rows > 0 { // else there is nothing to give
+				if w.Rows > 0 { // otherwise Following returns nothing
 					want = append(want, given{w.ID, w.Size, w.Failed, w.Seq, w.N})
 				}
 			}

@@ -18,14 +18,13 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// A job tells the Python scripts what was written, and where; see
-// testdata/python/expect.py.
+// A job describes the written files for the Python scripts; see testdata/python/expect.py.
 type job struct {
 	Sets []*set `json:"sets"`
 	Runs []run  `json:"runs"`
 }
 
-// A set is the expected content of one or several files.
+// A set is the expected content of one or more files.
 type set struct {
 	Kind    string            `json:"kind"`
 	Rows    int               `json:"rows"`
@@ -47,9 +46,8 @@ type run struct {
 	Set int    `json:"set"`
 }
 
-// TestInterop writes the edge set in both formats and has other implementations
-// read it back, value for value: pyarrow, DuckDB, Hugging Face datasets, and our own
-// package.
+// TestInterop writes the edge samples in both formats and compares every value that pyarrow, DuckDB,
+// Hugging Face datasets and this project's Python package read.
 func TestInterop(t *testing.T) {
 	t.Parallel()
 	python := interpreter(t)
@@ -70,7 +68,7 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// TestPythonReader runs the tests of the package that read the commit log.
+// TestPythonReader runs the Python package's tests of the commit log.
 func TestPythonReader(t *testing.T) {
 	t.Parallel()
 	runPython(t, interpreter(t), "-m", "unittest", "discover", "-s", "python/tests", "-p", "test_log.py")
@@ -158,7 +156,7 @@ func writeJob(t *testing.T, dir string) (path string) {
 	return path
 }
 
-// writeRaw writes rows as a data shard, whatever rules they break.
+// writeRaw writes rows as a data shard without checking rules.
 func writeRaw(tb testing.TB, w io.Writer, format sink.Format, rows []sink.StoredRow, groupTokens int, meta map[string]string) {
 	tb.Helper()
 	enc := new(sink.EncoderPool).NewEncoder(w, format, groupTokens, meta)
@@ -172,9 +170,8 @@ func writeRaw(tb testing.TB, w io.Writer, format sink.Format, rows []sink.Stored
 	}
 }
 
-// rawRows are rows that no sample can have, but a column can: without a token,
-// with empty versions, with null where the row before has none and the other way
-// round, in every order.
+// rawRows returns rows that a column can hold but no sample can: without tokens, with empty versions,
+// and with nulls before and after values in every order.
 func rawRows() []sink.StoredRow {
 	rng := rand.New(rand.NewPCG(11, 0))
 	rows := make([]sink.StoredRow, 400)
@@ -189,7 +186,7 @@ func rawRows() []sink.StoredRow {
 		arena := []int32{int32(i), -1, 3}
 		switch rng.IntN(3) {
 		case 0:
-			r.Versions = arena[len(arena):] // empty, and not null
+			r.Versions = arena[len(arena):] // empty, but not null
 		case 1:
 			r.Versions = arena
 		}
@@ -225,8 +222,7 @@ func rawRows() []sink.StoredRow {
 	return rows
 }
 
-// columns turns rows into the columns that the scripts expect: floats by their
-// bits, null as nil, sorted by key.
+// columns returns the columns as the scripts expect them: floats as bits, null as nil, sorted by key.
 func columns[T any](t *testing.T, kind string, rows []T) *set {
 	t.Helper()
 	key := func(i int) (string, int64) {

@@ -8,13 +8,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A verdict holds the columns keep and keep_reason of the rows of one sample.
+// A verdict holds the columns keep and keep_reason for the rows of one sample.
 type verdict struct {
 	keep   *bool
 	reason *string
 }
 
-// leftOut returns the verdict on a sample that is not to be trained on.
+// leftOut returns the verdict that filters a sample out.
 func leftOut(reason string) verdict {
 	keep := false
 	return verdict{keep: &keep, reason: &reason}
@@ -28,7 +28,7 @@ func (v verdict) filtered(s *tokenize.Sample) string {
 	return *v.reason
 }
 
-// verdict returns what Config.Judge has decided on a sample.
+// verdict returns the decision of Config.Judge on a sample.
 func (f *SampleFacts) verdict() verdict {
 	switch {
 	case f.Keep == nil:
@@ -44,8 +44,7 @@ func (f *SampleFacts) verdict() verdict {
 	return verdict{keep: f.Keep, reason: &reason}
 }
 
-// verdictOf returns the verdict on a sample of a group that is in a commit already. If the group
-// was left out, the sample is left out too.
+// verdictOf returns the verdict on a sample of a partly committed group: it follows that part.
 func verdictOf(k known) verdict {
 	if k.reason == "" {
 		return verdict{}
@@ -62,7 +61,7 @@ func (w *writer) known(id CommittedGroup) (found known) {
 	if !ok {
 		return w.d.known.find(id.ID)
 	}
-	found.whole = true // nothing else is written
+	found.whole = true // the writer writes only whole groups
 	for i := range w.samples {
 		if s := &w.samples[i]; s.Group == at && s.Filtered != "" {
 			found.reason = s.Filtered
@@ -71,8 +70,8 @@ func (w *writer) known(id CommittedGroup) (found known) {
 	return found
 }
 
-// judge asks Config.Judge about a group and returns its facts with the decisions, in the order of
-// g.list. It returns nil if the group is not judged: then verdictOf(g.known) applies.
+// judge calls Config.Judge for a group and returns its facts with the decisions, in the order of
+// g.list. It returns nil if the group is not judged; then verdictOf(g.known) applies.
 func (w *writer) judge(g *heldGroup) []SampleFacts {
 	if w.d.cfg.Judge == nil || len(g.known.indexes) > 0 || !g.whole() {
 		return nil
@@ -82,8 +81,7 @@ func (w *writer) judge(g *heldGroup) []SampleFacts {
 	return g.facts
 }
 
-// judgeOne returns the verdict on a sample of the group id that is not held: a group of one is
-// judged, a sample that comes late follows its group.
+// judgeOne returns the verdict on a sample that is not held: a group of one, or a late sample.
 func (w *writer) judgeOne(s *tokenize.Sample, id CommittedGroup, k known) verdict {
 	if k.whole || len(k.indexes) > 0 || w.d.cfg.Judge == nil || id.ID == "" || id.Size != 1 {
 		return verdictOf(k)
@@ -93,7 +91,7 @@ func (w *writer) judgeOne(s *tokenize.Sample, id CommittedGroup, k known) verdic
 	return facts[0].verdict()
 }
 
-// factsOf is what Judge is told of a sample. It shares no memory with the sample.
+// factsOf returns the facts of a sample for Judge. They share no memory with the sample.
 func factsOf(s *tokenize.Sample) SampleFacts {
 	f := SampleFacts{Index: s.Index, Key: s.Key, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures))}
 	if len(s.Failures) > 0 {

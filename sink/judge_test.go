@@ -15,16 +15,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A court is a judge that leaves out every other group, and checks what it is told.
+// A court is a judge that filters out every other group, and checks the facts that it receives.
 type court struct {
 	t       *testing.T
-	samples map[string]*tokenize.Sample // by key, as they were appended
+	samples map[string]*tokenize.Sample // by key, as appended
 
 	mu    sync.Mutex
 	times map[string]int
 }
 
-// reasonOf is why the court leaves a group out; empty: it does not.
+// reasonOf returns the court's reason to filter out a group, or "".
 func reasonOf(id string) string {
 	if n := int(id[len(id)-1]); n%2 == 0 {
 		return fmt.Sprintf("number %d \"is even\"", n)
@@ -57,8 +57,7 @@ func (c *court) judge(g *sink.GroupFacts) {
 	}
 }
 
-// tried returns n groups, and a court for them. The versions of samples with one row are
-// known, of those with two only in the first.
+// tried returns n groups and their court. The second row of a sample has no versions.
 func tried(t *testing.T, n int) (all []*tokenize.Sample, c *court) {
 	t.Helper()
 	b := sinktest.NewBuilder(9)
@@ -86,7 +85,7 @@ func tried(t *testing.T, n int) (all []*tokenize.Sample, c *court) {
 	return all, c
 }
 
-// check compares what is stored with what the court said.
+// check compares the stored rows and entries with the court's decisions.
 func (c *court) check(dir string) {
 	t := c.t
 	t.Helper()
@@ -137,8 +136,8 @@ func (c *court) check(dir string) {
 	}
 }
 
-// Each whole group is judged once, with the facts of its samples, in memory or put down, by
-// the writers or by recovery; what is said is in the rows, the entries and the ledger.
+// TestJudge tests that each whole group is judged once, with the facts of its samples, by the writers or
+// by recovery. Rows, entries and ledger have the decision.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []sink.Config{
@@ -160,8 +159,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What recovery commits is judged by it, and not again; a group that it has only a part of
-// is not judged at all, unless that part was left out.
+// TestJudgeAfterRecovery tests that recovery judges the groups that it commits, once. It does not judge
+// a partly committed group, which follows its committed part.
 func TestJudgeAfterRecovery(t *testing.T) {
 	t.Parallel()
 	all, c := tried(t, 12)
@@ -169,7 +168,7 @@ func TestJudgeAfterRecovery(t *testing.T) {
 	cfg := sink.Config{Judge: c.judge}
 	rand.New(rand.NewPCG(1, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 	synctest.Test(t, func(t *testing.T) {
-		d, err := sink.Create(dir, cfg) // nothing is committed for five minutes
+		d, err := sink.Create(dir, cfg) // no commit for five minutes
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +179,7 @@ func TestJudgeAfterRecovery(t *testing.T) {
 		kill()
 		_ = wait()
 	})
-	clear(c.times) // nothing of that was committed
+	clear(c.times) // none of that was committed
 	cfg.CommitGroups = true
 	d, err := sink.Create(dir, cfg)
 	if err != nil {
@@ -195,8 +194,8 @@ func TestJudgeAfterRecovery(t *testing.T) {
 	}
 }
 
-// The rest of a group of which a part is in a commit is not judged; neither is the later
-// success of a sample whose group was left out, which is left out too.
+// TestJudgeParts tests that the rest of a partly committed group is not judged. A late success in a
+// group that was filtered out is filtered out too.
 func TestJudgeParts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -233,8 +232,8 @@ func TestJudgeParts(t *testing.T) {
 	wholeVerify(t, dir)
 }
 
-// A sample that says a group of one is not judged as one where others of the group wait or are in
-// a commit; those that wait have the largest size.
+// TestJudgeLowered tests that a sample with group size 1 is not judged alone if other samples of its
+// group wait or are committed. Waiting samples keep the largest size.
 func TestJudgeLowered(t *testing.T) {
 	t.Parallel()
 	for _, committed := range []bool{false, true} {
@@ -243,7 +242,7 @@ func TestJudgeLowered(t *testing.T) {
 			dir := t.TempDir()
 			all := group(sinktest.NewBuilder(3), 0, 3)
 			all[0].GroupSize = 1
-			var judged []int // samples of each group
+			var judged []int // sizes of the judged groups
 			cfg := sink.Config{CommitGroups: !committed, Judge: func(g *sink.GroupFacts) { judged = append(judged, len(g.Samples)) }}
 			write := func(list ...*tokenize.Sample) {
 				d, err := sink.Create(dir, cfg)

@@ -13,12 +13,12 @@ import (
 	"github.com/rollout-rl/rollout/sink/mapped"
 )
 
-// A KeyID stands for a sample key in 20 bytes, so that millions of keys can be kept without
-// a text for each: the group's 16 bytes and the index, big endian, where the key is such a
-// pair in hexadecimal and decimal; else the beginning of its SHA-256 and the largest index.
+// A KeyID identifies a sample key in 20 bytes, so that millions of keys fit into memory. If the key is
+// a 16-byte group in hexadecimal and a decimal index, the KeyID is the group and the index, big
+// endian. Otherwise it is the first 16 bytes of the key's SHA-256 and the largest index.
 type KeyID [20]byte
 
-// IDOf is the KeyID of a key.
+// IDOf returns the KeyID of a key.
 func IDOf(key string) (id KeyID) {
 	group, index, _ := strings.Cut(key, "-")
 	n, err := strconv.ParseUint(index, 10, 32)
@@ -37,16 +37,15 @@ func IDOf(key string) (id KeyID) {
 // Compare orders ids.
 func (id KeyID) Compare(other KeyID) int { return bytes.Compare(id[:], other[:]) }
 
-// A keySet holds the keys of the samples that are done or on their way. Those of the log are
-// a sorted list, 20 bytes each, which is mapped when it is long; those of this process are in
-// a map.
+// A keySet holds the keys of samples that are done or in flight. The keys of the log are a sorted
+// list, 20 bytes each, mapped from a file if it is long. The keys of this process are in a map.
 type keySet struct {
-	read  []KeyID // off the log, until they are sorted
+	read  []KeyID // from the log, until sorted is called
 	log   *mapped.Sorted[KeyID]
 	added map[KeyID]struct{}
 }
 
-// take adds the samples of a commit that are done.
+// take adds the done samples of a commit.
 func (s *keySet) take(c *Commit) {
 	s.read = slices.Grow(s.read, len(c.Samples))
 	for i := range c.Samples {
@@ -56,7 +55,7 @@ func (s *keySet) take(c *Commit) {
 	}
 }
 
-// sorted must be called after the last commit was taken. dir is the folder of the run.
+// sorted must be called after the last take. dir is the run's folder.
 func (s *keySet) sorted(dir string) {
 	slices.SortFunc(s.read, KeyID.Compare)
 	s.log, s.read = mapped.New(dir, s.read), nil

@@ -9,34 +9,32 @@ import (
 	"github.com/rollout-rl/rollout/sink/mapped"
 )
 
-// UnknownClass is the class of a failed sample of which neither the commit log nor a
-// shard says why it failed.
+// UnknownClass is the class of a failed sample if neither the commit log nor a shard has its class.
 const UnknownClass = "unknown"
 
-// A Ledger says of every sample what a dataset holds: a success, a failure, or nothing.
-// It takes 32 bytes a sample, mapped from a file where there are many. A Ledger never
-// changes and is safe for concurrent use; a nil one is empty.
+// A Ledger knows the outcome of every sample in a dataset: success, failure, or none. It takes 32
+// bytes per sample, mapped from a file if there are many. A Ledger is immutable and safe for
+// concurrent use. A nil Ledger is empty.
 type Ledger struct {
 	entries *mapped.Sorted[ledgerEntry]
-	classes []string // by ledgerEntry.class
+	classes []string // indexed by ledgerEntry.class
 }
 
-// A ledgerEntry is what the dataset holds of one sample.
 type ledgerEntry struct {
 	key     KeyID
-	nth     uint32 // place in the log, while that is read
-	attempt int32  // the last one
-	class   uint16 // index into Ledger.classes; 0: the sample is done
-	unnamed bool   // it failed, and its commit does not say why
+	nth     uint32 // position in the log, used while reading
+	attempt int32  // last attempt
+	class   uint16 // index in Ledger.classes; 0 if the sample is done
+	unnamed bool   // it failed, and its commit has no class
 
-	filtered bool // it is done, and not to be trained on
-	waits    bool // it is done, and no commit holds it
+	filtered bool // it is done, and must not be trained on
+	waits    bool // it is done, and in no commit
 }
 
 func (e *ledgerEntry) done() bool { return e.class == 0 }
 
-// ReadLedger reads the commit log of the run's folder dir, and the samples of its write-ahead
-// log that no commit holds. Its errors are those of [ReadLog] and [Log.Waiting].
+// ReadLedger reads the commit log of the run's folder dir, and the uncommitted samples of its
+// write-ahead log. Its errors are those of [ReadLog] and [Log.Waiting].
 func ReadLedger(dir string) (*Ledger, error) {
 	b := ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
 	log, err := ReadLogEach(dir, b.add)
@@ -57,7 +55,7 @@ func ReadLedger(dir string) (*Ledger, error) {
 	return b.ledger(dir), nil
 }
 
-// Len returns the number of samples that the dataset holds.
+// Len returns the number of samples in the dataset.
 func (l *Ledger) Len() int {
 	if l == nil {
 		return 0
@@ -65,9 +63,8 @@ func (l *Ledger) Len() int {
 	return l.entries.Len()
 }
 
-// Find returns the last attempt that the dataset holds of a sample, and the class of its
-// failure: empty where the sample is done. ok is false where the dataset holds nothing
-// of it.
+// Find returns the last attempt at a sample in the dataset, and the class of its failure, which is
+// empty if the sample is done. ok is false if the dataset does not have the sample.
 func (l *Ledger) Find(key string) (attempt int, class string, ok bool) {
 	if l == nil {
 		return 0, "", false
@@ -77,7 +74,7 @@ func (l *Ledger) Find(key string) (attempt int, class string, ok bool) {
 	return int(e.attempt), l.classes[e.class], ok
 }
 
-// Counts returns how many samples are done, and how many have failed.
+// Counts returns the numbers of done and failed samples.
 func (l *Ledger) Counts() (done, failed int) {
 	if l == nil {
 		return 0, 0
@@ -92,8 +89,7 @@ func (l *Ledger) Counts() (done, failed int) {
 	return done, failed
 }
 
-// Filtered returns how many of the samples that are done are not to be trained on: keep is
-// false in their rows.
+// Filtered returns the number of done samples whose rows have keep=false.
 func (l *Ledger) Filtered() (n int) {
 	if l == nil {
 		return 0
@@ -106,8 +102,7 @@ func (l *Ledger) Filtered() (n int) {
 	return n
 }
 
-// Waits reports whether a sample is done and waits in the write-ahead log for the rest of its
-// group: no commit holds it.
+// Waits reports whether a done sample waits in the write-ahead log for its group, uncommitted.
 func (l *Ledger) Waits(key string) bool {
 	if l == nil {
 		return false
@@ -117,7 +112,7 @@ func (l *Ledger) Waits(key string) bool {
 	return ok && e.waits
 }
 
-// Waiting returns how many samples are done and wait; see [Ledger.Waits].
+// Waiting returns the number of samples for which [Ledger.Waits] is true.
 func (l *Ledger) Waiting() (n int) {
 	if l == nil {
 		return 0
@@ -130,19 +125,17 @@ func (l *Ledger) Waiting() (n int) {
 	return n
 }
 
-// A ledgerBuilder makes a Ledger.
 type ledgerBuilder struct {
 	entries []ledgerEntry
 	classes []string
-	index   map[string]uint16 // of a class in classes
+	index   map[string]uint16 // index of a class in classes
 }
 
-// ledger returns the Ledger of the entries, which fold has sorted.
+// ledger returns the Ledger of the entries. fold must have sorted them.
 func (b *ledgerBuilder) ledger(dir string) *Ledger {
 	return &Ledger{entries: mapped.New(dir, b.entries), classes: b.classes}
 }
 
-// add takes the samples of the next commit.
 func (b *ledgerBuilder) add(c *Commit) {
 	b.entries = slices.Grow(b.entries, len(c.Samples))
 	for i := range c.Samples {
@@ -150,7 +143,6 @@ func (b *ledgerBuilder) add(c *Commit) {
 	}
 }
 
-// wait adds a sample of the write-ahead log.
 func (b *ledgerBuilder) wait(w *WaitingSample) {
 	s := CommittedSample{Key: w.Key, Attempt: w.Attempt, Rows: int32(len(w.Rows)), Failures: int32(len(w.Failures))}
 	if s.Failed() {
@@ -167,7 +159,6 @@ func (b *ledgerBuilder) addSample(s *CommittedSample, waits bool) {
 	b.entries = append(b.entries, e)
 }
 
-// classOf returns the number of a class of failure.
 func (b *ledgerBuilder) classOf(name string) uint16 {
 	if name == "" {
 		name = UnknownClass
@@ -175,7 +166,7 @@ func (b *ledgerBuilder) classOf(name string) uint16 {
 	n, ok := b.index[name]
 	if !ok {
 		if len(b.classes) >= math.MaxUint16 && name != UnknownClass {
-			return b.classOf(UnknownClass) // no program has so many
+			return b.classOf(UnknownClass) // more classes than any program has
 		}
 		n = uint16(len(b.classes))
 		b.index[name] = n
@@ -184,9 +175,8 @@ func (b *ledgerBuilder) classOf(name string) uint16 {
 	return n
 }
 
-// fold sorts the entries and makes one of all that are of one sample: a success stays
-// one, and the last of several failures counts. It reports whether a failure is
-// unnamed.
+// fold sorts the entries and joins the entries of each sample. A success counts over failures, and the
+// last of several failures counts. unnamed reports whether a failure has no class.
 func (b *ledgerBuilder) fold() (unnamed bool) {
 	l := b.entries
 	slices.SortFunc(l, func(a, b ledgerEntry) int {
@@ -212,8 +202,7 @@ func (b *ledgerBuilder) fold() (unnamed bool) {
 	return slices.ContainsFunc(b.entries, func(e ledgerEntry) bool { return e.unnamed })
 }
 
-// nameFailures takes the classes of failures from the shards, for commits that do not
-// say them.
+// nameFailures reads missing classes of failures from the shards.
 func (b *ledgerBuilder) nameFailures(log *Log) error {
 	for s := range log.Shards(KindFailures) {
 		for f, err := range log.FailureFacts(s) {

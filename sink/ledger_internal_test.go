@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// keep commits samples, each as a commit of its own, and returns the run's folder.
+// keep commits each sample in a commit of its own, and returns the run's folder.
 func keep(t *testing.T, samples ...*tokenize.Sample) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,8 +40,7 @@ func sampleOf(key string, attempt int32, class string) *tokenize.Sample {
 	return s
 }
 
-// A success stays one, of failures the last counts, and a class that the log does not say
-// is taken from the shards.
+// TestLedger tests that a success wins, then the last failure, and that shards have missing classes.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	dir := keep(t,
@@ -73,7 +72,7 @@ func TestLedger(t *testing.T) {
 	}
 	check(l)
 
-	// As an old program wrote the log: without classes.
+	// As in the log of an old program: without classes.
 	log, err := ReadLog(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -108,8 +107,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// A log may be damaged by hand, or of a program that makes classes up: a ledger holds any
-// number of them.
+// TestLedgerManyClasses tests that a ledger accepts any number of classes.
 func TestLedgerManyClasses(t *testing.T) {
 	t.Parallel()
 	b := ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}

@@ -25,8 +25,8 @@ func linkError(from, to string, err error) error {
 	return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
 }
 
-// Without hard links there is no commit. That is said before anything is
-// collected, with what to do, and is not taken for a missing permission.
+// TestFileSystemWithoutLinks tests that missing hard links are reported before anything is collected,
+// with a remedy, and not as a missing permission.
 func TestFileSystemWithoutLinks(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []error{syscall.EPERM, syscall.ENOTSUP, syscall.ENOSYS} {
@@ -50,9 +50,8 @@ func TestFileSystemWithoutLinks(t *testing.T) {
 	}
 }
 
-// A network file system may say that the name exists because it made it itself and
-// the answer was lost. A second entry would name the same shards again: every row
-// twice.
+// TestLinkWhoseAnswerWasLost tests a network file system that reports that the name exists because the
+// answer to its own link was lost. A second entry would name the same shards: every row twice.
 func TestLinkWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -69,7 +68,7 @@ func TestLinkWhoseAnswerWasLost(t *testing.T) {
 	sinktest.Compare(t, dir, samples(1))
 }
 
-// An entry of somebody else is never taken for our own.
+// TestLinkTakenBySomebodyElse tests that another process's entry is never taken for our own.
 func TestLinkTakenBySomebodyElse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -9,25 +9,23 @@ import (
 	"strings"
 )
 
-// ErrLostCommit means that a shard which no commit names holds samples that are nowhere
-// else: the entry that named it was the last of the log, and is gone.
+// ErrLostCommit means that the last entry of the log is lost: its shard holds samples found nowhere else.
 var ErrLostCommit = errors.New("sink: the entry of a shard is missing at the end of the commit log")
 
-// lostShards returns the shards that no entry of the log names and that hold a sample
-// which is neither in a commit nor in the write-ahead log. A process that was stopped
-// leaves no such shard: its samples stay in the write-ahead log until a commit that names
-// it is durable. A file that cannot be read as a shard is not among them: nothing is known of it.
+// lostShards returns the shards that no entry names and that hold a sample which is neither in a commit
+// nor in the write-ahead log. A stopped process leaves no such shard: its samples stay in the
+// write-ahead log until a commit that names the shard is durable. Files that are not whole shards are
+// ignored.
 func (l *Log) lostShards() ([]string, error) {
 	left, err := l.unnamed()
 	if err != nil || len(left) == 0 {
 		return nil, err
 	}
-	// First the write-ahead log, then the commits since: a process that is at work moves
-	// samples in that order.
+	// Read the log after the write-ahead log: a running process moves samples in that order.
 	known := newAttempts()
 	for w, err := range l.Waiting() {
 		if err != nil {
-			return nil, nil // damage there is told of elsewhere, and what it took is not known
+			return nil, nil // damage is reported elsewhere, and its samples are not known
 		}
 		known.done[IDOf(w.Key)] = struct{}{}
 	}
@@ -44,7 +42,7 @@ func (l *Log) lostShards() ([]string, error) {
 	var lost []string
 	for _, path := range still {
 		if !slices.Contains(left, path) {
-			continue // it came since, and so may its samples
+			continue // it is newer, and so can be its samples
 		}
 		if key := l.strange(path, known); key != "" {
 			lost = append(lost, path)
@@ -53,8 +51,7 @@ func (l *Log) lostShards() ([]string, error) {
 	return lost, nil
 }
 
-// unnamed lists what has the name of a shard and is in no entry, not even in one that a merge
-// replaced.
+// unnamed lists files with the name of a shard that no entry names, not even a replaced one.
 func (l *Log) unnamed() (paths []string, err error) {
 	named := map[string]bool{}
 	left, err := l.leftReplaced()
@@ -85,19 +82,18 @@ func (l *Log) unnamed() (paths []string, err error) {
 	return paths, nil
 }
 
-// strange returns the key of a sample in a shard that is not known, empty where all are or
-// the file is not a whole shard.
+// strange returns the key of an unknown sample in a shard, "" if there is none or no whole shard.
 func (l *Log) strange(path string, known attempts) (strange string) {
 	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(path)))
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = f.Close() }() // it was read only
+	defer func() { _ = f.Close() }() // read-only
 	size, err := f.Size()
 	if err != nil {
 		return ""
 	}
-	// Its name begins its digest: what differs is damaged, and not for the libraries.
+	// The name holds the start of the digest. The libraries must not read a file that differs.
 	sum, err := digestOf(f, size)
 	if base, _, _ := strings.Cut(path, "."); err != nil || !strings.HasSuffix(base, "-"+sum[:8]) {
 		return ""
@@ -108,7 +104,7 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 		}
 		return strange == ""
 	}
-	switch { // what cannot be read ends it, and the keys before count
+	switch { // a read error ends the shard; the keys before it count
 	case strings.HasPrefix(path, failuresDir+"/"):
 		_ = failureFacts().read(f, size, anyRows, func(r *StoredFailure) bool { return look(r.SampleKey) })
 	case strings.Contains(filepath.Ext(path), Arrow.ext()): // also .arrows
@@ -119,7 +115,6 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 	return strange
 }
 
-// lostCommit returns the error of Create and Verify for a lost shard.
 func lostCommit(path string) error {
 	return &CorruptError{Path: path, Row: -1, Err: fmt.Errorf("no commit names it, and its samples are nowhere else: %w", ErrLostCommit)}
 }

@@ -13,34 +13,33 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// Config.CommitGroups makes many small commits. While Run works, a merger replaces neighbours of
-// one size by one entry. A row is written again each time its shard grows eightfold, and the log
-// ends with at most MergeAt-1 entries of each size.
+// Config.CommitGroups makes many small commits. During Run a merger replaces neighbors of similar size
+// by one entry. A row is rewritten each time its shard grows eightfold, and the log ends with at most
+// MergeAt-1 entries of each size.
 
-// A mergeable describes an entry that no merge has replaced.
+// A mergeable is an entry that no merge has replaced.
 type mergeable struct {
 	seq     int64
 	samples int
-	units   int  // its size, see unitsOf
-	meta    int  // index in merger.metas of the key-values of its shards; -1: not read yet
-	fixed   bool // no merge takes it
-	failed  int  // counts merges that could not read it
+	units   int  // its size; see unitsOf
+	meta    int  // index in merger.metas of its shards' key-values; -1 if not read yet
+	fixed   bool // excluded from merges
+	failed  int  // number of merges that could not read it
 }
 
 // A merger merges small commits, in one goroutine of Run.
 type merger struct {
 	d     *Dataset
-	wake  chan struct{} // a commit or an acknowledgement came; holds one, so that no sender waits
+	wake  chan struct{} // signals a commit or an acknowledgement; buffered, so no sender blocks
 	list  []mergeable   // in logical order; guarded by Dataset.logMu
 	metas []map[string]string
 
-	w     *writer   // of merged shards
-	gone  []goneSet // replaced and not deleted yet
-	left  []Commit  // replaced, and not moved because an error came first
+	w     *writer   // writes the merged shards
+	gone  []goneSet // replaced, but not deleted yet
+	left  []Commit  // replaced, but not moved yet because of an error
 	retry retry
 }
 
-// begin adds the entries of the log that Create has read.
 func (m *merger) begin(log *Log) {
 	m.wake = make(chan struct{}, 1)
 	m.metas = []map[string]string{maps.Clone(m.d.cfg.Meta)}
@@ -49,8 +48,8 @@ func (m *merger) begin(log *Log) {
 	}
 }
 
-// add adds an entry at the end. Without its Samples, it counts those of a merge by Merged and
-// estimates those of a commit by its rows.
+// add appends an entry. If c.Samples was dropped, it counts the samples of a merge by Merged and
+// estimates the samples of a commit by its rows.
 func (m *merger) add(c *Commit, meta int) {
 	e := mergeable{seq: c.Seq, samples: len(c.Samples), meta: meta}
 	var bytes, rows int64
@@ -64,28 +63,27 @@ func (m *merger) add(c *Commit, meta int) {
 			e.samples += g.Samples
 		}
 		if !c.IsMerge() {
-			e.samples = int(rows) // not less than there are samples with rows
+			e.samples = int(rows) // an upper bound of the samples with rows
 		}
 	}
 	e.units = unitsOf(e.samples, bytes, m.d.cfg.MaxShardBytes)
-	// A merge cannot describe entries without groups, or rows of another schema. Readers shuffle
-	// by the row groups of a large commit, so these must stay.
+	// A merge cannot describe entries without groups or rows of another schema. Readers shuffle
+	// by the row groups of a large commit, so its shard must stay.
 	e.fixed = e.fixed || c.Version < 3 || c.SchemaVersion != SchemaVersion || !c.IsMerge() && c.tokens() > int64(m.d.cfg.RowGroupTokens)
 	m.list = append(m.list, e)
 }
 
-// unitsOf returns the size of an entry, by samples or by bytes, whichever is nearer to its limit.
-// The limit is maxCommitSamples.
+// unitsOf returns the size of an entry by samples or bytes. Each limit is maxCommitSamples units.
 func unitsOf(samples int, bytes, maxBytes int64) int {
 	return max(samples, int(min(1+bytes*maxCommitSamples/maxBytes, 2*maxCommitSamples)))
 }
 
-// tierOf returns the logarithm of a size to base eight.
+// tierOf returns the logarithm of units to base 8, rounded down.
 func tierOf(units int) int { return (bits.Len(uint(units)) - 1) / 3 }
 
-// pick chooses neighbours to merge, at least least of them. It tries the lowest tier first and
-// takes no entry of a higher one. The chosen entries fit into one commit, and none is half of the
-// whole: else its rows would be written again for little.
+// pick chooses at least least neighbors to merge. It tries the lowest tier first and chooses no entry
+// of a higher tier. The chosen entries fit into one commit. None is larger than the others together:
+// otherwise its rows would be rewritten for little gain.
 func pick(list []mergeable, least int) (from, to int, ok bool) {
 	for tier := range tierOf(maxCommitSamples) {
 		for from := 0; from < len(list); from = max(to, from+1) {
@@ -108,8 +106,7 @@ func pick(list []mergeable, least int) (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-// run merges until the dataset is closed or ctx is done. It returns only errors of the commit log;
-// after any other error it tries again later.
+// run merges until the dataset is closed or ctx is done. It retries later, except after a *logError.
 func (m *merger) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var stop sync.WaitGroup
@@ -153,7 +150,6 @@ type logError struct{ err error }
 
 func (e *logError) Error() string { return e.err.Error() }
 
-// wakeUp makes the merger look for something to do.
 func (m *merger) wakeUp() {
 	select {
 	case m.wake <- struct{}{}:
@@ -161,7 +157,7 @@ func (m *merger) wakeUp() {
 	}
 }
 
-// step makes one merge, if pick finds one. more reports whether another may follow.
+// step makes one merge if pick finds one. more reports whether another can follow.
 func (m *merger) step(ctx context.Context) (more bool, err error) {
 	if err := m.moveAway(); err != nil {
 		return false, err
@@ -177,7 +173,7 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	if known, err := m.learnMeta(list); err != nil || !known {
-		return err == nil, err // choose again, with what is known now
+		return err == nil, err // pick again, with the metas that are known now
 	}
 	failpoint.Hit(failpoint.MergeStarted)
 	c, sources, err := m.write(ctx, list)
@@ -191,13 +187,13 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 	failpoint.Hit(failpoint.MergeCommitted)
 	m.retry = retry{}
 	m.d.cfg.Logger.Info("merged", "seq", c.Seq, "entries", len(list), "samples", len(c.Samples))
-	m.d.card.end() // it names what stays, before the rest goes
+	m.d.card.end() // the card must not name files that are about to move
 	m.left = sources
 	return true, m.moveAway()
 }
 
-// learnMeta reads the key-values of the shards that were not read yet, because rows of shards with
-// different ones are not merged. known reports whether there was nothing to read.
+// learnMeta reads missing key-values of shards, because shards with different key-values are not
+// merged. known reports whether none was missing.
 func (m *merger) learnMeta(list []mergeable) (known bool, err error) {
 	known = true
 	for i := range list {
@@ -223,7 +219,7 @@ func (m *merger) metaOf(seq int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	meta := m.metas[0] // an entry without shards says nothing
+	meta := m.metas[0] // for an entry without shards any will do
 	for i, s := range c.Shards {
 		got, err := log.Meta(s)
 		if err != nil {
@@ -242,7 +238,7 @@ func (m *merger) metaOf(seq int64) (int, error) {
 	return at, nil
 }
 
-// commit makes the merge the next entry of the log, durably, and puts it in the place of list.
+// commit writes the merge as the next entry of the log, durably, and puts it in the place of list.
 func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	d := m.d
 	d.logMu.Lock()
@@ -265,11 +261,10 @@ func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	return nil
 }
 
-// keepGone is how long replaced files stay where no reader ever acknowledged anything.
+// keepGone is how long replaced files stay if no reader ever acknowledged.
 const keepGone = 10 * time.Minute
 
-// moveAway moves what a merge replaced to replaced/: first the shards, then the entries, so
-// that a shard in data/ is always one of an entry in _commits/.
+// moveAway moves replaced files: first shards, then entries, so an entry names every shard in data/.
 func (m *merger) moveAway() error {
 	if len(m.left) == 0 {
 		return nil
@@ -282,7 +277,7 @@ func (m *merger) moveAway() error {
 	return nil
 }
 
-// deleteGone deletes replaced files that no reader needs any more, and returns when to try again.
+// deleteGone deletes replaced files that no reader needs, and returns when to call it again.
 func (m *merger) deleteGone() time.Duration {
 	ack := m.d.Acknowledged()
 	next := keepGone

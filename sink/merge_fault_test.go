@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// Whichever operation fails once the rows of a merge are written, data/ and failures/ hold no merged shard that the log does
-// not name: plain readers of these folders would see its rows twice. The next try merges.
+// TestMergeFault tests that no failed operation of a merge leaves an unnamed shard in data/ or
+// failures/, where plain readers would see its rows twice. The next try merges.
 func TestMergeFault(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func TestMergeFault(t *testing.T) {
 			faults.At = from + i
 			_, err := d.MergeAll(t.Context())
 			if err != nil && strings.Contains(err.Error(), ": commit: ") {
-				return // the entry may be durable: the run ends, and Create looks
+				return // the entry can be durable: the run ends, and Create checks
 			}
 			there := dump(t, disk)
 			log, lerr := sink.ReadLog(there)
@@ -74,7 +74,7 @@ func TestMergeFault(t *testing.T) {
 	}
 }
 
-// unnamedMerged returns the merged shards in a folder that the log does not name; nil names none.
+// unnamedMerged returns the merged shards in a folder that the log does not name. A nil log names none.
 func unnamedMerged(t *testing.T, dir string, log *sink.Log) (left []string) {
 	t.Helper()
 	named := map[string]bool{}

@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An unsynced file system is the operating system's, without what takes its time.
+// unsynced is the operating system's file system without syncs, for speed.
 type unsynced struct{ sink.FS }
 
 type unsyncedFile struct{ sink.File }
@@ -32,7 +32,7 @@ func (u unsynced) Create(name string) (sink.File, error) {
 	return unsyncedFile{f}, err
 }
 
-// A groupFeed appends groups, one after the other, and waits for the commit of each.
+// A groupFeed appends groups one by one and waits for the commit of each.
 type groupFeed struct {
 	t    testing.TB
 	d    *sink.Dataset
@@ -70,8 +70,8 @@ func (f *groupFeed) group(size int, small bool) {
 	done.Wait()
 }
 
-// Readers of all kinds follow a run while its commits are merged, and what no cursor needs is
-// deleted under them: each sees every sample once, in the order of the commits, bit for bit.
+// TestMergeUnderReaders tests that readers of all kinds see every sample once, in commit order and bit
+// for bit, while commits are merged and replaced files deleted.
 func TestMergeUnderReaders(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -109,7 +109,7 @@ func TestMergeUnderReaders(t *testing.T) {
 				key string
 			}
 			var mu sync.Mutex
-			order := []place{} // of the follower; all others are compared with it in the end
+			order := []place{} // of the follower; the reference for all others
 			follower, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -150,7 +150,7 @@ func TestMergeUnderReaders(t *testing.T) {
 				if err != nil {
 					return 0, err
 				}
-				time.Sleep(30 * time.Millisecond) // it grows old
+				time.Sleep(30 * time.Millisecond) // let the log get older
 				var want []string
 				for c := range log.Originals() {
 					for _, s := range c.Samples {
@@ -219,7 +219,7 @@ func TestMergeUnderReaders(t *testing.T) {
 	}
 }
 
-// A day of small commits leaves few files.
+// TestManySmallCommits tests that a day of small commits leaves few files.
 func TestManySmallCommits(t *testing.T) {
 	t.Parallel()
 	n := 5000 // with 20,000: at most 219 files, 21 at the end
@@ -260,8 +260,8 @@ func TestManySmallCommits(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d commits, %d merges, at most %d files, %d at the end", n, d.Stats().Merges, most, count())
-	// The commits come as fast as they can, so a busy machine makes the merges late: some 220
-	// files alone, 523 were seen beside other tests. Without merges there are two a commit.
+	// The commits come as fast as possible, so merges are late on a busy machine: some 220 files
+	// alone, 523 beside other tests. Without merges there are two per commit.
 	if most > n/2 {
 		t.Errorf("%d files", most)
 	}
@@ -270,12 +270,12 @@ func TestManySmallCommits(t *testing.T) {
 	}
 }
 
-// What was replaced stays until a cursor is past it, and ten minutes where none ever was told.
+// TestReplacedFilesStay tests that replaced files stay until a cursor passes them, or ten minutes.
 func TestReplacedFilesStay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		// Arrow: what decodes Parquet is kept in pools, and must not leave the bubble.
+		// Arrow, because the Parquet decoders' pools must not leave the bubble.
 		cfg := sink.Config{MergeAt: 3, CommitGroups: true, Format: sink.Arrow}
 		b := sinktest.NewBuilder(3)
 		commits := func(n int) {

@@ -19,8 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// What a merge says is checked by who reads it: ranges, sums, and that no commit is in two
-// entries or in none.
+// TestMergeRefused tests that readers check the ranges, sums and commits of a merge.
 func TestMergeRefused(t *testing.T) {
 	t.Parallel()
 	from := t.TempDir()
@@ -38,7 +37,7 @@ func TestMergeRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, want string
 		edit       func(c *sink.Commit)
-		whole      bool // only a look at the shards finds it
+		whole      bool // only a check of the shards finds it
 	}{
 		{"as it is", "", func(*sink.Commit) {}, false},
 		{"a range too far", "must rise", func(c *sink.Commit) { c.Replaces = Ranges{{1, 5}} }, false},
@@ -73,7 +72,7 @@ func TestMergeRefused(t *testing.T) {
 			}
 		})
 	}
-	// Of two entries, or of none: replaced commits that are back, and merges that forget some.
+	// Commits in two entries or in none: replaced commits came back, or a merge lacks some.
 	for _, tt := range []struct {
 		name, want string
 		change     func(dir string) error
@@ -106,7 +105,7 @@ func TestMergeRefused(t *testing.T) {
 
 func entryName(seq int) string { return fmt.Sprintf("%020d.json", seq) }
 
-// Rows of shards with other key-values are not merged: those would be said of them as well.
+// TestMergeKeepsMeta tests that rows of shards with different key-values are not merged.
 func TestMergeKeepsMeta(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -146,7 +145,7 @@ func TestMergeKeepsMeta(t *testing.T) {
 	wholeVerify(t, dir)
 }
 
-// A fullDisk has no space for merged shards, or from the first of them on for any entry.
+// A fullDisk has no space for merged shards or, with entries, for any entry after the first one.
 type fullDisk struct {
 	unsynced
 	entries bool
@@ -170,8 +169,7 @@ func (f *fullDisk) Link(from, to string) error {
 	return f.unsynced.Link(from, to)
 }
 
-// A merge that cannot be made ends nothing; where the log cannot be written the run ends, as by a
-// commit.
+// TestMergeFails tests that a failed merge does not end the run, but that an error of the log does.
 func TestMergeFails(t *testing.T) {
 	t.Parallel()
 	for _, entries := range []bool{false, true} {
@@ -181,7 +179,7 @@ func TestMergeFails(t *testing.T) {
 			smallCommits(t, dir, sink.Config{}, 4, 1)
 			want := logicalOf(t, dir)
 			disk := &fullDisk{unsynced: unsynced{sink.OS()}, entries: entries}
-			var said bytes.Buffer // of one goroutine
+			var said bytes.Buffer // used by one goroutine
 			d, err := sink.Create(dir, sink.Config{CommitGroups: true, MergeAt: 3, FS: disk, Logger: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 			if err != nil {
 				t.Fatal(err)

@@ -18,8 +18,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// smallCommits makes a log of n commits: of one sample or some, with rows, failures or neither,
-// with groups in one commit and in several, and with failures that a later commit supersedes.
+// smallCommits makes a log of n commits: of one or more samples, with rows, failures or neither, with
+// groups in one or more commits, and with failures that a later commit supersedes.
 func smallCommits(tb testing.TB, dir string, cfg sink.Config, n int, seed uint64) {
 	tb.Helper()
 	b := sinktest.NewBuilder(seed)
@@ -50,7 +50,7 @@ func smallCommits(tb testing.TB, dir string, cfg sink.Config, n int, seed uint64
 	}
 }
 
-// logicalOf returns what the log and the shards say of each sample, in the order of the commits.
+// logicalOf returns the content of each sample in the log and shards, in commit order.
 func logicalOf(tb testing.TB, dir string) (lines []string) {
 	tb.Helper()
 	log, err := sink.ReadLog(dir)
@@ -71,7 +71,7 @@ func logicalOf(tb testing.TB, dir string) (lines []string) {
 	return lines
 }
 
-// bits appends a value with all that it points to, floats by their bits.
+// bits appends a value with everything that it points to, floats by their bits.
 func bits(dst []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -99,7 +99,7 @@ func bits(dst []byte, v reflect.Value) []byte {
 	return fmt.Appendf(dst, "%v ", v)
 }
 
-// sameLogical compares what two folders hold.
+// sameLogical compares the content of a folder with want.
 func sameLogical(tb testing.TB, dir string, want []string) {
 	tb.Helper()
 	got := logicalOf(tb, dir)
@@ -119,8 +119,7 @@ func wholeVerify(tb testing.TB, dir string) sink.VerifyReport {
 	return r
 }
 
-// Merges change which files there are, and nothing that a reader sees: not a sample, not an
-// order, not a bit.
+// TestMerge tests that merges change files but nothing that a reader sees: no sample, order or bit.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -163,7 +162,7 @@ func TestMerge(t *testing.T) {
 				if meta, err := log.Meta(slices.Collect(log.Shards(sink.KindData))[0]); err != nil || meta["rollout.config_sha256"] != "x" {
 					t.Errorf("key-values %v, %v", meta, err)
 				}
-				// Nobody needs what was replaced.
+				// No reader needs the replaced files.
 				if err := os.RemoveAll(filepath.Join(dir, "replaced")); err != nil {
 					t.Fatal(err)
 				}
@@ -173,8 +172,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Whenever the power is cut or the process killed in a merge, the next Create leaves the same
-// dataset, and merging goes on.
+// TestMergeIsCut tests that a cut or kill at any step of a merge leaves the same dataset, still mergeable.
 func TestMergeIsCut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -239,7 +237,7 @@ func TestMergeIsCut(t *testing.T) {
 	}
 }
 
-// loaded is a disk with the files of a folder.
+// loaded returns a disk with the files of a folder.
 func loaded(tb testing.TB, dir string, seed uint64) *sinktest.PowerCut {
 	tb.Helper()
 	disk := sinktest.NewPowerCut("run", seed)
@@ -278,8 +276,8 @@ func loaded(tb testing.TB, dir string, seed uint64) *sinktest.PowerCut {
 
 var updateMerged = flag.Bool("merged", false, "write testdata/merged anew")
 
-// A run folder with merges as this version writes it, for readers in other languages: merges of
-// commits, a merge of merges, commits behind them, and replaced files of the last merge.
+// TestMergedFolder tests a run folder with merges, for readers in other languages: merges of commits, a
+// merge of merges, later commits, and replaced files of the last merge.
 func TestMergedFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join("testdata", "merged")

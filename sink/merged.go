@@ -8,29 +8,27 @@ import (
 	"time"
 )
 
-// A merge is an entry whose samples were in other entries before: the small commits that it
-// replaces. Its rows are theirs, bit for bit and in the same order.
+// A merge is an entry whose samples were in other entries before: the small commits that it replaces.
+// Its rows are the rows of those commits, bit for bit and in the same order.
 
-// A SeqRange is a range of numbers of entries: the first and the last.
+// A SeqRange is a range of entry numbers: the first and the last.
 type SeqRange [2]int64
 
-// A MergedCommit says how many samples of a merge came from one commit, and how many tokens
-// their rows have, so that the order in which a reader shuffles can be the same before and
-// after a merge. A commit of more than Config.RowGroupTokens tokens is in no merge: the row
-// groups of its shard are part of that order.
+// A MergedCommit counts the samples that a merge has from one commit, and their tokens. With it a reader
+// can shuffle in the same order before and after a merge. A commit of more than Config.RowGroupTokens
+// tokens is never merged: its row groups are part of that order.
 type MergedCommit struct {
 	Seq     int64 `json:"seq"`
 	Samples int   `json:"samples"`
 	Tokens  int64 `json:"tokens"`
-	// CreatedAt is that of the commit; zero in merges of earlier versions.
+	// CreatedAt is the commit's time; zero in merges of earlier versions.
 	CreatedAt time.Time `json:"created_at,omitzero"`
 }
 
-// IsMerge reports whether the entry is a merge. No sample becomes part of the dataset by it.
+// IsMerge reports whether the entry is a merge. A merge adds no sample to the dataset.
 func (c *Commit) IsMerge() bool { return c.Version == MergeVersion }
 
-// First and Last return the numbers of the first and the last commit whose samples the entry
-// holds: its own, unless it is a merge.
+// First returns the number of the first commit whose samples the entry holds; c.Seq if not a merge.
 func (c *Commit) First() int64 {
 	if len(c.Merged) > 0 {
 		return c.Merged[0].Seq
@@ -38,7 +36,7 @@ func (c *Commit) First() int64 {
 	return c.Seq
 }
 
-// Last is described at First.
+// Last returns the number of the last commit whose samples the entry holds; see First.
 func (c *Commit) Last() int64 {
 	if n := len(c.Merged); n > 0 {
 		return c.Merged[n-1].Seq
@@ -46,7 +44,7 @@ func (c *Commit) Last() int64 {
 	return c.Seq
 }
 
-// tokens counts the tokens of the data shard.
+// tokens returns the number of tokens in the data shard.
 func (c *Commit) tokens() (n int64) {
 	for _, s := range c.Shards {
 		if s.Kind == KindData {
@@ -56,14 +54,13 @@ func (c *Commit) tokens() (n int64) {
 	return n
 }
 
-// merged is what a merge says of the commit.
 func (c *Commit) merged() MergedCommit {
 	return MergedCommit{Seq: c.Seq, Samples: len(c.Samples), Tokens: c.tokens(), CreatedAt: c.CreatedAt}
 }
 
-// Originals returns the commits whose samples the entry holds, in order: itself, unless it is
-// a merge. Those of a merge have their own Seq, Groups and Samples. Their Shards are nil, for
-// their rows are in the shards of the merge, one commit after the other.
+// Originals returns the commits whose samples the entry holds, in order: itself, unless it is a merge.
+// The commits of a merge have their own Seq, Groups and Samples. Their Shards are nil, because their
+// rows are in the shards of the merge, commit by commit.
 func (c *Commit) Originals() iter.Seq[*Commit] {
 	return func(yield func(*Commit) bool) {
 		if !c.IsMerge() {
@@ -98,7 +95,6 @@ func (c *Commit) Originals() iter.Seq[*Commit] {
 	}
 }
 
-// checkMerge looks at what an entry says of the entries that it replaces.
 func (c *Commit) checkMerge() error {
 	if !c.IsMerge() {
 		if len(c.Merged) > 0 {
@@ -136,10 +132,10 @@ func (c *Commit) checkMerge() error {
 	return nil
 }
 
-// A seqSet is a set of numbers as ranges, which rise and do not touch.
+// A seqSet is a set of numbers as rising ranges that do not touch.
 type seqSet []SeqRange
 
-// find returns the place of the range that holds seq, or of the first one behind it.
+// find returns the index of the range that contains seq, or of the first range after it.
 func (s seqSet) find(seq int64) (at int, ok bool) {
 	at, _ = slices.BinarySearchFunc(s, seq, func(r SeqRange, seq int64) int {
 		if r[1] < seq {
@@ -155,9 +151,9 @@ func (s seqSet) has(seq int64) bool {
 	return ok
 }
 
-// add adds all numbers of r. It keeps the memory of s.
+// add adds all numbers of r. It reuses the memory of s.
 func (s seqSet) add(r SeqRange) seqSet {
-	from, _ := s.find(r[0] - 1) // a range that ends just before r becomes one with it
+	from, _ := s.find(r[0] - 1) // a range that ends just before r is joined with it
 	to := from
 	for to < len(s) && s[to][0] <= r[1]+1 {
 		r = SeqRange{min(r[0], s[to][0]), max(r[1], s[to][1])}

@@ -9,26 +9,25 @@ import (
 	"time"
 )
 
-// A merge that fails costs no data: the entries that it would have replaced stay. So the merger
-// tries again, less and less often, and leaves out an entry that cannot be read.
+// A failed merge loses no data: the entries that it would have replaced stay. So the merger retries at
+// growing intervals, and skips an entry that cannot be read.
 
-// firstRetry and lastRetry bound the time to the next try after an error.
+// firstRetry and lastRetry bound the wait after an error.
 const firstRetry, lastRetry = time.Minute, time.Hour
 
-// maxSourceTries is how many merges may fail because the system cannot read one entry.
+// maxSourceTries is how many merges can fail on a system error while reading one entry.
 const maxSourceTries = 3
 
-// A retry says when to try again. The zero value: now.
+// A retry is the time of the next try. The zero value means now.
 type retry struct {
-	after time.Duration // of the last error
+	after time.Duration // the wait after the last error
 	at    time.Time
-	said  []string // causes since the last merge, or since what it replaced was moved
+	said  []string // causes logged since the last merge or move
 }
 
-// due reports whether it is time.
 func (r *retry) due() bool { return !time.Now().Before(r.at) }
 
-// wait returns the time until then, and a long one if it is time already.
+// wait returns the time until the next try, or lastRetry if it is already due.
 func (r *retry) wait() time.Duration {
 	if left := time.Until(r.at); left > 0 {
 		return left
@@ -36,13 +35,12 @@ func (r *retry) wait() time.Duration {
 	return lastRetry
 }
 
-// later doubles the time to the next try.
 func (r *retry) later() {
 	r.after = min(max(2*r.after, firstRetry), lastRetry)
 	r.at = time.Now().Add(r.after)
 }
 
-// A sourceError says that a merge cannot read an entry or its shards.
+// A sourceError reports that a merge cannot read an entry or its shards.
 type sourceError struct {
 	seq int64
 	err error
@@ -51,8 +49,7 @@ type sourceError struct {
 func (e *sourceError) Error() string { return e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// ofSource returns the error of reading and writing the rows of an entry, as a *sourceError if
-// the entry is to blame. What a merge writes fails with a *ShardError.
+// ofSource returns an error of reading an entry as a *sourceError, and an error of writing unchanged.
 func ofSource(seq int64, err error) error {
 	if _, ok := errors.AsType[*ShardError](err); ok {
 		return err
@@ -63,13 +60,12 @@ func ofSource(seq int64, err error) error {
 	return err
 }
 
-// notOf returns the error of an entry that does not describe its shards.
+// notOf returns the error of an entry that does not match its shards.
 func notOf(c *Commit, err error) error {
 	return &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: err}
 }
 
-// failed notes that a step failed. more says that another step may go well at once: an entry
-// that is damaged is left out from now on.
+// failed records an error of step. more is true if a damaged entry was excluded, so step can go on.
 func (m *merger) failed(err error) (more bool) {
 	d := m.d
 	d.mu.Lock()
@@ -88,8 +84,7 @@ func (m *merger) failed(err error) (more bool) {
 	return false
 }
 
-// leaveOut keeps an entry out of merges until the next process. It reports false where the
-// system could not read it, which may be over soon.
+// leaveOut excludes an entry until the next process. It returns false for a possibly temporary error.
 func (m *merger) leaveOut(e *sourceError) bool {
 	m.d.logMu.Lock()
 	defer m.d.logMu.Unlock()
@@ -104,7 +99,7 @@ func (m *merger) leaveOut(e *sourceError) bool {
 	return true
 }
 
-// causeOf returns what is the same in each error with one cause: names of temporary files differ.
+// causeOf returns the error without the names of temporary files, which differ each time.
 func causeOf(err error) string {
 	cause := err.Error()
 	if s, ok := errors.AsType[*ShardError](err); ok {

@@ -20,12 +20,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A badDisk fails where it is told to.
+// A badDisk fails in selected ways.
 type badDisk struct {
 	sink.FS
 	full  atomic.Bool // no merged shard gets its name
 	stuck atomic.Bool // nothing can be moved to replaced/
-	bad   string      // a file that the system cannot read
+	bad   string      // path of a file that cannot be read
 }
 
 func (d *badDisk) Rename(from, to string) error {
@@ -42,9 +42,8 @@ func (d *badDisk) Open(name string) (sink.File, error) {
 	return d.FS.Open(name)
 }
 
-// merging runs a dataset of n commits of one sample in a bubble, on a disk that is prepared by
-// the function, which gets the paths of the shards. What decodes Parquet is kept in pools and
-// must not leave the bubble, so the shards are Arrow.
+// merging runs a dataset of n commits of one sample in a bubble. prepare receives the disk and the
+// shards' paths. The shards are Arrow: the Parquet decoders' pools must not leave the bubble.
 func merging(t *testing.T, n int, prepare func(disk *badDisk, dir string, shards []string), live func(d *sink.Dataset, disk *badDisk, said *bytes.Buffer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +63,7 @@ func merging(t *testing.T, n int, prepare func(disk *badDisk, dir string, shards
 		disk, said := &badDisk{FS: sink.OS()}, &bytes.Buffer{}
 		prepare(disk, dir, shards)
 		bad := disk.bad
-		disk.bad = "" // Create can look at it
+		disk.bad = "" // Create can check it
 		d, err := sink.Create(dir, sink.Config{
 			Format: sink.Arrow, CommitGroups: true, MergeAt: 3, FS: disk,
 			Logger: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -90,8 +89,8 @@ func wantMerges(t *testing.T, d *sink.Dataset, when string, merges, failed int64
 	}
 }
 
-// After an error a merge is tried again, first in a minute, at last once in an hour, and one
-// cause is said once. When it is gone, merging goes on.
+// TestMergeIsTriedAgain tests that a failed merge is retried after a minute, and at last once per hour.
+// One cause is logged once, and merging continues when the cause is gone.
 func TestMergeIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"write", "move"} {
@@ -102,7 +101,7 @@ func TestMergeIsTriedAgain(t *testing.T) {
 				disk.full.Store(what == "write")
 				disk.stuck.Store(what == "move")
 				if what == "move" {
-					merges = 1 // it is made, and what it replaced stays where it was
+					merges = 1 // the merge succeeds, but its sources cannot be moved
 				}
 			}, func(d *sink.Dataset, disk *badDisk, said *bytes.Buffer) {
 				wantMerges(t, d, "at first", merges, 1)
@@ -130,8 +129,7 @@ func TestMergeIsTriedAgain(t *testing.T) {
 	}
 }
 
-// When what a merge replaced was moved at last, the error is over: the next one is tried again in
-// a minute, and said.
+// TestMergeRetryBeginsAnew tests that after a successful move the next error is logged and waits a minute.
 func TestMergeRetryBeginsAnew(t *testing.T) {
 	t.Parallel()
 	merging(t, 4, func(disk *badDisk, _ string, _ []string) { disk.stuck.Store(true) }, func(d *sink.Dataset, disk *badDisk, said *bytes.Buffer) {
@@ -157,8 +155,7 @@ func TestMergeRetryBeginsAnew(t *testing.T) {
 	})
 }
 
-// An entry whose shard is damaged, or cannot be read in three tries, is left out, and the others
-// are merged.
+// TestDamagedEntryIsNotMerged tests that a damaged or unreadable entry is skipped, and others merge.
 func TestDamagedEntryIsNotMerged(t *testing.T) {
 	t.Parallel()
 	for _, damage := range []bool{true, false} {

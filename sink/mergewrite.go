@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// write writes the shards of a merge. It returns the entry, which has no number yet, and those
-// that it replaces, without their samples. Of a source it holds one row group and the entry.
+// write writes the shards of a merge. It returns the entry, without a number, and the entries that it
+// replaces, without their samples. It holds one row group and the entry of one source at a time.
 func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, sources []Commit, err error) {
 	d := m.d
 	if m.w == nil {
-		m.w = &writer{d: d, codec: newPageCodec()} // of shards only
+		m.w = &writer{d: d, codec: newPageCodec()} // writes only shards
 	}
 	w := m.w
 	w.places = map[CommittedGroup]int32{}
@@ -27,7 +27,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 		if w.failures != nil {
 			w.failures.abandon()
 		}
-		*w = writer{d: d, codec: w.codec} // what is large goes
+		*w = writer{d: d, codec: w.codec} // releases the large buffers
 	}()
 	w.meta = d.metaOf(m.metas[list[0].meta])
 	c := &Commit{Version: MergeVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion}
@@ -55,20 +55,20 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	c.Replaces, c.Groups, c.Samples = replaced, w.groups, w.samples
 	c.Shards, err = w.seal(fmt.Sprintf("part-%s-m-%d", d.cfg.RunID, list[0].seq), new(SealTimes))
 	if err != nil {
-		for _, s := range c.Shards { // no entry can name them, and plain readers would see rows twice
-			_ = d.cfg.FS.Remove(filepath.Join(d.dir, filepath.FromSlash(s.Path))) // else the next Create sets it aside
+		for _, s := range c.Shards { // an orphan would duplicate rows for readers that ignore the log
+			_ = d.cfg.FS.Remove(filepath.Join(d.dir, filepath.FromSlash(s.Path))) // if this fails, the next Create sets it aside
 		}
 		return nil, nil, err
 	}
 	return c, sources, nil
 }
 
-// copy writes the rows of an entry as they are, after the digests of its shards were checked.
+// copy checks the digests of an entry's shards and copies their rows unchanged.
 func (m *merger) copy(ctx context.Context, c *Commit) error {
 	log := &Log{Dir: m.d.dir, fs: m.d.cfg.FS}
 	w := m.w
 	rest := newRest(ctx)
-	next := 0 // the sample of c that is taken next
+	next := 0 // index of the next sample of c
 	take := func() *CommittedSample {
 		s := c.Samples[next]
 		s.Group = w.place(c.Groups[s.Group])
@@ -77,7 +77,7 @@ func (m *merger) copy(ctx context.Context, c *Commit) error {
 		return &w.samples[len(w.samples)-1]
 	}
 	var current *CommittedSample
-	left := int32(0) // rows of the current sample
+	left := int32(0) // rows of current
 	row := func(r *StoredRow) error {
 		for left == 0 {
 			if next == len(c.Samples) {
@@ -114,14 +114,14 @@ func (m *merger) copy(ctx context.Context, c *Commit) error {
 			}
 		}
 	}
-	for next < len(c.Samples) { // those behind the last row
+	for next < len(c.Samples) { // samples after the last row
 		take()
 	}
 	return nil
 }
 
-// eachRow calls yield with each row of a data shard until it returns an error. The row is valid
-// until then.
+// eachRow calls yield with each row of a data shard until yield returns an error. yield must not keep
+// the row.
 func (l *Log) eachRow(s Shard, yield func(*StoredRow) error) (err error) {
 	var failed error
 	more := func(r *StoredRow) bool {
@@ -140,20 +140,20 @@ func (l *Log) eachRow(s Shard, yield func(*StoredRow) error) (err error) {
 	return err
 }
 
-// A rest lets the writers go first: who takes it works for half of the time.
+// A rest lets the writers go first: it makes the merger work only half of the time.
 type rest struct {
 	ctx   context.Context // of one merge
 	since time.Time
 	bytes int
 }
 
-// restBytes is how much is copied at once: some milliseconds.
+// restBytes is how much is copied before a pause: some milliseconds of work.
 const restBytes = 1 << 20
 
 func newRest(ctx context.Context) *rest { return &rest{ctx: ctx, since: time.Now()} }
 
-// take counts bytes that were copied, and waits for as long as they took where it is time to. An
-// error says that there is no more time.
+// take counts copied bytes. Every restBytes it sleeps for as long as the copying took, at most a
+// second. It returns the cause when the context is done.
 func (r *rest) take(bytes int) error {
 	if r.bytes += bytes; r.bytes < restBytes {
 		return context.Cause(r.ctx)

@@ -8,18 +8,18 @@ import (
 	"slices"
 )
 
-// A reader of a log that was read a while ago asks for shards that merges have replaced since.
-// They lie in replaced/ for some time; then their rows are read from the merge that has them now.
+// A reader with an older log asks for shards that merges have replaced since. They stay in replaced/
+// for some time. After that their rows are read from the merge that holds them.
 
-// A rowRange is which rows of a shard are wanted: all of them, unless a merge has more.
+// A rowRange selects rows of a shard: all of them, or a part of a merge's shard.
 type rowRange struct {
 	shard Shard
-	skip  int64 // rows before the first one
+	skip  int64 // rows before the range
 	rows  int64
 }
 
-// openChecked opens what has the rows of a shard now, with the size and digest of its commit. They
-// come first: the libraries are not made for damaged files, and may ask for any amount of memory.
+// openChecked opens the file that now has the rows of s, and checks its size and digest. The check
+// comes first because the libraries are not safe on damaged files and can allocate without limit.
 func (l *Log) openChecked(s Shard) (File, rowRange, error) {
 	in := rowRange{shard: s, rows: s.Rows}
 	f, err := l.open(s)
@@ -28,20 +28,20 @@ func (l *Log) openChecked(s Shard) (File, rowRange, error) {
 			f, err = openCommitted(l.fs, l.Dir, in.shard.Path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			err = ErrReplaced // once more
+			err = ErrReplaced // try again
 		}
 	}
 	if err != nil {
 		return nil, in, err
 	}
 	if err := checkBytes(f, in.shard.Bytes, in.shard.SHA256); err != nil {
-		_ = f.Close() // it was read only
+		_ = f.Close() // read-only
 		return nil, in, err
 	}
 	return f, in, nil
 }
 
-// window returns a function that calls yield with the rows of the range, given all of the shard.
+// window returns a function for all rows of the shard that calls yield with the rows of the range.
 func window[T any](in rowRange, yield func(*T) bool) func(*T) bool {
 	if in.rows == in.shard.Rows {
 		return yield
@@ -53,8 +53,8 @@ func window[T any](in rowRange, yield func(*T) bool) func(*T) bool {
 	}
 }
 
-// open opens a shard, also one that a merge replaced since the log was read. The error wraps
-// ErrReplaced where that shard is gone.
+// open opens a shard, even if a merge has replaced it since the log was read. The error wraps
+// ErrReplaced if the replaced shard was deleted.
 func (l *Log) open(s Shard) (File, error) {
 	f, err := openCommitted(l.fs, l.Dir, s.Path)
 	if errors.Is(err, fs.ErrNotExist) && l.replacedSince(s) {
@@ -74,7 +74,7 @@ func openCommitted(fsys FS, dir, path string) (File, error) {
 	return f, err
 }
 
-// entryOf returns the entry that names a shard, nil if none does.
+// entryOf returns the entry that names a shard, or nil.
 func (l *Log) entryOf(s Shard) *Commit {
 	at := slices.IndexFunc(l.Commits, func(c Commit) bool {
 		return slices.ContainsFunc(c.Shards, func(o Shard) bool { return o.Path == s.Path })
@@ -85,8 +85,8 @@ func (l *Log) entryOf(s Shard) *Commit {
 	return &l.Commits[at]
 }
 
-// replacedSince reports whether the entry of a shard that is gone was replaced: it leaves its
-// folder after the shard has left its own, and before the shard is deleted.
+// replacedSince reports whether the entry of a missing shard was replaced. An entry is moved after its
+// shards are moved and before they are deleted.
 func (l *Log) replacedSince(s Shard) bool {
 	c := l.entryOf(s)
 	if c == nil {
@@ -99,7 +99,7 @@ func (l *Log) replacedSince(s Shard) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// findMoved returns where the rows of a shard are by the log as it is now.
+// findMoved reads the log again and returns where the rows of s are now.
 func (l *Log) findMoved(s Shard) (in rowRange, err error) {
 	first := l.entryOf(s).First()
 	rows := map[int64]int64{}

@@ -13,16 +13,15 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// testdata/v1 holds two runs, one in each format, that the last program of schema version
-// 1 and commit version 2 wrote and that were killed: 5 tasks of 3 samples, of which 7 are
-// in a commit, one of them failed and most of the others forked, and 4 are in the
-// write-ahead log.
+// testdata/v1 holds two killed runs, one per format, of the last program with schema version 1 and
+// commit version 2. Of 5 tasks with 3 samples, 7 samples are in a commit, of which one failed and most
+// are forked, and 4 are in the write-ahead log.
 const (
 	oldSamples, oldFailed, oldRows = 7, 1, 14
 	oldWaiting                     = 4
 )
 
-// oldRun is a copy of one of these runs.
+// oldRun returns a copy of one of these runs.
 func oldRun(t *testing.T, format sink.Format) (dir, runID string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "run")
@@ -36,8 +35,7 @@ func oldRun(t *testing.T, format sink.Format) (dir, runID string) {
 	return dir, log.Commits[0].RunID
 }
 
-// What an earlier program wrote is read by every reader, as it was written: what its
-// columns and entries do not have is unknown.
+// TestOldRunIsRead tests that every reader reads an old run, with missing columns as unknown.
 func TestOldRunIsRead(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -110,8 +108,7 @@ func TestOldRunIsRead(t *testing.T) {
 	}
 }
 
-// The rows of testdata/v1/versions say the versions of their tokens, and have no columns
-// that span them: that is no problem.
+// TestOldVersions tests that rows with versions but without policy version columns are not a problem.
 func TestOldVersions(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join("testdata", "v1", "versions")
@@ -136,8 +133,7 @@ func TestOldVersions(t *testing.T) {
 	}
 }
 
-// A run that an earlier program began is continued: its log has entries and shards of both
-// versions, and every reader takes them together.
+// TestOldRunIsContinued tests that readers accept old and new entries and shards in one run.
 func TestOldRunIsContinued(t *testing.T) {
 	t.Parallel()
 	var j job
@@ -158,7 +154,7 @@ func TestOldRunIsContinued(t *testing.T) {
 		for i := range log.Commits {
 			versions = append(versions, [2]int{log.Commits[i].Version, log.Commits[i].SchemaVersion})
 		}
-		if !slices.Equal(versions, [][2]int{{2, 1}, {3, 2}, {3, 2}}) { // what waited, then the new sample
+		if !slices.Equal(versions, [][2]int{{2, 1}, {3, 2}, {3, 2}}) { // the waiting samples, then the new one
 			t.Errorf("%s: versions %v", format, versions)
 		}
 		report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})

@@ -10,42 +10,36 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// parquetPageBytes is the size at which a page is closed. Of rollouts with their messages
-// a shard takes 3 % less time and bytes than with pages of 256 KB: texts of one task are
-// alike, and what is in one page is compressed together. Every column has a buffer of that
-// size; larger pages would cost more memory than they give.
+// parquetPageBytes is the size at which a page is closed. For rollouts with messages, a shard takes 3 %
+// less time and bytes than with 256 KB, because a page compresses similar texts together. Every column
+// has a buffer of that size, so larger pages would cost more memory than they save.
 const parquetPageBytes = 512 << 10
 
-// parquetGroupBytes closes a row group of few tokens and much text early, for it
-// lies in memory until then: failures may have no token at all.
+// parquetGroupBytes closes a row group of few tokens and much text early, because an open row group is
+// in memory. Failures can have no tokens at all.
 const parquetGroupBytes = 16 << 20
 
-// cutFactor is by how much a row group outgrows its tokens or bytes before it is closed
-// in the middle of a group of samples. Until then the group is finished: a reader that
-// wants whole groups decodes two row groups for one that lies in both. 2 is enough for
-// groups as large as a row group, and costs 3 to 5 MB of memory for these.
+// cutFactor is how many times its limit a row group can reach before it is closed within a group of
+// samples. A reader of whole groups decodes two row groups for a group that is in both. 2 is enough
+// for groups as large as a row group, and costs 3 to 5 MB of memory for these.
 const cutFactor = 2
 
 // An encoder writes the rows of one shard. It belongs to one goroutine.
 type encoder[T any] interface {
-	// encode takes one row of the given number of tokens; first says that no row before
-	// it belongs with it, so that a row group may end there. The row's memory is the
-	// caller's again when it returns.
+	// encode writes one row with the given number of tokens. first means that the row begins a
+	// group of samples, so a row group can end before it. encode does not keep the row.
 	encode(row *T, tokens int, first bool) error
-	// size is the number of bytes that the shard would have if it were closed now,
-	// roughly; it grows with every row.
+	// size estimates the size of the shard if it were closed now. It grows with every row.
 	size() int64
-	// close writes what is open and the end of the shard. It does not close the
-	// file.
+	// close writes open data and the end of the shard. It does not close the file.
 	close() error
 }
 
-// parquetEncoder writes rows as Parquet. There is a new parquet.GenericWriter for
-// each shard: a Reset one loses path_in_schema in the footer.
+// parquetEncoder writes rows as Parquet. After Reset a GenericWriter omits path_in_schema, so each shard
+// has a new one.
 type parquetEncoder[T any] struct {
 	w *parquet.GenericWriter[T]
-	// one is the slice handed to the writer: it checks the size of its pages after
-	// each call, so a call brings one row.
+	// one is passed to Write, which checks page sizes only once per call: one row per call.
 	one [1]T
 
 	groupTokens, openTokens int
@@ -59,8 +53,7 @@ func newParquetEncoder[T any](w io.Writer, codec *pageCodec, groupTokens int, me
 		parquet.PageBufferSize(parquetPageBytes),
 		parquet.CreatedBy("rollout", "", ""),
 	}
-	// The bounds and statistics of long texts would put whole texts into page
-	// headers and the footer; of token lists they say nothing.
+	// Bounds and statistics would copy whole texts, and are useless for token lists.
 	for _, path := range [][]string{
 		{"messages"},
 		{"metadata"},
@@ -103,12 +96,11 @@ func (e *parquetEncoder[T]) encode(row *T, tokens int, first bool) error {
 	return nil
 }
 
-// outgrown reports whether the open row group holds so many times what closes it.
+// outgrown reports whether the open row group has reached times its limit.
 func (e *parquetEncoder[T]) outgrown(times int) bool {
 	return e.openTokens >= times*e.groupTokens || e.w.Size()-e.flushed >= int64(times)*parquetGroupBytes
 }
 
-// flush closes the open row group.
 func (e *parquetEncoder[T]) flush() error {
 	err := e.w.Flush()
 	e.openTokens, e.flushed = 0, e.w.Size()
@@ -119,18 +111,17 @@ func (e *parquetEncoder[T]) size() int64 { return e.w.Size() }
 
 func (e *parquetEncoder[T]) close() error { return e.w.Close() }
 
-// schemaOf returns the schema that a shard of T of a version must have, by names, order,
-// types, encodings and nullability.
+// schemaOf returns the required schema of a shard of T in a schema version.
 func schemaOf[T any](version int) *parquet.Schema {
 	if version == SchemaVersion {
-		return parquet.SchemaOf(*new(T)) // it is kept
+		return parquet.SchemaOf(*new(T)) // the library caches it
 	}
 	return parquet.SchemaOf(*new(T), leaveOut(reflect.TypeFor[T](), func(f reflect.StructField) bool {
 		return since(f) > version
 	})...)
 }
 
-// leaveOut returns the options of a schema without some of the columns of a struct.
+// leaveOut returns options that exclude columns of a struct from its schema.
 func leaveOut(t reflect.Type, out func(reflect.StructField) bool) (options []parquet.SchemaOption) {
 	for f := range t.Fields() {
 		if out(f) {
@@ -140,7 +131,7 @@ func leaveOut(t reflect.Type, out func(reflect.StructField) bool) (options []par
 	return options
 }
 
-// versionOf is the newest version of the schema in which T has as many columns.
+// versionOf returns the newest schema version in which T has that many columns.
 func versionOf[T any](columns int) int {
 	for version := SchemaVersion; version > 0; version-- {
 		if columnsOf(reflect.TypeFor[T](), version) == columns {
@@ -150,13 +141,12 @@ func versionOf[T any](columns int) int {
 	return SchemaVersion
 }
 
-// anyRows stands for the number of rows of a file of which no commit says it.
+// anyRows is the row count of a file without a commit: any number is accepted.
 const anyRows = -1
 
-// openParquet reads the footer of a shard of T and checks it against the schema
-// and what the commit says.
+// openParquet reads the footer of a shard of T and checks its schema and row count.
 func openParquet[T any](f File, size, rows int64) (pf *parquet.File, err error) {
-	// parquet-go checks much, but not all that a damaged file can say.
+	// parquet-go does not catch every error of a damaged file.
 	defer func() {
 		if r := recover(); r != nil {
 			pf, err = nil, fmt.Errorf("parquet: %v", r)
@@ -176,7 +166,6 @@ func openParquet[T any](f File, size, rows int64) (pf *parquet.File, err error) 
 	return pf, nil
 }
 
-// schemaDifference names the first column in which two schemas differ.
 func schemaDifference(got, want *parquet.Schema) string {
 	g, w := got.Fields(), want.Fields()
 	for i := range min(len(g), len(w)) {

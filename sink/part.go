@@ -10,11 +10,10 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// A part is some of the columns of T, for who does not need all: those whose read tag has
-// its word. The library reads no others.
+// A part is a subset of the columns of T, selected by their read tag. Only these are read.
 type part[T any] struct {
 	schemas [SchemaVersion + 1]*parquet.Schema // by version
-	others  []int                              // the fields that it leaves out
+	others  []int                              // indexes of the excluded fields
 }
 
 func newPart[T any](word string) part[T] {
@@ -23,7 +22,7 @@ func newPart[T any](word string) part[T] {
 	})
 }
 
-// newPartOf is a part of the fields that has takes.
+// newPartOf returns a part of the fields for which has returns true.
 func newPartOf[T any](has func(reflect.StructField) bool) part[T] {
 	var p part[T]
 	t := reflect.TypeFor[T]()
@@ -41,8 +40,8 @@ func newPartOf[T any](has func(reflect.StructField) bool) part[T] {
 	return p
 }
 
-// read calls yield with the part of each row of a Parquet shard until it returns false. A
-// row is valid until yield returns.
+// read calls yield with each row of a Parquet shard until yield returns false. yield must not keep the
+// row.
 func (p part[T]) read(f File, size, rows int64, yield func(*T) bool) (err error) {
 	pf, err := openParquet[T](f, size, rows)
 	if err != nil {
@@ -68,10 +67,9 @@ func (p part[T]) read(f File, size, rows int64, yield func(*T) bool) (err error)
 	return nil
 }
 
-// group is read for one row group. It returns the number of rows, and whether more are
-// wanted.
+// group is read for one row group. It returns the number of rows, and whether yield wants more.
 func (p part[T]) group(group parquet.RowGroup, yield func(*T) bool) (n int64, more bool, err error) {
-	// Of the file's own version: the library does not have to convert.
+	// The schema of the file's own version avoids a conversion by the library.
 	r := parquet.NewGenericRowGroupReader[T](group, p.schemas[versionOf[T](len(group.Schema().Fields()))])
 	defer func() {
 		if cerr := r.Close(); err == nil {

@@ -12,30 +12,28 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The parts that heads are: what a table shows of a row. No column of them has an entry per
-// token, but for the ids of failures, which their table counts.
+// rowHeads and failureHeads have the columns for a table of rows. None has an entry per token, except
+// the output ids of failures, which the table counts.
 var (
 	rowHeads     = sync.OnceValue(func() part[StoredRow] { return newPart[StoredRow]("heads") })
 	failureHeads = sync.OnceValue(func() part[StoredFailure] { return newPart[StoredFailure]("heads") })
 )
 
-// Heads is [Log.Rows] for a table: other columns than SampleKey, TaskID, GroupID, SampleIndex,
-// SegmentIndex, SegmentCount, TurnOffsets, TurnRoles, Reward, Status, Verification,
-// PromptSource, Divergence, Flags and Unscored are empty, and of a Parquet shard they are not
-// even read. A row is valid until the next one.
+// Heads is [Log.Rows] for a table, and reads no other columns of a Parquet shard. It sets only
+// SampleKey, TaskID, GroupID, SampleIndex, SegmentIndex, SegmentCount, TurnOffsets, TurnRoles, Reward,
+// Status, Verification, PromptSource, Divergence, Flags, Unscored, Keep and KeepReason. A row is valid
+// until the next one.
 func (l *Log) Heads(s Shard) iter.Seq2[*StoredRow, error] {
 	return facts(l, s, KindData, rowHeads())
 }
 
-// FailureHeads is Heads for a shard of failures: other columns than SampleKey, TaskID, GroupID,
-// SampleIndex, Attempt, Class, Stage, Reason, Error, Call, OutputIDs, Status and StopReason are
-// empty.
+// FailureHeads is Heads for a shard of failures. It sets only SampleKey, TaskID, GroupID, SampleIndex,
+// Attempt, Class, Stage, Reason, Error, Call, OutputIDs, Status and StopReason.
 func (l *Log) FailureHeads(s Shard) iter.Seq2[*StoredFailure, error] {
 	return facts(l, s, KindFailures, failureHeads())
 }
 
-// TokenCount returns T and how many of the tokens have loss mask 1, by the spans: what is
-// sampled is trained, but for Unscored. It needs no column with an entry per token.
+// TokenCount returns T and the number of tokens with loss mask 1, from the spans and Unscored.
 func (r *StoredRow) TokenCount() (total, trained int) {
 	for k := range min(len(r.TurnRoles), len(r.TurnOffsets)-1) {
 		n := int(r.TurnOffsets[k+1]) - int(r.TurnOffsets[k])
@@ -47,8 +45,8 @@ func (r *StoredRow) TokenCount() (total, trained int) {
 	return total, trained - int(r.Unscored)
 }
 
-// At returns the shard that holds row n of a kind, in the order of the log from 0, and the
-// row's number in it. ok is false where there are not so many rows.
+// At returns the shard that holds row n of a kind, counted from 0 in the order of the log, and the
+// row's number in that shard. ok is false if there are fewer rows.
 func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 	if n < 0 {
 		return Shard{}, 0, false
@@ -62,8 +60,7 @@ func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 	return Shard{}, 0, false
 }
 
-// Meta returns the key-values of a shard that Config.Meta gave it, after it checked the file's
-// digest. Errors are *CorruptError.
+// Meta returns a shard's key-values of Config.Meta. It checks the digest; errors are *CorruptError.
 func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	meta = map[string]string{}
 	err = l.factsOf(s, func(f File, in rowRange) error {
@@ -85,9 +82,8 @@ func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	return meta, err
 }
 
-// Row returns row n of a data shard, from 0, after it checked the file's digest. It decodes the
-// pages or the batch that hold the row, and nothing else. The row is the caller's. Errors are
-// *CorruptError.
+// Row returns row n of a data shard, counted from 0, after checking the file's digest. It decodes only
+// the pages or the batch with the row. The caller owns the row. Errors are *CorruptError.
 func (l *Log) Row(s Shard, n int64) (*StoredRow, error) {
 	return rowAt(l, s, KindData, n, arrowRow)
 }
@@ -112,14 +108,13 @@ func rowAt[T any](l *Log, s Shard, kind Kind, n int64, inArrow func(f File, size
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was read only
+	defer func() { _ = f.Close() }() // read-only
 	if in.shard.Format == Arrow {
 		return inArrow(f, in.shard.Bytes, in.skip+n)
 	}
 	return parquetRow[T](f, in.shard.Bytes, in.shard.Rows, in.skip+n)
 }
 
-// parquetRow returns row n of a shard.
 func parquetRow[T any](f File, size, rows, n int64) (row *T, err error) {
 	pf, err := openParquet[T](f, size, rows)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// Each row by its number is the row that reading all of them gives, and heads are the rows
-// without what a table does not show.
+// TestRowsOneByOne tests that Row and Heads return the rows of Rows, Heads with fewer columns.
 func TestRowsOneByOne(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -92,7 +91,7 @@ func TestRowsOneByOne(t *testing.T) {
 	}
 }
 
-// leftOut lists the fields of T but for some.
+// leftOut lists the fields of T except but.
 func leftOut[T any](but ...string) (names []string) {
 	for f := range reflect.TypeFor[T]().Fields() {
 		keep := false
@@ -106,7 +105,7 @@ func leftOut[T any](but ...string) (names []string) {
 	return names
 }
 
-// A damaged shard is refused by its digest, before the library sees it.
+// TestRowOfDamage tests that the digest refuses a damaged shard before the library reads it.
 func TestRowOfDamage(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {

@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An attempt of a sample, as a commit names it.
+// attemptID identifies an attempt in a commit.
 type attemptID struct {
 	key string
 	n   int32
@@ -24,8 +24,7 @@ type attemptID struct {
 
 func idOf(s *tokenize.Sample) attemptID { return attemptID{s.Key, s.Attempt} }
 
-// cutSamples are three sequences of samples, of which each is appended in order:
-// among them keys that fail and then succeed.
+// cutSamples returns three sequences of samples to append in order, with retries of failures.
 func cutSamples() (lines [3][]*tokenize.Sample) {
 	b := sinktest.NewBuilder(11)
 	for i := range lines {
@@ -38,9 +37,9 @@ func cutSamples() (lines [3][]*tokenize.Sample) {
 	return lines
 }
 
-// live runs a process on the file system until it has appended all samples that are
-// not in the log yet, or the power is cut. It adds to durable what Append returned
-// nil for, and returns what ended it.
+// live runs a process on the file system until it has appended all samples that the log lacks, or the
+// power is cut. It adds the samples for which Append returned nil to durable, and returns the error
+// that ended it.
 func live(t *testing.T, fs sink.FS, cfg sink.Config, lines [3][]*tokenize.Sample, durable map[attemptID]bool) error {
 	t.Helper()
 	cfg.FS = fs
@@ -50,7 +49,7 @@ func live(t *testing.T, fs sink.FS, cfg sink.Config, lines [3][]*tokenize.Sample
 	}
 	d.SetSyncEvery(0)
 	var run, feed sync.WaitGroup
-	run.Go(func() { _ = d.Run(t.Context()) }) // Close returns it as well
+	run.Go(func() { _ = d.Run(t.Context()) }) // Close returns the error too
 	var mu sync.Mutex
 	for _, line := range lines {
 		feed.Go(func() {
@@ -77,8 +76,7 @@ func live(t *testing.T, fs sink.FS, cfg sink.Config, lines [3][]*tokenize.Sample
 	return err
 }
 
-// inLog counts the attempts that the log on the file system names, and with groups those that
-// wait in the write-ahead log for the rest of theirs.
+// inLog counts the attempts in the log and, with groups, those that wait in the write-ahead log.
 func inLog(t *testing.T, fs *sinktest.PowerCut, groups bool) map[attemptID]int {
 	t.Helper()
 	dir := dump(t, fs)
@@ -109,10 +107,8 @@ func inLog(t *testing.T, fs *sinktest.PowerCut, groups bool) map[attemptID]int {
 	return n
 }
 
-// TestPowerCut cuts the power at every operation of a run with many commits, or
-// kills the process there; cuts the recovery in turn, some times; and looks at what
-// is there when one comes to its end: each attempt that was reported durable once,
-// none twice.
+// TestPowerCut cuts the power or kills the process at every operation of a run with many commits, and
+// cuts some recoveries too. In the end each attempt that was reported durable exists once, none twice.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	lines := cutSamples()
@@ -138,7 +134,7 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// cutOnce returns the file system as it is when all samples are in the dataset.
+// cutOnce returns the file system after all samples are in the dataset.
 func cutOnce(t *testing.T, cfg sink.Config, lines [3][]*tokenize.Sample, at int, seed uint64) *sinktest.PowerCut {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, uint64(at)))
@@ -179,14 +175,14 @@ func cutOnce(t *testing.T, cfg sink.Config, lines [3][]*tokenize.Sample, at int,
 	n = inLog(t, fs, cfg.CommitGroups)
 	once(t, n)
 	for _, s := range slices.Concat(lines[:]...) {
-		if n[idOf(s)] == 0 && (s.Attempt > 1 || len(s.Failures) == 0) { // a failure that came too late is refused
+		if n[idOf(s)] == 0 && (s.Attempt > 1 || len(s.Failures) == 0) { // a late failure is refused
 			t.Errorf("seed %d: %v is not in the complete dataset", seed, idOf(s))
 		}
 	}
 	return fs
 }
 
-// back starts the machine again, or the process alone.
+// back restarts the machine, or only the process.
 func back(rng *rand.Rand, fs *sinktest.PowerCut) {
 	if rng.IntN(3) == 0 {
 		fs.Kill()
@@ -209,9 +205,8 @@ func once(t *testing.T, n map[attemptID]int) {
 	}
 }
 
-// A power cut may bring segments back whose removal was not synced, while the new one
-// that has the number of the first is torn. That is no damage: TestPowerCut has too few
-// segments for it.
+// TestSegmentsThatComeBack tests that deleted segments that a power cut brings back are not damage while
+// the new segment with the first number is torn. TestPowerCut has too few segments for this.
 func TestSegmentsThatComeBack(t *testing.T) {
 	t.Parallel()
 	lone := cutSamples()[0][0]
@@ -236,7 +231,7 @@ func TestSegmentsThatComeBack(t *testing.T) {
 		}
 		disk.CutAt(rng.IntN(8)) // at the beginning of the new segment
 		wait := start(t.Context(), t, d)
-		_ = d.Append(t.Context(), lone, func(error) {}) // it may be durable, or not
+		_ = d.Append(t.Context(), lone, func(error) {}) // durable or not
 		_, _ = d.Close(t.Context()), wait()
 		disk.Restart()
 		if _, err := sink.Create("run", sink.Config{FS: disk}); err != nil {
@@ -245,7 +240,7 @@ func TestSegmentsThatComeBack(t *testing.T) {
 	}
 }
 
-// putSegments makes a write-ahead log of segments, durably.
+// putSegments writes a write-ahead log with the given segments durably.
 func putSegments(t *testing.T, disk *sinktest.PowerCut, bodies ...[]byte) {
 	t.Helper()
 	err := errors.Join(disk.MkdirAll("run/wal"), disk.SyncDir("run"))

@@ -2,31 +2,28 @@ package sink
 
 import "sync"
 
-// A queue holds the samples that are durable and wait for one writer, in the order
-// of the write-ahead log. Pushing never blocks: how much may wait is the budget's
-// to say.
+// A queue holds durable samples for one writer, in log order. The budget bounds it; push never blocks.
 type queue struct {
-	// ready holds a token while there is something to pop, the end included. Only
-	// the writer takes it.
+	// ready holds a token, for the writer only, while there is something to pop or the end.
 	ready chan struct{}
 
 	mu   sync.Mutex
 	list []accepted
 	head int // list[:head] is popped
 	end  bool
-	gone error // why the writer is gone; nil while it is not
+	gone error // why the writer has ended; nil before
 }
 
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
 
-// push adds samples, all at once. It returns why not where the writer is gone.
+// push adds samples, all at once. If the writer has ended, it returns the reason.
 func (q *queue) push(list ...accepted) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.gone != nil {
 		return q.gone
 	}
-	if q.head > len(q.list)/2 { // a queue that is never empty does not grow for ever
+	if q.head > len(q.list)/2 { // a queue that is never empty must not grow forever
 		n := copy(q.list, q.list[q.head:])
 		clear(q.list[n:])
 		q.list, q.head = q.list[:n], 0
@@ -37,7 +34,6 @@ func (q *queue) push(list ...accepted) error {
 	return nil
 }
 
-// close says that no sample will follow.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -45,8 +41,7 @@ func (q *queue) close() {
 	q.signal()
 }
 
-// pop returns the next sample. ok is false if there is no sample now, and ended is true if
-// there will never be one again.
+// pop returns the next sample. ok is false if there is none now, ended is true if none will follow.
 func (q *queue) pop() (a accepted, ok, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -64,14 +59,13 @@ func (q *queue) pop() (a accepted, ok, ended bool) {
 	return a, ok, !ok && q.end
 }
 
-// empty reports whether there is no sample now.
 func (q *queue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.head == len(q.list)
 }
 
-// leave says that the writer is gone, and why, and returns what it did not take.
+// leave ends the queue for the writer, with the reason, and returns the samples that are left.
 func (q *queue) leave(why error) []accepted {
 	q.mu.Lock()
 	defer q.mu.Unlock()

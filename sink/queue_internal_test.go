@@ -6,8 +6,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A writer that is always a little behind never empties its queue. The order stays,
-// and the memory is that of what waits.
+// TestQueueThatIsNeverEmpty tests that a queue that is never empty keeps its order and frees memory.
 func TestQueueThatIsNeverEmpty(t *testing.T) {
 	t.Parallel()
 	q := newQueue()

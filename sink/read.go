@@ -9,41 +9,39 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// A Log is the commit log of a dataset as it was when it was read.
+// A Log is the commit log of a dataset at the time of reading.
 type Log struct {
 	// Dir is the run's folder.
 	Dir string
-	// Commits are the entries that count, in logical order: by the number of the first commit
-	// whose samples they hold. What a merge replaced is not among them.
+	// Commits holds the entries that count, in logical order: by the number of the first commit
+	// whose samples they hold. It excludes entries that a merge replaced.
 	Commits []Commit
 
 	fs    FS
 	seq   sequence
-	each  func(*Commit) // is called with every commit, and samples are dropped then; nil: they stay
-	given int64         // the last commit that each was called with
-	known seqSet        // entries that were read, or that such an entry replaces
+	each  func(*Commit) // receives every commit, and the samples are dropped then; if nil, the samples stay
+	given int64         // number of the last commit passed to each
+	known seqSet        // entries that were read or replaced
 }
 
-// ReadLog reads the commit log of the run's folder dir. A folder without one has
-// no commits. A log with a gap that no merge explains, with an entry that cannot be read, whose
-// checksum is wrong or that is of another run than the first one is a *CorruptError; one with
-// an entry of a newer version wraps ErrNewer.
+// ReadLog reads the commit log of the run's folder dir. A folder without a log has no commits. The
+// error is a *CorruptError if the log has a gap that no merge explains, or an entry that is unreadable,
+// has a wrong checksum or belongs to another run. It wraps ErrNewer if a newer version wrote an entry.
 func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
 
-// ReadLogEach is ReadLog for logs of millions of samples: it calls each with every commit, in
-// logical order and once, those of merges as [Commit.Originals] returns them, and keeps the
-// entries without their Groups and Samples. What each is given is its own. Done of such a Log is empty; Waiting reads the entries once more where there is a
-// write-ahead log.
+// ReadLogEach is ReadLog for logs of millions of samples. It calls each once with every commit, in
+// logical order, and keeps the entries without Groups and Samples. It splits merges as
+// [Commit.Originals] does. each owns its commit. Done of such a Log is empty, and Waiting reads the
+// entries again if there is a write-ahead log.
 func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
 
-// readLog is ReadLog of the run with that id; empty: of any one run.
+// readLog is ReadLog for the run runID. If runID is empty, it accepts any single run.
 func readLog(fsys FS, dir, runID string, each func(*Commit)) (*Log, error) {
 	log := &Log{Dir: dir, fs: fsys, seq: sequence{runID: runID}, each: each}
 	return log, log.Follow()
 }
 
-// samples calls take with every sample of the commits that were read. Those that were
-// dropped it reads again.
+// samples calls take with every sample of the commits that were read. It reads dropped samples again.
 func (l *Log) samples(take func(*CommittedSample)) error {
 	all := func(c *Commit) {
 		for k := range c.Samples {
@@ -77,8 +75,7 @@ func (l *Log) Shards(kind Kind) iter.Seq[Shard] {
 	}
 }
 
-// Done returns the keys of the samples that are done: with rows, or with neither
-// rows nor failures. Samples that failed are not among them.
+// Done returns the keys of the samples that are done: with rows, or with neither rows nor failures.
 func (l *Log) Done() map[string]struct{} {
 	keys := make(map[string]struct{})
 	for i := range l.Commits {
@@ -91,9 +88,9 @@ func (l *Log) Done() map[string]struct{} {
 	return keys
 }
 
-// Rows returns the rows of a data shard, all columns, in order, after it checked
-// the file's digest. Each row is the caller's. An error, which is a *CorruptError,
-// ends the rows. It is made for looking at data; Verify reads faster.
+// Rows returns all columns of the rows of a data shard, in order, after checking the file's digest.
+// The caller owns each row. An error is a *CorruptError and ends the rows. Rows is for looking at
+// data; Verify reads faster.
 func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] {
 	return func(yield func(*StoredRow, error) bool) {
 		err := readShard(l, s, KindData, yield)
@@ -113,7 +110,7 @@ func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] {
 	}
 }
 
-// corruptShard says that a shard cannot be read because of err.
+// corruptShard returns err as the error of reading a shard.
 func corruptShard(s Shard, err error) error {
 	if errors.Is(err, ErrReplaced) {
 		return fmt.Errorf("%s: %w", s.Path, err)
@@ -121,7 +118,7 @@ func corruptShard(s Shard, err error) error {
 	return &CorruptError{Path: s.Path, Row: -1, Err: err}
 }
 
-// readShard returns an error only if yield did not end the rows.
+// readShard passes each row to yield. It returns an error only if yield did not end the rows.
 func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) error {
 	corrupt := func(err error) error { return corruptShard(s, err) }
 	if s.Kind != kind {
@@ -131,7 +128,7 @@ func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) er
 	if err != nil {
 		return corrupt(err)
 	}
-	defer func() { _ = f.Close() }() // it was read only
+	defer func() { _ = f.Close() }() // read-only
 	more := window(in, func(row *T) bool { return yield(row, nil) })
 	if s = in.shard; s.Format == Arrow {
 		rows, ok := any(more).(func(*StoredRow) bool)
@@ -148,8 +145,8 @@ func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) er
 	return nil
 }
 
-// libraryPanic, deferred, turns a panic of the Parquet library on damaged bytes
-// into an error. A panic of the caller's own, while it is yielded to, goes on.
+// libraryPanic, if deferred, turns a panic of the Parquet library on damaged bytes into an error. A
+// panic of the caller's code in yield continues.
 func libraryPanic(yielding *bool, err *error) {
 	if *yielding {
 		return
@@ -159,7 +156,6 @@ func libraryPanic(yielding *bool, err *error) {
 	}
 }
 
-// readParquet calls yield with each row until it returns false.
 func readParquet[T any](f File, size, rows int64, yield func(*T) bool) (err error) {
 	pf, err := openParquet[T](f, size, rows)
 	if err != nil {
@@ -168,11 +164,10 @@ func readParquet[T any](f File, size, rows int64, yield func(*T) bool) (err erro
 	var yielding bool
 	defer libraryPanic(&yielding, &err)
 	r := parquet.NewGenericReader[T](pf, schemaOf[T](versionOf[T](len(pf.Schema().Fields()))))
-	defer func() { _ = r.Close() }() // it was read only
+	defer func() { _ = r.Close() }() // read-only
 	var n int64
 	for {
-		// A few rows at a time: they can be large. Fresh memory for each, for the
-		// rows are the caller's.
+		// Rows can be large, so read a few. The caller owns them, so use a new batch each time.
 		batch := make([]T, 8)
 		k, err := r.Read(batch)
 		for i := range k {

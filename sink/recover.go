@@ -12,44 +12,41 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// replacedDir holds the shards and entries that merges replaced, each in a folder of the name
-// that it comes from, until no reader needs them.
+// replacedDir holds the files that merges replaced, in subfolders of the same names.
 const replacedDir = "replaced"
 
-// orphansDir holds what recovery set aside. Nothing reads it.
+// orphansDir holds files that recovery set aside. No reader reads it.
 const orphansDir = "orphans"
 
-// shardPrefix begins the name of every shard.
 const shardPrefix = "part-"
 
-// A Recovery says what Create found of a process that had not come to its end, and
-// did with it. The zero value: there was nothing.
+// A Recovery reports what Create found of an interrupted process and did. It is zero if nothing.
 type Recovery struct {
-	// Temporaries counts files that were being written and were removed.
+	// Temporaries counts removed temporary files.
 	Temporaries int
-	// Orphans are shards that no commit names, where they lie now, relative to the
-	// run's folder. Their samples were in the write-ahead log.
+	// Orphans are the current paths, relative to the run's folder, of shards that no commit names.
+	// Their samples were in the write-ahead log.
 	Orphans []string
-	// Segments counts segments of the write-ahead log. Of the samples in them,
-	// Replayed were committed now, in Commits commits; Known were already. Waiting stay there
-	// until their groups are whole (Config.CommitGroups).
+	// Segments counts segments of the write-ahead log. Replayed counts samples that were committed
+	// now, in Commits commits, Known those that were committed before. Waiting counts those that
+	// stay in the log until their groups are whole (Config.CommitGroups).
 	Segments                 int
 	Replayed, Known, Waiting int64
 	Commits                  int64
-	// TornBytes is how much of the write-ahead log was never durable, and dropped.
+	// TornBytes counts bytes of the write-ahead log that were never durable and were dropped.
 	TornBytes int64
 }
 
-// Recovered says what Create did.
+// Recovered returns what Create did.
 func (d *Dataset) Recovered() Recovery { return d.recovered }
 
-// recover brings the folder to the state of a dataset that was closed: all that
-// the write-ahead log holds is in commits, but for samples that wait for the rest of their
-// group, and nothing else is left. It may be cut short at any moment and begins again then.
+// recover brings the folder to the state of a closed dataset: all samples of the write-ahead log are in
+// commits, except those that wait for the rest of their group, and no leftovers remain. If it is
+// interrupted, the next Create starts it again.
 func (d *Dataset) recover(log *Log) error {
 	failpoint.Hit(failpoint.RecoverStarted)
-	// The last entry may be in memory only, if the process died between its link and
-	// the sync: it must be true on disk before a segment goes that it replaces.
+	// If the process died between link and sync, the last entry can be in memory only. It must be
+	// on disk before its segments are deleted.
 	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, commitsDir)); err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, commitsDir), Op: "sync", Err: err}
 	}
@@ -63,8 +60,8 @@ func (d *Dataset) recover(log *Log) error {
 	if err := d.replay(log); err != nil {
 		return err
 	}
-	// Segments count on from what is left: one that came back with a higher number, now or
-	// from an earlier process, would make the torn end of a new one look like damage.
+	// Segment numbers continue from the existing ones. A deleted segment that came back with a
+	// higher number would make the torn end of a new segment look like damage.
 	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, walDir)); err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, walDir), Op: "sync", Err: err}
 	}
@@ -72,7 +69,6 @@ func (d *Dataset) recover(log *Log) error {
 	return nil
 }
 
-// clearLeftovers removes temporary files and sets uncommitted shards aside.
 func (d *Dataset) clearLeftovers(log *Log) error {
 	named := map[string]bool{}
 	for _, c := range log.Commits {
@@ -106,8 +102,7 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 	return nil
 }
 
-// setAside gives a file a name in orphans/, by moving or by linking it. Both names
-// are relative to the run's folder dir.
+// setAside gives a file of the run's folder dir a name in orphans/, by rename or link.
 func setAside(fsys FS, dir, path, aside string, move func(from, to string) error) error {
 	to := filepath.Join(dir, filepath.FromSlash(aside))
 	err := fsys.MkdirAll(filepath.Dir(to))
@@ -126,9 +121,8 @@ func setAside(fsys FS, dir, path, aside string, move func(from, to string) error
 	return nil
 }
 
-// replay commits what the write-ahead log holds and no commit does, straight from
-// it: its segments are deleted when all of it is in commits, not before. Samples that wait for
-// the rest of their group stay, in one segment.
+// replay commits the samples of the write-ahead log that no commit holds. It deletes the segments only
+// when all samples are in commits, or in one segment if they wait for their group.
 func (d *Dataset) replay(log *Log) error {
 	names, err := walSegments(d.cfg.FS, d.dir)
 	if err != nil {
@@ -138,7 +132,7 @@ func (d *Dataset) replay(log *Log) error {
 		return nil
 	}
 	events := d.cfg.Events
-	d.cfg.Events = Events{} // whoever listens is not ready before Create returns
+	d.cfg.Events = Events{} // the caller is not ready before Create returns
 	defer func() { d.cfg.Events = events }()
 
 	known, err := log.attempts()
@@ -181,8 +175,8 @@ func (d *Dataset) replay(log *Log) error {
 	return nil
 }
 
-// keepWaiting writes what w holds to a new segment in the place of the last one, whose name is
-// given: after it no other segment is needed, and its own end is never torn.
+// keepWaiting writes the held samples of w to a new segment that replaces the last one, named name. So
+// no other segment is needed, and the end of the new one is never torn.
 func (d *Dataset) keepWaiting(w *writer, name string) (err error) {
 	number, _ := segmentNumber(name)
 	dir := filepath.Join(d.dir, walDir)
@@ -208,7 +202,7 @@ func (d *Dataset) keepWaiting(w *writer, name string) (err error) {
 	}
 	w.closeAgain()
 	if err == nil {
-		err = frames.Synced() // true before the file has its name
+		err = frames.Synced() // true when the file gets its name
 	}
 	if err == nil {
 		err = f.Sync()
@@ -232,7 +226,7 @@ func (d *Dataset) keepWaiting(w *writer, name string) (err error) {
 }
 
 func (d *Dataset) replaySegment(w *writer, known attempts, name string, last bool) error {
-	segment := &segment{path: filepath.Join(d.dir, walDir, name)} // it is never closed: replay removes it
+	segment := &segment{path: filepath.Join(d.dir, walDir, name)} // never marked closed: replay removes it
 	err := readSegment(d.cfg.FS, d.dir, name, last, func(part segmentPart) error {
 		switch {
 		case part.torn != nil:

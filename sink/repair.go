@@ -12,31 +12,28 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A RepairPlan says what Apply will do to a dataset whose write-ahead log is
-// damaged, or whose last entries are missing, so that Create takes it again.
+// A RepairPlan lists what Apply will do to a dataset whose write-ahead log is damaged or whose last
+// entries are missing, so that Create accepts it again.
 type RepairPlan struct {
-	// Segments are those that are damaged. Without them and Lost there is nothing to do.
+	// Segments are the damaged segments. If Segments and Lost are empty, there is nothing to do.
 	Segments []SegmentRepair
-	// Lost are shards whose entry is missing at the end of the log (ErrLostCommit),
-	// relative to the run's folder: they are set aside, and a resumed run collects their
-	// samples again. None where the log cannot be read.
+	// Lost are shards whose entry is missing at the end of the log (ErrLostCommit), relative to
+	// the run's folder. Apply sets them aside, and a resumed run collects their samples again. It
+	// is empty if the log cannot be read.
 	Lost []string
 
 	fs  FS
 	dir string
 }
 
-// A SegmentRepair is one damaged segment. A new one will hold all of its samples
-// that are whole; the damaged file is kept.
+// A SegmentRepair describes a damaged segment. Apply keeps it and copies its whole samples to a new one.
 type SegmentRepair struct {
-	// Path is the segment, Aside where it will be kept, both relative to the run's
-	// folder.
+	// Path is the segment and Aside its future place, both relative to the run's folder.
 	Path, Aside string
-	// Samples counts those that are whole.
+	// Samples counts the whole samples.
 	Samples int
-	// Damage are the parts that are not, in order; LostBytes is their sum. Samples
-	// that lay there were reported done: their keys are not in the dataset, so a
-	// resumed run collects them again.
+	// Damage lists the damaged parts in order; LostBytes is their sum. Samples in them were
+	// reported durable. Their keys are not in the dataset, so a resumed run collects them again.
 	Damage    []*frame.CorruptError
 	LostBytes int64
 
@@ -44,12 +41,11 @@ type SegmentRepair struct {
 	last bool
 }
 
-// PlanRepair looks at the write-ahead log in the run's folder dir and changes
-// nothing. fsys is nil for the operating system's. No other process may be at work
-// on the folder.
+// PlanRepair plans the repair of the dataset in the run's folder dir and changes nothing. If fsys is
+// nil, it uses the operating system's. No other process may use the folder.
 //
-// It returns an error when the folder cannot be read, or a newer version of the
-// program wrote it (ErrNewer).
+// It returns an error if the folder cannot be read, or a newer version of the program wrote it
+// (ErrNewer).
 func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 	if fsys == nil {
 		fsys = OS()
@@ -66,7 +62,7 @@ func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 	for i, name := range names {
 		s := SegmentRepair{Path: walDir + "/" + name, name: name, last: i == len(names)-1}
 		aside := walDir + "-" + name
-		for k := 2; slices.Contains(taken, aside); k++ { // of an earlier repair
+		for k := 2; slices.Contains(taken, aside); k++ { // taken by an earlier repair
 			aside = fmt.Sprintf("%s-%d-%s", walDir, k, name)
 		}
 		s.Aside = orphansDir + "/" + aside
@@ -95,8 +91,7 @@ func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 	return p, nil
 }
 
-// Apply does what the plan says. It may be cut short at any moment and planned
-// again: at no time is a sample that is whole in no file.
+// Apply carries out the plan. It loses no whole sample if interrupted; then plan again.
 func (p *RepairPlan) Apply() error {
 	for _, s := range p.Segments {
 		if err := p.repair(s); err != nil {
@@ -111,8 +106,7 @@ func (p *RepairPlan) Apply() error {
 	return nil
 }
 
-// repair writes the new segment, gives the damaged one its second name, and then
-// puts the new one in its place.
+// repair writes the new segment, links the damaged one into orphans/, and renames the new one over it.
 func (p *RepairPlan) repair(s SegmentRepair) error {
 	dir := filepath.Join(p.dir, walDir)
 	path := filepath.Join(dir, s.name)
@@ -128,13 +122,13 @@ func (p *RepairPlan) repair(s SegmentRepair) error {
 		err = p.fs.SyncDir(dir)
 	}
 	if err != nil {
-		_ = p.fs.Remove(temp) // recovery removes it as well
+		_ = p.fs.Remove(temp) // otherwise recovery removes it
 		return &ShardError{Path: path, Op: "repair", Err: err}
 	}
 	return nil
 }
 
-// salvage writes all whole frames of a segment to a new file.
+// salvage writes all whole samples of a segment to a new file.
 func (p *RepairPlan) salvage(s SegmentRepair, temp string) (err error) {
 	f, err := p.fs.Create(temp)
 	if err != nil {
@@ -157,7 +151,7 @@ func (p *RepairPlan) salvage(s SegmentRepair, temp string) (err error) {
 		return w.Write(part.payload)
 	})
 	if err == nil {
-		err = w.Synced() // true before the file has its name
+		err = w.Synced() // true when the file gets its name
 	}
 	if err != nil {
 		return err

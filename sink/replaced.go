@@ -10,12 +10,12 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// Replaced shards and entries move to replaced/, into folders of the same names. They stop being
-// data when the merge is in the log. From then on no reader counts them, so it does no harm if one
-// is lost, is moved twice or comes back after a power cut.
+// Replaced shards and entries move to replaced/, into folders of the same names. They stop being data
+// when the merge is in the log, and no reader counts them from then on. So a power cut that loses a
+// file, undoes a move or brings a file back does no harm.
 
-// moveReplaced moves the shards and entries of replaced commits to replaced/ and returns what it
-// has moved. It skips what is there already, so it can be called again after an error.
+// moveReplaced moves the shards and entries of replaced commits to replaced/ and returns the moved
+// files. It can be called again after an error, because it skips files that were moved before.
 func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []goneSet, err error) {
 	fail := func(path string, err error) ([]goneSet, error) {
 		return nil, &ShardError{Path: filepath.Join(dir, path), Op: "rename", Err: err}
@@ -29,7 +29,7 @@ func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []
 		name := filepath.FromSlash(path)
 		err := fsys.Rename(filepath.Join(dir, name), filepath.Join(dir, replacedDir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it was moved before
+			return nil // moved before
 		}
 		return err
 	}
@@ -63,7 +63,7 @@ func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []
 
 // A goneSet holds the files of one replaced entry.
 type goneSet struct {
-	last  int64 // the last commit whose samples are in it
+	last  int64 // last commit whose samples it holds
 	paths []string
 	at    time.Time // when it was replaced, or found
 }
@@ -73,19 +73,18 @@ func goneOf(c *Commit, at time.Time) goneSet {
 	for _, s := range c.Shards {
 		g.paths = append(g.paths, s.Path)
 	}
-	g.paths = append(g.paths, commitsDir+"/"+commitName(c.Seq)) // the last one to go
+	g.paths = append(g.paths, commitsDir+"/"+commitName(c.Seq)) // deleted last
 	return g
 }
 
-// delete removes the files. The next Create removes what it could not.
+// delete removes the files. The next Create removes the files for which it fails.
 func (g *goneSet) delete(fsys FS, dir string) {
 	for _, path := range g.paths {
 		_ = fsys.Remove(filepath.Join(dir, replacedDir, filepath.FromSlash(path)))
 	}
 }
 
-// leftReplaced returns the entries in _commits/ that a merge of the log replaces. They are there
-// while a process moves them, and after a kill.
+// leftReplaced returns the replaced entries in _commits/, which exist during moves and after a kill.
 func (l *Log) leftReplaced() (left []Commit, err error) {
 	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,8 +115,7 @@ func (l *Log) leftReplaced() (left []Commit, err error) {
 	return left, nil
 }
 
-// finishMerges moves what an earlier process could not move any more, and notes what lies in
-// replaced/.
+// finishMerges finishes the moves of an earlier process and registers replaced files for deletion.
 func (d *Dataset) finishMerges(log *Log) error {
 	left, err := log.leftReplaced()
 	if err != nil {
@@ -137,13 +135,13 @@ func (d *Dataset) finishMerges(log *Log) error {
 	for _, name := range names {
 		c, err := readCommit(d.cfg.FS, dir, name)
 		if err != nil {
-			continue // nobody reads it
+			continue // no reader reads it
 		}
 		g := goneOf(&c, d.cfg.Now())
 		for _, path := range g.paths {
 			named[path] = true
 		}
-		// Where no entry replaces it, the merge was lost, and this is all there is.
+		// If no entry replaces it, the merge was lost. Then this is the only copy: keep it.
 		at := slices.IndexFunc(log.Commits, func(o Commit) bool { return seqSet(o.Replaces).has(c.Seq) })
 		if at >= 0 {
 			g.at = log.Commits[at].CreatedAt // not before it was moved
@@ -156,7 +154,7 @@ func (d *Dataset) finishMerges(log *Log) error {
 			return &ShardError{Path: dir, Op: "open", Err: err}
 		}
 		for _, name := range names {
-			if !named[sub+"/"+name] { // its entry was deleted before a power cut, and the file came back
+			if !named[sub+"/"+name] { // deleted before a power cut, and came back without its entry
 				_ = d.cfg.FS.Remove(filepath.Join(dir, sub, name))
 			}
 		}

@@ -18,15 +18,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A rowGroup is one of a Parquet shard.
+// A rowGroup describes a row group of a Parquet shard.
 type rowGroup struct {
 	rows, tokens int
 	bytes        int64
-	cut          bool // it begins in the middle of a group
+	cut          bool // it begins within a group
 	last         bool // of its shard
 }
 
-// rowGroups returns the row groups of a dataset, in order.
 func rowGroups(t *testing.T, dir string) (all []rowGroup) {
 	t.Helper()
 	log, err := sink.ReadLog(dir)
@@ -59,13 +58,12 @@ func rowGroups(t *testing.T, dir string) (all []rowGroup) {
 			at += g.rows
 			all = append(all, g)
 		}
-		_ = f.Close() // it was read only
+		_ = f.Close() // read-only
 	}
 	return all
 }
 
-// manyGroups returns groups of 8 to 16 samples, of which some are forked into several rows
-// and some failed, in an order in which they may finish.
+// manyGroups returns groups of 8 to 16 samples, some forked or failed, in a possible finishing order.
 func manyGroups(n int) (all []*tokenize.Sample) {
 	b, rng := sinktest.NewBuilder(21), rand.New(rand.NewPCG(21, 0))
 	for id := range n {
@@ -85,14 +83,14 @@ func manyGroups(n int) (all []*tokenize.Sample) {
 			all = append(all, s)
 		}
 	}
-	for i := 0; i < len(all); i += 40 { // what finishes out of order is near
+	for i := 0; i < len(all); i += 40 { // samples finish out of order over short distances
 		part := all[i:min(i+40, len(all))]
 		rng.Shuffle(len(part), func(i, k int) { part[i], part[k] = part[k], part[i] })
 	}
 	return all
 }
 
-// checkRowGroups checks that row groups begin with groups, and hold what they should.
+// checkRowGroups checks that row groups begin with groups and have the right sizes.
 func checkRowGroups(t *testing.T, dir string, target int) {
 	t.Helper()
 	all := rowGroups(t, dir)
@@ -111,8 +109,8 @@ func checkRowGroups(t *testing.T, dir string, target int) {
 	}
 }
 
-// A row group begins with the first row of a group: as the samples are written, as they are
-// recovered after a crash, and in a copy.
+// TestRowGroupsBeginWithGroups tests that a row group begins with the first row of a group when samples
+// are written, recovered after a crash, or copied.
 func TestRowGroupsBeginWithGroups(t *testing.T) {
 	t.Parallel()
 	const target = 50_000
@@ -160,14 +158,14 @@ func TestRowGroupsBeginWithGroups(t *testing.T) {
 	})
 }
 
-// Samples without a group may be parted anywhere, and a group that is larger than a row group
-// may be is cut: neither makes a row group larger than twice its tokens.
+// TestRowGroupsAreBounded tests that no row group exceeds twice its tokens: samples without a group are
+// separable anywhere, and a group larger than that is cut.
 func TestRowGroupsAreBounded(t *testing.T) {
 	t.Parallel()
 	const target, row = 20_000, 1000
 	for _, tt := range []struct {
 		id     string
-		rows   int // in each row group but the last
+		rows   int // in each row group except the last
 		pieces int
 	}{
 		{"one", 2 * target / row, 8},
@@ -193,16 +191,15 @@ func TestRowGroupsAreBounded(t *testing.T) {
 	}
 }
 
-// Much text closes a row group as well: between groups at 16 MiB of the file, in the middle of
-// one at 32 MiB.
+// TestRowGroupsOfText tests the limits for text: 16 MiB of the file between groups, 32 MiB within one.
 func TestRowGroupsOfText(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		size        int
-		least, most int64 // bytes of each but the last, in MiB
+		least, most int64 // bytes of each except the last, in MiB
 	}{{6, 15, 24}, {60, 30, 33}} {
 		rng := rand.New(rand.NewPCG(1, 0))
-		noise := make([]byte, 768<<10) // 1 MiB as text, and little less when it is compressed
+		noise := make([]byte, 768<<10) // 1 MiB as text, hardly compressible
 		parts := func(yield func(*sink.StoredSample, error) bool) {
 			b := sinktest.NewBuilder(5)
 			for i := range 60 {

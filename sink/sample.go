@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The statuses of a sample with rows. Failures may also be cancelled or error.
+// dataStatuses are the statuses of samples with rows. Failures can also be cancelled or error.
 var dataStatuses = []string{"completed", "truncated", "max_steps"}
 
 // checkSample returns a *SampleError for the first rule that s breaks.
@@ -64,7 +64,7 @@ func checkSample(s *tokenize.Sample, vocab int) error {
 	return nil
 }
 
-// checkRow checks row i of n.
+// checkRow checks row i of the n rows of a sample.
 func checkRow(r *tokenize.Row, i, n, vocab int) error {
 	if err := r.Check(vocab); err != nil {
 		return err
@@ -78,8 +78,7 @@ func checkRow(r *tokenize.Row, i, n, vocab int) error {
 	return checkTexts(r.StepIDs)
 }
 
-// sampledTokens counts the tokens that the policy sampled for r, which has passed its
-// check: the assistant spans have them all, but for those that were trimmed.
+// sampledTokens returns the number of sampled tokens of a valid row: in assistant spans, and trimmed.
 func sampledTokens(r *tokenize.Row) int64 {
 	n := int64(r.Trimmed)
 	for k, role := range r.TurnRoles {
@@ -90,9 +89,8 @@ func sampledTokens(r *tokenize.Row) int64 {
 	return n
 }
 
-// checkSampled compares the tokens that the rows of a sample hold so far with the server's
-// count, which is 0 if the server did not give it. The rows may hold fewer: those without
-// a trainable token, and calls that failed, are not among them.
+// checkSampled compares the sampled tokens in the rows so far with the server's count, which is 0 if
+// unknown. The rows can have fewer tokens: they lack rows without a trainable token and failed calls.
 func checkSampled(sampled, counted int64) error {
 	if counted > 0 && sampled > counted {
 		return fmt.Errorf("%d sampled tokens in the sample so far, the server counted %d", sampled, counted)
@@ -100,8 +98,7 @@ func checkSampled(sampled, counted int64) error {
 	return nil
 }
 
-// checkReward returns an error for a reward that is not finite: one of them makes the mean of
-// a group, and with it every advantage in it, NaN.
+// checkReward refuses a reward that is not finite: it would make every advantage of its group NaN.
 func checkReward(v *float64) error {
 	if v == nil || !math.IsNaN(*v) && !math.IsInf(*v, 0) {
 		return nil
@@ -109,7 +106,6 @@ func checkReward(v *float64) error {
 	return fmt.Errorf("reward %v is not finite; it is null where there is none", *v)
 }
 
-// checkJSON checks the columns that hold JSON.
 func checkJSON(details, messages, metadata *string) error {
 	return errors.Join(isJSON("reward_details", details), isJSON("messages", messages), isJSON("metadata", metadata))
 }
@@ -140,10 +136,10 @@ func oneOf(what, word string, words []string) error {
 	return fmt.Errorf("%s %q is not one of %q", what, word, words)
 }
 
-// failed is CommittedSample.Failed of a sample to come.
+// failed is CommittedSample.Failed for a sample that is not committed.
 func failed(s *tokenize.Sample) bool { return len(s.Rows) == 0 && len(s.Failures) > 0 }
 
-// class is CommittedSample.Class of a sample to come.
+// class is CommittedSample.Class for a sample that is not committed.
 func class(s *tokenize.Sample) string {
 	if !failed(s) {
 		return ""
@@ -151,7 +147,7 @@ func class(s *tokenize.Sample) string {
 	return s.Failures[0].Class
 }
 
-// sampleBytes is the memory that a sample holds, roughly.
+// sampleBytes estimates the memory of a sample.
 func sampleBytes(s *tokenize.Sample) int64 {
 	n := 512
 	for _, text := range []*string{s.RewardDetails, s.Messages, s.Metadata} {

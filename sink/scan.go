@@ -10,17 +10,17 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// ruledColumns are the columns that rules are about, but for the four lists with an entry
-// per token: parquet-go reads those ten times faster page by page than row by row.
+// ruledColumns are the columns that rules check, except the four lists with an entry per token.
+// parquet-go reads those ten times faster page by page than row by row.
 var ruledColumns = sync.OnceValue(func() part[StoredRow] { return newPart[StoredRow]("rules") })
 
-// scanParquet calls yield with each row of a data shard until it returns false.
-// The rows hold ruledColumns and the four lists, and are valid until yield returns.
+// scanParquet calls yield with each row of a data shard until yield returns false. The rows hold
+// ruledColumns and the four lists, and are valid until yield returns.
 func scanParquet(f File, size, rows int64, yield func(*StoredRow) bool) error {
 	return scanColumns(f, size, rows, ruledColumns(), yield)
 }
 
-// scanColumns is scanParquet with other columns beside the four lists.
+// scanColumns is scanParquet with the given columns instead of ruledColumns.
 func scanColumns(f File, size, rows int64, columns part[StoredRow], yield func(*StoredRow) bool) (err error) {
 	pf, err := openParquet[StoredRow](f, size, rows)
 	if err != nil {
@@ -47,7 +47,6 @@ func scanColumns(f File, size, rows int64, columns part[StoredRow], yield func(*
 	return nil
 }
 
-// scanGroup is scanParquet for one row group.
 func scanGroup(group parquet.RowGroup, columns part[StoredRow], lists *tokenLists, yield func(*StoredRow) bool) error {
 	n := int(group.NumRows())
 	if err := lists.read(group, n); err != nil {
@@ -55,7 +54,7 @@ func scanGroup(group parquet.RowGroup, columns part[StoredRow], lists *tokenList
 	}
 	at := 0
 	_, more, err := columns.group(group, func(row *StoredRow) bool {
-		if at == n { // more than there are
+		if at == n { // more rows than the group has
 			at++
 			return false
 		}
@@ -69,7 +68,6 @@ func scanGroup(group parquet.RowGroup, columns part[StoredRow], lists *tokenList
 	return err
 }
 
-// tokenLists holds the four lists of one row group.
 type tokenLists struct {
 	ids, versions listArena[int32]
 	mask          listArena[int8]
@@ -78,7 +76,7 @@ type tokenLists struct {
 
 func newTokenLists(s *parquet.Schema) *tokenLists {
 	leaf := func(name string) parquet.LeafColumn {
-		c, _ := s.Lookup(name, "list", "element") // there: the schema was checked
+		c, _ := s.Lookup(name, "list", "element") // found, because the schema was checked
 		return c
 	}
 	l := &tokenLists{}
@@ -100,8 +98,7 @@ func (l *tokenLists) set(row *StoredRow, i int) {
 	row.Logprobs, row.Versions = l.logprobs.at(i), l.versions.at(i)
 }
 
-// nullableDefinition is the highest definition level of a list that may be null
-// and whose elements may not: null 0, empty 1, element 2.
+// nullableDefinition is the highest definition level of a nullable list: null 0, empty 1, element 2.
 const nullableDefinition = 2
 
 // A listArena is one list column of one row group.
@@ -112,7 +109,7 @@ type listArena[T any] struct {
 	null   []bool
 }
 
-// at returns list i, nil where it is null.
+// at returns list i, or nil if it is null.
 func (a *listArena[T]) at(i int) []T {
 	if a.null[i] {
 		return nil
@@ -124,11 +121,10 @@ func (a *listArena[T]) at(i int) []T {
 	return a.values[start:a.ends[i]:a.ends[i]]
 }
 
-// read replaces the content by the column of a row group.
+// read replaces the content with a column of a row group.
 //
-// A repetition level of 0 begins a list. Elements are never null, so a definition
-// level below the highest stands for a list without elements: null at 0 in a
-// column that may be null, else empty.
+// A repetition level of 0 begins a list. Elements are never null, so a definition level below the
+// highest means a list without elements: null for level 0 in a nullable column, otherwise empty.
 func (a *listArena[T]) read(group parquet.RowGroup, rows int, name string, take func([]T, parquet.Page) []T) (err error) {
 	a.values, a.ends, a.null = a.values[:0], a.ends[:0], a.null[:0]
 	pages := group.ColumnChunks()[a.leaf.ColumnIndex].Pages()
@@ -174,7 +170,7 @@ func (a *listArena[T]) page(page parquet.Page, take func([]T, parquet.Page) []T)
 		if n == 0 {
 			n = len(rep) - i
 		}
-		if rep[i] != 0 { // the last list of the page before goes on
+		if rep[i] != 0 { // continues the last list of the previous page
 			if len(a.ends) == 0 {
 				return errors.New("the first page begins within a list")
 			}
@@ -207,7 +203,7 @@ func appendFloat(dst []float32, page parquet.Page) []float32 {
 	return append(dst, data.Float()...)
 }
 
-// appendInt8 narrows: a column of INT(8) is INT32 in memory.
+// appendInt8 narrows the values: an INT(8) column is INT32 in memory.
 func appendInt8(dst []int8, page parquet.Page) []int8 {
 	data := page.Data()
 	for _, v := range data.Int32() {

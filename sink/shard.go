@@ -14,11 +14,10 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// tempPrefix marks files that are being written. No reader looks at them.
+// tempPrefix begins the names of files that are being written. Readers ignore them.
 const tempPrefix = ".tmp-"
 
-// An openShard is a shard that is being written, under a temporary name. It
-// belongs to one goroutine.
+// An openShard is a shard that is being written under a temporary name. It belongs to one goroutine.
 type openShard[T any] struct {
 	fs     FS
 	kind   Kind
@@ -28,15 +27,15 @@ type openShard[T any] struct {
 	hash   hash.Hash
 	bytes  int64
 	enc    encoder[T]
-	// check reads the shard back.
+	// check checks the written shard.
 	check func(f File, size, rows int64) error
 
 	rows int64
 	sums shardSums
 }
 
-// newOpenShard makes the temporary file in the folder dir. The caller must end
-// the shard with seal or abandon, and set enc and check before the first row.
+// newOpenShard creates the temporary file in the folder dir. The caller must set enc and check before
+// the first row, and end the shard with seal or abandon.
 func newOpenShard[T any](fs FS, dir string, kind Kind, format Format) (*openShard[T], error) {
 	temp := filepath.Join(dir, tempPrefix+rand.Text()+format.ext())
 	f, err := fs.Create(temp)
@@ -47,7 +46,6 @@ func newOpenShard[T any](fs FS, dir string, kind Kind, format Format) (*openShar
 	return &openShard[T]{fs: fs, kind: kind, format: format, temp: temp, file: f, hash: sha256.New()}, nil
 }
 
-// Write takes the bytes of the encoder.
 func (s *openShard[T]) Write(p []byte) (int, error) {
 	n, err := s.file.Write(p)
 	s.hash.Write(p[:n])
@@ -55,7 +53,7 @@ func (s *openShard[T]) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// append writes a row, of which first says what it says in encoder.
+// append writes a row. See encoder for first.
 func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	if err := s.enc.encode(row, tokens, first); err != nil {
 		return &ShardError{Path: s.temp, Op: "write", Err: err}
@@ -65,9 +63,8 @@ func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	return nil
 }
 
-// seal ends the file, makes it durable, reads it back, and gives it its name,
-// which base begins. The folder's entry is not yet durable and no commit names
-// the shard. After an error the shard is as after abandon.
+// seal ends the file, syncs it, checks it, and renames it to a name that begins with base. The name is
+// not yet durable and no commit names the shard. After an error the shard is abandoned.
 func (s *openShard[T]) seal(base string, took *SealTimes) (_ Shard, err error) {
 	op, start := "write", time.Now()
 	defer func() {
@@ -115,7 +112,6 @@ func (s *openShard[T]) seal(base string, took *SealTimes) (_ Shard, err error) {
 	}, nil
 }
 
-// readBack opens the file again and compares it with what was written.
 func (s *openShard[T]) readBack(sum string) (err error) {
 	f, err := s.fs.Open(s.temp)
 	if err != nil {
@@ -132,8 +128,7 @@ func (s *openShard[T]) readBack(sum string) (err error) {
 	return s.check(f, s.bytes, s.rows)
 }
 
-// abandon closes and removes the temporary file. What cannot be removed stays: no
-// reader looks at it.
+// abandon closes and removes the temporary file. Readers ignore a file that cannot be removed.
 func (s *openShard[T]) abandon() {
 	if s.file != nil {
 		_ = s.file.Close() // its content is not needed any more
@@ -142,7 +137,6 @@ func (s *openShard[T]) abandon() {
 	_ = s.fs.Remove(s.temp)
 }
 
-// checkBytes compares size and SHA-256 of a file with what they should be.
 func checkBytes(f File, size int64, sum string) error {
 	got, err := f.Size()
 	if err != nil {
@@ -161,7 +155,7 @@ func checkBytes(f File, size int64, sum string) error {
 	return nil
 }
 
-// digestOf is the SHA-256 of the first size bytes of a file, in lower-case hex.
+// digestOf returns the SHA-256 of the first size bytes of a file, in lower-case hex.
 func digestOf(f File, size int64) (string, error) {
 	h := sha256.New()
 	if _, err := io.CopyBuffer(h, io.NewSectionReader(f, 0, size), make([]byte, max(1, min(size, 256<<10)))); err != nil {
@@ -170,7 +164,7 @@ func digestOf(f File, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// shardSums collects what a Shard says of its rows.
+// shardSums sums up the rows of a shard for its Shard.
 type shardSums struct {
 	tokens   Tokens
 	rewards  rewardSum
@@ -178,7 +172,7 @@ type shardSums struct {
 	graded   map[string]int64
 }
 
-// add counts a row, but for its length.
+// add adds a row, except its length.
 func (s *shardSums) add(r *StoredRow) {
 	if s.graded == nil {
 		s.graded = map[string]int64{}
@@ -198,7 +192,7 @@ func (s *shardSums) add(r *StoredRow) {
 	}
 }
 
-// with returns r widened to hold v.
+// with returns r extended to include v.
 func (r *Range) with(v int32) *Range {
 	if r == nil {
 		return &Range{Min: v, Max: v}
@@ -207,7 +201,7 @@ func (r *Range) with(v int32) *Range {
 	return r
 }
 
-// rewardSum collects the finite rewards of rows.
+// rewardSum sums up the finite rewards of rows.
 type rewardSum struct {
 	n         int64
 	sum, sqrs float64
@@ -222,7 +216,7 @@ func (r *rewardSum) add(v *float64) {
 	r.sqrs += *v * *v
 }
 
-// summary returns nil where no row was scored, or where the sums overflowed.
+// summary returns nil if no row was scored or the sums overflowed.
 func (r *rewardSum) summary() *RewardSummary {
 	if r.n == 0 {
 		return nil
@@ -235,8 +229,7 @@ func (r *rewardSum) summary() *RewardSummary {
 	return &RewardSummary{Rows: r.n, Mean: mean, Std: std}
 }
 
-// near compares summaries that may be of different machines: these round sums of
-// products differently.
+// near compares summaries with a tolerance, because machines round sums of products differently.
 func (r *RewardSummary) near(o *RewardSummary) bool {
 	if r == nil || o == nil {
 		return r == o

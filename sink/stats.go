@@ -1,27 +1,26 @@
 package sink
 
-// Stats is a snapshot of what a Dataset has done since Create.
+// Stats is a snapshot of a Dataset's counters since Create.
 type Stats struct {
-	// Commits and Shards count what was committed; Bytes are the shards' sizes.
+	// Commits and Shards count committed ones; Bytes sums the shards' sizes.
 	Commits, Shards, Bytes int64
-	// Merges counts merges of small commits, which are not among Commits.
+	// Merges counts merges of small commits. Commits does not include them.
 	Merges int64
-	// MergeErrors counts merges that failed. Their commits stay, and are tried again.
+	// MergeErrors counts failed merges. Their commits stay, and are merged later.
 	MergeErrors int64
-	// Samples, Rows, Failures and Tokens count what is in those commits. Failed
-	// counts the samples that failed as a whole.
+	// Samples, Rows, Failures and Tokens count the content of those commits. Failed counts the
+	// samples that failed as a whole.
 	Samples, Failed, Rows, Failures int64
 	Tokens                          Tokens
-	// Pending counts samples that are durable and not committed yet.
+	// Pending counts durable samples that are not committed yet.
 	Pending int64
-	// WALBytes is the size of the write-ahead log now, WALSyncs how often it was
-	// synced.
+	// WALBytes is the current size of the write-ahead log, WALSyncs the number of its syncs.
 	WALBytes, WALSyncs int64
-	// BytesInFlight is the memory of accepted samples that were not yet encoded.
+	// BytesInFlight is the memory of accepted samples that are not encoded yet.
 	BytesInFlight int64
 }
 
-// Stats returns a snapshot.
+// Stats returns a snapshot of the counters.
 func (d *Dataset) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -33,7 +32,6 @@ func (d *Dataset) Stats() Stats {
 	return s
 }
 
-// pending adds n to the samples that wait for their commit.
 func (d *Dataset) pending(n int) {
 	d.mu.Lock()
 	d.stats.Pending += int64(n)

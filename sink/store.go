@@ -12,24 +12,23 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A StoredSample is what a commit holds of one sample, or a part of it, as it is stored.
+// A StoredSample is the stored content of one sample in a commit, or a part of it.
 type StoredSample struct {
 	Key     string
 	Attempt int32
-	// Group and Index are those of the rows and failures. Group is nil where neither is there
-	// and the commit, of version 2 or before, does not say it.
+	// Group is the group of the rows and failures. It is nil if the sample has neither and the
+	// commit, of version 2 or before, has no groups.
 	Group    *CommittedGroup
 	Index    int32
 	Rows     []StoredRow
 	Failures []StoredFailure
 }
 
-// Stored returns everything in the log, in an order that [Store] takes: commit by commit,
-// sample by sample, first its rows and then its failures, each as a StoredSample that holds
-// this one alone. A sample without either comes once, with neither. What is yielded is the
-// caller's. Rows of schema version 1 have got the columns of version 2: the span of the policy
-// versions. Every digest is checked before a shard is read. With kinds, what is of other kinds
-// is not read and not yielded.
+// Stored returns the whole log in an order that [Store] accepts: commit by commit, sample by sample,
+// first its rows and then its failures, each in a StoredSample of its own. A sample without either is
+// yielded once, empty. The caller owns the yielded values. Rows of schema version 1 get the columns of
+// version 2 that their tokens determine. Each shard's digest is checked before the shard is read. With
+// kinds, Stored reads and yields only these kinds.
 func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	return func(yield func(*StoredSample, error) bool) {
 		for i := range l.Commits {
@@ -44,7 +43,7 @@ func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	}
 }
 
-// wholeRows is all of a row but for the lists with an entry per token, which come page by page.
+// wholeRows has all columns except the lists with an entry per token, which are read page by page.
 var wholeRows = sync.OnceValue(func() part[StoredRow] {
 	return newPartOf[StoredRow](func(f reflect.StructField) bool {
 		switch f.Name {
@@ -119,7 +118,7 @@ func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bo
 
 func nothing[T any]() (*T, error, bool) { return nil, nil, false }
 
-// expect takes a row that the entry says is there.
+// expect returns the next row of a shard, or an error if the shard has fewer rows than its entry.
 func expect[T any](next func() (*T, error, bool), c *Commit) (*T, error) {
 	row, err, ok := next()
 	if err == nil && !ok {
@@ -128,7 +127,7 @@ func expect[T any](next func() (*T, error, bool), c *Commit) (*T, error) {
 	return row, err
 }
 
-// wholeParquet is Rows of a Parquet shard, some ten times as fast.
+// wholeParquet is Rows for a Parquet shard, some ten times as fast.
 func (l *Log) wholeParquet(s Shard) iter.Seq2[*StoredRow, error] {
 	return func(yield func(*StoredRow, error) bool) {
 		err := l.factsOf(s, func(f File, in rowRange) error {
@@ -144,8 +143,7 @@ func (l *Log) wholeParquet(s Shard) iter.Seq2[*StoredRow, error] {
 	}
 }
 
-// upgrade gives a row of an older version of the schema what the newest one has and its
-// tokens say.
+// upgrade sets the policy version columns of a row of schema version 1 from its tokens.
 func (r *StoredRow) upgrade(version int) error {
 	if version > 1 {
 		return nil
@@ -160,16 +158,17 @@ func (r *StoredRow) upgrade(version int) error {
 	return nil
 }
 
-// Store makes a dataset in the run's folder dir, which must exist and hold none, of samples
-// that were stored before: what is in it then equals, column by column and bit by bit, what was
-// yielded. Parts of one key and attempt that follow each other are one sample, which is held until
-// the next one begins. A sample is checked by every rule that [Verify] has, and the first that
-// breaks one ends Store with a *SampleError, whose Row counts the rows and then the failures; an
-// error that is yielded ends it too. So does a sample that is done already, and a second failure
-// of one attempt (ErrCommitted). What was yielded is Store's.
+// Store creates a dataset in the run's folder dir from stored samples. The folder must exist and must
+// not hold a dataset. The content then equals the parts, column by column and bit by bit. Consecutive
+// parts of one key and attempt form one sample, which is held in memory until the next one begins.
+// Store owns the parts.
 //
-// There is no write-ahead log: what is stored comes from somewhere. A folder in which Store did
-// not come to its end is not to be used.
+// Store checks a sample by every rule of [Verify]. It stops with a *SampleError at the first broken
+// rule; its Row counts the rows and then the failures. It also stops at an error from parts, at a
+// sample that is already done, and at a second failure of one attempt (both ErrCommitted).
+//
+// There is no write-ahead log, because the source still exists. After an error the folder must not be
+// used.
 func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats, error) {
 	d, err := Create(dir, cfg)
 	if err != nil {
@@ -180,7 +179,7 @@ func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats
 	}
 	w := newWriter(d, 0)
 	defer w.age.Stop()
-	failures := map[attemptID]struct{}{} // d.keys has what is done
+	failures := map[attemptID]struct{}{} // d.keys has the done keys
 	err = joined(parts, func(s *StoredSample) error {
 		if err := d.checkStored(s); err != nil {
 			return err
@@ -205,10 +204,10 @@ func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats
 	return d.Stats(), nil
 }
 
-// maxStoredBytes bounds what Store holds of one sample.
+// maxStoredBytes bounds the size of one sample in Store.
 const maxStoredBytes = 1 << 30
 
-// joined calls take with whole samples.
+// joined joins parts of one sample and calls take with each whole sample.
 func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) error) error {
 	var s *StoredSample
 	bytes := 0
@@ -227,8 +226,7 @@ func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) erro
 			s.Rows, s.Failures = append(s.Rows, part.Rows...), append(s.Failures, part.Failures...)
 		} else {
 			s = part
-			// Copies: the entry keeps them until its commit, and must not keep a line that
-			// they were cut out of.
+			// Clone, because the next commit keeps these strings and must not keep a whole line alive.
 			s.Key = strings.Clone(s.Key)
 			if s.Group != nil {
 				s.Group = &CommittedGroup{ID: strings.Clone(s.Group.ID), Size: s.Group.Size}
@@ -250,7 +248,6 @@ func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) erro
 	return take(s)
 }
 
-// takeStored is take for a sample as it is stored.
 func (w *writer) takeStored(s *StoredSample) error {
 	committed := CommittedSample{
 		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)), Group: w.place(*s.Group), Index: s.Index,
@@ -278,8 +275,8 @@ func (w *writer) takeStored(s *StoredSample) error {
 	return nil
 }
 
-// leftOutOf is CommittedSample.Filtered of a sample with these rows: empty where they do not
-// say one reason.
+// leftOutOf returns CommittedSample.Filtered for a sample with these rows: their common reason if all
+// are filtered out, otherwise "".
 func leftOutOf(rows []StoredRow) (reason string) {
 	for i := range rows {
 		r := &rows[i]
@@ -336,7 +333,7 @@ func (d *Dataset) checkStored(s *StoredSample) error {
 	return d.claim(&tokenize.Sample{Key: s.Key, Rows: make([]tokenize.Row, len(s.Rows)), Failures: make([]tokenize.Failure, len(s.Failures))})
 }
 
-// checkStrings checks that the texts of a row are UTF-8.
+// checkStrings checks that all texts of a row are UTF-8.
 func checkStrings(row any) error {
 	v := reflect.ValueOf(row).Elem()
 	for i := range v.NumField() {

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// What is stored, taken out and stored again is what it was, in both formats.
+// TestStoreAgain tests that storing, reading and storing again preserves a dataset in both formats.
 func TestStoreAgain(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -45,7 +45,7 @@ func TestStoreAgain(t *testing.T) {
 				t.Errorf("Verify: %v, %+v", err, report)
 			}
 			cardNames(t, again, true)
-			// In the same order: sample after sample, as they were committed.
+			// In the same order: sample by sample, as committed.
 			second, err := sink.ReadLog(again)
 			if err != nil {
 				t.Fatal(err)
@@ -60,8 +60,8 @@ func TestStoreAgain(t *testing.T) {
 	}
 }
 
-// A run of schema version 1 becomes one of version 2: its rows get the span of the versions that
-// their tokens say.
+// TestStoreOldRun tests that storing a run of schema version 1 makes one of version 2 whose rows have
+// policy version columns computed from their tokens.
 func TestStoreOldRun(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"parquet", "arrow", "versions"} {
@@ -102,7 +102,7 @@ func TestStoreOldRun(t *testing.T) {
 		if dir == "versions" && spans == 0 {
 			t.Error("no row spans its versions")
 		}
-		for s := range log.Shards(sink.KindData) { // and one by one they are what they were
+		for s := range log.Shards(sink.KindData) { // each row alone is unchanged
 			i := int64(0)
 			for want, err := range log.Rows(s) {
 				if err != nil {
@@ -135,7 +135,7 @@ func keysOf(t *testing.T, parts iter.Seq2[*sink.StoredSample, error]) (keys []st
 	return keys
 }
 
-// Store refuses what verify would find.
+// TestStoreRefuses tests that Store refuses what Verify would report.
 func TestStoreRefuses(t *testing.T) {
 	t.Parallel()
 	b := sinktest.NewBuilder(3)
@@ -180,14 +180,14 @@ func TestStoreRefuses(t *testing.T) {
 				}
 				parts = append(parts, s)
 			}
-			// Two rows, the empty sample, the failure, whatever the order in which they came.
+			// Two rows, the empty sample, the failure, in any original order.
 			slices.SortStableFunc(parts, func(a, b *sink.StoredSample) int {
 				return len(b.Rows)*2 - len(b.Failures) - len(a.Rows)*2 + len(a.Failures)
 			})
 			parts = tt.edit(parts)
 			_, err = sink.Store(t.TempDir(), sink.Config{}, func(yield func(*sink.StoredSample, error) bool) {
 				for _, s := range parts {
-					part := *s // it is Store's
+					part := *s // Store owns it
 					if !yield(&part, nil) {
 						return
 					}

@@ -9,16 +9,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// What is stored is a tokenize.Sample, cut into the rows of shards.
+// This file converts a tokenize.Sample to and from the rows of shards.
 
-// rowMemory is what a StoredRow points to that is not its sample's.
+// rowMemory holds values that a StoredRow points to and the sample does not have.
 type rowMemory struct {
 	flags    []string
 	versions Range
 }
 
-// set makes r row i of the sample. Its memory stays the sample's, but for what is put
-// into mem.
+// set sets r to row i of the sample. r shares the memory of s and mem.
 func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 	row := &s.Rows[i]
 	mem.flags = row.Flags.AppendNames(mem.flags[:0])
@@ -54,8 +53,7 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 	}
 }
 
-// policyVersions spans the versions of the sampled tokens of a row. ok is false where
-// one of them is unknown.
+// policyVersions returns the range of a row's sampled versions; ok is false if it is unknown or empty.
 func policyVersions(r *tokenize.Row) (span Range, ok bool) {
 	if r.Versions == nil {
 		return span, false
@@ -78,7 +76,7 @@ func policyVersions(r *tokenize.Row) (span Range, ok bool) {
 	return span, ok
 }
 
-// set makes f failure i of the sample. Its memory stays the sample's.
+// set sets f to failure i of the sample. f shares the memory of s.
 func (f *StoredFailure) set(s *tokenize.Sample, i int) {
 	fail := &s.Failures[i]
 	*f = StoredFailure{
@@ -96,12 +94,10 @@ func (f *StoredFailure) set(s *tokenize.Sample, i int) {
 	}
 }
 
-// validText keeps what is left of a broken answer readable: a text column must be
-// UTF-8, and this one is for people.
+// validText replaces invalid UTF-8 in a text for people: a text column must be UTF-8.
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// tokens is the inverse of set, as far as a tokenize.Row has rules of its own. The
-// slices are shared.
+// tokens is the inverse of set for the fields of tokenize.Row. The slices are shared.
 func (r *StoredRow) tokens() (tokenize.Row, error) {
 	row := tokenize.Row{
 		InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,
@@ -119,8 +115,7 @@ func (r *StoredRow) tokens() (tokenize.Row, error) {
 	return row, err
 }
 
-// realigned reads the places that the divergence column says were realigned, and
-// that its fork, if it is one, can be read.
+// realigned decodes the divergence column and sets row.Realigned. It also checks the column's fork.
 func (r *StoredRow) realigned(row *tokenize.Row) error {
 	if r.Divergence == nil {
 		return nil

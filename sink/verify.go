@@ -11,12 +11,11 @@ import (
 // DefaultMaxProblems is the default of VerifyOptions.MaxProblems.
 const DefaultMaxProblems = 100
 
-// VerifyOptions says how Verify works.
+// VerifyOptions configures Verify.
 type VerifyOptions struct {
-	// VocabSize is the number of ids of the vocabulary; 0 means unknown, and only
-	// negative ids are problems.
+	// VocabSize is the size of the vocabulary. 0 means unknown: only negative ids are problems.
 	VocabSize int
-	// RunID is the run that all entries must be of. Empty: that of the first entry.
+	// RunID is the run that all entries must belong to. Default: the run of the first entry.
 	RunID string
 	// MaxProblems bounds VerifyReport.Problems. Default DefaultMaxProblems.
 	MaxProblems int
@@ -24,44 +23,41 @@ type VerifyOptions struct {
 	FS FS
 }
 
-// A VerifyReport is what Verify found.
+// A VerifyReport is the result of Verify.
 type VerifyReport struct {
-	// Commits and Shards count what was checked, Bytes the shards' sizes. A merge is one
-	// commit, and what it replaced is none.
+	// Commits and Shards count the checked ones, Bytes sums the shards' sizes. A merge counts as
+	// one commit; the entries that it replaced do not count.
 	Commits, Shards, Bytes int64
-	// Samples counts different keys, Failed those of them that failed for good:
-	// without a success in any commit.
+	// Samples counts different keys. Failed counts the keys without a success in any commit.
 	Samples, Failed int64
-	// Rows, Failures and Tokens were counted in the shards, not taken from the log.
+	// Rows, Failures and Tokens are counted in the shards, not taken from the log.
 	Rows, Failures int64
 	Tokens         Tokens
-	// WAL is what the write-ahead log holds: of a run that is at work, or was
-	// interrupted.
+	// WAL describes the write-ahead log of a running or interrupted run.
 	WAL WALReport
-	// Problems are *CorruptError, the first MaxProblems of ProblemCount.
+	// Problems holds the first MaxProblems of ProblemCount errors, each a *CorruptError.
 	Problems     []error
 	ProblemCount int64
-	// Orphans are files in the dataset's folders that no commit names, such as
-	// those of an interrupted run. They are not data, and no problem.
+	// Orphans are files in the dataset's folders that no commit names, such as leftovers of an
+	// interrupted run. They are not data and not a problem.
 	Orphans []string
 }
 
-// Verify checks every promise that the dataset in the run's folder dir makes. It changes
-// nothing.
+// Verify checks every promise of the dataset in the run's folder dir. It changes nothing.
 //
-//   - The log has no gap that no merge explains. Each entry has its checksum and is of the run.
+//   - The log has no gap that no merge explains. Each entry has its checksum and belongs to the run.
 //   - A merge holds all samples of the commits that it replaces, and no commit is in two entries.
-//   - Each shard is there, with the size and digest that its commit says. Its schema is
-//     that of its version, and an Arrow stream has its end mark.
-//   - Rows, tokens, rewards and policy versions are those that the commit sums up.
-//   - Each row keeps every rule of tokenize.Row, has a finite reward or none, and belongs to the
-//     sample and the group that the commit says, with all segments in order.
-//   - No sample has more sampled tokens than the server counted, and none is done twice.
-//   - The write-ahead log can be read.
+//   - Each shard exists with the size and digest in its commit. Its schema is the schema of its
+//     version, and an Arrow stream has its end mark.
+//   - Rows, tokens, rewards and policy versions match the sums in the commit.
+//   - Each row satisfies every rule of tokenize.Row, has a finite reward or none, and belongs to the
+//     sample and group in the commit, with all segments in order.
+//   - No sample has more sampled tokens than the server counted, and no sample is done twice.
+//   - The write-ahead log is readable.
 //   - No shard without a commit holds samples that are nowhere else.
 //
-// It returns an error when it cannot do so: the folder cannot be read, ctx is
-// done, or a newer version of the program wrote it (ErrNewer).
+// It returns an error if it cannot check: the folder cannot be read, ctx is done, or a newer version
+// of the program wrote the dataset (ErrNewer).
 func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, error) {
 	if opts.MaxProblems == 0 {
 		opts.MaxProblems = DefaultMaxProblems
@@ -97,14 +93,13 @@ type verifier struct {
 	dir    string
 	opts   VerifyOptions
 	report VerifyReport
-	named  map[string]bool // paths that a commit names
-	done   map[string]bool // by sample key: done, or failed so far
-	known  attempts        // the same, for what the write-ahead log holds
+	named  map[string]bool // paths in commits
+	done   map[string]bool // by sample key: done, or only failed so far
+	known  attempts        // the same, to look up samples of the write-ahead log
 
-	entries Log // those that were checked, without their samples
+	entries Log // checked entries, without their samples
 }
 
-// problem notes what is wrong with a file, or with one row of it.
 func (v *verifier) problem(path string, row int64, err error) {
 	v.report.ProblemCount++
 	if len(v.report.Problems) >= v.opts.MaxProblems {
@@ -116,7 +111,7 @@ func (v *verifier) problem(path string, row int64, err error) {
 	v.report.Problems = append(v.report.Problems, err)
 }
 
-// log goes through the entries in logical order; a broken one does not end it.
+// log checks the entries in logical order. A broken entry does not stop it.
 func (v *verifier) log(ctx context.Context) error {
 	told := map[int64]bool{}
 	for try := 1; ; try++ {
@@ -127,8 +122,8 @@ func (v *verifier) log(ctx context.Context) error {
 	}
 }
 
-// listing goes through the entries of one listing that were not checked yet. again says that the
-// log has changed under it. told has the numbers that were told to be missing.
+// listing checks the new entries of one listing of the folder. again reports that the log changed
+// meanwhile. told has the missing numbers that were already reported.
 func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (again bool, err error) {
 	fresh, err := v.entries.list()
 	if err != nil {
@@ -136,7 +131,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 	}
 	order, gaps, err := v.entries.order(fresh)
 	if errors.Is(err, fs.ErrNotExist) || len(gaps) > 0 && try < gapListings {
-		return true, nil // what else is wrong with a merge is told when its turn comes
+		return true, nil // other errors of merges are reported by entry
 	}
 	for _, g := range gaps {
 		if !told[g.seq] {
@@ -153,7 +148,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 	return false, nil
 }
 
-// entry checks one entry and its shards. again says that a merge has replaced it meanwhile.
+// entry checks one entry and its shards. again reports that a merge has replaced it meanwhile.
 func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error) {
 	name := commitName(seq)
 	path := commitsDir + "/" + name
@@ -168,13 +163,13 @@ func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error)
 	checked := v.entries.given
 	files := make([]openFile, len(c.Shards))
 	if err == nil {
-		// What is open stays readable, also where a merge replaces it now.
+		// An open file stays readable even if a merge replaces it now.
 		one := Log{Dir: v.dir, Commits: []Commit{c}, fs: v.fs}
 		for i, s := range c.Shards {
 			f := &files[i]
 			f.file, f.err = one.open(s)
 			if f.err == nil {
-				defer func() { _ = f.file.Close() }() // it was read only
+				defer func() { _ = f.file.Close() }() // read-only
 			}
 			if errors.Is(f.err, ErrReplaced) {
 				return true, nil
@@ -184,21 +179,21 @@ func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error)
 		err = v.entries.add(&kept)
 	}
 	if err != nil {
-		v.problem(path, -1, err) // one of another run as well: its samples are not this run's
+		v.problem(path, -1, err) // an entry of another run too: its samples do not belong to this run
 		v.entries.known = v.entries.known.add(SeqRange{seq, seq})
 		return false, nil
 	}
 	return false, v.commit(ctx, path, &c, files, checked)
 }
 
-// An openFile is a shard that was opened, or why it could not be.
+// An openFile is an opened shard, or the error of opening it.
 type openFile struct {
 	file File
 	err  error
 }
 
-// commit checks one entry and its shards. What of it comes from commits up to checked was checked
-// and counted in other shards. Its error is that of ctx.
+// commit checks one entry and its shards. It does not count again what came from commits up to
+// checked, which were counted in other shards. It returns only the error of ctx.
 func (v *verifier) commit(ctx context.Context, path string, c *Commit, files []openFile, checked int64) error {
 	v.report.Commits++
 	before := 0
@@ -250,7 +245,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 	}
 	v.report.Shards++
 	v.report.Bytes += s.Bytes
-	// The digest first: what it vouches for, the readers can take.
+	// Check the digest first: the libraries trust the bytes.
 	err := checkBytes(f, s.Bytes, s.SHA256)
 	if err != nil {
 		return err
@@ -287,7 +282,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 	return errors.Join(check.end(), check.endMerged(c.Merged))
 }
 
-// orphans lists the files that no commit names.
+// orphans lists the files that no commit names, and reports shards whose entry is lost.
 func (v *verifier) orphans() error {
 	left, err := v.entries.leftReplaced() // a merge moves them away
 	for i := range left {

@@ -18,8 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// A dataset on disk that a test spoils. It holds two commits: 1 with data and
-// failures, 2 with data.
+// spoiled is a dataset on disk that a test damages. Commit 1 has data and failures, commit 2 data.
 type spoiled struct {
 	t   *testing.T
 	dir string
@@ -71,8 +70,7 @@ func (s spoiled) shard(edit func(body []byte) []byte) {
 	s.write(name, edit(s.read(name)))
 }
 
-// replace puts other rows in place of those of commit 1, with a commit that says
-// the right size and digest.
+// replace replaces the rows of commit 1, and updates the size and digest in the commit.
 func (s spoiled) replace(edit func(rows []sink.StoredRow)) {
 	s.t.Helper()
 	log, err := sink.ReadLog(s.dir)
@@ -97,7 +95,7 @@ func (s spoiled) replace(edit func(rows []sink.StoredRow)) {
 	})
 }
 
-// rehash makes the commit say the size and digest that the shard has.
+// rehash sets the size and digest in the commit to those of the shard.
 func (s spoiled) rehash() {
 	s.t.Helper()
 	log, err := sink.ReadLog(s.dir)
@@ -111,7 +109,7 @@ func (s spoiled) rehash() {
 	})
 }
 
-// realignedAt is the divergence column of a row whose output gave way at token at.
+// realignedAt returns the divergence column of a row whose output was replaced from token at on.
 func realignedAt(r *sink.StoredRow, at int) string {
 	return fmt.Sprintf(`{"realigned":[{"call":1,"offset":%d,"kind":"last_output","row":[%d],"prompt":[%d]}]}`, at, r.InputIDs[at]^1, r.InputIDs[at])
 }
@@ -125,7 +123,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		spoil func(s S)
-		want  string // in the first problem; empty: none
+		want  string // in the first problem; empty if there must be none
 	}{
 		{"nothing", func(S) {}, ""},
 		{"only rewritten", row(func(*sink.StoredRow) {}), ""},
@@ -292,7 +290,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 	}
 }
 
-// Whichever bit is wrong, a reader learns it before the first row.
+// TestRowsOfSpoiledShard tests that any flipped bit is reported before the first row.
 func TestRowsOfSpoiledShard(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -315,8 +313,8 @@ func TestRowsOfSpoiledShard(t *testing.T) {
 	}
 }
 
-// The last entries of a log leave no gap when they go. Their shards do: what they hold is
-// nowhere else. Repair sets them aside, and their samples can be collected again.
+// TestLastEntryIsMissed tests that lost entries at the end of the log are noticed by their shards. Repair
+// sets the shards aside, and their samples can be collected again.
 func TestLastEntryIsMissed(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -349,8 +347,8 @@ func TestLastEntryIsMissed(t *testing.T) {
 	}
 }
 
-// What is missing or has another size is refused by whoever continues the dataset, before
-// anything is changed; a byte that differs is found by CheckDigests.
+// TestCommittedFilesAreChecked tests that Create refuses missing files and wrong sizes before it changes
+// anything, and that CheckDigests finds a changed byte.
 func TestCommittedFilesAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {

@@ -9,29 +9,29 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A shardCheck goes through the rows of one shard along the samples of its commit.
+// A shardCheck compares the rows of one shard with the samples of its commit.
 type shardCheck struct {
 	v       *verifier
 	shard   Shard
 	kind    Kind
 	schema  int               // version of the columns
-	groups  []CommittedGroup  // nil: the commit does not say them
-	samples []CommittedSample // the first of them is the current one
-	seen    int32             // rows of the current sample so far
+	groups  []CommittedGroup  // nil if the commit lacks them
+	samples []CommittedSample // from the current sample on
+	seen    int32             // rows read of the current sample
 	rollout string            // rollout_id of the current sample
 	sampled int64             // tokens sampled in the current sample
 	n       int64
 	sums    shardSums
-	left    int     // samples at the end that are counted, all but those that were counted before
-	before  Tokens  // of those
-	origins []int64 // of a merge: the tokens of the rows that came from each commit, by its place
-	origin  []int32 // and the place of the commit that each sample came from, nil of an ordinary commit
+	left    int     // the last samples of the shard, which are counted; the others were counted in another shard
+	before  Tokens  // tokens of the samples that are not counted
+	origins []int64 // only of a merge: tokens per source commit
+	origin  []int32 // only of a merge: index in origins of each sample's commit
 }
 
-// counted reports whether the current sample was not counted before.
+// counted reports whether the current sample is counted here.
 func (s *shardCheck) counted() bool { return len(s.samples) <= s.left }
 
-// next says which sample the next row belongs to, and which row of how many it is.
+// next returns the sample of the next row, the row's number in it, and the sample's number of rows.
 func (s *shardCheck) next() (of CommittedSample, i, n int32) {
 	for len(s.samples) > 0 {
 		n = s.samples[0].Rows
@@ -69,7 +69,7 @@ func (s *shardCheck) row(r *StoredRow) {
 	}
 }
 
-// owns returns an error if a row is of another sample or attempt.
+// owns returns an error if a row belongs to another sample or attempt.
 func (s CommittedSample) owns(key string, attempt int32) error {
 	if key != s.Key {
 		return fmt.Errorf("sample_key %q, the commit says %q", key, s.Key)
@@ -80,8 +80,7 @@ func (s CommittedSample) owns(key string, attempt int32) error {
 	return nil
 }
 
-// checkGroup returns an error if the row of a sample has another place in a group, or
-// another group.
+// checkGroup returns an error if the group or index of a row differs from the commit.
 func (s *shardCheck) checkGroup(of CommittedSample, group CommittedGroup, index int32) error {
 	if s.groups == nil {
 		return nil
@@ -134,7 +133,6 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 	return errors.Join(checkReward(r.Reward), checkJSON(r.RewardDetails, r.Messages, r.Metadata))
 }
 
-// checkVersions compares the span of the policy versions with what the tokens say.
 func (s *shardCheck) checkVersions(r *StoredRow, row *tokenize.Row) error {
 	var least, greatest *int32
 	if span, ok := policyVersions(row); ok && s.schema > 1 {
@@ -172,7 +170,7 @@ func (s *shardCheck) failure(f *StoredFailure) {
 	s.sums.tokens.Total += int64(len(f.OutputIDs))
 }
 
-// setMerged has the rows of a merge counted by the commits that they came from.
+// setMerged prepares counting the rows of a merge by their source commits.
 func (s *shardCheck) setMerged(merged []MergedCommit) {
 	s.origins = make([]int64, len(merged))
 	s.origin = make([]int32, 0, len(s.samples))
@@ -183,7 +181,7 @@ func (s *shardCheck) setMerged(merged []MergedCommit) {
 	}
 }
 
-// endMerged compares the tokens of the commits with what the merge says of them.
+// endMerged compares the tokens per source commit with the merge.
 func (s *shardCheck) endMerged(merged []MergedCommit) error {
 	for at, n := range s.origins {
 		if n != merged[at].Tokens {
@@ -193,7 +191,7 @@ func (s *shardCheck) endMerged(merged []MergedCommit) error {
 	return nil
 }
 
-// end compares the sums with those of the commit.
+// end compares the sums with the commit.
 func (s *shardCheck) end() error {
 	got, want := &s.sums, &s.shard
 	if got.tokens != want.Tokens {

@@ -6,18 +6,16 @@ import (
 	"io/fs"
 )
 
-// A WALReport is what Verify found in the write-ahead log.
+// A WALReport is Verify's result for the write-ahead log.
 type WALReport struct {
 	Segments int
-	// Pending counts samples that are durable and in no commit: the next Create, or
-	// the process that is at work, will commit them.
+	// Pending counts durable samples that are in no commit yet.
 	Pending int64
-	// TornBytes is what the next Create will drop: it was never durable. No problem.
+	// TornBytes counts bytes that were never durable. The next Create drops them; not a problem.
 	TornBytes int64
 }
 
-// wal reads the segments. Damage is a problem, which RepairPlan mends. A process
-// that is at work may delete a segment at any moment.
+// wal checks the segments. RepairPlan repairs damage. A running process can delete a segment meanwhile.
 func (v *verifier) wal(ctx context.Context) error {
 	names, err := walSegments(v.fs, v.dir)
 	if err != nil {

@@ -8,10 +8,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A WaitingSample is one of the write-ahead log that no commit holds yet: it is
-// durable, and the process that is at work, or the next Create, commits it, with
-// Config.CommitGroups once its group is whole. Its rows and failures are those that the shards
-// will have, but for what Config.Judge will say.
+// A WaitingSample is a durable sample of the write-ahead log that no commit holds yet. The running
+// process or the next Create commits it, with Config.CommitGroups once its group is whole. Its rows
+// and failures equal those of the future shards, except for the decisions of Config.Judge.
 type WaitingSample struct {
 	Key      string
 	Attempt  int32
@@ -19,12 +18,11 @@ type WaitingSample struct {
 	Failures []StoredFailure
 }
 
-// Waiting returns the samples of the write-ahead log that are in no commit of l, one
-// at a time; each is the caller's. Damage is an error, a *CorruptError, after which
-// others may follow.
+// Waiting returns the samples of the write-ahead log that are in no commit of l, one at a time. The
+// caller owns each sample. Damage is yielded as a *CorruptError, after which samples can follow.
 //
-// A process at work commits them and deletes their segments at any moment. To see each
-// sample in one place, call Follow afterwards, and begin again if there are new commits.
+// A running process can commit samples and delete their segments at any moment. To see each sample
+// once, call Follow afterwards, and start again if there are new commits.
 func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 	return func(yield func(WaitingSample, error) bool) {
 		names, err := walSegments(l.fs, l.Dir)
@@ -60,7 +58,7 @@ func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 			switch {
 			case err == stop:
 				return
-			case err == nil, errors.Is(err, fs.ErrNotExist): // committed and deleted just now
+			case err == nil, errors.Is(err, fs.ErrNotExist): // committed and deleted meanwhile
 			case !yield(WaitingSample{}, err):
 				return
 			}

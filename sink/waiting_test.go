@@ -10,8 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// What is durable and not committed is seen by whoever reads, once, with its rows;
-// once it is committed it is in the log instead.
+// TestWaiting tests that an uncommitted sample is yielded once with its rows, and not after its commit.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -45,7 +44,7 @@ func TestWaiting(t *testing.T) {
 			t.Errorf("%d samples wait, want 3", n)
 		}
 		for range log.Waiting() {
-			break // no more are read
+			break // stop early
 		}
 		segments := readFiles(t, filepath.Join(dir, "wal"))
 		if err := d.Close(t.Context()); err != nil {
@@ -60,7 +59,7 @@ func TestWaiting(t *testing.T) {
 		if n := count(); n != 0 || len(log.Done()) != 3 {
 			t.Errorf("%d samples wait, %d are done", n, len(log.Done()))
 		}
-		// A process that was killed before it could delete the segments.
+		// As after a kill before the segments were deleted.
 		for name, body := range segments {
 			if err := os.WriteFile(name, body, 0o666); err != nil {
 				t.Fatal(err)
@@ -69,7 +68,7 @@ func TestWaiting(t *testing.T) {
 		if n := count(); n != 0 || len(segments) == 0 {
 			t.Errorf("%d samples wait in %d segments, all of which are committed", n, len(segments))
 		}
-		// Also for a log that did not keep its samples.
+		// The same with a log that dropped its samples.
 		if log, err = sink.ReadLogEach(dir, func(*sink.Commit) {}); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +78,7 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// A dataset that was closed is continued with one reading of its log, and of no shard.
+// TestGateCreateReads tests that Create on a closed dataset reads its log once, and no shard.
 func TestGateCreateReads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +108,7 @@ func TestGateCreateReads(t *testing.T) {
 					t.Errorf("%s was read %d times", name, n)
 				}
 			case "data", "failures":
-				if n > 1 { // its size
+				if n > 1 { // for its size
 					t.Errorf("%s was opened %d times", name, n)
 				}
 			}
@@ -120,7 +119,7 @@ func TestGateCreateReads(t *testing.T) {
 	})
 }
 
-// An openedFS counts what is opened.
+// An openedFS counts how often each file is opened.
 type openedFS struct {
 	sink.FS
 	files map[string]int
@@ -131,7 +130,6 @@ func (f openedFS) Open(name string) (sink.File, error) {
 	return f.FS.Open(name)
 }
 
-// readFiles reads every file of a folder.
 func readFiles(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*"))

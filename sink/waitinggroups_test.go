@@ -10,9 +10,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A process that is closed or killed in the middle of groups leaves their samples in the
-// write-ahead log. Each later one, with any number of writers, knows them: the ledger has them,
-// none is taken twice, and each group is judged as a whole and is in one commit.
+// TestGroupsWaitAcrossProcesses tests that samples of incomplete groups survive closes and kills in the
+// write-ahead log. Later processes, with any number of writers, find them in the ledger. None is
+// accepted twice, and each group is judged as a whole and is in one commit.
 func TestGroupsWaitAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 	var before []string
 	for life, part := range parts {
 		cfg.Writers = []int{1, 3, 2, 4}[life]
-		if life == 0 { // samples of whole groups lie between those that wait
+		if life == 0 { // samples of whole groups between the waiting ones
 			part = append(part, group(b, 9, 1)...)
 		}
 		var keys []string
@@ -68,7 +68,7 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 				}
 			}
 			synctest.Wait()
-			if life != 1 { // that one is left by its process alone
+			if life != 1 { // that process leaves the group incomplete
 				end()
 				waits := 0
 				for range len(part) {
@@ -115,8 +115,7 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 	}
 }
 
-// A group whose size is raised while its first samples wait is whole with as many as the new
-// size says.
+// TestWaitingGroupGrows tests that a waiting group whose size is raised becomes whole at the new size.
 func TestWaitingGroupGrows(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -150,7 +149,7 @@ func TestWaitingGroupGrows(t *testing.T) {
 	}
 }
 
-// A group is one commit also where it is larger than a shard should be.
+// TestLargeGroupIsOneCommit tests that a group larger than a shard should be is still one commit.
 func TestLargeGroupIsOneCommit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -19,36 +19,34 @@ const (
 	walExt  = ".wal"
 )
 
-// syncEvery is the time between two syncs of the write-ahead log: what a sample
-// waits at most for the others that share its sync.
+// syncEvery is the least time between syncs of the write-ahead log, and the longest wait for one.
 const syncEvery = 20 * time.Millisecond
 
-// groupSegment is the size at which a segment ends where groups are committed one by one: a
-// segment for each of these commits would cost two syncs more than the commit itself. A held
-// sample keeps one segment at most.
+// groupSegment is the size at which a segment ends with Config.CommitGroups. A segment for each of
+// these small commits would cost two syncs more than the commit itself. A held sample keeps one
+// segment at most.
 const groupSegment = 4 << 20
 
-// A wal is the write-ahead log of a Dataset. All its files belong to the goroutine
-// of run; other goroutines give it samples through in, and tell it when they are
-// in commits.
+// A wal is the write-ahead log of a Dataset. All its files belong to the goroutine of run. Other
+// goroutines pass samples through in, and report commits with committed.
 type wal struct {
 	d      *Dataset
 	every  time.Duration
-	in     chan accepted // unbuffered: a sample always belongs to one side
-	turn   chan struct{} // asks for a new segment; one request is as good as many
+	in     chan accepted // unbuffered, so each sample has one owner
+	turn   chan struct{} // requests a new segment; one pending request is enough
 	queues []*queue
 
-	// of run
-	file    File // of cur; nil between segments
-	ended   File // of cur between segments; nil where it is gone
+	// Fields of run.
+	file    File // open segment; nil between segments
+	ended   File // cur's file between segments, until it is closed
 	frames  *frame.Writer
 	cur     *segment
 	named   bool // cur's name is durable
 	encoder sampleEncoder
-	batch   []accepted // written, not durable
-	batched int64      // their bytes
-	last    time.Time  // when the last sync began
-	turning bool       // a new segment is wanted after this batch
+	batch   []accepted // written, but not durable
+	batched int64      // bytes of batch
+	last    time.Time  // start of the last sync
+	turning bool       // end the segment after this batch
 	number  int64      // of the next segment
 
 	mu    sync.Mutex
@@ -63,7 +61,7 @@ type segment struct {
 	// guarded by wal.mu
 	bytes   int64
 	pending int  // samples that are not in a commit
-	closed  bool // nothing will be written to it any more
+	closed  bool // no more writes
 }
 
 func newWAL(d *Dataset, writers int) *wal {
@@ -74,15 +72,13 @@ func newWAL(d *Dataset, writers int) *wal {
 	return w
 }
 
-// walHeader is the header of segment n.
 func walHeader(n int64) frame.Header {
 	return frame.Header{Kind: walKind, Version: WALVersion, Number: uint64(n)}
 }
 
-// segmentName is the name of segment n; names sort as numbers do.
+// segmentName returns the name of segment n. Names sort like numbers.
 func segmentName(n int64) string { return fmt.Sprintf("%08d%s", n, walExt) }
 
-// segmentNumber is the inverse of segmentName.
 func segmentNumber(name string) (n int64, ok bool) {
 	digits, found := strings.CutSuffix(name, walExt)
 	if !found {
@@ -92,16 +88,16 @@ func segmentNumber(name string) (n int64, ok bool) {
 	return n, err == nil && n > 0 && name == segmentName(n)
 }
 
-// run writes samples until the dataset drains or ctx is done, and syncs them in
-// groups. When it returns, everyone whose sample it took knows how it went.
+// run writes samples and syncs them in groups until the dataset drains or ctx is done. When it
+// returns, every sample that it received has an outcome.
 //
-// A failed write or sync is final: what a file holds after it is not known, and
-// syncing it again may say that all is well. Nothing of that group is durable then.
+// A failed write or sync is final: the content of the file is unknown then, and a second sync can
+// succeed all the same. No sample of that group is durable.
 func (w *wal) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	defer timer.Stop()
-	defer func() { _ = w.closeEnded() }() // no segment follows
+	defer func() { _ = w.closeEnded() }() // no next segment does it
 	defer w.endSegment()
 	for {
 		var err error
@@ -124,7 +120,7 @@ func (w *wal) run(ctx context.Context) error {
 				return nil
 			}
 		case <-ctx.Done():
-			// What is written becomes durable all the same. The writers end with ctx.
+			// Still sync what is written. The writers end with ctx.
 			if err = w.sync(); err == nil {
 				return nil
 			}
@@ -137,7 +133,7 @@ func (w *wal) run(ctx context.Context) error {
 	}
 }
 
-// close ends the segment before the queues: the last commit deletes it.
+// close ends the segment before the queues, so that the last commit deletes it.
 func (w *wal) close() {
 	w.endSegment()
 	for _, q := range w.queues {
@@ -163,7 +159,6 @@ func (w *wal) write(a accepted) error {
 	return nil
 }
 
-// grow counts what was written to the open segment.
 func (w *wal) grow(bytes int64, samples int) {
 	w.batched += bytes
 	w.mu.Lock()
@@ -192,8 +187,7 @@ func (w *wal) open() error {
 	return nil
 }
 
-// sync makes what was written durable, hands it to the writers, and lets Append
-// return.
+// sync makes the batch durable, sends it to the writers, and lets Append return.
 func (w *wal) sync() error {
 	if len(w.batch) == 0 {
 		return nil
@@ -202,7 +196,7 @@ func (w *wal) sync() error {
 	if err := w.file.Sync(); err != nil {
 		return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
 	}
-	if !w.named { // the file's name, once
+	if !w.named { // once per file
 		if err := w.d.cfg.FS.SyncDir(filepath.Dir(w.cur.path)); err != nil {
 			return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
 		}
@@ -222,7 +216,7 @@ func (w *wal) sync() error {
 	failpoint.Hit(failpoint.WALAcked)
 	clear(w.batch)
 	w.batch = w.batch[:0]
-	// From now on a reader knows that all of this was durable: damage to it is loud.
+	// From now on a reader knows that all of this was durable, and reports damage to it.
 	before := w.frames.Size()
 	if err := w.frames.Synced(); err != nil {
 		return &ShardError{Path: w.cur.path, Op: "write", Err: err}
@@ -236,8 +230,7 @@ func (w *wal) sync() error {
 	return nil
 }
 
-// fail tells those whose samples are not durable, and stops the dataset. The
-// segment stays: it may hold some of them, and earlier ones.
+// fail ends the samples that are not durable, and stops the dataset. The segment stays for recovery.
 func (w *wal) fail(err error) {
 	w.d.stop(err)
 	for _, a := range w.batch {
@@ -257,13 +250,12 @@ func (w *wal) endSegment() {
 	empty := w.cur.pending == 0
 	w.mu.Unlock()
 	if empty {
-		w.remove(w.cur) // it may come back: its last mark is synced all the same
+		w.remove(w.cur) // it can come back after a power cut, so syncEnded still syncs its last mark
 	}
 }
 
-// syncEnded makes the last mark of the segment before durable, and closes its file. It must
-// come before the next segment: a reader takes an end of an earlier segment that is torn for
-// damage.
+// syncEnded makes the last mark of the previous segment durable, and closes the file. It must run
+// before the next segment is created: a reader treats a torn end of an earlier segment as damage.
 func (w *wal) syncEnded() error {
 	if w.ended == nil {
 		return nil
@@ -274,7 +266,6 @@ func (w *wal) syncEnded() error {
 	return w.closeEnded()
 }
 
-// closeEnded closes the file of the segment before, if it is open.
 func (w *wal) closeEnded() error {
 	if w.ended == nil {
 		return nil
@@ -287,15 +278,14 @@ func (w *wal) closeEnded() error {
 	return nil
 }
 
-// wakeWriters lets each writer look whether somebody waits for what it holds.
+// wakeWriters makes each writer check whether an Append waits for the budget.
 func (w *wal) wakeWriters() {
 	for _, q := range w.queues {
 		q.signal()
 	}
 }
 
-// askForSegment asks for a new segment, because a shard is being closed. The request may
-// come when there is nothing to end.
+// askForSegment requests a new segment because a writer closes its shards.
 func (w *wal) askForSegment() {
 	select {
 	case w.turn <- struct{}{}:
@@ -303,8 +293,7 @@ func (w *wal) askForSegment() {
 	}
 }
 
-// committed says that n samples of a segment are in a durable commit. The last one
-// deletes it.
+// committed records n more committed samples of a segment, and deletes it after the last one.
 func (w *wal) committed(s *segment, n int) {
 	w.mu.Lock()
 	s.pending -= n
@@ -315,8 +304,7 @@ func (w *wal) committed(s *segment, n int) {
 	}
 }
 
-// remove deletes a segment that nobody needs. One that comes back, because the
-// removal was not durable, or stays, is found to be in commits by recovery.
+// remove deletes a segment. If it comes back or stays, recovery finds its samples in commits.
 func (w *wal) remove(s *segment) {
 	if err := w.d.cfg.FS.Remove(s.path); err != nil {
 		w.d.cfg.Logger.Warn("segment not removed", "path", s.path, "error", err)

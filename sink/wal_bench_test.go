@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// cpu is the processor time of this process, that in the kernel included.
+// cpu returns the processor time of this process in user and kernel mode.
 func cpu(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage
@@ -23,8 +23,7 @@ func cpu(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// logOnly does what the write-ahead log does with samples, and nothing else: each is
-// encoded, framed and written, and 4 MB share a sync, about those of 20 ms.
+// logOnly encodes, frames and writes samples like the write-ahead log, with a sync every 4 MB.
 func logOnly(tb testing.TB, dir string, samples []*tokenize.Sample) (bytes int64) {
 	tb.Helper()
 	f, err := os.Create(filepath.Join(dir, "log"))
@@ -57,7 +56,7 @@ func logOnly(tb testing.TB, dir string, samples []*tokenize.Sample) (bytes int64
 	return w.Size()
 }
 
-// BenchmarkWAL is the write-ahead log alone.
+// BenchmarkWAL measures the write-ahead log alone.
 func BenchmarkWAL(b *testing.B) {
 	samples := bulk(2_000_000)
 	_, tokens := bulkRows(2_000_000)
@@ -73,8 +72,7 @@ func BenchmarkWAL(b *testing.B) {
 	b.ReportMetric(float64(size)/float64(tokens), "bytes/token")
 }
 
-// TestGateWALCost: what the log costs beside all that is done for a token from
-// Append to a verified shard. Both are measured by processor time, in one process.
+// TestGateWALCost bounds the log's share of the processor time from Append to a verified shard.
 func TestGateWALCost(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector slows both, not alike")
@@ -91,14 +89,13 @@ func TestGateWALCost(t *testing.T) {
 	}
 	share := log.Seconds() / (all - log).Seconds()
 	t.Logf("%.1f %% more: %v of %v for 2 million tokens", 100*share, log, all)
-	// 8 to 11 % measured; 15 is the promise, and a machine that is busy may say more.
+	// 8 to 11 % measured. The promise is 15, but a busy machine can measure more.
 	if share > 0.25 {
 		t.Errorf("the log costs %.1f %%, want ≤ 15", 100*share)
 	}
 }
 
-// TestGateWALAllocs: a sample costs the log no allocation but for what Append needs
-// to wait.
+// TestGateWALAllocs tests that the log does not allocate per sample.
 func TestGateWALAllocs(t *testing.T) {
 	s := bulk(20_000)[0]
 	w, err := frame.NewWriter(new(counter), frame.Header{Kind: "wal", Version: sink.WALVersion})

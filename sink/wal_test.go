@@ -23,8 +23,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// slowSync is a file system whose syncs of the write-ahead log take a while, and
-// are noted.
+// slowSync is a file system whose syncs of the write-ahead log take a while and are recorded.
 type slowSync struct {
 	sink.FS
 	took  time.Duration
@@ -53,8 +52,8 @@ func (f slowFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestGroupCommit: a sample that comes after a pause is synced at once; at most one
-// sync begins in 20 ms; and none waits longer than that and the sync itself.
+// TestGroupCommit tests that a sample after a pause is synced at once, and that at most one sync begins
+// in 20 ms. No sample waits longer than that plus the sync.
 func TestGroupCommit(t *testing.T) {
 	t.Parallel()
 	for _, took := range []time.Duration{0, 3 * time.Millisecond, 15 * time.Millisecond} {
@@ -118,8 +117,7 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
-// A sync that fails is final: nobody whose sample it was to keep is told that it
-// is durable, no sync is tried again, and the run ends.
+// TestFailedSync tests that a failed sync ends the run without a retry or a durable sample.
 func TestFailedSync(t *testing.T) {
 	t.Parallel()
 	disk := sinktest.NewPowerCut("run", 0)
@@ -154,7 +152,7 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// failingSync fails the syncs of the write-ahead log after some.
+// failingSync fails the syncs of the write-ahead log after the first ok ones.
 type failingSync struct {
 	sink.FS
 	ok, failed int
@@ -181,8 +179,8 @@ func (f failingFile) Sync() error {
 	return f.File.Sync()
 }
 
-// interrupted leaves a folder as a process does that was killed after it had
-// reported the samples, with a shard that holds some of them.
+// interrupted returns a folder as left by a process that was killed after it had reported the samples
+// durable, with a shard that holds some of them.
 func interrupted(t *testing.T, all []*tokenize.Sample, cfg sink.Config) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -190,7 +188,7 @@ func interrupted(t *testing.T, all []*tokenize.Sample, cfg sink.Config) (dir str
 	return dir
 }
 
-// interruptedIn is interrupted in a folder that may hold commits already.
+// interruptedIn is interrupted in a folder that can hold commits.
 func interruptedIn(t *testing.T, dir string, all []*tokenize.Sample, cfg sink.Config) {
 	t.Helper()
 	d, err := sink.Create(dir, cfg)
@@ -221,8 +219,7 @@ func segments(t *testing.T, dir string) []string {
 	return names
 }
 
-// What a run had not committed when its context ended, Create commits; and doing so
-// again changes nothing.
+// TestRecover tests that Create commits what an ended run had not, and that it is idempotent.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
@@ -284,8 +281,7 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// The log is the truth: what a segment holds and a commit as well is not committed
-// again, be it a success or a failure.
+// TestRecoverKnown tests that samples of the write-ahead log in commits are not committed again.
 func TestRecoverKnown(t *testing.T) {
 	t.Parallel()
 	b := sinktest.NewBuilder(9)
@@ -314,8 +310,8 @@ func TestRecoverKnown(t *testing.T) {
 	sinktest.Compare(t, dir, append(samples(3), b.Failure(4)))
 }
 
-// A torn end is dropped; damage to what was durable is refused with its place, and
-// repaired when it is asked for.
+// TestRepair tests that a torn end is dropped, and that damage to durable data is refused with its
+// place and repaired on request.
 func TestRepair(t *testing.T) {
 	t.Parallel()
 	dir := interrupted(t, samples(4), sink.Config{})
@@ -324,8 +320,8 @@ func TestRepair(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body[frame.HeaderSize+20_000] ^= 4                       // in the second frame or the third
-	body = append(body, "\xffRL\xfe\x00\x01\x00\x00half"...) // and the last one torn
+	body[frame.HeaderSize+20_000] ^= 4                       // in the second or third frame
+	body = append(body, "\xffRL\xfe\x00\x01\x00\x00half"...) // and the last one is torn
 	if err := os.WriteFile(segment, body, 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -374,9 +370,8 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// Each segment is synced to its end, with a mark there, before the next one is begun: an
-// end of an earlier one that is torn, or clean but not the one that was written, is
-// damage.
+// TestTornBeforeTheLast tests that a torn end of an earlier segment is damage, and so is a clean but
+// earlier end: each segment is synced to its last mark before the next one begins.
 func TestTornBeforeTheLast(t *testing.T) {
 	t.Parallel()
 	dir := interrupted(t, samples(2), sink.Config{})
@@ -414,7 +409,7 @@ func TestTornBeforeTheLast(t *testing.T) {
 	}
 }
 
-// renumbered is a segment as if it had been written under another number.
+// renumbered returns a segment as if it had been written under another number.
 func renumbered(body []byte, n uint64) []byte {
 	body = bytes.Clone(body)
 	binary.LittleEndian.PutUint64(body[20:], n)
@@ -422,9 +417,8 @@ func renumbered(body []byte, n uint64) []byte {
 	return body
 }
 
-// TestLastFramesAreVouchedFor: of a process that was killed, every sample that was
-// reported durable has a mark behind it. A changed bit is loud wherever it is, also in
-// the last sample; nothing of what Append returned nil for is dropped without a word.
+// TestLastFramesAreVouchedFor tests that a mark follows every sample that a killed process reported
+// durable. A changed bit is reported wherever it is, and no such sample is silently dropped.
 func TestLastFramesAreVouchedFor(t *testing.T) {
 	t.Parallel()
 	dir := interrupted(t, samples(3), sink.Config{})
@@ -445,7 +439,7 @@ func TestLastFramesAreVouchedFor(t *testing.T) {
 	}
 }
 
-// A segment under the name of another is said to be, and repair keeps its samples.
+// TestSegmentUnderAnotherName tests that a renamed segment is reported, and repair keeps its samples.
 func TestSegmentUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	dir := interrupted(t, samples(3), sink.Config{})
@@ -469,7 +463,7 @@ func TestSegmentUnderAnotherName(t *testing.T) {
 	}
 }
 
-// A newer version's log is not guessed at, and not touched.
+// TestNewerWAL tests that the log of a newer version is refused and not changed.
 func TestNewerWAL(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -500,8 +494,7 @@ func TestNewerWAL(t *testing.T) {
 	}
 }
 
-// Segments go as their samples are committed: what is left is about as much as the
-// open shard.
+// TestSegmentsAreDeleted tests that segments are deleted with commits, down to about the open shard.
 func TestSegmentsAreDeleted(t *testing.T) {
 	t.Parallel()
 	var most int64
@@ -534,7 +527,7 @@ func TestSegmentsAreDeleted(t *testing.T) {
 		t.Errorf("left behind: %q", names)
 	}
 	t.Logf("at most %d bytes after a commit", most)
-	if most > 200_000 { // all of it is 1.6 MB
+	if most > 200_000 { // of 1.6 MB in total
 		t.Errorf("the log held %d bytes after a commit", most)
 	}
 }

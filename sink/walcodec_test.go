@@ -15,9 +15,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// fill sets every exported field that v reaches to something random: lists that are
-// nil, empty and full, pointers that are nil and not. A field that the log forgets
-// comes back zero.
+// fill sets every exported field that v reaches to a random value: nil, empty and full lists, nil and
+// set pointers. A field that the log omits comes back zero.
 func fill(rng *rand.Rand, v reflect.Value) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		v.Set(reflect.ValueOf(time.Unix(rng.Int64N(1<<40)-1<<39, rng.Int64N(1e9)).UTC()))
@@ -31,7 +30,7 @@ func fill(rng *rand.Rand, v reflect.Value) {
 	case reflect.Uint8, reflect.Uint16:
 		v.SetUint(rng.Uint64() >> 1)
 	case reflect.Float32:
-		v.SetFloat(float64(math.Float32frombits(rng.Uint32() &^ (1 << 30)))) // finite: reflect.DeepEqual knows no NaN
+		v.SetFloat(float64(math.Float32frombits(rng.Uint32() &^ (1 << 30)))) // finite, because reflect.DeepEqual never equates NaNs
 	case reflect.Float64:
 		v.SetFloat(rng.NormFloat64())
 	case reflect.String:
@@ -63,7 +62,7 @@ func fill(rng *rand.Rand, v reflect.Value) {
 	}
 }
 
-// TestWALKeepsEverything: whatever a sample holds comes back as it was.
+// TestWALKeepsEverything tests that a random sample survives encoding and decoding.
 func TestWALKeepsEverything(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {
@@ -89,8 +88,7 @@ func TestWALKeepsEverything(t *testing.T) {
 	}
 }
 
-// Masks of every length to 12, and every one that is no mask: what is written as
-// runs is read as the same tokens.
+// TestWALMasks tests that masks of every length up to 12, and invalid ones, survive encoding as runs.
 func TestWALMasks(t *testing.T) {
 	t.Parallel()
 	for n := range 13 {
@@ -118,7 +116,7 @@ func TestWALMasks(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(got, s) {
 				t.Fatalf("mask %0*b: %v, %+v", n, bits, err, got)
 			}
-			for i, lp := range odd.Logprobs { // DeepEqual takes -0 for 0
+			for i, lp := range odd.Logprobs { // DeepEqual equates -0 and 0
 				if math.Float32bits(got.Rows[1].Logprobs[i]) != math.Float32bits(lp) {
 					t.Fatalf("mask %0*b: logprob %d changed its bits", n, bits, i)
 				}
@@ -129,8 +127,7 @@ func TestWALMasks(t *testing.T) {
 
 func bytesOf(list []int8) []int8 { return append([]int8{}, list...) }
 
-// TestGateWALBytes: what the log writes for one raw byte of a sample, framing
-// included. A row's raw bytes are its arrays and texts.
+// TestGateWALBytes bounds the log bytes, framing included, per raw byte of arrays and texts.
 func TestGateWALBytes(t *testing.T) {
 	raw := func(s *tokenize.Sample) (n int) {
 		for i := range s.Rows {
@@ -175,8 +172,7 @@ func spansOf(n int) []int {
 	return spans
 }
 
-// FuzzWALSample: no bytes make the decoder panic, and what it takes for a sample is
-// one.
+// FuzzWALSample tests that the decoder never panics, and that whatever it decodes encodes again.
 func FuzzWALSample(f *testing.F) {
 	b := sinktest.NewBuilder(1)
 	f.Add(sink.AppendSample(nil, b.Sample(b.Row(3, 4), b.Row(1, 1, 1, 1))))

@@ -20,7 +20,7 @@ func decodeSample(b []byte) (*tokenize.Sample, error) {
 	return s, nil
 }
 
-// A sampleDecoder takes the values of a sample. After the first error all are zero.
+// A sampleDecoder decodes the values of a sample. After the first error all values are zero.
 type sampleDecoder struct{ frame.Payload }
 
 func (d *sampleDecoder) sample() *tokenize.Sample {
@@ -132,7 +132,7 @@ func takePointer[T any](d *sampleDecoder, value func(*sampleDecoder) T) *T {
 	return new(value(d))
 }
 
-// takeList grows the list as it goes: its length is not believed.
+// takeList grows the list element by element, because the length is not trusted.
 func takeList[T any](d *sampleDecoder, value func(*sampleDecoder) T) []T {
 	n := d.Uvarint()
 	if n == 0 {

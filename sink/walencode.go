@@ -8,27 +8,27 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file is the format of a sample in the write-ahead log: the fields of
-// tokenize.Sample, Row, Failure and Divergence in the order of their declarations,
-// as below, but for Sample.Unshown. Nothing is lost: a nil list is not an empty one, a NaN keeps its bits.
+// This file is the format of a sample in the write-ahead log: the fields of tokenize.Sample, Row,
+// Failure and Divergence in declaration order, except Sample.Unshown, which comes last. The format is
+// lossless: a nil list is not an empty one, and a NaN keeps its bits.
 //
-//	number     varint, zig-zag where it may be negative
+//	number     varint, zig-zag if it can be negative
 //	text       length, bytes
 //	list       0 if nil, else 1 + length, and the elements: int32 and float32 as
 //	           four bytes each, little-endian
 //	pointer    0 if nil, else 1 and the value; a float64 is eight bytes
 //	time       seconds since 1970, nanoseconds
 //
-// A row's mask has long runs, and its log-probabilities are 0 where the mask is. So
-// the two are written as one:
+// A row's mask has long runs, and its log-probabilities are 0 where the mask is 0. So both are written
+// together:
 //
 //	loss_mask  0 0 0 0 0 0 1 1 1 0 0 1 1      ► 1  4 runs: 6 3 2 2, from the first 0 on
 //	logprobs   0 0 0 0 0 0 a b c 0 0 d e      ►    a b c d e
 //
-// or, for a row that is not so, as 0 and two lists.
+// A row that does not fit this form is written as 0 and two lists.
 
-// WALVersion is the version of the write-ahead log. A reader refuses newer ones. Version 2
-// added Sample.Unshown, at the end: four numbers, or nothing where all are 0.
+// WALVersion is the version of the write-ahead log. A reader refuses newer ones. Version 2 added
+// Sample.Unshown at the end: four numbers, or nothing if all are 0.
 const WALVersion = 2
 
 // How a row's mask and log-probabilities are written.
@@ -37,7 +37,7 @@ const (
 	asRuns  = 1
 )
 
-// A sampleEncoder appends samples. It keeps what it computes with.
+// A sampleEncoder appends samples. It reuses runs.
 type sampleEncoder struct{ runs []int }
 
 func (e *sampleEncoder) append(b []byte, s *tokenize.Sample) []byte {
@@ -106,7 +106,6 @@ func (e *sampleEncoder) appendRow(b []byte, r *tokenize.Row) []byte {
 	return appendTexts(appendTexts(b, r.FinishReasons), r.StepIDs)
 }
 
-// appendScored appends the mask and the log-probabilities.
 func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {
 	if !e.findRuns(r) {
 		return appendFloat32s(appendInt8s(append(b, asLists), r.LossMask), r.Logprobs)
@@ -125,14 +124,13 @@ func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {
 	return b
 }
 
-// runBlock is how many values of a mask findRuns compares at once. That takes half the time.
+// runBlock is how many mask values findRuns compares at once, which halves its time.
 const runBlock = 32
 
-// blocks has a block of zeros and a block of ones.
+// blocks holds a block of zeros and a block of ones.
 var blocks = [2][runBlock]int8{1: [runBlock]int8(slices.Repeat([]int8{1}, runBlock))}
 
-// findRuns sets runs to the lengths of the mask's runs, those of zeros first. It
-// returns false where that would not say all of the row.
+// findRuns sets e.runs to the lengths of the mask's runs, zeros first; false if the row is irregular.
 func (e *sampleEncoder) findRuns(r *tokenize.Row) bool {
 	mask, logprobs := r.LossMask, r.Logprobs
 	if len(mask) != len(r.InputIDs) || len(logprobs) != len(mask) || mask == nil || logprobs == nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// walSegments returns the names of the segments, in the order in which they were
-// written.
+// walSegments returns the names of the segments in the order in which they were written.
 func walSegments(fsys FS, dir string) ([]string, error) {
 	names, err := fsys.ReadDir(filepath.Join(dir, walDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -28,26 +27,25 @@ func walSegments(fsys FS, dir string) ([]string, error) {
 	return names, nil
 }
 
-// A segmentPart is a frame of a segment, or what lies between two.
+// A segmentPart is a frame of a segment, or the bytes between two frames.
 type segmentPart struct {
-	sample  *tokenize.Sample // nil where there is damage
-	payload []byte           // of a frame, valid until yield returns
-	at      int64            // where its frame begins; marks may come before it
-	// torn was never durable, and nobody was told that it is. corrupt was, and is
-	// broken: a *frame.CorruptError.
+	sample  *tokenize.Sample // nil for damage
+	payload []byte           // of a frame; valid until yield returns
+	at      int64            // offset of its frame; marks can precede it
+	// torn was never durable, nor reported durable. corrupt was durable, and is damaged.
 	torn    *frame.TornError
 	corrupt *frame.CorruptError
 }
 
-// readSegment calls yield with each part of a segment, until its end or an error of
-// yield. last says that no segment was begun after it: only there can an end be torn or
-// missing, for each is synced to its end, with a mark there, before the next one.
+// readSegment calls yield with each part of a segment, until its end or an error of yield. last means
+// that no later segment exists. Only the last segment can have a torn or missing end: each segment is
+// synced to its end, with a mark there, before the next one is created.
 func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) error) (err error) {
 	f, err := fsys.Open(filepath.Join(dir, walDir, name))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was read only
+	defer func() { _ = f.Close() }() // read-only
 	size, err := f.Size()
 	if err != nil {
 		return err
@@ -90,13 +88,12 @@ func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) e
 	return yield(segmentPart{corrupt: &frame.CorruptError{Offset: size, Err: errors.New("its end is missing: a later segment exists, so it was whole")}})
 }
 
-// corruptSegment is what Create and Verify say of damage in the write-ahead log.
 func corruptSegment(name string, damage *frame.CorruptError) error {
 	return &CorruptError{Path: walDir + "/" + name, Row: -1, Err: damage}
 }
 
-// attempts is what a log says of samples: which keys are done, and which attempts
-// failed. A sample of the write-ahead log that is among them is in a commit.
+// attempts holds the done keys and the failed attempts of a log. A sample of the write-ahead log that
+// is among them is in a commit.
 type attempts struct {
 	done   map[KeyID]struct{}
 	failed map[attemptID]struct{}
@@ -111,7 +108,6 @@ func newAttempts() attempts {
 	return attempts{done: map[KeyID]struct{}{}, failed: map[attemptID]struct{}{}}
 }
 
-// attempts is what the log says of samples.
 func (l *Log) attempts() (attempts, error) {
 	a := newAttempts()
 	err := l.samples(func(s *CommittedSample) { a.add(s.Key, s.Attempt, s.Failed()) })
@@ -126,8 +122,7 @@ func (a attempts) add(key string, n int32, failed bool) {
 	}
 }
 
-// has reports whether a sample is in a commit, or may never be: a failure of a key
-// that is done.
+// has reports whether a sample is in a commit, or must never be: a failure of a done key.
 func (a attempts) has(s *tokenize.Sample) bool {
 	id := IDOf(s.Key)
 	if _, ok := a.done[id]; ok {

@@ -10,60 +10,56 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// maxCommitSamples bounds an entry of the log to some megabytes, also where
-// samples have no rows.
+// maxCommitSamples bounds the size of a log entry to some megabytes, even for samples without rows.
 const maxCommitSamples = 1 << 16
 
-// A writer owns one open shard of each kind and what waits for their commit. It
-// runs in one goroutine.
+// A writer owns one open shard of each kind and the samples for its commit. It runs in one goroutine.
 type writer struct {
 	d  *Dataset
 	id int
 
 	data     *openShard[StoredRow]     // nil before the first row
 	failures *openShard[StoredFailure] // nil before the first failure
-	meta     *shardMeta                // of the shards
-	columns  *columnSet                // arenas of Arrow batches, kept from shard to shard
-	codec    *pageCodec                // of Parquet pages, kept from shard to shard
+	meta     *shardMeta                // key-values of the shards
+	columns  *columnSet                // memory of Arrow batches, reused for all shards
+	codec    *pageCodec                // compresses Parquet pages, reused for all shards
 
-	// samples and done belong together: what the next commit holds, with the groups
-	// of the samples and each group's place. logged says which segments of the write-ahead
-	// log hold them.
+	// The next commit: its samples with their done functions, their groups with the index of
+	// each (places), and the segments of the write-ahead log that hold the samples.
 	samples []CommittedSample
 	done    []func(error)
 	groups  []CommittedGroup
 	places  map[CommittedGroup]int32
-	group   int32 // place of that of the last row
+	group   int32 // index of the last row's group
 	logged  []logged
-	since   time.Time // when the first of them came
+	since   time.Time // when the first of samples arrived
 
-	// held has what waits for its siblings; again is the segment from which it was last
-	// read.
+	// held has the samples that wait for their group; again is the segment that was last reread.
 	held       hold
-	heldBytes  int64 // of the samples in it that may stay in memory
-	recovering bool  // samples take nothing of the budget: none stays in memory
+	heldBytes  int64 // limit on the bytes of held samples in memory
+	recovering bool  // samples use no budget, and none stays in memory
 	again      *segment
-	file       File   // of again, for reading
-	buf        []byte // for frames of it
+	file       File   // again, open for reading
+	buf        []byte // for frames of again
 
-	age   *time.Timer // runs while there is a sample
-	timer time.Time   // when it fires; zero: it does not run
+	age   *time.Timer // runs while a sample waits for its commit
+	timer time.Time   // when age fires; zero if it is stopped
 
 	row     StoredRow
 	failure StoredFailure
 	memory  rowMemory
-	sealed  int64 // the number in the next shards' names
+	sealed  int64 // number in the names of the next shards
 }
 
-// logged counts samples of a segment.
+// logged counts the samples of one segment.
 type logged struct {
 	segment *segment
 	n       int
 }
 
 func newWriter(d *Dataset, id int) *writer {
-	// Never one that an earlier process had committed: a rename replaces what is there,
-	// and the digest's 32 bits in the name are not enough for every run.
+	// Start after all earlier commits: a rename overwrites an existing file, and the 32 bits of the
+	// digest in its name do not exclude a collision.
 	d.logMu.Lock()
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
@@ -76,8 +72,7 @@ func newWriter(d *Dataset, id int) *writer {
 	return w
 }
 
-// run takes samples from its queue until that ends or ctx is done. It returns with
-// nothing open and every done called.
+// run writes samples until the queue ends or ctx is done. It leaves no open shard and no done uncalled.
 func (w *writer) run(ctx context.Context) error {
 	defer w.age.Stop()
 	q := w.d.wal.queues[w.id]
@@ -96,7 +91,7 @@ func (w *writer) run(ctx context.Context) error {
 				}
 			}
 			if w.held.bytes > 0 && w.d.budget.waiting.Load() > 0 && q.empty() {
-				w.held.putAllDown(w.d.budget) // nothing else would let them go on
+				w.held.putAllDown(w.d.budget) // otherwise nothing would unblock Append
 			}
 		case now := <-w.age.C:
 			w.timer = time.Time{}
@@ -118,19 +113,18 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// due reports whether groups that are whole must be committed now: nothing else waits for the
-// writer, or the first of them has waited for as long as a sync may.
+// due reports whether whole groups must be committed now: nothing else waits for the writer, or the
+// first of the samples has waited for syncEvery.
 func (w *writer) due(q *queue) bool {
 	return w.d.cfg.CommitGroups && len(w.samples) > 0 && (q.empty() || time.Since(w.since) >= syncEvery)
 }
 
-// old reports whether the open shards must be committed.
+// old reports whether the age of the open shards requires a commit.
 func (w *writer) old(now time.Time) bool {
 	return len(w.samples) > 0 && !now.Before(w.since.Add(w.d.cfg.MaxShardAge))
 }
 
-// setTimer lets the timer fire when the oldest sample that is in no commit has waited for
-// MaxShardAge.
+// setTimer sets the timer to the moment when the oldest uncommitted sample is MaxShardAge old.
 func (w *writer) setTimer() {
 	if w.d.cfg.CommitGroups {
 		return
@@ -152,7 +146,7 @@ func (w *writer) setTimer() {
 	}
 }
 
-// write writes one sample, which came then, into the open shards.
+// write writes one sample into the open shards. The sample arrived at since.
 func (w *writer) write(a accepted, v verdict, since time.Time) error {
 	if len(w.samples) == 0 || since.Before(w.since) {
 		w.since = since
@@ -183,7 +177,6 @@ func (w *writer) encode(s *tokenize.Sample, v verdict) error {
 	return nil
 }
 
-// place returns the place of a group among those of the next commit.
 func (w *writer) place(g CommittedGroup) int32 {
 	at, ok := w.places[g]
 	if !ok {
@@ -194,7 +187,7 @@ func (w *writer) place(g CommittedGroup) int32 {
 	return at
 }
 
-// log notes that the segment is needed until the next commit.
+// log records that the next commit has one more sample of segment s.
 func (w *writer) log(s *segment) {
 	if n := len(w.logged); n == 0 || w.logged[n-1].segment != s {
 		w.logged = append(w.logged, logged{segment: s})
@@ -208,7 +201,6 @@ func (w *writer) full() bool {
 		w.failures != nil && w.failures.enc.size() >= w.d.cfg.MaxShardBytes
 }
 
-// dataSize is the size of the open data shard, 0 if there is none.
 func (w *writer) dataSize() int64 {
 	if w.data == nil {
 		return 0
@@ -287,10 +279,9 @@ func (w *writer) openFailures() (*openShard[StoredFailure], error) {
 	return s, nil
 }
 
-// commit seals the open shards and makes them exist, together: see the package
-// documentation for the steps.
+// commit seals the open shards and commits them together. The package documentation lists the steps.
 func (w *writer) commit() error {
-	w.closeAgain() // its segment may go
+	w.closeAgain() // the commit can delete its segment
 	if len(w.samples) == 0 {
 		return nil
 	}
@@ -327,7 +318,7 @@ func (w *writer) commit() error {
 		d.cfg.Events.Committed(c)
 	}
 	done := w.done
-	w.samples, w.done, w.groups = nil, nil, nil // what is in c belongs to the event's receiver now
+	w.samples, w.done, w.groups = nil, nil, nil // c, and so this memory, now belongs to the receiver of the event
 	clear(w.places)
 	for _, f := range done {
 		f(nil)
@@ -338,8 +329,8 @@ func (w *writer) commit() error {
 	return nil
 }
 
-// seal seals the open shards under names that base begins, and makes the names durable. After an
-// error it returns those that have their names.
+// seal seals the open shards under names that begin with base, and makes the names durable. After an
+// error it returns the shards that already have their names.
 func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 	shards := []Shard{}
 	if s := w.data; s != nil {
@@ -370,9 +361,8 @@ func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 	return shards, nil
 }
 
-// giveUp abandons the open shards and tells their samples why. Shards that were
-// sealed but not committed stay as orphans: the entry may have become durable
-// although its last step failed.
+// giveUp abandons the open shards and passes err to their samples. Shards that were sealed but not
+// committed stay as orphans: the entry can be durable although its last step failed.
 func (w *writer) giveUp(err error) {
 	if w.data != nil {
 		w.data.abandon()

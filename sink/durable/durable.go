@@ -1,8 +1,7 @@
-// Package durable makes changes of a folder outlive a power cut.
+// Package durable makes changes of a folder survive a power cut.
 //
-// A file has its content on disk after File.Sync. Its name is part of its folder: after a
-// create, a rename, a link or a remove, the folder has to be synced as well, or a power cut
-// may bring the old name back.
+// File.Sync makes only a file's content durable. Its name is part of its folder: after a create,
+// rename, link or remove, the folder must be synced too, or a power cut can undo the change.
 package durable
 
 import (

@@ -1,12 +1,10 @@
-// Package failpoint kills the process at a named step, for tests of what a kill
-// leaves behind. In a program that was built without the tag failpoint it does
-// nothing and costs nothing.
+// Package failpoint kills the process at a named step, to test what a kill leaves behind. Without the
+// build tag failpoint it does nothing and costs nothing.
 //
-// With the tag, the environment's ROLLOUT_FAILPOINT chooses one step and, after a
-// colon, which of its hits, from 1:
+// With the tag, the environment variable ROLLOUT_FAILPOINT selects one step and, after a colon, the
+// hit at which to kill, from 1:
 //
 //	ROLLOUT_FAILPOINT=wal.synced:3 rollout collect …
 //
-// The process ends by SIGKILL, which it cannot see coming: nothing is flushed, no
-// deferred function runs.
+// SIGKILL ends the process: no buffer is flushed and no deferred function runs.
 package failpoint

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// TestHit kills this test's own binary at the third of five hits.
+// TestHit tests that only the chosen hit of the chosen step kills, in copies of the test binary.
 func TestHit(t *testing.T) {
 	if os.Getenv(failpoint.Variable) != "" {
 		for range 5 {

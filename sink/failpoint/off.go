@@ -5,5 +5,5 @@ package failpoint
 // Enabled reports whether the program was built with the tag.
 const Enabled = false
 
-// Hit says that the process is at that step now.
+// Hit does nothing without the tag.
 func Hit(Name) {}

@@ -15,17 +15,16 @@ import (
 // Enabled reports whether the program was built with the tag.
 const Enabled = true
 
-// Variable is what chooses the step.
+// Variable is the environment variable that selects the step.
 const Variable = "ROLLOUT_FAILPOINT"
 
-// point is the chosen step; left counts down to its hit.
+// point is the selected step; left counts down to the fatal hit.
 type point struct {
 	name Name
 	left atomic.Int64
 }
 
-// chosen is read once. A choice that is wrong must not look like a run that was
-// not killed.
+// chosen reads Variable once. It panics on a wrong value, so that no test passes without its kill.
 var chosen = sync.OnceValue(func() *point {
 	name, hit, counted := strings.Cut(os.Getenv(Variable), ":")
 	p := &point{name: Name(name)}
@@ -43,8 +42,7 @@ var chosen = sync.OnceValue(func() *point {
 	return p
 })
 
-// Hit says that the process is at that step now. It does not return if that is
-// where it is to die.
+// Hit marks that the process has reached a step. If that is the selected hit, Hit kills the process.
 func Hit(name Name) {
 	p := chosen()
 	if p.name != name || p.left.Add(-1) != 0 {
@@ -57,5 +55,5 @@ func Hit(name Name) {
 	if err != nil {
 		panic(fmt.Sprintf("failpoint: %s: %v", name, err))
 	}
-	select {} // the signal may take a moment
+	select {} // until the signal arrives
 }

@@ -3,17 +3,17 @@ package failpoint
 // A Name is the name of a step.
 type Name string
 
-// The steps, in the order in which a run comes to them.
+// The steps, in the order in which a run reaches them.
 const (
 	RecoverStarted  Name = "recover.started"  // the log is read, nothing is changed
 	RecoverOrphans  Name = "recover.orphans"  // leftovers are removed or set aside
-	RecoverReplayed Name = "recover.replayed" // what the write-ahead log held is committed
-	RecoverDone     Name = "recover.done"     // the write-ahead log holds nothing else
+	RecoverReplayed Name = "recover.replayed" // the samples of the write-ahead log are committed
+	RecoverDone     Name = "recover.done"     // the write-ahead log is empty
 
-	WALWritten Name = "wal.written" // a sample is in the file, and not durable
-	WALSynced  Name = "wal.synced"  // it is durable, and nobody knows
+	WALWritten Name = "wal.written" // a sample is in the file, but not durable
+	WALSynced  Name = "wal.synced"  // it is durable, but not reported
 	WALAcked   Name = "wal.acked"   // Append returns
-	WALDeleted Name = "wal.deleted" // a segment is gone
+	WALDeleted Name = "wal.deleted" // a segment is deleted
 
 	ShardCreated   Name = "shard.created"
 	ShardWritten   Name = "shard.written"
@@ -23,32 +23,32 @@ const (
 	ShardDirSynced Name = "shard.dir_synced"
 
 	CommitWritten Name = "commit.written" // the entry is durable under a temporary name
-	CommitLinked  Name = "commit.linked"  // it has its own
-	CommitSynced  Name = "commit.synced"  // which is durable
+	CommitLinked  Name = "commit.linked"  // the entry has its name
+	CommitSynced  Name = "commit.synced"  // the name is durable
 
-	JournalBegin Name = "journal.begin" // an attempt is noted, and no agent made
-	JournalAgent Name = "journal.agent" // its agent is
-	JournalRun   Name = "journal.run"   // a server run of it is
-	JournalEnd   Name = "journal.end"   // its end is, and the agent is there
+	JournalBegin Name = "journal.begin" // the attempt is recorded, but has no agent
+	JournalAgent Name = "journal.agent" // its agent is recorded
+	JournalRun   Name = "journal.run"   // a server run of it is recorded
+	JournalEnd   Name = "journal.end"   // its end is recorded, but the agent still exists
 )
 
-// The steps of runs that commit whole groups, beside those of all runs.
+// Additional steps of runs with Config.CommitGroups.
 const (
-	RecoverKept Name = "recover.kept" // what waits for its group is in a segment of its own
+	RecoverKept Name = "recover.kept" // samples that wait for their group are in a segment of their own
 
 	MergeStarted   Name = "merge.started"   // the entries are chosen, nothing is written
 	MergeWritten   Name = "merge.written"   // the merged shards are durable, no entry names them
-	MergeCommitted Name = "merge.committed" // the entry is durable, what it replaces lies where it was
-	MergeMoving    Name = "merge.moving"    // a replaced shard was moved
-	MergeMoved     Name = "merge.moved"     // all shards were, and no entry
+	MergeCommitted Name = "merge.committed" // the entry is durable, the replaced files are not moved yet
+	MergeMoving    Name = "merge.moving"    // one replaced shard is moved
+	MergeMoved     Name = "merge.moved"     // all replaced shards are moved, but no entry
 )
 
-// GroupNames returns the names of the steps of runs that commit whole groups.
+// GroupNames returns the names of the additional steps of runs with Config.CommitGroups.
 func GroupNames() []Name {
 	return []Name{RecoverKept, MergeStarted, MergeWritten, MergeCommitted, MergeMoving, MergeMoved}
 }
 
-// Names returns the names of the steps of all runs: a test goes through them.
+// Names returns the names of the steps of all runs, for tests that try each.
 func Names() []Name {
 	return []Name{
 		RecoverStarted, RecoverOrphans, RecoverReplayed, RecoverDone,

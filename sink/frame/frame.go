@@ -8,11 +8,10 @@ import (
 	"strings"
 )
 
-// Version is the version of the framing that this package writes. Version 2 added the
-// marks and the number of the file; version 1 is still read.
+// Version is the version of the framing. Version 2 added marks and the file number; 1 is still read.
 const Version = 2
 
-// The sizes of what is not payload.
+// Sizes of the file header and of a frame without its payload.
 const (
 	HeaderSize = 32
 	Overhead   = 20
@@ -20,34 +19,32 @@ const (
 
 const (
 	magic   = "rollout\x1a"
-	mark    = "\xffRL\xfe" // begins a frame; no text holds it: it is not UTF-8
-	synced  = "\xffRS\xfe" // begins a frame without payload: a mark of a sync
-	begins  = "\xffR"      // what both begin with
+	mark    = "\xffRL\xfe" // begins a frame; not valid UTF-8, so no text contains it
+	synced  = "\xffRS\xfe" // begins a mark: a frame without payload that records a sync
+	begins  = "\xffR"      // common prefix of mark and synced
 	kindLen = 8
 )
 
 // ErrNewer means that a newer version of the program wrote the file.
 var ErrNewer = errors.New("frame: written by a newer version")
 
-// castagnoli is the polynomial that processors compute by themselves.
+// castagnoli is the polynomial that processors support in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A Header says what a file holds.
+// A Header describes a file.
 type Header struct {
-	// Kind names the use of the file: 1 to 8 bytes of ASCII.
+	// Kind is the use of the file: 1 to 8 bytes of ASCII.
 	Kind string
-	// Version is that of the payloads, from 1.
+	// Version is the version of the payloads, from 1.
 	Version uint16
-	// Number tells the file from others of its kind, from 1: a file that bears another
-	// number than its name is not where it was written. 0: it has none, or of NewReader:
-	// any will do.
+	// Number distinguishes the file from others of its kind, from 1. A file with another number
+	// than its name was moved. 0 means no number; NewReader then accepts any.
 	Number uint64
 }
 
-// A TornError is a part of a file that was never durable: it was being written
-// when the process or the machine stopped. It is to be dropped.
+// A TornError is a part of a file that was never durable: a stop interrupted its write. Drop it.
 type TornError struct {
-	// Offset is where it begins, Bytes how long it is.
+	// Offset is its start, Bytes its length.
 	Offset, Bytes int64
 }
 
@@ -55,11 +52,10 @@ func (e *TornError) Error() string {
 	return fmt.Sprintf("offset %d: %d bytes were not written to their end", e.Offset, e.Bytes)
 }
 
-// A CorruptError is a part of a file that was durable and is broken, or that no end of
-// a process or a machine leaves behind.
+// A CorruptError is a part of a file that was durable and is damaged, or that a stopped process or
+// machine cannot have left.
 type CorruptError struct {
-	// Offset is where it begins, Bytes how far it is to the next whole frame or to
-	// the end of the file; 0 where what should come there is missing.
+	// Offset is its start, Bytes the distance to the next whole frame or the end, 0 if it is missing.
 	Offset, Bytes int64
 	Err           error
 }
@@ -74,7 +70,6 @@ func (e *CorruptError) Error() string {
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// appendHeader appends h as it stands in a file.
 func appendHeader(dst []byte, h Header) []byte {
 	at := len(dst)
 	dst = append(dst, magic...)
@@ -86,7 +81,7 @@ func appendHeader(dst []byte, h Header) []byte {
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[at:], castagnoli))
 }
 
-// parseHeader is the inverse of appendHeader; framing is the version of it.
+// parseHeader is the inverse of appendHeader. framing is the version of the framing.
 func parseHeader(b []byte) (h Header, framing uint16, err error) {
 	if len(b) < HeaderSize {
 		return Header{}, 0, errShort
@@ -103,11 +98,10 @@ func parseHeader(b []byte) (h Header, framing uint16, err error) {
 	return h, binary.LittleEndian.Uint16(b[16:]), nil
 }
 
-// A summer computes checksums. It is a type to own the bytes of the offset, which
-// would else be allocated for each.
+// A summer computes checksums. It holds the offset's bytes to avoid an allocation for each.
 type summer struct{ at [8]byte }
 
-// sum is the checksum of a frame at offset, given its first 16 bytes.
+// sum returns the checksum of a frame at offset with its first 16 bytes, head.
 func (s *summer) sum(offset int64, head, payload []byte) uint32 {
 	binary.LittleEndian.PutUint64(s.at[:], uint64(offset))
 	crc := crc32.Update(0, castagnoli, s.at[:])
@@ -115,7 +109,6 @@ func (s *summer) sum(offset int64, head, payload []byte) uint32 {
 	return crc32.Update(crc, castagnoli, payload)
 }
 
-// What can be wrong with a frame.
 var (
 	errShort = errors.New("the file ends within it")
 	errMark  = errors.New("no frame begins here")

@@ -16,16 +16,14 @@ import (
 
 var header = frame.Header{Kind: "test", Version: 3}
 
-// file writes payloads, those of a batch before one sync, and returns the bytes and
-// the offset of each frame.
+// file returns a file of batches with a sync after each, and the offset of each frame.
 func file(tb testing.TB, batches ...[]string) (body []byte, at []int64) {
 	tb.Helper()
 	body, at, _ = marked(tb, true, batches...)
 	return body, at
 }
 
-// marked is file with the offsets of the marks. Without synced the last batch has no
-// sync.
+// marked is file with the offsets of the marks. If synced is false, the last batch is not synced.
 func marked(tb testing.TB, synced bool, batches ...[]string) (body []byte, at, marks []int64) {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -43,7 +41,7 @@ func marked(tb testing.TB, synced bool, batches ...[]string) (body []byte, at, m
 		if i+1 == len(batches) && !synced {
 			break
 		}
-		for range 2 { // the second has nothing to say
+		for range 2 { // the second one writes nothing
 			before := w.Size()
 			if err := w.Synced(); err != nil {
 				tb.Fatal(err)
@@ -59,8 +57,7 @@ func marked(tb testing.TB, synced bool, batches ...[]string) (body []byte, at, m
 	return buf.Bytes(), at, marks
 }
 
-// read returns everything that a reader says of a file: payloads, and damage in
-// words.
+// read returns all payloads and errors of a reader.
 func read(tb testing.TB, body []byte) (payloads []string, damage []error) {
 	tb.Helper()
 	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), header)
@@ -119,8 +116,7 @@ func isTorn(err error) bool { _, ok := errors.AsType[*frame.TornError](err); ret
 
 func flat(batches [][]string) (all []string) { return slices.Concat(batches...) }
 
-// contents have empty payloads, text, bytes that look like frames, and one that is
-// longer than what a reader reads at once.
+// contents returns empty, text, frame-like and long payloads.
 func contents(tb testing.TB) [][]string {
 	tb.Helper()
 	inner, _ := file(tb, []string{"a frame in a payload"})
@@ -140,9 +136,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A file that ends anywhere holds the frames that were whole, and what is left of
-// the next one is torn: nothing is ever loud, because nothing is missing that a
-// later frame vouches for.
+// TestCutAtEveryByte tests that a file cut at any byte has whole frames and a torn end, never damage.
 func TestCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
@@ -166,9 +160,9 @@ func TestCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// TestFlipEveryBit: whatever bit turns, its frame is not read, all others are, and it is
-// loud, also where no sync vouches for it: a stop changes no bit. Only a length that
-// leads beyond the end of such a frame is the word of a write that was cut short.
+// TestFlipEveryBit tests that a flipped bit loses only its own frame and is reported as damage, even if
+// no sync vouches for the frame: a stop changes no bit. The exception is a length that leads past the
+// end of an unsynced frame, which looks torn.
 func TestFlipEveryBit(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
@@ -210,7 +204,7 @@ func TestFlipEveryBit(t *testing.T) {
 	}
 }
 
-// What is appended, and was not begun by us, is nothing that a stop leaves.
+// TestJunkBehind tests that appended bytes that are not the start of a frame are damage.
 func TestJunkBehind(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
@@ -223,8 +217,8 @@ func TestJunkBehind(t *testing.T) {
 	}
 }
 
-// A power cut may take a whole sector of what was not synced, and keep what is behind
-// it. It may not do so to what was synced.
+// TestSectorsNotWritten tests that a power cut can lose a whole unsynced sector and keep the bytes
+// after it, but that a lost synced sector is damage.
 func TestSectorsNotWritten(t *testing.T) {
 	t.Parallel()
 	long := []string{strings.Repeat("a", 700), strings.Repeat("b", 2000), strings.Repeat("c", 90)}
@@ -250,7 +244,7 @@ func TestSectorsNotWritten(t *testing.T) {
 	}
 }
 
-// A file under the name of another says so, and its frames can be had all the same.
+// TestNumber tests that a renamed file is reported and its frames are still read.
 func TestNumber(t *testing.T) {
 	t.Parallel()
 	numbered := frame.Header{Kind: "test", Version: 3, Number: 7}
@@ -285,7 +279,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// Ended is true of a file that a mark closes, and of no other.
+// TestEnded tests that Ended is true exactly for a file that a mark ends.
 func TestEnded(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
@@ -305,7 +299,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// old is the file as version 1 of the framing wrote it: without marks and number.
+// old returns the file of framing version 1: without marks and number.
 func old(tb testing.TB, payloads ...string) []byte {
 	tb.Helper()
 	body, _, _ := marked(tb, false, payloads)
@@ -330,8 +324,7 @@ func TestVersionOneIsRead(t *testing.T) {
 	}
 }
 
-// Zeros are what a file system leaves of a tail whose length became durable before
-// its content.
+// TestZeroTail tests that zeros at the end are torn: the length was durable before the content.
 func TestZeroTail(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
@@ -343,14 +336,14 @@ func TestZeroTail(t *testing.T) {
 		}
 	}
 	zeroed := bytes.Clone(body)
-	clear(zeroed[at[len(at)-1]:]) // the mark as well
+	clear(zeroed[at[len(at)-1]:]) // including the mark
 	got, damage := read(t, zeroed)
 	if len(got) != len(at)-1 || len(damage) != 1 || !isTorn(damage[0]) {
 		t.Errorf("zeros instead of the last frame: %d payloads, damage %v", len(got), damage)
 	}
 }
 
-// Before the first sync nothing vouches for the header either.
+// TestHeaderTorn tests that the header can be torn before the first sync.
 func TestHeaderTorn(t *testing.T) {
 	t.Parallel()
 	body, _, _ := marked(t, false, []string{"a", "b"})
@@ -394,7 +387,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// brokenWriter takes some bytes and then fails once.
+// brokenWriter accepts some bytes and then fails once.
 type brokenWriter struct{ left int }
 
 func (b *brokenWriter) Write(p []byte) (int, error) {
@@ -405,7 +398,7 @@ func (b *brokenWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A Writer that failed writes nothing more: half a frame would lie in between.
+// TestWriteError tests that a failed Writer writes nothing more, because half a frame would remain.
 func TestWriteError(t *testing.T) {
 	t.Parallel()
 	w, err := frame.NewWriter(&brokenWriter{left: frame.HeaderSize + 50}, header)
@@ -419,7 +412,7 @@ func TestWriteError(t *testing.T) {
 	}
 }
 
-// A file that is shorter than it was said to be, or cannot be read, is no damage.
+// TestReadError tests that a truncated or unreadable file is not reported as damage.
 func TestReadError(t *testing.T) {
 	t.Parallel()
 	body, _ := file(t, []string{strings.Repeat("x", 1000)})
@@ -446,7 +439,7 @@ func FuzzFrame(f *testing.F) {
 		if _, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), header); err != nil {
 			return
 		}
-		payloads, _ := read(t, body) // it checks that each byte is told of once
+		payloads, _ := read(t, body) // also checks that each byte is reported once
 		var again bytes.Buffer
 		w, err := frame.NewWriter(&again, header)
 		if err != nil {
@@ -463,7 +456,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// TestGateAllocs: a frame costs no allocation to write, nor to read.
+// TestGateAllocs tests that writing and reading a frame does not allocate.
 func TestGateAllocs(t *testing.T) {
 	payload := make([]byte, 5000)
 	w, err := frame.NewWriter(io.Discard, header)
@@ -534,7 +527,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// At reads the frame that is where it was written, and no other.
+// TestAt tests that At reads the frame at its offset, and no other.
 func TestAt(t *testing.T) {
 	var file bytes.Buffer
 	w, err := frame.NewWriter(&file, header)

@@ -2,19 +2,17 @@ package frame
 
 import "io"
 
-// NewGrowing returns a Reader of a file that is still written. It has nothing to read
-// until Grow says how long the file is.
+// NewGrowing returns a Reader for a file that is still being written. Call Grow to set its length.
 func NewGrowing(r io.ReaderAt, want Header) *Reader {
 	return &Reader{r: r, h: want, open: true}
 }
 
-// Grow says that the file has size bytes now, and whether more may be written. Next then
-// goes on where it returned io.EOF. An error is one of those of [NewReader], and comes when
-// the header does.
+// Grow sets the current length of the file, and whether more can be written. Next then continues after
+// its io.EOF. Errors are those of [NewReader], once the header is complete.
 //
-// While more may be written, what stands at the end and is not a whole frame is not damage:
-// it may be half of a write. Next returns io.EOF before it. Damage with a whole frame behind
-// it is a *CorruptError at once: a writer writes one frame after the other.
+// While more can be written, Next returns io.EOF before an incomplete frame at the end, because it can
+// be half of a write. If a whole frame follows, Next returns a *CorruptError: a writer writes frames
+// in order.
 func (f *Reader) Grow(size int64, more bool) error {
 	f.size, f.open, f.scanned = max(size, f.at), more, false
 	if f.framing == 0 && f.at == 0 && f.broken == nil {
@@ -23,8 +21,8 @@ func (f *Reader) Grow(size int64, more bool) error {
 	return nil
 }
 
-// unfinished returns what to say of bytes at the Reader's offset that are not a frame, while
-// more may be written: io.EOF, or damage that it passes over.
+// unfinished returns the error for bytes at the Reader's offset that are not a frame while more can be
+// written: io.EOF, or a *CorruptError for bytes that it skips.
 func (f *Reader) unfinished(why error) error {
 	from := f.at
 	next, err := f.find(from + 1)
@@ -32,13 +30,13 @@ func (f *Reader) unfinished(why error) error {
 		return err
 	}
 	if next == f.size {
-		f.buf = f.buf[:0] // what was read may have been half of a write
+		f.buf = f.buf[:0] // can be half of a write; read it again
 		return io.EOF
 	}
 	f.at, f.broken = next, nil
 	return &CorruptError{Offset: from, Bytes: next - from, Err: why}
 }
 
-// MaxPayload makes the Reader take no frame with a longer payload for one: its length is
-// damaged. Without it such a length hides what follows until as much was written.
+// MaxPayload limits the payload size: the Reader treats a longer frame as damaged. Without a limit, a
+// damaged length hides the following frames until that many bytes were written.
 func (f *Reader) MaxPayload(n int64) { f.most = n }

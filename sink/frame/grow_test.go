@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// follow reads a file that becomes longer step by step, and is not longer than its last step.
+// follow reads a file that grows step by step and ends with the last step.
 func follow(tb testing.TB, body []byte, steps []int) (payloads []string, damage []error) {
 	tb.Helper()
 	r := frame.NewGrowing(bytes.NewReader(body), header)
@@ -34,8 +34,8 @@ func follow(tb testing.TB, body []byte, steps []int) (payloads []string, damage 
 	return payloads, damage
 }
 
-// TestGrow: a reader that follows gets each payload once, as soon as its frame is whole, and
-// takes no frame that is being written for damage.
+// TestGrow tests that a following reader returns each payload once, as soon as its frame is whole, and
+// reports no incomplete frame as damage.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
@@ -70,8 +70,8 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// TestGrowDamaged: whatever bit turns, the other frames are read, damage is told once, and
-// not later than with the next whole frame; also a length that leads far beyond the end.
+// TestGrowDamaged tests that a flipped bit does not affect the other frames, and is reported once when
+// the next whole frame is there. That includes a bit of a length.
 func TestGrowDamaged(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
@@ -101,7 +101,7 @@ func lastBefore(offsets []int64, n int) int {
 	return i - 1
 }
 
-// TestGrowRefuses: the header is looked at as soon as it is there.
+// TestGrowRefuses tests that the header is checked as soon as it is complete.
 func TestGrowRefuses(t *testing.T) {
 	t.Parallel()
 	var buf bytes.Buffer

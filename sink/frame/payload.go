@@ -7,33 +7,33 @@ import (
 	"math"
 )
 
-// A Payload takes values off the front of the payload of a frame:
+// A Payload decodes values from the front of a frame's payload:
 //
 //	uvarint, varint   as encoding/binary has them; signed ones are zig-zag
 //	text              length (uvarint), bytes
 //	list              0 if nil, else 1 + length (uvarint), and the elements
 //	float32           four bytes, little-endian; a NaN keeps its bits
 //
-// After the first error all values are zero. No length is believed: what is taken is never
-// longer than what is there. The zero value is empty.
+// After the first error all values are zero. Lengths are not trusted: no value is longer than the rest
+// of the payload. The zero value is empty.
 type Payload struct {
 	b   []byte
 	err error
 }
 
-// ErrEnds means that a payload ends where a value should be.
+// ErrEnds means that a payload ends before a value is complete.
 var ErrEnds = errors.New("it ends too early")
 
-// PayloadOf returns a Payload of these bytes, which it does not copy.
+// PayloadOf returns a Payload of b without copying it.
 func PayloadOf(b []byte) Payload { return Payload{b: b} }
 
-// Left is how many bytes are left; 0 after an error.
+// Left returns the number of bytes left; 0 after an error.
 func (p *Payload) Left() int { return len(p.b) }
 
-// Err is the first error.
+// Err returns the first error.
 func (p *Payload) Err() error { return p.err }
 
-// Fail makes err the error if there is none yet.
+// Fail sets the error if there is none yet.
 func (p *Payload) Fail(err error) {
 	if p.err == nil {
 		p.err = err
@@ -41,7 +41,7 @@ func (p *Payload) Fail(err error) {
 	p.b = nil
 }
 
-// End returns the first error, or that bytes are left.
+// End returns the first error, or an error if bytes are left.
 func (p *Payload) End() error {
 	if p.err == nil && len(p.b) > 0 {
 		p.Fail(fmt.Errorf("%d bytes stand behind it", len(p.b)))
@@ -49,7 +49,7 @@ func (p *Payload) End() error {
 	return p.err
 }
 
-// Take returns the next n bytes, which are those of the payload, or nil.
+// Take returns the next n bytes, or nil if there are fewer. They share the memory of the payload.
 func (p *Payload) Take(n uint64) []byte {
 	if n > uint64(len(p.b)) {
 		p.Fail(ErrEnds)
@@ -103,8 +103,7 @@ func (p *Payload) Uint64() uint64 {
 // Text returns a copy of the next text.
 func (p *Payload) Text() string { return string(p.Take(p.Uvarint())) }
 
-// Len returns the length of the next list, whose elements have width bytes or more each; ok is
-// false for nil.
+// Len returns the length of the next list, given the least width of an element. ok is false for nil.
 func (p *Payload) Len(width int) (n int, ok bool) {
 	v := p.Uvarint()
 	if v == 0 {
@@ -117,7 +116,7 @@ func (p *Payload) Len(width int) (n int, ok bool) {
 	return int(v), true //nolint:gosec // it is no longer than what is there
 }
 
-// Floats fills dst.
+// Floats fills dst with the next float32 values.
 func (p *Payload) Floats(dst []float32) {
 	b := p.Take(4 * uint64(len(dst)))
 	for i := range dst {

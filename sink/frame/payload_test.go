@@ -9,8 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// What is taken off a payload is what was put there, however short the payload is cut: then an
-// error, and zeros behind it.
+// TestPayload tests that values decode as written, and that a cut payload gives an error, then zeros.
 func TestPayload(t *testing.T) {
 	t.Parallel()
 	b := binary.AppendUvarint(nil, 1<<40)

@@ -8,10 +8,10 @@ import (
 	"io"
 )
 
-// window is how much a Reader reads at once.
+// window is the number of bytes that a Reader reads at once.
 const window = 64 << 10
 
-// sector is the least that a disk writes as a whole.
+// sector is the smallest unit that a disk writes as a whole.
 const sector = 512
 
 // A Reader reads the frames of a file.
@@ -19,31 +19,30 @@ type Reader struct {
 	r    io.ReaderAt
 	size int64
 	h    Header
-	at   int64 // where the next frame begins
+	at   int64 // offset of the next frame
 
-	buf  []byte // the bytes of the file from base on
+	buf  []byte // bytes of the file from base on
 	base int64
 	sums summer
 
-	open    bool          // more may be written: see Grow
-	most    int64         // the longest payload, or 0: see MaxPayload
-	framing uint16        // the version; 0: not known
-	broken  error         // what is wrong with the header, until Next told it
-	other   *CorruptError // the file is another one, until Next told it
-	ended   bool          // the last frame so far is a mark for all before it
+	open    bool          // more can be written; see Grow
+	most    int64         // limit on the payload size, or 0; see MaxPayload
+	framing uint16        // version of the framing; 0 if not known yet
+	broken  error         // error in the header that Next has not returned yet
+	other   *CorruptError // error of a wrong file number that Next has not returned yet
+	ended   bool          // the last frame is a mark for all frames before it
 	scanned bool
-	durable int64 // once scanned: what the whole frames vouch for
+	durable int64 // valid if scanned: the length that whole frames vouch for
 }
 
-// NewReader reads the header of a file of size bytes. An error wraps ErrNewer
-// where a newer version wrote it, is a *CorruptError where it is of another kind,
-// or says why it could not be read. A damaged header is for Next to tell.
+// NewReader reads the header of a file of size bytes. The error wraps ErrNewer if a newer version wrote
+// the file, is a *CorruptError if the file has another kind, or is a read error. Next reports a
+// damaged header.
 func NewReader(r io.ReaderAt, size int64, want Header) (*Reader, error) {
 	f := &Reader{r: r, size: size, h: want}
 	return f, f.header()
 }
 
-// header reads the header, if there is one.
 func (f *Reader) header() error {
 	if f.size == 0 || f.open && f.size < HeaderSize {
 		return nil
@@ -73,24 +72,22 @@ func (f *Reader) header() error {
 	return nil
 }
 
-// Header returns the file's header, or what NewReader was asked for where it is
-// damaged.
+// Header returns the file's header, or the argument of NewReader if the header is damaged.
 func (f *Reader) Header() Header { return f.h }
 
-// Offset is where the next frame begins.
+// Offset returns the offset of the next frame.
 func (f *Reader) Offset() int64 { return f.at }
 
-// Ended reports, once Next returned io.EOF, whether the file ends with a mark that says
-// that all before it is durable. It is true of framing 1, which has no marks.
+// Ended reports, after Next returned io.EOF, whether the file ends with a mark that all before it is
+// durable. It is always true for framing 1, which has no marks.
 func (f *Reader) Ended() bool { return f.ended || f.framing == 1 }
 
-// Next returns the payload of the next frame, valid until the next call. At the
-// end it returns io.EOF. Marks are passed over.
+// Next returns the payload of the next frame, valid until the next call. At the end it returns io.EOF.
+// It skips marks.
 //
-// A *TornError and a *CorruptError stand for bytes that are not a whole frame, or for a
-// file that is not the one that it should be. The Reader is past them then: calling
-// Next again goes on with the next whole frame, wherever that is. Any other error says
-// that the file could not be read.
+// A *TornError or a *CorruptError stands for bytes that are not a whole frame, or for a wrong file. The
+// Reader skips them: the next call returns the next whole frame. Any other error means that the file
+// could not be read.
 func (f *Reader) Next() ([]byte, error) {
 	if f.broken != nil {
 		if f.open {
@@ -127,8 +124,7 @@ func (f *Reader) Next() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// damage passes over what lies at the Reader's offset and is not a frame, and returns
-// what to say of it.
+// damage skips the bytes at the Reader's offset that are not a frame, and returns their error.
 func (f *Reader) damage(why error) error {
 	from := f.at
 	next, err := f.find(from + 1)
@@ -153,10 +149,9 @@ func (f *Reader) damage(why error) error {
 	return &CorruptError{Offset: from, Bytes: next - from, Err: why}
 }
 
-// unwritten reports whether a part that nobody vouches for is what a process or a
-// machine leaves that stopped while it was written: the file ends within a frame, or a
-// sector is zeros because it never came to the disk. A disk keeps a sector or does not;
-// it changes none of its bytes.
+// unwritten reports whether a part that no frame vouches for looks like an interrupted write: the file
+// ends within a frame, or a sector is zeros because it was never written. A disk writes a whole sector
+// or nothing.
 func (f *Reader) unwritten(from, next int64, why error) (bool, error) {
 	if next == f.size && errors.Is(why, errShort) {
 		n := min(int64(len(mark)), next-from)
@@ -184,7 +179,7 @@ func (f *Reader) unwritten(from, next int64, why error) (bool, error) {
 	return false, nil
 }
 
-// find returns the offset of the first whole frame at or after from, or the size.
+// find returns the offset of the first whole frame at or after from, or the size of the file.
 func (f *Reader) find(from int64) (int64, error) {
 	for from+Overhead <= f.size {
 		b, err := f.bytes(from, Overhead)
@@ -209,7 +204,7 @@ func (f *Reader) find(from int64) (int64, error) {
 	return f.size, nil
 }
 
-// scan notes what all whole frames from one of them on vouch for.
+// scan sets f.durable from all whole frames at or after from.
 func (f *Reader) scan(from int64) error {
 	f.scanned = true
 	for from < f.size {
@@ -233,10 +228,10 @@ func (f *Reader) scan(from int64) error {
 type parsed struct {
 	payload []byte
 	synced  int64
-	mark    bool // it has no payload, and says only what is durable
+	mark    bool // it has no payload and only records a sync
 }
 
-// parse returns the frame at an offset.
+// parse returns the frame at offset at.
 func (f *Reader) parse(at int64) (p parsed, err error) {
 	if f.size-at < Overhead {
 		return p, errShort
@@ -261,8 +256,8 @@ func (f *Reader) parse(at int64) (p parsed, err error) {
 	if n > f.size-at-Overhead {
 		return p, errShort
 	}
-	// Before the payload is read: a length that is wrong must not cost its memory,
-	// and no frame vouches for what follows it.
+	// Check this before reading the payload: a wrong length must not cost its memory. No frame
+	// vouches for bytes after it.
 	vouched := binary.LittleEndian.Uint64(b[8:])
 	if vouched > uint64(at) {
 		return p, errSum
@@ -278,8 +273,7 @@ func (f *Reader) parse(at int64) (p parsed, err error) {
 	return p, nil
 }
 
-// bytes returns at least n bytes from an offset on, which the file must have. They
-// are valid until the next call.
+// bytes returns at least n bytes of the file from offset at, valid until the next call.
 func (f *Reader) bytes(at, n int64) ([]byte, error) {
 	if at >= f.base && at+n <= f.base+int64(len(f.buf)) {
 		return f.buf[at-f.base:], nil
@@ -296,7 +290,7 @@ func (f *Reader) bytes(at, n int64) ([]byte, error) {
 	}
 	f.buf = f.buf[:0]
 	if err == nil || errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF // it was longer when it was opened
+		err = io.ErrUnexpectedEOF // the file was truncated after it was opened
 	}
 	return nil, err
 }
@@ -305,9 +299,8 @@ func isDamage(err error) bool {
 	return errors.Is(err, errShort) || errors.Is(err, errMark) || errors.Is(err, errSum)
 }
 
-// Salvage calls yield with the payload of every whole frame, valid until it
-// returns, and with a *TornError or *CorruptError for every part between them that
-// is none. It goes on until the end of the file, or until yield returns an error.
+// Salvage calls yield with every whole payload, valid until yield returns, and with a *TornError or
+// *CorruptError for every damaged part. It stops at the end of the file or at an error of yield.
 func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
 	for {
 		payload, err := r.Next()
@@ -325,9 +318,9 @@ func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
 	}
 }
 
-// At returns the payload of the frame of n bytes at an offset, overhead included, for who
-// wrote it there and knows both. The payload is in buf, or in a larger one: what it is in
-// comes back, for the next call. An error is a *CorruptError where there is no such frame.
+// At returns the payload of the frame at an offset that is n bytes long, including Overhead. The
+// payload is in buf or in a larger buffer; the returned in is that buffer, for the next call. The
+// error is a *CorruptError if there is no such frame.
 func At(r io.ReaderAt, offset, n int64, buf []byte) (payload, in []byte, err error) {
 	f := Reader{r: r, size: offset + n, base: offset, buf: buf[:0]}
 	p, err := f.parse(offset)

@@ -7,19 +7,18 @@ import (
 	"math"
 )
 
-// A Writer appends frames to a file. Each is written as a whole, by one Write.
-// When they become durable is the caller's to decide, and to tell with Synced.
+// A Writer appends frames to a file, each with one Write. The caller syncs, then calls Synced.
 type Writer struct {
 	w       io.Writer
 	size    int64
-	synced  int64 // what is durable
-	vouched int64 // up to where a mark, or nothing but marks, says so
+	synced  int64 // durable length
+	vouched int64 // end of the last mark or of what it vouches for
 	buf     []byte
 	sums    summer
-	err     error // the first; the file's end is unknown from then on
+	err     error // the first one; the end of the file is undefined after it
 }
 
-// keepBuffer is the largest buffer that a Writer keeps from frame to frame.
+// keepBuffer is the largest buffer that a Writer reuses.
 const keepBuffer = 4 << 20
 
 // NewWriter begins a file: it writes the header to w, which must be empty.
@@ -34,13 +33,12 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return fw, fw.write(fw.buf)
 }
 
-// Write appends one frame. The payload stays the caller's.
+// Write appends one frame. It does not keep the payload.
 func (w *Writer) Write(payload []byte) error {
 	return w.End(append(w.Begin(), payload...))
 }
 
-// Begin returns a buffer to append one payload to, for End. There is something in
-// it already: the payload must be appended.
+// Begin returns a buffer for End. The caller must append one payload to it; it is not empty.
 func (w *Writer) Begin() []byte {
 	if cap(w.buf) > keepBuffer || cap(w.buf) < Overhead {
 		w.buf = make([]byte, Overhead, 4<<10)
@@ -48,11 +46,9 @@ func (w *Writer) Begin() []byte {
 	return w.buf[:Overhead]
 }
 
-// End writes the frame in buf, which is what Begin returned with the payload
-// appended. The buffer is the Writer's again.
+// End writes the frame in buf, which Begin returned and the caller extended. It takes buf back.
 //
-// After an error nothing more can be written: how much of the frame is in the file
-// is not known.
+// After an error nothing more can be written, because an unknown part of the frame is in the file.
 func (w *Writer) End(buf []byte) error {
 	w.buf = buf
 	payload := buf[Overhead:]
@@ -62,7 +58,7 @@ func (w *Writer) End(buf []byte) error {
 	return w.seal(mark, buf)
 }
 
-// seal fills in what stands before the payload, and writes the frame.
+// seal fills in the head of the frame and writes it.
 func (w *Writer) seal(begin string, buf []byte) error {
 	copy(buf, begin)
 	binary.LittleEndian.PutUint32(buf[4:], uint32(len(buf)-Overhead))
@@ -84,12 +80,10 @@ func (w *Writer) write(b []byte) error {
 	return err
 }
 
-// Synced says that all that was written so far is durable now. It writes a mark that
-// says so, for the frames before it; the mark itself need not be durable.
+// Synced reports that everything so far is durable. It writes a mark, which need not be durable.
 func (w *Writer) Synced() error { return w.SyncedTo(w.size) }
 
-// SyncedTo says that the first size bytes are durable now, where more were written
-// while they were synced.
+// SyncedTo is Synced for the first size bytes, if more were written during the sync.
 func (w *Writer) SyncedTo(size int64) error {
 	w.synced = max(w.synced, min(size, w.size))
 	if w.synced <= max(w.vouched, HeaderSize) {
@@ -103,5 +97,5 @@ func (w *Writer) SyncedTo(size int64) error {
 	return err
 }
 
-// Size is the length of the file.
+// Size returns the length of the file.
 func (w *Writer) Size() int64 { return w.size }

@@ -1,13 +1,11 @@
 // Package mapped keeps long sorted lists out of the heap.
 //
-// What a run has done is looked up by key for every sample: 20 and 32 bytes each. Up to
-// some hundred thousand samples that is a slice. Beyond [SpillBytes] the sorted list is
-// written once to a file without a name in the folder of the run, and mapped for
-// reading: the kernel may take its pages back whenever memory is short, and the garbage
-// collector does not see it.
+// For every sample, a run looks up by key whether it is done: 20 or 32 bytes per entry. Up to some
+// hundred thousand samples the list is a slice. Beyond [SpillBytes] it is written once to an unnamed
+// file in the run's folder and mapped for reading. The kernel can then reclaim its pages when memory
+// is short, and the garbage collector does not see them.
 //
-// The list is built anew at every start, from the log that it indexes, so it is never
-// stale. The file has no name, so it goes with the process, however that ends. Where
-// there is no such file (other systems than Linux, some network file systems, a full
-// disk), and in a program built with the tag purego, the list stays in the heap.
+// The list is rebuilt from the log at every start, so it is never stale. The file has no name, so it
+// disappears with the process. The list stays in the heap with the build tag purego, or if there is no
+// such file: on systems other than Linux, on some network file systems, on a full disk.
 package mapped

@@ -1,4 +1,3 @@
 package mapped
 
-// CanMap reports whether long lists are mapped.
 const CanMap = canMap

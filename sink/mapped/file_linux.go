@@ -8,11 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canMap reports whether long lists are mapped.
 const canMap = true
 
-// mapFile writes raw to a file without a name in dir and maps it for reading. It
-// returns nil where that cannot be done.
+// mapFile writes raw to an unnamed file in dir and maps it for reading. It returns nil on failure.
 func mapFile(dir string, raw []byte) []byte {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -30,4 +28,4 @@ func mapFile(dir string, raw []byte) []byte {
 	return mem
 }
 
-func unmap(mem []byte) { _ = unix.Munmap(mem) } // of a mapping of ours: cannot fail
+func unmap(mem []byte) { _ = unix.Munmap(mem) } // cannot fail for our own mapping

@@ -2,8 +2,7 @@
 
 package mapped
 
-// canMap is false: a file without a name is Linux's, and what is read from a mapping takes
-// package unsafe.
+// canMap is false because unnamed files need Linux and reading a mapping needs package unsafe.
 const canMap = false
 
 func mapFile(string, []byte) []byte { return nil }

@@ -5,19 +5,18 @@ import (
 	"sort"
 )
 
-// SpillBytes is the size beyond which a list is mapped: 840,000 keys of 20 bytes.
+// SpillBytes is the size above which a list is mapped: 840,000 keys of 20 bytes.
 const SpillBytes = 16 << 20
 
-// A Sorted is a sorted list that never changes. It is safe for concurrent use. Its
-// mapping, if it has one, ends some time after the last use of the list.
+// A Sorted is an immutable sorted list. It is safe for concurrent use. Its mapping, if any, is removed
+// some time after the last use of the list.
 type Sorted[T any] struct {
 	items  []T
 	mapped bool
 }
 
-// New takes over items, which must be sorted, and of a type without pointers. dir is
-// where a long list is written; it blocks on that file. It cannot fail: a list that
-// cannot be mapped stays in the heap.
+// New takes ownership of items, which must be sorted and of a type without pointers. It writes a long
+// list to dir and blocks on that. If the list cannot be mapped, it stays in the heap.
 func New[T any](dir string, items []T) *Sorted[T] {
 	s := &Sorted[T]{items: items}
 	raw := bytesOf(items)
@@ -44,19 +43,19 @@ func (s *Sorted[T]) Len() int {
 // Mapped reports whether the list is outside the heap.
 func (s *Sorted[T]) Mapped() bool { return s != nil && s.mapped }
 
-// Search returns the item for which compare is 0. compare is negative for the items
-// before it, positive for those behind it, and must not keep what it is given.
+// Search returns the item for which compare is 0. compare must be negative for the items before it and
+// positive for those after it, and must not keep its argument.
 func (s *Sorted[T]) Search(compare func(*T) int) (item T, ok bool) {
 	n := s.Len()
 	i := sort.Search(n, func(i int) bool { return compare(&s.items[i]) >= 0 })
 	if i < n && compare(&s.items[i]) == 0 {
 		item, ok = s.items[i], true
 	}
-	runtime.KeepAlive(s) // the mapping must outlive the look
+	runtime.KeepAlive(s) // the mapping must outlive the search
 	return item, ok
 }
 
-// Each calls f with every item, in order. f must not keep what it is given.
+// Each calls f with every item, in order. f must not keep its argument.
 func (s *Sorted[T]) Each(f func(*T)) {
 	for i := range s.Len() {
 		f(&s.items[i])

@@ -14,7 +14,7 @@ import (
 
 type key [20]byte
 
-// keys are n keys in order: those of the even numbers.
+// keys returns n keys in order, with the even numbers.
 func keys(n int) []key {
 	list := make([]key, n)
 	for i := range list {
@@ -26,7 +26,7 @@ func keys(n int) []key {
 
 func number(k *key) uint64 { return binary.BigEndian.Uint64(k[:]) }
 
-// check finds every item, and nothing between them.
+// check tests that s has every key and no others.
 func check(t *testing.T, s *mapped.Sorted[key], n int) {
 	t.Helper()
 	if s.Len() != n {
@@ -78,8 +78,7 @@ func TestSorted(t *testing.T) {
 	}
 }
 
-// TestGateMapped promises that a mapped list is not in the heap, and that its mapping
-// ends with its last use.
+// TestGateMapped tests that a mapped list is not in the heap, and that its mapping ends with it.
 func TestGateMapped(t *testing.T) {
 	if !mapped.CanMap {
 		t.Skip("lists are mapped on Linux only, and with package unsafe")

@@ -4,7 +4,7 @@ package mapped
 
 import "unsafe"
 
-// bytesOf is the memory of items; it holds what they hold.
+// bytesOf returns the memory of items without a copy.
 func bytesOf[T any](items []T) []byte {
 	if len(items) == 0 {
 		return nil
@@ -12,8 +12,7 @@ func bytesOf[T any](items []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(items))), len(items)*int(unsafe.Sizeof(items[0])))
 }
 
-// itemsOf reads n items off memory that bytesOf gave. A mapping begins at a page, so
-// every type is aligned in it.
+// itemsOf returns n items of memory from bytesOf. A mapping is page-aligned, so every type fits.
 func itemsOf[T any](mem []byte, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n)
 }

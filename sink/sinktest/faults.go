@@ -6,13 +6,12 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Faults is a file system that fails at one operation. Operations are counted from
-// 0, reading ones included; a write is one operation, and half of it is done
-// before it fails.
+// Faults is a file system that fails at one operation. It counts all operations, including reads, from
+// 0. A write is one operation and fails halfway.
 type Faults struct {
 	FS sink.FS
-	// At is the operation that fails with Err; all later ones as well if Dead, as
-	// for a process that was killed. Negative: none.
+	// At is the operation that fails with Err; negative means none. If Dead, all later operations
+	// fail too, as if the process was killed.
 	At   int
 	Err  error
 	Dead bool
@@ -144,7 +143,7 @@ func (f *faultyFile) Sync() error {
 }
 
 func (f *faultyFile) Close() error {
-	err := f.File.Close() // always, or tests would leak files
+	err := f.File.Close() // even on failure: tests must not leak files
 	if ferr := f.faults.fail("close"); ferr != nil {
 		return ferr
 	}

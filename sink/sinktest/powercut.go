@@ -14,17 +14,17 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// ErrPower is what every operation returns once the power is cut.
+// ErrPower is the error of every operation after the power cut.
 var ErrPower = errors.New("sinktest: the power is cut")
 
-// sector is what a disk writes as a whole.
+// sector is the smallest unit that a disk writes as a whole.
 const sector = 512
 
-// A PowerCut is a file system in memory that forgets, as a disk may, what was not
-// synced: the content of files but for File.Sync, names but for SyncDir. At a power
-// cut each name and each sector that was not synced is there or not, by the seed.
+// A PowerCut is an in-memory file system that can lose whatever was not synced: file contents without
+// File.Sync, names without SyncDir. At a power cut the seed decides whether each unsynced name and
+// sector survives.
 //
-// It knows one folder, and what is made in it.
+// It has one root folder and whatever is created in it.
 type PowerCut struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -33,7 +33,7 @@ type PowerCut struct {
 	disk  map[string]*inode // as they were synced
 	ops   int
 	cutAt int // -1: never
-	boot  int // files of an earlier one are closed
+	boot  int // files opened in an earlier boot are closed
 	steps []string
 }
 
@@ -41,10 +41,10 @@ type PowerCut struct {
 type inode struct {
 	folder bool
 	data   []byte
-	synced int // the length that is durable; files only grow
+	synced int // durable length; files only grow
 }
 
-// NewPowerCut returns a file system that holds the empty folder root.
+// NewPowerCut returns a file system with the empty folder root.
 func NewPowerCut(root string, seed uint64) *PowerCut {
 	folder := &inode{folder: true}
 	return &PowerCut{
@@ -53,8 +53,8 @@ func NewPowerCut(root string, seed uint64) *PowerCut {
 	}
 }
 
-// CutAt cuts the power at the nth operation from now, from 0. That operation may
-// still happen, in part or as a whole, but nobody learns of it.
+// CutAt cuts the power at the nth operation from now, counted from 0. That operation can still take
+// effect, in part or in full, but returns ErrPower.
 func (p *PowerCut) CutAt(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,8 +68,7 @@ func (p *PowerCut) Steps() []string {
 	return slices.Clone(p.steps)
 }
 
-// Kill is a Restart of the process alone: the operating system keeps what it has,
-// synced or not.
+// Kill restarts only the process: the operating system keeps all data, synced or not.
 func (p *PowerCut) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,8 +76,7 @@ func (p *PowerCut) Kill() {
 	p.ops, p.steps, p.cutAt = 0, nil, -1
 }
 
-// Restart brings the power back. What is on disk then stays as it is until it is
-// written again, and is durable.
+// Restart brings the power back. What survived on disk is durable until it is written again.
 func (p *PowerCut) Restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +90,7 @@ func (p *PowerCut) Restart() {
 	for name := range p.disk {
 		all = append(all, name)
 	}
-	slices.Sort(all) // maps have no order, seeds do; folders come before what is in them
+	slices.Sort(all) // for reproducible seeds; folders sort before their content
 	left := map[string]*inode{}
 	for _, name := range slices.Compact(all) {
 		node := p.disk[name]
@@ -113,8 +111,7 @@ func (p *PowerCut) Restart() {
 	p.names, p.disk = left, maps.Clone(left)
 }
 
-// tear decides what is left of the bytes that were not synced: all, nothing, a
-// part, or some sectors of a part, with zeros between.
+// tear decides what survives of the unsynced bytes: all, none, a part, or a part with zeroed sectors.
 func (n *inode) tear(rng *rand.Rand) {
 	tail := len(n.data) - n.synced
 	switch rng.IntN(4) {
@@ -137,7 +134,7 @@ func (n *inode) tear(rng *rand.Rand) {
 	n.synced = len(n.data)
 }
 
-// Dump writes what processes see into a folder of the operating system.
+// Dump writes the files, as processes see them, to a folder of the operating system.
 func (p *PowerCut) Dump(dir string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,8 +161,7 @@ func (p *PowerCut) Dump(dir string) error {
 	return nil
 }
 
-// step is the beginning of an operation. happens says whether it takes place, err
-// what is said of it.
+// step begins an operation. happens reports whether it takes effect; err is its result.
 func (p *PowerCut) step(op string) (happens bool, err error) {
 	n := p.ops
 	p.ops++

@@ -1,5 +1,4 @@
-// Package sinktest is the acceptance suite that every format and file system must
-// pass, and the samples that it uses.
+// Package sinktest has the acceptance suite for all formats and file systems, and its samples.
 package sinktest
 
 import (
@@ -15,25 +14,23 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Vocab is the number of ids that the samples use.
+// Vocab is the vocabulary size of the samples.
 const Vocab = 151_936
 
-// A Builder makes rows and samples from a seed: the same seed gives the same
-// samples.
+// A Builder makes rows and samples from a seed. The same seed makes the same samples.
 type Builder struct {
 	rng *rand.Rand
 	ids *Text
 	n   int
 }
 
-// NewBuilder returns a Builder.
+// NewBuilder returns a Builder with the given seed.
 func NewBuilder(seed uint64) *Builder {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	return &Builder{rng: rng, ids: NewText(rng)}
 }
 
-// Row returns a row whose spans have the given lengths: a prompt first, then
-// assistant and tool spans in turn. Odd spans are sampled.
+// Row returns a row of a prompt span, then alternating assistant and tool spans of these lengths.
 func (b *Builder) Row(spans ...int) tokenize.Row {
 	total := 0
 	for _, n := range spans {
@@ -72,13 +69,12 @@ func (b *Builder) Row(spans ...int) tokenize.Row {
 	return r
 }
 
-// logprob is near 0 for most tokens, as those of a trained model.
+// logprob is near 0 for most tokens, as in a trained model.
 func (b *Builder) logprob() float32 {
 	return -float32(math.Pow(b.rng.Float64(), 8)) * 12
 }
 
-// Sample returns a sample of the given rows with plausible facts and a key of its
-// own.
+// Sample returns a sample of the given rows with plausible facts and a unique key.
 func (b *Builder) Sample(rows ...tokenize.Row) *tokenize.Sample {
 	b.n++
 	task := fmt.Sprintf("task-%d", b.n/4)
@@ -104,8 +100,7 @@ func (b *Builder) Sample(rows ...tokenize.Row) *tokenize.Sample {
 	return s
 }
 
-// Failure returns a sample that failed as a whole, with what is left of its
-// tokens.
+// Failure returns a sample that failed as a whole, with that many tokens left.
 func (b *Builder) Failure(tokens int) *tokenize.Sample {
 	s := b.Sample()
 	s.Status, s.StopReason, s.Reward = "error", "error", nil
@@ -120,11 +115,10 @@ func (b *Builder) Failure(tokens int) *tokenize.Sample {
 	return s
 }
 
-// Edge returns the samples that have broken a writer or a reader before, or might:
-// rows longer than the 1,024 values of some write batches and of 100 spans, lists
-// of every length around such borders, null, empty and full versions, every kind
-// of reward, texts of all kinds, times at the ends, failures of all kinds. Each
-// call returns fresh memory.
+// Edge returns samples that have broken a writer or a reader before, or could. Some rows are longer than
+// the 1,024 values of some write batches, and some have more than 100 spans. There are lists of every
+// length around such limits, null and full versions, all kinds of rewards, texts and failures, and
+// extreme times. Each call returns new memory.
 func Edge() []*tokenize.Sample {
 	b := NewBuilder(7)
 	var all []*tokenize.Sample
@@ -136,7 +130,7 @@ func Edge() []*tokenize.Sample {
 	}
 
 	for _, n := range []int{1, 2, 1023, 1024, 1025, 2047, 2048, 2049, 65_536, 100_000} {
-		add(b.Sample(b.Row(0, n)), nil)       // no prompt at all
+		add(b.Sample(b.Row(0, n)), nil)       // no prompt
 		add(b.Sample(b.Row(17, n)), nil)      // no tool
 		add(b.Sample(b.Row(n, 3, n, 1)), nil) // one tool
 	}
@@ -150,7 +144,7 @@ func Edge() []*tokenize.Sample {
 		s.Rows[1].Divergence = &tokenize.Divergence{Call: 1, Offset: 5, Kind: tokenize.DivergedInLast, Row: []int32{1, 2}, Prompt: []int32{3}}
 		s.Rows[2].Divergence = &tokenize.Divergence{Call: 3, Kind: tokenize.DivergedProperPrefix, Row: []int32{9}}
 		r := &s.Rows[1]
-		for i := 51; i < 54; i++ { // sampled, but the server gave no log-probability
+		for i := 51; i < 54; i++ { // sampled, but without a log-probability from the server
 			r.LossMask[i], r.Logprobs[i] = 0, 0
 			r.Unscored++
 		}
@@ -159,7 +153,7 @@ func Edge() []*tokenize.Sample {
 		s.CompletionTokens += int64(r.Trimmed)
 		s.Rows[2].Truncated = true
 	})
-	add(b.Sample(b.Row(6, 4, 3, 2, 1, 5)), func(s *tokenize.Sample) { // realigned twice, and no fork
+	add(b.Sample(b.Row(6, 4, 3, 2, 1, 5)), func(s *tokenize.Sample) { // realigned twice, but not a fork
 		r := &s.Rows[0]
 		r.Trimmed, r.Flags = 2, tokenize.FlagRealigned
 		s.CompletionTokens += int64(r.Trimmed)
@@ -176,8 +170,8 @@ func Edge() []*tokenize.Sample {
 		add(b.Sample(b.Row(3, 4)), func(s *tokenize.Sample) {
 			s.Reward = reward
 			r := &s.Rows[0]
-			// Versions null, and all of them, in turn. (A row has a trainable token, so
-			// empty versions cannot be; the suite of the encoders tries them.)
+			// Versions alternate between null and set. (Rows have tokens, so empty versions need
+			// the encoders' own tests.)
 			if i%2 == 1 {
 				r.Versions = []int32{-1, -1, -1, 0, 1, math.MaxInt32, int32(i)}
 			}
@@ -193,7 +187,7 @@ func Edge() []*tokenize.Sample {
 				tokenize.SourceTrace:   tokenize.CountVerified,
 				tokenize.SourceLiteral: tokenize.Unverified,
 			}[r.Source])
-			r.Flags = tokenize.Flags(i) &^ tokenize.FlagRealigned // that one goes with Trimmed
+			r.Flags = tokenize.Flags(i) &^ tokenize.FlagRealigned // that flag needs Trimmed
 			r.Truncated = r.Flags&tokenize.FlagCut != 0
 			if i%3 == 0 {
 				s.Sampling.Temperature, s.Sampling.TopK = new(float32(0)), new(int32(0))
@@ -228,7 +222,7 @@ func Edge() []*tokenize.Sample {
 
 	add(b.Failure(0), func(s *tokenize.Sample) { s.Failures[0].Text = "" })
 	add(b.Failure(2000), nil)
-	add(b.Failure(3), func(s *tokenize.Sample) { // both: a call that could not be known
+	add(b.Failure(3), func(s *tokenize.Sample) { // rows and a failed call
 		s.Status, s.StopReason = "completed", "end_turn"
 		s.Failures[0].Call = 2
 		s.Failures[0].Logprobs = []float32{-1, float32(math.NaN()), float32(math.Inf(-1)), -2}
@@ -241,7 +235,7 @@ func Edge() []*tokenize.Sample {
 	return all
 }
 
-// quote makes a JSON object that holds text.
+// quote returns a JSON object that holds text.
 func quote(text string) string {
 	body, err := json.Marshal(map[string]string{"content": text})
 	if err != nil {
@@ -250,9 +244,8 @@ func quote(text string) string {
 	return string(body)
 }
 
-// A Text makes ids that compress as those of text do: a few thousand phrases drawn
-// by rank, of words drawn by rank. Independent draws would compress by half as
-// much, and a counter by ten times.
+// A Text makes ids that compress like text: a few thousand phrases of words, both drawn by rank.
+// Independent draws would compress half as well, a counter ten times better.
 type Text struct {
 	rng     *rand.Rand
 	words   *rand.Zipf
@@ -279,7 +272,7 @@ func NewText(rng *rand.Rand) *Text {
 func (t *Text) Append(dst []int32, n int) []int32 {
 	for n > 0 {
 		if len(t.rest) == 0 {
-			if t.rng.IntN(4) == 0 { // a word out of any phrase
+			if t.rng.IntN(4) == 0 { // a word of a random phrase
 				dst = append(dst, int32(t.words.Uint64()))
 				n--
 				continue
@@ -294,8 +287,7 @@ func (t *Text) Append(dst []int32, n int) []int32 {
 	return dst
 }
 
-// Rows returns what a dataset that holds the sample must give back, columns as
-// they are stored.
+// Rows returns the rows that a dataset with the sample must return.
 func Rows(s *tokenize.Sample) []sink.StoredRow {
 	rows := make([]sink.StoredRow, len(s.Rows))
 	for i := range s.Rows {
@@ -324,8 +316,7 @@ func Rows(s *tokenize.Sample) []sink.StoredRow {
 	return rows
 }
 
-// policyVersions returns the least and the greatest version of the sampled tokens, nil
-// where one of them is not known.
+// policyVersions returns the range of versions of the sampled tokens, nil if one is unknown.
 func policyVersions(r *tokenize.Row) (least, greatest *int32) {
 	var known []int32
 	for k, role := range r.TurnRoles {
@@ -339,7 +330,7 @@ func policyVersions(r *tokenize.Row) (least, greatest *int32) {
 	return new(slices.Min(known)), new(slices.Max(known))
 }
 
-// Failures is Rows for what failed.
+// Failures returns the failures that a dataset with the sample must return.
 func Failures(s *tokenize.Sample) []sink.StoredFailure {
 	failures := make([]sink.StoredFailure, len(s.Failures))
 	for i := range s.Failures {

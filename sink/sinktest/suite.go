@@ -13,8 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Run is the acceptance suite: what every dataset promises, whatever cfg says of
-// format, writers and sizes. It sets cfg.VocabSize.
+// Run is the acceptance suite: it tests the promises of a dataset with cfg. It sets cfg.VocabSize.
 func Run(t *testing.T, cfg sink.Config) {
 	t.Helper()
 	cfg.VocabSize = Vocab
@@ -24,8 +23,8 @@ func Run(t *testing.T, cfg sink.Config) {
 	t.Run("refuses broken samples", func(t *testing.T) { t.Parallel(); testRefusals(t, cfg) })
 }
 
-// Write appends the samples from several goroutines and closes the dataset. Every
-// sample must be committed, or wait for its group where groups are committed whole.
+// Write appends the samples from several goroutines and closes the dataset. Every sample must be
+// committed or, with Config.CommitGroups, wait for its group.
 func Write(tb testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sample) sink.Stats {
 	tb.Helper()
 	d, err := sink.Create(dir, cfg)
@@ -82,8 +81,7 @@ func Write(tb testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sampl
 	return d.Stats()
 }
 
-// Read returns all rows and failures by sample key, in the order of the log, and
-// the number of times that each key is committed.
+// Read returns all rows and failures by sample key, in log order, and the commits of each key.
 func Read(tb testing.TB, dir string) (rows map[string][]sink.StoredRow, failures map[string][]sink.StoredFailure, keys map[string]int) {
 	tb.Helper()
 	log, err := sink.ReadLog(dir)
@@ -115,8 +113,7 @@ func Read(tb testing.TB, dir string) (rows map[string][]sink.StoredRow, failures
 	return rows, failures, keys
 }
 
-// Compare checks that the dataset in dir holds exactly the samples, each value as
-// it was, floats by their bits.
+// Compare checks that the dataset in dir holds exactly the samples, with floats compared by bits.
 func Compare(tb testing.TB, dir string, want []*tokenize.Sample) {
 	tb.Helper()
 	rows, failures, keys := Read(tb, dir)
@@ -151,8 +148,8 @@ func compare[T any](tb testing.TB, key string, got, want []T) {
 	}
 }
 
-// same compares two fields of a row: floats by bits, but any NaN is a NaN; nil
-// versions are null, other nil lists are empty ones.
+// same compares two fields of a row. Floats are compared by bits, except that all NaNs are equal. nil
+// versions are null; other nil lists equal empty ones.
 func same(g, w reflect.Value) error {
 	switch g.Kind() {
 	case reflect.Pointer:
@@ -355,7 +352,7 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 			tt.edit(s)
 			var refused *sink.SampleError
 			ctx, cancel := context.WithCancel(t.Context())
-			cancel() // nobody takes a sample that is not refused
+			cancel() // no sample is accepted, only refused
 			if err := d.Append(ctx, s, nil); !errors.As(err, &refused) || !refused.Refused() {
 				t.Errorf("Append() = %v, want a *SampleError about the sample", err)
 			}
