@@ -5,86 +5,81 @@ import (
 	"slices"
 )
 
-// A Drift says what to do with a prompt that does not continue the open row.
+// A Drift is how to handle a prompt that does not continue the open row.
 type Drift uint8
 
-// The ways to meet drift. DriftFork is the only one that trims nothing.
+// The ways to handle drift. DriftFork is the only one that trims no tokens.
 const (
 	DriftFork    Drift = iota // begin a new row with the true prompt
-	DriftRealign              // replace a short end of the last output by what the prompt has; else fork
-	DriftReject               // refuse the sample
+	DriftRealign              // replace a short end of the last output by the prompt's tokens, or fork if it is too long
+	DriftReject               // reject the sample
 )
 
-// AlignConfig says how calls become rows. The zero value forks and bounds nothing.
+// AlignConfig configures how calls become rows. The zero value forks and has no limits.
 type AlignConfig struct {
 	Drift Drift
 
-	// RealignMax is, for DriftRealign, the greatest number of sampled tokens at the
-	// end of the last output that may be replaced.
+	// RealignMax limits how many tokens at the end of an output DriftRealign replaces.
 	RealignMax int
 
-	// MaxRowTokens bounds T; 0 means no bound. A row ends before the call that would
-	// exceed it, so always at the end of an output, and has FlagCut. That call, and
-	// every later one whose prompt continues it, makes no row: its tokens are
-	// counted in Alignment.Cut and trained nowhere. A call after them whose prompt
-	// forks opens a row of its own if it fits.
+	// MaxRowTokens limits T; 0 means no limit. A row ends before the call that would exceed it, so
+	// always at the end of an output, and has FlagCut. That call and every later call whose prompt
+	// continues it make no row: their tokens are counted in Alignment.Cut and not trained. A later
+	// call whose prompt forks begins a new row if it fits.
 	MaxRowTokens int
 
-	// VocabSize, where positive, bounds every id of calls that are not quarantined.
+	// VocabSize, if positive, limits every id of calls that are not quarantined.
 	VocabSize int
 
-	// TokenizerSize, if positive, is the number of ids that the tokenizer names. An engine
-	// with a padded vocabulary can sample larger ids, up to VocabSize. A row with such an
-	// id has FlagPaddedID.
+	// TokenizerSize, if positive, is the number of ids that the tokenizer names. A padded
+	// vocabulary has larger ids, up to VocabSize. A row with such an id has FlagPaddedID.
 	TokenizerSize int
 
-	// StopIDs are the ids at which the engine ends an output, beside Call.StopID. A row
-	// with a sampled token after the first such id of its call has FlagAfterStop. If there are no
-	// such ids, nothing is flagged.
+	// StopIDs are the ids at which the engine ends an output, in addition to Call.StopID. A row
+	// with a sampled token after the first such id of its call has FlagAfterStop.
 	StopIDs []int32
 
-	// MaskAfterStop gives these tokens mask 0. They count in Unscored.
+	// MaskAfterStop sets mask 0 for the tokens after that id and counts them in Unscored.
 	MaskAfterStop bool
 }
 
-// An Alignment adds up what became of the sampled tokens of a sample. Each of them
-// is in exactly one of the sums:
+// An Alignment counts the sampled tokens of a sample. Each token is in exactly one of the sums:
 //
 //	Sampled == Trained + Unscored + Trimmed + Cut + Lost
 type Alignment struct {
 	Sampled  int
 	Trained  int // mask 1, in exactly one row
-	Unscored int // mask 0: no usable log-probability, or MaskAfterStop; or in a row left out
+	Unscored int // mask 0: no usable log-probability, or MaskAfterStop; includes dropped rows
 	Trimmed  int // replaced by DriftRealign
-	Cut      int // beyond MaxRowTokens
-	Lost     int // of quarantined calls
+	Cut      int // past MaxRowTokens
+	Lost     int // in quarantined calls
 
-	// LostCalls are the indexes of the quarantined calls, CutCalls of those beyond
-	// MaxRowTokens, ascending. Both are valid until the Aligner is used again.
+	// LostCalls are the indexes of the quarantined calls, and CutCalls the indexes of the calls
+	// past MaxRowTokens, ascending. Both are valid until the next use of the Aligner.
 	LostCalls, CutCalls []int32
 
-	// Forks counts the divergences that began a row, Realigned those that did not,
-	// EmptyRows the rows left out because no token of theirs could be trained.
+	// Forks counts divergences that began a row, and Realigned counts repaired divergences.
+	// EmptyRows counts rows dropped because they have no trainable token.
 	Forks, Realigned, EmptyRows int
 }
 
-// An Aligner turns the calls of a sample into rows. It keeps a little memory and is
+// An Aligner turns the calls of a sample into rows. It keeps a little memory between samples. It is
 // not safe for concurrent use: give each worker its own.
 type Aligner struct {
 	cfg       AlignConfig
-	idLimit   uint32 // the greatest id that is not refused
+	idLimit   uint32 // the greatest valid id
 	named     uint32 // the greatest id that the tokenizer names
 	stopFrom  int32  // the smallest of cfg.StopIDs
 	lost, cut []int32
 
-	// While aligning:
+	// State of one Align:
 	calls []Call
-	rows  []Row // those of dst, too; the open one is the last
+	rows  []Row // includes the rows of dst; the open row is the last
 	sum   Alignment
-	open  bool // rows has an open row: it is prompt and output of the call before
-	full  bool // the call before is cut: nothing of it is in a row
-	after bool // the call before is lost
-	shown int  // index of the row that full calls continue, or -1
+	open  bool // rows has an open row; it ends with the output of the previous call
+	full  bool // the previous call is cut: no row contains it
+	after bool // the previous call is lost
+	shown int  // index of the row that cut calls continue, or -1
 
 	before Flags // the flags of the open row before its last output
 }
@@ -98,8 +93,7 @@ func NewAligner(cfg AlignConfig) *Aligner {
 	return a
 }
 
-// lastID returns the greatest id of a vocabulary. If the size is not positive, ids have no
-// bound.
+// lastID returns the greatest id of a vocabulary. A size that is not positive means no limit.
 func lastID(size int) uint32 {
 	if size <= 0 || size > math.MaxInt32 {
 		return math.MaxInt32
@@ -107,17 +101,16 @@ func lastID(size int) uint32 {
 	return uint32(size) - 1
 }
 
-// Align appends the rows of one sample to dst; the package documentation has the
-// rule. Rows share no memory with calls. Rows between the length and the capacity
-// of dst are reused, memory and all: a caller that gives its rows away passes nil.
+// Align appends the rows of one sample to dst; the package documentation has the rule. Rows share
+// no memory with calls. Align reuses the rows, and their memory, between the length and the
+// capacity of dst. A caller that transfers ownership of its rows passes nil.
 //
-// Calls with an unknown prompt must be quarantined. They are reported as lost and
-// no row runs across them. SourceLiteral has no prompts; its calls cannot be mixed
-// with others, save quarantined ones.
+// Calls with an unknown prompt must be quarantined. They are counted as lost, and no row continues
+// across them. Calls of SourceLiteral can be mixed only with quarantined calls.
 //
-// An *AlignError means that the sample as a whole must not be trained on: ErrLength,
-// ErrNoPrompt, ErrVocab, ErrPrefix with DriftReject, and ErrInvariant for a call
-// with a better grade than its source can prove. Then dst is returned as it came.
+// An *AlignError means that the whole sample must not be trained on: ErrLength, ErrNoPrompt,
+// ErrVocab, ErrPrefix with DriftReject, or ErrInvariant for a call with a better grade than its
+// source can prove. Then dst is returned unchanged.
 func (a *Aligner) Align(dst []Row, calls []Call) ([]Row, Alignment, error) {
 	base := len(dst)
 	if err := checkCalls(calls); err != nil {
@@ -141,7 +134,7 @@ func (a *Aligner) Align(dst []Row, calls []Call) ([]Row, Alignment, error) {
 	return a.rows, a.sum, nil
 }
 
-// checkCalls verifies what Align relies on.
+// checkCalls verifies the preconditions of Align.
 func checkCalls(calls []Call) error {
 	literal := -1
 	for k := range calls {
@@ -173,7 +166,6 @@ func checkCalls(calls []Call) error {
 	return nil
 }
 
-// call adds the next call.
 func (a *Aligner) call(k int) error {
 	c := &a.calls[k]
 	a.sum.Sampled += len(c.OutputIDs)
@@ -212,8 +204,8 @@ func (a *Aligner) call(k int) error {
 	}
 }
 
-// seen is what the model had seen and said by the end of the call before k: the
-// open row, in two pieces, or what would be it had it not been cut.
+// seen returns all tokens that the model had seen or sampled before call k: the open row, or the
+// prompt and output of the previous call if that call is cut.
 func (a *Aligner) seen(k int) (head, tail []int32) {
 	if a.full {
 		return a.calls[k-1].PromptIDs, a.calls[k-1].OutputIDs
@@ -221,8 +213,8 @@ func (a *Aligner) seen(k int) (head, tail []int32) {
 	return a.rows[len(a.rows)-1].InputIDs, nil
 }
 
-// realigns reports whether a divergence at n may be repaired: it begins inside the
-// last output, near enough to its end, and the repaired row is not too long.
+// realigns reports whether a divergence at n can be repaired: it begins inside the last output, at
+// most RealignMax tokens before its end, and the repaired row fits.
 func (a *Aligner) realigns(k, n int) bool {
 	c, last := &a.calls[k], &a.calls[k-1]
 	if a.full || n == len(c.PromptIDs) || !a.fits(len(c.PromptIDs)+len(c.OutputIDs)) {
@@ -232,8 +224,7 @@ func (a *Aligner) realigns(k, n int) bool {
 	return n >= end-len(last.OutputIDs) && n < end && end-n <= a.cfg.RealignMax
 }
 
-// realign repairs the open row for the prompt of call k, which leaves it at token n. Trimmed
-// tokens set no flag.
+// realign repairs the open row for the prompt of call k, which differs from it at token n.
 func (a *Aligner) realign(k, n int) {
 	row, last := &a.rows[len(a.rows)-1], &a.calls[k-1]
 	begin := len(row.InputIDs) - len(last.OutputIDs)
@@ -248,8 +239,7 @@ func (a *Aligner) realign(k, n int) {
 	}
 }
 
-// stop returns the position after the first end-of-turn id of an output, or its length if
-// there is no such id.
+// stop returns the position after the first end-of-turn id of an output, or the output's length.
 func (a *Aligner) stop(c *Call) int {
 	from := a.stopFrom
 	if c.StopID != nil {
@@ -263,7 +253,7 @@ func (a *Aligner) stop(c *Call) int {
 	return len(c.OutputIDs)
 }
 
-// padded reports whether one of the ids is in the padded vocabulary.
+// padded reports whether an id is in the padded vocabulary.
 func (a *Aligner) padded(ids []int32) bool {
 	if a.named >= a.idLimit {
 		return false
@@ -271,7 +261,7 @@ func (a *Aligner) padded(ids []int32) bool {
 	return above(ids, a.named) >= 0
 }
 
-// extend appends context and output of call k to the open row, or cuts it.
+// extend appends context and the output of call k to the open row, or cuts the call.
 func (a *Aligner) extend(k int, context []int32) error {
 	c := &a.calls[k]
 	if a.full {
@@ -320,7 +310,6 @@ func (a *Aligner) begin(k int, div *Divergence) error {
 	return a.append(row, k, RolePrompt, prompt)
 }
 
-// append adds context and output of call k to row.
 func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
 	c := &a.calls[k]
 	if i := a.badID(context); i >= 0 {
@@ -348,7 +337,7 @@ func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
 	row.FinishReasons = append(row.FinishReasons, c.FinishReason)
 	row.StepIDs = append(row.StepIDs, c.StepID)
 	row.Flags |= c.Flags
-	row.Flags &^= FlagLength // of an output that is not the last any more
+	row.Flags &^= FlagLength // was set for an earlier output
 	if row.Truncated = c.FinishReason == FinishLength; row.Truncated {
 		row.Flags |= FlagLength
 	}
@@ -358,15 +347,13 @@ func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
 	return nil
 }
 
-// skip counts call k as cut.
 func (a *Aligner) skip(k int) {
 	a.open, a.full, a.after = false, true, false
 	a.sum.Cut += len(a.calls[k].OutputIDs)
 	a.cut = append(a.cut, int32(k))
 }
 
-// close ends the open row, if there is one, and leaves it out where it has nothing
-// to train.
+// close ends the open row, if any, and drops it if it has no trainable token.
 func (a *Aligner) close() {
 	if !a.open {
 		return
@@ -388,7 +375,7 @@ func (a *Aligner) close() {
 	}
 }
 
-// newRow returns a new last row, made of memory behind rows where there is some.
+// newRow appends an empty row, reusing the memory after rows if there is any.
 func (a *Aligner) newRow() *Row {
 	if len(a.rows) < cap(a.rows) {
 		a.rows = a.rows[:len(a.rows)+1]
@@ -404,7 +391,6 @@ func (a *Aligner) fits(tokens int) bool {
 	return a.cfg.MaxRowTokens <= 0 || tokens <= a.cfg.MaxRowTokens
 }
 
-// badID returns the position of the first id outside the vocabulary, or -1.
 func (a *Aligner) badID(ids []int32) int { return above(ids, a.idLimit) }
 
 // above returns the position of the first id that is negative or greater than limit, or -1.
@@ -417,9 +403,7 @@ func above(ids []int32, limit uint32) int {
 	return -1
 }
 
-// finalLength returns the length of the row that call k opens once the calls that
-// continue it were added, so that a new row is allocated once. An estimate is
-// enough.
+// finalLength estimates the length of the row that call k begins, so that it is allocated once.
 func (a *Aligner) finalLength(k, tokens int) int {
 	for k++; k < len(a.calls) && a.calls[k].Grade < Quarantined; k++ {
 		c, last := &a.calls[k], &a.calls[k-1]
@@ -439,7 +423,6 @@ func (a *Aligner) finalLength(k, tokens int) int {
 	return tokens
 }
 
-// commonPrefix returns the length of the longest common prefix.
 func commonPrefix(a, b []int32) int {
 	const block = 32
 	n := min(len(a), len(b))

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// A pipeline is what one worker owns: everything is reused, nothing is allocated.
+// A pipeline is the state of one worker. All of it is reused, so a warm pipeline does not allocate.
 type pipeline struct {
 	decoder *tokenize.Decoder
 	aligner *tokenize.Aligner
@@ -31,8 +31,7 @@ func newPipeline() *pipeline {
 	}
 }
 
-// fixedEncoder gives every text the same ids, so that no benchmark here measures a
-// tokenizer.
+// fixedEncoder encodes every text as the same ids, so that no benchmark here measures a tokenizer.
 type fixedEncoder struct{}
 
 func (fixedEncoder) AppendTokens(dst []int32, _ string) ([]int32, error) {
@@ -41,7 +40,7 @@ func (fixedEncoder) AppendTokens(dst []int32, _ string) ([]int32, error) {
 
 var contextIDs [tokenizetest.ContextTokens]int32
 
-// bytes decodes and aligns one reply in memory and returns its sampled tokens.
+// bytes decodes and aligns one reply in memory and returns the number of its sampled tokens.
 func (p *pipeline) bytes(b []byte) (int, error) {
 	if err := p.decoder.DecodeBytes(b, &p.reply); err != nil {
 		return 0, err
@@ -49,7 +48,7 @@ func (p *pipeline) bytes(b []byte) (int, error) {
 	return p.align()
 }
 
-// stream is bytes through a reader.
+// stream is bytes with a reader.
 func (p *pipeline) stream(b []byte) (int, error) {
 	p.reader.Reset(b)
 	if err := p.decoder.Decode(&p.reader, &p.reply); err != nil {
@@ -73,7 +72,7 @@ func (p *pipeline) align() (int, error) {
 	return sum.Sampled, err
 }
 
-// anyTurns is the rival: what one writes first.
+// anyTurns is the baseline: the obvious decoder with encoding/json.
 func anyTurns(b []byte) (int, error) {
 	var reply struct {
 		Turns []struct {
@@ -95,7 +94,7 @@ func anyTurns(b []byte) (int, error) {
 	return n, nil
 }
 
-// The gates, TestGate…, measure: they run one at a time, apart from the other tests.
+// The gates, TestGate…, measure time and memory, so they do not run in parallel with other tests.
 
 const corpusBytes = 48 << 20
 
@@ -148,8 +147,7 @@ func BenchmarkEncodingJSON(b *testing.B) {
 	}
 }
 
-// benchmarkBodies runs over all bodies per iteration; the first pass, which grows
-// the arenas, is not measured.
+// benchmarkBodies runs over all bodies per iteration, after one pass that grows the arenas.
 func benchmarkBodies(b *testing.B, bodies [][]byte, run func([]byte) (int, error)) {
 	b.Helper()
 	size, tokens := 0, 0
@@ -173,8 +171,7 @@ func benchmarkBodies(b *testing.B, bodies [][]byte, run func([]byte) (int, error
 	b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mtokens/s")
 }
 
-// TestGateDecodeAllocs keeps the promise that a worker that reuses its Reply
-// decodes without allocating, in memory and from a reader.
+// TestGateDecodeAllocs checks that a warm Decoder and Reply decode without allocating.
 func TestGateDecodeAllocs(t *testing.T) {
 	if !tokenize.TextViews {
 		t.Skip("purego: texts are copied, one allocation each")
@@ -202,7 +199,7 @@ func TestGateDecodeAllocs(t *testing.T) {
 	}
 }
 
-// TestGateAlignAllocs is the same for the way from turns to rows, forks included.
+// TestGateAlignAllocs checks that a warm pipeline aligns without allocating, forks included.
 func TestGateAlignAllocs(t *testing.T) {
 	for _, inputIDs := range []bool{false, true} {
 		body := tokenizetest.Reply(1, tokenizetest.Options{Tokens: 3000, Turns: 7, InputIDs: inputIDs})
@@ -211,7 +208,7 @@ func TestGateAlignAllocs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if inputIDs {
-			p.reply.Turns[4].PromptIDs[20]++ // a fork there and back
+			p.reply.Turns[4].PromptIDs[20]++ // forks here and again at the next prompt
 		}
 		if n := testing.AllocsPerRun(20, func() {
 			if _, err := p.align(); err != nil {
@@ -226,15 +223,14 @@ func TestGateAlignAllocs(t *testing.T) {
 	}
 }
 
-// The least ratios of the decoder's speed to encoding/json's, which is measured in
-// between in the same process on the same bodies. Quiet machines show 20 and more.
+// The minimum ratios of the decoder's speed to the speed of encoding/json. Both are measured in
+// turn, in the same process and on the same bodies. Quiet machines reach 20 and more.
 const (
 	wantBytesRatio  = 15
 	wantStreamRatio = 13
 )
 
-// TestGateDecodeRatio fails where decoding and aligning is not many times faster than
-// encoding/json, best round against best round.
+// TestGateDecodeRatio checks that decoding and aligning is many times faster than encoding/json.
 func TestGateDecodeRatio(t *testing.T) {
 	if raceEnabled {
 		t.Skip("race detector: it slows hand-written loops more than reflection")
@@ -263,7 +259,7 @@ func TestGateDecodeRatio(t *testing.T) {
 	const rounds = 7
 	for range rounds {
 		plain = best(anyTurns, plain)
-		for range 3 { // as short as they are, they are the ones that noise hits
+		for range 3 { // these rounds are short, so noise affects them most
 			whole = best(p.bytes, whole)
 			stream = best(p.stream, stream)
 		}
@@ -278,8 +274,8 @@ func TestGateDecodeRatio(t *testing.T) {
 	}
 }
 
-// TestGateSlowFloats fails where the fast conversion no longer matches what servers
-// print; the decoder would still be right, at half the speed.
+// TestGateSlowFloats checks that the fast conversion matches the server's number format. If it did
+// not, the decoder would still be correct, at half the speed.
 func TestGateSlowFloats(t *testing.T) {
 	d := tokenize.NewDecoder(tokenize.DecoderConfig{})
 	var r tokenize.Reply

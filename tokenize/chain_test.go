@@ -11,9 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A chain is a sample whose true prompts are known: each prompt is what the server
-// made of everything before it, with drift here and there, and some calls cannot be
-// known. Ids are few, so that what differs may look alike.
+// A chain is a sample with known true prompts. Each prompt is all tokens before it, sometimes with
+// drift, and some calls are quarantined. Few ids are used, so that sequences look alike.
 func chain(r *rand.Rand) []tokenize.Call {
 	ids := func(n int) []int32 {
 		out := make([]int32, n)
@@ -36,15 +35,15 @@ func chain(r *rand.Rand) []tokenize.Call {
 		calls = append(calls, c)
 
 		prompt = slices.Concat(prompt, c.OutputIDs)
-		switch r.IntN(8) { // what the server does to the history
-		case 0: // an id is printed otherwise
+		switch r.IntN(8) { // how the server changes the history
+		case 0: // one id changes
 			prompt[r.IntN(len(prompt))] = int32(r.IntN(5))
-		case 1: // something is left out
+		case 1: // some ids are missing
 			at := r.IntN(len(prompt))
 			prompt = slices.Delete(prompt, at, at+1+r.IntN(len(prompt)-at))
-		case 2: // something is put in
+		case 2: // some ids are inserted
 			prompt = slices.Insert(prompt, r.IntN(len(prompt)+1), ids(1+r.IntN(3))...)
-		case 3: // the same place again
+		case 3: // sampled again at the same position
 			prompt = prompt[:len(prompt)-len(c.OutputIDs)]
 			calls[len(calls)-1].After = tokenize.RoleUser
 			if len(prompt) > 0 {
@@ -56,9 +55,8 @@ func chain(r *rand.Rand) []tokenize.Call {
 	return calls
 }
 
-// checkChain verifies that every sampled token stands in exactly one row, with its
-// log-probability, behind exactly the prompt of its call; and those of calls that
-// cannot be known in none.
+// checkChain verifies that every sampled token is in exactly one row, with its log-probability and
+// after exactly the prompt of its call. Tokens of quarantined calls must be in no row.
 func checkChain(calls []tokenize.Call, rows []tokenize.Row, lost []int32) error {
 	times := make([]int, len(calls))
 	for i := range rows {
@@ -107,7 +105,7 @@ func checkChain(calls []tokenize.Call, rows []tokenize.Row, lost []int32) error 
 	return nil
 }
 
-// TestChains aligns random chains.
+// TestChains checks random chains with checkChain.
 func TestChains(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -134,7 +132,7 @@ func TestChains(t *testing.T) {
 	t.Logf("seed %d: %d calls forked, %d continued, %d lost", seed, forks, continued, lost)
 }
 
-// TestChainsCatch is the test of the test: aligners with one fault each.
+// TestChainsCatch checks that checkChain detects aligners with one fault each.
 func TestChainsCatch(t *testing.T) {
 	t.Parallel()
 	faults := map[string]func([]tokenize.Call) []tokenize.Call{

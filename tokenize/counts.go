@@ -2,25 +2,22 @@ package tokenize
 
 import "fmt"
 
-// Counts are the server's own sums over the calls of a sample: usage of its
-// replies, added up. -1 means not given.
+// Counts are the server's own sums over the calls of a sample, from usage. -1 means not given.
 type Counts struct {
 	PromptTokens, CompletionTokens int64
 	Steps                          int32
 }
 
-// CheckCounts compares the calls of a sample with the server's sums and returns an
-// *AlignError with ErrCounts for
+// CheckCounts compares calls with the server's sums. It returns an *AlignError with ErrCounts and
 //
-//	ReasonHole           Σ len(OutputIDs) ≠ CompletionTokens, or calls ≠ Steps
-//	ReasonCountMismatch  Σ len(PromptIDs) ≠ PromptTokens, if every prompt is known
+//	ReasonHole           if Σ len(OutputIDs) ≠ CompletionTokens, or calls ≠ Steps
+//	ReasonCountMismatch  if Σ len(PromptIDs) ≠ PromptTokens and every prompt is known
 //
-// The server drops a turn that has no output ids, and says nothing. Only these sums
-// show that a call is missing between two turns; what lies between them must then
-// not be read as a tool's answer. A step without output adds nothing to the
-// completions, so it shows in Steps alone; that is a hole as well, because its
-// prompt is among PromptTokens and its place among the turns is unknown. The model
-// calls of a compaction are in none of the sums.
+// The server silently drops a turn without output ids. Only these sums show that a call is missing
+// between two turns. The text around the gap must then not be taken for a tool's result. A step
+// without output adds nothing to CompletionTokens, so only Steps shows it. It is a hole as well:
+// its prompt is in PromptTokens, and its position among the turns is unknown. The model calls of a
+// compaction are in none of the sums.
 func CheckCounts(calls []Call, want Counts) error {
 	var prompts, outputs int64
 	known := true

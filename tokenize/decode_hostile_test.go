@@ -14,8 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// hostile are bytes that are not a reply, and the first place where that shows. The
-// fuzzer starts from them.
+// hostile are invalid replies with the offset, path and kind of the first error; also fuzz seeds.
 var hostile = []struct {
 	name   string
 	in     string
@@ -115,7 +114,7 @@ var hostile = []struct {
 
 func TestDecodeHostile(t *testing.T) {
 	t.Parallel()
-	// behind each: enough bytes that fast paths have room to run
+	// Test each input alone, and with spaces after it so that the fast paths have room to run.
 	for _, tt := range hostile {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -142,7 +141,7 @@ func checkDecodeError(t *testing.T, err error, offset int64, path string, want e
 	}
 }
 
-// TestDecodeLenient is what looks wrong and is not the decoder's business.
+// TestDecodeLenient checks input that looks wrong but is valid for the decoder.
 func TestDecodeLenient(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, in string }{
@@ -225,7 +224,7 @@ func TestDecodeLimits(t *testing.T) {
 	}
 }
 
-// TestDecodeReader tells a reader that fails from bytes that are wrong.
+// TestDecodeReader checks that a failing reader and malformed bytes give different errors.
 func TestDecodeReader(t *testing.T) {
 	t.Parallel()
 	d := tokenize.NewDecoder(tokenize.DecoderConfig{})
@@ -263,7 +262,7 @@ type stuck struct{}
 
 func (stuck) Read([]byte) (int, error) { return 0, nil }
 
-// TestRestIsVerbatim shows Rest byte for byte, across a refill of the buffer.
+// TestRestIsVerbatim checks that Rest is copied byte for byte, across a refill of the buffer.
 func TestRestIsVerbatim(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é\\n", 3000)
@@ -281,8 +280,8 @@ func TestRestIsVerbatim(t *testing.T) {
 	}
 }
 
-// TestRepeatedStrings skips long strings that come several times, with a byte changed in
-// some: what encoding/json refuses is refused, at one place however the bytes are chopped.
+// TestRepeatedStrings checks that long strings that repeat, some with one byte changed, are
+// rejected as by encoding/json, at an offset that does not depend on the chunks.
 func TestRepeatedStrings(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
@@ -313,7 +312,7 @@ func TestRepeatedStrings(t *testing.T) {
 	}
 }
 
-// TestViewsDoNotOverlap shows that appending to one view cannot reach another.
+// TestViewsDoNotOverlap checks that an append to one view cannot overwrite another.
 func TestViewsDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	d := tokenize.NewDecoder(tokenize.DecoderConfig{})

@@ -2,14 +2,13 @@ package tokenize
 
 import "math/bits"
 
-// Longest look-ahead of one pass of the fast loops of ids and logprobs.
+// Maximum look-ahead of one pass of the fast loops for ids and triples.
 const (
 	idWindow     = 16
 	tripleWindow = 96
 )
 
-// growArena returns an arena with room for more elements, up to limit; the same
-// where there is none left.
+// growArena returns a larger arena, or s if it has limit elements.
 func growArena[T any](s []T, limit int) []T {
 	size := min(max(4096, 2*cap(s)), limit)
 	if size <= len(s) {
@@ -20,17 +19,17 @@ func growArena[T any](s []T, limit int) []T {
 	return grown
 }
 
-// idBlock is how many bytes idBlocks searches for commas at a time.
+// idBlock is the number of bytes that idBlocks searches for commas at a time.
 const idBlock = 64
 
-// idBlocks reads ids that end in a comma and have no space between them, block by
-// block, as far as they go and dst has room for all ids that a block can hold. It
-// returns how many. Where the ids of a block begin is known before they are read,
-// so none waits for the one before: a quarter less time than one by one.
+// idBlocks decodes ids that are each followed by a comma and no space, block by block, while dst
+// has room for all ids that a block can hold. It returns the number of ids. The start of each id in
+// a block is known before any id is decoded, so no id waits for the previous one. That takes a
+// quarter less time than a loop over single ids.
 func (d *Decoder) idBlocks(dst []int32) int {
 	const word = 8
 	k, i, b := 0, d.i, d.buf[:d.n]
-	if i < word { // the word that ends where an id does must not begin before b
+	if i < word { // load64(b, end-word) must not begin before b
 		return 0
 	}
 	for i+idBlock <= len(b) && k+idBlock/2 <= len(dst) {
@@ -59,22 +58,22 @@ func (d *Decoder) idBlocks(dst []int32) int {
 	return k
 }
 
-// commasOf has a bit for each comma of a block, the first byte's lowest.
+// commasOf returns a bit for each comma of a block; bit 0 is the first byte.
 func commasOf(block *[idBlock]byte) (set uint64) {
 	for i := 0; i < idBlock; i += 8 {
 		t := load64(block[:], i) ^ ','*lowBits
-		// 0x80 in each byte that is zero, exactly
+		// 0x80 in each byte that is zero, exactly,
 		t = ^((t&^highBits + (0x80-1)*lowBits) | t) & highBits
-		// … gathered in the uppermost byte
+		// gathered in the top byte
 		set |= (t >> 7) * 0x0102040810204080 >> 56 << i
 	}
 	return set
 }
 
-// leastOf[n] is the least number of n digits without a leading zero.
+// leastOf[n] is the smallest number of n digits without a leading zero.
 var leastOf = [8]uint64{0, 0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6}
 
-// ids reads a list of ids, or null, into the id arena.
+// ids decodes a list of ids, or null, into the id arena.
 func (d *Decoder) ids() (span, error) {
 	switch c := d.space(); c {
 	case 'n':
@@ -89,7 +88,7 @@ func (d *Decoder) ids() (span, error) {
 		d.i++
 		return span{lo, lo}, nil
 	}
-	// arena[:k] is in use; what is behind it may be written
+	// arena[:k] is in use; the rest is free.
 	arena, k := d.out.ids[:min(cap(d.out.ids), max(lo, d.cfg.MaxTokens))], lo
 	for {
 		if d.n-d.i < idWindow {
@@ -129,7 +128,7 @@ func (d *Decoder) ids() (span, error) {
 			d.out.ids = arena[:k]
 			return span{lo, k}, nil
 		}
-		// one id the plain way
+		// Slow path for one id.
 		d.space()
 		at := d.offset()
 		id, err := d.tokenID()

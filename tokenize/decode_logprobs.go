@@ -2,10 +2,9 @@ package tokenize
 
 import "math"
 
-// logprobs reads a list of [logprob, id, …] or null: the numbers into the arena of
-// log-probabilities, NaN where null. The ids are compared with want, as far as that
-// goes, and the first difference is returned, or -1; where want is nil, they are
-// appended to the id arena instead.
+// logprobs decodes a list of [logprob, id, …] or null. It appends the numbers to the arena of
+// log-probabilities, NaN for null. It compares the ids with want and returns the position of the
+// first difference, or -1. If want is nil, it appends the ids to the id arena instead.
 func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	mismatch = -1
 	switch c := d.space(); c {
@@ -24,7 +23,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	}
 	store := want == nil
 	arena := d.out.logprobs[:min(cap(d.out.logprobs), max(lo, limit))]
-	// got[:k-lo] are the ids so far, where they are stored
+	// If store is set, got[:k-lo] are the ids so far.
 	got := d.out.ids[len(d.out.ids):min(cap(d.out.ids), max(len(d.out.ids), limit))]
 	k := lo
 	for {
@@ -50,14 +49,14 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 				break
 			}
 			j += 2
-			// One to 23 digits, of which up to 16 count. How many there are beyond
-			// eight is a coin toss, so no branch asks.
+			// One to 23 digits, of which up to 16 count. Their number beyond eight is
+			// unpredictable, so there is no branch on it.
 			t := load64(b, j) ^ zeros
 			q := countedDigits
 			if notDigit(t) == 0 {
 				t1, t2 := load64(b, j+8)^zeros, load64(b, j+16)^zeros
 				n1 := leadingDigits(t1)
-				n2 := leadingDigits(t2) & -(n1 >> 3) // none behind a gap
+				n2 := leadingDigits(t2) & -(n1 >> 3) // none after a gap
 				if n2 > 7 {
 					break
 				}
@@ -156,7 +155,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 		}
 		d.i = i
 		if !closed {
-			// one triple the plain way
+			// Slow path for one triple.
 			d.space()
 			at := d.offset()
 			v, id, err := d.triple()
@@ -198,12 +197,11 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	}
 }
 
-// nullClosed is "null]" as load64 gives it.
+// nullClosed is "null]" as load64 returns it.
 const nullClosed = 'n' | 'u'<<8 | 'l'<<16 | 'l'<<24 | ']'<<32
 
-// shortText returns the position behind the closing quote of a text of at most
-// seven ASCII characters without escapes, counted from its opening quote, where w
-// is what follows that; 0 where it is something else.
+// shortText returns the length of a string of at most seven ASCII characters without escapes, both
+// quotes included. w holds the bytes after the opening quote. It returns 0 for anything else.
 func shortText(w uint64) int {
 	n, high := plainPrefix8(w)
 	if n == 8 || high != 0 || w>>(8*uint(n)&63)&0xff != '"' {
@@ -212,7 +210,7 @@ func shortText(w uint64) int {
 	return n + 2
 }
 
-// growIDs makes room behind the id arena and returns it; got keeps its contents.
+// growIDs grows the id arena and returns its unused part, with the contents of got.
 func (d *Decoder) growIDs(got []int32) []int32 {
 	used := len(d.out.ids)
 	all := growArena(d.out.ids[:used+len(got)], d.cfg.MaxTokens)
@@ -220,7 +218,7 @@ func (d *Decoder) growIDs(got []int32) []int32 {
 	return all[used:]
 }
 
-// triple reads one [logprob, id, …]. What follows the id is only checked.
+// triple decodes one [logprob, id, …]. Elements after the id are validated and skipped.
 func (d *Decoder) triple() (v float32, id int32, err error) {
 	if c := d.space(); c != '[' {
 		return 0, 0, d.wrongType("[logprob, id, …]", c)

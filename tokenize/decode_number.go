@@ -6,64 +6,59 @@ import (
 	"strconv"
 )
 
-// Eight digits at a time. A word of text, xor zeros, has a digit's value in each
-// byte that held a digit; the first character is the lowest byte.
+// Eight digits at a time: a word of text xor zeros has the digit's value in each byte that held a
+// digit. The first character is the lowest byte.
 
 const zeros = '0' * lowBits
 
-// leadingDigits counts the digits at the start of a word that was xored with zeros.
-// The bytes behind the first other character may be anything.
+// leadingDigits counts the digits at the start of a word that was xored with zeros. The bytes after
+// the first non-digit are arbitrary.
 func leadingDigits(t uint64) int {
 	return bits.TrailingZeros64(notDigit(t)) >> 3
 }
 
-// notDigit marks with 0x80 the bytes of t above 9. The lowest mark is exact.
+// notDigit sets 0x80 in the bytes of t above 9. Only the lowest mark is exact.
 func notDigit(t uint64) uint64 {
 	return (t + (0x80-10)*lowBits | t) & highBits
 }
 
-// eightDigits returns the number that the eight digit values in v spell.
+// eightDigits returns the number that the eight digit values in v represent.
 func eightDigits(v uint64) uint64 {
 	v = v*10 + v>>8
 	const pairs = 0x000000FF000000FF
 	return ((v&pairs)*(100+1000000<<32) + (v>>16&pairs)*(1+10000<<32)) >> 32
 }
 
-// Exact float32 without arbitrary precision. Let m be all digits of a decimal as an
-// integer below 2^63 and q ≤ 37 the power of ten that divides it. float64(m) *
-// tenTo[q] is off by three roundings, so by less than 4 units of the double's last
-// place. Rounded to float32 it can differ from the correctly rounded double,
-// rounded to float32, only where the border between two float32 (the low 29 bits
-// are 1<<28) lies that close: those go to strconv. Decimals that a program printed
-// for a float32 lie far from any border. m ≥ 1 and q ≤ 37 keep the result a normal
-// float32.
+// Exact float32 without arbitrary precision. Let m be all digits of a decimal as an integer below
+// 2^63, and let q ≤ 37 be the power of ten that divides it. float64(m) * tenTo[q] has three
+// roundings, so its error is less than 4 units in the last place of the double. Rounding it to
+// float32 gives the correct result unless a border between two float32 (the low 29 bits are 1<<28)
+// is that close. strconv converts those numbers. Decimals that a program printed for a float32 are
+// far from any border. m ≥ 1 and q ≤ 37 keep the result a normal float32.
 
-// nearBorder reports whether double bits lie within 8 units of such a border.
+// nearBorder reports whether the bits of a double are within 8 units of such a border.
 func nearBorder(bits uint64) bool {
 	return uint32(bits&(1<<29-1))-(1<<28-8) <= 16
 }
 
 const maxScale = 37
 
-// The fast path of log-probabilities counts 16 digits behind the point and only
-// checks that the rest are digits. That leaves out less than one unit of m. With m
-// ≥ leastCounted the product is off by less than 2^17 units of the double's last
-// place more, and float32 borders are given a wide berth. Printed float32 lie far
-// from them, so what falls back to the plain path, which counts every digit, is one
-// in a thousand of other decimals.
+// The fast path for log-probabilities counts 16 digits after the decimal point, and only checks
+// that the rest are digits. The rest is less than one unit of m. With m ≥ leastCounted the product
+// has an additional error of less than 2^17 units in the last place, so the fast path keeps a wide
+// distance from the float32 borders. Printed float32 are far from them. Of other decimals, one in a
+// thousand falls back to the slow path, which counts every digit.
 const (
 	countedDigits = 16
 	leastCounted  = 1 << 36
 )
 
-// nearBorderCounted is nearBorder for a number of which countedDigits were counted:
-// within 2^18 units.
+// nearBorderCounted is nearBorder for a number cut to countedDigits digits: within 2^18 units.
 func nearBorderCounted(bits uint64) bool {
 	return uint32(bits&(1<<29-1))-(1<<28-1<<18) <= 1<<19
 }
 
-// tenTo[q] is the double nearest to 10^-q. The length lets &63 replace a bounds
-// check.
+// tenTo[q] is the double nearest to 10^-q. The array length lets &63 replace a bounds check.
 var tenTo = [64]float64{
 	1e-0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9,
 	1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17, 1e-18, 1e-19,
@@ -71,12 +66,10 @@ var tenTo = [64]float64{
 	1e-30, 1e-31, 1e-32, 1e-33, 1e-34, 1e-35, 1e-36, 1e-37,
 }
 
-// powers[k] is 10^k.
 var powers = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
-// float32Of returns float32 of the correctly rounded double that a JSON number
-// spells; beyond the range of a double that is infinite. slow says that strconv
-// had to do it.
+// float32Of returns the float32 of the correctly rounded double of a JSON number; it is infinite if
+// the number is out of the range of a double. slow reports whether strconv converted it.
 func float32Of(number []byte) (v float32, slow bool) {
 	m, q, ok := mantissa(number)
 	if ok {
@@ -92,8 +85,7 @@ func float32Of(number []byte) (v float32, slow bool) {
 	return float32(f), true
 }
 
-// mantissa takes a number apart into ±m * 10^-q. ok is false where m or q is out
-// of the range of the fast conversion.
+// mantissa splits a number into ±m * 10^-q. ok is false if they are too large to convert fast.
 func mantissa(number []byte) (m uint64, q int, ok bool) {
 	i := 0
 	if number[0] == '-' {
@@ -161,8 +153,8 @@ scan:
 	return text, nil
 }
 
-// numberPrefix returns the length of the longest prefix of b that can begin a JSON
-// number, and whether that prefix is one.
+// numberPrefix returns the length of the longest prefix of b that can begin a JSON number, and
+// whether that prefix is itself a number.
 func numberPrefix(b []byte) (n int, complete bool) {
 	digits := func() bool {
 		start := n
@@ -197,7 +189,7 @@ func numberPrefix(b []byte) (n int, complete bool) {
 	return n, true
 }
 
-// tokenID reads an id: an integer of int32 that is not negative.
+// tokenID decodes an id: a non-negative int32.
 func (d *Decoder) tokenID() (int32, error) {
 	if c := d.space(); c != '-' && c-'0' > 9 {
 		return 0, d.wrongType("a token id", c)

@@ -1,6 +1,6 @@
 package tokenize
 
-// reply reads the whole reply: one object, then nothing.
+// reply decodes the whole reply: one object and nothing after it.
 func (d *Decoder) reply() error {
 	if c := d.space(); c != '{' {
 		return d.wrongType("an object", c)
@@ -37,7 +37,7 @@ func (d *Decoder) reply() error {
 				err = d.turns()
 			}
 			if err != nil {
-				return below(err, "turns") // d.key holds some other key by now
+				return below(err, "turns") // d.key holds another key by now
 			}
 		case "logprobs":
 			d.dropRest(restLen)
@@ -80,13 +80,13 @@ func (d *Decoder) reply() error {
 	return nil
 }
 
-// dropRest forgets the key that turned out not to belong to Rest.
+// dropRest removes a key that does not belong to Rest.
 func (d *Decoder) dropRest(length int) {
-	d.keep, d.restOver = -1, false // a part of the key may have been one byte too many
+	d.keep, d.restOver = -1, false // the part of the key that was copied can have exceeded MaxRestBytes
 	d.out.Rest = d.out.Rest[:length]
 }
 
-// readKey reads a key, of which buf[i] is the opening quote, into d.key.
+// readKey reads a key into d.key; buf[i] is its opening quote.
 func (d *Decoder) readKey() (err error) {
 	d.i++
 	d.key, err = d.str(d.key[:0], maxKeyBytes)
@@ -101,7 +101,7 @@ func (d *Decoder) colon() error {
 	return nil
 }
 
-// turns reads the value of turns.
+// turns decodes the value of `turns`.
 func (d *Decoder) turns() error {
 	switch c := d.space(); c {
 	case 'n':
@@ -135,7 +135,7 @@ func (d *Decoder) turns() error {
 	}
 }
 
-// The fields of a turn, as bits of those seen.
+// The fields of a turn, as bits of the set of fields seen.
 const (
 	sawRole = 1 << iota
 	sawPrompt
@@ -145,7 +145,7 @@ const (
 	sawTool
 )
 
-// turnField returns the bit of a key, 0 for a key that is none of ours.
+// turnField returns the bit of a key, or 0 for an unknown key.
 func turnField(key []byte) uint {
 	switch string(key) {
 	case "role":
@@ -164,7 +164,7 @@ func turnField(key []byte) uint {
 	return 0
 }
 
-// turn reads one element of turns. The keys may come in any order.
+// turn decodes one element of `turns`. The keys can have any order.
 func (d *Decoder) turn() error {
 	if c := d.space(); c != '{' {
 		return d.wrongType("a turn", c)
@@ -172,7 +172,7 @@ func (d *Decoder) turn() error {
 	start := d.offset()
 	d.i++
 	t := turnSpan{prompt: noSpan, output: noSpan, logprobs: noSpan, content: noSpan, tool: noSpan, mismatch: -1}
-	// ids of the triples, where these came before output_ids
+	// ids of the triples, if they came before output_ids
 	early := noSpan
 	var seen uint
 	for first := true; ; first = false {
@@ -223,7 +223,7 @@ func (d *Decoder) turn() error {
 	return nil
 }
 
-// fieldName is the inverse of turnField: the value may have overwritten d.key.
+// fieldName is the inverse of turnField. d.key can be overwritten by the time of an error.
 func fieldName(field uint) string {
 	switch field {
 	case sawRole:
@@ -244,7 +244,7 @@ func (d *Decoder) turnValue(field uint, t *turnSpan, early *span) (err error) {
 	switch field {
 	case sawRole:
 		t.role, err = d.role()
-	case sawPrompt: // a prompt that is not a list is unknown; another source can provide it
+	case sawPrompt: // a prompt that is not a list counts as unknown; another source can have it
 		if c := d.space(); c != '[' && c != 'n' {
 			return d.skip(3)
 		}
@@ -261,7 +261,7 @@ func (d *Decoder) turnValue(field uint, t *turnSpan, early *span) (err error) {
 		early.hi = len(d.out.ids)
 	case sawContent:
 		t.content, err = d.text()
-	case sawTool: // it is not used, so another type is not an error
+	case sawTool: // only informative, so another type is not an error
 		if d.space() != '"' {
 			return d.skip(3)
 		}
@@ -292,7 +292,7 @@ func (d *Decoder) role() (Role, error) {
 	return 0, &DecodeError{Offset: at, Err: &detailError{ErrSchema, "role is neither assistant nor tool"}}
 }
 
-// text reads a string or null into the text arena.
+// text decodes a string or null into the text arena.
 func (d *Decoder) text() (span, error) {
 	switch c := d.space(); c {
 	case 'n':
@@ -308,8 +308,7 @@ func (d *Decoder) text() (span, error) {
 	return span{lo, len(text)}, err
 }
 
-// firstMismatch returns the first position at which both lists have an id and the
-// ids differ, or -1.
+// firstMismatch returns the first position at which the common part of both lists differs, or -1.
 func firstMismatch(a, b []int32) int {
 	for k := range min(len(a), len(b)) {
 		if a[k] != b[k] {

@@ -2,8 +2,7 @@ package tokenize
 
 import "math/bits"
 
-// skip checks one value of any type and forgets it. depth is the number of arrays
-// and objects around it.
+// skip validates one value of any type. depth is the number of arrays and objects around it.
 func (d *Decoder) skip(depth int) error {
 	switch c := d.space(); c {
 	case '"':
@@ -89,7 +88,6 @@ func (d *Decoder) skipArray(depth int) error {
 	}
 }
 
-// literal reads null, true or false.
 func (d *Decoder) literal(word string) error {
 	d.need(len(word))
 	for k := range len(word) {
@@ -105,8 +103,7 @@ func (d *Decoder) literal(word string) error {
 	return nil
 }
 
-// The parts of an element of logprobs.content as the server writes it, cut where a
-// comparison stays within two machine words:
+// An element of logprobs.content as the server writes it, split for comparisons of 16 bytes:
 //
 //	{"token":"785","bytes":null,"logprob":-0.24566778540611267,"top_logprobs":[]}
 const (
@@ -115,15 +112,14 @@ const (
 	choiceNumber = `logprob":`
 	choiceTop    = `,"top_logprobs":`
 	choiceEnd    = `[]},`
-	// choiceWindow is more than one pass of skipChoices looks at.
+	// choiceWindow is more than one pass of skipChoices reads.
 	choiceWindow = 128
 )
 
-// skipChoices skips elements of logprobs.content, each with the comma behind it,
-// as long as they look like the recorded ones. logprobs repeats the last call and
-// is half to two thirds of a reply: this skips it at several times the speed of
-// skip, with the same checks. It stops before the first element that it does not
-// know, and before the last one, with d.i where a value must begin.
+// skipChoices skips elements of logprobs.content, each with the comma after it, while they have the
+// recorded format. logprobs repeats the last call and is half to two thirds of a reply. This
+// function makes the same checks as skip, at several times its speed. It stops before the first
+// element of another format and before the last element; d.i is then at the start of a value.
 func (d *Decoder) skipChoices(depth int) {
 	if depth+2 >= d.cfg.MaxDepth {
 		return
@@ -150,8 +146,8 @@ func (d *Decoder) skipChoices(depth int) {
 	}
 }
 
-// skipChoice returns the length of the element at the start of b and its comma, or
-// 0 where it looks different. b has choiceWindow bytes.
+// skipChoice returns the length of the element at the start of b with its comma, or 0 if it has
+// another format. b has choiceWindow bytes.
 func skipChoice(b []byte) int {
 	_ = b[choiceWindow-1]
 	if string(b[:len(choiceHead)]) != choiceHead {

@@ -15,17 +15,16 @@ const (
 
 func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
 
-// special marks with 0x80 the bytes of w that end a plain stretch of a string:
-// quote, backslash, control characters. The lowest mark is exact; higher ones may
-// be false.
+// special sets 0x80 in the bytes of w that need attention in a string: quotes, backslashes and
+// control characters. The lowest mark is exact; higher marks can be false.
 func special(w uint64) uint64 {
 	q := w ^ '"'*lowBits
 	e := w ^ '\\'*lowBits
 	return ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits
 }
 
-// plainPrefix returns the length of the stretch of b without special bytes, and
-// non-zero marks where it is not all ASCII.
+// plainPrefix returns the length of the prefix of b without special bytes. high is 0 if it is
+// ASCII.
 func plainPrefix(b []byte) (n int, high uint64) {
 	for n+8 <= len(b) {
 		w := load64(b, n)
@@ -43,14 +42,14 @@ func plainPrefix(b []byte) (n int, high uint64) {
 	return n, high & highBits
 }
 
-// plainPrefix8 is plainPrefix for one word; n is 8 where all of it is plain.
+// plainPrefix8 is plainPrefix for one word; n is 8 if the whole word is plain.
 func plainPrefix8(w uint64) (n int, high uint64) {
 	n = bits.TrailingZeros64(special(w)) >> 3
 	return n, w & (1<<(8*uint(n)&63) - 1) & highBits
 }
 
-// plain consumes the next stretch of a string that needs no unescaping and returns
-// it, valid until the next fill. more is false where buf[i] is a special byte.
+// plain consumes the next part of a string that needs no unescaping and returns it, valid until the
+// next fill. more is false if buf[i] is a special byte.
 func (d *Decoder) plain() (s []byte, more bool, err error) {
 	b := d.buf[d.i:d.n]
 	n, high := plainPrefix(b)
@@ -61,14 +60,13 @@ func (d *Decoder) plain() (s []byte, more bool, err error) {
 				d.i += valid
 				return nil, false, &DecodeError{Offset: d.offset(), Err: ErrUTF8}
 			}
-			n = valid // the rest of the rune comes with the next bytes
+			n = valid // the rest of the rune is not read yet
 		}
 	}
 	d.i += n
 	return b[:n], more, nil
 }
 
-// validPrefix returns the length of the longest prefix of b that is UTF-8.
 func validPrefix(b []byte) int {
 	if utf8.Valid(b) {
 		return len(b)
@@ -84,8 +82,8 @@ func validPrefix(b []byte) int {
 	return n
 }
 
-// str appends the text of a string to dst; buf[i] is the byte behind the opening
-// quote. No more than limit bytes are appended: what follows is only checked.
+// str appends the text of a string to dst, at most limit bytes; the rest is only validated. buf[i]
+// is the byte after the opening quote.
 func (d *Decoder) str(dst []byte, limit int) ([]byte, error) {
 	for {
 		s, more, err := d.plain()
@@ -119,7 +117,7 @@ func (d *Decoder) str(dst []byte, limit int) ([]byte, error) {
 	}
 }
 
-// skipString checks a string; buf[i] is the byte behind the opening quote.
+// skipString validates a string; buf[i] is the byte after the opening quote.
 func (d *Decoder) skipString() error {
 	if n := len(d.long); n > 0 && bytes.HasPrefix(d.buf[d.i:d.n], d.long) {
 		d.i += n
@@ -155,12 +153,12 @@ func (d *Decoder) skipString() error {
 	}
 }
 
-// longString is how many bytes a skipped string must have for Decoder.long.
+// longString is the minimum length, in bytes, of a skipped string for Decoder.long.
 const longString = 64
 
-// skippable returns the length of a stretch of b, within a string, that is ASCII without
-// quotes and control characters, escapes of two characters, and UTF-8: text that is JSON
-// itself has an escape every few bytes, and many languages are not ASCII.
+// skippable returns the length of a prefix of b, within a string, that consists of plain ASCII,
+// two-character escapes and single non-ASCII runes. Text that is itself JSON has an escape every
+// few bytes, and many languages are not ASCII.
 func skippable(b []byte) int {
 	i := 0
 	for i+8 <= len(b) {
@@ -178,7 +176,7 @@ func skippable(b []byte) int {
 		if i > at {
 			continue
 		}
-		// A rune among ASCII; plain is faster where many follow each other.
+		// A rune among ASCII. plain is faster for a sequence of runes.
 		_, n := utf8.DecodeRune(b[i:])
 		if n == 1 || i+n < len(b) && b[i+n] >= utf8.RuneSelf {
 			return i
@@ -188,11 +186,10 @@ func skippable(b []byte) int {
 	return i
 }
 
-// shortEscapes are the characters that make an escape behind a backslash.
+// shortEscapes are the characters that form an escape after a backslash.
 var shortEscapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
-// escape reads one escape sequence, of which buf[i] is the backslash. As in
-// encoding/json, half of a surrogate pair becomes U+FFFD.
+// escape decodes one escape sequence; buf[i] is the backslash. Lone surrogates become U+FFFD.
 func (d *Decoder) escape() (rune, error) {
 	if !d.need(2) {
 		return 0, d.end()
@@ -235,7 +232,6 @@ func (d *Decoder) escape() (rune, error) {
 	return rune(c), nil
 }
 
-// hex4 reads four hexadecimal digits.
 func (d *Decoder) hex4() (rune, error) {
 	d.need(4)
 	for k := range 4 {

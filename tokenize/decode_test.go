@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// TestDecodeRecorded compares every recorded reply with encoding/json's reading.
+// TestDecodeRecorded checks that every recorded reply decodes as it does with encoding/json.
 func TestDecodeRecorded(t *testing.T) {
 	t.Parallel()
 	turns := 0
@@ -38,7 +38,7 @@ func TestDecodeRecorded(t *testing.T) {
 	}
 }
 
-// TestDecodeSynthetic does the same for shapes that no recording has.
+// TestDecodeSynthetic is TestDecodeRecorded for shapes that no recording has.
 func TestDecodeSynthetic(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -73,8 +73,8 @@ func TestDecodeSynthetic(t *testing.T) {
 	}
 }
 
-// The bound of Rest counts what is kept, wherever a chunk ends: here in the middle
-// of a key that is left out.
+// TestRestBoundIgnoresChunks checks that MaxRestBytes counts only bytes that are kept, wherever a
+// chunk ends: here inside a key that is dropped.
 func TestRestBoundIgnoresChunks(t *testing.T) {
 	t.Parallel()
 	const chunk = 4096
@@ -101,7 +101,7 @@ func TestRestBoundIgnoresChunks(t *testing.T) {
 	}
 }
 
-// TestDecodeUnneeded: a name or a prompt of another type is not known, and nothing more.
+// TestDecodeUnneeded checks that a tool name or prompt of another type is not an error.
 func TestDecodeUnneeded(t *testing.T) {
 	t.Parallel()
 	for _, value := range tokenizetest.OtherTypes {

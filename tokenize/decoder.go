@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The decoder is spread over
+// Files of the decoder:
 //
 //	decoder.go          the type, its buffer, errors
 //	decode_reply.go     the reply object, turns, the fields of a turn
@@ -14,30 +14,27 @@ import (
 //	decode_logprobs.go  lists of [logprob, id, …]
 //	decode_number.go    numbers: grammar, exact float32
 //	decode_string.go    strings: UTF-8, escapes
-//	decode_skip.go      values that nobody wants, checked all the same
+//	decode_skip.go      skipped values, which are validated too
 //
-// Lists and strings have a fast path over a window of the buffer, eight bytes at a
-// time, and a plain one for whatever the fast path does not know. A fast path only
-// ever accepts what the plain one accepts, with the same value: it has no errors of
-// its own, so offsets and messages come from one place.
+// Lists and strings have a fast path for eight bytes at a time within the buffer, and a slow path.
+// A fast path accepts only input that the slow path accepts, with the same value. It returns no
+// errors, so that offsets and messages come from one place.
 
-// DecoderConfig bounds what a Decoder accepts. The zero value means the defaults.
+// DecoderConfig limits what a Decoder accepts. The zero value means the defaults.
 type DecoderConfig struct {
-	// MaxReplyBytes bounds the length of a reply. Default 128 MiB: a reply of the
-	// recorded shape takes some 80 to 130 bytes per sampled token.
+	// MaxReplyBytes limits the length of a reply. Default 128 MiB; a token takes 80 to 130 bytes.
 	MaxReplyBytes int64
-	// MaxTokens bounds the ids of a reply, prompts and both lists of a turn
-	// counted. Default 1<<24.
+	// MaxTokens limits the ids of a reply. Prompts and both lists of a turn count. Default 1<<24.
 	MaxTokens int
-	// MaxTurns bounds the number of turns. Default 65,536.
+	// MaxTurns limits the number of turns. Default 65,536.
 	MaxTurns int
-	// MaxDepth bounds the nesting of arrays and objects. Default 256.
+	// MaxDepth limits the nesting of arrays and objects. Default 256.
 	MaxDepth int
-	// MaxRestBytes bounds Reply.Rest. Default 32 MiB.
+	// MaxRestBytes limits Reply.Rest. Default 32 MiB.
 	MaxRestBytes int
-	// ChunkBytes is the size of the read buffer of Decode, at least 4 KiB.
-	// Default 128 KiB. Decoding itself is as fast with 16 KiB; fewer reads from a
-	// connection save about 2 % of the CPU of a reply of 600 KB over 64 KiB.
+	// ChunkBytes is the size of the read buffer of Decode, at least 4 KiB. Default 128 KiB.
+	// Decoding is as fast with 16 KiB, but for a reply of 600 KB from a connection, fewer reads
+	// save about 2 % of the CPU compared with 64 KiB.
 	ChunkBytes int
 }
 
@@ -62,44 +59,41 @@ func (c DecoderConfig) withDefaults() DecoderConfig {
 const (
 	// minChunkBytes leaves room for the longest number and the widest look-ahead.
 	minChunkBytes = 4 << 10
-	// maxNumberBytes is far above what any writer prints (24 for a double), and
-	// bounds the only token that must lie in the buffer as a whole.
+	// maxNumberBytes limits a number, the only token that must be in the buffer as a whole. No
+	// writer prints nearly as many bytes: a double has at most 24.
 	maxNumberBytes = 1 << 10
-	// maxKeyBytes is how much of a key is kept for comparing and for Path.
+	// maxKeyBytes is the length of the prefix of a key that is kept for comparison and for Path.
 	maxKeyBytes = 64
 )
 
-// A Decoder reads replies of a Letta server into a Reply. It keeps one read buffer
-// of ChunkBytes and may be used for any number of replies, one at a time; it is
-// not safe for concurrent use: give each worker its own.
+// A Decoder decodes replies of a Letta server. It keeps one read buffer of ChunkBytes, and is not
+// safe for concurrent use: give each worker its own.
 //
-// The syntax is checked to the last byte, also of what is skipped: JSON's grammar
-// (no leading zeros, no control characters in strings, nothing after the object)
-// and UTF-8. The meaning is not: lists of different lengths, a log-probability of
-// another token, null lists are reported on the Turn, because one bad turn
-// condemns its sample and says nothing about the server.
+// It validates the syntax of the whole reply, including skipped values: JSON's grammar and UTF-8.
+// It does not validate the meaning. Lists of different lengths, a log-probability of another token
+// and null lists are reported on the Turn, because they invalidate only that sample.
 type Decoder struct {
 	cfg DecoderConfig
 
-	buf  []byte // buf[i:n] is read and not yet consumed: 0 ≤ i ≤ n ≤ len(buf)
+	buf  []byte // buf[i:n] is read but not consumed: 0 ≤ i ≤ n ≤ len(buf)
 	i, n int
 	base int64 // offset of buf[0] within the reply
 	own  []byte
 	r    io.Reader
 
-	eof     bool  // nothing comes after buf[:n] …
+	eof     bool  // no bytes follow buf[:n] …
 	over    bool  // … because the reply is longer than MaxReplyBytes
 	readErr error // … because r failed
 
-	keep     int  // where in buf the bytes begin that belong to Rest, or -1
+	keep     int  // position in buf of the first byte that belongs to Rest, or -1
 	restOver bool // Rest would exceed MaxRestBytes
 
-	// long is the last long string that was skipped, with its closing quote, as long as it is
-	// in buf. Servers send the arguments and the result of a call twice, in deprecated members
-	// too: the second time they are compared, which takes a tenth of checking them.
+	// long is the last long string that was skipped, with its closing quote, while it is in buf.
+	// Servers send the arguments and the result of a call twice, the second time in deprecated
+	// members. Comparing the second copy takes a tenth of the time of validating it.
 	long []byte
 
-	key []byte // the last key, at most maxKeyBytes of it
+	key []byte // the last key, cut at maxKeyBytes
 	out *Reply
 
 	slowFloats int
@@ -110,11 +104,10 @@ func NewDecoder(cfg DecoderConfig) *Decoder {
 	return &Decoder{cfg: cfg.withDefaults(), key: make([]byte, 0, maxKeyBytes)}
 }
 
-// Decode reads one reply from r up to its end into dst, which it resets first. The
-// result does not depend on how r chops the bytes. After an error dst is empty and
-// the Decoder can be used again.
+// Decode resets dst, then reads one reply from r up to EOF into it. The result does not depend on
+// how r splits the bytes. After an error dst is empty and the Decoder can be used again.
 //
-// Errors: *DecodeError for bytes that are not a reply, *ReadError where r failed.
+// It returns a *DecodeError if the bytes are not a valid reply, and a *ReadError if r failed.
 func (d *Decoder) Decode(r io.Reader, dst *Reply) error {
 	if d.own == nil {
 		d.own = make([]byte, d.cfg.ChunkBytes)
@@ -124,8 +117,7 @@ func (d *Decoder) Decode(r io.Reader, dst *Reply) error {
 	return d.run(dst)
 }
 
-// DecodeBytes is Decode for a reply that is in memory. It does not change b and
-// keeps no reference to it.
+// DecodeBytes is Decode for a reply in memory. It does not change b and keeps no reference to it.
 func (d *Decoder) DecodeBytes(b []byte, dst *Reply) error {
 	d.over = int64(len(b)) > d.cfg.MaxReplyBytes
 	if d.over {
@@ -135,10 +127,9 @@ func (d *Decoder) DecodeBytes(b []byte, dst *Reply) error {
 	return d.run(dst)
 }
 
-// SlowFloats returns how many log-probabilities of the last reply had to be
-// converted by strconv. It is a property of the bytes, not of their chopping. On
-// real replies it is below one in a thousand; more means that the fast conversion
-// has stopped matching what the server prints.
+// SlowFloats returns how many log-probabilities of the last reply strconv had to convert, whatever
+// the chunks. On real replies it is below one in a thousand. More means that the fast conversion no
+// longer matches the server's number format.
 func (d *Decoder) SlowFloats() int { return d.slowFloats }
 
 func (d *Decoder) run(dst *Reply) error {
@@ -157,8 +148,8 @@ func (d *Decoder) run(dst *Reply) error {
 	return err
 }
 
-// fill reads more bytes behind buf[:n]; false where there are none. It may move
-// buf[i:n], so positions in buf are only kept relative to i.
+// fill reads more bytes after buf[:n] and reports whether it got any. It can move buf[i:n], so
+// callers keep positions in buf only relative to i.
 func (d *Decoder) fill() bool {
 	if d.eof {
 		return false
@@ -191,7 +182,7 @@ func (d *Decoder) fill() bool {
 	return false
 }
 
-// need tries to have k unread bytes in the buffer.
+// need reads until the buffer has k unread bytes, and reports whether it has.
 func (d *Decoder) need(k int) bool {
 	for d.n-d.i < k {
 		if !d.fill() {
@@ -201,7 +192,7 @@ func (d *Decoder) need(k int) bool {
 	return true
 }
 
-// flushRest moves what belongs to Rest out of a buffer that is about to change.
+// flushRest copies the bytes that belong to Rest before the buffer changes.
 func (d *Decoder) flushRest() {
 	if d.keep < 0 {
 		return
@@ -212,11 +203,11 @@ func (d *Decoder) flushRest() {
 	} else if !d.restOver {
 		d.out.Rest = append(d.out.Rest, b...)
 	}
-	d.keep = 0 // buf[i] moves there
+	d.keep = 0 // fill moves buf[i] to 0
 }
 
-// space skips white space and returns the byte behind it without consuming it: 0
-// at the end of the input, 1 for a control character.
+// space skips white space and returns the next byte without consuming it: 0 at the end of the
+// input, 1 for a control character.
 func (d *Decoder) space() byte {
 	for {
 		for d.i < d.n {
@@ -235,10 +226,9 @@ func (d *Decoder) space() byte {
 	}
 }
 
-// offset returns the position of the next unread byte within the reply.
 func (d *Decoder) offset() int64 { return d.base + int64(d.i) }
 
-// end is the error for input that stops too early.
+// end returns the error for input that ends too early.
 func (d *Decoder) end() error {
 	at := d.base + int64(d.n)
 	switch {
@@ -250,12 +240,12 @@ func (d *Decoder) end() error {
 	return &DecodeError{Offset: at, Err: io.ErrUnexpectedEOF}
 }
 
-// fail is the error for the next unread byte; what says what should stand there.
+// fail returns an error at the next unread byte. what describes the problem.
 func (d *Decoder) fail(err error, what string) error {
 	return &DecodeError{Offset: d.offset(), Err: &detailError{err, what}}
 }
 
-// expected is fail for a byte c, as given by space, that does not fit.
+// expected returns the error for c, a byte from space, in place of what.
 func (d *Decoder) expected(what string, c byte) error {
 	if c == 0 {
 		return d.end()
@@ -263,7 +253,7 @@ func (d *Decoder) expected(what string, c byte) error {
 	return d.fail(ErrSyntax, "expected "+what)
 }
 
-// wrongType is fail for a value that begins with c where another type is needed.
+// wrongType returns the error for a value that begins with c and has the wrong type.
 func (d *Decoder) wrongType(what string, c byte) error {
 	switch c {
 	case '"', '{', '[', 't', 'f', 'n', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
@@ -272,7 +262,6 @@ func (d *Decoder) wrongType(what string, c byte) error {
 	return d.expected(what, c)
 }
 
-// A detailError is a sentinel with a few words.
 type detailError struct {
 	sentinel error
 	detail   string
@@ -285,7 +274,7 @@ func limitError(name string, limit int64) error {
 	return &detailError{ErrTooLarge, name + " is " + strconv.FormatInt(limit, 10)}
 }
 
-// below puts a key in front of the path of an error on its way up.
+// below prepends a key to the path of an error.
 func below(err error, key string) error {
 	if e, ok := err.(*DecodeError); ok { //nolint:errorlint // made here, never wrapped
 		e.Path = "/" + pointerEscaper.Replace(key) + e.Path
@@ -295,5 +284,5 @@ func below(err error, key string) error {
 
 var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// belowIndex is below for an index.
+// belowIndex is below for an array index.
 func belowIndex(err error, i int) error { return below(err, strconv.Itoa(i)) }

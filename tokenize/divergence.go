@@ -2,39 +2,35 @@ package tokenize
 
 import "strconv"
 
-// A Divergence is the first place where the next prompt leaves the open row: why a
-// row begins (Row.Divergence), or what was repaired within it (Row.Realigned).
+// A Divergence is the first difference between the next prompt and the open row: the reason why a
+// row begins (Row.Divergence), or a repair within it (Row.Realigned).
 type Divergence struct {
-	// Call is the index of the call within the sample whose prompt diverged.
+	// Call is the index, within the sample, of the call whose prompt diverged.
 	Call int32
-	// Offset is the first differing position, in tokens from the start of the row
-	// and of the prompt alike.
+	// Offset is the first differing position of the row and the prompt, in tokens.
 	Offset int32
-	// Kind says what lay there.
-	Kind DivergenceKind
-	// Row and Prompt are some ids of both sides from Offset on, at most
-	// DivergenceWindow each, for a person to decode.
+	Kind   DivergenceKind
+	// Row and Prompt are the ids from Offset on, at most DivergenceWindow each, for display.
 	Row, Prompt []int32
 }
 
-// DivergenceWindow is how many ids of each side a Divergence keeps: enough for a
-// person to see the difference, small beside any row.
+// DivergenceWindow is how many ids of each side a Divergence keeps: enough to see the difference.
 const DivergenceWindow = 16
 
-// A DivergenceKind names where a prompt left the row.
+// A DivergenceKind is where a prompt diverged from the row.
 type DivergenceKind uint8
 
 // The kinds of divergence.
 const (
 	DivergedInPrompt     DivergenceKind = iota + 1 // before the first sampled token of the row
 	DivergedInContext                              // in a tool or user span
-	DivergedInEarlier                              // in an earlier output of the row, or beyond its cut
+	DivergedInEarlier                              // in an earlier output of the row, or past its cut
 	DivergedInLast                                 // in the last output of the row
-	DivergedProperPrefix                           // the prompt is a proper prefix of the row, or equal to it
-	DivergedAfterLost                              // the call before could not be known
+	DivergedProperPrefix                           // the prompt equals the row or is a proper prefix of it
+	DivergedAfterLost                              // the previous call is quarantined
 )
 
-// diverge describes the divergence of prompt k at n from head and tail.
+// diverge describes the divergence of prompt k at position n from head and tail.
 func (a *Aligner) diverge(k, n int, head, tail []int32) *Divergence {
 	prompt := a.calls[k].PromptIDs
 	div := a.nextSpare().reuse()
@@ -66,7 +62,7 @@ func (a *Aligner) kind(k, n, seen int) DivergenceKind {
 	return DivergedInEarlier
 }
 
-// nextSpare takes the spare Divergence of the row behind the last one, if any.
+// nextSpare takes the spare Divergence from the unused row after the last one, if any.
 func (a *Aligner) nextSpare() *Divergence {
 	if len(a.rows) == cap(a.rows) {
 		return nil
@@ -80,7 +76,7 @@ func (a *Aligner) nextSpare() *Divergence {
 	return spare
 }
 
-// reuse returns d emptied, or a new Divergence for nil.
+// reuse empties and returns d, or returns a new Divergence if d is nil.
 func (d *Divergence) reuse() *Divergence {
 	if d == nil {
 		return new(Divergence)
@@ -89,8 +85,7 @@ func (d *Divergence) reuse() *Divergence {
 	return d
 }
 
-// window returns the first DivergenceWindow ids from position n on of head and tail
-// laid end to end, appended to dst.
+// window appends to dst the first DivergenceWindow ids from position n of head followed by tail.
 func window(dst, head, tail []int32, n int) []int32 {
 	if n < len(head) {
 		dst = append(dst, head[n:min(len(head), n+DivergenceWindow)]...)
@@ -102,9 +97,8 @@ func window(dst, head, tail []int32, n int) []int32 {
 	return dst
 }
 
-// AppendDivergence appends what Divergence and Realigned tell as one JSON object,
-// the divergence column, and nothing where they are empty. The members of
-// Divergence come first, so one without "kind" is not a fork:
+// AppendDivergence appends Divergence and Realigned as one JSON object, for the `divergence`
+// column. It appends nothing if both are empty. An object without "kind" is not a fork:
 //
 //	{"call":3,"offset":812,"kind":"last_output","row":[198],"prompt":[151645]}
 //	{"call":3,"offset":812,…,"prompt":[151645],"realigned":[{"call":5,"offset":990,…}]}
@@ -117,7 +111,7 @@ func (r *Row) AppendDivergence(dst []byte) []byte {
 		return dst
 	}
 	if r.Divergence != nil {
-		dst[len(dst)-1] = ',' // was the closing brace
+		dst[len(dst)-1] = ',' // replaces the closing brace
 	} else {
 		dst = append(dst, '{')
 	}
@@ -140,7 +134,7 @@ func (d *Divergence) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `,"offset":`...)
 	dst = strconv.AppendInt(dst, int64(d.Offset), 10)
 	dst = append(dst, `,"kind":"`...)
-	dst = append(dst, d.Kind.String()...) // a closed list without quotes
+	dst = append(dst, d.Kind.String()...) // a closed list; no word has a quote
 	dst = append(dst, `","row":`...)
 	dst = appendInts(dst, d.Row)
 	dst = append(dst, `,"prompt":`...)

@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// What can be wrong with the bytes of a reply. A *DecodeError wraps one of these,
-// or io.ErrUnexpectedEOF where the reply ends too early.
+// Errors in the bytes of a reply. A *DecodeError wraps one of these, or io.ErrUnexpectedEOF.
 var (
 	ErrSyntax       = errors.New("tokenize: not JSON")
 	ErrUTF8         = errors.New("tokenize: invalid UTF-8")
@@ -16,7 +15,7 @@ var (
 	ErrTooLarge     = errors.New("tokenize: over a limit of DecoderConfig")
 )
 
-// What can be wrong with turns, calls and rows. An *AlignError wraps one of these.
+// Errors in turns, calls and rows. An *AlignError wraps one of these.
 var (
 	ErrLength     = errors.New("tokenize: lengths differ")
 	ErrIDMismatch = errors.New("tokenize: log-probability belongs to another token")
@@ -29,13 +28,11 @@ var (
 	ErrInvariant  = errors.New("tokenize: row breaks an invariant")
 )
 
-// A DecodeError says where the bytes of a reply are wrong.
+// A DecodeError reports malformed bytes in a reply.
 type DecodeError struct {
-	// Offset is the position of the offending byte, in bytes from the start of the
-	// reply: 0 ≤ Offset ≤ its length.
+	// Offset is the position of the offending byte: 0 ≤ Offset ≤ length of the reply.
 	Offset int64
-	// Path is a JSON pointer to the value: exact within turns; elsewhere it names
-	// only the top-level key.
+	// Path is a JSON pointer to the value. Outside turns it is only the top-level key.
 	Path string
 	Err  error
 }
@@ -50,9 +47,8 @@ func (e *DecodeError) Error() string {
 
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// A ReadError says that the reader failed, not the bytes that it gave. A body cut
-// short by the transport is a ReadError with io.ErrUnexpectedEOF; a reader that
-// ends cleanly in mid-JSON is a *DecodeError with the same sentinel.
+// A ReadError reports that the reader failed. If the transport cuts a body short, it wraps
+// io.ErrUnexpectedEOF. If the JSON ends early without a read error, the error is a *DecodeError.
 type ReadError struct {
 	Offset int64 // bytes read before the failure
 	Err    error
@@ -64,14 +60,14 @@ func (e *ReadError) Error() string {
 
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// An AlignError says which turn or call breaks which rule.
+// An AlignError reports the turn or call that breaks a rule, and the rule.
 type AlignError struct {
-	// Turn is the index of the turn (CheckTurn, CallsFromTurns), of the call
-	// (Aligner, CheckCounts) or of the span (Row.Check); -1 for all of them.
+	// Turn is the index of the turn (CheckTurn, CallsFromTurns), the call (Aligner, CheckCounts) or
+	// the span (Row.Check), or -1 for all of them.
 	Turn int
 	// Token is the position within it, or -1.
 	Token int
-	// Reason is the word for failures/; ReasonNone from Row.Check.
+	// Reason is the word for failures/. It is ReasonNone from Row.Check.
 	Reason Reason
 	Err    error
 }

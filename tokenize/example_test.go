@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// writeBrackets writes the ids of r with what is trained in brackets.
+// writeBrackets writes the ids of r with the trained ids in brackets.
 func writeBrackets(s *strings.Builder, r *tokenize.Row) {
 	for i, id := range r.InputIDs {
 		if i > 0 {
@@ -62,7 +62,7 @@ func Example() {
 	// 3 of 3 sampled tokens trained; the rest of the reply: {"usage": {"completion_tokens": 3}}
 }
 
-// Two calls continue each other, the third does not: two rows.
+// The second call continues the first; the third does not. The result is two rows.
 func ExampleAligner_Align() {
 	call := func(prompt, output []int32, logprobs ...float32) tokenize.Call {
 		return tokenize.Call{PromptIDs: prompt, OutputIDs: output, Logprobs: logprobs, Source: tokenize.SourceTap, After: tokenize.RoleTool, Version: -1}
@@ -91,7 +91,7 @@ func ExampleAligner_Align() {
 	// because {"call":2,"offset":3,"kind":"earlier_output","row":[11,3,20],"prompt":[9]}
 }
 
-// An error says where the bytes are wrong.
+// A DecodeError has the offset and the path of the malformed bytes.
 func ExampleDecodeError() {
 	var reply tokenize.Reply
 	err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes([]byte(`{"turns":[{"role":"assistant","output_ids":[5,-1]}]}`), &reply)

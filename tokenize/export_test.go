@@ -1,6 +1,6 @@
 package tokenize
 
-// TextViews says whether texts of turns are views.
+// TextViews reports whether texts of turns are views.
 const TextViews = textViews
 
 // Float32Of is float32Of, for the tests of exactness.

@@ -10,9 +10,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestFloatExact compares the fast conversion with strconv bit by bit, on numbers
-// that programs print and on those made to lie at the border of two float32, both
-// alone and inside a reply, where the eight-digit path reads them.
+// TestFloatExact checks that the fast conversion equals strconv bit by bit, for numbers that
+// programs print and numbers at the border of two float32. It tests float32Of alone and a whole
+// reply, which uses the eight-digit path.
 func TestFloatExact(t *testing.T) {
 	t.Parallel()
 	total := 3_000_000
@@ -69,23 +69,23 @@ func TestFloatExact(t *testing.T) {
 
 func appendNumber(b []byte, r *rand.Rand, kind int) []byte {
 	switch kind {
-	case 0: // what a server prints: the double of a float32
+	case 0: // a float32 as a server prints it, as a double
 		v := -float64(float32(r.ExpFloat64()))
 		return strconv.AppendFloat(b, v, 'f', -1, 64)
-	case 1: // small ones, with an exponent
+	case 1: // small, with an exponent
 		return strconv.AppendFloat(b, -float64(float32(math.Pow(10, -8+6*r.Float64()))), 'e', -1, 64)
-	case 2: // any double of the range
+	case 2: // any double in range
 		return strconv.AppendFloat(b, -r.ExpFloat64(), 'g', -1, 64)
-	case 3: // doubles beside the middle of two float32
+	case 3: // doubles next to the midpoint of two float32
 		f := math.Float32frombits(0x3a000000 + r.Uint32N(0x08000000))
 		mid := (float64(f) + float64(math.Nextafter32(f, 2*f))) / 2
 		bits := math.Float64bits(mid) + uint64(r.IntN(25)) - 12
 		return strconv.AppendFloat(b, math.Float64frombits(bits), 'f', -1, 64)
-	case 4: // the middle itself, in all its digits or cut short
+	case 4: // the midpoint itself, with all its digits or truncated
 		f := math.Float32frombits(0x3a000000 + r.Uint32N(0x08000000))
 		mid := (float64(f) + float64(math.Nextafter32(f, 2*f))) / 2
 		return big.NewFloat(mid).Append(b, 'f', 10+r.IntN(40))
-	case 5: // small ones without an exponent: zeros first, the digits behind the sixteenth count
+	case 5: // small without an exponent: leading zeros, so digits after the sixteenth count
 		return big.NewFloat(-math.Pow(10, -3-9*r.Float64())).Append(b, 'f', 17+r.IntN(7))
 	default: // any decimal
 		if r.IntN(2) == 0 {

@@ -23,8 +23,7 @@ func (p *tape) next(n int) int {
 	return v % n
 }
 
-// callsFrom makes a sample's calls: prompts that continue, or differ somewhere, or
-// are cut short, or come after a call that is lost.
+// callsFrom makes calls whose prompts continue the row, differ, are cut or follow a lost call.
 func callsFrom(p *tape) (tokenize.AlignConfig, []tokenize.Call) {
 	cfg := tokenize.AlignConfig{
 		Drift:        tokenize.Drift(p.next(3)),
@@ -33,7 +32,7 @@ func callsFrom(p *tape) (tokenize.AlignConfig, []tokenize.Call) {
 	}
 	literal := p.next(4) == 3
 	versions := p.next(2) == 1
-	serial := int32(100) // sampled ids are distinct, so that each can be looked for
+	serial := int32(100) // sampled ids are distinct, so that a test can find each one
 	for range p.next(4) {
 		cfg.StopIDs = append(cfg.StopIDs, serial+int32(p.next(30)))
 	}
@@ -55,9 +54,9 @@ func callsFrom(p *tape) (tokenize.AlignConfig, []tokenize.Call) {
 		c.After = []tokenize.Role{tokenize.RoleTool, tokenize.RoleUser, tokenize.RolePrompt}[p.next(3)]
 		prompt := slices.Clone(seen)
 		switch p.next(8) {
-		case 0, 1, 2, 3: // goes on
+		case 0, 1, 2, 3: // continues the row
 			prompt = append(prompt, ids(p.next(4))...)
-		case 4: // differs somewhere
+		case 4: // differs at some position
 			if len(prompt) > 0 {
 				prompt[p.next(len(prompt))] = 99
 			}
@@ -67,7 +66,7 @@ func callsFrom(p *tape) (tokenize.AlignConfig, []tokenize.Call) {
 				prompt[len(prompt)-1-p.next(min(6, len(prompt)))] = 98
 			}
 			prompt = append(prompt, ids(p.next(3))...)
-		case 6: // a prefix, or the same
+		case 6: // a prefix of the row, or equal to it
 			prompt = prompt[:len(prompt)-p.next(len(prompt)+1)]
 		case 7:
 			prompt = ids(1 + p.next(5))
@@ -129,7 +128,7 @@ func callsFrom(p *tape) (tokenize.AlignConfig, []tokenize.Call) {
 	return cfg, calls
 }
 
-// checkAlignment verifies, without the reference, what every alignment promises.
+// checkAlignment verifies the invariants of an alignment without the reference.
 func checkAlignment(calls []tokenize.Call, cfg tokenize.AlignConfig, rows []tokenize.Row, sum tokenize.Alignment) error {
 	if sum.Sampled != sum.Trained+sum.Unscored+sum.Trimmed+sum.Cut+sum.Lost {
 		return fmt.Errorf("sums do not add up: %+v", sum)
@@ -177,7 +176,7 @@ func checkAlignment(calls []tokenize.Call, cfg tokenize.AlignConfig, rows []toke
 	return nil
 }
 
-// FuzzAlign compares Align with the reference, and checks its promises on their own.
+// FuzzAlign checks that Align equals the reference and that its result passes checkAlignment.
 func FuzzAlign(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 3, 0, 0, 3, 1, 2, 3, 3, 4, 4, 4, 4})
 	f.Add([]byte{1, 5, 0, 0, 1, 7, 0, 5, 2, 5, 5, 5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20})
@@ -191,7 +190,7 @@ func FuzzAlign(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	var reused []tokenize.Row // memory of earlier samples must not show
+	var reused []tokenize.Row // memory of earlier samples must not appear in it
 	f.Fuzz(func(t *testing.T, b []byte) {
 		cfg, calls := callsFrom(&tape{b})
 		want, ok := reference(cfg, calls)

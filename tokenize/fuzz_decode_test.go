@@ -10,10 +10,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// FuzzDecode checks, for any bytes: nothing depends on the chopping; an error lies
-// inside the input; what is accepted is JSON and says what encoding/json says; what
-// is refused as not JSON is not, except for the few things where this decoder is
-// stricter.
+// FuzzDecode checks that the result does not depend on the chunks and that errors are inside the
+// input. Accepted input must decode as with encoding/json. Input rejected as not JSON must be
+// invalid there too, except in the few cases where this decoder is stricter.
 func FuzzDecode(f *testing.F) {
 	for _, h := range hostile {
 		if len(h.in) < 500 {
@@ -56,9 +55,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// foldedKey says that encoding/json may have matched a key that is not spelled as
-// ours, or has seen a key twice in an object that we copy or skip: there the two
-// readings differ by design.
+// foldedKey reports whether encoding/json can have matched a key with another spelling, or seen a
+// key twice in an object that the decoder copies or skips. The two decoders then differ by design.
 func foldedKey(b []byte) bool {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(b, &members) != nil {

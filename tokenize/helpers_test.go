@@ -49,7 +49,7 @@ func recordings(tb testing.TB) []recording {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".json.gz")
 		if name == "engine-request" {
-			continue // the text of one HTTP request
+			continue // contains the text of one HTTP request
 		}
 		text, err := tokenizetest.Recording(file)
 		if err != nil {
@@ -64,7 +64,7 @@ func recordings(tb testing.TB) []recording {
 	return all
 }
 
-// A plainTurn is a turn as encoding/json reads it.
+// A plainTurn is a turn as decoded by encoding/json.
 type plainTurn struct {
 	Role      string
 	InputIDs  []int32             `json:"input_ids"`
@@ -74,8 +74,7 @@ type plainTurn struct {
 	ToolName  *string `json:"tool_name"`
 }
 
-// plainReply renders the reply that encoding/json finds in b as text, bit by bit,
-// for comparison with renderReply.
+// plainReply renders the result of encoding/json as text, for comparison with renderReply.
 func plainReply(b []byte) (string, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(b, &members); err != nil {
@@ -139,7 +138,7 @@ func renderTurn(w io.Writer, role string, prompt, output []int32, logprobs []flo
 	fmt.Fprintf(w, " mismatch=%d content=%q tool=%q\n", mismatch, content, tool)
 }
 
-// renderReply is the inverse of nothing: every visible part of r as text.
+// renderReply renders every visible part of r as text.
 func renderReply(tb testing.TB, r *tokenize.Reply) string {
 	tb.Helper()
 	var s strings.Builder
@@ -160,7 +159,7 @@ func renderReply(tb testing.TB, r *tokenize.Reply) string {
 	return s.String()
 }
 
-// choppings are readers that give the same bytes in different pieces.
+// choppings are readers that return the same bytes in different chunks.
 var choppings = []struct {
 	name string
 	read func([]byte) io.Reader
@@ -190,9 +189,8 @@ func (p *pieces) Read(dst []byte) (int, error) {
 	return n, nil
 }
 
-// decodeEveryWay decodes b whole and in every chopping, with a small and a large
-// buffer, and fails where two ways differ in anything visible. It returns the
-// rendered reply, or the error.
+// decodeEveryWay decodes b whole and with every chopping, with a small and a large buffer. It fails
+// if two results differ, and returns the rendered reply, or the error.
 func decodeEveryWay(tb testing.TB, cfg tokenize.DecoderConfig, b []byte) (string, error) {
 	tb.Helper()
 	d := tokenize.NewDecoder(cfg)

@@ -4,17 +4,14 @@ import "fmt"
 
 // A TextEncoder turns text into token ids.
 type TextEncoder interface {
-	// AppendTokens appends the ids of text to dst and returns it. After an error dst
-	// is not used.
+	// AppendTokens appends the ids of text to dst and returns it. After an error dst is not used.
 	AppendTokens(dst []int32, text string) ([]int32, error)
 }
 
-// Literal makes calls of SourceLiteral: assistant ids and the texts of tools as
-// given, in order, with no prompt and none of the glue that a chat template puts
-// between turns. Nothing about such rows can be checked, so they are Unverified.
+// Literal makes calls of SourceLiteral: assistant ids and tool texts in order, without prompts and
+// without the template's text between turns. Such rows cannot be checked, so they are Unverified.
 //
-// A Literal owns the memory of the contexts that it makes; it is not safe for
-// concurrent use.
+// A Literal owns the memory of the contexts that it makes. It is not safe for concurrent use.
 type Literal struct {
 	// Encoder encodes the content of each tool turn. It must not be nil.
 	Encoder TextEncoder
@@ -23,13 +20,11 @@ type Literal struct {
 	ends    []int
 }
 
-// Calls appends one Call for each assistant turn, as CallsFromTurns does, with the
-// tool turns before it as Context. Tool turns after the last assistant turn are
-// left out: a row ends at its last sampled token. The calls are valid until the
-// next use of l and of the turns.
+// Calls appends one Call for each assistant turn, as CallsFromTurns does, with the tool turns
+// before it as Context. It drops tool turns after the last assistant turn, because a row ends at
+// its last sampled token. The calls are valid until the next use of l and of the turns.
 //
-// Errors: those of CallsFromTurns and of the encoder; then dst is returned as it
-// came.
+// It returns the errors of CallsFromTurns and of the encoder; dst is then unchanged.
 func (l *Literal) Calls(dst []Call, turns []Turn) ([]Call, error) {
 	base := len(dst)
 	dst, err := CallsFromTurns(dst, turns)
@@ -44,7 +39,7 @@ func (l *Literal) Calls(dst []Call, turns []Turn) ([]Call, error) {
 			continue
 		}
 		if len(l.ends) == len(dst)-base {
-			break // behind the last output
+			break // after the last output
 		}
 		if l.context, err = l.Encoder.AppendTokens(l.context, t.Content); err != nil {
 			l.context = nil

@@ -10,14 +10,14 @@ import (
 
 // Pinned semantics.
 //
-// What these tests say is promised to people who have trained on our rows. If one
-// of them fails after a change, the change is wrong. Do not fix the test: a wish to
-// change what it says is a new schema version, with its own line in the changelog.
+// These tests state promises to users who have trained on rows of this package. If one of them
+// fails after a change, the change is wrong; do not fix the test. A change of its behavior needs a
+// new schema version and a line in the changelog.
 
 // A sampled token is trained under the context that the model saw, or not at all.
 func TestPinnedTrueContext(t *testing.T) {
 	t.Parallel()
-	// the server printed the last output again without its stop token, 99
+	// the server renders the last output without its stop token, 99
 	rows := mustAlign(t, tokenize.AlignConfig{},
 		exactCall([]int32{1}, []int32{10, 99}),
 		exactCall([]int32{1, 10, 2}, []int32{20}))
@@ -26,7 +26,7 @@ func TestPinnedTrueContext(t *testing.T) {
 	}
 }
 
-// Fork is the default, and it trims nothing.
+// Fork is the default and trims no token.
 func TestPinnedForkIsTheDefault(t *testing.T) {
 	t.Parallel()
 	var cfg tokenize.AlignConfig
@@ -40,7 +40,7 @@ func TestPinnedForkIsTheDefault(t *testing.T) {
 	}
 }
 
-// A missing log-probability is mask 0 and exactly 0.0, never probability one.
+// A missing log-probability gives mask 0 and exactly 0.0, never probability one.
 func TestPinnedNothingInvented(t *testing.T) {
 	t.Parallel()
 	c := exactCall([]int32{1}, []int32{10, 11})
@@ -51,7 +51,7 @@ func TestPinnedNothingInvented(t *testing.T) {
 	}
 }
 
-// A log-probability of exactly 0 is a value like any other.
+// A log-probability of exactly 0 is valid.
 func TestPinnedZeroIsAValue(t *testing.T) {
 	t.Parallel()
 	c := exactCall([]int32{1}, []int32{10})
@@ -62,8 +62,7 @@ func TestPinnedZeroIsAValue(t *testing.T) {
 	}
 }
 
-// The mask follows provenance, never role: an assistant message within a prompt is
-// context, even where an earlier call sampled it.
+// The mask follows provenance, never role: an assistant message in a prompt is context.
 func TestPinnedProvenance(t *testing.T) {
 	t.Parallel()
 	rows := mustAlign(t, tokenize.AlignConfig{},
@@ -74,7 +73,7 @@ func TestPinnedProvenance(t *testing.T) {
 	}
 }
 
-// Ids are what the server sampled: through the stop token, special tokens included.
+// Ids are exactly the sampled ids, including the stop token and special tokens.
 func TestPinnedIDsVerbatim(t *testing.T) {
 	t.Parallel()
 	rows := mustAlign(t, tokenize.AlignConfig{}, exactCall([]int32{151644}, []int32{151667, 198, 151645}))
@@ -102,7 +101,7 @@ func TestPinnedEnd(t *testing.T) {
 	}
 }
 
-// Without a prompt nothing is claimed.
+// A call without a prompt makes no row.
 func TestPinnedNoPromptNoRow(t *testing.T) {
 	t.Parallel()
 	calls, err := tokenize.CallsFromTurns(nil, []tokenize.Turn{assistantTurn([]int32{1}, []float32{-1})})
@@ -136,7 +135,7 @@ func mustAlign(t *testing.T, cfg tokenize.AlignConfig, calls ...tokenize.Call) [
 	return rows
 }
 
-// brackets renders rows with what is trained in brackets.
+// brackets renders rows with the trained ids in brackets.
 func brackets(rows []tokenize.Row) string {
 	var s strings.Builder
 	for i := range rows {

@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// realignedCalls give prompt(1 2) [10 11] tool(50 3) [20] tool(60) [30]: the ends 12 13 of
-// the first output and 21 of the second gave way.
+// realignedCalls give prompt(1 2) [10 11] tool(50 3) [20] tool(60) [30]. The end 12 13 of the first
+// output and the end 21 of the second are replaced.
 func realignedCalls() []tokenize.Call {
 	call := func(prompt, output []int32) tokenize.Call {
 		return tokenize.Call{PromptIDs: prompt, OutputIDs: output, Logprobs: make([]float32, len(output)), Source: tokenize.SourceTurns, Version: -1, After: tokenize.RoleTool}
@@ -31,7 +31,7 @@ func realignedRow(t *testing.T) *tokenize.Row {
 	return &rows[0]
 }
 
-// The record survives neither the calls' memory nor a Reset.
+// TestRealigned checks that Row.Realigned shares no memory with calls and that Reset empties it.
 func TestRealigned(t *testing.T) {
 	t.Parallel()
 	calls := realignedCalls()
@@ -62,7 +62,7 @@ func TestRealigned(t *testing.T) {
 	}
 }
 
-// TestRealignedCheck breaks each promise of the record once.
+// TestRealignedCheck checks that Check detects each broken rule of Realigned.
 func TestRealignedCheck(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -102,8 +102,8 @@ func TestRealignedCheck(t *testing.T) {
 	}
 }
 
-// TestGateRealignAllocs shows that the record costs nothing where nothing is
-// realigned, and where something is, nothing once the rows' memory is warm.
+// TestGateRealignAllocs checks that DriftRealign does not allocate if no row is realigned, nor once
+// the memory of the realigned rows is warm.
 func TestGateRealignAllocs(t *testing.T) {
 	cfg := tokenize.AlignConfig{Drift: tokenize.DriftRealign, RealignMax: 2}
 	body := tokenizetest.Reply(1, tokenizetest.Options{Tokens: 3000, Turns: 7, InputIDs: true})

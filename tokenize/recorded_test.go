@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// recordedCalls decodes the replies of one recording and gives each call the prompt
-// that the engine really saw. It also returns the server's sums.
+// recordedCalls decodes the replies of one recording and sets each call's prompt to the one that
+// the engine saw. It also returns the server's sums.
 func recordedCalls(t *testing.T, rec recording) ([]tokenize.Call, tokenize.Counts) {
 	t.Helper()
 	var turns []tokenize.Turn
@@ -20,7 +20,7 @@ func recordedCalls(t *testing.T, rec recording) ([]tokenize.Call, tokenize.Count
 		if x.Response.Status != 200 {
 			continue
 		}
-		var r tokenize.Reply // kept: the turns point into it
+		var r tokenize.Reply // not reused: the turns point into it
 		if err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes(x.Response.Body, &r); err != nil {
 			t.Fatalf("%s: %v", rec.name, err)
 		}
@@ -58,9 +58,8 @@ func recordedCalls(t *testing.T, rec recording) ([]tokenize.Call, tokenize.Count
 	return calls, counts
 }
 
-// TestAlignRecorded aligns every recording under the prompts that its engine saw:
-// each sampled token is trained exactly once, with its own log-probability, behind
-// exactly the ids that the model had before it.
+// TestAlignRecorded checks that each recorded token is trained exactly once, with its own
+// log-probability and after exactly the ids that the engine saw before it.
 func TestAlignRecorded(t *testing.T) {
 	t.Parallel()
 	pairs, continued := 0, 0
@@ -139,8 +138,7 @@ func TestAlignRecorded(t *testing.T) {
 	}
 }
 
-// TestRealignRecorded shows what the default protects from: what REALIGN trains of
-// the recordings.
+// TestRealignRecorded checks how many recorded tokens DriftRealign trains. DriftFork trains all.
 func TestRealignRecorded(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{0, 9, 32} {
@@ -176,7 +174,7 @@ func TestRealignRecorded(t *testing.T) {
 	}
 }
 
-// TestDriftRejectRecorded: every recording that forks is refused.
+// TestDriftRejectRecorded checks that DriftReject rejects every recording that forks.
 func TestDriftRejectRecorded(t *testing.T) {
 	t.Parallel()
 	for _, rec := range recordings(t) {

@@ -9,9 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The slow, obvious aligner. It keeps one entry per token and follows the rule as
-// it is told in the package documentation, with no thought of speed. Align must
-// give what it gives.
+// The slow, obvious aligner. It keeps one entry per token and follows the rule of the package
+// documentation without regard to speed. Align must return the same result.
 
 type refToken struct {
 	id      int32
@@ -76,13 +75,12 @@ func refOutput(cfg tokenize.AlignConfig, k int, c tokenize.Call) (out []refToken
 	return out
 }
 
-// reference aligns calls, which must be ones that Align accepts. ok is false where
-// DriftReject refuses.
+// reference aligns calls, which must be valid for Align. ok is false if DriftReject rejects them.
 func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok bool) {
 	type state struct {
 		row     *refRow // the open row, or nil
-		virtual []int32 // what the model has seen and said by now; nil: nothing, or unknown
-		span    *refRow // the row that virtual begins with, for naming a place
+		virtual []int32 // what the model has seen and sampled so far; nil if nothing or unknown
+		span    *refRow // the row that begins virtual, for naming a position
 	}
 	var st state
 	var rows []*refRow
@@ -131,7 +129,7 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 			begin(0, 0)
 			continue
 		}
-		// where does the prompt leave what is known?
+		// the first position at which the prompt differs
 		n := 0
 		for n < len(prompt) && n < len(st.virtual) && prompt[n] == st.virtual[n] {
 			n++
@@ -190,7 +188,7 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 			begin(kind, n)
 		}
 		if st.span != nil && refTrained(st.span) == 0 && st.row == nil {
-			st.span = nil // left out
+			st.span = nil // dropped
 		}
 	}
 
@@ -226,7 +224,7 @@ func refTrained(r *refRow) (n int) {
 	return n
 }
 
-// refWindow is what a divergence keeps of ids.
+// refWindow returns the ids that a divergence keeps.
 func refWindow(ids []int32) []int32 { return ids[:min(len(ids), tokenize.DivergenceWindow)] }
 
 func refPromptLength(r *refRow) int {
@@ -251,7 +249,7 @@ func refRender(s *strings.Builder, cfg tokenize.AlignConfig, calls []tokenize.Ca
 		}
 		flags |= c.Flags
 	}
-	// trimmed tokens of a version leave no trace, but the column stays
+	// Trimmed tokens with a version are gone, but Versions stays.
 	for _, c := range calls[r.first:r.last] {
 		versions = versions || c.Version >= 0 && c.Versions == nil && len(c.OutputIDs) > 0
 		for _, v := range c.Versions {
@@ -310,7 +308,7 @@ func refRender(s *strings.Builder, cfg tokenize.AlignConfig, calls []tokenize.Ca
 	}
 }
 
-// renderAlignment is the same text, of what Align returned.
+// renderAlignment renders the result of Align in the same format.
 func renderAlignment(rows []tokenize.Row, sum tokenize.Alignment) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "sampled=%d trained=%d unscored=%d trimmed=%d cut=%d lost=%d losts=%v cuts=%v forks=%d realigned=%d empty=%d\n",

@@ -1,23 +1,21 @@
 package tokenize
 
-// A Reply is what a Decoder found in one reply: the turns, in arenas that the
-// Reply owns, and the small rest as JSON. Reuse it; Reset keeps the memory.
+// A Reply is the result of decoding one reply: the turns, in arenas that the Reply owns, and the
+// small rest as JSON. Reuse it; Reset keeps the memory.
 //
-// Everything that a Turn points to lies in these arenas and is overwritten by the
-// next use of the Reply: copy what must live longer. (The Aligner copies.)
+// A Turn points into these arenas, and the next use of the Reply overwrites them. Copy what must
+// live longer. (The Aligner copies.)
 type Reply struct {
-	// Turns holds the turns in order.
 	Turns []Turn
 
-	// HasTurns tells a list of turns, even an empty one, from null or no key. The
-	// server leaves turns out where the model gives no token data.
+	// HasTurns reports whether turns is a list, even an empty one, and not null or absent. The
+	// server omits turns if the model returns no token data.
 	HasTurns bool
 
-	// Rest is the reply's JSON object without turns and logprobs, each other member
-	// copied verbatim. It is valid JSON and valid until the next Reset.
+	// Rest is the reply's JSON object without `turns` and `logprobs`, with every other member
+	// copied verbatim. It is valid JSON, and valid until the next Reset.
 	Rest []byte
 
-	// Bytes is the length of the reply.
 	Bytes int64
 
 	ids      []int32   // prompts and outputs of all turns
@@ -26,7 +24,7 @@ type Reply struct {
 	spans    []turnSpan
 }
 
-// A turnSpan is a Turn while the arenas still move.
+// A turnSpan is a Turn while the arenas can still be reallocated.
 type turnSpan struct {
 	role                                    Role
 	prompt, output, logprobs, content, tool span
@@ -45,7 +43,7 @@ func (r *Reply) Reset() {
 	r.ids, r.logprobs, r.text, r.spans = r.ids[:0], r.logprobs[:0], r.text[:0], r.spans[:0]
 }
 
-// settle makes Turns once the arenas have stopped growing.
+// settle builds Turns after the arenas have stopped growing.
 func (r *Reply) settle() {
 	for i := range r.spans {
 		s := &r.spans[i]
@@ -61,8 +59,8 @@ func (r *Reply) settle() {
 	}
 }
 
-// view returns s of the arena: nil for null, not nil for an empty list. Appending
-// to it cannot reach the neighbour.
+// view returns s of the arena: nil for null, non-nil for an empty list. Its capacity is clipped, so
+// an append cannot overwrite the next view.
 func view[T any](arena []T, s span) []T {
 	switch {
 	case s.lo < 0:

@@ -1,7 +1,7 @@
 package tokenize
 
-// A Row is one training sequence: T tokens in model order, unshifted and
-// unpadded, with one entry per token in every parallel slice, and K spans.
+// A Row is one training sequence: T tokens in model order, unshifted and unpadded, with one entry
+// per token in every parallel slice, and K spans.
 //
 // The slices grow together, only through AppendSampled and AppendContext, so
 //
@@ -12,21 +12,19 @@ package tokenize
 //
 // A Row owns its memory; Reset keeps it for reuse.
 type Row struct {
-	// InputIDs is the whole sequence.
 	InputIDs []int32
 
-	// LossMask is 1 where the policy sampled the token in a captured call and a
-	// trainer may learn from it, else 0. It follows provenance, never role.
+	// LossMask is 1 if the policy sampled the token in a captured call and a trainer can learn from
+	// it, otherwise 0. It follows provenance, never role.
 	LossMask []int8
 
-	// Logprobs[i] is the natural log of the probability that the engine reported
-	// for InputIDs[i]. It is from -1000 to 1e-6 if LossMask[i] is 1. It is exactly 0 if
-	// LossMask[i] is 0, meaning "no information", not "probability one".
-	// Source: turns[].output_token_logprobs[j][0] (Letta).
+	// Logprobs[i] is the natural log of the probability that the engine reported for InputIDs[i].
+	// It is from -1000 to 1e-6 if LossMask[i] is 1. It is exactly 0, meaning "no information", if
+	// LossMask[i] is 0. Source: turns[].output_token_logprobs[j][0] (Letta).
 	Logprobs []float32
 
-	// Versions[i] is the policy version that sampled token i, -1 if the token was not
-	// sampled or its version is unknown. Nil if no version is known.
+	// Versions[i] is the policy version that sampled token i, or -1 if the token was not sampled or
+	// its version is unknown. Nil if no version is known.
 	Versions []int32
 
 	// TurnOffsets and TurnRoles partition the sequence into spans: span k is
@@ -40,42 +38,37 @@ type Row struct {
 	// SegmentIndex of SegmentCount is the row's place among the rows of its sample.
 	SegmentIndex, SegmentCount int32
 
-	// Grade is the worst of the row's calls, Source where their prompts come from.
+	// Grade is the worst grade of the row's calls, and Source is the prompt source of that call.
 	Grade  Grade
 	Source PromptSource
 
-	// Divergence says why this row is not the continuation of the calls before it;
-	// nil where there were none. (The row before may have been left out.)
+	// Divergence is why this row does not continue the calls before it, or nil if there were none.
+	// (The row before can have been dropped.)
 	Divergence *Divergence
 
-	// Realigned has one entry for each output of this row whose end DriftRealign
-	// replaced, in order; empty where there was none. Row holds what was sampled,
-	// Prompt what stands there now: Offset is a place in this row.
+	// Realigned has one entry, in order, for each output whose end DriftRealign replaced: the
+	// sampled ids (Row), their replacement (Prompt) and its position in this row (Offset).
 	Realigned []Divergence
 
-	// Unscored counts sampled tokens of this row under mask 0: tokens without a usable
-	// log-probability, and with AlignConfig.MaskAfterStop tokens after an end of turn.
-	// Trimmed counts sampled tokens that DriftRealign replaced.
+	// Unscored counts the sampled tokens of this row under mask 0: tokens without a usable
+	// log-probability and, with AlignConfig.MaskAfterStop, tokens after an end of turn. Trimmed
+	// counts sampled tokens that DriftRealign replaced.
 	Unscored, Trimmed int32
 
-	// Truncated says that the row's end is known not to be one that the policy chose:
-	// the row was cut at the row limit (FlagCut), or the engine's limit of tokens
-	// ended its last output (FlagLength). It says nothing of outputs before the last,
-	// nor of a rollout that used up its steps, which is the sample's Status. Where it
-	// is false and the last of FinishReasons is empty, the end is not known.
+	// Truncated reports that the policy did not choose the row's end: the row was cut at the row
+	// limit (FlagCut), or the engine's token limit ended its last output (FlagLength). It does not
+	// cover earlier outputs, nor a rollout that used up its steps (Sample.Status). If it is false
+	// and the last of FinishReasons is empty, the cause of the end is unknown.
 	Truncated bool
 
-	// Flags is a subset of the closed list of flags.
 	Flags Flags
 
-	// FirstCall and LastCall are the indexes of the row's calls within the sample,
-	// [FirstCall, LastCall).
+	// FirstCall and LastCall delimit the row's calls within the sample: [FirstCall, LastCall).
 	FirstCall, LastCall int32
-	// FinishReasons and StepIDs have one entry per call; empty where unknown. See
-	// Call.FinishReason.
+	// FinishReasons and StepIDs have one entry per call, empty if unknown. See Call.FinishReason.
 	FinishReasons, StepIDs []string
 
-	// memory kept by Reset for fields that are nil when empty
+	// Memory that Reset keeps for fields that are nil when empty.
 	spareVersions   []int32
 	spareDivergence *Divergence
 }
@@ -83,16 +76,16 @@ type Row struct {
 // Flags is a set of the flags of a row.
 type Flags uint16
 
-// The flags. Their names, as written to the flags column, are in flagWords.
+// The flags. flagWords has their names in the `flags` column.
 const (
-	FlagCut               Flags = 1 << iota // cut by us at the row limit, at the end of an output
+	FlagCut               Flags = 1 << iota // cut by the Aligner at the row limit, at the end of an output
 	FlagClientToolContext                   // a client-made tool result that the model saw as empty text
-	_                                       // taken by censored, which is never set: a sample that the tail policy cut has no row
-	FlagSurplusLogprobs                     // more log-probabilities than ids, and those of the ids come first; the rest is left out
+	_                                       // censored: never set, because a sample that the tail policy cuts has no row
+	FlagSurplusLogprobs                     // more log-probabilities than ids; those after the ids were dropped
 	FlagRealigned                           // DriftRealign replaced the end of an output
 	FlagReattached                          // tokens from the record of a server run whose answer was not received
-	FlagLength                              // the engine's limit of tokens ended the row's last output
-	FlagSpliced                             // the tap gave the engine tokens that it had sampled, in place of the server's print of them
+	FlagLength                              // the engine's token limit ended the row's last output
+	FlagSpliced                             // the tap gave the engine the ids that it had sampled, not the ids of the server's text
 	FlagAfterStop                           // an output of the row has tokens after its first end-of-turn id
-	FlagPaddedID                            // the row has an id of the engine's padded vocabulary that the tokenizer does not name
+	FlagPaddedID                            // the row has an id of the padded vocabulary, which the tokenizer does not name
 )

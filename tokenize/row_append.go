@@ -3,17 +3,16 @@ package tokenize
 import "slices"
 
 const (
-	// maxLogprob is the greatest valid log-probability: rounding in the engine can lift a
-	// certain token a little above 0.
+	// maxLogprob is the greatest valid log-probability. Engines round certain tokens to just over
+	// 0.
 	maxLogprob = 1e-6
-	// minLogprob is the smallest valid log-probability. Engines write a smaller finite
-	// number for minus infinity: SGLang clamps to -3.4028235e38, vLLM writes -9999.
+	// minLogprob is the smallest valid log-probability. Engines write a smaller finite number for
+	// minus infinity: SGLang clamps to -3.4028235e38, vLLM writes -9999.
 	minLogprob = -1000
 )
 
-// UsableLogprob reports whether a trainer can learn from a token with log-probability
-// v: v is from -1000 to 1e-6. NaN, which means missing, is not usable. Every reader applies
-// this rule to the float32 in the row.
+// UsableLogprob reports whether a trainer can learn from a token with log-probability v: from -1000
+// to 1e-6, and not NaN (missing). Every reader applies this rule to the float32 in the row.
 func UsableLogprob(v float32) bool { return v <= maxLogprob && v >= minLogprob }
 
 // Reset empties r and keeps its memory.
@@ -41,13 +40,13 @@ func (r *Row) Reset() {
 	}
 }
 
-// AppendContext appends ids that the policy did not sample, as one span: mask 0,
-// log-probability 0, version -1. Nothing is appended for no ids.
+// AppendContext appends ids that the policy did not sample, as one span: mask 0, log-probability 0,
+// version -1. It does nothing if ids is empty.
 func (r *Row) AppendContext(role Role, ids []int32) {
 	if len(ids) == 0 {
 		return
 	}
-	if int(r.PromptLength) == len(r.InputIDs) { // nothing sampled so far
+	if int(r.PromptLength) == len(r.InputIDs) { // nothing sampled yet
 		r.PromptLength += int32(len(ids))
 	}
 	mask, logprobs := r.extend(role, ids, -1)
@@ -55,10 +54,9 @@ func (r *Row) AppendContext(role Role, ids []int32) {
 	clear(logprobs)
 }
 
-// AppendSampled appends the ids that the policy sampled in one call, as one span of
-// role assistant. logprobs has the same length as ids. If a value is missing, or
-// UsableLogprob refuses it, its token has mask 0 and counts in Unscored. version
-// is the policy version, or -1 where unknown. Nothing is appended for no ids.
+// AppendSampled appends the ids sampled in one call as an assistant span. logprobs has the same
+// length as ids. A token whose value is missing or not usable has mask 0 and counts in Unscored.
+// version is the policy version, or -1 if unknown. It does nothing if ids is empty.
 func (r *Row) AppendSampled(ids []int32, logprobs []float32, version int32) {
 	if len(ids) == 0 {
 		return
@@ -80,7 +78,6 @@ func (r *Row) AppendSampled(ids []int32, logprobs []float32, version int32) {
 	r.Unscored += int32(len(ids) - scored)
 }
 
-// appendOutput appends the output of a call.
 func (r *Row) appendOutput(c *Call) {
 	lo := len(r.InputIDs)
 	known := c.Version
@@ -95,7 +92,7 @@ func (r *Row) appendOutput(c *Call) {
 	}
 }
 
-// unscore sets mask 0 for the tokens from n and counts them in Unscored.
+// unscore sets mask 0 for the tokens from position n and counts them in Unscored.
 func (r *Row) unscore(n int) {
 	for _, m := range r.LossMask[n:] {
 		r.Unscored += int32(m)
@@ -104,8 +101,8 @@ func (r *Row) unscore(n int) {
 	clear(r.Logprobs[n:])
 }
 
-// extend is the one place where a row grows: by ids, as one span. It returns the
-// parts of LossMask and Logprobs that belong to them, for the caller to fill.
+// extend appends ids as one span; no other code makes a row longer. It returns the new parts of
+// LossMask and Logprobs, for the caller to fill.
 func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logprobs []float32) {
 	lo, hi := len(r.InputIDs), len(r.InputIDs)+len(ids)
 	r.InputIDs = append(r.InputIDs, ids...)
@@ -128,11 +125,11 @@ func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logpro
 	return r.LossMask[lo:], r.Logprobs[lo:]
 }
 
-// realign repairs the end of the last span, which is an output: the prompt of call k
-// leaves it at token n. It notes what lay there, then takes it back.
+// realign repairs the end of the last span, which is an output, from which the prompt of call k
+// differs at token n. It records both sides in Realigned, then trims.
 func (r *Row) realign(k, n int, prompt []int32) {
 	if i := len(r.Realigned); i < cap(r.Realigned) {
-		r.Realigned = r.Realigned[:i+1] // with the memory that Reset kept
+		r.Realigned = r.Realigned[:i+1] // reuses the memory that Reset kept
 	} else {
 		r.Realigned = append(r.Realigned, Divergence{})
 	}
@@ -144,8 +141,7 @@ func (r *Row) realign(k, n int, prompt []int32) {
 	r.trim(n)
 }
 
-// trim takes back the end of the last span, which is an output, from token n on,
-// and counts it in Trimmed.
+// trim removes the end of the last span, which is an output, from token n and counts it in Trimmed.
 func (r *Row) trim(n int) {
 	for _, m := range r.LossMask[n:] {
 		r.Unscored -= int32(1 - m)
@@ -162,7 +158,6 @@ func (r *Row) trim(n int) {
 	}
 }
 
-// reserve makes room for n tokens in all.
 func (r *Row) reserve(n int) {
 	r.InputIDs = slices.Grow(r.InputIDs, max(0, n-len(r.InputIDs)))
 	r.LossMask = slices.Grow(r.LossMask, max(0, n-len(r.LossMask)))

@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// Check verifies every invariant of a finished row; vocab, where positive, bounds
-// the ids. It returns nil or an *AlignError with the span and the position within
-// the row, and ErrLength, ErrVocab, ErrLogprob, ErrNoTokens or ErrInvariant.
+// Check verifies every invariant of a finished row. vocab, if positive, is the vocabulary size. It
+// returns nil or an *AlignError with the span and the position within the row, and ErrLength,
+// ErrVocab, ErrLogprob, ErrNoTokens or ErrInvariant.
 //
-// Check is the same before a row is written and when a dataset is verified.
+// The same check runs before a row is written and when a dataset is verified.
 func (r *Row) Check(vocab int) error {
 	n := len(r.InputIDs)
 	if len(r.LossMask) != n || len(r.Logprobs) != n || r.Versions != nil && len(r.Versions) != n {
@@ -48,7 +48,6 @@ func (r *Row) Check(vocab int) error {
 	return r.checkFacts()
 }
 
-// checkSpans verifies that the spans partition the row.
 func (r *Row) checkSpans(n int) error {
 	k := len(r.TurnRoles)
 	if len(r.TurnOffsets) != k+1 {
@@ -68,8 +67,8 @@ func (r *Row) checkSpans(n int) error {
 	return nil
 }
 
-// checkProvenance verifies that mask and versions agree with the spans: only an
-// assistant span holds sampled tokens, and of these all but Unscored are trained.
+// checkProvenance verifies that mask and versions agree with the spans: only assistant spans
+// contain sampled tokens, and all of these except Unscored are trained.
 func (r *Row) checkProvenance(trained int) error {
 	first, sampled := len(r.InputIDs), 0
 	for k, role := range r.TurnRoles {
@@ -104,7 +103,6 @@ func (r *Row) checkProvenance(trained int) error {
 	return nil
 }
 
-// checkFacts verifies what describes the row as a whole.
 func (r *Row) checkFacts() error {
 	switch calls := int(r.LastCall - r.FirstCall); {
 	case r.SegmentIndex < 0 || r.SegmentIndex >= r.SegmentCount:
@@ -129,8 +127,7 @@ func (r *Row) checkFacts() error {
 	return r.checkRealigned()
 }
 
-// checkRealigned verifies what Realigned tells. It may be absent from a row that was
-// realigned: a dataset need not hold it.
+// checkRealigned verifies Realigned, which a dataset need not store even for a realigned row.
 func (r *Row) checkRealigned() error {
 	if len(r.Realigned) == 0 {
 		return nil
@@ -160,7 +157,7 @@ func (r *Row) checkRealigned() error {
 	return nil
 }
 
-// spanOf returns the span that holds token i.
+// spanOf returns the index of the span that contains token i, or -1.
 func (r *Row) spanOf(i int) int {
 	for k := range r.TurnRoles {
 		if i < int(r.TurnOffsets[k+1]) {
@@ -170,8 +167,7 @@ func (r *Row) spanOf(i int) int {
 	return -1
 }
 
-// proves reports whether prompts from s may have grade g: the zero values, Exact
-// and SourceNone, do not go together.
+// proves reports whether prompts from s can have grade g.
 func (s PromptSource) proves(g Grade) bool {
 	switch s {
 	case SourceTurns, SourceTap:

@@ -22,7 +22,7 @@ func goodRow() *tokenize.Row {
 func TestRowAppend(t *testing.T) {
 	t.Parallel()
 	r := goodRow()
-	for range 2 { // the second time with memory that was used
+	for range 2 { // the second time with reused memory
 		if err := r.Check(100); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestRowAppend(t *testing.T) {
 	}
 }
 
-// TestRowCheck breaks each invariant once.
+// TestRowCheck checks that Check detects each broken invariant.
 func TestRowCheck(t *testing.T) {
 	t.Parallel()
 	nan := float32(math.NaN())

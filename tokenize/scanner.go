@@ -2,13 +2,12 @@ package tokenize
 
 import "io"
 
-// A Scanner reads one JSON document of any shape, in order, with the fast paths and the exact
-// numbers of the Decoder: the caller says what it expects next. It is for answers of inference
-// engines, whose shapes differ where their lists of ids and log-probabilities do not.
+// A Scanner reads one JSON document of any shape, in order, with the fast paths and exact numbers
+// of the Decoder. The caller calls a method for each value that it expects. It is for inference
+// engines, whose replies have the same lists of ids and log-probabilities in different places.
 //
-// The syntax is checked as the Decoder checks it. Limits are those of the DecoderConfig. A
-// Scanner may be used for any number of documents, one at a time; it is not safe for
-// concurrent use.
+// It validates the syntax as the Decoder does, within the limits of the DecoderConfig. A Scanner
+// can read any number of documents, one at a time. It is not safe for concurrent use.
 type Scanner struct {
 	d     Decoder
 	out   Reply
@@ -24,7 +23,7 @@ func NewScanner(cfg DecoderConfig) *Scanner {
 	return s
 }
 
-// Reset begins a document that is read from r, ChunkBytes at a time.
+// Reset begins a document that is read from r in chunks of ChunkBytes.
 func (s *Scanner) Reset(r io.Reader) {
 	if s.chunk == nil {
 		s.chunk = make([]byte, s.d.cfg.ChunkBytes)
@@ -33,7 +32,7 @@ func (s *Scanner) Reset(r io.Reader) {
 	s.d.buf, s.d.n, s.d.r, s.d.eof = s.chunk, 0, r, false
 }
 
-// ResetBytes begins a document that is in memory. The Scanner refers to b until the next Reset.
+// ResetBytes begins a document in memory. The Scanner refers to b until the next Reset.
 func (s *Scanner) ResetBytes(b []byte) {
 	s.begin()
 	s.d.over = int64(len(b)) > s.d.cfg.MaxReplyBytes
@@ -50,16 +49,15 @@ func (s *Scanner) begin() {
 	d.out, s.out, s.depth = &s.out, Reply{}, 0
 }
 
-// Next returns the first byte of the next value, or of what follows the last one, and reads
-// nothing but white space: '{', '[', '"', 't', 'f', 'n', '-' or a digit; 0 at the end.
+// Next skips white space and returns the first byte of the next value, or of trailing text, without
+// consuming it: '{', '[', '"', 't', 'f', 'n', '-' or a digit; 0 at the end.
 func (s *Scanner) Next() byte { return s.d.space() }
 
-// Offset is the number of bytes read so far: after Next, where the next value begins; after a
-// value was read, where it ended.
+// Offset is the number of bytes consumed. After Next, it is the start of the next value.
 func (s *Scanner) Offset() int64 { return s.d.offset() }
 
-// Object reads an object. It calls member for each key; member must read the value, by one
-// call of a method. The key is cut at 64 bytes, and valid until the value is read.
+// Object reads an object. It calls member for each key, and member must read the value with one
+// method call. The key is cut at 64 bytes and is valid until the value is read.
 func (s *Scanner) Object(member func(key []byte) error) error {
 	d := &s.d
 	if c := d.space(); c != '{' {
@@ -98,8 +96,7 @@ func (s *Scanner) Object(member func(key []byte) error) error {
 	return nil
 }
 
-// Array reads an array. It calls element before each value; element must read it, by one call
-// of a method.
+// Array reads an array. It calls element for each value, which must read it with one method call.
 func (s *Scanner) Array(element func(i int) error) error {
 	d := &s.d
 	if c := d.space(); c != '[' {
@@ -128,7 +125,6 @@ func (s *Scanner) Array(element func(i int) error) error {
 	return nil
 }
 
-// enter consumes the bracket of an object or array.
 func (s *Scanner) enter() error {
 	if s.depth >= s.d.cfg.MaxDepth {
 		return &DecodeError{Offset: s.d.offset(), Err: limitError("MaxDepth", int64(s.d.cfg.MaxDepth))}
@@ -138,8 +134,8 @@ func (s *Scanner) enter() error {
 	return nil
 }
 
-// IDs reads a list of token ids and appends them to dst, which holds no more than MaxTokens
-// then. After an error dst is as it was.
+// IDs reads a list of token ids and appends them to dst. The result has at most MaxTokens ids.
+// After an error dst is returned unchanged.
 func (s *Scanner) IDs(dst []int32) ([]int32, error) {
 	if c := s.d.space(); c != '[' {
 		return dst, s.d.wrongType("a list of token ids", c)
@@ -154,10 +150,10 @@ func (s *Scanner) IDs(dst []int32) ([]int32, error) {
 	return ids, nil
 }
 
-// Logprobs reads a list of [logprob, id, …]. It appends the log-probabilities to dst, NaN
-// where one is null, and the ids to ids. Each is the float32 of the double that is spelled:
-// the Decoder reads the same bits from the turns of a server, whatever spelling that uses.
-// After an error both are as they were.
+// Logprobs reads a list of [logprob, id, …]. It appends the log-probabilities to dst, NaN for null,
+// and the ids to ids. Each log-probability is the float32 of the double in the text, so the Decoder
+// gets the same bits from a server's turns even if the server formats the number differently. After
+// an error both are returned unchanged.
 func (s *Scanner) Logprobs(dst []float32, ids []int32) ([]float32, []int32, error) {
 	if c := s.d.space(); c != '[' {
 		return dst, ids, s.d.wrongType("a list of [logprob, id, …]", c)
@@ -172,8 +168,7 @@ func (s *Scanner) Logprobs(dst []float32, ids []int32) ([]float32, []int32, erro
 	return read, readIDs, nil
 }
 
-// Float32 reads a number with the bits that Logprobs gives it. Beyond the range of a double it
-// is infinite.
+// Float32 reads a number as Logprobs does. It is infinite if out of the range of a double.
 func (s *Scanner) Float32() (float32, error) {
 	text, err := s.Number()
 	if err != nil {
@@ -191,7 +186,7 @@ func (s *Scanner) Number() ([]byte, error) {
 	return s.d.number()
 }
 
-// Text reads a string. One of more than limit bytes is an error.
+// Text reads a string. A string of more than limit bytes is an error.
 func (s *Scanner) Text(limit int) (string, error) {
 	d := &s.d
 	if c := d.space(); c != '"' {
@@ -209,10 +204,10 @@ func (s *Scanner) Text(limit int) (string, error) {
 	return string(text), nil
 }
 
-// Skip reads a value of any type and forgets it.
+// Skip reads and discards a value of any type.
 func (s *Scanner) Skip() error { return s.d.skip(s.depth) }
 
-// End reports an error if anything follows the document, or if its reader failed.
+// End returns an error if anything follows the document or if the reader failed.
 func (s *Scanner) End() error {
 	if c := s.d.space(); c != 0 {
 		return s.d.fail(ErrSyntax, "expected the end of the document")

@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A scanned is what a test reads of an engine's answer.
+// A scanned is what the tests read of an engine's answer.
 type scanned struct {
 	Text     string
 	IDs      []int32
@@ -80,8 +80,8 @@ func TestScanner(t *testing.T) {
 	}
 }
 
-// The Decoder reads a log-probability from a server's turns, the Scanner from the engine's
-// answer: the bits are the same, also where the server spells the double in another way.
+// TestScannerReadsTheDecodersBits checks that the Scanner and the Decoder return the same bits for
+// a log-probability, even if engine and server format the double differently.
 func TestScannerReadsTheDecodersBits(t *testing.T) {
 	t.Parallel()
 	engine := `{"logprobs":[[-2.9001324946875684e-05,7,null],[-2.666984926236182e-07,8,null],[-0.016834063455462456,9,null]]}`
@@ -128,7 +128,7 @@ func TestScannerErrors(t *testing.T) {
 	}
 }
 
-// What the Scanner reads, encoding/json reads too, and the same however the bytes are chopped.
+// FuzzScanner checks that accepted input is JSON and that the result does not depend on the chunks.
 func FuzzScanner(f *testing.F) {
 	f.Add([]byte(`{"text":"x","output_ids":[1,2,3],"logprobs":[[-0.5,1,null],[-1e-9,2,"a"]],"numbers":[1,2.5]}`), 3)
 	f.Add([]byte(`{"output_ids": [ 1 , 2 ] , "skip": {"a": [true, null, "\ud83d\ude00"]}}`), 1)

@@ -2,8 +2,8 @@
 
 package tokenize
 
-// stringView is the plain twin of the one in text_view.go.
+// stringView copies b; see text_view.go.
 func stringView(b []byte) string { return string(b) }
 
-// textViews says that stringView copies.
+// textViews reports that stringView copies.
 const textViews = false

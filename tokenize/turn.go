@@ -1,50 +1,42 @@
 package tokenize
 
-// A Role says who a span of a row comes from. The numbers are those of the
-// turn_roles column.
+// A Role is the origin of a span of a row. The numbers are the values of the `turn_roles` column.
 type Role int8
 
 // The roles of a span.
 const (
 	RolePrompt    Role = 0 // the first prompt of a row: system, tools, history
 	RoleAssistant Role = 1 // sampled by the policy
-	RoleTool      Role = 2 // what a tool answered, with the template's glue
-	RoleUser      Role = 3 // what came between two calls without a tool
+	RoleTool      Role = 2 // a tool's result, with the text that the template adds around it
+	RoleUser      Role = 3 // context between two calls without a tool turn
 )
 
-// A Turn is one element of turns as Letta sends it, before any rule was applied
-// to it: an assistant turn with what was sampled, or a tool turn with its text.
+// A Turn is one element of `turns` as Letta sends it, before any rule is applied: an assistant turn
+// with its sampled tokens, or a tool turn with its text.
 //
-// All slices and strings are views into the Reply that holds the turn and are
-// valid until that Reply's next Reset.
+// All slices and strings are views into the Reply that owns the turn, valid until its next Reset.
 type Turn struct {
-	// Role is RoleAssistant or RoleTool.
 	Role Role
 
-	// PromptIDs is the prompt of the call, where the server sends input_ids;
-	// else nil. Source: turns[].input_ids.
+	// PromptIDs is the prompt of the call, or nil if not sent. Source: turns[].input_ids.
 	PromptIDs []int32
 
-	// OutputIDs is what was sampled, through the stop token. Nil where the server
-	// sent null. Source: turns[].output_ids.
+	// OutputIDs are the sampled tokens with the stop token, or nil. Source: turns[].output_ids.
 	OutputIDs []int32
 
-	// Logprobs holds the first number of each triple, NaN where it was null.
-	// Nil where the list itself was null or absent. Its length is what the
-	// server sent: CheckTurn compares it with OutputIDs.
-	// Source: turns[].output_token_logprobs[][0].
+	// Logprobs holds the first number of each triple, or NaN for null. It is nil if the list is
+	// null or absent. It can differ in length from OutputIDs; CheckTurn compares them. Source:
+	// turns[].output_token_logprobs[][0].
 	Logprobs []float32
 
-	// IDMismatch is the first position at which the id of a triple differs from
-	// OutputIDs, or -1. Triples beyond OutputIDs are not compared.
+	// IDMismatch is the first position at which the id of a triple differs from OutputIDs, or -1.
+	// Triples past the end of OutputIDs are not compared.
 	IDMismatch int
 
-	// Content is the text, and empty where it was null. Of an assistant turn it
-	// is what is left after the server cut the tool calls out: never tokenize it
-	// in place of OutputIDs.
+	// Content is the text, or empty if null. For an assistant turn it is the text without the tool
+	// calls, which the server cuts out. Never tokenize it in place of OutputIDs.
 	Content string
 
-	// ToolName may be any junk text that the model wrote: never a file name, a
-	// label or a key.
+	// ToolName can be any text that the model wrote. Never use it as a file name, label or key.
 	ToolName string
 }

@@ -1,16 +1,15 @@
 package tokenize
 
-// CheckTurn applies the rules for one turn. A tool turn always passes. Of an
-// assistant turn it returns an *AlignError, with Turn -1, for
+// CheckTurn applies the rules for one turn. A tool turn always passes. For an assistant turn it
+// returns an *AlignError, with Turn -1, for
 //
-//	ErrNoTokens    ReasonHole            no output_ids: the call has left no trace
+//	ErrNoTokens    ReasonHole            no output_ids: the tokens of the call are missing
 //	ErrLogprob     ReasonNoLogprobs      no list of log-probabilities
 //	ErrLength      ReasonLengthMismatch  fewer log-probabilities than ids
 //	ErrIDMismatch  ReasonIDMismatch      a log-probability of another token
 //
-// More log-probabilities than ids are a known fault of speculative decoding: they
-// pass where the first ones belong to the ids, and Surplus tells. Values are not
-// looked at: a single bad one only unscores its token.
+// Surplus log-probabilities are a known fault of speculative decoding. They pass if the first ones
+// belong to the ids. Values are not checked: a bad value only unscores its token.
 func CheckTurn(t *Turn) error {
 	if t.Role != RoleAssistant {
 		return nil
@@ -30,20 +29,18 @@ func CheckTurn(t *Turn) error {
 	return nil
 }
 
-// Surplus returns how many log-probabilities t has beyond its ids.
+// Surplus returns the number of log-probabilities of t beyond its ids.
 func (t *Turn) Surplus() int { return max(0, len(t.Logprobs)-len(t.OutputIDs)) }
 
-// CallsFromTurns appends one Call for each assistant turn: the turns of one sample,
-// of all its replies in order. The calls point into the turns' memory.
+// CallsFromTurns appends one Call for each assistant turn. turns are the turns of one sample, from
+// all its replies in order. The calls point into the turns' memory.
 //
-// A turn with input_ids gives an Exact call of SourceTurns. One without is
-// Quarantined with ReasonNoPrompt; a caller that finds the prompt elsewhere sets
-// PromptIDs, Source, Grade and Reason. A surplus of log-probabilities sets
-// FlagSurplusLogprobs.
+// A turn with input_ids gives an Exact call of SourceTurns. A turn without them gives a call that
+// is Quarantined with ReasonNoPrompt. A caller that finds the prompt elsewhere sets PromptIDs,
+// Source, Grade and Reason. Surplus log-probabilities set FlagSurplusLogprobs.
 //
-// The first turn that breaks a rule of CheckTurn makes an *AlignError with its
-// index; without any assistant turn that is ErrNoTokens with ReasonNoTurns. Then
-// dst is returned as it came.
+// The first turn that breaks a rule of CheckTurn gives an *AlignError with its index. No assistant
+// turn gives ErrNoTokens with ReasonNoTurns. After an error dst is returned unchanged.
 func CallsFromTurns(dst []Call, turns []Turn) ([]Call, error) {
 	base := len(dst)
 	after := RoleUser

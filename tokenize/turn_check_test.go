@@ -179,8 +179,8 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestWords is the closed lists, which files and metrics depend on: adding a word
-// is fine, changing one is a new schema version.
+// TestWords pins the closed lists that files and metrics depend on. A new word is compatible; a
+// changed word is a new schema version.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	type enum interface {

@@ -7,24 +7,22 @@ import (
 	"strings"
 )
 
-// Unshown counts the calls of a sample that reached an engine and that the server's answer
-// does not show. A tap in front of the engine saw them; without one they are not known, and all
-// counts are 0. No token of such a call is in a row or in a failure. A count ends at 65,535.
+// Unshown counts the calls of a sample that reached an engine but that the server's answer does not
+// show. Only a tap in front of the engine sees them; without a tap all counts are 0. No token of
+// such a call is in a row or in a failure. Counts saturate at 65,535.
 type Unshown struct {
-	// Retries are calls that an engine answered and that have the prompt of a call that the
-	// answer shows. Failed have it too, and the engine answered with an error; Cut have it, and
-	// the answer broke off.
+	// Retries, Failed and Cut have the prompt of a call that the answer shows. For Retries the
+	// engine answered; for Failed it returned an error; for Cut its answer broke off.
 	Retries uint16 `json:"retry,omitempty"`
 	Failed  uint16 `json:"failed,omitempty"`
 	Cut     uint16 `json:"cut,omitempty"`
-	// Summaries are calls with which the server summarized the history, at a compaction.
+	// Summaries are calls with which the server summarized the history in a compaction.
 	Summaries uint16 `json:"summary,omitempty"`
 }
 
-// unshownKinds are the words of the counts, in their order. They are the names in JSON as well.
+// unshownKinds are the words of the counts, in order. They are also the JSON names.
 var unshownKinds = [...]string{"retry", "failed", "cut", "summary"}
 
-// counts returns the counts in the order of unshownKinds.
 func (u *Unshown) counts() [len(unshownKinds)]*uint16 {
 	return [...]*uint16{&u.Retries, &u.Failed, &u.Cut, &u.Summaries}
 }
@@ -40,7 +38,7 @@ func (u Unshown) Each() iter.Seq2[string, int] {
 	}
 }
 
-// Set sets the count of a kind by its word, and reports whether there is such a word.
+// Set sets the count of a kind by its word. It returns false if there is no such word.
 func (u *Unshown) Set(word string, n int) bool {
 	for i, count := range u.counts() {
 		if unshownKinds[i] == word {
@@ -60,8 +58,7 @@ func (u Unshown) Plus(o Unshown) Unshown {
 	return u
 }
 
-// String returns the counts that are not 0, such as "retry 1, summary 2"; it is empty where
-// all are 0.
+// String returns the nonzero counts, such as "retry 1, summary 2", or "" if all are 0.
 func (u Unshown) String() string {
 	var parts []string
 	for word, n := range u.Each() {

@@ -17,22 +17,21 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the want sections of testdata/align")
 
-// TestVectors runs testdata/align. A file has the sections
+// TestVectors runs the cases of testdata/align. A file has the sections
 //
 //	config   lines of a word and a value: drift, realign_max, max_row, vocab, tokenizer, stop;
 //	         or literal, mask_after_stop
-//	calls    one call per line: prompt ids, output ids, and what else there is to say
+//	calls    one call per line: prompt ids, output ids, and other fields
 //	reply    instead of calls: the bytes of a reply
 //	counts   the server's sums
 //	want     the outcome
 //
-// and want brackets what was sampled:
+// and want has the sampled ids in brackets:
 //
 //	row 0/1 exact turns
 //	  prompt(1 2) [10 11] tool(3) [20 ~21]
 //
-// where ~ marks a token without a usable log-probability. Values are checked too:
-// a call without logprobs has -id/8.
+// Here ~ marks a token without a usable log-probability. Calls without logprobs have -id/8.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	for name, vector := range readVectors(t) {
@@ -51,8 +50,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestVectorsCatch is the test of the test: an aligner that is wrong in one small
-// way must be caught by some vector.
+// TestVectorsCatch checks that some vector detects each aligner with one small fault.
 func TestVectorsCatch(t *testing.T) {
 	t.Parallel()
 	wrong := []struct {
@@ -142,7 +140,7 @@ type vector struct {
 	archive *txtar.Archive
 	cfg     tokenize.AlignConfig
 	calls   []tokenize.Call
-	err     error // of reading a reply
+	err     error // from decoding a reply
 	counts  *tokenize.Counts
 	want    string
 }
@@ -237,7 +235,7 @@ func parseCall(t *testing.T, line string, literal bool) tokenize.Call {
 		c.Source, c.Grade = tokenize.SourceLiteral, tokenize.Unverified
 	}
 	words := strings.Fields(line)
-	arguments := func(i int) []string { // up to the next word that is no number
+	arguments := func(i int) []string { // up to the next word that is not a number
 		n := i + 1
 		for n < len(words) {
 			if _, err := strconv.ParseFloat(words[n], 64); err != nil && words[n] != "null" {
@@ -304,7 +302,7 @@ func parseCall(t *testing.T, line string, literal bool) tokenize.Call {
 	return c
 }
 
-// run aligns the calls and tells the outcome.
+// run aligns the calls and renders the outcome.
 func (v vector) run(align aligner) string {
 	if v.err != nil {
 		return v.err.Error() + "\n"
@@ -361,7 +359,7 @@ func (v vector) row(s *strings.Builder, r *tokenize.Row) {
 				id = "~" + id
 			}
 			if r.LossMask[j] == 1 && tokenize.Role(role) != tokenize.RoleAssistant {
-				id = "!" + id // never in a want
+				id = "!" + id // never in a want section
 			}
 			ids = append(ids, id)
 		}

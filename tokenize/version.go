@@ -13,8 +13,8 @@ type VersionSpan struct {
 	Start, End int32
 }
 
-// PolicyVersion parses an engine's weight_version as a number, or returns -1: an engine that
-// was never updated reports "default".
+// PolicyVersion parses an engine's weight_version as a number. It returns -1 for any other word,
+// such as "default" from an engine that was never updated.
 func PolicyVersion(word string) int32 {
 	if n, err := strconv.ParseInt(word, 10, 32); err == nil && n >= 0 {
 		return int32(n)
@@ -22,8 +22,7 @@ func PolicyVersion(word string) int32 {
 	return -1
 }
 
-// VersionWord returns the word for a weight_version that is a JSON number: its digits if it
-// is whole.
+// VersionWord returns a weight_version that is a JSON number as a word: 7.0 becomes "7".
 func VersionWord(number string) string {
 	if !strings.ContainsAny(number, ".eE") {
 		return number
@@ -35,9 +34,9 @@ func VersionWord(number string) string {
 }
 
 // OutputVersions returns the versions that sampled n output ids, for [Call.Version] and
-// [Call.Versions]. word is the engine's weight_version, its newest version, or empty. spans
-// are its weight_versions, or nil if it has none. If the spans do not cover the ids once and
-// in order, or the last span contradicts word, each id has version -1.
+// [Call.Versions]. word is the engine's weight_version, its newest version, or empty. spans are its
+// weight_versions, or nil if it has none. If the spans do not cover the ids once and in order, or
+// the last span contradicts word, every id has version -1.
 func OutputVersions(word string, spans []VersionSpan, n int) (version int32, each []int32) {
 	if spans == nil {
 		return PolicyVersion(word), nil

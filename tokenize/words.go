@@ -8,8 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
-// The closed lists of words, as they stand in columns, metrics and messages. The
-// index is the value; an empty entry has no word.
+// The words of the closed lists in columns, metrics and messages, by value. Empty: no word.
 var (
 	roles       = enum.List[Role]{Noun: "role", Words: []string{"prompt", "assistant", "tool", "user"}}
 	sources     = enum.List[PromptSource]{Noun: "prompt source", Words: []string{"none", "turns", "tap", "stored", "trace", "literal"}}
@@ -23,18 +22,18 @@ var (
 
 func (r Role) String() string { return roles.String(r) }
 
-// MarshalText writes the word of r.
+// MarshalText returns the word of r.
 func (r Role) MarshalText() ([]byte, error) { return roles.Marshal(r) }
 
-// UnmarshalText accepts the words that MarshalText writes.
+// UnmarshalText accepts the words that MarshalText returns.
 func (r *Role) UnmarshalText(b []byte) error { return roles.Unmarshal(b, r) }
 
 func (s PromptSource) String() string { return sources.String(s) }
 
-// MarshalText writes the word of s.
+// MarshalText returns the word of s.
 func (s PromptSource) MarshalText() ([]byte, error) { return sources.Marshal(s) }
 
-// UnmarshalText accepts the words that MarshalText writes.
+// UnmarshalText accepts the words that MarshalText returns.
 func (s *PromptSource) UnmarshalText(b []byte) error { return sources.Unmarshal(b, s) }
 
 // String returns the word of s: trace, tap, url, flag or set-version.
@@ -42,40 +41,39 @@ func (s VersionSource) String() string { return versioned.String(s) }
 
 func (g Grade) String() string { return grades.String(g) }
 
-// MarshalText writes the word of g.
+// MarshalText returns the word of g.
 func (g Grade) MarshalText() ([]byte, error) { return grades.Marshal(g) }
 
-// UnmarshalText accepts the words that MarshalText writes.
+// UnmarshalText accepts the words that MarshalText returns.
 func (g *Grade) UnmarshalText(b []byte) error { return grades.Unmarshal(b, g) }
 
-// String returns the word of r; it is empty for ReasonNone.
+// String returns the word of r, or "" for ReasonNone.
 func (r Reason) String() string { return reasons.String(r) }
 
-// MarshalText writes the word of r; it is empty for ReasonNone.
+// MarshalText returns the word of r, or "" for ReasonNone.
 func (r Reason) MarshalText() ([]byte, error) { return reasons.Marshal(r) }
 
-// UnmarshalText accepts the words that MarshalText writes.
+// UnmarshalText accepts the words that MarshalText returns.
 func (r *Reason) UnmarshalText(b []byte) error { return reasons.Unmarshal(b, r) }
 
-// String returns the word of k; it is empty for the zero value.
+// String returns the word of k, or "" for the zero value.
 func (k DivergenceKind) String() string { return divergences.String(k) }
 
-// MarshalText writes the word of k; it is empty for the zero value.
+// MarshalText returns the word of k, or "" for the zero value.
 func (k DivergenceKind) MarshalText() ([]byte, error) { return divergences.Marshal(k) }
 
-// UnmarshalText accepts the words that MarshalText writes.
+// UnmarshalText accepts the words that MarshalText returns.
 func (k *DivergenceKind) UnmarshalText(b []byte) error { return divergences.Unmarshal(b, k) }
 
 func (d Drift) String() string { return drifts.String(d) }
 
-// MarshalText writes the word of d.
+// MarshalText returns the word of d.
 func (d Drift) MarshalText() ([]byte, error) { return drifts.Marshal(d) }
 
-// UnmarshalText accepts the words that MarshalText writes.
+// UnmarshalText accepts the words that MarshalText returns.
 func (d *Drift) UnmarshalText(b []byte) error { return drifts.Unmarshal(b, d) }
 
-// AppendNames appends the name of each flag in f, lowest bit first: the flags
-// column of a row.
+// AppendNames appends the name of each flag in f, lowest bit first, for the `flags` column.
 func (f Flags) AppendNames(dst []string) []string {
 	for i, w := range flagWords {
 		if f&(1<<i) != 0 {
@@ -85,10 +83,10 @@ func (f Flags) AppendNames(dst []string) []string {
 	return dst
 }
 
-// String returns the names joined by commas; it is empty where no flag is set.
+// String returns the names joined by commas, or "" if no flag is set.
 func (f Flags) String() string { return strings.Join(f.AppendNames(nil), ",") }
 
-// MarshalText writes the names joined by commas; a bit without a name is an error.
+// MarshalText returns the names joined by commas. A bit without a name is an error.
 func (f Flags) MarshalText() ([]byte, error) {
 	if f>>len(flagWords) != 0 {
 		return nil, fmt.Errorf("flags %#x have no name", uint16(f))
@@ -96,7 +94,7 @@ func (f Flags) MarshalText() ([]byte, error) {
 	return []byte(f.String()), nil
 }
 
-// UnmarshalText accepts what MarshalText writes.
+// UnmarshalText accepts what MarshalText returns.
 func (f *Flags) UnmarshalText(b []byte) error {
 	var set Flags
 	if len(b) > 0 {

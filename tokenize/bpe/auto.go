@@ -10,21 +10,20 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A server loads a folder with AutoTokenizer of transformers, which merges
-// tokenizer_config.json and its companions into tokenizer.json. This file does the same,
-// release by release.
+// A server loads a folder with AutoTokenizer of transformers, which merges tokenizer_config.json
+// and other files into tokenizer.json. This file does the same, release by release.
 
 // autoFiles are the files besides tokenizer.json; a missing file is nil.
 type autoFiles struct {
 	config, model, special, added *jsonValue
-	byteLevel                     bool   // tokenizer.json has the word "ByteLevel"
-	older                         string // a vocabulary in the folder from before tokenizer.json
+	byteLevel                     bool   // tokenizer.json contains the word "ByteLevel"
+	older                         string // a vocabulary file in an older format than tokenizer.json
 }
 
 // classHint is the remedy if rollout does not support the class of a tokenizer.
 const classHint = "set it to PreTrainedTokenizerFast, here and on the server"
 
-// An autoError names the field of a file that is not merged.
+// An autoError names a field that cannot be merged, and its file.
 type autoError struct {
 	text  string
 	fails bool // AutoTokenizer itself fails
@@ -33,12 +32,12 @@ type autoError struct {
 func (e *autoError) Error() string { return e.text }
 func (e *autoError) Unwrap() error { return ErrUnsupported }
 
-// badField is the error of a field that rollout does not merge.
+// badField returns the error for a field that rollout does not merge.
 func badField(at, format string, args ...any) error {
 	return &autoError{text: fmt.Sprintf("%v: %s %s", ErrUnsupported, at, fmt.Sprintf(format, args...))}
 }
 
-// fails is the error of a field with which a release cannot load the folder.
+// fails returns the error for a field with which a release cannot load the folder.
 func fails(r reading, at, format string, args ...any) error {
 	return &autoError{fails: true, text: fmt.Sprintf("%v: %s %s: transformers %s does not load it", ErrUnsupported, at, fmt.Sprintf(format, args...), r)}
 }
@@ -48,8 +47,7 @@ func isFails(err error) bool {
 	return ok && bad.fails
 }
 
-// unmerged are fields that change a tokenizer but are not merged. They are refused unless
-// they are false, null, empty or missing.
+// unmerged are fields that are rejected unless they are false, null, empty or missing.
 var unmerged = map[string]string{
 	"split_special_tokens":          "would encode the special tokens of the chat template as text",
 	"fast_tokenizer_files":          "names other files than tokenizer.json",
@@ -61,7 +59,7 @@ var unmerged = map[string]string{
 	"tokenizer_truncation":          "is not merged",
 }
 
-// readAuto reads the files besides tokenizer.json. It returns nil if there are none.
+// readAuto reads the files other than tokenizer.json. It returns nil if there are none.
 func readAuto(folder fs.FS) (*autoFiles, error) {
 	a := &autoFiles{}
 	for _, f := range []struct {
@@ -101,9 +99,8 @@ func readAuto(folder fs.FS) (*autoFiles, error) {
 	return a, nil
 }
 
-// A merged is the tokenizer that AutoTokenizer makes from a folder.
 type merged struct {
-	class  *autoClass // not nil: its parts replace the parts of tokenizer.json
+	class  *autoClass // if not nil, parts replace the parts of tokenizer.json
 	parts  jsonFile   // of the class
 	added  []Added
 	passes []pass
@@ -111,7 +108,6 @@ type merged struct {
 	digest string
 }
 
-// merge returns the tokenizer that a release makes from the folder.
 func (a *autoFiles) merge(f *jsonFile, r reading) (*merged, error) {
 	if err := a.check(f, r); err != nil {
 		return nil, err
@@ -156,7 +152,7 @@ func (a *autoFiles) merge(f *jsonFile, r reading) (*merged, error) {
 	return m, nil
 }
 
-// check refuses fields that are not merged.
+// check rejects fields that are not merged.
 func (a *autoFiles) check(f *jsonFile, r reading) error {
 	for field, why := range unmerged {
 		if v := a.config.get(field); v.truthy() {
@@ -192,7 +188,7 @@ func (a *autoFiles) check(f *jsonFile, r reading) error {
 	return nil
 }
 
-// checkPrefix refuses a space that is added before a text.
+// checkPrefix rejects fields that add a space before a text.
 func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	prefix := a.config.get("add_prefix_space")
 	bad := prefix.truthy()
@@ -200,7 +196,7 @@ func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	case r == reading457 && a.config.get("from_slow").truthy():
 		return badField(FileConfig+": from_slow", "makes another tokenizer than tokenizer.json: remove it, here and on the server")
 	case r == reading457 && class == "LlamaTokenizer":
-		bad = prefix.is() // then transformers reads tokenizer.model
+		bad = prefix.is() // transformers then reads tokenizer.model
 	case r == reading457:
 		bad = bad && (f.preTokenizer.Type == "ByteLevel" || class == "CohereTokenizer")
 	case class == "generic", class == "LlamaTokenizer", class == "GemmaTokenizer":
@@ -212,7 +208,7 @@ func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	return nil
 }
 
-// parts returns the parts that a class of release 5 builds.
+// parts returns the parts that a class builds since release 5.
 func (a *autoFiles) parts(name string, class *autoClass, unk *special) (jsonFile, error) {
 	pre, decoder := class.preTokenizer, class.decoder
 	p := jsonFile{model: class.model}
@@ -245,7 +241,6 @@ func (a *autoFiles) parts(name string, class *autoClass, unk *special) (jsonFile
 	return p, err
 }
 
-// readings returns the readings of releases; nil means all releases.
 func readings(releases []chat.Transformers) []reading {
 	var out []reading
 	for _, release := range releases {
@@ -285,8 +280,8 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 	for _, r := range all {
 		m, err := a.merge(f, r)
 		if err == nil && m.class != nil && len(all) > 1 {
-			// A vocabulary of bytes in a class for characters, or the reverse: such
-			// ids are so different that every count shows it.
+			// A vocabulary of bytes in a class for characters, or the reverse. The ids differ so
+			// much that every token count shows it.
 			if chars, charsErr := m.parts.spellsChars(); charsErr == nil && chars != ownChars {
 				continue
 			}
@@ -297,7 +292,7 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 		}
 		switch {
 		case isFails(err):
-			failed = err // the server has a release that loads it
+			failed = err // the server must have a release that loads it
 			continue
 		case err != nil:
 			return nil, err
@@ -305,7 +300,7 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 			first, firstReading, state = m, r, got
 		case got != state:
 			remedy := ": say which release the server has (tokens.transformers), or change it, here and on the server"
-			if len(releases) == 1 { // it was said
+			if len(releases) == 1 { // the user selected this release
 				remedy = fmt.Sprintf(", and %s stands for both: change it, here and on the server", releases[0])
 			}
 			remedy = fmt.Sprintf("transformers %s and %s load it as different tokenizers%s", firstReading, r, remedy)
@@ -327,7 +322,7 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 	return first, nil
 }
 
-// specs returns the added tokens as the parts of a file see them.
+// specs returns the added tokens in the format of tokenizer.json.
 func (m *merged) specs() []addedSpec {
 	out := make([]addedSpec, len(m.added))
 	for i, t := range m.added {
@@ -339,7 +334,7 @@ func (m *merged) specs() []addedSpec {
 	return out
 }
 
-// pipelineState describes how f turns text into ids, without vocabulary and added tokens.
+// pipelineState describes how f converts text to ids, without vocabulary and added tokens.
 func (f *jsonFile) pipelineState() (string, error) {
 	t := &Tokenizer{}
 	if err := f.pipeline(t); err != nil {
@@ -365,8 +360,8 @@ func (f *jsonFile) pipelineState() (string, error) {
 	return b.String(), nil
 }
 
-// state describes everything that decides ids besides vocabulary and merges: two equal states
-// give equal ids for every text. nil means tokenizer.json alone.
+// state describes everything that affects ids except vocabulary and merges: equal states give equal
+// ids for every text. If m is nil, it describes tokenizer.json alone.
 func (f *jsonFile) state(m *merged) (string, error) {
 	if m == nil {
 		e := newAddedEngine(&f.pieces, false)
@@ -394,7 +389,7 @@ func (f *jsonFile) state(m *merged) (string, error) {
 // different returns the field for which two releases load different tokenizers.
 func (a *autoFiles) different(one, other *merged) string {
 	same := func(a, b Added) bool {
-		a.Special, b.Special = false, false // it does not affect ids
+		a.Special, b.Special = false, false // does not affect ids
 		return a == b
 	}
 	i := 0
@@ -413,9 +408,8 @@ func (a *autoFiles) different(one, other *merged) string {
 	return fmt.Sprintf("%s: %s: token %.40q", FileConfig, a.fieldOf(content), content)
 }
 
-// fieldOf returns the field that has a token.
 func (a *autoFiles) fieldOf(content string) string {
-	field := "tokenizer_class" // its class has its own tokens
+	field := "tokenizer_class" // the class itself adds tokens
 	if a.config == nil {
 		return field
 	}

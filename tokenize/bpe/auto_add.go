@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// fileTokens adds the tokens of special_tokens_map.json, added_tokens.json and
-// tokenizer.json to s, which has no added_tokens_decoder.
+// fileTokens adds the tokens of tokenizer.json to s, for a folder without added_tokens_decoder.
 func (s *tokenSet) fileTokens(f *jsonFile) {
 	for i := range f.added {
 		t := &f.added[i]
@@ -16,7 +15,7 @@ func (s *tokenSet) fileTokens(f *jsonFile) {
 	}
 }
 
-// readMap reads special_tokens_map.json. An object is a special AddedToken.
+// readMapToken decodes a token of special_tokens_map.json. An object is a special AddedToken.
 func readMapToken(v *jsonValue, key string) (*special, error) {
 	tok, err := readSpecial(v, fileSpecialMap+": "+quoteKey(key))
 	if tok != nil {
@@ -25,7 +24,7 @@ func readMapToken(v *jsonValue, key string) (*special, error) {
 	return tok, err
 }
 
-// addedIndex reads an id of added_tokens.json.
+// addedIndex decodes an id of added_tokens.json.
 func addedIndex(v *jsonValue, key string) (int64, error) {
 	id, err := strconv.ParseInt(v.text, 10, 32)
 	if v.kind != '0' || err != nil || id < 0 {
@@ -34,7 +33,7 @@ func addedIndex(v *jsonValue, key string) (int64, error) {
 	return id, nil
 }
 
-// stated has the order and the values of the arguments that name tokens, from the files.
+// stated has the token arguments from the files, in order.
 type stated struct {
 	keys []string
 	tok  map[string]*special // nil: null
@@ -47,10 +46,9 @@ func (s *stated) set(key string, tok *special) {
 	s.tok[key] = tok
 }
 
-// add4 adds the tokens as release 4.57 does.
 func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *autoClass) error {
 	s := &tokenSet{decoder: map[int64]*special{}, byText: map[string]*special{}, named: map[string]*special{}}
-	typed := map[string]bool{} // still an object when added_tokens.json is read
+	typed := map[string]bool{} // still an object when transformers reads added_tokens.json
 	if a.config != nil {
 		for i, key := range a.config.keys {
 			if !slices.Contains(namedTokens, key) {
@@ -79,7 +77,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 			return err
 		}
 	} else {
-		last := "None" // the name that transformers gives to each token of added_tokens.json
+		last := "None" // the name that transformers assigns to each token of added_tokens.json
 		if a.special != nil {
 			for i, key := range a.special.keys {
 				v := &a.special.vals[i]
@@ -194,7 +192,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 			s.named[key] = tok
 		}
 	}
-	// The special tokens in the order of the attributes, each text once.
+	// The special tokens in the order of the attributes, without duplicates.
 	var all []*special
 	seen := map[string]bool{}
 	see := func(toks ...*special) {
@@ -231,8 +229,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 	return nil
 }
 
-// flagsOf returns the tokens in the form in which they are added. Call it after the last
-// change of a shared token.
+// flagsOf returns the tokens as they are added. Call it after the last change of a shared token.
 func flagsOf(tokens []*special) []addedSpec {
 	out := make([]addedSpec, 0, len(tokens))
 	for _, tok := range tokens {
@@ -244,13 +241,12 @@ func flagsOf(tokens []*special) []addedSpec {
 	return out
 }
 
-// has reports whether a token with that content was added.
 func (e *addedEngine) has(content string) bool {
 	_, ok := e.ids[content]
 	return ok
 }
 
-// add5 adds the tokens as a release 5 does, and returns the unknown token.
+// add5 adds the tokens as transformers 5 does, and returns the unknown token.
 func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name string, class *autoClass) (unk *special, err error) {
 	s := &tokenSet{decoder: map[int64]*special{}, byText: map[string]*special{}, named: map[string]*special{}}
 	init := &stated{tok: map[string]*special{}}     // fields that end with _token
@@ -326,7 +322,7 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 	for _, tok := range s.extra {
 		tok.raw = false
 	}
-	// The attributes in order: the named tokens, then the model-specific tokens.
+	// The attributes in order: first the named tokens, then the model-specific tokens.
 	order, tok := slices.Clone(namedTokens), map[string]*special{}
 	for _, key := range init.keys {
 		if tok[key] = init.tok[key]; !slices.Contains(order, key) && tok[key] != nil {
@@ -363,7 +359,7 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 		t.special = t.special || !t.str && names[t.content]
 	}
 	engine.add(flagsOf(tokens))
-	var again []*special // tokens that the class itself adds
+	var again []*special // tokens that the class adds
 	for _, t := range append(all, s.extra...) {
 		switch name {
 		case "Qwen2Tokenizer":
@@ -377,7 +373,6 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 	return tok["unk_token"], nil
 }
 
-// setAll sets each key of an object to its token.
 func (s *stated) setAll(v *jsonValue, field string) error {
 	for i, key := range v.keys {
 		tok, err := readNamed(&v.vals[i], field+"."+quoteKey(key))
@@ -392,7 +387,7 @@ func (s *stated) setAll(v *jsonValue, field string) error {
 	return nil
 }
 
-// legacy5 merges the files that a release 5 reads if there is no added_tokens_decoder.
+// legacy5 merges the files that transformers 5 reads if there is no added_tokens_decoder.
 func (a *autoFiles) legacy5(f *jsonFile, s *tokenSet, init, explicit *stated, typed map[string]bool, hasExtra bool, additional *jsonValue) (bool, *jsonValue, error) {
 	if a.special != nil {
 		for i, key := range a.special.keys {

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// A reading is the way in which one release of transformers loads a folder. Releases that
-// load every folder in the same way share a reading.
+// A reading is how a set of releases of transformers loads a folder.
 type reading uint8
 
 const (
@@ -16,20 +15,20 @@ const (
 	reading521                 // 5.21.1
 	reading522                 // 5.22.2
 	reading523                 // 5.23.0, 5.24.0
-	allReadings                // the number of readings
+	allReadings                // number of readings
 )
 
 func (r reading) String() string {
 	return [...]string{"4.57", "5.3", "5.20", "5.21", "5.22", "5.23"}[r]
 }
 
-// An autoClass is a class of tokenizers in transformers. Since release 5, such a class
-// builds its own normalizer, pre-tokenizer, decoder and model, and takes vocabulary and
-// merges from tokenizer.json. In release 4 it uses all of tokenizer.json.
+// An autoClass is a tokenizer class of transformers. Since release 5, such a class builds its own
+// normalizer, pre-tokenizer, decoder and model, and takes only vocabulary and merges from
+// tokenizer.json. In release 4 it uses all of tokenizer.json.
 type autoClass struct {
 	normalizer, preTokenizer, decoder string // JSON
 	model                             modelSpec
-	// The defaults of named tokens: name, content, name, content …
+	// Defaults of named tokens: name, content, name, content …
 	defaults4, defaults5 []string
 }
 
@@ -45,8 +44,8 @@ func splitThenBytes(expr string) string {
 		`},"behavior":"Isolated","invert":false},` + byteLevelSplit + `]}`
 }
 
-// autoClasses are the classes that rollout builds. LlamaTokenizer and GemmaTokenizer
-// depend on fields of the configuration, see build.
+// autoClasses are the classes that rollout supports. LlamaTokenizer and GemmaTokenizer also depend
+// on fields of the configuration; see autoFiles.parts.
 var autoClasses = map[string]*autoClass{
 	"generic": {},
 	"Qwen2Tokenizer": {
@@ -95,12 +94,10 @@ var autoClasses = map[string]*autoClass{
 	},
 }
 
-// typeClass returns the class that a release has for a type of model: its name,
-// "generic", "other", or "".
+// typeClass returns a release's class for a model type: its name, "generic", "other" or "".
 func (r reading) typeClass(modelType string) string { return r.lookUp(modelType, false) }
 
-// wrongClass reports whether a release ignores tokenizer_config.json and uses its own class
-// for a type of model.
+// wrongClass reports whether a release uses its own class for a model type, not tokenizer_class.
 func (r reading) wrongClass(modelType string) bool { return r.lookUp(modelType, true) != "" }
 
 func (r reading) lookUp(modelType string, wrong bool) string {
@@ -126,8 +123,7 @@ func (r reading) lookUp(modelType string, wrong bool) string {
 	return ""
 }
 
-// className returns the class that a release has for a name: a key of autoClasses,
-// "other", or "" if the release has no such class.
+// className returns a release's class by name: a key of autoClasses, "other", or "" if unknown.
 func (r reading) className(name string) string {
 	base := strings.TrimSuffix(name, "Fast")
 	switch base {
@@ -173,8 +169,7 @@ func (a *autoFiles) class(r reading) (string, error) {
 	return class, nil
 }
 
-// classNames returns the name of the class, or "generic" for the class that uses all of
-// tokenizer.json.
+// classNames returns the name of the class, or "generic" if all of tokenizer.json is used.
 func (a *autoFiles) classNames(r reading) (string, error) {
 	given, err := text(a.config.get("tokenizer_class"), FileConfig, "tokenizer_class")
 	if err != nil {
@@ -228,7 +223,7 @@ func (a *autoFiles) classNames(r reading) (string, error) {
 	case mapped != "":
 		return mapped, nil
 	case modelType == "llama" && r == reading53, modelType == "gpt-sw3", modelType == "vision-encoder-decoder":
-		return "other", nil // the class of another type with the same configuration
+		return "other", nil // the class of another model type with the same configuration
 	}
 	return "generic", nil
 }
@@ -248,7 +243,7 @@ func (a *autoFiles) className457(given, byModel, modelType string) (string, erro
 	return "", fails(reading457, fileModelConfig+": model_type", "is %.40q, not a type of this release", modelType)
 }
 
-// text returns a string, or "" for null.
+// text returns a string value, or "" for null.
 func text(v *jsonValue, file, field string) (string, error) {
 	switch {
 	case !v.is():

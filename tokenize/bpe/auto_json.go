@@ -12,28 +12,26 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/modelfile"
 )
 
-// The files that AutoTokenizer reads besides tokenizer.json.
+// The files that AutoTokenizer reads in addition to tokenizer.json.
 const (
 	fileModelConfig = "config.json"
 	fileSpecialMap  = "special_tokens_map.json"
 	fileAddedTokens = "added_tokens.json"
 )
 
-// maxConfigBytes bounds each of these files. The largest known tokenizer_config.json has 1.2 MB.
+// maxConfigBytes limits each of these files. The largest known tokenizer_config.json has 1.2 MB.
 const maxConfigBytes = 32 << 20
 
-// A jsonValue is a value of a JSON file in memory.
 type jsonValue struct {
-	kind byte   // 'n' null, 't' true, 'f' false, '0' a number, '"', '[', '{'; 0: no value
+	kind byte   // 'n' null, 't' true, 'f' false, '0' number, '"', '[', '{'; 0: no value
 	text string // of a string or number
 	keys []string
 	vals []jsonValue // of a list or object
 }
 
-// is reports whether v exists and is not null.
 func (v *jsonValue) is() bool { return v != nil && v.kind != 0 && v.kind != 'n' }
 
-// truthy reports Python's bool(v).
+// truthy returns Python's bool(v).
 func (v *jsonValue) truthy() bool {
 	switch {
 	case !v.is(), v.kind == 'f':
@@ -49,7 +47,6 @@ func (v *jsonValue) truthy() bool {
 	return true
 }
 
-// get returns the value of a key of an object, or nil if the key is missing.
 func (v *jsonValue) get(key string) *jsonValue {
 	if v == nil || v.kind != '{' {
 		return nil
@@ -60,7 +57,6 @@ func (v *jsonValue) get(key string) *jsonValue {
 	return nil
 }
 
-// what returns the name of v's kind.
 func (v *jsonValue) what() string {
 	switch v.kind {
 	case 'n':
@@ -77,8 +73,7 @@ func (v *jsonValue) what() string {
 	return "an object"
 }
 
-// tree reads a value into memory. It refuses an object with a duplicate key, because readers
-// disagree about its value.
+// tree reads a value into memory. A duplicate key is an error, because parsers disagree about it.
 func (r *jsonReader) tree(depth int) (jsonValue, error) {
 	if depth > maxJSONDepth {
 		return jsonValue{}, r.errorf("nested deeper than %d", maxJSONDepth)
@@ -126,8 +121,8 @@ func (r *jsonReader) tree(depth int) (jsonValue, error) {
 	}
 }
 
-// readObject reads a JSON object from the folder, and keeps only the keys that wanted
-// accepts. It returns nil if there is no such file.
+// readObject reads a JSON object from the folder, and keeps only the keys that wanted accepts. It
+// returns nil if there is no such file.
 func readObject(folder fs.FS, name string, wanted func(key string) bool) (*jsonValue, error) {
 	raw, err := modelfile.Read(folder, name, maxConfigBytes)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,7 +23,7 @@ import (
 
 var autoConfigs = flag.Int("configs", 300, "random folders to compare with AutoTokenizer of the newest release")
 
-// An autoPeer is AutoTokenizer of one release in a process that stays.
+// An autoPeer is a long-running process with AutoTokenizer of one release.
 type autoPeer struct {
 	version string
 	release chat.Transformers
@@ -37,7 +37,7 @@ type autoAnswer struct {
 	Error string
 }
 
-// autoReleases are the releases by the beginning of their numbers.
+// autoReleases are the releases by version prefix.
 var autoReleases = []struct {
 	prefix  string
 	release chat.Transformers
@@ -124,7 +124,7 @@ func (c *autoCase) String() string {
 	return b.String()
 }
 
-// chars reports whether the vocabulary spells characters.
+// chars reports whether the vocabulary consists of characters.
 func (c *autoCase) chars() bool {
 	return c.base == "gemma" || c.base == "llama" || c.base == "llama first"
 }
@@ -137,8 +137,7 @@ func (c *autoCase) folder() fstest.MapFS {
 	return files
 }
 
-// compareAuto compares folders with AutoTokenizer, and prints how many are refused for
-// which field.
+// compareAuto compares folders with AutoTokenizer, and logs how many are rejected for each field.
 func compareAuto(t *testing.T, interpreter string, n int) {
 	t.Helper()
 	const workers = 2
@@ -173,7 +172,7 @@ func compareAuto(t *testing.T, interpreter string, n int) {
 					taken[c.base+" "+want.Class]++
 					chars := want.Class == "LlamaTokenizer" || want.Class == "GemmaTokenizer"
 					if p.release == chat.Transformers50 && want.Class != "TokenizersBackend" && c.chars() != chars {
-						break // the name 5.0 has two readings, and one of the wrong kind is passed over
+						break // the release 5.0 has two readings, and a reading of the wrong kind is skipped
 					}
 					for k, text := range c.Texts {
 						if got := encode(t, tok, text, bpe.EncodeOptions{}); !slices.Equal(got, want.IDs[k]) {
@@ -227,10 +226,10 @@ func sum(m map[string]int) (n int) {
 
 var autoQuoted = regexp.MustCompile(`"(\\.|[^"\\])*"|[0-9]+`)
 
-// autoField finds the file and the field of a refusal.
+// autoField matches the file and the field in an error.
 var autoField = regexp.MustCompile(`(tokenizer_config|config|special_tokens_map|added_tokens)\.json: [a-z_]+`)
 
-// autoReason returns the field that is refused; a refusal without one is an error.
+// autoReason returns the field that is rejected, or "" if the error names none.
 func autoReason(err error) string {
 	field := autoField.FindString(err.Error())
 	if field != "" && strings.Contains(err.Error(), "load it as different tokenizers") {
@@ -247,8 +246,8 @@ func shortened(s string) string {
 	return autoQuoted.ReplaceAllString(strings.ToValidUTF8(s, ""), "…")
 }
 
-// TestPeerAuto: random folders give the ids of AutoTokenizer of the newest release, or are
-// refused by the name of a field.
+// TestPeerAuto checks that random folders give the ids of AutoTokenizer of the newest release, or
+// are rejected with the name of a field.
 func TestPeerAuto(t *testing.T) {
 	interpreter := python(t)
 	t.Parallel()
@@ -256,7 +255,7 @@ func TestPeerAuto(t *testing.T) {
 	compareAuto(t, interpreter, *autoConfigs)
 }
 
-// autoBase is a small tokenizer.json: its added tokens, and words of its vocabulary.
+// autoBase is a small tokenizer.json with its added tokens and words of its vocabulary.
 type autoBase struct {
 	name  string
 	file  object
@@ -268,7 +267,7 @@ func plainAdded(id int, content string, special bool) object {
 	return object{"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": special}
 }
 
-// autoBases are the pipelines that the classes of transformers make, and others.
+// autoBases are the pipelines that the classes of transformers build, and others.
 var autoBases = sync.OnceValue(func() []autoBase {
 	regex := func(expr string) object {
 		return object{"type": "Split", "pattern": object{"Regex": expr}, "behavior": "Isolated", "invert": false}
@@ -377,11 +376,11 @@ var autoBases = sync.OnceValue(func() []autoBase {
 	return out
 })
 
-// An autoMaker draws folders.
+// An autoMaker generates random folders.
 type autoMaker struct {
 	caseMaker
 	base  *autoBase
-	named []string // contents that a field names
+	named []string // contents in fields that name a token
 }
 
 var autoContents = []string{
@@ -398,7 +397,7 @@ func (m *autoMaker) content() string {
 	return c
 }
 
-// token is an added token with random flags, some missing.
+// token returns an added token with random flags, some missing.
 func (m *autoMaker) token(content string) object {
 	o := object{"content": content}
 	for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
@@ -409,7 +408,7 @@ func (m *autoMaker) token(content string) object {
 	return o
 }
 
-// name is a value of a field that names a token.
+// name returns a random value for a field that names a token.
 func (m *autoMaker) name() any {
 	switch m.IntN(8) {
 	case 0:
@@ -432,7 +431,7 @@ func (m *autoMaker) names() []any {
 	return out
 }
 
-// wrong is a value of a type that is wrong nearly everywhere.
+// wrong returns a value whose type is wrong for nearly every field.
 func (m *autoMaker) wrong() any {
 	return []any{1, "x", true, nil, []any{1}, object{"a": 1}, []any{}, object{}, -0.5, ""}[m.IntN(10)]
 }
@@ -581,7 +580,7 @@ func randomAuto(rng *rand.Rand) *autoCase {
 	return c
 }
 
-// texts are made of the tokens that fields name, with what flags look at around them.
+// texts returns texts of the named tokens, surrounded by characters that their flags depend on.
 func (m *autoMaker) texts() []string {
 	around := []string{" ", "  ", "\n", "\t", "\u00a0", "a", "B", "1", ".", "_", "é", "e\u0301", "中", "x", "<", "\u3000"}
 	around = append(around, m.base.words...)

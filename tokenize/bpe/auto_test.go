@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// folderOf is the folder of a stored tokenizer with other files.
+// folderOf returns a folder with a stored tokenizer.json and other files.
 func folderOf(tb testing.TB, name string, files map[string]string) fstest.MapFS {
 	tb.Helper()
 	folder := fstest.MapFS{bpe.FileJSON: {Data: bpetest.Read(tb, name, bpe.FileJSON)}}
@@ -29,7 +29,7 @@ func folderOf(tb testing.TB, name string, files map[string]string) fstest.MapFS 
 	return folder
 }
 
-// configOf is the tokenizer_config.json of a stored tokenizer, changed.
+// configOf returns the tokenizer_config.json of a stored tokenizer, modified by change.
 func configOf(tb testing.TB, name string, change func(config object)) string {
 	tb.Helper()
 	var config object
@@ -42,8 +42,8 @@ func configOf(tb testing.TB, name string, change func(config object)) string {
 	return string(marshal(config))
 }
 
-// TestAutoAddedTokenFlag: a flag in added_tokens_decoder that tokenizer.json does not have
-// changes ids. The expected ids come from AutoTokenizer.
+// TestAutoAddedTokenFlag checks that a flag in added_tokens_decoder that tokenizer.json does not
+// have changes the ids. The expected ids come from AutoTokenizer.
 func TestAutoAddedTokenFlag(t *testing.T) {
 	t.Parallel()
 	rstrip := configOf(t, "qwen3", func(c object) {
@@ -71,8 +71,7 @@ func TestAutoAddedTokenFlag(t *testing.T) {
 	}
 }
 
-// TestAutoPublished: published folders load without a release, and give the
-// ids of their tokenizer.json.
+// TestAutoPublished checks that published folders load with all releases, as tokenizer.json alone.
 func TestAutoPublished(t *testing.T) {
 	t.Parallel()
 	types := map[string]string{
@@ -92,7 +91,7 @@ func TestAutoPublished(t *testing.T) {
 				if files["config.json"] = model; model == "" {
 					delete(files, "config.json")
 					if name != "qwen3" && name != "deepseek-v3" {
-						continue // one reading is enough of the large ones
+						continue // one reading is enough for the large ones
 					}
 				}
 				tok, err := bpe.Load(folderOf(t, name, files), bpe.Options{})
@@ -113,7 +112,7 @@ func TestAutoPublished(t *testing.T) {
 	}
 }
 
-// TestAutoRefused: a field that is not merged is refused with its file and name.
+// TestAutoRefused checks that the error for an unmerged field names the file and the field.
 func TestAutoRefused(t *testing.T) {
 	t.Parallel()
 	with := func(key string, value any) string {
@@ -152,8 +151,8 @@ func TestAutoRefused(t *testing.T) {
 	}
 }
 
-// TestAutoPythonNumbers: Python's json writes NaN, Infinity and -Infinity. A file of the
-// configuration can have them in any field, and tokenizer.json cannot.
+// TestAutoPythonNumbers checks that configuration files can have NaN, Infinity and -Infinity in any
+// field, as Python's json writes them, but tokenizer.json cannot.
 func TestAutoPythonNumbers(t *testing.T) {
 	t.Parallel()
 	alone := bpetest.Tokenizer(t, "qwen3")
@@ -174,7 +173,7 @@ func TestAutoPythonNumbers(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ text, want string }{
-		{`{"split_special_tokens": NaN}`, "split_special_tokens would"}, // it is true for Python
+		{`{"split_special_tokens": NaN}`, "split_special_tokens would"}, // NaN is true in Python
 		{`{"split_special_tokens": -Infinity}`, "split_special_tokens would"},
 		{`{"tokenizer_class": "Qwen2Tokenizer", "split_special_tokens": 0e5}`, ""},
 		{`{"tokenizer_class": "Qwen2Tokenizer", "eos_token": Infinity}`, "eos_token is a number"},
@@ -193,7 +192,7 @@ func TestAutoPythonNumbers(t *testing.T) {
 	}
 }
 
-// TestAutoReleases: a folder that releases load as different tokenizers needs a release.
+// TestAutoReleases checks that a folder on which releases disagree needs Options.Releases.
 func TestAutoReleases(t *testing.T) {
 	t.Parallel()
 	b := autoBases()[slices.IndexFunc(autoBases(), func(b autoBase) bool { return b.name == "llama" })]
@@ -224,8 +223,8 @@ func TestAutoReleases(t *testing.T) {
 	}
 }
 
-// TestAutoTokenizerFile: with a tokenizer_file of null, release 4.57 alone does not read
-// tokenizer.json. It makes a tokenizer of vocab.json, or loads nothing without one.
+// TestAutoTokenizerFile checks that with a tokenizer_file of null, only release 4.57 does not read
+// tokenizer.json. It builds a tokenizer from vocab.json, or fails without one.
 func TestAutoTokenizerFile(t *testing.T) {
 	t.Parallel()
 	folder := folderOf(t, "qwen3", map[string]string{bpe.FileConfig: configOf(t, "qwen3", func(c object) { c["tokenizer_file"] = nil })})
@@ -246,8 +245,8 @@ func TestAutoTokenizerFile(t *testing.T) {
 	}
 }
 
-// TestAutoTwoInOne: releases from 5.3 to 5.20 have one name, and can make different
-// tokenizers of a folder. The remedy is then not to name the release.
+// TestAutoTwoInOne checks a folder on which the releases 5.3 to 5.20, which share one name,
+// disagree. If only that name is given, the error says to change the field.
 func TestAutoTwoInOne(t *testing.T) {
 	t.Parallel()
 	b := autoBases()[slices.IndexFunc(autoBases(), func(b autoBase) bool { return b.name == "llama" })]
@@ -273,8 +272,8 @@ func TestAutoTwoInOne(t *testing.T) {
 	}
 }
 
-// TestAutoOtherKind: release 5.3 makes a tokenizer of characters of DeepSeek-V3, whose
-// vocabulary is of bytes. No server has that one.
+// TestAutoOtherKind checks that the reading of release 5.3 is ignored for DeepSeek-V3. It makes a
+// tokenizer of characters from a vocabulary of bytes, which no server uses.
 func TestAutoOtherKind(t *testing.T) {
 	t.Parallel()
 	alone := bpetest.Tokenizer(t, "deepseek-v3")
@@ -296,7 +295,7 @@ func TestAutoOtherKind(t *testing.T) {
 	}
 }
 
-// FuzzConfig: any tokenizer_config.json loads or is refused, soon and with little memory.
+// FuzzConfig checks that any tokenizer_config.json loads or is rejected quickly and cheaply.
 func FuzzConfig(f *testing.F) {
 	b := autoBases()[0]
 	file := maps.Clone(b.file)

@@ -7,14 +7,13 @@ import (
 	"strconv"
 )
 
-// A special is a str or an AddedToken of transformers. A str becomes an AddedToken only
-// when it is added. AddedTokens are shared and their special flag is set later, so they
-// are pointers.
+// A special is a str or an AddedToken of transformers. A str becomes an AddedToken only when it is
+// added. AddedTokens are shared and their special flag is set later, so they are pointers.
 type special struct {
 	content             string
-	str                 bool  // a str
+	str                 bool  // a Python str
 	raw                 bool  // an object of tokenizer_config.json: a dict until all files are read
-	normalized          *bool // nil: not special
+	normalized          *bool // nil: the opposite of special
 	single, left, right bool
 	special             bool
 }
@@ -28,7 +27,7 @@ func (s *special) flags() addedSpec {
 	return addedSpec{Content: s.content, SingleWord: s.single, LStrip: s.left, RStrip: s.right, Normalized: n, Special: s.special}
 }
 
-// equal is Python's ==: a str never equals an AddedToken, and a dict neither.
+// equal is Python's ==: a str or a dict never equals an AddedToken.
 func (s *special) equal(o *special) bool {
 	return s.str == o.str && s.raw == o.raw && (s.str && s.content == o.content || !s.str && s.flags() == o.flags())
 }
@@ -40,7 +39,6 @@ func among(list []*special, s *special) bool {
 // plainSpecial is AddedToken(content, special=True).
 func plainSpecial(content string) *special { return &special{content: content, special: true} }
 
-// readSpecial reads the fields of an AddedToken.
 func readSpecial(v *jsonValue, field string) (*special, error) {
 	s := &special{}
 	found := false
@@ -84,20 +82,20 @@ func readSpecial(v *jsonValue, field string) (*special, error) {
 	return s, nil
 }
 
-// quoteKey shortens a key for a message.
+// quoteKey truncates a key for a message.
 func quoteKey(key string) string { return fmt.Sprintf("%.40s", key) }
 
-// An addedEngine adds tokens like the library tokenizers. Release 4 and the first releases 5
-// use its versions before 0.23; later releases use 0.23 or newer.
+// An addedEngine adds tokens as the tokenizers library does. Release 4 and the first 5.x releases
+// use versions before 0.23; later releases use 0.23 or newer.
 type addedEngine struct {
 	pieces  *pieceTable
 	old     bool // before 0.23
 	ids     map[string]int32
-	byID    map[int32]addedSpec // as last added
+	byID    map[int32]addedSpec // latest flags
 	special map[string]bool
 	max     int32
-	// Before 0.23, the two searches use these lists. A token keeps the flag
-	// normalized that it had when it was listed, and can be listed several times.
+	// Before 0.23, the two passes use these lists. A token keeps the flag normalized that it had
+	// when it was listed, and can be listed several times.
 	specials, plain []addedSpec
 }
 
@@ -113,7 +111,7 @@ func (e *addedEngine) add(tokens []addedSpec) {
 		}
 	}
 	next := max(e.max+1, int32(e.pieces.len()))
-	before := map[addedSpec]bool{} // before 0.23 a form that a token had since the call began is not added again
+	before := map[addedSpec]bool{} // versions before 0.23 do not add flags again that the token had since the start of this call
 	for _, t := range e.byID {
 		before[t] = e.old
 	}
@@ -139,7 +137,7 @@ func (e *addedEngine) add(tokens []addedSpec) {
 	}
 }
 
-// A pass chooses the searches that look for a token.
+// A pass selects the texts in which a token is matched.
 type pass uint8
 
 const (
@@ -174,11 +172,11 @@ func (e *addedEngine) added() ([]Added, []pass) {
 	return added, passes
 }
 
-// The attributes of a tokenizer that name a special token, in the order of transformers.
+// The attributes of a tokenizer for special tokens, in the order of transformers.
 var namedTokens = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
-// A tokenSet has the added and special tokens of the files of a folder: the arguments that
-// AutoTokenizer passes to the class of a tokenizer.
+// A tokenSet has the added and special tokens from the files of a folder: the arguments that
+// AutoTokenizer passes to the tokenizer class.
 type tokenSet struct {
 	decoder map[int64]*special // added_tokens_decoder
 	byText  map[string]*special
@@ -187,7 +185,6 @@ type tokenSet struct {
 	extra   []*special          // extra_special_tokens or additional_special_tokens
 }
 
-// readNamed reads the value of a named token, or nil for null.
 func readNamed(v *jsonValue, field string) (*special, error) {
 	switch {
 	case v.kind == 'n':
@@ -200,13 +197,13 @@ func readNamed(v *jsonValue, field string) (*special, error) {
 	return nil, badField(field, "is %s, want a string, null or an AddedToken", v.what())
 }
 
-// isTyped reports whether v is an AddedToken in the form that transformers writes.
+// isTyped reports whether v is an AddedToken in the serialized form of transformers.
 func isTyped(v *jsonValue) bool {
 	t := v.get("__type")
 	return t != nil && t.kind == '"' && t.text == "AddedToken"
 }
 
-// readTokens reads a list of tokens of tokenizer_config.json.
+// readTokens decodes a list of tokens of tokenizer_config.json.
 func readTokens(v *jsonValue, field string) ([]*special, error) {
 	list := make([]*special, 0, len(v.vals))
 	for i := range v.vals {
@@ -223,7 +220,6 @@ func readTokens(v *jsonValue, field string) ([]*special, error) {
 	return list, nil
 }
 
-// readDecoder reads added_tokens_decoder.
 func (s *tokenSet) readDecoder(v *jsonValue) error {
 	const field = FileConfig + ": added_tokens_decoder"
 	if v.kind != '{' {

@@ -12,8 +12,8 @@ import (
 
 const benchBytes = 8 << 20
 
-// BenchmarkEncode encodes 8 MiB of mixed documents. Cold: with caches that have
-// seen none of them, each time. Warm: the same documents again and again.
+// BenchmarkEncode encodes 8 MiB of mixed documents, with caches emptied before each pass (cold) or
+// filled by earlier passes (warm).
 func BenchmarkEncode(b *testing.B) {
 	docs := corpus(b, benchBytes)
 	size := totalBytes(docs)
@@ -71,7 +71,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad loads a tokenizer.json that is in memory.
+// BenchmarkLoad loads a tokenizer.json from memory.
 func BenchmarkLoad(b *testing.B) {
 	for _, name := range bpetest.Names() {
 		b.Run("tokenizer="+name, func(b *testing.B) {
@@ -88,7 +88,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkRun encodes 1 MiB without a border between pre-tokens.
+// BenchmarkRun encodes 1 MiB that is a single pre-token.
 func BenchmarkRun(b *testing.B) {
 	rng := rand.New(rand.NewPCG(2, 3))
 	letters := make([]byte, 1<<20)

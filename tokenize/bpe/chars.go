@@ -5,32 +5,28 @@ import (
 	"unicode/utf8"
 )
 
-// A charModel makes the symbols of a vocabulary that spells characters, as those of
-// SentencePiece do: the token of each character, or else the <0xXX> tokens of its
-// bytes, or else the unknown token.
+// A charModel makes the symbols of a vocabulary of characters as SentencePiece does: the token of
+// each character, otherwise the <0xXX> tokens of its bytes, otherwise the unknown token.
 //
-// Such a model has no pattern: a text is one word. cutChars finds the places that no
-// merge crosses, so that what is between them can be merged by itself and be
-// remembered.
+// Such a model has no pattern: a text is a single word. cutChars finds the positions that no merge
+// crosses, so that the parts between them can be merged separately and cached.
 type charModel struct {
 	index [(utf8.MaxRune + 1) >> 8]uint16 // block of ids by the high bits of a character
-	ids   []int32                         // blocks of 256; -1 where there is no token
-	byte  [256]int32                      // the <0xXX> tokens, -1 where there is none
-	unk   int32                           // -1 where there is none
-	fuse  bool                            // unknown characters in a row are one token
+	ids   []int32                         // blocks of 256; -1 if there is no token
+	byte  [256]int32                      // the <0xXX> tokens, -1 if there is none
+	unk   int32                           // -1 if there is none
+	fuse  bool                            // consecutive unknown characters are one token
 
-	// order says that unknown characters in a row must stay together: the unknown
-	// token is fused, or put after the bytes of those that follow.
+	// order is set if consecutive unknown characters must stay together, because the unknown token
+	// is fused or comes after the bytes of the characters that follow.
 	order bool
-	// merged says that byte tokens or the unknown token merge, so that the table of
-	// joins does not speak for the characters they stand for.
+	// merged is set if byte tokens or the unknown token merge. The table of joins then does not
+	// cover the characters that they represent.
 	merged bool
-	// whole says that a pre-token that is in the vocabulary is that token
-	// (ignore_merges).
+	// whole is set if a pre-token in the vocabulary is always that token (ignore_merges).
 	whole bool
 }
 
-// buildChars makes the symbols.
 func (m *model) buildChars(spec *modelSpec) error {
 	c := &charModel{ids: make([]int32, 256), unk: -1, fuse: spec.FuseUnk, whole: spec.IgnoreMerges}
 	for i := range c.ids {
@@ -64,7 +60,6 @@ func (m *model) buildChars(spec *modelSpec) error {
 	return nil
 }
 
-// set makes id the token of r.
 func (c *charModel) set(r rune, id int32) {
 	block := int(c.index[r>>8])
 	if block == 0 {
@@ -77,12 +72,10 @@ func (c *charModel) set(r rune, id int32) {
 	c.ids[block<<8|int(r&255)] = id
 }
 
-// symbol returns the token of r, or -1.
 func (c *charModel) symbol(r rune) int32 { return c.ids[int(c.index[r>>8])<<8|int(r&255)] }
 
-// appendSymbols appends the symbols of w. An unknown token waits for the next
-// character that has a token, and the bytes of others come before it, as in the
-// reference engine.
+// appendSymbols appends the symbols of w. As in the reference engine, an unknown token is appended
+// only before the next character that has a token, after the byte tokens of the characters between.
 func (c *charModel) appendSymbols(dst []int32, w string) []int32 {
 	waits := false
 	for i := 0; i < len(w); {
@@ -124,8 +117,7 @@ func (c *charModel) hasBytes(s string) bool {
 	return true
 }
 
-// cutChars returns the end of what begins at s[i] and merges by itself. It is a
-// splitter.
+// cutChars is a splitter: it returns the end of the part that begins at s[i] and merges by itself.
 func (m *model) cutChars(s string, i int) int {
 	for {
 		i = m.joins.cut(s, i, len(s))
@@ -135,8 +127,7 @@ func (m *model) cutChars(s string, i int) int {
 	}
 }
 
-// tied reports whether the characters before and after s[i] stay together although
-// no merge joins them.
+// tied reports whether the characters around s[i] must stay together although no merge joins them.
 func (c *charModel) tied(s string, i int) bool {
 	if !c.merged && !c.order {
 		return false

@@ -10,14 +10,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// checkCuts compares a random tokenizer of characters with one that does not cut,
-// and its streams with the whole text.
+// checkCuts compares a random tokenizer of characters with a copy that does not cut texts.
 func checkCuts(t *testing.T, seed uint64) {
 	t.Helper()
 	c := randomCharCase(rand.New(rand.NewPCG(seed, 11)))
 	tok, err := bpe.Parse(c.File, bpe.Options{})
 	if err != nil {
-		return // refused
+		return // rejected
 	}
 	slow, err := bpe.Parse(c.File, bpe.Options{})
 	if err != nil {
@@ -41,7 +40,7 @@ func checkCuts(t *testing.T, seed uint64) {
 	}
 }
 
-// checkMarks goes on at every place where a text may be cut.
+// checkMarks continues the encoding at every mark and compares the ids.
 func checkMarks(t *testing.T, tok *bpe.Tokenizer, text string, want []int32) {
 	t.Helper()
 	ids, marks, err := tok.AppendMarked(nil, nil, []byte(text), bpe.Mark{})
@@ -56,7 +55,7 @@ func checkMarks(t *testing.T, tok *bpe.Tokenizer, text string, want []int32) {
 	}
 }
 
-// TestCharCuts: cutting where no merge crosses never changes the ids.
+// TestCharCuts checks that cutting at positions that no merge crosses never changes the ids.
 func TestCharCuts(t *testing.T) {
 	t.Parallel()
 	for i := range uint64(1000) {
@@ -71,8 +70,8 @@ func FuzzChars(f *testing.F) {
 	f.Fuzz(checkCuts)
 }
 
-// FuzzCharStream: streams of byte tokens, in any order and in any parts, are the
-// whole text, and what has come is always a prefix of it.
+// FuzzCharStream checks that a stream of byte tokens, in any order and any chunks, returns the same
+// text as a single call, and always a prefix of it.
 func FuzzCharStream(f *testing.F) {
 	var toks []*bpe.Tokenizer
 	for _, changes := range []map[string]any{

@@ -11,9 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// charFile returns a small tokenizer.json whose vocabulary spells characters, as
-// those of Llama 2, with parts of it changed as in smallFile: 0 is <unk>, 1 <s>,
-// 2 </s>, then come the 256 bytes, then words.
+// charFile returns a small tokenizer.json with a vocabulary of characters like Llama 2's, with
+// changes as in smallFile. Id 0 is <unk>, 1 is <s>, 2 is </s>; then come the 256 bytes, then words.
 func charFile(changes map[string]any) []byte {
 	words := []string{"▁", "a", "b", "c", "d", "é", "日", "本", "x", "<", ">", "\n", "ab", "abc", "▁a", "▁▁", "▁ab", "日本", "\n\n"}
 	vocab := map[string]int{"<unk>": 0, "<s>": 1, "</s>": 2}
@@ -42,7 +41,7 @@ func replacePart(from, to string) object {
 	return object{"type": "Replace", "pattern": object{"String": from}, "content": to}
 }
 
-// addedPart is an added token with the flags named.
+// addedPart returns an added token with the given flags set.
 func addedPart(id int, content string, flags ...string) object {
 	o := object{"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": false}
 	for _, f := range flags {
@@ -51,8 +50,7 @@ func addedPart(id int, content string, flags ...string) object {
 	return o
 }
 
-// TestChars pins the ids of a vocabulary of characters; TestPeerSmall compares the
-// same file with the reference engine.
+// TestChars pins the ids of a vocabulary of characters. TestPeerEdits uses the same file.
 func TestChars(t *testing.T) {
 	t.Parallel()
 	tok, err := bpe.Parse(charFile(nil), bpe.Options{})
@@ -87,7 +85,7 @@ func TestChars(t *testing.T) {
 	}
 }
 
-// TestCharsRefused: what is not implemented for a vocabulary of characters.
+// TestCharsRefused checks that unimplemented features are rejected for a vocabulary of characters.
 func TestCharsRefused(t *testing.T) {
 	t.Parallel()
 	decoders := func(parts ...object) map[string]any {
@@ -141,8 +139,8 @@ func TestCharsRefused(t *testing.T) {
 	}
 }
 
-// TestUnknownUnneeded: a byte-level vocabulary knows all bytes, so that what the
-// model says about unknown ones is of no account.
+// TestUnknownUnneeded checks that a byte-level vocabulary, which has all bytes, ignores the model's
+// options for unknown characters.
 func TestUnknownUnneeded(t *testing.T) {
 	t.Parallel()
 	tok, err := bpe.Parse(smallFile(map[string]any{"model.byte_fallback": true, "model.fuse_unk": true, "model.unk_token": "<none>"}), bpe.Options{})
@@ -152,7 +150,7 @@ func TestUnknownUnneeded(t *testing.T) {
 	checkIDs(t, "abc ab<s>ab\x00", encode(t, tok, "abc ab<s>ab\x00", bpe.EncodeOptions{}), []int32{257, 32, 256, 259, 256, 0})
 }
 
-// TestGateCharsZeroAllocs: as TestGateZeroAllocs, with normalizers that change the text.
+// TestGateCharsZeroAllocs is TestGateZeroAllocs for normalizers that change the text.
 func TestGateCharsZeroAllocs(t *testing.T) {
 	if raceEnabled || !bpe.TextViews {
 		t.Skip("pools forget, or changed text is copied")

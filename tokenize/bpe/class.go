@@ -15,7 +15,7 @@ func isSpace(r rune) bool {
 	return r <= 0x200A || r == 0x2028 || r == 0x2029 || r == 0x202F || r == 0x205F || r == 0x3000
 }
 
-// spanSpace returns the end of the white space from s[i] on.
+// spanSpace returns the end of the white space that begins at s[i].
 func spanSpace(s string, i int) int {
 	for i < len(s) {
 		r, n := utf8.DecodeRuneInString(s[i:])
@@ -27,7 +27,7 @@ func spanSpace(s string, i int) int {
 	return i
 }
 
-// isWordRune reports whether \w matches r, in the sense of UTS 18.
+// isWordRune reports whether \w matches r, as defined by UTS 18.
 func isWordRune(r rune) bool {
 	lo, hi := 0, len(wordRanges)
 	for lo < hi {

@@ -15,10 +15,9 @@ import (
 
 const digestFile = "testdata/codepoints.sha256"
 
-// codePointTexts puts every code point of the planes where any is assigned, and
-// every 997th of the rest, into four contexts: among letters, digits and symbols;
-// doubled, before line ends, after an apostrophe; beside Chinese and marks; after
-// capitals and spaces.
+// codePointTexts returns every code point of the planes in use, and every 997th of the other
+// planes, in four contexts: among letters, digits and symbols; doubled, before line ends and after
+// an apostrophe; next to Chinese and marks; after capitals and spaces.
 func codePointTexts() []string {
 	contexts := [...]string{
 		"a{c}b 1{c}2 !{c}! {c}\n",
@@ -47,7 +46,7 @@ func codePointTexts() []string {
 	return texts
 }
 
-// digestIDs is the digest of the ids of all texts.
+// digestIDs returns the digest of the ids of all texts.
 func digestIDs(ids func(i int) []int32, texts int) string {
 	h := sha256.New()
 	var buf []byte
@@ -62,7 +61,7 @@ func digestIDs(ids func(i int) []int32, texts int) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// TestEveryCodePoint: the digest of the reference engine's ids.
+// TestEveryCodePoint checks that the ids have the digest of the reference engine's ids.
 func TestEveryCodePoint(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)

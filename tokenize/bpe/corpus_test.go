@@ -14,11 +14,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// corpus returns documents of mixed text, the same ones for a size: about a third
-// program code, a sixth JSON, a tenth logs, a quarter English prose, a fifth
-// other scripts and hostile mixtures. Code and prose come with the Go
-// distribution; scripts that it lacks are grown from the stored real texts, so
-// that words keep coming that no cache has seen.
+// corpus returns documents of mixed text, always the same for a given size: about a third program
+// code, a sixth JSON, a tenth logs, a quarter English prose, a fifth other scripts and hostile
+// mixtures. Code and prose come from the Go distribution. Other scripts are generated from the
+// stored real texts, so that new words keep appearing that no cache has seen.
 func corpus(tb testing.TB, bytes int) []string {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(1, uint64(bytes)))
@@ -56,7 +55,7 @@ func totalBytes(docs []string) int {
 	return n
 }
 
-// goroot returns where the Go distribution lies.
+// goroot returns the folder of the Go distribution.
 func goroot(tb testing.TB) string {
 	tb.Helper()
 	out, err := exec.CommandContext(tb.Context(), "go", "env", "GOROOT").Output()
@@ -66,7 +65,7 @@ func goroot(tb testing.TB) string {
 	return strings.TrimSpace(string(out))
 }
 
-// goText is Go source, or only its comments, which are English.
+// goText returns Go source, or only its comments, which are English.
 func goText(tb testing.TB, n int, comments bool) string {
 	tb.Helper()
 	var b strings.Builder
@@ -138,14 +137,13 @@ func logText(rng *rand.Rand, n int) string {
 	return b.String()
 }
 
-// realTexts are the slices of real text among the reference vectors.
+// realTexts returns the samples of real text in the reference vectors.
 func realTexts(tb testing.TB) []string {
 	tb.Helper()
 	return jsonFile[[]string](tb, "vectors", reference, "texts.json")[2000:]
 }
 
-// grownText continues the real texts outside Latin by a Markov chain of
-// characters.
+// grownText extends the non-Latin real texts with a Markov chain of characters.
 func grownText(tb testing.TB, rng *rand.Rand, n int) string {
 	tb.Helper()
 	next := map[[2]rune][]rune{}
@@ -187,15 +185,15 @@ func grownText(tb testing.TB, rng *rand.Rand, n int) string {
 	return b.String()
 }
 
-// hostileAlphabet holds what splits, composes or decodes in an unusual way.
+// hostileAlphabet has characters that split, compose or decode in unusual ways.
 var hostileAlphabet = append(strings.Split("abcxyzABCXYZsStTmMdDrRvVlLeE'’ \t\n\r/\\.,!?-_=+*&^%$#@()[]{}<>|\"`~0123456789", ""),
 	"ſ", "K", "é", "É", "ǅ", "ʼ", "ª", "中", "文", "あ", "ア", "ー", "・", "゠", "ヿ", "ഀ", "़", "्", "́", "̈", "\u200b", "\u200d", "\u00a0", "\u2003", "\u3000", "\u2028",
 	"\x85", "\x0b", "\x0c", "\x1c", "\x1f", "\x00", "\x7f", "٣", "²", "Ⅷ", "①", "𝟘", "𐐀", "😀", "👍🏽", "❤️", "€", "±", "―", "…", "。", "，", "Ａ", "１", "가", "각",
 	"\u1100", "\u1161", "\u11a8", "\ufeff", "\ufffd", "\ue000", "İ", "ß", "龥", "龦", "𠀀", "  ", "    ", "\n\n", "\r\n", "'s", "'LL", "'Re", "'ſ", "{\"a\": 1}", "http://",
 	"１２３", "1234567", "a\u0323\u0302", "\u0302\u0323q", "ा", "Å", "\u212b", "豈", "が", "ｶﾞ", "//", "\n/", "/\n", "\u0344", "\u1e9b\u0323", "\U0001d15e", "\u09c7\u09be", "〇", "々", "⺀", "▁", "▁▁", "<0x0A>")
 
-// hostileTexts makes n short texts of small random alphabets, special tokens of
-// all families and slices of real text among them.
+// hostileTexts returns n short texts from small random alphabets, with special tokens of all
+// families and samples of real text.
 func hostileTexts(tb testing.TB, rng *rand.Rand, n int) []string {
 	tb.Helper()
 	var special []string

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is the processor time that this thread has used: on a busy machine it
-// says more than the clock.
+// cpuTime returns this thread's processor time, which other processes disturb less than wall time.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var t unix.Timespec

@@ -9,5 +9,5 @@ import (
 
 var started = time.Now()
 
-// cpuTime is the time of the clock where that of the thread is not known.
+// cpuTime returns wall time, because the thread's processor time is not available.
 func cpuTime(testing.TB) time.Duration { return time.Since(started) }

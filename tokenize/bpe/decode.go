@@ -7,18 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeOptions says how to decode ids. The zero value prints every token.
+// DecodeOptions configures decoding. The zero value decodes every token.
 type DecodeOptions struct {
-	// SkipSpecial leaves special tokens out. The reference engine knows them by their
-	// spelling: one that is normalized to another content stays.
+	// SkipSpecial skips special tokens. The reference engine identifies them by their spelling, so
+	// a special token that is normalized to another content is not skipped.
 	SkipSpecial bool
-	// CleanUp removes the space before punctuation and English contractions, as
-	// Python's tokenizers do where clean_up_tokenization_spaces is set (Llama 3).
-	// Applied by AppendText only.
+	// CleanUp removes the space before punctuation and English contractions, as Python's tokenizers
+	// do if clean_up_tokenization_spaces is set (Llama 3). Only AppendText applies it.
 	CleanUp bool
 }
 
-// skip returns the flag of the tokens that are left out.
 func (o DecodeOptions) skip() uint8 {
 	if o.SkipSpecial {
 		return flagSkip
@@ -26,9 +24,8 @@ func (o DecodeOptions) skip() uint8 {
 	return 0
 }
 
-// AppendBytes appends the bytes of ids to dst. They are not valid UTF-8 where a
-// character was cut. An id without a token is an error that wraps ErrVocab; dst
-// is then returned as it was.
+// AppendBytes appends the bytes of ids to dst. They are not valid UTF-8 if a character is cut. An
+// id without a token is an error that wraps ErrVocab; dst is then returned unchanged.
 func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
 	if t.decoder != nil {
 		return t.appendChars(dst, ids, opts, true)
@@ -48,9 +45,8 @@ func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]
 	return dst, nil
 }
 
-// AppendText appends the text of ids to dst, with U+FFFD for what is not valid
-// UTF-8, by the rule of Python and Rust: one for each maximal subpart, or, in
-// vocabularies of characters, for each token of a run of byte tokens.
+// AppendText appends the text of ids to dst. Invalid UTF-8 becomes U+FFFD by the rule of Python and
+// Rust: one for each maximal subpart, or for each byte token in a vocabulary of characters.
 func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
 	start := len(dst)
 	var err error
@@ -77,7 +73,7 @@ func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]b
 	return dst, nil
 }
 
-// runs yields the ids before, between and after the special ones.
+// runs yields the sequences of ids before, between and after special ids.
 func (t *Tokenizer) runs(ids []int32) iter.Seq[[]int32] {
 	return func(yield func([]int32) bool) {
 		for {
@@ -94,8 +90,7 @@ func (t *Tokenizer) runs(ids []int32) iter.Seq[[]int32] {
 	}
 }
 
-// CleanUp is what Python's transformers calls clean_up_tokenization: ten
-// replacements, one after the other.
+// CleanUp applies the ten replacements of clean_up_tokenization of Python's transformers.
 func CleanUp(s string) string {
 	for _, r := range [...][2]string{
 		{" .", "."},
@@ -114,25 +109,22 @@ func CleanUp(s string) string {
 	return s
 }
 
-// A Stream decodes ids that arrive in pieces. What it has returned up to any
-// moment is a prefix of the whole text: what later ids could still change is held
-// back. That is a part of a character, or, in vocabularies of characters, the byte
-// tokens at the end. Not safe for concurrent use; a Stream per reply.
+// A Stream decodes ids that arrive in pieces. It holds back text that later ids can change: part of
+// a character or, in vocabularies of characters, the byte tokens at the end. So the text returned
+// so far is a prefix of the whole text. It is not safe for concurrent use.
 type Stream struct {
 	tok  *Tokenizer
 	opts DecodeOptions
-	buf  []byte // what is held back; of byte-level vocabularies at most three bytes
+	buf  []byte // held back; at most three bytes in byte-level vocabularies
 
-	chars   charText // of vocabularies of characters
-	trimmed bool     // the start of the text is settled
+	chars   charText // for vocabularies of characters
+	trimmed bool     // trimming the start of the text is done
 }
 
-// NewStream returns a Stream. DecodeOptions.CleanUp is ignored: it needs the
-// text that follows.
+// NewStream returns a Stream. It ignores DecodeOptions.CleanUp, which needs the text that follows.
 func (t *Tokenizer) NewStream(opts DecodeOptions) *Stream { return &Stream{tok: t, opts: opts} }
 
-// AppendText appends to dst the text that ids complete. After an error the stream
-// is as it was before.
+// AppendText appends to dst the text that ids complete. After an error the stream is unchanged.
 func (s *Stream) AppendText(dst []byte, ids ...int32) ([]byte, error) {
 	if s.tok.decoder != nil {
 		return s.appendChars(dst, ids)
@@ -152,10 +144,9 @@ func (s *Stream) AppendText(dst []byte, ids ...int32) ([]byte, error) {
 	return dst, nil
 }
 
-// appendRuns appends the text of ids, of which some are special and left out: no
-// character goes across them.
+// appendRuns appends the text of ids, some of which are special and skipped.
 func (s *Stream) appendRuns(dst []byte, ids []int32) ([]byte, error) {
-	for _, id := range ids { // all of them first, so that an error changes nothing
+	for _, id := range ids { // check all ids first, so that an error changes nothing
 		if !s.tok.Has(id) {
 			return dst, s.tok.vocabError(id)
 		}
@@ -166,13 +157,12 @@ func (s *Stream) appendRuns(dst []byte, ids []int32) ([]byte, error) {
 			dst = s.AppendRest(dst)
 		}
 		first = false
-		dst, _ = s.AppendText(dst, run...) // every id was looked at
+		dst, _ = s.AppendText(dst, run...) // every id was checked
 	}
 	return dst, nil
 }
 
-// AppendRest appends what was held back, as U+FFFD, and makes the stream ready
-// for another text.
+// AppendRest appends the text held back, as U+FFFD, and resets the stream for another text.
 func (s *Stream) AppendRest(dst []byte) []byte {
 	if s.tok.decoder != nil {
 		return s.appendCharsRest(dst)

@@ -5,18 +5,17 @@ import (
 	"unicode/utf8"
 )
 
-// A charText makes the text of tokens that come one by one, for a vocabulary of
-// characters. The bytes of byte tokens in a row stand at the end of the output
-// until another token ends them: then they become text together, or each of them
-// U+FFFD.
+// A charText decodes tokens one by one, for a vocabulary of characters. The bytes of consecutive
+// byte tokens stay at the end of the output until another token ends the sequence. They then become
+// text together, or one U+FFFD each.
 type charText struct {
-	raw   bool // bytes are wanted, and not text
-	seen  bool // a token has been
-	later bool // a token, or a run of bytes, has become text
-	held  int  // length of the run of bytes at the end of the output
+	raw   bool // output bytes, not text
+	seen  bool // a token was added
+	later bool // a token, or a sequence of bytes, has become text
+	held  int  // number of held bytes at the end of the output
 }
 
-// add appends the text of id, which has a token that is not left out.
+// add appends the text of id, which must have a token that is not skipped.
 func (c *charText) add(dst []byte, t *Tokenizer, id int32) []byte {
 	d := t.decoder
 	first := !c.seen
@@ -33,8 +32,7 @@ func (c *charText) add(dst []byte, t *Tokenizer, id int32) []byte {
 	return append(dst, text...)
 }
 
-// addFirst appends the text of the token that is s before ByteFallback, and may be
-// the first after it.
+// addFirst is add for a token that can be the first after ByteFallback; s is its spelling before.
 func (c *charText) addFirst(dst []byte, d *decoder, s string) []byte {
 	if b, ok := spelledByte(s); ok && d.fallback {
 		return c.addByte(dst, b)
@@ -54,7 +52,7 @@ func (c *charText) addByte(dst []byte, b byte) []byte {
 	return append(dst, b)
 }
 
-// flush makes text of the bytes at the end of dst.
+// flush converts the held bytes at the end of dst to text.
 func (c *charText) flush(dst []byte, d *decoder) []byte {
 	if c.held == 0 {
 		return dst
@@ -73,8 +71,8 @@ func (c *charText) flush(dst []byte, d *decoder) []byte {
 	return dst
 }
 
-// trimmed returns text, the start of a joined text, without what trim takes off.
-// What it leaves, if anything, does not depend on what follows.
+// trimmed returns text, the start of a joined text, without the prefix that trim removes. If
+// anything remains, it does not depend on the text that follows.
 func (d *decoder) trimmed(text []byte) []byte {
 	for i := range d.trim {
 		step := &d.trim[i]
@@ -85,8 +83,8 @@ func (d *decoder) trimmed(text []byte) []byte {
 	return text
 }
 
-// appendToken appends what the token spelled so decodes to where it is not the
-// first, and reports whether it stands for a byte.
+// appendToken appends the decoding of a token that is not the first, given its spelling, and
+// reports whether it is a byte token.
 func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool) {
 	s := applySteps(spelled, d.before, false)
 	if b, ok := spelledByte(s); ok && d.fallback {
@@ -95,8 +93,7 @@ func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool
 	return append(dst, applySteps(s, d.after, false)...), false
 }
 
-// appendChars is AppendBytes, or AppendText without CleanUp, for a vocabulary of
-// characters.
+// appendChars is AppendBytes, or AppendText without CleanUp, for a vocabulary of characters.
 func (t *Tokenizer) appendChars(dst []byte, ids []int32, opts DecodeOptions, raw bool) ([]byte, error) {
 	start := len(dst)
 	skip := opts.skip()
@@ -116,9 +113,8 @@ func (t *Tokenizer) appendChars(dst []byte, ids []int32, opts DecodeOptions, raw
 	return dst, nil
 }
 
-// appendChars appends to dst the text that ids complete, for a vocabulary of
-// characters. A run of bytes is held back, and so is a text that trim has taken off
-// whole: it might take more.
+// appendChars appends to dst the text that ids complete, for a vocabulary of characters. It holds
+// back a sequence of bytes, and a text that trim removed completely, because trim can remove more.
 func (s *Stream) appendChars(dst []byte, ids []int32) ([]byte, error) {
 	t := s.tok
 	for _, id := range ids {
@@ -147,7 +143,6 @@ func (s *Stream) appendChars(dst []byte, ids []int32) ([]byte, error) {
 	return dst, nil
 }
 
-// appendCharsRest is AppendRest for a vocabulary of characters.
 func (s *Stream) appendCharsRest(dst []byte) []byte {
 	text := s.chars.flush(s.buf, s.tok.decoder)
 	if !s.trimmed {
@@ -158,7 +153,6 @@ func (s *Stream) appendCharsRest(dst []byte) []byte {
 	return dst
 }
 
-// decodedSpelling returns the spelling of id that decoding begins with.
 func (t *Tokenizer) decodedSpelling(id int32) string {
 	i, ok := t.addedIndex(id)
 	if !ok {

@@ -20,7 +20,7 @@ var (
 	autoOther = flag.Int("otherconfigs", 2000, "random folders to compare with AutoTokenizer of each other release")
 )
 
-// TestPeerAutoReleases is TestPeerAuto with each release of make transformers.
+// TestPeerAutoReleases is TestPeerAuto for each release that make transformers installs.
 func TestPeerAutoReleases(t *testing.T) {
 	envs := os.Getenv("ROLLOUT_TRANSFORMERS")
 	folders, err := os.ReadDir(envs)
@@ -38,8 +38,7 @@ func TestPeerAutoReleases(t *testing.T) {
 
 const newestTransformers = "5.24.0"
 
-// TestPeerEveryCodePoint asks the reference engine for every code point in four
-// contexts, live: some minutes.
+// TestPeerEveryCodePoint is TestEveryCodePoint with the reference engine itself (some minutes).
 func TestPeerEveryCodePoint(t *testing.T) {
 	raw, err := os.ReadFile(digestFile)
 	if err != nil {
@@ -47,7 +46,7 @@ func TestPeerEveryCodePoint(t *testing.T) {
 	}
 	texts := codePointTexts()
 	var mu sync.Mutex
-	digests := map[string]string{} // the line of each tokenizer
+	digests := map[string]string{} // the digest line of each tokenizer
 	for line := range strings.Lines(string(raw)) {
 		digests[strings.Fields(line)[1]] = line
 	}

@@ -1,51 +1,47 @@
-// Package bpe encodes text to token ids and decodes ids to text with a model's own
-// tokenizer: the BPE of a tokenizer.json, whose vocabulary spells bytes or
-// characters, or of a tiktoken rank file.
+// Package bpe encodes text to token ids and decodes ids to text with a model's own BPE tokenizer.
+// It reads a tokenizer.json, with a vocabulary of bytes or of characters, or a tiktoken rank file.
 //
-// # How a text becomes ids
+// # From text to ids
 //
-//	text ─► added tokens that are not normalized are cut out
-//	     ─► the rest is normalized, where the model says so: NFC, Prepend, Replace
-//	     ─► added tokens that are normalized are cut out
-//	     ─► the rest is split into pre-tokens by the model's pattern
-//	     ─► the bytes, or characters, of a pre-token merge, pair by pair, to tokens
-//	     ─► on request, what the post-processor puts around it
+//	text ─► cut out added tokens that are not normalized
+//	     ─► normalize the rest, if the model requires it: NFC, Prepend, Replace
+//	     ─► cut out added tokens that are normalized
+//	     ─► split the rest into pre-tokens by the model's pattern
+//	     ─► merge the bytes, or characters, of a pre-token, pair by pair, to tokens
+//	     ─► on request, add the ids of the post-processor
 //
-// A rendered chat template is encoded with the zero EncodeOptions: all added
-// tokens are found, nothing is put around. Text that must not make a special
-// token, such as the answer of a tool, wants AddedNone.
+// Encode a rendered chat template with the zero EncodeOptions: all added tokens are found, and the
+// post-processor adds nothing. Use AddedNone for a tool's result and other untrusted text.
 //
-// Decoding joins the bytes of the tokens and replaces what is not valid UTF-8. A
-// Stream does so for ids that arrive in pieces. Decoding and encoding again is not
-// always the identity: keep the ids that were sampled.
+// Decoding joins the bytes of the tokens and replaces invalid UTF-8. A Stream decodes ids that
+// arrive in pieces. Keep the sampled ids: encoding a decoded text can return other ids.
 //
-// # What is supported
+// # Supported tokenizers
 //
 //	family     models                   pattern; normalizer
-//	cl100k     Qwen2, Qwen2.5, Qwen3    one number at a time; NFC
+//	cl100k     Qwen2, Qwen2.5, Qwen3    one digit at a time; NFC
 //	qwen3.5    Qwen3.5, Qwen3.6         as cl100k, with marks among letters; NFC
-//	llama3     Llama 3.x                up to three numbers
+//	llama3     Llama 3.x                up to three digits
 //	glm        GLM-4.5, 4.7, 5          as llama3
 //	o200k      gpt-oss, Llama 4,        case, contractions; also Removed + invert
 //	           MiniMax-M2
 //	tekken     Mistral Nemo             case, no contractions; also tekken.json
-//	deepseek   DeepSeek V3, R1, V4      three patterns, one after the other
-//	gpt2       older models             the pattern of ByteLevel itself
+//	deepseek   DeepSeek V3, R1, V4      three patterns in sequence
+//	gpt2       older models             ByteLevel's own pattern
 //	command-r  Command R                Digits, then as gpt2; NFC
-//	chars      Gemma 3, Llama 2         characters and no pattern, see below
-//	kimi       Kimi-K2, tiktoken.model  Han apart, input cut; experimental
-//	other      patterns of no family    experimental
+//	chars      Gemma 3, Llama 2         characters, no pattern (see below)
+//	kimi       Kimi-K2, tiktoken.model  Han separate, input in chunks; experimental
+//	other      unknown patterns         experimental
 //
-// Kimi has never met its real vocabulary here; it and other patterns are refused
-// unless Options.Experimental is set. Everything else is refused when it is loaded,
-// with the feature's name: other models than BPE, dropout, prefixes and suffixes,
-// other normalizers, pre-tokenizers, decoders and post-processors, truncation,
-// padding. Nothing is guessed.
+// Kimi was never tested with its real vocabulary. Kimi and unknown patterns are rejected unless
+// Options.Experimental is set. All other features are rejected at load, with the feature's name in
+// the error: models other than BPE, dropout, prefixes and suffixes, other normalizers,
+// pre-tokenizers, decoders and post-processors, truncation, padding. Nothing is guessed.
 //
-// A family is known by the exact text of its patterns. They are compiled to tables
-// (internal/pattern), some 45 KiB each, which tokenizers of a family share. Of other
-// patterns those can be compiled whose every construct is certain to mean the same
-// there; splitting then takes time proportional to the text, or they are refused.
+// The exact text of the patterns identifies the family. Patterns are compiled to tables
+// (internal/pattern) of some 45 KiB each, which the tokenizers of a family share. An unknown
+// pattern is compiled only if each of its constructs certainly has the same meaning in the
+// reference engine; splitting then takes linear time. Otherwise it is rejected.
 //
 // # The other files of a folder
 //
@@ -61,73 +57,69 @@
 //     the model: Qwen2Tokenizer, Qwen3_5Tokenizer, LlamaTokenizer (with legacy and
 //     add_prefix_space), GemmaTokenizer, GPT2Tokenizer, GPTNeoXTokenizer, CohereTokenizer.
 //
-// Load refuses everything else, and its error names the file and the field: other classes,
-// code in the folder (auto_map), split_special_tokens, add_prefix_space and from_slow if they
-// have an effect, fix_mistral_regex for a large vocabulary, other file names, and values of
-// wrong types.
+// Load rejects everything else with an error that names the file and the field: other classes, code
+// in the folder (auto_map), split_special_tokens, add_prefix_space and from_slow if they have an
+// effect, fix_mistral_regex for a large vocabulary, other file names, and values of wrong types.
 // Load ignores fields that do not affect ids, such as model_max_length, add_bos_token and
 // clean_up_tokenization_spaces: a chat is encoded without truncation and post-processor.
 //
-// Releases of transformers differ. Options.Releases lists the releases that the server can
-// have. Without it, all releases must load the folder as the same tokenizer, with two
-// exceptions. Some releases cannot load the folder. Others read a vocabulary of bytes as a
-// vocabulary of characters; their ids differ so much that every count shows it. The release
-// 5.0 means both 5.3.0 and 5.20.2, which must agree.
+// Releases of transformers differ. Options.Releases lists the releases that the server can have.
+// Without it, all releases must load the folder as the same tokenizer, with two exceptions. Some
+// releases cannot load the folder. Others load a vocabulary of bytes as a vocabulary of characters;
+// their ids differ so much that every token count shows it. The release 5.0 means both 5.3.0 and
+// 5.20.2, which must agree.
 //
-// Parse reads only tokenizer.json, and so does Load if there is no other file. Load assumes
-// that the server has no mistral-common. It does not merge tekken.json and tiktoken.model.
+// Parse reads only tokenizer.json, and so does Load if there is no other file. Load assumes that
+// the server does not use mistral-common. It does not merge tekken.json and tiktoken.model.
 //
 // # Vocabularies of characters
 //
-// Gemma, Llama 2 and their children (Mistral 7B, TinyLlama, Yi, Phi-3) come from
-// SentencePiece: a space is spelled ▁, and what the vocabulary does not know becomes
-// the <0xXX> tokens of its bytes (byte_fallback), or the unknown token. Read are the
-// normalizers Prepend and Replace by a string; as pre-tokenizer nothing, Metaspace,
-// Digits and Splits by a string; as decoder Replace, ByteFallback, Fuse, Strip at the
-// start and Metaspace.
+// Gemma, Llama 2 and models derived from them (Mistral 7B, TinyLlama, Yi, Phi-3) use SentencePiece
+// vocabularies. A space is spelled ▁. A character outside the vocabulary becomes the <0xXX> tokens
+// of its bytes (byte_fallback), or the unknown token. Supported are the normalizers Prepend and
+// Replace by a string; the pre-tokenizers Metaspace, Digits and Split by a string, or none; and the
+// decoders Replace, ByteFallback, Fuse, Strip at the start and Metaspace.
 //
-// Such a text is one word. It is merged in parts nonetheless: between two characters
-// that no merge can cross, which is before most spaces and in most places of Chinese.
+// Such a text is a single word. It is still merged in parts, cut between two characters that no
+// merge can cross: before most spaces, and at most places in Chinese.
 //
-// Bytes returns what a token decodes to inside a text: " the" for ▁the, one byte for
-// <0x0A>. Piece and ID speak of the spelling, ▁the. A text may lack the space that
-// its first token has, where the decoder strips it. Byte tokens in a row are one
-// text together; where that is not valid UTF-8 each of them is U+FFFD, and not each
-// maximal subpart. AppendBytes keeps their bytes. A Stream holds byte tokens back
-// until another token ends them.
+// Bytes returns the bytes that a token decodes to inside a text: " the" for ▁the, one byte for
+// <0x0A>. Piece and ID use the spelling, ▁the. If the decoder strips the leading space, a text can
+// lack the space of its first token. Consecutive byte tokens are decoded together as one text. If
+// that is not valid UTF-8, each token, not each maximal subpart, becomes U+FFFD. AppendBytes keeps
+// their bytes. A Stream holds byte tokens back until another token ends the sequence.
 //
-// # What exact means
+// # Exactness
 //
-// The ids are those of the library tokenizers, version 0.23.2, for every text.
-// Its regular expressions know Unicode 16.0 and its composition Unicode 9.0, so
-// this package brings tables of both (internal/gen) and does not use Go's. That
-// they are equal is shown by the tests: stored vectors of that library, of
-// llama.cpp, transformers.js and swift-transformers; every code point of the
-// planes in use in four contexts; and in each full run 6,000 fresh random texts per
-// tokenizer, made of what is known to go wrong, and 3,000 random tokenizers of all
-// features, against the library itself (make differential: 20,000 and 54,000). A
-// folder is compared with AutoTokenizer on random files: 300 folders of the newest release
-// in each full run, 20,000 in make differential, and 2,000 of each other release. A
-// tekken.json is compared with mistral-common 1.13.1, whose decoding lets no
-// character go across a special token that is left out. Features that no stored
-// file uses (the flags of added tokens, the pattern of GPT-2) are compared on edited
-// files.
+// The ids equal the ids of the tokenizers library, version 0.23.2, for every text. Its regular
+// expressions use Unicode 16.0 and its composition uses Unicode 9.0, so this package has its own
+// tables of both (internal/gen) instead of Go's. The tests compare:
 //
-// It is exact against that version: a later one may bring newer tables. Two things
-// differ on purpose. A text with a pre-token over MaxPretoken is an error. An id
-// that no token has is an error when decoding, where the library drops it.
+//   - stored vectors of that library, llama.cpp, transformers.js and swift-transformers
+//   - every code point of the planes in use, in four contexts
+//   - in each full run, against the library itself: 6,000 new random texts per tokenizer,
+//     composed of known hard cases, and 3,000 random tokenizers with all features
+//     (make differential: 20,000 and 54,000)
+//   - folders against AutoTokenizer, with random files: 300 folders of the newest release in
+//     each full run; in make differential 20,000, and 2,000 of each other release
+//   - tekken.json against mistral-common 1.13.1, whose decoder does not form a character
+//     across a skipped special token
+//   - edited files, for features that no stored file uses (flags of added tokens, the pattern
+//     of GPT-2)
+//
+// A later version of the library can have newer tables. Two differences are deliberate: a text with
+// a pre-token over MaxPretoken and decoding an id without a token are errors.
 //
 // # Cost
 //
-// Time and memory grow with the length of the text, whatever the text; where added
-// tokens are alike, with that times the length of the longest, which is 1,024 bytes at
-// most. Memory for one call comes from a pool, 1.7 MB for each call at once; a warmed encoder does not
-// allocate. Words of up to 16 bytes are looked up whole, and the tokens of words that
-// are several are kept in two caches of fixed size. Longer ones are cut where no
-// merge goes on, and their tokens found from left to right (merge.go). make peerspeed
-// prints how fast that is beside the reference engine.
+// Time and memory are linear in the length of the text, for every text. If added tokens resemble
+// each other, time also grows with the length of the longest one, at most 1,024 bytes. The memory
+// of a call comes from a pool, 1.7 MB per concurrent call; a warm encoder does not allocate. Words
+// of up to 16 bytes are looked up whole, and two caches of fixed size keep the tokens of split
+// words. Longer words are cut at positions that no merge crosses, and their tokens are found from
+// left to right (merge.go). `make peerspeed` prints the speed next to the reference engine's.
 //
-// A loaded tokenizer keeps some 150 to 200 bytes for each id: 6 MB for Llama 2, 21 MB
-// for Qwen3, 37 MB for gpt-oss, 49 MB for Gemma 3. Loading allocates some 500 bytes
-// for each id, all together, and takes 0.15 s for 150,000 merges on one slow core.
+// A loaded tokenizer keeps some 150 to 200 bytes per id: 6 MB for Llama 2, 21 MB for Qwen3, 37 MB
+// for gpt-oss, 49 MB for Gemma 3. Loading allocates some 500 bytes per id in total, and takes 0.15
+// s for 150,000 merges on one slow core.
 package bpe

@@ -17,9 +17,9 @@ import (
 
 var edits = flag.Int("edits", 4000, "edited files to compare with the reference engine")
 
-// TestPeerEdits edits small files at random: a value is replaced, a name is renamed,
-// doubled, dropped or made up. What the reference engine refuses we refuse. What both
-// take encodes equally. We may refuse more.
+// TestPeerEdits edits small files at random: it replaces a value, or renames, duplicates, drops or
+// invents a name. It checks that Parse rejects what the reference engine rejects, and that files
+// accepted by both give the same ids. Parse can reject more.
 func TestPeerEdits(t *testing.T) {
 	interpreter := python(t)
 	t.Parallel()
@@ -33,7 +33,7 @@ func TestPeerEdits(t *testing.T) {
 		{"type": "Digits", "individual_digits": true},
 		{"type": "Split", "pattern": object{"String": "a"}, "behavior": "MergedWithPrevious", "invert": false},
 		{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
-	}}}), charFile(nil), charFile(map[string]any{ // as Gemma
+	}}}), charFile(nil), charFile(map[string]any{ // like Gemma's
 		"normalizer":    replacePart(" ", "▁"),
 		"pre_tokenizer": object{"type": "Split", "pattern": object{"String": " "}, "behavior": "MergedWithPrevious", "invert": false},
 		"decoder":       object{"type": "Sequence", "decoders": []object{replacePart("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}}},
@@ -120,7 +120,7 @@ func TestPeerEdits(t *testing.T) {
 	t.Logf("%d files: refused by both %d, by us alone %d, taken by both %d", len(cases), both, ours, theirs)
 }
 
-// changed is what of file is not as in whole, and a little before and after it.
+// changed returns the part of file that differs from whole, with some context.
 func changed(file, whole string) string {
 	a, b := 0, 0
 	for a < min(len(file), len(whole)) && file[a] == whole[a] {
@@ -132,12 +132,12 @@ func changed(file, whole string) string {
 	return "…" + file[max(0, a-60):min(len(file), len(file)-b+40)] + "…"
 }
 
-// A tree is a JSON value whose objects keep their order and may have a name twice.
+// A tree is a JSON value whose objects keep their order and can have duplicate names.
 type tree struct {
 	open  byte     // '{', '[', or 0 for a scalar
-	names []string // of an object, with quotes
+	names []string // for objects, with quotes
 	nodes []*tree
-	text  string // of a scalar
+	text  string // for scalars
 }
 
 func parseTree(tb testing.TB, raw []byte) *tree {
@@ -199,7 +199,7 @@ func (n *tree) write(b *strings.Builder) {
 	b.WriteByte(n.open + 2)
 }
 
-// madeUp are values that stand where others are wanted.
+// madeUp are values to put in place of others.
 var madeUp = []string{
 	"null", "true", "false", "0", "1", "-1", "1.5", "256", "259", "260", "4294967296", "1e2", "-0", "01", "1.", "x",
 	`""`, `"a"`, `"x"`, `"1.0"`, `"2.0"`, `"BPE"`, `"NFC"`, `"ByteLevel"`, `"Isolated"`, `"a b"`, `"a  b"`, `"ab c"`, `" a"`, `"a "`, `"a"`, `"\ud800"`, `"\u0061"`,
@@ -208,7 +208,7 @@ var madeUp = []string{
 
 var madeUpNames = []string{"type", "extra", "ignore_merges", "dropout", "unk_token", "id", "use_regex", "Type", "version", "padding", "a", "abc"}
 
-// edit changes one place of n.
+// edit changes one position of n.
 func (n *tree) edit(rng *rand.Rand) {
 	for range 1 + rng.IntN(5) {
 		if len(n.nodes) == 0 {
@@ -239,20 +239,20 @@ func (n *tree) edit(rng *rand.Rand) {
 	switch rng.IntN(8) {
 	case 0, 1, 2: // another value
 		n.nodes[i] = value
-	case 3: // nothing
+	case 3: // drop it
 		n.nodes = slices.Delete(n.nodes, i, i+1)
 		if n.open == '{' {
 			n.names = slices.Delete(n.names, i, i+1)
 		}
-	case 4: // twice the same
+	case 4: // duplicate it
 		add(name, n.nodes[i])
-	case 5: // twice, another value
+	case 5: // duplicate it with another value
 		add(name, value)
-	case 6: // a name in other letters
+	case 6: // change the case of a name
 		if n.open == '{' {
 			n.names[i] = [...]string{strings.ToUpper(name), strings.Replace(name, "_", "-", 1), `"` + strings.ToUpper(name[1:2]) + name[2:]}[rng.IntN(3)]
 		}
-	case 7: // a name that was not there
+	case 7: // add a name
 		add(`"`+madeUpNames[rng.IntN(len(madeUpNames))]+`"`, value)
 	}
 }

@@ -5,51 +5,44 @@ import (
 	"unicode/utf8"
 )
 
-// MaxPretoken is the longest pre-token, in bytes, that is encoded. No text has one
-// of a size near this.
+// MaxPretoken is the maximum length of a pre-token in bytes. No normal text comes near it.
 const MaxPretoken = 8 << 20
 
-// A PretokenError says that a text holds a pre-token over MaxPretoken: one letter
-// repeated for ever, as a rule.
+// A PretokenError reports a pre-token over MaxPretoken, usually one letter repeated endlessly.
 type PretokenError struct {
-	// Offset is where the pre-token begins, in bytes of the text as it was
-	// encoded: with invalid UTF-8 replaced, and normalized.
+	// Offset is its start, in bytes of the text after replacing invalid UTF-8 and normalizing.
 	Offset int
-	// Len is its length in bytes.
-	Len int
+	Len    int
 }
 
 func (e *PretokenError) Error() string {
 	return fmt.Sprintf("bpe: byte %d: pre-token of %d bytes is over the limit of %d", e.Offset, e.Len, MaxPretoken)
 }
 
-// AddedMode says which added tokens are looked for in a text.
+// AddedMode selects the added tokens that are matched in a text.
 type AddedMode uint8
 
 // The modes.
 const (
-	// AddedAll finds all of them: for text that a chat template made.
+	// AddedAll matches all of them: for text that a chat template made.
 	AddedAll AddedMode = iota
-	// AddedNotSpecial reads special tokens as plain text, as the reference engine
-	// does with encode_special_tokens set.
+	// AddedNotSpecial treats special tokens as plain text, as encode_special_tokens does.
 	AddedNotSpecial
-	// AddedNone reads everything as plain text: for untrusted text, which can then
-	// not close a turn or open a tool call.
+	// AddedNone treats everything as plain text: untrusted text cannot close a turn or call a tool.
 	AddedNone
 )
 
-// EncodeOptions says how to encode a text. The zero value is what a rendered chat
-// template wants.
+// EncodeOptions configures encoding. The zero value is for a rendered chat template.
 type EncodeOptions struct {
 	Added AddedMode
-	// PostProcess adds what the post-processor of tokenizer.json puts around a
-	// text, such as <|begin_of_text|>. Templates print that themselves.
+	// PostProcess adds the ids of the post-processor of tokenizer.json, such as <|begin_of_text|>.
+	// Templates print them themselves.
 	PostProcess bool
 }
 
-// AppendTokens appends the ids of text to dst, with all added tokens found and
-// nothing put around. Invalid UTF-8 is read as U+FFFD, by Python's rule. The only
-// error is a *PretokenError; dst is then returned as it was.
+// AppendTokens appends the ids of text to dst. All added tokens are matched, and the post-processor
+// adds nothing. Invalid UTF-8 is treated as U+FFFD, by Python's rule. The only error is a
+// *PretokenError; dst is then returned unchanged.
 func (t *Tokenizer) AppendTokens(dst []int32, text string) ([]int32, error) {
 	return t.AppendTokensWith(dst, text, EncodeOptions{})
 }
@@ -89,7 +82,7 @@ func (t *Tokenizer) AppendTokensWith(dst []int32, text string, opts EncodeOption
 	return dst, nil
 }
 
-// appendRaw cuts the added tokens of the first pass and encodes what is between.
+// appendRaw cuts out the added tokens of the first pass and encodes the text between them.
 func (t *Tokenizer) appendRaw(dst []int32, s string, mode AddedMode, e *encoder) []int32 {
 	if t.added[0] == nil || mode == AddedNone {
 		return t.appendPiece(dst, s, mode, e)
@@ -109,8 +102,8 @@ func (t *Tokenizer) appendRaw(dst []int32, s string, mode AddedMode, e *encoder)
 	}
 }
 
-// appendPiece normalizes a piece without added tokens of the first pass, cuts
-// those of the second and encodes what is between.
+// appendPiece normalizes a piece between added tokens of the first pass, cuts out the tokens of the
+// second and encodes the text between them.
 func (t *Tokenizer) appendPiece(dst []int32, s string, mode AddedMode, e *encoder) []int32 {
 	s = e.norm.normalize(t.norm, s)
 	if t.added[1] == nil || mode == AddedNone {
@@ -131,18 +124,17 @@ func (t *Tokenizer) appendPiece(dst []int32, s string, mode AddedMode, e *encode
 	}
 }
 
-// A cutter finds the added tokens of one pass in s, as the reference engine
-// does: a match that does not count is still stepped over.
+// A cutter finds the added tokens of one pass. It skips over a rejected match, as the reference
+// engine does.
 type cutter struct {
 	trie *trie
 	s    string
 	mode AddedMode
-	at   int // where the search goes on
-	done int // end of the last token, with the space it swallowed
+	at   int // where the search continues
+	done int // end of the last token, including the white space it matched
 }
 
-// next returns the text before the next token, s[from:to], which may be empty,
-// and the token; nil at the end.
+// next returns the text before the next token, s[from:to], and the token, or nil at the end.
 func (c *cutter) next() (from, to int, tok *Added) {
 	for {
 		start, end, tok := c.trie.find(c.s, c.at)
@@ -164,7 +156,7 @@ func (c *cutter) next() (from, to int, tok *Added) {
 			end = spanSpace(c.s, end)
 		}
 		if start >= end {
-			// The token before swallowed it: nothing is left that it could stand for.
+			// The previous token matched all of it; no text is left for this token.
 			c.done = max(c.done, end)
 			continue
 		}

@@ -14,12 +14,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// normalizing are the tokenizers that change a text: they compose it, or write spaces
-// as ▁. A second trip changes nothing more.
+// normalizing are the tokenizers that change a text: they compose it, or write spaces as ▁. A
+// second round trip changes nothing more.
 var normalizing = []string{"qwen2.5", "qwen3", "qwen3.5", "command-r-plus", "minimax-m2", "gemma3", "llama2"}
 
-// TestRoundTrip: what is encoded decodes to itself, or, where the tokenizer changes
-// texts, to what decodes to itself.
+// TestRoundTrip checks that encoded texts, normalized if the tokenizer does so, decode to
+// themselves.
 func TestRoundTrip(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
@@ -33,7 +33,7 @@ func TestRoundTrip(t *testing.T) {
 			for _, text := range hostileTexts(t, rng, 3000) {
 				for _, mode := range []bpe.AddedMode{bpe.AddedAll, bpe.AddedNotSpecial, bpe.AddedNone} {
 					if name == "llama2" && mode != bpe.AddedNone {
-						continue // puts a space behind every added token
+						continue // adds a space after every added token
 					}
 					ids := encode(t, tok, text, bpe.EncodeOptions{Added: mode})
 					back := decode(t, tok, ids, bpe.DecodeOptions{})
@@ -50,7 +50,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestAppends: dst is kept, and so is its memory where it is enough.
+// TestAppends checks that dst is kept, and that its memory is reused if it is large enough.
 func TestAppends(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "qwen3")
@@ -68,7 +68,7 @@ func TestAppends(t *testing.T) {
 	}
 }
 
-// TestUntrusted: plain text cannot make a special token.
+// TestUntrusted checks that plain text cannot make a special token.
 func TestUntrusted(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "qwen3")
@@ -87,8 +87,7 @@ func TestUntrusted(t *testing.T) {
 	}
 }
 
-// invalidUTF8 are bytes and what Python's bytes.decode(errors="replace") makes of
-// them.
+// invalidUTF8 has byte strings and the result of Python's bytes.decode(errors="replace").
 var invalidUTF8 = []struct{ in, want string }{
 	{"\xff", "\ufffd"},
 	{"a\xffb", "a\ufffdb"},
@@ -130,8 +129,7 @@ func TestInvalidUTF8(t *testing.T) {
 	}
 }
 
-// TestStream: however ids are chopped, the text is that of all at once, and each
-// piece is valid by itself.
+// TestStream checks that a Stream returns the same text for any chunks, in pieces of valid UTF-8.
 func TestStream(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
@@ -207,7 +205,7 @@ func TestCleanUp(t *testing.T) {
 	}
 }
 
-// TestPretokenLimit: 50 MB of one letter end in an error that names the place.
+// TestPretokenLimit checks that 50 MB of one letter give an error with the offset.
 func TestPretokenLimit(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
@@ -231,8 +229,7 @@ func TestPretokenLimit(t *testing.T) {
 	}
 }
 
-// TestGateNotQuadratic: four times the input takes about four times as long, also
-// where nothing but the worst of it is repeated.
+// TestGateNotQuadratic checks that encoding time is about linear, even on repeated worst inputs.
 func TestGateNotQuadratic(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
@@ -254,8 +251,8 @@ func TestGateNotQuadratic(t *testing.T) {
 				return best
 			}
 			const n = 40_000
-			// Quadratic would be 64 times, n log n is some 10 times.
-			for try := 1; ; try++ { // a busy machine may disturb one measurement, not three
+			// Quadratic time would be 64 times as long; n log n is some 10 times.
+			for try := 1; ; try++ { // a busy machine can disturb one measurement, not three
 				short, long := measure(n), measure(8*n)
 				if long <= 24*short || long <= 200*time.Millisecond {
 					break
@@ -269,7 +266,7 @@ func TestGateNotQuadratic(t *testing.T) {
 	}
 }
 
-// TestShared: one tokenizer, many goroutines, the same ids.
+// TestShared checks that many goroutines get the same ids from one tokenizer.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"qwen3", "deepseek-v3"} {
@@ -296,9 +293,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestGateZeroAllocs: neither encoding nor decoding allocates once memory has grown,
-// whatever the text: composed or not, with invalid UTF-8, long words, tokens in
-// it.
+// TestGateZeroAllocs checks that encoding and decoding do not allocate once memory has grown, for
+// any text: composed or not, with invalid UTF-8, long words or added tokens.
 func TestGateZeroAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes pools forget")

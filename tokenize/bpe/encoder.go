@@ -1,8 +1,7 @@
 package bpe
 
-// An encoder is the memory of one call: caches of words, scratch for merging and
-// composing. Calls take one from the tokenizer's pool, so there are at most as
-// many as calls at once, of some 2 MiB each.
+// An encoder is the memory of one call: caches of words, scratch memory for merging and composing.
+// Calls take encoders from the tokenizer's pool, one per concurrent call, of about 1.7 MB each.
 type encoder struct {
 	model  *model
 	stages []stage
@@ -17,12 +16,12 @@ type encoder struct {
 	valid []byte
 
 	space  *metaspace
-	spaced []byte // what space wrote
+	spaced []byte // output of space
 }
 
-// The two caches are direct-mapped by the hash of a word of up to 16 bytes. The
-// hot one, of all words, fits the second-level cache beside the pair filter; the
-// other is for words of several tokens, which cost the most.
+// The two caches are direct-mapped by the hash of a word of up to 16 bytes. The hot cache holds all
+// words and fits the second-level CPU cache together with the pair filter. The other cache holds
+// words of several tokens, which cost the most.
 const (
 	hotBits   = 12
 	cacheBits = 15
@@ -40,7 +39,6 @@ type cachedWord struct {
 	ids    [7]int32
 }
 
-// encoder returns one of the pool, for one call.
 func (t *Tokenizer) encoder() *encoder {
 	e, ok := t.pool.Get().(*encoder)
 	if !ok {
@@ -51,10 +49,10 @@ func (t *Tokenizer) encoder() *encoder {
 	return e
 }
 
-// keepBytes is the most scratch memory that an encoder takes back to the pool.
+// keepBytes is the most scratch memory that an encoder keeps in the pool.
 const keepBytes = 1 << 20
 
-// shrink gives up what an unusual text made grow.
+// shrink frees memory that an unusual text made grow.
 func (e *encoder) shrink() {
 	if cap(e.merge.next) > keepBytes/16 || cap(e.merge.queue) > keepBytes/16 {
 		e.merge = mergeScratch{}
@@ -69,7 +67,6 @@ func (e *encoder) shrink() {
 	}
 }
 
-// appendText encodes text without added tokens.
 func (e *encoder) appendText(dst []int32, s string) []int32 {
 	if e.space != nil && s != "" {
 		s = e.space.apply(&e.spaced, s, e.base == 0)
@@ -77,7 +74,7 @@ func (e *encoder) appendText(dst []int32, s string) []int32 {
 	return e.appendStages(dst, s, e.stages)
 }
 
-// appendStages cuts s by the first stage, and what that leaves by the others.
+// appendStages splits s by the first stage, and each part by the remaining stages.
 func (e *encoder) appendStages(dst []int32, s string, stages []stage) []int32 {
 	st, rest := &stages[0], stages[1:]
 	if len(rest) == 0 {
@@ -92,7 +89,7 @@ func (e *encoder) appendStages(dst []int32, s string, stages []stage) []int32 {
 	return dst
 }
 
-// appendPieces encodes the pre-tokens that st cuts s into.
+// appendPieces encodes the pre-tokens that st makes of s.
 func (e *encoder) appendPieces(dst []int32, s string, st *stage) []int32 {
 	switch {
 	case st.cut != nil:
@@ -124,7 +121,6 @@ func (e *encoder) appendPieces(dst []int32, s string, st *stage) []int32 {
 	return dst
 }
 
-// appendPretoken encodes the pre-token s[i:j].
 func (e *encoder) appendPretoken(dst []int32, s string, i, j int) []int32 {
 	if j-i <= 16 {
 		return e.appendWord(dst, s, i, j, false)
@@ -169,8 +165,8 @@ func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32
 	return append(dst, ids...)
 }
 
-// partWord is added to the length of what the caches hold for a part of a pre-token,
-// where that may be another result than for a pre-token.
+// partWord is added to the cached length of a part of a pre-token if a whole pre-token with the
+// same text can have other tokens.
 const partWord = 32
 
 // appendLong encodes the pre-token s[i:j] of more than 16 bytes.
@@ -185,7 +181,7 @@ func (e *encoder) appendLong(dst []int32, s string, i, j int) []int32 {
 	if id, ok := e.model.long[w]; ok {
 		return append(dst, id)
 	}
-	if e.model.chars != nil { // cut already
+	if e.model.chars != nil { // already split
 		return e.model.appendMerged(dst, w, &e.merge)
 	}
 	for i < j {

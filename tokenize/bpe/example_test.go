@@ -8,7 +8,7 @@ import (
 )
 
 func Example() {
-	// Usually os.DirFS("Qwen/Qwen3-4B"): a folder as a model repository has it.
+	// Usually os.DirFS("Qwen/Qwen3-4B"), the folder of a model repository.
 	folder := fstest.MapFS{bpe.FileJSON: {Data: smallFile(nil)}}
 	tok, err := bpe.Load(folder, bpe.Options{})
 	if err != nil {

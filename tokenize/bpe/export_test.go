@@ -1,10 +1,9 @@
 package bpe
 
-// TextViews says whether composed text is read without a copy.
+// TextViews reports whether composed text is read without a copy.
 const TextViews = textViews
 
-// ForgetWords makes the next call of this goroutine begin with empty caches. Its
-// scratch memory stays.
+// ForgetWords empties the word caches for this goroutine's next call.
 func (t *Tokenizer) ForgetWords() {
 	e, ok := t.pool.Get().(*encoder)
 	if !ok {
@@ -15,7 +14,6 @@ func (t *Tokenizer) ForgetWords() {
 	t.pool.Put(e)
 }
 
-// The patterns that tests put into files of their own.
 const (
 	PatternCL100K = patternCL100K
 	PatternLlama3 = patternLlama3
@@ -43,13 +41,12 @@ func (t *Tokenizer) Pretokens(s string) []string {
 	return pieces
 }
 
-// ForgetCuts makes t, which has a vocabulary of characters, merge every pre-token
-// whole.
+// ForgetCuts makes t merge every pre-token as a whole. t must have a vocabulary of characters.
 func (t *Tokenizer) ForgetCuts() {
 	t.stages[len(t.stages)-1].cut = func(s string, _ int) int { return len(s) }
 }
 
-// Splitter returns what splits as Split does, by a regular expression or by a string.
+// Splitter returns a function that splits as Split does, by a regular expression or by a string.
 func Splitter(regex, text, behavior string, invert bool) (func(s string) []string, error) {
 	st, err := stringStage(text, gapRule(behavior), invert)
 	if regex != "" {
@@ -58,7 +55,6 @@ func Splitter(regex, text, behavior string, invert bool) (func(s string) []strin
 	return func(s string) []string { return piecesOf(st, s) }, err
 }
 
-// DigitSplitter returns what splits as Digits does.
 func DigitSplitter(individual bool) (func(s string) []string, error) {
 	expr := patternDigits
 	if individual {
@@ -87,8 +83,7 @@ func (t *Tokenizer) Tries(text string) int {
 	return e.merge.tries - before
 }
 
-// Scratch returns how many bytes of memory for merging this goroutine's next call
-// finds in the pool.
+// Scratch returns the bytes of merge memory in the pool for this goroutine's next call.
 func (t *Tokenizer) Scratch() int {
 	e := t.encoder()
 	defer t.pool.Put(e)

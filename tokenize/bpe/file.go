@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// read reads the whole file into f.
 func (f *jsonFile) read(r *jsonReader) error {
-	var seen []string // at most the known names: another one ends it
+	var seen []string // bounded by the known names: an unknown name is an error
 	err := r.object(func(key string) error {
 		if slices.Contains(seen, key) {
 			return r.errorf("%q twice", key)
@@ -51,7 +50,7 @@ func (f *jsonFile) read(r *jsonReader) error {
 	return nil
 }
 
-// value decodes the value at r strictly into v, a part of the file called name.
+// value decodes the value at r strictly into v. name is the part of the file, for errors.
 func value(r *jsonReader, name string, v any) error {
 	raw, err := r.raw()
 	if err != nil {

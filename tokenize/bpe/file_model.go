@@ -17,17 +17,16 @@ type modelSpec struct {
 	IgnoreMerges bool     `json:"ignore_merges,omitempty"`
 }
 
-// maxOptionBytes bounds the options of a model, all together.
+// maxOptionBytes limits the total size of a model's options.
 const maxOptionBytes = 64 << 10
 
-// readModel reads the model: vocabulary and merges straight into tables, the rest
-// strictly.
+// readModel parses the vocabulary and the merges directly into tables, and the rest with strict.
 func (f *jsonFile) readModel(r *jsonReader) error {
 	if r.peek() != '{' {
 		return r.unexpected("the model")
 	}
 	var hasVocab, hasMerges bool
-	var laterMerges *jsonReader // merges before the vocabulary that names their tokens
+	var laterMerges *jsonReader // merges that come before the vocabulary
 	options := []byte{'{'}
 	err := r.object(func(key string) error {
 		switch key {
@@ -53,7 +52,7 @@ func (f *jsonFile) readModel(r *jsonReader) error {
 			return err
 		}
 		raw, err := r.raw()
-		if err == nil && key == "type" { // first, since what follows is only of use for BPE
+		if err == nil && key == "type" { // checked first, because the rest is only valid for BPE
 			err = checkModelType(raw)
 		}
 		if err != nil {
@@ -134,7 +133,7 @@ func (f *jsonFile) readVocab(r *jsonReader) error {
 		if err := r.expect(':'); err != nil {
 			return err
 		}
-		id, err := r.id() // leaves the string alone
+		id, err := r.id() // does not touch the string
 		if err != nil {
 			return err
 		}
@@ -147,10 +146,10 @@ func (f *jsonFile) readVocab(r *jsonReader) error {
 	}
 }
 
-// sampleMerges is after how many merges memory for all of them is made.
+// sampleMerges is the number of merges after which memory for all merges is allocated.
 const sampleMerges = 1 << 10
 
-// readMerges reads merges in either format, all in the same: "a b" or ["a", "b"].
+// readMerges parses merges, all in one of the two formats "a b" and ["a", "b"].
 func (f *jsonFile) readMerges(r *jsonReader) error {
 	if r.peek() != '[' {
 		return r.unexpected("the list of merges")
@@ -158,7 +157,7 @@ func (f *jsonFile) readMerges(r *jsonReader) error {
 	r.i++
 	begin := r.i
 	var joined []byte
-	made := 0 // the piece that the last merge made: most make the same or the next
+	made := 0 // the piece of the last merge; most merges make the same piece or the next one
 	kind := byte(0)
 	for first := true; ; {
 		ok, err := r.more(&first, ']')
@@ -190,14 +189,14 @@ func (f *jsonFile) readMerges(r *jsonReader) error {
 			return r.errorf("more than %d merges", maxID)
 		}
 		f.merges = append(f.merges, merge{a, b, c, uint32(len(f.merges))})
-		if len(f.merges) == sampleMerges { // as many as these let expect
+		if len(f.merges) == sampleMerges { // estimate the total from these
 			f.merges = slices.Grow(f.merges, (len(r.b)-r.i)*sampleMerges/(r.i-begin))
 		}
 	}
 }
 
-// readMerge appends both sides of a merge to joined; cut is where the second
-// begins, or -1 where the line is a version and not a merge.
+// readMerge appends both sides of a merge to joined. cut is the position of the second side, or -1
+// if the line is a version comment.
 func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int, err error) {
 	start := r.i
 	switch r.peek() {

@@ -10,14 +10,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// twin is a tokenizer and its slow double.
+// twin is a tokenizer and its slow reference.
 type twin struct {
 	tok  *bpe.Tokenizer
 	slow *slowTokenizer
 }
 
-// newTwins makes each twin when it is first asked for. Some wear another pattern
-// than their file's, so that few files serve all patterns; none normalizes.
+// newTwins makes each twin on first use. Some have another pattern than their file, so that a few
+// files cover all patterns. None normalizes.
 func newTwins() []func(tb testing.TB) twin {
 	var twins []func(tb testing.TB) twin
 	slow := map[string]*slowTokenizer{}
@@ -57,7 +57,7 @@ func newTwins() []func(tb testing.TB) twin {
 	return twins
 }
 
-// FuzzEncode compares with the slow tokenizer, and decodes what was encoded.
+// FuzzEncode compares with the slow tokenizer, and decodes the result.
 func FuzzEncode(f *testing.F) {
 	if raceEnabled {
 		f.Skip(oneGoroutine)
@@ -95,9 +95,8 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// FuzzLoad damages a small tokenizer.json, in two places or all of it: an error of
-// a known kind, or a tokenizer that works. The input is the damage and not the
-// file, so that it stays small.
+// FuzzLoad corrupts or replaces a small tokenizer.json, and checks that the result is a known error
+// or a working tokenizer. The fuzz input is only the corruption, so that it stays small.
 func FuzzLoad(f *testing.F) {
 	files := append(smallFiles(), charFile(nil))
 	whole := byte(len(files))
@@ -128,7 +127,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// FuzzLoadTekken damages a small tekken.json in two places.
+// FuzzLoadTekken corrupts a small tekken.json in two places.
 func FuzzLoadTekken(f *testing.F) {
 	files := [][]byte{tekkenFile(nil), tekkenFile(map[string]any{"special_tokens": []object{{"rank": 0, "token_str": "<s>", "is_control": true}}})}
 	f.Add(byte(0), uint16(0), uint16(0), "", uint16(0), uint16(0), "")
@@ -149,7 +148,7 @@ func FuzzLoadTekken(f *testing.F) {
 	})
 }
 
-// damage returns file with up to 15 bytes from at on replaced by put.
+// damage returns file with up to 15 bytes at position at replaced by put.
 func damage(file []byte, at, cut uint16, put string) []byte {
 	from := int(at) % (len(file) + 1)
 	to := min(len(file), from+int(cut%16))

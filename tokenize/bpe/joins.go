@@ -2,25 +2,24 @@ package bpe
 
 import "unicode/utf8"
 
-// A joinTable knows between which characters merging goes on. A merge that first
-// crosses a place between two characters joins a token that ends with the one to a
-// token that begins with the other: where no such merge is, the text can be cut, and
-// what is left and right of the cut is merged, and remembered, by itself.
+// A joinTable knows between which characters a merge can cross. The first merge across a position
+// joins a token that ends with one character and a token that begins with the other. If there is no
+// such merge, the two sides can be merged and cached separately.
 type joinTable struct {
-	bits []uint64 // by hash of both characters; a false one costs a cut, no more
-	// loose holds, by the last byte of the one and the first of the other, what joins
-	// a token that ends or begins inside of a character.
+	bits []uint64 // by hash of both characters; a false positive only prevents a cut
+	// loose has the joins of tokens that end or begin inside a character, by the last byte of the
+	// first token and the first byte of the second.
 	loose [256][4]uint64
 }
 
-// joinBits is for the 100,000 pairs of a large vocabulary: a twentieth is false.
+// joinBits suits the 100,000 pairs of a large vocabulary: one lookup in twenty is a false positive.
 const joinBits = 21
 
 func (t *joinTable) hash(a, b rune) uint64 {
 	return (uint64(a)<<21 | uint64(b)) * 0x9E3779B97F4A7C15 >> (64 - joinBits)
 }
 
-// add notes that a merge joins a and b.
+// add records that a merge joins a and b.
 func (t *joinTable) add(a, b []byte) {
 	if t.bits == nil {
 		t.bits = make([]uint64, 1<<(joinBits-6))
@@ -36,8 +35,7 @@ func (t *joinTable) add(a, b []byte) {
 	t.bits[h>>6] |= 1 << (h & 63)
 }
 
-// cut returns the first place after i where s[i:j], which is valid UTF-8, can be cut,
-// or j.
+// cut returns the first position after i at which s[i:j], valid UTF-8, can be cut, or j.
 func (t *joinTable) cut(s string, i, j int) int {
 	a, n := utf8.DecodeRuneInString(s[i:j])
 	if t.bits == nil { // a vocabulary without merges
@@ -48,7 +46,7 @@ func (t *joinTable) cut(s string, i, j int) int {
 		n = 1
 		switch {
 		case b < utf8.RuneSelf:
-		case b&0xF0 == 0xE0 && i+3 <= j: // most characters of more than one byte
+		case b&0xF0 == 0xE0 && i+3 <= j: // most multibyte characters
 			b, n = b&0x0F<<12|rune(s[i+1]&0x3F)<<6|rune(s[i+2]&0x3F), 3
 		default:
 			b, n = utf8.DecodeRuneInString(s[i:j])

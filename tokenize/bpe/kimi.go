@@ -2,16 +2,16 @@ package bpe
 
 import "unicode/utf8"
 
-// Kimi's own code cuts its input before the pattern sees it.
+// Kimi's own code splits its input before it applies the pattern.
 const (
 	kimiChunkChars = 400_000
 	kimiRunChars   = 25_000
 )
 
-// kimiChunk returns the end of the chunk that begins at s[i]. window is the end
-// of the chunkChars-window that i lies in, and is moved on when i reaches it: a
-// chunk ends there, and before a character that would make a run of white space,
-// or of anything else, longer than runChars.
+// kimiChunk returns the end of the chunk that begins at s[i]. window is the end of the current
+// window of kimiChunkChars characters; kimiChunk advances it when i reaches it. A chunk ends at the
+// window's end, or before the character that would make a run of white space, or of other
+// characters, longer than kimiRunChars.
 func kimiChunk(s string, i int, window *int) int {
 	if i >= *window {
 		j := i
@@ -24,7 +24,7 @@ func kimiChunk(s string, i int, window *int) int {
 	run, was := 0, false
 	for j := i; j < *window; {
 		r, n := utf8.DecodeRuneInString(s[j:])
-		// str.isspace of Python: \s and the four separators of ASCII
+		// Python's str.isspace: \s and the four ASCII separators.
 		is := isSpace(r) || 0x1C <= r && r <= 0x1F
 		if j == i || is != was {
 			run, was = 1, is

@@ -15,17 +15,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/modelfile"
 )
 
-// Load reads the tokenizer in a model's folder: tokenizer.json, or, where that is
-// not there, Mistral's tekken.json, or tiktoken.model with tokenizer_config.json.
+// Load reads the tokenizer in a model's folder: tokenizer.json, or if that does not exist,
+// Mistral's tekken.json, or tiktoken.model with tokenizer_config.json.
 //
-// It merges tokenizer_config.json, config.json, special_tokens_map.json and
-// added_tokens.json into tokenizer.json as AutoTokenizer does, by the rules of
-// Options.Releases. If it cannot merge a field, it returns an error that names the file and
-// the field and wraps ErrUnsupported.
+// It merges tokenizer_config.json, config.json, special_tokens_map.json and added_tokens.json into
+// tokenizer.json as AutoTokenizer does, by the rules of Options.Releases. If it cannot merge a
+// field, it returns an error that names the file and the field and wraps ErrUnsupported.
 //
-// A tokenizer that uses a feature this package does not implement is refused with
-// an error that wraps ErrUnsupported and names it; a Kimi vocabulary with
-// ErrExperimental, unless opts says otherwise; a damaged file with ErrCorrupt.
+// A damaged file gives an error that wraps ErrCorrupt, an unsupported feature ErrUnsupported, and
+// an experimental family ErrExperimental unless opts allows it.
 func Load(folder fs.FS, opts Options) (*Tokenizer, error) {
 	raw, err := readFile(folder, FileJSON)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,7 +44,6 @@ func Load(folder fs.FS, opts Options) (*Tokenizer, error) {
 	return parseFile(FileJSON, raw, func() (*Tokenizer, error) { return parse(raw, opts, auto) })
 }
 
-// readFile reads a file of at most maxFileBytes.
 func readFile(folder fs.FS, name string) ([]byte, error) {
 	raw, err := modelfile.Read(folder, name, maxFileBytes)
 	if bad, ok := errors.AsType[*modelfile.Error](err); ok {
@@ -55,15 +52,15 @@ func readFile(folder fs.FS, name string) ([]byte, error) {
 	return raw, err
 }
 
-// Parse makes a tokenizer from the bytes of only a tokenizer.json. It does not keep raw.
+// Parse returns the tokenizer of a tokenizer.json without other files. It does not keep raw.
 func Parse(raw []byte, opts Options) (*Tokenizer, error) {
 	return parseFile(FileJSON, raw, func() (*Tokenizer, error) { return parse(raw, opts, nil) })
 }
 
-// parseFile calls parse, which reads raw. Digest and check for UTF-8 take a fifth of
-// the time that the rest takes, and run beside it.
+// parseFile calls parse, which reads raw. Computing the digest and validating UTF-8 take a fifth of
+// the remaining time, and run concurrently with parse.
 func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Tokenizer, error) {
-	file, valid := make(chan File, 1), make(chan bool, 1) // one each: this call takes them
+	file, valid := make(chan File, 1), make(chan bool, 1) // buffered, so the goroutine never blocks
 	go func() {
 		valid <- utf8.Valid(raw)
 		file <- fileOf(name, raw)
@@ -73,7 +70,7 @@ func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Toke
 	if !<-valid {
 		err = fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(raw))
 	}
-	if _, ok := errors.AsType[*autoError](err); ok { // its message names the file
+	if _, ok := errors.AsType[*autoError](err); ok { // its message has the file name
 		return nil, fmt.Errorf("bpe: %w", err)
 	}
 	if err != nil {
@@ -87,7 +84,7 @@ func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Toke
 	return t, nil
 }
 
-// validPrefix returns how many bytes of raw are valid UTF-8.
+// validPrefix returns the length of the longest valid UTF-8 prefix of raw.
 func validPrefix(raw []byte) int {
 	for i := 0; i < len(raw); {
 		c, n := utf8.DecodeRune(raw[i:])
@@ -119,7 +116,7 @@ func unsupported(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrUnsupported, fmt.Sprintf(format, args...))
 }
 
-// A jsonFile is a tokenizer.json as read, before anything is built of it.
+// A jsonFile is a parsed tokenizer.json.
 type jsonFile struct {
 	pieces pieceTable
 	merges []merge
@@ -132,8 +129,7 @@ type jsonFile struct {
 	decoder       decoderSpec
 }
 
-// parse reads raw, and refuses invalid UTF-8. auto has the other files of the folder, or is
-// nil if there are none.
+// parse parses raw, which parseFile checks to be UTF-8. auto is nil if there are no other files.
 func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	if len(raw) > min(maxFileBytes, math.MaxInt32) {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrCorrupt, maxFileBytes)
@@ -192,8 +188,8 @@ func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	return t, err
 }
 
-// build fills t from the files. passes are the passes of the added tokens. If passes is nil,
-// the flag Normalized of each token chooses its pass.
+// build fills t. passes are the passes of the added tokens. If passes is nil, the flag Normalized
+// of each token chooses its pass.
 func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, passes []pass, spec *modelSpec) error {
 	t.pieces = pieces
 	spelled, err := t.spellAdded(added, passes)
@@ -219,8 +215,8 @@ func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, pass
 	return nil
 }
 
-// spellAdded returns the contents of the added tokens as they are looked for in a
-// text and as decoding spells them: those of the second pass normalized.
+// spellAdded returns the contents of the added tokens for matching and decoding. For tokens of the
+// second pass it returns the normalized content.
 func (t *Tokenizer) spellAdded(added []Added, passes []pass) ([]string, error) {
 	spelled := make([]string, len(added))
 	seen := make(map[string]string)
@@ -244,7 +240,7 @@ func (t *Tokenizer) spellAdded(added []Added, passes []pass) ([]string, error) {
 		if total += len(s); total > maxAddedText {
 			return nil, unsupported("added tokens of more than %d bytes together", maxAddedText)
 		}
-		if other, ok := seen[s]; ok { // the reference engine takes one or the other
+		if other, ok := seen[s]; ok { // the reference engine picks either one
 			return nil, unsupported("added tokens %q and %q, which are both normalized to %q", other, a.Content, s)
 		}
 		seen[s], spelled[i] = a.Content, s
@@ -252,7 +248,6 @@ func (t *Tokenizer) spellAdded(added []Added, passes []pass) ([]string, error) {
 	return spelled, nil
 }
 
-// passOf returns the passes of an added token.
 func passOf(a *Added, passes []pass, i int) pass {
 	switch {
 	case passes != nil:
@@ -263,7 +258,7 @@ func passOf(a *Added, passes []pass, i int) pass {
 	return passRaw
 }
 
-// buildAdded makes the two searches.
+// buildAdded makes the tries of the two passes.
 func (t *Tokenizer) buildAdded(added []Added, passes []pass, spelled []string) {
 	t.addedAll = slices.Clone(added)
 	slices.SortFunc(t.addedAll, func(a, b Added) int { return int(a.ID) - int(b.ID) })
@@ -285,8 +280,8 @@ func (t *Tokenizer) buildAdded(added []Added, passes []pass, spelled []string) {
 	}
 }
 
-// checkAdded checks the added tokens and gives them the ids that the reference
-// engine would: its own count decides, and a file that says otherwise is refused.
+// checkAdded validates the added tokens and assigns the ids that the reference engine would. The
+// engine numbers them itself, so a file with other ids is rejected.
 func (f *jsonFile) checkAdded() ([]Added, error) {
 	if len(f.added) > maxAdded {
 		return nil, unsupported("%d added tokens, over %d", len(f.added), maxAdded)

@@ -17,8 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// smallFile returns a tokenizer.json of 256 bytes and a few merges, with parts
-// of it changed: "model.x" changes the model.
+// smallFile returns a tokenizer.json of 256 bytes and a few merges; "model.x" changes the model.
 func smallFile(changes map[string]any) []byte {
 	vocab := map[string]int{}
 	for b := range 256 {
@@ -50,7 +49,7 @@ func smallFile(changes map[string]any) []byte {
 	return raw
 }
 
-// flagged returns added tokens with the flags that they lack.
+// flagged returns the added tokens with missing flags set to false.
 func flagged(tokens ...object) []object {
 	for _, o := range tokens {
 		for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
@@ -90,7 +89,7 @@ func TestSmallFile(t *testing.T) {
 	}
 }
 
-// TestRefused: what is not implemented is refused by name.
+// TestRefused checks that an unimplemented feature is rejected by name.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	seq := func(parts ...object) object { return object{"type": "Sequence", "pretokenizers": parts} }
@@ -133,7 +132,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestCorrupt: files that contradict themselves.
+// TestCorrupt checks that files that contradict themselves are rejected.
 func TestCorrupt(t *testing.T) {
 	t.Parallel()
 	whole := string(smallFile(nil))
@@ -177,7 +176,7 @@ func TestCorrupt(t *testing.T) {
 	}
 }
 
-// TestHoles: a vocabulary may skip ids; they have no token.
+// TestHoles checks that a vocabulary can skip ids, which then have no token.
 func TestHoles(t *testing.T) {
 	t.Parallel()
 	file := strings.Replace(string(smallFile(map[string]any{"added_tokens": []object{}})), `"abc":257`, `"abc":5000`, 1)
@@ -205,7 +204,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestExperimental: Kimi is refused unless asked for.
+// TestExperimental checks that Kimi is rejected unless Options.Experimental is set.
 func TestExperimental(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
@@ -230,8 +229,7 @@ func TestExperimental(t *testing.T) {
 	}
 }
 
-// TestUnknownPattern: a pattern that no known model has is refused unless asked for,
-// with its text.
+// TestUnknownPattern checks that an unknown pattern needs Options.Experimental.
 func TestUnknownPattern(t *testing.T) {
 	t.Parallel()
 	for _, pre := range []object{
@@ -258,8 +256,7 @@ func TestUnknownPattern(t *testing.T) {
 	}
 }
 
-// kimiFolder is Kimi's configuration with a rank file made of the DeepSeek
-// vocabulary: the real one is not stored.
+// kimiFolder returns Kimi's configuration with a rank file from the DeepSeek vocabulary.
 func kimiFolder(tb testing.TB) fstest.MapFS {
 	tb.Helper()
 	base := bpetest.Tokenizer(tb, "deepseek-v3")
@@ -275,7 +272,7 @@ func kimiFolder(tb testing.TB) fstest.MapFS {
 			words = append(words, w)
 		}
 	}
-	for n := 0; len(words) < 163584; n++ { // the number of ranks places the special tokens
+	for n := 0; len(words) < 163584; n++ { // the number of ranks determines the ids of the special tokens
 		w := fmt.Appendf(nil, "\x00filler %d", n)
 		words = append(words, w)
 	}
@@ -289,8 +286,8 @@ func kimiFolder(tb testing.TB) fstest.MapFS {
 	}
 }
 
-// TestTiktoken: ranks merge as tiktoken merges them, special tokens have their
-// places, and the input is cut where Kimi's own code cuts it.
+// TestTiktoken checks that ranks merge as in tiktoken, special tokens have the right ids, and the
+// input is split where Kimi's own code splits it.
 func TestTiktoken(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
@@ -343,7 +340,7 @@ func TestTiktoken(t *testing.T) {
 	part := encode(t, tok, letters[:25_000], bpe.EncodeOptions{})
 	rest := encode(t, tok, letters[50_000:], bpe.EncodeOptions{})
 	checkIDs(t, "60,000 letters", encode(t, tok, letters, bpe.EncodeOptions{}), slices.Concat(part, part, rest))
-	// A special token is found up to the border of two chunks, not across it.
+	// A special token is found if it ends at the boundary of two chunks, but not across it.
 	text := strings.Repeat("ab ", 400_000/3)[:400_000-10] + "<|im_end|>"
 	for extra, want := range map[string]bool{"": true, "a": false, "é": false} {
 		got := encode(t, tok, extra+text, bpe.EncodeOptions{})
@@ -353,7 +350,7 @@ func TestTiktoken(t *testing.T) {
 	}
 }
 
-// tiktokenMerge is byte_pair_merge of tiktoken, in full.
+// tiktokenMerge is tiktoken's byte_pair_merge.
 func tiktokenMerge(ranks map[string]int32, word string) []int32 {
 	if id, ok := ranks[word]; ok {
 		return []int32{id}
@@ -382,7 +379,7 @@ func tiktokenMerge(ranks map[string]int32, word string) []int32 {
 	return ids
 }
 
-// TestTiktokenCorrupt: a damaged rank file or configuration.
+// TestTiktokenCorrupt checks that a damaged rank file or configuration is rejected.
 func TestTiktokenCorrupt(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder
@@ -411,7 +408,7 @@ func TestTiktokenCorrupt(t *testing.T) {
 	}
 }
 
-// TestFiles: the digests are those published for the files.
+// TestFiles checks that the digests are the published ones.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -441,7 +438,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestLookup: pieces, ids, bytes and flags.
+// TestLookup checks pieces, ids, bytes and flags.
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "qwen3")
@@ -480,7 +477,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestLoadBounded: a file that asks for much gets an error, not memory or time.
+// TestLoadBounded checks that excessive values in a file cost an error, not memory or time.
 func TestLoadBounded(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
@@ -516,8 +513,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestLoadMemory: what loading allocates, all together, and what a tokenizer then
-// keeps, are bounded by the number of its tokens. The package comment states both.
+// TestLoadMemory checks that the number of tokens bounds the total allocation of loading and the
+// memory that a tokenizer keeps. The package comment states both.
 func TestLoadMemory(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)

@@ -2,29 +2,26 @@ package bpe
 
 import "unicode/utf8"
 
-// A making says how merging makes a token. Whatever the text around it, a token is
-// made in the one way that merging its own text goes: what is inside of it merges
-// as if it were alone. So one merge per token is all that is ever used, even where
-// a file lists several, and tokens that their own text does not merge to are in no
-// result.
+// A making is how merging makes a token. Independently of the text around it, a token is always
+// made by the merges of its own text. So only one merge per token is ever used, even if a file
+// lists several. A token that its own text does not merge to is in no result.
 type making struct {
-	left, right int32  // what it is made of
-	rank        uint32 // one more than the rank of that merge; 0 for a symbol, unmade for none
+	left, right int32  // the tokens that merge to it
+	rank        uint32 // rank of that merge plus 1; 0 for a symbol; unmade if there is none
 	size        uint32 // bytes
-	prefix      int32  // the longest other token that it begins with, or -1
-	// wild says that the token, or a part of it, has a lower rank than a part that
-	// it is made of. Llama 3 has some tens of such tokens, most vocabularies none.
+	prefix      int32  // the longest other token that is a prefix of it, or -1
+	// wild is set if the token, or a token within it, has a lower rank than one of its own parts.
+	// Llama 3 has some tens of such tokens, most vocabularies have none.
 	wild bool
-	// odd says that the token is, or has in it, the token of a byte or the unknown
-	// token of a vocabulary of characters: its text is not what it is spelled like.
+	// odd is set if the token is or contains a byte token or the unknown token of a vocabulary of
+	// characters: its text differs from its spelling.
 	odd bool
 }
 
-// unmade is the rank of what merging never makes.
+// unmade is the rank of a token that merging never makes.
 const unmade = ^uint32(0)
 
-// buildMerges finds how each token is made, the short ones first: what goes on
-// inside of a token is known by then.
+// buildMerges finds the merge of each token, shortest first: compatible needs the inner merges.
 func (m *model) buildMerges(merges []merge) error {
 	merges = lastOfEqual(merges, len(m.flags))
 	m.makings = make([]making, len(m.flags))
@@ -63,8 +60,7 @@ func (m *model) buildMerges(merges []merge) error {
 	return err
 }
 
-// markSymbols marks the tokens that merging begins with, and returns those that are
-// spelled like their text.
+// markSymbols marks the tokens that merging starts from. It returns those spelled like their text.
 func (m *model) markSymbols() []int32 {
 	var symbols []int32
 	if m.chars == nil {
@@ -89,7 +85,7 @@ func (m *model) markSymbols() []int32 {
 
 // bySize sorts merges by the size of the token that they make.
 func (m *model) bySize(merges []merge) []merge {
-	var first []int // of each size
+	var first []int // per size
 	for _, g := range merges {
 		n := int(m.makings[g.c].size) + 1
 		if n >= len(first) {
@@ -109,16 +105,15 @@ func (m *model) bySize(merges []merge) []merge {
 	return sorted
 }
 
-// lastOfEqual drops a merge that comes again later: the last one counts.
+// lastOfEqual drops a merge that occurs again later, because the last one is used.
 func lastOfEqual(merges []merge, ids int) []merge {
-	// The merges of a token, the last first: two with the same left side are equal.
+	// The merges of a token, the last first. Two with the same left side are equal.
 	last := make([]int32, ids)
 	before := make([]int32, len(merges))
 	dropped := 0
 	for i := range merges {
 		g := &merges[i]
-		// One that is dropped leaves the list, or a file of equal merges takes the
-		// square of its length.
+		// Unlink a dropped merge; otherwise a file of equal merges takes quadratic time.
 		for k := &last[g.c]; *k > 0; k = &before[*k-1] {
 			if h := &merges[*k-1]; h.a == g.a && h.b == g.b {
 				h.c = -1

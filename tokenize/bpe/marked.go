@@ -2,25 +2,21 @@ package bpe
 
 import "unicode/utf8"
 
-// A Mark is a place at which a text may be cut: the ids of both parts, put
-// together, are those of the whole. It is the start of an added token that is
-// looked for in the raw text.
+// A Mark is a position at which a text can be cut: the ids of the two parts, concatenated, are the
+// ids of the whole. It is the start of an added token that is matched in the raw text.
 type Mark struct {
 	Text int // offset in bytes
 	IDs  int // number of ids before it
 }
 
-// AppendMarked is AppendTokens for a text that may come in parts. It appends to
-// marks the places of text at which it may be cut, counted from at, which says
-// where text begins within the whole. There are none for tokenizers whose added
-// tokens look at what is around them, and for text that is not valid UTF-8.
+// AppendMarked is AppendTokens for a text that can come in parts. It appends to marks the positions
+// at which text can be cut. at is the position of text within the whole; marks count from it. It
+// appends no marks if an added token depends on the text around it, or if text is not valid UTF-8.
 //
-// Two texts that share their first n bytes have the same ids up to every mark at
-// or before n-LongestAdded(): no added token that begins before such a mark can
-// reach beyond what is shared.
+// Two texts with the same first n bytes have the same ids up to every mark at or before
+// n-LongestAdded(): no added token that begins before such a mark can extend past the common bytes.
 //
-// text is read during the call only. On an error dst and marks are returned as they
-// were.
+// It does not keep text. After an error dst and marks are returned unchanged.
 func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text []byte, at Mark) ([]int32, []Mark, error) {
 	s := stringOf(text)
 	if t.added[0] == nil || t.chunks || t.looksAround() || !utf8.Valid(text) {
@@ -51,7 +47,7 @@ func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text []byte, at Mark
 	return ids, places, nil
 }
 
-// LongestAdded is the length in bytes of the longest added token.
+// LongestAdded returns the length of the longest added token in bytes.
 func (t *Tokenizer) LongestAdded() int {
 	n := 0
 	for i := range t.addedAll {
@@ -60,8 +56,7 @@ func (t *Tokenizer) LongestAdded() int {
 	return n
 }
 
-// looksAround reports whether an added token counts, or swallows space, according
-// to what is around it.
+// looksAround reports whether the match of an added token depends on the text around it.
 func (t *Tokenizer) looksAround() bool {
 	for i := range t.addedAll {
 		a := &t.addedAll[i]

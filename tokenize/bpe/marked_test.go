@@ -12,10 +12,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// TestMarked encodes random texts full of added tokens in parts. The whole must
-// have the same ids, must be cut at every mark without changing any, and a text
-// that shares its beginning with another must go on from the other's last safe
-// mark.
+// TestMarked encodes random texts with many added tokens in parts. It checks that the ids do not
+// change, that a cut at any mark does not change them, and that a text can continue from the last
+// safe mark of another text with the same beginning.
 func TestMarked(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -39,7 +38,7 @@ func TestMarked(t *testing.T) {
 					}
 				}
 
-				// b shares a beginning with a, which may end within an added token.
+				// b shares with a a prefix that can end within an added token.
 				n := rng.IntN(len(a) + 1)
 				b := strings.ToValidUTF8(a[:n], "") + markedText(rng, tok, rng.IntN(6))
 				at := lastSafe(marksA, a, b, tok.LongestAdded())
@@ -58,8 +57,8 @@ func TestMarked(t *testing.T) {
 	}
 }
 
-// The margin is needed: without it a text goes on from a place where the other had
-// an added token and it has none, and loses a token that reaches across.
+// TestMarkedNeedsMargin checks that the margin of LongestAdded is needed. Without it, a text would
+// continue at an added token of the other text and lose a token that extends past that position.
 func TestMarkedNeedsMargin(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "qwen3")
@@ -75,8 +74,8 @@ func TestMarkedNeedsMargin(t *testing.T) {
 	}
 }
 
-// TestMarkedLimit: a pre-token that is too long is an error that counts from the start of
-// the whole text, and nothing is appended.
+// TestMarkedLimit checks that a pre-token over the limit gives an error with the offset in the
+// whole text, and that nothing is appended.
 func TestMarkedLimit(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
@@ -95,7 +94,7 @@ func TestMarkedLimit(t *testing.T) {
 	}
 }
 
-// lastSafe is the last mark of a from which b may go on.
+// lastSafe returns the last mark of a from which b can continue.
 func lastSafe(marks []bpe.Mark, a, b string, margin int) bpe.Mark {
 	same := 0
 	for same < min(len(a), len(b)) && a[same] == b[same] {
@@ -119,8 +118,7 @@ func marked(t *testing.T, tok *bpe.Tokenizer, ids []int32, marks []bpe.Mark, tex
 	return ids, marks
 }
 
-// markedText is n pieces of text: words, white space, marks that compose, added
-// tokens, and beginnings of added tokens.
+// markedText returns n pieces of text, including added tokens and prefixes of added tokens.
 func markedText(rng *rand.Rand, tok *bpe.Tokenizer, n int) string {
 	added := tok.Added()
 	var s strings.Builder

@@ -2,39 +2,35 @@ package bpe
 
 import "unicode/utf8"
 
-// Byte-pair merging: as long as two neighbours merge, the pair of the lowest rank
-// does, the leftmost of several.
+// Byte-pair merging: while neighbors can merge, merge the leftmost pair with the lowest rank.
 //
-// The result is found from left to right, without merging. A list of tokens is the
-// result for their joined text exactly where
+// The result is found from left to right, without merging. A list of tokens is the result iff
 //
-//   - each token alone is the result for its own text, and
-//   - each two neighbours alone are the result for their joined text: they are
-//     compatible.
+//   - each token is the result for its own text, and
+//   - each two neighbors are the result for their joined text: they are compatible.
 //
-// If it is the result: merging never crosses the borders of what ends as one
-// token, or as two neighbours, so inside it goes as it would alone. If it is a list
-// as described: merging goes inside each token as it would alone, until a pair
-// merges across a border; then that pair would also have merged in the text of the
-// two tokens alone, and they would not be compatible.
+// Proof. Let the list be the result. Merging never crosses the borders of a final token, or of two
+// final neighbors, so inside them it proceeds as it would alone. Conversely, let the list have both
+// properties. Merging proceeds inside each token as it would alone, until a pair merges across a
+// border. That pair would also merge in the text of the two tokens alone, and they would not be
+// compatible.
 //
-// So one list at most ends at a given place. The longest token that is compatible
-// with the one before is taken; where none is, the token before was wrong and gives
-// way to a shorter one. No list leads to its end again, so every place is reached
-// once at most, and every token that begins there is tried once at most: the time is
-// the length of the text times a constant of the vocabulary.
+// So at most one list ends at a given position. The algorithm appends the longest token that is
+// compatible with the last one. If there is none, the last token was wrong and is replaced by a
+// shorter one. No position is reached twice, and every token that begins at a position is tried at
+// most once. So the time is the length of the text times a constant of the vocabulary.
 
-// longRun is from how many bytes on a comparison is quicker than another search.
+// longRun is the minimum number of bytes for which a comparison is faster than another search.
 const longRun = 8
 
-// appendMerged appends the tokens of w, which is not empty and under 2 GiB.
+// appendMerged appends the tokens of w, which is not empty and shorter than 2 GiB.
 func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 	start := len(dst)
 	if c := m.chars; c != nil && (c.order || c.merged) {
 		dst = c.appendSymbols(dst, w)
 		return dst[:start+s.merge(m, dst[start:])]
 	}
-	// What was found for the bytes behind was: in a run of one character it comes again.
+	// found is the result for the bytes at was; it repeats in a run of one character.
 	was, depends, found := 0, 0, int32(-1)
 	for at := 0; at < len(w); {
 		if depends < longRun || max(at, was)+depends > len(w) || w[at:at+depends] != w[was:was+depends] {
@@ -42,7 +38,7 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 			was = at
 		}
 		tok := found
-		if tok < 0 { // a character that no token begins with: nothing crosses it
+		if tok < 0 { // no token begins with this character, so no merge crosses it
 			_, n := utf8.DecodeRuneInString(w[at:])
 			dst = m.chars.appendSymbols(dst, w[at:at+n])
 			at += n
@@ -66,9 +62,9 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 	return dst
 }
 
-// firstCompatible returns the longest token that b begins with, b itself before all, and
-// that is compatible with a; -1 where none is. In a run of one character the same two are
-// asked for again and again, where a vocabulary may have a token for each length.
+// firstCompatible returns the longest token that is b or a prefix of b and is compatible with a, or
+// -1. A run of one character asks for the same pair again and again if the vocabulary has a token
+// for each length, so results are cached.
 func (m *model) firstCompatible(a, b int32, s *mergeScratch) int32 {
 	if b < 0 {
 		return -1
@@ -88,7 +84,7 @@ func (m *model) firstCompatible(a, b int32, s *mergeScratch) int32 {
 	return tok
 }
 
-// A compatibleTok is what firstCompatible found for a and b.
+// A compatibleTok is a cached result of firstCompatible.
 type compatibleTok struct {
 	a, b, tok int32
 	some      bool
@@ -96,14 +92,13 @@ type compatibleTok struct {
 
 const firstBits = 10 // 16 KiB
 
-// compatible reports whether merging the text of two tokens gives them again. It
-// undoes their merges at the border, the latest first, and looks whether a pair
-// across the border would have gone before.
+// compatible reports whether merging the joined text of two tokens gives the same two tokens. It
+// undoes their merges at the border, latest first, and checks for an earlier merge across it.
 func (m *model) compatible(a, b int32, s *mergeScratch) bool {
 	if m.makings[a].wild || m.makings[b].wild {
 		return m.compatibleWild(a, b, s)
 	}
-	before := unmade // the merge across the border must not have a lower rank
+	before := unmade // a merge across the border with a lower rank would come first
 	for {
 		if c, ok := m.pairs.get(m.makings, a, b); ok && m.makings[c].rank < before {
 			return false
@@ -114,21 +109,19 @@ func (m *model) compatible(a, b int32, s *mergeScratch) bool {
 			before, a = x.rank, x.right
 		case y.rank == 0:
 			return true
-		default: // of the same rank the left one goes first
+		default: // with equal ranks the left one merges first
 			before, b = y.rank+1, y.left
 		}
 	}
 }
 
-// compatibleWild is compatible for tokens that are not made in the order of ranks:
-// it merges.
+// compatibleWild is compatible for tokens whose merges are not in the order of ranks. It merges.
 func (m *model) compatibleWild(a, b int32, s *mergeScratch) bool {
 	s.ids = m.appendParts(m.appendParts(s.ids[:0], a), b)
 	n := s.merge(m, s.ids)
 	return n == 2 && s.ids[0] == a && s.ids[1] == b
 }
 
-// appendParts appends the symbols that token id is made of.
 func (m *model) appendParts(dst []int32, id int32) []int32 {
 	for m.makings[id].rank != 0 {
 		dst = m.appendParts(dst, m.makings[id].left)
@@ -140,15 +133,15 @@ func (m *model) appendParts(dst []int32, id int32) []int32 {
 // mergeScratch is the memory for merging, kept between calls.
 type mergeScratch struct {
 	first [1 << firstBits]compatibleTok
-	tries int // tokens tried, ever; tests count them
+	tries int // tokens tried so far; for tests
 
 	ids, next, prev []int32
 	queue           []uint64
 }
 
-// merge merges ids in place and returns how many are left, at the front. Meanwhile
-// a symbol that was joined to the left is -1. An entry of the queue is a rank and a
-// place; it is stale where the pair at that place has another rank now.
+// merge merges ids in place and returns how many remain, at the front. During the merge, a symbol
+// that was joined to the left is -1. An entry of the queue is a rank and a position. It is stale if
+// the pair at that position now has another rank.
 func (s *mergeScratch) merge(m *model, ids []int32) int {
 	n := len(ids)
 	if cap(s.next) < n {
@@ -199,7 +192,7 @@ func (s *mergeScratch) merge(m *model, ids []int32) int {
 	return left
 }
 
-// pushEntry and popEntry keep the least entry of a queue at its front, as a heap.
+// pushEntry and popEntry keep the queue as a heap with the smallest entry first.
 func pushEntry(q []uint64, e uint64) []uint64 {
 	q = append(q, e)
 	i := len(q) - 1

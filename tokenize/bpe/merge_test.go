@@ -13,9 +13,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// randomVocabulary returns a tokenizer.json over a few letters with merges that no
-// training makes: of tokens that nothing makes, several to one token, the same one
-// twice, in an order that has little to do with what is made of what.
+// randomVocabulary returns a tokenizer.json over a few letters with merges that no training
+// produces: merges of tokens that no merge makes, several merges to one token, duplicate merges,
+// and an order unrelated to the sizes of the tokens.
 func randomVocabulary(tb testing.TB, rng *rand.Rand, letters []string) []byte {
 	tb.Helper()
 	pieces := []string{}
@@ -40,7 +40,7 @@ func randomVocabulary(tb testing.TB, rng *rand.Rand, letters []string) []byte {
 		}
 		some = append(some, a+b)
 	}
-	// All other ways to cut some tokens.
+	// All other ways to split some tokens.
 	for range rng.IntN(20) {
 		p := []rune(some[rng.IntN(len(some))])
 		for cut := 1; cut < len(p); cut++ {
@@ -50,13 +50,13 @@ func randomVocabulary(tb testing.TB, rng *rand.Rand, letters []string) []byte {
 		}
 	}
 	switch rng.IntN(4) {
-	case 0: // in the order made
+	case 0: // in the order of creation
 	case 1: // a few out of order
 		for range 3 {
 			i, j := rng.IntN(len(merges)), rng.IntN(len(merges))
 			merges[i], merges[j] = merges[j], merges[i]
 		}
-	case 2: // one a second time
+	case 2: // one is duplicated
 		merges = append(merges, merges[rng.IntN(len(merges))])
 	default:
 		rng.Shuffle(len(merges), func(i, j int) { merges[i], merges[j] = merges[j], merges[i] })
@@ -82,7 +82,7 @@ func randomVocabulary(tb testing.TB, rng *rand.Rand, letters []string) []byte {
 	return file
 }
 
-// awkwardWords returns words of a few letters: at random, and repeated.
+// awkwardWords returns words of a few letters, random and repeated.
 func awkwardWords(rng *rand.Rand, letters []string, n int) []string {
 	words := make([]string, n)
 	for i := range words {
@@ -102,8 +102,8 @@ func awkwardWords(rng *rand.Rand, letters []string, n int) []string {
 	return words
 }
 
-// TestRandomVocabularies: on vocabularies with awkward merges, the tokens are those
-// of merging one pair at a time.
+// TestRandomVocabularies checks, on vocabularies with awkward merges, that the tokens equal the
+// result of merging one pair at a time.
 func TestRandomVocabularies(t *testing.T) {
 	t.Parallel()
 	vocabularies := 3000
@@ -127,8 +127,8 @@ func TestRandomVocabularies(t *testing.T) {
 	}
 }
 
-// TestTries: the tokens that are tried grow with the length of the text and not
-// faster, also where a vocabulary was made to lead astray.
+// TestTries checks that the number of tokens tried is linear in the length of the text, even for a
+// vocabulary designed to mislead the search.
 func TestTries(t *testing.T) {
 	t.Parallel()
 	count := func(name string, tok *bpe.Tokenizer, unit string) {
@@ -158,8 +158,7 @@ func TestTries(t *testing.T) {
 	}
 }
 
-// TestGateMemoryOfLongWord: a word at the limit takes little memory beside its ids,
-// and nothing of it is kept.
+// TestGateMemoryOfLongWord checks that a word at the limit needs little memory, none of it kept.
 func TestGateMemoryOfLongWord(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
@@ -190,7 +189,7 @@ func TestGateMemoryOfLongWord(t *testing.T) {
 	}
 }
 
-// TestPeerMerges: the same vocabularies against the reference engine.
+// TestPeerMerges compares such vocabularies with the reference engine.
 func TestPeerMerges(t *testing.T) {
 	python(t)
 	t.Parallel()
@@ -213,8 +212,7 @@ func TestPeerMerges(t *testing.T) {
 	}
 }
 
-// TestScratchGivenBack: a long word of unknown characters, which stay together, is
-// merged in memory that is not kept.
+// TestScratchGivenBack checks that the merge memory of a long unknown word is freed.
 func TestScratchGivenBack(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes pools forget")

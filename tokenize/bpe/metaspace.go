@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// A metaspace writes spaces as another character, and one before a text.
+// A metaspace replaces spaces by another character, and can add one before a text.
 type metaspace struct {
-	mark    string // what a space becomes, one character
+	mark    string // replaces a space; one character
 	prepend prependScheme
 	split   bool // cut before each mark
 }
@@ -17,11 +17,11 @@ type prependScheme string
 
 const (
 	prependAlways prependScheme = "always"
-	prependFirst  prependScheme = "first" // the section that begins the whole text
+	prependFirst  prependScheme = "first" // only before the section that begins the whole text
 	prependNever  prependScheme = "never"
 )
 
-// readMetaspace reads a Metaspace, which is a pre-tokenizer and a decoder.
+// readMetaspace decodes a Metaspace, which is both a pre-tokenizer and a decoder.
 func readMetaspace(p part, what string) (*metaspace, error) {
 	var s struct {
 		Type           string        `json:"type"`
@@ -29,7 +29,7 @@ func readMetaspace(p part, what string) (*metaspace, error) {
 		PrependScheme  prependScheme `json:"prepend_scheme,omitempty"`
 		Split          *bool         `json:"split"`
 		AddPrefixSpace *bool         `json:"add_prefix_space"`
-		StrRep         *string       `json:"str_rep"` // not looked at, as in the reference engine
+		StrRep         *string       `json:"str_rep"` // ignored, as in the reference engine
 	}
 	s.PrependScheme = prependAlways
 	if err := strict(p.raw, what, &s); err != nil {
@@ -50,8 +50,7 @@ func readMetaspace(p part, what string) (*metaspace, error) {
 	return m, nil
 }
 
-// apply returns s with marks, made in buf where they change it. first says that s
-// begins the whole text.
+// apply returns s with marks, in buf if they change it. first: s begins the whole text.
 func (m *metaspace) apply(buf *[]byte, s string, first bool) string {
 	add := m.prepend == prependAlways || m.prepend == prependFirst && first
 	add = add && s != "" && s[0] != ' ' && !strings.HasPrefix(s, m.mark)
@@ -66,7 +65,7 @@ func (m *metaspace) apply(buf *[]byte, s string, first bool) string {
 	return stringOf(*buf)
 }
 
-// cut is the splitter of split: a mark begins a piece.
+// cut is the splitter if split is set: each mark begins a piece.
 func (m *metaspace) cut(s string, i int) int {
 	_, n := utf8.DecodeRuneInString(s[i:])
 	if k := strings.Index(s[i+n:], m.mark); k >= 0 {

@@ -4,35 +4,33 @@ import (
 	"fmt"
 )
 
-// Limits on what a file may ask for. The largest vocabulary known has some
-// 260,000 ids, the longest token 128 bytes.
+// Limits on a file. The largest known vocabulary has some 260,000 ids, the longest token 128 bytes.
 const (
 	maxID        = 1<<22 - 1
 	maxPieceLen  = 1 << 16
-	maxRankLen   = 1 << 8 // of a token in a rank file, of which every cut is looked up
+	maxRankLen   = 1 << 8 // of a token in a rank file; every split of it is looked up
 	maxAddedLen  = 1 << 10
-	maxAddedText = 1 << 23 // of all added tokens together
+	maxAddedText = 1 << 23 // total of all added tokens
 	maxAdded     = 1 << 16
-	maxHoles     = 4 // ids for each token
+	maxHoles     = 4 // ids per token
 	maxFileBytes = 256 << 20
 )
 
-// A model is the vocabulary and the merges, in the form that encoding and
-// decoding want. Immutable once built.
+// A model is the vocabulary and the merges, prepared for encoding and decoding. It is immutable.
 type model struct {
 	// Token id decodes to bytes[off[id]:off[id+1]].
 	bytes []byte
 	off   []uint32
 	flags []uint8
 
-	// chars and decoder are those of a vocabulary that spells characters, pieceOf
-	// the place of each id in pieces; nil in byte-level ones.
+	// chars, decoder and pieceOf are for vocabularies of characters, nil for byte-level ones.
+	// pieceOf is the index of each id in pieces.
 	chars   *charModel
 	decoder *decoder
 	pieceOf []int32
 
-	// merged are the bytes of tokens of a byte-level vocabulary that are added and
-	// normalized, so that they decode to others.
+	// merged holds the vocabulary bytes of added tokens of a byte-level vocabulary whose normalized
+	// content decodes to other bytes.
 	merged map[int32][]byte
 
 	pieces   pieceTable
@@ -44,33 +42,32 @@ type model struct {
 	prefixes prefixTable
 	joins    joinTable
 
-	// words and long hold what is one token when it is a whole pre-token: all of
-	// the vocabulary with ignore_merges, else what its own merges lead to.
+	// words and long hold the tokens for whole pre-tokens: with ignore_merges the whole vocabulary,
+	// otherwise the tokens that their own merges produce.
 	words wordTable
 	long  map[string]int32
-	// parts says that words holds tokens that merging does not make, which a part of
-	// a pre-token is not.
+	// parts is set if words has tokens that merging does not make; only whole pre-tokens match
+	// them.
 	parts bool
 }
 
 const (
 	flagUsed uint8 = 1 << iota
 	flagSpecial
-	flagLiteral // spelled as it decodes, not in the byte-level alphabet
-	flagByte    // <0xXX>, a byte of a vocabulary of characters
-	flagSkip    // left out by DecodeOptions.SkipSpecial
+	flagLiteral // spelled as its bytes, not in the byte-level alphabet
+	flagByte    // <0xXX>, a byte in a vocabulary of characters
+	flagSkip    // DecodeOptions.SkipSpecial skips it
 	flagAdded   // an added token
 )
 
-// A merge joins tokens a and b to c. In a tokenizer.json its rank is its place in
-// the list, in a rank file the id of c.
+// A merge joins tokens a and b to c. Its rank is its index in tokenizer.json, or c in a rank file.
 type merge struct {
 	a, b, c int32
 	rank    uint32
 }
 
-// buildBytes fills bytes, off and flags from the pieces and the added tokens;
-// spelled are the contents of those, normalized, which is what decoding sees.
+// buildBytes fills bytes, off and flags from the pieces and the added tokens. spelled are the
+// normalized contents of the added tokens, which decoding uses.
 func (m *model) buildBytes(added []Added, spelled []string) error {
 	top := int32(-1)
 	for i := range m.pieces.piece {
@@ -83,7 +80,7 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 			special[added[i].Content] = true
 		}
 	}
-	if n := m.pieces.len() + len(added); int(top) > maxHoles*n+1<<16 { // tables have a place for each id
+	if n := m.pieces.len() + len(added); int(top) > maxHoles*n+1<<16 { // tables have an entry per id
 		return unsupported("ids up to %d for %d tokens", top, n)
 	}
 	m.flags = make([]uint8, top+1)
@@ -120,7 +117,7 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 		if a.Special {
 			m.flags[a.ID] |= flagSpecial
 		}
-		if special[spelled[i]] { // the reference engine asks for the spelling
+		if special[spelled[i]] { // the reference engine checks the spelling
 			m.flags[a.ID] |= flagSkip
 		}
 	}
@@ -152,8 +149,7 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 	return nil
 }
 
-// spelling returns how the vocabulary spells id, which is not an added token
-// outside of it.
+// spelling returns the vocabulary's spelling of id, which must be in the vocabulary.
 func (m *model) spelling(id int32) []byte {
 	if m.decoder != nil {
 		p, _ := m.pieces.at(int(m.pieceOf[id]))
@@ -166,9 +162,8 @@ func (m *model) spelling(id int32) []byte {
 	return appendSpelled(nil, b)
 }
 
-// text returns what merging sees of id, which is not an added token outside of the
-// vocabulary: the bytes that its piece spells, or, in vocabularies of characters, the
-// piece.
+// text returns the text of id for merging: the bytes of its piece, or the piece itself in a
+// vocabulary of characters. id must be in the vocabulary.
 func (m *model) text(id int32) []byte {
 	if m.chars != nil {
 		return m.spelling(id)
@@ -179,8 +174,7 @@ func (m *model) text(id int32) []byte {
 	return m.bytes[m.off[id]:m.off[id+1]]
 }
 
-// buildByteIDs finds the token of each byte. Without all of them some text would
-// have no encoding.
+// buildByteIDs finds the token of each byte. If one were missing, some text would have no encoding.
 func (m *model) buildByteIDs() error {
 	var buf []byte
 	for b := range 256 {
@@ -194,9 +188,9 @@ func (m *model) buildByteIDs() error {
 	return nil
 }
 
-// buildWords fills the whole-word tables: with all, which ignore_merges asks for, of
-// the whole vocabulary, else of what its own bytes merge to. Some vocabularies have
-// other entries, and the reference engine never produces them.
+// buildWords fills the tables of whole words: with all (ignore_merges), the whole vocabulary,
+// otherwise the tokens that their own bytes merge to. Some vocabularies have other entries, and the
+// reference engine never produces them.
 func (m *model) buildWords(all bool) {
 	m.words = newWordTable(m.pieces.len())
 	m.long = make(map[string]int32)
@@ -223,8 +217,7 @@ func (m *model) buildWords(all bool) {
 	}
 }
 
-// appendWord appends the text of piece i as it stands in a pre-token; ok is false
-// where it can stand in none.
+// appendWord appends the text of piece i in a pre-token; ok is false if it cannot occur in one.
 func (m *model) appendWord(dst []byte, i int, alpha *alphabet) (_ []byte, ok bool) {
 	p, _ := m.pieces.at(i)
 	if m.chars != nil {

@@ -5,12 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// Canonical composition (NFC) of Unicode 9.0, as the reference engine's
-// normalizer has it. Characters assigned later are inert, and, unlike
-// golang.org/x/text, no U+034F is put into long runs of marks.
+// Canonical composition (NFC) of Unicode 9.0, like the reference engine's normalizer. Unlike
+// golang.org/x/text, it does not insert U+034F into long runs of marks.
 
 const (
-	nfcNotYes     = 1 << 8 // may change or be composed with what stands before
+	nfcNotYes     = 1 << 8 // can change or compose with the characters before it
 	nfcDecomposes = 1 << 9
 	nfcClass      = 0xFF
 )
@@ -29,7 +28,7 @@ type markedRune struct {
 	class uint8
 }
 
-// nfc returns s composed, and whether it wrote that to n.out.
+// nfc returns s composed, and whether the result is in n.out.
 func (n *normalizer) nfc(s string) (_ string, changed bool) {
 	i := nextNotNFC(s, 0)
 	if i == len(s) {
@@ -62,8 +61,8 @@ func (n *normalizer) nfc(s string) (_ string, changed bool) {
 	return stringOf(n.out), true
 }
 
-// nextNotNFC returns the first character from i on that the quick check does not
-// pass, or len(s). i is the start of s or follows a composed piece.
+// nextNotNFC returns the position of the first character from i that fails the quick check, or
+// len(s). i is the start of s or the end of a composed piece.
 func nextNotNFC(s string, i int) int {
 	last := uint16(0)
 	for i < len(s) {
@@ -73,7 +72,7 @@ func nextNotNFC(s string, i int) int {
 			continue
 		}
 		b := s[i]
-		if b < 0xCC { // below U+0300 all is composed
+		if b < 0xCC { // below U+0300 everything is composed
 			if b < 0x80 {
 				i++
 			} else {
@@ -97,13 +96,12 @@ func nextNotNFC(s string, i int) int {
 	return i
 }
 
-// compose appends the composed form of s to n.out.
 func (n *normalizer) compose(s string) {
 	d := n.runes[:0]
 	for _, r := range s {
 		d = decompose(d, r)
 	}
-	for i := 0; i < len(d); i++ { // marks in canonical order
+	for i := 0; i < len(d); i++ { // sort marks into canonical order
 		if d[i].class == 0 {
 			continue
 		}
@@ -116,9 +114,9 @@ func (n *normalizer) compose(s string) {
 	}
 	n.runes = d
 
-	starter := -1 // where the last starter went
+	starter := -1 // position of the last starter in d
 	kept := 0     // d[:kept] is the result so far
-	last := -1    // class of the last character kept after the starter, -1 if none
+	last := -1    // class of the last character kept after the starter, or -1
 	for _, m := range d {
 		if starter >= 0 && (last < int(m.class) || last < 0) {
 			if c, ok := composePair(d[starter].r, m.r); ok {
@@ -167,7 +165,6 @@ func decompose(d []markedRune, r rune) []markedRune {
 	return d
 }
 
-// composePair returns the character that a and b compose to.
 func composePair(a, b rune) (rune, bool) {
 	if l, v := a-hangulL, b-hangulV; 0 <= l && l < hangulLs && 0 <= v && v < hangulVs {
 		return hangulS + (l*hangulVs+v)*hangulTs, true

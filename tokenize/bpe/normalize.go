@@ -2,11 +2,10 @@ package bpe
 
 import "strings"
 
-// A normStep is one step of a normalizer.
 type normStep struct {
 	kind normKind
-	from string // of Replace
-	to   string // of Replace and Prepend
+	from string // for Replace
+	to   string // for Replace and Prepend
 }
 
 type normKind uint8
@@ -17,15 +16,15 @@ const (
 	stepReplace
 )
 
-// A normalizer holds the memory that normalizing a piece of text needs.
+// A normalizer has the scratch memory for normalizing a text.
 type normalizer struct {
 	runes []markedRune
-	out   []byte // what a step writes
-	spare []byte // what the step before wrote
+	out   []byte // output of the current step
+	spare []byte // output of the previous step
 }
 
-// normalize returns s after all steps, valid until the next call. s is valid
-// UTF-8. Each step reads what the one before wrote, so that two buffers take turns.
+// normalize returns s after all steps, valid until the next call. s must be valid UTF-8. Each step
+// reads the output of the previous step, so the two buffers alternate.
 func (n *normalizer) normalize(steps []normStep, s string) string {
 	for i := range steps {
 		n.out, n.spare = n.spare, n.out
@@ -38,7 +37,7 @@ func (n *normalizer) normalize(steps []normStep, s string) string {
 	return s
 }
 
-// apply returns s after one step, and whether it wrote that to n.out.
+// apply returns s after one step, and whether the result is in n.out.
 func (n *normalizer) apply(step *normStep, s string) (_ string, changed bool) {
 	switch step.kind {
 	case stepNFC:
@@ -57,7 +56,6 @@ func (n *normalizer) apply(step *normStep, s string) (_ string, changed bool) {
 	return stringOf(n.out), true
 }
 
-// appendReplaced appends s with each from in it replaced.
 func appendReplaced(dst []byte, s, from, to string) []byte {
 	for {
 		i := strings.Index(s, from)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// The parts of a tokenizer.json around the model. Each part is a closed set of
-// what is implemented; everything else is refused by name.
+// The parts of a tokenizer.json around the model. Each part accepts only the implemented features
+// and names any other feature in its error.
 
 type addedSpec struct {
 	ID         int64  `json:"id"`
@@ -18,14 +18,13 @@ type addedSpec struct {
 	Special    bool   `json:"special"`
 }
 
-// A part is the form all of them share.
+// A part is the common form of all parts.
 type part struct {
 	Type string
 	raw  []byte
 }
 
-// decodeRaw keeps the text and looks for the type in it. Who knows the type decodes
-// the rest.
+// decodeRaw stores the text and its type. The code that knows the type decodes the rest.
 func (p *part) decodeRaw(raw []byte) error {
 	p.Type, p.raw = "", slices.Clone(raw)
 	r := &jsonReader{b: raw}
@@ -55,7 +54,7 @@ type (
 	decoderSpec       struct{ part }
 )
 
-// pipeline reads all parts but the post-processor into t.
+// pipeline parses all parts except the post-processor into t.
 func (f *jsonFile) pipeline(t *Tokenizer) error {
 	var err error
 	if t.norm, err = normSteps(f.normalizer.part); err != nil {

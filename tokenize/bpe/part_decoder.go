@@ -6,27 +6,26 @@ import (
 	"unicode/utf8"
 )
 
-// A decoder says how the tokens of a vocabulary of characters become text: steps
-// that each take the list of the tokens' spellings, as in tokenizer.json.
+// A decoder converts the tokens of a vocabulary of characters to text. Each step processes the list
+// of the tokens' spellings, as in tokenizer.json.
 //
 //	tokens ─► before ─► ByteFallback ─► after ─► joined (Fuse) ─► trim
 //
-// The steps before and after look at one token at a time. nil stands for
-// ByteLevel, which joins the bytes of the tokens.
+// The steps before and after process one token at a time. A nil decoder is ByteLevel.
 type decoder struct {
 	before   []textStep
-	fallback bool // <0xXX> is a byte
+	fallback bool // <0xXX> is a byte token
 	after    []textStep
-	trim     []textStep // Strip, of the joined text
-	first    bool       // the first token is decoded otherwise than the rest
+	trim     []textStep // Strip, applied to the joined text
+	first    bool       // the first token is decoded differently
 }
 
 // A textStep changes the text of one token.
 type textStep struct {
 	kind textKind
-	from string // of Replace; of the others the one character that they look for
-	to   string // of Replace
-	n    int    // of Strip: how many characters at the start
+	from string // for Replace; for the other kinds the character to match
+	to   string // for Replace
+	n    int    // for Strip: how many characters at the start
 }
 
 type textKind uint8
@@ -34,10 +33,9 @@ type textKind uint8
 const (
 	textReplace textKind = iota
 	textStrip
-	textMetaspace // the mark is a space; in the first token it is nothing
+	textMetaspace // the mark is a space, or nothing in the first token
 )
 
-// readDecoder reads the decoder of a vocabulary of characters.
 func readDecoder(p part) (*decoder, error) {
 	d := &decoder{}
 	fused := false
@@ -135,7 +133,7 @@ func (d *decoder) read(p part, fused *bool, depth int) error {
 	return unsupported("decoder %s in a vocabulary of characters", name)
 }
 
-// add adds a step that looks at one token at a time.
+// add adds a step that processes one token at a time.
 func (d *decoder) add(s textStep) {
 	if d.fallback {
 		d.after = append(d.after, s)
@@ -165,8 +163,7 @@ func readStrip(p part) (textStep, error) {
 	return textStep{kind: textStrip, from: s.Content, n: s.Start}, nil
 }
 
-// applySteps returns the text of one token after steps. first says that it is the
-// first of the list.
+// applySteps returns the text of one token after steps. first: it is the first of the list.
 func applySteps(s string, steps []textStep, first bool) string {
 	for i := range steps {
 		switch step := &steps[i]; step.kind {
@@ -187,8 +184,8 @@ func applySteps(s string, steps []textStep, first bool) string {
 	return s
 }
 
-// spelledByte returns the byte that a token such as <0x0A> stands for, as the
-// reference engine reads it: in either case, and with a sign for a digit.
+// spelledByte returns the byte of a token such as <0x0A>. Like the reference engine, it accepts
+// both cases and a sign in place of the first digit.
 func spelledByte(s string) (byte, bool) {
 	if len(s) != 6 || s[:3] != "<0x" || s[5] != '>' {
 		return 0, false

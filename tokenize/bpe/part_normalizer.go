@@ -6,9 +6,9 @@ import (
 )
 
 // Limits on the parts of a file: the steps of a normalizer or decoder, the stages of a
-// pre-tokenizer, and how many times longer steps may make a text. What Prepend puts
-// before a section has at most maxPrepended bytes, with what later steps make of it. A
-// decoder may make the vocabulary longer by maxDecodedText bytes.
+// pre-tokenizer, and the factor by which steps can lengthen a text. The text that Prepend adds to a
+// section, after later steps, has at most maxPrepended bytes. A decoder can lengthen the vocabulary
+// by at most maxDecodedText bytes.
 const (
 	maxSteps       = 64
 	maxStages      = 16
@@ -28,8 +28,7 @@ type patternSpec struct {
 	String *string `json:"String"`
 }
 
-// normSteps reads a normalizer: null, NFC, Prepend, Replace by a string, or a
-// Sequence of these.
+// normSteps parses a normalizer: null, NFC, Prepend, Replace by a string, or a Sequence of these.
 func normSteps(p part) ([]normStep, error) {
 	steps, err := appendNormSteps(nil, p, 0)
 	if err != nil {
@@ -58,8 +57,7 @@ func normSteps(p part) ([]normStep, error) {
 	return steps, nil
 }
 
-// growBy returns how many times longer a text may be that was growth times longer,
-// when from is replaced by to; one more than maxGrowth stands for all over it.
+// growBy returns the growth factor after from is replaced by to, at most maxGrowth+1.
 func growBy(growth int, from, to string) int {
 	if len(to) > maxGrowth*len(from) {
 		return maxGrowth + 1
@@ -86,7 +84,7 @@ func appendNormSteps(steps []normStep, p part, depth int) ([]normStep, error) {
 			return nil, fmt.Errorf("%w: normalizer Prepend without prepend", ErrCorrupt)
 		}
 		if *s.Prepend == "" {
-			return nil, unsupported("normalizer Prepend of nothing") // it makes the reference engine panic
+			return nil, unsupported("normalizer Prepend of nothing") // would make the reference engine panic
 		}
 		return append(steps, normStep{kind: stepPrepend, to: *s.Prepend}), nil
 	case "Replace":
@@ -117,8 +115,8 @@ func appendNormSteps(steps []normStep, p part, depth int) ([]normStep, error) {
 	return nil, unsupported("normalizer %s", p.name())
 }
 
-// readReplace reads a Replace, which is a normalizer and a decoder. A regular
-// expression is read where it is a plain string.
+// readReplace parses a Replace, which is both a normalizer and a decoder. A regular expression is
+// accepted only if it is a plain string.
 func readReplace(p part, what string) (from, to string, err error) {
 	var s replaceSpec
 	if err := strict(p.raw, what, &s); err != nil {

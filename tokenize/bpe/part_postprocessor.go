@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// buildPostProcessor reads what is put around a text on request.
+// buildPostProcessor parses the post-processor into prefix and suffix.
 func (t *Tokenizer) buildPostProcessor(f *jsonFile) error {
 	parts := []part{f.postProcessor.part}
 	if f.postProcessor.Type == "Sequence" {
@@ -22,7 +22,7 @@ func (t *Tokenizer) buildPostProcessor(f *jsonFile) error {
 	for _, p := range parts {
 		switch p.name() {
 		case "null":
-		case "ByteLevel": // offsets only
+		case "ByteLevel": // affects offsets only
 			if err := strict(p.raw, "post_processor", new(byteLevelSpec)); err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ type templateSpec struct {
 		Tokens []string `json:"tokens"`
 	} `json:"special_tokens"`
 
-	// Command-R's file has these of ByteLevel here, where they mean nothing.
+	// Command-R's file has these members of ByteLevel here, without meaning.
 	AddPrefixSpace bool `json:"add_prefix_space,omitempty"`
 	TrimOffsets    bool `json:"trim_offsets,omitempty"`
 	UseRegex       bool `json:"use_regex,omitempty"`
@@ -66,13 +66,13 @@ type templatePlace struct {
 	TypeID uint32 `json:"type_id"`
 }
 
-// addTemplate sets what a TemplateProcessing puts around a text.
+// addTemplate sets the prefix and suffix of a TemplateProcessing.
 func (t *Tokenizer) addTemplate(raw []byte) error {
 	var s templateSpec
 	if err := strict(raw, "post_processor", &s); err != nil {
 		return err
 	}
-	for _, e := range s.Pair { // never encoded, but a file that gets it wrong is refused
+	for _, e := range s.Pair { // never used, but an invalid file is rejected
 		if (e.SpecialToken == nil) == (e.Sequence == nil) || e.Sequence != nil && e.Sequence.ID != "A" && e.Sequence.ID != "B" {
 			return fmt.Errorf("%w: post_processor: pair with an unknown element", ErrCorrupt)
 		}

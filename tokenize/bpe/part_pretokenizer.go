@@ -21,7 +21,7 @@ type digitsSpec struct {
 	Individual bool   `json:"individual_digits"`
 }
 
-// splits reads the pre-tokenizer: Split and Digits, then ByteLevel.
+// splits parses the pre-tokenizer: Split and Digits, then ByteLevel.
 func (f *jsonFile) splits(t *Tokenizer) error {
 	parts, err := f.preParts()
 	if err != nil {
@@ -86,7 +86,6 @@ func readDigits(p part) (stage, error) {
 	return regexStage(patternDigits, isolated, false)
 }
 
-// readSplit reads a Split by a regular expression or by a string.
 func readSplit(p part) (stage, error) {
 	var s splitSpec
 	if err := strict(p.raw, "pre_tokenizer", &s); err != nil {

@@ -2,10 +2,9 @@ package bpe
 
 import "strings"
 
-// The pre-tokenizers of vocabularies that spell characters: nothing, Metaspace,
-// Splits by a string and Digits.
+// The pre-tokenizers of vocabularies of characters: none, Metaspace, Split by a string and Digits.
 
-// preParts returns the pre-tokenizers one after the other.
+// preParts returns the pre-tokenizers in order.
 func (f *jsonFile) preParts() ([]part, error) {
 	switch f.preTokenizer.name() {
 	case "null":
@@ -26,7 +25,7 @@ func (f *jsonFile) preParts() ([]part, error) {
 	return []part{f.preTokenizer.part}, nil
 }
 
-// spellsChars reports whether the vocabulary spells characters, and not bytes.
+// spellsChars reports whether the vocabulary consists of characters and not bytes.
 func (f *jsonFile) spellsChars() (bool, error) {
 	parts, err := f.preParts()
 	if err != nil || !f.model.ByteFallback && f.model.UnkToken == nil {
@@ -35,7 +34,6 @@ func (f *jsonFile) spellsChars() (bool, error) {
 	return len(parts) == 0 || parts[len(parts)-1].name() != "ByteLevel", nil
 }
 
-// spaces reads the pre-tokenizer of a vocabulary that spells characters.
 func (f *jsonFile) spaces(t *Tokenizer) error {
 	parts, err := f.preParts()
 	if err != nil {
@@ -54,7 +52,7 @@ func (f *jsonFile) spaces(t *Tokenizer) error {
 				err = unsupported("pre_tokenizer Split by a pattern in a vocabulary of characters")
 			}
 			if st.text == " " && !st.invert && t.leavesNoSpace() {
-				st = stage{} // it never matches
+				st = stage{} // never matches
 			}
 		case name == "Digits":
 			st, err = readDigits(p)
@@ -87,8 +85,8 @@ func (t *Tokenizer) leavesNoSpace() bool {
 	return none
 }
 
-// checkFirst refuses what makes it unclear where a text begins: the reference
-// engine asks which place of the raw text a section comes from.
+// checkFirst rejects a file if the start of the text is ambiguous: the reference engine uses the
+// position of a section in the raw text.
 func (f *jsonFile) checkFirst(t *Tokenizer) error {
 	if t.space == nil || t.space.prepend != prependFirst || len(t.norm) == 0 {
 		return nil

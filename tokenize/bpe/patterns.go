@@ -7,8 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 )
 
-// The patterns of the families, as tokenizer.json spells them. A family is known by
-// their exact text.
+// The patterns of the families, as in tokenizer.json. Their exact text identifies a family.
 const (
 	patternCL100K = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen35 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -18,25 +17,23 @@ const (
 	patternTekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternKimi   = `[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 
-	// ByteLevel itself has this one.
+	// ByteLevel's own pattern.
 	patternGPT2 = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
-	// DeepSeek applies three patterns one after the other, each to the pieces that
-	// the one before left. The first two have no character in common, so that one
-	// pass can look for both.
+	// DeepSeek applies three patterns in sequence, each to the pieces of the previous one. The
+	// first two have no character in common, so one pass can match both.
 	patternDeepSeek1  = `\p{N}{1,3}`
 	patternDeepSeek2  = "[一-龥\u3040-ゟ゠-ヿ]+"
 	patternDeepSeek12 = patternDeepSeek1 + `|` + patternDeepSeek2
 	patternDeepSeek3  = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
 
-	// Digits asks Rust's char::is_numeric, which knows Unicode 17.0: 13 characters
-	// more than \p{N} has here.
+	// Digits uses Rust's char::is_numeric of Unicode 17.0, 13 characters more than \p{N} here.
 	patternDigit  = `[\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}]`
 	patternDigits = patternDigit + `+`
 )
 
-// families are the known sequences of patterns, each with gaps isolated. Where same
-// is set it is used instead: it cuts the same, and faster.
+// families are the known sequences of patterns, each with gaps isolated. If same is set, it is used
+// instead: it gives the same pieces, faster.
 var families = [...]struct {
 	family         Family
 	patterns, same []string
@@ -53,7 +50,7 @@ var families = [...]struct {
 	{FamilyDeepSeek, []string{patternDeepSeek1, patternDeepSeek2, patternDeepSeek3}, []string{patternDeepSeek12, patternDeepSeek3}},
 }
 
-// setStages names the family of stages that are patterns.
+// setStages sets the stages and the family that their patterns identify.
 func (t *Tokenizer) setStages(stages []stage) error {
 	t.family, t.stages = FamilyOther, stages
 	for _, f := range families {
@@ -76,11 +73,9 @@ func (t *Tokenizer) setStages(stages []stage) error {
 	return nil
 }
 
-// known holds the compiled patterns of the families, which all tokenizers share:
-// some 45 KiB each.
+// known caches the compiled patterns of the families, some 45 KiB each, for all tokenizers.
 var known sync.Map // text of the pattern to *pattern.Pattern
 
-// compile returns the compiled pattern of a text.
 func compile(expr string) (*pattern.Pattern, error) {
 	v, _ := known.Load(expr)
 	if p, ok := v.(*pattern.Pattern); ok {

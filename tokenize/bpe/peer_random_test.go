@@ -18,8 +18,8 @@ import (
 
 var randomTokenizers = flag.Int("tokenizers", 3000, "random tokenizers to compare with the reference engine")
 
-// TestPeerTokenizers: random tokenizers give the ids and the texts of the reference
-// engine, or are refused; what it refuses is refused.
+// TestPeerTokenizers checks that random tokenizers give the ids and texts of the reference engine
+// or are rejected, and that we reject what it rejects.
 func TestPeerTokenizers(t *testing.T) {
 	python(t)
 	t.Parallel()
@@ -32,8 +32,7 @@ func TestPeerTokenizers(t *testing.T) {
 		for first := 0; first < *randomTokenizers; first += batch {
 			t.Run(fmt.Sprint(first), func(t *testing.T) {
 				t.Parallel()
-				// The reference engine is asked for texts and ids only where the file is
-				// taken here: it may loop or panic on others.
+				// The reference engine can loop or panic on files that Parse rejects.
 				cases := make([]smallCase, min(batch, *randomTokenizers-first))
 				toks, errs := make([]*bpe.Tokenizer, len(cases)), make([]error, len(cases))
 				for i := range cases {
@@ -71,12 +70,11 @@ func TestPeerTokenizers(t *testing.T) {
 	}
 }
 
-// judge compares a case with the reference engine: why it is refused, and what is
-// wrong.
+// judge compares a case with the reference engine.
 func (c *smallCase) judge(t *testing.T, tok *bpe.Tokenizer, err error, want smallAnswer) (reason, problem string) {
 	t.Helper()
 	defer func() {
-		if p := recover(); p != nil { // the case is wanted, not the place
+		if p := recover(); p != nil { // report the case, not the stack
 			problem = fmt.Sprint("panic: ", p)
 		}
 	}()
@@ -95,13 +93,12 @@ func (c *smallCase) judge(t *testing.T, tok *bpe.Tokenizer, err error, want smal
 
 var quoted = regexp.MustCompile(`["\[0-9].*`)
 
-// reasonOf is an error without what is particular to one file.
+// reasonOf returns an error's text without details of a single file.
 func reasonOf(err error) string {
 	_, text, _ := strings.Cut(err.Error(), bpe.ErrUnsupported.Error()+": ")
 	return strings.TrimSpace(quoted.ReplaceAllString(text, "…"))
 }
 
-// replaced is a file with one part replaced.
 func replaced(file []byte, part string, with any) []byte {
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(file, &parts); err != nil {

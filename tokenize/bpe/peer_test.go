@@ -25,7 +25,7 @@ var (
 	peerTexts = flag.Int("texts", 6000, "random texts to compare with the reference engine, for each tokenizer")
 )
 
-// python returns the interpreter that has the reference engine.
+// python returns the Python interpreter that has the reference engine.
 func python(tb testing.TB) string {
 	tb.Helper()
 	if raceEnabled {
@@ -44,13 +44,12 @@ func python(tb testing.TB) string {
 	return path
 }
 
-// ask gives the reference engine the lines, as JSON, and returns its answers.
+// ask sends the lines to the reference engine as JSON and returns its answers.
 func ask[Answer, Line any](tb testing.TB, command string, file []byte, lines []Line, flags ...string) []Answer {
 	tb.Helper()
 	return askScript[Answer](tb, python(tb), "peer.py", command, file, lines, flags...)
 }
 
-// askScript gives a script of testdata/python a file and lines.
 func askScript[Answer, Line any](tb testing.TB, interpreter, script, command string, file []byte, lines []Line, flags ...string) []Answer {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), bpe.FileJSON)
@@ -86,7 +85,6 @@ func askScript[Answer, Line any](tb testing.TB, interpreter, script, command str
 	return answers
 }
 
-// compare encodes texts with both engines.
 func compare(t *testing.T, file []byte, tok *bpe.Tokenizer, texts []string, opts bpe.EncodeOptions) {
 	t.Helper()
 	var flags []string
@@ -110,7 +108,7 @@ func compare(t *testing.T, file []byte, tok *bpe.Tokenizer, texts []string, opts
 	}
 }
 
-// TestPeerEncode: fresh random texts, the same ids as the reference engine.
+// TestPeerEncode checks that new random texts have the ids of the reference engine.
 func TestPeerEncode(t *testing.T) {
 	t.Parallel()
 	t.Logf("go test ./tokenize/bpe -run 'TestPeer.*' -seed %d -args -texts %d", *seed, *peerTexts)
@@ -128,8 +126,7 @@ func TestPeerEncode(t *testing.T) {
 	}
 }
 
-// TestPeerDecode: fresh random ids, the same text as the reference engine, at once
-// and as a stream.
+// TestPeerDecode checks the text of random ids against the reference engine, whole and streamed.
 func TestPeerDecode(t *testing.T) {
 	t.Parallel()
 	for i, name := range bpetest.Names() {
@@ -156,8 +153,7 @@ func TestPeerDecode(t *testing.T) {
 	}
 }
 
-// randomIDs returns ids that have a token, of which some are special and many
-// are parts of characters.
+// randomIDs returns ids with tokens. Some are special, and many are parts of characters.
 func randomIDs(rng *rand.Rand, tok *bpe.Tokenizer, n int) []int32 {
 	added := tok.Added()
 	ids := make([]int32, 0, n)
@@ -226,9 +222,8 @@ func template(prefix, suffix string, ids ...int) object {
 	}
 }
 
-// variants are tokenizers that no stored file is: each takes a stored vocabulary
-// through another pipeline, so that every implemented feature meets the reference
-// engine.
+// variants returns tokenizers that no stored file has. Each uses a stored vocabulary with another
+// pipeline, so that every implemented feature is compared with the reference engine.
 func variants(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	added := func(normalized bool) []object {
@@ -247,7 +242,7 @@ func variants(tb testing.TB) map[string][]byte {
 		base, next := bpetest.Tokenizer(tb, "qwen3"), int32(151643)
 		var out []object
 		for i, f := range flags {
-			// The byte 0xE9 is spelled é: that token then has another meaning.
+			// The byte 0xE9 is spelled é, so the token é has another meaning.
 			id, ok := base.ID(f["content"].(string))
 			if !ok {
 				id, next = next, next+1
@@ -318,8 +313,8 @@ func TestPeerVariants(t *testing.T) {
 	}
 }
 
-// TestGatePeerSpeed: at least twelve times the reference engine, both on one thread,
-// on documents that neither has seen.
+// TestGatePeerSpeed checks that encoding is at least twelve times as fast as the reference engine,
+// both on one thread, on documents that neither has seen.
 func TestGatePeerSpeed(t *testing.T) {
 	interpreter := python(t)
 	runtime.LockOSThread()
@@ -350,7 +345,7 @@ func TestGatePeerSpeed(t *testing.T) {
 		tok := bpetest.Tokenizer(t, name)
 		best := time.Hour
 		var ids []int32
-		for range 5 { // the processor time of the best: the machine may be busy
+		for range 5 { // use the best processor time, because the machine can be busy
 			tok.ForgetWords()
 			start := cpuTime(t)
 			ids = ids[:0]

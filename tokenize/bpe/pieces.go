@@ -4,15 +4,15 @@ import (
 	"hash/maphash"
 )
 
-// A pieceTable maps the vocabulary's spelling of a token to its id. The spelling
-// of byte-level vocabularies writes each byte as one printable character.
+// A pieceTable maps the vocabulary's spelling of a token to its id. The spelling of a byte-level
+// vocabulary writes each byte as one printable character.
 type pieceTable struct {
 	seed  maphash.Seed
 	text  []byte
 	piece []piece
-	// slot holds 32 bits of the hash and one more than the index in piece; 0 is
-	// free. Its length is a power of two, and three of four are in use at most. The
-	// bits of the hash say the place too, so that it grows without hashing again.
+	// slot holds 32 bits of the hash and the index in piece plus 1; 0 is free. Its length is a
+	// power of two, and at most three quarters are used. These hash bits also determine the
+	// position, so grow does not hash again.
 	slot []uint64
 }
 
@@ -33,7 +33,7 @@ func (p *pieceTable) at(i int) (text []byte, id int32) {
 	return p.text[e.at : e.at+e.n], e.id
 }
 
-// add puts a piece in, and reports false where it is there already.
+// add adds a piece. It returns false if the piece exists.
 func (p *pieceTable) add(text []byte, id int32) bool {
 	if 4*(len(p.piece)+1) > 3*len(p.slot) {
 		p.grow()
@@ -85,12 +85,11 @@ func (p *pieceTable) id(i int) (int32, bool) {
 	return p.piece[i].id, true
 }
 
-// findBytes returns the index of a piece, or -1.
 func (p *pieceTable) findBytes(text []byte) int {
 	return p.find(maphash.Bytes(p.seed, text), stringOf(text))
 }
 
-// findNear is findBytes that looks at piece k, and the one after it, first.
+// findNear is findBytes, but tries piece k and the one after it first.
 func (p *pieceTable) findNear(text []byte, k int) int {
 	for i := k; i < min(k+2, len(p.piece)); i++ {
 		if t, _ := p.at(i); string(t) == string(text) {
@@ -114,8 +113,8 @@ func (p *pieceTable) find(h uint64, text string) int {
 	return -1
 }
 
-// The byte-level alphabet: printable Latin-1 stands for itself, the rest follows
-// from U+0100 on in the order of bytes.
+// byteRune maps a byte to the byte-level alphabet: printable Latin-1 maps to itself, and the other
+// bytes map to U+0100 and up, in order.
 func byteRune(b byte) rune {
 	switch {
 	case b <= 0x20:
@@ -140,7 +139,7 @@ func appendSpelled(dst, b []byte) []byte {
 	return dst
 }
 
-// alphabet is the inverse of byteRune, -1 where no byte is spelled so.
+// alphabet is the inverse of byteRune, with -1 for runes that it does not return.
 type alphabet [0x144]int16
 
 func newAlphabet() *alphabet {
@@ -154,9 +153,8 @@ func newAlphabet() *alphabet {
 	return &a
 }
 
-// appendBytes appends the bytes that piece spells. What is not spelled in the
-// alphabet from end to end stands for its own UTF-8, as in the reference decoder;
-// then spelled is false.
+// appendBytes appends the bytes that piece spells. If a character of piece is not in the alphabet,
+// the piece represents its own UTF-8, as in the reference decoder, and spelled is false.
 func (a *alphabet) appendBytes(dst, piece []byte) (out []byte, spelled bool) {
 	start := len(dst)
 	for i := 0; i < len(piece); {

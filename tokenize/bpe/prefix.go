@@ -2,15 +2,14 @@ package bpe
 
 import "math/bits"
 
-// A prefixTable finds the longest token that a text begins with: a trie, whose
-// edges are in one hash table. A node of which the bytes are a token has the
-// token's id, the others have higher numbers.
+// A prefixTable finds the longest token that is a prefix of a text. It is a trie in one hash table.
+// The node of a token has the token's id; other nodes have higher numbers.
 type prefixTable struct {
 	root   [256]int32
-	edges  []prefixEdge // open addressing, length a power of two; free where to is 0
-	shift  uint         // 64 less the bits of an index
+	edges  []prefixEdge // open addressing, length a power of two; free if to is 0
+	shift  uint         // 64 minus the number of bits of an index
 	used   int
-	tokens int32 // ids are below it
+	tokens int32 // all ids are lower
 	nodes  int32
 	seed   uint64
 }
@@ -20,12 +19,12 @@ type prefixEdge struct {
 	to   uint32 // node + 1
 }
 
-// maxNodes is how many nodes an edge can name. Real vocabularies have under a million.
+// maxNodes is the range of a node in prefixEdge.from. Real vocabularies have less than a million.
 const maxNodes = 1 << 24
 
-// newPrefixTable makes the table of symbols and of made, the tokens that merging
-// makes by ascending size, and fills in their longest prefixes. The prefixes of a
-// token are there before it, so no node is passed that becomes a token later.
+// newPrefixTable makes the table of symbols and made, the tokens that merging makes, by ascending
+// size. It also sets their longest prefixes. The prefixes of a token come before it, so a node on
+// its path never becomes a token later.
 func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
 	p := prefixTable{tokens: int32(len(m.makings)), nodes: int32(len(m.makings)), seed: newSeed()}
 	p.resize(1 << 10)
@@ -57,7 +56,7 @@ func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
 	return p, nil
 }
 
-// add makes the way from a node to the token id, which is text further.
+// add adds the path from a node to token id; text is the bytes on that path.
 func (p *prefixTable) add(makings []making, node int32, text []byte, id int32) error {
 	last := len(text) - 1
 	for _, b := range text[:last] {
@@ -110,7 +109,6 @@ func (p *prefixTable) resize(n int) {
 	}
 }
 
-// step returns the node behind an edge.
 func (p *prefixTable) step(node int32, b byte) (int32, bool) {
 	from := uint32(node)<<8 | uint32(b)
 	for i := p.slot(from); ; i = (i + 1) & uint32(len(p.edges)-1) {
@@ -123,8 +121,8 @@ func (p *prefixTable) step(node int32, b byte) (int32, bool) {
 	}
 }
 
-// longest returns the longest token that s begins with, or -1, and how many bytes of s
-// it depends on; these may be one more than s has.
+// longest returns the longest token that is a prefix of s, or -1, and the number of bytes of s that
+// the result depends on. That number can be one more than len(s).
 func (p *prefixTable) longest(s string) (tok int32, depends int) {
 	node, best := p.root[s[0]], int32(-1)
 	if node < 0 {

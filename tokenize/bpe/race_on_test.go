@@ -4,5 +4,5 @@ package bpe_test
 
 const raceEnabled = true
 
-// oneGoroutine is why tests are left out under the race detector.
+// oneGoroutine is why tests are skipped under the race detector.
 const oneGoroutine = "one goroutine: the race detector would see nothing, slowly"

@@ -8,18 +8,17 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A drawer draws small tokenizers in which all features meet.
+// A drawer generates small random tokenizers that combine all features.
 type drawer struct {
 	*rand.Rand
 	vocab  map[string]int
-	words  []string // what the vocabulary holds beside bytes, as text
+	words  []string // texts of the vocabulary, without the single bytes
 	merges [][2]string
 	added  []object
-	next   int // the first id that no token has
+	next   int // the first unused id
 }
 
-// randomAlphabet holds letters of every class that a pattern, a normalizer or a
-// flag looks for, and some that compose.
+// randomAlphabet has letters of every class that a pattern, normalizer or flag distinguishes.
 var randomAlphabet = []string{
 	"a", "b", "s", "T", "'", "l", "e", "\u0301", "é", "Å", "\u212b", "ſ", "ǅ", "1", "2", "²", "٣", "中", "文", "あ", "ー", "😀", " ", " ", "  ", "\n", "\r\n", "\t",
 	"\u00a0", "\u2003", "\u3000", "\u200b", ".", "!", "/", "_", "-", "<", "|", ">", "\x00", "\x1c", "\x7f", "\u1100\u1161", "각", "\u11a8", "\u0302\u0323", "ा", "\ufffd", "\U0001d15e", "▁",
@@ -37,7 +36,6 @@ func (d *drawer) text(n int, from []string) string {
 	return b.String()
 }
 
-// add puts a piece into the vocabulary.
 func (d *drawer) add(piece string) {
 	if _, ok := d.vocab[piece]; !ok {
 		d.vocab[piece] = d.next
@@ -45,7 +43,7 @@ func (d *drawer) add(piece string) {
 	}
 }
 
-// spelled writes the bytes of a text in the letters of a byte-level vocabulary.
+// spelled spells the bytes of a text in the byte-level alphabet.
 func spelled(text string) string {
 	var b strings.Builder
 	for _, c := range []byte(text) {
@@ -54,8 +52,7 @@ func spelled(text string) string {
 	return b.String()
 }
 
-// byteModel draws a byte-level vocabulary: 256 bytes in any order, merges that lead
-// to tokens in any way, and tokens that no merge leads to.
+// byteModel generates a byte-level vocabulary, including tokens that no merge makes.
 func (d *drawer) byteModel() object {
 	order := d.Perm(256)
 	if d.one(2) {
@@ -64,7 +61,7 @@ func (d *drawer) byteModel() object {
 		}
 	}
 	for i, b := range order {
-		if i != 255 || !d.one(30) { // seldom one byte is missing
+		if i != 255 || !d.one(30) { // rarely, one byte is missing
 			d.add(spell(byte(b)))
 		}
 	}
@@ -87,7 +84,7 @@ func (d *drawer) byteModel() object {
 		d.merges = append(d.merges, [2]string{a, b})
 		pieces = append(pieces, a+b)
 	}
-	for range d.IntN(4) { // no merge leads to these, or only by chance
+	for range d.IntN(4) { // no merge makes these, except by chance
 		if w := d.text(4, letters); w != "" {
 			d.add(spelled(w))
 		}
@@ -117,7 +114,6 @@ func (d *drawer) byteModel() object {
 	return model
 }
 
-// mergeList gives the merges in one of the two formats.
 func (d *drawer) mergeList() []any {
 	pairs := d.one(2)
 	out := make([]any, len(d.merges))
@@ -146,8 +142,8 @@ func unspelled(piece string) string {
 	return string(b)
 }
 
-// addTokens draws added tokens: pieces of the vocabulary, beginnings of one another,
-// white space, and what a normalizer changes.
+// addTokens generates added tokens: pieces of the vocabulary, prefixes of one another, white space,
+// and text that a normalizer changes.
 func (d *drawer) addTokens() {
 	seen := map[string]bool{}
 	var contents []string
@@ -199,7 +195,7 @@ func (d *drawer) normalizer(depth int) any {
 
 const patternQwen35 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 
-// randomPatterns are the patterns of real models, alone as a rule, and others.
+// randomPatterns are patterns of real models, most often used alone, and others.
 var randomPatterns = []string{
 	bpe.PatternCL100K, bpe.PatternLlama3, bpe.PatternO200K, bpe.PatternTekken, patternQwen35, bpe.PatternKimi,
 	`\p{L}+|\p{N}{1,3}|[^\p{L}\p{N}]`, `\s+`, `\d{1,3}`, `[\r\n]`, `\s?\p{L}+`, `[一-龥]+`, ` ?[^\s]+|\s+(?!\S)|\s+`, `(?i:'s|'t)|[a-z]+`, `a+?b|.`,
@@ -250,7 +246,7 @@ func (d *drawer) preTokenizer() any {
 	return []any{nil, sequence(), object{"type": "Whitespace"}, object{"type": "WhitespaceSplit"}, sequence(object{"type": "Punctuation", "behavior": "Isolated"}, level(false)), digits}[d.IntN(6)]
 }
 
-// postProcessor draws what is put around a text, of tokens that are there.
+// postProcessor generates a post-processor with existing tokens.
 func (d *drawer) postProcessor() any {
 	level := object{"type": "ByteLevel", "add_prefix_space": d.one(2), "trim_offsets": d.one(2), "use_regex": d.one(2)}
 	around := template("x", "y", d.IntN(d.next), d.IntN(d.next), d.IntN(d.next))
@@ -269,8 +265,7 @@ func (d *drawer) postProcessor() any {
 	return nil
 }
 
-// randomCase draws a tokenizer of bytes or of characters, and now and then gives it
-// a part that belongs to the other kind.
+// randomCase generates a tokenizer, sometimes with a part that fits only the other kind.
 func randomCase(rng *rand.Rand) smallCase {
 	d := &drawer{Rand: rng, vocab: map[string]int{}}
 	if d.one(10) {
@@ -322,7 +317,7 @@ func randomCase(rng *rand.Rand) smallCase {
 	return c
 }
 
-// decoder draws one that a vocabulary of bytes has seldom.
+// decoder generates a decoder that is rare for a vocabulary of bytes.
 func (d *drawer) decoder() any {
 	fallback := object{"type": "Sequence", "decoders": []object{replacePart("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}}}
 	return []any{nil, fallback, object{"type": "ByteLevel"}, object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}, object{"type": "BPEDecoder", "suffix": "</w>"}, object{"type": "Fuse"}, object{"type": "Sequence", "decoders": []object{{"type": "ByteLevel"}}}}[d.IntN(7)]

@@ -17,9 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// The slow, obvious tokenizer: the patterns of tokenizer.json run by a
-// backtracking matcher, merges looked for one at a time, added tokens tried at
-// every place. It knows no normalizer.
+// The slow, obvious tokenizer, without a normalizer. It matches patterns by backtracking, searches
+// for merges one at a time, and tries added tokens at every position.
 type slowTokenizer struct {
 	patterns []matcher
 	vocab    map[string]int32
@@ -77,7 +76,7 @@ func (s *slowTokenizer) encode(text string) []int32 {
 	return s.cut(strings.ToValidUTF8(text, "\ufffd"), 0)
 }
 
-// cut finds the added tokens of a pass, leftmost and then longest.
+// cut finds the added tokens of a pass: the leftmost, then the longest.
 func (s *slowTokenizer) cut(text string, pass int) []int32 {
 	if pass == len(s.added) {
 		return s.split(text)
@@ -167,7 +166,7 @@ func (s *slowTokenizer) merge(word string) []int32 {
 	return ids
 }
 
-// spell writes a byte in the byte-level alphabet, by the definition of GPT-2.
+// spell returns a byte in the byte-level alphabet, as GPT-2 defines it.
 func spell(b byte) string {
 	n := 0
 	for c := range 256 {
@@ -185,14 +184,12 @@ func spell(b byte) string {
 	panic("no such byte")
 }
 
-// A matcher calls then with each end of a match of s from at, in the order of
-// preference, until then is content.
+// A matcher calls then with each end of a match of s from at, best first, until then returns true.
 type matcher func(s []rune, at int, then func(end int) bool) bool
 
 type runeSet func(r rune) bool
 
-// patternParser reads the part of the regular expression language that the
-// patterns of tokenizers use.
+// patternParser parses the subset of regular expressions that the patterns of tokenizers use.
 type patternParser struct {
 	tb   testing.TB
 	s    []rune
@@ -288,7 +285,6 @@ func (p *patternParser) atom() matcher {
 	}
 }
 
-// set reads one character or a class.
 func (p *patternParser) set() runeSet {
 	if !p.has("[") {
 		return p.single()
@@ -361,7 +357,7 @@ func isSpace(r rune) bool {
 }
 
 type categoryTable struct {
-	of  []string // general category by code point
+	of  []string // general category of each code point
 	han map[rune]bool
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// addedFile is a small vocabulary with added tokens of every kind.
+// addedFile returns a small tokenizer.json with added tokens of every kind.
 func addedFile() []byte {
 	kinds := []object{
 		{"id": 259, "content": "<a<", "special": true},
@@ -23,9 +23,8 @@ func addedFile() []byte {
 	return smallFile(map[string]any{"added_tokens": flagged(kinds...)})
 }
 
-// TestAddedSemantics pins what the reference engine does with added tokens, on a
-// vocabulary small enough to read. TestPeerVariants compares the same file with
-// that engine: do not fix the test.
+// TestAddedSemantics pins the reference engine's treatment of added tokens, on a vocabulary small
+// enough to read. TestPeerVariants compares the same file with that engine: do not fix the test.
 func TestAddedSemantics(t *testing.T) {
 	t.Parallel()
 	tok, err := bpe.Parse(addedFile(), bpe.Options{})
@@ -55,8 +54,7 @@ func TestAddedSemantics(t *testing.T) {
 	}
 }
 
-// TestAddedIDs: the ids of added tokens outside the vocabulary count from its size,
-// whatever ids it skips.
+// TestAddedIDs checks that new added tokens are numbered from the vocabulary's size, despite holes.
 func TestAddedIDs(t *testing.T) {
 	t.Parallel()
 	vocab := map[string]int{}
@@ -74,8 +72,8 @@ func TestAddedIDs(t *testing.T) {
 	checkIDs(t, "abc<s>", encode(t, tok, "abc<s>", bpe.EncodeOptions{}), []int32{5000, 259})
 }
 
-// TestAddedDecoded: an added token that is normalized decodes to its normalized
-// content, which is special only where that is what a special token is called.
+// TestAddedDecoded checks that a normalized added token decodes to its normalized content.
+// SkipSpecial skips it only if a special token has that content.
 func TestAddedDecoded(t *testing.T) {
 	t.Parallel()
 	tok, err := bpe.Parse(smallFile(map[string]any{
@@ -96,8 +94,8 @@ func TestAddedDecoded(t *testing.T) {
 	}
 }
 
-// TestUnreachable: an entry that no merges lead to is found whole with
-// ignore_merges and never without.
+// TestUnreachable checks that a token that no merges make is matched as a whole word with
+// ignore_merges, and never without.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	for ignore, want := range map[bool][]int32{true: {258}, false: {' ', 'a'}} {
@@ -111,7 +109,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestComposition: NFC of Unicode 9.0, seen through a tokenizer that composes.
+// TestComposition checks NFC of Unicode 9.0 through a tokenizer that composes.
 func TestComposition(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "qwen3")
@@ -138,7 +136,7 @@ func TestComposition(t *testing.T) {
 	}
 }
 
-// TestNoMerges: a vocabulary of bytes alone.
+// TestNoMerges checks a vocabulary of single bytes.
 func TestNoMerges(t *testing.T) {
 	t.Parallel()
 	tok, err := bpe.Parse(smallFile(map[string]any{"model.merges": []any{}}), bpe.Options{})

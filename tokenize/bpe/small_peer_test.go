@@ -12,14 +12,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A smallCase is a random tokenizer, with texts and ids for it.
+// A smallCase is a random tokenizer with texts and ids to convert.
 type smallCase struct {
 	File  json.RawMessage `json:"file"`
 	Texts []string        `json:"texts"`
 	IDs   [][]int32       `json:"ids"`
 }
 
-// A smallAnswer is what the reference engine says to a smallCase; null is a panic.
+// A smallAnswer is the reference engine's result for a smallCase; null means that it panicked.
 type smallAnswer struct {
 	Error   string       `json:"error"`
 	IDs     [][]int32    `json:"ids"`
@@ -31,12 +31,12 @@ type smallAnswer struct {
 
 var smallAlphabet = []string{"a", "b", "c", " ", "▁", "é", "e\u0301", "日", "本", "😀", "\n", "\t", "<", ">", "x", "\u212b", "\u00a0", "_", "A", "<0x41>", "\x00", "\u0958", "1", "2"}
 
-// A caseMaker draws tokenizers in which all features meet.
+// A caseMaker generates small tokenizers that combine all features.
 type caseMaker struct{ *rand.Rand }
 
 func (m caseMaker) pick(list ...string) string { return list[m.IntN(len(list))] }
 
-// one reports true once in n times.
+// one returns true with probability 1/n.
 func (m caseMaker) one(n int) bool { return m.IntN(n) == 0 }
 
 func (m caseMaker) word(n int) string {
@@ -71,7 +71,7 @@ func (m caseMaker) normalizer() any {
 	return nil
 }
 
-// decoders draws a chain of decoders for a vocabulary of characters.
+// decoders generates a chain of decoders for a vocabulary of characters.
 func (m caseMaker) decoders() object {
 	step := func() object {
 		switch m.IntN(5) {
@@ -101,7 +101,7 @@ func (m caseMaker) decoders() object {
 	return object{"type": "Sequence", "decoders": steps}
 }
 
-// added draws added tokens. It returns all ids as well.
+// added generates added tokens. It also returns all ids.
 func (m caseMaker) added(vocab map[string]int) (added []object, contents []string, ids []int) {
 	added = []object{}
 	ids = slices.Sorted(maps.Values(vocab))
@@ -128,7 +128,7 @@ func (m caseMaker) added(vocab map[string]int) (added []object, contents []strin
 	return added, contents, ids
 }
 
-// inputs adds texts made of words, and lists of ids, of which many are from often.
+// inputs adds texts made of words, and lists of ids. Many ids are from often.
 func (m caseMaker) inputs(c *smallCase, words []string, all, often []int) {
 	inside := append([]string{" ", " ", "a", "b"}, smallAlphabet...)
 	for range 12 {
@@ -152,7 +152,7 @@ func (m caseMaker) inputs(c *smallCase, words []string, all, often []int) {
 	}
 }
 
-// randomCharCase draws a tokenizer of characters.
+// randomCharCase generates a tokenizer of characters.
 func randomCharCase(rng *rand.Rand) smallCase {
 	m := caseMaker{rng}
 	vocab := map[string]int{}
@@ -170,14 +170,14 @@ func randomCharCase(rng *rand.Rand) smallCase {
 			add(fmt.Sprintf("<0x%02X>", b))
 		}
 	}
-	odd := len(words) // byte tokens and the unknown token seldom merge
+	odd := len(words) // byte tokens and the unknown token rarely merge
 	for _, c := range smallAlphabet {
 		if r := []rune(c); len(r) == 1 && !m.one(4) {
 			add(c)
 		}
 	}
 	for range m.IntN(4) {
-		add(m.pick(m.word(4), m.word(4), "<0x+A>", "<0xc3>", "<0xC3")) // no merges lead to it, as a rule
+		add(m.pick(m.word(4), m.word(4), "<0x+A>", "<0xc3>", "<0xC3")) // usually no merges make it
 	}
 	merges := []any{}
 	if odd < len(words) {
@@ -192,7 +192,7 @@ func randomCharCase(rng *rand.Rand) smallCase {
 		}
 	}
 	if m.one(4) {
-		vocab[words[len(words)-1]] += 3 // ids without a token before it
+		vocab[words[len(words)-1]] += 3 // leaves lower ids unused
 	}
 	unk := any("<unk>")
 	if missing == "none" && m.one(3) {
@@ -222,8 +222,7 @@ func randomCharCase(rng *rand.Rand) smallCase {
 	return c
 }
 
-// randomByteCase draws a small byte-level tokenizer with normalizers and added
-// tokens.
+// randomByteCase generates a small byte-level tokenizer with normalizers and added tokens.
 func randomByteCase(rng *rand.Rand) smallCase {
 	m := caseMaker{rng}
 	vocab := map[string]int{}
@@ -246,7 +245,7 @@ func randomByteCase(rng *rand.Rand) smallCase {
 	return c
 }
 
-// compare returns the first difference.
+// compare returns the first difference, or "".
 func (c *smallCase) compare(t *testing.T, tok *bpe.Tokenizer, want smallAnswer) string {
 	t.Helper()
 	for k, text := range c.Texts {
@@ -275,9 +274,8 @@ func (c *smallCase) compare(t *testing.T, tok *bpe.Tokenizer, want smallAnswer) 
 	return ""
 }
 
-// charVariants are the vocabularies of Llama 2 and Gemma 3 in the pipelines of other
-// models: that of Mistral 7B v0.3, the older one of Llama 2, and one with added
-// tokens such as those of Phi-3, which swallow space.
+// charVariants returns Llama 2 and Gemma 3 with the pipelines of other models: Mistral 7B v0.3, the
+// older Llama 2, and one with added tokens that strip white space, as in Phi-3.
 func charVariants(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	metaspace := func(scheme string, split bool) object {
@@ -294,12 +292,12 @@ func charVariants(tb testing.TB) map[string][]byte {
 	}
 }
 
-// streamed decodes ids one by one, and checks that what came is a prefix of text.
+// streamed decodes ids one by one, and checks that the text so far is always a prefix of text.
 func streamed(t *testing.T, tok *bpe.Tokenizer, ids []int32, opts bpe.DecodeOptions, text string) string {
 	t.Helper()
 	s := tok.NewStream(opts)
 	var got []byte
-	for round := range 2 { // a stream may be used again
+	for round := range 2 { // a stream can be reused
 		got = got[:0]
 		for _, id := range ids {
 			var err error
@@ -315,7 +313,7 @@ func streamed(t *testing.T, tok *bpe.Tokenizer, ids []int32, opts bpe.DecodeOpti
 	return string(got)
 }
 
-// brief is the file without its bytes.
+// brief returns the file without its byte tokens.
 func (c *smallCase) brief() string {
 	var file map[string]any
 	_ = json.Unmarshal(c.File, &file)

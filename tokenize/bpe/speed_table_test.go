@@ -10,10 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// TestGatePeerSpeedTable prints how many times the reference engine this package is,
-// for every stored tokenizer and kind of text. Each call encodes one text on one
-// thread; the fastest of several counts. Cold calls begin with empty caches on
-// both sides, warm ones have seen the text.
+// TestGatePeerSpeedTable prints the speed relative to the reference engine for every stored
+// tokenizer and kind of text, on one thread. Cold calls start with empty caches.
 func TestGatePeerSpeedTable(t *testing.T) {
 	for _, name := range bpetest.Names() {
 		t.Run(name, func(t *testing.T) {

@@ -23,12 +23,12 @@ import (
 // A speedText is a text whose encoding is timed against the reference engine.
 type speedText struct {
 	name string
-	what string // where the text comes from
+	what string // the source of the text
 	text string
 	word bool // one pre-token in most families
 }
 
-// speedTexts returns a text of every kind, of about n bytes.
+// speedTexts returns a text of each kind, with about n bytes.
 func speedTexts(tb testing.TB, n int) []speedText {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(7, uint64(n)))
@@ -64,7 +64,7 @@ func speedTexts(tb testing.TB, n int) []speedText {
 	}
 }
 
-// cutText returns the first n bytes of s, or a character less.
+// cutText returns the first n bytes of s, or a few less, so that it ends between characters.
 func cutText(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -75,7 +75,7 @@ func cutText(s string, n int) string {
 	return s[:n]
 }
 
-// A stopwatch is the reference engine with one tokenizer and a list of texts.
+// A stopwatch is a process of the reference engine with one tokenizer and a list of texts.
 type stopwatch struct {
 	in  io.Writer
 	out *bufio.Reader
@@ -122,7 +122,7 @@ func newStopwatch(tb testing.TB, name string, texts []speedText) *stopwatch {
 	return &stopwatch{in, bufio.NewReader(out)}
 }
 
-// seconds returns the processor time of the fastest of calls on text i.
+// seconds returns the processor time of the fastest call on text i.
 func (s *stopwatch) seconds(tb testing.TB, i, calls int, cache string) float64 {
 	tb.Helper()
 	if _, err := fmt.Fprintln(s.in, i, calls, cache); err != nil {
@@ -173,7 +173,7 @@ type speedCell struct {
 
 func (c speedCell) ratio() float64 { return c.ours / c.theirs }
 
-// race times both engines in turns, so that noise of the machine meets both.
+// race times both engines alternately, so that machine noise affects both.
 func race(tb testing.TB, tok *bpe.Tokenizer, watch *stopwatch, texts []speedText, i int, cache string) speedCell {
 	tb.Helper()
 	const rounds = 3
@@ -186,9 +186,8 @@ func race(tb testing.TB, tok *bpe.Tokenizer, watch *stopwatch, texts []speedText
 	return speedCell{size / ours, size / theirs}
 }
 
-// TestGatePeerSpeedKinds: how many times the reference engine this package is at
-// least, with a wide margin to what make peerspeed shows, on the texts that are the
-// hardest.
+// TestGatePeerSpeedKinds checks minimum speed ratios to the reference engine on the hardest texts.
+// They have a wide margin to the ratios that make peerspeed prints.
 func TestGatePeerSpeedKinds(t *testing.T) {
 	python(t)
 	atLeast := map[string]float64{
@@ -205,7 +204,7 @@ func TestGatePeerSpeedKinds(t *testing.T) {
 				}
 				for _, cache := range []string{"cold", "warm"} {
 					cell := race(t, tok, watch, texts, i, cache)
-					for try := 1; try < 3 && cell.ratio() < want; try++ { // a busy machine
+					for try := 1; try < 3 && cell.ratio() < want; try++ { // repeat, because the machine can be busy
 						cell = race(t, tok, watch, texts, i, cache)
 					}
 					line := fmt.Sprintf("%s, %s of %d bytes, %s: %.1f MB/s, the reference engine %.2f: %.1f times", name, text.name, len(text.text), cache, cell.ours, cell.theirs, cell.ratio())

@@ -2,33 +2,31 @@ package bpe
 
 import "github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 
-// A stage cuts each piece that the one before left.
+// A stage splits each piece that the previous stage made.
 type stage struct {
-	cut     splitter         // not nil: says where a piece ends; the rest is not used
-	pattern *pattern.Pattern // else: what is looked for in a piece
-	expr    string           // its text where it is a regular expression
-	text    string           // its text where it is a string
+	cut     splitter         // if not nil, returns the end of a piece, and the other fields are unused
+	pattern *pattern.Pattern // otherwise: the pattern to match in a piece
+	expr    string           // its source if it is a regular expression
+	text    string           // its text if it is a string
 	gaps    gapRule
-	invert  bool // what lies between matches counts as a match, and a match does not
+	invert  bool // swaps matches and gaps
 }
 
-// A splitter returns the end of the piece that begins at s[i]. i is a border of a
-// character of valid UTF-8 and i < len(s); the result is greater than i.
+// A splitter returns the end of the piece that begins at s[i]. i is a character boundary of valid
+// UTF-8 and i < len(s); the result is greater than i.
 type splitter func(s string, i int) int
 
-// A gapRule says what becomes of the matches of a pattern and of the gaps between
-// them. The names are those of tokenizer.json.
+// A gapRule is a behavior of tokenizer.json: how matches and the gaps between them become pieces.
 type gapRule string
 
 const (
 	isolated           gapRule = "Isolated"           // each is a piece
 	removed            gapRule = "Removed"            // only gaps are pieces
-	mergedWithPrevious gapRule = "MergedWithPrevious" // a match ends the gap before it
-	mergedWithNext     gapRule = "MergedWithNext"     // a match begins the gap behind it
-	contiguous         gapRule = "Contiguous"         // matches without a gap are one piece
+	mergedWithPrevious gapRule = "MergedWithPrevious" // a match is appended to the gap before it
+	mergedWithNext     gapRule = "MergedWithNext"     // a match is prepended to the gap after it
+	contiguous         gapRule = "Contiguous"         // adjacent matches are one piece
 )
 
-// A cutList makes the pieces of s by a stage.
 type cutList struct {
 	st         *stage
 	s          string
@@ -68,7 +66,7 @@ func (c *cutList) next() (from, to int) {
 	return c.at, c.at
 }
 
-// isMatch reports whether a match, or else a gap, begins at c.at.
+// isMatch reports whether a match begins at c.at; otherwise a gap does.
 func (c *cutList) isMatch() bool {
 	if !c.found {
 		c.start, c.end = c.st.pattern.Next(c.s, c.at)
@@ -77,7 +75,7 @@ func (c *cutList) isMatch() bool {
 	return (c.start == c.at) != c.st.invert
 }
 
-// step steps over the match or gap that isMatch has found.
+// step advances over the match or gap that isMatch found.
 func (c *cutList) step() int {
 	if c.start > c.at {
 		c.at = c.start
@@ -87,7 +85,7 @@ func (c *cutList) step() int {
 	return c.at
 }
 
-// joins reports whether a match or gap is of one piece with the one behind it.
+// joins reports whether a match or gap is in the same piece as the next one.
 func (g gapRule) joins(isMatch, nextIsMatch bool) bool {
 	switch g {
 	case mergedWithPrevious:
@@ -101,7 +99,6 @@ func (g gapRule) joins(isMatch, nextIsMatch bool) bool {
 	}
 }
 
-// regexStage returns the stage of a regular expression.
 func regexStage(expr string, gaps gapRule, invert bool) (stage, error) {
 	p, err := compile(expr)
 	if err != nil {
@@ -113,7 +110,6 @@ func regexStage(expr string, gaps gapRule, invert bool) (stage, error) {
 	return stage{pattern: p, expr: expr, gaps: gaps, invert: invert}, nil
 }
 
-// stringStage returns the stage of a text that is looked for.
 func stringStage(text string, gaps gapRule, invert bool) (stage, error) {
 	p, err := pattern.Literal(text)
 	if err != nil {

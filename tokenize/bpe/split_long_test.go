@@ -2,7 +2,7 @@
 
 package bpe_test
 
-// How many cases the comparisons of splits have.
+// The number of cases in the comparisons of splits.
 const splitCases = 40_000
 
 func splitAtoms(all int) int { return all }

@@ -2,7 +2,7 @@
 
 package bpe_test
 
-// How many cases the comparisons of splits have.
+// The number of cases in the comparisons of splits.
 const splitCases = 2000
 
 func splitAtoms(int) int { return 2 }

@@ -16,8 +16,7 @@ import (
 
 var behaviors = []string{"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"}
 
-// TestSplitBehavior: what becomes of matches and gaps, as the reference engine has
-// it.
+// TestSplitBehavior checks that matches and gaps become the same pieces as in the reference engine.
 func TestSplitBehavior(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -54,8 +53,7 @@ func TestSplitBehavior(t *testing.T) {
 	}
 }
 
-// TestSplitTogether: the stages that families use cut as their patterns do one
-// after the other.
+// TestSplitTogether checks that combined stages split as the family's patterns in sequence.
 func TestSplitTogether(t *testing.T) {
 	t.Parallel()
 	tok, err := bpe.Parse(smallFile(map[string]any{"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
@@ -92,7 +90,7 @@ func TestSplitTogether(t *testing.T) {
 	}
 }
 
-// A splitCase is one line for split.py.
+// A splitCase is an input line of split.py.
 type splitCase struct {
 	Regex    string   `json:"regex,omitempty"`
 	String   string   `json:"string,omitempty"`
@@ -102,7 +100,6 @@ type splitCase struct {
 	Texts    []string `json:"texts"`
 }
 
-// compareSplits splits the texts of each case with both engines.
 func compareSplits(t *testing.T, cases []splitCase) {
 	t.Helper()
 	var in bytes.Buffer
@@ -150,8 +147,7 @@ func compareSplits(t *testing.T, cases []splitCase) {
 	}
 }
 
-// TestPeerSplit: random patterns and those of models split random texts as the
-// reference engine does.
+// TestPeerSplit checks that random and known patterns split texts as the reference engine does.
 func TestPeerSplit(t *testing.T) {
 	t.Parallel()
 	t.Logf("go test ./tokenize/bpe -run TestPeerSplit -seed %d", *seed)
@@ -182,7 +178,7 @@ func TestPeerSplit(t *testing.T) {
 			c.String = patterntest.Text(rng, 2)
 		default:
 			c.Regex = patterntest.Pattern(rng)
-			if rng.IntN(10) > 0 { // few of these are accepted
+			if rng.IntN(10) > 0 { // few of these are valid
 				c.Regex = patterntest.Soup(rng)
 			}
 			if _, err := bpe.Splitter(c.Regex, "", c.Behavior, c.Invert); err != nil {
@@ -194,8 +190,8 @@ func TestPeerSplit(t *testing.T) {
 	compareSplits(t, cases)
 }
 
-// TestPeerSplitCodePoints: each set of characters that a pattern can name holds the
-// same characters in the reference engine, inside a class and alone.
+// TestPeerSplitCodePoints checks that each set of characters that a pattern can name has the same
+// characters in the reference engine, inside a class and alone.
 func TestPeerSplitCodePoints(t *testing.T) {
 	t.Parallel()
 	var texts []string

@@ -9,14 +9,12 @@ import (
 	"sync"
 )
 
-// strict decodes a JSON value that was read by jsonReader.raw into v, as strictly as
-// the reference engine does and in one thing more so: a name of an object counts
-// with its exact letters, stands once, and is one that the struct has. A field has
-// to be there, except with omitempty in its tag; null is only for pointers, which
-// may be left out too. name is what the value is, for errors.
+// strict decodes a JSON value from jsonReader.raw into v as strictly as the reference engine, and
+// more strictly in one way: member names must match a field exactly, be known and be unique. A
+// field is required unless its tag has omitempty. null is valid only for pointers, which are also
+// optional. name is the name of the value, for errors.
 //
-// encoding/json matches names without regard to case, takes the last of two that
-// are the same, and leaves a field as it is where null stands.
+// encoding/json ignores case in names, takes the last of equal names, and ignores null.
 func strict(raw []byte, name string, v any) error {
 	if err := decodeStrict(&jsonReader{b: raw}, reflect.ValueOf(v).Elem()); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
@@ -24,7 +22,6 @@ func strict(raw []byte, name string, v any) error {
 	return nil
 }
 
-// A rawDecoder decodes itself from its text.
 type rawDecoder interface{ decodeRaw(raw []byte) error }
 
 func decodeStrict(r *jsonReader, v reflect.Value) error {
@@ -64,7 +61,6 @@ func decodeStrict(r *jsonReader, v reflect.Value) error {
 	}
 }
 
-// notA is the error of a value of another kind.
 func notA(r *jsonReader, want string) error {
 	raw, err := r.raw()
 	if err != nil {
@@ -91,7 +87,7 @@ func decodeScalar(r *jsonReader, v reflect.Value) error {
 		if err != nil || !isJSONNumber(raw) {
 			want = "a number"
 		}
-	case reflect.Int, reflect.Int64: // of Go: no number of the format is below 0
+	case reflect.Int, reflect.Int64: // Go only: the format has no negative numbers
 		n, err := strconv.ParseUint(s, 10, v.Type().Bits()-1)
 		v.SetInt(int64(n))
 		if err != nil {
@@ -144,14 +140,12 @@ func decodeStruct(r *jsonReader, v reflect.Value) error {
 	return nil
 }
 
-// A specField is what strict knows of a field of a struct.
 type specField struct {
 	name     string
 	optional bool
 }
 
-// specs has the fields of each struct that was decoded: a file may have ten thousand
-// added tokens.
+// specs caches the fields of each struct, because a file can have ten thousand added tokens.
 var specs sync.Map // reflect.Type to []specField
 
 func fieldsOf(t reflect.Type) []specField {
@@ -160,7 +154,7 @@ func fieldsOf(t reflect.Type) []specField {
 			return fields
 		}
 	}
-	fields := make([]specField, t.NumField()) // below 64: seen of decodeStruct is a bit each
+	fields := make([]specField, t.NumField()) // fewer than 64: decodeStruct has a bit for each in seen
 	for i := range fields {
 		f := t.Field(i)
 		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -16,9 +16,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// TestStrict: names count with their exact letters and stand once, nothing is
-// missing, and null stands only where it means something. TestPeerEdits shows that
-// the reference engine takes nothing less.
+// TestStrict checks that names must match exactly and be unique, that no field is missing, and that
+// null is rejected unless it has a meaning. TestPeerEdits compares with the reference engine.
 func TestStrict(t *testing.T) {
 	t.Parallel()
 	whole := string(smallFile(map[string]any{"post_processor": template("<s>", "<s>", 259, 259)}))
@@ -81,7 +80,7 @@ func merged(a, b object) object {
 	return a
 }
 
-// TestTruncated: a file that ends early is said to end, and where.
+// TestTruncated checks that the error for a truncated file has the offset of its end.
 func TestTruncated(t *testing.T) {
 	t.Parallel()
 	whole := smallFile(map[string]any{"post_processor": template("<s>", "<s>", 259, 259)})
@@ -91,7 +90,7 @@ func TestTruncated(t *testing.T) {
 		if !utf8.Valid(whole[:n]) {
 			want = "not valid UTF-8"
 		}
-		// A number or a word that is cut is whole, or wrong, where it begins.
+		// A truncated number or word is either complete, or an error at its start.
 		if err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "is not a value") {
 			t.Fatalf("%d of %d bytes: %v, want %q", n, len(whole), err, want)
 		}
@@ -105,7 +104,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestLoadHostile: what is no file is refused by Load itself, for both of its files.
+// TestLoadHostile checks that Load and LoadTiktoken reject a path that is not a regular file.
 func TestLoadHostile(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{bpe.FileJSON, bpe.FileTiktoken} {

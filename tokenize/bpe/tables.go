@@ -5,9 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// A pairTable finds the token that two adjacent ones merge to, among the makings.
-// Most pairs of a text do not merge, so a bit per hash value answers those without
-// a look at the big tables.
+// A pairTable finds the token that two adjacent tokens merge to. Most pairs in a text do not merge,
+// so a filter of one bit per hash value answers for them without access to the large tables.
 type pairTable struct {
 	slot   []uint32 // id + 1; length a power of two, 0 is free
 	filter []uint64
@@ -15,21 +14,19 @@ type pairTable struct {
 }
 
 const (
-	// 2^21 bits are 256 KiB: they stay in the second-level cache, and answer
-	// nine of ten pairs that do not merge.
+	// 2^21 bits (256 KiB) fit the second-level CPU cache and reject 9 of 10 pairs that do not
+	// merge.
 	filterBits = 21
 )
 
-// newSeed keeps a hostile vocabulary from choosing its collisions. Results do
-// not depend on it.
+// newSeed returns a random seed, so that a hostile vocabulary cannot choose its collisions.
 func newSeed() uint64 { return rand.Uint64() | 1 }
 
 func newPairTable(n int) pairTable {
 	return pairTable{seed: newSeed(), filter: make([]uint64, 1<<(filterBits-6)), slot: make([]uint32, slots(n))}
 }
 
-// slots returns the size of an open table for n entries: a power of two, at most
-// three quarters full.
+// slots returns the size of an open-addressing table for n entries: a power of two, ≤ 3/4 full.
 func slots(n int) int {
 	size := 16
 	for 3*size < 4*n {
@@ -45,7 +42,7 @@ func (p *pairTable) hash(key uint64) uint64 {
 
 func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }
 
-// put adds the pair that token c is made of.
+// put adds the pair that merges to token c.
 func (p *pairTable) put(makings []making, c int32) {
 	h := p.hash(pairKey(makings[c].left, makings[c].right))
 	f := h >> (64 - filterBits)
@@ -58,7 +55,6 @@ func (p *pairTable) put(makings []making, c int32) {
 	p.slot[i] = uint32(c) + 1
 }
 
-// get returns the token that is made of a and b.
 func (p *pairTable) get(makings []making, a, b int32) (int32, bool) {
 	h := p.hash(pairKey(a, b))
 	f := h >> (64 - filterBits)
@@ -75,9 +71,9 @@ func (p *pairTable) get(makings []making, a, b int32) (int32, bool) {
 	return 0, false
 }
 
-// A wordTable maps the pre-tokens of up to 16 bytes that are one token to its id.
+// A wordTable maps words of up to 16 bytes that are a single token to its id.
 type wordTable struct {
-	slot []wordSlot // length a power of two, free where n is 0
+	slot []wordSlot // length a power of two; free if n is 0
 	seed uint64
 }
 
@@ -91,7 +87,7 @@ func newWordTable(n int) wordTable {
 	return wordTable{slot: make([]wordSlot, slots(n)), seed: newSeed()}
 }
 
-// wordHash mixes a word of n ≤ 16 bytes, given as two little-endian numbers.
+// wordHash hashes a word of n ≤ 16 bytes, given as two little-endian numbers.
 func wordHash(lo, hi uint64, n int, seed uint64) uint64 {
 	h, l := bits.Mul64(lo^seed, (hi^0xD6E8FEB86659FD93)+uint64(n)*0xA0761D6478BD642F)
 	return h ^ l
@@ -119,8 +115,8 @@ func (w *wordTable) get(lo, hi uint64, n int, h uint64) (int32, bool) {
 	}
 }
 
-// loadWord returns s[i:j], of 1 to 16 bytes, as two little-endian numbers. Where
-// 16 bytes can be read it reads them all; the compiler makes one load of eight.
+// loadWord returns s[i:j], of 1 to 16 bytes, as two little-endian numbers. If s has 16 bytes from
+// i, it reads them all, with two loads of eight bytes.
 func loadWord(s string, i, j int) (lo, hi uint64) {
 	n := j - i
 	if i+16 <= len(s) {

@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// FileTekken is the file of Mistral's own format: a list of tokens in base64 in the
-// order of their ranks, a pattern, and special tokens before all others.
+// FileTekken is a file in Mistral's own format: a list of tokens in base64 in the order of their
+// ranks, a pattern, and special tokens before all others.
 const FileTekken = "tekken.json"
 
-// LoadTekken reads a tokenizer that ships as tekken.json. The ids are those of
-// mistral-common 1.13.1, whose Tekkenizer never finds special tokens in a text:
-// that is AddedNone. With AddedAll they are found as in a tokenizer.json.
+// LoadTekken reads a tokenizer from tekken.json. The ids equal the ids of mistral-common 1.13.1,
+// whose Tekkenizer never matches special tokens in a text; that is AddedNone. With AddedAll they
+// are matched as for a tokenizer.json.
 func LoadTekken(folder fs.FS) (*Tokenizer, error) {
 	raw, err := readFile(folder, FileTekken)
 	if err != nil {
@@ -37,23 +37,20 @@ type tekkenSpecial struct {
 	IsControl bool   `json:"is_control"`
 }
 
-// tekkenVersions are the versions of the format; the list of special tokens may be
-// missing up to v7.
+// tekkenVersions are the versions of the format. Up to v7 the list of special tokens is optional.
 var tekkenVersions = []string{"v1", "v2", "v3", "v7", "v11", "v13", "v15"}
 
-// tekkenSpecials are the special tokens of files without a list. All further ones
-// are called by their number.
+// tekkenSpecials are the special tokens of files without a list. Further ones are named by number.
 var tekkenSpecials = []string{
 	"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
 	"[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]",
 	"[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]",
 }
 
-// A tekkenFile is a tekken.json as read.
 type tekkenFile struct {
 	config  tekkenConfig
 	special []tekkenSpecial
-	vocab   *jsonReader // at the list
+	vocab   *jsonReader // at the start of the list
 }
 
 func (f *tekkenFile) read(raw []byte) error {
@@ -78,7 +75,7 @@ func (f *tekkenFile) read(raw []byte) error {
 			list, err := r.raw()
 			f.vocab = &jsonReader{b: raw[:r.i], i: r.i - len(list)}
 			return err
-		case "image", "multimodal", "audio", "type", "version", "model_settings_builder": // not of the text
+		case "image", "multimodal", "audio", "type", "version", "model_settings_builder": // not relevant to text
 			_, err := r.raw()
 			return err
 		}
@@ -111,7 +108,7 @@ func (f *tekkenFile) read(raw []byte) error {
 	return nil
 }
 
-// added returns the special tokens, which have the first ids.
+// added returns the special tokens. They have the first ids.
 func (f *tekkenFile) added() ([]Added, error) {
 	n := f.config.Special
 	if len(f.special) > n {
@@ -136,7 +133,7 @@ func (f *tekkenFile) added() ([]Added, error) {
 	return added, nil
 }
 
-// parseTekken reads raw, which may turn out not to be valid UTF-8.
+// parseTekken parses raw; the caller checks that raw is valid UTF-8.
 func parseTekken(raw []byte) (*Tokenizer, error) {
 	if len(raw) > min(maxFileBytes, math.MaxInt32) {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrCorrupt, maxFileBytes)
@@ -174,8 +171,7 @@ func parseTekken(raw []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// words reads the vocabulary up to its size in the configuration. What is behind,
-// the training has not used.
+// words decodes the vocabulary up to the configured size; the model does not use the rest.
 func (f *tekkenFile) words() ([][]byte, error) {
 	r, n := f.vocab, f.config.VocabSize-f.config.Special
 	if err := r.expect('['); err != nil {
@@ -200,7 +196,7 @@ func (f *tekkenFile) words() ([][]byte, error) {
 	return words, nil
 }
 
-// appendWord appends the bytes of the token at r, whose rank is to be rank.
+// appendWord appends the bytes of the token at r, which must have the given rank.
 func (f *tekkenFile) appendWord(dst []byte, rank int) ([]byte, error) {
 	r, start := f.vocab, len(dst)
 	if err := r.expect('{'); err != nil {
@@ -225,7 +221,7 @@ func (f *tekkenFile) appendWord(dst []byte, rank int) ([]byte, error) {
 			has = &hasRank
 		case "token_bytes":
 			has = &hasBytes
-		case "token_str": // how it looks, or null
+		case "token_str": // the printed form, or null
 			has = &hasText
 		default:
 			return nil, r.errorf("token %d: %.40q is not known", rank, key)

@@ -17,8 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// tekkenFile returns a small tekken.json: 256 bytes, some words and one that the
-// configuration cuts off, 25 special tokens.
+// tekkenFile returns a small tekken.json, with one word past the configured vocabulary size.
 func tekkenFile(changes map[string]any) []byte {
 	var vocab []object
 	for i, w := range append(byteWords(), "ab", "abc", " a", "é", "cut off") {
@@ -34,7 +33,7 @@ func tekkenFile(changes map[string]any) []byte {
 	}
 	for key, v := range changes {
 		if name, ok := strings.CutPrefix(key, "config."); ok {
-			file["config"].(object)[name] = v // made above
+			file["config"].(object)[name] = v // an object from the literal above
 		} else {
 			file[key] = v
 		}
@@ -78,7 +77,7 @@ func TestTekken(t *testing.T) {
 		}
 	}
 
-	// A character does not go across a special token that is left out.
+	// No character is formed across a skipped special token.
 	ids := []int32{base + 0xC3, 2, base + 0xA9, abc, base + 0xC3, base + 0xA9, 1}
 	const skipped, printed = "\ufffd\ufffdabcé", "\ufffd</s>\ufffdabcé<s>"
 	if got := decode(t, tok, ids, bpe.DecodeOptions{SkipSpecial: true}); got != skipped {
@@ -105,7 +104,7 @@ func TestTekken(t *testing.T) {
 	}
 }
 
-// TestTekkenRefused: what contradicts itself, or is not known.
+// TestTekkenRefused checks that contradictory files and unknown values are rejected.
 func TestTekkenRefused(t *testing.T) {
 	t.Parallel()
 	special := func(n int) (list []object) {
@@ -154,8 +153,8 @@ func TestTekkenRefused(t *testing.T) {
 	}
 }
 
-// TestPeerTekken: the ids and texts of Mistral's own engine, for the real file, and
-// for it with a list of special tokens as newer versions have.
+// TestPeerTekken checks the ids and texts against Mistral's own engine, for the real file and for a
+// version with a list of special tokens, as in newer formats.
 func TestPeerTekken(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("Mistral's own engine is not asked")

@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// LoadTiktoken reads a tokenizer that ships as tiktoken.model, a list of tokens in
-// base64 with their ranks, with its special tokens in tokenizer_config.json. Kimi
-// is the one family that does; it wants Options.Experimental.
+// LoadTiktoken reads a tokenizer that is distributed as tiktoken.model, a list of tokens in base64
+// with their ranks, and a tokenizer_config.json with its special tokens. Only the family Kimi uses
+// this format, and it requires Options.Experimental.
 func LoadTiktoken(folder fs.FS, opts Options) (*Tokenizer, error) {
 	if !opts.Experimental {
 		return nil, fmt.Errorf("bpe: %s: %w: %s", FileTiktoken, ErrExperimental, FamilyKimi)
@@ -59,8 +59,7 @@ func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// readRanks reads "base64 rank" lines. Ranks count from 0, one by one, and are
-// the ids.
+// readRanks parses lines "base64 rank". Ranks must be consecutive from 0; they are the ids.
 func readRanks(raw []byte) (words [][]byte, err error) {
 	for n := 1; len(raw) > 0; n++ {
 		var line []byte
@@ -87,11 +86,10 @@ func readRanks(raw []byte) (words [][]byte, err error) {
 	return words, nil
 }
 
-// rankTables makes the pieces and merges of words in the order of their ranks;
-// their ids count from first on. Two tokens merge where their bytes together are
-// a token, and its rank is the merge's. Several pairs may make the same token; they
-// share its rank, and the order between them never matters, since the leftmost goes
-// first.
+// rankTables makes the pieces and merges of words, which are in the order of their ranks; their ids
+// start at first. Two tokens merge if their concatenation is a token, and the merge has that
+// token's rank. Several pairs can make the same token with the same rank. Their relative order does
+// not matter, because the leftmost pair merges first.
 func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
 	pieces := newPieceTable()
 	var spelled []byte
@@ -101,7 +99,7 @@ func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
 			return pieces, nil, fmt.Errorf("%w: token %q twice", ErrCorrupt, w)
 		}
 	}
-	// Every cut of every word is looked up, so all processors share them.
+	// Every split of every word is looked up, so divide the words among the processors.
 	parts := make([][]merge, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for k := range parts {
@@ -123,7 +121,7 @@ func (p *pieceTable) appendCuts(dst []merge, i int, w []byte) []merge {
 	text, id := p.at(i)
 	cut := 0
 	for _, b := range w[:len(w)-1] {
-		if cut++; byteRune(b) >= utf8.RuneSelf { // spelled in two bytes
+		if cut++; byteRune(b) >= utf8.RuneSelf { // spelled as two bytes
 			cut++
 		}
 		a, ok := p.getBytes(text[:cut])
@@ -137,7 +135,6 @@ func (p *pieceTable) appendCuts(dst []merge, i int, w []byte) []merge {
 	return dst
 }
 
-// A configToken is an added token in tokenizer_config.json.
 type configToken struct {
 	Content    string `json:"content"`
 	Special    bool   `json:"special,omitempty"`
@@ -147,7 +144,7 @@ type configToken struct {
 	Normalized bool   `json:"normalized,omitempty"`
 }
 
-// configAdded reads added_tokens_decoder of a tokenizer_config.json, by id.
+// configAdded returns added_tokens_decoder of a tokenizer_config.json, by id.
 func configAdded(config []byte) (map[string]configToken, error) {
 	if !utf8.Valid(config) {
 		return nil, fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(config))
@@ -179,11 +176,11 @@ func configAdded(config []byte) (map[string]configToken, error) {
 	return added, nil
 }
 
-// kimiReserved is how many special tokens follow the ranks.
+// kimiReserved is the number of special tokens after the ranks.
 const kimiReserved = 256
 
-// kimiAdded names the special tokens after the n ranks as Kimi's own code does:
-// by the configuration, else by number.
+// kimiAdded returns the special tokens after the n ranks, named as in Kimi's own code: by the
+// configuration, otherwise by number.
 func kimiAdded(config []byte, n int32) ([]Added, error) {
 	named, err := configAdded(config)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// The files of a tokenizer, as model repositories name them.
+// The files of a tokenizer in a model repository.
 const (
 	FileJSON     = "tokenizer.json"
 	FileConfig   = "tokenizer_config.json"
@@ -17,75 +17,71 @@ const (
 )
 
 var (
-	// ErrUnsupported marks a tokenizer that uses a feature this package does not
-	// implement. The text names the feature.
+	// ErrUnsupported marks a tokenizer with an unsupported feature. The message names the feature.
 	ErrUnsupported = errors.New("unsupported tokenizer feature")
-	// ErrExperimental marks a family whose loader exists and whose vectors have
-	// not run yet; Options.Experimental lets it in.
+	// ErrExperimental marks a family that is implemented but was not yet tested with its vectors.
+	// Options.Experimental allows it.
 	ErrExperimental = errors.New("experimental tokenizer family")
 	// ErrCorrupt marks a file that contradicts itself or its format.
 	ErrCorrupt = errors.New("corrupt tokenizer")
-	// ErrVocab marks an id that no token has.
+	// ErrVocab marks an id without a token.
 	ErrVocab = errors.New("id outside the vocabulary")
 )
 
-// Options says how to load a tokenizer. The zero value is the safe choice.
+// Options configures loading. The zero value is the safe choice.
 type Options struct {
-	// Experimental admits the family Kimi, whose loader has not been compared with
-	// the reference engine on the real vocabulary, and split patterns of no family.
+	// Experimental allows the family Kimi, which was not compared with the reference engine on its
+	// real vocabulary, and unknown split patterns.
 	Experimental bool
-	// Releases are the releases of transformers whose AutoTokenizer t must equal. Nil means
-	// all releases: a folder that they load as different tokenizers is refused.
+	// Releases are the releases of transformers whose AutoTokenizer the tokenizer must equal. Nil
+	// means all releases: a folder that they load as different tokenizers is rejected.
 	Releases []chat.Transformers
 }
 
-// A Tokenizer encodes text to token ids and decodes ids to text, exactly as the
-// model's own tokenizer.json prescribes. It is immutable and may be shared; the
-// scratch memory of an encoding call comes from a pool.
+// A Tokenizer encodes text to token ids and decodes ids to text, exactly as the model's
+// tokenizer.json specifies. It is immutable and safe for concurrent use.
 type Tokenizer struct {
 	family Family
 	files  []File
-	merged string // while loading: the changes that the other files of the folder make to tokenizer.json
+	merged string // while loading: the changes that the folder's other files make to tokenizer.json
 	digest string // empty: use the digest of files
 
 	added    [2]*trie // 0: cut from the raw text; 1: cut after normalization
 	addedAll []Added
-	prefix   []int32 // what the post-processor puts before and after
+	prefix   []int32 // ids that the post-processor adds before and after
 	suffix   []int32
 
 	norm   []normStep
-	space  *metaspace // nil where there is no such pre-tokenizer
-	stages []stage    // each cuts what the one before left; the last makes pre-tokens
-	chunks bool       // Kimi: the input is cut before all else
-	apart  bool       // tekken.json: decoding, a character does not go across a special token that is left out
+	space  *metaspace // nil if there is no such pre-tokenizer
+	stages []stage    // each splits the output of the previous stage; the last makes pre-tokens
+	chunks bool       // Kimi: the input is split into chunks first
+	apart  bool       // tekken.json: decoding does not form a character across a skipped special token
 
 	model
 	pool sync.Pool // of *encoder
 }
 
-// A File is one file that a tokenizer was made of, for footers and resume checks.
+// A File is one file of a tokenizer, for footers and resume checks.
 type File struct {
 	Name   string
 	SHA256 string // lower-case hex of the whole file
 }
 
-// An Added token is matched in the text before the model's own vocabulary is
-// asked.
+// An Added token is matched in the text before the model's own vocabulary is used.
 type Added struct {
 	ID      int32
 	Content string
-	// Special tokens are left out by DecodeOptions.SkipSpecial, unless their content
-	// is normalized to another.
+	// Special tokens are skipped by DecodeOptions.SkipSpecial, unless normalization changes them.
 	Special bool
-	// Normalized tokens are looked for after normalization, as their content is
-	// then, and decode to that; the others are looked for in the raw text.
+	// Normalized tokens are matched after normalization, by their normalized content, and decode to
+	// it. Other tokens are matched in the raw text.
 	Normalized bool
-	// SingleWord tokens count only where no word character touches them; LStrip
-	// and RStrip tokens swallow the white space before and after.
+	// SingleWord tokens match only if no word character is adjacent. LStrip and RStrip tokens
+	// include the white space before and after.
 	SingleWord, LStrip, RStrip bool
 }
 
-// Family names the group of models whose split pattern the tokenizer uses.
+// Family is the group of models whose split pattern the tokenizer uses.
 type Family string
 
 // The families.
@@ -107,12 +103,11 @@ const (
 // Family returns the family of t.
 func (t *Tokenizer) Family() Family { return t.family }
 
-// Files returns the files t was made of, in a fixed order.
+// Files returns the files of t in a fixed order.
 func (t *Tokenizer) Files() []File { return append([]File(nil), t.files...) }
 
-// Digest identifies t: the SHA-256 of tokenizer.json in lower-case hex. For a tiktoken
-// tokenizer, it is the SHA-256 of its files' digests. If tokenizer_config.json or another file
-// of the folder changes ids, the digest covers that change too.
+// Digest identifies t: the SHA-256 of tokenizer.json in lower-case hex, or of the digests of
+// several files. It also covers changes of ids by the other files of the folder.
 func (t *Tokenizer) Digest() string {
 	if t.digest != "" {
 		return t.digest
@@ -120,7 +115,7 @@ func (t *Tokenizer) Digest() string {
 	return digestOf(t.files)
 }
 
-// VocabSize returns one more than the highest id. Ids below it may be unused.
+// VocabSize returns the highest id plus 1. Lower ids can be unused.
 func (t *Tokenizer) VocabSize() int { return len(t.off) - 1 }
 
 // Added returns the added tokens by ascending id.
@@ -131,13 +126,12 @@ func (t *Tokenizer) IsSpecial(id int32) bool {
 	return id >= 0 && int(id) < len(t.flags) && t.flags[id]&flagSpecial != 0
 }
 
-// Has reports whether a token has the id.
+// Has reports whether id has a token.
 func (t *Tokenizer) Has(id int32) bool {
 	return id >= 0 && int(id) < len(t.flags) && t.flags[id]&flagUsed != 0
 }
 
-// ID returns the id of the token that the vocabulary spells piece, such as
-// "<|im_end|>" or "Ġthe".
+// ID returns the id of the token with the spelling piece, such as "<|im_end|>" or "Ġthe".
 func (t *Tokenizer) ID(piece string) (int32, bool) {
 	if id, ok := t.contents[piece]; ok {
 		return id, true
@@ -145,8 +139,8 @@ func (t *Tokenizer) ID(piece string) (int32, bool) {
 	return t.pieces.get(piece)
 }
 
-// Bytes returns the bytes that id decodes to inside a text. They need not be valid UTF-8, and
-// must not be changed.
+// Bytes returns the bytes that id decodes to inside a text, not always valid UTF-8. Do not modify
+// them.
 func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 	if !t.Has(id) {
 		return nil, t.vocabError(id)
@@ -155,8 +149,8 @@ func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 	return t.bytes[a:b:b], nil
 }
 
-// Piece returns the vocabulary's spelling of id, of an added token its content: the
-// inverse of ID. It is empty where no token has the id.
+// Piece returns the vocabulary's spelling of id, or the content of an added token. It is the
+// inverse of ID, and empty if id has no token.
 func (t *Tokenizer) Piece(id int32) string {
 	if !t.Has(id) {
 		return ""
@@ -167,7 +161,6 @@ func (t *Tokenizer) Piece(id int32) string {
 	return string(t.spelling(id))
 }
 
-// addedIndex returns the place of id in addedAll.
 func (t *Tokenizer) addedIndex(id int32) (int, bool) {
 	return slices.BinarySearchFunc(t.addedAll, id, func(a Added, id int32) int { return int(a.ID) - int(id) })
 }

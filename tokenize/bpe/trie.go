@@ -6,15 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// A trie finds added tokens in a text: the leftmost match, and of those the
-// longest. A step is one probe of a hash table whatever the number of tokens, and
-// two bytes that no token begins with cost a look at a bit.
+// A trie finds added tokens in a text: the leftmost match, and of those the longest. A step is one
+// probe of a hash table. Two bytes that begin no token cost one bit test.
 type trie struct {
 	toks  []Added
-	edges []trieEdge // open addressing, length a power of two; free where key is 0
+	edges []trieEdge // open addressing, length a power of two; free if key is 0
 	token []int32    // by node: index in toks, or -1
-	// first and pair say which bytes and pairs of bytes a token begins with; only
-	// is the first byte where all tokens share it, else -1.
+	// first and pair are the bytes and pairs of bytes that begin a token. only is the first byte if
+	// all tokens share it, otherwise -1.
 	first [256]bool
 	pair  [1 << 10]uint64
 	only  int
@@ -25,8 +24,7 @@ type trieEdge struct {
 	node uint32
 }
 
-// newTrie returns a trie of tokens, of which content is what is looked for in the
-// text. It is nil where there are none.
+// newTrie returns a trie of tokens, or nil if there are none. content is the text of each token.
 func newTrie(tokens []Added, content []string) *trie {
 	if len(tokens) == 0 {
 		return nil
@@ -70,7 +68,7 @@ func (t *trie) setPair(a, b byte) {
 
 func edgeSlot(key uint32, mask int) int { return int(key*0x9E3779B1>>7) & mask }
 
-// child returns the node behind an edge, made where it is missing.
+// child returns the node at the end of an edge, and adds it if it is missing.
 func (t *trie) child(node uint32, b byte) uint32 {
 	key, mask := (node+1)<<8|uint32(b), len(t.edges)-1
 	i := edgeSlot(key, mask)
@@ -85,7 +83,7 @@ func (t *trie) child(node uint32, b byte) uint32 {
 	return t.edges[i].node
 }
 
-// find returns the first match at or after s[i], and of that place the longest.
+// find returns the leftmost match at or after s[i], and the longest at that position.
 func (t *trie) find(s string, i int) (start, end int, tok *Added) {
 	for ; i < len(s); i++ {
 		if t.only >= 0 {
@@ -135,8 +133,7 @@ func (t *trie) longest(s string, i int) (end int, index int32) {
 	return end, index
 }
 
-// wordBefore and wordAfter report whether s ends, or begins, with a character of
-// a word.
+// wordBefore and wordAfter report whether s ends, or begins, with a word character.
 func wordBefore(s string) bool {
 	r, n := utf8.DecodeLastRuneInString(s)
 	return n > 0 && isWordRune(r)
@@ -147,7 +144,6 @@ func wordAfter(s string) bool {
 	return n > 0 && isWordRune(r)
 }
 
-// trimmedEnd returns the length of s without the white space at its end.
 func trimmedEnd(s string) int {
 	for len(s) > 0 {
 		r, n := utf8.DecodeLastRuneInString(s)

@@ -2,10 +2,9 @@ package bpe
 
 import "unicode/utf8"
 
-// Invalid UTF-8 becomes U+FFFD by the rule that Python's errors="replace" and
-// Rust's from_utf8_lossy share: one for each maximal subpart, that is the longest
-// prefix of a character that could have gone on. strings.ToValidUTF8 makes one
-// per run, a range loop one per byte.
+// Invalid UTF-8 becomes U+FFFD by the rule of Python's errors="replace" and Rust's from_utf8_lossy:
+// one for each maximal subpart, the longest prefix that could begin a character.
+// strings.ToValidUTF8 inserts one per run of invalid bytes, and a range loop one per byte.
 
 const replacement = "\uFFFD"
 
@@ -27,9 +26,9 @@ func appendLossy[S []byte | string](dst []byte, s S) []byte {
 	return append(dst, s[start:]...)
 }
 
-// subpart returns the length of the character that s begins with, or of the
-// maximal subpart of one, and which it is. cut says that s ended inside of what
-// could still become a character. s is not empty.
+// subpart returns the length of the character at the start of s, or of its maximal subpart if the
+// character is invalid, and whether it is valid. cut reports that s ends inside a possible
+// character. s must not be empty.
 func subpart[S []byte | string](s S) (n int, ok, cut bool) {
 	need, lo, hi := 0, byte(0x80), byte(0xBF)
 	switch c := s[0]; {
@@ -64,8 +63,7 @@ func subpart[S []byte | string](s S) (n int, ok, cut bool) {
 	return n, need == 0, need > 0 && n == len(s)
 }
 
-// incompleteTail returns the length of the part at the end of s that could still
-// become a character.
+// incompleteTail returns the length of the suffix of s that could still become a character.
 func incompleteTail(s []byte) int {
 	for back := 1; back <= 3 && back <= len(s); back++ {
 		b := s[len(s)-back]

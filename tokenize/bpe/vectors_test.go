@@ -31,7 +31,6 @@ func decode(tb testing.TB, tok *bpe.Tokenizer, ids []int32, opts bpe.DecodeOptio
 	return string(text)
 }
 
-// jsonLines decodes each line of a stored file.
 func jsonLines[T any](tb testing.TB, name ...string) []T {
 	tb.Helper()
 	var out []T
@@ -54,7 +53,7 @@ func jsonFile[T any](tb testing.TB, name ...string) T {
 	return v
 }
 
-// checkIDs compares and reports the first difference; it returns whether equal.
+// checkIDs reports the first difference and returns whether got equals want.
 func checkIDs(tb testing.TB, text string, got, want []int32) bool {
 	tb.Helper()
 	if slices.Equal(got, want) {
@@ -69,12 +68,11 @@ func checkIDs(tb testing.TB, text string, got, want []int32) bool {
 	return false
 }
 
-// withVectors are the tokenizers that have stored vectors. The others are compared
-// with the reference engine itself (TestPeerEncode, TestPeerDecode).
+// withVectors are the tokenizers with stored vectors. The others are compared with the reference
+// engine itself (TestPeerEncode, TestPeerDecode).
 var withVectors = []string{"qwen2.5", "qwen3", "llama3.1", "deepseek-v3", "gpt-oss", "mistral-nemo-tekken"}
 
-// TestReferenceVectors: the ids of the reference engine for hostile texts, slices
-// of real ones, and the edges of Unicode.
+// TestReferenceVectors checks the reference engine's ids for hostile, real and edge-case texts.
 func TestReferenceVectors(t *testing.T) {
 	t.Parallel()
 	for _, name := range withVectors {
@@ -83,7 +81,7 @@ func TestReferenceVectors(t *testing.T) {
 			{"unicode_edge.texts.json", "unicode_edge." + name + ".ids.jsonl"},
 		} {
 			if name == "qwen2.5" && strings.HasPrefix(set.ids, "unicode_edge") {
-				continue // the same pipeline as qwen3; the reference has no file for it
+				continue // same pipeline as qwen3; the reference has no file for it
 			}
 			t.Run(set.ids, func(t *testing.T) {
 				t.Parallel()
@@ -106,7 +104,7 @@ func TestReferenceVectors(t *testing.T) {
 	}
 }
 
-// TestReferenceDecode: random ids, special tokens printed and skipped.
+// TestReferenceDecode checks the text of random ids, with special tokens decoded and skipped.
 func TestReferenceDecode(t *testing.T) {
 	t.Parallel()
 	for _, name := range withVectors {
@@ -136,7 +134,7 @@ func TestReferenceDecode(t *testing.T) {
 	}
 }
 
-// TestLlamaCppVectors: the test texts of llama.cpp.
+// TestLlamaCppVectors checks the ids of llama.cpp's test texts.
 func TestLlamaCppVectors(t *testing.T) {
 	t.Parallel()
 	const separator = "\n__ggml_vocab_test__\n"
@@ -161,7 +159,7 @@ func TestLlamaCppVectors(t *testing.T) {
 	}
 }
 
-// TestTransformersJSVectors: texts, ids and decoded texts of transformers.js.
+// TestTransformersJSVectors checks texts, ids and decoded texts of transformers.js.
 func TestTransformersJSVectors(t *testing.T) {
 	t.Parallel()
 	type vector struct {
@@ -183,7 +181,7 @@ func TestTransformersJSVectors(t *testing.T) {
 			for _, v := range sets[set] {
 				got := encode(t, tok, v.Text, bpe.EncodeOptions{PostProcess: true})
 				if checkIDs(t, v.Text, got, v.IDs) {
-					opts := bpe.DecodeOptions{CleanUp: name == "llama3.1"} // its configuration says so
+					opts := bpe.DecodeOptions{CleanUp: name == "llama3.1"} // as in its configuration
 					if got := decode(t, tok, v.IDs, opts); got != v.Decoded {
 						t.Errorf("AppendText(%v) = %q, want %q", v.IDs, got, v.Decoded)
 					}
@@ -193,8 +191,7 @@ func TestTransformersJSVectors(t *testing.T) {
 	}
 }
 
-// TestSwiftVectors: what Python's transformers gives for texts of
-// swift-transformers.
+// TestSwiftVectors checks the ids of Python's transformers for texts of swift-transformers.
 func TestSwiftVectors(t *testing.T) {
 	t.Parallel()
 	dir := []string{"vectors", "swift-transformers"}
@@ -252,7 +249,7 @@ func TestSwiftVectors(t *testing.T) {
 	})
 }
 
-// TestGLMVector: a text of GLM-4.5 with its ids, from nai-tok.
+// TestGLMVector checks the ids of a text for GLM-4.5, from nai-tok.
 func TestGLMVector(t *testing.T) {
 	t.Parallel()
 	known := jsonFile[struct {

@@ -2,8 +2,8 @@
 
 package bpe
 
-// stringOf returns b as a string.
+// stringOf returns a copy of b as a string.
 func stringOf(b []byte) string { return string(b) }
 
-// textViews says that stringOf copies.
+// textViews reports that stringOf copies.
 const textViews = false

@@ -1,6 +1,6 @@
-// Package enum turns the values of a closed list into their words and back. A type with
-// such a list has its String, MarshalText and UnmarshalText call the methods of a [List]:
-// the word in a column is then also the word in a message, a metric and a configuration.
+// Package enum converts the values of a closed list to words and back. The String, MarshalText and
+// UnmarshalText methods of such a type call the methods of a [List]. So columns, messages, metrics
+// and configuration all use the same words.
 package enum
 
 import (
@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// A List holds the words of the values 0, 1, 2 and so on of T. The zero value of T may
-// have the empty word: it is written as nothing.
+// A List holds the words of the values 0, 1, 2, … of T. The word of 0 can be empty.
 type List[T ~uint8 | ~int8] struct {
-	Noun  string // what the values are, for errors: "grade"
+	Noun  string // the kind of value, for errors: "grade"
 	Words []string
 }
 
-// String returns the word of v. A value outside of the list reads like "grade(9)".
+// String returns the word of v. A value outside the list is formatted like "grade(9)".
 func (l *List[T]) String(v T) string {
 	if v >= 0 && int(v) < len(l.Words) {
 		return l.Words[v]
@@ -25,7 +24,7 @@ func (l *List[T]) String(v T) string {
 	return l.Noun + "(" + strconv.Itoa(int(v)) + ")"
 }
 
-// Marshal returns the word of v for MarshalText. A value outside of the list is an error.
+// Marshal returns the word of v for MarshalText. A value outside the list is an error.
 func (l *List[T]) Marshal(v T) ([]byte, error) {
 	if v >= 0 && int(v) < len(l.Words) {
 		return []byte(l.Words[v]), nil
@@ -33,8 +32,7 @@ func (l *List[T]) Marshal(v T) ([]byte, error) {
 	return nil, fmt.Errorf("%s %d has no name", l.Noun, v)
 }
 
-// Unmarshal sets v to the value whose word is text, for UnmarshalText. If there is none it
-// leaves v as it is.
+// Unmarshal sets v to the value with the word text. After an error v is unchanged.
 func (l *List[T]) Unmarshal(text []byte, v *T) error {
 	i := slices.Index(l.Words, string(text))
 	if i < 0 {

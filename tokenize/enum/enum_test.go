@@ -10,7 +10,7 @@ type colour uint8
 
 var colours = enum.List[colour]{Noun: "colour", Words: []string{"", "red", "green"}}
 
-// Each word is read as the value that it is written for, and nothing else is read.
+// TestList checks that values survive Marshal and Unmarshal, and that unknown ones are errors.
 func TestList(t *testing.T) {
 	t.Parallel()
 	for want, word := range colours.Words {

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// Gunzip returns the content of a compressed file.
+// Gunzip returns the content of a gzip file.
 func Gunzip(path string) (b []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -22,9 +22,8 @@ func Gunzip(path string) (b []byte, err error) {
 	return io.ReadAll(z)
 }
 
-// Recording returns a file of testdata/letta. The answers of the engine in it were written
-// by Python, which writes numbers that JSON does not have: they are null here, as the
-// server makes them.
+// Recording returns a file of testdata/letta. Python wrote the engine's answers in it, with numbers
+// that JSON does not have, such as NaN. Recording replaces them by null, as the server does.
 func Recording(path string) ([]byte, error) {
 	b, err := Gunzip(path)
 	for _, word := range []string{"NaN", "-Infinity", "Infinity"} {

@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// OtherTypes are JSON values of every type, to be put in place of others.
+// OtherTypes are JSON values of every type, to replace other values in tests.
 var OtherTypes = []string{
 	"null", "true", "7", "-1.5", "1e999", "123456789012345678901234567890", `"x"`, `"` + strings.Repeat("long ", 200) + `"`, "[]", `[[1,"a"]]`, "{}", `{"a":{"b":1}}`,
 }
 
-// A Place is [From, To) of a JSON text.
+// A Place is the range [From, To) of a JSON text.
 type Place struct{ From, To int }
 
-// Places returns the place of each value of a JSON text, by its path such as /a/0/b. It covers
-// only the first four elements of each list. The whole text is at /.
+// Places returns the place of each value of a JSON text, by its path, such as /a/0/b. The whole
+// text is at /. It covers only the first four elements of each list.
 func Places(tb testing.TB, text string) map[string]Place {
 	tb.Helper()
 	all := map[string]Place{}
@@ -57,7 +57,7 @@ func Places(tb testing.TB, text string) map[string]Place {
 	return all
 }
 
-// SameType reports whether two JSON texts begin with values of one type.
+// SameType reports whether two JSON texts begin with a value of the same type.
 func SameType(a, b string) bool {
 	kind := func(text string) byte {
 		if c := text[0]; c == '-' || c >= '0' && c <= '9' {
@@ -68,7 +68,7 @@ func SameType(a, b string) bool {
 	return kind(a) == kind(b)
 }
 
-// Starred returns the path with a star for each index.
+// Starred returns the path with a star in place of each index.
 func Starred(path string) string {
 	parts := strings.Split(path, "/")
 	for i := range parts {

@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// TestText: replies with text are JSON, and messages are about a fifth of them.
+// TestText checks that replies with Text are JSON and that a fifth of their bytes are messages.
 func TestText(t *testing.T) {
 	t.Parallel()
 	all, messages := 0, 0

@@ -1,11 +1,9 @@
-// Package tokenizetest makes synthetic replies that are shaped like recorded ones,
-// for tests and benchmarks of whatever reads replies. The same seed and options
-// always give the same bytes.
+// Package tokenizetest makes synthetic replies with the shape of recorded ones, for tests and
+// benchmarks of code that reads replies. The same seed and options always give the same bytes.
 //
-// The distributions follow recordings: ids are drawn by Zipf's law from 150,000 and
-// roughly ordered by frequency, as those of byte-pair vocabularies are; one
-// log-probability in sixteen is exactly 0, some are so small that they are
-// printed with an exponent; text has an escape every forty words or so.
+// The distributions follow recordings. Ids are drawn from 150,000 by Zipf's law and roughly ordered
+// by frequency, as in byte-pair vocabularies. One log-probability in sixteen is exactly 0, and some
+// are so small that they are printed with an exponent. Text has an escape about every forty words.
 package tokenizetest
 
 import (
@@ -15,31 +13,29 @@ import (
 	"strings"
 )
 
-// Options shape a reply. The zero value is the smallest one: no turns.
+// Options configure a reply. The zero value is the smallest reply, without turns.
 type Options struct {
-	// Tokens is the number of sampled tokens, spread over the assistant turns.
+	// Tokens is the number of sampled tokens, divided among the assistant turns.
 	Tokens int
-	// Turns is the number of turns: assistant and tool in turn, beginning with an
-	// assistant turn.
+	// Turns is the number of turns. Assistant and tool turns alternate, assistant first.
 	Turns int
-	// InputIDs adds the prompt of each call, as newer servers do. Each prompt is the
-	// one before, its output and some ids in between.
+	// InputIDs adds the prompt of each call, as newer servers do. Each prompt is the previous
+	// prompt, its output and some ids between.
 	InputIDs bool
 	// PromptTokens is the length of the first prompt. Default 400.
 	PromptTokens int
-	// Logprobs adds the duplicate of the last call, as real replies have it.
+	// Logprobs adds `logprobs`, the copy of the last call in real replies.
 	Logprobs bool
-	// Text puts the messages of a run with tools before the turns, as real replies have
-	// them: of every tool call its arguments, of some KB and twice, and what the tool
-	// returned, twice. They are about a fifth of the bytes.
+	// Text puts messages before the turns, as in real replies of a run with tools: the arguments of
+	// each tool call, of some KB, and its result, each twice. They are about a fifth of the bytes.
 	Text bool
-	// TokenStrings puts texts, not null, third in each triple.
+	// TokenStrings makes the third element of each triple a text instead of null.
 	TokenStrings bool
-	// Spaces puts a space behind each comma and colon.
+	// Spaces puts a space after each comma and colon.
 	Spaces bool
 }
 
-// ContextTokens is the number of ids between an output and the next prompt's end.
+// ContextTokens is the number of ids between an output and the end of the next prompt.
 const ContextTokens = 48
 
 // Reply returns the body of a reply.
@@ -49,10 +45,9 @@ func Reply(seed uint64, o Options) []byte {
 	return w.b
 }
 
-// Corpus returns distinct replies of at least size bytes together: 1,000 to 32,000
-// sampled tokens (log-uniform) in 2 to 20 turns, otherwise as o says. Benchmarks of
-// a decoder need one larger than the caches: on a single body repeated, branch
-// predictors learn the body.
+// Corpus returns distinct replies with at least size bytes in total. Each has 1,000 to 32,000
+// sampled tokens (log-uniform) in 2 to 20 turns; o sets the rest. Benchmarks need a corpus larger
+// than the caches, because branch predictors learn a repeated body.
 func Corpus(seed uint64, size int, o Options) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var bodies [][]byte
@@ -89,8 +84,7 @@ func newWriter(seed uint64, o Options) *writer {
 	return w
 }
 
-// id draws a token id. The odd multiplier scatters neighbours in rank by some
-// hundreds of places without a table.
+// id draws a token id. The odd multiplier scatters neighboring ranks by some hundreds of places.
 func (w *writer) id() int32 {
 	rank := w.zipf.Uint64()
 	near := rank - rank%512
@@ -162,7 +156,7 @@ func (w *writer) reply() {
 	w.str(`]}`)
 }
 
-// toolMessages writes a call and a return for every tool turn, each with a comma behind.
+// toolMessages writes a call and a return for every tool turn, each followed by a comma.
 func (w *writer) toolMessages() {
 	tools := w.Turns / 2
 	for k := range tools {
@@ -190,8 +184,8 @@ func (w *writer) toolMessages() {
 	}
 }
 
-// prompts fills w.prompt with the last prompt, of which each earlier one is a
-// prefix, and returns their lengths.
+// prompts fills w.prompt with the last prompt and returns the lengths of all prompts. Each earlier
+// prompt is a prefix of the last.
 func (w *writer) prompts(outputs [][]int32) []int {
 	lengths := make([]int, len(outputs))
 	more := func(n int) {
@@ -270,7 +264,7 @@ func (w *writer) ids(ids []int32) *writer {
 	return w.str(`]`)
 }
 
-// float prints v as the server prints the same double: 0.000029, but 2.9e-6.
+// float formats v as the server formats the same double: 0.000029, but 2.9e-6.
 func (w *writer) float(v float32) *writer {
 	f := float64(v)
 	if a := math.Abs(f); a != 0 && a < 1e-5 {
@@ -292,7 +286,7 @@ var words = strings.Fields(`the of function return value if else for error resul
 	numpy data list string int self def class none true false open read write file path test assert expected answer
 	therefore because step compute sum max min array index user assistant please find city weather document page query`)
 
-// text appends n bytes or a few more of words, escaped for JSON.
+// text appends at least n bytes of words, escaped for JSON.
 func (w *writer) text(b []byte, n int) []byte {
 	for end := len(b) + n; len(b) < end; {
 		switch w.r.IntN(40) {

@@ -1,6 +1,5 @@
-// Package bpetest opens real tokenizers, for tests of whatever needs one: those
-// stored in the repository's testdata, and those that make vocabularies installs
-// because their licences keep them out of the repository.
+// Package bpetest loads real tokenizers for tests: those in the repository's testdata, and those
+// that make vocabularies installs because their licenses keep them out of the repository.
 package bpetest
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// stored and installed are the tokenizers that the two places have, by folder.
+// stored and installed are the tokenizers of the two places, by folder name.
 var (
 	stored    = []string{"qwen2.5", "qwen3", "gpt-oss", "mistral-nemo-tekken"}
 	installed = []string{
@@ -26,13 +25,13 @@ var (
 	}
 )
 
-// Names are the tokenizers that tests run on.
+// Names returns the tokenizers that tests run on.
 func Names() []string {
 	return slices.Concat(stored, installed)
 }
 
-// Path returns the path of a file below testdata/tokenizers, or below
-// .build/vocabularies where name begins with a tokenizer that is installed there.
+// Path returns the path of a file below testdata/tokenizers, or below .build/vocabularies if name
+// begins with an installed tokenizer.
 func Path(name ...string) string {
 	_, file, _, _ := runtime.Caller(0)
 	root := filepath.Join(filepath.Dir(file), "..", "..", "..")
@@ -44,7 +43,7 @@ func Path(name ...string) string {
 	return filepath.Join(append([]string{root}, name...)...)
 }
 
-// Has says whether a tokenizer is there: one that is installed may not be.
+// Has reports whether a tokenizer is available. An installed one can be missing.
 func Has(name string) bool {
 	if slices.Contains(stored, name) {
 		return true
@@ -53,9 +52,8 @@ func Has(name string) bool {
 	return err == nil
 }
 
-// Read returns the file at Path, decompressed where it is stored with a .zst at the
-// end of its name. Where a tokenizer is not installed the test fails, or is skipped
-// under -short.
+// Read returns the file at Path, decompressed if it is stored as .zst. If a tokenizer is not
+// installed, the test fails, or is skipped with -short.
 func Read(tb testing.TB, name ...string) []byte {
 	tb.Helper()
 	path := Path(name...)
@@ -88,8 +86,7 @@ func Read(tb testing.TB, name ...string) []byte {
 	return out
 }
 
-// tokenizers keeps what Tokenizer has loaded: loading takes longer than most
-// tests, and a tokenizer does not change.
+// tokenizers caches the results of Tokenizer, because loading takes longer than most tests.
 var tokenizers sync.Map // name → *entry
 
 type entry struct {
@@ -97,7 +94,7 @@ type entry struct {
 	tok *bpe.Tokenizer
 }
 
-// Tokenizer returns a tokenizer by its name. It is loaded once per process and shared.
+// Tokenizer returns a tokenizer by name. It is loaded once per process and shared.
 func Tokenizer(tb testing.TB, name string) *bpe.Tokenizer {
 	tb.Helper()
 	made, _ := tokenizers.LoadOrStore(name, new(entry))

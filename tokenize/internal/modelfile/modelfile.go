@@ -1,6 +1,5 @@
-// Package modelfile reads one file of a model's folder into memory. What is not a
-// regular file, is too large, or only stands for the file is refused before anything
-// is allocated for it.
+// Package modelfile reads one file of a model's folder into memory. It rejects a file that is not
+// regular, is too large or is only a Git LFS pointer before it allocates memory for the contents.
 package modelfile
 
 import (
@@ -10,8 +9,7 @@ import (
 	"io/fs"
 )
 
-// An Error says why a file is not read. The file is there, but is not what a
-// model's folder should hold.
+// An Error is why a file was rejected. The file exists but is not a valid file of a model's folder.
 type Error struct {
 	Name     string
 	Reason   string
@@ -20,14 +18,13 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Name + ": " + e.Reason }
 
-// pointerStart is how a file begins that Git LFS has not fetched.
+// pointerStart is the prefix of a file that Git LFS has not fetched.
 const pointerStart = "version https://git-lfs.github.com/spec/v1"
 
-// Read reads a file of at most so many bytes. It allocates what the file says its
-// size is, and refuses one that then has more or fewer bytes. A file that is not
-// there gives fs.ErrNotExist.
+// Read reads a file, with a limit of most bytes. It allocates the size that Stat reports, and
+// returns an error if the file then has more or fewer bytes. A missing file gives fs.ErrNotExist.
 func Read(folder fs.FS, name string, most int64) ([]byte, error) {
-	// Opening a named pipe waits for its writer, so its kind comes first.
+	// Opening a named pipe blocks until it has a writer, so check its type first.
 	info, err := fs.Stat(folder, name)
 	if err != nil {
 		return nil, err
@@ -39,8 +36,8 @@ func Read(folder fs.FS, name string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	// Another file may have taken its place since, or the folder unpacked it.
+	defer func() { _ = f.Close() }() // read only, so a close error loses nothing
+	// Another file can have replaced it, or the folder decompressed it.
 	if info, err = f.Stat(); err != nil {
 		return nil, err
 	}
@@ -72,8 +69,8 @@ func check(info fs.FileInfo, name string, most int64) error {
 	return nil
 }
 
-// read reads the size bytes of f. The first ones tell a file that is none, so the
-// rest is only read after a look at them.
+// read reads the size bytes of f. It checks the first bytes before it allocates the rest, because
+// they identify a pointer or an unwritten file.
 func read(f io.Reader, name string, size int) ([]byte, error) {
 	const head = 512
 	buf := make([]byte, min(size, head))

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestRead: files are read whole; what is no file is refused by its kind.
+// TestRead checks that regular files are read whole and other files are rejected by type.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A lyingFS has one file, which says another size than it has.
+// A lyingFS has one file, which reports a wrong size.
 type lyingFS struct {
 	says int64
 	has  io.Reader
@@ -86,7 +86,7 @@ func (l lyingFS) ModTime() time.Time           { return time.Time{} }
 func (l lyingFS) IsDir() bool                  { return false }
 func (l lyingFS) Sys() any                     { return nil }
 
-// TestReadBounded: what a file says of its size bounds what it costs.
+// TestReadBounded checks that the reported size of a file bounds the memory that Read allocates.
 func TestReadBounded(t *testing.T) {
 	endless := func() io.Reader { return io.MultiReader(strings.NewReader("{"), zeros{}) }
 	for _, test := range []struct {

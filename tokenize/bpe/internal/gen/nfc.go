@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// The bits above the combining class in the property table.
+// The bits above the combining class in a table entry.
 const (
 	notYes     = 1 << 8 // NFC_Quick_Check is No or Maybe
 	decomposes = 1 << 9
@@ -17,7 +17,7 @@ const (
 func nfcTable(src string) ([]byte, error) {
 	var (
 		ccc      = map[rune]uint16{}
-		pair     = map[rune][]rune{} // as written, one step
+		pair     = map[rune][]rune{} // one step, as in the file
 		excluded = map[rune]bool{}
 	)
 	err := lines(filepath.Join(src, "nfc9.txt"), func(f []string) error {

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on what a pattern may ask for. The largest of those known has 30 classes
-// of characters and 20 states.
+// Limits on a pattern. The largest known pattern has 30 classes of characters and 20 states.
 const (
 	maxExpr    = 4096
 	maxDepth   = 50
@@ -15,10 +14,10 @@ const (
 	maxClasses = 254
 	maxProgram = 2000
 	maxStates  = 500
-	maxWork    = 20_000_000 // steps looked at while making states
+	maxWork    = 20_000_000 // steps visited while the states are built
 )
 
-// Compile makes a Pattern of a regular expression. The error is a *SyntaxError.
+// Compile compiles a regular expression to a Pattern. The error is a *SyntaxError.
 func Compile(expr string) (*Pattern, error) {
 	if len(expr) > maxExpr {
 		return nil, &SyntaxError{maxExpr, "pattern goes on: more than 4096 bytes"}
@@ -37,8 +36,7 @@ func Compile(expr string) (*Pattern, error) {
 	return compile(n)
 }
 
-// Literal makes a Pattern that matches text, which is not empty, and nothing else.
-// The error is a *SyntaxError.
+// Literal returns a Pattern that matches only text, which must not be empty, or a *SyntaxError.
 func Literal(text string) (*Pattern, error) {
 	if len(text) > maxExpr {
 		return nil, &SyntaxError{maxExpr, "text goes on: more than 4096 bytes"}
@@ -84,14 +82,14 @@ func compile(n *node) (*Pattern, error) {
 	return p, nil
 }
 
-// An inst is one step of a backtracking matcher. The table is built of the lists
-// of steps that such a matcher could be at, best first.
+// An inst is one step of a backtracking matcher. The states of the table are the lists of steps
+// that the matcher could be at, best first.
 type inst struct {
 	op   instOp
-	look bool // instSet: the character is looked at and not stepped over
+	look bool // instSet: a lookahead, which does not consume the character
 	end  bool // instSet with look: also at the end of the text
 	set  int
-	x, y int // where to go on; y after x has failed
+	x, y int // the next step; y if x fails
 }
 
 type instOp uint8
@@ -112,8 +110,7 @@ func (b *builder) emit(i inst) int {
 	return len(b.insts) - 1
 }
 
-// program appends the steps of n, which go on behind the last of them. It reports
-// whether they were not too many.
+// program appends the steps of n. It returns false if there are too many steps.
 func (b *builder) program(n *node) bool {
 	if len(b.insts) > maxProgram {
 		return false
@@ -162,7 +159,7 @@ func (b *builder) repeat(n *node) bool {
 		}
 	}
 	if n.max < 0 {
-		if n.min > 0 { // x{m,} goes back to the last x
+		if n.min > 0 { // x{m,} loops to the last x
 			split := b.emit(inst{op: instSplit})
 			b.insts[split].x, b.insts[split].y = at, split+1
 			return true
@@ -191,8 +188,7 @@ func (b *builder) repeat(n *node) bool {
 	return true
 }
 
-// setOf returns the number of a set; equal ones have the same. One more than
-// maxSets are kept.
+// setOf returns the number of a set; equal sets share one. It keeps at most maxSets+1 sets.
 func (b *builder) setOf(s *set) int {
 	if len(b.sets) > maxSets {
 		return maxSets

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// A list is the steps that a matcher could be at, best first. Splits are
-// resolved; lookaheads wait for the next character.
+// A list is the steps that a matcher could be at, best first, with splits resolved.
 type list struct {
 	at   []uint16
 	seen []bool
@@ -18,7 +17,7 @@ func (l *list) clear() {
 	clear(l.seen)
 }
 
-// add appends step pc, or where it leads to without a character.
+// add appends step pc, or the steps that it leads to without consuming a character.
 func (l *list) add(insts []inst, pc int) {
 	if l.seen[pc] {
 		return
@@ -32,8 +31,8 @@ func (l *list) add(insts []inst, pc int) {
 	l.at = append(l.at, uint16(pc))
 }
 
-// A state of the table under construction: for each class the next state, or -1,
-// and whether a match ends before it.
+// A state of the table under construction. For each class it has the next state, or -1, and whether
+// a match ends before the character.
 type state struct {
 	next  []int32
 	match []bool
@@ -51,7 +50,7 @@ type determinizer struct {
 	byKey  map[string]int32
 }
 
-// determinize makes the states; false where they are too many.
+// determinize builds the states. It returns false if there are too many.
 func determinize(b *builder, c *classes) (*determinizer, bool) {
 	d := &determinizer{insts: b.insts, of: c.of, n: c.n, byKey: map[string]int32{}}
 	d.now.seen = make([]bool, len(b.insts))
@@ -74,7 +73,7 @@ func determinize(b *builder, c *classes) (*determinizer, bool) {
 	return d, true
 }
 
-// state returns the state of the list ahead, -1 of an empty one.
+// state returns the state of the list ahead, or -1 if the list is empty.
 func (d *determinizer) state() int32 {
 	if len(d.ahead.at) == 0 {
 		return -1
@@ -93,8 +92,8 @@ func (d *determinizer) state() int32 {
 	return id
 }
 
-// step makes ahead the list after a character of a class, and reports whether a
-// match ends before it. Class n is the end of the text.
+// step sets ahead to the list after a character of the class, and reports whether a match ends
+// before the character. Class n is the end of the text.
 func (d *determinizer) step(from []uint16, class int) bool {
 	d.ahead.clear()
 	d.now.clear()
@@ -126,8 +125,7 @@ func (d *determinizer) stepFrom(pc, class int) (matched bool) {
 	return false
 }
 
-// minimize returns the states without those that no text tells from another. The
-// first stays the first.
+// minimize returns the states with equivalent states merged. The first state stays first.
 func (d *determinizer) minimize() []state {
 	group := make([]int32, len(d.states))
 	for n := 1; ; {
@@ -192,7 +190,7 @@ func (d *determinizer) findSure() {
 	}
 }
 
-// forget clears the matches that a later one replaces for sure.
+// forget clears the matches that a later match certainly replaces.
 func (d *determinizer) forget() {
 	for _, s := range d.states {
 		for c, to := range s.next {
@@ -203,7 +201,7 @@ func (d *determinizer) forget() {
 	}
 }
 
-// fill writes the table.
+// fill sets the table.
 func (p *Pattern) fill(states []state, n int) {
 	shift := bits.Len(uint(n)) // n+1 entries
 	p.table = make([]uint32, len(states)<<shift)

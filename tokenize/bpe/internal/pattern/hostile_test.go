@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestHostile: no pattern takes long to compile or much memory.
+// TestHostile checks that no pattern needs much time or memory to compile.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	repeat := func(format string, n int) string {

@@ -1,13 +1,12 @@
 package pattern
 
-// linear reports whether splitting takes time proportional to the text. A run of
-// the table may read on behind the match that it finds, or find none: then the
-// text behind is read again by the runs that follow. That is harmless where those
-// find their matches on the way, and where the run cannot go on for ever.
+// linear reports whether splitting takes linear time. A run of the table can read past the match
+// that it finds, or find no match. Then later runs read the same text again. That is harmless if
+// the later runs find their matches along the way, and if the run cannot continue without bound.
 //
-// So each run that reads on, without a match, goes along with the runs that
-// follow, in a graph of pairs of states. A cycle of pairs on which these make no
-// progress could read the same text as often as it is long.
+// So linear follows each run that reads past its match together with the later runs, in a graph of
+// pairs of states. A cycle of pairs in which the later runs make no progress could read the same
+// text as often as the text is long.
 func (d *determinizer) linear() bool {
 	n := len(d.states)
 	l := &pairSearch{d: d, fresh: n, lost: n + 1, color: map[[2]int]uint8{}}
@@ -18,7 +17,7 @@ func (d *determinizer) linear() bool {
 			case d.states[q].match[c]: // the next match begins with c
 				p, _ := l.follow(l.fresh, c)
 				l.todo = append(l.todo, [2]int{int(to), p})
-			case q == 0: // c may be a gap
+			case q == 0: // c can be a gap
 				l.todo = append(l.todo, [2]int{int(to), l.fresh})
 			}
 		}
@@ -33,9 +32,8 @@ func (d *determinizer) linear() bool {
 	return true
 }
 
-// A pairSearch looks for cycles without progress. The second of a pair is a state,
-// or one of two more: fresh between two matches, lost where a run of those that
-// follow reads on itself.
+// A pairSearch searches for cycles without progress. The second element of a pair is a state, fresh
+// (between two matches) or lost (a later run itself reads past its match).
 type pairSearch struct {
 	d           *determinizer
 	fresh, lost int
@@ -43,10 +41,10 @@ type pairSearch struct {
 	todo        [][2]int
 }
 
-// maxPairs bounds the time that a pattern may take to check.
+// maxPairs limits the time to check a pattern.
 const maxPairs = 50_000
 
-// visit follows all ways without progress from a pair; false where one comes back.
+// visit follows all steps without progress from a pair. It returns false if it finds a cycle.
 func (l *pairSearch) visit(pair [2]int) bool {
 	switch l.color[pair] {
 	case 1:
@@ -75,8 +73,8 @@ func (l *pairSearch) visit(pair [2]int) bool {
 	return true
 }
 
-// follow takes the second state over class c. It makes progress where a match ends
-// before the character or is sure to come, or where the character is a gap.
+// follow advances the second state over class c. It makes progress if a match ends before the
+// character or is certain to follow, or if the character is a gap.
 func (l *pairSearch) follow(p, c int) (next int, progress bool) {
 	if p == l.lost {
 		return p, false

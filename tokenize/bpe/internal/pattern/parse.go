@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// A node is a piece of a parsed pattern.
+// A node is a part of a parsed pattern.
 type node struct {
 	op       op
 	set      *set    // opSet, opLook
@@ -22,10 +22,10 @@ type op uint8
 
 const (
 	opSet       op = iota // one character of a set
-	opConcat              // subs, one after the other
-	opAlternate           // one of subs, the first that leads to a match
-	opRepeat              // subs[0] as often as possible
-	opLook                // the next character is of a set, or the text ends
+	opConcat              // subs in sequence
+	opAlternate           // the first of subs that leads to a match
+	opRepeat              // subs[0], greedy
+	opLook                // the next character is in a set, or the text ends
 )
 
 // nullable reports whether n matches the empty text.
@@ -44,8 +44,7 @@ func (n *node) nullable() bool {
 	}
 }
 
-// A parser reads a pattern. What it does not know for certain to mean the same to
-// Oniguruma is an error.
+// A parser parses a pattern. A construct that might have another meaning in Oniguruma is an error.
 type parser struct {
 	s    string
 	i    int
@@ -57,7 +56,7 @@ func (p *parser) errorf(at int, format string, args ...any) error {
 	return &SyntaxError{at, fmt.Sprintf(format, args...)}
 }
 
-// take steps over prefix, where that comes next.
+// take consumes prefix if it comes next, and reports whether it did.
 func (p *parser) take(prefix string) bool {
 	if strings.HasPrefix(p.s[p.i:], prefix) {
 		p.i += len(prefix)
@@ -73,7 +72,7 @@ func (p *parser) peek() byte {
 	return 0
 }
 
-// alternatives reads up to the end or a closing parenthesis.
+// alternatives parses up to the end or a closing parenthesis.
 func (p *parser) alternatives() (*node, error) {
 	if p.deep++; p.deep > maxDepth {
 		return nil, p.errorf(p.i, "more than %d groups in each other", maxDepth)
@@ -118,8 +117,8 @@ func (p *parser) sequence() (*node, error) {
 	return n, nil
 }
 
-// foldsTogether reports whether a and then b may be letters, without regard to
-// case, to which one character folds, as ß does to ss. Oniguruma matches that too.
+// foldsTogether reports whether a followed by b can be letters that together fold to one character
+// without regard to case, as ss does to ß. Oniguruma matches that character too.
 func foldsTogether(a, b *node) bool {
 	for _, pair := range [...]string{"ss", "st", "ff", "fi", "fl"} {
 		if a.edge(pair[0], true) && b.edge(pair[1], false) {
@@ -129,7 +128,7 @@ func foldsTogether(a, b *node) bool {
 	return false
 }
 
-// edge reports whether n may end, or begin, with a letter without regard to case.
+// edge reports whether n can end, or begin, with a letter that matches in either case.
 func (n *node) edge(letter byte, end bool) bool {
 	switch n.op {
 	case opSet:
@@ -156,7 +155,7 @@ func (n *node) edge(letter byte, end bool) bool {
 	return false
 }
 
-// repeat reads what follows an atom: ? * + {m} {m,n} {m,}, and ?+ *+ ++.
+// repeat parses the repetitions after an atom: ? * + {m} {m,n} {m,}, and ?+ *+ ++.
 func (p *parser) repeat(n *node) (*node, error) {
 	for p.i < len(p.s) {
 		at := p.i
@@ -194,7 +193,7 @@ func (p *parser) repeat(n *node) (*node, error) {
 		}
 		r := &node{op: opRepeat, subs: []*node{n}, min: lo, max: hi}
 		if !interval && p.take("+") {
-			// A possessive run of one set ends where no character of it follows.
+			// A possessive run of one set ends only before a character outside the set.
 			if n.op != opSet {
 				return nil, p.errorf(at, "possessive repetition %s of more than one character", p.s[at:p.i])
 			}
@@ -206,7 +205,7 @@ func (p *parser) repeat(n *node) (*node, error) {
 			}
 		}
 		n = r
-		// {1,3}+ repeats the repetition; other pairs are rare enough to refuse.
+		// {1,3}+ repeats the repetition. Other pairs are so rare that they are rejected.
 		if next := p.peek(); !interval && (next == '?' || next == '*' || next == '+' || next == '{') {
 			return nil, p.errorf(p.i, "%c after a repetition", next)
 		}
@@ -214,7 +213,7 @@ func (p *parser) repeat(n *node) (*node, error) {
 	return n, nil
 }
 
-// interval reads {m}, {m,} or {m,n}.
+// interval parses {m}, {m,} or {m,n}.
 func (p *parser) interval() (lo, hi int, err error) {
 	at := p.i
 	body, _, ok := strings.Cut(p.s[p.i+1:], "}")
@@ -235,7 +234,7 @@ func (p *parser) interval() (lo, hi int, err error) {
 	return lo, hi, nil
 }
 
-// atom reads one character, set, group or lookahead.
+// atom parses one character, set, group or lookahead.
 func (p *parser) atom() (*node, error) {
 	at := p.i
 	switch c := p.peek(); c {
@@ -267,7 +266,7 @@ func (p *parser) atom() (*node, error) {
 
 func isLetter(r rune) bool { return 'a' <= r|0x20 && r|0x20 <= 'z' }
 
-// literal is the set of r, with what folds to it inside (?i: ).
+// literal returns the set of r, with the characters that fold to it inside (?i: ).
 func (p *parser) literal(r rune, at int) (*set, error) {
 	s := runes(r, r)
 	if !p.fold {
@@ -288,7 +287,7 @@ func (p *parser) literal(r rune, at int) (*set, error) {
 	return s, nil
 }
 
-// group reads ( ), (?: ), (?i: ), (?= ) or (?! ).
+// group parses ( ), (?: ), (?i: ), (?= ) or (?! ).
 func (p *parser) group() (*node, error) {
 	at := p.i
 	fold := p.fold

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// class reads [ ] with ranges, escapes, classes inside it, and &&.
+// class parses [ ] with ranges, escapes, nested classes and &&.
 func (p *parser) class() (*set, error) {
 	at := p.i
 	if p.deep++; p.deep > maxDepth {
@@ -56,7 +56,7 @@ func (p *parser) class() (*set, error) {
 	}
 }
 
-// classItem reads one item of a class: a character, a range, an escape, a class.
+// classItem parses one item of a class: a character, a range, an escape or a class.
 func (p *parser) classItem() (*set, error) {
 	at := p.i
 	if p.peek() == '[' {
@@ -90,7 +90,7 @@ func (p *parser) classItem() (*set, error) {
 	return runes(r, to), nil
 }
 
-// classChar reads a character of a class, or an escape that is a set: then r is -1.
+// classChar parses a character of a class, or an escape that is a set; r is then -1.
 func (p *parser) classChar() (s *set, r rune, err error) {
 	at := p.i
 	switch p.peek() {
@@ -104,7 +104,7 @@ func (p *parser) classChar() (s *set, r rune, err error) {
 	return nil, r, nil
 }
 
-// escape reads what a backslash begins: a set, or a character r.
+// escape parses an escape sequence: a set, or a character r.
 func (p *parser) escape() (s *set, r rune, err error) {
 	at := p.i
 	p.i++
@@ -160,7 +160,7 @@ func (p *parser) escape() (s *set, r rune, err error) {
 	return s, -1, nil
 }
 
-// property reads {Name} after \p or \P.
+// property parses {Name} after \p or \P.
 func (p *parser) property(at int, negated bool) (*set, error) {
 	name, _, ok := strings.Cut(p.s[p.i:], "}")
 	if !ok || !strings.HasPrefix(name, "{") {
@@ -181,7 +181,7 @@ func (p *parser) property(at int, negated bool) (*set, error) {
 	return s, nil
 }
 
-// hex reads a character by its number, of lo to hi digits.
+// hex parses a character number of lo to hi hexadecimal digits.
 func (p *parser) hex(at, lo, hi int) (rune, error) {
 	n := 0
 	for n < hi && strings.IndexByte("0123456789abcdefABCDEF", p.peekAt(n)) >= 0 {

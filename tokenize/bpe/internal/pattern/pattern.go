@@ -2,11 +2,10 @@ package pattern
 
 import "fmt"
 
-// A Pattern is a compiled split pattern. It is immutable.
+// A Pattern is a compiled split pattern. It is immutable and safe for concurrent use.
 //
-// A row of the table is a state, over the class of the next character; the end of
-// the text is a class of its own. An entry is the index of the next row, or has
-// the bit special and one of
+// A row of the table is a state, indexed by the class of the next character; the end of the text
+// has its own class. An entry is the index of the next row, or has the bit special and one of
 //
 //	match   a match ends before the character
 //	dead    no longer match is possible
@@ -15,9 +14,9 @@ type Pattern struct {
 	index []uint16   // class of r: block[index[r>>8]][r&255]
 	block [][256]uint8
 
-	table  []uint32   // the first row is where a match begins
+	table  []uint32   // the first row is the start state
 	atEnd  uint32     // class of the end of the text
-	begins [256]uint8 // 1 for the classes that a match can begin with
+	begins [256]uint8 // 1 for the classes that can begin a match
 	first  [256]uint8 // the same for ASCII; 1 for other bytes
 	covers bool
 }
@@ -29,17 +28,16 @@ const (
 	rowMask        = dead - 1
 )
 
-// Covers reports whether every character begins a match, so that matches leave no
-// gaps.
+// Covers reports whether every character begins a match, so that there are no gaps between matches.
 func (p *Pattern) Covers() bool { return p.covers }
 
-// Bytes returns the memory that p takes.
+// Bytes returns the memory size of p in bytes.
 func (p *Pattern) Bytes() int {
 	return len(p.ascii) + len(p.begins) + len(p.first) + 2*len(p.index) + 256*len(p.block) + 4*len(p.table)
 }
 
-// End returns the end of the match that begins at s[i], or i where none does. s is
-// valid UTF-8 and i the border of a character, i < len(s).
+// End returns the end of the match that begins at s[i], or i if there is none. s must be valid
+// UTF-8, and i a character boundary with i < len(s).
 func (p *Pattern) End(s string, i int) int {
 	last := i
 	row := uint32(0)
@@ -58,7 +56,7 @@ func (p *Pattern) End(s string, i int) int {
 			}
 		}
 		t := table[row|c]
-		if t == row { // in a run: predicted, so that the next look-up need not wait
+		if t == row { // in a run the branch is predicted, so the next lookup need not wait
 			j += size
 			continue
 		}
@@ -80,8 +78,8 @@ func (p *Pattern) End(s string, i int) int {
 	return last
 }
 
-// Next returns the first match that begins at s[i] or later; len(s), len(s) where
-// there is none. s is valid UTF-8 and i the border of a character.
+// Next returns the first match that begins at or after s[i], or len(s), len(s) if there is none. s
+// must be valid UTF-8, and i a character boundary.
 func (p *Pattern) Next(s string, i int) (start, end int) {
 	for i < len(s) {
 		b := s[i]
@@ -105,8 +103,7 @@ func (p *Pattern) Next(s string, i int) (start, end int) {
 	return len(s), len(s)
 }
 
-// classAt returns the class of the character at s[i], which is not ASCII, and its
-// length in bytes.
+// classAt returns the class of the non-ASCII character at s[i], and its length in bytes.
 func (p *Pattern) classAt(s string, i int) (class uint32, size int) {
 	b := s[i]
 	var r uint32
@@ -126,9 +123,9 @@ func (p *Pattern) classAt(s string, i int) (class uint32, size int) {
 	return 0, size
 }
 
-// A SyntaxError says which construct of a pattern is refused.
+// A SyntaxError reports the construct that made Compile reject a pattern.
 type SyntaxError struct {
-	Offset int    // where it begins, in bytes of the pattern
+	Offset int    // start of the construct, in bytes of the pattern
 	What   string // the construct
 }
 

@@ -51,7 +51,7 @@ func checkText(t *testing.T, expr string, p *Pattern, n *node, text string) bool
 	return true
 }
 
-// TestRandom: random patterns match what a backtracking matcher finds.
+// TestRandom checks that random patterns match as a backtracking matcher does.
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -80,8 +80,8 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestKnown: the patterns of models match what a backtracking matcher finds, and
-// no text is read more than a few times.
+// TestKnown checks that the patterns of models match as a backtracking matcher does, and that no
+// text is read more than a few times.
 func TestKnown(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
@@ -100,7 +100,7 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestLiteral: every character stands for itself.
+// TestLiteral checks that Literal gives no character a special meaning.
 func TestLiteral(t *testing.T) {
 	t.Parallel()
 	p, err := Literal(`a.é`)
@@ -117,7 +117,7 @@ func TestLiteral(t *testing.T) {
 	}
 }
 
-// TestEveryCharacter: each has the class that its sets say.
+// TestEveryCharacter checks that each character has the class of the sets that contain it.
 func TestEveryCharacter(t *testing.T) {
 	t.Parallel()
 	for _, expr := range []string{`\p{L}`, `[^\s\p{Lu}一-龥]`, `[\p{L}&&[^\p{Han}]]`, `[\x{e0}-\x{1F600}]`, `.`, `\p{C}`, `\P{Nd}`} {
@@ -218,7 +218,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// reads splits text and returns how many characters the table is asked for.
+// reads splits text and returns the number of characters that the table reads.
 func (p *Pattern) reads(text string) int {
 	total := 0
 	for i := 0; i < len(text); {
@@ -243,7 +243,7 @@ func (p *Pattern) reads(text string) int {
 	return total
 }
 
-// TestLinear: no pattern that is accepted reads a text again and again.
+// TestLinear checks that no accepted pattern reads a text more than a few times.
 func TestLinear(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -273,8 +273,7 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// FuzzCompile: no pattern breaks Compile, and what it accepts splits a text as the
-// backtracking matcher does.
+// FuzzCompile checks that accepted patterns split texts as the backtracking matcher does.
 func FuzzCompile(f *testing.F) {
 	for _, expr := range patterntest.Known {
 		f.Add(expr, "I'VE 123 \n\n  中文 été")
@@ -292,7 +291,7 @@ func FuzzCompile(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.ContainsAny(expr, "({") { // the matcher may take for ever
+		if strings.ContainsAny(expr, "({") { // the backtracking matcher can take exponential time
 			for i := 0; i < len(text); {
 				if i, _ = p.Next(text, i); i < len(text) {
 					_, size := utf8.DecodeRuneInString(text[i:])

@@ -1,7 +1,7 @@
 package pattern
 
-// ends calls then with each end of a match of n in s from at, in the order of
-// preference, until then is content: the definition of a backtracking matcher.
+// ends calls then with each end of a match of n in s from at, in order of preference, until then
+// returns true. This is the definition of a backtracking matcher.
 func (n *node) ends(s []rune, at int, then func(end int) bool) bool {
 	switch n.op {
 	case opSet:

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// A set of characters: what one of its parts holds. Characters of one kind, which
-// is the general category with the script Han, are told apart by ranges only.
+// A set is a set of characters, the union of its parts. A kind is a general category, combined with
+// the script Han. Only ranges distinguish characters of one kind.
 type set struct {
 	kinds  uint64 // bit k: characters of kind k
 	ranges [][2]rune
 	sets   []*set
-	and    []*set // all of these, and nothing else
-	not    *set   // all but these, and nothing else
+	and    []*set // the intersection of these, and nothing else
+	not    *set   // the complement of this set, and nothing else
 }
 
 func runes(lo, hi rune) *set { return &set{ranges: [][2]rune{{lo, hi}}} }
@@ -23,7 +23,7 @@ func (s *set) add(lo, hi rune) { s.ranges = append(s.ranges, [2]rune{lo, hi}) }
 
 func (s *set) negate() *set { return &set{not: s} }
 
-// has reports whether r, of that kind, is in s.
+// has reports whether r, of the given kind, is in s.
 func (s *set) has(kind uint8, r rune) bool {
 	if s.not != nil {
 		return !s.not.has(kind, r)
@@ -36,7 +36,7 @@ func (s *set) has(kind uint8, r rune) bool {
 		slices.ContainsFunc(s.sets, func(a *set) bool { return a.has(kind, r) })
 }
 
-// borders appends where the ranges of s begin, and the character after each.
+// borders appends the first character of each range of s, and the character after its last.
 func (s *set) borders(dst []rune) []rune {
 	for _, g := range s.ranges {
 		dst = append(dst, g[0], g[1]+1)
@@ -52,18 +52,17 @@ func (s *set) borders(dst []rune) []rune {
 	return dst
 }
 
-// kindHan is set in the kind of a character of the script Han.
+// kindHan is set in the kind of characters of the script Han.
 const kindHan = 32
 
-// kindNames are the general categories by kind. Kind 0 is all that have none of
-// these: controls, formats, private use, surrogates, what is not assigned.
+// kindNames are the general categories by kind. Kind 0 is everything else: controls, formats,
+// private use, surrogates, unassigned.
 var kindNames = [...]string{
 	"C", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No",
 	"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp",
 }
 
-// category returns the set of a general category, a group of them such as L, or
-// the script Han.
+// category returns the set of a general category, a group of them such as L, or the script Han.
 func category(name string) (*set, bool) {
 	s := &set{}
 	if name == "Han" {
@@ -86,7 +85,6 @@ func spaces() *set {
 	return s
 }
 
-// kindOf returns the kind of r.
 func kindOf(r rune) uint8 {
 	return kindBlock[kindIndex[r>>8]][r&255]
 }
@@ -96,17 +94,15 @@ func isPunctuation(r rune) bool {
 	return name[0] == 'P'
 }
 
-// classes gives each character its class. Characters of one class are in the same
-// of the sets.
+// classes assigns a class to each character. Characters of one class are in the same sets.
 type classes struct {
-	n     int         // how many
+	n     int         // number of classes
 	of    [][4]uint64 // bit c of of[k]: sets[k] has the characters of class c
 	index []uint16    // class of r: block[index[r>>8]][r&255]
 	block [][256]uint8
 }
 
-// classify makes the classes; false where they are too many.
-
+// classify builds the classes. It returns false if there are too many.
 func classify(sets []*set) (*classes, bool) {
 	borders := []rune{0, maxRune}
 	for _, s := range sets {
@@ -116,8 +112,8 @@ func classify(sets []*set) (*classes, bool) {
 	borders = slices.Compact(borders)
 
 	c := &classes{of: make([][4]uint64, len(sets)), index: make([]uint16, maxRune>>8)}
-	// Between two borders the kind decides the class. Entries are made when a
-	// character is there, as class + 1.
+	// Between two borders, the kind determines the class. Entries are class + 1, created on first
+	// use.
 	between := make([][2 * kindHan]uint8, len(borders)-1)
 	byKey := map[uint64]uint8{} // bit k of the key: sets[k] holds the character
 	class := func(i int, kind uint8) uint8 {
@@ -146,7 +142,7 @@ func classify(sets []*set) (*classes, bool) {
 		kinds    uint8
 		interval int
 	}
-	done := map[plain]uint16{} // blocks without a border
+	done := map[plain]uint16{} // blocks without a border inside
 	i := 0
 	for hi := range c.index {
 		first := rune(hi) << 8

@@ -1,4 +1,4 @@
-// Package patterntest makes split patterns and texts for tests.
+// Package patterntest generates split patterns and texts for tests.
 package patterntest
 
 import (
@@ -20,7 +20,7 @@ var Known = map[string]string{
 	"gpt2":      `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`,
 }
 
-// Pattern writes a random pattern in the language that Compile reads.
+// Pattern returns a random pattern in the syntax of Compile.
 func Pattern(rng *rand.Rand) string {
 	var b strings.Builder
 	for i := range 1 + rng.IntN(4) {
@@ -96,8 +96,8 @@ var pieces = []string{
 	"\\p{Han}", "\\p{", "\\n", "\\t", "\\v", "\\f", "\\-", "\\]", "\\[", "\\&", "\\ ", "\\/", "\\x41", "\\x{e9}", "\\u0041", "\\z", "\\'", "\\$", "\n", "\t", "[:", ":]", "a-c", "0-9", "!-/",
 }
 
-// Soup writes a text of pieces of patterns: most are none, and the others use the
-// language in ways that nobody does.
+// Soup returns random pieces of pattern syntax. Most results are not valid patterns; the others
+// combine constructs in unusual ways.
 func Soup(rng *rand.Rand) string {
 	var b strings.Builder
 	for range 1 + rng.IntN(9) {
@@ -113,7 +113,7 @@ var letters = []string{
 	"\u00a0", "\u0085", "\u2028", "\u3000", "'", "’", ".", "!", "-", "/", "$", "+", "€", "😀", "\x00", "\u200b", "\U000e0001", "ǅ", "ʰ", "𝟘", "𐐀",
 }
 
-// Text writes a random text of up to most characters, few of them different.
+// Text returns a random text of up to most characters, with few different ones.
 func Text(rng *rand.Rand, most int) string {
 	some := make([]string, 1+rng.IntN(6))
 	for i := range some {
