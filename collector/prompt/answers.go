@@ -10,21 +10,21 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An answer already says most of what join.go asks the server for. Its messages are those
-// that the server stored, and its usage is the sum of the counts of its steps. So a sample
-// is first rebuilt from its answers and from the traces that prove it:
+// An answer already contains most of what join.go fetches. Its messages are the stored messages,
+// and its usage is the sum over its steps. So a sample is first rebuilt from its answers and from
+// the traces that prove them:
 //
-//	what            join.go asks for      taken here from
-//	calls of tools  messages of the run   messages of the answer
-//	step ids        steps of the run      messages of the answer
-//	counts          steps of the run      usage of the answer and the trace; see count
-//	witness         trace of a call       the same, of the last call of the send
+//	data        fetched by join.go   taken from here
+//	tool calls  messages of the run  messages of the answer
+//	step ids    steps of the run     messages of the answer
+//	counts      steps of the run     usage of the answer and the trace; see count
+//	witness     trace of a call      the same, of the last call of the send
 //
-// All calls of the sample are proven this way, or none is: then join.go is the way, and
-// nothing of what was found here stays. doc.go says why both ways prove the same.
+// If this does not prove every call of the sample, the results are dropped and join.go takes over.
+// doc.go explains why both ways prove the same.
 
-// fromAnswers rebuilds the prompts of a sample from its answers. It reports false where that
-// does not prove each of them; b is then as it was, but for what need not be asked for again.
+// fromAnswers rebuilds the prompts of a sample from its answers. It reports false if an answer does
+// not prove every call. It then leaves b unchanged, but keeps the fetched data.
 func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *rebuild) (bool, error) {
 	if !p.takesAnswers(b.rollout) {
 		return false, nil
@@ -40,28 +40,25 @@ func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *r
 	a.r = p.renderer(a.transcript.longestPrompt())
 	defer p.release(a.r)
 	if err := a.fromStored(); err != nil || !complete(a.calls) {
-		return false, nil // join.go meets the error again, and says what it is
+		return false, nil // join.go meets the same error again and reports it
 	}
 	copy(b.calls, a.calls)
 	return true, nil
 }
 
-// takesAnswers reports whether prompts may be rebuilt from what the answers of the rollout
-// say. Its agent must have been read before the first of them, and the server must keep
-// traces. An answer lacks the time of its first call, so it is not enough for a template that
-// reads the clock.
+// takesAnswers reports whether the answers of the rollout can be enough to rebuild its prompts. The
+// agent must have been read before the first answer, and the server must keep traces. An answer
+// lacks the time of its first call, so it is not enough for a template that reads the clock.
 func (p *Prompter) takesAnswers(r *record.Rollout) bool {
 	return p.answers && !p.model.Template.ReadsClock() && !r.Late && !r.Recorded && len(r.Before) == 0 && p.finish.keepsTraces()
 }
 
-// answers is a rebuild of what answers say.
 type answers struct {
 	rebuild
-	now *letta.AgentState // the agent after the last send; nil: not asked for
+	now *letta.AgentState // the agent after the last send; nil if not fetched
 }
 
-// read makes the transcript from the answers. It reports false where an answer leaves
-// something open.
+// read makes the transcript from the answers. It reports false if an answer is not complete.
 func (b *answers) read(reply *collector.Reply) bool {
 	r := b.rollout
 	b.transcript = &transcript{rollout: r, sends: make([]send, len(r.Sends))}
@@ -90,9 +87,9 @@ func (b *answers) read(reply *collector.Reply) bool {
 	return true
 }
 
-// stepsSaid returns the step of each call of a send whose answer says all of it: nothing
-// was summarized, nothing waited for the client, and the counts of calls and sampled tokens
-// are those of the turns. It is empty for another send.
+// stepsSaid returns the step of each call of a send, if the answer is complete: no compaction, no
+// waiting call, and counts of calls and sampled tokens that match the turns. Otherwise it returns
+// nil.
 func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []string {
 	request, usage := of.Request, &of.Response.Usage
 	if of.RunID == "" || overrides(request) || answersCalls(request) || len(request.ClientTools) > 0 ||
@@ -104,7 +101,7 @@ func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []stri
 		switch m.Type {
 		case letta.TypeAssistant, letta.TypeReasoning, letta.TypeHiddenReasoning, letta.TypeToolCall, letta.TypeToolReturn:
 		default:
-			return nil // the note of a summary, a call that waits, or something that is not known
+			return nil // a compaction note, a call that waits, or an unknown type
 		}
 		if m.RunID != of.RunID {
 			return nil
@@ -112,7 +109,7 @@ func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []stri
 	}
 	sampled := int64(0)
 	for i := range turns {
-		sampled += int64(len(turns[i].OutputIDs)) // a tool's turn has none
+		sampled += int64(len(turns[i].OutputIDs)) // a tool's turn has no ids
 	}
 	ids := stepsOfTurns(turns, of.Response.Messages)
 	if int(usage.StepCount) != len(ids) || usage.CompletionTokens != sampled || slices.Contains(ids, "") {
@@ -121,11 +118,11 @@ func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []stri
 	return ids
 }
 
-// fewCalls is how many calls a send has at most whose usage tells the count of each.
+// fewCalls is the largest number of calls per send that the usage can count individually.
 const fewCalls = 2
 
-// show fetches what proves the transcript, and takes the witnesses and the counts from it.
-// It reports false where something is missing or disagrees.
+// show fetches the proof of the transcript, and sets the witnesses and the counts. It reports false
+// if something is missing or contradictory.
 func (b *answers) show(ctx context.Context) (bool, error) {
 	sends := b.transcript.sends
 	last := &sends[len(sends)-1]
@@ -159,17 +156,16 @@ func (b *answers) show(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// needsTrace reports whether a send needs a trace of its own, however many sends there are:
-// something that its prompts are made of may be another for each request, and an agent that
-// is the same afterwards does not show it.
+// needsTrace reports whether the send needs its own trace, even in a long sample. Some of what its
+// prompts contain can differ per request, and an unchanged agent afterwards does not show that.
 func needsTrace(r *record.Rollout, request *letta.LettaRequest) bool {
 	return r.Conversation != nil || len(r.Agent.Tools) > 1 || len(r.Agent.Blocks) > 0 ||
 		request.OverrideModel != nil && *request.OverrideModel != ""
 }
 
-// system takes the system message, whose text is compared with the trace of each send. That of
-// a conversation is made by its first request, and taken from the trace of the last one: a
-// trace has the whole text. It reports false where the trace shows none.
+// system sets the system message, which is later compared with the trace of each send. The first
+// request of a conversation creates its system message, so the last trace provides the text: a
+// trace has the whole text. system reports false if the trace has no system message.
 func (b *answers) system(last *send) bool {
 	b.transcript.system = b.rollout.SystemText
 	if b.rollout.Conversation == nil {
@@ -182,8 +178,8 @@ func (b *answers) system(last *send) bool {
 	return true
 }
 
-// ask makes the requests side by side: for the trace of each send, or for that of the last
-// send and the agent as it is now; and for the steps of sends with many calls.
+// ask makes the requests concurrently: the trace of each send, or the trace of the last send and
+// the current agent. It also fetches the steps of sends with many calls.
 func (b *answers) ask(ctx context.Context, each bool) error {
 	r, sends := b.rollout, b.transcript.sends
 	var all []func(context.Context) error
@@ -204,7 +200,6 @@ func (b *answers) ask(ctx context.Context, each bool) error {
 	return b.lanes.together(ctx, all...)
 }
 
-// traces asks for the trace of each send.
 func (b *answers) traces(ctx context.Context) error {
 	var all []func(context.Context) error
 	for i := range b.transcript.sends {
@@ -213,16 +208,14 @@ func (b *answers) traces(ctx context.Context) error {
 	return b.lanes.together(ctx, all...)
 }
 
-// traceOf asks for the trace of the send's last call.
 func (b *answers) traceOf(s *send) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, _ = b.rollout.Trace(ctx, s.steps[s.calls-1].ID) // witness asks again, and gets the error
+		_, _ = b.rollout.Trace(ctx, s.steps[s.calls-1].ID) // witness repeats the call and returns the error
 		return nil
 	}
 }
 
-// witness takes the trace of the send's last call for its witness. It reports false where
-// there is none that shows anything.
+// witness makes the trace of the send's last call its witness. It reports false if there is none.
 func (b *answers) witness(ctx context.Context, s *send) (bool, error) {
 	t, err := b.rollout.Trace(ctx, s.steps[s.calls-1].ID)
 	if err != nil {
@@ -232,11 +225,11 @@ func (b *answers) witness(ctx context.Context, s *send) (bool, error) {
 		b.finish.untraced.Add(1)
 		return false, nil
 	}
-	return b.hear(s, s.calls-1, t), nil // a gap that it found ends the proof in fromStored
+	return b.hear(s, s.calls-1, t), nil // a gap set by hear ends the proof in fromStored
 }
 
-// sameEnds reports whether the traces of the sends before last would say nothing new about
-// how their last calls ended: each ends in an id at which the engine stops.
+// sameEnds reports whether each send before last ends with an id at which the engine stops. Their
+// traces would then add nothing about the finish reason.
 func (b *answers) sameEnds(last *send) bool {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
@@ -247,21 +240,20 @@ func (b *answers) sameEnds(last *send) bool {
 	return true
 }
 
-// count gives each call of the send the number of ids that the server counted in its prompt.
-// The answer has their sum, and what the last call had in its context, output included; the
-// trace has the engine's own count for the last call. For up to fewCalls these are as many
-// equations as calls. For more the steps are asked for. It reports false where two of these
-// words disagree.
+// count sets the prompt token count of each call of the send. The answer has the sum of these
+// counts, and the context size after the last call, output included. The trace has the engine's own
+// count for the last call. These values determine the counts of up to fewCalls calls. For more
+// calls, count fetches the steps. It reports false if two values disagree.
 func (b *answers) count(ctx context.Context, s *send, of *record.Send) (bool, error) {
 	usage, final := &of.Response.Usage, &s.steps[s.calls-1]
-	var words []int64 // for the prompt of the last call
+	var words []int64 // counts of the last call's prompt
 	if usage.ContextTokens != nil {
 		words = append(words, *usage.ContextTokens-*final.CompletionTokens)
 	}
 	if s.witness != nil && s.witness.answer.PromptLength >= 0 {
 		words = append(words, int64(s.witness.answer.PromptLength))
 	}
-	rest := usage.PromptTokens // of the sum, for the calls before the last
+	rest := usage.PromptTokens // part of the sum that belongs to the calls before the last
 	if s.calls > fewCalls {
 		steps, err := b.listed(ctx, s, of.RunID)
 		if err != nil || steps == nil {
@@ -292,8 +284,8 @@ func (b *answers) count(ctx context.Context, s *send, of *record.Send) (bool, er
 	return true, nil
 }
 
-// listed returns the steps of the send's calls, as the server lists them. It is nil where
-// they are not those that the answer names, or lack a count.
+// listed returns the steps of the send's calls from the server's list of steps. It returns nil if
+// they are not the steps of the answer, or lack a count.
 func (b *answers) listed(ctx context.Context, s *send, runID string) ([]letta.Step, error) {
 	steps, err := b.rollout.Run(runID).Calls(ctx)
 	if err != nil {

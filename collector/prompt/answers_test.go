@@ -18,11 +18,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// plans are the shapes of samples, with what the proof of each asks for.
+// plans lists shapes of samples, with the requests that the proof of each makes.
 var plans = []struct {
 	plan
 	requests string
-	known    string // of a server of which a sample was read; empty: the same
+	known    string // requests once a sample of the server was read; empty: the same
 }{
 	{plan{name: "one call, no tool", sends: []int{1}}, "traces:1", ""},
 	{plan{name: "one call", sends: []int{1}, tools: 1}, "traces:1", ""},
@@ -46,7 +46,6 @@ var plans = []struct {
 	{plan{name: "three sends of three calls, two tools", sends: []int{3, 3, 3}, tools: 2}, "steps:3 traces:3", ""},
 }
 
-// asked prints what was asked for.
 func asked(r record.Requests) string {
 	out, by := "", r.BySource()
 	for _, source := range slices.Sorted(maps.Keys(by)) {
@@ -58,14 +57,14 @@ func asked(r record.Requests) string {
 	return out
 }
 
-// A road is what one way of finding prompts came to.
+// A road is the result of one way of finding prompts.
 type road struct {
 	calls []tokenize.Call
 	err   error
 	asked record.Requests
 }
 
-// take finds the prompts of the reply, from its answers or without them.
+// take finds the prompts of the reply, with or without its answers.
 func take(tb testing.TB, cfg prompt.Config, answers bool, reply *prompt.Answered, rollout *record.Rollout) road {
 	tb.Helper()
 	p, err := prompt.New(cfg)
@@ -80,8 +79,8 @@ func take(tb testing.TB, cfg prompt.Config, answers bool, reply *prompt.Answered
 	return road{calls, err, rollout.Requests()}
 }
 
-// sameRoads reports where two ways came to something else: calls, and the rows that are made
-// of them. Of a send whose trace answers do without, the version is not known.
+// sameRoads returns an error if two ways differ in calls, or in the rows made of them. A send that
+// needs no trace when answers are used has no version.
 func sameRoads(records, answers road) error {
 	if (records.err == nil) != (answers.err == nil) || records.err != nil && records.err.Error() != answers.err.Error() {
 		return fmt.Errorf("errors %w and %w", records.err, answers.err)
@@ -107,8 +106,8 @@ func short(c *tokenize.Call) string {
 	return fmt.Sprintf("%v %v %v with %d ids, step %q, ended %q, version %d, note %q", c.Grade, c.Source, c.Reason, len(c.PromptIDs), c.StepID, c.FinishReason, c.Version, c.Note)
 }
 
-// TestAnswersMetamorphic: whatever answers prove, the records prove as well, to the last
-// bit; and what answers do not prove is as if nobody had tried.
+// TestAnswersMetamorphic: the records prove whatever answers prove, to the last bit. If answers
+// prove nothing, the result is the same as without them.
 func TestAnswersMetamorphic(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -204,7 +203,6 @@ func TestAnswersMetamorphic(t *testing.T) {
 	}
 }
 
-// roads takes both ways to the prompts of a life.
 func (known *knownLife) roads(tb testing.TB, model *prompt.Model) (records, answers road) {
 	tb.Helper()
 	records = take(tb, prompt.Config{Model: model}, false, known.reply, prompt.Read(known.memory, known.reply.Evidence))
@@ -212,15 +210,15 @@ func (known *knownLife) roads(tb testing.TB, model *prompt.Model) (records, answ
 	return records, answers
 }
 
-// again is the rollout of a reply of which nothing was read yet.
+// again returns the rollout of a reply with nothing fetched.
 func again(reply *prompt.Answered) *record.Rollout {
 	fresh, e := record.New(reply.Client), reply.Evidence
 	fresh.Agent, fresh.Conversation, fresh.SystemText, fresh.Sends = e.Agent, e.Conversation, e.SystemText, e.Sends
 	return fresh
 }
 
-// TestRequests pins what is asked for the proof of a sample of each shape, creation and
-// deletion apart. The aim is two and one for each send with several tools.
+// TestRequests pins the requests that the proof of a sample of each shape makes, without creation
+// and deletion. The goal is at most two, or one per send with several tools.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -241,8 +239,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestRequestsOfRecordings pins what the whole collector asks for, what is fetched ahead
-// included.
+// TestRequestsOfRecordings pins the requests of the whole collector, including prefetches.
 func TestRequestsOfRecordings(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -253,7 +250,7 @@ func TestRequestsOfRecordings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const all = "messages:2 steps:2 traces:2" // of two sends
+	const all = "messages:2 steps:2 traces:2" // with two sends
 	want := map[string]string{
 		"single": "traces:1", "length": "traces:1", "newlines": "traces:1", "large": "traces:1",
 		"tool": "traces:1", "tool-list": "traces:1", "tool-fail": "traces:1", "tool-text": "traces:1", "tool-split": "traces:1",
@@ -262,9 +259,9 @@ func TestRequestsOfRecordings(t *testing.T) {
 		"tool-two": "steps:1 traces:1", "tool-think-two": "steps:1 traces:1", "max-steps": "steps:1 traces:1",
 		"reasoner-on": "steps:1 traces:1", "override-model": "steps:1 traces:1", "sixteen": "steps:1 traces:1",
 		"multi": "traces:3", "conversation": "traces:2",
-		"approval": all, "client-tool-return": all, // a call that waits for the client
+		"approval": all, "client-tool-return": all, // a call waits for the client
 	}
-	p, err := prompt.New(prompt.Config{Model: model}) // one for all: a server that keeps traces is asked for them ahead
+	p, err := prompt.New(prompt.Config{Model: model}) // shared: once a server is seen to keep traces, they are prefetched
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,8 +292,8 @@ func minus(a, b record.Requests) record.Requests {
 	}
 }
 
-// TestAnswersOfSamples runs every recording through the whole collector by both ways: the
-// samples are equal.
+// TestAnswersOfSamples runs every recording both ways through the whole collector. Samples are
+// equal.
 func TestAnswersOfSamples(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -329,8 +326,7 @@ func TestAnswersOfSamples(t *testing.T) {
 	}
 }
 
-// keptIDs collects one task from a server that keeps the recorded ids, without what the clock
-// says.
+// keptIDs collects one task, without times, from a server that keeps the recorded ids.
 func keptIDs(t *testing.T, cases []*lettasim.Case, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
 	t.Helper()
 	sim, err := lettasim.New(lettasim.Config{Cases: cases, KeepIDs: true})
@@ -341,7 +337,7 @@ func keptIDs(t *testing.T, cases []*lettasim.Case, p *prompt.Prompter, task *col
 	s.StartedAt, s.Duration, s.Working = time.Time{}, 0, 0
 	for i := range s.Failures {
 		for k, v := range s.Failures[i].Logprobs {
-			if v != v { // NaN equals nothing
+			if v != v { // NaN is not equal to itself
 				s.Failures[i].Logprobs[k] = 1
 			}
 		}

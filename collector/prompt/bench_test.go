@@ -14,9 +14,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A rollout is a made-up life of one send with evidence in memory: calls calls of
-// the model, each but the last with one call of a tool, of some tokens in all. keep
-// leaves the text before tool calls in later prompts, as reasoners have it.
+// rollout generates a life of one send with its records in memory. It has the given number of
+// calls, each but the last with one tool call, and about the given number of tokens. keep leaves
+// the text before tool calls in later prompts, as for reasoners.
 func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int, keep bool) *knownLife {
 	tb.Helper()
 	r := rand.New(rand.NewPCG(seed, uint64(calls)))
@@ -33,7 +33,7 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 		}
 		return ids
 	}
-	words := tokens * 2 / (9 * calls) // of each of two texts: a word and what follows it are some 2.2 tokens
+	words := tokens * 2 / (9 * calls) // of each of two texts: a word with its separator is some 2.2 tokens
 	var turns []tokenize.Turn
 	var steps []letta.Step
 	var stored letta.Messages
@@ -77,7 +77,7 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 	m.agent, m.system = e.Agent, e.SystemText
 	known := &knownLife{memory: m, reply: &prompt.Answered{Evidence: e, Reply: collector.Reply{Sends: []collector.Send{{Turns: turns, RunID: "run-1"}}}}}
 
-	// The server's counts are those of a first try.
+	// A first run provides the server's counts.
 	tried, err := prompt.NewRebuilder(model, true, false).Prompts(tb.Context(), m, known.reply)
 	if err != nil {
 		tb.Fatal(err)
@@ -95,7 +95,7 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 	return known
 }
 
-// traceLast gives the last call of a made-up rollout its trace.
+// traceLast adds the trace of a generated rollout's last call.
 func traceLast(tb testing.TB, known *knownLife, keep bool) {
 	tb.Helper()
 	e, turns, steps := known.reply.Evidence, known.reply.Sends[0].Turns, known.memory.steps[0]
@@ -144,7 +144,6 @@ func traceLast(tb testing.TB, known *knownLife, keep bool) {
 	known.memory.traces[steps[len(steps)-1].ID] = traceOf(tb, string(request), string(response))
 }
 
-// traceOf is a trace with the two bodies.
 func traceOf(tb testing.TB, request, response string) *letta.ProviderTrace {
 	tb.Helper()
 	trace, err := letta.Read[letta.ProviderTrace](`{"request_json":` + request + `,"response_json":` + response + "}")
@@ -156,7 +155,6 @@ func traceOf(tb testing.TB, request, response string) *letta.ProviderTrace {
 
 var syllables = [...]string{"ba", "con", "der", "fi", "gre", "hol", "in", "ju", "ka", "lor", "mun", "ne", "op", "pra", "qui", "rest", "sta", "tion", "ul", "ver", "wex", "yl", "zon"}
 
-// prose is n words as they come in English and in code.
 func prose(r *rand.Rand, n int) string {
 	list := [...]string{
 		"the", "a", "of", "server", "token", "and", "call", "which", "prompt", "is", "renders", "exactly", "history", "was", "in",

@@ -5,8 +5,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// fromReply makes one call of each assistant turn of a reply, with the prompt that the
-// reply itself gives it.
+// fromReply makes one call per assistant turn, with the prompt from the reply itself.
 func (p *Prompter) fromReply(r *collector.Reply) ([]tokenize.Call, error) {
 	if p.literal != nil {
 		return literal(p.literal, r)
@@ -21,8 +20,7 @@ func (p *Prompter) fromReply(r *collector.Reply) ([]tokenize.Call, error) {
 	return calls, err
 }
 
-// fromTurns checks every turn and makes one call of each assistant turn. A call
-// has the prompt that its turn holds, and is quarantined where that holds none.
+// fromTurns makes one call per assistant turn. A call without a prompt in its turn is quarantined.
 func fromTurns(r *collector.Reply) ([]tokenize.Call, error) {
 	calls, err := tokenize.CallsFromTurns(nil, turnsOf(r))
 	if err != nil {
@@ -32,8 +30,7 @@ func fromTurns(r *collector.Reply) ([]tokenize.Call, error) {
 	return calls, nil
 }
 
-// literal makes calls that claim no prompt: the sampled ids and the tokenized texts of
-// tools, one after the other.
+// literal makes calls that claim no prompt: sampled ids and tokenized tool texts, concatenated.
 func literal(encoder tokenize.TextEncoder, r *collector.Reply) ([]tokenize.Call, error) {
 	l := tokenize.Literal{Encoder: encoder}
 	calls, err := l.Calls(nil, turnsOf(r))
@@ -44,7 +41,6 @@ func literal(encoder tokenize.TextEncoder, r *collector.Reply) ([]tokenize.Call,
 	return calls, nil
 }
 
-// turnsOf returns the turns of all sends, in order.
 func turnsOf(r *collector.Reply) []tokenize.Turn {
 	if len(r.Sends) == 1 {
 		return r.Sends[0].Turns
@@ -56,7 +52,6 @@ func turnsOf(r *collector.Reply) []tokenize.Turn {
 	return all
 }
 
-// assistantTurns counts the turns that the model sampled.
 func assistantTurns(turns []tokenize.Turn) int {
 	n := 0
 	for t := range turns {
@@ -67,9 +62,8 @@ func assistantTurns(turns []tokenize.Turn) int {
 	return n
 }
 
-// afterSends sets what lies before the first call of every later send: what the client
-// sent. It is a user message, even where the send before ended with a tool, unless
-// the server shows it as the return of a tool, which then begins the send's turns.
+// afterSends sets the role before the first call of every later send. It is user, even if the
+// previous send ended with a tool, unless the send's turns begin with a tool turn.
 func afterSends(r *collector.Reply, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {

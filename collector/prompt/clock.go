@@ -12,40 +12,38 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A template can print the time (strftime_now), and two dates have texts of the same length.
-// No record contains the rendered text. So a prompt of such a template is rendered at every
-// time that the server's clock can have shown:
+// A template can print the time (strftime_now), and two dates can have texts of the same length.
+// The rendered text is in no record. So the prompt of such a template is rendered at every time
+// that the server's clock can have shown:
 //
-//	which instants  window: between the server's own stamps of the messages around the call
-//	which zones     Model.Zone, or else every UTC offset in use
-//	which texts     texts: one per different text
-//	which of them   settle: the only one with the length that the server counted
+//	instants      window: between the server's timestamps of the messages around the call
+//	zones         Model.Zone, or else every UTC offset in use
+//	texts         texts: one per different text
+//	proven text   try: the only one with the length that the server counted
 //
 // The clock and the zone of this machine are never read.
 
-// A window is the interval in which the server can have rendered a prompt, both ends
-// included. The zero window is not bounded.
+// A window is the closed interval in which the server can have rendered a prompt. The zero window
+// means that no bounds are known.
 type window struct{ from, to time.Time }
 
-// stampUnit is the largest error of a message's stamp: the server cuts the fraction of a
-// second.
+// stampUnit is the largest error of a message timestamp: the server cuts the fraction of a second.
 const stampUnit = time.Second - 1
 
-// maxWindow is longer than any call takes. Stamps that are further apart do not bound a call.
+// maxWindow is longer than any call takes. Timestamps that are further apart do not bound a call.
 const maxWindow = 7 * 24 * time.Hour
 
-// window bounds the instant of call k, with stamps of the server only. The server rendered the
-// call after the messages of the calls before it, or of the request. It rendered the call
-// before the messages of this call, or of a later one.
+// window bounds the instant of call k with timestamps of the server. It rendered the call after the
+// messages of earlier calls and the request, and before the messages of this or a later call.
 func (s *send) window(k int) window {
 	var w window
-	left := false // by any call
+	left := false // set once a message of any call was seen
 	for i := range s.stored {
 		m := &s.stored[i]
 		step := s.stepIndex(m.StepID)
 		byCall := step >= 0 && leftByCall(m.Type)
 		if left = left || byCall; left && !byCall {
-			continue // a message that came during the calls
+			continue // a message that arrived during the calls
 		}
 		at, err := m.Date.Time()
 		switch end := at.Add(stampUnit); {
@@ -65,7 +63,7 @@ func (s *send) window(k int) window {
 	return w
 }
 
-// leftByCall reports whether a message of the kind is written after the call of its step was
+// leftByCall reports whether a message of this type is written after the call of its step was
 // rendered: by the model, or by a tool that the model called.
 func leftByCall(t letta.MessageType) bool {
 	switch t {
@@ -76,15 +74,14 @@ func leftByCall(t letta.MessageType) bool {
 	}
 }
 
-// The UTC offsets in use, all of them multiples of quarterHour.
+// The UTC offsets in use. All are multiples of quarterHour.
 const (
 	leastOffset = -12 * time.Hour
 	mostOffset  = 14 * time.Hour
 	quarterHour = 15 * time.Minute
 )
 
-// offsets returns the UTC offsets that the server's clock can have had within the window, the
-// likeliest first.
+// offsets returns the possible UTC offsets of the server's clock, the most likely one first.
 func (m *Model) offsets(w window) []time.Duration {
 	if m.Zone == nil {
 		return everyOffset
@@ -114,8 +111,8 @@ var everyOffset = func() []time.Duration {
 	return all
 }()
 
-// maxTimes bounds the times at which one prompt is rendered. A date has at most three times,
-// unless a call takes days.
+// maxTimes bounds the number of times at which one prompt is rendered. A window covers at most
+// three local dates, unless a call takes days.
 const maxTimes = 32
 
 var (
@@ -123,16 +120,14 @@ var (
 	errManyTimes = fmt.Errorf("the template prints the time so exactly that more than %d texts are possible", maxTimes)
 )
 
-// A clockTime is a time that the server's clock can have shown, with the offsets at which the
-// formats print it the same way.
+// A clockTime is a possible time of the server's clock, with the offsets that print the same.
 type clockTime struct {
-	at      time.Time // naive: as if in UTC
-	printed []string  // by format
+	at      time.Time // local time, stored as UTC
+	printed []string  // one output per format
 	offsets []time.Duration
 }
 
-// times returns one time for each different print of the formats that a clock with one of the
-// offsets can show within the window.
+// times returns one time per distinct output of the formats, over all offsets and the whole window.
 func times(w window, offsets []time.Duration, formats []string) ([]clockTime, error) {
 	unit := 24 * time.Hour
 	for _, f := range formats {
@@ -167,21 +162,21 @@ func times(w window, offsets []time.Duration, formats []string) ([]clockTime, er
 	return all, nil
 }
 
-// A clockText is a possible text of a prompt, with a time at which the prompt has this text.
+// A clockText is a possible text of a prompt, with one time that gives this text.
 type clockText struct {
 	at      time.Time
 	text    []byte
-	offsets []time.Duration // at which the prompt has this text
+	offsets []time.Duration // all offsets that give this text
 }
 
-// anyTime is the time of a call that no stamp bounds.
+// anyTime stands for the time of a call that no timestamp bounds.
 var anyTime = time.Unix(0, 0).UTC()
 
-// texts renders a prompt at every time of the window and returns the different texts, the text
-// of the likeliest time first. It returns one text if the template does not print the time. With
-// errUnbounded and errManyTimes it also returns one of the texts.
+// texts renders a prompt at every time of the window and returns the distinct texts, the most
+// likely one first. If the template does not print the time, there is one text. With errUnbounded
+// and errManyTimes it returns one of the texts too.
 func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText, error) {
-	now := anyTime // this render shows whether the template reads the time
+	now := anyTime // the first render shows whether the template reads the time
 	if w != (window{}) {
 		now = w.from.UTC().Add(offsets[0])
 	}
@@ -208,7 +203,7 @@ func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText,
 			text := first
 			if !t.at.Equal(now) {
 				if text, err = m.render(nil, in, t.at, &formats); err != nil {
-					failed = err // the server rendered a prompt, so its clock did not show this
+					failed = err // the server did render a prompt, so its clock did not show this time
 					continue
 				}
 			}
@@ -219,7 +214,7 @@ func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText,
 			out = append(out, clockText{t.at, text, t.offsets})
 		}
 		switch {
-		case len(formats) > known: // at another time the template used another format
+		case len(formats) > known: // at another time the template used another format: try again
 		case len(out) == 0:
 			return nil, failed
 		default:
@@ -228,8 +223,8 @@ func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText,
 	}
 }
 
-// render renders a prompt at a time of the server's clock. If formats is not nil, render adds
-// the formats that the template used.
+// render renders a prompt at the given time of the server's clock. If formats is not nil, it
+// appends the formats that the template used.
 func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) ([]byte, error) {
 	out, err := m.Template.Render(dst, chat.Input{
 		Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true, Transformers: m.Transformers, Now: now, Formats: formats,
@@ -240,9 +235,8 @@ func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) (
 	return out, nil
 }
 
-// try rebuilds the prompt of call k and accepts it if it is proven. It reports whether it is
-// proven, and leaves one of its texts as the renderer's last text. If the call already has a
-// prompt, try only renders.
+// try rebuilds the prompt of call k, accepts it if it is proven, and reports that. One of its texts
+// remains the renderer's last text. If the call already has a prompt, try only renders.
 func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (accepted bool, err error) {
 	c, wanted := &b.calls[s.first+k], s.steps[k].PromptTokens
 	open := c.Grade == tokenize.Quarantined
@@ -258,7 +252,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 	fits := func(ids []int32) bool {
 		return !open && slices.Equal(ids, c.PromptIDs) || open && wanted != nil && int64(len(ids)) == *wanted
 	}
-	var ids []int32 // of the likeliest text that fits, otherwise of the last one
+	var ids []int32 // of the most likely text that fits, or else of the last one
 	n, at := 0, 0
 	for i := 0; i < len(texts) && n < 2; i++ {
 		these, err := b.r.encode(texts[i])
@@ -287,7 +281,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 	}
 	c.Reason = tokenize.ReasonClock
 	b.note(s.first+k, "%s: %s", source, clockGap(b.r.model, why))
-	if n > 0 && !errors.Is(why, errUnbounded) { // with errUnbounded, the text has an arbitrary time
+	if n > 0 && !errors.Is(why, errUnbounded) { // with errUnbounded, the text shows an arbitrary time
 		b.openTo(s.first+k, unproven{ids, source})
 	}
 	return false, nil
@@ -297,7 +291,6 @@ func severalFit(of int) error {
 	return fmt.Errorf("%d texts are possible, and more than one has the counted length", of)
 }
 
-// clockGap explains why the clock leaves a prompt unproven.
 func clockGap(m *Model, why error) string {
 	if m.Zone == nil {
 		return "the template prints the time, server.timezone is not set, and " + why.Error()
@@ -305,6 +298,6 @@ func clockGap(m *Model, why error) string {
 	return fmt.Sprintf("the template prints the time, and with server.timezone %s %v", m.Zone, why)
 }
 
-// ClockHint explains how to prove calls with tokenize.ReasonClock.
+// ClockHint explains how to prove calls that have tokenize.ReasonClock.
 const ClockHint = "set server.timezone to the time zone of the server's process (UTC in most containers), or put rollout tap before the engine, " +
 	"or take the rows as unverified with --require any"

@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// TestWindow bounds the instants of calls by stamps of all three forms.
+// TestWindow checks the window of calls, with timestamps of all three forms.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	said := func(step string, kind letta.MessageType, date string) letta.Message {
@@ -27,7 +27,7 @@ func TestWindow(t *testing.T) {
 		name     string
 		messages letta.Messages
 		call     int
-		from, to string // from 23:59:00 on, in seconds; empty: not bounded
+		from, to string // in seconds after 23:59:00; empty: not bounded
 	}{
 		{"the first call", two, 0, "47.5", "50.999999999"},
 		{"the second", two, 1, "58.25", "67.999999999"},
@@ -52,7 +52,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestTimes finds every print that a clock can show, and gives up on too many.
+// TestTimes checks that times finds every possible output, and fails if there are too many.
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 24, 23, 59, 30, 0, time.UTC)
@@ -81,7 +81,7 @@ func TestTimes(t *testing.T) {
 		{berlin, at, 2 * time.Second, []string{"%H:%M:%S"}, 3, nil},
 		{berlin, at, time.Minute, []string{"%S"}, 0, errManyTimes},
 		{berlin, at, 0, []string{"%f"}, 0, errManyTimes},
-		// When summer time ends, both offsets count for all of the window.
+		// When summer time ends, both offsets apply to the whole window.
 		{berlin, time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC), 90 * time.Minute, []string{"%H"}, 4, nil},
 	} {
 		w := window{tt.from, tt.from.Add(tt.lasts)}

@@ -18,7 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// clockZones are 48 zones: every kind of offset, and both hemispheres' summer times.
+// clockZones lists 48 zones: every kind of offset, and summer time in both hemispheres.
 var clockZones = strings.Fields(`UTC Etc/GMT+12 Pacific/Pago_Pago Pacific/Honolulu Pacific/Marquesas America/Anchorage America/Los_Angeles
 America/Denver America/Phoenix America/Chicago America/Mexico_City America/New_York America/Lima America/Caracas America/Halifax America/Santiago
 America/St_Johns America/Sao_Paulo America/Argentina/Buenos_Aires America/Noronha Atlantic/South_Georgia Atlantic/Azores Atlantic/Reykjavik
@@ -31,10 +31,10 @@ var clockOptions = chat.Options{BOSToken: "<s>", EOSToken: "</s>"}
 // A clockTemplate reads the clock.
 type clockTemplate struct {
 	name, source string
-	printed      bool // in a conversation with a system message
+	printed      bool // prints the time even if the conversation has a system message
 }
 
-// clockTemplates are the models' own that read the clock, and some of the test's.
+// clockTemplates returns the real templates that read the clock, and some test templates.
 func clockTemplates(t *testing.T) []clockTemplate {
 	t.Helper()
 	raw, err := tokenizetest.Gunzip(filepath.Join("..", "..", "testdata", "chat-templates", "templates.json.gz"))
@@ -48,7 +48,7 @@ func clockTemplates(t *testing.T) []clockTemplate {
 	var all []clockTemplate
 	for name, source := range sources {
 		if strings.Contains(source, "strftime_now") {
-			// These two print the time in a system message of their own only.
+			// These print the time only in their own system message.
 			own := strings.HasPrefix(name, "Mistral-Small") || strings.HasPrefix(name, "ibm-granite") || strings.HasPrefix(name, "Apertus")
 			all = append(all, clockTemplate{name, source, !own})
 		}
@@ -66,13 +66,12 @@ func clockTemplates(t *testing.T) []clockTemplate {
 	return all
 }
 
-// goLayouts are the formats that the templates use.
 var goLayouts = map[string]string{
 	"%Y-%m-%d": "2006-01-02", "%d %b %Y": "02 Jan 2006", "%B %d, %Y": "January 02, 2006", "%A, %d %B %Y": "Monday, 02 January 2006",
 	"%H": "15", "%d": "02", "%H h": "15 h", "%d %B %Y": "02 January 2006",
 }
 
-// fixed is the template with a clock that shows this time, and no other: it does not read one.
+// fixed returns the template with strftime_now replaced by the given time.
 func (c *clockTemplate) fixed(t *testing.T, at time.Time, tok *prompt.Model) (key string, m *prompt.Model) {
 	t.Helper()
 	var prints []string
@@ -93,20 +92,19 @@ func (c *clockTemplate) fixed(t *testing.T, at time.Time, tok *prompt.Model) (ke
 	return c.name + source[:strings.Index(source, "endmacro")], &prompt.Model{Template: template, Tokenizer: tok.Tokenizer}
 }
 
-// serverStamp is a time as the server writes it into messages.
 func serverStamp(at time.Time) letta.Time {
 	return letta.Time(at.UTC().Format("2006-01-02T15:04:05+00:00"))
 }
 
-// A clockWorld makes lives whose prompts were rendered at given times.
+// A clockWorld generates lives whose prompts were rendered at given times.
 type clockWorld struct {
 	t     *testing.T
 	qwen3 *prompt.Model
 	lives map[string]*knownLife
 }
 
-// life is what a server in the zone did, whose first call was rendered at start. Its prompts
-// do not come from the code under test: they come from templates that read no clock.
+// life returns a life on a server in the zone, whose first call was rendered at start. Its prompts
+// do not come from the code under test, but from templates that read no clock.
 func (w *clockWorld) life(c *clockTemplate, of plan, zone *time.Location, start time.Time, pause time.Duration) *knownLife {
 	t := w.t
 	t.Helper()
@@ -132,7 +130,7 @@ func (w *clockWorld) life(c *clockTemplate, of plan, zone *time.Location, start 
 		for i := range m.steps {
 			m.steps[i], m.messages[i] = slices.Clone(m.steps[i]), slices.Clone(m.messages[i])
 			u := letta.UsageStatistics{StepCount: int32(len(m.steps[i]))}
-			m.messages[i][0].Date = serverStamp(now.Add(-200 * time.Millisecond)) // of the user
+			m.messages[i][0].Date = serverStamp(now.Add(-200 * time.Millisecond)) // the user's message
 			for k := range m.steps[i] {
 				l, s := at(now), &m.steps[i][k]
 				*s = l.memory.steps[i][k]
@@ -153,12 +151,12 @@ func (w *clockWorld) life(c *clockTemplate, of plan, zone *time.Location, start 
 	return out
 }
 
-// clockPlans are the shapes of the lives. Not every template prints a tool's call.
+// clockPlans lists the shapes of the lives. Not every template prints tool calls.
 var clockPlans = []plan{{name: "one", sends: []int{1}}, {name: "talk", sends: []int{1, 1, 1}}, {name: "tools", sends: []int{3, 2}, tools: 1}}
 
-// TestClock renders lives of servers in 48 zones, around their midnight and far from it. The
-// collector is elsewhere. No prompt that counts as proven is another than the model was given;
-// with the right zone all are proven of which no call lasts over a midnight or a full hour.
+// TestClock renders lives of servers in 48 zones, near their midnight and far from it, with the
+// collector elsewhere. Every prompt that counts as proven is the one that the model received. With
+// the right zone, every call is proven unless it crosses midnight or a full hour.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	qwen, err := qwen3()
@@ -181,10 +179,10 @@ func TestClock(t *testing.T) {
 				t.Fatal(err)
 			}
 			of := clockPlans[r.IntN(len(clockPlans))]
-			if of.tools > 0 && strings.HasPrefix(c.name, "Mistral") { // whose calls have ids of nine letters
+			if of.tools > 0 && strings.HasPrefix(c.name, "Mistral") { // its call ids have nine letters
 				of = clockPlans[1]
 			}
-			// In November and around the change of months and of summer time.
+			// November, the turn of the month, and the change of summer time.
 			midnight := time.Date(2026, [...]time.Month{time.November, time.December, time.March}[r.IntN(3)], [...]int{1, 25, 29}[r.IntN(3)], 0, 0, 0, 0, zone)
 			for _, before := range []time.Duration{-5*time.Hour - 31*time.Minute, -40 * time.Second, time.Duration(r.IntN(12_000)) * time.Millisecond, 3*time.Hour + 17*time.Minute} {
 				pause := 2*time.Second + time.Duration(r.IntN(900))*time.Millisecond
@@ -241,8 +239,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// Where a prompt is known, the time that it shows bounds the server's zone, and what was
-// rebuilt is compared at that time.
+// If a prompt is known, its printed time bounds the server's zone and selects the rebuilt text.
 func TestExamineClock(t *testing.T) {
 	t.Parallel()
 	qwen, err := qwen3()
@@ -263,7 +260,7 @@ func TestExamineClock(t *testing.T) {
 	known := w.life(c, clockPlans[0], tokyo, time.Date(2026, 11, 24, 20, 0, 0, 0, time.UTC), time.Second)
 	for _, tt := range []struct {
 		name       string
-		shown      bool // the turn holds its prompt
+		shown      bool // the turn contains its prompt
 		zone       *time.Location
 		open       bool
 		same       bool

@@ -5,10 +5,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/record"
 )
 
-// An alert is the server's note that it summarized the history.
+// An alert is the server's note about a compaction.
 type alert struct {
-	step  int // the call whose step did it, or -1
-	first int // the first call of the send that comes after it
+	step  int // the call whose step ran the compaction, or -1
+	first int // the first call of the send after it
 }
 
 // findCompactions sets epochs and summarized of every send.
@@ -32,7 +32,6 @@ func (t *transcript) findCompactions() {
 	}
 }
 
-// compacted reports whether there was any compaction.
 func (t *transcript) compacted() bool {
 	for i := range t.sends {
 		if len(t.sends[i].alerts()) > 0 {
@@ -42,8 +41,8 @@ func (t *transcript) compacted() bool {
 	return false
 }
 
-// alerts lists the compactions of the send. The server stores a user message that
-// is JSON of type system_alert, or a summary, under the step that ran it.
+// alerts returns the compactions of the send. For each, the server stores a summary or a user
+// message with JSON of type system_alert, under the step that ran it.
 func (s *send) alerts() []alert {
 	list := s.stored
 	if len(list) == 0 {

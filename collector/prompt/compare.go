@@ -9,14 +9,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// compare compares what stored gives for the call of the witness with what the trace
-// shows, as the template prints both. Where they differ, the proof of the send has a gap.
-// The prompt of in must be the last one that was rendered.
+// compare compares the rebuilt input of the witness's call with its trace, as the template prints
+// both. A difference is the gap of the send. in must be the input of the last rendered prompt.
 func (b *rebuild) compare(s *send, in input) {
 	s.compared = true
 	shown := s.witness.like(in.messages)
 	if shareValues(shown, in) {
-		return // and the tools are the witness's own: the template prints the same
+		return // the tools are those of the witness too, so the template prints the same
 	}
 	same, err := b.r.same(input{messages: shown, tools: s.witness.tools})
 	switch {
@@ -27,29 +26,28 @@ func (b *rebuild) compare(s *send, in input) {
 	}
 }
 
-// shareValues gives the messages of a trace the values of those that are the same in in,
-// and reports whether all of them are.
+// shareValues reuses the values of in for equal messages of a trace. It reports whether all are
+// equal.
 func shareValues(shown history, in input) bool {
 	all := len(shown) == len(in.messages)
 	for i := range shown {
 		if i < len(in.messages) && shown[i].shows(&in.messages[i], in.scrub) {
 			shown[i].seen = in.messages[i].value(in.scrub)
 		} else {
-			all = false // as a result without the name of its tool, which traces leave out
+			all = false // for example a result without the name of its tool, which traces omit
 		}
 	}
 	return all
 }
 
-// same reports whether the template prints in as it printed the last prompt.
+// same reports whether the template prints in exactly like the last prompt.
 func (r *renderer) same(in input) (bool, error) {
 	out, err := r.render(in)
 	return err == nil && bytes.Equal(out, r.text), err
 }
 
-// like returns the messages of the trace with what a trace is known to change undone:
-// a long text of a tool is cut in it, and a NUL character is lost where it is stored.
-// The count of tokens tells whether the model was given the whole text.
+// like reverts the known changes in the messages of a trace: cut tool texts, and NUL characters
+// that storage removes. The token count shows whether the model received the whole text.
 func (t *traced) like(h history) history {
 	if len(h) != len(t.messages) {
 		return t.messages
@@ -67,12 +65,12 @@ func (t *traced) like(h history) history {
 	return out
 }
 
-// cutMark is what the server writes in a trace where it cut the text of a tool.
+// cutMark matches the mark that the server writes into a trace when it cuts a tool text.
 //
 // Source: schemas/message.py:68 (truncate_tool_return).
 var cutMark = regexp.MustCompile(`\.\.\. \[truncated \d+ chars\]`)
 
-// cutFrom reports whether text is full with pieces cut out, each marked.
+// cutFrom reports whether text is full with marked pieces cut out.
 func cutFrom(text, full string) bool {
 	marks := cutMark.FindAllStringIndex(text, -1)
 	if len(marks) == 0 {

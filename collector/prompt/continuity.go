@@ -9,16 +9,16 @@ import (
 )
 
 // A tap with continuity gives the engine other tokens than the server rendered, often the same
-// number of tokens. No record of the server shows these tokens. So behind such a tap, a prompt
-// that does not come from the tap needs the trace of its own call. The tap marks each answer,
-// and the server keeps the mark in this trace. doc.go explains how such a tap is noticed.
+// number of tokens. No record of the server shows these tokens. So a prompt that does not come from
+// the tap needs the trace of its own call. The tap marks each answer, and the server keeps the mark
+// in this trace. doc.go explains how the tap is noticed.
 
-// ContinuityHint explains how to prove calls with tokenize.ReasonContinuity.
+// ContinuityHint explains how to prove calls that have tokenize.ReasonContinuity.
 const ContinuityHint = "a tap with --continuity is in front of the engine, and only the tap has these prompts: read them with --tap, " +
 	"or start the tap without --continuity"
 
-// askTap reads the trace of each call whose prompt does not come from the tap, if a tap with
-// continuity was noticed. It withdraws each prompt that the tap changed or can have changed.
+// askTap runs if a tap with continuity was noticed. It reads the trace of each call whose prompt
+// does not come from the tap, and withdraws each prompt that the tap changed or can have changed.
 func (p *Prompter) askTap(ctx context.Context, rollout *record.Rollout, calls []tokenize.Call) error {
 	if p.literal != nil || !rollout.Engines.Continuity() && (p.tap == nil || !p.tap.Continuity()) {
 		return nil
@@ -27,7 +27,7 @@ func (p *Prompter) askTap(ctx context.Context, rollout *record.Rollout, calls []
 	for i := range calls {
 		if c := &calls[i]; c.Source != tokenize.SourceTap && c.StepID != "" {
 			all = append(all, func(ctx context.Context) error {
-				_, _ = ownAnswer(ctx, rollout, c) // it is read again below, which returns the error
+				_, _ = ownAnswer(ctx, rollout, c) // the loop below reads it again and returns the error
 				return nil
 			})
 		}
@@ -53,7 +53,7 @@ func (p *Prompter) askTap(ctx context.Context, rollout *record.Rollout, calls []
 	return nil
 }
 
-// ownAnswer returns the answer in the trace of a call, or nil if there is no such trace.
+// ownAnswer returns the answer in the trace of a call, or nil if there is none.
 func ownAnswer(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) (*record.Answer, error) {
 	if c.StepID == "" {
 		return nil, nil
@@ -72,10 +72,10 @@ func ownAnswer(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) (
 // unshown withdraws the proof of a prompt if no trace shows whether the tap changed it.
 func (p *Prompter) unshown(c *tokenize.Call) {
 	switch {
-	case c.Grade == tokenize.Unverified: // it claims no proof
+	case c.Grade == tokenize.Unverified: // claims no proof
 		return
 	case c.Grade == tokenize.Quarantined && c.Reason != tokenize.ReasonCountMismatch:
-		return // it is missing for another reason
+		return // already quarantined for another reason
 	case c.Grade != tokenize.Quarantined && p.unverified:
 		c.Grade = tokenize.Unverified
 		return
@@ -94,7 +94,6 @@ func spliced(c *tokenize.Call, turns int32) {
 	withheld(c)
 }
 
-// withheld quarantines a call.
 func withheld(c *tokenize.Call) {
 	c.PromptIDs, c.Source, c.Grade, c.Reason, c.TakenOver = nil, tokenize.SourceNone, tokenize.Quarantined, tokenize.ReasonContinuity, false
 }

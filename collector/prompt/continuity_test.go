@@ -14,16 +14,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A passage is how one call passed a tap.
+// A passage is how one call passes a tap.
 type passage struct {
-	continuity bool   // the tap has it
+	continuity bool   // the tap runs with continuity
 	mark       string // the tap's mark, as JSON
-	spliced    bool   // the engine was given other ids, as many as the server rendered
+	spliced    bool   // the engine received other ids, but as many as the server rendered
 	lost       bool   // the call has no trace
 }
 
-// behind is the life as it is if its calls pass a tap so. What the server keeps of a spliced
-// call looks as it does of any other, but for the mark.
+// behind sends the calls of the life through a tap. Records of a spliced call differ only in the
+// mark.
 func (known *knownLife) behind(tb testing.TB, pass []passage) *knownLife {
 	tb.Helper()
 	out := known.clone()
@@ -48,7 +48,6 @@ func (known *knownLife) behind(tb testing.TB, pass []passage) *knownLife {
 	return out
 }
 
-// withMark is a trace whose answer has a mark.
 func withMark(tb testing.TB, t *letta.ProviderTrace, mark string) *letta.ProviderTrace {
 	tb.Helper()
 	response := strings.Replace(string(t.ResponseJSON), `"meta_info":{`, `"meta_info":{"rollout":`+mark+`,`, 1)
@@ -60,9 +59,9 @@ func withMark(tb testing.TB, t *letta.ProviderTrace, mark string) *letta.Provide
 
 func mark(spliced int) string { return fmt.Sprintf(`{"continuity":true,"spliced":%d}`, spliced) }
 
-// TestContinuityWithoutTap lets the calls of many lives pass taps with and without continuity,
-// which come and go, and finds their prompts without the tap. Once a trace that was read shows
-// such a tap, no call has a prompt that its engine was not given.
+// TestContinuityWithoutTap sends the calls of many lives through taps that start and stop with and
+// without continuity, and finds their prompts without the tap. Once a trace shows such a tap, no
+// call gets a prompt that its engine did not receive.
 func TestContinuityWithoutTap(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -78,7 +77,7 @@ func TestContinuityWithoutTap(t *testing.T) {
 		on, often, losing := r.IntN(3) > 0, r.IntN(3), r.IntN(3) == 0
 		for k := range pass {
 			if r.IntN(6) == 0 {
-				on = !on // it is started in another way
+				on = !on // the tap is restarted in the other mode
 			}
 			pass[k] = passage{continuity: on, lost: losing && r.IntN(3) == 0}
 			if n := r.IntN(3); on && k > 0 && n > 0 && often > 0 {
@@ -96,7 +95,7 @@ func TestContinuityWithoutTap(t *testing.T) {
 		if r.IntN(2) == 0 {
 			rollout.Engines = seenBehind(t, model)
 		}
-		if r.IntN(4) == 0 { // a server that sends what it rendered
+		if r.IntN(4) == 0 { // the server sends the prompts that it rendered
 			for i, n := 0, 0; i < len(life.reply.Sends); i++ {
 				for j := range life.reply.Sends[i].Turns {
 					if turn := &life.reply.Sends[i].Turns[j]; turn.Role == tokenize.RoleAssistant {
@@ -124,7 +123,7 @@ func TestContinuityWithoutTap(t *testing.T) {
 			case slices.Equal(c.PromptIDs, life.truths[k].prompt):
 				kept++
 			case !rollout.Engines.Continuity():
-				unseen++ // and nobody can know
+				unseen++ // and it cannot be known
 			case c.Grade == tokenize.Unverified && pass[k].lost:
 			default:
 				t.Errorf("%s: the engine was given another prompt: %s", name, short(c))
@@ -140,7 +139,7 @@ func TestContinuityWithoutTap(t *testing.T) {
 	}
 }
 
-// seenBehind are engines of which a trace has shown a tap with continuity.
+// seenBehind returns engines whose traces have shown a tap with continuity.
 func seenBehind(tb testing.TB, model *prompt.Model) *record.Engines {
 	tb.Helper()
 	known := madeUp(tb, model, 1, plans[0].plan)
@@ -157,7 +156,7 @@ func seenBehind(tb testing.TB, model *prompt.Model) *record.Engines {
 	return rollout.Engines
 }
 
-// TestContinuityProof pins the proofs behind a tap with continuity, and their requests.
+// TestContinuityProof pins the proofs behind a tap with continuity and their requests.
 func TestContinuityProof(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -230,7 +229,6 @@ func TestContinuityProof(t *testing.T) {
 	}
 }
 
-// grades are named by their letters.
 func grades(letters string) (list []tokenize.Grade) {
 	by := map[rune]tokenize.Grade{'e': tokenize.Exact, 'c': tokenize.CountVerified, 'u': tokenize.Unverified, 'q': tokenize.Quarantined}
 	for _, l := range letters {

@@ -4,21 +4,21 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A decision is what became of a call that had to wait for the client.
+// A decision is how a call that waited for the client ended.
 type decision uint8
 
 const (
-	decisionOpen     decision = iota + 1 // not answered yet
-	decisionClient                       // the client made the result
+	decisionOpen     decision = iota + 1 // no answer yet
+	decisionClient                       // the client returned the result
 	decisionApproved                     // the server ran it after the client's approval
-	decisionDenied                       // the client refused it
+	decisionDenied                       // the client denied it
 )
 
-// decisions holds, by tool call id, every call that was ever in an approval request.
-// A call that is not in it was run by the server at once.
+// decisions maps tool call ids in approval requests to decisions. The server ran other calls at
+// once.
 type decisions map[string]decision
 
-// all reports whether every call had to wait for the client.
+// all reports whether every call waited for the client.
 func (d decisions) all(calls []call) bool {
 	for i := range calls {
 		if d[calls[i].id] == 0 {
@@ -28,13 +28,13 @@ func (d decisions) all(calls []call) bool {
 	return true
 }
 
-// hidden reports whether the model saw the result of the call as empty text: the
-// adapter does not read what a client made, nor why it refused.
+// hidden reports whether the model saw an empty result of the call. The adapter ignores results of
+// the client and reasons of a denial.
 func (d decisions) hidden(callID string) bool {
 	return d[callID] == decisionClient || d[callID] == decisionDenied
 }
 
-// requested notes the calls of the approval requests among messages.
+// requested records the calls of the approval requests in messages.
 func (d decisions) requested(messages letta.Messages) {
 	for i := range messages {
 		if messages[i].Type != letta.TypeApprovalRequest {
@@ -48,7 +48,7 @@ func (d decisions) requested(messages letta.Messages) {
 	}
 }
 
-// decide notes what became of the calls of the approval request with the id.
+// decide sets the decision for the calls of the approval request with the id.
 func (d decisions) decide(messages letta.Messages, id string, what decision) {
 	for i := range messages {
 		if m := &messages[i]; m.Type == letta.TypeApprovalRequest && m.ID == id {
@@ -59,7 +59,7 @@ func (d decisions) decide(messages letta.Messages, id string, what decision) {
 	}
 }
 
-// stored notes what clients answered in earlier requests, as the server stored it.
+// stored records the client's answers in stored messages of earlier requests.
 func (d decisions) stored(messages letta.Messages) {
 	for i := range messages {
 		m := &messages[i]
@@ -80,8 +80,8 @@ func (d decisions) stored(messages letta.Messages) {
 	}
 }
 
-// answered notes what the client answered in a request. before are the sends
-// until then, for the deprecated form that names a message.
+// answered records the client's answers in a request. The deprecated form names a message instead
+// of a call, so before contains all earlier sends.
 func (d decisions) answered(request *letta.LettaRequest, before []send) {
 	for _, m := range request.Messages {
 		switch m := m.(type) {

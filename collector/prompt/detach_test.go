@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
-// within reports whether a text is a piece of another one.
+// within reports whether text is part of the memory of whole.
 func within(text, whole string) bool {
 	if text == "" || whole == "" {
 		return false
@@ -17,8 +17,8 @@ func within(text, whole string) bool {
 	return at >= from && at < from+uintptr(len(whole))
 }
 
-// TestCallsKeepNoAnswers: what rows take from a call is not a piece of an answer of the
-// server. A row may wait for long, and would keep all of it.
+// TestCallsKeepNoAnswers: the strings that rows take from a call do not point into an answer of the
+// server. Otherwise a row that waits to be written keeps the answer in memory.
 func TestCallsKeepNoAnswers(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -37,7 +37,7 @@ func TestCallsKeepNoAnswers(t *testing.T) {
 		reply := live(t, cases, &rec)
 		calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
 		if err != nil {
-			continue // one without turns
+			continue // a reply without turns
 		}
 		var bodies []letta.RawJSON
 		for _, s := range reply.Evidence.Sends {

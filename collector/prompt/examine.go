@@ -12,35 +12,31 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An Examined call is everything that can be found out about the prompt of one
-// call, for a person who wants to know why counts disagree.
+// An Examined contains all that is known about the prompt of one call, to explain wrong counts.
 type Examined struct {
-	tokenize.Call       // PromptIDs are those that the turn holds, if any
-	Counted       int64 // the step's prompt_tokens; -1 where it has none
-	// Gap says why Stored does not count as proven, whatever its length; Reason then
-	// is the one that the call would be quarantined for. It is empty where it counts.
+	tokenize.Call       // PromptIDs are the ids in the turn, if any
+	Counted       int64 // the step's prompt_tokens, or -1 if it has none
+	// Gap explains why Stored is not proven, whatever its length. Reason is then the quarantine
+	// reason of the call. Gap is empty if Stored is proven.
 	Gap string
-	// Unlike says what in the trace is not the agent's, so that Trace does not count
-	// either. It is empty where nothing is.
+	// Unlike names what in the trace differs from the agent, so that Trace is not proven either.
 	Unlike string
-	// Stored and Trace are the prompts that both recipes give, whatever their count.
+	// Stored and Trace are the prompts of both recipes, whatever their length.
 	Stored, Trace Rebuilt
-	// Spliced is the number of turns of the prompt that a tap with continuity replaced, as the
-	// trace reports it. The engine then received another prompt than both recipes return. It is
-	// -1 if the trace does not have the number.
+	// Spliced is the number of turns of the prompt that a tap with continuity replaced, or -1 if
+	// unknown. The engine then received another prompt than both recipes return.
 	Spliced int32
-	// Response is the text that the engine answered, by the trace; empty where there
-	// is none. A final stop token is not in it.
+	// Response is the engine's text in the trace, without a final stop token; empty if unknown.
 	Response string
 }
 
-// A Rebuilt prompt is the text that the template gave and its ids, or an error.
+// A Rebuilt is the text that the template printed and its ids, or an error.
 type Rebuilt struct {
 	Text string
 	IDs  []int32
-	Err  error // ErrNotRebuilt where the server kept nothing to rebuild it from
-	// Clock explains why the time that the template prints leaves the text open: several
-	// texts have the counted length. It is empty if the text is certain.
+	Err  error // ErrNotRebuilt if the server kept nothing to rebuild it from
+	// Clock explains why the printed time leaves the text open: several texts have the counted
+	// length. It is empty if the text is certain.
 	Clock string
 
 	in       input
@@ -55,8 +51,8 @@ type reading struct {
 	ids  []int32
 }
 
-// Fits reports whether one of the recipes gives the ids that the turn holds or, where it
-// holds none, as many as the server counted.
+// Fits reports whether a recipe gives the ids of the turn. If the turn has none, it compares the
+// length with the server's count.
 func (x *Examined) Fits() bool {
 	fits := func(r *Rebuilt) bool {
 		switch {
@@ -70,8 +66,7 @@ func (x *Examined) Fits() bool {
 	return fits(&x.Stored) || fits(&x.Trace)
 }
 
-// Settle chooses the text that fits the known prompt, if several texts differ in the time
-// that they print.
+// Settle chooses the text that fits the known prompt, if several texts differ in the printed time.
 func (x *Examined) Settle(m *Model) {
 	for _, r := range []*Rebuilt{&x.Stored, &x.Trace} {
 		r.Clock = ""
@@ -93,8 +88,8 @@ func (x *Examined) Settle(m *Model) {
 	}
 }
 
-// Offsets returns the UTC offsets at which the server's clock shows the time in the known
-// prompt, in order. It is empty if the prompt is not known, or does not print the time.
+// Offsets returns the UTC offsets at which the server's clock shows the time in the known prompt,
+// in order. It is empty if the prompt is unknown, or does not print the time.
 func (x *Examined) Offsets(m *Model) []time.Duration {
 	if len(x.PromptIDs) == 0 || !m.Template.ReadsClock() {
 		return nil
@@ -129,16 +124,15 @@ func (x *Examined) PrintsTime(m *Model) bool {
 	return false
 }
 
-// same reports whether both are one text, or both an error.
 func (r *Rebuilt) same(other *Rebuilt) bool {
 	return (r.Err == nil) == (other.Err == nil) && r.Text == other.Text
 }
 
-// ErrNotRebuilt says that there is nothing to rebuild a prompt from.
+// ErrNotRebuilt means that there is nothing to rebuild a prompt from.
 var ErrNotRebuilt = errors.New("prompt: nothing to rebuild it from")
 
-// Examine rebuilds the prompt of every call by both recipes, from all traces. It
-// fetches more than a Prompter does, and fails where steps and turns do not fit.
+// Examine rebuilds the prompt of every call by both recipes, from all traces. It fetches more than
+// a Prompter does. It returns an error if steps and turns do not match.
 func Examine(ctx context.Context, m *Model, reply *collector.Reply, rollout *record.Rollout) ([]Examined, error) {
 	if rollout == nil || len(rollout.Sends) != len(reply.Sends) {
 		return nil, ErrNotRebuilt
@@ -187,7 +181,6 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply, rollout *rec
 	return out, nil
 }
 
-// examineTrace fills in what the call's own trace says.
 func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x *Examined) error {
 	t, err := b.rollout.Trace(ctx, s.steps[k].ID)
 	if err != nil || t == nil {
@@ -200,7 +193,7 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 	if err == nil {
 		tools, changed := shownTools(read.tools, b.transcript.agent(), s.request)
 		if changed != nil {
-			x.Unlike = changed.Error() // its text may show why all the same
+			x.Unlike = changed.Error() // the text can still show the cause
 		} else {
 			read.tools = tools
 		}
@@ -217,7 +210,7 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 	return nil
 }
 
-// rebuild renders and encodes, at every time of the window.
+// rebuild renders and encodes the input at every time of the window.
 func (m *Model) rebuild(in input, w window) Rebuilt {
 	texts, err := m.texts(in, w, m.offsets(w))
 	if len(texts) == 0 {

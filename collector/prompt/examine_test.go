@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
-// Both recipes give the prompt that the model saw, also where the server read the
-// tools in another order than it showed when the agent was made.
+// Both recipes return the prompt that the model saw, even if the server read the tools in another
+// order than it showed at creation.
 func TestExamine(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()

@@ -10,27 +10,23 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Fetcher reads what the server keeps of a send.
+// A Fetcher reads the server's records of a send.
 type Fetcher interface {
-	// Steps returns the steps of send i that made tokens, Messages its stored
-	// messages, both oldest first.
+	// Steps returns the steps of send i with completion tokens, oldest first.
 	Steps(ctx context.Context, i int) ([]letta.Step, error)
 	Messages(ctx context.Context, i int) (letta.Messages, error)
-	// Trace returns the trace of a step, nil where there is none.
 	Trace(ctx context.Context, stepID string) (*letta.ProviderTrace, error)
-	// AgentNow reads the agent and the text of its system message again.
 	AgentNow(ctx context.Context) (*letta.AgentState, string, error)
 }
 
-// Read returns a rollout of which all the same is known, and whose records are read
-// through from.
+// Read returns a copy of rollout r whose records are fetched through from.
 func Read(from Fetcher, r *record.Rollout) *record.Rollout {
 	fresh := record.New(source{from, r})
 	fresh.Agent, fresh.Conversation, fresh.SystemText, fresh.Late, fresh.Recorded, fresh.Sends = r.Agent, r.Conversation, r.SystemText, r.Late, r.Recorded, r.Sends
 	return fresh
 }
 
-// A source is a Fetcher as a record.Source.
+// A source makes a record.Source of a Fetcher.
 type source struct {
 	from Fetcher
 	of   *record.Rollout
@@ -67,45 +63,45 @@ func (s source) SystemText(ctx context.Context, _ string) (string, error) {
 	return text, err
 }
 
-// Conversation is one whose system message is read like the agent's.
+// Conversation returns a conversation with the agent's system message.
 func (s source) Conversation(context.Context, string) (*letta.Conversation, error) {
 	return &letta.Conversation{InContextMessageIDs: []string{"message-0"}}, nil
 }
 
-// A Rebuilder rebuilds prompts from evidence that does not come over HTTP.
+// A Rebuilder rebuilds prompts from records that do not come over HTTP.
 type Rebuilder struct{ p *Prompter }
 
-// NewRebuilder returns a Rebuilder of the sources that are asked for.
+// NewRebuilder returns a Rebuilder for the given sources.
 func NewRebuilder(m *Model, stored, trace bool) *Rebuilder {
 	return &Rebuilder{&Prompter{model: m, stored: stored, trace: trace}}
 }
 
-// Answers tries what the answers say first, as a Prompter does.
+// Answers uses the answers first, as a Prompter does.
 func (r *Rebuilder) Answers() *Rebuilder {
 	r.p.answers = true
 	return r
 }
 
-// WithoutAnswers makes a Prompter ask the server for all that a proof needs.
+// WithoutAnswers makes a Prompter fetch everything that a proof needs.
 func (p *Prompter) WithoutAnswers() *Prompter {
 	p.answers = false
 	return p
 }
 
-// Unverified gives prompts that are not proven as well.
+// Unverified returns unproven prompts as well.
 func (r *Rebuilder) Unverified() *Rebuilder {
 	r.p.unverified = true
 	return r
 }
 
-// An Answered reply is one with what the server keeps of it.
+// An Answered is a reply with its records.
 type Answered struct {
 	collector.Reply
 	Evidence *record.Rollout
-	Client   *letta.Client // where it is read
+	Client   *letta.Client // where the records are read
 }
 
-// Prompts is Prompter.Prompts with the evidence read through from.
+// Prompts is Prompter.Prompts with the records fetched through from.
 func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *Answered) ([]tokenize.Call, error) {
 	calls, err := fromTurns(&reply.Reply)
 	if err != nil {
@@ -114,11 +110,10 @@ func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *Answered) 
 	return calls, r.p.rebuild(ctx, &reply.Reply, Read(from, reply.Evidence), calls)
 }
 
-// Encoder encodes one text after the other with one renderer, as a sample's prompts
-// are.
+// An Encoder encodes several texts with one renderer, as a sample encodes its prompts.
 type Encoder struct{ r renderer }
 
-// NewEncoder returns an Encoder; the template must print the first message's text.
+// NewEncoder returns an Encoder. The template must print the first message's text.
 func NewEncoder(m *Model) *Encoder {
 	return &Encoder{renderer{model: m, tok: m.Tokenizer}}
 }
@@ -128,8 +123,8 @@ func (e *Encoder) Encode(text string) ([]int32, error) {
 	return e.r.prompt(input{messages: history{{role: roleSystem, content: text}}})
 }
 
-// Foreign reports whether a prompt names another agent than that of the rollout; nil: that
-// cannot be known.
+// Foreign returns a function that reports whether a prompt names another agent than the rollout's,
+// or nil if that cannot be known.
 func (p *Prompter) Foreign(r *record.Rollout) func(head func(n int) []int32) bool {
 	return p.foreign(r)
 }

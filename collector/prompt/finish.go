@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// finishTries bounds the traces of a sample that are asked for how a call ended.
+	// finishTries bounds the traces per sample that are fetched for a finish reason.
 	finishTries = 2
-	// finishMisses in a row, and no trace is asked for that any more: the server keeps none.
+	// finishMisses is the number of missing traces in a row after which no more are requested.
 	finishMisses = 8
 )
 
-// finishes finds out how calls ended. Answers do not say it: the server hides that the
-// engine's limit ended an output where a tool call was parsed, and calls an output that
-// the engine gave up in the middle the end of a turn (sglang_native_adapter.py:350).
+// finishes finds out how calls ended. Answers do not show it: the server hides the token limit if
+// it parsed a tool call. It also reports an output that the engine aborted as the end of a turn
+// (sglang_native_adapter.py:350).
 //
-// It remembers the ids at which the engine was seen to stop, so that a trace is needed
-// only for a call that ends in no such id. It is safe for concurrent use.
+// It remembers the ids at which the engine was seen to stop. So only a call that ends in another id
+// needs a trace. It is safe for concurrent use.
 type finishes struct {
 	tapped bool // a tap is in front of the engine
 
 	mu     sync.RWMutex
-	stops  []int32 // ids at which traces say that the model stopped; a handful
+	stops  []int32 // stop ids seen in traces; a handful
 	misses atomic.Int32
 	traced atomic.Bool // the server was seen to keep traces
 
-	untraced atomic.Int32 // proofs in a row that asked for a trace which was not there
+	untraced atomic.Int32 // proofs in a row without the trace that they requested
 }
 
-// keepsTraces reports whether a proof that needs a trace is worth a try.
+// keepsTraces reports whether a proof that needs traces is worth trying.
 func (f *finishes) keepsTraces() bool { return f.untraced.Load() < finishMisses }
 
-// learn notes the id at which the engine stopped, where a trace shows it.
+// learn records the id at which the engine stopped, if a trace shows it.
 func (f *finishes) learn(a *record.Answer) {
 	f.traced.Store(true)
 	f.untraced.Store(0)
@@ -59,14 +59,14 @@ func (f *finishes) stopsAt(id int32) bool {
 	return slices.Contains(f.stops, id)
 }
 
-// fill gives the calls their finish reasons, as far as they are proven:
+// fill sets the finish reasons of the calls, as far as they are proven:
 //
-//	said by the call's own trace, where one was fetched
+//	known    from the call's own trace, if it was fetched
 //	stop     the last id is one at which the engine stops
-//	else     what the call's trace says, of the last calls first
-//	length   without a trace: as many tokens as release 0.16 asks for at most
+//	other    from the call's trace, the last calls first
+//	length   without a trace: the output has the token limit of release 0.16
 //
-// A call that an answer proves to be ended by length is left to the collector.
+// If the answer proves that a call ended by length, the collector sets the reason.
 func (f *finishes) fill(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	said, tries := stopReasons(r, len(calls)), 0
 	for k := len(calls) - 1; k >= 0; k-- {
@@ -95,8 +95,8 @@ func (f *finishes) fill(ctx context.Context, r *collector.Reply, rollout *record
 // (sglang_native_adapter.py:303). A tap can change this limit.
 const nativeLimit = 4096
 
-// stopReasons returns, per call, the stop reason of the send that ended with it, empty
-// where another turn follows in its send.
+// stopReasons returns, per call, the stop reason of the send that ended with it. It is empty if
+// another turn of the send follows.
 func stopReasons(r *collector.Reply, calls int) []string {
 	said := make([]string, calls)
 	k := 0
@@ -110,10 +110,9 @@ func stopReasons(r *collector.Reply, calls int) []string {
 	return said
 }
 
-// look reads the trace of a call for how it ended. A server that was seen to keep traces is
-// asked again for one that was not there for the proof of a prompt: it may have been late.
-// That there is none, or that it cannot be read, is not a failure of the sample: the end is
-// not known then.
+// look reads the finish reason from the trace of a call. If the server was seen to keep traces,
+// look requests a missing trace again: it can be late. A missing or unreadable trace is not a
+// failure of the sample. The finish reason is then unknown.
 func (f *finishes) look(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) {
 	trace := rollout.Trace
 	if f.traced.Load() {

@@ -19,8 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestStepsOfRecordings: what the messages of an answer say of steps is what the list
-// of steps says, or nothing.
+// TestStepsOfRecordings: the step of a message is the step in the list of steps, or empty.
 func TestStepsOfRecordings(t *testing.T) {
 	t.Parallel()
 	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
@@ -46,7 +45,7 @@ func TestStepsOfRecordings(t *testing.T) {
 		k := 0
 		for i := range e.Sends {
 			if e.Sends[i].RunID == "" {
-				continue // of the only send that names no run; it has one call
+				continue // the only send that names no run; it has one call
 			}
 			steps, err := e.Run(e.Sends[i].RunID).Calls(t.Context())
 			if err != nil {
@@ -73,15 +72,14 @@ func TestStepsOfRecordings(t *testing.T) {
 	}
 }
 
-// TestEndsOfRecordings: finish reasons are those of the engine that was recorded, also
-// where only the answer was there to say so.
+// TestEndsOfRecordings: finish reasons equal the recorded engine's, even without traces.
 func TestEndsOfRecordings(t *testing.T) {
 	t.Parallel()
 	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := prompt.New(prompt.Config{}) // one for all: what it learned of one serves the next
+	p, err := prompt.New(prompt.Config{}) // shared: ids learned from one recording help with the next
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +106,7 @@ func TestEndsOfRecordings(t *testing.T) {
 				t.Errorf("%s: call %d ended with %q, the engine said %q", rec.name, i, got, want[i])
 			} else if got != "" {
 				known++
-			} else if want[i] != "length" { // the collector knows by the stop reason
+			} else if want[i] != "length" { // the collector knows this from the stop reason
 				t.Logf("%s: call %d: not known, the engine said %q", rec.name, i, want[i])
 			}
 		}
@@ -121,7 +119,7 @@ func TestEndsOfRecordings(t *testing.T) {
 	}
 }
 
-// counter counts the requests for traces.
+// traceCounter counts the requests for traces.
 type traceCounter struct {
 	http.Handler
 	mu     sync.Mutex
@@ -143,8 +141,7 @@ func (c *traceCounter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.Handler.ServeHTTP(w, r)
 }
 
-// TestEnds rolls out against a server that hides how calls ended, over HTTP, with
-// prompts from the turns.
+// TestEnds collects over HTTP from a server that hides finish reasons, with prompts from turns.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	add := json.RawMessage(`{"tools":["add"]}`)
@@ -228,8 +225,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// A lateTraces server has the trace of a step, but of the first one, only when it was asked
-// for it so often.
+// A lateTraces server has the trace of a step, except the first, only after that many requests.
 type lateTraces struct {
 	http.Handler
 	after int
@@ -252,8 +248,8 @@ func (l *lateTraces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.Handler.ServeHTTP(w, r)
 }
 
-// TestEndOfLateTrace: a trace that was not there for the proof of a prompt may be there when
-// the end of the call is looked up, and may say that the engine gave the call up.
+// TestEndOfLateTrace: a trace that was missing for a proof can exist when the finish reason is
+// needed. It can show that the engine aborted the call.
 func TestEndOfLateTrace(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -304,8 +300,7 @@ func TestEndOfLateTrace(t *testing.T) {
 	}
 }
 
-// TestUncertainSteps: where messages and turns do not fit together, no call is given
-// the step of another.
+// TestUncertainSteps: if messages and turns do not match, no call gets the step of another.
 func TestUncertainSteps(t *testing.T) {
 	t.Parallel()
 	said := func(kind, step string) string {

@@ -14,15 +14,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// fromTap takes the prompts of the calls that have none from what the tap saw. It asks the
-// server for nothing. A call that it does not find stays quarantined, and its note says why.
+// fromTap sets missing prompts from the calls of the tap. It makes no request to the server. A call
+// that it does not find stays quarantined, with the cause in its note.
 func (p *Prompter) fromTap(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	if r.AgentID == "" || len(r.Sends) == 0 {
 		return
 	}
-	// Several rollouts that somebody else drove may be of one agent.
+	// Several rollouts that another program drove can have the same agent.
 	all := tap.Rollout{ID: r.AgentID + "/" + r.Sends[0].RunID, Foreign: p.foreign(rollout)}
-	if rollout.Recorded { // whose agent has other rollouts too
+	if rollout.Recorded { // its agent has other rollouts too
 		all.ID = rollout.Sends[0].RunID
 	}
 	r.Unshown = tokenize.Unshown{}
@@ -47,7 +47,7 @@ func (p *Prompter) fromTap(ctx context.Context, r *collector.Reply, rollout *rec
 	}
 }
 
-// tapped gives a call what the tap saw of it.
+// tapped copies the tap's record of a call into the call.
 func tapped(c *tokenize.Call, seen *tap.Call) {
 	c.PromptIDs, c.Source, c.Grade, c.Reason = seen.Prompt, tokenize.SourceTap, tokenize.Exact, tokenize.ReasonNone
 	c.FinishReason = seen.Finish
@@ -79,14 +79,13 @@ func whole(v *int64) *int32 {
 	return new(int32(*v))
 }
 
-// compactions is how many compactions ran in a send.
 func compactions(of *record.Send) int {
 	s := send{request: of.Request, messages: of.Response.Messages}
 	return len(s.alerts())
 }
 
-// countedPrompts is the sum that the server counted over the prompts of a send's calls, or -1
-// where a step left no turn. What a compaction asked is in no count.
+// countedPrompts returns the server's sum over the prompts of a send's calls, or -1 if a step left
+// no turn. No count includes the prompt of a compaction.
 func countedPrompts(s *collector.Send) int64 {
 	if n := s.Usage.PromptTokens; n > 0 && int(s.Usage.Steps) == assistantTurns(s.Turns) {
 		return n
@@ -94,9 +93,9 @@ func countedPrompts(s *collector.Send) int64 {
 	return -1
 }
 
-// foreign returns what reports whether a prompt names another agent, or nil where that cannot
-// be known. The server writes the id of the agent into its system message; the messages of
-// an agent file may have that of another agent.
+// foreign returns a function that reports whether a prompt names another agent, or nil if that
+// cannot be known. The server writes the agent's id into its system message. The messages of an
+// agent file can contain the id of another agent.
 func (p *Prompter) foreign(rollout *record.Rollout) func(head func(n int) []int32) bool {
 	if p.model == nil || rollout.Agent == nil || rollout.Agent.ID == "" || !strings.Contains(rollout.SystemText, rollout.Agent.ID) {
 		return nil
@@ -104,16 +103,16 @@ func (p *Prompter) foreign(rollout *record.Rollout) func(head func(n int) []int3
 	var text []byte
 	own := []byte(rollout.Agent.ID)
 	return func(head func(n int) []int32) bool {
-		// The id stands near the beginning, and before any other.
+		// The agent's own id is near the beginning, before any other id.
 		for n := firstLook; ; n *= 4 {
 			ids := head(n)
 			tok := p.model.Tokenizer
-			named := slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return int(id) >= tok.VocabSize() }) // the other ids have no text
+			named := slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return int(id) >= tok.VocabSize() }) // other ids have no text
 			var err error
 			text, err = tok.AppendText(text[:0], named, bpe.DecodeOptions{})
 			switch agent := agentNamed.FindSubmatch(text); {
 			case err != nil:
-				return true // it is not of this model
+				return true // not a prompt of this model
 			case agent != nil && !bytes.Equal(agent[1], own):
 				return true
 			case bytes.Contains(text, own):
@@ -125,13 +124,12 @@ func (p *Prompter) foreign(rollout *record.Rollout) func(head func(n int) []int3
 	}
 }
 
-// agentNamed finds what the server says of an agent's id (prompt_generator.py:71).
+// agentNamed matches the agent id that the server writes (prompt_generator.py:71).
 var agentNamed = regexp.MustCompile(`AGENT_ID: (agent-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})`)
 
-// firstLook is in how many tokens of a prompt the id of the agent is looked for first.
+// firstLook is the number of prompt tokens that are searched first for the agent's id.
 const firstLook = 1024
 
-// noted returns a note with more in it.
 func noted(note, more string) string {
 	if note == "" {
 		return more

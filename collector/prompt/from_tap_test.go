@@ -17,12 +17,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A fed tap delivers calls that a test gives it.
+// A fed is a tap that delivers the calls of a test.
 type fed struct {
 	mu   sync.Mutex
 	all  []*tap.Call
 	down error
-	gone chan struct{} // closed when all was delivered
+	gone chan struct{} // closed when all are delivered
 }
 
 func (f *fed) Next(ctx context.Context) (*tap.Call, error) {
@@ -51,7 +51,7 @@ func (f *fed) Await(ctx context.Context, _ time.Time) error {
 func (f *fed) Skew() time.Duration     { return 0 }
 func (f *fed) Trouble() (int64, error) { return 0, f.down }
 
-// taps returns an index of these calls, which run now.
+// taps returns an index of these calls, with current times.
 func taps(t *testing.T, all []*tap.Call, down error) *tap.Index {
 	t.Helper()
 	x := tap.NewIndex(tap.IndexConfig{Slack: 10 * time.Minute, Since: time.Now().Add(-time.Hour)}, &fed{all: all, down: down, gone: make(chan struct{})})
@@ -67,7 +67,7 @@ func taps(t *testing.T, all []*tap.Call, down error) *tap.Index {
 	return x
 }
 
-// tapped is what a tap sees of a recording that is played now.
+// tapped returns the tap's calls of a recording that is played now.
 func (r *recording) tapped() (all []*tap.Call) {
 	now := time.Now()
 	for _, e := range r.exchanges {
@@ -94,8 +94,8 @@ func (r *recording) tapped() (all []*tap.Call) {
 	return all
 }
 
-// TestTappedSamples runs every recording through the whole collector with a tap: every call
-// has its true prompt, also after a compaction, and the server is asked for no evidence.
+// TestTappedSamples runs every recording through the whole collector with a tap. Every call has its
+// true prompt, even after a compaction, without requests for records.
 func TestTappedSamples(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -131,7 +131,7 @@ func TestTappedSamples(t *testing.T) {
 		calls += n
 		var unshown tokenize.Unshown
 		if rec.name == "compaction" {
-			unshown.Summaries = 1 // the other two are of the second send
+			unshown.Summaries = 1 // the other two belong to the second send
 		}
 		if s.Unshown != unshown {
 			t.Errorf("%s: counts %q that no answer shows, want %q", rec.name, s.Unshown, unshown)
@@ -148,14 +148,14 @@ func TestTappedSamples(t *testing.T) {
 			t.Errorf("%s: sampling %+v", rec.name, m)
 		}
 	}
-	// Those of TestRecordedSamples, and that of nan: a tap needs no trace.
+	// The calls of TestRecordedSamples, and the call of nan: a tap needs no trace.
 	if calls != 74 {
 		t.Errorf("%d calls have their true context, want 74", calls)
 	}
 }
 
-// TestTapFallsBack takes away what a tap saw: what it lacks comes from the next source, with
-// the reason, and claims nothing of what a tap may have changed.
+// TestTapFallsBack removes calls of the tap. Each missing call gets its prompt from the next
+// source, with the reason in its note, and no facts that a tap can have changed.
 func TestTapFallsBack(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -173,7 +173,7 @@ func TestTapFallsBack(t *testing.T) {
 		without func([]*tap.Call) []*tap.Call
 		down    error
 		force   tokenize.PromptSource
-		exact   int // calls
+		exact   int // number of calls
 		note    string
 	}{
 		{name: "all of it", without: func([]*tap.Call) []*tap.Call { return nil }, note: "no tap saw such a call"},
@@ -232,7 +232,7 @@ func headOf(ids []int32) func(n int) []int32 {
 	return func(n int) []int32 { return ids[:min(n, len(ids))] }
 }
 
-// TestForeign looks for the id of the agent in prompts.
+// TestForeign checks the search for the agent's id in prompts.
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -275,8 +275,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestTappedVersions: each token has the version of the span that the tap saw, and none if
-// the engine said several and not of which tokens.
+// TestTappedVersions: each token has the version of its span in the tap. If the engine reports
+// several versions without spans, no token has one.
 func TestTappedVersions(t *testing.T) {
 	t.Parallel()
 	cases, err := simCases()

@@ -7,9 +7,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// fromTraces takes the prompts of the calls that are still unknown from provider
-// traces: first from that of the send's last call, which holds the messages of the
-// earlier ones too; then from the call's own.
+// fromTraces makes the missing prompts from traces: first from the trace of the send's last call,
+// which contains the messages of earlier calls too, then from the call's own trace.
 func (b *rebuild) fromTraces(ctx context.Context) error {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
@@ -31,7 +30,7 @@ func (b *rebuild) fromTraces(ctx context.Context) error {
 				continue
 			}
 			if k == s.calls-1 {
-				continue // its own trace was the one tried
+				continue // its own trace was already tried
 			}
 			own, err := b.trace(ctx, s, k)
 			if err != nil {
@@ -45,8 +44,7 @@ func (b *rebuild) fromTraces(ctx context.Context) error {
 	return nil
 }
 
-// fromLast takes the prompt of call k of the send from the trace of its last call,
-// unless the history was rewritten in between.
+// fromLast makes the prompt of call k from the trace of the last call, if both share the history.
 func (b *rebuild) fromLast(last *traced, s *send, k int) bool {
 	if s.epochs[k] != s.epochs[s.calls-1] || k < s.calls-1 && toolsVary(b.transcript.agent()) {
 		return false
@@ -61,8 +59,7 @@ func (b *rebuild) fromLast(last *traced, s *send, k int) bool {
 	return accepted
 }
 
-// trace fetches the trace of call k of the send. It is nil where the server has
-// none that belongs to the call, or none that can be used.
+// trace fetches the trace of call k of the send. It returns nil if there is no usable one.
 func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	i, step := s.first+k, s.steps[k].ID
 	if s.summarized[k] {
@@ -104,7 +101,7 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	case read.shortened:
 		b.note(i, "trace of step %s has the text of a tool cut", step)
 	default:
-		// The engine's own answer says what turns leave out.
+		// The engine's answer has the fields that turns lack.
 		c := &b.calls[i]
 		read.answer.Describe(c)
 		b.finish.learn(read.answer)

@@ -21,7 +21,7 @@ func cpuTime(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// bytesPerRun is the least that one of the runs allocates.
+// bytesPerRun returns the smallest allocation of the runs in bytes.
 func bytesPerRun(runs int, f func()) uint64 {
 	least := uint64(math.MaxUint64)
 	var before, after runtime.MemStats
@@ -34,10 +34,9 @@ func bytesPerRun(runs int, f func()) uint64 {
 	return least
 }
 
-// TestGateRebuild promises what rebuilding costs beside the rest: a bounded number
-// of allocations and bytes per call, and no more CPU for ten calls than eight times that of
-// encoding the text of the last one once, because consecutive prompts share their ids;
-// reading and comparing the trace is a quarter of it.
+// TestGateRebuild bounds the cost of rebuilding: allocations and bytes per call, and CPU. Ten calls
+// cost at most eight times as much CPU as encoding the text of the last call once, because
+// consecutive prompts share their ids. Reading and comparing the trace is a quarter of it.
 func TestGateRebuild(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures for some seconds: run without -short")
@@ -55,12 +54,12 @@ func TestGateRebuild(t *testing.T) {
 		}
 	}
 	once()
-	const mostAllocs = 1200 // of 10 calls; 872 when this was written
+	const mostAllocs = 1200 // for 10 calls; 872 when this was written
 	if n := testing.AllocsPerRun(10, once); n > mostAllocs {
 		t.Errorf("%.0f allocations for ten calls, want ≤ %d", n, mostAllocs)
 	}
-	// The ids that the prompts share are most of it, and their values the rest: 207 kB when
-	// this was written, of which the longest prompt has 30. Pools may be emptied meanwhile.
+	// Most of it are the shared ids, the rest their values: 207 kB when this was written, of which
+	// the longest prompt has 30. Pools can be emptied meanwhile.
 	const mostBytes = 320 << 10
 	if n := bytesPerRun(10, once); n > mostBytes {
 		t.Errorf("%d bytes for ten calls, want ≤ %d", n, mostBytes)

@@ -20,15 +20,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// What lies between two outputs is never put together here from parts: whole
-// prompts are rebuilt by the model's own template, and what the next prompt adds is
-// context. These tests show for each rule about such glue that it holds so.
+// The tokens between two outputs are never assembled from parts. The model's template renders whole
+// prompts, and what the next prompt adds is context. Each test covers one rule about these tokens.
 
-// counted rebuilds a made-up life of which the server's counts are those of a first
-// try, and aligns it.
+// counted rebuilds and aligns a generated life. The server's counts come from a first run.
 func counted(t *testing.T, model *prompt.Model, m *memory, reply *prompt.Answered, cfg tokenize.AlignConfig) ([]tokenize.Call, []tokenize.Row, tokenize.Alignment) {
 	t.Helper()
-	r := prompt.NewRebuilder(model, true, false).Unverified() // what is made up has no traces
+	r := prompt.NewRebuilder(model, true, false).Unverified() // generated lives have no traces
 	calls, err := r.Prompts(t.Context(), m, reply)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +57,6 @@ func counted(t *testing.T, model *prompt.Model, m *memory, reply *prompt.Answere
 	return calls, rows, al
 }
 
-// sampled is an assistant turn with its step.
 func sampled(t *testing.T, model *prompt.Model, id, output, content string) (tokenize.Turn, letta.Step) {
 	t.Helper()
 	ids, err := model.Tokenizer.AppendTokens(nil, output)
@@ -74,7 +71,7 @@ func sampled(t *testing.T, model *prompt.Model, id, output, content string) (tok
 		letta.Step{ID: id, CompletionTokens: new(int64(len(ids))), PromptTokens: new(int64(0))}
 }
 
-// marked prints a row with what is trained in brackets.
+// marked prints a row with its trained tokens in brackets.
 func marked(t *testing.T, model *prompt.Model, row *tokenize.Row) string {
 	t.Helper()
 	var s strings.Builder
@@ -97,8 +94,7 @@ func marked(t *testing.T, model *prompt.Model, row *tokenize.Row) string {
 	return s.String()
 }
 
-// R10: the newline that Qwen's template writes after the end of a turn, and that no
-// model samples, is context.
+// R10: the newline that Qwen's template writes after a turn is context. No model samples it.
 func TestMissingNewline(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -126,7 +122,7 @@ func TestMissingNewline(t *testing.T) {
 	}
 }
 
-// R7: parallel results are one message, as the server made them one.
+// R7: parallel results stay one message, as the server joined them.
 func TestParallelResultsAreOneGroup(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -147,10 +143,10 @@ func TestParallelResultsAreOneGroup(t *testing.T) {
 	}
 }
 
-// R11: the end that a truncated turn lacks is written by the template for the next
-// prompt, and is context. The first send is the recorded length stop; the second
-// is made up, because no recording goes on after one without a compaction. What was
-// recorded ends with a space, which the server strips: the next prompt forks.
+// R11: the template writes the missing end of a truncated turn in the next prompt, and it is
+// context. The first send is the recorded length stop. The second is generated, because no
+// recording continues after a length stop without a compaction. The recorded text ends with a
+// space, which the server strips: the next prompt forks.
 func TestTruncatedTurnIsClosed(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -160,7 +156,7 @@ func TestTruncatedTurnIsClosed(t *testing.T) {
 	known := remembered(t, "length")[0]
 	for _, tt := range []struct {
 		name string
-		less int // tokens taken from the end of the recorded output
+		less int // tokens removed from the end of the recorded output
 		rows int
 	}{{"as recorded", 0, 2}, {"without its last space", 1, 1}} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -174,7 +170,7 @@ func TestTruncatedTurnIsClosed(t *testing.T) {
 			n := len(cut[0].OutputIDs) - tt.less
 			cut[0].OutputIDs, cut[0].Logprobs = cut[0].OutputIDs[:n], cut[0].Logprobs[:n]
 			m := known.memory.with(func(m *memory) {
-				clear(m.traces) // that of the recording has the whole output
+				clear(m.traces) // the recorded trace has the whole output
 				first := m.steps[0][0]
 				first.CompletionTokens = new(int64(n))
 				m.steps = [][]letta.Step{{first}, {step}}
@@ -204,9 +200,8 @@ func TestTruncatedTurnIsClosed(t *testing.T) {
 	}
 }
 
-// The recorded length stop that another call follows: a compaction lies between, so
-// that the row of the first ends truncated and the second begins one, under the
-// prompts that the engine received.
+// In the recording, a compaction separates the length stop from the next call. So the first row
+// ends truncated and the second call begins a row, with the prompts that the engine received.
 func TestRecordedLengthStopThenCall(t *testing.T) {
 	t.Parallel()
 	known := remembered(t, "compaction")[0]
@@ -243,8 +238,8 @@ func TestRecordedLengthStopThenCall(t *testing.T) {
 	}
 }
 
-// glm is GLM-4.5's template with a tokenizer that has its markers: GLM's own
-// vocabulary is not stored, and which ids the words have does not matter here.
+// glm returns GLM-4.5's template with a tokenizer that has its markers. GLM's own vocabulary is not
+// stored, and the ids of words do not matter here.
 func glm(t *testing.T) *prompt.Model {
 	t.Helper()
 	raw, err := tokenizetest.Gunzip(filepath.Join(testdata, "chat-templates/templates.json.gz"))
@@ -273,10 +268,9 @@ func glm(t *testing.T) *prompt.Model {
 	return &prompt.Model{Template: tmpl, Tokenizer: tok}
 }
 
-// R12: a model of GLM's kind ends its turn by sampling the marker of the next role.
-// The marker stays, trained and with its log-probability, and is not written twice;
-// where the next role is another one, the row ends with it and the next prompt is
-// the real one.
+// R12: a model like GLM ends its turn by sampling the marker of the next role. The marker is kept
+// and trained with its log-probability, and is not written twice. If the next role is another one,
+// the row ends with the marker and the next prompt is the real one.
 func TestRoleMarkerStop(t *testing.T) {
 	t.Parallel()
 	model := glm(t)
@@ -341,8 +335,7 @@ func TestRoleMarkerStop(t *testing.T) {
 	}
 }
 
-// A trace that was fetched also says how the engine ended the call and which
-// version of the policy it was; where none was, both are unknown.
+// A fetched trace provides finish reason and policy version. Without it, both are unknown.
 func TestTraceTellsTheEnd(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()

@@ -4,26 +4,24 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The grade of a rebuilt prompt is decided here, in this order:
+// This file grades a rebuilt prompt, in this order:
 //
-//	accept     count_verified, where its length is the one that the server counted
-//	withdraw   and back to quarantined, where the proof of its send has a gap
-//	gradeRest  unverified, where that is asked for and nothing contradicts it
+//	accept     count_verified, if its length is the server's count
+//	withdraw   quarantined again, if the proof of its send has a gap
+//	gradeRest  unverified, if that is requested and nothing contradicts it
 
-// A gap is what is missing in the proof of the prompts that stored gives for a send,
-// although every length may agree.
+// A gap is what the proof of a send's stored prompts lacks, even if every length agrees.
 type gap struct {
 	reason tokenize.Reason
 	note   string
-	// takenOver says that the proof is missing only because the agent was taken over.
+	// takenOver means that the only cause is that the agent was taken over.
 	takenOver bool
-	// contradicted says that something shows the prompts to be others, and not only that
-	// nothing shows them to be these.
+	// contradicted means that something shows other prompts. Otherwise only proof is missing.
 	contradicted bool
 }
 
-// accept gives call k of the send the prompt if its length is the one that the server
-// counted. A call that it refuses stays quarantined, and its note says why.
+// accept sets the prompt of call k if its length is the server's count. A refused call stays
+// quarantined, with the cause in its note.
 func (b *rebuild) accept(s *send, k int, ids []int32, err error, source tokenize.PromptSource) bool {
 	i := s.first + k
 	c, want := &b.calls[i], s.steps[k].PromptTokens
@@ -43,8 +41,8 @@ func (b *rebuild) accept(s *send, k int, ids []int32, err error, source tokenize
 	return true
 }
 
-// withdraw takes the prompts of source stored back from the calls of every send whose
-// proof has a gap. A witness that could not be compared with anything is one as well.
+// withdraw removes the prompts of source stored from every send whose proof has a gap. A witness
+// that was not compared with anything is a gap too.
 func (b *rebuild) withdraw() {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
@@ -74,9 +72,8 @@ func (b *rebuild) withdraw() {
 	}
 }
 
-// gradeRest decides about the calls that no source could prove. Those after a compaction
-// have that for their reason; the others have theirs already. unverified says whether
-// they are given the prompts that are not proven.
+// gradeRest handles the calls that no source proved. After a compaction, their reason is compacted;
+// the others keep their reason. If unverified is set, they get their unproven prompts.
 func (b *rebuild) gradeRest(unverified bool) {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]

@@ -9,10 +9,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// join makes the transcript: it fetches the record of every send and pairs turns with
-// steps. It fails where a send has another number of assistant turns than its run has
-// steps with an output, or a turn another number of tokens than its step: then a turn is
-// missing, and nothing that follows can be trusted.
+// join makes the transcript: it fetches the record of every send and pairs turns with steps. It
+// returns an error if their numbers or their token counts differ. Then a turn is missing, and no
+// later turn can be trusted.
 func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 	r := b.rollout
 	if err := b.fetch(ctx, reply); err != nil {
@@ -50,14 +49,13 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 	b.transcript.decide(r.Before)
 	b.transcript.findCompactions()
 	if r.Conversation != nil && b.transcript.compacted() {
-		b.transcript.system = "" // it was read after the sends: it is the one after the compaction
+		b.transcript.system = "" // it was read after the compaction
 	}
 	return nil
 }
 
-// fetch asks for everything that does not depend on something else, side by side: steps
-// and messages of every server run, the system message of the conversation, and the trace
-// of each send's last call where the answer itself names its step.
+// fetch makes all independent requests concurrently: steps and messages of every run, the system
+// message of the conversation, and the traces of last calls whose step the answer names.
 func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) error {
 	r := b.rollout
 	var all []func(context.Context) error
@@ -70,7 +68,7 @@ func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) error {
 		}
 		if id := lastStep(reply.Sends[i].Turns, &r.Sends[i]); id != "" {
 			all = append(all, func(ctx context.Context) error {
-				_, _ = r.Trace(ctx, id) // whoever needs it asks again, and gets the error
+				_, _ = r.Trace(ctx, id) // a later caller repeats it and gets the error
 				return nil
 			})
 		}
@@ -80,7 +78,6 @@ func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) error {
 	return b.lanes.together(ctx, all...)
 }
 
-// askConversation asks for the system message of the conversation.
 func (b *rebuild) askConversation(ctx context.Context) error {
 	text, err := b.rollout.ConversationSystem(ctx)
 	if err == nil {
@@ -89,7 +86,6 @@ func (b *rebuild) askConversation(ctx context.Context) error {
 	return err
 }
 
-// askMessages asks for the messages of a server run.
 func askMessages(run *record.Run) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := run.Messages(ctx)
@@ -97,7 +93,6 @@ func askMessages(run *record.Run) func(context.Context) error {
 	}
 }
 
-// askSteps asks for the steps of a server run.
 func askSteps(run *record.Run) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := run.Steps(ctx)
@@ -105,8 +100,7 @@ func askSteps(run *record.Run) func(context.Context) error {
 	}
 }
 
-// pair pairs the assistant turns of a send with its steps and returns the index of
-// the next send's first call.
+// pair pairs the assistant turns of a send with its steps. It returns the next send's first index.
 func (b *rebuild) pair(s *send) (int, error) {
 	n := s.first
 	for t := range s.turns {
@@ -140,7 +134,7 @@ func counted(n *int64) string {
 	return fmt.Sprint(*n)
 }
 
-// hole is the failure of a sample of which a turn or a step is missing.
+// hole returns the error for a sample that lacks a turn or a step.
 func hole(call int, format string, args ...any) error {
 	return &tokenize.AlignError{
 		Turn: call, Token: -1, Reason: tokenize.ReasonHole,

@@ -6,15 +6,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Lanes bound the requests that samples make beside their own one: a run has files for one
-// connection per sample, and a few more.
+// lanes bounds the requests that samples make in addition to their own: a run has file descriptors
+// for one connection per sample, and a few more.
 type lanes chan struct{}
 
-// extraRequests is how many such requests a Prompter makes at a time. It is part of what a
-// run opens beside the connections of its samples.
+// extraRequests is the number of such concurrent requests per Prompter. They count as open files.
 const extraRequests = 16
 
-// take takes a lane, and reports whether one is free.
+// take claims a free lane, without waiting. It reports whether there was one.
 func (l lanes) take() bool {
 	select {
 	case l <- struct{}{}:
@@ -26,8 +25,8 @@ func (l lanes) take() bool {
 
 func (l lanes) give() { <-l }
 
-// together calls all of them: side by side as far as lanes are free, else one after the
-// other. It returns the first error, and ends the others then.
+// together calls all functions, concurrently while lanes are free, otherwise one after the other.
+// It returns the first error and cancels the others.
 func (l lanes) together(ctx context.Context, all ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, f := range all {
@@ -39,7 +38,7 @@ func (l lanes) together(ctx context.Context, all ...func(context.Context) error)
 			continue
 		}
 		if err := f(ctx); err != nil {
-			g.Go(func() error { return err }) // ends the others
+			g.Go(func() error { return err }) // cancels the others
 			break
 		}
 	}

@@ -11,20 +11,18 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A lie changes one field of a life's answer, of its send i.
+// A lie changes one field of the answer to send i of a life.
 type lie struct {
 	name string
-	tell func(known *knownLife, i int) bool // false: the life has nothing of the kind
-	// told says that the answer must not be believed: the records are asked for.
+	tell func(known *knownLife, i int) bool // returns false if the life has no such field
+	// told means that the answer must be rejected: the records are fetched.
 	told bool
-	// unread says that nobody notices where the trace of the send is not read. The prompts are
-	// true all the same.
+	// unread means that the change is noticed only if the trace of the send is read.
 	unread bool
-	// traced says that a trace lies, whose word is taken where answers and records say less.
+	// traced means that a trace is changed, and believed if nothing contradicts it.
 	traced bool
 }
 
-// usageLies change the counts of an answer.
 func usageLies() (all []lie) {
 	add := func(name string, change func(u *letta.UsageStatistics, n int64)) {
 		for _, n := range []int64{-1, 1} {
@@ -48,7 +46,6 @@ func usageLies() (all []lie) {
 	}, true, false, false})
 }
 
-// messageLies change message j of an answer.
 func messageLies(j int) (all []lie) {
 	add := func(name string, told bool, change func(list letta.Messages) letta.Messages) {
 		all = append(all, lie{fmt.Sprintf("message %d %s", j, name), func(known *knownLife, i int) bool {
@@ -120,7 +117,6 @@ func messageLies(j int) (all []lie) {
 	return all
 }
 
-// turnLies change turn j of an answer.
 func turnLies(j int) (all []lie) {
 	add := func(name string, change func(turns []tokenize.Turn) []tokenize.Turn) {
 		all = append(all, lie{fmt.Sprintf("turn %d %s", j, name), func(known *knownLife, i int) bool {
@@ -145,7 +141,6 @@ func turnLies(j int) (all []lie) {
 	return all
 }
 
-// traceLies change the trace of a send's last call.
 func traceLies() (all []lie) {
 	add := func(name string, request bool, old, as string) {
 		all = append(all, lie{"the trace " + name, func(known *knownLife, i int) bool {
@@ -186,8 +181,8 @@ func traceLies() (all []lie) {
 	}, true, true, true})
 }
 
-// TestAnswersThatLie changes one field of one answer at a time. What is claimed then is what
-// the records alone prove, and the true prompt.
+// TestAnswersThatLie changes one field of one answer at a time. The result is then the same as from
+// the records alone, and every prompt is the true one.
 func TestAnswersThatLie(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -239,8 +234,7 @@ func TestAnswersThatLie(t *testing.T) {
 	t.Logf("%d answers were not believed, and of %d what was changed is in no prompt", told, believed)
 }
 
-// TestAnswersNotTaken: of a rollout whose answers do not say all, or not of all, nothing is
-// taken from them.
+// TestAnswersNotTaken: if the answers of a rollout are incomplete, none of them is used.
 func TestAnswersNotTaken(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -252,7 +246,7 @@ func TestAnswersNotTaken(t *testing.T) {
 		name   string
 		of     plan
 		change func(known *knownLife)
-		want   bool // that nothing is taken
+		want   bool // whether no answer is used
 	}{
 		{"nothing", one, func(*knownLife) {}, false},
 		{"the agent was read late", one, func(known *knownLife) { known.reply.Evidence.Late = true }, true},
@@ -300,8 +294,8 @@ func TestAnswersNotTaken(t *testing.T) {
 			known.memory.steps[0] = s
 		}, true},
 		{"one trace", several, func(*knownLife) {}, false},
-		// The tool is described otherwise for the first two sends, and again when the agent is
-		// read: the trace of the last send alone would say that nothing has changed.
+		// The tool has another description in the first two sends, and the original one when the
+		// agent is read again. The trace of the last send alone would show no change.
 		{"a tool that changes", several, func(known *knownLife) {
 			for i := range 2 {
 				for _, s := range known.memory.steps[i] {
@@ -330,14 +324,13 @@ func TestAnswersNotTaken(t *testing.T) {
 	}
 }
 
-// request changes the request of send i.
 func (known *knownLife) request(i int, change func(r *letta.LettaRequest)) {
 	r := *known.reply.Evidence.Sends[i].Request
 	change(&r)
 	known.reply.Evidence.Sends[i].Request = &r
 }
 
-// TestAnswersOfUntracedServer: a server that keeps no traces is soon asked for the records at
+// TestAnswersOfUntracedServer: once a server is known to keep no traces, records are fetched at
 // once.
 func TestAnswersOfUntracedServer(t *testing.T) {
 	t.Parallel()
@@ -352,8 +345,7 @@ func TestAnswersOfUntracedServer(t *testing.T) {
 	known := madeUp(t, model, 6, plan{sends: []int{2, 1, 1}, tools: 1})
 	traces := known.memory.traces
 	known.memory.traces = nil
-	// Three sends of one tool are read from the records and, until the server is known, the
-	// agent once in vain.
+	// Until the server is known, each sample also reads the agent once in vain.
 	for n := range 10 {
 		rollout := prompt.Read(known.memory, known.reply.Evidence)
 		if _, err := p.Prompts(t.Context(), &known.reply.Reply, rollout); err != nil {
@@ -363,7 +355,7 @@ func TestAnswersOfUntracedServer(t *testing.T) {
 			t.Errorf("sample %d: %q", n, asked(r))
 		}
 	}
-	known.memory.traces = traces // it keeps them now
+	known.memory.traces = traces // the server keeps them now
 	for n := range 2 {
 		rollout := prompt.Read(known.memory, known.reply.Evidence)
 		if _, err := p.Prompts(t.Context(), &known.reply.Reply, rollout); err != nil {

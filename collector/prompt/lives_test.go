@@ -15,24 +15,23 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A plan is what a made-up life is made of.
 type plan struct {
 	name  string
 	sends []int // calls of each send
 	tools int   // of the agent
-	// keep leaves the text before tool calls in later prompts, as reasoners have it.
+	// keep leaves the text before tool calls in later prompts, as for reasoners.
 	keep bool
-	// version is what the engine calls its policy; empty: default.
+	// version is the engine's weight version; empty: default.
 	version string
-	// cut ends the last call of that send, counted from 1, as the engine does at its limit.
+	// cut is the send, counted from 1, whose last call ends at the engine's token limit.
 	cut      int
 	block    bool // the agent has a memory block
-	override bool // the requests name a model
+	override bool // the requests override the model
 	talk     bool // in a conversation
 }
 
-// madeUp is a life of several sends with all that the server keeps of it in memory. Its
-// answers say what the server's do, and each of its calls has a trace.
+// madeUp generates a life of several sends, with all server records in memory. Its answers agree
+// with the records, and each of its calls has a trace.
 func madeUp(tb testing.TB, model *prompt.Model, seed uint64, of plan) *knownLife {
 	tb.Helper()
 	r := rand.New(rand.NewPCG(seed, uint64(len(of.sends))))
@@ -113,7 +112,7 @@ func madeUp(tb testing.TB, model *prompt.Model, seed uint64, of plan) *knownLife
 	return known
 }
 
-// countAll gives the steps the counts of a first try, and the answers their sums.
+// countAll sets the steps' counts from a first run, and the answers' sums.
 func (known *knownLife) countAll(tb testing.TB, model *prompt.Model) {
 	tb.Helper()
 	tried, err := prompt.NewRebuilder(model, true, false).Prompts(tb.Context(), known.memory, known.reply)
@@ -136,7 +135,6 @@ func (known *knownLife) countAll(tb testing.TB, model *prompt.Model) {
 	}
 }
 
-// traceAll gives each call its trace.
 func (known *knownLife) traceAll(tb testing.TB, of plan) {
 	tb.Helper()
 	e := known.reply.Evidence
@@ -205,7 +203,7 @@ func (*knownLife) traced(tb testing.TB, of plan, history, tools []any, turn *tok
 	return traceOf(tb, string(request), string(response))
 }
 
-// findTruths takes the prompts that the records prove for the true ones.
+// findTruths sets the true prompts to those that the records prove.
 func (known *knownLife) findTruths(tb testing.TB, model *prompt.Model) {
 	tb.Helper()
 	calls, err := prompt.NewRebuilder(model, true, false).Prompts(tb.Context(), known.memory, known.reply)
@@ -220,7 +218,7 @@ func (known *knownLife) findTruths(tb testing.TB, model *prompt.Model) {
 	}
 }
 
-// clone is the life with answers, turns and traces that may be changed.
+// clone returns a copy of the life whose answers, turns and traces can be changed.
 func (known *knownLife) clone() *knownLife {
 	out := *known
 	e := *known.reply.Evidence

@@ -13,10 +13,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// evidence are the members that a prompt or its proof is made of. A star stands for any
-// element of a list. With another type in such a member a call can lose its prompt, and the
-// last word tells whether the document as a whole is refused. Every other member changes
-// nothing, whatever it is.
+// evidence lists the JSON members that affect a prompt or its proof. A star matches any element of
+// a list. If such a member has another type, a call can lose its prompt, or the whole document is
+// refused. All other members have no effect, whatever their value.
 var evidence = map[string][]string{
 	"trace": {
 		"/", "/request_json", "/response_json",
@@ -43,8 +42,8 @@ var evidence = map[string][]string{
 	},
 }
 
-// of the engine: how the call ended and which version sampled it. They are facts of the row
-// and prove nothing, so that without them only they are unknown.
+// facts lists the engine's members about the end of the call and its version. They describe the row
+// and prove nothing: if they are invalid, only they are unknown.
 var facts = []string{
 	"/response_json/meta_info/finish_reason", "/response_json/meta_info/finish_reason/type", "/response_json/meta_info/finish_reason/matched",
 	"/response_json/meta_info/weight_version", "/response_json/meta_info/weight_versions",
@@ -52,7 +51,7 @@ var facts = []string{
 	"/response_json/meta_info/weight_versions/*/start", "/response_json/meta_info/weight_versions/*/end",
 }
 
-// starred is the path with a star for every index, and for what is within a function's schema.
+// starred returns the path with a star for every index and every member of a function's schema.
 func starred(path string) string {
 	path = tokenizetest.Starred(path)
 	if rest, ok := strings.CutPrefix(path, "/request_json/tools/*/function/"); ok && rest != "" {
@@ -61,9 +60,8 @@ func starred(path string) string {
 	return path
 }
 
-// TestMembersOfAnotherType puts a value of another type in place of each value of each
-// document that prompts are found from. A document is refused, or a call loses its prompt,
-// only where the value is evidence.
+// TestMembersOfAnotherType replaces each value of each document with values of other types. Only
+// for evidence can a document be refused, or a call lose its prompt.
 func TestMembersOfAnotherType(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -94,7 +92,7 @@ func TestMembersOfAnotherType(t *testing.T) {
 					isEvidence := slices.Contains(evidence[doc.kind], star)
 					delete(unused, doc.kind+star)
 					isFact := doc.kind == "trace" && slices.Contains(facts, star)
-					// Each place gets some of the values, and all places together get all.
+					// Each place gets some of the values. All places together get all values.
 					some := 4
 					if testing.Short() || raceEnabled {
 						some = 1
@@ -102,7 +100,7 @@ func TestMembersOfAnotherType(t *testing.T) {
 					values := slices.Concat(tokenizetest.OtherTypes, tokenizetest.OtherTypes)[trials%len(tokenizetest.OtherTypes):][:some]
 					for _, value := range values {
 						if isEvidence && tokenizetest.SameType(value, doc.text[at.From:]) {
-							continue // the server says something else, and is believed
+							continue // the value is plausible and is believed
 						}
 						text := doc.text[:at.From] + value + doc.text[at.To:]
 						m, reply, err := doc.put(text)
@@ -158,7 +156,7 @@ func proven(t *testing.T, r *prompt.Rebuilder, m *memory, reply *prompt.Answered
 	return calls
 }
 
-// withSpans is the life with two versions of the weights in each call.
+// withSpans returns the life with two weight versions in each call.
 func withSpans(t *testing.T, known *knownLife) *knownLife {
 	t.Helper()
 	out := *known
@@ -192,10 +190,10 @@ func tokenIDs(t *testing.T, trace *letta.ProviderTrace) []int32 {
 	return ids
 }
 
-// A document is one that prompts are found from.
+// A document is a JSON text that prompts are found from.
 type document struct {
 	kind, text string
-	// put reads another text in its place.
+	// put replaces the document with another text.
 	put func(text string) (*memory, *prompt.Answered, error)
 }
 

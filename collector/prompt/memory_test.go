@@ -10,14 +10,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
-// A memory is what the server keeps of a life, fetched once.
+// A memory holds the server's records of a life, fetched once.
 type memory struct {
 	steps    [][]letta.Step
 	messages []letta.Messages
 	traces   map[string]*letta.ProviderTrace
 	agent    *letta.AgentState
 	system   string
-	err      error // of every fetch, if set
+	err      error // returned by every fetch, if set
 }
 
 var _ prompt.Fetcher = (*memory)(nil)
@@ -36,7 +36,7 @@ func (m *memory) AgentNow(context.Context) (*letta.AgentState, string, error) {
 	return m.agent, m.system, m.err
 }
 
-// with returns a copy in which lists may be replaced.
+// with returns a copy whose lists can be replaced.
 func (m *memory) with(change func(*memory)) *memory {
 	c := &memory{slices.Clone(m.steps), slices.Clone(m.messages), map[string]*letta.ProviderTrace{}, m.agent, m.system, m.err}
 	maps.Copy(c.traces, m.traces)
@@ -44,7 +44,7 @@ func (m *memory) with(change func(*memory)) *memory {
 	return c
 }
 
-// A known life is a recorded one, with what the server kept and the true prompts.
+// A knownLife is a recorded life with the server's records and the true prompts.
 type knownLife struct {
 	name   string
 	reply  *prompt.Answered
@@ -52,7 +52,7 @@ type knownLife struct {
 	truths []truth
 }
 
-// remembered plays the named recordings once and keeps what the server has.
+// remembered plays the named recordings once and keeps the server's records.
 func remembered(tb testing.TB, names ...string) []*knownLife {
 	tb.Helper()
 	cases, err := simCases()

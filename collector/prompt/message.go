@@ -6,8 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A message is one message as the server's native adapter gives it to the chat
-// template. Source: adapters/sglang_native_adapter.py:99-157 of letta-ai/letta.
+// A message is one message as the server's native adapter passes it to the chat template. Source:
+// adapters/sglang_native_adapter.py:99-157 of letta-ai/letta.
 type message struct {
 	role    string
 	content string
@@ -15,12 +15,11 @@ type message struct {
 	callID  string // of a tool message: the first call that it answers
 	name    string // of a tool message: the tool of the first call
 
-	// seen and scrubbed are the message as the template sees it, with and without the
-	// text before calls, once it was asked for: every later prompt shows it again.
+	// seen and scrubbed cache the template's value of the message, with and without the text before
+	// calls. Every later prompt uses it again.
 	seen, scrubbed chat.Value
 }
 
-// A call is one tool call of an assistant's message.
 type call struct {
 	id, name  string
 	arguments string // as JSON
@@ -34,8 +33,7 @@ const (
 	roleApproval  = "approval"
 )
 
-// roleValue is a role as the template sees it: a member of the server's MessageRole, which
-// is a str and an Enum.
+// roleValue returns a role as the template sees it: a member of MessageRole, a str and Enum.
 //
 // Source: schemas/enums.py:110.
 func roleValue(role string) chat.Value {
@@ -53,8 +51,7 @@ var roleValues = func() map[string]chat.Value {
 	return all
 }()
 
-// text is the content that the template sees. Scrubbing deletes that of an assistant
-// message with calls.
+// text returns the content for the template. Scrubbing removes it from assistants with calls.
 func (m *message) text(scrub bool) string {
 	if scrub && m.role == roleAssistant && len(m.calls) > 0 {
 		return ""
@@ -62,7 +59,6 @@ func (m *message) text(scrub bool) string {
 	return m.content
 }
 
-// value is the message as the template sees it.
 func (m *message) value(scrub bool) chat.Value {
 	v := &m.seen
 	if scrub {
@@ -94,7 +90,7 @@ func (m *message) newValue(scrub bool) chat.Value {
 	return chat.MapValue(d)
 }
 
-// shows reports whether a template sees in the message what it sees in o, scrubbed or not.
+// shows reports whether m is the same message for a template as o, scrubbed or not.
 func (m *message) shows(o *message, scrub bool) bool {
 	if m.role != o.role || m.content != o.text(scrub) || m.callID != o.callID || len(m.calls) != len(o.calls) ||
 		m.role == roleTool && m.name != o.name {
@@ -119,8 +115,8 @@ func (c *call) value() chat.Value {
 	return chat.MapValue(d)
 }
 
-// args parses the arguments, with the order of their keys and the kinds of their numbers.
-// Text that does not parse becomes an empty object, as in the server.
+// args parses the arguments. It keeps the order of keys and the types of numbers. Invalid JSON
+// becomes an empty object, as in the server.
 func (c *call) args() chat.Value {
 	v, err := chat.FromJSONText(c.arguments)
 	if err != nil {
@@ -132,7 +128,6 @@ func (c *call) args() chat.Value {
 // A history is the conversation of one agent as the server holds it in memory.
 type history []message
 
-// view is the list of messages that a template is given.
 func (h history) view(scrub bool) chat.Value {
 	list := make([]chat.Value, len(h))
 	for i := range h {
@@ -141,8 +136,8 @@ func (h history) view(scrub bool) chat.Value {
 	return chat.ListValue(list...)
 }
 
-// reload does to the messages what storing and loading them between two requests
-// does: NUL characters cannot be stored.
+// reload changes the messages as the server does between two requests, when it stores and loads
+// them: NUL characters cannot be stored.
 func (h history) reload() {
 	for i := range h {
 		if m := &h[i]; strings.Contains(m.content, "\x00") {
@@ -152,10 +147,9 @@ func (h history) reload() {
 	}
 }
 
-// appendAssistant adds what the server stores for one generation. A message all
-// of whose calls wait for the client has the role approval, and the client's
-// answer follows it as a message without text. Nothing is stored for a generation
-// without text and calls.
+// appendAssistant appends what the server stores for one generation. If all of its calls wait for
+// the client, the message has the role approval, and the client's answer follows as a message
+// without text. A generation without text and calls is not stored.
 func (h history) appendAssistant(content string, calls []call, of decisions) history {
 	switch {
 	case len(calls) > 0 && of.all(calls):

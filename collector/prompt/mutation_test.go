@@ -18,11 +18,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// TestMutations changes one character of one message, or one byte of the template,
-// and rebuilds. A call must then be quarantined, or have its true prompt all the
-// same, also where the change keeps the count: a trace of its send shows another text.
-// Only our own template is beyond that, with which both are rendered; of it the count
-// alone tells, and the test says how often it does not.
+// TestMutations changes one character of one message, or one byte of the template, and rebuilds.
+// Each call is then quarantined, or still has its true prompt, even if the change keeps the count:
+// a trace of its send shows another text. The exception is the template, because both texts are
+// rendered with it. Only the count can show such a change, and the test logs how often it does not.
 func TestMutations(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -56,7 +55,7 @@ func TestMutations(t *testing.T) {
 			}
 			with = &prompt.Model{Template: tmpl, Tokenizer: model.Tokenizer}
 		} else if reply, m = mutated(r, known, kind); reply == nil {
-			continue // the life has nothing of the kind
+			continue // the life has nothing to change of this kind
 		}
 		rebuilder := prompt.NewRebuilder(with, true, false)
 		if r.IntN(2) == 0 {
@@ -75,7 +74,7 @@ func TestMutations(t *testing.T) {
 			case c.Grade == tokenize.Exact:
 				t.Fatalf("seed %d: %s: %s mutated, and call %d is graded exact", seed, known.name, kind, i)
 			case slices.Equal(c.PromptIDs, truth):
-				n.same++ // the change does not reach this call, or not the prompt
+				n.same++ // the change does not reach this prompt
 			case len(c.PromptIDs) != len(truth):
 				t.Fatalf("seed %d: %s: %s mutated, and call %d claims %d ids where the model saw %d", seed, known.name, kind, i, len(c.PromptIDs), len(truth))
 			case kind == "template byte":
@@ -108,7 +107,7 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 	switch kind {
 	case "system":
 		if e.Conversation != nil {
-			return nil, nil // its own is read from the server
+			return nil, nil // its system message is read from the server
 		}
 		e.SystemText = changed(r, e.SystemText)
 	case "request":
@@ -167,7 +166,7 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 	return &reply, m
 }
 
-// changed is s with one character replaced, inserted or deleted.
+// changed returns s with one character replaced, inserted or deleted.
 func changed(r *rand.Rand, s string) string {
 	letters := []rune("aeintz AZ09.,\n\"{}<|_é漢🙂")
 	c := string(letters[r.IntN(len(letters))])
@@ -188,11 +187,10 @@ func changed(r *rand.Rand, s string) string {
 	return s[:at] + s[at+size:]
 }
 
-// TestMutatedTokens changes one token in the bytes of a reply. Alone it contradicts
-// its log-probability; left out with its log-probability it contradicts the step's
-// count. Where id and log-probability agree on another token the trace of the call
-// contradicts it, where that one was fetched, and the send has no prompts; else it is
-// the word of the server, and every prompt is still the true one.
+// TestMutatedTokens changes one token in the bytes of a reply. A changed id contradicts its
+// log-probability. If both are removed, the step's count is wrong. If both agree on another token,
+// the trace of the call contradicts them if it was fetched, and the send has no prompts. Otherwise
+// the server is believed, and every prompt is still the true one.
 func TestMutatedTokens(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -262,13 +260,13 @@ func TestMutatedTokens(t *testing.T) {
 	t.Logf("seed %d: refused for the log-probability's id %d, for the step's count %d; with every count equal %d, of which a trace contradicted %d", seed, alone, gone, both, told)
 }
 
-// mutateToken changes token at of turn i in the bytes of a reply: alone, or gone
-// with its log-probability, or both in the same way.
+// mutateToken changes token at of turn i in the bytes of a reply: only the id, id and
+// log-probability, or removes both.
 func mutateToken(t *testing.T, body []byte, i, at int, how string) []byte {
 	t.Helper()
 	var reply map[string]any
 	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber() // log-probabilities keep their text
+	dec.UseNumber() // keep the text of log-probabilities
 	if err := dec.Decode(&reply); err != nil {
 		t.Fatal(err)
 	}

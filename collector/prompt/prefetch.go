@@ -7,10 +7,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Prefetch fetches what Prompts will read of a send that was answered with turns, while
-// the server works at the next one. What the answer itself tells is not fetched. Where a tap
-// may have seen the calls it fetches nothing: hardly any of it would be read. It returns when
-// all is there, or ctx is done. Whatever fails here, or has no lane, is asked for by Prompts.
+// Prefetch fetches what Prompts will read for an answered send, while the server works on the next
+// one. It omits data that the answer contains. It fetches nothing if a tap can have recorded the
+// calls: most of it would not be read. It returns when all requests are done, or ctx is done.
+// Prompts repeats requests that failed or had no free lane.
 func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn) {
 	if !p.rebuilds() || p.tap != nil || of.RunID == "" || p.turns && promptsIn(turns) {
 		return
@@ -46,7 +46,7 @@ func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of rec
 	}
 }
 
-// promptsIn reports whether every assistant turn holds its prompt.
+// promptsIn reports whether every assistant turn contains its prompt.
 func promptsIn(turns []tokenize.Turn) bool {
 	for i := range turns {
 		if turns[i].Role == tokenize.RoleAssistant && turns[i].PromptIDs == nil {
@@ -56,9 +56,8 @@ func promptsIn(turns []tokenize.Turn) bool {
 	return true
 }
 
-// lastStep returns the id of the step of a send's last call, whose trace is the first one
-// that a proof asks for. It is empty where the answer does not name it, or where a
-// compaction may have taken the trace.
+// lastStep returns the step id of a send's last call. A proof reads the trace of this step first.
+// It is empty if the answer does not name it, or if a compaction can have removed the trace.
 func lastStep(turns []tokenize.Turn, of *record.Send) string {
 	ids := stepsOfTurns(turns, of.Response.Messages)
 	s := send{request: of.Request, messages: of.Response.Messages}

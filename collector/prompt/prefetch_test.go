@@ -19,10 +19,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// aRecord is a request for what the server keeps.
+// aRecord matches the path of a request for a record.
 var aRecord = regexp.MustCompile(`^/v1/(runs/[^/]+/(steps|messages)|steps/[^/]+/trace)$`)
 
-// A waiting server answers its second send only after so many requests for records.
+// A waiting server answers its second send only after want requests for records.
 type waiting struct {
 	next http.Handler
 	want int
@@ -30,7 +30,7 @@ type waiting struct {
 	mu    sync.Mutex
 	sends int
 	asked []string
-	there chan struct{} // closed at the want-th
+	there chan struct{} // closed at the want-th request
 }
 
 func (s *waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -55,9 +55,9 @@ func (s *waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(w, r)
 }
 
-// While the server works at a send, the record of the one before is fetched: its steps and
-// messages, and, of a server that was seen to keep traces, a trace. Steps and messages are
-// not where the answer tells what they say. Nothing is fetched twice.
+// While the server works on a send, the records of the previous one are fetched: its steps and
+// messages, and a trace if the server is known to keep traces. Steps and messages are not fetched
+// if the answer contains them. Nothing is fetched twice.
 func TestPrefetch(t *testing.T) {
 	t.Parallel()
 	t.Run("answers", func(t *testing.T) {
@@ -70,8 +70,7 @@ func TestPrefetch(t *testing.T) {
 	})
 }
 
-// prefetches collects two samples, of which the wanted number of requests is made ahead, and
-// so many for each send.
+// prefetches collects two samples and checks the number of their prefetches and requests.
 func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
 	t.Helper()
 	model, err := qwen3()
@@ -122,7 +121,7 @@ func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
 		server.mu.Lock()
 		ahead := len(server.asked)
 		server.mu.Unlock()
-		if ahead < want { // and those of the second send, where the first ones were there in time
+		if ahead < want { // plus those of the second send, if the first ones arrived in time
 			t.Errorf("attempt %d: %d records were fetched ahead, want at least %d: %q", n+1, ahead, want, server.asked)
 		}
 		calls, err := g.Prompts(t.Context(), reply)
@@ -146,7 +145,7 @@ func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
 	}
 }
 
-// Steps that are not all there when they are fetched ahead are fetched again.
+// If the prefetched steps are incomplete, they are fetched again.
 func TestPrefetchTooSoon(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -221,7 +220,7 @@ func TestPrefetchTooSoon(t *testing.T) {
 	}
 }
 
-// A send that fails ends what is being fetched for the one before.
+// A failed send cancels the prefetch of the previous one.
 func TestPrefetchEndsWithRun(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -290,7 +289,7 @@ func TestPrefetchEndsWithRun(t *testing.T) {
 	}
 }
 
-// What is fetched ahead is what is read afterwards, and nothing more.
+// Everything prefetched is read later, and nothing else is prefetched.
 func TestPrefetchIsRead(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -303,7 +302,7 @@ func TestPrefetchIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		known := madeUp(t, model, 2, shape.plan)
-		var got [3]string // when the server is new, when it is known, and then ahead
+		var got [3]string // with a new server, with a known one, and with prefetching
 		for n := range got {
 			rollout := prompt.Read(known.memory, known.reply.Evidence)
 			for i, s := range rollout.Sends {

@@ -18,59 +18,55 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Config says where prompts come from. The zero value takes the best source that
-// proves anything.
+// Config selects the source of prompts. The zero value uses the best source that proves a prompt.
 type Config struct {
-	// Force takes this source and no other. Default SourceNone: every source, the best
-	// one first.
+	// Force allows only this source. Default SourceNone: every source, the best one first.
 	Force tokenize.PromptSource
-	// Encoder encodes the texts of tools for SourceLiteral, which alone needs one.
-	// It is used from many goroutines at once.
+	// Encoder encodes tool texts, only for SourceLiteral. It must be safe for concurrent use.
 	Encoder tokenize.TextEncoder
 
-	// Tap has the calls that taps saw. If it is nil, there is no source tap.
+	// Tap contains the calls that taps recorded. If it is nil, the source tap is not used.
 	Tap *tap.Index
 
-	// Unverified also gives calls a rebuilt prompt that has the right length and that
-	// nothing contradicts, graded unverified. Default: such calls are quarantined.
+	// Unverified returns rebuilt prompts of the right length that nothing contradicts, graded
+	// unverified. Default: such calls are quarantined.
 	Unverified bool
 
-	// Model is the model's own template and tokenizer, with which prompts are
-	// rebuilt. Where it is nil the sources stored and trace are not there.
+	// Model is the model's own template and tokenizer, to rebuild prompts. If it is nil, the
+	// sources stored and trace are not used.
 	Model *Model
 }
 
-// A Model is what turns messages into the ids that the engine was given.
+// A Model turns messages into the ids that the engine received.
 type Model struct {
 	Template  *chat.Template
 	Tokenizer *bpe.Tokenizer
-	// Transformers is the release by whose rules the server renders. ExamineReleases
-	// finds it.
+	// Transformers is the release whose rules the server follows; see ExamineReleases.
 	Transformers chat.Transformers
 
-	// VocabSize is the number of ids that the engine can sample, including ids that the
-	// tokenizer does not name; 0: unknown.
+	// VocabSize is the number of ids that the engine can sample, including ids that the tokenizer
+	// does not name; 0 if unknown.
 	VocabSize int
-	// StopIDs are the ids at which the engine ends an output; empty: unknown.
+	// StopIDs are the ids at which the engine ends an output; empty if unknown.
 	StopIDs []int32
 
-	// Zone is the time zone of the server's process, for a template that prints the time. It
-	// is trusted like the tokenizer. If it is nil, every zone is possible.
+	// Zone is the time zone of the server's process, for a template that prints the time. It is
+	// trusted like the tokenizer. If it is nil, every zone is possible.
 	Zone *time.Location
 }
 
-// ToolOrderHint says what can be done about calls with tokenize.ReasonToolOrder.
+// ToolOrderHint explains how to prove calls that have tokenize.ReasonToolOrder.
 const ToolOrderHint = "let the server keep traces (LETTA_TRACK_PROVIDER_TRACE=true, its default), or give the agent one tool, " +
 	"or take the rows as unverified with --require any"
 
 // A Prompter finds the prompts of replies. It is safe for concurrent use.
 type Prompter struct {
 	model   *Model
-	literal tokenize.TextEncoder // nil: prompts are looked for
-	// turns, stored and trace are the sources that may be used.
+	literal tokenize.TextEncoder // nil: prompts are looked up
+	// turns, stored and trace are the sources that can be used.
 	turns, stored, trace bool
-	answers              bool       // stored is tried with what answers say first
-	tap                  *tap.Index // nil: not that source
+	answers              bool       // try answers before records, for source stored
+	tap                  *tap.Index // nil: no source tap
 	unverified           bool
 
 	finish    finishes
@@ -79,7 +75,7 @@ type Prompter struct {
 	renderers sync.Pool // of *renderer
 }
 
-// New returns a Prompter, or an error where the source cannot be had.
+// New returns a Prompter. It returns an error if cfg lacks what the forced source needs.
 func New(cfg Config) (*Prompter, error) {
 	p := &Prompter{model: cfg.Model, finish: finishes{tapped: cfg.Tap != nil}, unverified: cfg.Unverified, lanes: make(lanes, extraRequests)}
 	switch cfg.Force {
@@ -109,14 +105,14 @@ func New(cfg Config) (*Prompter, error) {
 	return p, nil
 }
 
-// rebuilds reports whether prompts may be rebuilt from what the server keeps.
+// rebuilds reports whether prompts can be rebuilt from the server's records.
 func (p *Prompter) rebuilds() bool { return p.stored || p.trace }
 
-// Prompts returns one call per assistant turn over all sends, in order. The calls
-// point into r. rollout is what is known of the attempt beside the reply; nil: nothing.
+// Prompts returns one call per assistant turn over all sends, in order. The calls point into r.
+// rollout contains what is known of the attempt besides the reply; it can be nil.
 //
-// An error means that no call of the sample can be used (a *tokenize.AlignError with a
-// Reason), or that the server could not be read.
+// It returns a *tokenize.AlignError with a Reason if no call of the sample can be used. Any other
+// error means that the server could not be read.
 func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error) {
 	calls, err := p.fromReply(r)
 	if err != nil {
@@ -138,7 +134,7 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 	}
 	more := rollout
 	if fromTap(calls) {
-		more = nil // all is proven: nothing is asked for what is left
+		more = nil // all is proven: make no further requests
 	} else {
 		listSteps(ctx, r, rollout, calls)
 	}
@@ -152,8 +148,8 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 	return calls, nil
 }
 
-// detach copies the texts that rows take from calls. They are pieces of answers and traces,
-// which would stay in memory for as long as a row waits to be written.
+// detach copies the strings that rows keep. They point into answers and traces, which would
+// otherwise stay in memory until the row is written.
 func detach(calls []tokenize.Call) {
 	for i := range calls {
 		c := &calls[i]
@@ -161,12 +157,11 @@ func detach(calls []tokenize.Call) {
 	}
 }
 
-// fromTap reports whether the tap saw every call.
+// fromTap reports whether every prompt comes from the tap.
 func fromTap(calls []tokenize.Call) bool {
 	return !slices.ContainsFunc(calls, func(c tokenize.Call) bool { return c.Source != tokenize.SourceTap })
 }
 
-// complete reports whether every call has a prompt.
 func complete(calls []tokenize.Call) bool {
 	for i := range calls {
 		if calls[i].Grade == tokenize.Quarantined {
@@ -176,18 +171,17 @@ func complete(calls []tokenize.Call) bool {
 	return true
 }
 
-// Stats says what rebuilding cost.
+// Stats contains the costs of rebuilding.
 type Stats struct {
-	// Requests are those for what the server keeps of the rollouts whose prompts were
-	// asked for, whoever made them.
+	// Requests counts the record requests of all rollouts that were passed to Prompts.
 	Requests record.Requests
-	// Tap is what the taps saw; nil: there is none.
+	// Tap contains the counts of the taps; nil if there is none.
 	Tap *tap.IndexStats
-	// Spent is the time that samples spent on rebuilding, requests included, summed.
+	// Spent is the total time that samples spent on rebuilding, including requests.
 	Spent time.Duration
 }
 
-// Stats returns what was spent so far.
+// Stats returns the costs so far.
 func (p *Prompter) Stats() Stats {
 	var seen *tap.IndexStats
 	if p.tap != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// says is an assistant turn that samples n tokens from the id on, with a prompt of
-// so many tokens; 0 is no prompt.
+// says returns an assistant turn with n tokens, numbered from id. A promptLen of 0 means no prompt.
 func says(id int32, n, promptLen int) tokenize.Turn {
 	t := tokenize.Turn{Role: tokenize.RoleAssistant, IDMismatch: -1}
 	for i := range n {
@@ -38,7 +37,6 @@ func reply(sends ...[]tokenize.Turn) *collector.Reply {
 	return r
 }
 
-// show writes calls as source(prompt length)>outputs after role.
 func show(calls []tokenize.Call) []string {
 	var out []string
 	for i := range calls {
@@ -107,8 +105,7 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// A turn that breaks a rule fails the sample, and the error counts turns from the
-// first send.
+// A turn that breaks a rule fails the sample. The error counts turns from the first send.
 func TestBadTurnOfALaterSend(t *testing.T) {
 	t.Parallel()
 	p, err := prompt.New(prompt.Config{})
@@ -124,7 +121,6 @@ func TestBadTurnOfALaterSend(t *testing.T) {
 	}
 }
 
-// letters encodes each byte as its own id.
 type letters struct{}
 
 func (letters) AppendTokens(dst []int32, text string) ([]int32, error) {

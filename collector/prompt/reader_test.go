@@ -15,7 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// truthOf returns the generations of exchange i that have a trace, and how many have none.
+// truthOf returns the traced generations of exchange i and the number of untraced ones.
 func (r *recording) truthOf(i int) (traced []truth, untraced int) {
 	one := recording{exchanges: r.exchanges[i : i+1]}
 	for _, t := range one.truths() {
@@ -28,8 +28,8 @@ func (r *recording) truthOf(i int) (traced []truth, untraced int) {
 	return traced, untraced
 }
 
-// TestReaderPrompts reads every recorded server run as one that another program drove: its
-// calls are those of the traces, with the prompts that the engine was given, id by id.
+// TestReaderPrompts reads every recorded server run as if another program drove it. Its calls have
+// the prompts that the engine received, id by id.
 func TestReaderPrompts(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -92,7 +92,7 @@ func TestReaderPrompts(t *testing.T) {
 			missing += untraced
 			for k := range calls {
 				switch c := &calls[k]; {
-				case rec.name == "client-tool-return": // the schema of a tool of the client is not stored
+				case rec.name == "client-tool-return": // the schema of a client tool is not stored
 					if c.Grade != tokenize.Quarantined || c.Reason != tokenize.ReasonNoPrompt {
 						t.Errorf("%s run %d call %d: %v %v", rec.name, i, k, c.Grade, c.Reason)
 					}
@@ -113,7 +113,7 @@ func TestReaderPrompts(t *testing.T) {
 		t.Errorf("%d exact and %d missing, want 71 and 4", exact, missing)
 	}
 	want := map[string]string{
-		"approval-pending": "agent_error ", "http-500": "agent_error ", "tool-null-args": "agent_error ", // what the server run says
+		"approval-pending": "agent_error ", "http-500": "agent_error ", "tool-null-args": "agent_error ", // from the server run
 		"compaction": "no_prompt compacted", "logprobs-only": "no_turns not_native", "nan": "no_turns no_trace",
 	}
 	if !maps.Equal(ended, want) {

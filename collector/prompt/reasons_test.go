@@ -14,8 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// alertAfter stores the server's word that it summarized the history in the step of
-// call k of the first send.
+// alertAfter stores a compaction note in the step of call k of the first send.
 func alertAfter(m *memory, k int) {
 	id := m.steps[0][k].ID
 	at := 0
@@ -27,13 +26,12 @@ func alertAfter(m *memory, k int) {
 	m.messages[0] = slices.Insert(slices.Clone(m.messages[0]), at, alertOf(id))
 }
 
-// alertOf is the server's word, in a step, that it summarized the history.
+// alertOf returns a compaction note in a step.
 func alertOf(stepID string) letta.Message {
 	return letta.Message{Type: letta.TypeUser, StepID: stepID, Content: letta.Content{Text: `{"type":"system_alert"}`}}
 }
 
-// TestReasons takes parts of the evidence away, or changes them, and says what
-// becomes of each call and what people are told.
+// TestReasons removes or changes parts of the records, and checks the reason and note of each call.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -53,10 +51,10 @@ func TestReasons(t *testing.T) {
 		name, life string
 		model      *prompt.Model
 		change     func(m *memory, e *record.Rollout)
-		want       []string // per call: source or reason
+		want       []string // source or reason per call
 		note       string   // part of the last call's note
 		finish     string   // the last call's finish reason
-		err        string   // or part of the error
+		err        string   // part of the error, if one is expected
 	}{
 		{name: "all is there", life: "tool-two", want: []string{"stored", "stored", "stored"}, finish: "stop"},
 		{
@@ -86,8 +84,8 @@ func TestReasons(t *testing.T) {
 			want:   []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows in which order",
 		},
 		{
-			// That the agent has the order in which it was made when it is read again says
-			// nothing about the request in between.
+			// The agent, when read again, has its tools in the original order. That does not show
+			// their order during the request.
 			name: "no traces, and all is as it was", life: "tool-two", change: func(m *memory, _ *record.Rollout) { noTraces(m) },
 			want: []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows in which order",
 		},
@@ -184,7 +182,7 @@ func TestReasons(t *testing.T) {
 			want: []string{"stored", "stored", "compacted", "compacted"}, note: "ran a compaction and has no trace",
 		},
 		{
-			// Nothing else changes here, so that every count would agree.
+			// Nothing else changes here, so every count would agree.
 			name: "compaction after the first call", life: "tool-two", change: func(m *memory, _ *record.Rollout) { noTraces(m); alertAfter(m, 0) },
 			want: []string{"tool_order", "compacted", "compacted"}, note: "the server summarized the history before this call",
 		},
@@ -230,8 +228,8 @@ func TestReasons(t *testing.T) {
 			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "its first system message is gone",
 		},
 		{
-			// The override is in the trace, and what the engine got instead was read only
-			// after the summary had put another text of the same length in its place.
+			// The override is in the trace. The system message that the engine received was read
+			// only after the compaction replaced it with another text of the same length.
 			name: "an overridden system message in a conversation that was summarized", life: "conversation", change: func(m *memory, e *record.Rollout) {
 				last := len(m.messages) - 1
 				note := alertOf(m.messages[last][len(m.messages[last])-1].StepID)
@@ -319,7 +317,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// reverseTools gives the agent its tools in another order than its requests had.
+// reverseTools reverses the agent's tools, so that their order differs from its requests.
 func reverseTools(e *record.Rollout) {
 	agent := *e.Agent
 	agent.Tools = slices.Clone(agent.Tools)
@@ -327,8 +325,8 @@ func reverseTools(e *record.Rollout) {
 	e.Agent = &agent
 }
 
-// TestTraceLost: a trace that the server could not store because of a NaN is distinguished
-// from a trace that the server does not keep.
+// TestTraceLost: a trace that the server could not store because of a NaN is distinguished from a
+// trace that the server does not keep.
 func TestTraceLost(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()

@@ -22,8 +22,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A cut server answers as the simulated one does, but for the n-th send, from 1: the
-// agent does its work, and the connection ends without an answer.
+// A cut server is a simulated server that loses one answer: at send n, counted from 1, the agent
+// works, and the connection ends without an answer.
 type cut struct {
 	next  http.Handler
 	n     int64
@@ -38,7 +38,7 @@ func (c *cut) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.next.ServeHTTP(w, r)
 }
 
-// A told rollout is a reply with its calls, or why there is none.
+// A told is a reply with its calls, or with the error.
 type told struct {
 	prompter *prompt.Prompter
 	reply    *collector.Reply
@@ -47,7 +47,7 @@ type told struct {
 	err      error
 }
 
-// Prompts finds the prompts of a reply with turns, and keeps the evidence of any.
+// Prompts finds the prompts of a reply with turns. It keeps the records of every reply.
 func (o *told) Prompts(ctx context.Context, r *collector.Reply, e *record.Rollout) ([]tokenize.Call, error) {
 	o.evidence = e
 	if r.Sends[0].Turns == nil {
@@ -60,15 +60,14 @@ func (o *told) Prefetch(ctx context.Context, rollout *record.Rollout, of record.
 	o.prompter.Prefetch(ctx, rollout, of, turns)
 }
 
-// rollOut plays a recording. Where cutAt is not 0, the answer to that send is lost
-// together with the process that waits for it, and another one takes over.
+// rollOut plays a recording. If cutAt is not 0, the answer to that send is lost together with the
+// process that waits for it, and another process takes over.
 func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, cutAt int64, change ...func(*agent.Config)) told {
 	t.Helper()
 	out, _ := rollOutOn(t, rec, model, lettasim.Config{InputIDs: inputIDs}, cutAt, change...)
 	return out
 }
 
-// rollOutOn is rollOut on a server of that configuration.
 func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasim.Config, cutAt int64, change ...func(*agent.Config)) (told, *lettasim.Server) {
 	t.Helper()
 	cases, err := simCases()
@@ -116,7 +115,7 @@ func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasi
 		}
 		left := collector.OpenAttempt{N: 1}
 		if cutAt%2 == 0 {
-			left.AgentID = agent.ID() // else by its tags
+			left.AgentID = agent.ID() // otherwise it is found by its tags
 		}
 		agent, err = open().Reattach(t.Context(), a, left)
 		if err != nil {
@@ -140,9 +139,9 @@ func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasi
 	return out, sim
 }
 
-// TestReattachRecorded kills the client of every recorded life after each of its
-// sends was accepted. What another process takes over is what the answer would have
-// said, to the last token and prompt, or it is given up with a reason.
+// TestReattachRecorded kills the client of every recorded life after the server accepted a send,
+// for each send. The process that takes over gets the same tokens and prompts as in the lost
+// answer, or fails with a reason.
 func TestReattachRecorded(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -169,7 +168,7 @@ func TestReattachRecorded(t *testing.T) {
 						continue
 					}
 					if class := collector.Classify(again.err); class.DataRetryable() && class == collector.Classify(whole.err) {
-						failed++ // and not spared for the end of a process
+						failed++ // not excused by the end of the process
 						continue
 					}
 					if diff := differ(whole, again, n); diff != "" {
@@ -195,10 +194,9 @@ func TestReattachRecorded(t *testing.T) {
 	}
 }
 
-// TestReattachOverridden: where the request overrode the system message no trace shows
-// the one that the model was given, and an agent that is read after the request need not
-// have it any more. What is taken over is not proven then, and says that a new rollout
-// would be.
+// TestReattachOverridden: if the request overrode the system message, no trace shows the one that
+// the model received, and an agent that is read later can have another one. A taken-over sample is
+// then not proven, and TakenOver reports that a new rollout would be.
 func TestReattachOverridden(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -232,15 +230,15 @@ func TestReattachOverridden(t *testing.T) {
 	}
 }
 
-// notRemembered are the sends of which the server does not keep every token, and why.
+// notRemembered lists the sends whose tokens the server does not keep completely, with the reason.
 var notRemembered = map[string]string{
-	"compaction 1":    "has no trace", // two of one step: the server finds none
-	"nan 1":           "has no trace", // its column takes no NaN
+	"compaction 1":    "has no trace", // a step with two traces: the server returns none
+	"nan 1":           "has no trace", // its database column cannot store NaN
 	"logprobs-only 1": "holds no tokens",
 	"http-500 1":      "is failed and names no stop reason: Server error '500 X'",
 }
 
-// differ says how two rollouts differ, or nothing.
+// differ describes how two rollouts differ, or returns nothing.
 func differ(a, b told, cut int) string {
 	if a.err != nil || b.err != nil {
 		if fmt.Sprint(a.err) == fmt.Sprint(b.err) {
@@ -269,7 +267,7 @@ func differ(a, b told, cut int) string {
 		rb.Sends[i].FromRecord = false
 		ra.Sends[i].Duration, rb.Sends[i].Duration = 0, 0
 	}
-	if reattached != cut { // the process died at that send, and knew no answer of those before
+	if reattached != cut { // the process died at that send and lost all earlier answers
 		return fmt.Sprintf("%d sends say that they are from the record, want %d", reattached, cut)
 	}
 	if !reflect.DeepEqual(ra, rb) {

@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A rebuild finds the prompts of one sample's calls from what the server keeps.
+// A rebuild finds the prompts of one sample's calls from the server's records.
 type rebuild struct {
 	rollout    *record.Rollout
 	transcript *transcript
@@ -19,22 +19,20 @@ type rebuild struct {
 	finish     *finishes
 	lanes      lanes
 
-	conversationSystem *string // text of the conversation's first message; nil: not asked for
-	// changed says what of the agent had changed when it was read again, nil where that
-	// was not done.
+	conversationSystem *string // text of the conversation's first message; nil if not fetched
+	// changed names what changed before the agent was read again; nil if it was not.
 	changed *string
-	// unverified holds, by call, the prompts that have the right length and that nothing
-	// shows to be the model's, nor contradicts. It is nil where there are none.
+	// unverified maps a call to its prompt of the right length that is neither proven nor
+	// contradicted. It is nil if there are none.
 	unverified map[int]unproven
 }
 
-// An unproven prompt has the right length but no proof. It records its source.
+// An unproven prompt has the right length but no proof.
 type unproven struct {
 	ids    []int32
 	source tokenize.PromptSource
 }
 
-// openTo records the unproven prompt of call i.
 func (b *rebuild) openTo(i int, p unproven) {
 	if b.unverified == nil {
 		b.unverified = make(map[int]unproven)
@@ -42,8 +40,7 @@ func (b *rebuild) openTo(i int, p unproven) {
 	b.unverified[i] = p
 }
 
-// rebuild finds the prompts of the calls that have none. It is the whole way from a reply
-// to graded calls.
+// rebuild finds the missing prompts of calls and grades them.
 func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) error {
 	began := time.Now()
 	defer func() { p.stats.spent.Add(int64(time.Since(began))) }()
@@ -60,7 +57,7 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 			return err
 		}
 	}
-	// A sample that waits for the server holds no renderer: they are few, and stay warm.
+	// A sample that waits for the server holds no renderer, so there are few and they stay warm.
 	b.r = p.renderer(b.transcript.longestPrompt())
 	defer p.release(b.r)
 	if stored {
@@ -78,7 +75,7 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 	return nil
 }
 
-// renderer returns one of the Prompter's, for one sample with prompts of up to longest ids.
+// renderer returns a renderer from the pool, for one sample with prompts of up to longest ids.
 func (p *Prompter) renderer(longest int) *renderer {
 	r, ok := p.renderers.Get().(*renderer)
 	if !ok {
@@ -93,13 +90,13 @@ func (p *Prompter) release(r *renderer) {
 	p.renderers.Put(r)
 }
 
-// note adds to what people are told about call i.
+// note appends to the note of call i, which explains its state to people.
 func (b *rebuild) note(i int, format string, args ...any) {
 	c := &b.calls[i]
 	c.Note = noted(c.Note, fmt.Sprintf(format, args...))
 }
 
-// noteBlind notes that the send with this number names no server run.
+// noteBlind adds the note that this send names no server run.
 func (b *rebuild) noteBlind(s *send, number int) {
 	for k := range s.calls {
 		b.note(s.first+k, "stored: send %d names no server run", number)

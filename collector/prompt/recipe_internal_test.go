@@ -22,18 +22,17 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the want sections of testdata/recipe")
 
-// TestRecipes runs testdata/recipe: what a client holds of an agent's life, and
-// the messages and tools that the template must be given for each call. A file
-// says first whether its form was seen on a running server or only read in the
-// server's source. Then come
+// TestRecipes runs testdata/recipe: the client's data of an agent's life, and the messages and
+// tools that the template must receive for each call. Each file first states whether its form was
+// seen on a running server or only read in the server's source. The sections are
 //
 //	agent      AgentState
 //	system     text of the system message
-//	request    of a send; begins a new one
+//	request    of a send; starts a new one
 //	turns      of its answer: role, content, tool_name, and the step of an assistant
 //	stored     messages of its server run
 //	trace      of the step it names; request_json is used
-//	want       what the template is given for each call, by each source
+//	want       the template's input for each call, by each source
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/recipe/*.txtar")
@@ -74,7 +73,7 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// lines prints messages and tools one per line, as JSON.
+// lines prints messages and tools as JSON, one per line.
 const lines = "{% for m in messages %}{{ m | tojson }}\n{% endfor %}{% for t in tools or [] %}tool {{ t | tojson }}\n{% endfor %}"
 
 func readMessages(text string) (*letta.Messages, error) {
@@ -172,7 +171,7 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 	return out.String()
 }
 
-// TestDecidedBefore: what became of the calls of earlier server runs is in their messages.
+// TestDecidedBefore: the messages of earlier server runs contain the decisions about their calls.
 func TestDecidedBefore(t *testing.T) {
 	t.Parallel()
 	var messages letta.Messages
@@ -189,7 +188,7 @@ func TestDecidedBefore(t *testing.T) {
 		}
 		messages = append(messages, *m)
 	}
-	slices.Reverse(messages) // whatever their order
+	slices.Reverse(messages) // the order does not matter
 	x := transcript{}
 	x.decide(messages)
 	want := decisions{"a": decisionApproved, "b": decisionDenied, "c": decisionClient, "d": decisionDenied, "open": decisionOpen}
@@ -198,8 +197,8 @@ func TestDecidedBefore(t *testing.T) {
 	}
 }
 
-// TestDecidedByMessage: the deprecated form of an answer names a message of an earlier
-// send, and decides about the calls of that one.
+// TestDecidedByMessage: the deprecated form of an answer names a message of an earlier send, and
+// decides about the calls of that message.
 func TestDecidedByMessage(t *testing.T) {
 	t.Parallel()
 	asks := func(id string, calls ...string) letta.Message {
@@ -216,7 +215,7 @@ func TestDecidedByMessage(t *testing.T) {
 		{request: &letta.LettaRequest{}, messages: letta.Messages{asks("message-1", "a", "b"), asks("message-2", "c")}},
 		{request: answers("message-1", false), messages: letta.Messages{asks("message-3", "d")}},
 		{request: answers("message-3", true)},
-		{request: answers("message-4", true), messages: letta.Messages{asks("message-4", "e")}}, // not asked before
+		{request: answers("message-4", true), messages: letta.Messages{asks("message-4", "e")}}, // not requested before
 	}}
 	x.decide(nil)
 	want := decisions{"a": decisionDenied, "b": decisionDenied, "c": decisionOpen, "d": decisionApproved, "e": decisionOpen}

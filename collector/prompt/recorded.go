@@ -8,24 +8,23 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The prompts of a server run that another program drove come from traces alone: from each
-// call's own, because what was said before the run is in no message of it, and what its
-// request asked for is not stored. Two things could make a trace show another text of the
-// same length:
+// The prompts of a server run that another program drove come only from the trace of each call. No
+// message of the run contains the history before it, and the request itself is not stored. Two
+// things could make a trace show another text of the same length:
 //
 //	what                                     excluded by
 //	the request overrode the system message  compiled
 //	or added skills to it
-//	a tool was edited since                  shownTools: its content is compared with today's
+//	a tool was edited later                  shownTools: compares its content with the current one
 //
-// All else that a prompt is made of is in the trace as it was given, and has the length
-// that the server counted.
+// The trace contains everything else in a prompt unchanged, and has the length that the server
+// counted.
 
-// errToday is why the tools of a trace cannot be printed as the model was given them: a trace
+// errToday explains why the tools of a trace cannot be printed as the model received them. A trace
 // lists the members of a tool in an order of its own.
 var errToday = errors.New("its trace shows a tool that the agent does not have today with the same content: it was the client's, or the agent was edited")
 
-// fromOwn takes the prompt of each call of the send from its own trace.
+// fromOwn makes the prompt of each call of the send from the call's own trace.
 func (b *rebuild) fromOwn(ctx context.Context, s *send) error {
 	for k := range s.calls {
 		if b.calls[s.first+k].Grade != tokenize.Quarantined {
@@ -47,10 +46,9 @@ func (b *rebuild) fromOwn(ctx context.Context, s *send) error {
 	return nil
 }
 
-// compiled reports whether the system message that a trace shows is the one that the model was
-// given: it is the agent's own today, or ends with the block that the server writes when it
-// compiles one. An override is shown as the request had it, and skills of a request stand
-// behind the block.
+// compiled reports whether the model received the system message that a trace shows. It must be the
+// agent's current one, or end with the block that the server writes when it compiles one. The trace
+// shows an override instead of the compiled text, and the skills of a request after the block.
 //
 // Source: agents/letta_agent_v2.py:795-811 (generate_request_system_prompt),
 // prompts/prompt_generator.py:26-89.

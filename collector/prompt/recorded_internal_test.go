@@ -6,8 +6,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/record"
 )
 
-// TestCompiled: the system message of a trace is taken for the model's only if the server
-// compiled it, or the agent has the same today.
+// TestCompiled: a traced system message counts only if the server compiled it or the agent has it.
 func TestCompiled(t *testing.T) {
 	t.Parallel()
 	const block = "<memory_metadata>\n- AGENT_ID: agent-0d0e8f6e-3f0e-4c59-9f4b-3b8b2c7a1e55\n- CONVERSATION_ID: default\n" +

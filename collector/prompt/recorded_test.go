@@ -30,7 +30,6 @@ import (
 
 const testdata = "../../testdata"
 
-// qwen3 is the model of the recordings.
 var qwen3 = sync.OnceValues(func() (*prompt.Model, error) {
 	f, err := os.Open(filepath.Join(testdata, "tokenizers/qwen3/tokenizer.json.zst"))
 	if err != nil {
@@ -67,7 +66,7 @@ var qwen3 = sync.OnceValues(func() (*prompt.Model, error) {
 	return &prompt.Model{Template: tmpl, Tokenizer: tok}, nil
 })
 
-// A recording is what the tests know of a recorded life that a client does not.
+// A recording contains what the tests know of a recorded life and a client does not.
 type recording struct {
 	name      string
 	exchanges []struct {
@@ -84,7 +83,7 @@ type recording struct {
 				MetaInfo  struct {
 					FinishReason struct{ Type string } `json:"finish_reason"`
 					Version      string                `json:"weight_version"`
-					Logprobs     [][]*float32          `json:"output_token_logprobs"` // and more
+					Logprobs     [][]*float32          `json:"output_token_logprobs"` // and more elements
 				} `json:"meta_info"`
 			}
 		} `json:"model_calls"`
@@ -98,7 +97,6 @@ type recording struct {
 	}
 }
 
-// recordings are all of them, read once.
 func recordings(tb testing.TB) []recording {
 	tb.Helper()
 	all, err := readRecordings()
@@ -140,7 +138,7 @@ var readRecordings = sync.OnceValues(func() ([]recording, error) {
 	return all, nil
 })
 
-// simCases are the recordings as the server's double plays them, read once.
+// simCases returns the recordings as cases of the simulated server, read once.
 var simCases = sync.OnceValues(func() ([]*lettasim.Case, error) {
 	return lettasim.LoadCases(os.DirFS(testdata), "letta")
 })
@@ -172,8 +170,8 @@ func (r *recording) truths() []truth {
 	return all
 }
 
-// live plays one recorded life over HTTP, request by request, and returns what a
-// collector would hold of it. The agent lives until the test ends.
+// live plays one recorded life over HTTP, request by request, and returns what a collector gets.
+// The agent exists until the test ends.
 func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *prompt.Answered {
 	tb.Helper()
 	server, err := lettasim.New(lettasim.Config{Cases: cases})
@@ -183,7 +181,6 @@ func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *prompt.Answere
 	return liveOn(tb, server, rec)
 }
 
-// liveOn plays one recorded life on the server.
 func liveOn(tb testing.TB, server *lettasim.Server, rec *recording) *prompt.Answered {
 	tb.Helper()
 	web := httptest.NewServer(server)
@@ -219,7 +216,7 @@ func liveOn(tb testing.TB, server *lettasim.Server, rec *recording) *prompt.Answ
 			answer, err = client.Send(ctx, agent.ID, request, "test", body)
 		}
 		if err != nil {
-			continue // recorded so; its turns are nowhere
+			continue // recorded as an error; its turns are lost
 		}
 		runID := answer.RunID()
 		if runID == "" {
@@ -235,8 +232,8 @@ func liveOn(tb testing.TB, server *lettasim.Server, rec *recording) *prompt.Answ
 	return reply
 }
 
-// TestRecordedPrompts rebuilds the prompt of every recorded call by each source
-// and compares it with what the engine received, id by id.
+// TestRecordedPrompts rebuilds the prompt of every recorded call from each source and compares it
+// with the engine's prompt, id by id.
 func TestRecordedPrompts(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -250,10 +247,10 @@ func TestRecordedPrompts(t *testing.T) {
 	type tally struct{ calls, exact, lost int }
 	for _, test := range []struct {
 		source tokenize.PromptSource
-		want   tally // over all recordings, and what cannot be known is lost
+		want   tally // over all recordings; calls that cannot be proven are lost
 	}{
-		// The prompt of nan is rebuilt to the id, and nothing shows that it was: the one
-		// trace that shows the order of its two tools is lost with the NaN.
+		// The prompt of nan is rebuilt correctly, but nothing proves it: the only trace that shows
+		// the order of its two tools is lost because of the NaN.
 		{tokenize.SourceStored, tally{77, 74, 3}},
 		{tokenize.SourceTrace, tally{77, 73, 4}},
 		{tokenize.SourceNone, tally{77, 74, 3}},

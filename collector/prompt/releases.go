@@ -9,17 +9,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Releases says by which releases of transformers a reply's prompts are what the server
-// used.
+// Releases lists the releases of transformers whose rules give the server's prompts of a reply.
 type Releases struct {
-	// Fit are those by whose rules every prompt is: it has the ids that the turn holds, or
-	// else the length that the server counted. It is nil where neither is known of a call.
+	// Fit contains the releases whose rules give every prompt: the ids of the turn, or else the
+	// length that the server counted. It is nil if a call has neither.
 	Fit []chat.Transformers
-	// Apart reports whether any prompt is another text by the rules of another release.
+	// Apart reports whether the releases give different texts for any prompt.
 	Apart bool
 }
 
-// ExamineReleases examines the reply by the rules of each release.
+// ExamineReleases examines the reply once per release.
 func ExamineReleases(ctx context.Context, m *Model, reply *collector.Reply, rollout *record.Rollout) (Releases, error) {
 	var out Releases
 	var first []Examined
@@ -45,8 +44,7 @@ func ExamineReleases(ctx context.Context, m *Model, reply *collector.Reply, roll
 	return out, nil
 }
 
-// Other returns the release to use instead of now: the first one that fits, where now does
-// not.
+// Other returns the first release that fits, if now does not fit.
 func (r *Releases) Other(now chat.Transformers) (release chat.Transformers, ok bool) {
 	if len(r.Fit) == 0 || slices.Contains(r.Fit, now) {
 		return now, false

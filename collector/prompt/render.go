@@ -10,27 +10,24 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A renderer turns the conversations of one sample into prompt ids with the
-// model's own template and tokenizer. Consecutive prompts share most of their
-// text, so only what is new is encoded.
+// A renderer turns the conversations of one sample into prompt ids, with the model's own template
+// and tokenizer. Consecutive prompts share most of their text, so it encodes only the new part.
 //
-// It belongs to one goroutine.
+// It is not safe for concurrent use.
 type renderer struct {
 	model *Model
 	tok   *bpe.Tokenizer // of the model
 	clock bool           // the template reads the clock
 	now   time.Time      // the time of the previous prompt
 
-	text, next []byte     // the prompt before, and room for the next
+	text, next []byte     // the previous prompt, and the buffer for the next
 	ids        []int32    // ids of text
-	marks      []bpe.Mark // places where text may be cut
+	marks      []bpe.Mark // places where text can be cut
 
-	// given begins with the ids of text, as prompt returned them. A prompt that begins
-	// with given is appended to it, and one that given begins with is cut from it: they
-	// share its memory.
+	// given starts with the ids of text, as prompt returned them. A prompt that extends given is
+	// appended to it, and a prompt that is a prefix of given is a slice of it: they share memory.
 	given []int32
-	// longest is how many ids the longest prompt of the sample will have, 0 where that is
-	// not known. It makes room in given.
+	// longest is the number of ids of the longest prompt, to size given; 0 if unknown.
 	longest int
 }
 
@@ -38,8 +35,7 @@ func (r *renderer) reset() {
 	r.text, r.ids, r.given, r.marks = r.text[:0], r.ids[:0], nil, r.marks[:0]
 }
 
-// render returns the text of the prompt at the time of the previous prompt. The text is valid
-// until the next call.
+// render returns the prompt's text at the time of the previous prompt, valid until the next call.
 func (r *renderer) render(in input) ([]byte, error) {
 	out, err := r.model.render(r.next[:0], in, r.now, nil)
 	if err != nil {
@@ -49,8 +45,7 @@ func (r *renderer) render(in input) ([]byte, error) {
 	return out, nil
 }
 
-// prompt returns the ids of the prompt. They stay as they are, and the caller must not
-// change them: prompts share what they have in common.
+// prompt returns the ids of the prompt. They stay valid, and share memory: do not change them.
 func (r *renderer) prompt(in input) ([]int32, error) {
 	if _, err := r.render(in); err != nil {
 		return nil, err
@@ -58,7 +53,6 @@ func (r *renderer) prompt(in input) ([]int32, error) {
 	return r.split()
 }
 
-// encode returns the ids of a rendered prompt.
 func (r *renderer) encode(t clockText) ([]int32, error) {
 	r.next, r.now = append(r.next[:0], t.text...), t.at
 	return r.split()
@@ -69,8 +63,8 @@ func (r *renderer) split() ([]int32, error) {
 	out := r.next
 	var err error
 
-	// Up to the last mark that lies safely within what both texts share, their ids
-	// are the same: no added token that begins before it can reach beyond.
+	// Both texts have the same ids up to the last mark that is safely inside the common prefix. No
+	// added token that starts before this mark can reach beyond the prefix.
 	same := commonPrefix(r.text, out) - r.tok.LongestAdded()
 	n := len(r.marks)
 	for n > 0 && r.marks[n-1].Text > same {
@@ -88,7 +82,7 @@ func (r *renderer) split() ([]int32, error) {
 	}
 	r.text, r.next = r.next, r.text
 
-	// given begins with the ids of the prompt before, and so with those before the mark.
+	// given starts with the previous prompt's ids, and so with those before the mark.
 	total, shared := len(r.ids), min(len(r.given), len(r.ids))
 	if !slices.Equal(r.given[at.IDs:shared], r.ids[at.IDs:shared]) {
 		r.given, shared = nil, 0
@@ -104,7 +98,6 @@ func (r *renderer) split() ([]int32, error) {
 	return r.given[:total:total], nil
 }
 
-// commonPrefix returns how many bytes a and b begin with alike.
 func commonPrefix(a, b []byte) int {
 	n := min(len(a), len(b))
 	i := 0

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// TestSharedPrefix encodes texts one after the other, each a little other than the
-// one before: what they share is encoded once, and the ids are those of the whole.
+// TestSharedPrefix encodes texts that each differ a little from the previous one. Shared parts are
+// encoded once, and the ids equal those of the whole text.
 func TestSharedPrefix(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -43,7 +43,7 @@ func TestSharedPrefix(t *testing.T) {
 		given, wanted = append(given, got), append(wanted, want)
 	}
 	for _, text := range []string{"x <think>", "x <think", "x <think>y", ""} {
-		check(text) // the last three bytes of what is shared may belong to another token
+		check(text) // the last three shared bytes can belong to another token
 	}
 	text := ""
 	for range 2000 {

@@ -7,11 +7,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// visibleReturn is what the model saw of a tool turn: its text without the results
-// that the client made or that stand for a refusal. content is the turn's text, a
-// packaged JSON object per result with one newline between two of them; returns
-// are the results in the order of these objects, which need not be that of the
-// calls. A text that is not packaged so is left whole.
+// visibleReturn returns what the model saw of a tool turn: its text without the results that the
+// client made or that stand for a denial. content contains one JSON object per result, separated by
+// one newline. returns contains the results in the order of these objects, which can differ from
+// the order of the calls. Text in another format is returned unchanged.
 func visibleReturn(content string, returns []letta.ToolReturn, of decisions) string {
 	hide := false
 	for i := range returns {
@@ -33,8 +32,8 @@ func visibleReturn(content string, returns []letta.ToolReturn, of decisions) str
 	return strings.Join(seen, "\n")
 }
 
-// splitObjects cuts s into JSON objects with exactly one newline between two of
-// them, each kept as its text.
+// splitObjects splits s into the texts of its JSON objects, with exactly one newline between two of
+// them.
 func splitObjects(s string) ([]string, bool) {
 	var objects []string
 	for {

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// rules are the rules by which a rollout becomes rows, and where each is shown to
-// hold: a vector of testdata/align, or a test as folder:name. It is here because
-// this package is the only one that sees all of them at work.
+// rules lists the rules that turn a rollout into rows, and the proof of each: a vector of
+// testdata/align, or a test as folder:name. It is in this package because only this package uses
+// all of them.
 var rules = []struct {
 	name, says string
 	shown      []string
@@ -46,8 +46,7 @@ var rules = []struct {
 	{"R25", "a reward that is null is not zero", []string{"collector:TestRewards"}},
 }
 
-// TestEveryRuleIsShown fails for a rule without a vector, and for one that names
-// something which is not there.
+// TestEveryRuleIsShown fails if a rule has no proof, or if a proof does not exist.
 func TestEveryRuleIsShown(t *testing.T) {
 	t.Parallel()
 	tests := map[string][]string{} // by folder
@@ -76,7 +75,6 @@ func TestEveryRuleIsShown(t *testing.T) {
 	}
 }
 
-// testsOf lists the functions of a folder's test files.
 func testsOf(t *testing.T, folder string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", folder, "*_test.go"))

@@ -33,8 +33,8 @@ func (k *keeper) Append(_ context.Context, s *tokenize.Sample, done func(error))
 	return nil
 }
 
-// asTask is the recording as a task, with what its agent needs: the collector makes
-// the requests that were recorded.
+// asTask returns the recording as a task with its agent configuration. The collector then makes the
+// recorded requests.
 func (r *recording) asTask(t *testing.T) (*collector.Task, agent.Config) {
 	t.Helper()
 	task := &collector.Task{ID: r.name}
@@ -65,9 +65,9 @@ func (r *recording) asTask(t *testing.T) (*collector.Task, agent.Config) {
 	return task, cfg
 }
 
-// TestRecordedSamples runs every recording through the whole collector and checks
-// the rows against what the engine received: each sampled token stands in exactly
-// one row, behind exactly the prompt that the model saw.
+// TestRecordedSamples runs every recording through the whole collector and compares the rows with
+// what the engine received. Each sampled token is in exactly one row, after exactly the prompt that
+// the model saw.
 func TestRecordedSamples(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -95,8 +95,8 @@ func TestRecordedSamples(t *testing.T) {
 		}
 		calls, rows = calls+n, rows+len(s.Rows)
 	}
-	// 77 calls, without those after the compaction, that of approval-pending, whose
-	// next message the server refuses, and that of nan, which has no trace.
+	// 77 calls, without those after the compaction, the call of approval-pending, whose next
+	// message the server refuses, and the call of nan, which has no trace.
 	if calls != 73 {
 		t.Errorf("%d calls have their true context in %d rows, want 73", calls, rows)
 	}
@@ -112,7 +112,7 @@ func collect(t *testing.T, cases []*lettasim.Case, model *prompt.Model, task *co
 	return collectWith(t, cases, p, task, cfg)
 }
 
-// collectWith collects one task, whose prompts p finds.
+// collectWith collects one task with prompts from p.
 func collectWith(t *testing.T, cases []*lettasim.Case, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
 	t.Helper()
 	server, err := lettasim.New(lettasim.Config{Cases: cases})
@@ -122,7 +122,6 @@ func collectWith(t *testing.T, cases []*lettasim.Case, p *prompt.Prompter, task 
 	return collectOn(t, server, p, task, cfg)
 }
 
-// collectOn is collectWith on a server.
 func collectOn(t *testing.T, server *lettasim.Server, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
 	t.Helper()
 	web := httptest.NewServer(server)
@@ -153,13 +152,12 @@ func collectOn(t *testing.T, server *lettasim.Server, p *prompt.Prompter, task *
 	return kept.samples[task.ID]
 }
 
-// checkSample compares the rows of a sample with the truth and returns the number
-// of calls in them. The others must be failures.
+// checkSample compares the rows of a sample with the truth and returns the number of calls in them.
+// All other calls must be failures.
 func checkSample(s *tokenize.Sample, truths []truth) (int, error) {
 	return checkGrade(s, truths, tokenize.CountVerified)
 }
 
-// checkGrade is checkSample for rows of another grade.
 func checkGrade(s *tokenize.Sample, truths []truth, grade tokenize.Grade) (int, error) {
 	seen := make([]bool, len(truths))
 	for i := range s.Rows {
@@ -198,8 +196,7 @@ func checkGrade(s *tokenize.Sample, truths []truth, grade tokenize.Grade) (int, 
 	return n, nil
 }
 
-// checkRow verifies that each output of the row stands behind the whole prompt of
-// its call.
+// checkRow verifies that each output of the row follows the whole prompt of its call.
 func checkRow(row *tokenize.Row, truths []truth, seen []bool) error {
 	k := int(row.FirstCall)
 	for i, role := range row.TurnRoles {
@@ -228,10 +225,9 @@ func checkRow(row *tokenize.Row, truths []truth, seen []bool) error {
 	return nil
 }
 
-// TestCompactedSample builds the sample of a life with compactions, which the
-// collector would end after the first send: its sums agree with the server's, whose
-// own summarizing calls are in none of them; what comes after is a failure with its
-// reason, and what came before keeps its rows.
+// TestCompactedSample builds the sample of a life with compactions, which the collector would end
+// after the first send. Its sums agree with the server's, which exclude the calls that summarize.
+// Later calls are failures with their reason, and earlier calls keep their rows.
 func TestCompactedSample(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -272,8 +268,8 @@ func TestCompactedSample(t *testing.T) {
 	}
 }
 
-// A sample of which nothing can be known says why: what was tried, and how each try
-// ended, down to the line of the template.
+// The error of a failed sample lists what was tried and how each try ended, down to the line of the
+// template.
 func TestFailureSaysWhatWasTried(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -314,7 +310,7 @@ func TestFailureSaysWhatWasTried(t *testing.T) {
 	}
 }
 
-// The test of the test: a row that is wrong by one token is noticed.
+// checkRow detects a row that is wrong by one token.
 func TestCheckRowNotices(t *testing.T) {
 	t.Parallel()
 	truths := []truth{{prompt: []int32{1, 2}, output: []int32{10, 11}}, {prompt: []int32{1, 2, 10, 11, 3}, output: []int32{20}}}

@@ -7,10 +7,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// shownTools turns the tools of a trace into what the native path gave to the template:
-// the same tools in the same order. Their text is AgentState's, because the body that
-// a trace keeps names the members of a tool in an order of its own; a tool that a
-// trace shows with another content than AgentState was changed since, and is an error.
+// shownTools turns the tools of a trace into the native path's input for the template: the same
+// tools in the same order. Their text comes from AgentState, because a trace lists the members of a
+// tool in an order of its own. If a trace shows a tool with other content, the tool was changed
+// since, and shownTools returns an error.
 func shownTools(shown chat.Value, agent *letta.AgentState, request *letta.LettaRequest) (chat.Value, error) {
 	if len(shown.Items()) == 0 {
 		return chat.Value{}, nil
@@ -47,9 +47,8 @@ func shownTools(shown chat.Value, agent *letta.AgentState, request *letta.LettaR
 	return chat.ListValue(list...), nil
 }
 
-// sameTool reports whether a trace shows the tool: each of its members, but for the
-// mark of strictness, which a trace may leave out or take back. The parameters show
-// what strictness does.
+// sameTool reports whether the trace shows this tool. It compares all members except strict, which
+// a trace can omit or reset. The parameters show the effect of strict.
 func sameTool(shown, ours chat.Value) bool {
 	for _, key := range []string{"name", "description", "parameters"} {
 		a, b := member(shown, key), member(ours, key)
@@ -61,7 +60,7 @@ func sameTool(shown, ours chat.Value) bool {
 	return true
 }
 
-// member is the member of a dict, Undefined where v is none or has none of the name.
+// member returns the member of a dict. It returns Undefined if v is not a dict or lacks the name.
 func member(v chat.Value, name string) chat.Value {
 	m := v.Map()
 	if m == nil {

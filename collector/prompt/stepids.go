@@ -10,9 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// nameSteps gives each call the id of its step where the answers themselves say it: a
-// message carries the step that made it. Where the join is not certain the id stays
-// empty.
+// nameSteps sets the step id of each call from the messages of the answers: a message has the step
+// that made it. If the match is not certain, the id stays empty.
 func nameSteps(r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {
@@ -25,9 +24,9 @@ func nameSteps(r *collector.Reply, rollout *record.Rollout, calls []tokenize.Cal
 	}
 }
 
-// listSteps asks the server for the steps of a send of which the messages name none for
-// a call that said nothing, as one of only an end token does. What cannot be asked, or
-// does not fit the turns, leaves the id empty.
+// listSteps fetches the steps of a send if a call without text and calls has no step in the
+// messages, such as an output of only an end token. If the fetch fails or the steps do not match
+// the turns, the id stays empty.
 func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {
@@ -41,7 +40,7 @@ func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout,
 			continue
 		}
 		if named, _, ok := stepsOf(rollout.Sends[i].Response.Messages); !ok || len(named) >= n {
-			continue // they are there and contradict the turns
+			continue // the steps are complete and contradict the turns
 		}
 		steps, err := rollout.Run(rollout.Sends[i].RunID).Calls(ctx)
 		if err != nil || len(steps) != n {
@@ -59,15 +58,14 @@ func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout,
 	}
 }
 
-// stepsOfTurns returns the id of the step of each assistant turn of one send, empty
-// where that is not certain.
+// stepsOfTurns returns the step id of each assistant turn of one send, or empty if it is not
+// certain.
 //
-// Turns and messages are both in the order of the steps. A step that said or called
-// something has one turn and at least one message, all of its own with one id; one that
-// said nothing has a turn and no message. So where there are as many steps among the
-// messages as turns, or as turns that must have one, they are the same ones. The result
-// of a tool is not a message of the model's: after an approval it names the step of an
-// earlier send.
+// Turns and messages are both in the order of the steps. A step with text or calls has one turn and
+// at least one message, all with the same step id. A step without either has a turn and no message.
+// So turns and steps match if the messages name as many steps as there are turns, or turns with
+// text or calls. A tool result is not a message of the model: after an approval it names the step
+// of an earlier send.
 func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 	steps, returned, ok := stepsOf(messages)
 	if !ok {
@@ -98,7 +96,7 @@ func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 		if !all && !said[k] {
 			continue
 		}
-		// The results of its tools must name it too, and only where there are some.
+		// A turn has tool results if and only if the results name its step.
 		if ran[k] != slices.Contains(returned, steps[next]) {
 			return make([]string, len(said))
 		}
@@ -108,9 +106,9 @@ func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 	return ids
 }
 
-// stepsOf lists the steps that the model's own messages name, in order, and those that
-// results of tools name. It is not ok where a message of the model names no step, or
-// where the messages of a step do not lie together.
+// stepsOf returns the steps that the model's messages name, in order, and the steps that tool
+// results name. ok is false if a message of the model names no step, or if the messages of a step
+// are not contiguous.
 func stepsOf(messages letta.Messages) (steps, returned []string, ok bool) {
 	for i := range messages {
 		id := messages[i].StepID
@@ -125,7 +123,7 @@ func stepsOf(messages letta.Messages) (steps, returned []string, ok bool) {
 				return nil, nil, false
 			}
 			steps = append(steps, id)
-		default: // the client's, or a note of the server
+		default: // the client's message, or a note of the server
 		}
 	}
 	return steps, returned, true

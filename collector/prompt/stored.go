@@ -6,14 +6,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// An input is what a template is given for one call.
+// An input is the template's input for one call.
 type input struct {
 	messages history
-	scrub    bool // the text before calls is deleted
+	scrub    bool // delete the text before calls
 	tools    chat.Value
 }
 
-// fromStored takes the prompts that stored messages give and whose count agrees.
+// fromStored accepts the prompts from stored messages whose count agrees.
 func (b *rebuild) fromStored() error {
 	switch {
 	case b.rollout.Conversation != nil && b.transcript.compacted():
@@ -42,12 +42,11 @@ func (b *rebuild) fromStored() error {
 	return err
 }
 
-// replay makes what the template was given for every call, from the system message, the
-// client's own requests, the turns, and the calls that the server stored. yield is called
-// once per call, in order, up to the first send of which nothing could be fetched.
+// replay makes the template's input for every call, from the system message, the client's own
+// requests, the turns, and the stored calls. It calls yield once per call, in order, up to the
+// first send without a server run.
 //
-// The history is the server's: text that was cut out of a generation is missing here as
-// it was missing there.
+// The history is the server's: text that the server removed from a generation is missing here too.
 func (t *transcript) replay(yield func(s *send, k int, in input)) error {
 	room := 1
 	for i := range t.sends {
@@ -72,8 +71,8 @@ func (t *transcript) replay(yield func(s *send, k int, in input)) error {
 				return err
 			}
 		}
-		// Where the request answers waiting calls, messages beside the answers are
-		// delivered after the results, with the next call of the model.
+		// If the request answers waiting calls, its other messages come after the results, before
+		// the model's next call.
 		asked := appendRequest(nil, s.request)
 		if !answersCalls(s.request) {
 			h, asked = append(h, asked...), nil
@@ -105,8 +104,8 @@ func (t *transcript) replay(yield func(s *send, k int, in input)) error {
 	return nil
 }
 
-// appendRequest adds the messages of a request. Answers to waiting calls are none:
-// their results come as a tool turn.
+// appendRequest appends the messages of a request. It skips answers to waiting calls, because their
+// results come as a tool turn.
 func appendRequest(h history, r *letta.LettaRequest) history {
 	if !letta.RawJSON(r.Input).IsNull() {
 		return append(h, message{role: "user", content: letta.InputText(r.Input)})
@@ -119,7 +118,6 @@ func appendRequest(h history, r *letta.LettaRequest) history {
 	return h
 }
 
-// answersCalls reports whether a request answers calls that wait for the client.
 func answersCalls(r *letta.LettaRequest) bool {
 	for _, m := range r.Messages {
 		switch m.(type) {

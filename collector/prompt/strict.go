@@ -4,9 +4,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// strict is the schema of a tool as the server changes it where llm_config.strict
-// is true: no properties but the named ones, all of them required, and those that
-// were optional may be null.
+// strict returns the schema of a tool as the server changes it if llm_config.strict is true. It
+// forbids additional properties, requires all properties, and makes optional ones nullable.
 //
 // Source: helpers/tool_execution_helper.py:89 of letta-ai/letta.
 func strict(schema chat.Value) chat.Value {
@@ -22,7 +21,6 @@ func strict(schema chat.Value) chat.Value {
 	return chat.MapValue(d)
 }
 
-// strictParameters is the object of a tool's parameters.
 func strictParameters(p chat.Value) chat.Value {
 	from := p.Map()
 	d := copyMap(from, 2)
@@ -46,8 +44,8 @@ func strictParameters(p chat.Value) chat.Value {
 	return chat.MapValue(d)
 }
 
-// strictValue is a nested schema: objects with properties take no others and
-// require all, in arrays as well.
+// strictValue changes a nested schema: objects with properties forbid additional ones and require
+// all, also inside arrays.
 func strictValue(v chat.Value) chat.Value {
 	from := v.Map()
 	if from == nil {
@@ -84,7 +82,6 @@ func strictValue(v chat.Value) chat.Value {
 	return v
 }
 
-// nullable lets an optional property be null.
 func nullable(v chat.Value) chat.Value {
 	from := v.Map()
 	if from == nil {

@@ -9,13 +9,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// emptyParameters is what the server gives a client tool without parameters.
+// emptyParameters is the server's schema for a client tool without parameters.
 const emptyParameters = `{"type":"object","properties":{}}`
 
-// toolsOf is the list of tools of one request as the template is given it, with the
-// agent's tools as AgentState lists them: in an order that is the server's only where
-// there is at most one. The client's come after them, and one of the same name takes
-// the place of the agent's. It is Undefined where there are no tools.
+// toolsOf returns the template's list of tools for one request, or Undefined if there are none. The
+// agent's tools come in the order of AgentState. This is the server's order only if there is at
+// most one tool. The client's tools follow, and replace tools of the agent with the same name.
 //
 // Source: agents/letta_agent_v3.py:2039-2074, helpers/tool_execution_helper.py:89.
 func toolsOf(agent *letta.AgentState, request *letta.LettaRequest) (chat.Value, error) {
@@ -40,7 +39,6 @@ func toolsOf(agent *letta.AgentState, request *letta.LettaRequest) (chat.Value, 
 	return chat.ListValue(list...), nil
 }
 
-// serverTool is the schema of one of the agent's tools.
 func serverTool(agent *letta.AgentState, t *letta.Tool) (chat.Value, error) {
 	schema, err := chat.FromJSONText(string(t.JSONSchema))
 	if err != nil {
@@ -52,7 +50,6 @@ func serverTool(agent *letta.AgentState, t *letta.Tool) (chat.Value, error) {
 	return schema, nil
 }
 
-// clientTool is the schema of a tool of the request.
 func clientTool(t *letta.ClientTool) (chat.Value, error) {
 	parameters := t.Parameters
 	if len(parameters) == 0 || string(parameters) == "null" {
@@ -80,8 +77,7 @@ func function(schema chat.Value) chat.Value {
 	return chat.MapValue(d)
 }
 
-// serverTools are the agent's tools that a client tool of the request does not
-// replace.
+// serverTools returns the agent's tools that no client tool of the request replaces.
 func serverTools(agent *letta.AgentState, request *letta.LettaRequest) []*letta.Tool {
 	var list []*letta.Tool
 	for i := range agent.Tools {
@@ -93,8 +89,8 @@ func serverTools(agent *letta.AgentState, request *letta.LettaRequest) []*letta.
 	return list
 }
 
-// toolsVary reports whether the agent has a rule by which the server leaves tools out of
-// single calls. A kind of rule that is not known counts as one.
+// toolsVary reports whether the agent has a rule that can hide tools from single calls. An unknown
+// rule type counts as one.
 //
 // Source: helpers/tool_rule_solver.py:96 (get_allowed_tool_names).
 func toolsVary(agent *letta.AgentState) bool {
@@ -102,7 +98,7 @@ func toolsVary(agent *letta.AgentState) bool {
 		var rule struct {
 			Type string `json:"type"`
 		}
-		_ = raw.Decode(&rule) // what cannot be read has no kind that is known
+		_ = raw.Decode(&rule) // an invalid rule has no known type
 		switch rule.Type {
 		case "exit_loop", "continue_loop", "required_before_exit", "requires_approval":
 		default:

@@ -10,25 +10,22 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A traced call is what a provider trace says of one call: the messages and tools,
-// changed back into what the native path gave to the template, and what the engine
-// answered.
+// A traced is the provider trace of one call: the messages and tools, converted to the native
+// path's input for the template, and the engine's answer.
 type traced struct {
 	messages  history
 	tools     chat.Value
 	answer    *record.Answer
-	shortened bool // the text of a tool is cut
+	shortened bool // a tool text is cut
 }
 
 var errNotNative = errors.New("trace of a call that was not made on the native path")
 
-// readTrace reads a provider trace. The OpenAI-style body in it was never sent; it
-// differs from the native prompt in few, known ways, and is already scrubbed as
-// the prompt was.
+// readTrace parses a provider trace. The OpenAI-style body in it was never sent. It differs from
+// the native prompt in few, known ways, and is already scrubbed like the prompt.
 //
-// system replaces the text of the first message where it is not empty: a request
-// with override_system has its override in the trace, and the native path ignores
-// it.
+// If system is not empty, it replaces the text of the first message: a trace shows override_system,
+// which the native path ignores.
 func readTrace(t *record.Trace, of decisions, system string) (*traced, error) {
 	answer, err := t.Answer()
 	if err != nil {
@@ -89,8 +86,8 @@ func readTrace(t *record.Trace, of decisions, system string) (*traced, error) {
 	return out, nil
 }
 
-// joinReturns makes one message of neighbouring tool messages: the server keeps
-// parallel results in one.
+// joinReturns joins adjacent tool messages into one: the server keeps parallel results in one
+// message.
 func joinReturns(list []letta.TraceMessage, of decisions) message {
 	var texts []string
 	for i := range list {
@@ -101,17 +98,15 @@ func joinReturns(list []letta.TraceMessage, of decisions) message {
 	return message{role: roleTool, content: strings.Join(texts, "\n"), callID: list[0].ToolCallID, name: list[0].Name}
 }
 
-// input is what the template was given for the traced call itself.
 func (t *traced) input() input { return t.before(len(t.messages)) }
 
-// before is what it was given when only the first n messages were there.
+// before returns the template's input when the history had only n messages.
 func (t *traced) before(n int) input {
 	return input{messages: t.messages[:n], tools: t.tools}
 }
 
-// cut returns the number of messages before the k-th last generation, k ≥ 1, or -1
-// where there are not that many. A generation of which nothing was stored is not
-// there; the count of tokens then tells.
+// cut returns the number of messages before the k-th last generation (k ≥ 1), or -1 if there are
+// fewer. A generation that was not stored is missing; the token count then shows the mistake.
 func (t *traced) cut(k int) int {
 	for i := len(t.messages) - 1; i >= 0; i-- {
 		m := &t.messages[i]

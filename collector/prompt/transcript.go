@@ -6,25 +6,23 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A transcript is all that is known of one agent: what it was made of, and everything
-// that was sent, answered and stored.
+// A transcript contains everything that is known of one agent: its state, and all that was sent,
+// answered and stored.
 type transcript struct {
 	rollout *record.Rollout
-	system  string // text of the agent's, or the conversation's, first message; empty: not known
+	system  string // text of the first message of the agent or conversation; empty if unknown
 	sends   []send
-	// decisions are those about the calls of all sends: a call and its answer are in
-	// different requests.
+	// decisions covers all sends, because a call and its answer are in different requests.
 	decisions decisions
 }
 
-// agent is the agent before the first send.
+// agent returns the agent before the first send.
 func (t *transcript) agent() *letta.AgentState { return t.rollout.Agent }
 
-// mostRoom bounds the room that is made for the longest prompt: a count is the server's word.
+// mostRoom bounds the capacity for the longest prompt, because the server's count is not trusted.
 const mostRoom = 1 << 18
 
-// longestPrompt is how many ids the longest prompt has, as far as the server counted, and
-// mostRoom at most.
+// longestPrompt returns the server's count for the longest prompt, at most mostRoom.
 func (t *transcript) longestPrompt() int {
 	most := int64(0)
 	for i := range t.sends {
@@ -37,37 +35,35 @@ func (t *transcript) longestPrompt() int {
 	return int(min(most, mostRoom))
 }
 
-// A send is one request that was answered with turns, with the record of its server run.
+// A send is one request that was answered with turns, and the record of its server run.
 type send struct {
 	request  *letta.LettaRequest
 	messages letta.Messages // of the answer
 	turns    []tokenize.Turn
 	first    int // index of the send's first call within the sample
-	calls    int // how many calls it has
+	calls    int // number of calls
 
-	// blind says that the send names no server run, so that nothing of it could be
-	// fetched: steps and stored are empty.
+	// blind means that the send names no server run. steps and stored are then empty.
 	blind  bool
-	steps  []letta.Step   // those with an output, oldest first: one per call
+	steps  []letta.Step   // steps with an output, oldest first: one per call
 	stored letta.Messages // of the server run, oldest first
 
-	// epochs holds, per call, how many compactions the agent had before it.
+	// epochs holds, per call, the number of compactions before it.
 	epochs []int
-	// summarized holds, per call, whether its step ran a compaction; then it has no
-	// trace for good.
+	// summarized holds, per call, whether its step ran a compaction. Such a step never has a trace.
 	summarized []bool
 
-	// witness is a trace of this send, of its call shown: it shows what all calls of
-	// the send were given. It is nil where there is none.
+	// witness is the trace of the send's call shown. It shows the input of all calls of the send.
+	// It is nil if there is none.
 	witness  *traced
 	shown    int
-	compared bool // the witness was compared with what stored gives for its call
-	gap      *gap // nil: what stored gives is proven by its count
+	compared bool // the witness was compared with the rebuilt prompt of its call
+	gap      *gap // nil: a stored prompt is proven by its count
 }
 
-// callsOf returns the stored calls of a step: the server's own first, then those
-// that wait for the client. The text of the turn does not do: what is stored went
-// through the server's parser, which drops and rewrites.
+// callsOf returns the stored calls of a step: first the server's own, then those that wait for the
+// client. The text of the turn is not enough: the server's parser drops and rewrites parts of the
+// calls.
 func (s *send) callsOf(stepID string) []call {
 	var own, waiting []call
 	for i := range s.stored {
@@ -94,7 +90,6 @@ func appendCalls(calls []call, list []letta.ToolCall) []call {
 	return calls
 }
 
-// stepIndex returns the index of the send's call with the step id, or -1.
 func (s *send) stepIndex(id string) int {
 	for k := range s.steps {
 		if s.steps[k].ID == id {
@@ -104,7 +99,6 @@ func (s *send) stepIndex(id string) int {
 	return -1
 }
 
-// returns lists the tool return messages of the send in their order.
 func (s *send) returns() []*letta.Message {
 	var list []*letta.Message
 	for i := range s.stored {
@@ -115,10 +109,9 @@ func (s *send) returns() []*letta.Message {
 	return list
 }
 
-// takeReturn removes from list, and returns, the first message that belongs to a
-// tool turn after call k of the send: it names the call's step. That of a turn
-// before the first call, k = -1, answers an earlier send and names a step of that
-// one.
+// takeReturn removes from list, and returns, the first message for a tool turn after call k of the
+// send: it names the call's step. With k = -1, before the first call, the message answers an
+// earlier send and names a step of that send.
 func (s *send) takeReturn(list []*letta.Message, k int) (*letta.Message, []*letta.Message) {
 	for i, r := range list {
 		if s.stepIndex(r.StepID) == k {
@@ -128,8 +121,8 @@ func (s *send) takeReturn(list []*letta.Message, k int) (*letta.Message, []*lett
 	return nil, list
 }
 
-// decide collects what became of every call that had to wait for the client. before are
-// messages from before the first send.
+// decide collects the decisions for all calls that waited for the client. before contains messages
+// from before the first send.
 func (t *transcript) decide(before letta.Messages) {
 	t.decisions = make(decisions)
 	t.decisions.requested(before)

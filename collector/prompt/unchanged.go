@@ -12,9 +12,9 @@ const (
 	whyLate = unshown + "the agent was read after a request"
 )
 
-// unchanged reads the agent again. why says why the agent as it was before the first send
-// need not be what the server gave to the model; it is empty where the agent and its
-// system message are the same. changed says that they are not.
+// unchanged reads the agent again. why explains why the server can have used another agent than the
+// one before the first send. It is empty if the agent and its system message are the same. changed
+// reports whether they differ.
 func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err error) {
 	switch e := b.rollout; {
 	case e.Conversation != nil:
@@ -23,7 +23,7 @@ func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err 
 		return unshown + "the agent has memory blocks, which may be edited at any time", false, nil
 	case b.transcript.compacted():
 		return unshown + "the server wrote a new one when it summarized the history", false, nil
-	case e.Late: // the last: of what comes before a new rollout knows no more
+	case e.Late: // the last case: a new rollout does not help with the cases above
 		return whyLate, false, nil
 	}
 	if b.changed == nil {
@@ -42,8 +42,8 @@ func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err 
 	return "", false, nil
 }
 
-// changedSince names what of an agent is another than before, of all that a prompt is
-// made of; it is empty where nothing is.
+// changedSince names the part of the agent that differs, of all that affect a prompt. It is empty
+// if none does.
 func changedSince(before, now *letta.AgentState) string {
 	sameSchema := func(a, b letta.Tool) bool { return a.JSONSchema == b.JSONSchema }
 	switch {

@@ -19,9 +19,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// faced is the prompt that the model is given instead of a recorded one: the text with
-// another text in it, and the lines of Qwen3's list of tools in another order. It knows
-// neither recipe.
+// faced returns a function that changes a recorded prompt: it replaces a text, and reorders the
+// lines of Qwen3's list of tools. It uses neither recipe.
 func faced(tb testing.TB, model *prompt.Model) func([]int32, lettasim.Face) []int32 {
 	tb.Helper()
 	return func(recorded []int32, f lettasim.Face) []int32 {
@@ -46,9 +45,9 @@ func faced(tb testing.TB, model *prompt.Model) func([]int32, lettasim.Face) []in
 	}
 }
 
-// TestUnsteadyAgents collects over HTTP from a server on which agents change behind the
-// client's back without changing a length, and compares every context with what the
-// model was given. What is graded is right; what nothing shows is not graded.
+// TestUnsteadyAgents collects over HTTP from a server whose agents change unnoticed without
+// changing a length. It compares every context with the model's input. Every graded prompt is
+// right, and a prompt without proof is not graded.
 func TestUnsteadyAgents(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -74,7 +73,7 @@ func TestUnsteadyAgents(t *testing.T) {
 		return func(lettasim.Look) lettasim.Face { return lettasim.Face{Rotate: r.IntN(2)} }
 	}
 	turn, stamp, described := lettasim.Face{Rotate: 1}, lettasim.Face{Old: ":21 AM UTC", New: ":22 AM UTC"}, lettasim.Face{Old: "the first number", New: "the other number"}
-	const samples = 12 // a run whose first 16 give no row ends
+	const samples = 12 // a run ends if its first 16 samples have no row
 	for _, tt := range []struct {
 		name, life string
 		face       func() func(lettasim.Look) lettasim.Face
@@ -172,7 +171,6 @@ func TestUnsteadyAgents(t *testing.T) {
 	}
 }
 
-// collectMany collects n samples of one recorded life at once.
 func collectMany(t *testing.T, sim *lettasim.Server, model *prompt.Model, life string, n int, unverified bool) map[string]*tokenize.Sample {
 	t.Helper()
 	web := httptest.NewServer(sim)
@@ -218,7 +216,7 @@ func collectMany(t *testing.T, sim *lettasim.Server, model *prompt.Model, life s
 	return kept.samples
 }
 
-// A server that keeps no traces is not waited for, request by request.
+// If a server keeps no traces, traces are soon no longer requested.
 func TestTracelessServer(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -230,7 +228,7 @@ func TestTracelessServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	const samples = 40
-	for none, most := range map[bool]int64{false: samples, true: samples + 2*16} { // some are asked for at once before it is known
+	for none, most := range map[bool]int64{false: samples, true: samples + 2*16} { // some are requested concurrently before it is known
 		sim, err := lettasim.New(lettasim.Config{Cases: cases, NoTraces: none})
 		if err != nil {
 			t.Fatal(err)
@@ -242,8 +240,8 @@ func TestTracelessServer(t *testing.T) {
 	}
 }
 
-// TestUnsteadyTakenOver: what is taken over from a dead process obeys the same rule. Its
-// agent is read when its tools may already stand in another order.
+// TestUnsteadyTakenOver: the same holds for agents that are taken over from a dead process. They
+// are read when their tools can already be in another order.
 func TestUnsteadyTakenOver(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -266,7 +264,7 @@ func TestUnsteadyTakenOver(t *testing.T) {
 					}}
 					got, sim := rollOutOn(t, &rec, model, config, cutAt)
 					if errors.Is(got.err, collector.ErrGone) {
-						others++ // collected anew
+						others++ // collected again
 						continue
 					}
 					if got.err != nil {

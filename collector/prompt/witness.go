@@ -10,15 +10,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// witnessTries bounds the traces of a send that are asked for: the last call's may be
-// late, or lost for a log-probability that is not finite.
+// witnessTries bounds the traces that are requested per send: the trace of the last call can be
+// late, or lost because a log-probability is not finite.
 const witnessTries = 3
 
-// findWitnesses finds, for every send, the trace that shows what the model was given:
-// the server reads the agent, its tools and the messages once per request, so that one
-// trace speaks for all calls of its send before a compaction, and for no other send.
-// Where there is none the proof has a gap, but for a send whose agent cannot have been
-// read in two ways and is the same when it is read again.
+// findWitnesses finds, for every send, the trace that shows the model's input. The server reads the
+// agent, its tools and the messages once per request. So one trace shows the input of all calls of
+// its send before a compaction, and of no other send. Without a trace the proof has a gap, unless
+// the agent can have been read in only one way and is unchanged when it is read again.
 func (b *rebuild) findWitnesses(ctx context.Context) error {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
@@ -35,8 +34,8 @@ func (b *rebuild) findWitnesses(ctx context.Context) error {
 	return nil
 }
 
-// findWitness takes the trace of the last call of a send that has one. It leaves no
-// notes: what is missing here may not be needed.
+// findWitness finds the last call of a send that has a trace. It adds no notes, because the trace
+// is possibly not needed.
 func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 	tries := 0
 	for k := s.calls - 1; k >= 0 && tries < witnessTries; k-- {
@@ -55,9 +54,8 @@ func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 	return nil
 }
 
-// hear takes what the trace of call k shows for the witness of the send, or for a gap in
-// its proof where the trace contradicts the turn or the agent. It reports false where the
-// trace shows nothing.
+// hear makes the trace of call k the witness of the send. If the trace contradicts the turn or the
+// agent, hear sets a gap instead. It reports false if the trace shows nothing.
 func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 	read, err := readTrace(t, b.transcript.decisions, b.systemOver(s))
 	if err != nil {
@@ -78,11 +76,10 @@ func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 	return true
 }
 
-// unstorable explains why a call can lack a trace although the server keeps traces.
 const unstorable = "the engine gave a log-probability that is NaN or infinite, and the server cannot store such a trace"
 
-// traceLost reports whether each call of the send with a useful trace has a log-probability
-// that the server cannot store in a trace.
+// traceLost reports whether each call of the send with a useful trace has a log-probability that
+// the server cannot store in a trace.
 func (b *rebuild) traceLost(s *send) bool {
 	lost := false
 	for k := range s.calls {
@@ -96,15 +93,14 @@ func (b *rebuild) traceLost(s *send) bool {
 	return lost
 }
 
-// unstored reports whether the call has a log-probability that is NaN or infinite. An answer
-// has null in its place.
+// unstored reports whether the call has a log-probability that is NaN or infinite. In the answer it
+// is null.
 func unstored(c *tokenize.Call) bool {
 	return slices.ContainsFunc(c.Logprobs, func(v float32) bool { return v-v != 0 })
 }
 
-// systemOver is the text that the model was given in place of the one that the trace
-// of the send shows, which its request overrode or added to; empty where the trace
-// shows what was given.
+// systemOver returns the model's system message if the request overrode or extended the one in the
+// trace. It returns an empty string if the trace shows the right one.
 func (b *rebuild) systemOver(s *send) string {
 	if overrides(s.request) {
 		return b.transcript.system
@@ -112,14 +108,13 @@ func (b *rebuild) systemOver(s *send) string {
 	return ""
 }
 
-// overrides reports whether the system message in a trace is not the model's: the
-// native path reads neither override_system nor client_skills.
+// overrides reports whether the trace shows another system message than the model received: the
+// native path ignores override_system and client_skills.
 func overrides(r *letta.LettaRequest) bool {
 	return r.OverrideSystem != nil && *r.OverrideSystem != "" || len(r.ClientSkills) > 0
 }
 
-// findGap finds the gap in the proof of a send of which no trace shows all that a prompt
-// is made of.
+// findGap sets the gap of a send if no trace shows everything in its prompts.
 func (b *rebuild) findGap(ctx context.Context, s *send) error {
 	tools := serverTools(b.transcript.agent(), s.request)
 	switch {

@@ -14,8 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// edited makes the true prompt of call k of the life another, by its text, and gives
-// the step its count.
+// edited edits the text of the true prompt of call k, and sets the step's count to match.
 func edited(tb testing.TB, model *prompt.Model, known *knownLife, m *memory, k int, edit func(text string) string) []int32 {
 	tb.Helper()
 	text, err := model.Tokenizer.AppendText(nil, known.truths[k].prompt, bpe.DecodeOptions{})
@@ -31,8 +30,8 @@ func edited(tb testing.TB, model *prompt.Model, known *knownLife, m *memory, k i
 	return ids
 }
 
-// A trace writes the members of a tool in an order of its own. The model was given them
-// in the tool's, which nothing but AgentState has.
+// A trace lists the members of a tool in an order of its own. The model received them in the tool's
+// order, which only AgentState has.
 func TestMembersOfATool(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -81,8 +80,8 @@ func TestMembersOfATool(t *testing.T) {
 	}
 }
 
-// Where the agent's tool rules give each call other tools, the trace of one call says
-// nothing about another, although their lengths agree.
+// If the agent's tool rules select other tools for each call, the trace of one call proves nothing
+// about another, even if their lengths agree.
 func TestToolRules(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -159,8 +158,8 @@ func TestToolRules(t *testing.T) {
 	}
 }
 
-// TestWitnessNotHeard: what a trace shows cannot be compared where the call that it is of
-// cannot be rebuilt. The other calls of its request are not proven then.
+// TestWitnessNotHeard: if the witness's call cannot be rebuilt, its trace cannot be compared. Then
+// no call of the request is proven.
 func TestWitnessNotHeard(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -186,8 +185,8 @@ func TestWitnessNotHeard(t *testing.T) {
 	}
 }
 
-// TestReadAgain changes what an agent with one tool is when it is read after its
-// request, of which there is no trace.
+// TestReadAgain changes an agent with one tool after its request, which has no trace, and before
+// the agent is read again.
 func TestReadAgain(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()
@@ -260,7 +259,6 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
-// override makes the first request one that overrode the system message.
 func override(e *record.Rollout) {
 	request := *e.Sends[0].Request
 	request.OverrideSystem = new("another")

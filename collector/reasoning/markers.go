@@ -13,14 +13,14 @@ import (
 // A pair is the marker that opens reasoning and the marker that closes it.
 type pair struct {
 	open, close string
-	// around are the markers before and after the answer.
+	// around holds the markers before and after the answer.
 	around [2]string
 }
 
 const apriel = "Here are my reasoning steps:"
 
-// known are the markers of models, from a survey of 82 templates and of the reasoning parsers
-// of inference engines.
+// known lists the markers of models, from a survey of 82 templates and of the reasoning parsers of
+// inference engines.
 var known = []pair{
 	{open: "<think>", close: "</think>", around: [2]string{"<response>", "</response>"}}, // <response>: Granite
 	{open: "<thinking>", close: "</thinking>"},
@@ -49,14 +49,14 @@ const (
 
 var messageMarks = []string{start, message, channel, "<|constrain|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>"}
 
-// ofAnyModel returns the known pairs for outputs of an unknown model. Then a sentence does not
-// open reasoning, and words in angle brackets do not enclose an answer.
+// ofAnyModel returns the known pairs, for outputs of an unknown model. It disables the pair that is
+// a plain sentence, and <response> around an answer.
 func ofAnyModel() []pair {
 	pairs := slices.Clone(known)
 	for i := range pairs {
 		p := &pairs[i]
 		if p.open == apriel {
-			p.open = "\xff" // in no text
+			p.open = "\xff" // occurs in no text
 		}
 		if p.around[0] == "<response>" {
 			p.around = [2]string{}
@@ -65,9 +65,8 @@ func ofAnyModel() []pair {
 	return pairs
 }
 
-// markersOf returns the known pairs that the template or the tokenizer has, and the pair that
-// the template prints around reasoning. headers reports whether outputs are messages with
-// headers.
+// markersOf returns the known pairs that the template or the tokenizer has, plus the pair that the
+// template prints around reasoning. headers reports whether outputs are messages with headers.
 func markersOf(m Model) (pairs []pair, headers bool) {
 	source := m.Template.Source()
 	headers = strings.Contains(source, start) && strings.Contains(source, message)
@@ -82,8 +81,8 @@ func markersOf(m Model) (pairs []pair, headers bool) {
 		if !strings.Contains(source, p.around[0]) {
 			p.around = [2]string{}
 		}
-		// A template that only closes reasoning names only that marker, and a template that opens
-		// it by a name in pieces can name none.
+		// A template that only closes reasoning contains only the closing marker. A template that
+		// builds the opening marker from pieces can contain neither.
 		named := strings.Contains(source, p.close) || strings.Contains(source, p.open) && strings.ContainsAny(p.open, "<[◁")
 		if named || m.Tokenizer != nil && has(p.open) && has(p.close) {
 			pairs = append(pairs, p)
@@ -95,7 +94,7 @@ func markersOf(m Model) (pairs []pair, headers bool) {
 	return pairs, false
 }
 
-// anyTime is the time that a template prints here. No marker depends on it.
+// anyTime is the time for templates that print one. No marker depends on it.
 var anyTime = time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
 
 // printed returns the text that the template prints before and after reasoning_content.
@@ -129,7 +128,7 @@ func printed(m Model) (p pair, ok bool) {
 	return p, !strings.ContainsAny(p.open, "\n")
 }
 
-// generationPrompt returns the text that the template adds for the model's turn.
+// generationPrompt returns the text that the template adds before the model's turn.
 func generationPrompt(m Model) (text string, ok bool) {
 	user := chat.NewMap(2)
 	user.Set("role", chat.StringValue("user"))
@@ -138,7 +137,7 @@ func generationPrompt(m Model) (text string, ok bool) {
 	return string(out), err == nil
 }
 
-// A Model is the source of the markers.
+// A Model provides the markers.
 type Model struct {
 	Template     *chat.Template
 	Tokenizer    *bpe.Tokenizer

@@ -54,7 +54,7 @@ func turn(role string, fields map[string]string) chat.Value {
 	return chat.MapValue(m)
 }
 
-// prints are the spellings of a thought in a message; a template reads one of them.
+// prints lists the ways to put a thought into a message. Each template reads one of them.
 var prints = []func(thought, answer string) chat.Value{
 	func(thought, answer string) chat.Value {
 		return turn("assistant", map[string]string{"content": answer, "reasoning_content": thought, "reasoning": thought, "thinking": thought, "thought": thought})
@@ -87,8 +87,8 @@ var prints = []func(thought, answer string) chat.Value{
 	},
 }
 
-// Every template that prints a thought prints an output of its model, and the answer is found
-// in it: whole, cut inside the thought, and with a mark that the answer quotes.
+// For every template that prints a thought, the answer is found in its output: whole, cut inside
+// the thought, and with a marker that the answer quotes.
 func TestTemplatesThatPrintThoughts(t *testing.T) {
 	t.Parallel()
 	const thought, answer = "Is it 42? No, I think it is 41.", "The answer is 41."
@@ -108,11 +108,11 @@ func TestTemplatesThatPrintThoughts(t *testing.T) {
 			text := render(chat.Input{Messages: chat.ListValue(user, message(thought, answer))})
 			before, rest, ok := strings.Cut(text, thought)
 			if !ok || !strings.Contains(rest, answer) || strings.Contains(text, "'type'") || strings.Contains(text, `"type"`) {
-				continue // it prints no thought, or the list that it is in
+				continue // it prints no thought, or prints the list that contains the thought
 			}
 			found++
-			// The output begins where the generation prompt ends, or, if that is not a beginning
-			// of the conversation, with the word before the thought.
+			// The output starts where the generation prompt ends. If that prompt is not a prefix of
+			// the conversation, the output starts at the word before the thought.
 			output := ""
 			if prompt := render(chat.Input{Messages: chat.ListValue(user), AddGenerationPrompt: true}); strings.HasPrefix(text, strings.TrimRight(prompt, "\n ")) {
 				output = text[len(strings.TrimRight(prompt, "\n ")):]
@@ -124,7 +124,7 @@ func TestTemplatesThatPrintThoughts(t *testing.T) {
 				t.Errorf("%s, %d: of %q the answer is %q, and the reasoning %q", name, i, output[:end], got.Output, got.Reasoning)
 			}
 			if strings.Contains(template.Source(), "<|message|>") {
-				continue // its messages are cut apart by tokens that text does not have
+				continue // its messages are divided by tokens that are not in the text
 			}
 			cut := strings.Index(output, thought) + len(thought)
 			if got := split(s, output[:cut]); got.Output != "" || !strings.Contains(got.Reasoning, thought) {
@@ -143,7 +143,7 @@ func TestTemplatesThatPrintThoughts(t *testing.T) {
 	t.Logf("%d templates print a thought", found)
 }
 
-// The templates that know no reasoning: their outputs are whole.
+// With templates that have no reasoning, the whole output is the answer.
 func TestTemplatesWithoutReasoning(t *testing.T) {
 	t.Parallel()
 	const text = "<think>\nIs it 42?\n</think>\n\n41"
@@ -167,8 +167,8 @@ func TestTemplatesWithoutReasoning(t *testing.T) {
 	t.Logf("%d without <think>: %v", len(without), without)
 }
 
-// The rules, with the template of Qwen 3, whose prompt does not open the reasoning, with the one
-// of Step 3.5, whose prompt does, and without a template.
+// TestRules checks the rules with three templates: Qwen 3, whose prompt does not open the
+// reasoning, Step 3.5, whose prompt does, and none.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	all := templates(t)
@@ -232,7 +232,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// The old behavior: the whole text is scored.
+// With Include, the whole text is the output.
 func TestInclude(t *testing.T) {
 	t.Parallel()
 	s := reasoning.New(nil)
@@ -242,7 +242,7 @@ func TestInclude(t *testing.T) {
 	}
 }
 
-// A marker of no known model is found in the text that the template prints.
+// Unknown markers are found in the text that the template prints.
 func TestMadeUpMarks(t *testing.T) {
 	t.Parallel()
 	for source, output := range map[string]string{
@@ -259,7 +259,6 @@ func TestMadeUpMarks(t *testing.T) {
 	}
 }
 
-// replyOf is a reply with one call.
 func replyOf(text string, call tokenize.Call) (*collector.Reply, []tokenize.Call) {
 	return &collector.Reply{
 		Output: text, Text: text,
@@ -276,7 +275,7 @@ func encode(t *testing.T, tok *bpe.Tokenizer, text string) []int32 {
 	return ids
 }
 
-// The marks of gpt-oss are special tokens, which the text of an engine lacks. The answer is in
+// The markers of gpt-oss are special tokens, which the engine's text omits. The answer is found in
 // the tokens.
 func TestSpecialTokens(t *testing.T) {
 	t.Parallel()
@@ -312,8 +311,8 @@ func TestSpecialTokens(t *testing.T) {
 	}
 }
 
-// The prompt of the call says whether the reasoning is open, and the tokens whether the server
-// has cut it off.
+// The prompt of the call shows whether the reasoning is open. The tokens show whether the server
+// removed the reasoning.
 func TestPromptOfTheCall(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "qwen3")
@@ -336,7 +335,7 @@ func TestPromptOfTheCall(t *testing.T) {
 	}
 }
 
-// The tokenizer of a model whose template is silent has the marks.
+// If the template contains no markers, the tokenizer's markers are used.
 func TestMarksOfTheTokenizer(t *testing.T) {
 	t.Parallel()
 	template := templates(t)["Qwen-Qwen2.5-7B-Instruct.jinja"]

@@ -11,23 +11,23 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A Splitter separates answers from reasoning. It is safe for concurrent use. It implements
-// collector.Splitter.
+// A Splitter separates answers from reasoning. It implements collector.Splitter and is safe for
+// concurrent use.
 type Splitter struct {
-	// Include leaves the whole text in Reply.Output.
+	// Include keeps the whole text in Reply.Output.
 	Include bool
 
 	pairs   []pair
 	headers bool
 	all     bool // the markers do not come from a model
 	tok     *bpe.Tokenizer
-	keep    map[int32]bool // special tokens that are markers: the engine's text lacks them
-	opening string         // the generation prompt of the template; empty: not known
+	keep    map[int32]bool // special tokens that are markers; the engine's text omits them
+	opening string         // the generation prompt of the template; empty if unknown
 }
 
-// New returns a Splitter for the markers of a model. These are the known markers that its
-// template names or its tokenizer has as tokens, and the markers that the template prints
-// around reasoning_content. A nil Model means any model.
+// New returns a Splitter for the markers of a model: the known markers in its template or its
+// tokenizer, and the markers that the template prints around reasoning_content. A nil Model means
+// any model.
 func New(m *Model) *Splitter {
 	if m == nil || m.Template == nil {
 		return &Splitter{pairs: ofAnyModel(), all: true}
@@ -54,7 +54,7 @@ func New(m *Model) *Splitter {
 	return s
 }
 
-// Split sets Reasoning and Output of a reply, from Text and from the calls.
+// Split sets Reasoning and Output of a reply, from its Text and the calls.
 func (s *Splitter) Split(r *collector.Reply, calls []tokenize.Call) {
 	answer, thought := s.split(r, calls)
 	r.Reasoning = thought
@@ -92,22 +92,22 @@ func (s *Splitter) split(r *collector.Reply, calls []tokenize.Call) (answer, tho
 		}
 		return answer, thought
 	case s.headers:
-		return r.Text, "" // the model has written no header
+		return r.Text, "" // the model wrote no header
 	case s.marked(full):
-		_, thought = s.parts(full, st) // the server has cut the reasoning off
+		_, thought = s.parts(full, st) // the server removed the reasoning
 		return r.Text, thought
 	}
 	return answer, thought
 }
 
-// A state is the knowledge about an output beside its text.
+// A state is what is known about an output in addition to its text.
 type state struct {
-	opened string // the end of the prompt; empty: not known
+	opened string // the end of the prompt; empty if unknown
 	cut    bool   // the token limit ended the output
 }
 
-// callOf returns the call with the text of the reply. If no call has exactly that text, it
-// returns the last call; if calls and turns do not match, nil.
+// callOf returns the call whose text is the text of the reply. If there is none, it returns the
+// last call. If calls and turns do not match, it returns nil.
 func callOf(r *collector.Reply, calls []tokenize.Call) *tokenize.Call {
 	n := 0
 	for i := range r.Sends {
@@ -136,10 +136,9 @@ func callOf(r *collector.Reply, calls []tokenize.Call) *tokenize.Call {
 	return last
 }
 
-// tailTokens is the length of a prompt's tail, longer than any generation prompt.
+// tailTokens is the length of the decoded prompt tail, longer than any generation prompt.
 const tailTokens = 64
 
-// tail returns the end of a prompt.
 func (s *Splitter) tail(prompt []int32) (string, bool) {
 	if s.tok == nil || len(prompt) == 0 {
 		return "", false
@@ -148,7 +147,7 @@ func (s *Splitter) tail(prompt []int32) (string, bool) {
 	return string(b), err == nil
 }
 
-// decode returns the text of an output with the markers and without other special tokens.
+// decode returns the text of an output, with markers and without other special tokens.
 func (s *Splitter) decode(ids []int32) (string, bool) {
 	if s.tok == nil || len(ids) == 0 {
 		return "", false
@@ -173,7 +172,6 @@ func (s *Splitter) decode(ids []int32) (string, bool) {
 	return string(b), true
 }
 
-// marked reports whether the text contains a marker.
 func (s *Splitter) marked(text string) bool {
 	if s.headers {
 		return strings.Contains(text, message) || strings.Contains(text, channel)
@@ -184,7 +182,6 @@ func (s *Splitter) marked(text string) bool {
 // toolCalls match the tool calls that Letta 0.16 removes from the text of an answer.
 var toolCalls = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
 
-// parts divides the text of an output.
 func (s *Splitter) parts(text string, st state) (answer, thought string) {
 	switch {
 	case s.headers, s.all && strings.Contains(text, message):
@@ -197,13 +194,13 @@ func (s *Splitter) parts(text string, st state) (answer, thought string) {
 	return strings.TrimSpace(toolCalls.ReplaceAllString(answer, "")), strings.TrimSpace(thought)
 }
 
-// The remains of message headers without the special tokens.
+// These texts remain of message headers when the special tokens are omitted.
 const (
 	bareAnalysis = "analysis"
 	bareFinal    = "assistantfinal"
 )
 
-// bare divides an output of messages without the markers.
+// bare splits an output of messages without markers.
 func bare(text string) (answer, thought string) {
 	text, ok := strings.CutPrefix(text, bareAnalysis)
 	if !ok {
@@ -211,13 +208,13 @@ func bare(text string) (answer, thought string) {
 	}
 	at := strings.LastIndex(text, bareFinal)
 	if at < 0 {
-		return "", text // the limit of tokens cut it
+		return "", text // cut by the token limit
 	}
 	return text[at+len(bareFinal):], text[:at]
 }
 
-// messages divides an output of messages with headers. The answer is in the messages of the
-// channel final. If the template has no channels, it is in the messages without a recipient.
+// messages splits an output of messages with headers. The answer is in the messages of the channel
+// final, or, without channels, in the messages without a recipient.
 func messages(text string, st state) (answer, thought string) {
 	if !strings.Contains(text, message) {
 		if strings.Contains(text, channel) {
@@ -248,7 +245,7 @@ func messages(text string, st state) (answer, thought string) {
 	return strings.Join(answers, "\n"), strings.Join(thoughts, "\n")
 }
 
-// blocks divides an output by the pairs.
+// blocks splits an output at the marker pairs.
 func (s *Splitter) blocks(text string, st state) (answer, thought string) {
 	var thoughts []string
 	p, inside := s.opener(st.opened)
@@ -260,7 +257,7 @@ func (s *Splitter) blocks(text string, st state) (answer, thought string) {
 		}
 	}
 	if inside {
-		// A prompt that opened the reasoning, and an output that opens it once more.
+		// The output can repeat the marker that the prompt already opened.
 		text = strings.TrimPrefix(strings.TrimLeftFunc(text, unicode.IsSpace), p.open)
 		body, rest, ended := strings.Cut(text, p.close)
 		if thoughts = append(thoughts, strings.TrimSpace(body)); !ended {
@@ -294,10 +291,9 @@ func (s *Splitter) blocks(text string, st state) (answer, thought string) {
 	return s.unwrap(b.String()), strings.Join(thoughts, "\n")
 }
 
-// lastLine returns the text after the last line break.
 func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
 
-// opener returns the pair that a prompt leaves open.
+// opener returns the pair that the prompt opens at its end.
 func (s *Splitter) opener(prompt string) (pair, bool) {
 	prompt = strings.TrimRightFunc(prompt, unicode.IsSpace)
 	for _, p := range s.pairs {
@@ -308,13 +304,13 @@ func (s *Splitter) opener(prompt string) (pair, bool) {
 	return pair{}, false
 }
 
-// ends reports whether a prompt closes the reasoning.
+// ends reports whether the prompt ends with a closing marker.
 func (s *Splitter) ends(prompt string) bool {
 	prompt = strings.TrimRightFunc(prompt, unicode.IsSpace)
 	return slices.ContainsFunc(s.pairs, func(p pair) bool { return strings.HasSuffix(prompt, p.close) })
 }
 
-// begins returns the pair that opens the text, and the text after its marker.
+// begins returns the pair that opens the text, and the text after the opening marker.
 func (s *Splitter) begins(text string) (pair, string, bool) {
 	text = strings.TrimLeftFunc(text, unicode.IsSpace)
 	for _, p := range s.pairs {
@@ -325,7 +321,7 @@ func (s *Splitter) begins(text string) (pair, string, bool) {
 	return pair{}, text, false
 }
 
-// next finds the first opening marker.
+// next returns the offset and the pair of the first opening marker, or -1.
 func (s *Splitter) next(text string) (at int, first pair) {
 	at = -1
 	for _, p := range s.pairs {
@@ -336,8 +332,8 @@ func (s *Splitter) next(text string) (at int, first pair) {
 	return at, first
 }
 
-// unopened divides text at the first marker that closes reasoning, if no marker opens it before.
-// If strict is set, the marker must be at the start or the end of a line.
+// unopened splits text at the first closing marker, if no opening marker precedes it. If strict is
+// set, the marker must be at the start or the end of a line.
 func (s *Splitter) unopened(text string, strict bool) (body, rest string, ok bool) {
 	at, mark := -1, ""
 	for _, p := range s.pairs {
@@ -356,7 +352,6 @@ func (s *Splitter) unopened(text string, strict bool) (body, rest string, ok boo
 	return body, rest, !strict || strings.TrimSpace(lastLine(body)) == "" || strings.TrimSpace(line) == ""
 }
 
-// unwrap removes the markers around an answer.
 func (s *Splitter) unwrap(text string) string {
 	for _, p := range s.pairs {
 		if p.around[0] == "" {

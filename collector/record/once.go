@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// A once holds one value that is fetched when it is first asked for. Those who ask while
-// it is being fetched wait. A fetch that fails leaves it empty.
+// A once holds one value that is fetched on first use. Callers that arrive during a fetch wait for
+// it. A failed fetch leaves the once empty.
 type once[T any] struct {
 	mu    sync.Mutex
-	busy  chan struct{} // closed at the end of the fetch that is under way; nil: there is none
+	busy  chan struct{} // closed when the current fetch ends; nil if no fetch is running
 	has   bool
 	value T
 }
 
-// get returns the value, fetching it where it is not there.
+// get returns the value. It fetches the value first if there is none.
 func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error)) (T, error) {
 	for {
 		o.mu.Lock()
@@ -37,7 +37,7 @@ func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error
 	done := make(chan struct{})
 	o.busy = done
 	o.mu.Unlock()
-	defer func() { // also where fetch panics: those who wait must not find it busy for ever
+	defer func() { // also if fetch panics, so that no waiting caller blocks forever
 		o.mu.Lock()
 		o.busy = nil
 		o.mu.Unlock()
@@ -51,14 +51,14 @@ func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error
 	return v, err
 }
 
-// drop makes the next one who asks fetch the value again, where it is there and unwanted.
+// drop removes the value if unwanted reports true for it. The next get then fetches it again.
 func (o *once[T]) drop(unwanted func(T) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.has = o.has && !unwanted(o.value)
 }
 
-// set puts a value there that was had in another way.
+// set stores a value that came from another request.
 func (o *once[T]) set(v T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A fetch that panics leaves the value to the next one who asks.
+// After a fetch panics, the next caller can fetch the value.
 func TestOncePanics(t *testing.T) {
 	t.Parallel()
 	var o once[int]

@@ -13,11 +13,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/record"
 )
 
-// A shelf is a server that takes a second for every answer and counts what it is asked.
+// A shelf is a fake server. It takes one second per answer and counts the requests.
 type shelf struct {
 	steps, messages, traces, agents, texts atomic.Int32
-	refuse                                 atomic.Int32 // so many requests fail first
-	kept                                   atomic.Bool  // whether traces are there
+	refuse                                 atomic.Int32 // number of requests that fail first
+	kept                                   atomic.Bool  // whether the server keeps traces
 }
 
 var errRefused = errors.New("refused")
@@ -62,7 +62,7 @@ func (s *shelf) PollStepTrace(ctx context.Context, _ string) (*letta.ProviderTra
 	return letta.Read[letta.ProviderTrace](`{"response_json":{"output_ids":[1,2]},"request_json":{"messages":[{"role":"user","content":"Hi."}]}}`)
 }
 
-// Whoever asks, and however many at once, each thing is fetched once.
+// Concurrent callers share one request for each thing.
 func TestFetchedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestFetchedOnce(t *testing.T) {
 	})
 }
 
-// A request that failed is made again by whoever asks next, and one that is given up by
-// one caller is made by those who waited for it.
+// A failed request is repeated by the next caller. If one caller cancels a request, the callers
+// that waited make it again.
 func TestFailuresAreNotKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestFailuresAreNotKept(t *testing.T) {
 	})
 }
 
-// That there is no trace is kept, but for a caller who knows that it may be late.
+// A missing trace is remembered as missing, except by TraceSoon.
 func TestLateTrace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestLateTrace(t *testing.T) {
 	})
 }
 
-// AgentNow reads anew whenever it is called.
+// AgentNow fetches the agent on each call.
 func TestAgentNow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestAgentNow(t *testing.T) {
 	})
 }
 
-// A rollout without a server fetches nothing and counts nothing.
+// A rollout without a server makes and counts no requests.
 func TestNoSource(t *testing.T) {
 	t.Parallel()
 	r := record.New(nil)

@@ -6,24 +6,22 @@ import (
 	"sync/atomic"
 )
 
-// Requests says how many requests were made, by what they asked for. A trace that was
-// late and asked for again counts once.
+// Requests counts requests by what they fetched. Retries of one PollStepTrace count once.
 type Requests struct {
-	// Steps and Messages are those of server runs, Traces those of steps.
+	// Steps and Messages are requests for server runs, Traces for steps.
 	Steps, Messages, Traces int64
-	// Agents are the requests that read an agent again: one each time, and one more for
-	// its system message.
+	// Agents counts rereads of an agent: one each, plus one for its system message.
 	Agents int64
-	// Conversations are those for the system message of a conversation: two each.
+	// Conversations counts the requests for the system message of a conversation: two each.
 	Conversations int64
 }
 
-// Total is the sum.
+// Total returns the sum of all counts.
 func (r Requests) Total() int64 {
 	return r.Steps + r.Messages + r.Traces + r.Agents + r.Conversations
 }
 
-// BySource returns the counts that are not 0, by the names of their fields in lower case.
+// BySource returns the nonzero counts, keyed by lower-case field name.
 func (r Requests) BySource() map[string]int64 {
 	all := map[string]int64{
 		"steps": r.Steps, "messages": r.Messages, "traces": r.Traces, "agents": r.Agents, "conversations": r.Conversations,
@@ -32,7 +30,7 @@ func (r Requests) BySource() map[string]int64 {
 	return all
 }
 
-// Plus is the sum of both, by source.
+// Plus returns the sums by source.
 func (r Requests) Plus(more Requests) Requests {
 	return Requests{
 		Steps: r.Steps + more.Steps, Messages: r.Messages + more.Messages, Traces: r.Traces + more.Traces,
@@ -42,7 +40,7 @@ func (r Requests) Plus(more Requests) Requests {
 
 type counters struct{ steps, messages, traces, agents, conversations atomic.Int64 }
 
-// Requests returns what was asked for until now.
+// Requests returns the number of requests so far.
 func (r *Rollout) Requests() Requests {
 	c := r.requests
 	return Requests{
@@ -51,7 +49,6 @@ func (r *Rollout) Requests() Requests {
 	}
 }
 
-// fetch makes one request and counts it.
 func fetch[T any](ctx context.Context, r *Rollout, n *atomic.Int64, ask func(Source, context.Context, string) (T, error), id string) (T, error) {
 	if r.source == nil {
 		var zero T

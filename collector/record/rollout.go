@@ -11,56 +11,53 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A Source is where records are read: a *letta.Client, or a fake.
+// A Source fetches records. It is a *letta.Client or a fake.
 type Source interface {
 	Agent(ctx context.Context, id string) (*letta.AgentState, error)
 	SystemText(ctx context.Context, messageID string) (string, error)
 	Conversation(ctx context.Context, id string) (*letta.Conversation, error)
-	// RunSteps and RunMessages list oldest first.
+	// RunSteps and RunMessages return the oldest entry first.
 	RunSteps(ctx context.Context, runID string) ([]letta.Step, error)
 	RunMessages(ctx context.Context, runID string) (letta.Messages, error)
-	// PollStepTrace waits a little for a trace that is late; nil: there is none.
+	// PollStepTrace waits briefly for a late trace. It returns nil if there is none.
 	PollStepTrace(ctx context.Context, stepID string) (*letta.ProviderTrace, error)
 }
 
-// errNoSource is why a Rollout that was made without a Source fetches nothing.
+// errNoSource is returned by every fetch of a Rollout without a Source.
 var errNoSource = errors.New("record: there is no server to read from")
 
-// A Rollout is what is known of one attempt and its agent. Its fields are filled in by
-// the backend, in one goroutine; its methods may be called from many.
+// A Rollout holds the data of one attempt and its agent. The backend fills in the fields from one
+// goroutine. The methods are safe for concurrent use.
 type Rollout struct {
 	// Agent is the agent before the first send.
 	Agent *letta.AgentState
-	// Conversation is where the messages were sent; nil: to the agent itself.
+	// Conversation is the conversation that received the messages. Nil means the agent itself.
 	Conversation *letta.Conversation
-	// SystemText is the text of the system message before the first send; empty where it
-	// was not asked for.
+	// SystemText is the system message before the first send. It is empty if it was not fetched.
 	SystemText string
-	// Late says that Agent and SystemText were read after a request was sent to the
-	// agent: they need not be what that request was given.
+	// Late means that Agent and SystemText were read after a request was sent to the agent. The
+	// request can have used another version of them.
 	Late bool
-	// Recorded says that another program drove the agent, before and after too. Its requests
-	// are known as far as they are stored, Agent and SystemText are those of today, and what
-	// was said before the first of Sends is in the traces alone.
+	// Recorded means that another program drove the agent, before and after too. Its requests are
+	// known only as far as the server stored them. Agent and SystemText are the current ones.
+	// Messages before the first of Sends are only in the traces.
 	Recorded bool
-	// Before are stored messages from before the first of Sends: those that say what became
-	// of the calls of tools that its traces show.
+	// Before contains stored messages from before Sends, which show how earlier tool calls ended.
 	Before letta.Messages
 	// Sends has one entry per answered send, in order.
 	Sends []Send
-	// Engines records what traces show of the engines behind the server. All rollouts of a
+	// Engines records what traces show about the engines behind the server. All rollouts of a
 	// server share it. New sets a separate one.
 	Engines *Engines
 
 	source   Source
 	requests *counters
-	mu       *sync.Mutex // of the maps
+	mu       *sync.Mutex // guards the maps
 	runs     map[string]*Run
 	traces   map[string]*once[*Trace]
 }
 
-// Engines records what the traces of one server showed of the engines behind it, whatever the
-// purpose of reading them. It is safe for concurrent use.
+// Engines records what a server's traces show about its engines. It is safe for concurrent use.
 type Engines struct{ continuity atomic.Bool }
 
 // Continuity reports whether a trace showed a tap with continuity. Once true, it stays true:
@@ -71,16 +68,14 @@ func (e *Engines) Continuity() bool { return e.continuity.Load() }
 type Send struct {
 	Request  *letta.LettaRequest
 	Response *letta.LettaResponse
-	RunID    string // the server run; empty where it is not known
+	RunID    string // the server run; empty if unknown
 	Duration time.Duration
-	// Began and Ended are when the request was sent and when its answer was there, by this
-	// machine's clock; zero where that is not known. An answer that was not received has the
-	// times of its server run.
+	// Began and Ended are the local times of the request and of its answer, or zero if unknown. An
+	// answer that was not received has the times of its server run.
 	Began, Ended time.Time
 }
 
-// New returns an empty Rollout that is read from source. Where that is nil, nothing can
-// be fetched.
+// New returns an empty Rollout that reads from source. With a nil source, every fetch fails.
 func New(source Source) *Rollout {
 	return &Rollout{
 		Engines: new(Engines), source: source, requests: new(counters), mu: new(sync.Mutex),
@@ -88,7 +83,7 @@ func New(source Source) *Rollout {
 	}
 }
 
-// Run is the record of a server run.
+// Run returns the record of a server run.
 func (r *Rollout) Run(id string) *Run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,17 +95,16 @@ func (r *Rollout) Run(id string) *Run {
 	return run
 }
 
-// Trace returns the trace of a step, waiting a little for one that is late; nil where
-// there is none.
+// Trace returns the trace of a step, or nil. It waits briefly for a late trace.
 func (r *Rollout) Trace(ctx context.Context, stepID string) (*Trace, error) {
 	return r.trace(stepID).get(ctx, func(ctx context.Context) (*Trace, error) { return r.fetchTrace(ctx, stepID) })
 }
 
-// errLate is why TraceSoon keeps nothing of a trace that is not there yet.
+// errLate keeps TraceSoon from storing the absence of a trace.
 var errLate = errors.New("record: no trace yet")
 
-// TraceSoon is Trace for a caller who knows that the trace may be late for long: it asks the
-// server also where there was none before, and that there is none is not kept.
+// TraceSoon is Trace for a caller that expects the trace to be late. It repeats the request if the
+// trace was missing before, and does not store that it is missing.
 func (r *Rollout) TraceSoon(ctx context.Context, stepID string) (*Trace, error) {
 	kept := r.trace(stepID)
 	kept.drop(func(t *Trace) bool { return t == nil })
@@ -150,8 +144,7 @@ func (r *Rollout) fetchTrace(ctx context.Context, stepID string) (*Trace, error)
 	return trace, nil
 }
 
-// AgentNow reads the agent and the text of its system message again. It fetches both
-// whenever it is called.
+// AgentNow fetches the agent and the text of its system message on each call.
 func (r *Rollout) AgentNow(ctx context.Context) (*letta.AgentState, string, error) {
 	now, err := r.AgentState(ctx)
 	if err != nil || len(now.MessageIDs) == 0 {
@@ -161,14 +154,13 @@ func (r *Rollout) AgentNow(ctx context.Context) (*letta.AgentState, string, erro
 	return now, system, err
 }
 
-// AgentState reads the agent again, without its system message. It fetches it whenever it is
-// called.
+// AgentState fetches the agent on each call, without its system message.
 func (r *Rollout) AgentState(ctx context.Context) (*letta.AgentState, error) {
 	return fetch(ctx, r, &r.requests.agents, Source.Agent, r.Agent.ID)
 }
 
-// ConversationSystem returns the text of the system message of the conversation, which
-// its first send made. It is empty where the conversation has none.
+// ConversationSystem returns the text of the conversation's system message. The first send creates
+// that message. The text is empty if the conversation has no messages.
 func (r *Rollout) ConversationSystem(ctx context.Context) (string, error) {
 	c, err := fetch(ctx, r, &r.requests.conversations, Source.Conversation, r.Conversation.ID)
 	if err != nil || len(c.InContextMessageIDs) == 0 {
@@ -177,8 +169,8 @@ func (r *Rollout) ConversationSystem(ctx context.Context) (string, error) {
 	return fetch(ctx, r, &r.requests.conversations, Source.SystemText, c.InContextMessageIDs[0])
 }
 
-// Conversed is the conversation as a JSON array: what was sent, as the request had it,
-// and the messages of the answers, in order, byte for byte.
+// Conversed returns the conversation as a JSON array: the request messages and the answer messages,
+// in order. Answer messages are copied byte for byte.
 func (r *Rollout) Conversed() (json.RawMessage, error) {
 	size := 2
 	for i := range r.Sends {

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A Run is what the server keeps of one server run.
+// A Run is the record of one server run.
 type Run struct {
 	ID string
 
@@ -25,17 +25,16 @@ func (r *Run) Steps(ctx context.Context) ([]letta.Step, error) {
 	})
 }
 
-// SetSteps keeps steps that somebody who waited for the end of the run has read.
+// SetSteps stores steps that the caller already fetched.
 func (r *Run) SetSteps(steps []letta.Step) { r.steps.set(steps) }
 
-// Forget makes the next ones who ask fetch the steps and the messages again.
+// Forget drops the steps and the messages. The next caller fetches them again.
 func (r *Run) Forget() {
 	r.steps.drop(func([]letta.Step) bool { return true })
 	r.messages.drop(func(letta.Messages) bool { return true })
 }
 
-// Calls returns the steps that made tokens, oldest first: the k-th is that of the k-th
-// assistant turn.
+// Calls returns the steps with completion tokens, oldest first. Step k belongs to assistant turn k.
 func (r *Run) Calls(ctx context.Context) ([]letta.Step, error) {
 	all, err := r.Steps(ctx)
 	if err != nil {
@@ -55,7 +54,7 @@ func IsAlert(text string) bool {
 		json.Unmarshal([]byte(text), &note) == nil && note.Type == "system_alert"
 }
 
-// Messages returns the stored messages, oldest first, those of the request included.
+// Messages returns the stored messages, oldest first, including the request's messages.
 func (r *Run) Messages(ctx context.Context) (letta.Messages, error) {
 	return r.messages.get(ctx, func(ctx context.Context) (letta.Messages, error) {
 		return fetch(ctx, r.of, &r.of.requests.messages, Source.RunMessages, r.ID)

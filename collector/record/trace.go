@@ -10,31 +10,29 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Trace is what the server kept of one call of the model. Its messages are read when
-// they are first asked for.
+// A Trace is the server's record of one model call. Its messages are parsed on first use.
 type Trace struct {
 	kept     *letta.ProviderTrace
 	answer   Answer
 	messages func() ([]letta.TraceMessage, error)
 }
 
-// An Answer is what the engine answered.
+// An Answer is the engine's answer.
 type Answer struct {
 	letta.TraceResponse
-	// MatchedID is the id at which the engine says to have stopped, or -1.
+	// MatchedID is the id at which the engine reports to have stopped, or -1.
 	MatchedID int32
-	// PromptLength is the number of ids that the engine counted in its prompt, or -1.
+	// PromptLength is the engine's count of its prompt ids, or -1.
 	PromptLength int32
-	// Continuity reports that the call passed a tap with continuity. Spliced is the number of
-	// turns of its prompt that the tap replaced, or -1 if it is unknown. Without such a tap
-	// Spliced is 0.
+	// Continuity reports whether the call passed through a tap with continuity. Spliced is the
+	// number of turns of its prompt that the tap replaced; -1 if unknown, 0 without such a tap.
 	Continuity bool
 	Spliced    int32
 
 	ids func() ([]int32, error)
 }
 
-// NewTrace returns the trace that the server sent as kept.
+// NewTrace returns a Trace of the server's record kept.
 func NewTrace(kept *letta.ProviderTrace) *Trace {
 	t := &Trace{kept: kept}
 	if r, err := kept.Response(); err == nil {
@@ -55,8 +53,8 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 	return t
 }
 
-// readMark reads the mark of a tap with continuity. An engine can have another member with
-// this name.
+// readMark parses the mark of a tap with continuity. An engine can use that member for something
+// else.
 func (a *Answer) readMark(text string) {
 	if text == "" {
 		return
@@ -85,18 +83,17 @@ func (t *Trace) Request() (*letta.TraceRequest, error) { return t.kept.Request()
 // Messages returns the messages of the request. The caller must not change them.
 func (t *Trace) Messages() ([]letta.TraceMessage, error) { return t.messages() }
 
-// IDs returns the sampled ids; none where the call was not made on the native path. The
-// caller must not change them.
+// IDs returns the sampled ids, or none for a call off the native path. They must not be changed.
 func (a *Answer) IDs() ([]int32, error) { return a.ids() }
 
-// Proves reports whether the trace is that of the call which sampled ids.
+// Proves reports whether the trace belongs to the call that sampled ids.
 func (a *Answer) Proves(ids []int32) bool {
 	own, err := a.IDs()
 	return err == nil && slices.Equal(own, ids)
 }
 
-// Describe adds to the call, which the trace proves, the members that turns lack: its finish
-// reason, and the versions that sampled it.
+// Describe sets the fields of the call that turns lack: finish reason, stop id and policy versions.
+// The trace must prove the call.
 func (a *Answer) Describe(c *tokenize.Call) {
 	c.FinishReason, c.StopID = a.Finish, nil
 	if a.Finish == tokenize.FinishStop && a.MatchedID >= 0 {
@@ -106,7 +103,7 @@ func (a *Answer) Describe(c *tokenize.Call) {
 	c.Version, c.Versions = tokenize.OutputVersions(a.Version, a.Spans(), len(c.OutputIDs))
 }
 
-// number is the number that text is, or -1 where it is none that counts.
+// number parses a nonnegative int32. It returns -1 for any other text.
 func number(text string) int32 {
 	if n, err := strconv.ParseInt(text, 10, 32); err == nil && n >= 0 {
 		return int32(n)

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// attr is v.name: the attribute of the Python object first, then the element.
+// attr evaluates v.name: first the attribute of the Python object, then the element.
 func (r *run) attr(v Value, name string) (Value, error) {
 	if everyObjectHas(name) {
 		return undefinedMessage("access to attribute '" + name + "' of '" + typeName(v) + "' object is unsafe"), nil
@@ -36,8 +36,8 @@ func (r *run) attr(v Value, name string) (Value, error) {
 	return missingAttr(v, name), nil
 }
 
-// everyObjectHas names the attributes that come before any element of a dict and
-// that the sandbox never gives away.
+// everyObjectHas reports whether the name is an attribute that comes before any element of a dict,
+// and that the sandbox always refuses.
 func everyObjectHas(name string) bool {
 	if len(name) < 5 || name[0] != '_' || name[1] != '_' {
 		return false
@@ -57,11 +57,10 @@ func missingAttr(v Value, name string) Value {
 	return undefinedMessage("'" + typeName(v) + " object' has no attribute '" + name + "'")
 }
 
-// maxShownName is how much of a name a message has.
 const maxShownName = 80
 
-// safeMethod is a method as a value, or what the sandbox gives instead of one
-// that would change its object.
+// safeMethod returns a method as a value. If the method would change its object, it returns the
+// sandbox's undefined value instead.
 func safeMethod(v Value, name string, m methodFunc) Value {
 	if mutates(v, name) {
 		return undefinedMessage("access to attribute '" + name + "' of '" + typeName(v) + "' object is unsafe")
@@ -85,7 +84,7 @@ func mutates(v Value, name string) bool {
 	return false
 }
 
-// ownAttr is getattr(v, name) for everything but dicts and undefined values.
+// ownAttr is getattr(v, name), for all values except dicts and undefined.
 func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	switch v.kind {
 	case String, Markup:
@@ -254,14 +253,14 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	return Value{}, false, nil
 }
 
-// unsupportedMethod stands for what Python has there and this package has not.
+// unsupportedMethod returns a method that Python has and this package does not support.
 func unsupportedMethod(v Value, name string) Value {
 	return objectOf(&method{v, name, func(*run, Value, args) (Value, error) {
 		return Value{}, typeErrorf("%w: method '%s' of '%s'", ErrUnsupported, name, typeName(v))
 	}})
 }
 
-// item is v[key]: the element first, then the attribute of that name.
+// item evaluates v[key]: first the element, then the attribute of that name.
 func (r *run) item(v, key Value) (Value, error) {
 	switch v.kind {
 	case Undefined:

@@ -1,20 +1,17 @@
 package chat
 
-// The tree of a template. A statement writes to the output of a run, an
-// expression gives a value (exec.go, eval.go). Which variable a name means is
-// settled once, after parsing (scope.go).
+// These types form the tree of a template. A statement writes to the output of a run, an expression
+// returns a value (exec.go, eval.go). scope.go resolves variable names once, after parsing.
 
-// A stmt is a statement.
 type stmt interface {
 	exec(r *run) (flow, error)
 }
 
-// An expr is an expression.
 type expr interface {
 	eval(r *run) (Value, error)
 }
 
-// A flow says how a statement ended.
+// A flow is how a statement ended.
 type flow uint8
 
 const (
@@ -48,7 +45,7 @@ type (
 
 		bodyFrame, elseFrame, testFrame frame
 		loopVar                         place
-		slots                           int // of the function that a recursive loop is
+		slots                           int // of the function of a recursive loop
 	}
 	setStmt struct {
 		target target
@@ -57,7 +54,7 @@ type (
 	}
 	setBlockStmt struct {
 		target target
-		filter expr // a filterExpr chain that ends in the captured text, or nil
+		filter expr // a filterExpr chain that starts with the captured text, or nil
 		body   []stmt
 		frame  frame
 		line   int
@@ -71,7 +68,7 @@ type (
 		call *callExpr
 		line int
 	}
-	// A genStmt is {% generation %}: the body of a macro that is called at once.
+	// A genStmt is {% generation %}: the body of a macro that is called immediately.
 	genStmt struct {
 		*macroBody
 	}
@@ -92,7 +89,7 @@ type (
 	continueStmt struct{}
 )
 
-// A macroBody is what macros and call blocks share.
+// A macroBody is the common part of macros and call blocks.
 type macroBody struct {
 	name     string
 	params   []param
@@ -100,7 +97,7 @@ type macroBody struct {
 	line     int
 	frame    frame
 	slots    int
-	caller   place // where the body looks for caller, kwargs, varargs
+	caller   place // where the body finds caller, kwargs and varargs
 	kwargs   place
 	varargs  place
 	explicit bool // caller is one of the parameters
@@ -133,10 +130,10 @@ type (
 		a, b expr
 		line int
 	}
-	// A sumExpr is two and more terms with + between them, added from the left.
+	// A sumExpr is a sum of two or more terms, added from the left.
 	sumExpr struct {
 		terms []expr
-		lines []int // lines[i] is that of the + behind terms[i]
+		lines []int // lines[i] is the line of the + after terms[i]
 	}
 	concatExpr  struct{ parts []expr }
 	compareExpr struct {
@@ -145,24 +142,22 @@ type (
 		rest  []expr
 	}
 	condExpr struct {
-		test, then, els expr // els may be nil
+		test, then, els expr // els can be nil
 	}
 	attrExpr struct {
 		of   expr
 		name string
-		cost int // of a search for a long name, in steps
-		// onStr and onDict are the methods of the name that a str or a dict has and that
-		// may be called; nil where there is none.
+		cost int // in steps, of the search for a long name
+		// onStr and onDict are the allowed methods of this name for str and dict, or nil.
 		onStr, onDict methodFunc
-		// element says that of a dict the name can only be an element, and missing is what
-		// a dict without it gives.
+		// element: a dict has the name only as an element. missing is the result without it.
 		element bool
 		missing Value
 	}
 	itemExpr  struct{ of, key expr }
 	sliceExpr struct {
 		of, start, stop, step expr
-		folded                bool // all of it is known before any render
+		folded                bool // all parts are constants
 	}
 	callExpr struct {
 		fn     expr
@@ -173,9 +168,9 @@ type (
 		line   int
 	}
 	filterExpr struct {
-		of   expr // nil: the captured text of the block around it
+		of   expr // nil: the captured text of the enclosing block
 		name string
-		fn   filterFunc // nil: unknown, an error when it is reached
+		fn   filterFunc // nil: unknown; an error when it is evaluated
 		call *callExpr  // arguments only, or nil
 		line int
 	}
@@ -193,11 +188,10 @@ type kwarg struct {
 	e    expr
 }
 
-// A target is what can be assigned to: a name, an attribute of a namespace, or a
-// tuple of targets.
+// A target is an assignment target: a name, an attribute of a namespace, or a tuple of targets.
 type target struct {
 	name  string
-	attr  string // not empty: name is a namespace
+	attr  string // if not empty, name is a namespace
 	parts []target
 	tuple bool
 	place place

@@ -6,8 +6,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A line count of 0 is met once, before the first element: Jinja2 then yields an
-// empty line and puts everything else into one.
+// With a line count of 0, Jinja2 yields one empty line, and then one line with all elements.
 func TestBatchOfNothing(t *testing.T) {
 	t.Parallel()
 	tmpl, err := chat.Parse("batch", "{{ [1, 2, 3]|batch(0)|list }}", chat.Options{})

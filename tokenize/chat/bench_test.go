@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// agentLoop is a conversation of n messages in the shape of an agent's: a system
-// message, a question, then calls and results in turn, about 300 bytes each.
+// agentLoop returns a conversation of n messages in the shape of an agent's: a system message, a
+// question, then alternating calls and results, about 300 bytes each.
 func agentLoop(n int) string {
 	out := []string{
 		`{"role": "system", "content": "You are a careful agent.\n` + strings.Repeat("Follow the rules. ", 15) + `"}`,
@@ -52,7 +52,7 @@ func BenchmarkRender(b *testing.B) {
 				in := benchInput(b, n)
 				dst, err := tpl.Render(nil, in)
 				if err != nil {
-					b.Skip(err) // a template that refuses the conversation
+					b.Skip(err) // the template refuses the conversation
 				}
 				b.SetBytes(int64(len(dst)))
 				b.ReportAllocs()
@@ -92,8 +92,7 @@ func BenchmarkFromJSON(b *testing.B) {
 	}
 }
 
-// TestGateRenderAllocs keeps the price of a render: a 10-message conversation with
-// tools under Qwen3's template.
+// TestGateRenderAllocs bounds the allocations of a 10-message render with tools (Qwen3).
 func TestGateRenderAllocs(t *testing.T) {
 	tpl, err := chat.Parse("qwen3", templates(t)["Qwen-Qwen3-0.6B.jinja"], testOptions())
 	if err != nil {

@@ -12,10 +12,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// calls is how many of all calls are compared; 0 means all.
 var calls = flag.Int("calls", 2000, "calls of filters, tests, functions and methods to compare; 0: all")
 
-// A callee is a filter, test, function or method, with the names of its parameters.
+// A callee is a filter, test, function or method, with its parameter names.
 type callee struct {
 	name   string
 	params string
@@ -134,8 +133,8 @@ var (
 	callFewer = []string{"none", "1", "'a'", "undef"}
 )
 
-// arguments returns lists of arguments for a callee: none, one to five of them, by
-// position and by name, wrong names, surplus ones and unpacked ones.
+// arguments returns argument lists for a callee: none and one to five, by position and by name,
+// with wrong names, surplus and unpacked ones.
 func (c callee) arguments() []string {
 	out := []string{"", "*[1]", "**{'a': 1}", "*'a'", "*none", "**none", "*undef", "**undef", "**{1: 2}", "1, *['a']", "zzz=1", "1, zzz=1", "context=1", "environment=1", "eval_ctx=1", "env=1", "self=1", "caller=1"}
 	out = append(out, callArgs...)
@@ -169,10 +168,9 @@ func (c callee) arguments() []string {
 	return out
 }
 
-// callSetup makes the objects that the calls need.
 const callSetup = "{% macro f(x, y='D') %}{{ [x, y] }}{% endmacro %}{% set ns, cy, jo, un = namespace(a=1), cycler(1, 2), joiner('j'), 'abc'.upper %}"
 
-// list asks a generator for its elements.
+// list returns a filter that collects the elements, if the callee returns a generator.
 func (c callee) list() string {
 	switch c.name {
 	case "batch", "items", "map", "reject", "rejectattr", "reverse", "select", "selectattr", "slice", "unique":
@@ -181,7 +179,6 @@ func (c callee) list() string {
 	return ""
 }
 
-// allCalls returns every call, each as a template.
 func allCalls() []string {
 	var out []string
 	add := func(format string, args ...any) {
@@ -232,9 +229,8 @@ func allCalls() []string {
 	return out
 }
 
-// TestCallsAgainstPython calls every filter, test, function and method with right and
-// wrong arguments: the same value, or an error on both sides. Where Python gives a value
-// and we an error, the error must be one of those that the package names.
+// TestCallsAgainstPython calls every filter, test, function and method with right and wrong
+// arguments, here and in Python. An error only here must be one that the package documents.
 func TestCallsAgainstPython(t *testing.T) {
 	t.Parallel()
 	srcs := allCalls()
@@ -256,14 +252,14 @@ func TestCallsAgainstPython(t *testing.T) {
 	t.Logf("%d of %d calls: %s", len(srcs), total, &c)
 }
 
-// changedAddress matches a generator whose text, with its address, a filter changes.
+// changedAddress matches a filter on the text of a generator, which contains an address.
 var changedAddress = regexp.MustCompile(`map\('upper'\)\)\|(capitalize|center|format|replace|title|trim|truncate|upper|wordcount)`)
 
-// A comparison counts how renders here and in Python compare.
+// A comparison counts how our renders compare with Python's.
 type comparison struct {
 	renders, texts, addresses, skipped, limited, bad int
-	refused                                          map[string]int // by what is not supported
-	excuse                                           *regexp.Regexp // of templates that cannot be compared
+	refused                                          map[string]int // by unsupported feature
+	excuse                                           *regexp.Regexp // matches templates that cannot be compared
 }
 
 func (c *comparison) String() string {
@@ -271,7 +267,7 @@ func (c *comparison) String() string {
 		c.renders, c.texts, c.addresses, c.skipped, c.limited, c.refused, c.bad)
 }
 
-// run renders the requests, which have their templates with them, on both sides.
+// run renders the requests, which contain their templates, on both sides.
 func (c *comparison) run(t *testing.T, requests []request) {
 	t.Helper()
 	if c.refused == nil {

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Python's case mappings are the full ones of Unicode: one character can become
-// several, and a sigma knows where its word ends.
+// mapCase applies the full Unicode case mapping, like Python: one character can become several.
 
 func mapCase(s string, table map[rune]string, simple func(rune) rune) string {
 	var b strings.Builder
@@ -58,8 +57,8 @@ func appendLower(b *strings.Builder, s string, i int, c rune) {
 	}
 }
 
-// finalSigma reports whether the sigma at byte i ends a word: a cased letter
-// before it and none behind, with what does not count for case skipped.
+// finalSigma reports whether the sigma at byte i ends a word: a cased letter precedes it and none
+// follows, ignoring characters that are neutral for case.
 func finalSigma(s string, i int) bool {
 	before := false
 	for j := i; j > 0; {
@@ -152,8 +151,7 @@ func isDigitRune(c rune) bool { return unicode.Is(unicode.Nd, c) || inRanges(c, 
 
 func isNumericRune(c rune) bool { return unicode.IsNumber(c) || inRanges(c, numeralTable) }
 
-// startsIdentifier and continuesIdentifier are Unicode's XID_Start, with Python's underscore,
-// and what XID_Continue adds to it.
+// startsIdentifier is XID_Start plus underscore; continuesIdentifier is what XID_Continue adds.
 func startsIdentifier(c rune) bool {
 	if c < utf8.RuneSelf {
 		return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
@@ -170,8 +168,7 @@ func continuesIdentifier(c rune) bool {
 		!unicode.Is(unicode.Pattern_Syntax, c) && !changedByNFKC(c)
 }
 
-// changedByNFKC reports whether the compatibility form of an identifier's character is not an
-// identifier.
+// changedByNFKC reports whether NFKC turns c into something that is not an identifier.
 func changedByNFKC(c rune) bool {
 	switch {
 	case c == 0x037a, c == 0x309b, c == 0x309c, c >= 0xfc5e && c <= 0xfc63, c == 0xfdfa, c == 0xfdfb:

@@ -15,8 +15,8 @@ import (
 
 var codePointStep = flag.Int("codepoints", 509, "compare one code point in so many with Python, besides the first 768 and the first and last of every category; 1: all")
 
-// The functions whose result depends on single characters. Escapes hold for every code
-// point; Unicode's categories and mappings only for those that the interpreter knows.
+// These templates use the functions whose result depends on single characters. Escapes must agree
+// for every code point, Unicode categories and mappings only for those that the interpreter knows.
 const (
 	escapesOfText = `{{ s|tojson }}
 {{ s|tojson(ensure_ascii=true) }}
@@ -36,7 +36,7 @@ const (
 )
 
 // TestEveryCodePointAgainstPython compares every function that escapes, classifies or maps
-// characters: the short form for a choice of code points, make differential for all.
+// characters. The short form uses a sample of code points, make differential uses all.
 func TestEveryCodePointAgainstPython(t *testing.T) {
 	t.Parallel()
 	known := knownToPython(t)
@@ -55,7 +55,7 @@ func TestEveryCodePointAgainstPython(t *testing.T) {
 		chars     []rune
 	}{{[]string{escapesOfText, escapesOfEach}, all}, {[]string{wordsOfText, wordsOfEach}, words}} {
 		for _, source := range of.templates {
-			const chunk = 2048 // what Python renders within its time
+			const chunk = 2048 // small enough for Python's time limit
 			for from := 0; from < len(of.chars); from += chunk {
 				text := string(of.chars[from:min(from+chunk, len(of.chars))])
 				vars := fmt.Appendf(nil, `{"s": %s}`, asciiJSON(text))
@@ -92,7 +92,7 @@ func TestEveryCodePointAgainstPython(t *testing.T) {
 	t.Logf("%d code points escaped, %d classified and mapped", len(all), len(words))
 }
 
-// edge reports whether a character differs in category from one beside it.
+// edge reports whether the category of a character differs from a neighbor's.
 func edge(c rune) bool {
 	of := func(c rune) string {
 		for _, name := range categories {
@@ -107,7 +107,6 @@ func edge(c rune) bool {
 
 var categories = strings.Fields("Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co")
 
-// asciiJSON is a JSON string in ASCII.
 func asciiJSON(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -124,8 +123,8 @@ func asciiJSON(s string) string {
 	return b.String() + `"`
 }
 
-// knownToPython returns which characters the interpreter has the same data of: all, if it has
-// Unicode 15.0, or else those of its own version.
+// knownToPython returns a function that reports whether the interpreter has the same data for a
+// character. With Unicode 15.0, it has all; otherwise those of its own version.
 func knownToPython(t *testing.T) func(rune) bool {
 	t.Helper()
 	const script = `import sys, unicodedata as u
@@ -136,7 +135,7 @@ if u.unidata_version != "15.0.0":
 		t.Fatalf("%s: %v", interpreter(), err)
 	}
 	unknown := map[rune]bool{}
-	if len(out) > 0 { // these became lowercase letters in 15.0
+	if len(out) > 0 { // became lowercase letters in 15.0
 		for _, c := range "\u10fc\ua7f2\ua7f3\ua7f4\uab69" {
 			unknown[c] = true
 		}

@@ -1,6 +1,6 @@
 package chat
 
-// What == and < and in mean: Python's order and equality of values, within bounds.
+// The operators ==, < and in follow Python's equality and order of values, within bounds.
 
 import (
 	"math"
@@ -22,15 +22,13 @@ func (r *run) compare(op cmpop, a, b Value) (bool, error) {
 
 func (r *run) comparer() comparer { return comparer{&r.steps, r.t.opts.MaxSteps} }
 
-// A comparer compares values within a budget of steps: shared parts can make a
-// small value exponentially large.
+// A comparer compares within a budget of steps: shared parts can make values exponentially large.
 type comparer struct {
 	steps *int64
 	max   int64
 }
 
-// maxWalk is how deep values may nest for comparing and printing them. Python's
-// own limit is close to it.
+// maxWalk bounds the nesting of values to compare and print. Python's own limit is close to it.
 const maxWalk = 900
 
 func (c comparer) pay(n, depth int) error {
@@ -44,7 +42,7 @@ func (c comparer) pay(n, depth int) error {
 }
 
 func (r *run) equal(a, b Value) (bool, error) {
-	if a.kind == String && b.kind == String { // as nearly always: which role a message has
+	if a.kind == String && b.kind == String { // the most common case: the role of a message
 		if err := r.pay(1+sameLen(a.s, b.s)>>8, 0); err != nil {
 			return false, err
 		}
@@ -53,7 +51,7 @@ func (r *run) equal(a, b Value) (bool, error) {
 	return r.comparer().equal(a, b, 0)
 }
 
-// sameLen is how many bytes a comparison of a with b may have to visit.
+// sameLen returns the number of bytes that a comparison of a and b can have to read.
 func sameLen(a, b string) int {
 	if len(a) != len(b) {
 		return 0
@@ -61,7 +59,7 @@ func sameLen(a, b string) int {
 	return len(a)
 }
 
-// work is what a comparison of two values without elements costs, in steps.
+// work returns the cost in steps of comparing two values without elements.
 func work(a, b Value) int {
 	switch {
 	case a.isStr() && b.isStr():
@@ -161,8 +159,7 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 	return a.ref == b.ref, nil
 }
 
-// same is how containers compare elements: identity comes first, so that a NaN is
-// equal to itself.
+// same is how containers compare elements: identity comes first, so a NaN is equal to itself.
 func (c comparer) same(a, b Value, depth int) (bool, error) {
 	if identical(a, b) {
 		return true, nil
@@ -185,8 +182,7 @@ func (c comparer) items(a, b []Value, depth int) (bool, error) {
 	return true, nil
 }
 
-// identical is Python's is, as far as values show it: the same object, or one
-// of those that exist once.
+// identical is Python's is, as far as values show it: one object, or a value that exists once.
 func identical(a, b Value) bool {
 	if a.kind != b.kind {
 		return false
@@ -197,7 +193,7 @@ func identical(a, b Value) bool {
 	case Bool:
 		return a.n == b.n
 	case Int:
-		// Python keeps one object for each of the small ones.
+		// Python keeps one object for each small int.
 		return a.ref != nil && a.ref == b.ref || a.ref == nil && b.ref == nil && a.n == b.n && a.n >= -5 && a.n <= 256
 	case String, Markup, Float, Undefined:
 		return false
@@ -205,8 +201,8 @@ func identical(a, b Value) bool {
 	return a.ref == b.ref
 }
 
-// oneObject is Python's is, for the test sameas and for the methods of two values. It
-// is an error where equal values do not show whether they are one object.
+// oneObject is Python's is, for the test sameas and for == of two methods. It returns an error if
+// equal values do not show whether they are one object.
 func (c comparer) oneObject(a, b Value, depth int) (bool, error) {
 	if identical(a, b) {
 		return true, nil
@@ -225,7 +221,7 @@ func (c comparer) oneObject(a, b Value, depth int) (bool, error) {
 		n, ordered := compareNumbers(a, b)
 		unknown = n == 0 || !ordered
 	case String, Markup:
-		// A character of a string exists once, the same one as upper gives it does not.
+		// Single characters can be one object in Python. The result of upper is a new object.
 		unknown = a.s == b.s
 	}
 	if unknown {
@@ -234,7 +230,7 @@ func (c comparer) oneObject(a, b Value, depth int) (bool, error) {
 	return false, nil
 }
 
-// compareNumbers compares exactly: no rounding between int and float.
+// compareNumbers compares int and float exactly, without rounding.
 func compareNumbers(a, b Value) (n int, ordered bool) {
 	if a.kind == Float && b.kind == Float {
 		x, y := a.float(), b.float()
@@ -327,7 +323,7 @@ func (c comparer) order(op cmpop, a, b Value, depth int) (bool, error) {
 	return false, typeErrorf("'%s' and '%s' cannot be ordered", typeName(a), typeName(b))
 }
 
-// contains is "x in v".
+// contains evaluates "x in v".
 func (r *run) contains(v, x Value) (bool, error) {
 	switch v.kind {
 	case String, Markup:

@@ -7,17 +7,15 @@ import (
 	"strings"
 )
 
-// continueTag stands behind the final message while it is rendered, so that its end is
-// found in the text. It is the tag of transformers since 4.57; some templates cut its
-// last space off.
+// continueTag is appended to the final message while it is rendered, to find the message's end in
+// the text. It is the tag of transformers since 4.57. Some templates strip its trailing space.
 const continueTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
 func continueErrorf(format string, args ...any) error {
 	return fmt.Errorf("continue_final_message: "+format, args...)
 }
 
-// openFinal puts the tag behind the text of the final message that is to be continued,
-// and returns that text. source is that of the template.
+// openFinal appends the tag to the final message and returns its text. source is the template's.
 func (in *Input) openFinal(source string) (text string, err error) {
 	field := in.ContinueFinalMessage
 	items := in.Messages.Items()
@@ -35,7 +33,7 @@ func (in *Input) openFinal(source string) (text string, err error) {
 	if !ok || final.kind == None {
 		return "", continueErrorf("the final message has no %q to continue", field)
 	}
-	// Reasoning is there under several names, of which a template reads one.
+	// Reasoning is stored under several keys, and a template reads only one of them.
 	fields := []string{field}
 	if in.Transformers >= Transformers521 && slices.Contains(reasoningKeys[:], field) {
 		fields = slices.DeleteFunc(slices.Clone(reasoningKeys[:]), func(key string) bool {
@@ -47,12 +45,12 @@ func (in *Input) openFinal(source string) (text string, err error) {
 		return "", continueErrorf("the template does not read %q", field)
 	}
 
-	var open Value // final with the tag behind its text
+	var open Value // final with the tag after its text
 	if final.kind == List || final.kind == Tuple {
 		if text, open, err = openBlocks(final.Items()); err != nil {
 			return "", err
 		}
-		// The same list under another name changes with it, and an equal one does not.
+		// If another key has the same list object, it changes too. An equal list does not.
 		fields = slices.DeleteFunc(slices.Clone(reasoningKeys[:]), func(key string) bool {
 			v, _ := last.Get(key)
 			return !identical(v, final)
@@ -78,12 +76,12 @@ func (in *Input) openFinal(source string) (text string, err error) {
 	return text, nil
 }
 
-// openBlocks puts the tag behind the last text of a content of several parts.
+// openBlocks appends the tag to the last text of a content with several parts.
 func openBlocks(blocks []Value) (text string, open Value, err error) {
 	for i, b := range slices.Backward(blocks) {
 		m := b.Map()
 		if b.isStr() && !strings.Contains(b.s, "text") {
-			continue // Python looks for "text" in whatever a part is
+			continue // Python evaluates "text" in part for any type of part
 		}
 		if m == nil {
 			return "", open, continueErrorf("part %d of the final message is a %s, not a dict", i, typeName(b))
@@ -107,7 +105,6 @@ func openBlocks(blocks []Value) (text string, open Value, err error) {
 	return "", open, continueErrorf("no part of the final message is text")
 }
 
-// cutFinal returns the rendered text up to the end of the final message.
 func cutFinal(rendered []byte, text string) ([]byte, error) {
 	tag := []byte(strings.TrimSpace(continueTag))
 	at := bytes.LastIndex(rendered, tag)
@@ -117,5 +114,5 @@ func cutFinal(rendered []byte, text string) ([]byte, error) {
 	if bytes.HasPrefix(rendered[at:], []byte(continueTag)) {
 		return rendered[:at], nil
 	}
-	return bytes.TrimRightFunc(rendered[:at], isSpace), nil // the template cut the spaces off
+	return bytes.TrimRightFunc(rendered[:at], isSpace), nil // the template stripped the spaces
 }

@@ -2,21 +2,21 @@ package chat
 
 import "math"
 
-// What an operation costs. It pays in steps for its work, in proportion to the bytes or
-// the elements that it visits, and in bytes for its memory, and it pays first: so the
-// limits of a render bound its time and its memory whatever the template asks for.
+// The cost of an operation. It pays in steps for its work, in proportion to the bytes or elements
+// that it visits, and in bytes for its memory. It pays in advance. So the limits of a render bound
+// its time and its memory, whatever the template does.
 
 const (
-	// valueBytes is what a Value in a slice costs, listBytes the head of a list or tuple.
+	// valueBytes is the cost of a Value in a slice, listBytes the fixed cost of a list or tuple.
 	valueBytes = 48
 	listBytes  = 64
-	// entryBytes is what a key and its value in a dict cost, with the growth of the dict.
+	// entryBytes is the cost of a dict entry, including the growth of the dict.
 	entryBytes = 5 * valueBytes
-	// objectBytes is what an iterator, a method or another small object costs.
+	// objectBytes is the cost of an iterator, a method or another small object.
 	objectBytes = 160
 )
 
-// step pays for one piece of work.
+// step pays for one unit of work.
 func (r *run) step() error {
 	r.steps--
 	if r.steps < 0 {
@@ -25,7 +25,7 @@ func (r *run) step() error {
 	return nil
 }
 
-// pay pays for n pieces of work and bytes of memory.
+// pay pays for n units of work and for bytes of memory.
 func (r *run) pay(n, bytes int) error {
 	r.steps -= int64(n)
 	r.bytes -= int64(bytes)
@@ -38,14 +38,14 @@ func (r *run) pay(n, bytes int) error {
 	return nil
 }
 
-// times is n × size, also where an int has 32 bits.
+// times returns n × size without overflow on 32-bit platforms.
 func times(n, size int) int { return int(min(int64(n)*int64(size), math.MaxInt)) }
 
 func (r *run) tooLarge() error {
 	return limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
 }
 
-// room says no where n more bytes cannot be paid for. It pays nothing.
+// room returns an error if n more bytes cannot be paid for. It pays nothing.
 func (r *run) room(n int64) error {
 	if n > r.bytes {
 		return r.tooLarge()
@@ -56,14 +56,13 @@ func (r *run) room(n int64) error {
 // scan pays for a search in n bytes.
 func (r *run) scan(n int) error { return r.pay(n>>5, 0) }
 
-// read pays for a look at each character of n bytes.
+// read pays for reading each character of n bytes.
 func (r *run) read(n int) error { return r.pay(n>>4, 0) }
 
-// make pays for the text of n bytes that is made next, of which each character is
-// looked at.
+// make pays for creating a text of n bytes, including reading each character.
 func (r *run) make(n int) error { return r.pay(n>>4, n) }
 
-// fits says no where n more bytes behind dst are too many for a text.
+// fits returns an error if n more bytes after dst exceed the limit of a text.
 func (r *run) fits(dst []byte, n int) error {
 	if len(dst)-r.base+n > r.t.opts.MaxOutputBytes {
 		return limitErrorf("text of more than %d bytes", r.t.opts.MaxOutputBytes)
@@ -71,7 +70,7 @@ func (r *run) fits(dst []byte, n int) error {
 	return nil
 }
 
-// A listBuilder collects the elements of a list and pays for each of them.
+// A listBuilder collects the elements of a list and pays for them.
 type listBuilder struct {
 	r     *run
 	items []Value
@@ -92,7 +91,6 @@ func (b *listBuilder) add(v Value) error {
 	return nil
 }
 
-// A textBuilder collects a text and pays for it.
 type textBuilder struct {
 	r *run
 	b []byte

@@ -2,47 +2,44 @@ package chat
 
 import "sync/atomic"
 
-// A Map is the body of a Dict: keys in the order of their first insertion, as in
-// Python. The zero Map is empty and ready for use.
+// A Map is the body of a Dict. Its keys are in the order of their first insertion, as in Python.
+// The zero Map is empty and ready for use.
 //
-// A Map is built once, by one goroutine, and never changes after it became a
-// Value.
+// One goroutine builds a Map. It must not change after it became a Value.
 type Map struct {
 	keys []Value
 	vals []Value
-	// index finds string keys once there are more than linearKeys of them. It is
-	// built by Set, so that reading never writes.
+	// index finds string keys if there are more than linearKeys. Only Set and add write it.
 	index map[string]int
-	// other counts the keys that are not strings; they are found by a scan.
+	// other is the number of keys that are not strings. They are found by a linear search.
 	other int
-	// printed is what tojson made of it last: the arguments of a call, or a tool, are in
-	// every later prompt of a conversation.
+	// printed caches the last tojson output. Tools and arguments are in every later prompt.
 	printed atomic.Pointer[printed]
 }
 
-// A printed text is what tojson makes of a value in one style.
+// A printed is the output of tojson for one value in one style.
 type printed struct {
 	style jsonStyle
 	text  string
 }
 
-// linearKeys is how many keys are compared one by one: a message or a tool has
-// fewer, and for those a scan is quicker than a hash.
+// linearKeys is the number of keys up to which a linear search is used. Messages and tools have
+// fewer keys, and a linear search is then faster than a hash.
 const linearKeys = 12
 
-// NewMap returns an empty Map with room for n keys.
+// NewMap returns an empty Map with capacity for n keys.
 func NewMap(n int) *Map {
 	both := make([]Value, 2*n)
 	return &Map{keys: both[:0:n], vals: both[n:n]}
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (m *Map) Len() int { return len(m.keys) }
 
-// Set gives key the value v. A key that is already there keeps its place.
+// Set sets the value of key. An existing key keeps its position.
 func (m *Map) Set(key string, v Value) { m.set(StringValue(key), v) }
 
-// Get returns the value of a string key, and whether there is one.
+// Get returns the value of a string key, and whether the key exists.
 func (m *Map) Get(key string) (Value, bool) {
 	if i := m.findString(key); i >= 0 {
 		return m.vals[i], true
@@ -50,7 +47,7 @@ func (m *Map) Get(key string) (Value, bool) {
 	return Value{}, false
 }
 
-// At returns the key and the value at place i, 0 ≤ i < Len.
+// At returns key and value number i, 0 ≤ i < Len.
 func (m *Map) At(i int) (key, value Value) { return m.keys[i], m.vals[i] }
 
 func (m *Map) set(key, v Value) {
@@ -61,7 +58,6 @@ func (m *Map) set(key, v Value) {
 	m.add(key, v)
 }
 
-// add adds a key that is not there.
 func (m *Map) add(key, v Value) {
 	m.keys = append(m.keys, key)
 	m.vals = append(m.vals, v)

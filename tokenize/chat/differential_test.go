@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// TestAgainstPython renders fresh random conversations with all stored templates,
-// here and in Python: the same bytes, and errors for the same ones.
+// TestAgainstPython renders random conversations with all stored templates, here and in Python. The
+// bytes are the same, and both fail for the same ones.
 func TestAgainstPython(t *testing.T) {
 	t.Parallel()
 	srcs := templates(t)
@@ -49,5 +49,4 @@ func TestAgainstPython(t *testing.T) {
 	}
 }
 
-// conversations is how many random conversations each template gets.
 const conversations = 60

@@ -6,8 +6,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Values are equal where their JSON is the same but for how numbers and strings are
-// written, and where the keys stand in the same order.
+// Values are equal if their JSON is, including key order, whatever the notation of numbers.
 func TestEqual(t *testing.T) {
 	t.Parallel()
 	const doc = `{"name":"a\u00e9","n":[1,2.5,null,true,99999999999999999999],"o":{}}`

@@ -5,24 +5,21 @@ import (
 	"fmt"
 )
 
-// What an Error can wrap. Everything else that goes wrong in a template is an
-// error of the template or of its input, as it is in Python.
+// An Error can wrap these. Other errors are errors of the template or its input, as in Python.
 var (
-	// ErrRaised says that the template itself refused its input, by
-	// raise_exception.
+	// ErrRaised means that the template refused its input with raise_exception.
 	ErrRaised = errors.New("template raised")
-	// ErrLimit says that a limit of Options was reached.
+	// ErrLimit means that a limit of Options was reached.
 	ErrLimit = errors.New("limit reached")
-	// ErrUnsupported says that the template uses a part of Jinja that this package
-	// leaves out.
+	// ErrUnsupported means that the template uses a part of Jinja that is not supported.
 	ErrUnsupported = errors.New("not supported")
 )
 
-// An Error says where in a template something went wrong.
+// An Error is an error with its place in a template.
 type Error struct {
-	// Template is the name that was given to Parse.
+	// Template is the name that was passed to Parse.
 	Template string
-	// Line counts from 1 in the template's source; 0 where it is not known.
+	// Line counts from 1 in the template's source; 0 if unknown.
 	Line int
 	Err  error
 }
@@ -36,8 +33,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// The errors of Python that a template can meet. Only their being errors
-// matters to a caller; the words help a person.
+// Python's errors. Callers only need to know that they are errors; the words are for people.
 func typeErrorf(format string, args ...any) error { return fmt.Errorf("type error: "+format, args...) }
 
 func valueErrorf(format string, args ...any) error {

@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// A keyword is a named argument of a call.
 type keyword struct {
 	name string
 	v    Value
 }
 
-// args holds the arguments of a call. The slices are valid during the call only.
+// args holds the arguments of a call. The slices are valid only during the call.
 type args struct {
 	pos []Value
 	kw  []keyword
@@ -143,7 +142,6 @@ func (e *sumExpr) eval(r *run) (Value, error) {
 	return v, err
 }
 
-// write writes the sum to the output.
 func (e *sumExpr) write(r *run) error {
 	base := len(r.stack)
 	v, plain, err := e.add(r)
@@ -162,8 +160,8 @@ func (e *sumExpr) write(r *run) error {
 	return r.write(v)
 }
 
-// add adds the terms. Where all are of the kind String it leaves them on the stack, in
-// their order, and plain is true: a chain of texts is copied once and not once per term.
+// add adds the terms. If all are of kind String, it leaves them on the stack in order and returns
+// plain = true. So a chain of texts is copied once, not once per term.
 func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 	base := len(r.stack)
 	if v, err = e.terms[0].eval(r); err != nil {
@@ -184,7 +182,7 @@ func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 		if plain && b.kind == String {
 			size += len(b.s)
 			r.stack = append(r.stack, b)
-			err = r.pay(0, size) // as for the text that it stands for
+			err = r.pay(0, size) // as for the joined text
 		} else {
 			if plain && i > 0 {
 				v = strOf(joined(r.stack[base:]))
@@ -199,7 +197,7 @@ func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 	return v, plain, nil
 }
 
-// joined is the text of all parts.
+// joined returns the concatenated parts. It does not allocate if only one part is not empty.
 func joined(parts []Value) string {
 	size, last := 0, ""
 	for i := range parts {
@@ -218,15 +216,14 @@ func joined(parts []Value) string {
 	return b.String()
 }
 
-// drop takes from the stack what is above base.
 func (r *run) drop(base int) {
 	clear(r.stack[base:])
 	r.stack = r.stack[:base]
 }
 
 func (e *concatExpr) eval(r *run) (Value, error) {
-	// Every part is evaluated before any is turned into text; the text of a value
-	// cannot change in between, so one pass does.
+	// Jinja evaluates all parts before it converts any to text. The text of a value cannot change
+	// in between, so one pass is enough.
 	start := len(r.out)
 	defer func() { r.out = r.out[:start] }()
 	vals, err := r.evalAll(e.parts)
@@ -308,7 +305,7 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 	return r.attr(v, e.name)
 }
 
-// newAttr looks the name up once for all renders.
+// newAttr looks up the methods of the name once for all renders.
 func newAttr(of expr, name string) *attrExpr {
 	e := &attrExpr{of: of, name: name, cost: linearKeys * (len(name) >> 8), onStr: stringMethod(name), missing: missingAttr(Value{kind: Dict}, name)}
 	onDict := dictMethod(name)
@@ -319,7 +316,7 @@ func newAttr(of expr, name string) *attrExpr {
 	return e
 }
 
-// quickMethod finds a method of a plain value that may be called.
+// quickMethod returns the allowed method of a plain str or dict, or nil.
 func (e *attrExpr) quickMethod(v Value) methodFunc {
 	switch v.kind {
 	case String, Markup:
@@ -361,8 +358,8 @@ func (e *sliceExpr) eval(r *run) (Value, error) {
 	}
 	out, err := r.slice(v, parts[0], parts[1], parts[2])
 	if errors.Is(err, errNoSlice) && e.folded {
-		// What Jinja works out when it compiles goes another way, which takes that error
-		// for an element that is not there; when it does depends on what stands around.
+		// Jinja evaluates constants at compile time in another way. It then treats this error as a
+		// missing element, depending on the context.
 		return v, fmt.Errorf("%w: a slice of literals: %w", ErrUnsupported, err)
 	}
 	return out, err
@@ -370,12 +367,12 @@ func (e *sliceExpr) eval(r *run) (Value, error) {
 
 func (e *callExpr) eval(r *run) (Value, error) { return e.evalWith(r, Value{}, false) }
 
-// evalWith calls the function; a call block adds itself as caller.
+// evalWith calls the function. A call block passes itself as caller.
 func (e *callExpr) evalWith(r *run, caller Value, block bool) (Value, error) {
 	var fn, self Value
 	var direct methodFunc
 	if at, ok := e.fn.(*attrExpr); ok {
-		// A method that is called at once need not become a value first.
+		// A method that is called immediately need not become a value.
 		v, err := at.of.eval(r)
 		if err != nil {
 			return v, err
@@ -565,13 +562,13 @@ func (e *testExpr) eval(r *run) (Value, error) {
 	return BoolValue(ok), err
 }
 
-// bound holds the arguments of a call by the names of the parameters.
+// bound holds the arguments of a call by parameter index.
 type bound struct {
 	v   [5]Value
 	has [5]bool
 }
 
-// flag is argument i where Python wants an int and looks at its truth only.
+// flag returns argument i as a bool. As in Python, it must be an int.
 func (b *bound) flag(i int) (bool, error) {
 	if !b.has[i] {
 		return false, nil
@@ -593,8 +590,7 @@ func (b *bound) or(i int, def Value) Value {
 	return def
 }
 
-// bind puts arguments into the order of the names, which end at a '/' for
-// parameters that have no name to a caller. A name that ends in '!' is required.
+// bind assigns arguments to the parameters in names. A name that ends in '!' is required.
 func (a args) bind(what string, names ...string) (bound, error) {
 	var b bound
 	if len(a.pos) > len(names) {
@@ -624,7 +620,7 @@ next:
 	return b, nil
 }
 
-// only is bind for callables that take positional arguments and nothing else.
+// only checks the number of arguments of a function that takes no keywords.
 func (a args) only(what string, least, most int) error {
 	if len(a.kw) > 0 {
 		return typeErrorf("%s takes no keyword arguments", what)

@@ -33,7 +33,6 @@ func (s *outStmt) exec(r *run) (flow, error) {
 	return 0, r.write(v)
 }
 
-// write writes str(v) to the output.
 func (r *run) write(v Value) error {
 	if v.isStr() {
 		return r.writeString(r.shown(v).s)
@@ -88,7 +87,7 @@ func (s *setStmt) exec(r *run) (flow, error) {
 	return 0, r.assign(&s.target, v)
 }
 
-// checkTarget looks at the namespaces of a target before anything is evaluated.
+// checkTarget checks the namespaces of a target before anything is evaluated.
 func (r *run) checkTarget(t *target) error {
 	for i := range t.parts {
 		if err := r.checkTarget(&t.parts[i]); err != nil {
@@ -171,7 +170,7 @@ func (s *setBlockStmt) exec(r *run) (flow, error) {
 	return 0, r.assign(&s.target, v)
 }
 
-// filterText evaluates the filters of a block on the text that it captured.
+// filterText applies the filters of a block to its captured text.
 func (r *run) filterText(e expr, text Value) (Value, error) {
 	f := e.(*filterExpr)
 	v := text
@@ -194,7 +193,7 @@ func (s *filterStmt) exec(r *run) (flow, error) {
 		return err
 	})
 	if err != nil || f != flowNext {
-		return f, err // Python jumps out of the block, and its text is lost
+		return f, err // Python leaves the block, and its text is lost
 	}
 	v, err := r.filterText(s.filter, strOf(text))
 	if err != nil {
@@ -203,8 +202,7 @@ func (s *filterStmt) exec(r *run) (flow, error) {
 	return 0, r.writeText(v)
 }
 
-// writeText writes what a call or filter block gives, which Jinja does not turn
-// into text first.
+// writeText writes the result of a call or filter block. Jinja does not convert it to text first.
 func (r *run) writeText(v Value) error {
 	if !v.isStr() {
 		return typeErrorf("a block must give a str, not %s", typeName(v))
@@ -274,7 +272,7 @@ func (s *forStmt) exec(r *run) (flow, error) {
 	return 0, r.writeString(text)
 }
 
-// recurse runs a recursive loop once, as the function that Jinja makes of it.
+// recurse runs a recursive loop once, as the function that Jinja compiles it to.
 func (s *forStmt) recurse(r *run, v Value, depth int, up *env) (string, error) {
 	if err := r.call(); err != nil {
 		return "", err
@@ -295,8 +293,7 @@ func (r *run) call() error {
 	return nil
 }
 
-// loop runs the body for each element. In Python, break and continue also keep
-// the loop from being counted as run, so that an else is executed after them.
+// loop runs the body for each element. As in Jinja, else also runs if no iteration ended normally.
 func (s *forStmt) loop(r *run, v Value, depth int) error {
 	it, err := s.source(r, v)
 	if err != nil {
@@ -364,14 +361,12 @@ func (s *forStmt) loop(r *run, v Value, depth int) error {
 	return err
 }
 
-// source is what the loop goes over: the value, or those elements that pass the
-// test, found one at a time as the loop asks for them.
+// source returns the loop's iterator. With a test, it yields the elements that pass, on demand.
 func (s *forStmt) source(r *run, v Value) (iter, error) {
 	if s.test == nil {
 		return r.iterate(v)
 	}
-	// The test runs among the variables of this function, whoever asks the loop for
-	// its next element.
+	// The test uses the variables of this function, even if other code advances the loop.
 	home := r.env
 	home.kept = true
 	var in iter

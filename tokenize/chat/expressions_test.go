@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// A writer writes random small templates: operators, filters, tests, slices,
-// methods, formats and statements, mostly without sense, over a few variables of
-// all kinds.
+// A writer generates random small templates, mostly without meaning: operators, filters, tests,
+// slices, methods, formats and statements, over a few variables of all kinds.
 type writer struct{ talker }
 
 const writerVars = `{"s": "Hello, wörld  foo\nbar ", "t": "a,b,,c", "e": "", "n": 7, "z": 0, "m": -3, "f": 2.5, "g": -0.0, "big": 12345678901234567890123,
@@ -158,7 +157,6 @@ func (w *writer) statement(depth int) string {
 		open+"for x in [[1, [2, 3]], 4] recursive"+end+"{% if x is iterable %}({{ loop(x) }}){% else %}{{ x }}{{ loop.depth }}{% endif %}"+open+"endfor"+end)
 }
 
-// TestExpressionsAgainstPython compares random small templates.
 func TestExpressionsAgainstPython(t *testing.T) {
 	t.Parallel()
 	w := &writer{talker{Rand: source(t)}}
@@ -181,11 +179,11 @@ func TestExpressionsAgainstPython(t *testing.T) {
 	}
 }
 
-// address matches what Python prints of functions, whatever a filter made of it.
+// address matches an address that Python prints for a function, also after a filter changed it.
 var address = regexp.MustCompile(`(?i)t 0[x0][0-9a-f]{6}`)
 
-// methodAsValue matches a method that is not called: its text has an address in it,
-// which a filter may have made unrecognizable.
+// methodAsValue matches an uncalled method. A filter can make the address in its text
+// unrecognizable.
 var methodAsValue = regexp.MustCompile(`(\.|\[')(items|keys|values|get|pop|append|copy|update|split|strip|join|lower|upper|format|replace|count|index)('\])?([^a-z_('\]]|$)`)
 
 func clipped(s string) string {
@@ -195,8 +193,6 @@ func clipped(s string) string {
 	return s
 }
 
-// expressions is how many random templates are compared; the long comparison asks
-// for more.
 var expressions = flag.Int("expressions", 2000, "random templates to compare")
 
 const maxShown = 25

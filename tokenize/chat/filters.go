@@ -6,10 +6,8 @@ import (
 	"strings"
 )
 
-// A filterFunc is a filter, the thing behind "|".
 type filterFunc func(r *run, v Value, a args) (Value, error)
 
-// filterByName returns the filter, or nil.
 func filterByName(name string) filterFunc {
 	switch name {
 	case "tojson":
@@ -30,7 +28,7 @@ func filterByName(name string) filterFunc {
 				return v, err
 			}
 			if v.isStr() {
-				return v, nil // also where it is more than a str
+				return v, nil // Markup is kept
 			}
 			return r.soft(v)
 		}
@@ -76,7 +74,7 @@ func filterByName(name string) filterFunc {
 	return collectionFilter(name)
 }
 
-// leftOutFilter reports whether Jinja has the filter and this package has not.
+// leftOutFilter reports whether Jinja has the filter and this package does not support it.
 func leftOutFilter(name string) bool {
 	switch name {
 	case "filesizeformat", "pprint", "random", "striptags", "urlencode", "urlize", "wordwrap", "xmlattr":
@@ -85,7 +83,7 @@ func leftOutFilter(name string) bool {
 	return false
 }
 
-// soft is soft_str: text stays as it is, Markup too.
+// soft is Jinja's soft_str: str and Markup are kept.
 func (r *run) soft(v Value) (Value, error) {
 	if v.isStr() {
 		return v.plain(), nil
@@ -137,8 +135,8 @@ func filterCase(name string) filterFunc {
 	}
 }
 
-// filterTitle is Jinja's own title: words begin after white space, hyphens and
-// opening brackets only, and it gives a str.
+// filterTitle is Jinja's title: white space, hyphens and opening brackets start words. The result
+// is a str, also for Markup.
 func (r *run) filterTitle(v Value) (Value, error) {
 	if err := r.casing(v.s); err != nil {
 		return v, err
@@ -158,8 +156,8 @@ func (r *run) filterTitle(v Value) (Value, error) {
 		if isSpace(c) || strings.ContainsRune("-({[<", c) {
 			word = v.s[start:i]
 			flush()
-			// A run of separators is one item of the split: all of it but the first
-			// character is lowercased, which changes none of them.
+			// Jinja treats a run of separators as one item and lowercases all but its first
+			// character. That changes no separator.
 			b.WriteRune(c)
 			start = i + len(string(c))
 		}
@@ -214,7 +212,7 @@ func filterIndent(r *run, v Value, a args) (Value, error) {
 		return v, typeErrorf("indent takes a str, not %s", typeName(v))
 	}
 	if v.kind == Markup && b.has[0] && b.v[0].kind == Markup {
-		// Markup around Markup: nothing to escape.
+		// If both are Markup, nothing must be escaped.
 		pad = b.v[0].s
 	}
 	first, blank := b.has[1] && r.truth(b.v[1]), b.has[2] && r.truth(b.v[2])
@@ -295,7 +293,7 @@ func filterInt(r *run, v Value, a args) (Value, error) {
 		return def, nil
 	case v.isStr():
 		base, ok := b.or(1, IntValue(10)).small()
-		if !ok || base < 0 || base > 36 { // no base at all
+		if !ok || base < 0 || base > 36 { // not a valid base
 			if err := r.number(v.s); err != nil {
 				return v, err
 			}
@@ -316,7 +314,7 @@ func filterInt(r *run, v Value, a args) (Value, error) {
 	return def, nil
 }
 
-// floatOrDefault is what the int filter makes of text that is not an int.
+// floatOrDefault is the int filter's result for text that is not an int.
 func (v Value) floatOrDefault(def Value) Value {
 	f, ok := parseFloat(v.s)
 	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {
@@ -404,7 +402,7 @@ func filterRound(r *run, v Value, a args) (Value, error) {
 
 func (r *run) round(v, p Value) (Value, error) {
 	n, ok := p.small()
-	if !ok && p.isInt() && v.kind == Float { // all that far away are the same
+	if !ok && p.isInt() && v.kind == Float { // with such a precision all results are the same
 		n, ok = int64(p.big().Sign())*1000, true
 	}
 	switch {
@@ -440,7 +438,7 @@ func (r *run) round(v, p Value) (Value, error) {
 		return FloatValue(math.Copysign(0, f)), nil
 	}
 	if n >= 0 {
-		// Correctly rounded to even, as CPython does by the decimal digits.
+		// Correctly rounded to even, like CPython, with the decimal digits.
 		x, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(n), 64), 64)
 		return FloatValue(x), nil
 	}
@@ -475,7 +473,7 @@ func filterFormat(r *run, v Value, a args) (Value, error) {
 		return v, err
 	}
 	if len(a.kw) == 0 {
-		return r.percent(v, tupleOf(a.pos...)) // which does not keep them
+		return r.percent(v, tupleOf(a.pos...)) // percent does not keep them
 	}
 	m := NewMap(0)
 	for _, k := range a.kw {
@@ -521,7 +519,7 @@ func filterTruncate(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	// The operators of Python decide what may be given: they see a length of any kind.
+	// Python's operators check the arguments: they accept any type with the needed methods.
 	length, end, leeway := b.or(0, IntValue(255)), b.or(2, strOf("...")), b.or(3, NoneValue())
 	if leeway.kind == None {
 		leeway = IntValue(5)
@@ -577,7 +575,7 @@ func filterWordCount(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	if err := r.pay(len(v.s)>>2, 0); err != nil { // two tables for each character
+	if err := r.pay(len(v.s)>>2, 0); err != nil { // two table lookups per character
 		return v, err
 	}
 	n := int64(0)

@@ -1,14 +1,13 @@
 package chat
 
-// The filters that give a generator: map, select and their kin, groupby, batch and
-// slice.
+// The filters that return a generator (map, select …, batch, slice), and groupby.
 
 import (
 	"errors"
 	"slices"
 )
 
-// keep copies the arguments of a call for a generator that outlives it.
+// keep copies the arguments of a call for a generator that outlives the call.
 func (r *run) keep(a args) (args, error) {
 	if err := r.pay((len(a.pos)+len(a.kw))>>2, valueBytes*(len(a.pos)+2*len(a.kw))); err != nil {
 		return a, err
@@ -16,7 +15,7 @@ func (r *run) keep(a args) (args, error) {
 	return args{append([]Value(nil), a.pos...), append([]keyword(nil), a.kw...)}, nil
 }
 
-// notAgain refuses keywords that name parameters which the filter itself fills.
+// notAgain refuses keywords for parameters that the filter itself sets.
 func (a args) notAgain(what string, names ...string) error {
 	for _, k := range a.kw {
 		if slices.Contains(names, k.name) {
@@ -58,7 +57,7 @@ func filterMap(r *run, v Value, a args) (Value, error) {
 	})
 }
 
-// mapper is what map applies: a filter by its name, or an attribute.
+// mapper returns the function that map applies: a filter by name, or an attribute.
 func (r *run) mapper(a args) (getterFunc, error) {
 	if len(a.pos) == 0 {
 		path, ok := a.keyword("attribute")
@@ -229,7 +228,7 @@ func filterBatch(r *run, v Value, a args) (Value, error) {
 	n, fill := b.v[0], b.or(1, NoneValue())
 	var it iter
 	begun, over := false, false
-	var carried []Value // the element that an empty first line pushed on
+	var carried []Value // the element that follows an empty first line
 	return r.lazy(func(r *run) (Value, bool, error) {
 		if over {
 			return Value{}, false, nil
@@ -259,7 +258,7 @@ func filterBatch(r *run, v Value, a args) (Value, error) {
 				over = true
 				break
 			}
-			if full { // a line count of 0: an empty line before the first element
+			if full { // a line count of 0 gives an empty line before the first element
 				carried = []Value{x}
 				n = IntValue(-1)
 				return ListValue(), true, nil

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// collectionFilter returns the filters that work on sequences, or nil.
 func collectionFilter(name string) filterFunc {
 	switch name {
 	case "list":
@@ -51,11 +50,11 @@ func collectionFilter(name string) filterFunc {
 	return nil
 }
 
-// A getterFunc finds the attribute of an element that a filter asks for.
+// A getterFunc returns the attribute of an element that a filter uses.
 type getterFunc func(Value) (Value, error)
 
-// getter follows a path such as "function.name" or 0; None gives the element
-// itself. A default other than None or the zero Value stands in for undefined.
+// getter returns a function that follows a path such as "function.name" or 0. The path None returns
+// the element itself. A default other than None or the zero Value replaces undefined.
 func (r *run) getter(path, def Value, fold bool) (getterFunc, error) {
 	keys, err := r.attributePath(path)
 	if err != nil {
@@ -82,7 +81,7 @@ func (r *run) getter(path, def Value, fold bool) (getterFunc, error) {
 	}, nil
 }
 
-// folded is text in lower case, and other values as they are.
+// folded returns text in lower case, and any other value unchanged.
 func (r *run) folded(v Value) (Value, error) {
 	if !v.isStr() {
 		return v, nil
@@ -182,13 +181,13 @@ func filterLast(r *run, v Value, a args) (Value, error) {
 		return undefinedMessage("No last item, sequence was empty."), nil
 	}
 	last := items[len(items)-1]
-	if v.kind == Markup { // backwards its characters are Markup, forwards they are not
+	if v.kind == Markup { // in reverse order, Python yields Markup characters
 		last.kind = Markup
 	}
 	return last, nil
 }
 
-// reversible returns the elements of what Python can go over backwards.
+// reversible returns the elements of a value that Python can iterate in reverse.
 func (r *run) reversible(v Value) ([]Value, error) {
 	switch v.kind {
 	case List, Tuple, Dict, String, Markup:
@@ -231,7 +230,7 @@ func filterReverse(r *run, v Value, a args) (Value, error) {
 	return objectOf(&sharedIter{items: out}), nil
 }
 
-// sorted sorts as Python does, stable and with < only.
+// sorted sorts like Python: stable, and only with <.
 func (r *run) sorted(items []Value, key getterFunc, reverse bool) ([]Value, []Value, error) {
 	if err := r.pay(len(items), times(len(items), 5*valueBytes)); err != nil {
 		return nil, nil, err
@@ -280,8 +279,8 @@ func filterSort(r *run, v Value, a args) (Value, error) {
 		return v, err
 	}
 	fold := !b.has[1] || !r.truth(b.v[1])
-	// The key is a list, one element for each attribute: lists compare equal
-	// elements without ordering them, so that two None are not an error.
+	// The key is a list with one element per attribute. Lists compare equal elements without
+	// ordering them, so two None are not an error.
 	var gets []getterFunc
 	paths, err := r.splitAttributes(b.or(2, NoneValue()))
 	if err != nil {

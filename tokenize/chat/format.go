@@ -8,21 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// A fieldSpec is how one value is to be formatted, by % or by str.format.
+// A fieldSpec is the format of one value, for % or str.format.
 type fieldSpec struct {
 	fill      string // one character, or empty for the default
 	align     byte   // '<', '>', '^', '=', or 0
 	sign      byte   // '+', ' ' or '-'
 	alt, zero bool
 	width     int
-	prec      int  // -1: none
-	verb      byte // 0: none
+	prec      int  // -1 if absent
+	verb      byte // 0 if absent
 }
 
-// maxField bounds widths and precisions, which a template can make up.
+// maxField bounds widths and precisions, because the template chooses them.
 const maxField = 1 << 20
 
-// percent is text % value.
+// percent evaluates text % value.
 func (r *run) percent(v, arg Value) (Value, error) {
 	list := []Value{arg}
 	if arg.kind == Tuple {
@@ -30,8 +30,7 @@ func (r *run) percent(v, arg Value) (Value, error) {
 	}
 	markup := v.kind == Markup
 	dict := arg.Map()
-	// Surplus arguments are not an error where Python takes the value for a mapping:
-	// whatever has a __getitem__.
+	// As in Python, surplus arguments are allowed for a value with __getitem__.
 	_, isRange := arg.ref.(*interval)
 	mapped := dict != nil || arg.kind == List || arg.kind == Undefined || isRange
 	b := textBuilder{r: r}
@@ -83,7 +82,7 @@ func (r *run) percent(v, arg Value) (Value, error) {
 				return v, valueErrorf("a key of the format is not there")
 			}
 			x = dict.vals[at]
-			// From here on the arguments are this one value.
+			// The remaining arguments are only this value.
 			list, next = []Value{x}, 0
 			i = j
 		}
@@ -252,7 +251,7 @@ func (r *run) percentField(x Value, f fieldSpec, markup bool) (string, error) {
 	return "", valueErrorf("unsupported format character '%c'", f.verb)
 }
 
-// repr is repr(v), or ascii(v).
+// repr is Python's repr(v), or ascii(v).
 func (r *run) repr(v Value, ascii bool) (string, error) {
 	s, err := r.made(func(dst []byte) ([]byte, error) { return r.appendRepr(dst, v, 0) })
 	if err != nil || !ascii {
@@ -319,8 +318,7 @@ func (r *run) percentInt(n *big.Int, f fieldSpec) (string, error) {
 	return padNumber(sign, prefix, digits, f), nil
 }
 
-// floatDigits formats a float by one of the verbs e, f, g and their capitals, as
-// C's printf does.
+// floatDigits formats a float with e, f, g or their capitals, like C's printf.
 func floatDigits(y float64, f fieldSpec) (sign, digits string) {
 	prec := f.prec
 	if prec < 0 {
@@ -383,7 +381,6 @@ func generalDigits(y float64, prec int, alt bool) string {
 	return s
 }
 
-// pad fills a text up to its width.
 func pad(s string, f fieldSpec, align byte) string {
 	n := f.width - utf8.RuneCountInString(s)
 	if n <= 0 {
@@ -405,7 +402,7 @@ func pad(s string, f fieldSpec, align byte) string {
 	return strings.Repeat(fill, n) + s
 }
 
-// padNumber fills a number, with zeros behind its sign where that is asked for.
+// padNumber pads a number, with zeros after the sign if the format requires it.
 func padNumber(sign, prefix, digits string, f fieldSpec) string {
 	if f.zero && f.align == 0 {
 		n := f.width - len(sign) - len(prefix) - len(digits)
@@ -431,8 +428,7 @@ func strFormatMap(r *run, v Value, a args) (Value, error) {
 	return strFormat(r, v, args{kw: kw})
 }
 
-// strFormat is str.format for fields without a specification after the colon,
-// which is all that templates use.
+// strFormat is str.format without specifications after the colon. Templates use none.
 func strFormat(r *run, v Value, a args) (Value, error) {
 	b := textBuilder{r: r}
 	s := v.s

@@ -8,15 +8,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// fuzzOptions keep one input to a few milliseconds.
+// fuzzOptions returns limits that keep one input to a few milliseconds.
 func fuzzOptions() chat.Options {
 	o := testOptions()
 	o.MaxSteps, o.MaxValueBytes, o.MaxOutputBytes = 20_000, 4<<20, 1<<20
 	return o
 }
 
-// FuzzParse: any source is a template or an *Error, and a template renders or
-// fails without harm.
+// FuzzParse: any source is a template or an *Error. A template renders or fails within its limits.
 func FuzzParse(f *testing.F) {
 	for _, src := range templates(f) {
 		f.Add(src)
@@ -45,8 +44,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzRender: any JSON is a conversation or an error for every template, two
-// renders agree, and dst is only ever appended to.
+// FuzzRender: every template renders or rejects any JSON, twice the same, and only appends to dst.
 func FuzzRender(f *testing.F) {
 	srcs := templates(f)
 	var tpls []*chat.Template

@@ -11,7 +11,7 @@ import (
 
 var seed = flag.Uint64("seed", 0, "seed of the random comparisons with Python; 0 takes a new one")
 
-// source starts a random generator and says how to have the same one again.
+// source returns a random generator and logs its seed.
 func source(t *testing.T) *rand.Rand {
 	t.Helper()
 	s := *seed
@@ -22,12 +22,12 @@ func source(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(s, 1))
 }
 
-// A talker makes random conversations as JSON text, so that the order of keys
-// and the form of numbers reach both sides alike.
+// A talker generates random conversations as JSON text, so that both sides see the same order of
+// keys and notation of numbers.
 type talker struct {
 	*rand.Rand
 	ids []string
-	// unsure gives messages keys without a value, and reasoning under several names.
+	// unsure adds keys without a value to messages, and reasoning under several names.
 	unsure bool
 }
 
@@ -101,7 +101,7 @@ func (k *talker) object(depth, n int) string {
 	return o.String()
 }
 
-// An object is a JSON object under construction; a name may come twice.
+// An object is a JSON object under construction. It can repeat a name.
 type object struct{ parts []string }
 
 func (o *object) add(name, js string)    { o.parts = append(o.parts, quoted(name)+": "+js) }
@@ -229,7 +229,7 @@ func (k *talker) messages() string {
 	if k.one(2) {
 		out = append(out, k.message(pick(k.Rand, "system", "system", "system", "developer")))
 	}
-	if k.one(6) { // anything goes
+	if k.one(6) { // an arbitrary sequence
 		for range k.IntN(6) {
 			out = append(out, k.message(pick(k.Rand, "system", "user", "assistant", "tool", "developer", "ipython", "function", "weird", "")))
 		}
@@ -325,7 +325,6 @@ func (k *talker) tool() string {
 	return o.String()
 }
 
-// variables is all that one render is given.
 func (k *talker) variables() string {
 	var o object
 	o.add("messages", k.messages())

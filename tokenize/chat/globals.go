@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// lookup finds a variable among the inputs, then among the global functions.
+// lookup returns a variable: an input, or else a global function.
 func (r *run) lookup(i int) Value {
 	if !r.know[i] {
 		r.know[i] = true
@@ -88,7 +88,6 @@ func raiseException(r *run, a args) (Value, error) {
 	return Value{}, fmt.Errorf("%w: %s", ErrRaised, s)
 }
 
-// clockName is the function that reads the clock.
 const clockName = "strftime_now"
 
 func strftimeNow(r *run, a args) (Value, error) {
@@ -116,15 +115,14 @@ func strftimeNow(r *run, a args) (Value, error) {
 	return r.str(s)
 }
 
-// fill adds what dict() and namespace() take: one mapping or one sequence of
-// pairs, and keywords.
+// fill adds the arguments of dict() and namespace(): a mapping or sequence of pairs, and keywords.
 func (r *run) fill(m *Map, a args) error {
 	if len(a.pos) > 1 {
 		return typeErrorf("dict expected at most 1 argument, got %d", len(a.pos))
 	}
 	if len(a.pos) == 1 {
 		v := a.pos[0]
-		if v.kind == Undefined { // Python asks it for an attribute, keys
+		if v.kind == Undefined { // Python reads its attribute keys
 			return undefinedError(v)
 		}
 		if from := v.Map(); from != nil {
@@ -175,7 +173,7 @@ func newDict(r *run, a args) (Value, error) {
 	return MapValue(m), err
 }
 
-// maxRange is the longest range that the sandbox of Jinja allows.
+// maxRange is the longest range that Jinja's sandbox allows.
 const maxRange = 100_000
 
 func newRange(_ *run, a args) (Value, error) {

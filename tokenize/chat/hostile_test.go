@@ -12,10 +12,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// hostiles is how many calls with hostile arguments are rendered.
 var hostiles = flag.Int("hostile", 400, "calls with hostile arguments to render; 0: all")
 
-// hostileSetup makes large operands of all kinds within the limits of a hostile render.
+// hostileSetup creates large operands of all kinds within the limits of a hostile render.
 const hostileSetup = `{% set N = 10 ** 9 %}{% set s = 'ab' * 32768 %}{% set u = 'aé' * 20000 %}{% set sp = 'a ' * 32768 %}{% set nl = '\n' * 65536 %}{% set tab = '\t' * 65536 %}` +
 	`{% set hay = 'a' * 65536 %}{% set needle = 'a' * 32768 ~ 'b' %}{% set m = ('<&' * 32768)|safe %}{% set dig = '7' * 4000 %}{% set pc = '%s%%' * 16384 %}{% set br = '{0}{{' * 16384 %}` +
 	`{% set l = [1, 2] * 4096 %}{% set w = ['b' ~ hay, 'b' ~ hay, 'a'] * 64 %}{% set r = range(8192) %}{% set big = 3 ** 30000 %}{% set two = [hay ~ 'x', hay ~ 'y'] %}` +
@@ -34,8 +33,7 @@ var (
 	}
 )
 
-// hostileTemplates makes a template of each operation: it does it again and again, on
-// operands that are as large as they can be.
+// hostileTemplates returns templates that repeat one operation, on operands of maximum size.
 func hostileTemplates() (ops, calls []string) {
 	var out []string
 	add := func(op string) {
@@ -66,10 +64,9 @@ func hostileTemplates() (ops, calls []string) {
 	return ops, out
 }
 
-// A cost is what a render took.
 type cost struct {
 	took  time.Duration
-	bytes uint64 // allocated in all
+	bytes uint64 // total allocation
 	err   error
 }
 
@@ -87,10 +84,10 @@ func measure(src string, opts chat.Options) cost {
 	return c
 }
 
-// TestHostileOperations repeats every operation, on large operands, until a limit is met.
-// All that it allocates, garbage too, is at most a few times the limit of Options, and its
-// time is that of the evaluation steps that it was charged for: a plain loop of as many
-// steps is the measure, and the deadline far above it.
+// TestHostileOperations repeats every operation on large operands until it exceeds a limit. The
+// total allocation, including garbage, is at most a few times the limit of Options. The time is
+// proportional to the charged steps: it is compared with a plain loop of as many steps, and the
+// deadline is far above it.
 func TestHostileOperations(t *testing.T) {
 	r := source(t)
 	ops, calls := hostileTemplates()

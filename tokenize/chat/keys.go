@@ -1,8 +1,5 @@
 package chat
 
-// Keys of dicts: what can be one, and where one is.
-
-// find is the place of a key in a dict, or -1.
 func (c comparer) find(m *Map, key Value) (int, error) {
 	if key.isStr() {
 		n := 1
@@ -29,7 +26,7 @@ func (c comparer) find(m *Map, key Value) (int, error) {
 	return -1, nil
 }
 
-// find is the place of a key in a dict, or -1; the key must be hashable.
+// find returns the index of a key in a dict, or -1. The key must be hashable.
 func (r *run) find(m *Map, key Value) (int, error) {
 	if err := r.hashable(key); err != nil {
 		return -1, err
@@ -37,7 +34,7 @@ func (r *run) find(m *Map, key Value) (int, error) {
 	return r.comparer().find(m, key)
 }
 
-// put sets a key of a dict that is under construction.
+// put sets a key of a dict that is not yet shared.
 func (r *run) put(m *Map, key, v Value) error {
 	i, err := r.find(m, key)
 	switch {
@@ -66,7 +63,7 @@ func (c comparer) hashable(v Value, depth int) error {
 	switch v.kind {
 	case List, Dict:
 		return typeErrorf("unhashable type: '%s'", typeName(v))
-	case Tuple: // of tuples that share their parts, so that this can be a long way
+	case Tuple: // tuples can share their parts, so this can take many steps
 		for _, x := range v.Items() {
 			if err := c.pay(1, depth); err != nil {
 				return err

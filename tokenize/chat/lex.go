@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// The lexer cuts a template into tokens by the rules of Jinja with trim_blocks
-// and lstrip_blocks on: a newline after a block or a comment goes away, and so
-// does the white space between the start of a line and a block or a comment.
+// The lexer splits a template into tokens by the rules of Jinja with trim_blocks and lstrip_blocks
+// on. It removes a newline after a block or a comment, and the white space between the start of a
+// line and a block or a comment.
 
 type tokenKind uint8
 
@@ -59,10 +59,9 @@ type lexer struct {
 	src  string
 	pos  int
 	line int
-	// lineStarting says that the last match ended with a newline, so that the text
-	// after it begins a line.
+	// lineStarting means that the last match ended with a newline, so the next text starts a line.
 	lineStarting bool
-	open         []byte // brackets that wait for their end
+	open         []byte // open brackets
 	out          []token
 }
 
@@ -84,7 +83,6 @@ func (l *lexer) emit(k tokenKind, text string) {
 	l.out = append(l.out, token{k, text, l.line})
 }
 
-// advance moves to pos and counts the lines on the way.
 func (l *lexer) advance(pos int) {
 	l.line += strings.Count(l.src[l.pos:pos], "\n")
 	l.pos = pos
@@ -171,8 +169,7 @@ func (l *lexer) comment(from int) error {
 	return nil
 }
 
-// tagEnd returns where the text goes on after the end of a tag at pos, if there
-// is one.
+// tagEnd returns the position after the end of a tag at pos, if there is one.
 func (l *lexer) tagEnd(pos int, end string) (int, bool) {
 	rest := l.src[pos:]
 	switch {
@@ -196,8 +193,7 @@ func (l *lexer) finish(next int) {
 	l.advance(next)
 }
 
-// rawBegin reports whether a raw block is opened by the tag whose inside starts
-// at pos, and where its text begins.
+// rawBegin reports whether the tag at pos opens a raw block, and returns where its text starts.
 func rawBegin(src string, pos int) (int, bool) {
 	rest := strings.TrimLeftFunc(src[pos:], isSpace)
 	if !strings.HasPrefix(rest, "raw") {
@@ -244,12 +240,12 @@ func (l *lexer) raw(from int) error {
 	}
 }
 
-// operators holds the two-byte ones; all others are single bytes of operatorBytes.
+// operators lists the two-byte operators. The others are the single bytes of operatorBytes.
 var operators = [...]string{"**", "//", "==", "!=", "<=", ">="}
 
 const operatorBytes = "+-*/%~<>=.,:|()[]{};"
 
-// tag reads the tokens inside a tag through its end.
+// tag reads the tokens inside a tag, including its end.
 func (l *lexer) tag(variable bool) error {
 	end, endKind := "%}", tokBlockEnd
 	if variable {
@@ -273,7 +269,7 @@ func (l *lexer) tag(variable bool) error {
 			return err
 		}
 	}
-	return nil // the parser complains about the end
+	return nil // the parser reports the missing end
 }
 
 func (l *lexer) inside(rest string) error {
@@ -341,8 +337,8 @@ func isNameRune(r rune) bool {
 	return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r)
 }
 
-// number reads a literal that starts with a digit, as Jinja's two regular
-// expressions do: digits with single underscores between them.
+// number reads a literal that starts with a digit, like Jinja's two regular expressions: digits
+// with single underscores between them.
 func (l *lexer) number(rest string) {
 	n := digits(rest, 0, isDecimal)
 	float := l.pos == 0 || l.src[l.pos-1] != '.'
@@ -390,8 +386,7 @@ func (l *lexer) numberToken(k tokenKind, text string) {
 	l.advance(l.pos + len(text))
 }
 
-// digits returns the end of the run of digits at from, single underscores
-// between them allowed.
+// digits returns the end of the digits at from. Single underscores between digits are allowed.
 func digits(s string, from int, is func(byte) bool) int {
 	i := from
 	for i < len(s) && (is(s[i]) || s[i] == '_' && i > from && i+1 < len(s) && is(s[i+1])) {
@@ -440,8 +435,7 @@ func (l *lexer) str(rest string) error {
 	return nil
 }
 
-// unescape is Python's unicode-escape codec: an escape that it does not know
-// stays as it is, with its backslash.
+// unescape is Python's unicode-escape codec. It keeps an unknown escape, with its backslash.
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s, nil

@@ -10,9 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// hostile are templates that would run for ever, or take all memory, or
-// overflow the stack. Each must end as an error that says which limit it met,
-// or be refused by Python's own rules.
+// hostile lists templates that would run forever, use all memory, or overflow the stack. Each must
+// return an error that names the limit, or Python's own error.
 var hostile = []struct{ name, src string }{
 	{"loops in loops", "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"},
 	{"giant range", "{% for a in range(10 ** 18) %}{% endfor %}"},
@@ -70,8 +69,7 @@ var hostile = []struct{ name, src string }{
 	{"ands", "{{ 1" + strings.Repeat(" and 1", 100000) + " }}{{ 1 / 0 }}"},
 }
 
-// TestHostile keeps every hostile template within its limits. The time is far
-// above what any of them takes, and far below for ever.
+// TestHostile keeps every hostile template within its limits, and far below the deadline.
 func TestHostile(t *testing.T) {
 	opts := chat.Options{MaxSteps: 2_000_000, MaxValueBytes: 64 << 20, MaxOutputBytes: 4 << 20}
 	for _, c := range hostile {
@@ -128,7 +126,7 @@ func TestLimitsAreNamed(t *testing.T) {
 			if !errors.Is(err, chat.ErrLimit) {
 				t.Errorf("error %v, want ErrLimit", err)
 			}
-			// The same template is fine within the defaults.
+			// The same template renders within the default limits.
 			if tpl, err = chat.Parse("x", c.src, chat.Options{}); err == nil {
 				_, err = tpl.Render(nil, chat.Input{})
 			}

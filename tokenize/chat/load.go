@@ -12,28 +12,27 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/modelfile"
 )
 
-// A Set is the chat templates of one model: the default one, and those for a
-// special use by name.
+// A Set contains the chat templates of one model by name.
 type Set struct {
 	byName map[string]*Template
 }
 
-// The names of templates that Hugging Face gives a meaning: the one for plain
-// conversations, and the one for conversations with tools.
+// These template names have a meaning for Hugging Face: the template for plain conversations, and
+// the one for conversations with tools.
 const (
 	DefaultName = "default"
 	ToolUseName = "tool_use"
 )
 
-// Names returns the names of the templates in order.
+// Names returns the sorted names of the templates.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
 // Named returns the template of that name, or nil.
 func (s *Set) Named(name string) *Template { return s.byName[name] }
 
-// For returns the template that Hugging Face takes for a conversation with or
-// without tools: tool_use for one with tools where there is one, else default.
-// It is nil where a model has named templates and neither of these.
+// For returns the template that Hugging Face uses for a conversation with or without tools:
+// tool_use with tools if it exists, otherwise default. It returns nil if a model has only templates
+// with other names.
 func (s *Set) For(tools bool) *Template {
 	if tools {
 		if t := s.byName[ToolUseName]; t != nil {
@@ -43,18 +42,15 @@ func (s *Set) For(tools bool) *Template {
 	return s.byName[DefaultName]
 }
 
-// maxConfigBytes bounds tokenizer_config.json, which holds a thousand added
-// tokens in the largest case seen and stays below 1 MiB.
+// maxConfigBytes bounds tokenizer_config.json. The largest known one is smaller than 1 MiB.
 const maxConfigBytes = 32 << 20
 
-// Load reads a model's chat templates from its folder, as transformers does:
-// chat_template.jinja and additional_chat_templates/*.jinja, else chat_template
-// in tokenizer_config.json, which is a text or a list of {name, template}, else
-// chat_template.json.
+// Load reads a model's chat templates from its folder, in transformers' order: chat_template.jinja
+// and additional_chat_templates/*.jinja, then chat_template in tokenizer_config.json (a text or a
+// list of {name, template}), then chat_template.json.
 //
-// The special tokens of tokenizer_config.json, or of special_tokens_map.json,
-// become variables of the templates, unless opts has them. A model without any
-// template is an error that wraps fs.ErrNotExist.
+// The special tokens of tokenizer_config.json or special_tokens_map.json become variables of the
+// templates, unless opts sets them. If the model has no template, the error wraps fs.ErrNotExist.
 func Load(fsys fs.FS, opts Options) (*Set, error) {
 	config, err := readConfig(fsys, "tokenizer_config.json")
 	if err != nil {
@@ -84,7 +80,6 @@ func Load(fsys fs.FS, opts Options) (*Set, error) {
 	return s, nil
 }
 
-// sources finds the texts of the templates by name.
 func sources(fsys fs.FS, config *Map, opts Options) (map[string]string, error) {
 	out := map[string]string{}
 	text, err := readLimited(fsys, "chat_template.jinja", maxSource(opts))
@@ -136,8 +131,7 @@ func sources(fsys fs.FS, config *Map, opts Options) (map[string]string, error) {
 	return nil, fmt.Errorf("chat: neither chat_template.jinja nor a chat_template in tokenizer_config.json: %w", fs.ErrNotExist)
 }
 
-// namedTemplates takes both forms of chat_template apart: a text, and a list of
-// templates with names.
+// namedTemplates parses both forms of chat_template: a text, and a list of named templates.
 func namedTemplates(out map[string]string, v Value) error {
 	if s, ok := v.Text(); ok {
 		out[DefaultName] = s
@@ -165,8 +159,7 @@ func namedTemplates(out map[string]string, v Value) error {
 
 func maxSource(opts Options) int64 { return int64(opts.withDefaults().MaxSourceBytes) }
 
-// readLimited reads a file of at most limit bytes. A file that is not there
-// gives fs.ErrNotExist.
+// readLimited reads at most limit bytes. Its error wraps fs.ErrNotExist if there is no file.
 func readLimited(fsys fs.FS, name string, limit int64) ([]byte, error) {
 	b, err := modelfile.Read(fsys, name, limit)
 	if bad, ok := errors.AsType[*modelfile.Error](err); ok && bad.TooLarge {
@@ -175,7 +168,7 @@ func readLimited(fsys fs.FS, name string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// readConfig reads a JSON object, nil where there is no such file.
+// readConfig reads a JSON object. It returns nil if the file does not exist.
 func readConfig(fsys fs.FS, name string) (*Map, error) {
 	b, err := readLimited(fsys, name, maxConfigBytes)
 	switch {
@@ -194,8 +187,7 @@ func readConfig(fsys fs.FS, name string) (*Map, error) {
 	return v.Map(), nil
 }
 
-// addTokens takes over the special tokens, which are texts or objects with the
-// text in content.
+// addTokens adds the special tokens. A token is a text, or an object with the text in content.
 func addTokens(opts *Options, m *Map) {
 	if m == nil {
 		return

@@ -19,8 +19,8 @@ func TestLoad(t *testing.T) {
 		name  string
 		files fstest.MapFS
 		names []string
-		plain string // what the template for a plain conversation gives
-		tools string // and the one for tools
+		plain string // output of the template for plain conversations
+		tools string // output of the template for conversations with tools
 		err   string
 	}{
 		{

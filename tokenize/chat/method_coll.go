@@ -1,7 +1,6 @@
 package chat
 
-// dictMethod returns the method of dict of that name, or nil. Those that change
-// a dict are there to be refused by the sandbox.
+// dictMethod returns a dict method, or nil. The sandbox refuses methods that change a dict.
 func dictMethod(name string) methodFunc {
 	switch name {
 	case "get":
@@ -27,8 +26,7 @@ func isDictClass(v Value) bool {
 	return ok && b.name == "dict"
 }
 
-// dictClassAttr is an attribute of the class dict itself: fromkeys, or a method that
-// takes its dict as the first argument.
+// dictClassAttr returns fromkeys, or a method whose first argument is the dict.
 func dictClassAttr(class Value, name string) (Value, bool, error) {
 	m := dictMethod(name)
 	switch {
@@ -99,7 +97,7 @@ func dictFromKeys(r *run, a args) (Value, error) {
 	return MapValue(m), nil
 }
 
-// listMethod returns the method of list, or of tuple, of that name, or nil.
+// listMethod returns the method of list or tuple of that name, or nil.
 func listMethod(name string, list bool) methodFunc {
 	switch name {
 	case "index":

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// splitArgs are those of split and rsplit: the separator, or all white space,
-// and how often to cut.
+// splitArgs returns the arguments of split and rsplit: the separator or all white space, and the
+// maximum number of splits, or -1.
 func splitArgs(name string, a args) (sep string, space bool, most int, err error) {
 	b, err := a.bind(name, "sep", "maxsplit")
 	if err != nil {
@@ -35,7 +35,7 @@ func splitArgs(name string, a args) (sep string, space bool, most int, err error
 	return s.s, false, most, nil
 }
 
-// split collects the parts of v that cut finds.
+// split collects the parts that cut yields.
 func (r *run) split(v Value, cut func(add func(part string) error) error) (Value, error) {
 	out := listBuilder{r: r}
 	err := cut(func(part string) error { return out.add(Value{kind: v.kind, s: part}) })
@@ -74,16 +74,16 @@ func strSplit(r *run, v Value, a args) (Value, error) {
 		if s == "" {
 			return nil
 		}
-		return add(s) // the rest keeps the space at its end
+		return add(s) // the rest keeps its trailing space
 	})
 }
 
-// splitAt cuts v at sep, into most parts where most is not negative.
+// splitAt splits v at sep. most is the maximum number of parts; negative means no limit.
 func (r *run) splitAt(v Value, sep string, most int) (Value, error) {
 	if err := r.pay(0, 2*valueBytes); err != nil {
 		return v, err
 	}
-	out := listBuilder{r, make([]Value, 0, 2)} // the text before a mark, and that behind it
+	out := listBuilder{r, make([]Value, 0, 2)} // often there is one separator
 	s := v.s
 	for n := 0; most < 0 || n < most-1; n++ {
 		at := strings.Index(s, sep)
@@ -156,7 +156,7 @@ func strSplitLines(r *run, v Value, a args) (Value, error) {
 	return r.split(v, func(add func(string) error) error { return splitLines(v.s, keep, add) })
 }
 
-// splitLines cuts at all that Python takes for the end of a line.
+// splitLines splits at all line ends that Python knows.
 func splitLines(s string, keep bool, add func(line string) error) error {
 	start := 0
 	for i := 0; i < len(s); {

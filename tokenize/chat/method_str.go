@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// stringMethod returns the method of str of that name, or nil. The methods take
-// code points where Python counts them; a Markup gives a Markup back and escapes
-// what it takes in.
+// stringMethod returns the str method of that name, or nil. Methods count code points, like Python.
+// On Markup, a method returns Markup and escapes its arguments.
 func stringMethod(name string) methodFunc {
 	switch name {
 	case "strip", "lstrip", "rstrip":
@@ -76,12 +75,12 @@ func stringMethod(name string) methodFunc {
 	return nil
 }
 
-// like is text of the kind that v is.
+// like returns text of the same kind as v.
 func (r *run) like(v Value, s string) (Value, error) {
 	return Value{kind: v.kind, s: s}, r.pay(0, len(s))
 }
 
-// casing pays for changing the case of a text, which can treble it.
+// casing pays for changing the case of a text, which can triple its size.
 func (r *run) casing(s string) error {
 	if err := r.pay(len(s)>>3, len(s)); err != nil || isASCII(s) {
 		return err
@@ -128,7 +127,7 @@ func textMethod(name string, f func(s, arg string) string) methodFunc {
 }
 
 func (r *run) strip(name string, v Value, a args, left, right bool) (Value, error) {
-	// Of Markup, whose methods are written in Python, chars is a name as well.
+	// The methods of Markup are written in Python, so chars is also a keyword.
 	if v.kind == Markup && len(a.kw) == 1 && len(a.pos) == 0 {
 		return v, typeErrorf("%s takes no keyword arguments", name)
 	}
@@ -142,7 +141,7 @@ func (r *run) strip(name string, v Value, a args, left, right bool) (Value, erro
 		}
 		chars := a.pos[0].s
 		cut = func(c rune) bool {
-			r.steps -= int64(len(chars) >> 6) // all of them are looked through
+			r.steps -= int64(len(chars) >> 6) // each character searches all of chars
 			return r.steps >= 0 && strings.ContainsRune(chars, c)
 		}
 		each = 1 + min(len(chars), 64)>>4
@@ -157,7 +156,7 @@ func (r *run) strip(name string, v Value, a args, left, right bool) (Value, erro
 	return Value{kind: v.kind, s: s}, r.pay(1+(len(v.s)-len(s))*each>>4, 0)
 }
 
-// window cuts the part of s that optional start and end leave.
+// window returns the part of s between optional start and end.
 func (r *run) window(s string, a []Value) (sub string, offset int, ok bool, err error) {
 	if len(a) == 0 {
 		return s, 0, true, nil
@@ -297,7 +296,7 @@ func strJoin(r *run, v Value, a args) (Value, error) {
 	return r.joined(v, parts)
 }
 
-// joined joins parts with v between them.
+// joined joins parts with separator v.
 func (r *run) joined(v Value, parts []string) (Value, error) {
 	size := int64(len(v.s)) * int64(max(len(parts)-1, 0))
 	for _, p := range parts {
@@ -371,7 +370,7 @@ func (r *run) justify(name string, v Value, a args) (Value, error) {
 	fill := " "
 	if len(a.pos) == 2 {
 		x := a.pos[1]
-		if v.kind == Markup && x.kind != Markup { // it takes anything, and escapes its text
+		if v.kind == Markup && x.kind != Markup { // Markup accepts any value and escapes its text
 			s, err := r.text(x)
 			if err == nil {
 				s, err = r.escape(s)
@@ -407,7 +406,7 @@ func (r *run) justify(name string, v Value, a args) (Value, error) {
 	return Value{kind: v.kind, s: strings.Repeat(fill, int(left)) + v.s + strings.Repeat(fill, int(pad-left))}, nil
 }
 
-// padding pays for v with so many characters of that size beside it, made in two steps.
+// padding pays for adding pad characters of that size to v, which takes two copies.
 func (r *run) padding(v Value, pad int64, size int) error {
 	if err := r.room(pad); err != nil {
 		return err

@@ -11,18 +11,17 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// mutated is how many mutated templates are compared; the long comparison asks for more.
 var mutated = flag.Int("mutated", 300, "mutated templates to compare")
 
-// A mutator changes templates that people use: their tags lose, double and swap words,
-// take pieces of other templates, and get into loops, macros and blocks.
+// A mutator changes real templates: it drops, doubles and swaps words of tags, inserts pieces of
+// other templates, and wraps pieces in loops, macros and blocks.
 type mutator struct {
 	writer
-	pool  [][]string // the templates, each as its pieces
+	pool  [][]string // the pieces of each template
 	names []string
 }
 
-// pieceOf cuts a template into text and tags, tokenOf the inside of a tag into words.
+// pieceOf splits a template into text and tags, tokenOf splits a tag into words.
 var (
 	pieceOf = regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|[^{]+|\{`)
 	tokenOf = regexp.MustCompile(`(?s)"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[A-Za-z_]\w*|\d+(?:\.\d+)?|\*\*|//|==|!=|<=|>=|\s+|.`)
@@ -51,7 +50,7 @@ func isTag(piece string) bool {
 	return len(piece) >= 4 && piece[0] == '{' && (piece[1] == '{' || piece[1] == '%')
 }
 
-// inside splits a tag into its opening mark, its words and its closing mark.
+// inside splits a tag into its start mark, its words and its end mark.
 func inside(piece string) (open string, words []string, end string) {
 	i, j := 2, len(piece)-2
 	if strings.IndexByte("-+", piece[i]) >= 0 && i+1 < j {
@@ -63,10 +62,9 @@ func inside(piece string) (open string, words []string, end string) {
 	return piece[:i], tokenOf.FindAllString(piece[i:j], -1), piece[j:]
 }
 
-// template returns a mutated template.
 func (m *mutator) template() string {
 	p := slices.Clone(pick(m.Rand, m.pool...))
-	if m.one(3) { // only a part of it
+	if m.one(3) { // only a part
 		if i, j, ok := m.balanced(p); ok {
 			p = slices.Clone(p[i:j])
 		}
@@ -114,7 +112,6 @@ func (m *mutator) mutate(p []string) []string {
 	return p
 }
 
-// tag returns the place of some tag among the pieces.
 func (m *mutator) tag(p []string) int {
 	i := m.IntN(len(p))
 	for range p {
@@ -128,14 +125,13 @@ func (m *mutator) tag(p []string) int {
 
 var operators = []string{"+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", ">", "<=", ">=", "in", "not in", "and", "or", "is", "|", ".", ",", "(", ")", "[", "]", ":", "="}
 
-// words changes one word of a tag.
 func (m *mutator) words(piece string) string {
 	open, w, end := inside(piece)
 	if len(w) == 0 {
 		return piece
 	}
 	i := m.IntN(len(w))
-	for range w { // rather no white space
+	for range w { // prefer a word that is not white space
 		if strings.TrimSpace(w[i]) != "" {
 			break
 		}
@@ -151,7 +147,7 @@ func (m *mutator) words(piece string) string {
 		w[i], w[j] = w[j], w[i]
 	case 3:
 		open, end = strings.TrimRight(open, "-+")+pick(m.Rand, "", "-", "+"), pick(m.Rand, "", "-", "+")+strings.TrimLeft(end, "-+")
-		if open[1] == '{' || end[len(end)-1] == '}' && len(end) > 2 && end[len(end)-2] == '}' { // + is a sign there
+		if open[1] == '{' || end[len(end)-1] == '}' && len(end) > 2 && end[len(end)-2] == '}' { // here + is an operator
 			open, end = strings.TrimSuffix(open, "+"), strings.TrimPrefix(end, "+")
 		}
 	case 4:
@@ -176,7 +172,7 @@ func (m *mutator) words(piece string) string {
 	return open + strings.Join(w, "") + end
 }
 
-// depth is what a tag adds to the depth of blocks.
+// depth returns the change of the block depth at a tag.
 func depth(piece string) int {
 	name := tagName.FindStringSubmatch(piece)
 	if name == nil {
@@ -195,7 +191,7 @@ func depth(piece string) int {
 	return 0
 }
 
-// balanced returns a range of pieces that holds whole blocks only.
+// balanced returns a range of pieces that contains only whole blocks.
 func (m *mutator) balanced(p []string) (i, j int, ok bool) {
 	if len(p) == 0 {
 		return 0, 0, false
@@ -217,7 +213,6 @@ func (m *mutator) balanced(p []string) (i, j int, ok bool) {
 	return i, j, ok
 }
 
-// wrap puts a range of pieces into a block.
 func (m *mutator) wrap(p []string, i, j int) []string {
 	w := pick(m.Rand, [2]string{"{% for q in [1, 2] %}", "{% endfor %}"}, [2]string{"{% for message in messages %}", "{% endfor %}"}, [2]string{"{% macro mm(message, content='C') %}", "{% endmacro %}{{ mm(messages[0]) }}"},
 		[2]string{"{% set zz %}", "{% endset %}{{ zz }}"}, [2]string{"{% set content = 'new' %}{% if messages %}", "{% endif %}"}, [2]string{"{% filter upper %}", "{% endfilter %}"}, [2]string{"{% with content = 'W' %}", "{% endwith %}{{ content }}"},
@@ -226,7 +221,7 @@ func (m *mutator) wrap(p []string, i, j int) []string {
 	return slices.Concat(p[:i:i], []string{w[0]}, p[i:j:j], []string{w[1]}, p[j:])
 }
 
-// TestMutatedAgainstPython compares mutated templates, each with two conversations.
+// TestMutatedAgainstPython compares mutated templates with Python, each with two conversations.
 func TestMutatedAgainstPython(t *testing.T) {
 	t.Parallel()
 	m := newMutator(t)
@@ -235,7 +230,7 @@ func TestMutatedAgainstPython(t *testing.T) {
 		var requests []request
 		for range min(left, 2000) {
 			src := m.template()
-			for range 3 { // most of those that cannot be parsed show little
+			for range 3 { // most templates with syntax errors show little
 				if _, err := chat.Parse("mutated", src, testOptions()); err == nil || m.one(4) {
 					break
 				}

@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// truncFloat is int(f) of a finite f.
+// truncFloat is Python's int(f) for a finite f.
 func truncFloat(f float64) Value {
 	f = math.Trunc(f)
 	if math.Abs(f) < 1<<62 {
@@ -18,8 +18,7 @@ func truncFloat(f float64) Value {
 	return BigValue(n)
 }
 
-// plainDigits turns the decimal digits of all scripts into ASCII ones, as int()
-// and float() take them.
+// plainDigits converts decimal digits of all scripts to ASCII, as int() and float() do.
 func plainDigits(s string) string {
 	if isASCII(s) {
 		return s
@@ -36,7 +35,7 @@ func plainDigits(s string) string {
 	}, s)
 }
 
-// withoutUnderscores removes the underscores between digits; others are errors.
+// withoutUnderscores removes underscores between digits. It reports false for any other underscore.
 func withoutUnderscores(s string) (string, bool) {
 	if strings.IndexByte(s, '_') < 0 {
 		return s, true
@@ -50,7 +49,7 @@ func withoutUnderscores(s string) (string, bool) {
 	return strings.ReplaceAll(s, "_", ""), true
 }
 
-// parseInt is int(s, base) of text.
+// parseInt is Python's int(s, base) for text.
 func parseInt(s string, base int) (Value, bool) {
 	if base != 0 && (base < 2 || base > 36) {
 		return Value{}, false
@@ -102,10 +101,9 @@ func parseInt(s string, base int) (Value, bool) {
 	return BigValue(n), true
 }
 
-// number pays for reading a number.
 func (r *run) number(s string) error { return r.pay(len(s)>>3, 2*len(s)) }
 
-// parseFloat is float(s) of text.
+// parseFloat is Python's float(s) for text.
 func parseFloat(s string) (float64, bool) {
 	s = strings.TrimFunc(plainDigits(s), isSpace)
 	s, ok := withoutUnderscores(s)
@@ -119,7 +117,7 @@ func parseFloat(s string) (float64, bool) {
 	switch strings.ToLower(body) {
 	case "inf", "infinity", "nan":
 	default:
-		// Go also knows hexadecimal floats, which float() does not.
+		// Go also accepts hexadecimal floats, float() does not.
 		if strings.Trim(body, "0123456789.eE+-") != "" || strings.ContainsAny(body, "xXpPiInN") {
 			return 0, false
 		}
@@ -131,8 +129,7 @@ func parseFloat(s string) (float64, bool) {
 	return f, true
 }
 
-// roundInt is round(v, n) for n < 0: to a multiple of a power of ten, half to
-// even.
+// roundInt is round(v, n) for n < 0: to a multiple of a power of ten, half to even.
 func (r *run) roundInt(v Value, n int64) (Value, error) {
 	if n < -maxIntDigits {
 		return IntValue(0), nil

@@ -1,24 +1,21 @@
 package chat
 
-// The objects that a template makes for itself.
-
 type (
-	// A namespace is the one thing that a template can change.
+	// A namespace is the only object that a template can change.
 	namespace struct{ attrs Map }
 
-	// A macro is a macro, or the body of a call block, with the variables around it.
+	// A macro is a macro or the body of a call block, with its enclosing variables.
 	macro struct {
 		body *macroBody
 		env  *env
 	}
 
-	// A builtin is a global function.
 	builtin struct {
 		name string
 		fn   func(r *run, a args) (Value, error)
 	}
 
-	// A method is a method of a value, taken and not yet called.
+	// A method is a bound method that was not called yet.
 	method struct {
 		of   Value
 		name string
@@ -28,14 +25,13 @@ type (
 	// An interval is Python's range.
 	interval struct{ start, stop, step int64 }
 
-	// A view is what keys, values and items of a dict give.
+	// A view is the result of keys, values or items of a dict.
 	view struct {
 		of   *Map
 		kind byte // 'k', 'v', 'i'
 	}
 
-	// A sharedIter is an iterator that the template can hold: what it has given is
-	// gone.
+	// A sharedIter is an iterator that is a value. It can be exhausted.
 	sharedIter struct {
 		items []Value
 		pos   int
@@ -53,7 +49,7 @@ type (
 	}
 )
 
-// class is the text that Python prints for a function that is a class; empty for other functions.
+// class returns Python's text of a function that is a class, or empty for other functions.
 func (b *builtin) class() string {
 	switch b.name {
 	case "dict":
@@ -64,7 +60,7 @@ func (b *builtin) class() string {
 	return ""
 }
 
-// class is the class of Python code that the method is of.
+// class returns the Python class that implements the method.
 func (m *method) class() string {
 	switch m.of.ref.(type) {
 	case *cycler:
@@ -77,7 +73,7 @@ func (m *method) class() string {
 
 type methodFunc func(r *run, v Value, a args) (Value, error)
 
-// An iter goes over a value. Exactly one of items and obj is in use.
+// An iter iterates over a value. It uses either items or obj.
 type iter struct {
 	items []Value
 	pos   int
@@ -106,33 +102,32 @@ func (s *sharedIter) next(r *run) (Value, bool, error) {
 	if err := r.step(); err != nil {
 		return Value{}, false, err
 	}
-	// Generators can be stacked on each other without end.
+	// A template can nest generators arbitrarily deep.
 	if r.nested++; r.nested > maxGenerators {
 		return Value{}, false, limitErrorf("more than %d generators within each other", maxGenerators)
 	}
 	v, ok, err := s.fn(r)
 	r.nested--
 	if err != nil || !ok {
-		// A generator that raised or ended gives nothing any more.
+		// A generator that failed or ended yields nothing more.
 		s.fn, s.items, s.pos = nil, nil, 0
 	}
 	return v, ok, err
 }
 
-// maxGenerators is how many generators may feed each other; Python's own limit is
-// close to it.
+// maxGenerators is the maximum nesting of generators. Python's own limit is close to it.
 const maxGenerators = 900
 
 func generator(fn func(r *run) (Value, bool, error)) iter {
 	return iter{obj: &sharedIter{fn: fn}}
 }
 
-// lazy is a generator as a value.
+// lazy returns a generator as a value.
 func (r *run) lazy(fn func(r *run) (Value, bool, error)) (Value, error) {
 	return objectOf(&sharedIter{fn: fn}), r.pay(0, 3*objectBytes)
 }
 
-// iterate returns an iterator over v, or Python's error when there is none.
+// iterate returns an iterator over v, or Python's error if v is not iterable.
 func (r *run) iterate(v Value) (iter, error) {
 	switch v.kind {
 	case List, Tuple:
@@ -178,7 +173,7 @@ func (r *run) iterate(v Value) (iter, error) {
 	return iter{}, typeErrorf("'%s' object is not iterable", typeName(v))
 }
 
-// collect returns all that is left of v. The slice may be v's own.
+// collect returns the remaining elements of v. The slice can belong to v: do not change it.
 func (r *run) collect(v Value) ([]Value, error) {
 	it, err := r.iterate(v)
 	if err != nil {
@@ -239,13 +234,12 @@ func (o *interval) len() int64 {
 
 func (o *interval) at(i int64) Value { return IntValue(o.start + i*o.step) }
 
-// A loopObject is the variable loop. It looks one element ahead, as far as the
-// template asks it to.
+// A loopObject is the variable loop. It reads one element ahead only if the template needs it.
 type loopObject struct {
 	it    iter
 	of    Value
-	loop  *forStmt // of a recursive loop
-	env   *env     // around the recursive loop
+	loop  *forStmt // set only in a recursive loop
+	env   *env     // the scope around the recursive loop
 	depth int
 
 	index           int
@@ -278,7 +272,6 @@ func (l *loopObject) next(r *run) (Value, bool, error) {
 	return x, ok, nil
 }
 
-// peek reports whether there is a next element.
 func (l *loopObject) peek(r *run) (bool, error) {
 	if l.peeked && l.some {
 		return true, nil
@@ -386,7 +379,7 @@ func (r *run) callMacro(m *macro, a args) (Value, error) {
 	if err := r.call(); err != nil {
 		return Value{}, err
 	}
-	// Each parameter is looked for among the keywords, and each variable is cleared.
+	// Each parameter is searched among the keywords, and each variable is cleared.
 	if err := r.pay(b.slots>>3+times(len(b.params), len(a.kw))>>2, 0); err != nil {
 		return Value{}, err
 	}
@@ -418,8 +411,8 @@ func (r *run) callMacro(m *macro, a args) (Value, error) {
 	return Value{}, err
 }
 
-// bind puts the arguments of a call into the slots of a macro. Missing ones are
-// marked by the zero Value and filled by defaults.
+// bind stores the arguments of a call in the slots of a macro. Missing arguments are the zero
+// Value, and defaults fills them.
 func (b *macroBody) bind(r *run, e *env, a args) error {
 	set := func(p place, v Value) { e.slots[p.slot] = v }
 	n := min(len(a.pos), len(b.params))
@@ -434,7 +427,7 @@ func (b *macroBody) bind(r *run, e *env, a args) error {
 		if ok {
 			used++
 			if v.kind == Undefined && v.s == "" && v.n == 0 {
-				v.n = 1 // an argument that is undefined is not a missing one
+				v.n = 1 // mark an undefined argument as given
 			}
 		}
 		if p.name == "caller" {
@@ -483,7 +476,7 @@ func (b *macroBody) bind(r *run, e *env, a args) error {
 	return nil
 }
 
-// takes reports whether the keyword is a parameter behind the first n.
+// takes reports whether the keyword is a parameter after the first n.
 func (b *macroBody) takes(name string, n int) bool {
 	for i := n; i < len(b.params); i++ {
 		if b.params[i].name == name {

@@ -33,14 +33,13 @@ const (
 	cmpNotIn
 )
 
-// maxIntDigits is the number of digits up to which Python turns an int into text
-// and back; maxIntBits keeps the arithmetic on larger ones cheap.
+// maxIntDigits is the number of digits up to which Python converts between int and text. maxIntBits
+// keeps the arithmetic on larger ints cheap.
 const (
 	maxIntDigits = 4300
 	maxIntBits   = 1 << 16
 )
 
-// truth is bool(v).
 func (r *run) truth(v Value) bool {
 	switch v.kind {
 	case Undefined, None:
@@ -69,7 +68,7 @@ func (r *run) truth(v Value) bool {
 }
 
 func (r *run) binary(op binop, a, b Value) (Value, error) {
-	// The two commonest cases first.
+	// The most common case first.
 	if op == opAdd && a.kind == String && b.kind == String {
 		if err := r.pay(0, len(a.s)+len(b.s)); err != nil {
 			return a, err
@@ -135,14 +134,14 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 
 func isNumber(v Value) bool { return v.kind == Int || v.kind == Float || v.kind == Bool }
 
-// repeat is a sequence times an int.
+// repeat multiplies a sequence by an int.
 func (r *run) repeat(v, times Value) (Value, error) {
 	n, ok := times.small()
 	if !ok {
 		if times.big().Sign() > 0 {
 			return v, limitErrorf("a value repeated %s times", times.big().Text(10))
 		}
-		return v, valueErrorf("cannot fit 'int' into an index-sized integer") // Python does not look at the sign
+		return v, valueErrorf("cannot fit 'int' into an index-sized integer") // Python ignores the sign
 	}
 	n = max(n, 0)
 	size := int64(0)
@@ -285,7 +284,6 @@ func (r *run) bigPow(x, y *big.Int) (Value, error) {
 	return IntValue(-1), nil
 }
 
-// toFloat is float(v) of a number.
 func toFloat(v Value) (float64, error) {
 	if v.kind == Float {
 		return v.float(), nil
@@ -363,8 +361,8 @@ func floatPow(x, y float64) (Value, error) {
 	return FloatValue(z), nil
 }
 
-// power is pow of the C library, which is rounded correctly in all but the rarest
-// cases; math.Pow is not. Whole exponents are therefore worked out in 320 bits.
+// power is pow of the C library. It is correctly rounded in nearly all cases, unlike math.Pow. So
+// whole exponents are computed with 320 bits.
 func power(x, y float64) float64 {
 	if y != math.Trunc(y) || math.Abs(y) > 1<<20 || x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
 		return math.Pow(x, y)

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Parse reads a template. The name appears in errors only.
+// Parse parses a template. The name is only used in errors.
 //
-// The errors are *Error; those that wrap ErrUnsupported name what is missing.
+// It returns an *Error. If it wraps ErrUnsupported, it names the unsupported part.
 func Parse(name, src string, opts Options) (*Template, error) {
 	opts = opts.withDefaults()
 	if len(src) > opts.MaxSourceBytes {
@@ -40,10 +40,9 @@ type parser struct {
 	depth   int
 	max     int
 	errLine int
-	// loops counts the loops that enclose the statement within its function: break
-	// and continue need one.
+	// loops is the number of enclosing loops in the current function. break and continue need one.
 	loops int
-	// ops counts the operators of the tag under way.
+	// ops is the number of operators in the current tag.
 	ops int
 }
 
@@ -117,8 +116,7 @@ func (p *parser) enter() error {
 
 func (p *parser) leave() { p.depth-- }
 
-// statements reads until a tag whose name is one of ends, and leaves the parser
-// behind that name. At the top, ends is nil.
+// statements parses up to a tag in ends, and stops at its name. At the top level, ends is nil.
 func (p *parser) statements(ends []string) ([]stmt, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -181,8 +179,7 @@ func oneOf(names []string) string {
 	return s.String()
 }
 
-// body reads the end of an opening tag and the statements up to one of ends, and
-// returns which one it was.
+// body parses the end of an opening tag and its statements. It returns the closing tag's name.
 func (p *parser) body(ends ...string) ([]stmt, string, error) {
 	p.skipOp(":")
 	if _, err := p.expect(tokBlockEnd, ""); err != nil {
@@ -245,8 +242,7 @@ func (p *parser) statement() ([]stmt, error) {
 	return nil, p.failf(t.line, "unknown tag '%s'", t.text)
 }
 
-// function reads the body of something that is a function of its own: a break
-// inside cannot reach a loop outside.
+// function parses the body of a function. A break inside cannot leave a loop outside.
 func (p *parser) function(end string) ([]stmt, error) {
 	loops := p.loops
 	p.loops = 0
@@ -466,8 +462,7 @@ func assignable(name string) bool {
 	return true
 }
 
-// target reads what is assigned to: names, a tuple of them, and where the
-// options say so attributes of namespaces.
+// target parses an assignment target: a name, a tuple, or, if allowed, a namespace attribute.
 func (p *parser) target(o tupleOpts) (target, error) {
 	line := p.cur().line
 	o.simple = true

@@ -8,18 +8,18 @@ import (
 
 type tupleOpts struct {
 	simple    bool // names and literals only
-	cond      bool // conditional expressions may stand without parentheses
-	parens    bool // in parentheses, where an empty tuple is fine
+	cond      bool // allow conditional expressions without parentheses
+	parens    bool // inside parentheses, so an empty tuple is allowed
 	namespace bool
 }
 
-// A nsRef is name.attr on the left of an assignment. It never survives parsing.
+// A nsRef is name.attr on the left of an assignment. Only the parser uses it.
 type nsRef struct {
 	constExpr
 	name, attr string
 }
 
-// tuple reads an expression, or several with commas between them.
+// tuple parses an expression, or several separated by commas.
 func (p *parser) tuple(o tupleOpts) (expr, error) {
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (p *parser) tuple(o tupleOpts) (expr, error) {
 		}
 		t := p.cur()
 		if t.kind == tokVarEnd || t.kind == tokBlockEnd || p.isOp(")") {
-			break // a comma before in or recursive ends nothing: Jinja reads a name there
+			break // after a comma, Jinja reads the words in and recursive as names
 		}
 		var e expr
 		var err error
@@ -158,8 +158,7 @@ func (p *parser) compare() (expr, error) {
 	return c, nil
 }
 
-// comparison returns the operator at the cursor and the number of its tokens, 0
-// where there is none.
+// comparison returns the operator at the cursor and the number of its tokens, 0 for none.
 func (p *parser) comparison() (cmpop, int) {
 	switch t := p.cur(); {
 	case t.kind == tokOp:
@@ -257,8 +256,8 @@ func (p *parser) product() (expr, error) {
 	return a, err
 }
 
-// power is left-associative in Jinja's grammar, yet the Python that it compiles
-// to has parentheses around each pair, so it stays so.
+// power is left-associative, as in Jinja's grammar. The Python code that Jinja generates has
+// parentheses around each pair, so it stays left-associative.
 func (p *parser) power() (expr, error) {
 	a, err := p.unary(true)
 	for err == nil && p.isOp("**") {
@@ -434,8 +433,8 @@ func (p *parser) dict() (expr, error) {
 	return d, nil
 }
 
-// chain counts one operator, postfix or filter of a tag. A row of them is as many
-// levels of the tree, without any nesting of the source.
+// chain counts one operator, postfix or filter of a tag. A sequence of them makes the tree deep
+// without any nesting in the source.
 func (p *parser) chain() error {
 	if p.ops++; p.ops > maxTagOps {
 		p.errLine = p.cur().line
@@ -444,6 +443,5 @@ func (p *parser) chain() error {
 	return nil
 }
 
-// maxTagOps is how many operators one tag may have; the largest one seen in a
-// real template has about a hundred.
+// maxTagOps bounds the operators of one tag. The largest known tag has about a hundred.
 const maxTagOps = 5000

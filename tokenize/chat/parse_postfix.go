@@ -74,7 +74,7 @@ func (p *parser) subscript(of expr) (expr, error) {
 	return &itemExpr{of, &tupleExpr{keys}}, nil
 }
 
-// literalKeys reports whether all of a subscript is literal.
+// literalKeys reports whether the value and all keys of a subscript are literals.
 func literalKeys(of expr, keys []expr) bool {
 	literal := isConst(of)
 	for _, k := range keys {
@@ -87,8 +87,8 @@ func literalKeys(of expr, keys []expr) bool {
 	return literal
 }
 
-// subscribed reads one key of a subscript: an expression, or a slice of the value
-// before the bracket. A slice of another value, as in x['ab'[:1]], is an expression.
+// subscribed parses one key of a subscript: an expression, or a slice of the value before the
+// bracket. A slice inside a key, as in x['ab'[:1]], is an expression.
 func (p *parser) subscribed(of expr) (expr, *sliceExpr, error) {
 	s := &sliceExpr{of: of}
 	var err error
@@ -169,7 +169,7 @@ func (p *parser) call(fn expr) (*callExpr, error) {
 	return c, nil
 }
 
-// filterChain reads the filters, tests and calls behind an expression.
+// filterChain parses the filters, tests and calls after an expression.
 func (p *parser) filterChain(e expr) (expr, error) {
 	for {
 		if err := p.chain(); err != nil {
@@ -192,7 +192,7 @@ func (p *parser) filterChain(e expr) (expr, error) {
 	}
 }
 
-// filters reads a run of filters. Inline, the first one has no bar before it.
+// filters parses a sequence of filters. If inline is set, no bar precedes the first one.
 func (p *parser) filters(e expr, inline bool) (expr, error) {
 	for p.isOp("|") || inline {
 		if err := p.chain(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPlainEnd compares the eight bytes at a time with one at a time.
+// TestPlainEnd compares the search by eight bytes with a search byte by byte.
 func TestPlainEnd(t *testing.T) {
 	t.Parallel()
 	one := func(s string, i int, ascii bool) int {

@@ -12,19 +12,18 @@ import (
 	"time"
 )
 
-// An answer is what Python made of a request: text, an error, or that it met a limit
-// of its own.
+// An answer is Python's result: text, an error, or a skip because of a limit of Python.
 type answer struct{ Out, Err, Skip *string }
 
-// A request is one template, by name or itself, with its variables as JSON.
+// A request is one template, by name or by source, with its variables as JSON.
 type request struct {
 	Name *string         `json:"name,omitempty"`
 	Src  *string         `json:"src,omitempty"`
 	Vars json.RawMessage `json:"vars"`
 }
 
-// line is the request as render.py reads it. Not through an encoder: Go would refuse
-// NaN and change numbers.
+// line returns the request as a line for render.py. It does not encode the variables, because Go's
+// encoder rejects NaN and changes numbers.
 func (r request) line(t *testing.T) []byte {
 	t.Helper()
 	b, err := json.Marshal(struct {
@@ -38,9 +37,8 @@ func (r request) line(t *testing.T) []byte {
 	return append(append(b, r.Vars...), "}\n"...)
 }
 
-// askPython renders all requests with Jinja2. Without an interpreter the test
-// fails, because nothing else shows that the two agree; -short leaves it out. A
-// template on which Python hangs is skipped.
+// askPython renders all requests with Jinja2. Without an interpreter it fails, because no other
+// test compares the two; -short skips it. Templates on which Python hangs are skipped.
 func askPython(t *testing.T, sources map[string]string, requests []request) []answer {
 	t.Helper()
 	if testing.Short() {
@@ -65,7 +63,6 @@ func askPython(t *testing.T, sources map[string]string, requests []request) []an
 	return answers
 }
 
-// interpreter is the Python to compare with.
 func interpreter() string {
 	if python := os.Getenv("ROLLOUT_PYTHON"); python != "" {
 		return python
@@ -73,7 +70,7 @@ func interpreter() string {
 	return filepath.Join("..", "..", ".build", "venv", "bin", "python")
 }
 
-// askOnce returns the answers of one interpreter, up to the request on which it hangs.
+// askOnce returns the answers of one interpreter process, up to the request on which it hangs.
 func askOnce(t *testing.T, python string, sources map[string]string, requests []request) []answer {
 	t.Helper()
 	var in bytes.Buffer
@@ -97,8 +94,7 @@ func askOnce(t *testing.T, python string, sources map[string]string, requests []
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Python stops itself after seconds of its own; what it does within the C library
-	// cannot be stopped, only ended.
+	// Python has its own timeout, but code inside the C library must be killed.
 	watch := time.AfterFunc(maxSilence, func() { _ = cmd.Process.Kill() })
 	defer watch.Stop()
 	var answers []answer
@@ -118,10 +114,10 @@ func askOnce(t *testing.T, python string, sources map[string]string, requests []
 	return answers
 }
 
-// maxSilence is how long Python may take for one template.
+// maxSilence is Python's deadline for one template.
 const maxSilence = 30 * time.Second
 
-// compare reports how our render differs from Python's, or nothing.
+// compare describes how our render differs from Python's, or returns nothing.
 func compare(a answer, got string, err error) string {
 	switch {
 	case a.Skip != nil:

@@ -2,15 +2,15 @@ package chat
 
 import "fmt"
 
-// A resolver binds the names of a template to places, and its filters and tests
-// to functions. It keeps the first error.
+// A resolver resolves names to places, and filters and tests to functions. It keeps the first
+// error.
 type resolver struct {
 	t     *Template
 	index map[string]int
 	err   error
 	line  int
-	// soft says that the expression stands directly in an if or a conditional
-	// expression: there an unknown filter is an error only when it is reached.
+	// soft means that the expression is directly in an if or a conditional expression. An unknown
+	// filter is then an error only when it is evaluated.
 	soft bool
 }
 
@@ -35,13 +35,13 @@ func (c *resolver) fail(line int, err error) {
 	}
 }
 
-// frame turns what a scope knows into what entering it does.
+// frame returns the loads that fill the slots of a scope on entry.
 func (c *resolver) frame(s *scope) frame {
 	var f frame
 	if *s.fn.work -= s.fn.slots >> 2; *s.fn.work < 0 {
 		return f
 	}
-	for slot := range s.fn.slots { // in order, for the sake of repeatable behaviour
+	for slot := range s.fn.slots { // in order, for reproducible behavior
 		l, ok := s.loads[slot]
 		if !ok || l.kind == loadParam {
 			continue
@@ -49,7 +49,7 @@ func (c *resolver) frame(s *scope) frame {
 		out := load{kind: l.kind, slot: slot}
 		switch l.kind {
 		case loadContext:
-			if l.name == "self" { // Jinja's own, for blocks
+			if l.name == "self" { // Jinja's own variable, for blocks
 				c.fail(0, fmt.Errorf("%w: variable 'self'", ErrUnsupported))
 			}
 			out.name = c.name(l.name)
@@ -88,8 +88,7 @@ func (c *resolver) body(body []stmt, s *scope) {
 	}
 }
 
-// hard resolves what lies in a scope of its own, where an if around it no longer
-// counts.
+// hard resolves a separate scope. An enclosing if has no effect there.
 func (c *resolver) hard(f func()) {
 	soft := c.soft
 	c.soft = false
@@ -304,8 +303,8 @@ func (c *resolver) expr(e expr, s *scope) {
 	eachChild(e, func(x expr) { c.expr(x, s) })
 }
 
-// isConst reports whether Jinja knows the value of an expression when it compiles: one
-// without names and calls (optimizer.py and as_const of nodes.py).
+// isConst reports whether Jinja knows the value of an expression at compile time: it contains no
+// names and calls (optimizer.py and as_const of nodes.py).
 func isConst(e expr) bool {
 	switch e := e.(type) {
 	case *nameExpr, *callExpr:
@@ -327,9 +326,8 @@ func isConst(e expr) bool {
 	return known
 }
 
-// shortCircuit resolves a and b, where b counts for nothing when a is what decides.
-// jinja2 replaces the whole by a constant then, so that it never sees what b names
-// (optimizer.py, Or.as_const and And.as_const).
+// shortCircuit resolves a and b. If a alone decides the result, jinja2 replaces the expression by a
+// constant, and never checks the names in b (optimizer.py, Or.as_const and And.as_const).
 func (c *resolver) shortCircuit(a, b expr, decides bool, s *scope) {
 	c.expr(a, s)
 	soft := c.soft
@@ -340,7 +338,7 @@ func (c *resolver) shortCircuit(a, b expr, decides bool, s *scope) {
 	c.soft = soft
 }
 
-// constTruth is the truth of an expression of literals; known is false for all others.
+// constTruth returns the truth of an expression of literals, and whether it is one.
 func constTruth(e expr) (truth, known bool) {
 	all := func(lists ...[]expr) bool {
 		for _, list := range lists {

@@ -1,7 +1,6 @@
 package chat_test
 
-// ruleApplications are what the stored templates do not do: each is a short template, with
-// a conversation for it.
+// ruleApplications returns short templates, with conversations, for what stored ones do not cover.
 func ruleApplications() []application {
 	const (
 		talk     = `[{"role": "user", "content": "Hi", "name": null}, {"role": "assistant", "content": " yes \n", "reasoning": "so"}]`
@@ -18,7 +17,7 @@ func ruleApplications() []application {
 		return application{Src: src, Messages: `[{"role": "user", "content": "Hi"}, {"role": "odd"}, {"role": "tool"}]`, Enum: true}
 	}
 	return []application{
-		// None is left out of messages, not of what is in them, and reasoning has names.
+		// None is omitted from messages, but not from nested values. Reasoning has several names.
 		render(printAll, talk),
 		render(printAll, `[{"role": "user", "content": null, "x": {"y": null}, "z": [null]}]`),
 		render(printAll, `[{"role": null}]`),
@@ -47,13 +46,13 @@ func ruleApplications() []application {
 		render(`{{ dict.get({'a': 1}, 'a') }}`, talk),
 		render(`{{ dict.keys is defined }}`, talk),
 		render(`{{ dict['get']({'a': 1}, 'a') }}`, talk),
-		// What is no conversation.
+		// Inputs that are not a conversation.
 		render(printAll, `[]`), render(printAll, `["text"]`), render(printAll, `[{"role": "user"}, 1]`), render(printAll, `[[{"role": "user"}]]`),
 		{Src: `{{ tools }}`, Messages: talk, Tools: `["x"]`},
 		{Src: `{{ tools }}`, Messages: talk, Tools: `[]`},
 		{Src: `{{ documents }}`, Messages: talk, Documents: `[{}, "x"]`},
 		{Src: `{{ documents }}`, Messages: talk, Documents: `[]`},
-		// Roles that are more than a str.
+		// Roles that are enum members.
 		asEnum(lines), asEnum(`{{ messages }}`), asEnum(`{% for m in messages %}{{ m.role }}{{ m.role + '!' }}{{ '<' + m['role'] }}{% endfor %}`),
 		asEnum(`{% for m in messages %}{{ m.role | upper }}{{ m.role | string }}{{ m.role | trim }}{{ m.role | length }}{{ m.role | capitalize }}{{ m.role | replace('u', 'v') }}{{ m.role | title }}{% endfor %}`),
 		asEnum(`{% for m in messages %}{{ m.role.upper() }}{{ m.role.strip() }}{{ m.role.replace('zz', '') }}{{ m.role.split('s') }}{{ m.role[:] }}{{ m.role * 1 }}{{ m.role.startswith('u') }}{% endfor %}`),
@@ -65,7 +64,7 @@ func ruleApplications() []application {
 		asEnum(`{% for g, list in messages | groupby('role') %}{{ g }}{{ list | length }}{% endfor %}{{ messages | map(attribute='role') | unique | join }}{{ messages | map(attribute='role') | sort }}{{ messages | map(attribute='role') | max }}`),
 		asEnum(`{% for m in messages %}{{ m.role | truncate(9) }}{{ m.role | truncate(3, leeway=0) }}{{ m.role | center(7) }}{{ m.role | indent }}{{ m.role | first }}{{ m.role | list }}{{ m.role | reverse }}{{ m.role | wordcount }}{% endfor %}`),
 		asEnum(`{% macro f(r) %}{{ r }}{% endmacro %}{% for m in messages %}{{ f(m.role) }}{% set ns = namespace(r=m.role) %}{{ ns.r }}{{ ns }}{{ (m.role, 1) }}{{ [m.role] }}{{ {m.role: m.role} }}{% set x %}{{ m.role }}{% endset %}{{ x }}{% endfor %}`),
-		// The final message, continued.
+		// A continued final message.
 		onward(lines, talk, "content"), onward(trimmed, talk, "content"), onward(lines, `[{"role": "user", "content": "Hi"}]`, "content"),
 		onward(lines+`{{ eos_token }}`, `[{"role": "user", "content": "Hi "}]`, "content"),
 		onward(trimmed, `[{"role": "user", "content": "  \n"}]`, "content"), onward(trimmed, `[{"role": "user", "content": ""}]`, "content"),

@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// A run is one render: the state that the tree works on. Runs are pooled.
+// A run is the state of one render. Runs are pooled.
 type run struct {
 	t    *Template
 	env  *env
 	in   *Input
-	ctx  []Value // by index into Template.names; filled as the template asks
+	ctx  []Value // by index into Template.names; filled on first use
 	know []bool  // which of ctx are filled
 
 	out  []byte
-	base int // what was in out before
+	base int // length of out before the render
 	line int
 
-	stack []Value // arguments of the calls under way
+	stack []Value // arguments of the current calls
 	kws   []keyword
 	free  []*env
 
@@ -26,25 +26,25 @@ type run struct {
 	depth  int   // of functions
 	nested int   // of generators
 
-	cyclic   bool  // there is a namespace, so that values can hold themselves
-	printing []any // containers whose text is being made
+	cyclic   bool  // a namespace exists, so values can contain themselves
+	printing []any // containers whose text is being built
 }
 
-// An env holds the variables of one call of a function.
+// An env holds the variables of one function call.
 type env struct {
 	slots []Value
 	up    *env
-	// kept says that a macro that was defined here may outlive the call.
+	// kept means that a macro defined here can outlive the call.
 	kept bool
 }
 
 var runs = sync.Pool{New: func() any { return new(run) }}
 
-// Render appends the text of the conversation to dst and returns the result. On
-// an error it returns dst as it was.
+// Render appends the text of the conversation to dst and returns the result. On error it returns
+// dst unchanged.
 //
-// The errors are *Error. ErrRaised means that the template refused the input,
-// ErrLimit that it is too large or hostile.
+// The error is an *Error. It wraps ErrRaised if the template refused the input, and ErrLimit if the
+// render is too large or hostile.
 func (t *Template) Render(dst []byte, in Input) ([]byte, error) {
 	r := runs.Get().(*run)
 	defer r.release()
@@ -81,13 +81,13 @@ func (r *run) render() error {
 	if err := r.checkOutput(); err != nil || r.in.ContinueFinalMessage == "" {
 		return err
 	}
-	r.line = 0 // what is refused now is of no line
+	r.line = 0 // later errors belong to no line
 	text, err := cutFinal(r.out[r.base:], final)
 	r.out = r.out[:r.base+len(text)]
 	return err
 }
 
-// release forgets everything that the render could see and keeps the memory.
+// release clears all references of the render and keeps the memory for the next one.
 func (r *run) release() {
 	clear(r.ctx[:cap(r.ctx)])
 	clear(r.know[:cap(r.know)])
@@ -121,7 +121,7 @@ func (r *run) newEnv(slots int, up *env) *env {
 		e.slots, e.up, e.kept = e.slots[:slots], up, false
 		return e
 	}
-	r.bytes -= int64(valueBytes * slots) // whoever pays next sees it
+	r.bytes -= int64(valueBytes * slots) // the next call of pay checks it
 	return &env{slots: make([]Value, slots), up: up}
 }
 
@@ -144,7 +144,7 @@ func (e *env) out(up int) *env {
 func (r *run) get(p place) Value    { return r.env.out(p.up).slots[p.slot] }
 func (r *run) set(p place, v Value) { r.env.out(p.up).slots[p.slot] = v }
 
-// enter fills the slots of a scope.
+// enter fills the slots of a scope on entry.
 func (r *run) enter(loads []load) {
 	r.steps -= int64(len(loads) >> 3)
 	for i := range loads {
@@ -160,12 +160,12 @@ func (r *run) enter(loads []load) {
 	}
 }
 
-// str makes a string value of text that the template made.
+// str returns a string value and pays for it.
 func (r *run) str(s string) (Value, error) {
 	return strOf(s), r.pay(0, len(s))
 }
 
-// list makes a list of elements that are paid for.
+// list returns a list of elements that are already paid for.
 func (r *run) list(items []Value) (Value, error) {
 	return Value{kind: List, ref: &seq{items: items}}, r.pay(0, listBytes)
 }
@@ -177,7 +177,7 @@ func (r *run) checkOutput() error {
 	return nil
 }
 
-// capture runs f and returns what it wrote.
+// capture runs f and returns its output.
 func (r *run) capture(f func() error) (string, error) {
 	start := len(r.out)
 	err := f()

@@ -4,21 +4,19 @@ import (
 	"maps"
 )
 
-// Jinja decides when it compiles a template, not when it runs it, which variable
-// a name means. A loop body, a macro and a block that captures text are scopes:
-// what they set is theirs, and is forgotten at their end; what they read and do
-// not set is that of the scope around them. An if is not a scope. A scope that sets
-// a name which exists outside starts with a copy of it.
+// Jinja resolves variable names when it compiles a template, not at run time. A loop body, a macro
+// and a block that captures text are scopes. A variable that a scope sets belongs to it and ends
+// with it. A variable that it only reads belongs to the enclosing scope. If a scope sets a name
+// that exists outside, it starts with a copy. An if is not a scope.
 //
-// This file follows jinja2/idtracking.py closely, because its edges show in
-// output: a name that the template sets anywhere at a level is never looked up
-// among the template's inputs at a deeper one.
+// This file follows jinja2/idtracking.py closely, because edge cases show in the output. For
+// example, if a template sets a name anywhere at one level, a deeper level never looks it up among
+// the inputs.
 //
-// Each function (the template itself, a macro, a recursive loop) has slots for
-// all variables of its scopes; a place is a slot of the function or of one
-// around it.
+// Each function (the template itself, a macro, a recursive loop) has slots for all variables of its
+// scopes. A place is a slot of the current function or of an enclosing one.
 
-// A place is where a variable lives: up functions out, in that slot.
+// A place locates a variable: a slot of the function that is up levels outside the current one.
 type place struct {
 	up   int
 	slot int
@@ -29,13 +27,13 @@ var nowhere = place{-1, -1}
 type loadKind uint8
 
 const (
-	loadParam   loadKind = iota // set by whoever enters the scope
+	loadParam   loadKind = iota // set by the code that enters the scope
 	loadContext                 // looked up among the inputs
-	loadAlias                   // copied from the scope around
-	loadMissing                 // not there yet
+	loadAlias                   // copied from the enclosing scope
+	loadMissing                 // not set yet
 )
 
-// A load says how a slot is filled when its scope is entered.
+// A load describes how to fill a slot when its scope is entered.
 type load struct {
 	kind loadKind
 	slot int
@@ -43,23 +41,23 @@ type load struct {
 	from place // loadAlias
 }
 
-// A frame is what entering a scope does.
+// A frame contains the loads of a scope.
 type frame struct{ loads []load }
 
 type function struct {
 	depth int
 	slots int
-	work  *int // left for copying scopes; negative: too many names in too many scopes
+	work  *int // budget for copying scopes; negative: too many names in too many scopes
 }
 
-// within is a function in this one.
+// within returns a new function nested in f.
 func (f *function) within() *function { return &function{depth: f.depth + 1, work: f.work} }
 
-// maxScopeWork is how many names the scopes of a template may copy; the largest real
-// templates stay below a hundredth of it.
+// maxScopeWork is the maximum number of names that the scopes of a template can copy. The largest
+// real templates need less than a hundredth of it.
 const maxScopeWork = 4_000_000
 
-// A ref is a slot of a function, seen from nowhere in particular.
+// A ref is a slot of a function, independent of the current one.
 type ref struct {
 	fn   *function
 	slot int
@@ -71,12 +69,11 @@ type symbolLoad struct {
 	from ref
 }
 
-// A scope collects what is known of the names of one scope. The branches of an
-// if work on copies, which share slots.
+// A scope tracks the names of one scope. The branches of an if work on copies, which share slots.
 type scope struct {
 	parent *scope
 	fn     *function
-	slots  map[string]int // shared by the copies: one slot for each name
+	slots  map[string]int // shared by the copies: one slot per name
 	refs   map[string]ref
 	loads  map[int]symbolLoad
 	stores map[string]bool
@@ -88,7 +85,7 @@ func newScope(parent *scope, fn *function) *scope {
 
 func (s *scope) branch() *scope {
 	if *s.fn.work -= len(s.refs) + len(s.loads) + len(s.stores); *s.fn.work < 0 {
-		return newScope(s.parent, s.fn) // the template is refused in the end
+		return newScope(s.parent, s.fn) // the template is refused later
 	}
 	return &scope{s.parent, s.fn, s.slots, maps.Clone(s.refs), maps.Clone(s.loads), maps.Clone(s.stores)}
 }
@@ -140,8 +137,7 @@ func (s *scope) store(name string) {
 	s.define(name, symbolLoad{kind: loadMissing})
 }
 
-// join takes over what the branches of an if found. A name that was set in them
-// and not before has, on the other path, the value that it had outside.
+// join merges the branches of an if. A name set only in a branch has its outer value elsewhere.
 func (s *scope) join(branches ...*scope) {
 	if *s.fn.work < 0 {
 		return
@@ -170,8 +166,7 @@ func (s *scope) join(branches ...*scope) {
 	}
 }
 
-// visit notes the names that statements touch in the scope s; the bodies of
-// scopes within are left out.
+// visit records the names that statements use in scope s, except in the bodies of nested scopes.
 func (s *scope) visit(body []stmt) {
 	for _, x := range body {
 		s.visitStmt(x)
@@ -234,8 +229,7 @@ func (s *scope) visitTarget(t target, param bool) {
 	}
 }
 
-// eachChild calls f for the expressions directly within e, in the order in which
-// Jinja visits them.
+// eachChild calls f for the direct child expressions of e, in Jinja's order.
 func eachChild(e expr, f func(expr)) {
 	all := func(list []expr) {
 		for _, x := range list {
@@ -307,7 +301,7 @@ func eachChild(e expr, f func(expr)) {
 	}
 }
 
-// names calls f for every name anywhere within the statements, in Jinja's order.
+// names calls f for every name in the statements, at any depth, in Jinja's order.
 func names(body []stmt, f func(name string, store bool)) {
 	var inExpr func(expr)
 	inExpr = func(e expr) {
@@ -391,8 +385,7 @@ func names(body []stmt, f func(name string, store bool)) {
 	inBody(body)
 }
 
-// freeNames reports which of the wanted names the statements read before they
-// set them.
+// freeNames returns the wanted names that the statements read before they set them.
 func freeNames(body []stmt, wanted ...string) map[string]bool {
 	open := map[string]bool{}
 	for _, w := range wanted {

@@ -10,8 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// The behaviours here are promises, each taken from Python's Jinja2 3.1.6. Where
-// one fails, mend the code; do not fit the test to it.
+// Each case is taken from Python's Jinja2 3.1.6. If one fails, fix the code, not the case.
 func TestSemantics(t *testing.T) {
 	t.Parallel()
 	vars := `{"d": {"b": 1, "a": 2, "items": 3}, "l": [3, 1, 2], "s": "añb", "none": 1, "x": "outer", "one": 1, "onef": 1.0, "big": 123456789012345678901234567890}`
@@ -190,11 +189,11 @@ func TestFromJSON(t *testing.T) {
 	}
 }
 
-// TestValues builds an input by hand and reads it back.
+// TestValues builds an input with the constructors and reads it with the accessors.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	m := chat.NewMap(0)
-	for i, k := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") { // more keys than are compared one by one
+	for i, k := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") { // more than linearKeys keys
 		m.Set(k, chat.IntValue(int64(i)))
 	}
 	m.Set("c", chat.ListValue(chat.NoneValue(), chat.BoolValue(true), chat.FloatValue(2), chat.StringValue("a\xffb"), chat.BigValue(new(big.Int).Lsh(big.NewInt(1), 70))))

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// index turns a Python index into one from 0.
+// index converts a Python index to an index from 0. It reports false if it is out of range.
 func index(key Value, n int) (int, bool) {
 	i, ok := key.small()
 	if !ok {
@@ -20,7 +20,7 @@ func index(key Value, n int) (int, bool) {
 	return int(i), i >= 0 && i < int64(n)
 }
 
-// slice is v[start:stop:step].
+// slice evaluates v[start:stop:step].
 func (r *run) slice(v, start, stop, step Value) (Value, error) {
 	n := 0
 	switch {
@@ -85,7 +85,7 @@ func (r *run) sliceText(v Value, from, size int, by int64) (Value, error) {
 	return Value{kind: v.kind, s: b.String()}, nil
 }
 
-// bounds is slice.indices of Python.
+// bounds is Python's slice.indices.
 func bounds(n int, start, stop, step Value) (from, to int, by int64, err error) {
 	by = 1
 	if step.kind != None {
@@ -129,7 +129,7 @@ func bounds(n int, start, stop, step Value) (from, to int, by int64, err error) 
 	return from, to, by, err
 }
 
-// errNoSlice is the type error of a slice.
+// errNoSlice is wrapped by the type errors of slicing.
 var errNoSlice = errors.New("type error")
 
 func sliceIndex(v Value) (int64, error) {

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Strftime formats a time like Python's datetime.strftime in the C locale, for
-// the directives that mean the same everywhere. A naive time has no zone, so %z
-// and %Z give nothing.
+// Strftime formats like Python's datetime.strftime in the C locale, for directives that mean the
+// same on all platforms. A naive time has no zone, so %z and %Z print nothing.
 func Strftime(t time.Time, format string) (string, error) {
 	if strings.IndexByte(format, 0) >= 0 {
 		return "", fmt.Errorf("%w: a NUL in a format of strftime", ErrUnsupported)
@@ -28,8 +27,8 @@ func Strftime(t time.Time, format string) (string, error) {
 	return b.String(), nil
 }
 
-// ClockUnit is the time unit of a format: a day, an hour, a minute, a second or a microsecond.
-// The text changes only at multiples of the unit, on the clock that the format prints.
+// ClockUnit returns the time unit of a format: a day, an hour, a minute, a second or a microsecond.
+// The output changes only at multiples of the unit, on the clock that the format prints.
 func ClockUnit(format string) time.Duration {
 	unit := 24 * time.Hour
 	for _, d := range directives(format) {
@@ -47,8 +46,8 @@ func ClockUnit(format string) time.Duration {
 	return unit
 }
 
-// A formatDirective is a letter after a percent sign, with the padding of its number; 0 is
-// the default padding. Without a letter it is plain text.
+// A formatDirective is a letter after a percent sign and the padding of its number. Padding 0 is
+// the default. Letter 0 means plain text.
 type formatDirective struct{ letter, pad byte }
 
 // directives splits a format into its directives and the text between them.

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// TestStrftimeAgainstPython formats random times with random formats as Python does, or
-// refuses the format by name. Every directive is among them, with every flag.
+// TestStrftimeAgainstPython formats random times with random formats, including every directive
+// with every flag. The result equals Python's, or an error names the format.
 func TestStrftimeAgainstPython(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -21,7 +21,7 @@ func TestStrftimeAgainstPython(t *testing.T) {
 	r := source(t)
 	const letters = "aAbBcCdDeEfFgGhHiIjJkKlLmMnNoOpPqQrRsStTuUvVwWxXyYzZ%+é"
 	type ask struct {
-		Unix   int64  // of the naive time
+		Unix   int64  // naive
 		Format string // every directive, then random texts
 	}
 	var asks []ask
@@ -74,7 +74,7 @@ json.dump([(epoch + datetime.timedelta(seconds=a["Unix"])).strftime(a["Format"])
 	}
 }
 
-// TestClockUnit checks that a text changes only at multiples of the unit.
+// TestClockUnit checks that the output changes only at multiples of the unit.
 func TestClockUnit(t *testing.T) {
 	t.Parallel()
 	r := source(t)

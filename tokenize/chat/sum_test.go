@@ -7,8 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// TestSum: a chain of + gives what adding one term after the other gives, whatever the
-// terms are: the same text, or the same error.
+// TestSum: a chain of + has the same text or the same error as adding one term after the other.
 func TestSum(t *testing.T) {
 	t.Parallel()
 	terms := []string{
@@ -35,14 +34,14 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// TestSumLine: an error of a chain is in the line of its +.
+// TestSumLine: an error in a chain has the line of its +.
 func TestSumLine(t *testing.T) {
 	t.Parallel()
 	for source, line := range map[string]int{
 		"{{ 'a'\n+ 1\n+ 'b' }}":                2,
 		"{{ 'a'\n+ 'b'\n+ 1 }}":                3,
 		"{{ 'a'\n+ 'b'\n+ 'c' - 1 }}":          3,
-		"{{ 'a'\n+ 'b'\n+ missing.attr }}":     2, // it is not added yet
+		"{{ 'a'\n+ 'b'\n+ missing.attr }}":     2, // not added yet
 		"{% set x = 'a'\n+ 'b'\n+ 1 %}{{ x }}": 3,
 	} {
 		_, err := sum(t, source, chat.Options{})
@@ -52,8 +51,7 @@ func TestSumLine(t *testing.T) {
 	}
 }
 
-// TestSumLimit: a chain of texts pays for each text on the way, though it does not make
-// them.
+// TestSumLimit: a chain of texts pays for every intermediate text, although it does not create it.
 func TestSumLimit(t *testing.T) {
 	t.Parallel()
 	const chain = "{{ word + '-' + word + '-' + word }}"

@@ -1,6 +1,5 @@
 package chat
 
-// A testFunc is a test, the thing behind "is".
 type testFunc func(r *run, v Value, a args) (bool, error)
 
 func testByName(name string) testFunc {
@@ -130,7 +129,7 @@ func isIterable(_ *run, v Value) bool {
 
 func isCallable(_ *run, v Value) bool {
 	if v.kind == Undefined {
-		return true // it has a __call__, which raises
+		return true // it has a __call__ that raises
 	}
 	switch v.ref.(type) {
 	case *builtin, *method, *macro, *loopObject, *joiner:

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 )
 
-// appendStr appends str(v).
 func (r *run) appendStr(dst []byte, v Value) ([]byte, error) {
 	switch v.kind {
 	case String, Markup:
@@ -28,7 +27,6 @@ func (r *run) appendStr(dst []byte, v Value) ([]byte, error) {
 	return r.appendRepr(dst, v, 0)
 }
 
-// text is str(v) as a string.
 func (r *run) text(v Value) (string, error) {
 	if v.isStr() {
 		if e := r.enum(v); e != nil {
@@ -39,7 +37,7 @@ func (r *run) text(v Value) (string, error) {
 	return r.made(func(dst []byte) ([]byte, error) { return r.appendStr(dst, v) })
 }
 
-// made is the text that f appends; it is made behind the output, where there is memory.
+// made returns the text that f appends. It uses the free memory after the output.
 func (r *run) made(f func(dst []byte) ([]byte, error)) (string, error) {
 	start := len(r.out)
 	out, err := f(r.out)
@@ -54,7 +52,6 @@ func (r *run) made(f func(dst []byte) ([]byte, error)) (string, error) {
 	return s, nil
 }
 
-// appendRepr appends repr(v).
 func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	if err := r.walk(dst, depth); err != nil {
 		return dst, err
@@ -126,8 +123,8 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		}
 		return r.appendItems(append(dst, typeName(v)...), items, "([", "])", depth)
 	case *loopObject:
-		// To know its length a loop may have to evaluate a test, which must not write over
-		// what is being made behind the output.
+		// To compute its length, a loop can evaluate a test. The test must not overwrite the text
+		// that is being built after the output.
 		out := r.out
 		r.out = nil
 		n, err := o.len(r)
@@ -155,13 +152,13 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 }
 
 // addressError refuses the text of an object that contains the object's address, because the
-// address differs in each process.
+// address differs between processes.
 func addressError(v Value) error {
 	return typeErrorf("%w: the text of a %s, which holds an address", ErrUnsupported, typeName(v))
 }
 
-// begin notes that the text of a container is being made, and reports whether
-// that is so already: only by a namespace can a value hold itself.
+// begin records that the text of a container is being built. It reports whether it already was:
+// with a namespace, a value can contain itself.
 func (r *run) begin(container any) bool {
 	if !r.cyclic {
 		return false
@@ -179,7 +176,7 @@ func (r *run) end() {
 	}
 }
 
-// walk pays for one value of a text that is being built, and bounds its size.
+// walk pays for one value in a text, and checks the depth and the size.
 func (r *run) walk(dst []byte, depth int) error {
 	if depth > maxWalk {
 		return limitErrorf("values nest deeper than %d", maxWalk)
@@ -234,7 +231,7 @@ func (r *run) appendInt(dst []byte, v Value) ([]byte, error) {
 	return append(dst, s...), err
 }
 
-// decimal is the text of a large int, of which Python allows so many digits.
+// decimal returns the text of a large int. Python bounds the number of digits.
 func (r *run) decimal(n *big.Int) (string, error) {
 	if n.BitLen() <= maxIntDigits*10/3 {
 		return n.Text(10), r.pay(n.BitLen()>>5, n.BitLen()>>3)
@@ -251,8 +248,7 @@ func (r *run) decimal(n *big.Int) (string, error) {
 	return "", err
 }
 
-// appendFloat appends repr of a float: the shortest digits that give it back, in
-// scientific notation from 1e16 on and below 1e-4.
+// appendFloat appends repr(f): the shortest exact digits, scientific below 1e-4 and from 1e16.
 func appendFloat(dst []byte, f float64) []byte {
 	switch {
 	case math.IsNaN(f):
@@ -273,7 +269,7 @@ func appendFloat(dst []byte, f float64) []byte {
 	return append(dst, ".0"...)
 }
 
-// quote is repr of a string.
+// quote is Python's repr of a string.
 func quote(s string) string { return string(appendQuoted(nil, s)) }
 
 func appendQuoted(dst []byte, s string) []byte {
@@ -307,7 +303,6 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, q)
 }
 
-// appendHex appends a mark and so many digits of c.
 func appendHex(dst []byte, mark string, c rune, digits int) []byte {
 	dst = append(dst, mark...)
 	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
@@ -316,11 +311,10 @@ func appendHex(dst []byte, mark string, c rune, digits int) []byte {
 	return dst
 }
 
-// isPrintable is str.isprintable of one character.
+// isPrintable is Python's str.isprintable for one character.
 func isPrintable(c rune) bool { return c == ' ' || unicode.IsPrint(c) }
 
-// isSpace is str.isspace of one character, and \s of Python's regular
-// expressions.
+// isSpace is Python's str.isspace for one character, and \s of its regular expressions.
 func isSpace(c rune) bool {
 	switch {
 	case c >= 0x09 && c <= 0x0d, c >= 0x1c && c <= 0x20, c == 0x85, c == 0xa0:
@@ -341,7 +335,7 @@ func runeLen(s string) int {
 
 var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
 
-// escape is markupsafe.escape of plain text.
+// escape is markupsafe.escape for plain text.
 func (r *run) escape(s string) (string, error) {
 	if err := r.read(len(s)); err != nil {
 		return "", err
@@ -364,7 +358,7 @@ func (r *run) escape(s string) (string, error) {
 	return htmlEscapes.Replace(s), nil
 }
 
-// escapeValue escapes a str and leaves a Markup as it is.
+// escapeValue escapes a str and returns Markup unchanged.
 func (r *run) escapeValue(v Value) (string, error) {
 	if v.kind == Markup {
 		return v.s, nil
@@ -372,7 +366,7 @@ func (r *run) escapeValue(v Value) (string, error) {
 	return r.escape(v.s)
 }
 
-// isASCII decides whether bytes are characters.
+// isASCII reports whether s is ASCII, so that bytes are characters.
 func isASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
@@ -382,7 +376,7 @@ func isASCII(s string) bool {
 	return true
 }
 
-// byteOffset returns where character n of s begins, 0 ≤ n ≤ the number of them.
+// byteOffset returns the byte offset of character n, 0 ≤ n ≤ number of characters.
 func byteOffset(s string, n int) int {
 	for i := range s {
 		if n == 0 {
@@ -393,7 +387,7 @@ func byteOffset(s string, n int) int {
 	return len(s)
 }
 
-// length is len(v).
+// length is Python's len(v).
 func (r *run) length(v Value) (int, error) {
 	switch v.kind {
 	case Undefined:

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// jsonStyle holds the arguments of json.dumps that a template can reach.
+// jsonStyle holds the arguments of json.dumps that a template can set.
 type jsonStyle struct {
 	ascii    bool
 	indent   string
@@ -17,8 +17,7 @@ type jsonStyle struct {
 	sortKeys bool
 }
 
-// tojson is the filter as Hugging Face defines it: json.dumps with ensure_ascii
-// off, and nothing escaped for HTML.
+// filterToJSON is Hugging Face's tojson: json.dumps with ensure_ascii off, without HTML escapes.
 func filterToJSON(r *run, v Value, a args) (Value, error) {
 	b, err := a.bind("tojson", "ensure_ascii", "indent", "separators", "sort_keys")
 	if err != nil {
@@ -28,7 +27,7 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 	if in := b.or(1, NoneValue()); in.kind != None {
 		st.pretty, st.itemSep = true, ","
 		switch {
-		case in.kind == Markup && !v.isStr(): // which would escape what it is put before
+		case in.kind == Markup && !v.isStr(): // Markup would escape the text after it
 			return v, typeErrorf("%w: an indent that is Markup", ErrUnsupported)
 		case in.isStr():
 			st.indent = in.s
@@ -38,7 +37,7 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 				return v, limitErrorf("indent of more than %d", 1<<16)
 			}
 			st.indent = strings.Repeat(" ", int(max(n, 0)))
-		case !v.isStr(): // of a str, Python never comes to look at it
+		case !v.isStr(): // for a str, Python ignores the indent
 			return v, typeErrorf("indent must be an integer or a string")
 		}
 	}
@@ -60,7 +59,7 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 	}
 	m := v.Map()
 	if m != nil {
-		// A text that is longer than this template may make is made again, to be refused.
+		// A cached text beyond this template's limit is built again, to return the error.
 		if p := m.printed.Load(); p != nil && p.style == st && len(r.out)+len(p.text)-r.base <= r.t.opts.MaxOutputBytes {
 			return r.str(p.text)
 		}
@@ -74,7 +73,7 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 		return v, err
 	}
 	s := string(out[start:])
-	r.out = out[:start] // keeps the memory that has grown
+	r.out = out[:start] // keep the grown buffer
 	if m != nil {
 		m.printed.Store(&printed{st, s})
 	}
@@ -139,7 +138,7 @@ func (r *run) appendJSONDict(dst []byte, m *Map, st *jsonStyle, depth int) ([]by
 	if m.Len() == 0 {
 		return append(dst, "{}"...), nil
 	}
-	var order []int // nil: as they are
+	var order []int // nil: insertion order
 	if st.sortKeys {
 		if err := r.pay(m.Len(), times(m.Len(), valueBytes)); err != nil {
 			return dst, err
@@ -179,7 +178,7 @@ func (r *run) appendJSONDict(dst []byte, m *Map, st *jsonStyle, depth int) ([]by
 	return append(st.newline(dst, depth), '}'), nil
 }
 
-// newItem appends what stands before element i.
+// newItem appends the separator and line break before element i.
 func (r *run) newItem(dst []byte, st *jsonStyle, i, depth int) ([]byte, error) {
 	size := len(st.itemSep) + len(st.keySep) + 1
 	if st.pretty {
@@ -198,7 +197,7 @@ func (r *run) newItem(dst []byte, st *jsonStyle, i, depth int) ([]byte, error) {
 	return st.newline(dst, depth), nil
 }
 
-// jsonText pays for a string.
+// jsonText pays for one string.
 func (r *run) jsonText(dst []byte, s string) error {
 	if err := r.fits(dst, len(s)); err != nil {
 		return err

@@ -7,8 +7,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// TestPrintedAgain: a dict that was printed before is printed as if it were the first time,
-// in another style and under another template's limit too.
+// TestPrintedAgain: printing a dict again gives the same text as the first time, and respects
+// another style and another template's limit.
 func TestPrintedAgain(t *testing.T) {
 	t.Parallel()
 	m := chat.NewMap(2)

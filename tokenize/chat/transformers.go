@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Transformers is a release of Hugging Face's transformers at which apply_chat_template
-// began to do something else to a conversation, or its templates could do something else.
-// It stands for the releases from there up to the next one.
+// Transformers is a release of Hugging Face's transformers that changed how apply_chat_template
+// prepares a conversation, or what its templates can do. It stands for all releases up to the next.
 //
 //	                                                        4.57, 5.0  5.21  5.22.2  5.23
 //	thinking and reasoning are reasoning_content as well              yes   yes     yes
@@ -16,12 +15,12 @@ import (
 //	dict has fromkeys and nothing else                                      yes     yes
 //	a member of a class of str and Enum prints as its value                 yes     yes
 //	a message that is not a dict is an error                                yes     yes
-//	the keys of a message whose value is None are left out                          yes
+//	the keys of a message whose value is None are omitted                           yes
 //
-// The first one stands for earlier releases too; of these only continue_final_message
-// differs, which knows no key but content in 4.57: that it takes others is of 5.20. Special
-// tokens are named as transformers 5 names them. 4.57 and 5.0 give templates the
-// same input. They differ only in the tokenizer that AutoTokenizer loads from a folder: see
+// The first constant stands for earlier releases too. One difference remains: before release 5.20,
+// continue_final_message supports only the key content, while this package supports other keys for
+// all releases. Special tokens are named as in transformers 5. 4.57 and 5.0 pass the same input to
+// templates. They differ only in the tokenizer that AutoTokenizer loads from a folder; see
 // bpe.Options.
 //
 // Source: apply_chat_template of tokenization_utils_base.py and render_jinja_template of
@@ -37,7 +36,7 @@ const (
 	Transformers523
 )
 
-// String is the number of the release.
+// String returns the release number.
 func (t Transformers) String() string {
 	switch t {
 	case Transformers457:
@@ -59,8 +58,8 @@ func AllTransformers() []Transformers {
 	return []Transformers{Transformers457, Transformers50, Transformers521, Transformers5222, Transformers523}
 }
 
-// prepare does to an input what apply_chat_template does before it renders, and refuses
-// what it refuses. What Extra replaces is left as it is.
+// prepare changes the input like apply_chat_template does before a render, or returns its error. It
+// does not change variables in Extra.
 func (in *Input) prepare() error {
 	for _, part := range []struct {
 		name string
@@ -88,7 +87,7 @@ func (in *Input) prepare() error {
 	case !isList:
 		return typeErrorf("messages: must be a list, not %s", typeName(in.Messages))
 	}
-	var changed []Value // a copy of items, once one of them changes
+	var changed []Value // a copy of items, made when the first one changes
 	for i, x := range items {
 		m := x.Map()
 		if m == nil {
@@ -114,8 +113,8 @@ func (in *Input) prepare() error {
 	return nil
 }
 
-// withoutNone returns the message without the keys whose value is None: m itself where
-// there are none. What lies deeper is left as it is.
+// withoutNone returns the message without keys whose value is None, or m itself if there are none.
+// It does not change nested values.
 func withoutNone(m *Map) *Map {
 	isNone := func(v Value) bool { return v.kind == None }
 	if !slices.ContainsFunc(m.vals, isNone) {
@@ -130,12 +129,11 @@ func withoutNone(m *Map) *Map {
 	return out
 }
 
-// The keys of a message that hold what the model thought, the best one first.
+// The keys of a message that contain reasoning, by precedence.
 var reasoningKeys = [...]string{"reasoning_content", "thinking", "reasoning"}
 
-// aliased returns the message with its reasoning as reasoning_content and, where it has
-// no thinking of its own, as thinking: m itself where it has no reasoning. As in Python,
-// thinking becomes the first key.
+// aliased returns the message with its reasoning as reasoning_content and, unless it has its own,
+// as thinking, the first key as in Python. It returns m itself if it has no reasoning.
 func aliased(m *Map) *Map {
 	for _, key := range reasoningKeys {
 		v, ok := m.Get(key)
@@ -153,7 +151,7 @@ func aliased(m *Map) *Map {
 	return m
 }
 
-// checkNames refuses a namespace with names that begin with an underscore.
+// checkNames returns an error if a name of a namespace begins with an underscore.
 func (r *run) checkNames(attrs *Map) error {
 	for _, k := range attrs.keys {
 		if err := r.checkName(k); err != nil {
@@ -163,7 +161,7 @@ func (r *run) checkNames(attrs *Map) error {
 	return nil
 }
 
-// checkName refuses such a name.
+// checkName returns an error if the name begins with an underscore.
 func (r *run) checkName(name Value) error {
 	if r.in.Transformers >= Transformers5222 && name.isStr() && len(name.s) > 0 && name.s[0] == '_' {
 		return fmt.Errorf("a namespace cannot have the attribute %s: it begins with an underscore", quote(name.s))
@@ -171,19 +169,19 @@ func (r *run) checkName(name Value) error {
 	return nil
 }
 
-// An enum is a member of a Python class of str and Enum: a str that prints as its name
-// where transformers does not make a plain str of it.
+// An enum is a member of a Python class of str and Enum: a str that prints as its name, unless
+// transformers converts it to a plain str.
 type enum struct{ name string }
 
-// EnumValue returns a member of a Python class of str and Enum: name is that of the
-// member with its class, MessageRole.user, and value the text that it is.
+// EnumValue returns a member of a Python class of str and Enum. name includes the class, as in
+// MessageRole.user, and value is the text.
 func EnumValue(name, value string) Value {
 	v := StringValue(value)
 	v.ref = &enum{name}
 	return v
 }
 
-// enum returns what makes v more than a str, nil where nothing does.
+// enum returns the enum of v, or nil if v is a plain value.
 func (r *run) enum(v Value) *enum {
 	if v.ref == nil || v.kind != String || r.in.Transformers >= Transformers5222 {
 		return nil
@@ -191,7 +189,7 @@ func (r *run) enum(v Value) *enum {
 	return v.ref.(*enum)
 }
 
-// shown is v, or the plain str that it prints as.
+// shown returns the plain str that v prints as, or v itself.
 func (r *run) shown(v Value) Value {
 	if e := r.enum(v); e != nil {
 		return strOf(e.name)
@@ -199,7 +197,7 @@ func (r *run) shown(v Value) Value {
 	return v
 }
 
-// attr is an attribute that a member has besides those of a str.
+// attr returns the attributes that a member has in addition to those of a str.
 func (e *enum) attr(v Value, name string) (Value, bool) {
 	switch name {
 	case "name":
@@ -210,8 +208,8 @@ func (e *enum) attr(v Value, name string) (Value, bool) {
 	return Value{}, false
 }
 
-// isDictType reports whether v is the type dict, as the global of that name is in
-// earlier releases, and not an object that makes dicts.
+// isDictType reports whether v is the type dict, as the global dict is in earlier releases. In
+// later releases it is an object that creates dicts.
 func (r *run) isDictType(v Value) bool {
 	return isDictClass(v) && r.in.Transformers < Transformers5222
 }

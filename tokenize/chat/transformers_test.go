@@ -23,7 +23,7 @@ var (
 	applications = flag.Int("applications", 40, "how many random conversations TestAgainstTransformers gives each template")
 )
 
-// packages are the releases that are compared with, each with the rules that it follows.
+// packages lists the releases to compare with and the rules that each follows.
 var packages = []struct {
 	version string
 	rules   chat.Transformers
@@ -35,10 +35,10 @@ var packages = []struct {
 	{"5.23.0", chat.Transformers523},
 }
 
-// An application is what apply_chat_template is given; see apply_chat_template.py. Four of
-// its fields are JSON that keeps the form of numbers and has NaN.
+// An application is the input of apply_chat_template; see apply_chat_template.py. Four of its
+// fields are JSON text, to keep the notation of numbers and NaN.
 type application struct {
-	Name                 string `json:"name,omitempty"` // of the template, or its text:
+	Name                 string `json:"name,omitempty"` // of the template; otherwise Src is its text
 	Src                  string `json:"src,omitempty"`
 	Messages             string `json:"messages,omitempty"`
 	Tools                string `json:"tools,omitempty"`
@@ -49,8 +49,8 @@ type application struct {
 	Enum                 bool   `json:"enum,omitempty"`
 }
 
-// newApplication is a random conversation with what the releases treat differently: None
-// at every depth, reasoning under its names, a final message to continue.
+// newApplication returns a random conversation with features that the releases treat differently:
+// None at every depth, reasoning under several names, a final message to continue.
 func (k *talker) newApplication() application {
 	k.unsure = true
 	a := application{Messages: k.messages(), Enum: k.one(3)}
@@ -77,7 +77,7 @@ func (k *talker) newApplication() application {
 	return a
 }
 
-// newApplications gives each template the same n random conversations.
+// newApplications combines each template with the same n random conversations.
 func newApplications(r *rand.Rand, sources map[string]string, n int) []application {
 	k := &talker{Rand: r}
 	talks := make([]application, n)
@@ -94,8 +94,7 @@ func newApplications(r *rand.Rand, sources map[string]string, n int) []applicati
 	return apps
 }
 
-// storedContinued gives each template the stored conversations, with the final message to
-// be continued.
+// storedContinued combines each template with the stored conversations, with an open final message.
 func storedContinued(tb testing.TB, sources map[string]string) []application {
 	tb.Helper()
 	var cases map[string]map[string]json.RawMessage
@@ -115,7 +114,7 @@ func storedContinued(tb testing.TB, sources map[string]string) []application {
 					a.Messages = js
 				case "tools":
 					a.Tools = js
-				case "add_generation_prompt": // excluded
+				case "add_generation_prompt": // excluded by ContinueFinalMessage
 				default:
 					vars.add(key, js)
 				}
@@ -127,7 +126,6 @@ func storedContinued(tb testing.TB, sources map[string]string) []application {
 	return apps
 }
 
-// line is the application as Python reads it.
 func (a *application) line(tb testing.TB) []byte {
 	tb.Helper()
 	plain := *a
@@ -145,7 +143,6 @@ func (a *application) line(tb testing.TB) []byte {
 	return bytes.Replace(append(b, '}'), []byte("{,"), []byte("{"), 1)
 }
 
-// input is what our side is given.
 func (a *application) input(tb testing.TB, rules chat.Transformers) chat.Input {
 	tb.Helper()
 	read := func(js string) chat.Value {
@@ -168,7 +165,7 @@ func (a *application) input(tb testing.TB, rules chat.Transformers) chat.Input {
 	return in
 }
 
-// withRoles makes the roles of messages what they are in Letta.
+// withRoles replaces the roles of messages with Letta's enum members.
 func withRoles(messages chat.Value) chat.Value {
 	roles := []string{"assistant", "user", "tool", "function", "system", "approval", "summary"}
 	var out []chat.Value
@@ -187,7 +184,6 @@ func withRoles(messages chat.Value) chat.Value {
 	return chat.ListValue(out...)
 }
 
-// askTransformers has one of the packages render all applications.
 func askTransformers(t *testing.T, dir, version string, sources map[string]string, apps []application) []answer {
 	t.Helper()
 	var in bytes.Buffer
@@ -222,7 +218,7 @@ func askTransformers(t *testing.T, dir, version string, sources map[string]strin
 	return answers
 }
 
-// checkApplications renders everything here and compares it with the answers, by version.
+// checkApplications renders all applications here and compares them with the answers, by version.
 func checkApplications(t *testing.T, sources map[string]string, apps []application, want map[string][]answer) {
 	t.Helper()
 	parsed := map[string]*chat.Template{}
@@ -244,7 +240,7 @@ func checkApplications(t *testing.T, sources map[string]string, apps []applicati
 		}
 		for _, p := range packages {
 			if p.version == "4.57.6" && a.ContinueFinalMessage != "" && a.ContinueFinalMessage != "content" {
-				continue // it takes every name for content
+				continue // it treats every name as content
 			}
 			n++
 			theirs := want[p.version][i]
@@ -268,7 +264,6 @@ func checkApplications(t *testing.T, sources map[string]string, apps []applicati
 	}
 }
 
-// same reports whether two answers are one text, or both errors.
 func same(a, b answer) bool {
 	return (a.Out == nil) == (b.Out == nil) && (a.Out == nil || *a.Out == *b.Out)
 }
@@ -276,14 +271,14 @@ func same(a, b answer) bool {
 // A storedApplications is the content of transformers.json.gz.
 type storedApplications struct {
 	Applications []application `json:"applications"`
-	// Answers are by version. One that is the same as that of the version before is null.
+	// Answers is keyed by version. An answer that equals the previous version's is null.
 	Answers map[string][]*answer `json:"answers"`
 }
 
 const transformersFile = "transformers.json.gz"
 
-// TestTransformers renders the stored conversations by the rules of each release: the
-// output is that of apply_chat_template of that release, byte for byte.
+// TestTransformers renders the stored conversations by the rules of each release. The output equals
+// the output of the release's apply_chat_template, byte for byte.
 func TestTransformers(t *testing.T) {
 	t.Parallel()
 	sources := templates(t)
@@ -304,8 +299,8 @@ func TestTransformers(t *testing.T) {
 	checkApplications(t, sources, f.Applications, want)
 }
 
-// TestAgainstTransformers renders fresh random conversations with all stored templates,
-// here and with apply_chat_template of each release.
+// TestAgainstTransformers renders random conversations with all stored templates, here and with
+// apply_chat_template of each release.
 func TestAgainstTransformers(t *testing.T) {
 	t.Parallel()
 	dir := transformersDir(t)
@@ -318,8 +313,7 @@ func TestAgainstTransformers(t *testing.T) {
 	checkApplications(t, sources, apps, want)
 }
 
-// transformersDir is where make transformers put the environments; the test is left out
-// without them.
+// transformersDir returns the environments of make transformers, or skips the test.
 func transformersDir(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ROLLOUT_TRANSFORMERS")
@@ -329,7 +323,7 @@ func transformersDir(t *testing.T) string {
 	return dir
 }
 
-// storeApplications asks the releases and stores what they answer.
+// storeApplications renders with the releases and stores the answers.
 func storeApplications(t *testing.T, sources map[string]string) {
 	t.Helper()
 	dir := transformersDir(t)

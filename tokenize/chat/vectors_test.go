@@ -10,10 +10,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// fixedNow is the moment at which the stored outputs were made.
+// fixedNow returns the time of the stored outputs.
 func fixedNow() time.Time { return time.Date(2026, 7, 4, 12, 30, 0, 0, time.UTC) }
 
-// testOptions are the special tokens that the stored outputs were made with.
+// testOptions returns the special tokens of the stored outputs.
 func testOptions() chat.Options {
 	return chat.Options{
 		BOSToken: "<s_bos>", EOSToken: "<s_eos>",
@@ -21,7 +21,6 @@ func testOptions() chat.Options {
 	}
 }
 
-// stored reads one of the compressed files of testdata/chat-templates.
 func stored(tb testing.TB, name string, into any) []byte {
 	tb.Helper()
 	b, err := tokenizetest.Gunzip(filepath.Join("..", "..", "testdata", "chat-templates", name))
@@ -43,7 +42,6 @@ func templates(tb testing.TB) map[string]string {
 	return m
 }
 
-// input turns the variables of a case, a JSON object, into an Input.
 func input(tb testing.TB, js []byte) chat.Input {
 	tb.Helper()
 	v, err := chat.FromJSON(js)
@@ -53,8 +51,8 @@ func input(tb testing.TB, js []byte) chat.Input {
 	return chat.Input{Extra: v.Map(), Now: fixedNow()}
 }
 
-// TestStored renders every template with every conversation: the output is that
-// of Python byte for byte, and where Python raised there is an error.
+// TestStored renders every template with every conversation. The output equals Python's byte for
+// byte, and there is an error if Python raised one.
 func TestStored(t *testing.T) {
 	t.Parallel()
 	var cases map[string]json.RawMessage
@@ -91,7 +89,7 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// firstDifference shows both sides around the first byte that differs.
+// firstDifference returns both sides around the first byte that differs.
 func firstDifference(got, want string) string {
 	i := 0
 	for i < len(got) && i < len(want) && got[i] == want[i] {

@@ -14,13 +14,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A Model is the tokenizer and the chat template that a life agrees with.
+// A Model is the tokenizer and the chat template that a life matches.
 type Model struct {
 	Tokenizer *bpe.Tokenizer
 	Template  *chat.Template
 }
 
-// Qwen3 returns the model of the recorded exchanges. The tokenizer is shared.
+// Qwen3 returns the model of the recorded exchanges. All callers share one tokenizer.
 func Qwen3(tb testing.TB) Model {
 	tb.Helper()
 	var config struct {
@@ -36,8 +36,7 @@ func Qwen3(tb testing.TB) Model {
 	return Model{Tokenizer: bpetest.Tokenizer(tb, "qwen3"), Template: template}
 }
 
-// Lives returns n different lives of the Qwen3 model, by name: long-00, long-01 and so
-// on.
+// Lives returns n different lives of the Qwen3 model, keyed by name: long-00, long-01 and so on.
 func Lives(tb testing.TB, n int) map[string][]byte {
 	tb.Helper()
 	m := Qwen3(tb)
@@ -53,8 +52,7 @@ func Lives(tb testing.TB, n int) map[string][]byte {
 	return all
 }
 
-// Write writes n lives to a new folder, which it returns: one that rollout simulate
-// --exchanges takes.
+// Write writes n lives to a new folder for rollout simulate --exchanges and returns the folder.
 func Write(tb testing.TB, n int) (dir string) {
 	tb.Helper()
 	dir = tb.TempDir()
@@ -66,7 +64,7 @@ func Write(tb testing.TB, n int) (dir string) {
 	return dir
 }
 
-// Cases returns n lives for a simulated server in this process.
+// Cases returns n lives as cases of a simulated server in this process.
 func Cases(tb testing.TB, n int) []*lettasim.Case {
 	tb.Helper()
 	files := fstest.MapFS{}
@@ -80,7 +78,7 @@ func Cases(tb testing.TB, n int) []*lettasim.Case {
 	return cases
 }
 
-// Question returns the user message that a life answers.
+// Question returns the user message of a life.
 func Question(tb testing.TB, life []byte) string {
 	tb.Helper()
 	var l struct {

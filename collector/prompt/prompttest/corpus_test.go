@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt/prompttest"
 )
 
-// TestShape: a life has the size of a real one, and the same seed gives the same bytes.
+// TestShape: a life is as large as a real one, and the same seed gives the same bytes.
 func TestShape(t *testing.T) {
 	t.Parallel()
 	lives := prompttest.Lives(t, 4)

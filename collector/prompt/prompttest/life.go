@@ -22,7 +22,7 @@ const (
 	system  = "You are a careful engineer. Work in small steps, and write what you find into files."
 )
 
-// A life is being written.
+// A life is a recording under construction.
 type life struct {
 	Model
 	r           *rand.Rand
@@ -34,20 +34,19 @@ type life struct {
 	generations []generation
 }
 
-// A generation is one call of the model with what followed it.
+// A generation is one model call and the tool return after it.
 type generation struct {
 	prompt, output []int32
 	logprobs       []float32
-	text           string // what the engine sampled
-	content        string // the part of it that is not a tool call
+	text           string // the sampled text
+	content        string // the sampled text without the tool call
 	tool, callID   string
-	args           string // as the model wrote them, characters outside of ASCII as they are
+	args           string // as the model wrote them, without escapes of non-ASCII characters
 	result         string
-	asked          [][]byte // the messages of the prompt as its trace shows them
+	asked          [][]byte // the messages of the prompt, as its trace shows them
 }
 
-// Life returns the recording of a made-up life, as testdata/README.md describes the
-// format. The same name and seed give the same bytes.
+// Life returns a recording in the format of testdata/README.md, determined by name and seed.
 func (m Model) Life(name string, seed uint64) ([]byte, error) {
 	r := rand.New(rand.NewPCG(seed, 10))
 	l := &life{Model: m, r: r, name: name}
@@ -62,13 +61,12 @@ func (m Model) Life(name string, seed uint64) ([]byte, error) {
 	return l.recording(), nil
 }
 
-// id draws a physical id.
 func (l *life) id(prefix string) string {
 	a, b := l.r.Uint64(), l.r.Uint64()
 	return fmt.Sprintf("%s-%08x-%04x-4%03x-8%03x-%012x", prefix, a>>32, a>>16&0xffff, a&0xfff, b>>48&0xfff, b&0xffffffffffff)
 }
 
-// live makes every generation: text, ids, and the prompt that came before it.
+// live generates every call: its prompt, text and ids.
 func (l *life) live() error {
 	shown := [][]byte{
 		[]byte(`{"content":` + quote(l.systemText()) + `,"role":"system"}`),
@@ -113,8 +111,7 @@ func (l *life) live() error {
 	return nil
 }
 
-// render returns the ids of the prompt that the shown messages make, with the arguments
-// of calls parsed, as the engine's adapter gives them to the template.
+// render returns the prompt ids. Like the server's adapter, it parses the arguments of calls.
 func (l *life) render(shown [][]byte) ([]int32, error) {
 	list := make([]chat.Value, len(shown))
 	for i, raw := range shown {
@@ -158,7 +155,7 @@ func (l *life) render(shown [][]byte) ([]int32, error) {
 	return l.Tokenizer.AppendTokens(nil, string(text))
 }
 
-// logprob draws a log-probability as recordings have them: some exactly 0, many small.
+// logprob returns a random log-probability like those of recordings: some exactly 0, many small.
 func (l *life) logprob() float32 {
 	switch u := l.r.Float64(); {
 	case u < 0.06:
@@ -176,8 +173,7 @@ func (l *life) systemText() string {
 		"- 0 previous messages between you and the user are stored in recall memory\n</memory_metadata>"
 }
 
-// stored are the arguments as the server keeps them: characters outside of ASCII are
-// escaped.
+// stored returns the arguments as the server stores them: with escaped non-ASCII characters.
 func (g *generation) stored() string {
 	var b strings.Builder
 	for _, c := range g.args {
@@ -194,21 +190,19 @@ func (g *generation) stored() string {
 	return b.String()
 }
 
-// returned is the return of a tool as the model is shown it.
+// returned returns the tool return as the model sees it.
 func (g *generation) returned() string {
 	return "{\n  \"status\": \"OK\",\n  \"message\": " + quote(g.result) + ",\n  \"time\": \"2026-11-21 09:41:24 AM UTC+0000\"\n}"
 }
 
-// schema is the JSON schema of the one tool.
 const schema = `{"name":"write_file","description":"Write a file and run the checks of its folder.","parameters":{"type":"object","properties":{"path":{"type":"string","description":"where to"},"content":{"type":"string","description":"the whole file"},"overwrite":{"type":"boolean","description":"replace a file that is there"}},"required":["path","content"]}}`
 
-// quote writes a string as the server's JSON writer does: nothing outside of ASCII is
-// escaped, and no angle bracket.
+// quote returns s as the server encodes JSON: non-ASCII and angle brackets are not escaped.
 func quote(s string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string can be encoded, and a buffer written
+	_ = e.Encode(s) // cannot fail for a string and a buffer
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
@@ -223,7 +217,6 @@ func appendIDs(dst []byte, ids []int32) []byte {
 	return append(dst, ']')
 }
 
-// appendLogprobs appends triples of log-probability, id and null.
 func (g *generation) appendLogprobs(dst []byte) []byte {
 	dst = append(dst, '[')
 	for i, id := range g.output {
@@ -237,7 +230,7 @@ func (g *generation) appendLogprobs(dst []byte) []byte {
 	return append(dst, ']')
 }
 
-// appendFloat writes a float32 as Python writes it: as the double that it is.
+// appendFloat appends a float32 as Python prints it, converted to a double.
 func appendFloat(dst []byte, f float32) []byte {
 	if f == 0 {
 		return append(dst, "0.0"...)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// recording writes the life as testdata/README.md describes it.
+// recording returns the life in the format of testdata/README.md.
 func (l *life) recording() []byte {
 	out := []byte(`{"case":` + quote(l.name) + `,"agent":` + l.agentState() + `,"system":[` + l.message(l.messageID, "", "system_message", 0, `"content":`+quote(l.systemText())) + `],"exchanges":[{`)
 	out = append(out, `"request":{"method":"POST","path":"/v1/agents/`+l.agent+`/messages","body":{"messages":[{"role":"user","content":`+quote(l.question)+`}],"return_token_ids":true,"return_logprobs":true}},`...)
@@ -39,7 +39,7 @@ func (l *life) recording() []byte {
 	return append(out, `]}]}]}`...)
 }
 
-// message is one message as the server lists it; n numbers those of one stored message.
+// message returns one message as the server lists it. n is its number within its stored message.
 func (l *life) message(id, step, kind string, n int, rest string) string {
 	otid, run := "null", "null"
 	if step != "" {
@@ -55,8 +55,7 @@ func (l *life) message(id, step, kind string, n int, rest string) string {
 		`,"sender_id":null,"step_id":` + step + `,"is_err":null,"seq_id":null,"run_id":` + run + `,` + rest + `}`
 }
 
-// messages are those that the server made in the run: text, call and return of every
-// generation.
+// messages returns the messages of the run: text, call and return of every generation.
 func (l *life) messages() []string {
 	var all []string
 	for k := range l.generations {
@@ -73,7 +72,6 @@ func (l *life) messages() []string {
 	return all
 }
 
-// appendReply appends the answer to the send.
 func (l *life) appendReply(dst []byte, messages []string) []byte {
 	dst = append(dst, `{"messages":[`+strings.Join(messages, ",")+`],"stop_reason":{"message_type":"stop_reason","stop_reason":"end_turn"},`...)
 	prompt, completion := 0, 0
@@ -107,14 +105,12 @@ func (l *life) appendReply(dst []byte, messages []string) []byte {
 	return append(dst, `]}`...)
 }
 
-// appendEngine appends what the engine answered.
 func (g *generation) appendEngine(dst []byte) []byte {
 	dst = appendIDs(append(dst, `{"text":`+quote(g.text)+`,"output_ids":`...), g.output)
 	dst = fmt.Appendf(dst, `,"meta_info":{"id":"%032x","finish_reason":{"type":"stop","matched":%d},"prompt_tokens":%d,"weight_version":"default","total_retractions":0,"input_token_logprobs":[],"output_token_logprobs":`, len(g.prompt), endID, len(g.prompt))
 	return fmt.Appendf(g.appendLogprobs(dst), `,"completion_tokens":%d,"cached_tokens":0,"e2e_latency":0.000484}}`, len(g.output))
 }
 
-// appendTrace appends the provider trace of the k-th call.
 func (l *life) appendTrace(dst []byte, k int) []byte {
 	g := &l.generations[k]
 	dst = append(dst, `{"created_by_id":"`+user+`","last_updated_by_id":"`+user+`","created_at":"2026-11-21T09:41:24.414468Z","updated_at":"2026-11-21T09:41:24.426495Z","id":"`+l.id("provider_trace")+`","request_json":{"model":"/models/qwen3","messages":[`...)
@@ -142,7 +138,7 @@ func (l *life) runState() string {
 	return `{"id":"` + l.run + `","status":"completed","created_at":"2026-11-21T09:41:20.304807Z","completed_at":"2026-11-21T09:41:24.838152","agent_id":"` + l.agent + `","conversation_id":null,"base_template_id":null,"background":false,"metadata":{"run_type":"send_message"},"request_config":{"use_assistant_message":true,"assistant_message_tool_name":"send_message","assistant_message_tool_kwarg":"message","include_return_message_types":null},"stop_reason":"end_turn","callback_url":null,"callback_sent_at":null,"callback_status_code":null,"callback_error":null,"ttft_ns":null,"total_duration_ns":null}`
 }
 
-// llmConfig is that of an agent which keeps the text before tool calls.
+// llmConfig is the configuration of an agent that keeps the text before tool calls.
 const llmConfig = `{"model":"/models/qwen3","display_name":null,"model_endpoint_type":"openai","model_endpoint":"http://127.0.0.1:30000/v1","provider_name":"sglang","provider_category":"base","model_wrapper":null,"context_window":32000,"put_inner_thoughts_in_kwargs":false,"handle":"sglang//models/qwen3","temperature":1.0,"max_tokens":4096,"enable_reasoner":true,"reasoning_effort":"high","max_reasoning_tokens":0,"effort":null,"frequency_penalty":null,"compatibility_type":null,"verbosity":null,"tier":null,"parallel_tool_calls":false,"response_format":null,"strict":false,"return_logprobs":true,"top_logprobs":null,"return_token_ids":true,"tool_call_parser":null}`
 
 func (l *life) agentState() string {

@@ -13,9 +13,8 @@ var words = strings.Fields(`the a of server token and call which prompt is rende
 	small large empty wrong right same other new old next last whole part half double under over until while during again still already
 	naïve café “quoted” Größe 日本語 データ → ≤ ≥ 👍 été résumé façade —`)
 
-func word(r *rand.Rand) string { return words[r.IntN(90)] } // plain ones
+func word(r *rand.Rand) string { return words[r.IntN(90)] } // ASCII words only
 
-// prose returns n words in sentences and paragraphs.
 func prose(r *rand.Rand, n int) string {
 	var b strings.Builder
 	start := true
@@ -50,7 +49,6 @@ func prose(r *rand.Rand, n int) string {
 	return b.String()
 }
 
-// source returns n lines of source code.
 func source(r *rand.Rand, n int) string {
 	var b strings.Builder
 	for range n {
@@ -76,8 +74,7 @@ func source(r *rand.Rand, n int) string {
 	return b.String()
 }
 
-// terminal returns n lines as a program prints them to a terminal, with colours and
-// tabs.
+// terminal returns n lines of terminal output, with colors and tabs.
 func terminal(r *rand.Rand, n int) string {
 	var b strings.Builder
 	for i := range n {
