@@ -9,11 +9,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// abortedCall returns an error where the engine gave up a call before it made a token. Such
-// a call leaves a step and no turn, and the server takes it for the end of a turn; so
-// abortedCall looks where an answer has fewer assistant turns than steps. A call that was
-// given up later has a turn: the prompter finds it in its trace. Where the look-up fails
-// there is no error: the counts then show that something is missing.
+// abortedCall returns an error if the engine gave up a call before it generated a token. Such a
+// call leaves a step without a turn, and the server treats it as the end of a turn. So
+// abortedCall checks answers with fewer assistant turns than steps. The prompter finds calls that
+// were given up later in their traces. A failed lookup is not an error: the counts show the gap.
 func (g *agent) abortedCall(ctx context.Context, answer *letta.LettaResponse, arena *tokenize.Reply, runID string) error {
 	turns := int32(0)
 	for i := range arena.Turns {
@@ -37,7 +36,6 @@ func (g *agent) abortedCall(ctx context.Context, answer *letta.LettaResponse, ar
 	return nil
 }
 
-// gaveUp reports whether the trace of a step shows that the engine gave up its call.
 func (g *agent) gaveUp(ctx context.Context, stepID string) bool {
 	t, err := g.rollout.Trace(ctx, stepID)
 	if err != nil || t == nil {

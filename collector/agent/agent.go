@@ -17,78 +17,75 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file is the ordinary way of an attempt, from top to bottom:
+// This file is the normal course of an attempt, from top to bottom:
 //
-//	open     make the agent, check that it gives token data, read its system text
+//	open     create the agent, check that it gives token data, read its system text
 //	Run      for each message of the task: send, and answer what the server asks
 //	Prompts  find the prompt of every call
 //	Close    free the memory of the replies, delete the agent
 //
-// Three calls leave this way: takeNext, where an earlier process has sent already
-// (takeover.go); recoverSend, where the connection was lost (recover.go); and explain,
-// where the server says that a send failed (explain.go).
+// Three calls leave this course: takeNext if an earlier process already sent (takeover.go),
+// recoverSend if the connection was lost (recover.go), and explain if the server reports that a
+// send failed (explain.go).
 
-// An agent is one attempt's agent on the server. It implements collector.Agent.
+// agent is the server agent of one attempt. It implements collector.Agent.
 type agent struct {
-	// backend made it, and has the room for replies and the arenas.
+	// backend created the agent and owns the reply room and the arenas.
 	backend *Backend
 	client  *letta.Client
-	// cfg has the overrides of the task in it.
+	// cfg includes the overrides of the task.
 	cfg     Config
 	attempt collector.Attempt
-	// version is what the server calls itself.
+	// version is the version that the server reports.
 	version string
 
-	// state is the agent as the server described it before the first send.
+	// state is the agent before the first send.
 	state *letta.AgentState
-	// conversation is where messages are sent; nil: to the agent itself.
+	// conversation receives the messages; nil: they go to the agent itself.
 	conversation *letta.Conversation
-	// rollout is all that is known of the attempt; prompts are found from it.
+	// rollout records the attempt. Prompts are found from it.
 	rollout *record.Rollout
-	// reply is what Run returns.
-	reply *collector.Reply
+	reply   *collector.Reply
 
-	// arenas are the memory of the replies. Close frees it.
+	// arenas hold the replies until Close.
 	arenas []*tokenize.Reply
-	// held is how many bytes of backend.room the replies take.
+	// held counts the bytes taken from backend.room.
 	held int64
 
-	// spans are those of reply.Sends, nil where another process sent; span is under way.
+	// spans has the span of each send in reply.Sends; nil if another process sent. span is the
+	// span of the send in progress.
 	spans []*policy.Span
 	span  *policy.Span
 
-	// told are the server runs that Attempt.ServerRun was told of.
+	// told has the server runs already reported to Attempt.ServerRun.
 	told map[string]bool
-	// mayRun reports whether the server may still be at work on a send that has no
-	// answer: Close asks it to stop.
+	// mayRun reports whether the server might still work on an unanswered send. Close cancels it.
 	mayRun bool
-	// inexact reports whether the text of the last tool is not known to the last
-	// character. Nothing may be sent any more: that text would be in the prompts.
+	// inexact reports whether the last tool's text is not known exactly. Nothing can be sent
+	// then.
 	inexact bool
-	// outage reports whether the server could not be reached during a look-up.
+	// outage reports whether the server could not be reached during a lookup.
 	outage atomic.Bool
-	// earlier is what another process did with the agent; nil: this one made it.
+	// earlier is another process's work on the agent; nil: this process created the agent.
 	earlier *earlier
 }
 
-// A Prompter finds the prompt of every call of a reply, as [collector.Agent] says. It is
-// used from many goroutines at once.
+// A Prompter finds the prompts of a reply's calls. It must be safe for concurrent use.
 type Prompter interface {
-	// Prompts may read whatever rollout can fetch: the agent is still there.
+	// Prompts can read everything that rollout can fetch: the agent still exists.
 	Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error)
-	// Prefetch fetches what Prompts will read of a send that was answered with turns, while
-	// the server works at the next one. It returns soon after ctx is done.
+	// Prefetch fetches what Prompts will read for an answered send while the server works on the
+	// next one. It returns soon after ctx is done.
 	Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn)
 }
 
-// open makes the agent of an attempt and prepares it for the first send. Where that
-// fails, the agent is deleted again.
+// open creates and prepares the agent of an attempt. It deletes the agent if that fails.
 func (b *Backend) open(ctx context.Context, a collector.Attempt) (*agent, error) {
 	cfg, err := b.cfg.overridden(a.Task.Agent)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", collector.ErrRejected, err)
 	}
-	version, err := b.client.Version(ctx) // asked once for all agents
+	version, err := b.client.Version(ctx) // fetched once for all agents
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +100,6 @@ func (b *Backend) open(ctx context.Context, a collector.Attempt) (*agent, error)
 	return g, nil
 }
 
-// prepare does what must be done between making the agent and the first send.
 func (g *agent) prepare(ctx context.Context) error {
 	if err := g.state.CheckTurns(); err != nil {
 		return err
@@ -113,7 +109,7 @@ func (g *agent) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	// Neither needs the other's answer.
+	// The two requests are independent.
 	both, within := errgroup.WithContext(ctx)
 	if g.cfg.Conversation && g.conversation == nil {
 		both.Go(func() (err error) {
@@ -133,9 +129,9 @@ func (g *agent) prepare(ctx context.Context) error {
 	return nil
 }
 
-// keepReasoning stops the server from deleting the text before tool calls. A create
-// forces enable_reasoner off for a model that the server does not list as a reasoner; a
-// change afterwards stays (agent_manager.py:344-360, 778-784).
+// keepReasoning stops the server from deleting the text before tool calls. A create request turns
+// enable_reasoner off if the server does not list the model as a reasoner; a PATCH persists
+// (agent_manager.py:344-360, 778-784).
 func (g *agent) keepReasoning(ctx context.Context) error {
 	config, err := g.state.LLMConfig.JSON.With("enable_reasoner", "true")
 	if err != nil {
@@ -152,7 +148,7 @@ func (g *agent) keepReasoning(ctx context.Context) error {
 	return g.state.CheckTurns()
 }
 
-// systemText reads the text of the agent's system message, where that is asked for.
+// systemText reads the text of the agent's system message if Config.SystemText is set.
 func (g *agent) systemText(ctx context.Context) (string, error) {
 	if !g.cfg.SystemText || len(g.state.MessageIDs) == 0 {
 		return "", nil
@@ -160,7 +156,6 @@ func (g *agent) systemText(ctx context.Context) (string, error) {
 	return g.client.SystemText(ctx, g.state.MessageIDs[0])
 }
 
-// begin opens the record of the attempt.
 func (g *agent) begin(system string) {
 	g.rollout = record.New(g.client)
 	g.rollout.Engines = &g.backend.engines
@@ -168,14 +163,11 @@ func (g *agent) begin(system string) {
 	g.rollout.Late = g.earlier.waiting()
 }
 
-// ID returns the server's name of the agent.
 func (g *agent) ID() string { return g.state.ID }
 
-// ModelEndpoint returns the address at which the server calls the agent's model.
 func (g *agent) ModelEndpoint() string { return g.state.LLMConfig.ModelEndpoint }
 
-// Tools returns the names of the tools that the model is told of: the agent's, then those
-// of this side.
+// Tools returns the names of the tools that the model sees: server tools, then client tools.
 func (g *agent) Tools() []string {
 	var names []string
 	for i := range g.state.Tools {
@@ -187,8 +179,8 @@ func (g *agent) Tools() []string {
 	return names
 }
 
-// Run sends the messages of the task, one after the other, the next one only after the
-// agent came to its own end; and answers what the server asks meanwhile.
+// Run sends the messages of the task in order and answers the server's questions. It sends the
+// next message only after the agent ended normally.
 func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	g.reply = &collector.Reply{AgentID: g.state.ID, Model: g.state.LLMConfig.Handle, ServerVersion: g.version}
 	if g.cfg.OverrideModel != "" {
@@ -209,16 +201,15 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	return g.reply, Translate(g.missing(err))
 }
 
-// An input is what is sent to the agent in one send.
 type input struct {
 	messages letta.InputMessages
-	// ours reports whether a message holds a tool result or a refusal of this side: the
-	// model sees empty text in its place.
+	// ours reports whether a message has a client tool's result or a refusal, which the model
+	// sees as empty text.
 	ours bool
 }
 
-// converse leads the conversation of the task until it is over, or until a send ends
-// otherwise than by the agent's own end: the sample ends there, with that status.
+// converse sends the messages of the task until a send does not end normally. The sample then
+// ends with that status.
 func (g *agent) converse(ctx context.Context) (err error) {
 	ahead := newPrefetcher(ctx, g)
 	defer func() { ahead.end(err) }()
@@ -246,7 +237,7 @@ func (g *agent) converse(ctx context.Context) (err error) {
 	return nil
 }
 
-// exchange sends, or takes the answer to what an earlier process has sent.
+// exchange sends the input, or takes the answer if an earlier process already sent it.
 func (g *agent) exchange(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	switch {
 	case g.inexact:
@@ -257,17 +248,15 @@ func (g *agent) exchange(ctx context.Context, in *input) (*letta.LettaResponse, 
 	return g.send(ctx, in)
 }
 
-// react returns what answers the calls that wait for this side; nil: nothing does, and
-// the rollout ends there.
+// react returns the answer to the pending calls, or nil if there is none and the rollout ends.
 func (g *agent) react(ctx context.Context, pending []letta.ToolCall) (*input, error) {
 	if g.earlier.waiting() {
-		return g.reactedBefore(ctx, pending) // so that no tool of this side runs twice
+		return g.reactedBefore(ctx, pending) // no client tool runs twice
 	}
 	return g.answer(ctx, pending)
 }
 
-// send sends once and keeps the answer. It never sends again: where the connection is
-// lost it looks for what became of the send.
+// send sends once and keeps the answer. If the connection is lost, it recovers the answer.
 func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	g.earlier.sends()
 	request := g.request(in.messages)
@@ -308,8 +297,7 @@ func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, erro
 	return answer, err
 }
 
-// request returns the body of a send. Both token flags are always there: one alone turns
-// the token data off.
+// request returns the body of a send. One token flag alone would turn the token data off.
 func (g *agent) request(messages letta.InputMessages) *letta.LettaRequest {
 	r := &letta.LettaRequest{Messages: messages, ReturnTokenIDs: new(true), ReturnLogprobs: new(true)}
 	if g.cfg.MaxSteps > 0 {
@@ -330,7 +318,6 @@ func (g *agent) request(messages letta.InputMessages) *letta.LettaRequest {
 	return r
 }
 
-// conversationID names the conversation of the sends, or is empty.
 func (g *agent) conversationID() string {
 	if g.conversation == nil {
 		return ""
@@ -338,21 +325,19 @@ func (g *agent) conversationID() string {
 	return g.conversation.ID
 }
 
-// makeRoom waits for room for a reply. Close gives back what is taken.
+// makeRoom waits for room for a reply. Close releases the room.
 func (g *agent) makeRoom(ctx context.Context, length int64) error {
 	taken, err := g.backend.room.take(ctx, length, g.held == 0)
 	g.held += taken
 	return err
 }
 
-// newArena returns memory for one reply. Close frees it.
 func (g *agent) newArena() *tokenize.Reply {
 	r := g.backend.arena()
 	g.arenas = append(g.arenas, r)
 	return r
 }
 
-// Prompts asks the Prompter of the configuration.
 func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
 	if g.cfg.Prompter == nil {
 		return nil, errors.New("agent: Config.Prompter is nil")
@@ -361,16 +346,14 @@ func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Cal
 	return g.withVersions(ctx, r, calls), Translate(err)
 }
 
-// Close frees the memory of the replies and deletes the agent, unless it is to be kept.
-// Where a send has no answer Close first asks the server to stop its run, which would
-// continue to call the model.
+// Close frees the replies and deletes the agent unless Config.Keep is set. If a send has no
+// answer, Close first cancels its server run, which would continue to call the model.
 func (g *agent) Close(ctx context.Context) error {
-	// The memory first: at hundreds in flight many wait for the server's answer to a
-	// deletion, and others read replies meanwhile.
+	// Free the memory first: with hundreds in flight, many attempts wait here for the server.
 	for _, r := range g.arenas {
 		g.backend.recycle(r)
 	}
-	g.arenas, g.reply, g.rollout = nil, nil, nil // the latter two point into the arenas
+	g.arenas, g.reply, g.rollout = nil, nil, nil // reply and rollout point into the arenas
 	g.backend.room.give(g.held)
 	g.held = 0
 	if g.mayRun {
@@ -382,12 +365,10 @@ func (g *agent) Close(ctx context.Context) error {
 	return Translate(g.client.DeleteAgent(ctx, g.state.ID))
 }
 
-// cancelTimeout bounds the request to stop a run: a server that does not answer it must
-// not use up the time in which the agent is to be deleted, of which it gets half at most.
+// cancelTimeout bounds the cancel request, which also gets at most half of Close's time.
 const cancelTimeout = 5 * time.Second
 
-// cancel asks the server to stop. Its answer is not needed: it is 409 where nothing runs,
-// and the deletion is what counts.
+// cancel asks the server to stop. The answer does not matter: it is 409 if nothing runs.
 func (g *agent) cancel(ctx context.Context) {
 	limit := cancelTimeout
 	if end, ok := ctx.Deadline(); ok {

@@ -15,9 +15,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// answer makes the message that answers all pending calls at once, as the server demands
-// (agents/helpers.py:121-145): the results of client tools, and decisions about the other
-// calls. It is nil where the policy is to stop.
+// answer builds the message that answers all pending calls at once, as the server requires
+// (agents/helpers.py:121-145): results of client tools, and decisions about the other calls. It
+// returns nil if the policy is ApprovalStop.
 func (g *agent) answer(ctx context.Context, pending []letta.ToolCall) (*input, error) {
 	if len(pending) == 0 {
 		return nil, nil
@@ -55,7 +55,6 @@ func (g *agent) answer(ctx context.Context, pending []letta.ToolCall) (*input, e
 	return &input{letta.InputMessages{&letta.ApprovalCreate{Type: "approval", Approvals: decisions}}, ours}, nil
 }
 
-// clientTool returns the tool of that name that runs on this side; nil: there is none.
 func (g *agent) clientTool(name string) *ClientToolConfig {
 	for i := range g.cfg.ClientTools {
 		if g.cfg.ClientTools[i].Tool.Name == name {
@@ -85,13 +84,11 @@ func (g *agent) runTool(ctx context.Context, tool *ClientToolConfig, call *letta
 	return r, nil
 }
 
-// maxToolOutputBytes bounds what a tool may answer. The server cuts at some 20 % of the
-// context window anyway.
+// maxToolOutputBytes bounds a tool's output. The server cuts it at about 20 % of the window.
 const maxToolOutputBytes = 1 << 20
 
-// command runs the program of a tool and returns what it wrote to standard output. Where
-// the program exits with another status than 0, ok is false and text is what it wrote to
-// standard error, or else to standard output.
+// command runs the program of a tool and returns its standard output. If the exit status is not
+// 0, ok is false and text is the standard error, or the standard output if that is empty.
 func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta.ToolCall) (text string, ok bool, err error) {
 	in, err := letta.Marshal(map[string]any{
 		"name": tool.Tool.Name, "arguments": arguments(call), "tool_call_id": call.ToolCallID,
@@ -107,7 +104,7 @@ func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta
 	timed, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(timed, tool.Command[0], tool.Command[1:]...)
-	cmd.WaitDelay = time.Second // a child of the program may keep the pipes open
+	cmd.WaitDelay = time.Second // a child of the program can keep the pipes open
 	cmd.Env = g.client.Environ(os.Environ())
 	cmd.Stdin = bytes.NewReader(append(in, '\n'))
 	stdout, stderr := &boundedBuffer{}, &boundedBuffer{}
@@ -137,8 +134,7 @@ func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta
 	return strings.ToValidUTF8(string(b), "\uFFFD"), false, nil
 }
 
-// arguments returns the arguments of a call: the JSON that they are, else their text as a
-// string.
+// arguments returns the arguments of a call as JSON if valid, otherwise as a string.
 func arguments(call *letta.ToolCall) any {
 	text := call.Arguments
 	if json.Valid([]byte(text)) {
@@ -147,7 +143,7 @@ func arguments(call *letta.ToolCall) any {
 	return text
 }
 
-// A boundedBuffer keeps the first maxToolOutputBytes, and whether there was more.
+// A boundedBuffer keeps the first maxToolOutputBytes and records an overflow.
 type boundedBuffer struct {
 	b    []byte
 	over bool

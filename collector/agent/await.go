@@ -9,24 +9,23 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Bounds of the pause between two looks at a run. It grows from the one to the other, and
-// a quarter of it is random: a restart with hundreds of open attempts must not ask in
-// bursts.
+// The pause between two lookups of a run grows from firstLook to lastLook. A quarter of it is
+// random, so that a restart with hundreds of open attempts does not poll in bursts.
 const (
 	firstLook = 200 * time.Millisecond
 	lastLook  = 10 * time.Second
 )
 
-// await waits until the run is over and returns what the server keeps of it. It gives up
-// a run that adds no step for Config.StuckAfter, with collector.ErrGone, and tells Progress
-// about one that adds none for Config.SilentAfter.
+// await waits until the run has ended and returns the server's record of it. It gives up a run
+// that adds no step for Config.StuckAfter, with collector.ErrGone. It reports a run that adds no
+// step for Config.SilentAfter to Progress.
 func (g *agent) await(ctx context.Context, id string) (*keptRun, error) {
 	g.learned(id)
-	g.mayRun = true // until the run was waited for to its end
+	g.mayRun = true // until the run has ended
 	var (
 		run   *letta.Run
 		steps []letta.Step
-		seen  = -1 // steps until now
+		seen  = -1 // steps seen so far
 		grew  time.Time
 		told  = time.Now()
 	)
@@ -76,8 +75,8 @@ func (g *agent) await(ctx context.Context, id string) (*keptRun, error) {
 	}
 }
 
-// lastSign returns when the server was last seen at work on a run: when it began or
-// stored a message, by the server's clock. It is now where that is not known.
+// lastSign returns when the server last worked on a run: when it started the run or stored a
+// message. If the server's clock or the start is unknown, it returns the current time.
 func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error) {
 	now := time.Now()
 	offset, ok := g.client.Clock()
@@ -98,12 +97,11 @@ func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error)
 			last = at
 		}
 	}
-	// Counted from our now, whose monotonic part makes it safe from a clock that is set
-	// while the run is waited for.
+	// Based on now, whose monotonic reading is unaffected if the clock is set during the wait.
 	return now.Add(-max(0, now.Sub(last.Add(-offset)))), nil
 }
 
-// sleep waits. It returns the cause where ctx ends meanwhile.
+// sleep waits for d. It returns the cause if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -15,7 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// messagesOf are the user messages of a recording: the task that it answers.
+// messagesOf returns the user messages of a recording: its task.
 func messagesOf(t *testing.T, r *lettatest.Recording) []string {
 	t.Helper()
 	var texts []string
@@ -36,7 +36,7 @@ func attemptOf(messages []string) collector.Attempt {
 
 var model = agent.Config{Model: "sglang//models/qwen3"}
 
-// A keeper keeps the evidence of the last reply whose prompts were asked for.
+// A keeper keeps the record of the last reply whose prompts were requested.
 type keeper struct{ *record.Rollout }
 
 func (k *keeper) Prompts(_ context.Context, _ *collector.Reply, e *record.Rollout) ([]tokenize.Call, error) {
@@ -46,7 +46,6 @@ func (k *keeper) Prompts(_ context.Context, _ *collector.Reply, e *record.Rollou
 
 func (k *keeper) Prefetch(context.Context, *record.Rollout, record.Send, []tokenize.Turn) {}
 
-// play runs the attempt of a recording and closes the agent.
 func play(t *testing.T, p *lettatest.Replay, c *letta.Client, cfg agent.Config, a collector.Attempt, look func(*collector.Reply, error)) {
 	t.Helper()
 	b, err := agent.NewBackend(c, cfg)
@@ -70,7 +69,7 @@ func play(t *testing.T, p *lettatest.Replay, c *letta.Client, cfg agent.Config, 
 	}
 }
 
-// TestRunRecorded replays lives that need nothing but messages.
+// TestRunRecorded replays recordings that need only messages.
 func TestRunRecorded(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -136,7 +135,7 @@ func TestRunRecorded(t *testing.T) {
 	}
 }
 
-// sameSends compares what was sent with what was recorded, nulls left out.
+// sameSends compares the sent requests with the recorded ones, ignoring nulls.
 func sameSends(t *testing.T, p *lettatest.Replay) {
 	t.Helper()
 	if len(p.Bodies) != len(p.Exchanges) {
@@ -171,14 +170,14 @@ func withoutNulls(v any) any {
 	return v
 }
 
-// bash is the client tool of the recordings.
+// bash returns the client tool of the recordings.
 func bash(t *testing.T) agent.ClientToolConfig {
 	t.Helper()
 	body := lettatest.Request(t, lettatest.Read(t, "client-tool-return").Exchanges[0].Request.Body)
 	return agent.ClientToolConfig{Tool: body.ClientTools[0]}
 }
 
-// shell is a client tool that checks what it is given and then runs a script.
+// shell returns a client tool command that checks its input and then runs a script.
 func shell(script string) []string {
 	return []string{"/bin/sh", "-c", `in=$(cat); for want in '"name":"bash"' '"arguments":{"cmd":"ls"}' '"task_id":"t-1"' '"sample_index":0' '"tool_call_id":"call_'; do
 		case "$in" in *"$want"*) ;; *) echo "no $want in $in" >&2; exit 3;; esac; done
@@ -356,7 +355,7 @@ func TestCreateBody(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("created\n got %s\nwant %s", got, want)
 	}
-	// All of llm_config goes back, not only what we know of it.
+	// The PATCH sends all of llm_config, including unknown fields.
 	if patched := p.Made["llm_config"].(map[string]any); patched["enable_reasoner"] != true || patched["model_endpoint"] == nil || patched["reasoning_effort"] != "high" {
 		t.Errorf("llm_config became %v", patched)
 	}

@@ -28,7 +28,7 @@ import (
 
 const benchLives = 16
 
-// benchServer is set in the process that plays the server of BenchmarkCollect.
+// benchServer is set in the process that serves BenchmarkCollect.
 var benchServer = flag.String("bench.server", "", "internal: play the lives of a folder, with or without input_ids: ids=DIR or bare=DIR")
 
 func TestMain(m *testing.M) {
@@ -64,8 +64,7 @@ func playLives(mode string) error {
 	return nil
 }
 
-// startServer plays the lives in a process of its own, so that neither its CPU nor its
-// memory is counted.
+// startServer serves the lives from its own process, so that its CPU and memory are not counted.
 func startServer(tb testing.TB, mode string) (url string) {
 	tb.Helper()
 	self, err := os.Executable()
@@ -92,9 +91,9 @@ func startServer(tb testing.TB, mode string) (url string) {
 	return strings.TrimSpace(line)
 }
 
-// BenchmarkCollect is the whole path but the command, from sends over HTTP to committed
-// Parquet shards, on replies with text: with the prompts of turns, and with prompts that
-// are rebuilt and proven by their counts. make profile measures the command itself.
+// BenchmarkCollect measures the whole path except the command, from sends over HTTP to committed
+// Parquet shards, on replies with text. One case has the prompts in the turns; the other rebuilds
+// them and proves them by their counts. make profile measures the command itself.
 func BenchmarkCollect(b *testing.B) {
 	model := prompttest.Qwen3(b)
 	dir := prompttest.Write(b, benchLives)
@@ -121,7 +120,7 @@ func BenchmarkCollect(b *testing.B) {
 				b.Fatal(err)
 			}
 			tasks := longTasks(b)
-			collectLives(b, backend, tasks, bc.grade, 1) // connects, and loads what is loaded once
+			collectLives(b, backend, tasks, bc.grade, 1) // warm up connections and caches
 			b.ReportAllocs()
 			b.ResetTimer()
 			before := cpuTime(b)
@@ -131,7 +130,6 @@ func BenchmarkCollect(b *testing.B) {
 	}
 }
 
-// longTasks are the tasks that the lives answer.
 func longTasks(tb testing.TB) []*collector.Task {
 	tb.Helper()
 	var tasks []*collector.Task
@@ -141,7 +139,7 @@ func longTasks(tb testing.TB) []*collector.Task {
 	return tasks
 }
 
-// collectLives collects n rollouts into a new dataset and checks that they are proven.
+// collectLives collects n rollouts into a new dataset and checks their grade.
 func collectLives(tb testing.TB, backend *agent.Backend, tasks []*collector.Task, grade tokenize.Grade, n int) {
 	tb.Helper()
 	d, err := sink.Create(tb.TempDir(), sink.Config{})

@@ -10,15 +10,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// TestBrokenRun: an answer with the stop reason error fails as the infrastructure if that
-// failed, and else keeps its stop reason.
+// TestBrokenRun checks that only a failure of the infrastructure replaces the stop reason error.
 func TestBrokenRun(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, of string
-		// failure is metadata.error of the run, kind and message are of its last step. All are JSON.
+		// failure is metadata.error of the run; kind and message are of its last step. All JSON.
 		failure, kind, message string
-		class                  collector.Class // ClassNone: the stop reason says it all
+		class                  collector.Class // ClassNone: the stop reason is enough
 	}{
 		{"nothing is said", "single", `null`, `null`, `null`, collector.ClassNone},
 		{"the database of a step", "single", `""`, `"TimeoutError"`, `""`, collector.ClassTimeoutTotal},
@@ -63,7 +62,7 @@ func TestBrokenRun(t *testing.T) {
 	}
 }
 
-// replaced replaces a part of a JSON text, which must have it, without its white space.
+// replaced replaces old, which must occur, in a JSON text without its white space.
 func replaced(t *testing.T, text json.RawMessage, old, with string) json.RawMessage {
 	t.Helper()
 	var b bytes.Buffer

@@ -8,12 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// checkCloseTimeout bounds the removal of the agent of a check.
 const checkCloseTimeout = 30 * time.Second
 
-// Check makes an agent as every attempt does, has it answer a greeting, and removes it, also
-// where agents are kept (Config.Keep): a run may check often. The agent has the tags of the
-// run: what a kill leaves behind is found and removed with the run's own agents.
+// Check creates an agent with the tags of the run, has it answer a greeting, and removes it even
+// if Config.Keep is set. If the process is killed, the agent is removed with the run's other
+// agents.
 func (b *Backend) Check(ctx context.Context, runID string) (err error) {
 	g, err := b.open(ctx, collector.Attempt{
 		Task: &collector.Task{ID: "check", Messages: []string{"Hi."}}, Key: "check", GroupSize: 1, N: 1, RunID: runID,
@@ -31,7 +30,7 @@ func (b *Backend) Check(ctx context.Context, runID string) (err error) {
 	return err
 }
 
-// Ping asks the server for its health, which costs it nothing.
+// Ping checks the health of the server, a cheap request.
 func (b *Backend) Ping(ctx context.Context) error {
 	_, err := b.client.Health(ctx)
 	return Translate(err)

@@ -11,15 +11,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// TestLastSign: the moment from which on a run is silent is counted by our monotonic
-// clock, so that a clock that is set while the run is waited for makes it neither stuck
-// nor young; and the server's clock may be years from ours.
+// TestLastSign checks that changes and offsets of either clock do not affect a run's silence.
 func TestLastSign(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
 		ahead time.Duration
-		age   time.Duration // of the run, by the server's clock
+		age   time.Duration // of the run by the server's clock
 		want  time.Duration
 	}{
 		{"clocks agree", 0, 5 * time.Minute, 5 * time.Minute},
@@ -41,7 +39,7 @@ func TestLastSign(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(client.CloseIdle)
-		if _, err := client.Health(t.Context()); err != nil { // tells the server's clock, to the second
+		if _, err := client.Health(t.Context()); err != nil { // learns the server's clock, to the second
 			t.Fatal(err)
 		}
 		began := letta.Time(time.Now().Add(test.ahead - test.age - time.Second).UTC().Format(time.RFC3339Nano))

@@ -18,8 +18,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// TestCancelledClose: a server that does not answer the request to stop a run does
-// not keep the agent from being deleted; and a proxy's 504 is no answer.
+// TestCancelledClose checks that an unanswered cancel request does not block the deletion, and
+// that a proxy's 504 does not count as an answer.
 func TestCancelledClose(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -75,7 +75,7 @@ func TestCancelledClose(t *testing.T) {
 	}
 }
 
-// TestCheckLeavesNothing: a check removes its agent, also where agents are kept.
+// TestCheckLeavesNothing checks that Check removes its agent even with Config.Keep.
 func TestCheckLeavesNothing(t *testing.T) {
 	t.Parallel()
 	sim, err := lettasim.New(lettasim.Config{})
@@ -95,8 +95,7 @@ func TestCheckLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestNothingLeftBehind: an agent that cannot be prepared is deleted, and the
-// deletion does not change what the failure is.
+// TestNothingLeftBehind checks that an agent that cannot be prepared is deleted.
 func TestNothingLeftBehind(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"", `{"agents":[]}`} {
@@ -124,8 +123,7 @@ func TestNothingLeftBehind(t *testing.T) {
 	}
 }
 
-// TestRunNotNamed: the tokens of an answer stay when its server run cannot be
-// found.
+// TestRunNotNamed checks that the tokens of an answer stay if its server run cannot be found.
 func TestRunNotNamed(t *testing.T) {
 	t.Parallel()
 	p, c := lettatest.NewReplay(t, "empty")

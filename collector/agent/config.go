@@ -11,55 +11,49 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
-// A Config says how to make the agents of a run and how to talk to them.
+// A Config configures the agents of a run and the sends to them.
 type Config struct {
-	// Model is the handle of the model, as the server lists it. It may be empty
-	// where File holds one, or Create.
+	// Model is the model's handle on the server. It can be empty if File or Create names a model.
 	Model string
 	// System is the system prompt. Empty: the server's default.
 	System string
-	// Tools are names of tools on the server, ToolIDs their ids.
+	// Tools are the names of server tools, ToolIDs their ids.
 	Tools, ToolIDs []string
-	// Tags are put on every agent beside the ones that say whose it is.
+	// Tags are added to every agent, next to the tags of the run.
 	Tags []string
-	// Temperature is sent within model_settings. Nil: the server's, which is 1.
+	// Temperature is sent in model_settings. Nil: the server's default, 1.
 	Temperature *float64
-	// ContextWindow bounds the context, in tokens; 0: the model's. Well above the
-	// longest rollout it avoids compactions, which cost the exact prompts.
+	// ContextWindow bounds the context, in tokens; 0: the model's. A value well above the longest
+	// rollout avoids compactions, which lose the exact prompts.
 	ContextWindow int
-	// Create holds more fields of the server's CreateAgent, as a JSON object. The
-	// fields above win.
+	// Create holds more fields of CreateAgent, as a JSON object. The fields above override it.
 	Create json.RawMessage
 
-	// File is an agent file (.af) that is imported for every sample instead, so
-	// that the samples of a group share their prompt to the last byte. Of the
-	// fields above only Model and Tags are used then.
+	// File is an agent file (.af) to import for every sample, so that the samples of a group
+	// share their prompt to the last byte. Of the fields above, only Model and Tags apply then.
 	File []byte
 
 	// Keep leaves the agents on the server.
 	Keep bool
-	// KeepReasoning stops the server from deleting the text before tool calls from
-	// later prompts: after the agent is made, llm_config.enable_reasoner is set.
-	// Rows get longer and fewer.
+	// KeepReasoning stops the server from deleting the text before tool calls from later prompts,
+	// by setting llm_config.enable_reasoner. Rows get longer and fewer.
 	KeepReasoning bool
-	// SystemText asks for the text of the system message right after the agent is
-	// made, and keeps it in the record. One more small request.
+	// SystemText reads the system message of a new agent. It costs one small request.
 	SystemText bool
 
-	// MaxSteps bounds the calls of the model per send; 0: the server's 50.
+	// MaxSteps bounds the model calls per send; 0: the server's default, 50.
 	MaxSteps int
 	// OverrideSystem and OverrideModel go into every send. The native path ignores
-	// the former; the latter resets the temperature to 1.
+	// OverrideSystem. OverrideModel resets the temperature to 1.
 	OverrideSystem, OverrideModel string
-	// Conversation sends on a conversation of the agent.
+	// Conversation sends to a conversation of the agent.
 	Conversation bool
 
-	// ClientTools are tools that run on this side. What the model sees of them on
-	// the native path of 0.16.7 is empty text.
+	// ClientTools run on this side. On the native path of 0.16.7 the model sees empty results.
 	ClientTools []ClientToolConfig
-	// Approvals decides about calls that the server asks about.
+	// Approvals decides about tool calls that need approval.
 	Approvals ApprovalPolicy
-	// MaxRounds bounds the answers to such questions per task message. Default 64.
+	// MaxRounds bounds the answers to approval requests per task message. Default 64.
 	MaxRounds int
 
 	// Prompter finds the prompts of a reply. Nil: Agent.Prompts fails.
@@ -68,43 +62,42 @@ type Config struct {
 	// Messages keeps the conversation as JSON in the Reply.
 	Messages bool
 
-	// MaxHeldBytes bounds the replies that the agents of one backend hold, in bytes on the
-	// wire. Beyond it answers wait in their connections until other agents are closed; the
-	// wait counts towards SendTimeout. Default 128 MiB.
+	// MaxHeldBytes bounds the replies that the agents of one backend hold, in bytes on the wire.
+	// Beyond it, answers wait in their connections until other agents are closed. The wait counts
+	// towards SendTimeout. Default 128 MiB.
 	MaxHeldBytes int64
 
-	// NoRecover gives up a send whose connection was lost. Without it the answer is
-	// rebuilt from what the server keeps, as in [Backend.Reattach].
+	// NoRecover fails a send whose connection was lost. By default the answer is rebuilt from the
+	// server's record, as in [Backend.Reattach].
 	NoRecover bool
-	// SilentAfter is after which time a send without an answer, or a server run that adds
-	// no step, is looked up and told to Progress, again and again. Default 5 min.
+	// SilentAfter is the time after which an unanswered send, or a server run that adds no step,
+	// is looked up and reported to Progress, repeatedly. Default 5 min.
 	SilentAfter time.Duration
-	// StuckAfter is after which time a server run that adds no step, and whose answer was
-	// lost, is given up. It is well above the server's 300 s for one call of the model and
-	// 180 s for a tool. Default 15 min.
+	// StuckAfter is the time after which a server run is given up if its answer was lost and it
+	// adds no step. It should be well above the server's limits of 300 s for a model call and 180
+	// s for a tool. Default 15 min.
 	StuckAfter time.Duration
-	// LostAfter is for how long after the end of its server run a send may stay without an
-	// answer. Then the answer is rebuilt from what the server keeps. Default 30 s.
+	// LostAfter is how long a send can stay unanswered after its server run ended. Then the
+	// answer is rebuilt from the server's record. Default 30 s.
 	LostAfter time.Duration
-	// Versions, where set, tells which version of the policy made the calls of a send. Where
-	// it leaves that open, the traces of the calls are read for it.
+	// Versions finds the policy version of each call. If a send leaves it open, the traces of the
+	// calls are read. It can be nil.
 	Versions *policy.Source
 
-	// Progress, where set, is told about server runs that are looked up. It is called
-	// from many goroutines and must not block.
+	// Progress reports server runs that are looked up. It must not block and must be safe for
+	// concurrent use. It can be nil.
 	Progress func(Progress)
 }
 
-// A ClientToolConfig is a tool that runs on this side: Command, or Answer, or
-// neither, which answers with the arguments of the call.
+// A ClientToolConfig is a tool that runs on this side. Without Command and Answer, the result is
+// the arguments of the call.
 type ClientToolConfig struct {
 	Tool letta.ClientTool
-	// Command is a program and its arguments. It gets one JSON object on standard
-	// input, {"name","arguments","tool_call_id","task_id","sample_index"}, and
-	// what it writes to standard output is the result. Another exit status than 0
-	// makes it a failed call, which the model is told; a program that cannot be
-	// started or is not done in time fails the sample. Variables that hold the
-	// server's password, or a secret of a header, are not in its environment.
+	// Command is a program and its arguments. It reads one JSON object from standard input,
+	// {"name","arguments","tool_call_id","task_id","sample_index"}, and writes the result to
+	// standard output. After a nonzero exit status the model sees a failed call. A program that
+	// cannot be started or times out fails the sample. Its environment lacks variables that hold
+	// the server's password or a secret header.
 	Command []string
 	// Answer is a fixed result.
 	Answer *string
@@ -112,27 +105,27 @@ type ClientToolConfig struct {
 	Timeout time.Duration
 }
 
-// An ApprovalPolicy says what happens when the server asks whether a tool may run.
+// An ApprovalPolicy is the response to the server's approval requests.
 type ApprovalPolicy uint8
 
 // The policies.
 const (
-	ApprovalStop    ApprovalPolicy = iota // the rollout ends there, with the stop reason requires_approval
-	ApprovalApprove                       // yes
-	ApprovalDeny                          // no
+	ApprovalStop    ApprovalPolicy = iota // end the rollout with the stop reason requires_approval
+	ApprovalApprove                       // approve every call
+	ApprovalDeny                          // deny every call
 )
 
 var approvals = enum.List[ApprovalPolicy]{Noun: "approval policy", Words: []string{"stop", "approve", "deny"}}
 
 func (p ApprovalPolicy) String() string { return approvals.String(p) }
 
-// MarshalText writes the word of p.
+// MarshalText returns the word for p.
 func (p ApprovalPolicy) MarshalText() ([]byte, error) { return approvals.Marshal(p) }
 
-// UnmarshalText accepts the words that MarshalText writes.
+// UnmarshalText accepts the words that MarshalText returns.
 func (p *ApprovalPolicy) UnmarshalText(b []byte) error { return approvals.Unmarshal(b, p) }
 
-// The defaults that a program may want to show.
+// Exported defaults.
 const (
 	DefaultMaxRounds  = 64
 	DefaultStuckAfter = 15 * time.Minute
@@ -157,7 +150,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns every complaint, joined.
+// Validate returns all errors of the configuration, joined.
 func (c Config) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf("agent: "+format, args...)) }

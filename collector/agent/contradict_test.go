@@ -17,8 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestContradictions: a record that is incomplete, or contradicts itself, is not taken for an
-// answer.
+// TestContradictions checks that a record that is incomplete or contradicts itself is rejected.
 func TestContradictions(t *testing.T) {
 	t.Parallel()
 	replace := func(pattern, with string) func([]byte) []byte {
@@ -63,7 +62,7 @@ func TestContradictions(t *testing.T) {
 		{"other words were sent", "/messages", replace(`"content":"Add`, `"content":"Sub`), "was asked for something else"},
 		{"nothing was sent", "/messages", func([]byte) []byte { return []byte("[]") }, "was asked for something else"},
 		{"no text of the assistant", "/messages", replace(`"message_type":"assistant_message"`, `"message_type":"other"`), "the stored messages have none"},
-		{"a failed run", "", replace(`"status":"completed"`, `"status":"failed"`), ""}, // its stop reason says more
+		{"a failed run", "", replace(`"status":"completed"`, `"status":"failed"`), ""}, // its stop reason takes precedence
 		{"no stop reason", "", replace(`"stop_reason":"end_turn"`, `"stop_reason":null`), "names no stop reason"},
 		{"cancelled", "", replace(`"stop_reason":"end_turn"`, `"stop_reason":"cancelled"`), "cancelled"},
 		{"an unknown end", "", replace(`"stop_reason":"end_turn"`, `"stop_reason":"bored"`), "bored"},
@@ -73,7 +72,7 @@ func TestContradictions(t *testing.T) {
 			cfg := lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}
 			_, web := simulated(t, cfg, nil)
 			whole := web.Config.Handler
-			var changed atomic.Int32 // traces are read side by side
+			var changed atomic.Int32 // traces are read concurrently
 			run := regexp.MustCompile(`^/v1/runs/run-[^/]*` + test.path + `$`)
 			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				aimed := run.MatchString(r.URL.Path) || test.path == "/trace" && strings.HasSuffix(r.URL.Path, test.path)
@@ -116,13 +115,12 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// TestLastToolText: the text of a tool after which the model was not called is known but
-// for its time, so that nothing may be sent after it.
+// TestLastToolText checks that nothing is sent after a tool's text whose time is not exact.
 func TestLastToolText(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		stop string
-		sent int // messages, by the process that died
+		sent int // messages sent by the process that died
 		gone bool
 	}{{"max_steps", 1, false}, {"tool_rule", 1, true}, {"tool_rule", 2, true}} {
 		t.Run(fmt.Sprint(test.stop, test.sent), func(t *testing.T) {
@@ -149,8 +147,7 @@ func TestLastToolText(t *testing.T) {
 	}
 }
 
-// TestSystemTextOfThen: an agent's tools may have changed its system text before it was
-// taken over. The text of then is that which the first call was given.
+// TestSystemTextOfThen checks that a takeover uses the system text before the agent changed it.
 func TestSystemTextOfThen(t *testing.T) {
 	t.Parallel()
 	l, web := simulated(t, lettasim.Config{}, nil)
@@ -192,8 +189,7 @@ func TestSystemTextOfThen(t *testing.T) {
 	closeAgent(t, again)
 }
 
-// TestForeignAgents: a server that takes one tag for enough lists the agents of other
-// samples. They are not taken for that of the attempt, and not deleted.
+// TestForeignAgents checks that agents of other samples are neither used nor deleted.
 func TestForeignAgents(t *testing.T) {
 	t.Parallel()
 	l, web := simulated(t, lettasim.Config{}, nil)
@@ -217,8 +213,7 @@ func TestForeignAgents(t *testing.T) {
 	closeAgent(t, g)
 }
 
-// TestRepeatedSend: a proxy that lost the connection sent the request again. Neither of
-// the two runs had the context that the task says.
+// TestRepeatedSend checks that no run counts if a proxy repeated the send.
 func TestRepeatedSend(t *testing.T) {
 	t.Parallel()
 	_, web := simulated(t, lettasim.Config{}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
@@ -240,14 +235,13 @@ func TestRepeatedSend(t *testing.T) {
 	}
 }
 
-// TestDeletedMeanwhile: an agent that is deleted while it is taken over is gone. That is
-// no refusal of the task.
+// TestDeletedMeanwhile checks that an agent deleted during its takeover is gone, not rejected.
 func TestDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
 		sent   int
-		before string // in the path of the request before which it is deleted
+		before string // path part of the request before which it is deleted
 	}{
 		{"before its system text is read", 1, "/v1/messages/"},
 		{"before the first send", 0, "/messages"},
@@ -276,7 +270,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNoServer: a request that never left this machine is not looked for.
+// TestNoServer checks that a request that never left this machine is not looked up.
 func TestNoServer(t *testing.T) {
 	t.Parallel()
 	_, web := simulated(t, lettasim.Config{}, nil)

@@ -14,7 +14,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// create makes the agent on the server, or imports it.
 func (b *Backend) create(ctx context.Context, cfg *Config, a collector.Attempt) (*letta.AgentState, error) {
 	how := b.createNew
 	if len(cfg.File) > 0 {
@@ -23,7 +22,7 @@ func (b *Backend) create(ctx context.Context, cfg *Config, a collector.Attempt) 
 	state, err := how(ctx, cfg, a)
 	switch {
 	case err != nil && isNull(a.Task.Agent) && lacksModel(err):
-		return nil, &classed{collector.ErrUnusable, err} // for every other sample as well
+		return nil, &classed{collector.ErrUnusable, err} // the same for every other sample
 	case err != nil:
 		return nil, err
 	case state.ID == "":
@@ -32,13 +31,11 @@ func (b *Backend) create(ctx context.Context, cfg *Config, a collector.Attempt) 
 	return state, nil
 }
 
-// lacksModel reports whether the server does not know the handle of the model.
 func lacksModel(err error) bool {
 	e := (*letta.APIError)(nil)
 	return errors.As(err, &e) && e.Status == http.StatusNotFound && strings.HasPrefix(e.Detail, "NOT_FOUND: Handle")
 }
 
-// createNew makes an agent of the configuration.
 func (b *Backend) createNew(ctx context.Context, cfg *Config, a collector.Attempt) (*letta.AgentState, error) {
 	body, err := cfg.createBody(a)
 	if err != nil {
@@ -47,7 +44,6 @@ func (b *Backend) createNew(ctx context.Context, cfg *Config, a collector.Attemp
 	return b.client.CreateAgent(ctx, body)
 }
 
-// importFile makes an agent of the agent file.
 func (b *Backend) importFile(ctx context.Context, cfg *Config, a collector.Attempt) (*letta.AgentState, error) {
 	fields := map[string]string{"append_copy_suffix": "false", "name": agentName(a)}
 	if cfg.Model != "" {
@@ -64,8 +60,7 @@ func (b *Backend) importFile(ctx context.Context, cfg *Config, a collector.Attem
 		}
 		return nil, err
 	}
-	// The state after the change is read anew: the answer to a change need not
-	// show all that the agent has.
+	// Read the state again: the answer to a PATCH need not show all fields of the agent.
 	_, err = b.client.PatchAgent(ctx, ids[0], map[string]any{"tags": cfg.tags(a), "metadata": metadata(a)})
 	var state *letta.AgentState
 	if err == nil {
@@ -77,18 +72,17 @@ func (b *Backend) importFile(ctx context.Context, cfg *Config, a collector.Attem
 	return state, nil
 }
 
-// removeTimeout bounds the deletion of an agent that was never used.
 const removeTimeout = 10 * time.Second
 
-// remove deletes an agent that was never used, also when ctx is done.
+// remove deletes an unused agent, even if ctx is done.
 func (b *Backend) remove(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
 	return b.client.DeleteAgent(ctx, id)
 }
 
-// abandon deletes an agent that cannot be used because of err. Only err says what the
-// failure is; where the agent could not be deleted, its text says so.
+// abandon deletes an agent that is unusable because of err and returns err, with a note if the
+// deletion fails.
 func (b *Backend) abandon(ctx context.Context, id string, err error) error {
 	if left := b.remove(ctx, id); left != nil {
 		return fmt.Errorf("%w (agent %s is left on the server: %s)", err, id, left.Error())
@@ -96,7 +90,6 @@ func (b *Backend) abandon(ctx context.Context, id string, err error) error {
 	return err
 }
 
-// createBody returns the body of a create call.
 func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 	all := map[string]any{"agent_type": "letta_v1_agent", "include_base_tools": false, "memory_blocks": []any{}, "timezone": "UTC"}
 	var create map[string]json.RawMessage
@@ -125,8 +118,8 @@ func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 		all["context_window_limit"] = c.ContextWindow
 	}
 	if c.Temperature != nil {
-		// Sending the object at all brings its other defaults (temperature 0.7,
-		// strict, parallel calls) unless they are said as well: schemas/agent.py.
+		// A model_settings object resets its other fields to their defaults (temperature 0.7,
+		// strict, parallel calls) unless they are set too: schemas/agent.py.
 		settings := map[string]any{"provider_type": "sglang", "parallel_tool_calls": false, "strict": false}
 		if err := json.Unmarshal(orObject(create["model_settings"]), &settings); err != nil {
 			return nil, fmt.Errorf("agent: create: model_settings: %w", err)
@@ -149,7 +142,6 @@ func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 	return letta.Marshal(all)
 }
 
-// orNull returns raw, or null where it is absent.
 func orNull(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return json.RawMessage("null")
@@ -157,7 +149,6 @@ func orNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// orObject returns raw, or an empty object where it is null.
 func orObject(raw json.RawMessage) json.RawMessage {
 	if isNull(raw) {
 		return json.RawMessage("{}")
@@ -165,20 +156,18 @@ func orObject(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// tags returns the tags of the attempt's agent.
 func (c *Config) tags(a collector.Attempt) []string {
 	return append([]string{TagAll, TagRun(a.RunID), TagKey(a.Key)}, c.Tags...)
 }
 
-// metadata says which attempt the agent belongs to; attemptOf reads it.
+// metadata identifies the attempt of the agent; attemptOf reads it.
 func metadata(a collector.Attempt) map[string]any {
 	return map[string]any{"rollout": map[string]any{
 		"run": a.RunID, "key": a.Key, "task_id": a.Task.ID, "sample_index": a.Index, "attempt": a.N,
 	}}
 }
 
-// agentName returns a name for the attempt's agent that the server accepts, ^[\w '\-]+$:
-// another character gives a 500.
+// agentName returns an agent name that matches the server's ^[\w '\-]+$; others give a 500.
 func agentName(a collector.Attempt) string {
 	key := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {

@@ -20,14 +20,14 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// collect makes the four samples of a task that the dataset in dir lacks. (A program would
-// also close what it has opened before it returns an error.)
+// collect makes the samples that the dataset in dir lacks, of the four of a task. (A program
+// would also close what it opened before it returns an error.)
 func collect(ctx context.Context, url, dir string, started func(collector.Attempt)) error {
 	client, err1 := letta.NewClient(letta.ClientConfig{BaseURL: url})
 	prompter, err2 := prompt.New(prompt.Config{})
 	backend, err3 := agent.NewBackend(client, agent.Config{Model: "sglang//models/qwen3", Prompter: prompter})
-	dataset, err4 := sink.Create(dir, sink.Config{}) // commits what an earlier process left
-	held, err5 := sink.ReadLedger(dir)               // which samples are done
+	dataset, err4 := sink.Create(dir, sink.Config{}) // commits the data of an earlier process
+	held, err5 := sink.ReadLedger(dir)               // lists the finished samples
 	attempts, err6 := journal.Open(filepath.Join(dir, "journal"), journal.Config{})
 	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return err
@@ -37,8 +37,8 @@ func collect(ctx context.Context, url, dir string, started func(collector.Attemp
 		RunID:     "example",
 		Endpoints: []collector.Endpoint{{Name: url, Backend: backend, MaxInFlight: 1}},
 		Samples:   4,
-		Retries:   2,                                     // default: a sample fails with the first failure that is held against it
-		Journal:   attempts, Left: attempts.Resume(held), // and which attempts are open
+		Retries:   2,                                     // default: a sample fails with its first charged failure
+		Journal:   attempts, Left: attempts.Resume(held), // the open attempts
 		Sink:   dataset,
 		Events: collector.Events{AttemptStarted: func(a collector.Attempt, _ string) { started(a) }},
 	})
@@ -53,9 +53,9 @@ func collect(ctx context.Context, url, dir string, started func(collector.Attemp
 	return errors.Join(err, dataset.Close(ctx), writing.Wait(), attempts.Close())
 }
 
-// A collection is stopped in the middle of its third sample, and continued by a second one:
-// that finds in the dataset what is done, and in the journal what was being done, where and
-// by which agent. Nothing is lost and nothing is made twice.
+// A collection stops during its third sample, and a second one continues it. The dataset holds
+// the finished samples; the journal holds the open attempts with their server and agent. Nothing
+// is lost or made twice.
 func Example() {
 	sim, err := lettasim.New(lettasim.Config{InputIDs: true})
 	if err != nil {

@@ -12,24 +12,23 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// explain finds out why a send failed, where its status does not say it. A dead engine, a
-// full database and an overlong context all look like a 500; the server run and its last
-// step name the reason (metadata.error and error_data).
+// explain finds out why a send failed if its status does not show it. A dead engine, a full
+// database and an overlong context all give a 500. The server run and its last step name the
+// reason (metadata.error and error_data).
 func (g *agent) explain(ctx context.Context, err error) error {
 	e := (*letta.APIError)(nil)
 	if !errors.As(err, &e) {
 		return err
 	}
 	if e.Status == http.StatusBadRequest && isMalformedCall(e.Detail) {
-		// The model wrote a call with null or a list as its arguments, in valid JSON:
-		// the server's own ValueError, and the rollout is lost (app.py:564).
+		// The model wrote a call whose arguments are null or a list, in valid JSON. The server
+		// raises ValueError, and the rollout is lost (app.py:564).
 		e.Err = &classed{collector.ErrMalformedCall, letta.ErrRejected}
 	}
 	if e.Status != http.StatusInternalServerError && e.Status != http.StatusBadRequest || ctx.Err() != nil {
 		return err
 	}
-	// The look-up must not cost more than the failure: a sick server gets one
-	// short try.
+	// The lookup must not cost more than the failure: an ailing server gets one short try.
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	run, lookErr := g.client.LastRun(ctx, g.state.ID)
@@ -39,7 +38,7 @@ func (g *agent) explain(ctx context.Context, err error) error {
 	return g.runError(ctx, run, e)
 }
 
-// runError returns the failure of a send as the failed run and its last step explain it.
+// runError returns the failure of a send as its server run and last step explain it.
 func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError) error {
 	found := &ServerRunError{RunID: run.ID, Message: run.Failure()}
 	steps, lookErr := g.rollout.Run(run.ID).Steps(ctx)
@@ -67,7 +66,7 @@ func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError)
 	}
 	if class == nil {
 		if e.Status == http.StatusBadRequest {
-			return e // a plain refusal, and it says why
+			return e // a plain refusal with its reason
 		}
 		class = collector.ErrServer
 	}
@@ -75,8 +74,7 @@ func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError)
 	return found
 }
 
-// A lookedUpError keeps an answer in the chain of errors without its sentinel: the run that
-// was looked up says what the failure is.
+// A lookedUpError hides the sentinel of an answer: the class comes from the server run.
 type lookedUpError struct{ e *letta.APIError }
 
 func (w lookedUpError) Error() string { return w.e.Error() }
@@ -89,9 +87,9 @@ func (w lookedUpError) As(target any) bool {
 	return false
 }
 
-// classifyRun returns the sentinel for the text of a failed server run; nil: the text says
-// nothing that we know. The texts are those of httpx and pydantic in the server:
-// letta-ai/letta 0.16.7 maps none of them on the native path.
+// classifyRun returns the sentinel for the error text of a failed server run, or nil for an
+// unknown text. The texts come from httpx and pydantic in the server: on the native path,
+// letta-ai/letta 0.16.7 maps none of them.
 func classifyRun(kind, text string) error {
 	if isMalformedCall(text) {
 		return collector.ErrMalformedCall
@@ -106,7 +104,7 @@ func classifyRun(kind, text string) error {
 		case saysOverflow(lower):
 			return collector.ErrContextOverflow
 		case status == http.StatusBadRequest, status == http.StatusRequestEntityTooLarge, status == http.StatusUnprocessableEntity:
-			return collector.ErrRejected // its reason is in no text of the server
+			return collector.ErrRejected // the server keeps no reason
 		}
 		return collector.ErrServer
 	}
@@ -124,7 +122,6 @@ func classifyRun(kind, text string) error {
 	return nil
 }
 
-// saysOverflow reports whether a text, in lower case, is about the length of the context.
 func saysOverflow(lower string) bool {
 	for _, word := range []string{"context length", "context window", "context_length", "maximum context", "longer than the model"} {
 		if strings.Contains(lower, word) {
@@ -134,8 +131,7 @@ func saysOverflow(lower string) bool {
 	return false
 }
 
-// isUnreached reports whether the text is what httpx, in the server, says of an engine that
-// it cannot reach or lost.
+// isUnreached reports whether the text is the server's httpx error about a lost engine.
 func isUnreached(kind, text string) bool {
 	for _, prefix := range []string{"Connect", "Read", "Write", "RemoteProtocol", "Pool", "Network"} {
 		if strings.HasPrefix(kind, prefix) {
@@ -145,8 +141,7 @@ func isUnreached(kind, text string) bool {
 	return strings.Contains(text, "ll connection attempts failed") || strings.Contains(text, "erver disconnected")
 }
 
-// engineOf returns the address of the engine where the engine failed, and else nothing.
-// last is the step that failed, or nil.
+// engineOf returns the address of the failed engine, or "". last is the failed step, or nil.
 func engineOf(client *letta.Client, kind, text string, last *letta.Step) string {
 	if engineStatus(text) == 0 && !isUnreached(kind, text) {
 		return ""
@@ -164,8 +159,8 @@ func engineOf(client *letta.Client, kind, text string, last *letta.Step) string 
 }
 
 // outgrown reports whether the conversation before the last step leaves less of the context
-// window than the engine is asked for. SGLang refuses such a call with 400, and the server
-// does not keep its reason.
+// window than the engine must reserve. SGLang refuses such a call with 400, and the server does
+// not keep the reason.
 func (g *agent) outgrown(steps []letta.Step) bool {
 	if len(steps) == 0 {
 		return false
@@ -187,13 +182,12 @@ func (g *agent) outgrown(steps []letta.Step) bool {
 	}
 	most := int64(0)
 	if strings.HasPrefix(g.version, "0.16.") {
-		most = 4096 // whatever its settings say (sglang_native_adapter.py:303)
+		most = 4096 // regardless of its settings (sglang_native_adapter.py:303)
 	}
 	return window > 0 && grown > 0 && grown+most >= window
 }
 
-// isMalformedCall reports whether the text is pydantic's complaint about a call of the
-// model, such as
+// isMalformedCall reports whether the text is a pydantic error about a call of the model:
 //
 //	1 validation error for FunctionCall
 //	arguments
@@ -202,11 +196,9 @@ func isMalformedCall(text string) bool {
 	return strings.Contains(text, "validation error") && strings.Contains(text, "for FunctionCall")
 }
 
-// engineStatus returns the engine's status from the text of httpx,
+// engineStatus returns the engine's status from an httpx text, or 0:
 //
 //	Server error '500 X' for url 'http://127.0.0.1:30000/generate'
-//
-// or 0.
 func engineStatus(text string) int {
 	for _, before := range []string{"Server error '", "Client error '"} {
 		if _, rest, ok := strings.Cut(text, before); ok {

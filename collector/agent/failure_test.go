@@ -17,7 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// TestFailures: a status that says nothing is looked up before it is classed.
+// TestFailures checks that an unspecific status is looked up before it is classified.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -66,8 +66,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// grown puts a step before the one that failed, after which the context had so many
-// tokens; the window has 32,000, and 4,096 are asked for.
+// grown adds a step before the failed one, after which the context has the given number of
+// tokens. The window is 32,000, and the server asks the engine for 4,096.
 func grown(tokens int, change func(*lettatest.Recording)) func(*lettatest.Recording) {
 	return func(r *lettatest.Recording) {
 		change(r)
@@ -78,7 +78,7 @@ func grown(tokens int, change func(*lettatest.Recording)) func(*lettatest.Record
 	}
 }
 
-// rewrite changes what the recorded runs say of their failure.
+// rewrite replaces text in the failure of the recorded runs.
 func rewrite(pairs ...string) func(*lettatest.Recording) {
 	return func(r *lettatest.Recording) {
 		replacer := strings.NewReplacer(pairs...)
@@ -94,7 +94,7 @@ func rewrite(pairs ...string) func(*lettatest.Recording) {
 	}
 }
 
-// TestFailedLater: what was answered before an error stays.
+// TestFailedLater checks that the answers before an error are kept.
 func TestFailedLater(t *testing.T) {
 	t.Parallel()
 	p, c := lettatest.NewReplay(t, "multi")
@@ -106,7 +106,7 @@ func TestFailedLater(t *testing.T) {
 	})
 }
 
-// TestUnanswered: a send without an answer is cancelled before its agent goes.
+// TestUnanswered checks that a send without an answer is canceled before its agent is deleted.
 func TestUnanswered(t *testing.T) {
 	t.Parallel()
 	p, c := lettatest.NewReplay(t, "single")
@@ -124,8 +124,7 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// TestRefused: an agent that will give no turns is told before anything is sent,
-// and is not left behind.
+// TestRefused checks that an agent without turns is reported and deleted before anything is sent.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -220,8 +219,7 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestPreflightLeftovers: a preflight that was killed leaves an agent that no run looks
-// for. The next one removes it, and nothing else.
+// TestPreflightLeftovers checks that a preflight removes only the agents of killed preflights.
 func TestPreflightLeftovers(t *testing.T) {
 	t.Parallel()
 	p, c := lettatest.NewReplay(t, "single")
@@ -250,8 +248,8 @@ func TestPreflightLeftovers(t *testing.T) {
 	}
 }
 
-// TestModelGone: a model that the server lost in mid-run ends the run; one that only
-// a task names fails its sample.
+// TestModelGone checks that a lost model ends the run, and that an unknown model of a task fails
+// only its sample.
 func TestModelGone(t *testing.T) {
 	t.Parallel()
 	for overrides, class := range map[string]collector.Class{

@@ -10,15 +10,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A serverText is a text of the server in an error. It holds no secrets; the redacted text
-// of the error leaves it out.
+// A serverText is server text in an error. It has no secrets. The redacted error omits it.
 type serverText string
 
-// A goneError wraps collector.ErrGone.
 type goneError struct {
-	error    // as a person reads it
+	error    // the full error
 	redacted string
-	// reason is why no other reader of the record would get more; ReasonNone: it is not said.
+	// reason is why no reader of the record gets more; ReasonNone if not known.
 	reason tokenize.Reason
 	// text is the error without the sentinel.
 	text string
@@ -26,14 +24,12 @@ type goneError struct {
 
 func (e *goneError) Unwrap() error { return e.error }
 
-// Redacted returns the text of the error without what a server wrote.
 func (e *goneError) Redacted() string { return e.redacted }
 
-// gone returns an error that wraps collector.ErrGone. Its redacted text leaves out what of
-// args is a serverText, and what errors among args quote.
+// gone wraps collector.ErrGone. Its redacted text omits serverText and quotes in errors.
 func gone(format string, args ...any) error { return goneBy(tokenize.ReasonNone, format, args...) }
 
-// goneBy is gone with the reason for which the tokens of a call are not known.
+// goneBy is like gone and records why the tokens of a call are unknown.
 func goneBy(reason tokenize.Reason, format string, args ...any) error {
 	shown := make([]any, len(args))
 	for i, a := range args {
@@ -53,8 +49,7 @@ func goneBy(reason tokenize.Reason, format string, args ...any) error {
 	}
 }
 
-// known returns word where it is a state or a stop reason of the server that we know, and
-// else a mark that it was left out.
+// known returns word if it is a known state or stop reason of the server, and "…" otherwise.
 func known(word string) string {
 	switch word {
 	case "created", "running", "completed", "failed", "cancelled", "pending", "success", "":
@@ -66,5 +61,4 @@ func known(word string) string {
 	return "…"
 }
 
-// quote returns a text of the server for an error.
 func (g *agent) quote(text string) serverText { return serverText(g.client.Redact(text)) }

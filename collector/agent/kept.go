@@ -10,19 +10,16 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A keptRun is a server run that is over, and what the server keeps of it: all that is
-// left of a send whose answer was not read.
+// A keptRun is the server's record of an ended run whose answer was not read.
 type keptRun struct {
 	run      *letta.Run
 	steps    []letta.Step // oldest first
 	messages letta.Messages
-	// recorded says that another program drove the run: nothing is sent any more, and prompts
-	// come from traces alone, so that the texts of tools need not be known to the last
-	// character.
+	// recorded reports that another program drove the run. Prompts then come from traces alone,
+	// so the texts of tools need not be exact.
 	recorded bool
 }
 
-// keptOf reads what the server keeps of a run that is over.
 func (g *agent) keptOf(ctx context.Context, run *letta.Run) (*keptRun, error) {
 	g.mayRun = false
 	kept, m := g.rollout.Run(run.ID), &keptRun{run: run}
@@ -39,7 +36,7 @@ func (g *agent) keptOf(ctx context.Context, run *letta.Run) (*keptRun, error) {
 	return m, nil
 }
 
-// stopReason returns why the run ended, where the agent itself ended it.
+// stopReason returns why the run ended if the agent itself ended it.
 func (m *keptRun) stopReason(g *agent) (letta.StopReason, error) {
 	var stop letta.StopReason
 	switch {
@@ -58,14 +55,13 @@ func (m *keptRun) stopReason(g *agent) (letta.StopReason, error) {
 	}
 }
 
-// checkSteps returns an error where a stored message was made by a step that is not
-// listed.
+// checkSteps returns an error if an unlisted step made a stored message.
 func (m *keptRun) checkSteps() error {
 	for i := range m.messages {
 		switch m.messages[i].Type {
 		case letta.TypeAssistant, letta.TypeToolCall, letta.TypeApprovalRequest:
 		default:
-			continue // what was sent; and a result may name a step of an earlier run
+			continue // sent messages; a result can name a step of an earlier run
 		}
 		id := m.messages[i].StepID
 		if !slices.ContainsFunc(m.steps, func(s letta.Step) bool { return s.ID == id }) {
@@ -75,8 +71,6 @@ func (m *keptRun) checkSteps() error {
 	return nil
 }
 
-// text returns the text of the assistant that is stored for a step, and whether there is
-// one.
 func (m *keptRun) text(stepID string) (string, bool) {
 	for i := range m.messages {
 		if a := &m.messages[i]; a.Type == letta.TypeAssistant && a.StepID == stepID {
@@ -86,8 +80,8 @@ func (m *keptRun) text(stepID string) (string, bool) {
 	return "", false
 }
 
-// returns lists the tool messages of a step. Where stepID is empty it lists those before
-// the first step: they answer an earlier run, and name a step of that one.
+// returns lists the tool messages of a step. With an empty stepID it lists those before the first
+// step: they answer an earlier run and name a step of it.
 func (m *keptRun) returns(stepID string) []*letta.Message {
 	var list []*letta.Message
 	for i := range m.messages {
@@ -104,8 +98,7 @@ func (m *keptRun) returns(stepID string) []*letta.Message {
 	return list
 }
 
-// times returns when the run began and ended, by this machine's clock; zero times where that
-// is not known.
+// times returns when the run started and ended by this machine's clock, or zero times if unknown.
 func (m *keptRun) times(c *letta.Client) (began, ended time.Time) {
 	ahead, ok := c.Clock()
 	if !ok || m.run.CreatedAt == "" || m.run.CompletedAt == "" {
@@ -122,7 +115,7 @@ func (m *keptRun) times(c *letta.Client) (began, ended time.Time) {
 	return began.Add(-ahead), ended.Add(-ahead)
 }
 
-// duration returns how long the run took, by the server's clock.
+// duration returns how long the run took by the server's clock.
 func (m *keptRun) duration() time.Duration {
 	if m.run.CreatedAt == "" || m.run.CompletedAt == "" {
 		return 0

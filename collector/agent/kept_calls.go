@@ -11,7 +11,6 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A keptCall is one call of the model: its step, and what its trace says.
 type keptCall struct {
 	step    *letta.Step
 	trace   *record.Trace
@@ -20,11 +19,10 @@ type keptCall struct {
 	shown   []letta.TraceMessage // the messages of request
 }
 
-// tracesAtOnce bounds the traces of one rollout that are asked for side by side.
 const tracesAtOnce = 4
 
-// calls reads the trace of every step with an output. The first trace is read alone: a
-// server that keeps none is not asked for all of them.
+// calls reads the trace of every step with an output, the first one alone: a server without
+// traces gets one request.
 func (m *keptRun) calls(ctx context.Context, g *agent) ([]keptCall, error) {
 	var calls []keptCall
 	for i := range m.steps {
@@ -46,7 +44,7 @@ func (m *keptRun) calls(ctx context.Context, g *agent) ([]keptCall, error) {
 	if err := calls[0].read(ctx, g); err != nil {
 		return nil, err
 	}
-	errs := make([]error, len(calls)) // the first one counts, whichever comes first
+	errs := make([]error, len(calls)) // the first in the order of calls counts
 	var all errgroup.Group
 	all.SetLimit(tracesAtOnce)
 	for i := range calls[1:] {
@@ -55,7 +53,7 @@ func (m *keptRun) calls(ctx context.Context, g *agent) ([]keptCall, error) {
 			return nil
 		})
 	}
-	_ = all.Wait() // they are in errs
+	_ = all.Wait() // the errors are in errs
 	for _, err := range errs {
 		if err != nil {
 			return nil, err
@@ -64,7 +62,6 @@ func (m *keptRun) calls(ctx context.Context, g *agent) ([]keptCall, error) {
 	return calls, nil
 }
 
-// read reads the trace of the call.
 func (c *keptCall) read(ctx context.Context, g *agent) error {
 	t, err := g.lateTrace(ctx, c.step.ID)
 	if err != nil {
@@ -89,8 +86,8 @@ func (c *keptCall) read(ctx context.Context, g *agent) error {
 	return nil
 }
 
-// withoutTokens is why a trace has no tokens: the server was told to keep no bodies, or the
-// engine answered a call that was not native.
+// withoutTokens returns why a trace has no tokens: no bodies are kept, or the call was not
+// native.
 func (c *keptCall) withoutTokens() tokenize.Reason {
 	if c.answer.Text == "" && c.answer.Logprobs.IsNull() && c.answer.Finish == "" && len(c.shown) == 0 {
 		return tokenize.ReasonNoTrace
@@ -98,8 +95,7 @@ func (c *keptCall) withoutTokens() tokenize.Reason {
 	return tokenize.ReasonNotNative
 }
 
-// lateTrace returns the trace of a step, which may come some time after the end of its
-// run; nil: there is none.
+// lateTrace returns the trace of a step, or nil. It can appear some time after the run ended.
 func (g *agent) lateTrace(ctx context.Context, stepID string) (t *record.Trace, err error) {
 	const tries, pause = 3, 400 * time.Millisecond
 	for i := 1; ; i++ {

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/record"
 )
 
-// TestAnswerWithoutOTID rebuilds an answer whose stored messages do not name an otid: the
-// call takes that of the text before it, and must still be JSON.
+// TestAnswerWithoutOTID rebuilds an answer whose stored messages have no otid. The call takes the
+// otid of the text before it and must still be valid JSON.
 func TestAnswerWithoutOTID(t *testing.T) {
 	t.Parallel()
 	stored, err := letta.ReadList[letta.Message](`[
@@ -34,8 +34,7 @@ func TestAnswerWithoutOTID(t *testing.T) {
 	}
 }
 
-// TestStoredResultWithoutText reads an answer to pending calls whose result the server
-// stored without a text.
+// TestStoredResultWithoutText reads an answer to pending calls whose stored result has no text.
 func TestStoredResultWithoutText(t *testing.T) {
 	t.Parallel()
 	for _, result := range []string{``, `,"tool_return":null`} {

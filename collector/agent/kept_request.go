@@ -7,8 +7,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// asked returns the messages of the request that made the run, as this package would send
-// them, and whether one holds a result or a refusal of this side.
+// asked returns the messages of the request that started the run, as this package would send
+// them, and whether one has a client tool's result or a refusal.
 func (m *keptRun) asked() (messages letta.InputMessages, client bool) {
 	if len(m.messages) == 0 {
 		return nil, false
@@ -24,8 +24,7 @@ func (m *keptRun) asked() (messages letta.InputMessages, client bool) {
 	}
 }
 
-// request returns the request that made the run as far as it is stored, and how many of its
-// messages are.
+// request returns the stored part of the run's request, and its number of messages.
 func (m *keptRun) request() (*letta.LettaRequest, int) {
 	r := new(letta.LettaRequest)
 	for i := range m.messages {
@@ -42,7 +41,7 @@ func (m *keptRun) request() (*letta.LettaRequest, int) {
 	return r, len(m.messages)
 }
 
-// asInput returns the message that the server stored as an answer to pending calls.
+// asInput returns the message that answers pending calls from its stored form.
 func asInput(stored []letta.Approval) (message letta.InputMessage, client bool) {
 	var returns []letta.ToolResult
 	var answers []letta.Answer
@@ -57,7 +56,7 @@ func asInput(stored []letta.Approval) (message letta.InputMessage, client bool) 
 			case text.IsNull():
 				r.ToolReturn = nil
 			case !strings.HasPrefix(string(text), `"`):
-				r.ToolReturn = letta.Input(text) // parts, as they are
+				r.ToolReturn = letta.Input(text) // parts, unchanged
 			}
 			returns, client = append(returns, r), true
 			answers = append(answers, &r)
@@ -76,7 +75,6 @@ func asInput(stored []letta.Approval) (message letta.InputMessage, client bool) 
 	return &letta.ApprovalCreate{Type: "approval", Approvals: answers}, client
 }
 
-// sameInput reports whether what was sent is what would be sent now.
 func sameInput(a, b letta.InputMessages) bool {
 	x, errX := letta.Marshal(a)
 	y, errY := letta.Marshal(b)

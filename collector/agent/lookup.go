@@ -9,11 +9,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// patience is for how long a look-up that fails is repeated.
 const patience = 2 * time.Minute
 
-// patiently repeats a look-up that fails for a reason that may pass. It gives up where
-// another server makes the sample meanwhile. It may be called from several goroutines.
+// patiently repeats a lookup that fails temporarily, until the sample moves to another server. It
+// is safe for concurrent use.
 func (g *agent) patiently(ctx context.Context, look func() error) error {
 	began := time.Now()
 	for pause := time.Second; ; pause = min(2*pause, lastLook) {
@@ -36,7 +35,6 @@ func (g *agent) patiently(ctx context.Context, look func() error) error {
 	}
 }
 
-// passing reports whether the failure of a look-up may pass.
 func passing(err error) bool {
 	return errors.Is(err, letta.ErrConnection) || errors.Is(err, letta.ErrUnavailable) ||
 		errors.Is(err, letta.ErrBusy) || errors.Is(err, letta.ErrServer) || errors.Is(err, letta.ErrTimeout)

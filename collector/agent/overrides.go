@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
-// overridden returns c with the overrides of a task: a JSON object whose members are among
-// overrideMembers. The members of create, and the tags, are added to those of c.
+// overridden returns c with the overrides of a task: a JSON object with members of
+// overrideMembers. It adds the members of create and the tags to those of c.
 func (c Config) overridden(task json.RawMessage) (Config, error) {
 	if isNull(task) {
 		return c, nil
@@ -50,21 +50,19 @@ func (c Config) overridden(task json.RawMessage) (Config, error) {
 	return c, nil
 }
 
-// CheckOverrides returns the error that [Backend.Open] would return for the overrides of a
-// task: an unknown member, a value of another type, or values that do not go together. It
-// asks no server.
+// CheckOverrides returns the error that [Backend.Open] would return for the overrides of a task:
+// an unknown member, a wrong type, or values that do not go together. It makes no request.
 func (c Config) CheckOverrides(task json.RawMessage) error {
 	_, err := c.overridden(task)
 	return err
 }
 
-// overrideMembers are the names of what a task may change of its agent.
 var overrideMembers = [...]string{
 	"model", "system", "tools", "tool_ids", "tags", "temperature", "context_window", "create",
 	"keep_reasoning", "max_steps", "override_system", "override_model", "approvals",
 }
 
-// member returns where the value of one of overrideMembers goes, and what it must be.
+// member returns the destination of a member's value, and the type that it must have.
 func (c *Config) member(name string, tags *[]string, create *map[string]json.RawMessage) (into any, want string) {
 	const text, list, count = "a text", "a list of strings", "a whole number"
 	switch name {
@@ -73,7 +71,7 @@ func (c *Config) member(name string, tags *[]string, create *map[string]json.Raw
 	case "system":
 		return &c.System, text
 	case "tools":
-		c.Tools = nil // not into the list of the other tasks
+		c.Tools = nil // do not write into the list that other tasks share
 		return &c.Tools, list
 	case "tool_ids":
 		c.ToolIDs = nil
@@ -101,7 +99,6 @@ func (c *Config) member(name string, tags *[]string, create *map[string]json.Raw
 	return nil, ""
 }
 
-// nearMember suggests the member that was probably meant.
 func nearMember(name string) string {
 	for _, m := range overrideMembers {
 		if spelling.Distance(name, m) <= 2 {
@@ -111,8 +108,7 @@ func nearMember(name string) string {
 	return ""
 }
 
-// mergeObjects returns an object with the members of a and b. Where both have one, that of b
-// counts.
+// mergeObjects returns an object with the members of a and b. b wins if both have a member.
 func mergeObjects(a, b json.RawMessage) (json.RawMessage, error) {
 	all := map[string]json.RawMessage{}
 	for _, o := range []json.RawMessage{a, b} {

@@ -8,14 +8,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 )
 
-// The overrides of a task are checked without a server; the error names the member.
+// TestCheckOverrides checks the overrides of a task without a server; the error names the member.
 func TestCheckOverrides(t *testing.T) {
 	t.Parallel()
 	plain := agent.Config{Model: "m", Tools: []string{"add"}, Tags: []string{"mine"}}
 	file := agent.Config{File: []byte(`{}`)}
 	for _, tt := range []struct {
 		cfg        agent.Config
-		text, want string // empty: it is right
+		text, want string // empty: valid
 	}{
 		{plain, ``, ""},
 		{plain, `null`, ""},

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// A prefetcher fetches what Prompts will read of one send while the server works at the
-// next one, in one goroutine at a time. It belongs to one Run, which ends it.
+// A prefetcher fetches what Prompts will read for one send while the server works on the next. It
+// fetches in one goroutine at a time and belongs to one Run.
 type prefetcher struct {
 	g      *agent
 	ctx    context.Context //nolint:containedctx // that of its goroutine
 	cancel context.CancelFunc
-	busy   chan struct{} // holds one element while something is being fetched
+	busy   chan struct{} // full while a fetch runs
 	all    sync.WaitGroup
 }
 
@@ -21,8 +21,7 @@ func newPrefetcher(ctx context.Context, g *agent) *prefetcher {
 	return p
 }
 
-// answered begins to fetch for the last answered send. While it is still at an earlier
-// one it leaves the last one to Prompts.
+// answered starts to fetch for the last answered send, unless an earlier fetch still runs.
 func (p *prefetcher) answered() {
 	reply := p.g.reply
 	n := len(reply.Sends)
@@ -41,7 +40,7 @@ func (p *prefetcher) answered() {
 	})
 }
 
-// end waits for what is being fetched, which is of no use where err is why Run fails.
+// end waits for the fetch in progress. It cancels the fetch if Run fails with err.
 func (p *prefetcher) end(err error) {
 	if err != nil {
 		p.cancel()

@@ -14,19 +14,17 @@ import (
 	"github.com/rollout-rl/rollout/collector/record"
 )
 
-// A Server is what a preflight learned of the server.
+// A Server describes the server that a preflight checked.
 type Server struct {
-	// Version is what the server calls itself.
+	// Version is the version that the server reports.
 	Version string
-	// Model is the model of the configuration as the server lists it; nil where the
-	// configuration names none.
+	// Model is the configured model as the server lists it; nil if none is configured.
 	Model *letta.Model
 }
 
-// Preflight tries everything that a run needs of the server, in the order in which a
-// person would want to hear of it: that the server answers, that it accepts our
-// credentials, that it has the model, and that an agent on it will give token data. It
-// makes one agent and deletes it, and deletes those that earlier preflights left behind.
+// Preflight checks in this order that the server answers, accepts the credentials, lists the
+// model, and creates an agent with token data. It deletes that agent, and the agents of killed
+// preflights.
 func (b *Backend) Preflight(ctx context.Context) (Server, error) {
 	s, err := b.preflight(ctx)
 	return s, Translate(err)
@@ -47,7 +45,7 @@ func (b *Backend) preflight(ctx context.Context) (Server, error) {
 	task := &collector.Task{ID: preflightKey, Messages: []string{""}}
 	g, err := b.open(ctx, collector.Attempt{Task: task, Key: preflightKey, GroupSize: 1, N: 1, RunID: preflightKey})
 	if err != nil {
-		// A refusal here is a refusal for every sample.
+		// A refusal here would be a refusal of every sample.
 		if errors.Is(Translate(err), collector.ErrRejected) {
 			return Server{}, fmt.Errorf("%w: %w", collector.ErrUnusable, err)
 		}
@@ -64,15 +62,14 @@ func (b *Backend) preflight(ctx context.Context) (Server, error) {
 	return s, nil
 }
 
-// preflightKey is the key and the run of the agents that Preflight and Try make.
+// preflightKey is the key and the run id of the agents of Preflight and Try.
 const preflightKey = "preflight"
 
-// preflightAge is the age from which such an agent was left behind: a preflight makes and
-// deletes its own within seconds.
+// preflightAge is the minimum age of a leftover: a preflight deletes its agent within seconds.
 const preflightAge = 10 * time.Minute
 
-// clearPreflights deletes the agents of preflights that were killed, or whose create lost
-// its answer: no run looks for them. Where it fails, the run can begin all the same.
+// clearPreflights deletes the agents of preflights that were killed or whose create lost its
+// answer. No run looks for them. A failure does not keep the run from starting.
 func (b *Backend) clearPreflights(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
@@ -87,8 +84,7 @@ func (b *Backend) clearPreflights(ctx context.Context) {
 	})
 }
 
-// checkModel returns an error where the server does not list the model. It names those
-// that may have been meant.
+// checkModel returns an error if the server does not list the model. It names similar models.
 func (b *Backend) checkModel(found *letta.FoundModel) error {
 	handle := b.cfg.Model
 	switch {
@@ -102,16 +98,15 @@ func (b *Backend) checkModel(found *letta.FoundModel) error {
 	return e
 }
 
-// A ModelError says that a server does not list a model. It wraps collector.ErrUnusable.
+// A ModelError reports that a server does not list a model. It wraps collector.ErrUnusable.
 type ModelError struct {
 	Handle string
-	// Near are handles that the server lists, the most likely one first; Count is how many
-	// it lists in all.
+	// Near are similar handles, the most likely first. Count is the number of all handles.
 	Near  []string
 	Count int
 }
 
-// Error returns what the server lists instead.
+// Error suggests handles that the server lists.
 func (e *ModelError) Error() string {
 	if e.Count == 0 {
 		return fmt.Sprintf("model %q: the server lists no models; make a provider of type sglang, or refresh it", e.Handle)
@@ -136,29 +131,26 @@ func (e *ModelError) Error() string {
 // Unwrap returns collector.ErrUnusable.
 func (e *ModelError) Unwrap() error { return collector.ErrUnusable }
 
-// meant reports whether a handle was likely meant by another: it is a part of it, or a few
-// letters away.
+// meant reports whether given is part of handle or differs from it in a few letters.
 func meant(given, handle string) bool {
 	return len(given) > 2 && strings.Contains(strings.ToLower(handle), strings.ToLower(given)) || spelling.Distance(given, handle) <= len(given)/3
 }
 
-// tryCloseTimeout bounds the removal of the agent of a Try: a run that is about to begin
-// waits for it.
+// tryCloseTimeout bounds how long Try removes its agent: the start of a run waits for it.
 const tryCloseTimeout = 10 * time.Second
 
-// Try makes an agent for the task as an attempt does, sends it the first message of the
-// task, and lets the model answer with one call. look is given the reply and its record
-// while the agent is still there; then Try removes the agent, also where ctx is done. try
-// is the number of the attempt.
+// Try creates an agent for the task like an attempt, sends it the task's first message, and lets
+// the model make one call. It calls look with the reply and its record while the agent exists.
+// Then it removes the agent, even if ctx is done. try is the number of the attempt.
 //
-// The agent has the tags of Preflight: the next Preflight removes one that a killed process
-// left. Try returns an error of the send, or of look, as it is. The reply ends with its
-// first send: Try answers no question of the server, runs no client tool, and does not
-// wait for the answer of a connection that was lost.
+// The agent has the tags of Preflight, so the next Preflight removes an agent that a killed
+// process left. Try returns an error of the send or of look unchanged. The reply ends with its
+// first send: Try answers no question of the server, runs no client tool, and does not recover a
+// lost answer.
 func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *record.Rollout) error) error {
 	one := *task
 	one.Messages = one.Messages[:min(1, len(one.Messages))]
-	// The index is that of no sample.
+	// Index -1 belongs to no sample.
 	g, err := b.open(ctx, collector.Attempt{Task: &one, Key: preflightKey, Index: -1, GroupSize: 1, N: try, RunID: preflightKey})
 	if err != nil {
 		return Translate(err)
@@ -167,7 +159,7 @@ func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look f
 	defer func() {
 		fresh, done := context.WithTimeout(context.WithoutCancel(ctx), tryCloseTimeout)
 		defer done()
-		_ = g.Close(fresh) // what stays is removed by a later preflight
+		_ = g.Close(fresh) // a later preflight removes a leftover
 	}()
 	reply, err := g.Run(ctx)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/record"
 )
 
-// Try makes one call for the first message alone, shows the reply while its agent is
-// there, and removes the agent, kept or not, whatever the look says.
+// TestTry checks that Try makes one call, calls look while the agent exists, and always removes
+// the agent.
 func TestTry(t *testing.T) {
 	t.Parallel()
 	sim, err := lettasim.New(lettasim.Config{InputIDs: true, Script: lettasim.Script{Calls: lettasim.Range{Min: 5, Max: 5}}})

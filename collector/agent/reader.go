@@ -9,14 +9,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Reader reads server runs that other programs drove, from what one server keeps of them.
-// It implements [collector.Backend] for tasks that are Recorded, with
-// [collector.Reattacher], [collector.Pinger] and [collector.Checker]. It makes no agent, sends
-// nothing and deletes nothing: each of its requests is a GET.
+// A Reader reads server runs that other programs drove, from one server's record of them. It
+// implements [collector.Backend] for tasks that are Recorded, with [collector.Reattacher],
+// [collector.Pinger] and [collector.Checker]. It creates no agent, sends nothing and deletes
+// nothing: all its requests are GETs.
 //
-// What another attempt would not get either fails with the class of a sample that failed for
-// good: a *tokenize.AlignError whose Reason says why the record gives no tokens, or
-// [collector.ErrAgent] where the server run itself went wrong.
+// A failure that another attempt would repeat has the class of a sample that failed for good: a
+// *tokenize.AlignError whose Reason is why the record gives no tokens, or [collector.ErrAgent] if
+// the server run itself failed.
 type Reader struct{ b *Backend }
 
 var (
@@ -26,7 +26,7 @@ var (
 	_ collector.Checker    = (*Reader)(nil)
 )
 
-// A ReaderConfig says how server runs are read.
+// A ReaderConfig configures a Reader.
 type ReaderConfig struct {
 	// Prompter finds the prompts of a reply. Nil: Agent.Prompts fails.
 	Prompter Prompter
@@ -34,17 +34,17 @@ type ReaderConfig struct {
 	Messages bool
 }
 
-// NewReader returns a Reader of what the server of the client keeps.
+// NewReader returns a Reader of the client's server.
 func NewReader(client *letta.Client, cfg ReaderConfig) *Reader {
 	full := Config{Prompter: cfg.Prompter, Messages: cfg.Messages, Keep: true}.withDefaults()
 	return &Reader{&Backend{client: client, cfg: full, room: newReplyRoom(full.MaxHeldBytes)}}
 }
 
-// Client returns the client that the reader uses.
+// Client returns the client of the reader.
 func (r *Reader) Client() *letta.Client { return r.b.client }
 
-// Open finds the server run of the task. Run of the Agent that it returns reads it, and Close
-// frees the memory and leaves everything on the server.
+// Open finds the server run of the task. Run of the returned Agent reads it. Close frees the
+// memory and leaves the server unchanged.
 func (r *Reader) Open(ctx context.Context, a collector.Attempt) (collector.Agent, error) {
 	g, err := r.open(ctx, a)
 	if err != nil {
@@ -68,12 +68,12 @@ func (r *Reader) open(ctx context.Context, a collector.Attempt) (collector.Agent
 	return g, nil
 }
 
-// Reattach is Open: an attempt that a dead process began has left nothing.
+// Reattach is Open: a dead process left nothing to take over.
 func (r *Reader) Reattach(ctx context.Context, a collector.Attempt, _ collector.OpenAttempt) (collector.Agent, error) {
 	return r.Open(ctx, a)
 }
 
-// Ping asks the server for its health, which costs it nothing.
+// Ping checks the health of the server, a cheap request.
 func (r *Reader) Ping(ctx context.Context) error { return r.b.Ping(ctx) }
 
 // Check lists one server run, for which the server must reach its database.
@@ -82,7 +82,7 @@ func (r *Reader) Check(ctx context.Context, _ string) error {
 	return Translate(err)
 }
 
-// deleted returns err as that of a server run that is gone with its agent, where it says that.
+// deleted turns a 404 error into the final error of a deleted server run.
 func (g *recorded) deleted(err error) error {
 	if !letta.IsNotFound(err) {
 		return err

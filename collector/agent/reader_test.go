@@ -16,12 +16,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A driven is an agent that a program without this package drives, and a reader of its server
-// runs.
+// driven is an agent that another program drives, with a reader of its server runs.
 type driven struct {
 	t      *testing.T
-	client *letta.Client // of that program
-	reader *agent.Reader // whose every request is a GET
+	client *letta.Client // of the other program
+	reader *agent.Reader // sends only GETs
 	agent  string
 }
 
@@ -57,14 +56,13 @@ func drive(t *testing.T, cfg lettasim.Config) *driven {
 	return d
 }
 
-// send sends a message, whatever comes of it.
+// send ignores errors.
 func (d *driven) send(text string) *letta.LettaResponse {
 	d.t.Helper()
 	answer, _ := d.client.Send(d.t.Context(), d.agent, &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText(text)}}, "", new(tokenize.Reply))
 	return answer
 }
 
-// read reads the newest server run.
 func (d *driven) read() (*collector.Reply, error) {
 	d.t.Helper()
 	run, err := d.client.LastRun(d.t.Context(), d.agent)
@@ -92,7 +90,7 @@ func (d *driven) readRun(id string) (*collector.Reply, error) {
 	return g.Run(d.t.Context())
 }
 
-// wants checks how reading failed: with what, for which reason, and that nobody tries again.
+// wants checks the class, the reason and the text of an error, and that it is not retried.
 func (d *driven) wants(err error, class collector.Class, reason tokenize.Reason, text string) {
 	d.t.Helper()
 	if got := collector.Classify(err); got != class || collector.ReasonOf(err) != reason || got.Retryable() || !strings.Contains(err.Error(), text) {
@@ -105,7 +103,7 @@ func (d *driven) wants(err error, class collector.Class, reason tokenize.Reason,
 
 var several = lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}, Tokens: lettasim.Range{Min: 8, Max: 30}, ThinkTokens: lettasim.Range{Min: 1, Max: 8}}
 
-// TestReader: the reply is that of the answer, and has its times from the server.
+// TestReader checks that the reply equals the answer and has the server's times.
 func TestReader(t *testing.T) {
 	t.Parallel()
 	d := drive(t, lettasim.Config{Script: several})
@@ -133,7 +131,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestReaderReasons: what the record does not give has its word.
+// TestReaderReasons checks the reason for each gap of the record.
 func TestReaderReasons(t *testing.T) {
 	t.Parallel()
 	t.Run("deleted", func(t *testing.T) {
@@ -192,8 +190,8 @@ func TestReaderReasons(t *testing.T) {
 	}
 }
 
-// TestReaderMissing: a call without a trace is named, and the others are there; what ended
-// badly keeps its tokens.
+// TestReaderMissing checks that a call without a trace is listed and that a failed run keeps its
+// tokens.
 func TestReaderMissing(t *testing.T) {
 	t.Parallel()
 	d := drive(t, lettasim.Config{Script: several, Faults: lettasim.Faults{{Kind: lettasim.NaNLogprob, Rate: 1}}})

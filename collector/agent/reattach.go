@@ -12,30 +12,26 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// An earlier is what an earlier process did with the agent of an attempt. A nil one did
-// nothing.
+// earlier records what an earlier process did with the agent of an attempt. Nil means nothing.
 type earlier struct {
-	// left is what the journal knows of it.
+	// left is the attempt in the journal.
 	left collector.OpenAttempt
-	// runs are the server runs that the reply does not have yet, oldest first.
+	// runs are the server runs that are not yet in the reply, oldest first.
 	runs []letta.Run
-	// first is the first of runs after its end; nil until it was waited for.
+	// first is the record of runs[0]; nil until that run was awaited.
 	first *keptRun
-	// resumed reports whether this process has sent to the agent too.
+	// resumed reports whether this process also sent to the agent.
 	resumed bool
 }
 
-// waiting reports whether there are runs that the reply does not have yet.
 func (e *earlier) waiting() bool { return e != nil && len(e.runs) > 0 }
 
-// sends notes that this process sends.
 func (e *earlier) sends() {
 	if e != nil {
 		e.resumed = true
 	}
 }
 
-// reattach finds the agent and what it did.
 func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collector.OpenAttempt) (*agent, error) {
 	cfg, err := b.cfg.overridden(a.Task.Agent)
 	if err != nil {
@@ -65,15 +61,14 @@ func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collec
 	}
 	if err := g.missing(g.prepareAgain(ctx)); err != nil {
 		if !errors.Is(err, collector.ErrGone) || cfg.Keep {
-			return nil, err // to be tried again, or to be looked at
+			return nil, err // to be retried, or kept for inspection
 		}
 		return nil, b.abandon(ctx, id, err)
 	}
 	return g, nil
 }
 
-// findAgent returns the id of the attempt's agent and deletes the other agents of the
-// key.
+// findAgent returns the id of the attempt's agent and deletes the other agents of the key.
 func (b *Backend) findAgent(ctx context.Context, cfg *Config, a collector.Attempt, left collector.OpenAttempt) (string, error) {
 	tags := []string{TagRun(a.RunID), TagKey(a.Key)}
 	const page = 100
@@ -81,7 +76,7 @@ func (b *Backend) findAgent(ctx context.Context, cfg *Config, a collector.Attemp
 	if err != nil {
 		return "", err
 	}
-	// A server that takes one tag for enough lists the agents of other samples too.
+	// A server that matches any of the tags also lists agents of other samples.
 	found = slices.DeleteFunc(found, func(s letta.AgentState) bool { return !hasAll(s.Tags, tags) })
 	id := left.AgentID
 	for i := range found {
@@ -104,13 +99,11 @@ func (b *Backend) findAgent(ctx context.Context, cfg *Config, a collector.Attemp
 	return id, nil
 }
 
-// hasAll reports whether tags has all of want.
 func hasAll(tags, want []string) bool {
 	return !slices.ContainsFunc(want, func(t string) bool { return !slices.Contains(tags, t) })
 }
 
-// prepareAgain does what prepare does, for an agent that may have been used: it finds
-// what was done already and does not do it again.
+// prepareAgain is prepare for an agent that might have been used. It repeats nothing.
 func (g *agent) prepareAgain(ctx context.Context) error {
 	var runs []letta.Run
 	both, within := errgroup.WithContext(ctx)
@@ -131,8 +124,7 @@ func (g *agent) prepareAgain(ctx context.Context) error {
 		}
 	}
 	if len(runs) == 0 {
-		// Nothing was sent. Where the process died between making the agent and preparing
-		// it, the rest is done now.
+		// Nothing was sent. The process might have died before it prepared the agent.
 		return g.prepare(ctx)
 	}
 	if err := g.state.CheckTurns(); err != nil {
@@ -153,7 +145,6 @@ func (g *agent) prepareAgain(ctx context.Context) error {
 	return nil
 }
 
-// findConversation finds the conversation that the attempt made; nil: it made none.
 func (g *agent) findConversation(ctx context.Context) (*letta.Conversation, error) {
 	if !g.cfg.Conversation {
 		return nil, nil
@@ -165,8 +156,8 @@ func (g *agent) findConversation(ctx context.Context) (*letta.Conversation, erro
 	return &list[0], nil
 }
 
-// missing returns err so that it wraps collector.ErrGone where an agent that is taken
-// over, or a part of it, is not there any more: another attempt may go well.
+// missing returns err wrapped in collector.ErrGone if a part of the agent no longer exists:
+// another attempt can succeed.
 func (g *agent) missing(err error) error {
 	if g.earlier == nil || !letta.IsNotFound(err) || errors.Is(err, collector.ErrGone) {
 		return err

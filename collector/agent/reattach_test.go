@@ -21,9 +21,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// TestReattachMany lets a client die with hundreds of server runs alive, and another
-// one take them over: nothing is sent twice, and each reply is that of an undisturbed
-// rollout.
+// TestReattachMany checks that a client can take over hundreds of live server runs of a dead
+// client without sending twice or changing a reply.
 func TestReattachMany(t *testing.T) {
 	t.Parallel()
 	total := 500
@@ -45,7 +44,7 @@ func TestReattachMany(t *testing.T) {
 		l.accept(w, r)
 	})
 
-	// The first process: it makes the agents, sends, and dies.
+	// The first process creates the agents, sends, and dies.
 	first := backendAt(t, web.URL, agent.Config{NoRecover: true})
 	var mu sync.Mutex
 	ids := map[int]string{}
@@ -82,7 +81,7 @@ func TestReattachMany(t *testing.T) {
 		taking.Go(func() error {
 			left := collector.OpenAttempt{N: 1}
 			if i%3 > 0 {
-				left.AgentID = ids[i] // of every third the id was not noted
+				left.AgentID = ids[i] // the id of every third agent is not in the journal
 			}
 			g, err := second.Reattach(t.Context(), scripted(i), left)
 			if err != nil {
@@ -129,7 +128,7 @@ func TestReattachMany(t *testing.T) {
 	t.Logf("%d of %d taken over and equal", equal, total)
 }
 
-// backendOf is a backend on a server of its own, without latency.
+// backendOf returns a backend on its own server without latency.
 func backendOf(t *testing.T, cfg lettasim.Config) *agent.Backend {
 	t.Helper()
 	cfg.Latency = lettasim.Latency{}
@@ -137,7 +136,7 @@ func backendOf(t *testing.T, cfg lettasim.Config) *agent.Backend {
 	return backendAt(t, web.URL, agent.Config{})
 }
 
-// orphan makes an agent of attempt n, lets it have some messages, and leaves it.
+// orphan creates an agent of attempt n, runs it with the messages, and leaves it.
 func orphan(t *testing.T, b *agent.Backend, n int, messages ...string) string {
 	t.Helper()
 	a := scripted(1)
@@ -155,7 +154,7 @@ func orphan(t *testing.T, b *agent.Backend, n int, messages ...string) string {
 	return g.ID()
 }
 
-// TestReattachFinds chooses the agent of the attempt and clears the others away.
+// TestReattachFinds finds the agent of the attempt and deletes the other agents of the sample.
 func TestReattachFinds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -163,8 +162,8 @@ func TestReattachFinds(t *testing.T) {
 		keep  bool
 		named bool
 		sent  []string // to the agent of attempt 3
-		sends int64    // that the second process makes
-		alive int64    // afterwards
+		sends int64    // by the second process
+		alive int64    // agents at the end
 		gone  string
 	}{
 		{"by its tags", false, false, []string{"Add 2 and 3."}, 1, 1, ""},
@@ -207,7 +206,7 @@ func TestReattachFinds(t *testing.T) {
 			case err != nil:
 				t.Error(err)
 			default:
-				// Ids are drawn from the attempt; the turns are not.
+				// The ids depend on the attempt; the turns do not.
 				want := undisturbed(t, lettasim.Config{}, scripted(1))
 				for i := range want.Sends {
 					sameTurns(t, reply.Sends[i], want.Sends[i])
@@ -224,7 +223,7 @@ func TestReattachFinds(t *testing.T) {
 	}
 }
 
-// TestReattachGone: what cannot be taken over is said, and removed.
+// TestReattachGone checks that an agent that cannot be taken over is reported and deleted.
 func TestReattachGone(t *testing.T) {
 	t.Parallel()
 	l, web := simulated(t, lettasim.Config{}, nil)
@@ -254,8 +253,8 @@ func TestReattachGone(t *testing.T) {
 	}
 }
 
-// TestLateRequest: a request of the dead process comes to the server after the agent
-// was looked at. What is then in its context is not what the task says.
+// TestLateRequest checks that a takeover fails if a late request of the dead process changes the
+// context.
 func TestLateRequest(t *testing.T) {
 	t.Parallel()
 	var armed atomic.Bool
@@ -282,8 +281,7 @@ func TestLateRequest(t *testing.T) {
 	closeAgent(t, g)
 }
 
-// TestToolsRunOnce: a result that a client tool gave before its process died is taken
-// from the server.
+// TestToolsRunOnce checks that a client tool's result of a dead process comes from the server.
 func TestToolsRunOnce(t *testing.T) {
 	t.Parallel()
 	cases, err := lettasim.LoadCases(os.DirFS("../../testdata"), "letta")
@@ -330,8 +328,7 @@ func TestToolsRunOnce(t *testing.T) {
 	}
 }
 
-// TestOldRun: a run of which the server has shown no sign for long is not waited for,
-// by the server's own clock.
+// TestOldRun checks that a run is not awaited if it is old by the server's clock.
 func TestOldRun(t *testing.T) {
 	t.Parallel()
 	const behind = 20 * time.Minute

@@ -7,28 +7,26 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A rebuilt is the answer of a send as the record gives it. It equals the answer that was
-// not read, but for its logprobs and for what nobody reads of its usage.
+// rebuilt is the answer of a send, rebuilt from the record. It equals the lost answer except for
+// its logprobs and unused fields of its usage.
 type rebuilt struct {
 	response *letta.LettaResponse
-	// turns is the JSON of an answer with nothing but turns.
+	// turns is the JSON of an answer that has only turns.
 	turns []byte
-	// inexact reports whether the text of the last tool has a time stamp that may be a
-	// second late: no later prompt shows what the model would have been given. It is in no
-	// prompt then, and nothing may come after it.
+	// inexact reports whether the last tool's time stamp can be a second late, because no later
+	// prompt shows it. Nothing can be sent after it.
 	inexact bool
-	// system is the system text that the first call was given; nil: its trace shows none.
+	// system is the system text of the first call; nil: its trace shows none.
 	system *string
 }
 
-// rebuild makes the answer of a send from what the server keeps of its run: tokens and
-// log-probabilities from the trace of each step, the texts of tools from the trace of the
-// step after, the rest from steps and stored messages. inputs is the number of messages of
-// the request. scrubbed says that the server deletes the text before a call when it makes
-// the next prompt.
+// rebuild makes the answer of a send from the server's record of its run. Tokens and
+// log-probabilities come from the trace of each step, tool texts from the trace of the next step,
+// the rest from steps and stored messages. inputs is the number of messages of the request.
+// scrubbed reports whether the server deletes the text before a call from the next prompt.
 //
-// rebuild guesses nothing that a prompt may hold: where something is missing, or
-// contradicts the counts, the error wraps collector.ErrGone.
+// rebuild guesses nothing that a prompt can contain: if something is missing or contradicts the
+// counts, the error wraps collector.ErrGone.
 func (m *keptRun) rebuild(ctx context.Context, g *agent, inputs int, scrubbed bool) (*rebuilt, error) {
 	stop, err := m.stopReason(g)
 	if err != nil {
@@ -44,7 +42,7 @@ func (m *keptRun) rebuild(ctx context.Context, g *agent, inputs int, scrubbed bo
 	return m.assemble(g, stop, calls, inputs, scrubbed)
 }
 
-// assemble makes the answer of what was read. calls are those whose tokens are known.
+// assemble builds the answer. calls are those with known tokens.
 func (m *keptRun) assemble(g *agent, stop letta.StopReason, calls []keptCall, inputs int, scrubbed bool) (*rebuilt, error) {
 	r := &rebuilt{response: &letta.LettaResponse{
 		Messages:   m.answer(inputs, scrubbed),
@@ -57,7 +55,6 @@ func (m *keptRun) assemble(g *agent, stop letta.StopReason, calls []keptCall, in
 	return r, r.writeTurns(m, calls, g.state)
 }
 
-// usage returns the sums over the steps, as the answer has them.
 func (m *keptRun) usage() letta.UsageStatistics {
 	u := letta.UsageStatistics{StepCount: int32(len(m.steps))} //nolint:gosec // a run has few
 	for i := range m.steps {
@@ -73,8 +70,8 @@ func (m *keptRun) usage() letta.UsageStatistics {
 	return u
 }
 
-// answer returns the messages of the answer: what is stored, without what was sent and
-// without the texts that the server deleted when it made the next prompt.
+// answer returns the messages of the answer: the stored messages without the inputs and without
+// the texts that the server deleted for the next prompt.
 func (m *keptRun) answer(inputs int, scrubbed bool) letta.Messages {
 	stored := m.messages
 	for len(stored) > 0 {
@@ -91,11 +88,11 @@ func (m *keptRun) answer(inputs int, scrubbed bool) letta.Messages {
 		last = m.steps[n-1].ID
 	}
 	out := letta.Messages{}
-	var dropped *letta.Message // the text that is left out before the call that follows
+	var dropped *letta.Message // the omitted text before the next call
 	for i := range stored {
 		msg := stored[i]
 		if dropped != nil {
-			// Numbered anew within the stored message.
+			// The call takes the number of the omitted text within the stored message.
 			if changed, err := msg.JSON.With("otid", dropped.JSON.Member("otid")); err == nil {
 				msg.OTID, msg.JSON = dropped.OTID, changed
 			}
@@ -112,7 +109,7 @@ func (m *keptRun) answer(inputs int, scrubbed bool) letta.Messages {
 	return out
 }
 
-// decode reads the turns into the arena and compares them with the counts of the steps.
+// decode parses the turns into the arena and compares them with the counts of the steps.
 func (r *rebuilt) decode(m *keptRun, c *letta.Client, arena *tokenize.Reply) error {
 	if err := c.DecodeTurns(r.turns, arena); err != nil {
 		return gone("traces of server run %s: %w", m.run.ID, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A writtenTurn is a turn as it is written for tokenize.Decoder, which alone reads turns.
+// writtenTurn is a turn encoded for tokenize.Decoder, the only parser of turns.
 type writtenTurn struct {
 	Role      string          `json:"role"`
 	OutputIDs json.RawMessage `json:"output_ids"`
@@ -21,8 +21,8 @@ type writtenTurn struct {
 	InputIDs  json.RawMessage `json:"input_ids,omitempty"`
 }
 
-// writeTurns writes the turns in the order of the server: each call before the results of
-// its tools, and first of all the results that answer an earlier run.
+// writeTurns writes the turns in the server's order: first the results that answer an earlier
+// run, then each call before the results of its tools.
 func (r *rebuilt) writeTurns(m *keptRun, calls []keptCall, state *letta.AgentState) error {
 	var turns []writtenTurn
 	tools := func(stepID string, next []keptCall) error {
@@ -62,9 +62,9 @@ func (r *rebuilt) writeTurns(m *keptRun, calls []keptCall, state *letta.AgentSta
 	return err
 }
 
-// turn returns the assistant turn of a call. Its text is what the server stored. Where it
-// stores less than the model wrote (NUL characters), the server's rule is applied to the
-// trace.
+// turn returns the assistant turn of a call with the text that the server stored. If the server
+// stored less than the model wrote (NUL characters), turn applies the server's rule to the text
+// of the trace.
 func (m *keptRun) turn(c *keptCall) (writtenTurn, error) {
 	t := writtenTurn{Role: "assistant", OutputIDs: json.RawMessage(c.answer.OutputIDs), Logprobs: json.RawMessage(c.answer.Logprobs)}
 	if len(t.Logprobs) == 0 {
@@ -80,7 +80,7 @@ func (m *keptRun) turn(c *keptCall) (writtenTurn, error) {
 		t.Content = &written
 	case is:
 		t.Content = &stored
-	case written != "" && m.recorded: // its request may have asked for other messages only
+	case written != "" && m.recorded: // the request can exclude these messages
 		t.Content = &written
 	case written != "":
 		return t, gone("step %s: the trace has a text, the stored messages have none", c.step.ID)
@@ -88,15 +88,15 @@ func (m *keptRun) turn(c *keptCall) (writtenTurn, error) {
 	return t, nil
 }
 
-// toolCallText is what the native adapter cuts out of a text, and pythonSpace what it strips
-// (sglang_native_adapter.py:262, str.strip).
+// toolCallText matches what the native adapter removes from a text, and pythonSpace is what it
+// strips (sglang_native_adapter.py:262, str.strip).
 var toolCallText = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
 
 const pythonSpace = "\t\n\v\f\r\x1c\x1d\x1e\x1f \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
-// toolText returns the text of a tool message as the model was given it: packaged, with
-// the time of the server. Stored messages have the bare result, so the text is taken from
-// the trace of the call after. Where no call came after, it is packaged here.
+// toolText returns the text of a tool message as the model saw it: packaged, with the server's
+// time. Stored messages have only the bare result, so the text comes from the trace of the next
+// call. If there was no next call, toolText packages the result itself.
 func toolText(message *letta.Message, next []keptCall, state *letta.AgentState) (string, error) {
 	returns := message.ToolReturns
 	if len(next) == 0 {
@@ -132,7 +132,7 @@ func toolText(message *letta.Message, next []keptCall, state *letta.AgentState) 
 	return "", gone("the trace of step %s does not show the result of call %s", next[0].step.ID, call)
 }
 
-// packaged does what package_function_response of the server does (system.py:150-168).
+// packaged does the same as the server's package_function_response (system.py:150-168).
 func packaged(message *letta.Message, returns []letta.ToolReturn, state *letta.AgentState) string {
 	zone := time.UTC
 	if l, err := time.LoadLocation(state.Timezone); err == nil {
@@ -147,7 +147,7 @@ func packaged(message *letta.Message, returns []letta.ToolReturn, state *letta.A
 		}
 		result, err := letta.Marshal(returns[i].Content.String())
 		if err != nil {
-			continue // a string can be encoded
+			continue // never: a string can be encoded
 		}
 		texts = append(texts, fmt.Sprintf("{\n  \"status\": %q,\n  \"message\": %s,\n  \"time\": %q\n}",
 			status, result, at.In(zone).Format("2006-01-02 03:04:05 PM MST-0700")))

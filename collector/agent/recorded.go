@@ -13,21 +13,20 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A recorded is the attempt at a task whose rollout another program drove. It implements
+// recorded is an attempt at a task whose rollout another program drove. It implements
 // collector.Agent.
 //
-// Everything comes from the record: the tokens of each call from its trace, the counts from
-// the steps, texts from the stored messages. A call without a trace is left out, and named in
-// Reply.Missing; the prompt of a call after it is whole in its own trace.
+// Everything comes from the record: the tokens of each call from its trace, the counts from the
+// steps, the texts from the stored messages. A call without a trace is left out and listed in
+// Reply.Missing. The prompt of a later call is complete in its own trace.
 type recorded struct {
 	*agent
 	run *letta.Run
 }
 
-// ID is empty: the agent is not the attempt's, and nobody may remove it for the run.
+// ID returns "": the agent belongs to another program, and the run must not delete it.
 func (*recorded) ID() string { return "" }
 
-// Run reads the server run.
 func (g *recorded) Run(ctx context.Context) (*collector.Reply, error) {
 	g.reply = &collector.Reply{AgentID: g.run.AgentID, ServerVersion: g.version}
 	if at, err := g.run.CreatedAt.Time(); err == nil && g.run.CreatedAt != "" {
@@ -45,7 +44,6 @@ func (g *recorded) Run(ctx context.Context) (*collector.Reply, error) {
 	return g.reply, Translate(final(g.deleted(err)))
 }
 
-// read reads the server run into the reply and the record.
 func (g *recorded) read(ctx context.Context) error {
 	m, err := g.keptNow(ctx)
 	if err != nil {
@@ -84,7 +82,7 @@ func (g *recorded) read(ctx context.Context) error {
 	return wrong
 }
 
-// keptNow reads the agent, as it is today, and what the server keeps of the run.
+// keptNow reads the current state of the agent and the server's record of the run.
 func (g *recorded) keptNow(ctx context.Context) (*keptRun, error) {
 	err := g.patiently(ctx, func() (err error) {
 		g.state, err = g.client.Agent(ctx, g.run.AgentID)
@@ -106,7 +104,7 @@ func (g *recorded) keptNow(ctx context.Context) (*keptRun, error) {
 			return err
 		})
 		if ctx.Err() == nil && !passing(err) {
-			err = nil // the agent's first message is none of the kind, or is gone: nothing is compared with it
+			err = nil // the agent's first message is not a system message or is gone: compare nothing
 		}
 		return err
 	})
@@ -121,7 +119,7 @@ func (g *recorded) keptNow(ctx context.Context) (*keptRun, error) {
 	return m, nil
 }
 
-// ended returns why the run ended, and the error of one that went wrong.
+// ended returns why the run ended, and an error if it failed.
 func (g *recorded) ended(m *keptRun) (letta.StopReason, error) {
 	stop := g.run.StopReason
 	if n := len(m.steps); stop == "" && n > 0 {
@@ -139,17 +137,16 @@ func (g *recorded) ended(m *keptRun) (letta.StopReason, error) {
 		}
 	}
 	if why == "" {
-		return stop, nil // the stop reason says it all
+		return stop, nil // the stop reason is sufficient
 	}
 	return stop, failed("server run %s is %s: %s", g.run.ID, g.quote(g.run.Status), g.quote(why))
 }
 
-// untracedMost is after how many calls without a trace, from the first on, a server is taken
-// to keep none.
+// untracedMost is the number of missing traces, at the start of a run, after which none is
+// expected.
 const untracedMost = 2
 
-// readCalls reads the trace of every step with an output, and leaves the steps without one out
-// of m.
+// readCalls reads the trace of every step with an output and removes the others from m.
 func (g *recorded) readCalls(ctx context.Context, m *keptRun) ([]keptCall, error) {
 	var calls []keptCall
 	var kept []letta.Step
@@ -183,7 +180,7 @@ func (g *recorded) readCalls(ctx context.Context, m *keptRun) ([]keptCall, error
 	}
 	m.steps = kept
 	k := 0
-	for i := range kept { // the steps that are listed, and no copies
+	for i := range kept { // point into m.steps, not to copies
 		if kept[i].CompletionTokens != nil && *kept[i].CompletionTokens > 0 {
 			calls[k].step = &kept[i]
 			k++
@@ -192,12 +189,11 @@ func (g *recorded) readCalls(ctx context.Context, m *keptRun) ([]keptCall, error
 	return calls, nil
 }
 
-// historyMost is how many messages from before the run are read at most: more than a context
-// holds.
+// historyMost bounds the messages read from before the run. It is more than a context holds.
 const historyMost = 1000
 
-// before reads the messages before the run, where its traces show calls that an earlier run
-// made: whether the client answered those is in none of the traces.
+// before reads the messages before the run if its traces show calls of an earlier run: no trace
+// shows whether a client answered those calls.
 func (g *recorded) before(ctx context.Context, m *keptRun, calls []keptCall) (earlier letta.Messages, err error) {
 	if len(m.messages) == 0 || !m.showsOthers(calls) {
 		return nil, nil
@@ -207,12 +203,11 @@ func (g *recorded) before(ctx context.Context, m *keptRun, calls []keptCall) (ea
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !passing(err) {
-		return nil, nil // without them the counts of the prompts decide
+		return nil, nil // without them the prompt counts decide
 	}
 	return earlier, err
 }
 
-// showsOthers reports whether a trace shows a call of a tool that the run did not make.
 func (m *keptRun) showsOthers(calls []keptCall) bool {
 	own := map[string]bool{}
 	for i := range m.messages {
@@ -232,8 +227,8 @@ func (m *keptRun) showsOthers(calls []keptCall) bool {
 	return false
 }
 
-// hidden reports whether a call was shown a result that a client made, or a refusal: the model
-// saw empty text in its place. before are messages from before the run.
+// hidden reports whether a call was shown a client tool's result or a refusal, for which the
+// model saw empty text. before are the messages before the run.
 func (m *keptRun) hidden(before letta.Messages, calls []keptCall) bool {
 	ours := map[string]bool{}
 	for _, list := range []letta.Messages{before, m.messages} {
@@ -254,7 +249,7 @@ func (m *keptRun) hidden(before letta.Messages, calls []keptCall) bool {
 	return false
 }
 
-// miss notes a call whose tokens are not known, which comes after so many that are.
+// miss records a call with unknown tokens. before counts the known calls before it.
 func (g *recorded) miss(before int, err error) {
 	reason, text := tokenize.ReasonNoTrace, err.Error()
 	if e, ok := errors.AsType[*goneError](err); ok {
@@ -263,7 +258,7 @@ func (g *recorded) miss(before int, err error) {
 	g.reply.Missing = append(g.reply.Missing, collector.MissingCall{Before: before, Reason: reason, Note: text})
 }
 
-// nothing is why a run gives no tokens.
+// nothing returns why a run gives no tokens.
 func (g *recorded) nothing(m *keptRun, ended error) error {
 	missing := g.reply.Missing
 	g.reply.Missing = nil
@@ -276,7 +271,7 @@ func (g *recorded) nothing(m *keptRun, ended error) error {
 	return goneBy(tokenize.ReasonNoTurns, "server run %s is %s and has no step with an output", g.run.ID, g.quote(g.run.Status))
 }
 
-// model returns the model of the run: the agent can have another model today.
+// model returns the model of the run, which the agent might no longer have.
 func (g *recorded) model(calls []keptCall) string {
 	if model := calls[0].step.ModelHandle; model != "" {
 		return model
@@ -284,8 +279,7 @@ func (g *recorded) model(calls []keptCall) string {
 	return g.state.LLMConfig.Handle
 }
 
-// Prompts is that of the agent. A call that the engine gave up is not made again: it happened
-// to another program.
+// Prompts also fails on a call that the engine gave up: another program would have to repeat it.
 func (g *recorded) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
 	calls, err := g.agent.Prompts(ctx, r)
 	for k := range calls {
@@ -296,7 +290,6 @@ func (g *recorded) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.
 	return calls, err
 }
 
-// summarized reports whether a compaction ran in the step.
 func (m *keptRun) summarized(stepID string) bool {
 	for i := range m.messages {
 		if a := &m.messages[i]; a.StepID == stepID && (a.Type == letta.TypeSummary || a.Type == letta.TypeUser && record.IsAlert(a.Content.String())) {
@@ -306,14 +299,12 @@ func (m *keptRun) summarized(stepID string) bool {
 	return false
 }
 
-// failed is the error of a server run that went wrong.
 func failed(format string, args ...any) error {
-	e, _ := errors.AsType[*goneError](gone(format, args...)) // it always is one
+	e, _ := errors.AsType[*goneError](gone(format, args...)) // always a *goneError
 	return &goneError{error: fmt.Errorf("%w: %s", collector.ErrAgent, e.text), redacted: e.redacted, text: e.text}
 }
 
-// final returns an error of the record as one of a sample that is not tried again: what
-// the server does not keep today it does not keep tomorrow either.
+// final makes an error of the record final: the server will not keep more tomorrow.
 func final(err error) error {
 	e, ok := errors.AsType[*goneError](err)
 	if !ok || !errors.Is(err, collector.ErrGone) {

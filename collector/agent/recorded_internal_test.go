@@ -6,8 +6,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// TestHidden: a result that a client made marks the context of whatever call is shown it, also
-// calls of later server runs.
+// TestHidden checks that a client's result marks every later call that sees it, in any run.
 func TestHidden(t *testing.T) {
 	t.Parallel()
 	answers := func(list ...letta.Approval) letta.Messages {

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// lost reports whether the connection was lost while the server may have been at work:
-// this side reached it, and did not stop waiting.
+// lost reports whether the connection was lost while the server might have been working: this
+// side reached the server and did not stop waiting.
 func lost(err error) bool {
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return false
@@ -23,15 +23,14 @@ func lost(err error) bool {
 	}
 	switch e.Status {
 	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusGatewayTimeout:
-		return true // a proxy's, which does not wait any longer
+		return true // from a proxy that stopped waiting
 	}
 	return e.Status == 0 && (errors.Is(err, letta.ErrConnection) || errors.Is(err, letta.ErrIdle))
 }
 
-// recoverSend finds the answer of a send whose connection was lost. It does not send
-// again: the server run continues without anybody who waits, or is over, and its answer is
-// taken from the server's record. Where that cannot be had, the error is that of the send,
-// with the reason.
+// recoverSend finds the answer of a send whose connection was lost. It does not send again: the
+// server run continues or has ended, and recoverSend rebuilds the answer from the server's
+// record. If that fails, recoverSend returns the error of the send with the reason.
 func (g *agent) recoverSend(ctx context.Context, in *input, cause error) (*letta.LettaResponse, error) {
 	g.outage.Store(false)
 	run, err := g.newRun(ctx, len(g.reply.Sends))
@@ -39,7 +38,7 @@ func (g *agent) recoverSend(ctx context.Context, in *input, cause error) (*letta
 		return nil, notRecovered(ctx, cause, err)
 	}
 	if err != nil || run == nil {
-		return nil, cause // it may never have come to the server
+		return nil, cause // the request might never have reached the server
 	}
 	m, err := g.await(ctx, run.ID)
 	if err != nil {
@@ -58,14 +57,13 @@ func (g *agent) recoverSend(ctx context.Context, in *input, cause error) (*letta
 	return answer, nil
 }
 
-// A recoverError is a lost connection, and why the answer could not be recovered. Only the
-// connection says what the failure is.
+// A recoverError reports a lost connection (cause) whose answer could not be recovered (why).
+// Only cause determines the class.
 type recoverError struct{ cause, why error }
 
 func (e *recoverError) Error() string { return e.cause.Error() + " (" + e.why.Error() + ")" }
 func (e *recoverError) Unwrap() error { return e.cause }
 
-// Redacted returns the redacted text of both.
 func (e *recoverError) Redacted() string {
 	words := collector.Redacted(e.cause)
 	if why := collector.Redacted(e.why); why != "" {
@@ -74,7 +72,6 @@ func (e *recoverError) Redacted() string {
 	return words
 }
 
-// notRecovered returns the failure of a send whose answer could not be recovered.
 func notRecovered(ctx context.Context, cause, why error) error {
 	if ctx.Err() != nil {
 		return &classed{ctx.Err(), context.Cause(ctx)}
@@ -82,10 +79,9 @@ func notRecovered(ctx context.Context, cause, why error) error {
 	return &recoverError{cause, why}
 }
 
-// newRun returns the run of the agent after those of the answered sends; nil: there is
-// none. A request that was just lost may still be on its way, so newRun looks several
-// times. Where there are several new runs none is the answer: a proxy that lost the
-// connection sent the request again, and the context of one run holds pieces of the other.
+// newRun returns the agent's run that follows the answered sends, or nil. It polls, because a
+// lost request can still arrive. Several new runs are an error: a proxy repeated the request, and
+// the context of one run contains parts of the other.
 func (g *agent) newRun(ctx context.Context, answered int) (*letta.Run, error) {
 	const tries, pause = 4, 500 * time.Millisecond
 	for i := 1; ; i++ {

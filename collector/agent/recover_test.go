@@ -24,8 +24,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A line is the way to a simulated server. send, where set, is called for every send
-// in place of the server.
+// A line is a proxy to a simulated server. If send is set, it handles every send.
 type line struct {
 	sim   *lettasim.Server
 	send  func(n int64, w http.ResponseWriter, r *http.Request)
@@ -53,7 +52,6 @@ func (l *line) accept(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// runs counts the server runs of the agent that r sends to.
 func (l *line) runs(r *http.Request) int {
 	w := httptest.NewRecorder()
 	agent := strings.Split(r.URL.Path, "/")[3]
@@ -91,8 +89,8 @@ func backendAt(t *testing.T, url string, cfg agent.Config) *agent.Backend {
 	return patientBackendAt(t, url, cfg, time.Second)
 }
 
-// patientBackendAt is backendAt with the time that an answer may pause. A machine under load
-// may pause for a second.
+// patientBackendAt is backendAt with an idle time, because a loaded machine can pause for a
+// second.
 func patientBackendAt(t *testing.T, url string, cfg agent.Config, idle time.Duration) *agent.Backend {
 	t.Helper()
 	client, err := letta.NewClient(letta.ClientConfig{BaseURL: url, ReadRetries: -1, IdleBodyTimeout: idle})
@@ -108,13 +106,13 @@ func patientBackendAt(t *testing.T, url string, cfg agent.Config, idle time.Dura
 	return b
 }
 
-// scripted is the attempt at a scripted sample of two messages.
+// scripted returns the attempt at a scripted sample of two messages.
 func scripted(sample int) collector.Attempt {
 	task := &collector.Task{ID: "sums", Messages: []string{"Add 2 and 3.", "Multiply 6 by 7."}}
 	return collector.Attempt{Task: task, Key: fmt.Sprintf("sums-%04d", sample), Index: sample, GroupSize: 1, N: 1, RunID: "run-r"}
 }
 
-// rollout makes an agent, runs it and closes it at the end of the test.
+// rollout creates an agent, runs it, and closes it at the end of the test.
 func rollout(t *testing.T, b *agent.Backend, a collector.Attempt) (*collector.Reply, error) {
 	t.Helper()
 	g, err := b.Open(t.Context(), a)
@@ -133,8 +131,8 @@ func closeAgent(t *testing.T, g collector.Agent) {
 	}
 }
 
-// undisturbed is the reply of the attempt on a server without faults. Ids are drawn
-// from the attempt, so that it can be compared to the last byte.
+// undisturbed returns the reply of the attempt on a server without faults. Ids depend only on the
+// attempt, so the reply can be compared byte by byte.
 func undisturbed(t *testing.T, cfg lettasim.Config, a collector.Attempt) *collector.Reply {
 	t.Helper()
 	cfg.Faults, cfg.Latency = nil, lettasim.Latency{}
@@ -146,7 +144,7 @@ func undisturbed(t *testing.T, cfg lettasim.Config, a collector.Attempt) *collec
 	return reply
 }
 
-// sameReply compares all but times and whether the answers were received.
+// sameReply compares replies except for times and whether the answers were received.
 func sameReply(t *testing.T, got, want *collector.Reply) {
 	t.Helper()
 	x, y := *got, *want
@@ -163,8 +161,7 @@ func sameReply(t *testing.T, got, want *collector.Reply) {
 	}
 }
 
-// TestLostConnections loses the answer of a send in every way: its run is taken over,
-// nothing is sent twice, and the reply is that of an undisturbed rollout.
+// TestLostConnections checks that a lost answer is recovered in every case without a second send.
 func TestLostConnections(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lettasim.FaultKind{lettasim.Reset, lettasim.Drop, lettasim.Truncated, lettasim.Stalled} {
@@ -209,8 +206,7 @@ func TestLostConnections(t *testing.T) {
 	}
 }
 
-// TestLostAtOnce loses the connection while the server is at work: the run is waited
-// for.
+// TestLostAtOnce checks that a run is awaited if the connection is lost while it works.
 func TestLostAtOnce(t *testing.T) {
 	t.Parallel()
 	cfg := lettasim.Config{Latency: lettasim.Latency{Low: 700 * time.Millisecond}}
@@ -231,8 +227,8 @@ func TestLostAtOnce(t *testing.T) {
 	sameReply(t, reply, undisturbed(t, cfg, scripted(1)))
 }
 
-// TestNeverArrived loses requests that the server has not seen: the failure is that of
-// the connection, and nothing is sent again.
+// TestNeverArrived checks that a request that the server never saw fails as a connection error
+// and is not repeated.
 func TestNeverArrived(t *testing.T) {
 	t.Parallel()
 	l, web := simulated(t, lettasim.Config{}, func(*line, int64, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
@@ -242,7 +238,7 @@ func TestNeverArrived(t *testing.T) {
 	}
 }
 
-// TestFailedMeanwhile: the run that is looked up has failed, and says why.
+// TestFailedMeanwhile checks that the failure reason of a lost run is reported.
 func TestFailedMeanwhile(t *testing.T) {
 	t.Parallel()
 	cfg := lettasim.Config{Faults: lettasim.Faults{{Kind: lettasim.EngineDown, Rate: 1}}}
@@ -254,7 +250,7 @@ func TestFailedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestStuck gives a run up that does nothing, and tells of it before.
+// TestStuck checks that a run without progress is reported to Progress and then given up.
 func TestStuck(t *testing.T) {
 	t.Parallel()
 	var told atomic.Int64
@@ -284,8 +280,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestSilent: the run is over and its answer does not come. It is told, and taken
-// over once the answer is late.
+// TestSilent checks that a run without an answer is taken over once the answer is late.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -296,7 +291,7 @@ func TestSilent(t *testing.T) {
 		}
 		again := httptest.NewRequest(r.Method, r.URL.String(), strings.NewReader(mustRead(r)))
 		l.sim.ServeHTTP(httptest.NewRecorder(), again)
-		select { // the answer never comes
+		select {
 		case <-release:
 		case <-r.Context().Done():
 		}
@@ -320,7 +315,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestSlowBody: a body that comes slowly is no silence.
+// TestSlowBody checks that a slow body does not count as silence.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	cfg := lettasim.Config{BodyRate: 20 << 10, Script: lettasim.Script{Tokens: lettasim.Range{Min: 300, Max: 300}}}
@@ -334,7 +329,7 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// TestServerRestarts: a server that was down has lost what it was running.
+// TestServerRestarts checks that the runs of a server that was down count as lost.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	sim, err := lettasim.New(lettasim.Config{Latency: lettasim.Latency{Low: time.Hour}})
@@ -344,7 +339,7 @@ func TestServerRestarts(t *testing.T) {
 	var listener net.Listener
 	var address string
 	for listener == nil {
-		// Below the ports that the system gives to others: it must be free when the server is back.
+		// Below the ephemeral ports: the port must still be free when the server restarts.
 		address = fmt.Sprint("127.0.0.1:", 10000+rand.IntN(20000))
 		if listener, err = net.Listen("tcp", address); err != nil && !errors.Is(err, syscall.EADDRINUSE) {
 			t.Fatal(err)
@@ -380,7 +375,7 @@ func contains(err error, text string) bool { return err != nil && strings.Contai
 
 func readCloser(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) }
 
-// severed is where an answer goes that nobody waits for.
+// severed discards an answer that has no reader.
 type severed struct{}
 
 func (severed) Header() http.Header       { return http.Header{} }

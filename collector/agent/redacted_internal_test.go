@@ -10,8 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// What an error says in its own words holds no text of the server, and still says what
-// happened; the whole of it stays for a person.
+// TestRedacted checks that redacted errors say what happened without server text.
 func TestRedacted(t *testing.T) {
 	t.Parallel()
 	const prose = "canary prose"

@@ -9,23 +9,21 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An answered is one send and its answer.
 type answered struct {
 	request *letta.LettaRequest
 	ours    bool // as in input
 	answer  *letta.LettaResponse
 	arena   *tokenize.Reply // the turns of the answer
-	runID   string          // empty where it is not known
+	runID   string          // empty if unknown
 	took    time.Duration
 	// began and ended are as in record.Send.
 	began, ended time.Time
-	// fromRecord reports whether the answer was not read but taken from what the server
-	// keeps; lost is then why, where this process sent.
+	// fromRecord reports whether the answer comes from the record. lost is why, if this process
+	// sent.
 	fromRecord bool
 	lost       error
 }
 
-// keep adds an answered send to the reply and to the record.
 func (g *agent) keep(x answered) {
 	send := collector.Send{
 		RunID: x.runID, StopReason: string(x.answer.StopReason),

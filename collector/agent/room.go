@@ -6,27 +6,27 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// unsizedBytes is counted for a reply whose length the server does not say.
+// unsizedBytes is the assumed size of a reply without a Content-Length.
 const unsizedBytes = 1 << 20
 
-// A replyRoom bounds the bytes of the replies that the agents of a backend hold, from
-// before they are read until Close. Without it a sink that is slower than the servers would
-// fill the memory with one reply per sample in flight.
+// A replyRoom bounds the bytes of the replies that the agents of a backend hold, from before they
+// are read until Close. Without it, a slow sink would fill the memory with one reply per sample
+// in flight.
 //
-// Only the first reply of an agent waits. If later ones waited too, agents that each hold
-// one reply could wait for each other. A later reply is counted where there is room.
+// Only the first reply of an agent waits: agents that each hold a reply could otherwise wait for
+// each other. A later reply is counted only if there is room.
 type replyRoom struct {
 	size int64
-	free *semaphore.Weighted // serves those who wait in order
+	free *semaphore.Weighted // FIFO
 }
 
 func newReplyRoom(bytes int64) *replyRoom {
 	return &replyRoom{size: bytes, free: semaphore.NewWeighted(bytes)}
 }
 
-// take makes room for a reply of length bytes and returns how many it took. The length is -1
-// where it is not known. A reply larger than all the room passes alone. Where first, the
-// agent holds nothing yet: then take waits for room, until ctx is done.
+// take takes room for a reply of length bytes (-1: unknown), at most the whole room, and returns
+// how many bytes it took. If first is set, the agent holds no reply, and take waits until ctx is
+// done.
 func (r *replyRoom) take(ctx context.Context, length int64, first bool) (taken int64, err error) {
 	if length < 0 {
 		length = unsizedBytes

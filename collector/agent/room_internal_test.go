@@ -30,7 +30,7 @@ func TestReplyRoom(t *testing.T) {
 		}
 
 		var taken int64
-		go func() { taken = take(1000, true) }() // larger than all the room: passes alone
+		go func() { taken = take(1000, true) }() // larger than the whole room: passes alone
 		synctest.Wait()
 		if taken != 0 {
 			t.Errorf("the first reply of another agent took %d of a full room", taken)
@@ -62,7 +62,7 @@ func TestReplyRoom(t *testing.T) {
 	})
 }
 
-// Held says that some agent holds room for replies.
+// Held reports whether any agent holds room for replies.
 func Held(b *Backend) bool {
 	if !b.room.free.TryAcquire(b.room.size) {
 		return true

@@ -7,12 +7,12 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestHeldReplies: an agent that is closed gives back all that its replies took, those
-// of several sends too, and until then others wait.
+// TestHeldReplies checks that others wait until an agent is closed, which releases all its
+// replies.
 func TestHeldReplies(t *testing.T) {
 	t.Parallel()
 	_, s := simulated(t, lettasim.Config{Seed: 1}, nil)
-	b := backendAt(t, s.URL, agent.Config{MaxHeldBytes: 1}) // every reply is larger, and passes alone
+	b := backendAt(t, s.URL, agent.Config{MaxHeldBytes: 1}) // every reply is larger and passes alone
 	first, err := b.Open(t.Context(), scripted(0))
 	if err != nil {
 		t.Fatal(err)

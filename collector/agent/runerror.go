@@ -2,24 +2,21 @@ package agent
 
 import "github.com/rollout-rl/rollout/collector"
 
-// A ServerRunError is a send that failed with a status that does not say why, and what the
-// server run and its last step say of the reason.
+// A ServerRunError is a failed send with the reason from its server run and last step.
 type ServerRunError struct {
-	// RunID and StepID name them, where known.
+	// RunID and StepID identify them if known.
 	RunID, StepID string
-	// Type is the server's class of the error, or empty: HTTPStatusError,
-	// ValidationError, ConnectError, …
+	// Type is the server's error class, such as HTTPStatusError or ConnectError, or empty.
 	Type string
 	// Message is its text on one line, at most 300 bytes.
 	Message string
-	// Engine is set where the inference engine behind the server failed, or the server
-	// could not reach it: its address, or "address unknown".
+	// Engine is the address of a failed or unreachable engine, "address unknown", or empty.
 	Engine string
 	// Err wraps the *APIError of the send and a sentinel of package collector.
 	Err error
 }
 
-// Error returns what the server run says.
+// Error returns the reason of the server run.
 func (e *ServerRunError) Error() string {
 	what := e.Message
 	if e.Type != "" {
@@ -39,7 +36,7 @@ func (e *ServerRunError) Error() string {
 // Unwrap returns Err.
 func (e *ServerRunError) Unwrap() error { return e.Err }
 
-// Redacted returns that the server run failed, and not why.
+// Redacted returns that the server run failed, without the reason.
 func (e *ServerRunError) Redacted() string {
 	words := "the server run failed"
 	if e.RunID != "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// TestToolsSeeNoPassword: a model can ask a tool for its environment, and what the
-// tool says becomes data.
+// TestToolsSeeNoPassword checks that a tool's environment, which a model can print, has no
+// password.
 func TestToolsSeeNoPassword(t *testing.T) { //nolint:paralleltest // it sets variables of the process
 	const canary = "canary-7f3a-99"
 	t.Setenv("ROLLOUT_TEST_PASSWORD", canary)

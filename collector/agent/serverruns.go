@@ -8,9 +8,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// runOf returns the id of the server run of an answer. An answer without messages, as after
-// an empty generation, does not name its run: then runOf looks up the newest one. The
-// tokens of the answer are kept also where that fails.
+// runOf returns the id of the server run of an answer. An answer without messages, as after an
+// empty generation, does not name it; runOf then looks up the newest run. The tokens are kept
+// even if the lookup fails.
 func (g *agent) runOf(ctx context.Context, answer *letta.LettaResponse) (string, error) {
 	if id := answer.RunID(); id != "" {
 		return id, nil
@@ -22,7 +22,6 @@ func (g *agent) runOf(ctx context.Context, answer *letta.LettaResponse) (string,
 	return run.ID, err
 }
 
-// isAnswered reports whether the server run is one of an answered send.
 func (g *agent) isAnswered(runID string) bool {
 	for i := range g.rollout.Sends {
 		if g.rollout.Sends[i].RunID == runID {
@@ -32,7 +31,7 @@ func (g *agent) isAnswered(runID string) bool {
 	return false
 }
 
-// learned tells Attempt.ServerRun about a server run of the attempt, once.
+// learned reports a server run to Attempt.ServerRun, once.
 func (g *agent) learned(runID string) {
 	if runID == "" || g.told[runID] {
 		return
@@ -46,8 +45,7 @@ func (g *agent) learned(runID string) {
 	}
 }
 
-// serverRuns lists the server runs of the agent, oldest first. An agent has one attempt, so
-// all of them are the attempt's own.
+// serverRuns lists the server runs of the agent, all of one attempt, oldest first.
 func (g *agent) serverRuns(ctx context.Context) ([]letta.Run, error) {
 	const most = 1000
 	runs, err := g.client.Runs(ctx, letta.RunsQuery{AgentID: g.state.ID, Ascending: true, Limit: most})
@@ -57,8 +55,8 @@ func (g *agent) serverRuns(ctx context.Context) ([]letta.Run, error) {
 	return runs, nil
 }
 
-// mayStillRun reports whether the server may be running a send that ended with err: no
-// answer came, or only that of a proxy which did not wait for one.
+// mayStillRun reports whether the server might still run a send that failed with err: there was
+// no answer, or one from an impatient proxy.
 func mayStillRun(err error) bool {
 	e := (*letta.APIError)(nil)
 	if !errors.As(err, &e) {

@@ -10,12 +10,12 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Clean deletes the agents that the run runID left on the server, or those of all runs
-// where runID is empty, and returns how many. It looks at the tags of each agent itself and
-// deletes none without them.
+// Clean deletes the agents that the run runID left on the server, or those of all runs if runID
+// is empty, and returns their number. It checks the tags of each agent itself and never deletes
+// an agent without them.
 //
-// It spares the agents that keep chooses: those of attempts that are to be taken over. keep
-// sees id, name, tags, metadata and time of creation of an agent, and no more. Nil chooses
+// Clean spares the agents for which keep returns true: those of attempts that will be taken over.
+// keep sees only the id, name, tags, metadata and creation time of an agent. A nil keep spares
 // none.
 func Clean(ctx context.Context, c *letta.Client, runID string, keep func(*letta.AgentState) bool) (int, error) {
 	deleted := 0
@@ -32,8 +32,8 @@ func Clean(ctx context.Context, c *letta.Client, runID string, keep func(*letta.
 	return deleted, err
 }
 
-// AttemptOf returns which attempt made an agent of ours, from its tags and metadata: the
-// sample's key, and the number of the attempt, or 0.
+// AttemptOf returns the attempt that created an agent of this program: the sample key, and the
+// attempt number or 0. It reads the agent's tags and metadata.
 func AttemptOf(a *letta.AgentState) (key string, attempt int) {
 	for _, tag := range a.Tags {
 		if k, ok := strings.CutPrefix(tag, TagKey("")); ok {
@@ -43,8 +43,8 @@ func AttemptOf(a *letta.AgentState) (key string, attempt int) {
 	return key, attemptOf(a.Metadata)
 }
 
-// EachAgentOf calls f for every agent of a run, or of all runs where runID is empty. f may
-// delete the agent. Errors of f do not stop it; EachAgentOf returns them joined.
+// EachAgentOf calls f for every agent of a run, or of all runs if runID is empty. f can delete
+// the agent. EachAgentOf continues after an error of f and returns all errors joined.
 func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*letta.AgentState) error) error {
 	tag := TagAll
 	if runID != "" {
@@ -53,8 +53,7 @@ func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*let
 	var errs []error
 	const page = 100
 	seen := map[string]bool{}
-	// The whole list is read before any of its agents is deleted: a cursor that points at
-	// a deleted agent is an error.
+	// List all agents before f deletes any: a cursor at a deleted agent is an error.
 	var found []letta.AgentState
 	for after := ""; ; {
 		agents, err := c.Agents(ctx, []string{tag}, after, page)
@@ -68,7 +67,7 @@ func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*let
 				continue
 			}
 			fresh++
-			// What is kept is copied: a page is long, and its fields are pieces of it.
+			// Clone the strings: they would keep the whole page in memory.
 			id := strings.Clone(a.ID)
 			seen[id] = true
 			if slices.Contains(a.Tags, tag) {
@@ -98,7 +97,7 @@ func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*let
 	return Translate(errors.Join(errs...))
 }
 
-// TagAll is on every agent that this program makes.
+// TagAll is the tag of every agent that this program creates.
 const TagAll = "rollout"
 
 // TagRun returns the tag of every agent of a run.
@@ -107,7 +106,6 @@ func TagRun(runID string) string { return "rollout-run:" + runID }
 // TagKey returns the tag of every agent of a sample.
 func TagKey(key string) string { return "rollout-key:" + key }
 
-// attemptOf returns the number of the attempt from the metadata of an agent, or 0.
 func attemptOf(metadata letta.RawJSON) int {
 	var m struct {
 		Rollout struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// TestCleanKeeps: Clean spares the agents of attempts that are to be taken over.
+// TestCleanKeeps checks that Clean spares the agents of attempts that will be taken over.
 func TestCleanKeeps(t *testing.T) {
 	t.Parallel()
 	l, web := simulated(t, lettasim.Config{}, nil)
@@ -40,7 +40,7 @@ func TestCleanKeeps(t *testing.T) {
 	}
 }
 
-// TestClean deletes only what bears the tag, whatever the server's filter does.
+// TestClean checks that agents without the tag stay even if the server ignores the filter.
 func TestClean(t *testing.T) {
 	t.Parallel()
 	agents := []letta.AgentState{{ID: "agent-a", Tags: []string{"rollout", "rollout-run:r1"}}, {ID: "agent-b", Tags: []string{"precious"}}, {ID: "agent-c", Tags: []string{"rollout", "rollout-run:r2"}}}

@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// takeNext takes the next server run of an earlier process for the answer to in.
+// takeNext takes the answer to in from the next server run of an earlier process.
 func (g *agent) takeNext(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	answer, err := g.tryNext(ctx, in)
 	return answer, g.unreadable(ctx, err)
@@ -35,7 +35,6 @@ func (g *agent) tryNext(ctx context.Context, in *input) (*letta.LettaResponse, e
 	return answer, nil
 }
 
-// firstRun waits for the next server run of the earlier process.
 func (g *agent) firstRun(ctx context.Context) (*keptRun, error) {
 	if g.earlier.first == nil {
 		m, err := g.await(ctx, g.earlier.runs[0].ID)
@@ -47,8 +46,8 @@ func (g *agent) firstRun(ctx context.Context) (*keptRun, error) {
 	return g.earlier.first, nil
 }
 
-// take rebuilds the answer of a send from what the server keeps of its run, and adds it to
-// the reply. lost is why the answer was not read, where this process sent.
+// take rebuilds the answer of a send from the server's record of its run and adds it to the
+// reply. lost is why the answer was not read, if this process sent.
 func (g *agent) take(ctx context.Context, m *keptRun, in *input, lost error) (*letta.LettaResponse, error) {
 	request := g.request(in.messages)
 	r, err := m.rebuild(ctx, g, len(in.messages), g.rollout.Scrubs(request))
@@ -61,7 +60,7 @@ func (g *agent) take(ctx context.Context, m *keptRun, in *input, lost error) (*l
 	}
 	g.inexact = r.inexact
 	if len(g.reply.Sends) == 0 && r.system != nil && g.rollout.SystemText != "" && g.conversation == nil && g.cfg.OverrideSystem == "" {
-		g.rollout.SystemText = *r.system // not what the agent's tools made of it since
+		g.rollout.SystemText = *r.system // before the agent's tools changed it
 	}
 	began, ended := m.times(g.client)
 	g.keep(answered{
@@ -71,8 +70,8 @@ func (g *agent) take(ctx context.Context, m *keptRun, in *input, lost error) (*l
 	return r.response, nil
 }
 
-// unreadable returns err so that it wraps collector.ErrGone where a look-up was refused or
-// its answer cannot be read: a new attempt makes no such look-up.
+// unreadable returns err so that it wraps collector.ErrGone if a lookup was refused or its answer
+// cannot be parsed: a new attempt makes no such lookup.
 func (g *agent) unreadable(ctx context.Context, err error) error {
 	if class := collector.Classify(Translate(err)); err == nil || ctx.Err() != nil || class.Retryable() || class.DataRetryable() || class.Fatal() {
 		return err
@@ -80,9 +79,9 @@ func (g *agent) unreadable(ctx context.Context, err error) error {
 	return gone("agent %s: %w", g.state.ID, err)
 }
 
-// policyFailed returns the failure of a run that ended because of what the model wrote;
-// nil where it ended for another reason. Such a rollout is not gone: to make it again for
-// nothing would spare the policy a failure whenever a process died with it.
+// policyFailed returns the failure of a run if the model's output caused it, otherwise nil. Such
+// a rollout is not gone: a free attempt would hide a failure of the policy whenever a process
+// died.
 func (g *agent) policyFailed(ctx context.Context, run *letta.Run) error {
 	if run.Status != "failed" || run.StopReason != "" {
 		return nil
@@ -94,7 +93,7 @@ func (g *agent) policyFailed(ctx context.Context, run *letta.Run) error {
 	return err
 }
 
-// reactedBefore returns what an earlier process answered the calls that wait.
+// reactedBefore returns the earlier process's answer to the pending calls.
 func (g *agent) reactedBefore(ctx context.Context, pending []letta.ToolCall) (*input, error) {
 	m, err := g.firstRun(ctx)
 	if err != nil {
@@ -107,7 +106,6 @@ func (g *agent) reactedBefore(ctx context.Context, pending []letta.ToolCall) (*i
 	return &input{messages: messages, ours: ours}, nil
 }
 
-// answersAll reports whether the message answers every pending call.
 func answersAll(message letta.InputMessage, pending []letta.ToolCall) bool {
 	var ids []string
 	switch m := message.(type) {
@@ -131,8 +129,8 @@ func answersAll(message letta.InputMessage, pending []letta.ToolCall) bool {
 		!slices.ContainsFunc(pending, func(c letta.ToolCall) bool { return !slices.Contains(ids, c.ToolCallID) })
 }
 
-// settle checks, at the end of an attempt that was taken over, that the reply has all that
-// the server did: a request of the dead process may have come late.
+// settle checks, at the end of an attempt that was taken over, that the reply has everything the
+// server did: a request of the dead process can arrive late.
 func (g *agent) settle(ctx context.Context) error {
 	switch {
 	case len(g.earlier.runs) > 0:

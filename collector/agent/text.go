@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 )
 
-// isNull reports whether the text is absent or the word null.
 func isNull(raw json.RawMessage) bool {
 	return len(raw) == 0 || bytes.Equal(raw, []byte("null"))
 }
 
-// A classed error wraps a sentinel, which says what it means, and its cause. It reads as the
-// cause.
+// A classed error wraps a sentinel and a cause, and shows only the text of the cause.
 type classed struct{ class, cause error }
 
 func (c *classed) Error() string   { return c.cause.Error() }

@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// meanings says what a failed call of the client means to a run.
+// meanings maps the sentinels of package letta to sentinels of package collector.
 var meanings = [...]struct{ call, run error }{
 	{letta.ErrBusy, collector.ErrBusy},
 	{letta.ErrUnavailable, collector.ErrUnavailable},
@@ -21,12 +21,11 @@ var meanings = [...]struct{ call, run error }{
 	{letta.ErrUnusable, collector.ErrUnusable},
 }
 
-// Translate returns err so that it matches, beside the sentinels of package letta that it
-// wraps, those of package collector that mean the same: [collector.Classify] and whatever
-// else looks at the latter know it then. Its text stays.
+// Translate returns err so that it also matches the sentinels of package collector that
+// correspond to its sentinels of package letta, for [collector.Classify]. The text is unchanged.
 //
-// Every error that leaves this package is translated. Whoever calls a [letta.Client]
-// directly translates for itself.
+// Every error that leaves this package is translated. Code that calls a [letta.Client] directly
+// must translate its errors itself.
 func Translate(err error) error {
 	if err == nil {
 		return nil
@@ -46,22 +45,22 @@ func Translate(err error) error {
 	return &translated{err, chain}
 }
 
-// A translated error reads as it did, and wraps sentinels of package collector too.
+// A translated error adds sentinels of package collector and keeps the text.
 type translated struct {
 	error
-	chain []error // the error itself first
+	chain []error // starts with the error itself
 }
 
 func (e *translated) Unwrap() []error { return e.chain }
 
-// An endedError is a call that ended with the context of its caller.
+// An endedError is a client call that ended with its caller's context.
 type endedError struct {
 	translated
 	call *letta.APIError
 }
 
-// Redacted shows the cause of the context's end as far as package collector would: the
-// client cannot know what its caller's causes quote.
+// Redacted returns the cause of the context's end, redacted by package collector: the client
+// cannot redact the causes of its caller.
 func (e *endedError) Redacted() string {
 	if why := collector.Redacted(e.call.Err); why != "" {
 		return e.call.Op + ": " + why
@@ -69,9 +68,8 @@ func (e *endedError) Redacted() string {
 	return e.call.Redacted()
 }
 
-// endedByCaller reports whether err is a call without an answer that ended with its
-// context, and returns that call. The first error with a redacted text counts, as in
-// [collector.Redacted].
+// endedByCaller reports whether err is an unanswered client call that ended with its context, and
+// returns that call. The first error with a redacted text counts, as in [collector.Redacted].
 func endedByCaller(err error) (*letta.APIError, bool) {
 	type redacted interface {
 		error

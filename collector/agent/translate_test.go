@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestTranslate: each sentinel of the client has its class, wherever it is in the chain;
-// the text, the call and the wait that the server asked for stay.
+// TestTranslate checks that each client sentinel gets its class and that the rest of the error
+// stays.
 func TestTranslate(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -58,8 +58,7 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// TestTranslateEnded: of a call that ended with its caller's context the cause is shown
-// where it may be.
+// TestTranslateEnded checks that the cause of a context's end is shown only if it is safe.
 func TestTranslateEnded(t *testing.T) {
 	t.Parallel()
 	client := lettatest.Serve(t, http.NotFound)

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// withVersions gives the calls their policy versions, as far as they are known, and returns
-// all. What a trace says is there already where the prompts were found by traces.
+// withVersions sets the policy versions of the calls as far as they are known, and returns all.
+// Versions from traces are already set if the prompts came from traces.
 func (g *agent) withVersions(ctx context.Context, r *collector.Reply, all []tokenize.Call) []tokenize.Call {
 	calls := all
 	for i := range r.Sends {
@@ -22,19 +22,18 @@ func (g *agent) withVersions(ctx context.Context, r *collector.Reply, all []toke
 				n++
 			}
 		}
-		n = min(n, len(calls)) // that turns and calls disagree is found elsewhere
+		n = min(n, len(calls)) // other code reports turns and calls that disagree
 		g.findVersions(ctx, g.spans[i], calls[:n])
 		calls = calls[n:]
 	}
 	return all
 }
 
-// findVersions gives the calls of one send their versions.
 func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tokenize.Call) {
 	source := g.backend.cfg.Versions
 	version, from := span.Version(ctx)
 	wrong := false
-	for k := range calls { // the engine's word is more than ours
+	for k := range calls { // the engine's version takes precedence
 		wrong = traced(source, &calls[k], "", version) || wrong
 	}
 	if version != policy.Unknown && from == tokenize.VersionURL && source.Audits() && len(calls) > 0 {
@@ -54,13 +53,12 @@ func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tok
 	}
 }
 
-// traceVersion reads the version of a call from its trace, and reports whether that
-// contradicts the page. One that cannot be read fails nothing: the version stays
-// as it is.
+// traceVersion sets the version of a call from its trace, and reports whether it contradicts the
+// page. If the trace cannot be read, the version stays unchanged.
 func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) (contradicted bool) {
 	source := g.backend.cfg.Versions
 	if c.Source == tokenize.SourceTap {
-		return false // the tap saw what the engine said
+		return false // the tap already has the engine's version
 	}
 	if c.StepID == "" || len(c.OutputIDs) == 0 || !source.Asks() {
 		return false
@@ -86,11 +84,11 @@ func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) 
 	return traced(source, c, answer.Version, page)
 }
 
-// told reports whether the engine named the version, or several versions, of the call.
+// told reports whether the engine named one or several versions of the call.
 func told(c *tokenize.Call) bool { return c.Version != policy.Unknown || c.Versions != nil }
 
-// traced passes every version that the engine names for a call to the source, and reports
-// whether one of them contradicts the page.
+// traced passes every version that the engine names for a call to source, and reports whether one
+// of them contradicts the page.
 func traced(source *policy.Source, c *tokenize.Call, word string, page int32) (contradicted bool) {
 	if c.Version != policy.Unknown {
 		return source.Traced(c.Version, word, page)

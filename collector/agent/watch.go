@@ -8,21 +8,21 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Progress says how far a server run is whose answer does not come: the process that
-// asked for it died, the connection was lost, or the send is silent for long.
+// Progress describes a server run whose answer is outstanding: its process died, the connection
+// was lost, or the send has been silent for long.
 type Progress struct {
 	Key     string
 	Attempt int
 	AgentID string
 	RunID   string
-	// Steps is how many calls of the model are done.
+	// Steps is the number of finished model calls.
 	Steps int
-	// Silent is for how long no step was added.
+	// Silent is the time since the last new step.
 	Silent time.Duration
 }
 
-// sendWatched sends, and looks the send up where it is silent for long: Progress is told
-// of its run, and once that is over the answer must begin within Config.LostAfter.
+// sendWatched sends, and looks up a send that is silent for Config.SilentAfter. It reports the
+// server run to Progress. Once that run has ended, the answer must begin within Config.LostAfter.
 func (g *agent) sendWatched(ctx context.Context, o letta.SendOptions) (*letta.LettaResponse, error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -43,7 +43,7 @@ func (g *agent) sendWatched(ctx context.Context, o letta.SendOptions) (*letta.Le
 	return g.client.SendWith(ctx, o)
 }
 
-// watch looks up the newest run of the agent until the answer begins.
+// watch polls the newest run of the agent until the answer begins.
 func (g *agent) watch(answered context.Context, giveUp context.CancelCauseFunc) {
 	steps, grew := 0, time.Now().Add(-g.cfg.SilentAfter)
 	for {
@@ -68,7 +68,6 @@ func (g *agent) watch(answered context.Context, giveUp context.CancelCauseFunc) 
 	}
 }
 
-// progress tells Config.Progress about a server run.
 func (g *agent) progress(run string, steps int, silent time.Duration) {
 	if g.backend.cfg.Progress == nil {
 		return

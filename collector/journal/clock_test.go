@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/journal"
 )
 
-// The order of a journal is that of its file. Whatever its times say, it comes to the
-// same: as it is, compacted by a process with another clock, and to a report.
+// TestClockJumps checks that only the order in the file counts, not the times, with and without
+// compaction.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 4))
@@ -22,7 +22,7 @@ func TestClockJumps(t *testing.T) {
 	for process := range 3 {
 		j := open(t, dir, journal.Config{})
 		notes := randomNotes(rng, keys, 200)
-		for i := range 4 { // which stay open
+		for i := range 4 { // these stay open
 			notes = append(notes, note{op: journal.OpBegin, key: keys[4*process+i], n: 5, text: "a"})
 		}
 		for _, n := range notes {
@@ -38,8 +38,8 @@ func TestClockJumps(t *testing.T) {
 	if err != nil || len(names) != 3 {
 		t.Fatalf("segments %v, %v", names, err)
 	}
-	// Each segment is a day, or a year, before the one before it, and within it the clock
-	// goes back an hour or forth a day all the time.
+	// Each segment is a day or a year older than the previous one. Within a segment, the clock
+	// jumps back an hour or ahead a day.
 	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for s, name := range names {
 		body, err := os.ReadFile(name)
@@ -67,7 +67,7 @@ func TestClockJumps(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Error("Read gives other entries, or in another order")
 	}
-	for _, cfg := range []journal.Config{{}, {CompactAt: 1}, {}} { // compacted by the second
+	for _, cfg := range []journal.Config{{}, {CompactAt: 1}, {}} { // the second config compacts
 		j := open(t, dir, cfg)
 		m.check(t, j, keys)
 		if j.Found().Compacted != (cfg.CompactAt == 1) {

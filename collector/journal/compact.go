@@ -13,14 +13,13 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A journal is compacted when it is at least worth times as large as it would be
-// afterwards, with entries of about entrySize bytes.
+// Open compacts a journal that is at least worth times as large as it would be afterwards,
+// assuming entries of entrySize bytes.
 const (
 	entrySize = 60
 	worth     = 4
 )
 
-// removeTemporary removes what unfinished compactions left.
 func removeTemporary(dir string) error {
 	files, err := os.ReadDir(dir)
 	for _, f := range files {
@@ -31,7 +30,7 @@ func removeTemporary(dir string) error {
 	return err
 }
 
-// write writes the state as a segment, durably.
+// write writes the state as a durable segment.
 func (s *state) write(path string, process int, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -47,20 +46,18 @@ func (s *state) write(path string, process int, mode fs.FileMode) error {
 		})
 	}
 	if err == nil {
-		err = w.Synced() // true before the file has its name
+		err = w.Synced() // the sync comes before the rename
 	}
 	return errors.Join(err, buf.Flush(), f.Sync(), f.Close())
 }
 
-// compact puts old segments together if that makes them much smaller, or if they are
-// damaged:
+// compact merges old segments if that makes them much smaller, or if they are damaged:
 //
 //	write  N.journal.tmp   sums of every sample, and the open attempts; sync
 //	rename to N.journal    the last of them; sync the folder
 //	remove 1 to N-1
 //
-// Wherever it is cut off, the state that is read afterwards is the same: sums replace what
-// older segments say.
+// An interruption at any step leaves the same state: sums replace the entries of older segments.
 func (j *Journal) compact(dir string, old []segment) error {
 	live := int64(len(j.left.samples)+3*len(j.left.open)) * entrySize
 	if len(j.found.Damaged) == 0 && (j.found.Bytes < j.cfg.CompactAt || j.found.Bytes < worth*live) {

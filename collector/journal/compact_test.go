@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/journal"
 )
 
-// A compaction that was cut off anywhere comes to the same.
+// TestCompactionIsCutOff checks that an interrupted compaction leaves the same state.
 func TestCompactionIsCutOff(t *testing.T) {
 	t.Parallel()
 	keys, m := someKeys(6), model{}
@@ -85,7 +85,7 @@ func copyFiles(t *testing.T, to, from string) {
 	}
 }
 
-// TestMemory: what is kept of a sample that ended is some fifty bytes.
+// TestMemory checks that an ended sample takes about 50 bytes.
 func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes a journal of 100,000 samples")

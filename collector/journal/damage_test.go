@@ -17,8 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A journal that ends at any byte holds the notes whose last byte it has: what a kill
-// leaves is a prefix, never a hole and never a complaint.
+// TestCutAtEveryByte checks that a journal cut at any byte has exactly its whole entries.
 func TestCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	dir, keys := t.TempDir(), someKeys(4)
@@ -30,7 +29,7 @@ func TestCutAtEveryByte(t *testing.T) {
 		if err := n.write(j); err != nil {
 			t.Fatal(err)
 		}
-		info, err := os.Stat(path) // in the file before the call returns
+		info, err := os.Stat(path) // the entry is in the file before the call returns
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +44,7 @@ func TestCutAtEveryByte(t *testing.T) {
 	for cut := range len(body) + 1 {
 		m, whole := model{}, 0
 		for i, n := range notes {
-			if ends[i] <= int64(cut) { // ends has those of the notes first
+			if ends[i] <= int64(cut) { // ends begins with the ends of the entries
 				m.add(n)
 				whole++
 			}
@@ -67,7 +66,6 @@ func TestCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// markEnds is where the marks of syncs end.
 func markEnds(body []byte) (ends []int64) {
 	for at := 0; ; {
 		i := bytes.Index(body[at:], []byte("\xffRS\xfe"))
@@ -79,9 +77,9 @@ func markEnds(body []byte) (ends []int64) {
 	}
 }
 
-// The last notes of a process are vouched for as well, by the mark of the last sync: a
-// changed bit is loud wherever it is. A segment that bears the number of another process
-// is no journal of ours: what it says would be counted twice.
+// TestDamageAnywhereIsLoud checks that a changed bit anywhere is an error: the mark of the last
+// sync covers the last entries. A segment with another number is an error too, because it would
+// count twice.
 func TestDamageAnywhereIsLoud(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -111,7 +109,7 @@ func TestDamageAnywhereIsLoud(t *testing.T) {
 		flipped := bytes.Clone(body)
 		flipped[bit/8] ^= 1 << (bit % 8)
 		if at := len(body) - frame.Overhead; bit/8 >= at+4 && bit/8 < at+8 {
-			continue // the length of the last mark: as if it had not been written to its end
+			continue // the length of the last mark: counts as a torn write
 		}
 		if err := os.WriteFile(path, flipped, 0o666); err != nil {
 			t.Fatal(err)
@@ -126,8 +124,7 @@ func TestDamageAnywhereIsLoud(t *testing.T) {
 	loud("copied to another number")
 }
 
-// Damage to what was durable is loud, with file and offset; Salvage takes the rest,
-// and leaves a journal without it.
+// TestDamage checks that damage is reported with file and offset, and that Salvage removes it.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -150,8 +147,7 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Whether there was a sync between the two entries of a process is not known: an
-	// entry that cannot be read is damage in any case.
+	// Whether or not a sync came between the two entries, an unreadable entry is damage.
 	bad := damaged(t, body)
 	if err := os.WriteFile(path, bad, 0o666); err != nil {
 		t.Fatal(err)
@@ -187,7 +183,7 @@ func TestDamage(t *testing.T) {
 	closed(t, j)
 }
 
-// What a sync made durable is vouched for by what is noted next.
+// TestDamageBeforeSyncIsLoud checks that later entries reveal damage to synced entries.
 func TestDamageBeforeSyncIsLoud(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -216,8 +212,7 @@ func TestDamageBeforeSyncIsLoud(t *testing.T) {
 	})
 }
 
-// TestBeginLost: a power cut may keep what an attempt noted and take its begin. Its
-// number is not given again: an agent may bear it.
+// TestBeginLost checks that a number is not reused if a power cut lost its begin entry.
 func TestBeginLost(t *testing.T) {
 	t.Parallel()
 	for _, op := range []journal.Op{journal.OpAgent, journal.OpRun, journal.OpEnd} {
@@ -247,7 +242,7 @@ func TestBeginLost(t *testing.T) {
 		if err := os.WriteFile(path, body, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // as it is, and compacted
+		for range 2 { // as is, then compacted
 			again := open(t, dir, journal.Config{CompactAt: 1})
 			if left := again.Left(key(0, 0)); left.Attempts != 2 || left.Open != nil {
 				t.Errorf("%v of attempt 2: %+v, want two attempts, none of them open", op, left)
@@ -257,7 +252,7 @@ func TestBeginLost(t *testing.T) {
 	}
 }
 
-// damaged is the file with an op that nobody knows in its first entry.
+// damaged returns the file with an unknown op in its first entry.
 func damaged(t *testing.T, body []byte) []byte {
 	t.Helper()
 	return rewritten(t, body, func(i int, payload []byte) []byte {
@@ -268,7 +263,7 @@ func damaged(t *testing.T, body []byte) []byte {
 	})
 }
 
-// rewritten is the file with what change makes of each entry; of nil, nothing.
+// rewritten returns the file with the results of change for its entries; nil deletes an entry.
 func rewritten(t *testing.T, body []byte, change func(i int, payload []byte) []byte) []byte {
 	t.Helper()
 	h := frame.Header{Kind: "journal", Version: 1}

@@ -1,20 +1,19 @@
-// Package journal keeps the attempts of a run beyond the life of its processes: which
-// were begun, where, with which agent and which runs of the server, and how they ended.
-// A Journal is the collector.Journal of a run that lives in one folder.
+// Package journal records the attempts of a run across its processes: which attempts started,
+// where, with which agent and server runs, and how they ended. A Journal is the collector.Journal
+// of a run in one folder.
 //
-// # What it is for
+// # Purpose
 //
 //	process 1                                    process 2
 //	Begin  k/1 at "a"      ┐                     Left(k): Attempts 1,
 //	Agent  k/1 agent-7     │ the server works        Open {1, "a", agent-7, run-3}
-//	Run    k/1 run-3       ┘                     … takes agent-7 over …
+//	Run    k/1 run-3       ┘                     … takes over agent-7 …
 //	        kill -9                              End    k/1 none
 //
-// The dataset decides which samples are done, not the journal. An attempt without an end
-// is over if the dataset has its sample. If an attempt ended well (class none) but the
-// dataset lacks its sample, the sample gets another attempt, under the next number. Only the
-// journal knows which numbers were given, what the samples were charged, and what may still
-// live on a server.
+// The dataset decides which samples are done, not the journal. An attempt without an end is over
+// if the dataset has its sample. If an attempt ended well (class none) but the dataset lacks its
+// sample, the sample gets another attempt with the next number. Only the journal knows which
+// numbers were used, what the samples were charged, and what might still exist on a server.
 //
 // # Files
 //
@@ -22,24 +21,24 @@
 //	  00000001.journal     of the first process
 //	  00000002.journal     of the second
 //
-// Each process writes one segment, which is named by the number of the process. A segment
-// is a file of frames (package sink/frame) of kind "journal", version 1.
+// Each process writes one segment, named by the number of the process. A segment is a file of
+// frames (package sink/frame) of kind "journal", version 1.
 //
-// # What is durable when
+// # Durability
 //
-// Open syncs the name of the segment, and of the folder journal/ in its parent. If it compacts,
-// it first syncs the new file, then the folder after the rename, and again after the old
-// segments are removed.
+// Open syncs the name of the segment, and the name of the folder journal/ in its parent. A
+// compaction first syncs the new file, then the folder after the rename, and again after it
+// removes the old segments.
 //
-// A method that notes something returns after one write to the file: from then on the entry
-// survives a crash of the process. The first entry also starts a sync, in the background.
-// Each later sync begins Config.SyncEvery after the one before it, if there is anything to
-// sync. So an entry survives a power cut after Config.SyncEvery and the time of one sync.
-// Close syncs what is left. After an error of a write or a sync every method fails.
+// A method that records an entry returns after one write to the file. From then on the entry
+// survives a crash of the process. The first entry also starts a sync in the background. Each
+// later sync starts Config.SyncEvery after the start of the previous one, if there is anything to
+// sync. So an entry survives a power cut after Config.SyncEvery plus the time of one sync. Close
+// syncs the rest. After a write or sync error, later entries and Close fail.
 //
-// A power cut may take the last entries. What is lost by that is small: an agent must be
-// found by its tags, or a number is given again to an attempt of which nothing else is
-// left. The package comment of collector has the order of notes, samples and their syncs.
+// A power cut can lose the last entries. The loss is small: an agent must be found by its tags,
+// or a number is reused after an attempt that left no other trace. The package comment of
+// collector has the order of entries, samples and their syncs.
 //
 // # Entries
 //
@@ -54,10 +53,10 @@
 //	op 4  end     charged (1 byte: 0, 1), class (text: its name)
 //	op 5  sums    charged (uv), data retries (uv); attempt is the last number
 //
-// A uv is an unsigned varint. A text is its length as a uv, and its bytes. The time is Unix
-// time by the wall clock, which may jump: the order of entries is their order in the file.
-// The key is a sample key: its group as 16 bytes, and its index.
+// A uv is an unsigned varint. A text is its length as a uv, then its bytes. The time is wall
+// clock Unix time and can jump: the order of entries is their order in the file. The key is a
+// sample key: its group as 16 bytes, and its index.
 //
-// When Open compacts the segments of earlier processes, it writes one sums entry for each
-// sample. That entry replaces everything that came before for its sample.
+// When Open compacts the segments of earlier processes, it writes one sums entry per sample. That
+// entry replaces all earlier entries of the sample.
 package journal

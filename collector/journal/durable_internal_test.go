@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// After a power cut a folder has the names that it had at its last sync. A journal that is
-// open is found again: its folder is in the synced parent, and its segment in the synced
-// folder. That holds also if an earlier process made the folder and ended before it synced.
+// TestNamesSurviveAPowerCut checks that Open syncs the names of the folder and the segment, even
+// if an earlier process created the folder. A power cut keeps the names of the last sync.
 func TestNamesSurviveAPowerCut(t *testing.T) {
 	t.Parallel()
 	for _, made := range []bool{false, true} {
@@ -21,7 +20,7 @@ func TestNamesSurviveAPowerCut(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		durable := map[string][]string{} // the names in each folder at its last sync
+		durable := map[string][]string{} // the names of each folder at its last sync
 		j, err := open(dir, Config{}, func(folder string) error {
 			durable[folder] = names(t, folder)
 			return nil
@@ -40,7 +39,7 @@ func TestNamesSurviveAPowerCut(t *testing.T) {
 	}
 }
 
-// A journal whose names cannot be synced is not opened.
+// TestNamesThatCannotBeSynced checks that Open fails if it cannot sync the names.
 func TestNamesThatCannotBeSynced(t *testing.T) {
 	t.Parallel()
 	run := t.TempDir()

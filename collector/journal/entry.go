@@ -12,16 +12,16 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// An Op says what an Entry is about.
+// An Op is the kind of an Entry.
 type Op uint8
 
 // The ops. Their numbers are part of the file format.
 const (
-	OpBegin Op = 1 + iota // an attempt is about to be made
+	OpBegin Op = 1 + iota // an attempt is about to start
 	OpAgent               // the agent of an attempt
 	OpRun                 // a server run of an attempt
 	OpEnd                 // the end of an attempt
-	OpSums                // the sums of a sample, of compacted segments
+	OpSums                // the sums of a sample, from a compaction
 )
 
 var opNames = [...]string{OpBegin: "begin", OpAgent: "agent", OpRun: "run", OpEnd: "end", OpSums: "sums"}
@@ -33,38 +33,36 @@ func (o Op) String() string {
 	return fmt.Sprintf("op(%d)", uint8(o))
 }
 
-// An Entry is one note of a journal.
+// An Entry is one entry of a journal.
 type Entry struct {
 	// Process is the number of the process that wrote the entry, from 1.
 	Process int
-	// Time is the time by its wall clock, in milliseconds.
+	// Time is the process's wall clock time, in milliseconds.
 	Time time.Time
 	Op   Op
-	// Key is the key of the sample, Attempt the number of the attempt.
+	// Key is the sample key, Attempt the number of the attempt.
 	Key     string
 	Attempt int
 
 	Kind     collector.Kind // OpBegin
 	Endpoint string         // OpBegin
 	ID       string         // OpAgent, OpRun
-	// Class is the name of the class of an OpEnd: "none" if the sink has the sample.
+	// Class is the class name of an OpEnd: "none" if the sink has the sample.
 	Class   string
 	Charged bool // OpEnd
 
 	sums counts // OpSums
 }
 
-// counts is what a sample was charged.
 type counts struct{ charged, dataCharged int }
 
-// An id is a sample key in the form that is kept: the group, and the index in it.
+// An id is a binary sample key: the group and the index in it.
 type id struct {
 	group [16]byte
 	index uint32
 }
 
-// idOf returns the id of a key. It is the inverse of id.String and refuses every other
-// spelling.
+// idOf parses a key. It is the inverse of id.String and rejects every other spelling.
 func idOf(key string) (id, error) {
 	var k id
 	group, index, _ := strings.Cut(key, "-")
@@ -89,10 +87,10 @@ func (k id) String() string {
 	return string(strconv.AppendUint(text[:2*len(k.group)+1], uint64(k.index), 10))
 }
 
-// append appends the entry, whose sample is k, in the form that a file has.
+// append appends the entry, of sample k, in the file format.
 func (e *Entry) append(dst []byte, k id) []byte {
 	dst = append(dst, byte(e.Op))
-	dst = binary.AppendUvarint(dst, uint64(min(max(0, e.Time.UnixMilli()), maxMilli))) // a clock may say anything
+	dst = binary.AppendUvarint(dst, uint64(min(max(0, e.Time.UnixMilli()), maxMilli))) // bound a wrong clock
 	dst = append(dst, k.group[:]...)
 	dst = binary.AppendUvarint(dst, uint64(k.index))
 	dst = binary.AppendUvarint(dst, uint64(e.Attempt))
@@ -115,15 +113,13 @@ func (e *Entry) append(dst []byte, k id) []byte {
 	return dst
 }
 
-// maxMilli is the latest time that a reader takes.
 const maxMilli = 1 << 53
 
 func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// parse reads an entry. It takes only what append writes. It does not set Key: the id has
-// it.
+// parse parses an entry and accepts only the output of append. It leaves Key empty.
 func parse(payload []byte) (Entry, id, error) {
 	p := parser{rest: payload}
 	e := Entry{Op: Op(p.byte())}
@@ -158,7 +154,7 @@ func parse(payload []byte) (Entry, id, error) {
 	return e, k, p.err
 }
 
-// A parser takes values off the front of an entry, and keeps the first error.
+// A parser consumes the bytes of an entry and keeps the first error.
 type parser struct {
 	rest []byte
 	err  error
@@ -190,7 +186,7 @@ func (p *parser) byte() byte {
 	return 0
 }
 
-// uvarint refuses numbers above most, and encodings that are longer than needed.
+// uvarint rejects numbers above most, and encodings longer than necessary.
 func (p *parser) uvarint(most uint64) uint64 {
 	v, n := binary.Uvarint(p.rest)
 	if n <= 0 || v > most || n > 1 && p.rest[n-1] == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// The numbers in files do not change.
+// TestNumbersAreFixed checks the numbers that are part of the file format.
 func TestNumbersAreFixed(t *testing.T) {
 	t.Parallel()
 	for i, k := range []collector.Kind{collector.KindFirst, collector.KindInfraRetry, collector.KindDataRetry, collector.KindReattach} {
@@ -23,8 +23,7 @@ func TestNumbersAreFixed(t *testing.T) {
 	}
 }
 
-// Whatever the clock says, an entry can be read again: its time is for people, and no
-// reason to lose what it says.
+// TestTimesOfBadClocks checks that an entry with any wall clock time can be parsed.
 func TestTimesOfBadClocks(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[time.Time]int64{
@@ -41,7 +40,7 @@ func TestTimesOfBadClocks(t *testing.T) {
 	}
 }
 
-// FuzzParse: no bytes break the reader, and what it takes is what append writes.
+// FuzzParse checks that parse accepts exactly the output of append and never panics.
 func FuzzParse(f *testing.F) {
 	k := id{[16]byte([]byte("0123456789abcdef")), 70_000}
 	at := time.UnixMilli(1_790_000_000_000)

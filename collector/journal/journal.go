@@ -14,19 +14,17 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// Config says how a journal is kept. The zero value of a field means its default.
+// Config configures a journal. A zero field means its default.
 type Config struct {
-	// SyncEvery is the least time between two syncs. Default 20ms.
+	// SyncEvery is the minimum time between the starts of two syncs. Default 20ms.
 	SyncEvery time.Duration
-	// CompactAt is the size in bytes from which Open puts the segments of earlier
-	// processes together, if that makes them much smaller. The times of attempts that
-	// ended are lost by it. Default 256 MiB.
+	// CompactAt is the size in bytes from which Open compacts earlier segments, if they become
+	// much smaller. The times of ended attempts are lost. Default 256 MiB.
 	CompactAt int64
-	// Salvage takes the whole entries of a damaged journal, and puts the segments
-	// together without the damage. Default: Open fails.
+	// Salvage keeps the intact entries of a damaged journal. Default: Open fails.
 	Salvage bool
-	// Mode is the mode of the files, before the umask. Whoever may read the files may
-	// enter the folder. Default 0666.
+	// Mode is the mode of the files, before the umask. Users with read permission can also enter
+	// the folder. Default 0666.
 	Mode fs.FileMode
 }
 
@@ -43,41 +41,40 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// A Journal is open for one process; nobody else may have it open for writing. Its
-// methods may be called from many goroutines.
+// A Journal is the journal of one process, its only writer. It is safe for concurrent use.
 type Journal struct {
 	cfg   Config
-	left  *state // what earlier processes wrote
+	left  *state // the entries of earlier processes
 	found Found
-	w     *writer // what this process writes
+	w     *writer // writes the entries of this process
 }
 
 var _ collector.Journal = (*Journal)(nil)
 
-// Found tells what Open found.
+// Found describes the journal that Open found.
 type Found struct {
 	// Process is the number of this process.
 	Process int
-	// Entries, Bytes and Samples count what was there; Open counts attempts without end.
+	// Entries, Bytes and Samples count the data read. Open counts attempts without an end.
 	Entries, Samples, Open int
 	Bytes                  int64
-	// Torn has what was dropped because it was never durable. Damaged has what was
-	// dropped because it is damaged (Config.Salvage). Each error names file and offset.
+	// Torn lists dropped data that was never durable, and Damaged dropped data that was damaged
+	// (Config.Salvage). Each error names file and offset.
 	Torn, Damaged []error
-	// Compacted reports whether the segments were put together.
+	// Compacted reports whether Open compacted the segments.
 	Compacted bool
 }
 
-// Open reads the journal in dir, makes the folder if it is missing, and begins a segment
-// for this process. The names of both are durable when Open returns. It starts no
-// goroutine; the first entry does, and Close, which must be called, waits for it.
+// Open reads the journal in dir, creates the folder if it is missing, and creates a segment for
+// this process. The names of both are durable when Open returns. It starts no goroutine; the
+// first entry does. Close must be called and waits for that goroutine.
 //
-// Damage to what was durable is an error that holds a *frame.CorruptError and names file
-// and offset. A file of a newer version is an error that wraps frame.ErrNewer. After either
-// nothing on disk has changed.
+// Damage to durable data is an error that wraps a *frame.CorruptError and names file and offset.
+// A file of a newer version is an error that wraps frame.ErrNewer. Neither changes anything on
+// disk.
 func Open(dir string, cfg Config) (*Journal, error) { return open(dir, cfg, durable.SyncDir) }
 
-// open is Open. syncDir makes the names in a folder durable.
+// open is Open with the function that makes the names in a folder durable.
 func open(dir string, cfg Config, syncDir func(string) error) (_ *Journal, err error) {
 	cfg = cfg.withDefaults()
 	if err := os.MkdirAll(dir, cfg.Mode|cfg.Mode&0o444>>2); err != nil {
@@ -101,14 +98,13 @@ func open(dir string, cfg Config, syncDir func(string) error) (_ *Journal, err e
 	if j.w, err = create(segmentAt(dir, j.found.Process), cfg.Mode, cfg.SyncEvery); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	// The process that made dir may have ended before it synced the name: sync it each time.
+	// Sync the name even if dir exists: its creator can have died before the sync.
 	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(dir))); err != nil {
 		return nil, errors.Join(fmt.Errorf("journal: %w", err), j.w.file.Close())
 	}
 	return j, nil
 }
 
-// replay reads what earlier processes wrote.
 func (j *Journal) replay(old []segment) error {
 	for _, seg := range old {
 		err := seg.read(func(e *Entry, k id, damage error) error {
@@ -140,8 +136,7 @@ func (j *Journal) replay(old []segment) error {
 	return nil
 }
 
-// Left returns what the journal knows of a sample, as it was when the journal was opened.
-// It does not know whether the dataset has the sample: see Resume.
+// Left returns the state of a sample at Open, without the dataset: see Resume.
 func (j *Journal) Left(key string) collector.Left {
 	k, err := idOf(key)
 	if err != nil {
@@ -153,27 +148,26 @@ func (j *Journal) Left(key string) collector.Left {
 // Found returns what Open found.
 func (j *Journal) Found() Found { return j.found }
 
-// Begin notes that the attempt is about to be made at the endpoint.
+// Begin records that the attempt is about to start at the endpoint.
 func (j *Journal) Begin(a collector.Attempt, endpoint string) error {
 	return j.note(a.Key, &Entry{Op: OpBegin, Attempt: a.N, Kind: a.Kind, Endpoint: endpoint}, failpoint.JournalBegin)
 }
 
-// Agent notes which agent the attempt made.
+// Agent records the agent that the attempt created.
 func (j *Journal) Agent(key string, attempt int, agentID string) error {
 	return j.note(key, &Entry{Op: OpAgent, Attempt: attempt, ID: agentID}, failpoint.JournalAgent)
 }
 
-// ServerRun notes a run of the server that the attempt started.
+// ServerRun records a server run that the attempt started.
 func (j *Journal) ServerRun(key string, attempt int, runID string) error {
 	return j.note(key, &Entry{Op: OpRun, Attempt: attempt, ID: runID}, failpoint.JournalRun)
 }
 
-// End notes how the attempt ended.
+// End records how the attempt ended.
 func (j *Journal) End(key string, attempt int, class collector.Class, charged bool) error {
 	return j.note(key, &Entry{Op: OpEnd, Attempt: attempt, Class: class.String(), Charged: charged}, failpoint.JournalEnd)
 }
 
-// note writes an entry.
 func (j *Journal) note(key string, e *Entry, at failpoint.Name) error {
 	k, err := idOf(key)
 	if err != nil {
@@ -186,8 +180,7 @@ func (j *Journal) note(key string, e *Entry, at failpoint.Name) error {
 	return nil
 }
 
-// Close syncs what was noted and closes the file. A journal into which nothing was
-// noted leaves no file. What is noted after Close is refused.
+// Close syncs and closes the file. It deletes a file without entries. Later entries are refused.
 func (j *Journal) Close() error {
 	if err := j.w.close(); err != nil {
 		return fmt.Errorf("journal: %w", err)

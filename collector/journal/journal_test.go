@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/journal"
 )
 
-// What is noted is what the next process reads, whether the journal was compacted or
-// closed or not, over many processes.
+// TestLeft checks that every next process reads all entries, with and without compaction and
+// Close.
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -42,7 +42,7 @@ func TestLeft(t *testing.T) {
 				}
 				if rng.IntN(2) == 0 {
 					closed(t, j)
-				} else { // the process dies; its syncs may end after the next one's Open
+				} else { // the process dies; its syncs can end after the next Open
 					defer func() { _ = j.Close() }()
 				}
 			}
@@ -53,7 +53,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestRead: reports get what was noted, by whom and when, without what is torn.
+// TestRead checks that Read returns every entry with its process and time, without torn entries.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -104,8 +104,7 @@ func TestRefusedNotes(t *testing.T) {
 	}
 }
 
-// Open starts no goroutine: a bubble with one that waits would not end. Nor does an entry
-// leave one behind, once it is synced.
+// TestOpenStartsNothing checks that no goroutine runs after Open or after an entry is synced.
 func TestOpenStartsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,8 +117,8 @@ func TestOpenStartsNothing(t *testing.T) {
 	})
 }
 
-// An entry is synced without Close: at once, or SyncEvery after the sync before it began.
-// A mark at the end of the file says so.
+// TestEntriesAreSynced checks that entries are synced without Close: the first at once, the next
+// SyncEvery after the previous sync started. A mark at the end of the file records the sync.
 func TestEntriesAreSynced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -34,7 +34,6 @@ func closed(tb testing.TB, j *journal.Journal) {
 	}
 }
 
-// A note is one call of a Journal.
 type note struct {
 	op      journal.Op
 	key     string
@@ -58,7 +57,7 @@ func (n note) write(j *journal.Journal) error {
 	}
 }
 
-// entry is what Read says of the note.
+// entry returns the Entry that Read should return for the note.
 func (n note) entry(process int, at time.Time) journal.Entry {
 	e := journal.Entry{Process: process, Time: at, Op: n.op, Key: n.key, Attempt: n.n}
 	switch n.op {
@@ -72,7 +71,7 @@ func (n note) entry(process int, at time.Time) journal.Entry {
 	return e
 }
 
-// The model: what notes come to, in the plainest way.
+// A model computes the result of notes in the simplest way.
 type model map[string]collector.Left
 
 func (m model) add(n note) {
@@ -126,7 +125,7 @@ func (m model) check(t *testing.T, j *journal.Journal, keys []string) {
 	}
 }
 
-// randomNotes are not only those of a well-behaved collector.
+// randomNotes also returns notes that a correct collector would not write.
 func randomNotes(rng *rand.Rand, keys []string, n int) []note {
 	classes := collector.Classes()
 	notes := make([]note, n)

@@ -14,7 +14,6 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// header returns the header of the segment of a process.
 func header(process int) frame.Header {
 	return frame.Header{Kind: "journal", Version: 1, Number: uint64(process)}
 }
@@ -25,7 +24,6 @@ const (
 	nameDigits = 8
 )
 
-// A segment is the file of one process.
 type segment struct {
 	process int
 	path    string
@@ -35,7 +33,7 @@ func segmentAt(dir string, process int) segment {
 	return segment{process, filepath.Join(dir, fmt.Sprintf("%0*d%s", nameDigits, process, suffix))}
 }
 
-// segments lists the segments of a journal in order. A folder that does not exist has none.
+// segments lists the segments of a journal in order. A missing folder has none.
 func segments(dir string) ([]segment, error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,13 +54,13 @@ func segments(dir string) ([]segment, error) {
 	return all, nil
 }
 
-// Read returns the entries of the journal in dir, process by process, and within one in
-// the order in which they were written. It may be called while a run writes; then it ends
-// with what was written so far.
+// Read returns the entries of the journal in dir in the order of processes, and for each process
+// in the order of writing. It can run while another process writes, and then ends with the
+// entries written so far.
 //
-// Read passes over what was being written when a process or the machine stopped. Damage to
-// what was durable comes as an error that holds a *frame.CorruptError, with an Entry that
-// has no Op; the whole entries behind it follow. Any other error is the last.
+// Read skips entries that were being written when a process or the machine stopped. Damage to
+// durable data is returned as an error that wraps a *frame.CorruptError, with an Entry without an
+// Op. The intact entries after it follow. Any other error ends the sequence.
 func Read(dir string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		all, err := segments(dir)
@@ -95,8 +93,8 @@ func Read(dir string) iter.Seq2[Entry, error] {
 	}
 }
 
-// read calls yield with every entry of the segment, without its Key, and with every damage
-// that package frame reports. Errors name the file.
+// read calls yield with every entry of the segment, without its Key, and with every damage that
+// package frame reports. Errors name the file.
 func (s segment) read(yield func(e *Entry, k id, damage error) error) error {
 	f, err := os.Open(s.path)
 	if err != nil {

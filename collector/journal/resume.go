@@ -6,18 +6,18 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A Dataset says what the dataset of a run holds of its samples. *sink.Ledger is one.
+// A Dataset reports which samples the dataset of a run contains. *sink.Ledger implements it.
 type Dataset interface {
-	// Len is how many samples it holds.
+	// Len returns the number of its samples.
 	Len() int
-	// Find returns the last attempt that it holds of a sample, and the name of the class
-	// of its failure: empty where the sample is done. ok is false where it holds nothing.
+	// Find returns the last attempt stored for a sample and the name of its failure class, which
+	// is empty if the sample is done. ok is false if the dataset has no row of it.
 	Find(key string) (attempt int, class string, ok bool)
 }
 
-// Resume returns the collector.Config.Left of a run that is continued: what the journal
-// and the dataset know of a sample. It returns nil where neither knows of any sample, as
-// in a new run: without Left a collector reads its tasks only once.
+// Resume returns the collector.Config.Left of a resumed run, from the journal and the dataset. It
+// returns nil if both are empty, as in a new run: without Left a collector reads its tasks only
+// once.
 func (j *Journal) Resume(held Dataset) func(key string) collector.Left {
 	if held.Len() == 0 && len(j.left.samples) == 0 {
 		return nil
@@ -27,7 +27,7 @@ func (j *Journal) Resume(held Dataset) func(key string) collector.Left {
 		if attempt, class, ok := held.Find(key); ok {
 			left.Done, left.Failed = class == "", failedClass(class)
 			left.Attempts = max(left.Attempts, attempt)
-			if left.Open != nil && left.Open.N <= attempt { // its failure was stored, the note of its end was not
+			if left.Open != nil && left.Open.N <= attempt { // the failure was stored, but not its End
 				left.Open = nil
 			}
 		}
@@ -35,8 +35,7 @@ func (j *Journal) Resume(held Dataset) func(key string) collector.Left {
 	}
 }
 
-// failedClass returns the class of that name. One that this program does not know is
-// internal to it; a newer one may have written it.
+// failedClass returns the class of that name, or ClassInternal for a name of a newer version.
 func failedClass(name string) collector.Class {
 	if name == "" {
 		return collector.ClassNone
@@ -47,8 +46,8 @@ func failedClass(name string) collector.Class {
 	return collector.ClassInternal
 }
 
-// OpenAttempts returns the key and the open attempt of every sample that has one: the
-// journal does not say how it ended, and neither does the dataset. The order is arbitrary.
+// OpenAttempts returns the key and the open attempt of every sample that has one: neither the
+// journal nor the dataset has its end. The order is arbitrary.
 func (j *Journal) OpenAttempts(held Dataset) iter.Seq2[string, collector.OpenAttempt] {
 	return func(yield func(string, collector.OpenAttempt) bool) {
 		for k, open := range j.left.open {

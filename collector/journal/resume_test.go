@@ -12,7 +12,7 @@ import (
 
 var _ journal.Dataset = (*sink.Ledger)(nil)
 
-// A dataset is what a test says that it holds: the class of each sample's failure.
+// dataset maps each stored sample to its failure class.
 type dataset map[string]string
 
 func (d dataset) Len() int { return len(d) }
@@ -22,8 +22,8 @@ func (d dataset) Find(key string) (attempt int, class string, ok bool) {
 	return 2, class, ok
 }
 
-// What the dataset holds and what the journal knows come together: an attempt at a sample
-// that is done is not open, whatever the journal says.
+// TestResume checks that an attempt at a finished sample is not open, even if the journal lacks
+// its end.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -36,7 +36,7 @@ func TestResume(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Its failure is in the dataset; the process died before the journal was told.
+	// The dataset has its failure; the process died before it recorded the end.
 	if err := j.Begin(collector.Attempt{Key: key(0, 3), N: 2}, "a"); err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A state is the sum of entries: for each sample what it was charged, and apart from that
-// the open attempts, which are few. A sample takes some fifty bytes.
+// A state is the sum of entries: the charges of each sample, and separately the few open
+// attempts. A sample takes about 50 bytes.
 type state struct {
 	samples map[id]sample
 	open    map[id]*collector.OpenAttempt
@@ -18,16 +18,15 @@ type sample struct {
 	charged, dataCharged uint16 // up to maxCharged
 }
 
-// maxCharged is where counting ends: above every budget that anybody sets.
+// maxCharged is where counting stops. It exceeds every realistic budget.
 const maxCharged = 1<<16 - 1
 
 func newState() *state {
 	return &state{samples: make(map[id]sample), open: make(map[id]*collector.OpenAttempt)}
 }
 
-// add adds the next entry. An entry that comes late, for an attempt before the last, is
-// only counted. An attempt whose begin was lost in a power cut keeps its number: an agent
-// may bear it.
+// add adds the next entry. It only counts a late entry, of an attempt before the last. An attempt
+// whose begin was lost in a power cut keeps its number, because an agent can have it.
 func (s *state) add(e *Entry, k id) {
 	sm := s.samples[k]
 	open := s.open[k]
@@ -37,7 +36,7 @@ func (s *state) add(e *Entry, k id) {
 	unseen := uint32(e.Attempt) > sm.attempts
 	if unseen {
 		sm.attempts = uint32(e.Attempt)
-		delete(s.open, k) // the one before was over
+		delete(s.open, k) // the previous attempt was over
 		open = nil
 	}
 	switch e.Op {
@@ -75,7 +74,6 @@ func (s *state) add(e *Entry, k id) {
 	s.samples[k] = sm
 }
 
-// left returns what the entries say of a sample.
 func (s *state) left(k id) collector.Left {
 	sm := s.samples[k]
 	return collector.Left{
@@ -84,13 +82,13 @@ func (s *state) left(k id) collector.Left {
 	}
 }
 
-// entries calls yield with entries that make this state out of an empty one.
+// entries calls yield with entries that reproduce this state.
 func (s *state) entries(yield func(Entry, id) error) error {
 	for k, sm := range s.samples {
 		open := s.open[k]
 		sums := Entry{Op: OpSums, Attempt: int(sm.attempts), sums: counts{int(sm.charged), int(sm.dataCharged)}}
 		if open != nil {
-			sums.Attempt-- // its own entry brings the number
+			sums.Attempt-- // the begin entry below adds the last number
 		}
 		if err := yield(sums, k); err != nil {
 			return err

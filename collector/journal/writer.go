@@ -12,26 +12,25 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A writer appends entries to the segment of this process, and syncs them in the
-// background: an entry sets a timer, no earlier than every after the last sync began, and
-// the timer's function syncs the file while others write. close waits for it.
+// A writer appends entries to the segment of this process and syncs them in the background. An
+// entry sets a timer that fires at the earliest every after the last sync started. The timer
+// syncs the file while other goroutines write. close waits for it.
 type writer struct {
 	file  *os.File
 	every time.Duration
 
 	mu       sync.Mutex
 	frames   *frame.Writer
-	err      error // of a write or a sync: nothing that is written from then on would last
+	err      error // of a write or a sync; later writes fail
 	closed   bool
-	unsynced bool        // an entry was written since the last sync began
+	unsynced bool        // an entry was written since the last sync started
 	timer    *time.Timer // calls sync
 	pending  bool        // the timer is set, or sync runs
-	last     time.Time   // when the last sync began
+	last     time.Time   // when the last sync started
 
 	syncs sync.WaitGroup // counts one while pending
 }
 
-// create begins the file of a segment.
 func create(s segment, mode fs.FileMode, every time.Duration) (*writer, error) {
 	f, err := os.OpenFile(s.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -44,8 +43,8 @@ func create(s segment, mode fs.FileMode, every time.Duration) (*writer, error) {
 	return &writer{file: f, every: every, frames: frames}, nil
 }
 
-// append writes the entry, whose sample is k. The entry survives a crash of the process when
-// append returns, and a power cut after the next sync.
+// append writes an entry of sample k. The entry survives a crash of the process once append
+// returns, and a power cut after the next sync.
 func (w *writer) append(e *Entry, k id, at failpoint.Name) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +63,7 @@ func (w *writer) append(e *Entry, k id, at failpoint.Name) error {
 	return nil
 }
 
-// schedule sets the timer, unless it is set. mu is held.
+// schedule sets the timer unless it is already set. The caller holds mu.
 func (w *writer) schedule() {
 	if w.pending {
 		return
@@ -83,24 +82,22 @@ func (w *writer) schedule() {
 	})
 }
 
-// sync makes what was written durable.
 func (w *writer) sync() {
 	w.mu.Lock()
 	size := w.frames.Size()
 	w.last, w.unsynced = time.Now(), false
 	w.mu.Unlock()
-	err := w.file.Sync() // while others write
+	err := w.file.Sync() // without mu, so that others can write
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
-		// From now on a reader knows that all of this was durable: damage to it is loud.
+		// Record in the file that this was durable: a reader then reports damage to it.
 		err = w.frames.SyncedTo(size)
 	}
 	w.err = errors.Join(w.err, err)
 }
 
-// close syncs and closes the file. It removes a file without an entry. What is appended
-// afterwards is refused.
+// close syncs and closes the file, and removes a file without entries. Later appends fail.
 func (w *writer) close() error {
 	w.mu.Lock()
 	again := w.closed

@@ -2,8 +2,7 @@ package letta
 
 import "strings"
 
-// An AgentState is an agent as the server describes it. Fields whose own schema
-// matters to nobody here are kept as raw text.
+// An AgentState is an agent on the server. Fields that this module does not parse are raw text.
 //
 // Source: the published AgentState schema; schemas/agent.py of the server.
 type AgentState struct {
@@ -15,13 +14,12 @@ type AgentState struct {
 	ID              string
 	Name            string
 	ToolRules       []RawJSON
-	// MessageIDs is the context; the first is the system message.
+	// MessageIDs is the context. The first is the system message.
 	MessageIDs []string
-	// System is the system prompt without memory and metadata: not what the model
-	// saw, which is the text of message MessageIDs[0].
+	// System is the system prompt without memory and metadata. The model saw MessageIDs[0].
 	System    string
 	AgentType string
-	// LLMConfig is what is in force; ModelSettings is not a guide to it.
+	// LLMConfig is the effective configuration. ModelSettings can differ from it.
 	LLMConfig          LLMConfig
 	EmbeddingConfig    RawJSON
 	Model              string
@@ -31,18 +29,18 @@ type AgentState struct {
 	ResponseFormat     RawJSON
 	Description        string
 	Metadata           RawJSON
-	// Memory is deprecated in favour of Blocks.
+	// Memory is deprecated in favor of Blocks.
 	Memory RawJSON
 	Blocks []RawJSON
-	// Tools are in no order: the server reads them without one, anew for every request,
-	// so that a prompt may have them in another. Neither is it the order asked for.
-	// The list is empty for a client without a User-Agent.
+	// Tools are in random order: the server queries them without an order for every request, so a
+	// prompt can have another order, and neither is the requested one. The list is empty for a
+	// client without a User-Agent.
 	Tools []Tool
 	// Sources is deprecated.
 	Sources []RawJSON
 	Tags    []string
-	// ToolExecEnvironmentVariables is deprecated in favour of Secrets. Both may hold
-	// secrets of the agent's tools: never print them.
+	// ToolExecEnvironmentVariables is deprecated in favor of Secrets. Both can contain secrets of
+	// the agent's tools: never print them.
 	ToolExecEnvironmentVariables []RawJSON
 	Secrets                      []RawJSON
 	ProjectID                    string
@@ -50,13 +48,13 @@ type AgentState struct {
 	BaseTemplateID               string
 	DeploymentID                 string
 	EntityID                     string
-	// IdentityIDs is deprecated in favour of Identities.
+	// IdentityIDs is deprecated in favor of Identities.
 	IdentityIDs            []string
 	Identities             []RawJSON
 	PendingApproval        RawJSON
 	MessageBufferAutoclear bool
 	EnableSleeptime        bool
-	// MultiAgentGroup is deprecated in favour of ManagedGroup.
+	// MultiAgentGroup is deprecated in favor of ManagedGroup.
 	MultiAgentGroup            RawJSON
 	ManagedGroup               RawJSON
 	LastRunCompletion          Time
@@ -167,8 +165,8 @@ func (a *AgentState) read(s *scanner) {
 	a.JSON = s.since(from)
 }
 
-// CheckTurns says why the agent will never answer with turns, or nil. The server
-// itself says nothing: such an agent answers 200 with turns null.
+// CheckTurns returns why the agent will never answer with turns, or nil. The server does not
+// report it: such an agent answers 200 with turns null.
 //
 // Source: agents/agent_loop.py:20 (kinds of agents), letta_agent_v3.py:292-297.
 func (a *AgentState) CheckTurns() error {
@@ -187,10 +185,10 @@ func (a *AgentState) CheckTurns() error {
 	return nil
 }
 
-// An LLMConfig is what is in force for the calls of an agent.
+// An LLMConfig is the effective configuration of an agent's model calls.
 type LLMConfig struct {
 	JSON RawJSON
-	// Model is the engine's own name of the model, without the provider.
+	// Model is the engine's name of the model, without the provider.
 	Model             string
 	DisplayName       string
 	ModelEndpointType string
@@ -199,8 +197,8 @@ type LLMConfig struct {
 	ProviderCategory  string
 	ModelWrapper      string
 	ContextWindow     int64
-	// PutInnerThoughtsInKwargs, EnableReasoner and MaxReasoningTokens all off make
-	// the server delete the text before tool calls from every later prompt.
+	// If PutInnerThoughtsInKwargs, EnableReasoner and MaxReasoningTokens are all off, the server
+	// deletes the text before tool calls from every later prompt.
 	PutInnerThoughtsInKwargs *bool
 	Handle                   string
 	Temperature              *float64

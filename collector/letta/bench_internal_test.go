@@ -24,8 +24,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// benchReply is an answer with the given number of tokens in turns of 4,096: some
-// 40 bytes per token.
+// benchReply returns an answer with so many tokens, 40 bytes each, in turns of 4,096.
 func benchReply(tokens int) string {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var b strings.Builder
@@ -58,8 +57,7 @@ func benchReply(tokens int) string {
 	return b.String()
 }
 
-// TestMain lets the test binary be the server of BenchmarkSend too, in a process of
-// its own so that its memory is not counted.
+// TestMain also runs the server of BenchmarkSend in its own process, to exclude its memory.
 func TestMain(m *testing.M) {
 	if os.Getenv(benchServerEnv) != "" {
 		benchServer()
@@ -80,7 +78,7 @@ func benchServer() {
 	}
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		time.Sleep(50 * time.Millisecond) // the model
+		time.Sleep(50 * time.Millisecond) // model time
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		_, _ = w.Write(body)
@@ -90,7 +88,6 @@ func benchServer() {
 	_ = s.Serve(l)
 }
 
-// startBenchServer starts benchServer and returns its address.
 func startBenchServer(tb testing.TB) string {
 	tb.Helper()
 	self, err := os.Executable()
@@ -118,8 +115,7 @@ func startBenchServer(tb testing.TB) string {
 	return strings.TrimSpace(line)
 }
 
-// sendMany sends until n answers were read, inFlight at a time, and returns their
-// bytes.
+// sendMany reads n answers, inFlight at a time, and returns their bytes.
 func sendMany(ctx context.Context, c *Client, n, inFlight int) (int64, error) {
 	var left, total atomic.Int64
 	left.Store(int64(n))
@@ -151,8 +147,7 @@ func sendMany(ctx context.Context, c *Client, n, inFlight int) (int64, error) {
 	return total.Load(), err
 }
 
-// peakMB is the largest resident size of this process since resetPeak, in MB, or
-// 0 where the system does not say.
+// peakMB returns the peak resident size of this process since resetPeak, in MB, or 0 if unknown.
 func peakMB() float64 {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -166,9 +161,7 @@ func peakMB() float64 {
 
 func resetPeak() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0o200) }
 
-// BenchmarkSend measures sends and the decoding of their answers, from a server in
-// another process on the same machine, with and without a bound on what is read
-// at once.
+// BenchmarkSend measures sends to a server process, with and without a bound on reads.
 func BenchmarkSend(b *testing.B) {
 	url := startBenchServer(b)
 	for _, inFlight := range []int{64, 512} {
@@ -197,8 +190,7 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// TestGateSendMemory: 64 answers of 1 MB that are all there at once cost the memory of
-// the few that are read, not of all.
+// TestGateSendMemory checks that 64 answers of 1 MB need the memory of the few being read.
 func TestGateSendMemory(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector empties pools at random")
@@ -222,8 +214,8 @@ func TestGateSendMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
-	// The server is in this process too. An arena of its own for every request in
-	// flight would be some 25 KB per send, a body of its own 1 MB.
+	// The server is in this process too. One arena per request in flight would cost about 25 KB
+	// per send, one body per request 1 MB.
 	const most = 100_000
 	if got := (after.TotalAlloc - before.TotalAlloc) / n; got > most {
 		t.Errorf("a send with an answer of %d bytes allocates %d bytes, want at most %d", len(body), got, most)

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// watch returns the body under a timer: it calls stop with errStalled when no byte came for
-// IdleBodyTimeout.
+// watch calls stop with errStalled after IdleBodyTimeout without a byte.
 func (c *Client) watch(body io.ReadCloser, stop context.CancelCauseFunc) *watchedBody {
 	idle := c.cfg.IdleBodyTimeout
 	return &watchedBody{body: body, idle: idle, timer: time.AfterFunc(idle, func() {
@@ -16,7 +15,7 @@ func (c *Client) watch(body io.ReadCloser, stop context.CancelCauseFunc) *watche
 	})}
 }
 
-// A watchedBody is a body whose reading must not stall. It counts what is read.
+// A watchedBody is a body that must not stall. It counts the bytes read.
 type watchedBody struct {
 	body  io.ReadCloser
 	idle  time.Duration
@@ -31,24 +30,21 @@ func (w *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pause ends the watch until the next Read: a reader that waits for its turn does not wait
-// for the server.
+// pause stops the timer until the next Read, while the reader waits for its turn.
 func (w *watchedBody) pause() { w.timer.Stop() }
 
-// close ends the watch and closes the body.
 func (w *watchedBody) close() {
 	w.timer.Stop()
 	_ = w.body.Close()
 }
 
-// An unsizedBody is a body whose length the server does not say. It has room for some bytes;
-// beyond them it waits until it is the only one of its kind.
+// An unsizedBody has no known length. After its first free bytes it waits for its turn.
 type unsizedBody struct {
 	ctx  context.Context //nolint:containedctx // that of the one send whose body it is
 	from *watchedBody
 	turn chan struct{}
 	free int64
-	has  bool // its turn
+	has  bool // whether it has the turn
 }
 
 func (b *unsizedBody) Read(p []byte) (int, error) {
@@ -66,7 +62,6 @@ func (b *unsizedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// done lets the next one read.
 func (b *unsizedBody) done() {
 	if b.has {
 		<-b.turn

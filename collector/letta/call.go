@@ -13,8 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// call sends a small request and gives the answer to out, unless out is nil. It repeats GET
-// and DELETE a few times where that may help.
+// call sends a small request and passes the answer to out. It retries GET and DELETE.
 func (c *Client) call(ctx context.Context, r *request, in any, out out) error {
 	if r.target.err != nil {
 		return fmt.Errorf("%s: %w", r.op, r.target.err)
@@ -46,8 +45,7 @@ func (c *Client) call(ctx context.Context, r *request, in any, out out) error {
 	}
 }
 
-// mayRepeat reports whether the request changes nothing more when it comes twice, and the
-// failure may pass.
+// mayRepeat reports whether a retry is harmless and can succeed.
 func mayRepeat(r *request, err error) bool {
 	if r.method != http.MethodGet && r.method != http.MethodDelete {
 		return false
@@ -56,7 +54,6 @@ func mayRepeat(r *request, err error) bool {
 		errors.Is(err, ErrBusy) || errors.Is(err, ErrServer)
 }
 
-// callOnce is call without repetition.
 func (c *Client) callOnce(ctx context.Context, r *request, out out) (err error) {
 	ctx, seen := c.observe(ctx, r)
 	defer func() { seen.done(err) }()
@@ -95,24 +92,20 @@ func (c *Client) callOnce(ctx context.Context, r *request, out out) (err error) 
 	return nil
 }
 
-// Answers to calls above largeCall bytes are read a few at a time.
+// Only largeCalls answers above largeCall bytes are read at once.
 const (
 	largeCall  = 1 << 20
 	largeCalls = 2
 )
 
-// An out takes an answer: nil, a whole, or a list.
 type out any
 
-// A whole takes the text of an answer.
 type whole func(text string) error
 
-// plain decodes with encoding/json.
 func plain(v any) whole {
 	return func(text string) error { return json.Unmarshal([]byte(text), v) }
 }
 
-// fetch makes a call that is answered with an object.
 func fetch[T any, P reader[T]](ctx context.Context, c *Client, r *request, in any) (*T, error) {
 	var v *T
 	err := c.call(ctx, r, in, whole(func(text string) (err error) {
@@ -122,7 +115,6 @@ func fetch[T any, P reader[T]](ctx context.Context, c *Client, r *request, in an
 	return v, err
 }
 
-// fetchList gets a list of objects.
 func fetchList[T any, P reader[T]](ctx context.Context, c *Client, r *request) ([]T, error) {
 	var v []T
 	err := c.call(ctx, r, nil, whole(func(text string) (err error) {
@@ -132,9 +124,8 @@ func fetchList[T any, P reader[T]](ctx context.Context, c *Client, r *request) (
 	return v, err
 }
 
-// decodeWhole reads an answer of length bytes, -1 where that is not known, and gives it to
-// decode, unless that is nil. err says why it could not be read, undecoded why it could not
-// be decoded.
+// decodeWhole reads an answer of length bytes (-1: unknown) and passes it to decode, unless
+// decode is nil. err is a read error, undecoded a decode error.
 func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, length int64, decode whole) (undecoded, err error) {
 	most := c.cfg.MaxCallBytes
 	var text strings.Builder
@@ -153,7 +144,7 @@ func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, length int6
 		}
 		text.Write((*read)[:n])
 		if err == nil && !large && text.Len() >= largeCall {
-			// Few need as much; a server that gives it to all must not fill the memory.
+			// Bound the concurrent large answers, so that they cannot fill the memory.
 			large = true
 			body.pause()
 			select {
@@ -176,13 +167,10 @@ func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, length int6
 	return decode(text.String()), nil
 }
 
-// tooLong returns the error for an answer of more than most bytes.
 func tooLong(most int64) error {
 	return &tokenize.DecodeError{Offset: most, Err: fmt.Errorf("answer of more than %d bytes: %w", most, tokenize.ErrTooLarge)}
 }
 
-// checkLength refuses an answer whose header says that it is too long, before any of it is
-// read.
 func checkLength(resp *http.Response, most int64) error {
 	if resp.ContentLength <= most {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// Health asks whether the server is up, and for its version. It needs no password.
+// Health returns the health and the version of the server. It needs no password.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
 	out := new(Health)
 	if err := c.call(ctx, &request{op: "health", method: http.MethodGet, target: at("/v1/health/")}, nil, plain(out)); err != nil {
@@ -19,7 +19,7 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return out, nil
 }
 
-// Version returns the version that the last Health told. Where there was none, it asks.
+// Version returns the version from the last Health, and calls Health if there was none.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	if v := c.version.Load(); v != nil {
 		return *v, nil
@@ -31,16 +31,14 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return h.Version, nil
 }
 
-// CreateAgent makes an agent. body is a JSON object: any field of the server's
-// CreateAgent.
+// CreateAgent creates an agent. body is a JSON object of the server's CreateAgent.
 func (c *Client) CreateAgent(ctx context.Context, body json.RawMessage) (*AgentState, error) {
 	r := &request{op: "create agent", method: http.MethodPost, target: at("/v1/agents/"), secrets: bodySecrets(body)}
 	return fetch[AgentState](ctx, c, r, body)
 }
 
-// ImportAgent makes agents from an agent file (.af). fields are the other fields
-// of the form, such as name and model. All agents of one file have the same
-// prompt prefix.
+// ImportAgent creates agents from an agent file (.af) and returns their ids. fields are the other
+// form fields, such as name and model. All agents of one file have the same prompt prefix.
 func (c *Client) ImportAgent(ctx context.Context, file []byte, fields map[string]string) ([]string, error) {
 	body, contentType, err := formFile("agent.af", file, fields)
 	if err != nil {
@@ -68,13 +66,12 @@ func (c *Client) Agent(ctx context.Context, id string) (*AgentState, error) {
 	return fetch[AgentState](ctx, c, &request{op: "get agent", method: http.MethodGet, target: at("/v1/agents/{}", id)}, nil)
 }
 
-// PatchAgent changes the fields that patch has.
+// PatchAgent changes the fields in patch and returns the new state.
 func (c *Client) PatchAgent(ctx context.Context, id string, patch any) (*AgentState, error) {
 	return fetch[AgentState](ctx, c, &request{op: "change agent", method: http.MethodPatch, target: at("/v1/agents/{}", id)}, patch)
 }
 
-// DeleteAgent deletes an agent, and with it its server runs, steps and messages.
-// An agent that is not there is no error.
+// DeleteAgent deletes an agent with its server runs, steps and messages, if it exists.
 func (c *Client) DeleteAgent(ctx context.Context, id string) error {
 	err := c.call(ctx, &request{op: "delete agent", method: http.MethodDelete, target: at("/v1/agents/{}", id)}, nil, nil)
 	if IsNotFound(err) {
@@ -83,8 +80,8 @@ func (c *Client) DeleteAgent(ctx context.Context, id string) error {
 	return err
 }
 
-// Agents lists up to limit agents that have all the tags, after the agent with
-// the given id. It is one page: the server decides how many it gives at most.
+// Agents lists one page of agents that have all the tags: up to limit agents after the given id.
+// The server can return fewer.
 func (c *Client) Agents(ctx context.Context, tags []string, after string, limit int) ([]AgentState, error) {
 	q := url.Values{"limit": {strconv.Itoa(limit)}, "order": {"asc"}, "include": {"agent.tags"}}
 	for _, t := range tags {
@@ -99,7 +96,7 @@ func (c *Client) Agents(ctx context.Context, tags []string, after string, limit 
 	return fetchList[AgentState](ctx, c, &request{op: "list agents", method: http.MethodGet, target: at("/v1/agents/"), query: q})
 }
 
-// CountAgents returns how many agents of the server have all the tags.
+// CountAgents returns the number of agents that have all the tags.
 func (c *Client) CountAgents(ctx context.Context, tags ...string) (n int, err error) {
 	q := url.Values{}
 	for _, t := range tags {
@@ -112,8 +109,8 @@ func (c *Client) CountAgents(ctx context.Context, tags ...string) (n int, err er
 	return n, err
 }
 
-// MessagesBefore lists up to limit messages of an agent, of all its conversations, that were
-// stored before the message with the given id: the newest of them, in the server's order.
+// MessagesBefore lists the newest messages of an agent, up to limit, that were stored before the
+// message with the given id. They come from all its conversations, in the server's order.
 func (c *Client) MessagesBefore(ctx context.Context, agentID, before string, limit int) (Messages, error) {
 	if err := needID("list messages", agentID); err != nil {
 		return nil, err
@@ -123,7 +120,7 @@ func (c *Client) MessagesBefore(ctx context.Context, agentID, before string, lim
 	return fetchList[Message](ctx, c, &request{op: "list messages", method: http.MethodGet, target: at("/v1/agents/{}/messages", agentID), query: q})
 }
 
-// CreateConversation makes a conversation of an agent.
+// CreateConversation creates a conversation of an agent.
 func (c *Client) CreateConversation(ctx context.Context, agentID string) (*Conversation, error) {
 	if err := needID("create conversation", agentID); err != nil {
 		return nil, err
@@ -146,9 +143,8 @@ func (c *Client) Conversation(ctx context.Context, id string) (*Conversation, er
 	return fetch[Conversation](ctx, c, &request{op: "get conversation", method: http.MethodGet, target: at("/v1/conversations/{}", id)}, nil)
 }
 
-// SystemText returns the text of a system message as the model saw it: of the message that
-// AgentState.MessageIDs begins with. A reset, a compaction or a recompile puts a new text
-// there.
+// SystemText returns the text of a system message as the model saw it. messageID is the first of
+// AgentState.MessageIDs. A reset, a compaction or a recompile replaces that message.
 func (c *Client) SystemText(ctx context.Context, messageID string) (string, error) {
 	list, err := fetchList[Message](ctx, c, &request{op: "get message", method: http.MethodGet, target: at("/v1/messages/{}", messageID)})
 	if err != nil {
@@ -162,8 +158,8 @@ func (c *Client) SystemText(ctx context.Context, messageID string) (string, erro
 	return "", fmt.Errorf("get message: %s is not a system message", messageID)
 }
 
-// Cancel asks the server to stop the runs of the agent that are named, or all that are
-// active where none is. The agent stops before its next step.
+// Cancel asks the server to stop the named runs of the agent, or all active runs if none is
+// named. The agent stops before its next step.
 func (c *Client) Cancel(ctx context.Context, agentID string, runIDs ...string) (map[string]string, error) {
 	var in any = json.RawMessage("null")
 	if len(runIDs) > 0 {

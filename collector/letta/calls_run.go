@@ -9,32 +9,30 @@ import (
 	"strings"
 )
 
-// A RunsQuery chooses server runs.
+// A RunsQuery selects server runs.
 type RunsQuery struct {
 	AgentID        string
 	ConversationID string
 	Statuses       []string
 	StopReason     StopReason
-	// Ascending is oldest first; the server's own order is newest first.
+	// Ascending orders the oldest first. The default is newest first.
 	Ascending bool
-	// Limit is how many at most; 0 means 100, the server's default.
+	// Limit bounds the page. Default 100, like the server's.
 	Limit int
-	// After is the run after which the page begins, in the requested order; nil begins with
-	// the first run.
+	// After is the run before the page, in the requested order. Nil: start with the first run.
 	After *Run
 }
 
-// ErrCursorGone means that the server does not have the run after which a page should begin:
-// it was deleted with its agent. The server then lists from the first run.
+// ErrCursorGone reports that the run after which a page should start was deleted with its agent.
+// The server then lists from the first run.
 var ErrCursorGone = errors.New("letta: the run after which the list should continue is gone")
 
-// Runs lists one page of server runs. A page can have fewer runs than Limit before the list
-// ends; only an empty page is the end.
+// Runs lists one page of server runs. A page can have fewer runs than Limit before the end of the
+// list; only an empty page is the end.
 //
-// Servers 0.16.7 and 0.16.8 swap the cursors: after=ID lists the runs that precede the run in
-// the requested order, and before=ID the runs that follow it
-// (services/helpers/run_manager_helper.py). So Runs tests once which cursor continues the
-// list, and checks each page.
+// Servers 0.16.7 and 0.16.8 swap the cursors: after=ID lists the runs before that run in the
+// requested order, and before=ID the runs after it (services/helpers/run_manager_helper.py). So
+// Runs tests once which cursor continues the list, and checks each page.
 func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 	if query.After == nil {
 		return c.runsPage(ctx, query, "")
@@ -51,13 +49,13 @@ func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 		if err != nil || query.side(page) >= 0 {
 			return page, err
 		}
-		cursor = nil // the server has changed, or the run is gone
+		cursor = nil // the server changed, or the run is gone
 	}
 	return nil, ErrCursorGone
 }
 
-// findCursor returns the parameter that continues a list of runs. It remembers the parameter
-// if one run after the cursor and one run before it prove it.
+// findCursor returns the parameter that continues a list of runs. It remembers the parameter if
+// one run after the cursor and one run before it prove it.
 func (c *Client) findCursor(ctx context.Context, query RunsQuery) (*string, error) {
 	query.Limit = 1
 	names := [...]string{"before", "after"}
@@ -79,8 +77,8 @@ func (c *Client) findCursor(ctx context.Context, query RunsQuery) (*string, erro
 	return &names[i], nil
 }
 
-// side reports the side of the cursor on which a page is, in the requested order: 1 is after
-// it, -1 before it, 0 unknown. Runs of the same moment are ordered by their ids.
+// side returns the side of the cursor on which a page is, in the requested order: 1 after it, -1
+// before it, 0 unknown. Runs with the same time are ordered by id.
 func (q *RunsQuery) side(page []Run) int {
 	sign := -1
 	if q.Ascending {
@@ -102,7 +100,7 @@ func (q *RunsQuery) side(page []Run) int {
 	return strings.Compare(page[0].ID, q.After.ID) * sign
 }
 
-// runsPage lists one page; cursor is the parameter that gets query.After.
+// runsPage lists one page. cursor is the parameter for query.After.
 func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) ([]Run, error) {
 	q := url.Values{"order": {order(query.Ascending)}}
 	set(q, "agent_id", query.AgentID)
@@ -123,8 +121,8 @@ func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) (
 // restarts bounds how often a list restarts because a run was deleted during the listing.
 const restarts = 5
 
-// AllRuns lists all server runs that match the query, each once. If the order is newest first,
-// it does not report runs that begin during the listing.
+// AllRuns lists all server runs that match the query, each once. If the order is newest first, it
+// omits runs that start during the listing.
 func (c *Client) AllRuns(ctx context.Context, query RunsQuery) ([]Run, error) {
 	var all []Run
 	seen := map[string]bool{}
@@ -151,7 +149,7 @@ func (c *Client) AllRuns(ctx context.Context, query RunsQuery) ([]Run, error) {
 	}
 }
 
-// LastRun returns the newest server run of an agent; nil: it has none.
+// LastRun returns the newest server run of an agent, or nil if it has none.
 func (c *Client) LastRun(ctx context.Context, agentID string) (*Run, error) {
 	if err := needID("list runs", agentID); err != nil {
 		return nil, err
@@ -177,16 +175,14 @@ func (c *Client) RunSteps(ctx context.Context, id string) ([]Step, error) {
 	}, func(s *Step) string { return s.ID })
 }
 
-// RunMessages returns all messages of a server run, oldest first, those of the
-// request included. Texts that an answer left out are here.
-//
-// A stored message may come as several of this list, with one id; none is lost.
+// RunMessages returns all messages of a server run, oldest first, including those of the request
+// and texts that the answer omitted. One stored message can appear as several with the same id.
 func (c *Client) RunMessages(ctx context.Context, id string) (Messages, error) {
 	return c.messagePages(ctx, "list messages of run", at("/v1/runs/{}/messages", id))
 }
 
-// messagePages pages through messages. It does not drop repeated ids, because
-// what the assistant said and what it called share one.
+// messagePages lists all pages of messages. It keeps messages with the same id: an assistant text
+// and its tool calls share one.
 func (c *Client) messagePages(ctx context.Context, op string, of target) (Messages, error) {
 	const size = 1000
 	var all Messages
@@ -213,7 +209,7 @@ func (c *Client) messagePages(ctx context.Context, op string, of target) (Messag
 	}
 }
 
-// RunUsage returns the sums over the steps of a server run.
+// RunUsage returns the usage of a server run, summed over its steps.
 func (c *Client) RunUsage(ctx context.Context, id string) (*UsageStatistics, error) {
 	return fetch[UsageStatistics](ctx, c, &request{op: "usage of run", method: http.MethodGet, target: at("/v1/runs/{}/usage", id)}, nil)
 }

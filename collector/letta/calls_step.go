@@ -12,38 +12,35 @@ import (
 	"time"
 )
 
-// A StepsQuery chooses steps. Where the server's own list is broken (0.16.7), a
-// RunID or an AgentID is needed, and Start and End cannot be heeded: a step does not say
-// when it was.
+// A StepsQuery selects steps. If the server's own list is broken (0.16.7), RunID or AgentID is
+// required, and Start and End are not supported, because a step has no time.
 type StepsQuery struct {
 	RunID   string
 	AgentID string
 
-	// Before and After are ids of steps: what is listed before the one, and after the
-	// other, in the order that is asked for.
+	// Before and After are ids of steps that bound the list, in the requested order.
 	Before, After string
 	Start, End    time.Time
-	Model         string // the model's name, or its handle
+	Model         string // the model's name or handle
 	TraceIDs      []string
 	Feedback      string // positive, negative
 	HasFeedback   *bool
 	Tags          []string // accepted and ignored by 0.16.7
 	ProjectID     string
-	// Descending is newest first.
+	// Descending orders the newest first.
 	Descending bool
-	// Limit is how many at most; 0 means 50, the server's default.
+	// Limit bounds the list. Default 50, like the server's.
 	Limit int
 }
 
-// ErrStepsListBroken means that the server cannot list steps, and that the query names
-// neither a server run nor an agent to go by, or asks for what the lists of server runs do
-// not tell.
+// ErrStepsListBroken reports that the server cannot list steps, and that the query has neither a
+// server run nor an agent, or selects by a field that the lists of server runs do not have.
 var ErrStepsListBroken = errors.New("letta: this server cannot list steps")
 
-// Steps lists steps. In 0.16.7 the server's list call always answers 400 (a bool goes where a
-// text is expected, steps.py:61). Then Steps asks for the steps of the server run, or of the
-// agent's runs, chooses among them itself, and tells Notice once. The steps of one server run
-// are always read so: the list call knows no runs.
+// Steps lists steps. In 0.16.7 the server's list call always answers 400 (it passes a bool for a
+// string, steps.py:61). Then Steps lists the steps of the server run or of the agent's runs,
+// filters them itself, and reports this to Notice once. It always lists the steps of one server
+// run this way: the list call cannot filter by run.
 func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	if query.Limit <= 0 {
 		query.Limit = 50
@@ -76,7 +73,7 @@ func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	return c.stepsOfRuns(ctx, query, ids)
 }
 
-// stepsOfRuns lists those steps of the runs, in their order, that the query chooses.
+// stepsOfRuns lists the steps of the runs that match the query, in order.
 func (c *Client) stepsOfRuns(ctx context.Context, query StepsQuery, runs []string) ([]Step, error) {
 	var all []Step
 	begun := query.After == ""
@@ -102,7 +99,7 @@ func (c *Client) stepsOfRuns(ctx context.Context, query StepsQuery, runs []strin
 				all = append(all, *s)
 			}
 		}
-		// With Before it must be seen that there is such a step.
+		// With Before, continue until that step is found.
 		if len(all) == query.Limit && query.Before == "" {
 			break
 		}
@@ -120,7 +117,7 @@ func unknownStep(id, where string) error {
 	return &classed{ErrRejected, fmt.Errorf("there is no step %s %s", id, where)}
 }
 
-// takes reports whether the query chooses the step, whatever its place in the list.
+// takes reports whether the query selects the step, apart from its place in the list.
 func (q *StepsQuery) takes(s *Step) bool {
 	has := s.Feedback != ""
 	switch {
@@ -176,9 +173,8 @@ func (c *Client) StepMetrics(ctx context.Context, id string) (*StepMetrics, erro
 	return fetch[StepMetrics](ctx, c, &request{op: "metrics of step", method: http.MethodGet, target: at("/v1/steps/{}/metrics", id)}, nil)
 }
 
-// StepTrace returns the trace of a step, or nil where the server has none: not
-// yet, as it is written after the answer, or for good (see ProviderTrace). Traces
-// outlive their agent.
+// StepTrace returns the trace of a step, or nil if the server does not have it. The server writes
+// it after the answer, or never (see ProviderTrace). Traces outlive their agent.
 func (c *Client) StepTrace(ctx context.Context, id string) (*ProviderTrace, error) {
 	out, err := fetch[ProviderTrace](ctx, c, &request{op: "trace of step", method: http.MethodGet, target: at("/v1/steps/{}/trace", id)}, nil)
 	if err != nil || out.JSON.IsNull() {
@@ -187,12 +183,11 @@ func (c *Client) StepTrace(ctx context.Context, id string) (*ProviderTrace, erro
 	return out, nil
 }
 
-// traceless is how many traces must be missing, with none seen so far, until the client
-// takes the server for one that keeps none.
+// traceless is the number of missing traces after which the server is assumed to keep none.
 const traceless = 8
 
-// PollStepTrace is [Client.StepTrace], tried up to three times within some 200 ms: the trace
-// may be late. It asks a server that seems to keep none only once.
+// PollStepTrace is [Client.StepTrace] with up to three tries within about 200 ms, because the
+// trace can be late. It tries once if the server seems to keep no traces.
 func (c *Client) PollStepTrace(ctx context.Context, id string) (*ProviderTrace, error) {
 	const tries, pause = 3, 100 * time.Millisecond
 	for i := 1; ; i++ {
@@ -217,13 +212,13 @@ func (c *Client) PollStepTrace(ctx context.Context, id string) (*ProviderTrace, 
 	}
 }
 
-// SetFeedback stores what a person thinks of a step.
+// SetFeedback stores a person's feedback on a step.
 func (c *Client) SetFeedback(ctx context.Context, id string, f Feedback) (*Step, error) {
 	return fetch[Step](ctx, c, &request{op: "feedback of step", method: http.MethodPatch, target: at("/v1/steps/{}/feedback", id)}, f)
 }
 
-// StepMessages returns the messages of a step, oldest first. What the assistant
-// said comes as ReasoningMessage here (steps.py:158).
+// StepMessages returns the messages of a step, oldest first. Assistant texts appear as
+// ReasoningMessage here (steps.py:158).
 func (c *Client) StepMessages(ctx context.Context, id string) (Messages, error) {
 	return c.messagePages(ctx, "messages of step", at("/v1/steps/{}/messages", id))
 }

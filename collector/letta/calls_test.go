@@ -12,8 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The calls that nothing in this module makes are made as the API has them, and their
-// answers are read.
+// TestOtherCalls checks requests and answers of the calls that this module does not use.
 func TestOtherCalls(t *testing.T) {
 	t.Parallel()
 	const (
@@ -23,7 +22,7 @@ func TestOtherCalls(t *testing.T) {
 	for _, tt := range []struct {
 		name, request, body string // as sent
 		answer              string
-		call                func(ctx context.Context, c *letta.Client) (string, error) // shows what was read
+		call                func(ctx context.Context, c *letta.Client) (string, error) // shows the decoded answer
 		want                string
 	}{
 		{"CreateTool", "POST /v1/tools/", made, tool, func(ctx context.Context, c *letta.Client) (string, error) {

@@ -11,12 +11,12 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
-// CreateTool makes a tool. One of that name must not exist.
+// CreateTool creates a tool. The name must not exist yet.
 func (c *Client) CreateTool(ctx context.Context, t *ToolCreate) (*Tool, error) {
 	return fetch[Tool](ctx, c, &request{op: "create tool", method: http.MethodPost, target: at("/v1/tools/")}, t)
 }
 
-// UpsertTool makes a tool, or changes the one of that name.
+// UpsertTool creates a tool, or replaces the tool of the same name.
 func (c *Client) UpsertTool(ctx context.Context, t *ToolCreate) (*Tool, error) {
 	return fetch[Tool](ctx, c, &request{op: "upsert tool", method: http.MethodPut, target: at("/v1/tools/")}, t)
 }
@@ -32,8 +32,8 @@ func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
 	}, func(t *Tool) string { return t.ID })
 }
 
-// RunTool runs a Python function in the server's sandbox, as an agent's call of a tool does,
-// and keeps nothing of it on the server. A function that fails gives no error: see ToolRan.Status.
+// RunTool runs a Python function in the server's sandbox, like a tool call of an agent, and
+// stores nothing on the server. A failure of the function is not an error: see ToolRan.Status.
 func (c *Client) RunTool(ctx context.Context, t *ToolRun) (*ToolRan, error) {
 	out := new(ToolRan)
 	if err := c.call(ctx, &request{op: "run tool", method: http.MethodPost, target: at("/v1/tools/run")}, t, plain(out)); err != nil {
@@ -42,22 +42,21 @@ func (c *Client) RunTool(ctx context.Context, t *ToolRun) (*ToolRan, error) {
 	return out, nil
 }
 
-// A FoundModel is what FindModel found.
+// A FoundModel is the result of FindModel.
 type FoundModel struct {
-	// Model is the model with the handle, nil where there is none.
+	// Model is the model with the handle, or nil.
 	Model *Model
-	// Near are the handles that are written most like it, at most 5 of them, the nearest
-	// first. One that begins with the handle, or holds it, comes before every other.
+	// Near are up to 5 handles with the most similar spelling, the nearest first. Handles that
+	// begin with the searched one or contain it precede all others.
 	Near []string
-	// Count is how many models the server lists.
+	// Count is the number of models that the server lists.
 	Count int
 }
 
-// nearMost bounds FoundModel.Near.
 const nearMost = 5
 
-// FindModel looks for a model by its handle. The list of models is not kept: a server
-// may have hundreds of thousands.
+// FindModel finds a model by its handle. It does not keep the list of models: a server can have
+// hundreds of thousands.
 func (c *Client) FindModel(ctx context.Context, handle string) (*FoundModel, error) {
 	found := new(FoundModel)
 	var near []nearHandle
@@ -80,14 +79,12 @@ func (c *Client) FindModel(ctx context.Context, handle string) (*FoundModel, err
 	return found, nil
 }
 
-// A nearHandle is a handle with how far it is from the one that is looked for.
 type nearHandle struct {
 	handle   string
 	distance int
 }
 
-// appendNear puts a handle into its place among the nearest to want, if it has one.
-// Of two that are as near, the one that came first stays first.
+// appendNear inserts a handle if it is among the nearest to want. The order is stable.
 func appendNear(near []nearHandle, want, handle string) []nearHandle {
 	n := nearHandle{handle: handle}
 	switch within := strings.Index(strings.ToLower(handle), strings.ToLower(want)); {
@@ -111,11 +108,10 @@ func appendNear(near []nearHandle, want, handle string) []nearHandle {
 	return near[:min(len(near), nearMost)]
 }
 
-// maxHandle is the length from which a handle is compared with none: the time of a
-// comparison grows with the square.
+// maxHandle is the longest handle that is compared: the time grows with the square.
 const maxHandle = 500
 
-// Providers lists the providers of models.
+// Providers lists the model providers.
 func (c *Client) Providers(ctx context.Context) ([]Provider, error) {
 	var out []Provider
 	providers := &eachOf[Provider]{
@@ -126,13 +122,13 @@ func (c *Client) Providers(ctx context.Context) ([]Provider, error) {
 	return out, err
 }
 
-// CreateProvider makes a provider of models. The server asks the engine for its models at once
-// and hides where that fails: [Client.FindModel] tells.
+// CreateProvider creates a model provider. The server asks the engine for its models at once, but
+// does not report a failure: check with [Client.FindModel].
 func (c *Client) CreateProvider(ctx context.Context, p *ProviderCreate) (*Provider, error) {
 	v := new(Provider)
 	err := c.call(ctx, &request{op: "create provider", method: http.MethodPost, target: at("/v1/providers/")}, struct {
 		*ProviderCreate
-		APIKey string `json:"api_key"` // the server takes an empty one, but not none
+		APIKey string `json:"api_key"` // required, but can be empty
 	}{ProviderCreate: p}, plain(v))
 	if err != nil {
 		return nil, err
@@ -140,8 +136,8 @@ func (c *Client) CreateProvider(ctx context.Context, p *ProviderCreate) (*Provid
 	return v, nil
 }
 
-// pages asks for page after page of at most size until one is not full. A server
-// that ignores the cursor gives the same page again, which ends it too.
+// pages fetches pages of size elements until one is not full. It also stops if a server ignores
+// the cursor and repeats a page.
 func pages[T any](size int, get func(after string, limit int) ([]T, error), id func(*T) string) ([]T, error) {
 	var all []T
 	seen := map[string]bool{}

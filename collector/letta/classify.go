@@ -17,16 +17,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// transportError makes an APIError of a request without an answer.
 func (c *Client) transportError(ctx context.Context, r *request, err error) *APIError {
 	return &APIError{Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Err: classifyTransport(ctx, err)}
 }
 
-// statusError makes an APIError of an answer. It reads as much of the body as a person
-// would.
+// statusError returns the APIError of an answer. It reads at most 64 KiB of the body.
 func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *APIError {
-	text, _ := io.ReadAll(io.LimitReader(body, 64<<10)) // what came before a failure still says something
-	_, _ = io.CopyN(io.Discard, body, 256<<10)          // so that the connection can be used again
+	text, _ := io.ReadAll(io.LimitReader(body, 64<<10)) // the part before a read error is still useful
+	_, _ = io.CopyN(io.Discard, body, 256<<10)          // so that the connection can be reused
 	e := &APIError{
 		Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id,
 		Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now()),
@@ -40,7 +38,6 @@ func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *A
 	return e
 }
 
-// Causes that the client itself sets on the context of a request.
 var (
 	errSendTimeout = errors.New("no complete answer within the time limit of a send")
 	errCallTimeout = errors.New("no complete answer within the time limit of a call")
@@ -48,14 +45,13 @@ var (
 	errProxy       = errors.New("the address of the proxy, as the environment gives it, cannot be used")
 )
 
-// ErrAnswerLost is the cause with which a caller cancels the context of a send whose answer
-// will not come any more: its server run is over. The send then fails with ErrIdle.
+// ErrAnswerLost is the cause with which a caller cancels a send whose server run has ended
+// without an answer. The send then fails with ErrIdle.
 var ErrAnswerLost = errors.New("the server run is over, and its answer does not come")
 
-// classifyTransport wraps the error of a request without an answer in its sentinel. ctx is
-// the context of the request, with its cause.
+// classifyTransport wraps the error of an unanswered request in its sentinel. ctx has its cause.
 func classifyTransport(ctx context.Context, err error) error {
-	// A *url.Error repeats method and address; what it wraps is what happened.
+	// A *url.Error repeats method and address. Keep only the error that it wraps.
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
 	}
@@ -66,10 +62,10 @@ func classifyTransport(ctx context.Context, err error) error {
 		case errors.Is(cause, errSendTimeout), errors.Is(cause, errCallTimeout):
 			return &classed{ErrTimeout, cause}
 		}
-		return &classed{ctx.Err(), cause} // the caller's own
+		return &classed{ctx.Err(), cause} // the caller's context ended
 	}
 	if d := (*tokenize.DecodeError)(nil); errors.As(err, &d) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return err // what came is wrong; the connection is not to blame
+		return err // the data is wrong, not the connection
 	}
 	var (
 		unknownAuthority x509.UnknownAuthorityError
@@ -88,7 +84,6 @@ func classifyTransport(ctx context.Context, err error) error {
 	return &classed{ErrConnection, unquoted(err)}
 }
 
-// An unquotedError reads without what it quotes.
 type unquotedError struct {
 	text  string
 	cause error
@@ -97,8 +92,7 @@ type unquotedError struct {
 func (e *unquotedError) Error() string { return e.text }
 func (e *unquotedError) Unwrap() error { return e.cause }
 
-// unquoted leaves out what net/http quotes of an answer that is not HTTP: it may be the
-// value of a header, and so a secret.
+// unquoted removes data that net/http quotes from a malformed answer: it can be a secret.
 func unquoted(err error) error {
 	text := err.Error()
 	if !strings.HasPrefix(text, "net/http: ") {
@@ -113,11 +107,10 @@ func unquoted(err error) error {
 
 // classifyStatus returns the sentinel of a status.
 //
-// A 401, 402 or 403 whose type begins with llm_ is about the provider of the model,
-// which will not serve any sample, and not about the server's own password
-// (app.py:692-793). A 409 is a refusal where something is pending or running, and
-// else a deadlock, a lock or a concurrent update in the database. A 500 says nothing
-// by itself.
+// A 401, 402 or 403 whose type begins with llm_ concerns the model's provider, which will serve
+// no sample, and not the server's password (app.py:692-793). A 409 is a refusal if something is
+// pending or running, and otherwise a deadlock, a lock or a concurrent update in the database. A
+// 500 is unspecific.
 func classifyStatus(e *APIError) error {
 	status := e.Status
 	aboutModel := strings.HasPrefix(e.Code, "llm_")
@@ -144,8 +137,8 @@ func classifyStatus(e *APIError) error {
 	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable:
 		return ErrUnavailable
 	case status >= 500, status == http.StatusBadRequest && strings.HasPrefix(e.Detail, "Import failed: (sqlalchemy."):
-		// Imports of agents that use the same tools deadlock in the database now and then, and
-		// the server answers 400 whatever an import failed of.
+		// Concurrent imports of agents with the same tools sometimes deadlock in the database.
+		// The server answers 400 for every import failure.
 		return ErrServer
 	case status >= 300 && status < 400:
 		return ErrUnusable
@@ -153,7 +146,7 @@ func classifyStatus(e *APIError) error {
 	return ErrRejected
 }
 
-// retryAfter reads the header: seconds, or a date by the server's clock.
+// retryAfter parses the Retry-After header: seconds, or a date by the server's clock.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	if text == "" {
@@ -164,12 +157,12 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	}
 	if at, err := http.ParseTime(text); err == nil {
 		if date, err := http.ParseTime(h.Get("Date")); err == nil {
-			now = date // ours may be days off
+			now = date // the local clock can be days off
 		}
 		return min(max(at.Sub(now), 0), maxRetryAfter)
 	}
 	return 0
 }
 
-// maxRetryAfter keeps a wrong clock or a typing error from stopping a run.
+// maxRetryAfter bounds the effect of a wrong clock or a typo.
 const maxRetryAfter = 10 * time.Minute

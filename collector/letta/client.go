@@ -9,49 +9,41 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A Client talks to one server. Its methods may be called from many goroutines.
+// A Client is a client of one server. It is safe for concurrent use.
 type Client struct {
 	cfg       ClientConfig
 	base      string
 	userAgent string
 	http      *http.Client
 
-	// reading bounds the bytes of the replies that are being read, by ReadBytes: memory
-	// follows them and not the requests in flight. It counts bytes and not replies, so that
-	// a reply that comes slowly keeps others waiting only by its size.
-	reading *semaphore.Weighted
-	// decoders and buffers are kept between two replies, and between two calls.
+	// reading bounds the replies being read to ReadBytes, whatever is in flight. It counts bytes,
+	// not replies: a slow reply blocks others only by its size.
+	reading           *semaphore.Weighted
 	decoders, buffers sync.Pool
 
-	// large holds one element for each large answer to a call that is being read.
+	// large has one element for each large answer being read by a call.
 	large chan struct{}
-	// unsized holds an element while a reply that does not say its length is being
-	// read beyond chunkedBytes: one at a time, whatever it becomes.
+	// unsized has an element while a reply of unknown length is read beyond chunkedBytes.
 	unsized chan struct{}
 
-	// secrets are taken out of every text of the server.
-	secrets scrubber
-	// version is what the server called itself in the last Health.
-	version atomic.Pointer[string]
-	// stepsBroken reports whether the server cannot list steps.
+	// secrets are removed from every text of the server.
+	secrets     scrubber
+	version     atomic.Pointer[string]
 	stepsBroken atomic.Bool
-	// runsCursor is the parameter that continues the list of runs; nil: not known yet.
+	// runsCursor is the parameter that continues the list of runs; nil: unknown.
 	runsCursor atomic.Pointer[string]
-	// traced reports whether the server has shown a trace, untraced counts those that it
-	// did not have.
+	// traced reports whether the server returned a trace. untraced counts missing traces.
 	traced   atomic.Bool
 	untraced atomic.Int64
-	// ahead is by how much the server's clock was ahead of ours, to the second, in the last
-	// answer with a date.
+	// ahead is the server's lead over our clock, in whole seconds, in the last dated answer.
 	ahead atomic.Pointer[time.Duration]
 
 	mu sync.Mutex
-	// noticed has what ClientConfig.Notice was told; mu guards it.
+	// noticed holds the texts passed to ClientConfig.Notice. mu guards it.
 	noticed map[string]bool
 }
 
-// NewClient returns a client for the server at cfg.BaseURL. It connects to
-// nothing yet and starts no goroutine.
+// NewClient returns a client for cfg.BaseURL. It does not connect and starts no goroutine.
 func NewClient(cfg ClientConfig) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -73,20 +65,19 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	c.http = &http.Client{
 		Transport: c.transport(),
-		// A redirect means a wrong address. Following it could send the password
-		// elsewhere, or turn a POST into a GET.
+		// A redirect means a wrong address. It could leak the password or turn a POST into a GET.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
 }
 
-// CloseIdle closes the connections that are not in use.
+// CloseIdle closes idle connections.
 func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 
 // BaseURL returns the address of the server.
 func (c *Client) BaseURL() string { return c.base }
 
-// notice tells cfg.Notice about a thing, once.
+// notice passes text to cfg.Notice, once per text.
 func (c *Client) notice(text string) {
 	if c.cfg.Notice == nil {
 		return
@@ -100,8 +91,7 @@ func (c *Client) notice(text string) {
 	}
 }
 
-// Clock returns by how much the server's clock is ahead of ours; ok is false where that is
-// not known.
+// Clock returns how far the server's clock is ahead of ours. ok is false if unknown.
 func (c *Client) Clock() (ahead time.Duration, ok bool) {
 	if p := c.ahead.Load(); p != nil {
 		return *p, true

@@ -24,15 +24,13 @@ func hello() *letta.LettaRequest {
 	return &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("hi")}}
 }
 
-// A countingServer speaks just enough HTTP to count what is sent to it, also what
-// it never answers.
+// A countingServer counts all requests, including those that it never answers.
 type countingServer struct {
 	listener net.Listener
 	mu       sync.Mutex
 	requests []string // method and path, in order
 	conns    int
-	// answer says how many requests of a connection are answered before one is
-	// read and the connection closed on it.
+	// answer is the number of requests answered per connection before the server closes it.
 	answer atomic.Int32
 }
 
@@ -92,9 +90,8 @@ func (s *countingServer) count(method string) int {
 	return n
 }
 
-// TestSendIsNeverRepeated: the server reads a send on a connection that was used
-// before, and drops it. That is where net/http repeats requests that it may; and
-// where it did, the agent would run twice.
+// TestSendIsNeverRepeated checks that a send dropped on a reused connection is not repeated, as
+// net/http would do.
 func TestSendIsNeverRepeated(t *testing.T) {
 	t.Parallel()
 	for _, answered := range []int{0, 1} {
@@ -118,12 +115,12 @@ func TestSendIsNeverRepeated(t *testing.T) {
 			if got, want := s.count("POST"), answered+1; got != want {
 				t.Errorf("server saw %d sends, want %d", got, want)
 			}
-			// What makes something on the server is not repeated either.
+			// A create request is not repeated either.
 			s.answer.Store(0)
 			if _, err := c.CreateAgent(t.Context(), json.RawMessage(`{}`)); !errors.Is(err, letta.ErrConnection) || s.count("POST") != answered+2 {
 				t.Errorf("CreateAgent = %v after %d requests, want a connection error after one", err, s.count("POST")-answered-1)
 			}
-			// A GET may be repeated, and is, a bounded number of times.
+			// A GET is repeated a bounded number of times.
 			if _, err := c.Health(t.Context()); !errors.Is(err, letta.ErrConnection) {
 				t.Errorf("Health = %v, want a connection error", err)
 			}
@@ -148,8 +145,7 @@ func (c writesConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestSendIsOneWrite: headers and body leave together. Where nothing at all could be
-// written on a connection that was used before, a send is not tried on another one.
+// TestSendIsOneWrite checks that a send is one write and is not retried if that write fails.
 func TestSendIsOneWrite(t *testing.T) {
 	t.Parallel()
 	s := newCountingServer(t, 1000)
@@ -182,8 +178,7 @@ func TestSendIsOneWrite(t *testing.T) {
 	}
 }
 
-// TestNoRedirect: following one would repeat a send, or turn it into a GET, and
-// carry the password elsewhere.
+// TestNoRedirect checks that redirects, which could repeat a send or leak the password, fail.
 func TestNoRedirect(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{301, 302, 303, 307, 308} {
@@ -261,7 +256,7 @@ func TestConnectionIsReused(t *testing.T) {
 	}
 }
 
-// TestReplyTooLarge: 200 MB are refused before they are read.
+// TestReplyTooLarge checks that a reply of 200 MB is refused before it is read.
 func TestReplyTooLarge(t *testing.T) {
 	t.Parallel()
 	for _, chunked := range []bool{false, true} {
@@ -298,7 +293,7 @@ func TestReplyTooLarge(t *testing.T) {
 	}
 }
 
-// TestHeaders: what every request carries, and what none does.
+// TestHeaders checks the headers that every request has and those that it must not have.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	var got http.Header

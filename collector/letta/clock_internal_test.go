@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// TestRetryAfterDate: a date is by the server's clock, however far that is from ours,
-// and never means more than the bound.
+// TestRetryAfterDate checks that a date counts by the server's clock and that the wait is
+// bounded.
 func TestRetryAfterDate(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const day = 24 * time.Hour
 	for _, test := range []struct {
 		name   string
-		server time.Duration // its clock ahead of ours
+		server time.Duration // how far its clock is ahead of ours
 		dated  bool
 		until  time.Duration // by the server's clock
 		want   time.Duration

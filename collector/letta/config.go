@@ -14,81 +14,73 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A ClientConfig says how to reach one server. The zero value of each field but
-// BaseURL is its documented default.
+// A ClientConfig configures a Client. A zero field, except BaseURL, means its default.
 type ClientConfig struct {
-	// BaseURL is where /v1 lies: http or https, a path before /v1 is allowed
-	// ("https://host/letta"), a trailing /v1 is dropped. No user and no password.
+	// BaseURL is the http or https address of the server. It can have a path
+	// ("https://host/letta"), and a trailing /v1 is dropped. It has no user or password.
 	BaseURL string
-	// Password of a server in secure mode. It is sent always when set; a server
-	// that is not in secure mode ignores it.
+	// Password is the password of a server in secure mode. Other servers ignore it.
 	Password Secret
-	// Headers are sent with every request, for proxies in between. Errors do not show
-	// values of eight bytes and more.
+	// Headers are sent with every request. Errors do not show values of eight bytes or more.
 	Headers http.Header
-	// Version goes into the User-Agent, rollout/VERSION. There is always one: a
-	// client without it gets agents without their tools.
+	// Version goes into the User-Agent, rollout/VERSION. The User-Agent is never empty: the
+	// server omits an agent's tools for a client without one.
 	Version string
 
-	// TLS holds own authorities and client certificates. Nil: the system's.
+	// TLS sets certificate authorities and client certificates. Nil: the system's.
 	TLS *tls.Config
-	// Proxy chooses the proxy of a request. Nil: the usual environment variables.
+	// Proxy selects the proxy of a request. Nil: the usual environment variables.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Dial opens connections. Nil: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// ConnectTimeout bounds dialing and the TLS handshake, each. Default 10 s.
+	// ConnectTimeout bounds dialing and the TLS handshake separately. Default 10 s.
 	ConnectTimeout time.Duration
-	// SendTimeout bounds a send from start to end, with the wait for its turn to be read.
-	// Default 30 min. Leave it well above a minute: a send may stall for 60 s on a healthy
-	// server.
+	// SendTimeout bounds a whole send, including the wait until its answer can be read. Default
+	// 30 min. Keep it well above a minute: a send can stall for 60 s on a healthy server.
 	SendTimeout time.Duration
 	// CallTimeout bounds every other request. Default 2 min.
 	CallTimeout time.Duration
-	// IdleBodyTimeout bounds the time between two bytes of an answer once its
-	// headers came. Default 1 min.
+	// IdleBodyTimeout bounds the time between two bytes of an answer's body. Default 1 min.
 	IdleBodyTimeout time.Duration
 
-	// IdleConns is how many idle connections are kept. Set it to the number of requests that
-	// run at once, or connections are opened again and again. Default 64.
+	// IdleConns bounds the idle connections. Set it to the number of concurrent requests, or
+	// connections are constantly reopened. Default 64.
 	IdleConns int
-	// ReadBytes bounds the replies that are read and decoded at once, in bytes on the
-	// wire; the others wait in the kernel. A larger reply is read alone, one that does
-	// not say its length counts as 1 MiB. Default 32 MiB.
+	// ReadBytes bounds the replies that are read and decoded at once, in bytes on the wire. Other
+	// replies wait in the kernel. A larger reply is read alone, and a reply of unknown length
+	// counts as 1 MiB. Default 32 MiB.
 	ReadBytes int64
-	// ReceiveBufferBytes caps the kernel's buffer of each connection, so that
-	// waiting replies push back instead of filling memory. It also caps one
-	// connection at that many bytes per round trip. Default 0: the system's.
+	// ReceiveBufferBytes caps the kernel buffer of each connection, so that waiting replies do
+	// not fill memory. It also limits a connection to that many bytes per round trip. Default 0:
+	// the system's.
 	ReceiveBufferBytes int
-	// MaxReplyBytes bounds the answer to a send, and a list that is read one by one.
-	// Default 64 MiB.
+	// MaxReplyBytes bounds the answer to a send, and a streamed list. Default 64 MiB.
 	MaxReplyBytes int64
-	// MaxCallBytes bounds every other answer: what the server keeps of a rollout is
-	// seldom a megabyte. Default 16 MiB, or MaxReplyBytes where that is less.
+	// MaxCallBytes bounds every other answer. The record of a rollout rarely exceeds a megabyte.
+	// Default 16 MiB, or MaxReplyBytes if that is less.
 	MaxCallBytes int64
-	// Decoder bounds what is in a reply; its MaxReplyBytes is the one above.
+	// Decoder bounds the content of a reply. Its MaxReplyBytes is set to the one above.
 	Decoder tokenize.DecoderConfig
 
-	// ReadRetries is how often a small GET, or a DELETE, is repeated after an
-	// answer of 429 or 5xx (but 501), or none. Default 2; negative: never.
-	// A send, or anything else that changes something, is never repeated.
+	// ReadRetries is the number of retries of a small GET or a DELETE after 429, 5xx (except 501)
+	// or no answer. Default 2; negative: none. No other request is ever repeated.
 	ReadRetries int
 
-	// Inject, where set, may add headers to a request, such as traceparent. What the
-	// client itself sets wins. It is called from many goroutines.
+	// Inject can add headers, such as traceparent; the client's own take precedence. It must be
+	// safe for concurrent use. It can be nil.
 	Inject func(ctx context.Context, h http.Header)
-	// Observe, where set, is called before each request, also before one that is
-	// repeated. The context that it returns is the request's, the function, which may be
-	// nil, is called with what came of it. It is called from many goroutines and must
-	// not block.
+	// Observe is called before each request and each retry. It returns the context of the request
+	// and a function, or nil, for the outcome. It must not block and must be safe for concurrent
+	// use. It can be nil.
 	Observe func(ctx context.Context, op, method string) (context.Context, func(Exchange))
 
-	// Notice, where set, is told once about each thing that a person may want to
-	// know about this server. It must not block.
+	// Notice is called once per noteworthy property of the server. It must not block. It can be
+	// nil.
 	Notice func(text string)
 }
 
-// The defaults that a program may want to show.
+// Exported defaults.
 const (
 	DefaultConnectTimeout  = 10 * time.Second
 	DefaultSendTimeout     = 30 * time.Minute
@@ -131,7 +123,7 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	return c
 }
 
-// Validate returns every complaint, joined.
+// Validate returns all errors of the configuration, joined.
 func (c ClientConfig) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf("letta: "+format, args...)) }
@@ -172,8 +164,8 @@ func (c ClientConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// BaseURL returns the address of a server as [Client.BaseURL] gives it: without a
-// trailing /v1 or slash. It is how a server is known before there is a client for it.
+// BaseURL normalizes the address of a server like [Client.BaseURL], without a trailing /v1 or
+// slash, before a client exists.
 func BaseURL(text string) (string, error) {
 	u, err := parseBase(text)
 	if err != nil {
@@ -182,8 +174,9 @@ func BaseURL(text string) (string, error) {
 	return u.String(), nil
 }
 
-// parseBase checks the base URL. It repeats nothing of one where a password may be:
-// before the host, where "user:password@host" may stand for a scheme, or after a ?.
+// parseBase checks the base URL. Its errors do not quote the parts that can contain a password:
+// the part before the host, because "user:password@host" can look like a scheme, and the part
+// after a ?.
 func parseBase(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, errors.New("letta: server address is missing, such as http://localhost:8283")

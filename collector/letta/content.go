@@ -2,18 +2,16 @@ package letta
 
 import "strings"
 
-// A Content is what a message says: a text, or a list of parts. The server takes
-// and sends both forms. The zero Content is null.
+// A Content is a message's content: a text, or a list of parts. The zero Content is null.
 type Content struct {
-	// Text is set for the text form.
+	// Text is set in the text form.
 	Text string
-	// Parts is set for the other form.
+	// Parts is set in the other form.
 	Parts []ContentPart
 }
 
-// String is the text as the server's native path sees it: that of the text parts
-// joined by newlines. Parts of other kinds have none and vanish.
-// Source: adapters/sglang_native_adapter.py:99-157.
+// String returns the text as the server's native path sees it: the text parts joined by newlines.
+// Other parts are dropped. Source: adapters/sglang_native_adapter.py:99-157.
 func (c Content) String() string {
 	if c.Parts == nil {
 		return c.Text
@@ -27,7 +25,6 @@ func (c Content) String() string {
 	return strings.Join(texts, "\n")
 }
 
-// read reads a string, a list of parts, or null.
 func (c *Content) read(s *scanner) {
 	*c = Content{}
 	if s.space() == '[' {
@@ -39,10 +36,10 @@ func (c *Content) read(s *scanner) {
 
 // A ContentPart is one part of a content.
 type ContentPart struct {
-	// JSON is the whole part: what parts of other kinds than text have is in it alone.
+	// JSON is the whole part, and the only field with the data of parts other than text.
 	JSON RawJSON
 	// Type is text, image, tool_call, tool_return, reasoning, redacted_reasoning,
-	// omitted_reasoning, summarized_reasoning, or another word of a newer server.
+	// omitted_reasoning, summarized_reasoning, or a type of a newer server.
 	Type string
 	// Text is the text of a part of type text.
 	Text string

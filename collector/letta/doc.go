@@ -1,5 +1,5 @@
-// Package letta is a client for the API of a Letta server. Of this module it
-// needs only package tokenize, whose decoder reads the token data, and package spelling.
+// Package letta is a client for the API of a Letta server. It imports only package tokenize,
+// which decodes the token data, and package spelling from this module.
 //
 //	client, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://localhost:8283"})
 //	agent, err := client.CreateAgent(ctx, []byte(`{"model": "sglang/qwen3"}`))
@@ -9,10 +9,10 @@
 //	}, "", &turns)
 //
 // A method of [Client] is one call of the API: one HTTP exchange, or one per page of a list.
-// What to call when, and what a failure means to a rollout, is decided in package agent.
+// Package agent decides which calls to make and what a failure means to a rollout.
 //
 // This package describes the released server 0.16.7. It also holds for 0.16.8, because that
-// release differs only in the tool sandbox. A place such as agents.py:1771 is a line of
+// release differs only in the tool sandbox. A reference such as agents.py:1771 is a line of
 // letta-ai/letta at the tag 0.16.7, below letta/ or letta/server/rest_api/routers/v1/.
 //
 // # Token data
@@ -27,34 +27,34 @@
 //   - and whose handle begins with sglang/, or whose provider's name contains sglang
 //     (letta_agent_v3.py:292-297).
 //
-// Otherwise turns is null, with status 200 and no explanation. [AgentState.CheckTurns] tells
-// beforehand. The flags return_token_ids and return_logprobs of a request overwrite the
-// stored ones together (agents.py:1771-1783), so one flag alone turns the data off: send
-// both or none.
+// Otherwise turns is null, with status 200 and no explanation. [AgentState.CheckTurns] checks
+// this before a send. The flags return_token_ids and return_logprobs of a request overwrite the
+// stored flags together (agents.py:1771-1783), so one flag alone turns the data off: send both or
+// none.
 //
 // # Received objects keep their JSON text
 //
-// Every received object keeps its JSON text in a field JSON, and has the fields that this
-// module reads beside it; each byte is read once. An unknown field is in the text. What is
-// sent is a plain struct.
+// Every received object keeps its JSON text in a field JSON, next to the fields that this module
+// needs. Unknown fields are only in the text. Each byte is parsed once. Sent objects are plain
+// structs.
 //
-// The answer to a send is read once as well, as a stream: a tokenize.Decoder puts the turns
-// into the caller's memory, skips what it does not need, and hands the rest over as a small
+// The answer to a send is parsed once as well, as a stream. A tokenize.Decoder writes the turns
+// into the caller's memory, skips the data that it does not need, and returns the rest as a small
 // JSON object.
 //
 //	body ─► tokenize.Decoder ─► turns, in a tokenize.Reply
 //	                        └─► the rest ─► LettaResponse: messages, stop reason, usage
 //
-// ClientConfig.ReadBytes bounds the replies that are read at once. So memory does not grow
-// with the number of requests in flight.
+// ClientConfig.ReadBytes bounds the replies that are read at once, so memory does not grow with
+// the number of requests in flight.
 //
 // # No send is ever repeated
 //
-// A send is not idempotent: the server appends a repeated user message twice, and a repeated
-// tool return makes the model run again behind a message that nobody wrote
-// (agents/helpers.py:231-286). So the body of a send cannot be rewound, which keeps net/http
-// from repeating it; redirects are not followed; and nothing here tries again. Only GET and
-// DELETE are repeated, ClientConfig.ReadRetries times.
+// A send is not idempotent. The server appends a repeated user message twice. A repeated tool
+// return makes the model run again after a message that no user wrote
+// (agents/helpers.py:231-286). So the body of a send cannot be rewound, which keeps net/http from
+// repeating it; redirects are not followed; and this package never retries a send. It retries
+// only GET and DELETE, ClientConfig.ReadRetries times.
 //
 // # Errors
 //
@@ -63,23 +63,25 @@
 //	ErrConnection   refused, reset, ended too early        no answer
 //	ErrTimeout      longer than ClientConfig allows        no answer, 408, 504
 //	ErrIdle         no byte for IdleBodyTimeout            no answer
-//	ErrBusy         ask again later, see RetryAfter        429, 409 of a lock
+//	ErrBusy         retry later, see RetryAfter            429, 409 of a lock
 //	ErrUnavailable  the server or its database is down     502, 503
-//	ErrServer       failed, for no reason that it names    500, an answer that is not JSON
+//	ErrServer       an unspecific failure                  500, an answer that is not JSON
 //	ErrAuth         the password is refused                401, 403
 //	ErrRejected     the request is refused                 other 4xx, 501
 //	ErrUnusable     no request of this kind will succeed   3xx, TLS, a model's provider refuses
 //
-// A reply whose token data break the format is a *tokenize.DecodeError instead. Where the
-// context of the caller ended, the error wraps the context's error and its cause.
+// A reply with invalid token data is a *tokenize.DecodeError instead. If the caller's context
+// ended, the error wraps the context's error and its cause.
 //
-// No error shows a secret: the password, the values of own headers, and the secrets of an
+// No error shows a secret: the password, the values of configured headers, and the secrets of an
 // agent's tools are replaced by *** in every text of a server.
 //
 // # Reading order
 //
-// config.go and client.go; transport.go and call.go, one exchange; send.go, the one that is
-// different; calls_*.go, all the others; errors.go and classify.go. message*.go, request.go,
-// response.go, agentstate.go, run.go, step.go, trace.go and tool.go are the types of the API;
-// scan*.go reads them.
+//   - config.go, client.go
+//   - transport.go, call.go: one exchange
+//   - send.go: the send; calls_*.go: all other calls
+//   - errors.go, classify.go
+//   - message*.go, request.go, response.go, agentstate.go, run.go, step.go, trace.go, tool.go:
+//     the types of the API; scan*.go parses them
 package letta

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// parseErrorBody finds the code and the text in the body of an error. The server
-// has these shapes (letta-ai/letta 0.16.7, server/rest_api/app.py:477-793):
+// parseErrorBody returns the code and the text in the body of an error. The server uses these
+// shapes (letta-ai/letta 0.16.7, server/rest_api/app.py:477-793):
 //
 //	{"detail": "text"}
 //	{"detail": {"code": "PENDING_APPROVAL", "message": "text", …}}
@@ -15,8 +15,8 @@ import (
 //	{"error": {"type": "llm_timeout", "message": "text", "detail": "text"}}
 //	{"detail": "text", "run_id": "run-…"}
 //
-// and a proxy in between may answer with anything, or nothing. What comes out is
-// scrubbed: a text may show a secret only when its escapes are undone.
+// A proxy can answer with anything. The results are scrubbed again, because unescaping can reveal
+// a secret.
 func parseErrorBody(text string, secrets scrubber) (code, detail string) {
 	body := []byte(text)
 	oneLine := func(s string) string { return oneLine(secrets.scrub(s)) }
@@ -77,7 +77,7 @@ func parseErrorPart(raw json.RawMessage, oneLine func(string) string) (code, det
 	return "", oneLine(string(raw))
 }
 
-// stripTags takes the tags out of a proxy's page. What is left is for people.
+// stripTags removes the tags of a proxy's HTML page.
 func stripTags(s string) string {
 	if !strings.Contains(s, "<") {
 		return s

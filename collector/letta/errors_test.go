@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestErrorShapes: every form in which the server and a proxy say no.
+// TestErrorShapes checks the class of every form of error answer of servers and proxies.
 func TestErrorShapes(t *testing.T) {
 	t.Parallel()
 	recorded := func(name string, exchange int) string {
@@ -29,7 +29,7 @@ func TestErrorShapes(t *testing.T) {
 		body   string
 		class  error
 		code   string
-		detail string // a part of it
+		detail string // substring
 		delay  time.Duration
 	}{
 		{name: "text", status: 404, body: recorded("unknown-agent", 0), class: letta.ErrRejected, detail: "Agent with ID agent-00000000"},
@@ -89,7 +89,7 @@ func TestErrorShapes(t *testing.T) {
 	}
 }
 
-// TestTransportErrors: what is no answer at all.
+// TestTransportErrors checks the class of failures without an answer.
 func TestTransportErrors(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// An Exchange is one request and what came of it.
+// An Exchange is one request and its outcome.
 type Exchange struct {
-	// Op says in words what was asked: one of Ops.
+	// Op is the operation in words, one of Ops.
 	Op     string
 	Method string
-	// Code is the HTTP status, or 0 where no answer came.
+	// Code is the HTTP status, or 0 without an answer.
 	Code int
-	// Bytes is how much of the answer's body was read.
+	// Bytes counts the bytes read from the answer's body.
 	Bytes int64
-	// Started is when it was sent.
+	// Started is when the request was sent.
 	Started time.Time
-	// Duration is how long it took until all of the answer was read and understood.
+	// Duration is the time until the whole answer was read and decoded.
 	Duration time.Duration
-	// Err is why it failed, or nil; it holds no secrets.
+	// Err is the failure, or nil. It has no secrets.
 	Err error
 }
 
-// Ops lists the words of Exchange.Op: the label of a metric stays bounded.
+// Ops lists the possible values of Exchange.Op, so that a metric label is bounded.
 func Ops() []string {
 	return []string{
 		"cancel", "change agent", "count agents", "create agent", "create conversation", "create provider", "create tool", "delete agent", "export agent",
@@ -33,14 +33,12 @@ func Ops() []string {
 	}
 }
 
-// An observed is a request on its way.
 type observed struct {
 	Exchange
 	body *watchedBody
 	end  func(Exchange)
 }
 
-// observe begins an exchange. It returns the context for its requests.
 func (c *Client) observe(ctx context.Context, r *request) (context.Context, *observed) {
 	if c.cfg.Observe == nil {
 		return ctx, nil
@@ -50,21 +48,18 @@ func (c *Client) observe(ctx context.Context, r *request) (context.Context, *obs
 	return ctx, o
 }
 
-// answered notes the status.
 func (o *observed) answered(resp *http.Response) {
 	if o != nil {
 		o.Code = resp.StatusCode
 	}
 }
 
-// reads notes the body that is read.
 func (o *observed) reads(body *watchedBody) {
 	if o != nil {
 		o.body = body
 	}
 }
 
-// done ends the exchange with what came of it.
 func (o *observed) done(err error) {
 	if o == nil {
 		return

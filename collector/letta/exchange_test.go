@@ -23,8 +23,7 @@ import (
 
 type spanKey struct{}
 
-// TestObserve: every request is seen once with what came of it, and carries what is
-// injected.
+// TestObserve checks that every request is observed once and has the injected headers.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	cfg := lettasim.Config{Faults: lettasim.Faults{
@@ -106,7 +105,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestOps: the list of words is that of the source.
+// TestOps checks Ops against the operations in the source.
 func TestOps(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")
@@ -133,8 +132,7 @@ func TestOps(t *testing.T) {
 	}
 }
 
-// TestNoSuchHost: a name that does not resolve is a failure of the connection, and says
-// which name.
+// TestNoSuchHost checks that a name that does not resolve is a connection failure that names it.
 func TestNoSuchHost(t *testing.T) {
 	t.Parallel()
 	c, err := letta.NewClient(letta.ClientConfig{

@@ -5,7 +5,6 @@ import (
 	"mime/multipart"
 )
 
-// formFile encodes a form with one file.
 func formFile(name string, content []byte, fields map[string]string) (body []byte, contentType string, err error) {
 	var buf bytes.Buffer
 	w := multipart.NewWriter(&buf)

@@ -9,23 +9,20 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A list is an answer that is decoded element by element, so that a long one needs the
-// memory of what is kept of it. That is why encoding/json reads it: the scanner of this
-// package wants the whole text. err is why a list could not be read, undecoded why it
-// could not be decoded.
+// A list is an answer that is decoded element by element, so that a long list does not need
+// memory for its whole text. It uses encoding/json, because the scanner of this package needs the
+// whole text. err is a read error, undecoded a decode error.
 type list interface {
 	decode(body io.Reader) (undecoded, err error)
 }
 
-// An eachOf gives each element of an array to each. A request that is repeated begins
-// again with start.
+// An eachOf passes each element of an array to each. Each try begins with start.
 type eachOf[T any] struct {
 	start func()
 	each  func(*T)
 }
 
-// maxListBytes and maxElements bound a list, which is not held, and maxElementBytes one
-// element of it.
+// maxElements and maxListBytes bound a list, maxElementBytes one of its elements.
 const (
 	maxElements     = 1 << 20
 	maxListBytes    = 256 << 20
@@ -35,7 +32,7 @@ const (
 func (l *eachOf[T]) decode(body io.Reader) (undecoded, err error) {
 	in := &boundedReader{r: body, most: maxListBytes, element: maxElementBytes}
 	undecoded = l.elements(json.NewDecoder(in), in)
-	if in.err != nil { // what the decoder says of it is about the end of the text
+	if in.err != nil { // the decoder's error would only report the end of the text
 		return nil, in.err
 	}
 	return undecoded, nil
@@ -62,7 +59,7 @@ func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
 		}
 		l.each(&v)
 	}
-	if _, err := d.Token(); err != nil { // the end of the list
+	if _, err := d.Token(); err != nil { // the closing bracket
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
@@ -71,8 +68,8 @@ func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
 	return nil
 }
 
-// A boundedReader reads no more than most bytes, and no more than element of them since
-// since was set to 0, and keeps the error that is not the end.
+// A boundedReader fails after most bytes in total, or after element bytes since the last reset of
+// since. It keeps an error other than io.EOF.
 type boundedReader struct {
 	r             io.Reader
 	most, element int64

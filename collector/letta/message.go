@@ -1,7 +1,6 @@
 package letta
 
-// A MessageType is the kind of a message. Values that this package does not know
-// are kept.
+// A MessageType is the kind of a message. Unknown values are kept.
 type MessageType string
 
 // The kinds of messages. Source: schemas/letta_message.py.
@@ -19,12 +18,11 @@ const (
 	TypeEvent            MessageType = "event_message"
 )
 
-// Messages are messages in the order of the server.
+// Messages are messages in the server's order.
 type Messages []Message
 
-// A Message is a message as the server sent it. Type says which of the fields behind the
-// common ones it has; the others are empty. A message of a kind that this package does
-// not know has the common ones.
+// A Message is a message from the server. Type determines which fields after the common ones are
+// set. A message of an unknown kind has only the common ones.
 //
 // Source: schemas/letta_message.py, and the published schemas of the messages.
 type Message struct {
@@ -37,57 +35,52 @@ type Message struct {
 	Name     string
 	OTID     string
 	SenderID string
-	// StepID joins the message to the call that made it. After an approval the
-	// return carries the step of the call, which is one of an earlier server run.
+	// StepID is the step that made the message. After an approval, the tool return has the step
+	// of the call, which belongs to an earlier server run.
 	StepID string
 	IsErr  bool
 	SeqID  *int64
-	// RunID is the only place where an answer names its server run.
+	// RunID is the only field of an answer that names its server run.
 	RunID string
 
-	// Content is the text of a system message, memory blocks and metadata included; what
-	// the assistant said; or a message of the user as the server stores it, of which one
-	// whose text is JSON with the type system_alert is the sign of a compaction.
+	// Content is the text of a system message with memory blocks and metadata, the assistant's
+	// text, or a user message as stored. A user message whose text is JSON with the type
+	// system_alert is a sign of a compaction.
 	Content Content
 
-	// Reasoning is what the model thought. The messages of a step show what the assistant
-	// said in this form too.
+	// Reasoning is the model's reasoning. The messages of a step also show assistant texts here.
 	Reasoning string
 	Source    string // reasoner_model, non_reasoner_model
 	Signature string
-	// State says why a hidden reasoning message does not show what the model thought:
-	// redacted, omitted.
+	// State is why a hidden reasoning message omits the reasoning: redacted, omitted.
 	State           string
 	HiddenReasoning string
 
-	// ToolCalls are the calls of a tool call message, which the server runs, or of an
-	// approval request, which wait for the client: for a decision, or for the result of a
-	// tool of its own. The answer that ends with such a request has the stop reason
-	// requires_approval.
+	// ToolCalls are the calls of a tool call message, which the server runs, or of an approval
+	// request, which wait for the client's decision or tool result. The answer that ends with
+	// such a request has the stop reason requires_approval.
 	ToolCalls []ToolCall
-	// ToolReturns are the results of the calls of one step. Their order need not be that of
-	// the calls. The text is the bare result; the model saw it packaged, as turns have it.
+	// ToolReturns are the results of the calls of one step, not necessarily in the order of the
+	// calls. Their text is the bare result. The model saw it packaged, as in turns.
 	ToolReturns []ToolReturn
 
-	// Approvals are what the client answered. Approve, ApprovalRequestID and Reason are the
-	// deprecated form.
+	// Approvals are the client's answers. The next three fields are the deprecated form.
 	Approvals         []Approval
 	Approve           *bool
 	ApprovalRequestID string
 	Reason            string
 
-	// Summary stands for what a compaction removed from the context.
+	// Summary replaces the messages that a compaction removed from the context.
 	Summary         string
 	CompactionStats *CompactionStats
 
-	// EventType and EventData tell of an event, such as a compaction. It is not part of the
-	// context.
+	// EventType and EventData describe an event outside the context, such as a compaction.
 	EventType string // compaction
 	EventData RawJSON
 }
 
-// read reads a message. Deprecated members repeat the first element of the lists that took
-// their place. What they say counts where there is no such list.
+// read reads a message. Deprecated members repeat the first element of the lists that replaced
+// them, and count only if there is no such list.
 func (m *Message) read(s *scanner) {
 	var old deprecated
 	from := s.start()
@@ -164,8 +157,8 @@ func (m *Message) read(s *scanner) {
 	}
 }
 
-// deprecated is what the deprecated members of a message say. They may be anything where
-// the lists in their place are there.
+// deprecated holds the deprecated members. Their values do not matter if the replacing lists
+// exist.
 type deprecated struct {
 	call     ToolCall
 	callJSON RawJSON
@@ -226,7 +219,7 @@ func (m *Message) readSummary(s *scanner, name string) {
 	}
 }
 
-// CompactionStats says what a compaction did.
+// CompactionStats are the statistics of a compaction.
 type CompactionStats struct {
 	JSON                RawJSON
 	Trigger             string

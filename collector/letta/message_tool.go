@@ -1,12 +1,12 @@
 package letta
 
-// A ToolCall is a call as the model wrote it, or, in a stream, a piece of one.
+// A ToolCall is a call as the model wrote it, or a piece of one in a stream.
 type ToolCall struct {
 	JSON RawJSON
-	// Name may be any junk text that the model wrote.
+	// Name can be any text that the model wrote.
 	Name string
-	// Arguments is the JSON text of an object. The order of its keys and the form
-	// of its numbers reach later prompts, so it is never parsed here.
+	// Arguments is the JSON text of an object. It is never reencoded: the order of its keys and
+	// the form of its numbers reach later prompts.
 	Arguments  string
 	ToolCallID string
 }
@@ -26,8 +26,7 @@ func (c *ToolCall) read(s *scanner) {
 	c.JSON = s.since(from)
 }
 
-// toolCalls reads the list of calls of a message. The schema also allows a single piece of
-// a call in its place.
+// toolCalls reads the calls of a message: a list, or a single piece of a call.
 func (s *scanner) toolCalls(v *[]ToolCall) {
 	if s.space() != '{' {
 		listOf(s, v)
@@ -39,7 +38,7 @@ func (s *scanner) toolCalls(v *[]ToolCall) {
 
 // A ToolReturn is the result of one call.
 type ToolReturn struct {
-	JSON       RawJSON // empty where the message has the deprecated fields only
+	JSON       RawJSON // empty if the message has only the deprecated fields
 	Type       string  // tool
 	Content    Content
 	Status     string // success, error
@@ -63,7 +62,7 @@ func (r *ToolReturn) read(s *scanner) {
 	r.JSON = s.since(from)
 }
 
-// readField reads what the deprecated fields of a message have as well.
+// readField reads a member that the deprecated form of a message also has.
 func (r *ToolReturn) readField(s *scanner, name string) {
 	switch name {
 	case "status":
@@ -77,10 +76,9 @@ func (r *ToolReturn) readField(s *scanner, name string) {
 	}
 }
 
-// An Approval is the client's answer to one call that waited for it: a decision, of type
-// approval, or the result of a tool of its own, of type tool.
+// An Approval is the client's answer to a pending call: a decision or a client tool's result.
 type Approval struct {
-	// ToolReturn is the result. Of a decision it has JSON, Type and ToolCallID.
+	// ToolReturn is the result. A decision has only JSON, Type and ToolCallID.
 	ToolReturn
 	Approve bool
 	Reason  string

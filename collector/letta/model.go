@@ -1,7 +1,6 @@
 package letta
 
-// A Model is a model that the server offers. The server's answer is an LLMConfig
-// with more names.
+// A Model is a model that the server offers: an LLMConfig with more fields.
 type Model struct {
 	Handle            string  `json:"handle"`
 	Name              string  `json:"name"`
@@ -24,17 +23,17 @@ type Provider struct {
 	BaseURL          *string `json:"base_url"`
 }
 
-// A Health is the server's word that it lives.
+// Health is the answer of the health check.
 type Health struct {
 	Version string `json:"version"`
 	Status  string `json:"status"`
 }
 
-// A ProviderCreate makes a provider of models by an engine that asks for no API key.
+// A ProviderCreate creates a model provider for an engine without an API key.
 type ProviderCreate struct {
 	Name         string `json:"name"`
-	ProviderType string `json:"provider_type"` // such as sglang
-	// BaseURL of the engine, with /v1 at its end: the server takes it as it is for every
-	// request but /generate.
+	ProviderType string `json:"provider_type"` // for example sglang
+	// BaseURL is the address of the engine, ending in /v1: the server uses it unchanged for every
+	// request except /generate.
 	BaseURL string `json:"base_url"`
 }

@@ -6,18 +6,16 @@ import (
 	"strings"
 )
 
-// RawJSON is the text of a JSON value as the server sent it. It is empty where there was
-// no value.
+// RawJSON is the text of a JSON value from the server. It is empty if there was no value.
 type RawJSON string
 
-// IsNull reports whether there is no value, or null.
+// IsNull reports whether the value is absent or null.
 func (r RawJSON) IsNull() bool { return r == "" || r == "null" }
 
 // Decode is json.Unmarshal.
 func (r RawJSON) Decode(v any) error { return json.Unmarshal([]byte(r), v) }
 
-// Member returns the value of a member of an object: of the last one with the name, and
-// empty where there is none.
+// Member returns the value of the last member of an object with the name, or "".
 func (r RawJSON) Member(name string) RawJSON {
 	var value RawJSON
 	s := newScanner(string(r))
@@ -32,8 +30,8 @@ func (r RawJSON) Member(name string) RawJSON {
 	return value
 }
 
-// With returns the object with another value for a member, which is appended where there
-// was none. An empty value becomes null. All else stays as it is.
+// With returns the object with a new value for a member, appended if the member is missing. An
+// empty value becomes null. The rest is unchanged.
 func (r RawJSON) With(name string, value RawJSON) (RawJSON, error) {
 	if value == "" {
 		value = "null"
@@ -64,11 +62,11 @@ func (r RawJSON) With(name string, value RawJSON) (RawJSON, error) {
 	return RawJSON(s.text[:brace]) + RawJSON(comma) + Text(name) + ":" + value + RawJSON(s.text[brace:]), nil
 }
 
-// Text is the JSON of a string.
+// Text returns the JSON of a string.
 func Text(text string) RawJSON {
 	b, err := Marshal(text)
 	if err != nil {
-		panic("letta: internal error: a string cannot be encoded") // it always can
+		panic("letta: internal error: a string cannot be encoded") // never: a string can be encoded
 	}
 	return RawJSON(b)
 }

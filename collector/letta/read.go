@@ -1,12 +1,11 @@
 package letta
 
-// A reader is a type of ours that can be read from JSON.
 type reader[T any] interface {
 	*T
 	read(s *scanner)
 }
 
-// Read reads an object as the server sends it, such as a [Step].
+// Read parses an object in the server's format, such as a [Step].
 func Read[T any, P reader[T]](text string) (*T, error) {
 	return readWith[T, P](newScanner(text))
 }
@@ -21,7 +20,7 @@ func readWith[T any, P reader[T]](s *scanner) (*T, error) {
 	return v, nil
 }
 
-// ReadList reads a list of such objects.
+// ReadList parses a list of such objects.
 func ReadList[T any, P reader[T]](text string) ([]T, error) {
 	return readListWith[T, P](newScanner(text))
 }

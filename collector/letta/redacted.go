@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Redacted returns what was tried and what came of it, without a text of the server.
+// Redacted returns the operation and its failure without text of the server.
 func (e *APIError) Redacted() string {
 	if e.Status != 0 {
 		text := http.StatusText(e.Status)
@@ -19,13 +19,12 @@ func (e *APIError) Redacted() string {
 		return e.Op + ": " + strconv.Itoa(e.Status) + text
 	}
 	if errors.Is(e.Err, ErrConnection) || errors.Is(e.Err, ErrIdle) || errors.Is(e.Err, ErrTimeout) {
-		return e.Op + ": " + e.Err.Error() // without an answer there is nothing that it could quote
+		return e.Op + ": " + e.Err.Error() // without an answer, the error quotes no server text
 	}
 	return e.Op + ": failed"
 }
 
-// withoutParameters leaves out of an address what may be a secret of its sender: user,
-// query and fragment.
+// withoutParameters removes the parts of an address that can be secret: user, query and fragment.
 func withoutParameters(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -35,11 +34,9 @@ func withoutParameters(address string) string {
 	return u.String()
 }
 
-// maxDetailBytes bounds how much of a server's text an error carries: enough to understand
-// it, small beside a row.
+// maxDetailBytes bounds the server text in an error. It is small compared with a row.
 const maxDetailBytes = 300
 
-// oneLine makes a short printable line of a text.
 func oneLine(s string) string {
 	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "?"), func(r rune) bool {
 		return r == ' ' || r < 0x20 || r == 0x7f

@@ -9,18 +9,17 @@ import (
 	"testing"
 )
 
-// The reference reads what a server sends with encoding/json, as this package did before
-// it had a scanner: into structs with tags, which are turned into ours field by field. What
-// it takes and refuses is what the package must take and refuse. A loose member is one that
-// no prompt, row or proof is made of.
+// The reference reads server JSON with encoding/json, into tagged structs that are converted
+// field by field. The package must accept and reject the same texts. Prompts, rows and proofs use
+// no loose member.
 
-// A loose member need not have its type. One that has another one is unknown.
+// A loose member can have any type. A value of another type counts as unknown.
 type loose[T any] struct{ V *T }
 
 func (l *loose[T]) UnmarshalJSON(b []byte) error {
 	v := new(T)
 	if l.V != nil && reflect.TypeFor[T]().Kind() == reflect.Struct {
-		*v = *l.V // a member that is there twice
+		*v = *l.V // a duplicate member
 	}
 	if l.V = nil; string(b) != "null" && json.Unmarshal(b, v) == nil {
 		l.V = v
@@ -258,7 +257,7 @@ type oldToolCall struct {
 	ToolCallID *string `json:"tool_call_id"`
 }
 
-// oldToolCalls also takes a single call.
+// oldToolCalls also accepts a single call.
 type oldToolCalls []oldToolCall
 
 func (c *oldToolCalls) UnmarshalJSON(b []byte) error {
@@ -278,7 +277,6 @@ type oldToolReturn struct {
 	Stderr     loose[[]string] `json:"stderr"`
 }
 
-// oldContent is a text or a list of parts.
 type oldContent struct {
 	Text  string
 	Parts []oldPart
@@ -307,7 +305,6 @@ func (c *oldContent) UnmarshalJSON(b []byte) error {
 	})
 }
 
-// oldApprovals is a union of decisions and results.
 type oldApprovals []Approval
 
 func (a *oldApprovals) UnmarshalJSON(b []byte) error {
@@ -343,7 +340,7 @@ func (a *oldApprovals) UnmarshalJSON(b []byte) error {
 	})
 }
 
-// eachKind calls f for each element of a list, with the text of its tag.
+// eachKind calls f for each element of a list, with its kind from the member tag.
 func eachKind(list []byte, tag string, f func(kind string, raw json.RawMessage) error) error {
 	var raws []json.RawMessage
 	if err := json.Unmarshal(list, &raws); err != nil {
@@ -361,7 +358,6 @@ func eachKind(list []byte, tag string, f func(kind string, raw json.RawMessage) 
 	return nil
 }
 
-// oldMessages reads a list of messages.
 func oldMessages(list []byte) (messages []Message, err error) {
 	if string(list) != "null" {
 		messages = []Message{}
@@ -451,7 +447,6 @@ func oldMessage(kind MessageType, raw json.RawMessage) (m Message, err error) {
 	return m, err
 }
 
-// oldResponse reads an answer.
 func oldResponse(text []byte) (*LettaResponse, error) {
 	var v struct {
 		Messages   oldMessageList `json:"messages"`
@@ -480,7 +475,7 @@ func (l *oldMessageList) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// fill sets the fields of to that from, a struct of the reference, has under their names.
+// fill copies the fields of from, a reference struct, to the fields of to with the same names.
 func fill(to, from any) { fillValue(reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()) }
 
 func fillValue(to, from reflect.Value) {
@@ -519,8 +514,7 @@ func fillValue(to, from reflect.Value) {
 	}
 }
 
-// withoutInner empties the text of the objects within an object, which the reference does
-// not keep.
+// withoutInner clears the JSON text of nested objects, which the reference does not keep.
 func withoutInner(v reflect.Value, inner bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -547,15 +541,14 @@ func withoutInner(v reflect.Value, inner bool) {
 	}
 }
 
-// A kindOfText is one kind of answer, read in both ways.
 type kindOfText struct {
 	name string
 	ours func(text string) (any, error)
-	// reference returns what ours should return, but for the text of the whole.
+	// reference returns the expected result of ours, with an empty JSON field.
 	reference func(text []byte) (any, error)
 }
 
-// plainKind is a kind of object: T as the reference reads it with O.
+// plainKind is an object kind: T, read by the reference as O.
 func plainKind[T, O any](name string, read func(string) (*T, error)) kindOfText {
 	return kindOfText{name, func(text string) (any, error) {
 		v, err := read(text)
@@ -596,7 +589,6 @@ var kindsOfText = []kindOfText{
 	},
 }
 
-// sameText compares both ways of reading a text.
 func sameText(t *testing.T, of kindOfText, text []byte) {
 	t.Helper()
 	got, err := of.ours(string(text))
@@ -619,7 +611,7 @@ func sameText(t *testing.T, of kindOfText, text []byte) {
 	}
 }
 
-// recordedOf are the recorded texts of each kind, in the order of kindsOfText.
+// recordedOf returns the recorded texts of each kind, in the order of kindsOfText.
 func recordedOf(tb testing.TB) [][]json.RawMessage {
 	tb.Helper()
 	all := make([][]json.RawMessage, len(kindsOfText))
@@ -667,7 +659,7 @@ func recordedOf(tb testing.TB) [][]json.RawMessage {
 
 const longText = `{\"path\": \"src/größer.py\", \"content\": \"if err != nil {\\n\\t“return” \ud83d\ude00 日本語 \\\"it\\\"\\n}\"}`
 
-// madeUp are texts of what recordings lack.
+// madeUp are texts that the recordings lack.
 var madeUp = map[string][]json.RawMessage{
 	"messages": {
 		json.RawMessage(`[{"message_type":"tool_call_message","tool_call":{"name":"a","arguments":"{\"x\": \"é\\n\"}","tool_call_id":"c"},"tool_calls":null}]`),
@@ -677,7 +669,7 @@ var madeUp = map[string][]json.RawMessage{
 		json.RawMessage(`[{"content":5,"message_type":"user_message","message_type":"reasoning_message","reasoning":"r"},{"message_type":"reasoning_message","content":5,"message_type":"user_message"}]`),
 		json.RawMessage(`[{"message_type":"approval_response_message","approvals":[{"type":"approval","approve":true,"reason":null},{"tool_return":[{"type":"text","text":"t"}],"type":"tool"},{"type":"x","approve":3}],"approve":false}]`),
 		json.RawMessage(`[{"message_type":"summary_message","summary":"s","compaction_stats":{"trigger":"t","context_tokens_before":1,"context_window":2}},{"message_type":"event_message","event_data":{"a":[1,2]}}]`),
-		// Long strings twice, and such that begin alike.
+		// Duplicate long strings, and long strings with a common prefix.
 		json.RawMessage(`[{"message_type":"tool_call_message","tool_call":{"name":"w","arguments":"` + longText + `","tool_call_id":"c"},"tool_calls":[{"name":"w","arguments":"` + longText + `","tool_call_id":"c"},{"name":"w","arguments":"` + longText + ` more"}]}]`),
 		json.RawMessage(`[{"message_type":"tool_return_message","tool_return":"` + longText + `","status":"success","tool_call_id":"c","tool_returns":[{"type":"tool","tool_return":"` + longText + `","tool_call_id":"c"}]},{"` + longText + `":"` + longText + `","message_type":"user_message","content":[{"type":"text","text":"` + longText + `"},{"text":"` + longText + `","type":"image"}]}]`),
 		json.RawMessage(`[{"message_type":"tool_return_message","tool_return":["` + longText + `"],"tool_call_id":"c","tool_returns":[{"tool_return":"` + longText + `"}]},{"message_type":"tool_call_message","tool_call":["` + longText + `"],"tool_calls":[{"arguments":"` + longText + `"}]}]`),
@@ -687,8 +679,7 @@ var madeUp = map[string][]json.RawMessage{
 	"step":   {json.RawMessage(`{"id":"s","error_data":{"message":"m","details":{"a":1}},"error_data":{"traceback":"t"},"tags":["a","b"],"tags":["c",null],"stop_reason":null,"completion_tokens":0}`)},
 }
 
-// TestReadAsBefore compares both ways of reading on all recorded texts and on what
-// mutations make of them.
+// TestReadAsBefore compares both readers on all recorded texts and on mutations of them.
 func TestReadAsBefore(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
@@ -716,7 +707,7 @@ func TestReadAsBefore(t *testing.T) {
 	}
 }
 
-// FuzzRead compares both ways of reading.
+// FuzzRead compares both readers.
 func FuzzRead(f *testing.F) {
 	for i, texts := range recordedOf(f) {
 		for _, text := range texts[max(0, len(texts)-20):] {
@@ -730,7 +721,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestNesting: the limit is that of encoding/json.
+// TestNesting checks the nesting limit of encoding/json.
 func TestNesting(t *testing.T) {
 	t.Parallel()
 	for _, depth := range []int{maxNesting - 3, maxNesting - 2, maxNesting - 1, maxNesting, maxNesting + 1} {
@@ -742,7 +733,7 @@ func TestNesting(t *testing.T) {
 	}
 }
 
-// TestErrorsSayWhere: an error names the way to the value, and what stands there.
+// TestErrorsSayWhere checks that an error has the path and the value.
 func TestErrorsSayWhere(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, want string }{
@@ -765,7 +756,7 @@ func TestErrorsSayWhere(t *testing.T) {
 	}
 }
 
-// TestWith changes one member of an object and leaves all else as it is.
+// TestWith changes one member of an object and leaves the rest unchanged.
 func TestWith(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ in, want string }{

@@ -2,54 +2,50 @@ package letta
 
 import "encoding/json"
 
-// A LettaRequest is the body of a send. A nil field is left out, and the server
-// then takes its own default.
+// A LettaRequest is the body of a send. A nil field is omitted, and the server uses its default.
 //
-// Source: schemas/letta_request.py:38-204 of the server, and its published
-// LettaRequest schema.
+// Source: schemas/letta_request.py:38-204 of the server, and its published LettaRequest schema.
 type LettaRequest struct { //nolint:revive // the name of the published schema
-	// Messages or Input must be given, not both (else 422).
+	// Messages or Input is required. Both together give a 422.
 	Messages InputMessages `json:"messages,omitempty"`
-	// Input is short for one user message.
+	// Input is a short form for one user message.
 	Input Input `json:"input,omitempty"`
 
-	// MaxSteps bounds the calls of the model; the server's default is 50.
+	// MaxSteps bounds the model calls. The server's default is 50.
 	MaxSteps *int `json:"max_steps,omitempty"`
 
-	// UseAssistantMessage and the two after it are deprecated: they say how older
-	// kinds of agents speak through a tool.
+	// UseAssistantMessage and the next two fields are deprecated: they describe how older agent
+	// types speak through a tool.
 	UseAssistantMessage      *bool   `json:"use_assistant_message,omitempty"`
 	AssistantMessageToolName *string `json:"assistant_message_tool_name,omitempty"`
 	AssistantMessageToolArg  *string `json:"assistant_message_tool_kwarg,omitempty"`
 
-	// IncludeReturnMessageTypes filters messages of the answer, never its turns.
+	// IncludeReturnMessageTypes filters the messages of the answer, never its turns.
 	IncludeReturnMessageTypes []MessageType `json:"include_return_message_types,omitempty"`
 
-	// EnableThinking is deprecated; the schema calls it a string and gives it the
-	// default true, so it is kept as it is.
+	// EnableThinking is deprecated. It is raw JSON because the schema declares a string with the
+	// default true.
 	EnableThinking json.RawMessage `json:"enable_thinking,omitempty"`
 
-	// ClientTools must be sent again with every request of a conversation in which
-	// they may be called.
+	// ClientTools must be repeated in every request of a conversation that can call them.
 	ClientTools  []ClientTool  `json:"client_tools,omitempty"`
 	ClientSkills []ClientSkill `json:"client_skills,omitempty"`
 
-	// OverrideModel is a model's handle for this request only.
+	// OverrideModel is a model handle for this request only.
 	OverrideModel *string `json:"override_model,omitempty"`
-	// OverrideSystem is ignored by the native path (letta-ai/letta,
-	// adapters/sglang_native_adapter.py:308-313).
+	// OverrideSystem is ignored on the native path (adapters/sglang_native_adapter.py:308-313).
 	OverrideSystem *string `json:"override_system,omitempty"`
 
 	IncludeCompactionMessages *bool `json:"include_compaction_messages,omitempty"`
 
-	// ReturnLogprobs alone turns token data off: the server overwrites its three
-	// stored flags together (agents.py:1771-1783). Send both or neither.
+	// ReturnLogprobs alone turns token data off: the server overwrites its three stored flags
+	// together (agents.py:1771-1783). Send both or neither.
 	ReturnLogprobs *bool `json:"return_logprobs,omitempty"`
 	TopLogprobs    *int  `json:"top_logprobs,omitempty"`
 	ReturnTokenIDs *bool `json:"return_token_ids,omitempty"`
 
-	// Streaming and the fields after it belong to the streaming and conversation
-	// forms of the request. The conversations route streams unless told not to.
+	// Streaming and the fields after it belong to the streaming and conversation forms of the
+	// request. The conversations route streams unless Streaming is false.
 	Streaming    *bool   `json:"streaming,omitempty"`
 	StreamTokens *bool   `json:"stream_tokens,omitempty"`
 	IncludePings *bool   `json:"include_pings,omitempty"`
@@ -68,13 +64,13 @@ func (*MessageCreate) inputMessage()    {}
 func (*ApprovalCreate) inputMessage()   {}
 func (*ToolReturnCreate) inputMessage() {}
 
-// An Input is what a sent message says, as JSON: a text, or a list of parts. See TextOf.
+// An Input is the JSON content of a sent message: a text or a list of parts. See TextOf.
 type Input = json.RawMessage
 
-// TextOf is an input that is a text.
+// TextOf returns an input with a text.
 func TextOf(text string) Input { return Input(Text(text)) }
 
-// InputText is the text of an input: see Content.String.
+// InputText returns the text of an input: see Content.String.
 func InputText(in Input) string {
 	var c Content
 	s := newScanner(string(in))
@@ -96,13 +92,12 @@ type MessageCreate struct {
 	GroupID     *string `json:"group_id,omitempty"`
 }
 
-// UserText is a message of the user that says text.
+// UserText returns a user message with the text.
 func UserText(text string) *MessageCreate {
 	return &MessageCreate{Role: "user", Content: TextOf(text)}
 }
 
-// An ApprovalCreate answers pending calls: with a decision, or with the result of
-// a tool of the client. Every pending call must be answered at once.
+// An ApprovalCreate answers all pending calls with decisions or client tools' results.
 type ApprovalCreate struct {
 	Type      string   `json:"type"` // approval
 	Approvals []Answer `json:"approvals,omitempty"`
@@ -128,7 +123,7 @@ type ApprovalReturn struct {
 	Reason     *string `json:"reason"`
 }
 
-// A ToolResult is the result of a tool of the client.
+// A ToolResult is the result of a client tool.
 type ToolResult struct {
 	Type       string   `json:"type"` // tool
 	ToolReturn Input    `json:"tool_return"`
@@ -138,8 +133,8 @@ type ToolResult struct {
 	Stderr     []string `json:"stderr"`
 }
 
-// A ToolReturnCreate answers pending calls of tools of the client. Its type is
-// mandatory: without it the server reads a message and answers 422.
+// A ToolReturnCreate answers pending calls of client tools. Type is required: without it the
+// server parses a message and answers 422.
 type ToolReturnCreate struct {
 	Type        string       `json:"type"` // tool_return
 	ToolReturns []ToolResult `json:"tool_returns"`
@@ -151,8 +146,7 @@ type ToolReturnCreate struct {
 type ClientTool struct {
 	Name        string  `json:"name"`
 	Description *string `json:"description,omitempty"`
-	// Parameters is a JSON schema, kept as text: the order of its keys reaches the
-	// prompt.
+	// Parameters is a JSON schema, kept as text: the order of its keys reaches the prompt.
 	Parameters json.RawMessage `json:"parameters,omitempty"`
 }
 

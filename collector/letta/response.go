@@ -2,15 +2,14 @@ package letta
 
 import "slices"
 
-// A LettaResponse is the answer to a send, without its turns: these are read by
-// tokenize.Decoder while the body streams in, and only the rest comes here.
+// A LettaResponse is the answer to a send without its turns, which tokenize.Decoder parses while
+// the body streams in.
 //
 // Source: schemas/letta_response.py:52-88.
 type LettaResponse struct { //nolint:revive // the name of the published schema
 	// JSON is the answer without turns and logprobs.
 	JSON RawJSON
-	// Messages are chronological. Text that the model wrote together with a call
-	// may be missing here although the turns have it.
+	// Messages are chronological. They can lack text before a tool call; the turns have it.
 	Messages   Messages
 	StopReason StopReason
 	Usage      UsageStatistics
@@ -36,8 +35,7 @@ func (r *LettaResponse) read(s *scanner) {
 	r.JSON = s.since(from)
 }
 
-// RunID is the server run that made the answer, or empty: an answer without
-// messages names none.
+// RunID returns the server run of the answer, or "": an answer without messages names none.
 func (r *LettaResponse) RunID() string {
 	for i := range slices.Backward(r.Messages) {
 		if id := r.Messages[i].RunID; id != "" {
@@ -47,7 +45,7 @@ func (r *LettaResponse) RunID() string {
 	return ""
 }
 
-// Pending are the calls that wait for an answer of the client.
+// Pending returns the calls that wait for the client's answer.
 func (r *LettaResponse) Pending() []ToolCall {
 	if r.StopReason != StopRequiresApproval {
 		return nil
@@ -61,7 +59,7 @@ func (r *LettaResponse) Pending() []ToolCall {
 	return calls
 }
 
-// Output is the text of the last assistant message, or empty.
+// Output returns the text of the last assistant message, or "".
 func (r *LettaResponse) Output() string {
 	for i := range slices.Backward(r.Messages) {
 		if m := &r.Messages[i]; m.Type == TypeAssistant {
@@ -71,8 +69,8 @@ func (r *LettaResponse) Output() string {
 	return ""
 }
 
-// UsageStatistics are the sums over the steps of one send. Prompt and completion
-// tokens are exact; ContextTokens is an estimate after a compaction.
+// UsageStatistics are sums over the steps of one send. Prompt and completion tokens are exact;
+// ContextTokens is an estimate after a compaction.
 type UsageStatistics struct {
 	JSON              RawJSON
 	CompletionTokens  int64

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// An answer of unknown length that waits for its turn to be read is not taken for one of
-// which no byte comes, however long that is.
+// TestUnsizedBodyWaits checks that an answer does not time out while it waits for its turn.
 func TestUnsizedBodyWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -18,7 +17,7 @@ func TestUnsizedBodyWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.unsized <- struct{}{} // another is being read
+		c.unsized <- struct{}{} // another one is being read
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
 		watched := c.watch(io.NopCloser(strings.NewReader("text")), stop)
@@ -35,7 +34,7 @@ func TestUnsizedBodyWaits(t *testing.T) {
 	})
 }
 
-// The same for a large answer to a call.
+// TestLargeCallWaits checks the same for a large answer to a call.
 func TestLargeCallWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

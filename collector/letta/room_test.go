@@ -15,14 +15,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestSlowBodies: ten answers that come slowly keep ninety others from nothing, as long
-// as what is read at once is not too many bytes.
+// TestSlowBodies checks that ten slow answers do not block ninety others within ReadBytes.
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	const slow, fast = 10, 90
-	done := make(chan struct{}) // the fast ones were read
+	done := make(chan struct{}) // closed after the fast answers were read
 	body := `{"messages":[],"stop_reason":{"stop_reason":"end_turn"},"usage":{},"turns":[]` + strings.Repeat(" ", 300<<10) + `}`
-	var begun sync.WaitGroup // slow ones of which half is on its way
+	var begun sync.WaitGroup // slow answers that are half sent
 	begun.Add(slow)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(body)))

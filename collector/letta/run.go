@@ -1,19 +1,18 @@
 package letta
 
-// A Run is a server run: what the server did for one send. Its status is not a guide
-// to the answer (a length stop is failed though its turns are good); read the
-// stop reason.
+// A Run is a server run: the server's work on one send. Its status does not describe the answer
+// (a run stopped by length is failed, but its turns are valid). Use the stop reason.
 type Run struct {
 	JSON           RawJSON
 	ID             string
 	Status         string // created, running, completed, failed, cancelled
 	CreatedAt      Time
-	CompletedAt    Time // without a zone, meaning UTC
+	CompletedAt    Time // UTC, without a zone
 	AgentID        string
 	ConversationID string
 	BaseTemplateID string
 	Background     bool
-	// Metadata holds, under error, why a run failed.
+	// Metadata has the reason of a failed run under error.
 	Metadata           RawJSON
 	RequestConfig      RawJSON
 	StopReason         StopReason
@@ -68,8 +67,7 @@ func (r *Run) read(s *scanner) {
 	r.JSON = s.since(from)
 }
 
-// Ended reports whether the server does nothing more for the run. The run of a conversation
-// never says so; its steps do: see StepsEnded.
+// Ended reports whether the run has ended. For a run of a conversation, use StepsEnded.
 func (r *Run) Ended() bool {
 	switch r.Status {
 	case "created", "running":
@@ -78,7 +76,7 @@ func (r *Run) Ended() bool {
 	return true
 }
 
-// Failure is the server's own text of why the run failed, or empty.
+// Failure returns the server's reason why the run failed, or "".
 func (r *Run) Failure() string {
 	raw := r.Metadata.Member("error")
 	if raw.IsNull() {
@@ -91,7 +89,7 @@ func (r *Run) Failure() string {
 	return text
 }
 
-// A Conversation is a thread of its own on an agent.
+// A Conversation is a separate thread of an agent.
 type Conversation struct {
 	JSON                RawJSON
 	CreatedByID         string

@@ -13,13 +13,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A schemaType is how we read, or write, a type of the published schemas.
+// A schemaType is how we read or write a type of the published schemas.
 type schemaType struct {
-	// before and after are put around the members of an object that is read.
+	// before and after enclose the members of a read object.
 	before, after string
 	read          func(text string) (any, error)
-	sent          reflect.Type // of what is only sent
-	// loose says that members have their place in the text that is kept, and in no field.
+	sent          reflect.Type // type of a sent object
+	// loose reports whether members are only kept in the text, without a field.
 	loose bool
 }
 
@@ -31,10 +31,10 @@ func message(kind letta.MessageType, more string) schemaType {
 	return readAs(letta.Read[letta.Message], `{"message_type":"`+string(kind)+`"`+more+`,`, "}")
 }
 
-// part is the JSON of the one part of a message's content.
+// part is the schema of the only part of a message's content.
 func part(kind string) schemaType {
 	s := readAs(letta.Read[letta.Message], `{"message_type":"user_message","content":[{"type":"`+kind+`",`, "}]}")
-	s.loose = true // but for the text, see TestUnions
+	s.loose = true // except the text, see TestUnions
 	return s
 }
 
@@ -44,7 +44,6 @@ func step(before, after string) schemaType {
 	return s
 }
 
-// schemaTypes are the types by the name that they have in testdata/schema.
 var schemaTypes = map[string]schemaType{
 	"LettaRequest":    {sent: reflect.TypeFor[letta.LettaRequest]()},
 	"AgentState":      readAs(letta.Read[letta.AgentState], "{", "}"),
@@ -90,8 +89,7 @@ var schemaTypes = map[string]schemaType{
 // probes are values of every type: one of them shows whether a member is read.
 var probes = []string{`"x"`, `7`, `true`, `["x"]`, `[{"type":"tool","tool_call_id":"d"}]`, `{"name":"x"}`}
 
-// TestSchemas checks that every field of the published schemas has a place in our
-// types, and that a value in it survives.
+// TestSchemas checks that our types have every published field and keep its value.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -126,7 +124,7 @@ func TestSchemas(t *testing.T) {
 		words := strings.Fields(line)
 		check(words[0], words[1:])
 	}
-	// Turns are read by tokenize.Decoder, which refuses a wrong type of what rows are made of.
+	// tokenize.Decoder reads turns. It rejects a wrong type of data that rows need.
 	for f := range readSchema(t, "turn-token-data").Properties {
 		checked++
 		var reply tokenize.Reply
@@ -161,8 +159,8 @@ func readSchema(t *testing.T, name string) *schema {
 	return s
 }
 
-// survives checks that the text of an object with the field is kept, whatever its value,
-// and reports whether a value changes what is read, or is refused.
+// survives checks that the text of an object with the field is kept for any value. It reports
+// whether a value changes the result or is rejected.
 func survives(t *testing.T, of schemaType, field string) (read bool) {
 	t.Helper()
 	without, err := of.read(of.before + `"x_new":1` + of.after)
@@ -185,7 +183,7 @@ func survives(t *testing.T, of schemaType, field string) (read bool) {
 	return read
 }
 
-// withoutText is a copy of a struct that we read, without the text of the whole.
+// withoutText returns a copy of a parsed struct without the text of the whole.
 func withoutText(v any) any {
 	c := reflect.New(reflect.TypeOf(v).Elem()).Elem()
 	c.Set(reflect.ValueOf(v).Elem())
@@ -209,7 +207,7 @@ func jsonNames(t reflect.Type) []string {
 	return names
 }
 
-// TestUnknownIsKept puts a field that nobody knows into every type that is read.
+// TestUnknownIsKept adds an unknown field to every parsed type.
 func TestUnknownIsKept(t *testing.T) {
 	t.Parallel()
 	for name, of := range schemaTypes {

@@ -13,12 +13,12 @@ import (
 	"strings"
 )
 
-// A Secret is a text that is never printed. Only the client that sends it looks inside.
+// A Secret is a text that is never printed. Only the client that sends it reads it.
 type Secret string
 
 const hidden = "***"
 
-// String returns ***, or nothing.
+// String returns *** for a nonempty secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -32,20 +32,20 @@ func (s Secret) GoString() string { return s.String() }
 // Format prints String for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
 
-// MarshalText writes String, also for encoding/json.
+// MarshalText returns String, also for encoding/json.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // LogValue returns String.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// A scrubber takes secrets out of texts that came from outside, longest first.
+// A scrubber removes secrets from external texts, the longest first.
 type scrubber []string
 
-// minHeaderSecret is the length from which the value of a header counts as a secret. Shorter
-// values are names and numbers, which would tear holes into any text.
+// minHeaderSecret is the minimum length of a header value that counts as a secret. Shorter values
+// are names and numbers, whose removal would damage other text.
 const minHeaderSecret = 8
 
-// clientSecrets returns the password, and what own headers carry: tokens of proxies.
+// clientSecrets returns the password and the header values.
 func clientSecrets(cfg *ClientConfig) scrubber {
 	all := []string{string(cfg.Password)}
 	add := func(value string) {
@@ -64,14 +64,13 @@ func clientSecrets(cfg *ClientConfig) scrubber {
 	return scrubber(nil).with(all)
 }
 
-// bodySecrets returns the secrets that a request gives to the tools of an agent: a server
-// that refuses the request may repeat all of it.
+// bodySecrets returns the secrets of an agent's tools in a body, which errors can quote.
 func bodySecrets(body json.RawMessage) []string {
 	var b struct {
 		Secrets     map[string]string `json:"secrets"`
 		Environment map[string]string `json:"tool_exec_environment_variables"`
 	}
-	_ = json.Unmarshal(body, &b) // what is not there is no secret
+	_ = json.Unmarshal(body, &b) // an invalid body has no secrets
 	var all []string
 	for _, m := range []map[string]string{b.Secrets, b.Environment} {
 		for _, v := range m {
@@ -81,8 +80,7 @@ func bodySecrets(body json.RawMessage) []string {
 	return all
 }
 
-// with adds secrets, each also as JSON, a part of an address, a page and Base64
-// write it.
+// with adds secrets in plain form and in the encodings of JSON, URLs, HTML and Base64.
 func (s scrubber) with(secrets []string) scrubber {
 	s = slices.Clone(s)
 	for _, secret := range secrets {
@@ -90,7 +88,7 @@ func (s scrubber) with(secrets []string) scrubber {
 			continue
 		}
 		s = append(s, secret, url.QueryEscape(secret), url.PathEscape(secret))
-		html, _ := json.Marshal(secret) // a text can always be encoded
+		html, _ := json.Marshal(secret) // cannot fail
 		text, _ := Marshal(secret)
 		for _, quoted := range []string{string(html), string(text), strconv.QuoteToASCII(secret)} {
 			s = append(s, quoted[1:len(quoted)-1])
@@ -108,9 +106,9 @@ func (s scrubber) with(secrets []string) scrubber {
 	return slices.Compact(s)
 }
 
-// appendBase64 adds what every text that holds the secret has in common when it is
-// encoded. What stands before the secret shifts it by a part of a character, and the
-// characters at its ends depend on its neighbours too.
+// appendBase64 adds the part common to all Base64 texts that contain the secret. Preceding bytes
+// shift it within a character group, and the characters at both ends depend on the neighboring
+// bytes.
 func appendBase64(s scrubber, secret string) scrubber {
 	for shift := range 3 {
 		first, last := (8*shift+5)/6, 8*(shift+len(secret))/6
@@ -121,19 +119,15 @@ func appendBase64(s scrubber, secret string) scrubber {
 	return s
 }
 
-// Redact makes a text of the server fit to be shown: one line of at most 300 bytes, without
-// the secrets of this client.
+// Redact makes server text safe to show: one line of at most 300 bytes, without secrets.
 func (c *Client) Redact(text string) string { return oneLine(c.secrets.scrub(text)) }
 
-// RedactAddress is Redact for an address. It also leaves out the user, the query and the
-// fragment, which may hold other secrets.
+// RedactAddress is Redact for an address, without its user, query and fragment.
 func (c *Client) RedactAddress(address string) string { return c.Redact(withoutParameters(address)) }
 
-// Environ returns an environment without the variables that hold a secret of this client:
-// the password, or the value of a header.
+// Environ returns an environment without the variables that hold a secret of this client.
 func (c *Client) Environ(environ []string) []string { return c.secrets.without(environ) }
 
-// scrub puts *** in place of every secret.
 func (s scrubber) scrub(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, hidden)
@@ -141,8 +135,8 @@ func (s scrubber) scrub(text string) string {
 	return text
 }
 
-// without leaves out the variables of an environment that hold a secret. A model may ask a
-// tool for its environment, and the answer becomes data.
+// without removes the variables of an environment that hold a secret. A model can ask a tool for
+// its environment, and the output becomes data.
 func (s scrubber) without(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
 		_, value, _ := strings.Cut(variable, "=")
@@ -152,8 +146,7 @@ func (s scrubber) without(environ []string) []string {
 	})
 }
 
-// proxyOf hides the address of an unusable proxy: net/http would print it, with its
-// password.
+// proxyOf hides the address of an unusable proxy. net/http would print it with its password.
 func proxyOf(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	return func(r *http.Request) (*url.URL, error) {
 		u, err := proxy(r)

@@ -18,8 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestEchoedSecrets: a server repeats what it was sent, in every way of writing it,
-// and no error shows any of it.
+// TestEchoedSecrets checks that no error shows a secret that a server echoes in any encoding.
 func TestEchoedSecrets(t *testing.T) {
 	t.Parallel()
 	const (
@@ -30,7 +29,7 @@ func TestEchoedSecrets(t *testing.T) {
 	shapes := []string{
 		`{"detail":%s}`, `{"error":{"type":"x","message":%s}}`, `{"detail":[{"loc":["body"],"msg":%s}]}`, `%s`, `<p>%s</p>`,
 	}
-	for i := range 2*len(shapes) - 2 { // what is not JSON has no other escapes
+	for i := range 2*len(shapes) - 2 { // the texts that are not JSON have no other escapes
 		shape, ascii := shapes[i%len(shapes)], i >= len(shapes)
 		c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
@@ -63,7 +62,7 @@ func TestEchoedSecrets(t *testing.T) {
 	}
 }
 
-// TestAddressSecrets: no complaint about an address shows what may be a password.
+// TestAddressSecrets checks that no error about an address shows a possible password.
 func TestAddressSecrets(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{
@@ -84,8 +83,7 @@ func TestAddressSecrets(t *testing.T) {
 	}
 }
 
-// TestUnreadableAnswer: an answer whose rest is not what the schema says is a fault
-// of the format, which no other attempt mends.
+// TestUnreadableAnswer checks that an answer that violates the schema is not retried.
 func TestUnreadableAnswer(t *testing.T) {
 	t.Parallel()
 	c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +96,7 @@ func TestUnreadableAnswer(t *testing.T) {
 	}
 }
 
-// TestCanary: the password shows up nowhere, even where a server repeats it.
+// TestCanary checks that the password appears nowhere, even if a server echoes it.
 func TestCanary(t *testing.T) {
 	t.Parallel()
 	const canary = "canary-7f3a"

@@ -8,12 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Send sends messages to the agent and waits for the whole answer, which may take as long as
-// all calls of the model together. It resets reply and puts the turns into it; it returns
-// everything else but logprobs. The server keeps requestID with each step; it may be empty.
+// Send sends messages to the agent and waits for the whole answer, which takes as long as all
+// model calls together. It resets reply and decodes the turns into it. It returns the rest of the
+// answer without logprobs. The server stores requestID, which can be empty, with each step.
 //
-// No layer ever repeats a send. Where the connection fails, the server may be running the
-// agent, and continues to.
+// No layer ever repeats a send. If the connection fails, the server might still run the agent.
 func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
 	reply.Reset()
 	return c.SendWith(ctx, SendOptions{
@@ -21,8 +20,8 @@ func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, re
 	})
 }
 
-// SendConversation is [Client.Send] on a conversation of an agent. The server ignores the
-// token flags here and uses the agent's stored ones.
+// SendConversation is [Client.Send] to a conversation of an agent. The server ignores the token
+// flags of the request here and uses those stored with the agent.
 func (c *Client) SendConversation(ctx context.Context, conversationID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
 	reply.Reset()
 	return c.SendWith(ctx, SendOptions{
@@ -30,25 +29,24 @@ func (c *Client) SendConversation(ctx context.Context, conversationID string, re
 	})
 }
 
-// SendOptions say what SendWith sends, and where its answer goes.
+// SendOptions are the parameters of SendWith.
 type SendOptions struct {
-	// AgentID is the agent to send to. Where ConversationID is set, the send goes to that
-	// conversation instead, and streaming is turned off where Request does not set it.
+	// AgentID is the agent to send to. If ConversationID is set, the send goes to that
+	// conversation, without streaming unless Request.Streaming is set.
 	AgentID, ConversationID string
-	// Request is what is sent.
+	// Request is the body of the send.
 	Request *LettaRequest
-	// RequestID is kept by the server with each step, and may be empty.
+	// RequestID is stored by the server with each step. It can be empty.
 	RequestID string
-	// Room, where set, is called when the answer begins, with its length, or -1 where the
-	// server does not say it. The answer is read when it returns nil.
+	// Room is called with the length of the answer, or -1, before the answer is read. It can wait
+	// for memory, and an error fails the send. It can be nil.
 	Room func(ctx context.Context, length int64) error
-	// Reply returns what the turns are decoded into. It is called when the answer is about
-	// to be read, so that a request that waits for the model holds no memory for it: at
-	// 512 in flight with 1 MB replies that is 100 MB.
+	// Reply returns the destination of the turns. It is called just before the answer is read, so
+	// that a request that waits for the model holds no memory: 100 MB at 512 in flight with 1 MB
+	// replies.
 	Reply func() *tokenize.Reply
 }
 
-// target returns where the send goes.
 func (o *SendOptions) target() target {
 	if o.ConversationID != "" {
 		return at("/v1/conversations/{}/messages", o.ConversationID)
@@ -56,8 +54,8 @@ func (o *SendOptions) target() target {
 	return at("/v1/agents/{}/messages", o.AgentID)
 }
 
-// SendWith is [Client.Send] for many sends at once: it bounds what is read, and asks for
-// memory when it needs it.
+// SendWith is [Client.Send] for many concurrent sends. It takes memory only when the answer
+// begins.
 func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse, err error) {
 	to, requestID := o.target(), o.RequestID
 	if o.ConversationID != "" && o.Request.Streaming == nil {
@@ -91,8 +89,7 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse,
 		seen.reads(watched)
 		return nil, c.statusError(r, resp, watched)
 	}
-	// A reply too long to be read is refused here; closing the body unread closes
-	// the connection.
+	// Refuse a reply that is too long. Closing the unread body closes the connection.
 	if err := checkLength(resp, c.cfg.MaxReplyBytes); err != nil {
 		_ = resp.Body.Close()
 		return nil, c.transportError(ctx, r, err)
@@ -108,28 +105,27 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse,
 	if err != nil {
 		return nil, c.transportError(ctx, r, err)
 	}
-	out, err := readWith[LettaResponse](newValidScanner(string(reply.Rest))) // the decoder refuses what is not UTF-8
+	out, err := readWith[LettaResponse](newValidScanner(string(reply.Rest))) // the decoder rejects invalid UTF-8
 	if err != nil {
 		return nil, &APIError{
 			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
 			Detail: oneLine(c.secrets.scrub("answer cannot be decoded: " + err.Error())),
-			Err:    &tokenize.DecodeError{Err: err}, // the rollout was made: another would read no better
+			Err:    &tokenize.DecodeError{Err: err}, // another rollout would not decode better
 		}
 	}
 	return out, nil
 }
 
-// chunkedBytes is counted for a reply whose length the server does not say.
+// chunkedBytes is the assumed size of a reply of unknown length.
 const chunkedBytes = 1 << 20
 
-// read decodes the body of an answer as soon as there is room for it among those that are
-// being read.
+// read decodes the body of an answer once there is room for it within ReadBytes.
 func (c *Client) read(ctx context.Context, resp *http.Response, stop context.CancelCauseFunc, seen *observed, arena func() *tokenize.Reply) (*tokenize.Reply, error) {
 	size := resp.ContentLength
 	if size < 0 {
 		size = chunkedBytes
 	}
-	size = min(size, c.cfg.ReadBytes) // a larger one is read alone
+	size = min(size, c.cfg.ReadBytes) // a larger reply is read alone
 	if err := c.reading.Acquire(ctx, size); err != nil {
 		_ = resp.Body.Close()
 		return nil, err
@@ -146,7 +142,7 @@ func (c *Client) read(ctx context.Context, resp *http.Response, stop context.Can
 	reply := arena()
 	decoder := c.decoder()
 	defer c.decoders.Put(decoder)
-	// Decode reads to the end of the body: only then is the connection used again.
+	// Decode reads to the end of the body, so the connection can be reused.
 	return reply, decoder.Decode(body, reply)
 }
 
@@ -157,7 +153,7 @@ func (c *Client) decoder() *tokenize.Decoder {
 	return tokenize.NewDecoder(c.cfg.Decoder)
 }
 
-// DecodeTurns decodes an answer that is in memory.
+// DecodeTurns decodes a complete answer in memory.
 func (c *Client) DecodeTurns(body []byte, arena *tokenize.Reply) error {
 	d := c.decoder()
 	defer c.decoders.Put(d)

@@ -1,8 +1,7 @@
 package letta
 
-// A Step is one call of the model, as the Steps API describes it.
-// CompletionTokens equals the length of the turn's output_ids and PromptTokens
-// that of the prompt, for every successful step.
+// A Step is one model call in the Steps API. For every successful step, CompletionTokens is the
+// length of the turn's output_ids, and PromptTokens the length of the prompt.
 //
 // Source: the published Steps API; schemas/step.py of the server.
 type Step struct {
@@ -13,7 +12,7 @@ type Step struct {
 	ProviderID     string
 	RunID          string
 	AgentID        string
-	// ProviderName is the kind of the endpoint (openai), not the provider's name.
+	// ProviderName is the endpoint type (openai), not the provider's name.
 	ProviderName            string
 	ProviderCategory        string
 	Model                   string
@@ -28,14 +27,14 @@ type Step struct {
 	ReasoningTokens         *int64
 	CompletionTokensDetails RawJSON
 	PromptTokensDetails     RawJSON
-	// StopReason is null on all steps but the last, and there too after max_steps.
+	// StopReason is null on all steps except the last, and there too after max_steps.
 	StopReason StopReason
 	Tags       []string
 	TID        string
 	TraceID    string
 	// RequestID is the x-api-request-log-id of the request.
 	RequestID string
-	// Messages is deprecated and empty; ask for the step's messages.
+	// Messages is deprecated and empty; use StepMessages.
 	Messages  []RawJSON
 	Feedback  string // positive, negative
 	ProjectID string
@@ -44,7 +43,7 @@ type Step struct {
 	Status    string // pending, success, failed, cancelled
 }
 
-// StepsEnded reports whether the last of the steps of a server run ended it.
+// StepsEnded reports whether the last of the steps ended its server run.
 func StepsEnded(steps []Step) bool {
 	if len(steps) == 0 {
 		return false
@@ -124,8 +123,7 @@ func (step *Step) read(s *scanner) {
 	step.JSON = s.since(from)
 }
 
-// A StepError is why a step failed. The traceback shows the server's own code and
-// paths: for people, never for rows.
+// A StepError is why a step failed. The traceback is for people and must not get into rows.
 type StepError struct {
 	JSON      RawJSON
 	Message   string
@@ -148,7 +146,7 @@ func (e *StepError) read(s *scanner) {
 	e.JSON = s.since(from)
 }
 
-// StepMetrics are the times of a step. Servers 0.16.7 and 0.16.8 leave the two starts null.
+// StepMetrics are the times of a step. In servers 0.16.7 and 0.16.8 the two starts are null.
 type StepMetrics struct {
 	JSON                 RawJSON
 	ID                   string
@@ -201,7 +199,7 @@ func (m *StepMetrics) read(s *scanner) {
 	m.JSON = s.since(from)
 }
 
-// A Feedback is what a person thinks of a step. A nil word takes it back.
+// A Feedback is a person's feedback on a step. A nil Feedback field withdraws it.
 type Feedback struct {
 	Feedback *string  `json:"feedback"` // positive, negative
 	Tags     []string `json:"tags,omitempty"`

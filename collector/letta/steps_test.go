@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// TestSteps: the broken list falls back to server runs, and says so once.
+// TestSteps checks that the broken list falls back to server runs and reports it once.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	p, _ := lettatest.NewReplay(t, "sixteen")
@@ -38,8 +38,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestStepsFilters: what the broken list of 0.16.7 would have chosen is chosen from the
-// lists of server runs.
+// TestStepsFilters checks that the fallback applies the filters of the broken list.
 func TestStepsFilters(t *testing.T) {
 	t.Parallel()
 	p, _ := lettatest.NewReplay(t, "sixteen")

@@ -1,19 +1,18 @@
 package letta
 
-// A StopReason says why the loop of the agent ended. Words that this package does
-// not know are kept; Known tells them apart.
+// A StopReason is why the agent's loop ended. Unknown values are kept; see Known.
 type StopReason string
 
-// The stop reasons. Source: schemas/letta_stop_reason.py:9-22. Those after
-// StopCancelled are seen on server runs and steps rather than in an answer.
+// The stop reasons. Source: schemas/letta_stop_reason.py:9-22. Those after StopCancelled appear
+// on server runs and steps rather than in an answer.
 const (
-	StopEndTurn            StopReason = "end_turn"            // the model spoke without calling a tool, or said nothing
+	StopEndTurn            StopReason = "end_turn"            // the model answered without a tool call, or with no text
 	StopToolRule           StopReason = "tool_rule"           // a terminal tool was called
-	StopMaxSteps           StopReason = "max_steps"           // the limit of the request
-	StopMaxTokensExceeded  StopReason = "max_tokens_exceeded" // the engine's length limit, and no call was parsed
+	StopMaxSteps           StopReason = "max_steps"           // the request's limit
+	StopMaxTokensExceeded  StopReason = "max_tokens_exceeded" // the engine's length limit, without a parsed call
 	StopRequiresApproval   StopReason = "requires_approval"   // calls wait for the client
 	StopInvalidToolCall    StopReason = "invalid_tool_call"
-	StopError              StopReason = "error" // swallowed after the step was finished
+	StopError              StopReason = "error" // set after a step with a suppressed error
 	StopCancelled          StopReason = "cancelled"
 	StopInsufficientCredit StopReason = "insufficient_credits"
 	StopNoToolCall         StopReason = "no_tool_call"
@@ -22,7 +21,7 @@ const (
 	StopContextOverflow    StopReason = "context_window_overflow_in_system_prompt"
 )
 
-// Known says that the word is one of the closed list of server 0.16.7.
+// Known reports whether the value is in the closed list of server 0.16.7.
 func (s StopReason) Known() bool {
 	switch s {
 	case StopEndTurn, StopToolRule, StopMaxSteps, StopMaxTokensExceeded, StopRequiresApproval, StopInvalidToolCall,
@@ -33,6 +32,5 @@ func (s StopReason) Known() bool {
 	return false
 }
 
-// Completed says that the agent came to its own end, so that the next message of
-// a task may be sent.
+// Completed reports whether the agent ended normally, so that the next message can be sent.
 func (s StopReason) Completed() bool { return s == StopEndTurn || s == StopToolRule }

@@ -7,16 +7,15 @@ import (
 	"strings"
 )
 
-// A target is where a request goes: a path from /v1 on. Only at makes one.
+// A target is the path of a request, starting with /v1. Only at creates it.
 type target struct {
 	path string
-	err  error // an id cannot be a part of a path
+	err  error // an id is not a valid path segment
 }
 
-// at puts ids into the places {} of a path, so that each is one part of it whatever is
-// in it: an id may come from a file, from a command line, or from a server. An empty id
-// would name another thing, as all agents instead of one; it is an error, and nothing is
-// sent.
+// at replaces the {} in a path with ids. Each id becomes one path segment, whatever it contains:
+// it can come from a file, the command line or a server. An empty id is an error, because it
+// would address another resource, such as all agents instead of one. Nothing is sent then.
 func at(path string, ids ...string) target {
 	for _, id := range ids {
 		part, err := segment(id)
@@ -28,12 +27,11 @@ func at(path string, ids ...string) target {
 	return target{path: path}
 }
 
-// segment returns an id as one part of a path.
 func segment(id string) (string, error) {
 	switch id {
 	case "":
 		return "", errNoID
-	case ".", "..": // which have a meaning of their own, and no character to escape
+	case ".", "..": // special segments without a character to escape
 		return strings.ReplaceAll(id, ".", "%2E"), nil
 	}
 	return url.PathEscape(id), nil
@@ -41,7 +39,7 @@ func segment(id string) (string, error) {
 
 var errNoID = &classed{ErrRejected, errors.New("the id is empty")}
 
-// needID refuses an empty id in a query, which would then be about everything.
+// needID returns an error for an empty id in a query, which would match everything.
 func needID(op, id string) error {
 	if id == "" {
 		return fmt.Errorf("%s: %w", op, errNoID)

@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// withIDs are all calls that put an id into a path, or ask for what belongs to one.
+// withIDs are all calls with an id in the path or in the query.
 var withIDs = map[string]func(context.Context, *letta.Client, string) error{
 	"ExportAgent": func(ctx context.Context, c *letta.Client, id string) error {
 		_, err := c.ExportAgent(ctx, id)
@@ -69,7 +69,7 @@ var withIDs = map[string]func(context.Context, *letta.Client, string) error{
 	},
 }
 
-// inQueries are those that put it into a query.
+// inQueries are the calls with the id in the query.
 var inQueries = map[string]func(context.Context, *letta.Client, string) error{
 	"LastRun": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.LastRun(ctx, id); return err },
 	"CreateConversation": func(ctx context.Context, c *letta.Client, id string) error {
@@ -82,8 +82,7 @@ var inQueries = map[string]func(context.Context, *letta.Client, string) error{
 	},
 }
 
-// TestIDsInPaths: whatever is in an id, it is one part of the path; and an empty one
-// sends nothing, as it would be about everything.
+// TestIDsInPaths checks that any id is one path segment, and that an empty id sends nothing.
 func TestIDsInPaths(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -120,8 +119,8 @@ func TestIDsInPaths(t *testing.T) {
 	}
 }
 
-// TestGateManyModels: a list of 200,000 models costs next to no memory, and what it is
-// asked for is found in it. Not parallel: it reads the memory of the process.
+// TestGateManyModels finds a model in a list of 200,000 with almost no memory. It is not
+// parallel, because it reads the memory of the process.
 func TestGateManyModels(t *testing.T) {
 	const models = 200_000
 	served := 0
@@ -177,7 +176,7 @@ func TestGateManyModels(t *testing.T) {
 	}
 }
 
-// TestFindModel: what a list may be, and what it may not be.
+// TestFindModel checks valid and invalid lists of models.
 func TestFindModel(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

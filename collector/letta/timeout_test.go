@@ -29,7 +29,7 @@ func TestTimeouts(t *testing.T) {
 	}{
 		{"no answer", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, letta.ErrTimeout, letta.DefaultSendTimeout},
 		{"stalled body", func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(10 * time.Minute) // the model thinks
+			time.Sleep(10 * time.Minute) // model time
 			_, _ = io.WriteString(w, head)
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
@@ -68,7 +68,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestCallersContext: what the caller ends is the caller's, not the server's.
+// TestCallersContext attributes the end of the caller's context to the caller, not the server.
 func TestCallersContext(t *testing.T) {
 	t.Parallel()
 	stopping := errors.New("the run is stopping")
@@ -89,8 +89,8 @@ func TestCallersContext(t *testing.T) {
 	})
 }
 
-// TestReadBytes: of eight answers that are there, as many are being read as fit: two,
-// as one that does not say its length counts as 1 MiB.
+// TestReadBytes checks that only as many answers are read at once as fit: two of eight, because
+// an answer of unknown length counts as 1 MiB.
 func TestReadBytes(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
@@ -100,7 +100,7 @@ func TestReadBytes(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		_, _ = io.WriteString(w, strings.Repeat(" ", 256<<10))
 		_ = http.NewResponseController(w).Flush()
-		// All of that has been taken off the pipe, so somebody is reading.
+		// The write above returned only because the client reads the body.
 		most.Store(max(most.Load(), read.Add(1)))
 		<-gate
 		read.Add(-1)

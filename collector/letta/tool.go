@@ -2,7 +2,7 @@ package letta
 
 import "encoding/json"
 
-// A Tool is a tool that the server knows.
+// A Tool is a tool on the server.
 type Tool struct {
 	JSON        RawJSON
 	ID          string
@@ -12,8 +12,7 @@ type Tool struct {
 	Name        string
 	Tags        []string
 	SourceCode  string
-	// JSONSchema reaches the prompt: its text, the order of its keys included, is
-	// kept.
+	// JSONSchema reaches the prompt, so its text and the order of its keys are kept.
 	JSONSchema              RawJSON
 	ArgsJSONSchema          RawJSON
 	ReturnCharLimit         *int64
@@ -72,8 +71,8 @@ func (t *Tool) read(s *scanner) {
 	t.JSON = s.since(from)
 }
 
-// A ToolCreate makes a tool from Python source. The server derives the schema
-// from the docstring, whose Args section it needs.
+// A ToolCreate creates a tool from Python source. The server derives the schema from the
+// docstring, which needs an Args section.
 type ToolCreate struct {
 	SourceCode              string          `json:"source_code"`
 	SourceType              string          `json:"source_type,omitempty"`
@@ -88,20 +87,19 @@ type ToolCreate struct {
 	EnableParallelExecution *bool           `json:"enable_parallel_execution,omitempty"`
 }
 
-// A ToolRun is a function that is run once.
+// A ToolRun is a single run of a function.
 //
 // Source: the published Tools API; ToolRunFromSource of the server's schemas/tool.py.
 type ToolRun struct {
 	Name       string         `json:"name"` // of the function
 	SourceCode string         `json:"source_code"`
 	Args       map[string]any `json:"args"`
-	// JSONSchema describes the function, as that of a Tool does. Without it 0.16.7 fails if
-	// there are arguments.
+	// JSONSchema describes the function, as in a Tool. 0.16.7 needs it if there are arguments.
 	JSONSchema json.RawMessage `json:"json_schema"`
 }
 
-// A ToolRan is what became of a ToolRun.
+// A ToolRan is the result of a ToolRun.
 type ToolRan struct {
-	Return string `json:"tool_return"` // what the function returned, as text; or what went wrong
+	Return string `json:"tool_return"` // the function's result as text, or the error
 	Status string `json:"status"`      // success or error
 }

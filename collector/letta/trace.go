@@ -1,11 +1,11 @@
 package letta
 
-// A ProviderTrace is what the server kept of one call of the model. RequestJSON
-// is the OpenAI-style body that the native path did not send, without input_ids;
-// ResponseJSON is the engine's own answer, with output_ids.
+// A ProviderTrace is the server's record of one model call. RequestJSON is an OpenAI-style body
+// without input_ids that the native path did not send. ResponseJSON is the engine's answer with
+// output_ids.
 //
-// There is none, for good, where the call failed, where a log-probability was
-// not finite, and where a compaction ran in the step; and it may be late.
+// The trace can be late. There is no trace if the call failed, a log-probability was not finite,
+// or a compaction ran in the step.
 //
 // Source: the published Steps API; schemas/provider_trace.py of the server.
 type ProviderTrace struct {
@@ -85,7 +85,7 @@ func (t *ProviderTrace) read(s *scanner) {
 	t.JSON = s.since(from)
 }
 
-// A BillingContext says who pays for a call; hosted servers only.
+// A BillingContext is who pays for a call; hosted servers only.
 type BillingContext struct {
 	JSON       RawJSON
 	PlanType   string

@@ -7,35 +7,32 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A TraceResponse is what a trace keeps of the engine's own answer. Its lists are text:
-// the ids are read where they are needed, the log-probabilities by whoever takes them for
-// an answer.
+// A TraceResponse is the engine's answer in a trace. Its lists are raw text: the ids are parsed
+// when needed, the log-probabilities when a trace serves as an answer.
 type TraceResponse struct {
-	// Text is what the engine answered, without a final stop token.
+	// Text is the engine's output without a final stop token.
 	Text string
-	// OutputIDs is the list of sampled ids: null or empty where the call was not made on
-	// the native path.
+	// OutputIDs is the list of sampled ids: null or empty if the call was not native.
 	OutputIDs RawJSON
 	// Logprobs is the list of meta_info.output_token_logprobs.
 	Logprobs RawJSON
-	// Finish is the engine's word for the end of the call, or empty; Matched is the id, or
-	// the text, at which it stopped.
+	// Finish is the engine's finish reason, or empty. Matched is the id or the text at which it
+	// stopped.
 	Finish  string
 	Matched RawJSON
-	// Version is the version of the policy, as text: "default" where the engine was never
-	// updated. It is empty if the engine's value is neither a string nor a number.
+	// Version is the policy version as text: "default" if the engine was never updated, and empty
+	// if the engine's value is neither a string nor a number.
 	Version string
-	// Versions is the list of meta_info.weight_versions: the spans of the output and the
-	// version of each, if the weights changed during the call.
+	// Versions is the list of meta_info.weight_versions: the spans of the output with their
+	// versions, if the weights changed during the call.
 	Versions RawJSON
-	// PromptTokens is the number of ids that the engine counted in its prompt.
+	// PromptTokens is the engine's count of prompt ids.
 	PromptTokens RawJSON
-	// Mark is meta_info.rollout, the mark of a tap with continuity. It is empty if there is no
-	// mark.
+	// Mark is meta_info.rollout, the mark of a tap with continuity, or empty.
 	Mark RawJSON
 }
 
-// Response is what is read of response_json.
+// Response returns the parsed response_json.
 func (t *ProviderTrace) Response() (*TraceResponse, error) { return &t.response, t.responseErr }
 
 func (r *TraceResponse) read(s *scanner) {
@@ -73,8 +70,7 @@ func (r *TraceResponse) read(s *scanner) {
 	}
 }
 
-// version reads the version of the weights: a string, or a number as its text. It returns ""
-// for anything else.
+// version reads a weight version: a string, or a number as text. It returns "" for anything else.
 func (s *scanner) version() (word string) {
 	switch c := s.space(); {
 	case c == '"':
@@ -86,8 +82,8 @@ func (s *scanner) version() (word string) {
 	return ""
 }
 
-// Spans returns the spans of Versions: nil if there are none, and an empty list if they
-// cannot be read.
+// Spans parses Versions. It returns nil if there are none, and an empty list if they are
+// malformed.
 func (r *TraceResponse) Spans() []tokenize.VersionSpan {
 	if r.Versions.IsNull() {
 		return nil
@@ -115,7 +111,7 @@ func (r *TraceResponse) Spans() []tokenize.VersionSpan {
 	return spans
 }
 
-// AppendIDs appends the sampled ids to dst. After an error dst is returned as it came.
+// AppendIDs appends the sampled ids to dst. After an error it returns dst unchanged.
 func (r *TraceResponse) AppendIDs(dst []int32) ([]int32, error) {
 	if r.OutputIDs.IsNull() {
 		return dst, nil
@@ -134,18 +130,18 @@ func (r *TraceResponse) AppendIDs(dst []int32) ([]int32, error) {
 	return dst, nil
 }
 
-// A TraceRequest is what a trace keeps of the request: an OpenAI-style body that was never
-// sent. Its members are text, so that a trace whose messages nobody needs builds none.
+// A TraceRequest is the request in a trace: an OpenAI-style body that was never sent. Its members
+// are raw text, so that unneeded messages are not parsed.
 type TraceRequest struct {
-	// Messages is the list that ReadMessages reads.
+	// Messages is the raw list for ReadMessages.
 	Messages RawJSON
-	// Tools is the list of tools in the order in which the model was given them.
+	// Tools is the list of tools in the order that the model saw.
 	Tools RawJSON
-	// InputIDs is the prompt itself. Server 0.16.7 does not keep it.
+	// InputIDs is the prompt. Server 0.16.7 does not keep it.
 	InputIDs RawJSON
 }
 
-// Request is what is read of request_json.
+// Request returns the parsed request_json.
 func (t *ProviderTrace) Request() (*TraceRequest, error) { return &t.request, t.requestErr }
 
 func (r *TraceRequest) read(s *scanner) {
@@ -164,7 +160,7 @@ func (r *TraceRequest) read(s *scanner) {
 // A TraceMessage is one message of a TraceRequest.
 type TraceMessage struct {
 	Role string
-	// Content is the text of the content: that of its text parts, joined by newlines.
+	// Content is the text parts of the content, joined by newlines.
 	Content    string
 	Name       string
 	ToolCallID string
@@ -174,7 +170,7 @@ type TraceMessage struct {
 // A TraceCall is a call of a tool.
 type TraceCall struct{ ID, Name, Arguments string }
 
-// ReadMessages reads the messages.
+// ReadMessages parses the messages.
 func (r *TraceRequest) ReadMessages() ([]TraceMessage, error) {
 	if r.Messages.IsNull() {
 		return nil, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// The reference below reads a trace with encoding/json. What it takes and refuses is what
-// the readers of this package must take and refuse.
+// The reference reads a trace with encoding/json. This package must accept and reject the same
+// texts.
 type referenceResponse struct {
 	Text      loose[string]   `json:"text"`
 	OutputIDs json.RawMessage `json:"output_ids"`
@@ -86,7 +86,6 @@ func (m *referenceTraceMessage) plain() TraceMessage {
 	return out
 }
 
-// referenceContent is the text of a content.
 type referenceContent string
 
 func (c *referenceContent) UnmarshalJSON(b []byte) error {
@@ -118,7 +117,7 @@ func (c *referenceContent) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// referenceKind is the text of the member that tells the kinds of a union apart.
+// referenceKind returns the text of the member that selects the kind of a union.
 func referenceKind(raw json.RawMessage, tag string) (kind string, err error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &all); err != nil {
@@ -130,7 +129,6 @@ func referenceKind(raw json.RawMessage, tag string) (kind string, err error) {
 	return kind, err
 }
 
-// sameTrace compares both ways of reading one trace.
 func sameTrace(t *testing.T, text []byte) {
 	t.Helper()
 	trace := new(ProviderTrace)
@@ -143,7 +141,7 @@ func sameTrace(t *testing.T, text []byte) {
 			t.Errorf("kept %q, want %q", trace.RequestJSON, want)
 		}
 	} else {
-		whole := `{"request_json":` + string(text) + "}" // JSON where the text ends a member and begins another
+		whole := `{"request_json":` + string(text) + "}" // valid JSON if the text ends a member and begins another one
 		if _, err := Read[ProviderTrace](whole); err == nil && !json.Valid([]byte(whole)) {
 			t.Errorf("Read(%q) succeeded", whole)
 		}
@@ -203,11 +201,11 @@ func sameTrace(t *testing.T, text []byte) {
 	}
 }
 
-// kept is the text of a value as it is kept: encoding/json leaves bytes that are not UTF-8 in
-// a json.RawMessage.
+// kept returns the text of a value as this package keeps it: encoding/json leaves invalid UTF-8
+// in a json.RawMessage.
 func kept(raw json.RawMessage) RawJSON { return RawJSON(validText(string(raw))) }
 
-// recordedTexts are the JSON texts of one kind in all recordings, as pick gives them.
+// recordedTexts returns the texts that pick selects from all recordings.
 func recordedTexts(tb testing.TB, pick func(r *recordedLife) []json.RawMessage) []json.RawMessage {
 	tb.Helper()
 	paths, err := filepath.Glob("../../testdata/letta/*.json.gz")
@@ -232,7 +230,6 @@ func recordedTexts(tb testing.TB, pick func(r *recordedLife) []json.RawMessage) 
 	return all
 }
 
-// A recordedLife is what the tests of this package need of a recording.
 type recordedLife struct {
 	Agent        json.RawMessage   `json:"agent"`
 	Conversation json.RawMessage   `json:"conversation"`
@@ -251,7 +248,6 @@ type recordedLife struct {
 	} `json:"exchanges"`
 }
 
-// recordedTraces are the request and the response of every recorded trace.
 func recordedTraces(tb testing.TB) []json.RawMessage {
 	tb.Helper()
 	return recordedTexts(tb, func(r *recordedLife) (all []json.RawMessage) {
@@ -273,12 +269,12 @@ func recordedTraces(tb testing.TB) []json.RawMessage {
 	})
 }
 
-// mutated changes a JSON text in one place: some of the results are JSON, and some are not.
+// mutated changes a JSON text in one place. The result can be invalid JSON.
 func mutated(r *rand.Rand, text []byte) []byte {
 	if len(text) == 0 {
 		return text
 	}
-	// A place near a quote is more telling than one within a long text.
+	// A place near a quote is more interesting than one within a long text.
 	at := r.IntN(len(text))
 	if r.IntN(3) > 0 {
 		if i := strings.IndexByte(string(text[at:]), '"'); i >= 0 {
@@ -289,7 +285,7 @@ func mutated(r *rand.Rand, text []byte) []byte {
 		return append(append(append([]byte(nil), text[:from]...), with...), text[to:]...)
 	}
 	switch r.IntN(8) {
-	case 0: // another value in place of one
+	case 0: // replace a value
 		values := []string{"null", "true", "0", "-1.5e3", `""`, "[]", "{}", "1e999", "9223372036854775808", `"\ud800"`, "[[null]]", `{"type":"text"}`}
 		if i := strings.IndexByte(string(text[at:]), ':'); i >= 0 {
 			from := at + i + 1
@@ -297,7 +293,7 @@ func mutated(r *rand.Rand, text []byte) []byte {
 				return put(from, from+raw, values[r.IntN(len(values))])
 			}
 		}
-	case 1: // a member twice
+	case 1: // duplicate a member
 		if i := strings.IndexAny(string(text[at:]), "{,"); i >= 0 {
 			from := at + i + 1
 			if raw := valueAt(text[from:]); raw > 0 && from+raw < len(text) && text[from+raw] == ':' {
@@ -309,24 +305,24 @@ func mutated(r *rand.Rand, text []byte) []byte {
 				return put(from, from, member+",")
 			}
 		}
-	case 2: // the case of a letter
+	case 2: // change the case of a letter
 		if c := text[at]; c >= 'a' && c <= 'z' {
 			return put(at, at+1, string(rune(c-32)))
 		}
 		return put(at, min(at+2, len(text)), "\"S")
-	case 3: // not UTF-8, and half of a rune
+	case 3: // insert invalid UTF-8 or a rune
 		return put(at, at, []string{"\xff", "\xc3", "\xed\xa0\x80", "é"}[r.IntN(4)])
-	case 4: // an escape
+	case 4: // insert an escape
 		return put(at, at, []string{`\u0041`, `\ud83d\ude00`, `\ude00`, `\x`, `\"`, `\n`, "\n", `\ud83d\u0041`}[r.IntN(8)])
-	case 5: // an end
+	case 5: // truncate
 		return text[:at]
-	case 6: // a piece less
+	case 6: // delete some bytes
 		return put(at, min(len(text), at+1+r.IntN(8)), "")
 	}
 	return put(at, at+1, string(rune(32+r.IntN(95))))
 }
 
-// valueAt is the length of the value that text begins with, 0 where there is none.
+// valueAt returns the length of the value at the start of text, or 0.
 func valueAt(text []byte) int {
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	var raw json.RawMessage

@@ -10,24 +10,23 @@ import (
 	"time"
 )
 
-// A request is one call of the API.
 type request struct {
 	op     string // in words, for errors
 	method string
 	target target
 	query  url.Values
 	id     string // x-api-request-log-id, or empty
-	// body is JSON, or, with a contentType, something else.
+	// body is JSON unless contentType is set.
 	body        []byte
 	contentType string
-	// secrets are in the body, and must not be in an error.
+	// secrets occur in the body and must not appear in an error.
 	secrets []string
 }
 
-// once sends r and returns the answer; the caller closes its body. It sends once: the body
-// cannot be rewound (no GetBody) and there is no Idempotency-Key, so net/http does not
-// repeat it either. The body is a [bytes.Reader]: of other readers net/http does not know
-// that they never block, and writes the headers in a packet of their own.
+// once sends r once and returns the answer, whose body the caller must close. net/http cannot
+// repeat the request: the body cannot be rewound (no GetBody), and the request has no
+// Idempotency-Key. The body is a [bytes.Reader], which never blocks: net/http sends the headers
+// for other readers in a separate packet.
 func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 	address := c.base + r.target.path
 	if len(r.query) > 0 {
@@ -75,9 +74,9 @@ func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 	return resp, nil
 }
 
-// transport returns the client's transport. Its settings follow what was measured with 1 MB
-// replies: HTTP/2 costs 37 % of the throughput and six times the memory, gzip six times the
-// decoding, and too few idle connections 20 % at 512 in flight.
+// transport returns the client's transport. Its settings follow measurements with 1 MB replies:
+// HTTP/2 costs 37 % of the throughput and six times the memory, gzip six times the decoding, and
+// too few idle connections 20 % at 512 in flight.
 func (c *Client) transport() *http.Transport {
 	cfg := &c.cfg
 	dial := cfg.Dial
@@ -105,10 +104,10 @@ func (c *Client) transport() *http.Transport {
 		DialContext:         dial,
 		TLSHandshakeTimeout: cfg.ConnectTimeout,
 		DisableCompression:  true,
-		MaxIdleConns:        0, // no limit but the one per host
+		MaxIdleConns:        0, // no limit except the one per host
 		MaxIdleConnsPerHost: cfg.IdleConns,
-		// Below uvicorn's keep-alive of 5 s: a POST on a connection that the server
-		// has just closed dies with EOF, and no POST is ever repeated.
+		// Below uvicorn's keep-alive of 5 s: a POST on a connection that the server just closed
+		// fails with EOF, and no POST is repeated.
 		IdleConnTimeout: 4 * time.Second,
 		Protocols:       protocols,
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// TestKeptAsReceived reads every object of every recording: its text is kept byte for
-// byte, and so is that of each message and tool in it.
+// TestKeptAsReceived checks that the text of every recorded object, message and tool is kept byte
+// for byte.
 func TestKeptAsReceived(t *testing.T) {
 	t.Parallel()
 	objects := 0
@@ -90,13 +90,13 @@ func TestKeptAsReceived(t *testing.T) {
 	}
 }
 
-// TestRequestsRecorded reads and writes every recorded request. Nothing may be lost,
-// changed or added, but for a null where a field was absent.
+// TestRequestsRecorded decodes and encodes every recorded request without changes, except for a
+// null for an absent field.
 func TestRequestsRecorded(t *testing.T) {
 	t.Parallel()
 	var got diff
 	for _, name := range lettatest.Names(t) {
-		if name == "bad-body" { // its request breaks the schema on purpose
+		if name == "bad-body" { // its request violates the schema on purpose
 			continue
 		}
 		for i, e := range lettatest.Read(t, name).Exchanges {
@@ -121,7 +121,7 @@ func TestRequestsRecorded(t *testing.T) {
 	}
 }
 
-// A diff collects how what was written differs from what was read.
+// A diff collects the differences between written and read data.
 type diff struct {
 	problems  []string
 	nulls     map[string]int
@@ -229,8 +229,7 @@ func TestUnions(t *testing.T) {
 	}
 }
 
-// TestRequestForms pins the bytes of what is sent: the server guesses no type but
-// that of approvals.
+// TestRequestForms pins the bytes of requests: the server guesses only the type of approvals.
 func TestRequestForms(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -263,8 +262,8 @@ func TestRequestForms(t *testing.T) {
 	}
 }
 
-// TestArgumentsAreText: the order of keys and the form of numbers of a call reach
-// later prompts.
+// TestArgumentsAreText checks that the key order and number format of a call's arguments are
+// kept, because they reach later prompts.
 func TestArgumentsAreText(t *testing.T) {
 	t.Parallel()
 	r := lettatest.Read(t, "tool-args-numbers")

@@ -15,50 +15,48 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// CommandConfig says which program scores.
+// CommandConfig configures a Command.
 type CommandConfig struct {
-	// Args is the program and its arguments; no shell is involved.
+	// Args is the program and its arguments, started without a shell.
 	Args []string
-	// Env is the environment; nil means that of this process.
+	// Env is the environment; nil: the environment of this process.
 	Env []string
-	// Dir is the working folder; empty means that of this process.
+	// Dir is the working directory; empty: the directory of this process.
 	Dir string
-	// Processes is how many of them run at a time. Default 1.
+	// Processes is the number of concurrent processes. Default 1.
 	Processes int
 	// Timeout bounds one score. Default 1m.
 	Timeout time.Duration
-	// Stderr takes what the program says to people, up to 256 kB of each process.
-	// Default nil: nothing does.
+	// Stderr receives the standard error of the processes, up to 256 kB each. Default nil:
+	// discarded.
 	Stderr io.Writer
 }
 
-// Command scores by a program that lives as long as the run. For each rollout it
-// gets one line on its standard input,
+// Command scores with an external program that runs as long as the run. For each rollout the
+// program reads one line from its standard input:
 //
 //	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…],"trial":false}
 //
-// answer, metadata and conversation are null if there is none. output is the model's answer,
-// reasoning the text before it, and text is both, as the model wrote them. trial is true for
-// the trial sample (see [Try]). The program answers with one line on its standard
-// output:
+// answer, metadata and conversation can be null. output is the model's answer, reasoning the text
+// before it, and text is both, as the model wrote them. trial is true for the trial sample (see
+// [Try]). The program writes one line to its standard output:
 //
 //	{"reward":0.5,"details":{…}}    a finite number, or null: not scored; details is an
-//	                                object, and optional; so is id
-//	{"error":"…"}                   it cannot judge
+//	                                optional object; id is optional
+//	{"error":"…"}                   the program cannot score the rollout
 //
-// A process gets the next line only after it answered. One that ends, answers
-// something else, to another id, or more than one line, or takes too long is killed and
-// replaced; that rollout stays without a reward, because nobody knows what the program
-// did with it. A line that comes unasked is found before the next question, so that no
-// rollout gets the reward of another one.
+// A process gets the next line only after its answer. A process is killed and replaced if it
+// exits, times out, or writes an invalid answer, a wrong id or more than one line. That rollout
+// gets no reward, because the program's state is unknown. An unrequested line is detected before
+// the next request, so no rollout gets the reward of another one.
 //
-// A process is killed with its process group: with all that it started, unless that made
-// itself a group of its own.
+// Killing a process kills its process group: all its children, except those that created their
+// own group.
 //
 // A Command is safe for concurrent use; rollouts wait for a free process.
 type Command struct {
 	cfg  CommandConfig
-	free chan *process // nil: a process that is yet to be started
+	free chan *process // nil: a process that is not yet started
 
 	closeOnce, killOnce sync.Once
 	closed, killed      chan struct{}
@@ -68,13 +66,13 @@ type Command struct {
 	asked int64
 }
 
-// The defaults that a program may want to show.
+// Exported defaults.
 const (
 	DefaultProcesses = 1
 	DefaultTimeout   = time.Minute
 )
 
-// NewCommand makes a Command; processes start when they are first needed.
+// NewCommand returns a Command. Processes start on first use.
 func NewCommand(cfg CommandConfig) (*Command, error) {
 	if len(cfg.Args) == 0 {
 		return nil, errors.New("reward: no command given")
@@ -118,7 +116,7 @@ type verdict struct {
 	Error   string          `json:"error"`
 }
 
-// Score asks a process.
+// Score sends the rollout to a free process and waits for its answer.
 func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	id := c.nextID()
 	line, err := json.Marshal(question{id, t.ID, t.Messages, t.Answer, t.Metadata, r.Output, r.Reasoning, r.Text, r.Messages, r.Trial})
@@ -138,7 +136,7 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, fmt.Errorf("no answer within %v", c.cfg.Timeout))
 	defer cancel()
 	v, p, err := c.ask(ctx, p, id, append(line, '\n'))
-	c.free <- p // never blocks: it has room for every process
+	c.free <- p // never blocks: the channel has room for every process
 	switch {
 	case err != nil:
 		return collector.Reward{}, fmt.Errorf("reward: %s: %w", c.cfg.Args[0], err)
@@ -152,7 +150,6 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	return reward, nil
 }
 
-// read returns the reward of an answer that has no error.
 func (v *verdict) read() (collector.Reward, error) {
 	out := collector.Reward{Details: v.Details}
 	switch {
@@ -182,7 +179,7 @@ func (c *Command) nextID() int64 {
 	return c.asked
 }
 
-// start starts a process, unless all of them are to be ended.
+// start starts a process unless Kill was called.
 func (c *Command) start() (*process, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,7 +195,6 @@ func (c *Command) start() (*process, error) {
 	return p, err
 }
 
-// end waits for the end of a process that was killed, or whose input was closed.
 func (c *Command) end(p *process) error {
 	err := p.wait()
 	c.mu.Lock()
@@ -207,8 +203,8 @@ func (c *Command) end(p *process) error {
 	return err
 }
 
-// Kill ends all processes at once, with what they started: scores in progress fail, and
-// no process is started any more. Close is still to be called.
+// Kill kills all processes and their children. Scores in progress fail, and no new process
+// starts. The caller must still call Close.
 func (c *Command) Kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,12 +214,13 @@ func (c *Command) Kill() {
 	}
 }
 
-// ask returns the process to keep: nil after one that cannot be trusted any more.
+// ask sends a line to p and returns the answer and the process to keep: nil if the process cannot
+// be trusted any more.
 func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (verdict, *process, error) {
 	if p != nil {
 		if unasked := p.unasked(); unasked != "" {
 			p.kill()
-			_ = c.end(p) // what it says of itself is said
+			_ = c.end(p) // its exit status does not matter
 			return verdict{}, nil, fmt.Errorf("wrote %.80q without being asked", unasked)
 		}
 	}
@@ -233,10 +230,10 @@ func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (v
 			return verdict{}, nil, err
 		}
 	}
-	stop := context.AfterFunc(ctx, p.kill) // ends a read that would never return
+	stop := context.AfterFunc(ctx, p.kill) // unblocks a read that would never return
 	answer, err := p.exchange(line)
 	if !stop() && err == nil {
-		err = io.ErrUnexpectedEOF // killed at the last moment
+		err = io.ErrUnexpectedEOF // killed just after the answer
 	}
 	var v verdict
 	if err == nil {
@@ -255,7 +252,7 @@ func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (v
 	if err == nil {
 		return v, p, nil
 	}
-	// A program that closed its output may be about to end: its own status says more.
+	// A program that closed its output might be exiting: its exit status is more informative.
 	killed := false
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
 		select {
@@ -281,7 +278,7 @@ func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (v
 	return v, nil, err
 }
 
-// lastWords is how long a program that closed its output may take to end by itself.
+// lastWords bounds the wait for the exit of a program that closed its output.
 const lastWords = 200 * time.Millisecond
 
 func (c *Command) isKilled() bool {
@@ -293,13 +290,11 @@ func (c *Command) isKilled() bool {
 	}
 }
 
-// closeWithin is how long all processes together may take to end once their input is
-// closed: there is nothing left to score.
+// closeWithin bounds the wait for the exit of all processes after their input is closed.
 const closeWithin = 5 * time.Second
 
-// Close ends the processes: it closes their input, and kills what is still there after
-// five seconds, or the timeout of a score where that is less. It waits for scores in
-// progress.
+// Close closes the input of the processes, and kills those that still run after five seconds, or
+// after the Timeout if that is shorter. It waits for scores in progress.
 func (c *Command) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)
@@ -313,14 +308,13 @@ func (c *Command) Close() error {
 		timer := time.AfterFunc(min(closeWithin, c.cfg.Timeout), c.Kill)
 		defer timer.Stop()
 		for _, p := range all {
-			_ = c.end(p)     // its exit status says nothing about any reward
-			killGroup(p.cmd) // what it started and left
+			_ = c.end(p)     // the exit status no longer matters
+			killGroup(p.cmd) // its remaining children
 		}
 	})
 	return nil
 }
 
-// A process is one running program.
 type process struct {
 	cmd  *exec.Cmd
 	talk *talk
@@ -329,11 +323,11 @@ type process struct {
 	r    *bufio.Reader
 
 	killOnce, waitOnce sync.Once
-	done               chan struct{} // closed when it has ended
-	ended              error         // its status, after that
+	done               chan struct{} // closed when the process has exited
+	ended              error         // the exit error, valid after done
 }
 
-// maxAnswer bounds one line of a program: a reward and its details are small.
+// maxAnswer bounds one line of a program. A reward and its details are small.
 const maxAnswer = 1 << 20
 
 func start(cfg *CommandConfig) (*process, error) {
@@ -347,7 +341,7 @@ func start(cfg *CommandConfig) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, w, err := os.Pipe() // our own, so that closing it ends a read
+	out, w, err := os.Pipe() // our own pipe: closing it unblocks a read
 	if err != nil {
 		return nil, err
 	}
@@ -362,21 +356,21 @@ func start(cfg *CommandConfig) (*process, error) {
 	return &process{cmd: cmd, talk: said, in: in, out: out, r: bufio.NewReaderSize(out, 64<<10), done: make(chan struct{})}, nil
 }
 
-// unasked is what the program wrote since its last answer; empty where that is nothing.
+// unasked returns the output of the program since its last answer.
 func (p *process) unasked() string {
 	if p.r.Buffered() == 0 {
 		if p.out.SetReadDeadline(time.Now().Add(time.Millisecond)) != nil {
-			return "" // no pipe that can be asked
+			return "" // the pipe has no deadlines
 		}
-		_, _ = p.r.Peek(1) // an end is found by the next question
+		_, _ = p.r.Peek(1) // the next request detects EOF
 		_ = p.out.SetReadDeadline(time.Time{})
 	}
 	b, _ := p.r.Peek(p.r.Buffered())
 	return string(b)
 }
 
-// exchange writes a line and reads one. A program that answers without reading its
-// input, or dies, makes the write fail: then its answer, if any, does not count.
+// exchange writes a line and reads one. If the program exits or answers without reading its
+// input, the write fails and its answer does not count.
 func (p *process) exchange(line []byte) ([]byte, error) {
 	if _, err := p.in.Write(line); err != nil {
 		return nil, io.EOF
@@ -396,7 +390,7 @@ func (p *process) exchange(line []byte) ([]byte, error) {
 	}
 }
 
-// kill ends the program at once, and what it started. It may be called at any time, and twice.
+// kill kills the program and its children. It can be called at any time, repeatedly.
 func (p *process) kill() {
 	p.killOnce.Do(func() {
 		killGroup(p.cmd)
@@ -405,7 +399,7 @@ func (p *process) kill() {
 	})
 }
 
-// exited is closed when the program has ended.
+// exited returns a channel that is closed when the program exits.
 func (p *process) exited() <-chan struct{} {
 	p.waitOnce.Do(func() {
 		go func() {
@@ -416,7 +410,6 @@ func (p *process) exited() <-chan struct{} {
 	return p.done
 }
 
-// wait returns how the program ended, and frees what it held.
 func (p *process) wait() error {
 	<-p.exited()
 	_ = p.out.Close()

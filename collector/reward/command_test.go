@@ -17,7 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// TestMain makes the test binary a scorer when it is started as one.
+// TestMain runs the test binary as a scorer if REWARD_TEST_SCORER is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("REWARD_TEST_SCORER") == "" {
 		m.Run()
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 			continue
 		}
 		switch q.Output {
-		case "question": // as it came
+		case "question": // returns the question
 			fmt.Fprintf(os.Stdout, `{"reward":1,"details":{"q":%s}}`+"\n", in.Bytes())
 		case "traceback":
 			fmt.Fprint(os.Stderr, "Traceback (most recent call last):\n  File \"score.py\", line 3\nKeyError: 'difficulty'\n\n")
@@ -49,42 +49,42 @@ func TestMain(m *testing.M) {
 			panic("dies")
 		case "hang":
 			time.Sleep(time.Hour)
-		case "echo": // with the id that was asked
+		case "echo": // with the requested id
 			fmt.Fprintf(os.Stdout, `{"id":%d,"reward":1}`+"\n", q.ID)
-		case "another": // with that of another question
+		case "another": // with the id of another question
 			fmt.Fprintf(os.Stdout, `{"id":%d,"reward":1}`+"\n", q.ID-1)
 		case "twice":
 			fmt.Fprint(os.Stdout, `{"reward":1}`+"\n"+`{"reward":0}`+"\n")
-		case "late": // a second answer after the first was taken
+		case "late": // a second answer after the first was read
 			fmt.Fprintln(os.Stdout, `{"reward":1}`)
 			time.Sleep(50 * time.Millisecond)
 			fmt.Fprintln(os.Stdout, `{"reward":0}`)
-		case "flood": // one line without an end
+		case "flood": // one endless line
 			for {
 				if _, err := os.Stdout.Write(bytes.Repeat([]byte("x"), 1<<16)); err != nil {
 					return
 				}
 			}
-		case "lines": // lines without an end
+		case "lines": // endless lines
 			for {
 				if _, err := fmt.Fprintln(os.Stdout, `{"reward":1}`); err != nil {
 					return
 				}
 			}
-		case "stderr": // says more than anybody reads
+		case "stderr": // more than the limit
 			for range 64 {
 				fmt.Fprintln(os.Stderr, strings.Repeat("loud ", 1<<14))
 			}
 			fmt.Fprintln(os.Stdout, `{"reward":1}`)
-		case "shut": // closes its output and goes on
+		case "shut": // closes its output and keeps running
 			_ = os.Stdout.Close()
 			time.Sleep(time.Hour)
-		case "deaf": // reads nothing any more
+		case "deaf": // stops reading
 			fmt.Fprintln(os.Stdout, `{"reward":1}`)
 			time.Sleep(time.Hour)
-		case "family": // hangs, and so does what it started, with what that started
+		case "family": // hangs, with a child and a grandchild
 			child := exec.Command("sh", "-c", "sleep 3600 & echo $$ $! >>"+os.Getenv("REWARD_TEST_PIDS")+"; wait")
-			child.Stderr = os.Stderr // which would keep a wait for the program from ending
+			child.Stderr = os.Stderr // an open stderr would block Wait
 			if err := child.Start(); err != nil {
 				panic(err)
 			}
@@ -132,7 +132,7 @@ func TestCommand(t *testing.T) {
 	task := &collector.Task{ID: "t", Messages: []string{"m"}}
 	steps := []struct {
 		output  string
-		want    float64 // where err is empty
+		want    float64 // if err is empty
 		details string
 		err     string
 	}{
@@ -142,7 +142,7 @@ func TestCommand(t *testing.T) {
 		{"null", -1, "", ""},
 		{"details", 0, "", "not a JSON object"},
 		{"die", 0, "", "exit status 2"},
-		{"abcd", 4, `{"nth":1}`, ""}, // a new one
+		{"abcd", 4, `{"nth":1}`, ""}, // a new process
 		{"junk", 0, "", "hello"},
 		{"a", 1, `{"nth":1}`, ""},
 		{"long", 0, "", "longer"},
@@ -177,7 +177,7 @@ func TestCommandTakesTooLong(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no answer within 300ms") {
 		t.Fatalf("Score = %v, want that it took too long", err)
 	}
-	// The run's own end is told as what it is.
+	// A canceled run is reported as such.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Score(ctx, &collector.Task{}, &collector.Reply{Output: "hang"}); err == nil {

@@ -2,17 +2,17 @@
 //
 //	None      no reward at all
 //	Exact     the output is the answer
-//	Contains  the output holds the answer
+//	Contains  the output contains the answer
 //	Regex     the output matches a pattern; its first group is the answer
-//	Number    the last number of the output is the answer's
-//	JSON      a value inside the output's JSON is the answer
-//	Command   a program of the user's says so
+//	Number    the last number of the output equals the answer
+//	JSON      a value inside the output's JSON equals the answer
+//	Command   an external program decides
 //
 // All scorers except None and Command return 1 or 0. The output is the model's last answer,
-// without its reasoning if collector.Config has a Splitter. If a scorer cannot score a sample,
-// it returns an error: the reward is then null, not 0, and the sample is kept. If the task has
-// no answer, the error wraps collector.ErrNoAnswer, and Check returns it before the run. Any
-// other error is a failure of the scorer. [Try] finds failures before a run begins.
+// without its reasoning if collector.Config has a Splitter. If a scorer cannot score a sample, it
+// returns an error: the reward is then null, not 0, and the sample is kept. If the task has no
+// answer, the error wraps collector.ErrNoAnswer, and Check returns it before the run. Any other
+// error is a failure of the scorer. [Try] finds failures before a run begins.
 //
 // # Numbers
 //

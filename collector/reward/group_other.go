@@ -6,5 +6,5 @@ import "os/exec"
 
 func ownGroup(*exec.Cmd) {}
 
-// killGroup ends the program; what it started is not known here.
+// killGroup ends only the program: its children are unknown here.
 func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

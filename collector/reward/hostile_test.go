@@ -16,14 +16,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A program that misbehaves costs one reward, in a bounded time, and says why in words;
-// the rollout after it has its own reward.
+// TestHostileCommands checks that a misbehaving program loses one reward in bounded time with a
+// clear error, and that the next rollout gets its own reward.
 func TestHostileCommands(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		output string
-		err    string // of the score; empty: it is good
-		next   string // of the one after it
+		err    string // error of the score; empty: none
+		next   string // error of the next score
 	}{
 		{"echo", "", ""},
 		{"another", "is for question 0, and question 1 was asked", ""},
@@ -38,7 +38,7 @@ func TestHostileCommands(t *testing.T) {
 	} {
 		t.Run(tt.output, func(t *testing.T) {
 			t.Parallel()
-			c := command(t, reward.CommandConfig{Timeout: 4 * time.Second}) // a program begins within
+			c := command(t, reward.CommandConfig{Timeout: 4 * time.Second}) // includes the start of the program
 			began := time.Now()
 			score := func(output, want string) {
 				t.Helper()
@@ -51,9 +51,9 @@ func TestHostileCommands(t *testing.T) {
 				}
 			}
 			score(tt.output, tt.err)
-			time.Sleep(time.Second) // the rollout that comes next takes longer
+			time.Sleep(time.Second) // the next rollout takes longer
 			score("1", tt.next)     // one byte: 1
-			score("1", "")          // the one after that is right in any case
+			score("1", "")          // always succeeds
 			if took := time.Since(began); took > time.Minute {
 				t.Errorf("it took %v", took)
 			}
@@ -61,8 +61,9 @@ func TestHostileCommands(t *testing.T) {
 	}
 }
 
-// A program that writes answers without an end gives no rollout a reward of another: it is
-// found with the first answer, or before the second question.
+// TestCommandThatAnswersWithoutEnd checks that no rollout gets another one's reward from a
+// program that writes endless answers: the first answer or the check before the second question
+// detects it.
 func TestCommandThatAnswersWithoutEnd(t *testing.T) {
 	t.Parallel()
 	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
@@ -74,7 +75,7 @@ func TestCommandThatAnswersWithoutEnd(t *testing.T) {
 	}
 }
 
-// What a program says to people is bounded.
+// TestLoudCommand checks that the standard error of a program is bounded.
 func TestLoudCommand(t *testing.T) {
 	t.Parallel()
 	var said lockedBuffer
@@ -90,8 +91,8 @@ func TestLoudCommand(t *testing.T) {
 	}
 }
 
-// TestCommandDiesWithItsFamily: what a program started does not outlive it, whether its
-// time is over or all are to end at once.
+// TestCommandDiesWithItsFamily checks that the children of a program do not outlive it after a
+// timeout, Kill or Close.
 func TestCommandDiesWithItsFamily(t *testing.T) {
 	for _, how := range []string{"timeout", "kill", "close"} {
 		t.Run(how, func(t *testing.T) {
@@ -99,7 +100,7 @@ func TestCommandDiesWithItsFamily(t *testing.T) {
 			t.Setenv("REWARD_TEST_PIDS", pids)
 			timeout := time.Minute
 			if how != "kill" {
-				timeout = 5 * time.Second // the program starts the other one within
+				timeout = 5 * time.Second // enough for the program to start its child
 			}
 			c := command(t, reward.CommandConfig{Timeout: timeout})
 			scored := make(chan error, 1)
@@ -144,16 +145,14 @@ func TestCommandDiesWithItsFamily(t *testing.T) {
 	}
 }
 
-// zombie reports whether a process has ended and nobody has asked how: here that is up to
-// the system.
+// zombie reports whether a process has exited and was not reaped. Here the system reaps it.
 func zombie(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, ok := strings.Cut(string(b), ") ")
 	return err == nil && ok && strings.HasPrefix(rest, "Z")
 }
 
-// Programs that do not end when there is nothing left to score hold nobody: all of them
-// together cost the seconds of one.
+// TestCloseOfHungCommands checks that several hung programs delay Close no longer than one.
 func TestCloseOfHungCommands(t *testing.T) {
 	t.Parallel()
 	c := command(t, reward.CommandConfig{Processes: 4, Timeout: time.Hour})
@@ -170,7 +169,7 @@ func TestCloseOfHungCommands(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > 15*time.Second { // 20 s one after another
+	if took := time.Since(began); took > 15*time.Second { // one after another: 20 s
 		t.Errorf("Close took %v, want about 5s", took)
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// JSON rewards an output that holds a JSON value in which the value at a path is
-// the answer. The output is the JSON, or has it in its last ``` block.
+// JSON rewards an output that contains a JSON value whose value at a path equals the answer. The
+// JSON is the whole output or its last ``` block.
 type JSON struct {
 	path []string
 }
 
-// NewJSON reads a path of keys and indexes, such as result.values[0] or
-// result.values.0; an empty path is the whole value.
+// NewJSON parses a path of keys and indexes, such as result.values[0] or result.values.0. An
+// empty path selects the whole value.
 func NewJSON(path string) (*JSON, error) {
 	if path == "" {
 		return &JSON{}, nil
@@ -36,11 +36,11 @@ func NewJSON(path string) (*JSON, error) {
 	return &JSON{keys}, nil
 }
 
-// Check wants an answer.
+// Check returns an error if the task has no answer.
 func (*JSON) Check(t *collector.Task) error { return needAnswer(t) }
 
-// Score compares. The answer is read as JSON, and as a plain string where it is
-// none. An output without the value gets 0.
+// Score compares the value with the answer, which is parsed as JSON or else taken as a plain
+// string. An output without the value scores 0.
 func (j *JSON) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if err := j.Check(t); err != nil {
 		return collector.Reward{}, err
@@ -63,7 +63,6 @@ func (j *JSON) Score(_ context.Context, t *collector.Task, r *collector.Reply) (
 	return binary(same(got, want)), nil
 }
 
-// same reports whether two JSON values are equal. Numbers are compared by their exact values.
 func same(a, b any) bool {
 	switch a := a.(type) {
 	case json.Number:
@@ -79,15 +78,14 @@ func same(a, b any) bool {
 	return a == b // null, booleans and strings
 }
 
-// sameNumber reports whether two JSON numbers have the same value, whatever their size.
 func sameNumber(a, b string) bool {
 	aDigits, aExp, aOK := scientific(a)
 	bDigits, bExp, bOK := scientific(b)
 	return a == b || aOK && bOK && aDigits == bDigits && aExp == bExp
 }
 
-// scientific returns the significant digits of a JSON number, with its sign, and the power of
-// ten of the last one. It returns false if the exponent overflows int64.
+// scientific returns the significant digits of a JSON number with its sign, and the exponent of
+// the last digit. It returns false if the exponent overflows int64.
 func scientific(text string) (digits string, exp int64, ok bool) {
 	text, power, _ := strings.Cut(strings.ToLower(text), "e")
 	if power != "" {
@@ -131,7 +129,7 @@ func (j *JSON) find(v any) (any, bool) {
 	return v, true
 }
 
-// block is the inside of the last ``` block of text, or text.
+// block returns the contents of the last ``` block of text, or text.
 func block(text string) string {
 	end := strings.LastIndex(text, "```")
 	if end < 0 {

@@ -12,17 +12,16 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Number rewards an output whose last number is the answer. Numbers are compared exactly,
-// whatever their size. If the last number has no exact value, the reward is 0. The package
-// documentation lists the valid numbers.
+// Number rewards an output whose last number equals the answer. Numbers of any size are compared
+// exactly. If the last number has no exact value, the reward is 0. The package documentation
+// lists the valid numbers.
 //
-// The answer of a task must be one plain number. It can have a currency or percent sign,
-// be inside $…$, \(…\), \[…\], ** or \boxed{…}, and end with a period. If it contains ####,
-// like the answers of GSM8K, the text after the last #### counts.
+// The answer of a task must be one plain number. It can have a currency or percent sign, be
+// inside $…$, \(…\), \[…\], ** or \boxed{…}, and end with a period. If it contains ####, like the
+// answers of GSM8K, the text after the last #### counts.
 type Number struct {
-	// Tolerance is the greatest difference that still counts as equal, absolute or
-	// relative to the answer, whichever allows more. Its shortest decimal form counts: 0.1 is
-	// a tenth. Default 0: equal.
+	// Tolerance is the largest allowed difference, absolute or relative to the answer, whichever
+	// is larger. It is used as its shortest decimal form: 0.1 is a tenth. Default 0.
 	Tolerance float64
 }
 
@@ -37,7 +36,6 @@ func lastNumber(text string) (v *big.Rat, found bool) {
 	return v, true
 }
 
-// plainNumber returns the exact value of a text that is one number and nothing else.
 func plainNumber(text string) (*big.Rat, error) {
 	if at := strings.LastIndex(text, "####"); at >= 0 {
 		text = text[at+len("####"):]
@@ -59,10 +57,8 @@ func isUnit(r rune) bool {
 	return r == ' ' || r == '\u00A0' || r == '%' || unicode.Is(unicode.Sc, r)
 }
 
-// wraps are the pairs that can enclose the number of an answer.
 var wraps = [][2]string{{`\boxed{`, "}"}, {"$", "$"}, {`\(`, `\)`}, {`\[`, `\]`}, {"**", "**"}}
 
-// unwrap removes the pairs that enclose the number of an answer.
 func unwrap(text string) string {
 	for {
 		was := text
@@ -95,7 +91,7 @@ func (n Number) Score(_ context.Context, t *collector.Task, r *collector.Reply) 
 	if err := n.Check(t); err != nil {
 		return collector.Reward{}, err
 	}
-	want, _ := plainNumber(*t.Answer) // Check has read it
+	want, _ := plainNumber(*t.Answer) // Check has parsed it
 	got, _ := lastNumber(r.Output)
 	if got == nil {
 		return binary(false), nil
@@ -110,7 +106,6 @@ func (n Number) Score(_ context.Context, t *collector.Task, r *collector.Reply) 
 	return reward, nil
 }
 
-// equal reports whether got is want, within the tolerance.
 func (n Number) equal(got, want *big.Rat) bool {
 	if n.Tolerance == 0 {
 		return got.Cmp(want) == 0

@@ -14,7 +14,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// scored returns the reward of an output, or -1 if it has none.
 func scored(t *testing.T, s collector.Scorer, answer, output string) float64 {
 	t.Helper()
 	r, err := s.Score(t.Context(), &collector.Task{ID: "t", Answer: &answer}, &collector.Reply{Output: output})
@@ -24,8 +23,8 @@ func scored(t *testing.T, s collector.Scorer, answer, output string) float64 {
 	return *r.Value
 }
 
-// The last number of a text, as an exact value. "-" means that there is none, or none with an
-// exact value.
+// TestLastNumber checks the exact value of the last number. "-" means that there is none or that
+// it has no exact value.
 func TestLastNumber(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ text, want string }{
@@ -211,7 +210,7 @@ func TestLastNumber(t *testing.T) {
 	}
 }
 
-// An answer is one plain number, or a mistake in the task.
+// TestPlainAnswer checks that an answer is one plain number or an error in the task.
 func TestPlainAnswer(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{
@@ -242,7 +241,7 @@ func TestPlainAnswer(t *testing.T) {
 	}
 }
 
-// The tolerance is a decimal number, and is compared exactly.
+// TestTolerance checks that the tolerance is a decimal number and is compared exactly.
 func TestTolerance(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -266,7 +265,7 @@ func TestTolerance(t *testing.T) {
 	}
 }
 
-// Details contain the exact number that was parsed.
+// TestNumberDetails checks that the details contain the exact parsed number.
 func TestNumberDetails(t *testing.T) {
 	t.Parallel()
 	for output, want := range map[string]string{
@@ -285,7 +284,7 @@ func TestNumberDetails(t *testing.T) {
 	}
 }
 
-// Random numbers in random spellings have the value that they were made of.
+// TestSpellings checks that random numbers in random spellings keep their value.
 func TestSpellings(t *testing.T) {
 	t.Parallel()
 	for i := range 20_000 {
@@ -298,7 +297,7 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// spelling makes a number and a text that ends in it.
+// spelling returns a random number and a text that ends with it.
 func spelling(random *rand.Rand) (*big.Rat, string) {
 	pick := func(all ...string) string { return all[random.IntN(len(all))] }
 	n := random.Int64N(1 << uint(1+random.IntN(62)))
@@ -344,7 +343,7 @@ func grouped(digits, sep string) string {
 	return digits
 }
 
-// JSON numbers are compared by their exact values.
+// TestJSONNumbers compares JSON numbers by their exact values.
 func TestJSONNumbers(t *testing.T) {
 	t.Parallel()
 	s := must(reward.NewJSON("v"))
@@ -379,7 +378,7 @@ func TestJSONNumbers(t *testing.T) {
 	}
 }
 
-// Whatever the text is, a number is read in time that grows with its length.
+// TestHostileNumbers checks that parsing time is linear in the length of the text.
 func TestHostileNumbers(t *testing.T) {
 	t.Parallel()
 	began := time.Now()

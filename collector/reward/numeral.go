@@ -14,7 +14,7 @@ const (
 	maxPowered  = 512  // digits of the base of a power
 )
 
-// A numeral is one number as a text spells it.
+// A numeral is one number as spelled in a text.
 type numeral struct {
 	neg        bool
 	whole      string // of a mixed number
@@ -105,8 +105,8 @@ func isSuperscript(text string) bool {
 	return strings.ContainsRune(superscripts, r)
 }
 
-// lastNumeral finds the last number of a text in plain spelling. start and end bound it, with
-// its sign and currency; start is negative if there is none.
+// lastNumeral finds the last number of a text in plain spelling. start and end bound it,
+// including its sign and currency. start is negative if there is none.
 func lastNumeral(s string) (n numeral, start, end int) {
 	start = -1
 	for i := 0; i < len(s); {
@@ -157,7 +157,6 @@ func sign(s string, i int) (start int, neg bool) {
 // unspaced are scripts without a space between a word and a number.
 var unspaced = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai}
 
-// skipCurrency returns where the currency signs before i begin.
 func skipCurrency(s string, i int) int {
 	for {
 		r, n := utf8.DecodeLastRuneInString(s[:i])
@@ -168,7 +167,6 @@ func skipCurrency(s string, i int) int {
 	}
 }
 
-// readNumeral reads the number that begins at i, without a sign.
 func readNumeral(s string, i int) (n numeral, end int, ok bool) {
 	if s[i] == '\\' {
 		for _, name := range [...]string{`\sqrt`, `\overline`, `\binom`} {
@@ -273,7 +271,6 @@ func readFrac(s string, i int) (n numeral, end int, ok bool) {
 	return n, end, true
 }
 
-// argument reads a number that is an argument of a LaTeX command.
 func argument(s string, i int) (d decimal, end int, ok bool) {
 	end = skipArgument(s, i)
 	at := skipSpaces(s, i)
@@ -294,10 +291,8 @@ func argument(s string, i int) (d decimal, end int, ok bool) {
 	return d, end, to == len(inside)
 }
 
-// maxArgument bounds the argument of a LaTeX command.
 const maxArgument = 1 << 10
 
-// skipArgument returns where the argument that begins at i ends.
 func skipArgument(s string, i int) int {
 	at := skipSpaces(s, i)
 	if at >= len(s) {
@@ -330,7 +325,6 @@ func skipOption(s string, i int) int {
 	return i
 }
 
-// readDecimal reads the decimal number that begins at i.
 func readDecimal(s string, i int) (d decimal, end int) {
 	end = skipDigits(s, i)
 	if s[i] == '0' && end == i+1 && end+1 < len(s) && strings.IndexByte("xX", s[end]) >= 0 && isHex(s[end+1]) {
@@ -448,7 +442,6 @@ func isHex(b byte) bool { return isDigit(b) || b|0x20 >= 'a' && b|0x20 <= 'f' }
 
 func digitAt(s string, i int) bool { return i < len(s) && isDigit(s[i]) }
 
-// decimalAt reports whether a decimal begins at i.
 func decimalAt(s string, i int) bool {
 	return digitAt(s, i) || i < len(s) && s[i] == '.' && digitAt(s, i+1)
 }
@@ -467,7 +460,7 @@ func (n *numeral) proper() bool {
 
 var separators = strings.NewReplacer(",", "", "\u00A0", "", "'", "", "_", "")
 
-// value returns the exact value; false if it has none here.
+// value returns the exact value, or false if it has none.
 func (d *decimal) value() (*big.Rat, bool) {
 	if d.hex || d.version || len(d.digits)+len(d.frac) > maxDigits {
 		return nil, false
@@ -500,7 +493,6 @@ func (d *decimal) value() (*big.Rat, bool) {
 	return v, true
 }
 
-// raised returns v to the power of an integer.
 func raised(v *big.Rat, pow string) (*big.Rat, bool) {
 	n, ok := smallInt(pow)
 	if !ok || (v.Num().BitLen()+v.Denom().BitLen())*max(n, -n) > 4*maxDigits {
@@ -516,7 +508,6 @@ func raised(v *big.Rat, pow string) (*big.Rat, bool) {
 	return new(big.Rat).SetFrac(new(big.Int).Exp(v.Num(), e, nil), new(big.Int).Exp(v.Denom(), e, nil)), true
 }
 
-// smallInt reads an integer of at most maxExponent.
 func smallInt(text string) (int, bool) {
 	n, ok := new(big.Int), false
 	if len(text) <= 32 {
@@ -528,7 +519,6 @@ func smallInt(text string) (int, bool) {
 	return int(n.Int64()), true
 }
 
-// value returns the exact value; false if it has none here.
 func (n *numeral) value() (*big.Rat, bool) {
 	if n.unreadable {
 		return nil, false

@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// maxTalk bounds what one process may say on its standard error: a traceback, and not a
-// terminal or a log file full.
+// maxTalk bounds the standard error of one process: enough for a traceback, but not to fill a
+// terminal or a log file.
 const maxTalk = 256 << 10
 
-// A talk passes on what a process says on its standard error, up to maxTalk.
+// A talk forwards the standard error of a process, up to maxTalk bytes.
 type talk struct {
 	to   io.Writer
 	name string
@@ -20,14 +20,13 @@ type talk struct {
 	mu   sync.Mutex
 	left int
 	cut  bool
-	line []byte // the start of the last line that is not empty
-	open bool   // it has no end yet
+	line []byte // the start of the last nonempty line
+	open bool   // the line is incomplete
 }
 
-// maxLine bounds the line that an error repeats.
 const maxLine = 400
 
-// last returns the last line, as the end of an error message.
+// last returns the last line as the end of an error message.
 func (t *talk) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,7 +36,6 @@ func (t *talk) last() string {
 	return ": " + strings.ToValidUTF8(string(t.line), "\uFFFD")
 }
 
-// note keeps the last line that was written.
 func (t *talk) note(b []byte) {
 	for part := range bytes.Lines(b) {
 		text := bytes.TrimRight(part, "\r\n")
@@ -51,7 +49,7 @@ func (t *talk) note(b []byte) {
 	}
 }
 
-// Write never fails: a program must not end because nobody listens.
+// Write never returns an error: the program must not exit because of a failed write.
 func (t *talk) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

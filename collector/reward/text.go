@@ -9,10 +9,9 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// errNoAnswer is the error of a scorer that compares with an answer.
 var errNoAnswer = fmt.Errorf("reward: the task has no answer to compare with: %w", collector.ErrNoAnswer)
 
-// A Checker is a Scorer that can say before a run whether it will be able to score a task.
+// A Checker is a Scorer that can check a task before a run.
 type Checker interface {
 	// Check returns nil if the Scorer can score samples of the task. Otherwise the error wraps
 	// collector.ErrNoAnswer. It is an *AnswerError if the Scorer cannot compare with the
@@ -31,7 +30,6 @@ func (e *AnswerError) Error() string { return "answer: " + e.Err.Error() }
 // Unwrap returns the cause and collector.ErrNoAnswer.
 func (e *AnswerError) Unwrap() []error { return []error{e.Err, collector.ErrNoAnswer} }
 
-// needAnswer is the check of a scorer that takes any answer.
 func needAnswer(t *collector.Task) error {
 	if t.Answer == nil {
 		return errNoAnswer
@@ -39,7 +37,6 @@ func needAnswer(t *collector.Task) error {
 	return nil
 }
 
-// binary is the reward 1 or 0.
 func binary(right bool) collector.Reward {
 	v := 0.0
 	if right {
@@ -48,7 +45,7 @@ func binary(right bool) collector.Reward {
 	return collector.Reward{Value: &v}
 }
 
-// None gives no reward.
+// None returns no reward.
 type None struct{}
 
 // Score returns the zero Reward.
@@ -56,16 +53,16 @@ func (None) Score(context.Context, *collector.Task, *collector.Reply) (collector
 	return collector.Reward{}, nil
 }
 
-// Exact rewards an output that is the answer, apart from space around both.
+// Exact rewards an output that equals the answer, ignoring space around both.
 type Exact struct {
 	// IgnoreCase compares without regard to case.
 	IgnoreCase bool
 }
 
-// Check wants an answer.
+// Check returns an error if the task has no answer.
 func (Exact) Check(t *collector.Task) error { return needAnswer(t) }
 
-// Score compares; a task without an answer is an error.
+// Score compares the output with the answer. A task without an answer is an error.
 func (e Exact) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if err := e.Check(t); err != nil {
 		return collector.Reward{}, err
@@ -77,13 +74,13 @@ func (e Exact) Score(_ context.Context, t *collector.Task, r *collector.Reply) (
 	return binary(got == want), nil
 }
 
-// Contains rewards an output that holds the answer.
+// Contains rewards an output that contains the answer.
 type Contains struct {
 	// IgnoreCase compares without regard to case.
 	IgnoreCase bool
 }
 
-// Check wants an answer that is not empty.
+// Check returns an error if the answer is missing or empty.
 func (Contains) Check(t *collector.Task) error {
 	if err := needAnswer(t); err != nil {
 		return err
@@ -94,7 +91,7 @@ func (Contains) Check(t *collector.Task) error {
 	return nil
 }
 
-// Score searches; a task without an answer, or with an empty one, is an error.
+// Score searches the output for the answer. A missing or empty answer is an error.
 func (c Contains) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if err := c.Check(t); err != nil {
 		return collector.Reward{}, err
@@ -106,9 +103,8 @@ func (c Contains) Score(_ context.Context, t *collector.Task, r *collector.Reply
 	return binary(strings.Contains(got, want)), nil
 }
 
-// Regex rewards an output that matches a pattern. Where the pattern has a group
-// and the task an answer, the first group of the last match must be the answer,
-// apart from space around both.
+// Regex rewards an output that matches a pattern. If the pattern has a group and the task an
+// answer, the first group of the last match must equal the answer, ignoring space around both.
 type Regex struct {
 	pattern *regexp.Regexp
 }
@@ -122,7 +118,7 @@ func NewRegex(pattern string) (*Regex, error) {
 	return &Regex{p}, nil
 }
 
-// Score matches.
+// Score matches the output.
 func (x *Regex) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if x.pattern.NumSubexp() == 0 || t.Answer == nil {
 		return binary(x.pattern.MatchString(r.Output)), nil

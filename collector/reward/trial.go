@@ -11,10 +11,10 @@ import (
 )
 
 // Try scores a trial sample of a task, to find mistakes of the scorer before a run begins. The
-// sample has the same fields as any other. Its reply has Trial set. Its output is the answer of
-// the task, or the word "trial" if the task has no answer. It has a conversation if conversation
-// is set. Try returns an error if the scorer returns no finite reward, and nil if the task has
-// no answer to compare with.
+// sample has all the usual fields, and its reply has Trial set. Its output is the answer of the
+// task, or "trial" if there is none. It has a conversation if conversation is set. Try returns an
+// error if the scorer returns no finite reward, and nil if the task has no answer to compare
+// with.
 func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversation bool) error {
 	r := &collector.Reply{Trial: true, Output: "trial"}
 	if t.Answer != nil {
@@ -41,7 +41,6 @@ func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversatio
 	return nil
 }
 
-// madeUp returns a conversation in the server's format.
 func madeUp(t *collector.Task, output string) (json.RawMessage, error) {
 	type sent struct {
 		Role    string `json:"role"`

@@ -12,7 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// Try finds a scorer that returns no finite number for the trial sample.
+// TestTryCommand checks that Try reports a scorer that returns no finite number for the trial
+// sample.
 func TestTryCommand(t *testing.T) {
 	t.Parallel()
 	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
@@ -39,7 +40,7 @@ func TestTryCommand(t *testing.T) {
 	}
 }
 
-// The made-up sample has the fields of any other, and a mark.
+// TestTrialSample checks that the trial sample has the usual fields and trial set.
 func TestTrialSample(t *testing.T) {
 	t.Parallel()
 	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
@@ -101,7 +102,7 @@ func (f scorer) Score(ctx context.Context, t *collector.Task, r *collector.Reply
 	return f(ctx, t, r)
 }
 
-// Every other kind of scorer is tried too.
+// TestTryScorers tries every other kind of scorer.
 func TestTryScorers(t *testing.T) {
 	t.Parallel()
 	answer := "72"

@@ -1,10 +1,10 @@
-// Package spelling compares words, to suggest the one that was probably meant.
+// Package spelling compares words to suggest a correction.
 package spelling
 
-// Distance returns how many edits make b of a: a byte that is inserted, deleted or
-// replaced, or two neighbours that change places.
+// Distance returns the number of edits that turn a into b. An edit inserts, deletes or replaces a
+// byte, or swaps two neighbors.
 func Distance(a, b string) int {
-	// Rows of the table: that of the byte before the last, of the last, and the new one.
+	// Rows of the table: for the byte before the last, the last byte, and the current one.
 	width := len(b) + 1
 	rows := make([]int, 3*width)
 	before, last, now := rows[:width], rows[width:2*width], rows[2*width:]
