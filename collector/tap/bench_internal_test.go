@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// sideBySide returns the calls of chains of 8 that run side by side, with 4,000 tokens of prompt in
-// the beginning, 3,000 of which all have, 100 of output and 150 of a tool.
+// sideBySide returns the calls of parallel chains of 8 calls each. A first prompt has 4,000 tokens,
+// of which all chains share 3,000. An output has 100 tokens, a tool result 150.
 func sideBySide(chains int) []*Call {
 	r := rand.New(rand.NewPCG(14, 9))
 	system := randomIDs(r, 3000)
@@ -69,7 +69,7 @@ func BenchmarkDecode(b *testing.B) {
 	})
 }
 
-// BenchmarkSpool is the whole way: Add, the file, Next.
+// BenchmarkSpool measures the whole path: Add, the file, Next.
 func BenchmarkSpool(b *testing.B) {
 	calls := sideBySide(100)
 	s, err := OpenSpool(SpoolConfig{Dir: b.TempDir()})
@@ -86,7 +86,7 @@ func BenchmarkSpool(b *testing.B) {
 	n, read := 0, 0
 	began := cpu()
 	for b.Loop() {
-		if n%len(calls) == 0 { // other chains
+		if n%len(calls) == 0 { // start other chains
 			for _, c := range calls {
 				c.Prompt[3000] = int32(n)
 			}
@@ -108,7 +108,6 @@ func BenchmarkSpool(b *testing.B) {
 	b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(n), "cpu-ns/call")
 }
 
-// cpu returns the CPU time of this process.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -117,7 +116,6 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// held returns the bytes of the heap that are in use.
 func held() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -125,8 +123,8 @@ func held() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestGateMemory: a thousand chains of 10,000 tokens, five calls each, take no more than the
-// windows, on both sides; and a spool that cannot write no more than its queue.
+// TestGateMemory proves that a thousand chains of 10,000 tokens, with five calls each, take no more
+// memory than the windows of both sides.
 func TestGateMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute under the race detector")
@@ -166,11 +164,11 @@ func TestGateMemory(t *testing.T) {
 	runtime.KeepAlive(chains)
 }
 
-// TestGateQueue: calls that cannot be written take no more than the queue.
+// TestGateQueue proves that unwritten calls take no more memory than the queue.
 func TestGateQueue(t *testing.T) {
 	calls := sideBySide(4)
 	const most = 16 << 20
-	s := &Spool{cfg: SpoolConfig{QueueBytes: most}.withDefaults(), wake: make(chan struct{}, 1)} // nobody writes
+	s := &Spool{cfg: SpoolConfig{QueueBytes: most}.withDefaults(), wake: make(chan struct{}, 1)} // without a writer
 	before := held()
 	taken := 0
 	for n := 0; ; n++ {
@@ -191,7 +189,7 @@ func TestGateQueue(t *testing.T) {
 	}
 }
 
-// TestGateShown: what was added is at a reader of the folder without a sync between them.
+// TestGateShown proves that a reader of the folder sees a call without a sync.
 func TestGateShown(t *testing.T) {
 	s, err := OpenSpool(SpoolConfig{Dir: t.TempDir(), SyncEvery: time.Hour})
 	if err != nil {

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// chunkLen is the number of ids of a chunk. Short chunks share more of two prompts and cost
-// more words of bookkeeping: at 128 a chain of calls takes little more than its last prompt.
+// chunkLen is the number of ids in a chunk. Shorter chunks share more between prompts, but cost
+// more bookkeeping. At 128 a chain of calls takes little more than its last prompt.
 const chunkLen = 128
 
-// A chunks keeps prompts so that what they have in common is there once. The prompts of a
-// chain begin with each other, and those of a group share their system text: kept as they
-// are, a chain of 16 calls takes eight times its last prompt.
+// A chunks stores prompts and shares their common ids: the prompts of a chain begin with each
+// other, and the prompts of a group share their system text. Unshared, a chain of 16 calls takes
+// eight times its last prompt.
 type chunks struct {
 	seeds seeds
 	m     map[uint64][]*chunk
-	bytes int64 // of ids and bookkeeping
+	bytes int64 // ids and bookkeeping
 }
 
-// A chunk is chunkLen ids of at least one prompt. Two chunks never hold the same ids.
+// A chunk is chunkLen ids that at least one prompt uses. Two chunks never have the same ids.
 type chunk struct {
 	ids  []int32
 	sum  uint64 // by the first seed
@@ -27,11 +27,10 @@ type chunk struct {
 	refs int
 }
 
-// chunkBytes is what a chunk takes: its ids, and what stands for it in the map.
+// chunkBytes is the memory of a chunk: its ids and its map entry.
 const chunkBytes = chunkLen*4 + 96
 
-// A prompt is a sequence of ids: whole chunks, then what is left. The zero value is one that
-// is not known.
+// A prompt is a sequence of ids: whole chunks, then a tail. The zero value means unknown.
 type prompt struct {
 	chunks []*chunk
 	tail   []int32
@@ -44,7 +43,6 @@ func newChunks(s seeds) *chunks {
 	return &chunks{seeds: s, m: make(map[uint64][]*chunk)}
 }
 
-// keep returns the prompt with these ids, which it copies.
 func (b *chunks) keep(ids []int32) prompt {
 	p := prompt{chunks: make([]*chunk, 0, len(ids)/chunkLen)}
 	for len(ids) >= chunkLen {
@@ -56,7 +54,7 @@ func (b *chunks) keep(ids []int32) prompt {
 	return p
 }
 
-// one returns the chunk with these ids.
+// one returns the chunk with these ids, and counts the reference.
 func (b *chunks) one(ids []int32) *chunk {
 	var room [4 * chunkLen]byte
 	text := appendBits(room[:0], ids)
@@ -73,7 +71,6 @@ func (b *chunks) one(ids []int32) *chunk {
 	return k
 }
 
-// digest returns the digest of a prompt.
 func (b *chunks) digest(p prompt) digest {
 	var room [4 * chunkLen]byte
 	tail := appendBits(room[:0], p.tail)
@@ -93,7 +90,6 @@ func (b *chunks) digest(p prompt) digest {
 	return d
 }
 
-// appendBits appends the bits of ids.
 func appendBits(b []byte, ids []int32) []byte {
 	for _, id := range ids {
 		b = binary.LittleEndian.AppendUint32(b, uint32(id)) //nolint:gosec // the bits of an id
@@ -101,7 +97,6 @@ func appendBits(b []byte, ids []int32) []byte {
 	return b
 }
 
-// release gives the memory of a prompt back.
 func (b *chunks) release(p prompt) {
 	b.bytes -= int64(8*len(p.chunks) + 4*len(p.tail))
 	for _, k := range p.chunks {
@@ -118,7 +113,6 @@ func (b *chunks) release(p prompt) {
 	}
 }
 
-// append appends the ids of the prompt.
 func (p prompt) append(dst []int32) []int32 {
 	dst = slices.Grow(dst, p.len())
 	for _, k := range p.chunks {
@@ -127,7 +121,7 @@ func (p prompt) append(dst []int32) []int32 {
 	return append(dst, p.tail...)
 }
 
-// head returns the first n ids of the prompt, or all.
+// head returns the first n ids of the prompt, or all if it has fewer.
 func (p prompt) head(n int) []int32 {
 	n = min(n, p.len())
 	ids := make([]int32, 0, n)
@@ -138,7 +132,7 @@ func (p prompt) head(n int) []int32 {
 	return ids
 }
 
-// slice returns the ids from lo up to the end of their chunk: some, where lo < p.len().
+// slice returns the ids from lo to the end of lo's chunk. They are not empty if lo < p.len().
 func (p prompt) slice(lo int) []int32 {
 	if i := lo / chunkLen; i < len(p.chunks) {
 		return p.chunks[i].ids[lo%chunkLen:]
@@ -146,13 +140,13 @@ func (p prompt) slice(lo int) []int32 {
 	return p.tail[lo-len(p.chunks)*chunkLen:]
 }
 
-// begins reports whether p begins with all of head, or equals it.
+// begins reports whether p begins with head, or equals it.
 func (p prompt) begins(head prompt) bool {
 	n := len(head.chunks)
 	return len(p.chunks) >= n && slices.Equal(p.chunks[:n], head.chunks) && p.has(n*chunkLen, head.tail)
 }
 
-// has reports whether ids stand in p from lo on.
+// has reports whether p contains ids at offset lo.
 func (p prompt) has(lo int, ids []int32) bool {
 	if lo+len(ids) > p.len() {
 		return false

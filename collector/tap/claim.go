@@ -6,7 +6,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// claim gives the rollout the calls that were found, and returns what became of each.
+// claim assigns the found calls to the rollout and returns one Match for each call.
 func (j *join) claim() []Match {
 	out := make([]Match, len(j.calls))
 	for k := range j.calls {
@@ -26,14 +26,13 @@ func (j *join) claim() []Match {
 		j.x.take(mine, who)
 		out[k].Call = c.found(mine)
 	}
-	for k := range out { // now that all are claimed
+	for k := range out { // after all calls are claimed
 		out[k].Unshown = j.unshown(k, out[k].Call != nil)
 	}
 	return out
 }
 
-// free returns the call that is given to who: one with the prompt that was found, which
-// nobody has or who has already. It is nil where there is none.
+// free returns a sighting with the found prompt that who already owns or that is unclaimed, or nil.
 func (x *Index) free(c *joining, who owner) (one *sighting) {
 	for _, e := range c.like {
 		if e.digest != c.known.digest {
@@ -59,8 +58,8 @@ func (x *Index) take(e *sighting, who owner) {
 	x.claimed = append(x.claimed, e)
 }
 
-// found returns the call as far as it is known which one it is: what differs between calls
-// with its prompt, output and log-probabilities may be another's.
+// found returns the call. Several sightings can share its prompt, output and log-probabilities.
+// Fields in which they differ are returned as unknown.
 func (c *joining) found(mine *sighting) *Call {
 	call := mine.call
 	call.Prompt = c.known.prompt.append(nil)
@@ -98,7 +97,7 @@ func (c *joining) found(mine *sighting) *Call {
 	return &call
 }
 
-// agree makes p unknown unless o is the same.
+// agree makes *p unknown unless *o is equal.
 func agree[T comparable](p **T, o *T) {
 	if *p != nil && (o == nil || *o != **p) {
 		*p = nil

@@ -12,8 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// sameCall reports whether two calls agree in every field, and in every bit of their
-// log-probabilities.
+// sameCall reports whether two calls are equal, including the bits of their log-probabilities.
 func sameCall(a, b *Call) bool {
 	x, y := *a, *b
 	if len(x.Logprobs) != len(y.Logprobs) || (x.Logprobs == nil) != (y.Logprobs == nil) {
@@ -38,7 +37,7 @@ func sameCall(a, b *Call) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// randomIDs are like those of texts: most are small.
+// randomIDs returns ids distributed as in text: most are small.
 func randomIDs(r *rand.Rand, n int) []int32 {
 	ids := make([]int32, n)
 	for i := range ids {
@@ -55,7 +54,7 @@ func randomLogprobs(r *rand.Rand, n int) []float32 {
 	return list
 }
 
-// strange returns a call with strange values in all fields, now and then nil or empty.
+// strange returns a call with unusual values in all fields. Some are nil or empty.
 func strange(r *rand.Rand) *Call {
 	ids := func() []int32 {
 		switch r.IntN(4) {
@@ -97,7 +96,7 @@ func strange(r *rand.Rand) *Call {
 			Stop: [][]string{nil, {}, {""}, {"a", "\n\n"}}[r.IntN(4)], StopIDs: ids(),
 		},
 	}
-	if r.IntN(3) == 0 && len(c.Prompt) > 0 { // as continuity changes it
+	if r.IntN(3) == 0 && len(c.Prompt) > 0 { // as continuity replaces it
 		c.Asked = append(append([]int32{}, c.Prompt[:r.IntN(len(c.Prompt))]...), c.Prompt[r.IntN(len(c.Prompt)):]...)
 	}
 	if c.Output != nil {
@@ -111,8 +110,8 @@ func strange(r *rand.Rand) *Call {
 	return c
 }
 
-// chain returns the calls of a rollout: each prompt is the one before, its output and what a
-// tool said. With drift, the output is rendered otherwise now and then.
+// chain returns the calls of a rollout: each prompt is the previous one, its output and a tool
+// result. With drift, some outputs are rendered differently.
 func chain(r *rand.Rand, system []int32, n, output, tool int, drift bool) []*Call {
 	var calls []*Call
 	prompt := append(append([]int32{}, system...), randomIDs(r, 60)...)
@@ -134,15 +133,14 @@ func chain(r *rand.Rand, system []int32, n, output, tool int, drift bool) []*Cal
 	return calls
 }
 
-// entryOf is newEntry for a call that was added.
 func entryOf(c *Call) *entry {
 	e := newEntry(c)
 	e.added = time.Unix(1_800_000_000, 9).UTC()
 	return e
 }
 
-// TestCodecRoundTrip: whatever a call holds comes back, and chains that are mixed with
-// others, too. Each payload depends on those before it only by what it refers to.
+// TestCodecRoundTrip proves that every call decodes to its original, also in interleaved chains. A
+// payload depends on earlier ones only through the call it refers to.
 func TestCodecRoundTrip(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(14, 1))
@@ -172,7 +170,7 @@ func TestCodecRoundTrip(t *testing.T) {
 			t.Fatalf("call %d: got %+v\nwant %+v", i, got, c)
 		}
 		if c.Prompt != nil && len(got.Prompt) > 0 {
-			got.Prompt[0]++ // the caller's
+			got.Prompt[0]++ // the caller owns it
 		}
 	}
 	if dec.lost != 0 || len(dec.known.byNumber) != len(enc.known.byNumber) || dec.known.tokens != enc.known.tokens {
@@ -180,7 +178,7 @@ func TestCodecRoundTrip(t *testing.T) {
 	}
 }
 
-// interleaved returns chains that share their system prompt, as they run side by side.
+// interleaved returns parallel chains that share their system prompt, mixed.
 func interleaved(r *rand.Rand, chains, length int) []*Call {
 	var left [][]*Call
 	system := randomIDs(r, 300)
@@ -198,8 +196,8 @@ func interleaved(r *rand.Rand, chains, length int) []*Call {
 	return calls
 }
 
-// TestCodecLosses: where payloads are missing, what is decoded is true, and what cannot be
-// known is an error. A payload takes few others with it.
+// TestCodecLosses proves that missing payloads cause errors but no wrong calls. A missing payload
+// takes few others with it.
 func TestCodecLosses(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(14, 2))
@@ -233,7 +231,7 @@ func TestCodecLosses(t *testing.T) {
 	}
 }
 
-// TestWindowBound: neither side keeps more than the window, however many chains there are.
+// TestWindowBound proves that neither side keeps more than the window, for any number of chains.
 func TestWindowBound(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -260,8 +258,8 @@ func TestWindowBound(t *testing.T) {
 	}
 }
 
-// FuzzDecode: no bytes make the decoder panic, take memory that they do not justify, or give
-// a call that would not be written as it was read.
+// FuzzDecode proves that no input makes the decoder panic, allocate excessively, or return a call
+// that would not be encoded to the same bytes.
 func FuzzDecode(f *testing.F) {
 	r := rand.New(rand.NewPCG(14, 4))
 	first := chain(r, randomIDs(r, 100), 2, 20, 10, false)
@@ -297,8 +295,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestGateCodecBytes: a chain of 8 calls with 4,000 tokens of prompt, and what one costs that
-// has nothing to refer to.
+// TestGateCodecBytes bounds the bytes of a chain of 8 calls with 4,000 prompt tokens.
 func TestGateCodecBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(14, 5))
 	var enc encoder

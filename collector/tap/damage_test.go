@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// TestDamage: whatever is done to the bytes of a spool, a reader gets calls that were added,
-// in order and each once. It counts what it cannot read, and reads what is behind.
+// TestDamage proves that from any damaged spool a reader returns only added calls, in order and
+// each once. It counts what it cannot read and continues after it.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -70,7 +70,6 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// damage changes bytes, as disks and people do.
 func damage(r *rand.Rand, b []byte) []byte {
 	b = bytes.Clone(b)
 	at := r.IntN(len(b))
@@ -84,20 +83,20 @@ func damage(r *rand.Rand, b []byte) []byte {
 		}
 	case 2:
 		clear(b[at : at+n])
-	case 3: // cut
+	case 3: // truncated
 		b = b[:at]
-	case 4: // a stretch is missing
+	case 4: // a part is missing
 		b = slices.Delete(b, at, at+n)
-	case 5: // a stretch is there twice
+	case 5: // a part is duplicated
 		b = slices.Insert(b, at, bytes.Clone(b[at:at+n])...)
-	case 6: // something else behind
+	case 6: // other bytes follow
 		b = append(b, "\xffRL\xfe and so on"...)
 	}
 	return b
 }
 
-// FuzzSegment: no bytes make a reader of a segment panic, hang or return a call that was not
-// added.
+// FuzzSegment proves that no input makes a reader of a segment panic, hang or return a call that
+// was not added.
 func FuzzSegment(f *testing.F) {
 	dir := f.TempDir()
 	s := open(f, tap.SpoolConfig{Dir: dir})

@@ -10,40 +10,38 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A decoder is the inverse of an encoder, over the payloads of one segment. The zero value
-// begins a segment. Payloads may be missing: a call that refers to one of them is an error.
+// A decoder decodes the payloads of one segment. The zero value is ready to use. Payloads can be
+// missing. A call that refers to a missing payload is an error.
 type decoder struct {
 	last    uint64
-	lost    uint64 // calls that are missing, by their numbers
-	dropped uint64 // calls that the spool dropped since the segment was begun
+	lost    uint64 // missing calls, by the gaps in the numbers
+	dropped uint64 // calls that the spool dropped since the segment began
 	head    head
 	end     end
 	known   window
 }
 
-// A head is what the first payload of a segment says.
 type head struct {
-	before  uint64 // the number of the segment before, or 0
-	process uint64 // when the process that writes it began, in nanoseconds since 1970
+	before  uint64 // number of the previous segment, or 0
+	process uint64 // start time of the writing process, in nanoseconds since 1970
 }
 
-// An end says how a segment ended.
+// An end is how a segment ended.
 type end uint8
 
-// The ends.
 const (
-	endNone   end = iota // it did not, or its end is lost
-	endOn                // its process goes on in another one
+	endNone   end = iota // it has no end, or its end is lost
+	endOn                // its process continues in another segment
 	endClosed            // its process had nothing more to write
 )
 
 var errNoBase = errors.New("it begins like a call that is not there")
 
-// maxTokens is the longest prompt that is decoded.
+// maxTokens is the longest prompt that decode accepts.
 const maxTokens = maxPayload / 5
 
-// decode returns the call of a payload, or nil where it is none, and what is true with it:
-// every call that was added before the time stands before. After an error the decoder goes on.
+// decode returns the call of a payload, or nil if the payload is not a call. Every call that was
+// added before the returned time is in an earlier payload. After an error the decoder can continue.
 func (d *decoder) decode(payload []byte) (*Call, time.Time, error) {
 	if len(payload) == 0 {
 		return nil, time.Time{}, fmt.Errorf("no call: %w", frame.ErrEnds)
@@ -75,18 +73,17 @@ func (d *decoder) decode(payload []byte) (*Call, time.Time, error) {
 	return c, added, nil
 }
 
-// keep adds the history of the call that was decoded last.
 func (d *decoder) keep(c *Call, root bool) {
 	if n := len(c.Prompt) + len(c.Output); n >= block && n <= windowTokens {
 		d.known.add(d.last, history{tokens: PackIDs(c.Prompt, c.Output), prompt: len(c.Prompt), root: root})
 	}
-	for d.known.tokens > 2*windowTokens { // no encoder lets it come to that
+	for d.known.tokens > 2*windowTokens { // no encoder keeps that many
 		oldest, _ := d.known.oldest()
 		d.known.drop(oldest)
 	}
 }
 
-// call decodes a call, and says whether it was written whole.
+// call decodes a call, and reports whether it was written whole.
 func (d *decoder) call(f *fields) (c *Call, root bool, added time.Time) {
 	n, back := f.Uvarint(), f.Uvarint()
 	if f.Err() == nil && (n <= d.last || back >= n) {
@@ -122,7 +119,6 @@ func (d *decoder) call(f *fields) (c *Call, root bool, added time.Time) {
 	return c, root, added
 }
 
-// moment is the inverse of appendMoment.
 func (d *decoder) moment(f *fields) time.Time {
 	t, dropped := f.nano(), f.Uvarint()
 	if f.Err() == nil {
@@ -131,7 +127,6 @@ func (d *decoder) moment(f *fields) time.Time {
 	return t
 }
 
-// prompt is the inverse of appendPrompt.
 func (d *decoder) prompt(f *fields) (prompt []int32, root bool) {
 	n := f.Uvarint()
 	if n == 0 {
@@ -165,10 +160,9 @@ func (d *decoder) prompt(f *fields) (prompt []int32, root bool) {
 	return prompt, false
 }
 
-// fields takes the values of a call. After the first error all are zero.
+// fields parses the values of a call. After the first error all values are zero.
 type fields struct{ frame.Payload }
 
-// asked is the inverse of appendAsked.
 func (f *fields) asked(prompt []int32) []int32 {
 	n := f.Uvarint()
 	if n == 0 {
@@ -227,7 +221,7 @@ func (f *fields) ids() []int32 {
 	return f.idsInto(make([]int32, 0, n), n)
 }
 
-// idsInto appends n ids, for which ids must have room.
+// idsInto appends n ids. The capacity of ids must suffice.
 func (f *fields) idsInto(ids []int32, n int) []int32 {
 	for range n {
 		v := f.Uvarint()
@@ -258,7 +252,7 @@ func (f *fields) flag() bool {
 	return b != nil && b[0] == 1
 }
 
-// nano is a time by its nanoseconds since 1970.
+// nano parses a time in nanoseconds since 1970.
 func (f *fields) nano() time.Time {
 	v := f.Uvarint()
 	if v > math.MaxInt64 {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// This file is the format of the payloads of a segment; the package comment shows it.
+// This file encodes the payloads of a segment. The package comment describes the format.
 
-// What a payload is: its first byte.
+// The kind of a payload: its first byte.
 const (
 	opCall = 1
 	opTick = 2
@@ -17,20 +17,19 @@ const (
 	opEnd  = 4
 )
 
-// An entry is a call on its way to the segment. It owns its memory.
+// An entry is a call in the queue. It owns its memory.
 type entry struct {
 	call   Call  // without ids
-	tokens IDs   // the call's prompt, and its output behind it
-	prompt int   // how many of them are the prompt, or -1 for nil
+	tokens IDs   // the call's prompt, then its output
+	prompt int   // how many are the prompt, or -1 for nil
 	output int   // how many are the output, or -1 for nil
-	asked  *IDs  // nil for nil
-	size   int64 // about its memory
-	// Of the moment when it was added: the time, and how many calls the spool had dropped.
+	asked  *IDs  // nil if Call.Asked is nil
+	size   int64 // approximate memory, in bytes
+	// When the call was added: the time, and how many calls the spool had dropped.
 	added   time.Time
 	dropped int64
 }
 
-// newEntry copies c.
 func newEntry(c *Call) *entry {
 	e := &entry{call: *c, tokens: PackIDs(c.Prompt, c.Output), prompt: lenOrNil(c.Prompt), output: lenOrNil(c.Output)}
 	e.size = bound(c) - 5*int64(len(c.Prompt)+len(c.Output)+len(c.Asked)) + int64(e.tokens.Bytes())
@@ -47,7 +46,6 @@ func newEntry(c *Call) *entry {
 	return e
 }
 
-// lenOrNil returns the length of a list, or -1 for nil.
 func lenOrNil(ids []int32) int {
 	if ids == nil {
 		return -1
@@ -55,8 +53,8 @@ func lenOrNil(ids []int32) int {
 	return len(ids)
 }
 
-// ids returns the call with its ids, and its tokens, which are in room, or in what it returns
-// in place of room. A list that is empty is not nil.
+// ids returns the call with its ids, and its tokens (prompt and output). The memory is room, or a
+// larger slice, which it returns as grown. Empty lists are not nil.
 func (e *entry) ids(room []int32) (c Call, tokens, grown []int32) {
 	c = e.call
 	n := e.tokens.Len()
@@ -82,10 +80,10 @@ func clone[T any](v *T) *T {
 	return new(*v)
 }
 
-// fixed is more than what the fields of fixed size take.
+// fixed exceeds the size of the fields of fixed size.
 const fixed = 256
 
-// bound returns a size that neither the payload of a call nor its memory exceeds by much.
+// bound returns an upper estimate of the size of a call, as a payload and in memory.
 func bound(c *Call) int64 {
 	n := fixed + 5*(len(c.Prompt)+len(c.Asked)+len(c.Output)+len(c.Sampling.StopIDs)) + 4*len(c.Logprobs)
 	n += len(c.Engine) + len(c.Dialect) + len(c.Finish) + len(c.Version)
@@ -98,27 +96,25 @@ func bound(c *Call) int64 {
 	return int64(n)
 }
 
-// An encoder makes the payloads of one segment. The zero value begins a segment.
+// An encoder encodes the payloads of one segment. The zero value is ready to use.
 type encoder struct {
-	last  uint64 // the number of the last call
+	last  uint64 // number of the last call
 	known finder
-	room  []int32 // for the ids of a call
+	room  []int32 // reused for the ids of a call
 }
 
-// maxRoom is the most ids for which an encoder keeps room from call to call.
+// maxRoom is the most ids that an encoder's room can hold between calls.
 const maxRoom = 256 << 10
 
-// appendHead appends the first payload of a segment.
 func appendHead(b []byte, h head) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(append(b, opHead), h.before), h.process)
 }
 
-// appendEnd appends the last payload of a segment. closed says that the process has nothing
-// more to write.
+// appendEnd appends the last payload of a segment. closed: the process has nothing more to write.
 func appendEnd(b []byte, closed bool) []byte { return append(b, opEnd, flag(closed)) }
 
-// appendTick appends a payload that says: every call that was added before t stands before,
-// but for so many that were dropped since the segment was begun.
+// appendTick appends a tick: every call added before t is already written, except those dropped.
+// dropped counts the calls dropped since the segment began.
 func appendTick(b []byte, t time.Time, dropped int64) []byte {
 	return appendMoment(append(b, opTick), t, dropped)
 }
@@ -127,8 +123,8 @@ func appendMoment(b []byte, t time.Time, dropped int64) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(t.UnixNano())), uint64(max(dropped, 0)))
 }
 
-// append appends the payload of a call. dropped is how many calls were dropped since the
-// segment was begun, and before this one was added.
+// append appends the payload of a call. dropped counts the calls dropped between the start of the
+// segment and the moment the call was added.
 func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 	c, tokens, room := en.ids(e.room)
 	if e.room = room; cap(room) > maxRoom {
@@ -177,8 +173,7 @@ func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 	return b
 }
 
-// appendPrompt appends the prompt, whose first shared tokens are those of the call that was
-// back calls before.
+// appendPrompt appends the prompt. It shares its first tokens with the call back numbers earlier.
 func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
 	b = appendLen(b, len(prompt), prompt == nil)
 	if prompt == nil {
@@ -192,7 +187,7 @@ func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
 	return appendIDs(b, prompt[shared:])
 }
 
-// appendAsked appends what the server had sent, by what differs from the prompt.
+// appendAsked appends what the server sent, as a difference from the prompt.
 func appendAsked(b []byte, asked, prompt []int32) []byte {
 	b = appendLen(b, len(asked), asked == nil)
 	if asked == nil {
@@ -225,7 +220,6 @@ func appendSampling(b []byte, s *Sampling) []byte {
 	return appendIDs(appendLen(b, len(s.StopIDs), s.StopIDs == nil), s.StopIDs)
 }
 
-// appendTime appends t by its distance from another time.
 func appendTime(b []byte, t, from time.Time) []byte {
 	b = binary.AppendVarint(b, t.Unix()-from.Unix())
 	return binary.AppendUvarint(b, uint64(t.Nanosecond()))

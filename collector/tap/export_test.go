@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// DecodeSegment returns what a Reader would return of a segment that is ended.
+// DecodeSegment returns the calls that a Reader would return for a complete segment.
 func DecodeSegment(b []byte) (calls []*Call) {
 	frames := frame.NewGrowing(bytes.NewReader(b), header(0))
 	frames.MaxPayload(maxPayload)

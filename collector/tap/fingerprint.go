@@ -8,12 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A fingerprint stands for the sampled ids of a call and the bits of their
-// log-probabilities. It is 128 bits of two keyed hashes: two calls with one fingerprint have
-// the same ids and bits.
+// A fingerprint identifies the sampled ids of a call and the bits of their log-probabilities. It is
+// 128 bits of two keyed hashes, so two calls with equal fingerprints have the same ids and bits.
 type fingerprint [2]uint64
 
-// A digest stands for the ids of a prompt in the same way.
+// A digest identifies the ids of a prompt in the same way.
 type digest [2]uint64
 
 // seeds are the keys of one index.
@@ -21,8 +20,8 @@ type seeds [2]maphash.Seed
 
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-// of returns the fingerprint of a call. A value that no row holds has no bits of its own: a
-// server writes NaN and the infinities as null.
+// of returns the fingerprint of a call. An unusable log-probability (tokenize.UsableLogprob) is
+// hashed as one constant, because a server writes NaN and the infinities as null.
 func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 	var h [2]maphash.Hash
 	h[0].SetSeed(s[0])
@@ -30,11 +29,11 @@ func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 	var room [1024]byte
 	words := room[:0]
 	for i, id := range ids {
-		bits := uint32(math.MaxUint32) // a NaN that no engine gives
+		bits := uint32(math.MaxUint32) // a NaN that no engine returns
 		switch {
 		case i >= len(logprobs) || !tokenize.UsableLogprob(logprobs[i]):
 		case logprobs[i] == 0:
-			bits = 0 // -0 as well, whose sign JSON may lose
+			bits = 0 // also -0, whose sign JSON can lose
 		default:
 			bits = math.Float32bits(logprobs[i])
 		}
@@ -50,16 +49,16 @@ func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 }
 
 const (
-	// sure is the log-probability from which on a token says nothing about its prompt: the
-	// engine gave it more than 0.999. Such values are 0, or one of few next to it.
+	// sure is the log-probability above which a token shows nothing about its prompt: the engine
+	// gave it more than 0.999. Such values are 0, or one of a few close to it.
 	sure = -1e-3
-	// tellingTokens is how many other tokens make a fingerprint that no other prompt has.
-	// The log-probability of each depends on all ids of the prompt. Between prompts that
-	// differ in a name one of them may be equal by the rounding of bf16; sixteen are not.
+	// tellingTokens is how many less certain tokens make a fingerprint unique to a prompt. Each
+	// token's log-probability depends on all ids of the prompt. Between prompts that differ in a
+	// name, one value can be equal by bf16 rounding, but not sixteen.
 	tellingTokens = 16
 )
 
-// telling reports whether no other prompt gives these log-probabilities.
+// telling reports whether no other prompt can produce these log-probabilities.
 func telling(logprobs []float32) bool {
 	n := 0
 	for _, f := range logprobs {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestSentinels: what an engine writes for minus infinity says no more than NaN, neither which
-// call it is of nor which prompt.
+// TestSentinels proves that an engine's value for minus infinity counts as unknown, like NaN.
 func TestSentinels(t *testing.T) {
 	t.Parallel()
 	s := newSeeds()

@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// A fleet is what a random set of rollouts did, and what a tap saw of it.
+// A fleet is a random set of rollouts, and the calls of them that a tap saw.
 type fleet struct {
 	rollouts []Rollout
-	prompts  map[string][][]int32 // by rollout: what the engine got, call by call
-	sent     map[string][][]int32 // what the server had sent
-	repeats  map[string]int       // by rollout and prompt: answers that nobody was shown
-	seen     []*Call              // in the order in which they are delivered
-	lost     []*Call              // what the tap dropped
+	prompts  map[string][][]int32 // by rollout: what the engine got for each call
+	sent     map[string][][]int32 // what the server sent
+	repeats  map[string]int       // by rollout and prompt: answers that were not shown
+	seen     []*Call              // in the order of delivery
+	lost     []*Call              // dropped by the tap
 }
 
-// A fleetConfig says what may go wrong in a fleet; each is a chance.
+// A fleetConfig sets the probability of each irregularity in a fleet.
 type fleetConfig struct {
-	shared    float64 // an agent has the prompt of another one
-	rewritten float64 // the server prints an output anew in the next prompt
-	compacted float64 // a prompt begins anew
+	shared    float64 // an agent has another agent's prompt
+	rewritten float64 // the server renders an output differently in the next prompt
+	compacted float64 // a prompt starts a new history
 	short     float64 // an output is short, and the engine is sure of it
 	planted   float64 // log-probabilities do not depend on the prompt
-	sure      bool    // only those of short outputs
-	dropped   float64 // the tap does not keep a call
-	twice     float64 // a call is sampled twice, and its first answer shown to nobody
-	spliced   float64 // the tap gives the engine a history of its own
-	uncounted float64 // the server counts nothing
+	sure      bool    // planted applies only to short outputs
+	dropped   float64 // the tap drops a call
+	twice     float64 // a call is sampled twice, and its first answer is not shown
+	spliced   float64 // the tap replaces the server's prompt
+	uncounted float64 // the server reports no counts
 	named     bool    // prompts name their agent
 	skew      time.Duration
 }
 
-// engine is the log-probability of a token: a function of the whole prompt, unless the engine
-// is sure of the token, or it is planted.
+// engine returns the log-probabilities of an output. Each is a function of the whole prompt, unless
+// the engine is sure of the token, or the value is planted.
 func (c *fleetConfig) engine(r *rand.Rand, prompt, output []int32) []float32 {
 	h := fnv.New64a()
 	if r.Float64() >= c.planted || c.sure && len(output) >= tellingTokens {
@@ -47,7 +47,7 @@ func (c *fleetConfig) engine(r *rand.Rand, prompt, output []int32) []float32 {
 	for i, id := range output {
 		_, _ = h.Write([]byte{byte(id), byte(i)})
 		switch sum := h.Sum64(); {
-		case id < 50: // sure
+		case id < 50: // the engine is sure
 			out[i] = -float32(sum%2) * 1.1920929e-07
 		default:
 			out[i] = -0.002 - float32(sum%(1<<20))/(1<<20)
@@ -56,7 +56,7 @@ func (c *fleetConfig) engine(r *rand.Rand, prompt, output []int32) []float32 {
 	return out
 }
 
-// output samples: few different short ones, of which the engine is sure, or a long one.
+// output returns one of a few short outputs that the engine is sure of, or a long one.
 func (c *fleetConfig) output(r *rand.Rand) []int32 {
 	if r.Float64() < c.short {
 		return []int32{int32(r.IntN(2)), 7}
@@ -73,7 +73,6 @@ var clock = time.Date(2026, 1, 5, 10, 0, 0, 0, time.UTC)
 
 func repeatOf(rollout string, prompt []int32) string { return fmt.Sprint(rollout, prompt) }
 
-// newFleet makes a fleet.
 func newFleet(r *rand.Rand, c fleetConfig) *fleet {
 	f := &fleet{prompts: map[string][][]int32{}, sent: map[string][][]int32{}, repeats: map[string]int{}}
 	skew := time.Duration((2*r.Float64() - 1) * float64(c.skew))
@@ -86,7 +85,7 @@ func newFleet(r *rand.Rand, c fleetConfig) *fleet {
 		}
 		file = head
 		head = append(slices.Clone(head), make([]int32, r.IntN(2*chunkLen))...)
-		asked, history := slices.Clone(head), slices.Clone(head) // as the server prints it; as the engine got it
+		asked, history := slices.Clone(head), slices.Clone(head) // as the server renders it; as the engine got it
 		at := clock.Add(time.Duration(r.IntN(20)) * time.Second)
 		rollout := Rollout{ID: id}
 		if c.named {
@@ -136,7 +135,7 @@ func newFleet(r *rand.Rand, c fleetConfig) *fleet {
 				s.Calls = append(s.Calls, Sampled{output, logprobs})
 				s.PromptTokens += int64(len(given))
 				said := slices.Clone(output)
-				if float64(output[0]%10)/10 < c.rewritten { // what the server prints is a function of the output
+				if float64(output[0]%10)/10 < c.rewritten { // the rendering is a function of the output
 					said = said[1:]
 				}
 				tool := []int32{600, int32(r.IntN(2))}

@@ -10,28 +10,25 @@ import (
 
 // A Feed delivers the calls of one tap. A *Reader is one.
 type Feed interface {
-	// Next returns the next call, and waits for one. Times are by the clock of the tap.
+	// Next returns the next call and waits for it. Times are by the tap's clock.
 	Next(ctx context.Context) (*Call, error)
-	// Await waits until Next has returned every call that was added before t, by this
-	// machine's clock, and was called again.
+	// Await waits until Next has returned every call added before t (local time) and is called again.
 	Await(ctx context.Context, t time.Time) error
-	// Skew is how far the clock of the tap is ahead of this machine's.
+	// Skew returns how far the tap's clock is ahead of this machine's.
 	Skew() time.Duration
-	// Trouble returns how many times calls may have been lost until now, and why nothing
-	// can be read now; nil: it can.
+	// Trouble returns how often calls can have been lost so far, and why reading fails now, or nil.
 	Trouble() (lost int64, err error)
 }
 
-// A feed is what the index knows of one.
 type feed struct {
 	Feed
-	last time.Time // what ended before is here, or in a gap
-	lost int64     // as Trouble said last
+	last time.Time // everything that ended before it is in the index, or in a gap
+	lost int64     // last result of Trouble
 	over bool      // it cannot be read any more
 }
 
-// Run fills the index until ctx is done, or a feed cannot be read any more: then the others
-// are still followed, and Run returns its error at the end.
+// Run fills the index until ctx ends. If a feed fails, Run follows the others until they end, then
+// returns the error.
 func (x *Index) Run(ctx context.Context) error {
 	var g errgroup.Group
 	for _, f := range x.feeds {
@@ -44,7 +41,6 @@ func (x *Index) Run(ctx context.Context) error {
 	return err
 }
 
-// follow adds what a feed delivers.
 func (x *Index) follow(ctx context.Context, f *feed) error {
 	for first := true; ; first = false {
 		c, err := f.Next(ctx)
@@ -65,7 +61,7 @@ func (x *Index) follow(ctx context.Context, f *feed) error {
 	}
 }
 
-// notBefore notes that a feed has no calls before t: those that its spool had are removed.
+// notBefore notes that a feed has no calls before t, because its spool removed them.
 func (x *Index) notBefore(t time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -74,8 +70,8 @@ func (x *Index) notBefore(t time.Time) {
 	}
 }
 
-// hear notes what a feed has lost: until now, if anything. It has delivered what ended before
-// passed.
+// hear adds a gap that ends now if the feed has lost calls. The feed has delivered everything that
+// ended before passed.
 func (x *Index) hear(f *feed, now, passed time.Time) {
 	lost, _ := f.Trouble()
 	x.mu.Lock()
@@ -89,14 +85,13 @@ func (x *Index) hear(f *feed, now, passed time.Time) {
 	}
 }
 
-// await waits until every feed has delivered all that was added before t, and reports whether
-// that is so.
+// await waits until every feed has delivered everything added before t, and reports its success.
 func (x *Index) await(ctx context.Context, t time.Time) bool {
 	seen := int64(-1)
 	for range maxWaits {
 		now := x.calls()
 		if now == seen {
-			break // nothing came while we waited
+			break // nothing came during the last wait
 		}
 		seen = now
 		all := true
@@ -111,7 +106,7 @@ func (x *Index) await(ctx context.Context, t time.Time) bool {
 				all = false
 				continue
 			}
-			x.hear(f, time.Now(), t) // also of what was lost and no call has told
+			x.hear(f, time.Now(), t) // also adds gaps for losses that no call has revealed
 		}
 		if all || ctx.Err() != nil {
 			return all && len(x.feeds) > 0
@@ -126,9 +121,9 @@ func (x *Index) isOver(f *feed) bool {
 	return f.over
 }
 
-// maxWaits bounds how often Join waits for IndexConfig.Patience, if calls come all the time
-// and never those that it waits for: the first look at a large spool takes long, and a tap
-// whose clock is behind is never there.
+// maxWaits bounds how often Join waits for IndexConfig.Patience if calls keep arriving without
+// reaching the time it waits for. Reading a large spool for the first time takes long, and a tap
+// whose clock is behind never reaches that time.
 const maxWaits = 10
 
 func (x *Index) calls() int64 {
@@ -137,7 +132,7 @@ func (x *Index) calls() int64 {
 	return x.stats.Calls
 }
 
-// over returns when the last send of the rollout was over, or now where that is not known.
+// over returns the end of the rollout's last send, or now if an end is unknown.
 func (r *Rollout) over() time.Time {
 	var last time.Time
 	for i := range r.Sends {
@@ -150,8 +145,7 @@ func (r *Rollout) over() time.Time {
 	return last
 }
 
-// Trouble returns how many times calls may have been lost until now, and why nothing can be
-// read now; nil: it can.
+// Trouble returns how often calls can have been lost so far, and why reading fails now, or nil.
 func (r *Reader) Trouble() (lost int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// TestIndexFollows joins a rollout as soon as it is over: the index waits for what the spool
-// writes meanwhile, and for nothing longer than that.
+// TestIndexFollows proves that Join, called as soon as a rollout ends, waits for the calls that the
+// spool is still writing, and no longer.
 func TestIndexFollows(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// The paths and headers of a spool over HTTP; the package comment shows what they mean.
+// The paths and headers of a spool over HTTP; the package comment describes them.
 const (
 	listPath    = "/tap/segments"
 	nowHeader   = "Tap-Now"
 	finalHeader = "Tap-Final"
 )
 
-// The limits of one answer, and how long it is held back so that several calls go into it.
+// The limits of a response. A response is delayed by gather, so that it can contain several calls.
 const (
 	maxChunk = 1 << 20
 	maxWait  = 30 * time.Second
 	gather   = 5 * time.Millisecond
 )
 
-// listing is the answer to a request for the list of segments.
+// listing is the response to a request for the list of segments.
 type listing struct {
 	Version  int             `json:"version"`
 	Segments []listedSegment `json:"segments"`
@@ -38,8 +38,8 @@ type listedSegment struct {
 	Open   bool   `json:"open"`
 }
 
-// Handler serves the segments under /tap/ to Readers elsewhere. A request may wait for more
-// to come, for some seconds; it ends when its context does, and when the spool is closed.
+// Handler serves the segments under /tap/ to remote Readers. A request can wait some seconds for
+// more bytes. It ends when its context ends, or when the spool is closed.
 func (s *Spool) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+listPath, s.serveList)
@@ -74,7 +74,7 @@ func (s *Spool) serveList(w http.ResponseWriter, r *http.Request) {
 		l.Segments = append(l.Segments, listedSegment{seg.number, seg.bytes, seg.number == open})
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(l) // a client that went away hears nothing
+	_ = json.NewEncoder(w).Encode(l) // a client that left gets nothing
 }
 
 func (s *Spool) serveSegment(w http.ResponseWriter, r *http.Request) {
@@ -124,13 +124,12 @@ func (s *Spool) serveSegment(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
 	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, from+n-1, size))
 	w.WriteHeader(http.StatusPartialContent)
-	_, _ = io.Copy(w, io.NewSectionReader(f, from, n)) // too few bytes end the connection
+	_, _ = io.Copy(w, io.NewSectionReader(f, from, n)) // if bytes are missing, the server closes the connection
 }
 
-// waitFor calls ready until it reports true, now and whenever a segment has grown or ended,
-// for as long as a request may wait. ready is given the number of the open segment, or 0; so
-// it looks at a file after it is known whether more may come. waitFor returns the number
-// that it gave last.
+// waitFor calls ready now, and each time a segment has grown or ended, until ready returns true or
+// the wait is over. It passes the number of the open segment, or 0, and returns the last one. ready
+// inspects the file after this number is fixed, so it cannot miss bytes of an ended segment.
 func (s *Spool) waitFor(r *http.Request, wait time.Duration, ready func(open uint64) bool) (open uint64) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -154,7 +153,6 @@ func (s *Spool) waitFor(r *http.Request, wait time.Duration, ready func(open uin
 	}
 }
 
-// waitOf returns how long a request may wait, in seconds.
 func waitOf(r *http.Request) (time.Duration, error) {
 	text := r.FormValue("wait")
 	if text == "" {
@@ -167,8 +165,7 @@ func waitOf(r *http.Request) (time.Duration, error) {
 	return time.Duration(min(seconds, maxWait.Seconds()) * float64(time.Second)), nil
 }
 
-// rangeOf returns from where on a segment is read. Only one kind of range makes sense where
-// the end is not known.
+// rangeOf returns the offset of a range. The end must be open, because the length is unknown.
 func rangeOf(text string) (int64, error) {
 	from, ok := strings.CutPrefix(text, "bytes=")
 	from, open := strings.CutSuffix(from, "-")

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Horizon returns a time, by our clock, such that Next has returned every call that was
-// added before and was kept, and was called again since. What was not kept by then is counted
-// in Stats. The horizon moves while calls come, and for some seconds after the last one. See
-// [Spool.Add] for what is added when.
+// Horizon returns a time by this machine's clock. Next has returned every kept call added before
+// it, and has been called again since. Stats counts the calls that were not kept. The horizon moves
+// while calls arrive, and for some seconds after the last one. [Spool.Add] defines when a call is
+// added.
 func (r *Reader) Horizon() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -18,7 +18,7 @@ func (r *Reader) Horizon() time.Time {
 	return r.horizon.Add(-r.src.skew())
 }
 
-// Await waits until Horizon is t or later. Somebody must call Next meanwhile.
+// Await waits until Horizon is t or later. Another goroutine must call Next meanwhile.
 func (r *Reader) Await(ctx context.Context, t time.Time) error {
 	for {
 		r.mu.Lock()
@@ -39,11 +39,9 @@ func (r *Reader) Await(ctx context.Context, t time.Time) error {
 	}
 }
 
-// Skew is how far the clock of the tap's machine is ahead of ours: the times of a Call are
-// by that clock.
+// Skew returns how far the tap's clock, which sets the times of a Call, is ahead of this machine's.
 func (r *Reader) Skew() time.Duration { return r.src.skew() }
 
-// pass moves the horizon to what was passed.
 func (r *Reader) pass() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

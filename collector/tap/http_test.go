@@ -14,17 +14,15 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// serve serves a spool as a tap does, and returns its URL.
 func serve(tb testing.TB, s *tap.Spool) string {
 	tb.Helper()
 	server := httptest.NewServer(s.Handler())
 	tb.Cleanup(server.Close)
-	tb.Cleanup(func() { _ = s.Close() }) // before: it ends what waits
+	tb.Cleanup(func() { _ = s.Close() }) // runs first: it ends pending requests
 	return server.URL
 }
 
-// TestHTTP: a Reader over HTTP gets what one of the folder gets, segments that are removed
-// in between apart.
+// TestHTTP proves that a Reader over HTTP gets the same calls as a Reader of the folder.
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	s := open(t, tap.SpoolConfig{Dir: t.TempDir(), SegmentBytes: 64 << 10})
@@ -47,7 +45,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestHTTPHorizon: a call is there soon after it was added, and the horizon passes it.
+// TestHTTPHorizon proves that a call soon arrives, and that the horizon passes it.
 func TestHTTPHorizon(t *testing.T) {
 	t.Parallel()
 	s := open(t, tap.SpoolConfig{Dir: t.TempDir()})
@@ -83,7 +81,7 @@ func TestHTTPHorizon(t *testing.T) {
 	<-ended
 }
 
-// TestHTTPRestart: a Reader goes on with a tap that was away.
+// TestHTTPRestart proves that a Reader continues after its tap was away.
 func TestHTTPRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -127,7 +125,7 @@ func TestHTTPRestart(t *testing.T) {
 	}
 }
 
-// TestHTTPRefuses: what is no tap, and a tap of a newer version.
+// TestHTTPRefuses proves that OpenReader refuses other servers and newer taps.
 func TestHTTPRefuses(t *testing.T) {
 	t.Parallel()
 	answers := map[string]http.HandlerFunc{
@@ -152,7 +150,7 @@ func TestHTTPRefuses(t *testing.T) {
 	}
 }
 
-// TestHandlerRefuses: what nobody asks for.
+// TestHandlerRefuses proves that the handler refuses invalid requests.
 func TestHandlerRefuses(t *testing.T) {
 	t.Parallel()
 	s := open(t, tap.SpoolConfig{Dir: t.TempDir()})
@@ -189,8 +187,7 @@ func TestHandlerRefuses(t *testing.T) {
 	}
 }
 
-// TestIndexWaitsForTheTap: a call that was kept is found, though the tap is away when it is
-// looked for.
+// TestIndexWaitsForTheTap proves that Join finds a call although the tap is away when Join begins.
 func TestIndexWaitsForTheTap(t *testing.T) {
 	t.Parallel()
 	s := open(t, tap.SpoolConfig{Dir: t.TempDir()})
@@ -198,7 +195,7 @@ func TestIndexWaitsForTheTap(t *testing.T) {
 	r := reader(t, server.URL)
 	x := tap.NewIndex(tap.IndexConfig{Patience: time.Minute}, r)
 	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1) // one: it ends last
+	ran := make(chan error, 1) // buffered: it is read last
 	go func() { ran <- x.Run(ctx) }()
 	address := server.Listener.Addr().String()
 	server.CloseClientConnections()
@@ -214,7 +211,7 @@ func TestIndexWaitsForTheTap(t *testing.T) {
 		}
 	}
 	away(1)
-	found := make(chan []tap.Match, 1) // one: read below
+	found := make(chan []tap.Match, 1) // buffered: it is read below
 	go func() {
 		found <- x.Join(ctx, &tap.Rollout{ID: "a", Sends: []tap.Send{{From: c.Began, To: time.Now(), PromptTokens: -1, Calls: []tap.Sampled{{Output: c.Output, Logprobs: c.Logprobs}}}}})
 	}()

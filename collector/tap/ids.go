@@ -6,20 +6,19 @@ import (
 	"slices"
 )
 
-// IDs is a list of token ids that takes little memory: as many bits for each id as the highest
-// one needs, 18 for a vocabulary of 152,000 tokens. The list does not change. The zero value is
-// empty.
+// IDs is an immutable, packed list of token ids. Each id takes as many bits as the highest one: 18
+// for a vocabulary of 152,000. The zero value is empty.
 type IDs struct {
 	n     int
 	width uint   // bits of an id, 1 to 32
-	at    uint   // the bit of b at which the list begins
-	b     []byte // the lowest bits first, and spare bytes, so that a word can be read at any id
+	at    uint   // the bit of b where the list begins
+	b     []byte // lowest bits first, then spare bytes, so that a whole word can be read at any id
 }
 
-// spare is how many bytes more than the ids take.
+// spare is the number of extra bytes after the ids.
 const spare = 8
 
-// PackIDs returns the ids of all lists, one list behind the other. It keeps none of them.
+// PackIDs packs the concatenated lists. It keeps no reference to them.
 func PackIDs(lists ...[]int32) IDs {
 	n, high := 0, uint32(1)
 	for _, ids := range lists {
@@ -50,11 +49,10 @@ func PackIDs(lists ...[]int32) IDs {
 // Len returns the number of ids.
 func (l *IDs) Len() int { return l.n }
 
-// Bytes returns the memory of the ids.
+// Bytes returns the memory of the ids, in bytes.
 func (l *IDs) Bytes() int { return len(l.b) }
 
-// Next takes the first id off the list, which must not be empty. A copy of the list, which
-// costs little, keeps it.
+// Next removes and returns the first id; the list must not be empty. A copy of the list is cheap.
 func (l *IDs) Next() int32 {
 	word := binary.LittleEndian.Uint64(l.b[l.at/8:])
 	id := word >> (l.at % 8) & (1<<l.width - 1)
@@ -63,7 +61,7 @@ func (l *IDs) Next() int32 {
 	return int32(uint32(id))
 }
 
-// AppendTo appends the first n ids to dst. There must be as many.
+// AppendTo appends the first n ids to dst. The list must have at least n.
 func (l IDs) AppendTo(dst []int32, n int) []int32 {
 	from := len(dst)
 	dst = slices.Grow(dst, n)[:from+n]

@@ -32,7 +32,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// same checks a list, wherever it is cut in two.
+// same checks a packed list for every split into two.
 func same(t *testing.T, all []int32) {
 	t.Helper()
 	for n := range all {

@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// An IndexConfig says how much of what taps saw is kept in memory. The zero value is usual.
+// An IndexConfig sets the limits of an Index. The zero value is usually right.
 type IndexConfig struct {
-	// MaxBytes bounds the memory of the calls. Beyond it the prompts of calls that were
-	// claimed go first, then the oldest calls. Default 256 MiB.
+	// MaxBytes bounds the memory of the calls. Beyond it the index drops the prompts of claimed
+	// calls first, then the oldest calls. Default 256 MiB.
 	MaxBytes int64
-	// MaxAge is how much older than the newest call a call may be. Default 2 h, which is
-	// longer than a rollout takes.
+	// MaxAge is how much older than the newest call a call can be. Default 2 h, longer than a
+	// rollout takes.
 	MaxAge time.Duration
-	// Slack is by how much the times of a call and of its send may be wrong against each
-	// other. Default 15 s: the clock of a tap that is read over HTTP is measured to about a
-	// second, and clocks that are kept differ by less. A larger one costs little, because time
-	// only narrows down which calls are alike.
+	// Slack is the possible error between the times of a call and of its send. Default 15 s: the
+	// clock of a tap read over HTTP is measured to about a second, and synchronized clocks differ
+	// by less. A larger value costs little, because time only narrows the set of equal calls.
 	Slack time.Duration
-	// Since is from when on the feeds deliver calls. Zero: they deliver all that they have.
+	// Since is the time from which the feeds deliver calls. Zero: they deliver all they have.
 	Since time.Time
-	// Patience is how long Join waits while no call comes. Default 3 s.
+	// Patience is how long Join waits while no call arrives. Default 3 s.
 	Patience time.Duration
 }
 
@@ -42,7 +41,7 @@ func (c IndexConfig) withDefaults() IndexConfig {
 	return c
 }
 
-// An Index has the calls that taps saw, and finds those of a rollout: see Join. Run fills it.
+// An Index holds the calls that taps saw, and finds the calls of a rollout: see Join. Run fills it.
 // Its methods are safe for concurrent use.
 type Index struct {
 	cfg   IndexConfig
@@ -52,88 +51,85 @@ type Index struct {
 	mu     sync.Mutex
 	chunks *chunks
 	byMark map[fingerprint][]*sighting
-	// byPrompt has the calls of each prompt, broken those that failed or whose answer broke off.
+	// byPrompt has the calls of each prompt. broken has the calls that failed or broke off.
 	byPrompt, broken map[digest][]*sighting
-	// joined counts those of them that were claimed.
-	joined  map[digest]int
-	all     []*sighting // in the order in which they came
-	claimed []*sighting // in the order in which they were claimed
-	small   int64       // bytes of sightings without their prompts
-	newest  time.Time
-	// since is the time from which on all calls are here, but for the gaps.
+	joined           map[digest]int
+	all              []*sighting // in the order of arrival
+	claimed          []*sighting // in the order of claiming
+	small            int64       // bytes of sightings, without their prompts
+	newest           time.Time
+	// since is the time from which the index has all calls, except in the gaps.
 	since time.Time
 	gaps  []gap
-	// asides are calls without token ids.
+	// asides are answered calls without token ids.
 	asides []aside
 	stats  IndexStats
-	// spliced reports that a tap gave an engine another prompt than the server's.
+	// spliced reports that a tap replaced the prompt of a server.
 	spliced bool
-	// refused counts calls that Join did not find.
+	// refused counts the calls that Join did not find, by refusal.
 	refused [len(refusals)]int64
-	// unshown counts calls of rollouts that no answer shows, by the word of their kind.
+	// unshown counts calls of rollouts that no answer shows, by kind.
 	unshown map[string]int64
 }
 
-// A sighting is a call that the index has.
 type sighting struct {
 	call   Call // without ids and log-probabilities
 	mark   fingerprint
-	prompt prompt // what the engine got; not known, where the memory was needed
-	asked  prompt // what the server had sent; not known: the same
-	digest digest // of prompt; zero where the tap did not see it
-	tells  bool   // no other prompt gives its log-probabilities
+	prompt prompt // what the engine got; unknown after it was dropped to save memory
+	asked  prompt // what the server sent; unknown: the same as prompt
+	digest digest // of prompt; zero if the tap did not see it
+	tells  bool   // no other prompt produces its log-probabilities
 	tokens int
 
 	owner   owner  // who claimed it
-	unshown string // the rollout for which it is counted, though no answer shows it; empty: none
-	broken  bool   // it failed, or its answer broke off: it is never claimed
-	gone    bool   // it was dropped
+	unshown string // the rollout that counts it as not shown by any answer; empty: none
+	broken  bool   // the call failed or broke off; it is never claimed
+	gone    bool   // it was dropped from the index
 }
 
-// An owner is a call of a rollout. The zero value is nobody.
+// An owner is one call of a rollout. The zero value means no owner.
 type owner struct {
 	rollout string
 	call    int
 }
 
-// sightingBytes is what a sighting takes besides its prompts.
+// sightingBytes is the memory of a sighting without its prompts.
 const sightingBytes = 640
 
-// A gap is a time in which calls passed that nobody can find.
+// A gap is a time in which calls passed that cannot be found.
 type gap struct {
 	from, to time.Time
-	tokens   int // of the call's output; -1: not known, or several calls
-	// dialect is that of the call; empty: any. A server asks for all turns in one dialect, and
-	// for summaries in another, of whose answers the tokens are not known.
+	tokens   int // of the call's output; -1: unknown, or several calls
+	// dialect is the call's dialect; empty: any. A server requests all turns in one dialect, and
+	// summaries in another. The tokens of summaries are unknown.
 	dialect string
 }
 
-// IndexStats says what an index has seen.
+// IndexStats counts what an index has seen.
 type IndexStats struct {
-	// Calls are all calls that came, Claimed those that Join gave away.
+	// Calls counts all calls that arrived. Claimed counts those that Join assigned.
 	Calls, Claimed int64
-	// Unread are calls that were answered and whose tokens or prompt no dialect could read.
+	// Unread counts answered calls whose tokens or prompt no dialect could parse.
 	Unread int64
-	// Broken are calls that an engine answered with an error, or whose answer broke off.
+	// Broken counts calls that an engine answered with an error, or whose answer broke off.
 	Broken int64
-	// Evicted are calls that were dropped for MaxBytes or MaxAge before anybody claimed them.
+	// Evicted counts unclaimed calls that were dropped because of MaxBytes or MaxAge.
 	Evicted int64
-	// Unshown counts the calls that Join found to be of a rollout and that its answers do not
-	// show: by the words of [tokenize.Unshown]. It is nil where there are none.
+	// Unshown counts the calls of rollouts that no answer shows, by the words of
+	// [tokenize.Unshown]. It is nil if there are none.
 	Unshown map[string]int64
-	// Retries are calls that nobody claimed and that have the prompt of one that was claimed.
-	// Others are the rest that nobody claimed: of rollouts that failed, or of other programs.
+	// Retries counts unclaimed calls with the prompt of a claimed call. Others counts the other
+	// unclaimed calls: of rollouts that failed, or of other programs.
 	Retries, Others int64
-	// Refused counts the calls that Join did not find, by the Word of the reason. It is nil
-	// where it found all.
+	// Refused counts the calls that Join did not find, by Refusal.Word; nil if none.
 	Refused map[string]int64
 	// Bytes is the memory of the calls.
 	Bytes int64
-	// Read is the sum of what the feeds that are Readers have read and could not read.
+	// Read is the sum of the stats of the feeds that are Readers.
 	Read ReaderStats
 }
 
-// NewIndex returns an index of the calls that the feeds will deliver.
+// NewIndex returns an index of the calls that the feeds deliver.
 func NewIndex(cfg IndexConfig, feeds ...Feed) *Index {
 	seeds := newSeeds()
 	x := &Index{
@@ -148,15 +144,14 @@ func NewIndex(cfg IndexConfig, feeds ...Feed) *Index {
 	return x
 }
 
-// Continuity reports whether any tap gave an engine another prompt than the server's.
+// Continuity reports whether any tap replaced the prompt of a server.
 func (x *Index) Continuity() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.spliced
 }
 
-// add gives the index a call that a tap saw, with its times by this machine's clock. It
-// copies what it keeps.
+// add adds a call, with its times by this machine's clock. It copies what it keeps.
 func (x *Index) add(c *Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -169,7 +164,7 @@ func (x *Index) add(c *Call) {
 	case c.Cut || c.Status < 200 || c.Status > 299:
 		x.addBroken(c)
 		x.bound()
-		return // its server has no turn of it
+		return // the server has no turn for it
 	case len(c.Output) == 0:
 		if c.OutputTokens != 0 {
 			x.stats.Unread++
@@ -198,7 +193,6 @@ func (x *Index) add(c *Call) {
 	x.bound()
 }
 
-// addBroken keeps that a call failed or broke off, and with which prompt.
 func (x *Index) addBroken(c *Call) {
 	x.stats.Broken++
 	if len(c.Prompt) == 0 {
@@ -214,7 +208,7 @@ func (x *Index) addBroken(c *Call) {
 	x.small += sightingBytes
 }
 
-// bound drops what is too old or too much.
+// bound drops calls beyond MaxAge and MaxBytes.
 func (x *Index) bound() {
 	old := x.newest.Add(-x.cfg.MaxAge)
 	for len(x.all) > 0 && x.all[0].call.Ended.Before(old) {
@@ -228,7 +222,7 @@ func (x *Index) bound() {
 			x.drop()
 		}
 	}
-	if x.stats.Calls%1024 == 0 { // there may be many
+	if x.stats.Calls%1024 == 0 { // the lists can be long
 		x.gaps = slices.DeleteFunc(x.gaps, func(g gap) bool { return g.to.Before(old) })
 		x.asides = slices.DeleteFunc(x.asides, func(a aside) bool { return a.ended.Before(old) })
 	}
@@ -236,14 +230,14 @@ func (x *Index) bound() {
 
 func (x *Index) bytes() int64 { return x.small + x.chunks.bytes }
 
-// forget drops the prompts of a call, and keeps that it was there.
+// forget drops the prompts of a call and keeps the rest.
 func (x *Index) forget(e *sighting) {
 	x.chunks.release(e.prompt)
 	x.chunks.release(e.asked)
 	e.prompt, e.asked = prompt{}, prompt{}
 }
 
-// drop drops the oldest call. From then on calls of its time may be missing.
+// drop drops the oldest call. The index is then incomplete up to the end of that call.
 func (x *Index) drop() {
 	e := x.all[0]
 	x.all = x.all[1:]
@@ -280,7 +274,6 @@ func count(of map[digest]int, d digest, n int) {
 	}
 }
 
-// remove removes a call from those of a key.
 func remove[K comparable](of map[K][]*sighting, key K, e *sighting) {
 	if same := without(of[key], e); len(same) > 0 {
 		of[key] = same
@@ -289,7 +282,6 @@ func remove[K comparable](of map[K][]*sighting, key K, e *sighting) {
 	}
 }
 
-// left counts a call that nobody claimed.
 func (x *Index) left(s *IndexStats, e *sighting) {
 	if e.broken {
 		return
@@ -310,9 +302,9 @@ func without(all []*sighting, e *sighting) []*sighting {
 	return all
 }
 
-// complete reports whether every call of so many tokens that passed in this time, in the
-// dialect of like, is here, provided that the feeds have delivered all of that time; tokens -1:
-// every call.
+// complete reports whether the index has every call with this number of output tokens that passed
+// in w, in the dialect of like. tokens -1 means any number. The result holds only if the feeds have
+// delivered all calls of that time.
 func (x *Index) complete(w span, tokens int, like *sighting) bool {
 	if w.from.IsZero() || w.from.Add(-x.cfg.Slack).Before(x.since) {
 		return false
@@ -325,17 +317,16 @@ func (x *Index) complete(w span, tokens int, like *sighting) bool {
 	return true
 }
 
-// A span is the time of a send by this machine's clock. A zero time is not known.
+// A span is the time of a send by this machine's clock. A zero time is unknown.
 type span struct{ from, to time.Time }
 
-// within reports whether something of this time, by the clock of its tap, may be of the
-// span.
+// within reports whether a call with these times (this machine's clock) can belong to the span.
 func (x *Index) within(w span, began, ended time.Time) bool {
 	return (w.from.IsZero() || !ended.Before(w.from.Add(-x.cfg.Slack))) &&
 		(w.to.IsZero() || !began.After(w.to.Add(x.cfg.Slack)))
 }
 
-// Stats returns what was seen until now.
+// Stats returns the counts so far.
 func (x *Index) Stats() IndexStats {
 	var read ReaderStats
 	for _, f := range x.feeds {

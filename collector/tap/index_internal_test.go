@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestChunks compares prompts in chunks with plain slices, and their memory with none.
+// TestChunks compares chunked prompts with plain slices, and proves that a release frees memory.
 func TestChunks(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -22,7 +22,7 @@ func TestChunks(t *testing.T) {
 		for i := range ids {
 			ids[i] = int32(r.IntN(2))
 		}
-		if n := len(plain); n > 0 && r.IntN(3) > 0 { // the next one of a chain
+		if n := len(plain); n > 0 && r.IntN(3) > 0 { // the next prompt of a chain
 			head := plain[r.IntN(n)]
 			ids = append(slices.Clone(head[:len(head)-min(len(head), r.IntN(2)*r.IntN(9))]), ids[:min(len(ids), 50)]...)
 		}
@@ -56,7 +56,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// seen returns a call that a tap saw a second after clock.
+// seen returns a call that a tap saw one second after clock.
 func seen(prompt, output []int32, logprobs ...float32) *Call {
 	return &Call{
 		Began: clock.Add(time.Second), Ended: clock.Add(2 * time.Second), Status: 200,
@@ -64,7 +64,7 @@ func seen(prompt, output []int32, logprobs ...float32) *Call {
 	}
 }
 
-// one is a rollout of a send with these calls.
+// one returns a rollout with one send of these calls.
 func one(id string, tokens int64, calls ...*Call) *Rollout {
 	s := Send{From: clock, To: clock.Add(3 * time.Second), PromptTokens: tokens}
 	for _, c := range calls {
@@ -149,7 +149,7 @@ func moved(c *Call, by time.Duration) *Call {
 	return with(c, func(c *Call) { c.Began, c.Ended = c.Began.Add(by), c.Ended.Add(by) })
 }
 
-// TestJoinTwice joins a rollout again, and others that have the same call.
+// TestJoinTwice joins a rollout twice, and other rollouts that have an equal call.
 func TestJoinTwice(t *testing.T) {
 	t.Parallel()
 	a := seen([]int32{1, 2}, []int32{5, 7}, -0.5, 0)
@@ -163,22 +163,22 @@ func TestJoinTwice(t *testing.T) {
 			t.Errorf("join %d of %s: got %q, want %q", i, tt.id, got, tt.want)
 		}
 	}
-	x.add(a) // as agents of one file make it
+	x.add(a) // as an agent of the same file makes it
 	if got := x.Join(t.Context(), one("two", 2, a))[0]; got.Call == nil {
 		t.Errorf("the second of two equal calls: %q", got.Refusal)
 	}
 	if s := x.Stats(); s.Calls != 2 || s.Claimed != 2 || s.Retries+s.Others != 0 {
 		t.Errorf("stats %+v", s)
 	}
-	x.add(seen([]int32{1, 2}, []int32{6, 7}, -0.25, 0)) // the answer of a call that the server made again
+	x.add(seen([]int32{1, 2}, []int32{6, 7}, -0.25, 0)) // a retry by the server
 	x.add(seen([]int32{3, 4}, []int32{6, 7}, -0.25, 0))
 	if s := x.Stats(); s.Retries != 1 || s.Others != 1 {
 		t.Errorf("retries %d, others %d, want 1 and 1", s.Retries, s.Others)
 	}
 }
 
-// TestIndexBound fills an index: what was claimed makes room first, and what was dropped is
-// never again proof that nothing else was there.
+// TestIndexBound proves that a full index drops claimed calls first, and that it never counts a
+// time as complete from which it dropped calls.
 func TestIndexBound(t *testing.T) {
 	t.Parallel()
 	const most = 40 << 10
@@ -212,7 +212,7 @@ func TestIndexBound(t *testing.T) {
 	if m := x.Join(t.Context(), one("r2", 1000, call(2))); m[0].Refusal != RefusedUnseen {
 		t.Errorf("a call that was dropped: %q", m[0].Refusal)
 	}
-	last := one("r199", 1000, call(199)) // others of its time were dropped
+	last := one("r199", 1000, call(199)) // other calls of its time were dropped
 	if m := x.Join(t.Context(), last); m[0].Refusal != RefusedWeak {
 		t.Errorf("a call of which the like may have been dropped: %q", m[0].Refusal)
 	}
@@ -222,7 +222,7 @@ func TestIndexBound(t *testing.T) {
 	}
 }
 
-// TestJoinNeighbours resolves equal outputs under several prompts by the calls beside them.
+// TestJoinNeighbours decides equal outputs under several prompts by the neighboring calls.
 func TestJoinNeighbours(t *testing.T) {
 	t.Parallel()
 	long := func(base int32) ([]int32, []float32) {
@@ -241,7 +241,7 @@ func TestJoinNeighbours(t *testing.T) {
 	tests := []struct {
 		name  string
 		calls [][]int32 // the prompts of the three calls: long, weak, long
-		like  [][]int32 // other prompts of the weak one
+		like  [][]int32 // other prompts of the weak call
 		want  bool
 		twice bool // another rollout had the first prompt too
 	}{
@@ -278,7 +278,7 @@ func TestJoinNeighbours(t *testing.T) {
 	}
 }
 
-// TestJoinLoop joins a rollout whose model says the same again and again.
+// TestJoinLoop joins a rollout whose model repeats its output.
 func TestJoinLoop(t *testing.T) {
 	t.Parallel()
 	weak := []int32{50, 7}
@@ -303,8 +303,7 @@ func TestJoinLoop(t *testing.T) {
 	}
 }
 
-// BenchmarkIndexJoin measures a rollout of 10 calls that grow to 8,000 ids, from delivery to
-// claim.
+// BenchmarkIndexJoin measures a rollout of 10 calls that grow to 8,000 ids, from delivery to claim.
 func BenchmarkIndexJoin(b *testing.B) {
 	x := NewIndex(IndexConfig{}, &fakeFeed{done: true})
 	calls := make([]*Call, 10)

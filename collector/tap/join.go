@@ -8,62 +8,61 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Rollout is what is known of the calls of a rollout.
+// A Rollout describes a rollout whose calls Join finds.
 type Rollout struct {
-	// ID names the rollout: two rollouts never get one call.
+	// ID identifies the rollout. A call is never assigned to two rollouts.
 	ID    string
 	Sends []Send
-	// Foreign, where set, reports whether a prompt is shown to be another rollout's. head
-	// returns the first n ids of it, or all where it has fewer.
+	// Foreign, if set, reports whether a prompt belongs to another rollout. head returns the first
+	// n ids of the prompt, or all if it has fewer.
 	Foreign func(head func(n int) []int32) bool
 }
 
-// A Send is one request to the server, with the calls that its answer shows, in order.
+// A Send is one request to the server, and the calls that its answer shows, in order.
 type Send struct {
-	// From and To are when it began and was over, by this machine's clock. A zero time is
-	// not known.
+	// From and To are when the send began and ended, by this machine's clock. A zero time is
+	// unknown.
 	From, To time.Time
-	// PromptTokens is the sum that the server counted over the prompts of the calls, or -1
-	// where no such sum is known.
+	// PromptTokens is the server's sum of the calls' prompt tokens, or -1 if unknown.
 	PromptTokens int64
-	// Summaries is how often the server summarized the history in the send and began it anew:
-	// a compaction. Then the calls beside a call show nothing of it.
+	// Summaries is how often the server compacted the history in the send: it summarized the
+	// history and started a new one. If there are summaries, neighboring calls prove nothing about
+	// a call.
 	Summaries int
 	Calls     []Sampled
 }
 
-// A Sampled is what an answer says of a call.
+// A Sampled is a call as the answer shows it.
 type Sampled struct {
 	Output   []int32
-	Logprobs []float32 // NaN: the server gave none
+	Logprobs []float32 // NaN: the server returned none
 }
 
-// A Match is what Join found of a call.
+// A Match is the result of Join for one call.
 type Match struct {
-	// Call is what the tap saw. Its prompts are copies. Output and Logprobs are not set.
-	// What differs between calls of which each may be this one is not known: an empty
-	// Finish or Version, a nil field of Sampling. It is nil where Refusal is set.
+	// Call is the call that the tap saw, or nil if Refusal is set. Its prompts are copies. Output
+	// and Logprobs are not set. If several calls match and differ in a field, the field is unknown:
+	// Finish and Version are empty, Sampling fields are nil.
 	Call    *Call
 	Refusal Refusal
-	// Unshown counts the calls beside this one that no answer shows: those that have its
-	// prompt and, with the first call of a send, the summaries of the send. A call is counted
-	// once, and only where it is shown to be one of the rollout.
+	// Unshown counts related calls that no answer shows: those with this call's prompt and, with
+	// the first call of a send, the summaries of the send. Each is counted once, and only if it is
+	// proven to belong to the rollout.
 	Unshown tokenize.Unshown
 }
 
-// A Refusal says why a call was not found.
+// A Refusal is why a call was not found.
 type Refusal uint8
 
-// The refusals.
 const (
 	RefusedNone    Refusal = iota
-	RefusedUnseen          // no tap saw such a call in the time of its send
-	RefusedLike            // several prompts are possible, and nothing decides between them
-	RefusedWeak            // only one call is like it, which says too little, and others may be missing
-	RefusedCount           // the prompts of its send do not add up to what the server counted
+	RefusedUnseen          // no tap saw such a call during its send
+	RefusedLike            // several prompts are possible, and no evidence decides between them
+	RefusedWeak            // one call matches, which proves too little, and other calls can be missing
+	RefusedCount           // the prompts of its send do not add up to the server's count
 	RefusedForeign         // the prompt names another agent
-	RefusedTaken           // every call like it belongs to another rollout
-	RefusedEvicted         // its prompt is not in memory any more
+	RefusedTaken           // every matching call belongs to another rollout
+	RefusedEvicted         // its prompt is no longer in memory
 	RefusedUnread          // the tap saw it without its prompt
 )
 
@@ -73,7 +72,7 @@ var refusals = [...]string{
 	"its prompt is no longer in memory", "the tap saw it without its prompt",
 }
 
-// Refusals returns all refusals but RefusedNone.
+// Refusals returns all refusals except RefusedNone.
 func Refusals() []Refusal {
 	var all []Refusal
 	for r := range refusals[1:] {
@@ -82,34 +81,34 @@ func Refusals() []Refusal {
 	return all
 }
 
-// String returns what people are told.
+// String returns the refusal as a phrase for messages.
 func (r Refusal) String() string { return refusals[r] }
 
 var refusalWords = [...]string{"", "unseen", "alike", "weak", "count", "foreign", "taken", "evicted", "unread"}
 
-// Word returns the word of r in counts; it is empty for RefusedNone.
+// Word returns the key of r in counts, or "" for RefusedNone.
 func (r Refusal) Word() string { return refusalWords[r] }
 
-// Join finds the calls of a rollout, one Match for each, over all sends. A call is found
-// only if one prompt is possible for it:
+// Join finds the calls of a rollout. It returns one Match for each call, over all sends. A call is
+// found only if exactly one prompt is possible for it:
 //
-//   - Only a call with the same sampled ids and the same bits of every log-probability, seen
-//     in the time of the send, may be it.
-//   - If all such calls have one prompt, that is it, provided that no other can be missing:
-//     every call of that time was seen, or the log-probabilities are of many tokens of which
-//     the engine was not sure, so that no other prompt gives them.
-//   - If they have several prompts, and every call of that time was seen, the neighbours in
-//     the rollout decide: exactly one prompt begins with the prompt and the output of the call
-//     before it, or the prompt of the next one begins with it, or it begins with the prompt of
-//     the call before it, which no other call has. Neighbours that disagree decide nothing.
-//     Where the rollout has as many such calls as there are prompts, each of which begins with
-//     another, they are in that order.
-//   - The prompts of a send whose calls are all found have the sum that the server counted.
-//   - A call is never given to two.
+//   - Only a call seen during the send matches, with the same sampled ids and the same bits of
+//     every log-probability.
+//   - If all matching calls have one prompt, that is the prompt, unless another call can be
+//     missing. No call can be missing if every call of that time was seen. No other prompt fits if
+//     enough tokens have log-probabilities of which the engine was not sure.
+//   - If they have several prompts, and every call of that time was seen, the neighbors in the
+//     rollout decide. Exactly one prompt must begin with the prompt and the output of the previous
+//     call, or be the beginning of the next call's prompt, or begin with a previous prompt that no
+//     other call has. If the neighbors disagree, nothing is decided. If the rollout has as many
+//     such calls as there are prompts, and each prompt begins with a shorter one, the calls get the
+//     prompts by length.
+//   - If all calls of a send are found, their prompts add up to the server's count.
+//   - A call is never assigned twice.
 //
-// Join waits until the taps have delivered all that there was when the rollout was over. It
-// waits for a tap that is away, as one is that is started again, but no longer than IndexConfig.Patience while
-// nothing comes. What it finds then is as sure; it may be less.
+// Join waits until the taps have delivered every call up to the end of the rollout. It waits for a
+// tap that is restarting, but at most IndexConfig.Patience while no calls arrive. If the wait is
+// cut short, Join finds fewer calls, but those it finds are as certain.
 func (x *Index) Join(ctx context.Context, r *Rollout) []Match {
 	all := x.await(ctx, r.over())
 	x.mu.Lock()
@@ -119,27 +118,26 @@ func (x *Index) Join(ctx context.Context, r *Rollout) []Match {
 	return j.claim()
 }
 
-// A join is one try to find the calls of a rollout. The index is locked.
+// A join is one attempt to find the calls of a rollout. The index is locked.
 type join struct {
 	x *Index
 	r *Rollout
-	// delivered reports whether the feeds have delivered all of the rollout's time.
+	// delivered reports whether the feeds have delivered everything up to the rollout's end.
 	delivered bool
 	calls     []joining
-	// counted are the calls that no answer shows and that are counted, by their unshown.
+	// counted has the calls counted as unshown in this join, by the address of their unshown field.
 	counted map[*string]bool
 }
 
-// A joining is a call that is looked for.
 type joining struct {
 	send int
 	own  Sampled
 	span span
-	like []*sighting // that may be it, by fingerprint and time
-	// options are the different prompts of like, one entry for each.
+	like []*sighting // candidates, by fingerprint and time
+	// options has one candidate for each different prompt of like.
 	options []*sighting
 	tells   bool
-	known   *sighting // the one of options that it is; nil: not known
+	known   *sighting // the chosen option; nil: undecided
 	refused Refusal
 }
 
@@ -158,11 +156,10 @@ func (x *Index) newJoin(r *Rollout, delivered bool) *join {
 	return j
 }
 
-// mostForeign bounds the prompts that are looked at for one call, some 10 µs each. A fleet that
-// answers with one word has as many that are alike.
+// mostForeign bounds how many prompts are passed to Rollout.Foreign for one call, at about 10 µs
+// each. A fleet that answers with one word has as many equal calls.
 const mostForeign = 1000
 
-// look finds the calls that may be c.
 func (j *join) look(c *joining) {
 	x := j.x
 	seen, asked := make(map[digest]bool), 0
@@ -192,7 +189,7 @@ func (j *join) look(c *joining) {
 		default:
 			continue
 		}
-		c.options = nil // it may be this one, of which nothing is known
+		c.options = nil // c could be this call, whose prompt is unknown
 		return
 	}
 	if len(c.options) == 1 {
@@ -200,8 +197,8 @@ func (j *join) look(c *joining) {
 	}
 }
 
-// resolve decides about every call. A decision that the others contradict in the end was no
-// evidence for them, so that all is decided anew without it.
+// resolve decides every call. If other decisions finally contradict a decision, it must not count
+// as evidence for them. So resolve then refuses that call and decides all others again.
 func (j *join) resolve() {
 	for {
 		for again := true; again; {
@@ -222,8 +219,7 @@ func (j *join) resolve() {
 	}
 }
 
-// refuteNeighbours refuses the calls about which their neighbours disagree, now that more of
-// these are known, and reports whether there were any.
+// refuteNeighbours refuses calls that their neighbors contradict, and reports whether it did.
 func (j *join) refuteNeighbours() (refuted bool) {
 	for k := range j.calls {
 		if c := &j.calls[k]; c.known != nil && j.decide(k) != c.known {
@@ -233,8 +229,8 @@ func (j *join) refuteNeighbours() (refuted bool) {
 	return refuted
 }
 
-// refuteCounts refuses the calls of the sends whose prompts do not add up to what the server
-// counted, and reports whether there were any.
+// refuteCounts refuses the calls of sends whose prompts do not add up to the server's count. It
+// reports whether there were any.
 func (j *join) refuteCounts() (refuted bool) {
 	for i := range j.r.Sends {
 		want := j.r.Sends[i].PromptTokens
@@ -253,7 +249,7 @@ func (j *join) refuteCounts() (refuted bool) {
 				missing++
 			}
 		}
-		// A prompt that is not known has one token at least.
+		// An unknown prompt has at least one token.
 		if known == 0 || sum == want && missing == 0 || missing > 0 && sum+missing <= want {
 			continue
 		}
@@ -267,7 +263,7 @@ func (j *join) refuteCounts() (refuted bool) {
 	return refuted
 }
 
-// decide returns what call k is, or nil.
+// decide returns the sighting that call k is, or nil if undecided.
 func (j *join) decide(k int) *sighting {
 	c := &j.calls[k]
 	complete := j.delivered && !slices.ContainsFunc(c.options, func(e *sighting) bool { return !j.x.complete(c.span, len(c.own.Output), e) })
@@ -278,7 +274,7 @@ func (j *join) decide(k int) *sighting {
 		return nil
 	}
 	if !complete || j.rewritten(k) {
-		return nil // the right one may be missing, or the history another one
+		return nil // the right call can be missing, or the history was rewritten
 	}
 	before, after := j.neighbour(k-1), j.neighbour(k+1)
 	var found *sighting
@@ -304,9 +300,9 @@ func (j *join) decide(k int) *sighting {
 	return found
 }
 
-// rung returns what call k is, if the rollout has as many such calls as there are prompts for
-// them, and each prompt begins with the one before it: a loop that the model did not leave. Then
-// they are in the order of their lengths. It is nil elsewhere.
+// rung decides call k in a loop that the model did not leave. The rollout must have as many such
+// calls as there are prompts for them, and each prompt must begin with a shorter one. Then the
+// calls get the prompts by length. Otherwise rung returns nil.
 func (j *join) rung(k int) *sighting {
 	c := &j.calls[k]
 	calls, at := 0, 0
@@ -334,7 +330,7 @@ func (j *join) rung(k int) *sighting {
 	return ladder[at]
 }
 
-// neighbour returns call k where it is known and may show something; else nil.
+// neighbour returns call k if it is known and can serve as evidence, otherwise nil.
 func (j *join) neighbour(k int) *joining {
 	if k < 0 || k >= len(j.calls) || j.calls[k].known == nil || j.rewritten(k) {
 		return nil
@@ -344,7 +340,6 @@ func (j *join) neighbour(k int) *joining {
 
 func (j *join) rewritten(k int) bool { return j.r.Sends[j.calls[k].send].Summaries > 0 }
 
-// only returns the one entry for which shows is true; nil: there is none, or several.
 func only(all []*sighting, shows func(*sighting) bool) (one *sighting) {
 	for _, e := range all {
 		if !shows(e) {
@@ -358,16 +353,15 @@ func only(all []*sighting, shows func(*sighting) bool) (one *sighting) {
 	return one
 }
 
-// continues reports whether the prompt of e is that of the call before it, then what that
-// one sampled, then something.
+// continues reports whether e's prompt is before's prompt and output, then at least one token.
 func continues(before *joining, e *sighting) bool {
 	head := before.known.prompt
 	return e.prompt.len() > head.len()+len(before.own.Output) && e.prompt.begins(head) && e.prompt.has(head.len(), before.own.Output)
 }
 
-// alone reports whether nobody else had the prompt of a call that is known. If others had
-// it, as agents of one file have, what begins with it may be theirs. They may have had it
-// earlier, by as much as a rollout takes.
+// alone reports whether no other call had the prompt of a known call. If others had it, such as
+// agents of one agent file, prompts that begin with it can be theirs. They can have had it earlier,
+// by as much as a rollout takes.
 func (j *join) alone(c *joining) bool {
 	w := c.span
 	if !w.from.IsZero() {
@@ -377,7 +371,6 @@ func (j *join) alone(c *joining) bool {
 	return len(j.x.byPrompt[c.known.digest]) == 1 && j.x.complete(w, -1, c.known)
 }
 
-// asked is the prompt that the server had sent.
 func asked(e *sighting) prompt {
 	if e.asked.known() {
 		return e.asked
@@ -385,5 +378,5 @@ func asked(e *sighting) prompt {
 	return e.prompt
 }
 
-// longer reports whether p begins with head and goes on.
+// longer reports whether p begins with head and has more tokens.
 func (p prompt) longer(head prompt) bool { return p.len() > head.len() && p.begins(head) }

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// check compares what was found with the truth: every prompt that is claimed is the engine's.
+// check compares the matches with the truth: every claimed prompt must be the engine's.
 func (f *fleet) check(id string, found []Match) error {
 	repeats := map[string]int{}
 	for k, m := range found {
@@ -40,8 +40,8 @@ func (f *fleet) check(id string, found []Match) error {
 	return nil
 }
 
-// play delivers what the tap saw and joins the rollouts, in any order: a rollout may be
-// joined before all is there. It returns how many calls were found, and how many there are.
+// play delivers the tap's calls and joins the rollouts in random order, some before all calls are
+// delivered. It returns how many calls were found, and how many exist.
 func (f *fleet) play(r *rand.Rand, told, early bool) (found, all int, refused map[Refusal]int, err error) {
 	tap := &fakeFeed{}
 	x := NewIndex(IndexConfig{Slack: time.Minute}, tap)
@@ -86,9 +86,8 @@ func (f *fleet) play(r *rand.Rand, told, early bool) (found, all int, refused ma
 	return found, all, refused, nil
 }
 
-// A fakeFeed delivers nothing; the test does.
 type fakeFeed struct {
-	done bool // all there is was delivered
+	done bool // everything was delivered
 	lost int64
 	err  error
 	seen chan *Call
@@ -115,8 +114,8 @@ func (f *fakeFeed) Await(context.Context, time.Time) error {
 func (f *fakeFeed) Skew() time.Duration     { return 0 }
 func (f *fakeFeed) Trouble() (int64, error) { return f.lost, f.err }
 
-// TestJoinRandom joins random fleets: no rollout ever gets a prompt that its engine did not
-// have, whatever is alike, missing, doubled or late.
+// TestJoinRandom joins random fleets. No rollout ever gets a prompt that its engine did not have,
+// whichever calls are equal, missing, duplicated or late.
 func TestJoinRandom(t *testing.T) {
 	t.Parallel()
 	usual := fleetConfig{shared: 0.3, rewritten: 0.3, compacted: 0.05, short: 0.5, twice: 0.1, spliced: 0.1, uncounted: 0.5, skew: 50 * time.Second}
@@ -128,7 +127,7 @@ func TestJoinRandom(t *testing.T) {
 		name  string
 		cfg   fleetConfig
 		told  bool
-		least float64 // of the calls are found
+		least float64 // fraction of the calls that must be found
 	}{
 		{"nothing goes wrong", fleetConfig{}, true, 1},
 		{"the usual", usual, true, 0.5},
@@ -166,8 +165,8 @@ func TestJoinRandom(t *testing.T) {
 	}
 }
 
-// FuzzJoin joins fleets of any kind. Drops are told; planted log-probabilities are those of
-// short outputs where calls may be missing, as only such ones are equal by themselves.
+// FuzzJoin joins fleets of any kind. The feed reports drops. If calls can be missing, only the
+// log-probabilities of short outputs are planted: only those are equal in practice.
 func FuzzJoin(f *testing.F) {
 	f.Add(uint64(1), []byte{80, 80, 15, 130, 130, 40, 30, 30, 130})
 	f.Add(uint64(2), []byte{200, 0, 0, 255, 255, 0, 0, 0, 255})

@@ -16,14 +16,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// What the process is told that TestKill kills.
+// The environment of the process that TestKill kills.
 const (
 	helperDir   = "ROLLOUT_TEST_TAP_DIR"
 	helperFirst = "ROLLOUT_TEST_TAP_FIRST"
 )
 
-// write is the process that TestKill kills: it adds calls, from a number on, and prints each
-// number once its call was added. It ends in order when its standard input does.
+// write runs in the process that TestKill kills. It adds calls from a number on, and prints each
+// number after adding its call. It returns when its standard input ends.
 func write(dir string) {
 	s, err := tap.OpenSpool(tap.SpoolConfig{Dir: dir, SegmentBytes: 64 << 10})
 	if err != nil {
@@ -57,13 +57,11 @@ func write(dir string) {
 	}
 }
 
-// apart is how far the numbers of two processes are apart.
 const apart = 10_000_000
 
-// TestKill: a tap is killed at any moment and started again. What a reader gets of each
-// process are the first of the calls that it added, in order, each once and as it was added;
-// of a process that ended in order it gets all. A reader that followed has got the same as
-// one that comes later.
+// TestKill kills a tap at random moments and restarts it. For each process a reader gets a prefix
+// of the added calls, in order, each once and unchanged. For a process that ended normally it gets
+// all. A reader that followed gets the same calls as a later one.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	kills := 12

@@ -10,14 +10,13 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// This file is how the writer begins, syncs, ends and leaves a segment.
+// This file begins, syncs, ends and leaves segments.
 
-// begin begins the next segment.
 func (w *writer) begin() error {
 	w.clean()
 	now := time.Now()
 	w.number = max(w.number+1, uint64(max(now.UnixMilli(), 1)))
-	w.setOpen(w.number) // before it is there: whoever finds it must know that it will grow
+	w.setOpen(w.number) // before the file exists: a reader that finds it must know that it grows
 	f, err := w.create()
 	if err != nil {
 		w.setOpen(0)
@@ -36,18 +35,16 @@ func (w *writer) begin() error {
 	return nil
 }
 
-// setOpen says which segment is written; 0: none.
 func (w *writer) setOpen(n uint64) {
 	w.spool.mu.Lock()
 	defer w.spool.mu.Unlock()
 	w.spool.open = n
 }
 
-// create creates the file of a segment, with its header.
 func (w *writer) create() (*os.File, error) {
 	path := segmentPath(w.cfg.Dir, w.number)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, w.cfg.Mode)
-	if errors.Is(err, os.ErrNotExist) { // somebody removed the folder
+	if errors.Is(err, os.ErrNotExist) { // another process removed the folder
 		err = os.MkdirAll(w.cfg.Dir, folderMode(w.cfg.Mode))
 		if err == nil {
 			f, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, w.cfg.Mode)
@@ -66,7 +63,6 @@ func (w *writer) create() (*os.File, error) {
 	return f, nil
 }
 
-// sync begins to sync the segment, while others are added.
 func (w *writer) sync(now time.Time) {
 	w.dirty, w.syncing, w.syncedAt = false, true, now
 	r := syncResult{file: w.file, size: w.frames.Size()}
@@ -76,10 +72,9 @@ func (w *writer) sync(now time.Time) {
 	}()
 }
 
-// syncEnded notes what was made durable.
 func (w *writer) syncEnded(r syncResult) {
 	w.syncing = false
-	if r.file != w.file { // it failed since, for a reason that was counted
+	if r.file != w.file { // the segment failed meanwhile; that error was counted
 		_ = r.file.Close()
 		return
 	}
@@ -95,7 +90,6 @@ func (w *writer) syncEnded(r syncResult) {
 	w.durable()
 }
 
-// durable notes that a sync went well.
 func (w *writer) durable() {
 	s := w.spool
 	s.mu.Lock()
@@ -107,8 +101,8 @@ func (w *writer) durable() {
 	s.err = nil
 }
 
-// finish syncs and ends the open segment. Its calls are in the file, whatever comes of it.
-// closed says that no other one will follow.
+// finish ends and syncs the open segment. Its calls stay in the file even if that fails. closed
+// means that no other segment follows.
 func (w *writer) finish(closed bool) {
 	if w.syncing {
 		w.syncEnded(<-w.synced)
@@ -136,7 +130,7 @@ func (w *writer) finish(closed bool) {
 	w.durable()
 }
 
-// fail notes an error, and leaves the open segment: what is in it cannot be gone on with.
+// fail counts an error and leaves the open segment, which cannot be continued.
 func (w *writer) fail(err error) {
 	s := w.spool
 	s.mu.Lock()
@@ -150,20 +144,19 @@ func (w *writer) fail(err error) {
 	if w.file == nil {
 		return
 	}
-	// Half a frame harms no reader. Without it they need not pass over it.
+	// Readers tolerate a partial frame, but without it they have nothing to skip.
 	_ = w.file.Truncate(w.whole)
 	if w.whole == w.head {
-		_ = os.Remove(w.file.Name()) // there is no call in it
+		_ = os.Remove(w.file.Name()) // it contains no call
 	} else {
 		w.last = w.number
 	}
-	if !w.syncing { // else syncEnded closes it
+	if !w.syncing { // otherwise syncEnded closes it
 		_ = w.file.Close()
 	}
 	w.closed()
 }
 
-// closed forgets the open segment.
 func (w *writer) closed() {
 	w.file, w.frames, w.enc, w.dirty = nil, nil, encoder{}, false
 	w.setOpen(0)

@@ -19,7 +19,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A lockedBuffer takes a log.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -37,9 +36,9 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// TestOutage: while the folder cannot be written, calls wait; once the queue is full they are
-// dropped, and counted, also for readers. Then all that were taken are there, in order and
-// each once.
+// TestOutage proves that calls wait while the folder is not writable. Once the queue is full, calls
+// are dropped and counted, also for readers. Later all queued calls are written in order, each
+// once.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "spool")
@@ -64,10 +63,10 @@ func TestOutage(t *testing.T) {
 	if err := os.Rename(dir, away); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(dir, nil, 0o666); err != nil { // nobody makes it anew
+	if err := os.WriteFile(dir, nil, 0o666); err != nil { // blocks creating the folder
 		t.Fatal(err)
 	}
-	// The open segment is still written, until it is full.
+	// The open segment can still be written, until it is full.
 	for dropped := 0; dropped < 10; {
 		if !add() {
 			if s.Stats().Err == nil {
@@ -86,7 +85,7 @@ func TestOutage(t *testing.T) {
 	}
 	got = append(got, take(t, r, len(taken)-20)...)
 	for !add() {
-		time.Sleep(time.Millisecond) // there is room as soon as something was written
+		time.Sleep(time.Millisecond) // a write makes room
 	}
 	got = append(got, take(t, r, 1)...)
 	if err := s.Close(); err != nil {
@@ -116,10 +115,10 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
-// helperLimited makes the helper process write with a limit of the size of files.
+// helperLimited makes the helper process write with a file size limit.
 const helperLimited = "ROLLOUT_TEST_TAP_LIMITED"
 
-// limited adds calls where every segment fails in the middle of a frame.
+// limited adds calls while every segment fails in the middle of a frame.
 func limited(dir string) {
 	signal.Ignore(syscall.SIGXFSZ)
 	limit := syscall.Rlimit{Cur: 20_001, Max: 20_001}
@@ -137,8 +136,7 @@ func limited(dir string) {
 	fmt.Fprintln(os.Stdout, s.Close(), s.Stats().Errors)
 }
 
-// TestTornWrites: a write that fails in the middle of a frame takes no call with it, and
-// gives none twice.
+// TestTornWrites proves that a write failing within a frame neither loses nor duplicates a call.
 func TestTornWrites(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -158,8 +156,8 @@ func TestTornWrites(t *testing.T) {
 	}
 }
 
-// TestRetention: the oldest segments go when there are too many bytes, or when they are too
-// old; the open one never does. A reader that was too slow is told.
+// TestRetention proves that the oldest segments are removed if there are too many bytes, or if they
+// are too old, but never the open one. A reader that was too slow counts them.
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -210,7 +208,7 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestTooLong: a call that no segment takes is dropped, and readers are told.
+// TestTooLong proves that a call too long for a segment is dropped, and that readers count it.
 func TestTooLong(t *testing.T) {
 	t.Parallel()
 	s := open(t, tap.SpoolConfig{Dir: t.TempDir(), QueueBytes: 1 << 30})
@@ -225,7 +223,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// TestValidate: every complaint has its path.
+// TestValidate proves that every error names its setting.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	_, err := tap.OpenSpool(tap.SpoolConfig{SegmentBytes: 1, MaxBytes: 1, MaxAge: -1, QueueBytes: -1, SyncEvery: -1})

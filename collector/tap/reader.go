@@ -15,38 +15,38 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A Reader reads the calls of a spool in the order in which they were added, and follows
-// it while it is written. Each call comes once. Next is for one goroutine, the other methods
-// are for all. A Reader holds up to 32 MiB of prompts, with which later ones begin.
+// A Reader reads the calls of a spool in the order in which they were added, each once, and follows
+// the spool while it is written. Only one goroutine can call Next. The other methods are safe for
+// concurrent use. A Reader holds up to 32 MiB of earlier prompts, to decode later ones.
 type Reader struct {
 	src   source
 	since time.Time
 
-	number uint64   // of the open segment, or of the last one that was read
-	before struct { // of the segment that was read before it; number 0: there is none
+	number uint64   // of the open segment, or of the last one read
+	before struct { // the segment read before it; number 0: none
 		number, process uint64
 		end             end
 	}
 	part   part // the open segment, or nil
 	frames *frame.Reader
 	dec    decoder
-	size   int64 // of the open segment, as far as it is known
-	final  bool  // it has no more than that
-	torn   bool  // it was counted as torn
-	fails  int   // errors in a row
-	stuck  int   // errors since a payload was read, of reading the open segment
+	size   int64 // known size of the open segment
+	final  bool  // size will not change
+	torn   bool  // already counted as torn
+	fails  int   // consecutive errors
+	stuck  int   // errors reading the open segment since the last payload
 
-	passed time.Time // the horizon, once Next is called again
+	passed time.Time // becomes the horizon at the next call of Next
 
 	mu      sync.Mutex
 	horizon time.Time
-	moved   chan struct{} // closed when horizon moves; nil where nobody waits
+	moved   chan struct{} // closed when horizon moves; nil if no caller waits
 	stats   ReaderStats
 	fatal   error
 }
 
-// OpenReader opens a spool: a folder, or the URL of a tap. The error says so where there is
-// none, and wraps [frame.ErrNewer] where a newer version of the program writes it.
+// OpenReader opens a spool: a folder, or the URL of a tap. It returns an error if it finds no spool
+// there. The error wraps [frame.ErrNewer] if a newer version of the program writes the spool.
 func OpenReader(where string) (*Reader, error) {
 	r := &Reader{}
 	if strings.HasPrefix(where, "http://") || strings.HasPrefix(where, "https://") {
@@ -75,7 +75,7 @@ func OpenReader(where string) (*Reader, error) {
 	return r, nil
 }
 
-// known returns an error if the newest segment is of a newer version, or may not be read.
+// known returns an error if the newest segment has a newer version or cannot be opened.
 func (r *Reader) known(list []segment) error {
 	if len(list) == 0 {
 		return nil
@@ -95,13 +95,13 @@ func (r *Reader) known(list []segment) error {
 	return nil
 }
 
-// Since leaves out the calls that were added before t, by our clock. It is to be called
-// before the first Next. Segments that ended before t are not read at all.
+// Since makes Next skip the calls added before t, by this machine's clock. Call it before the first
+// Next. Segments that ended before t are not read at all.
 func (r *Reader) Since(t time.Time) { r.since = t }
 
-// Next returns the next call, which is the caller's. At the end of what is there it waits
-// for more. The error is ctx's, or wraps [frame.ErrNewer]: what comes then cannot be read.
-// Everything else is counted, and tried again or passed over: see [ReaderStats].
+// Next returns the next call, which the caller owns. At the end of the spool it waits for more. It
+// returns an error only if ctx ends, or if the rest has a newer format: then the error wraps
+// [frame.ErrNewer]. All other errors are counted in [ReaderStats], and retried or skipped.
 func (r *Reader) Next(ctx context.Context) (*Call, error) {
 	r.pass()
 	for {
@@ -134,7 +134,6 @@ func (r *Reader) Next(ctx context.Context) (*Call, error) {
 	}
 }
 
-// end returns why nothing more can be read.
 func (r *Reader) end(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -144,8 +143,7 @@ func (r *Reader) end(ctx context.Context) error {
 	return r.fatal
 }
 
-// call decodes a payload, and notes what it says of those before. It returns nil where there
-// is nothing to return.
+// call decodes a payload and updates the counts. It returns nil if there is no call to return.
 func (r *Reader) call(payload []byte) *Call {
 	lost, dropped := r.dec.lost, r.dec.dropped
 	c, added, err := r.dec.decode(payload)
@@ -153,7 +151,7 @@ func (r *Reader) call(payload []byte) *Call {
 		r.passed = added
 	}
 	if c == nil {
-		defer r.pass() // a tick may have moved it
+		defer r.pass() // a tick moves the horizon at once
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +177,6 @@ func (r *Reader) call(payload []byte) *Call {
 	return c
 }
 
-// advance opens the next segment, if there is one.
 func (r *Reader) advance(ctx context.Context) error {
 	list, err := r.src.list(ctx, r.number)
 	if err != nil {
@@ -207,10 +204,9 @@ func (r *Reader) advance(ctx context.Context) error {
 	return nil
 }
 
-// choose returns the segment to be read next.
 func (r *Reader) choose(list []segment) (uint64, bool) {
 	if r.number == 0 && !r.since.IsZero() {
-		// A segment has no call that was added after the next one was begun.
+		// A segment has no call added after the next segment began.
 		since := r.since.Add(r.src.skew()).UnixMilli()
 		for len(list) > 1 && int64(list[1].number) <= since {
 			list = list[1:]
@@ -223,11 +219,11 @@ func (r *Reader) choose(list []segment) (uint64, bool) {
 	return list[i].number, true
 }
 
-// grow lets the frames go on with what was written since.
+// grow lets r.frames read the bytes written since.
 func (r *Reader) grow(ctx context.Context) error {
 	before := r.size
 	if r.stuck > 0 {
-		before = -1 // what was cut is not waited for
+		before = -1 // do not wait for bytes that were truncated
 	}
 	g, err := r.part.grow(ctx, r.frames.Offset(), before)
 	if errors.Is(err, os.ErrNotExist) {
@@ -261,8 +257,8 @@ func (r *Reader) grow(ctx context.Context) error {
 	return fmt.Errorf("segment %d: %w", r.number, err)
 }
 
-// unread counts that the open segment could not be read, and leaves it where that goes on.
-// It may be shorter than it was: a write that failed is cut off.
+// unread counts a failed read of the open segment, and leaves the segment after maxStuck of them.
+// The segment can be shorter than before: a failed write is truncated.
 func (r *Reader) unread(ctx context.Context, err error) {
 	r.failed(ctx, err)
 	if r.stuck++; r.stuck < maxStuck {
@@ -277,15 +273,13 @@ func (r *Reader) unread(ctx context.Context, err error) {
 	r.leave()
 }
 
-// leave closes the open segment.
 func (r *Reader) leave() {
 	r.part.close()
 	r.before.process, r.before.end = r.dec.head.process, r.dec.end
 	r.part, r.frames, r.dec, r.stuck = nil, nil, decoder{}, 0
 }
 
-// The pauses after errors, and how many errors in a row a segment may have that cannot be
-// read.
+// The pauses after errors, and the consecutive errors after which a Reader leaves a segment.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
@@ -307,10 +301,10 @@ func (r *Reader) failed(ctx context.Context, err error) {
 	if r.fails++; errors.Is(err, frame.ErrNewer) {
 		return
 	}
-	_ = pause(ctx, min(firstPause<<min(r.fails, 10), lastPause)) // Next looks at ctx
+	_ = pause(ctx, min(firstPause<<min(r.fails, 10), lastPause)) // Next checks ctx
 }
 
-// well notes that there is no error any more.
+// well notes a success: it resets the errors.
 func (r *Reader) well() {
 	if r.fails == 0 {
 		return
@@ -321,7 +315,7 @@ func (r *Reader) well() {
 	r.stats.Err = nil
 }
 
-// Close releases what the Reader has open. Nothing else may be called then.
+// Close closes the open files or connections. The Reader must not be used afterwards.
 func (r *Reader) Close() {
 	if r.part != nil {
 		r.leave()

@@ -7,29 +7,28 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// ReaderStats says what a Reader has read, and what it could not read.
+// ReaderStats counts what a Reader has read, and what it could not read.
 type ReaderStats struct {
-	// Calls counts the calls that Next returned or that were added before Since.
+	// Calls counts the calls that Next returned, and those added before Since.
 	Calls, Segments, Bytes int64
-	// Damaged counts places in segments that are damaged, with their bytes.
+	// Damaged counts damaged places in segments. DamagedBytes counts their bytes.
 	Damaged, DamagedBytes int64
-	// Torn counts segments that were not ended in order, because their tap was killed or
-	// could not write: the calls are missing that it had not written.
+	// Torn counts segments without an orderly end, because their tap was killed or could not write.
+	// Calls that the tap had not yet written are missing.
 	Torn int64
-	// Dropped counts calls that the tap says it could not keep.
+	// Dropped counts calls that the tap reported as dropped.
 	Dropped int64
-	// Lost counts calls that were there, by their numbers, and are in damaged places.
-	// Orphans counts calls that cannot be read because they begin like a lost one.
+	// Lost counts calls in damaged places, by the gaps in the numbers. Orphans counts calls that
+	// cannot be decoded because they begin like a lost one.
 	Lost, Orphans int64
-	// Removed counts how often segments were removed before they were read to their end.
+	// Removed counts segments that were removed before they were read to the end.
 	Removed int64
-	// Errors counts what went wrong when the spool was read, and was tried again. Err is
-	// the last one, and nil once it went well.
+	// Errors counts failed reads that were retried. Err is the last one, or nil after a success.
 	Errors int64
 	Err    error
 }
 
-// Plus returns the sums. Err is that of s or else that of o.
+// Plus returns the sums of s and o. Err is s.Err, or o.Err if that is nil.
 func (s ReaderStats) Plus(o ReaderStats) ReaderStats {
 	return ReaderStats{
 		Calls: s.Calls + o.Calls, Segments: s.Segments + o.Segments, Bytes: s.Bytes + o.Bytes,
@@ -38,20 +37,19 @@ func (s ReaderStats) Plus(o ReaderStats) ReaderStats {
 	}
 }
 
-// Stats returns what was read.
+// Stats returns the counts so far.
 func (r *Reader) Stats() ReaderStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stats
 }
 
-// ended leaves a segment that was read to its end.
 func (r *Reader) ended() {
 	r.tear()
 	r.leave()
 }
 
-// tear counts the open segment as torn if it has no end, and none will come.
+// tear counts the open segment as torn if it has no end.
 func (r *Reader) tear() {
 	if r.dec.end == endNone && !r.torn {
 		r.torn = true
@@ -61,8 +59,7 @@ func (r *Reader) tear() {
 	}
 }
 
-// follows counts what is missing between the segment that was read last and this one. mu is
-// held.
+// follows counts what is missing between the previous segment and this one. r.mu is held.
 func (r *Reader) follows(h head) {
 	before := r.before
 	switch {
@@ -74,7 +71,7 @@ func (r *Reader) follows(h head) {
 	}
 }
 
-// damaged counts damage that the frames were told of, and reports whether err is that.
+// damaged counts damage reported by frames, and reports whether err is damage.
 func (r *Reader) damaged(err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

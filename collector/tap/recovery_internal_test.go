@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestIdleRecovery: a spool that has nothing to write finds out that it can be written again.
+// TestIdleRecovery proves that a spool without calls to write detects that it is writable again.
 func TestIdleRecovery(t *testing.T) {
 	t.Parallel()
 	s, err := OpenSpool(SpoolConfig{Dir: filepath.Join(t.TempDir(), "spool")})

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// clean removes segments that are too old, or too many. The open one stays. It also notes
-// what the folder has, and leaves an open segment that somebody has removed.
+// clean removes segments that are too old or exceed MaxBytes, but never the open one. It also
+// updates the stats, and leaves an open segment that another process removed.
 func (w *writer) clean() {
 	w.cleaned = time.Now()
 	list, err := segments(w.cfg.Dir)
 	if err != nil {
-		return // begin makes the folder anew
+		return // begin makes the folder again
 	}
 	if w.file != nil && !w.isThere() {
 		w.finish(false)
 	}
-	room := w.cfg.MaxBytes - w.cfg.SegmentBytes // the open segment will be so long
+	room := w.cfg.MaxBytes - w.cfg.SegmentBytes // the open segment can grow to SegmentBytes
 	var closed int64
 	for _, seg := range list {
 		if !w.isOpen(seg) {
@@ -48,14 +48,14 @@ func (w *writer) clean() {
 	}
 }
 
-// begunAt is when the segment of that number was begun.
+// begunAt returns when segment number began.
 func begunAt(number uint64) time.Time {
 	return time.UnixMilli(int64(min(number, math.MaxInt64))) //nolint:gosec // it is bounded
 }
 
 func (w *writer) isOpen(seg segment) bool { return w.file != nil && seg.number == w.number }
 
-// isThere reports whether the name of the open segment still leads to it.
+// isThere reports whether the open segment's name still refers to the open file.
 func (w *writer) isThere() bool {
 	a, err := w.file.Stat()
 	if err != nil {

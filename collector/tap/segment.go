@@ -13,35 +13,31 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// Version is the version of the payloads in a segment. A Reader refuses newer ones.
+// Version is the version of a segment's payloads. A Reader refuses newer ones.
 const Version = 1
 
-// kind is the kind of a segment's frames.
 const kind = "tap"
 
-// maxPayload is the longest payload of a segment. A longer call is not kept.
+// maxPayload is the longest payload of a segment. A longer call is dropped.
 const maxPayload = 64 << 20
 
-// header is that of segment n.
 func header(n uint64) frame.Header { return frame.Header{Kind: kind, Version: Version, Number: n} }
 
-// extension is that of a segment's name.
 const extension = ".tap"
 
-// A segment is one file of a spool. Its number is the time when it was begun, in
-// milliseconds since 1970, or one more than that of the segment before it, whichever is
-// higher.
+// A segment is one file of a spool. Its number is its start time in milliseconds since 1970, or the
+// previous segment's number plus one if that is higher.
 type segment struct {
 	number uint64
 	bytes  int64
-	ended  time.Time // when it was written last
+	ended  time.Time // when it was last written
 }
 
 func segmentPath(dir string, n uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%013d%s", n, extension))
 }
 
-// segments lists the segments in dir, oldest first. Other files are passed over.
+// segments lists the segments in dir, oldest first. It skips other files.
 func segments(dir string) ([]segment, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -68,7 +64,6 @@ func segments(dir string) ([]segment, error) {
 	return list, nil
 }
 
-// segmentNumber returns the number of a segment by its name.
 func segmentNumber(f fs.DirEntry) (uint64, bool) {
 	name, ok := strings.CutSuffix(f.Name(), extension)
 	if !ok || !f.Type().IsRegular() {

@@ -8,52 +8,46 @@ import (
 	"time"
 )
 
-// A source is where a Reader finds segments: a folder, or a tap.
+// A source is where a Reader finds segments: a folder, or a tap's URL.
 type source interface {
-	// list returns the segments, oldest first. Where none is newer than after, it may wait
-	// for one for a while.
+	// list returns the segments, oldest first. It can wait a while for one newer than after.
 	list(ctx context.Context, after uint64) ([]segment, error)
-	// open opens a segment. The error wraps os.ErrNotExist where it was removed.
+	// open opens a segment. The error wraps os.ErrNotExist if the segment was removed.
 	open(n uint64) (part, error)
-	// skew is how far the clock of the tap is ahead of ours.
+	// skew is how far the tap's clock is ahead of this machine's.
 	skew() time.Duration
 	close()
 }
 
-// A part is an open segment of a source.
 type part interface {
 	io.ReaderAt
-	// grow returns how much can be read. Where there are no more bytes than before, it waits
-	// a while. What is before from is not read again. The error wraps os.ErrNotExist where
-	// the rest was removed.
+	// grow returns how much can be read. If there are no more bytes than before, it waits a while.
+	// Bytes before from are not read again. The error wraps os.ErrNotExist if the rest was removed.
 	grow(ctx context.Context, from, before int64) (growth, error)
 	close()
 }
 
-// A growth is what is known of an open segment.
 type growth struct {
 	size  int64     // bytes that can be read
-	final bool      // no more will come
-	idle  time.Time // nobody wrote the spool then, and nothing stands behind size; zero: not known
+	final bool      // no more bytes will come
+	idle  time.Time // when no process was writing the spool and nothing was unread; zero: unknown
 }
 
-// A folder is the source of a spool that lies on this machine. Nothing tells it of changes:
-// it looks at the files again and again.
+// A folder is the source of a spool on this machine. It polls the files for changes.
 type folder struct {
 	dir    string
-	seen   time.Time // the change of the folder at which it was listed last
-	listed time.Time // when
-	newest uint64    // then
+	seen   time.Time // the folder's modification time at the last listing
+	listed time.Time // when the folder was last listed
+	newest uint64    // the newest segment at the last listing
 }
 
-// How often a folder is looked at: the open segment; the names, where the folder did not
-// change by its own account.
+// How often a folder is polled: the open segment, and the names in an unmodified folder.
 const (
 	pollEvery = 5 * time.Millisecond
 	listEvery = 200 * time.Millisecond
-	idlePolls = 200 // after so many in vain, a segment is looked at less often
+	idlePolls = 200 // after this many polls without growth, a segment is polled less often
 	idleEvery = 25 * time.Millisecond
-	lookEvery = 200 * time.Millisecond // for who writes it
+	lookEvery = 200 * time.Millisecond // how often an idle segment's lock is checked
 )
 
 func (f *folder) skew() time.Duration { return 0 }
@@ -68,7 +62,7 @@ func (f *folder) list(ctx context.Context, after uint64) ([]segment, error) {
 	return list, pause(ctx, pollEvery)
 }
 
-// hasNewer reports whether a segment was begun after segment n.
+// hasNewer reports whether a segment newer than n exists.
 func (f *folder) hasNewer(n uint64) (bool, error) {
 	info, err := os.Stat(f.dir)
 	if err != nil {
@@ -96,13 +90,12 @@ func (f *folder) open(n uint64) (part, error) {
 	return &openFile{File: file, folder: f, number: n}, nil
 }
 
-// An openFile is a segment of a folder.
 type openFile struct {
 	*os.File
 	folder *folder
 	number uint64
-	idle   int       // how often it had not grown
-	looked time.Time // when it was last looked for who writes it
+	idle   int       // how many polls found no growth
+	looked time.Time // when the lock was last checked
 }
 
 func (f *openFile) close() { _ = f.Close() } // read only
@@ -115,11 +108,11 @@ func (f *openFile) grow(ctx context.Context, _, before int64) (g growth, err err
 	if f.idle > 0 && time.Since(f.looked) > lookEvery {
 		f.looked = time.Now()
 		if isFree(f.folder.dir) {
-			g.idle = f.looked // what was written before that is seen from here on
+			g.idle = f.looked // everything written before this moment is read below
 			f.folder.listed = time.Time{}
 		}
 	}
-	// A segment is ended before the next one is begun.
+	// A segment is ended before the next one begins.
 	newer, err := f.folder.hasNewer(f.number)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return g, err
@@ -146,7 +139,7 @@ func (f *openFile) size() (int64, error) {
 	return info.Size(), nil
 }
 
-// pause waits, or returns why ctx ended.
+// pause waits for d. If ctx ends first, it returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -16,38 +16,38 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A remote is the source of a spool behind the URL of its tap.
+// A remote is the source of a spool behind a tap's URL.
 type remote struct {
 	base   *url.URL
 	client *http.Client
 
 	mu       sync.Mutex
 	ahead    time.Duration // the skew
-	measured time.Time     // when; zero: not yet
+	measured time.Time     // when ahead was measured; zero: not yet
 }
 
-// What a remote asks for at a time, and how long it waits for an answer beyond that.
+// Timeouts and limits of a remote's requests. A request's timeout is its wait plus askMore.
 const (
 	askWait   = 2 * time.Second
 	askMore   = 10 * time.Second
-	askWithin = 10 * time.Second // OpenReader
+	askWithin = 10 * time.Second // for OpenReader
 	remeasure = time.Minute
-	atLeast   = 50 * time.Millisecond // between two requests to which nothing came
-	maxList   = 16 << 20              // bytes of the list of segments
+	atLeast   = 50 * time.Millisecond // between two requests if the first returned nothing
+	maxList   = 16 << 20              // of the list of segments
 )
 
-// dial connects to a tap, to find out whether it is one.
+// dial connects to a tap and checks that it is one.
 func dial(where string) (*remote, error) {
 	u, err := url.Parse(where)
 	if err != nil || u.Host == "" {
-		return nil, errors.New("the URL of the tap is not one such as http://host:port") // it may hold a password
+		return nil, errors.New("the URL of the tap is not one such as http://host:port") // the URL can hold a password
 	}
 	transport, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
 		transport = &http.Transport{}
 	}
 	transport = transport.Clone()
-	transport.DisableCompression = true // ids are
+	transport.DisableCompression = true // token ids are not worth compressing
 	s := &remote{base: u, client: &http.Client{Transport: transport}}
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
@@ -66,9 +66,8 @@ func (s *remote) skew() time.Duration {
 	return s.ahead
 }
 
-// measure learns the skew from an answer to a request. The tap noted the time when the
-// request came: that is later than when it was sent, so the skew is not too small, and the
-// horizon not too late.
+// measure updates the skew from a response. The tap read its clock when the request arrived, after
+// it was sent. So the skew is never too small, and the horizon never too late.
 func (s *remote) measure(sent time.Time, h http.Header) {
 	nanos, err := strconv.ParseInt(h.Get(nowHeader), 10, 64)
 	if err != nil {
@@ -82,7 +81,7 @@ func (s *remote) measure(sent time.Time, h http.Header) {
 	}
 }
 
-// get asks the tap, and calls read with the answer, whose body it closes.
+// get sends a GET request, calls read with the response, and closes the body.
 func (s *remote) get(ctx context.Context, path string, wait time.Duration, query url.Values, from int64, read func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, wait+askMore)
 	defer cancel()
@@ -108,7 +107,6 @@ func (s *remote) get(ctx context.Context, path string, wait time.Duration, query
 	return read(resp)
 }
 
-// listing asks for the list of segments.
 func (s *remote) listing(ctx context.Context, after uint64, wait time.Duration) (l listing, err error) {
 	query := url.Values{}
 	if after > 0 {
@@ -129,7 +127,7 @@ func (s *remote) listing(ctx context.Context, after uint64, wait time.Duration) 
 	return l, err
 }
 
-// refused is the error of an answer that is none of a tap's good ones.
+// refused returns the error for a response with an unexpected status.
 func (s *remote) refused(r *http.Response) error {
 	if r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusMethodNotAllowed {
 		return s.notTap("GET " + listPath + ": " + r.Status)
@@ -141,7 +139,7 @@ func (s *remote) notTap(why string) error {
 	return fmt.Errorf("%s: is not a tap (%s); give the address at which rollout tap listens", s.base.Redacted(), why)
 }
 
-// rest waits where a request came back at once with nothing: a tap that ends does so.
+// rest waits if a request returned at once with nothing, as from a tap that is shutting down.
 func rest(ctx context.Context, asked time.Time) error {
 	return pause(ctx, max(0, atLeast-time.Since(asked)))
 }
@@ -167,12 +165,12 @@ func (s *remote) list(ctx context.Context, after uint64) ([]segment, error) {
 
 func (s *remote) open(n uint64) (part, error) { return &fetched{src: s, number: n}, nil }
 
-// A fetched is the stretch of a segment that was fetched and not read yet.
+// A fetched holds the part of a segment that was fetched and not yet read.
 type fetched struct {
 	src    *remote
 	number uint64
 	buf    []byte
-	base   int64 // where buf begins in the segment
+	base   int64 // offset of buf in the segment
 }
 
 func (f *fetched) close() { f.buf = nil }
@@ -203,7 +201,7 @@ func (f *fetched) grow(ctx context.Context, from, _ int64) (g growth, err error)
 			err = f.append(r, at)
 		case http.StatusRequestedRangeNotSatisfiable:
 			err = nil
-			if g.final && end < at { // a write that failed was cut off
+			if g.final && end < at { // a failed write was truncated
 				f.buf = f.buf[:max(end-f.base, 0)]
 			}
 		case http.StatusNotFound:
@@ -221,8 +219,8 @@ func (f *fetched) grow(ctx context.Context, from, _ int64) (g growth, err error)
 	return g, err
 }
 
-// append appends the answer's body, which begins at an offset of the segment. What came of a
-// body that broke off is kept.
+// append appends the response body, which begins at offset at of the segment. If the body breaks
+// off, append keeps the bytes that came.
 func (f *fetched) append(r *http.Response, at int64) error {
 	var from, last int64
 	if _, err := fmt.Sscanf(r.Header.Get("Content-Range"), "bytes %d-%d/", &from, &last); err != nil || from != at || last-from >= maxChunk {

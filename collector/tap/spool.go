@@ -10,28 +10,24 @@ import (
 	"time"
 )
 
-// SpoolConfig says where calls are kept, and how many. The zero value of a field means its
-// default; Dir has none.
+// SpoolConfig configures a Spool. A zero field means its default; Dir is required.
 type SpoolConfig struct {
-	// Dir is the folder, which is made where it is missing. One process writes into it.
+	// Dir is the folder, created if missing. Only one process writes into it.
 	Dir string
-	// SegmentBytes is the size at which a segment ends and the next begins. Default
-	// 64 MiB, or a quarter of MaxBytes where that is less.
+	// SegmentBytes is the size at which a segment ends and the next one begins. Default 64 MiB, or
+	// a quarter of MaxBytes if that is less.
 	SegmentBytes int64
-	// MaxBytes is the most that all segments have together; the oldest are removed before
-	// that. Default 8 GiB.
+	// MaxBytes bounds the total size of all segments; the oldest are removed first. Default 8 GiB.
 	MaxBytes int64
 	// MaxAge is how long a segment is kept after its last call. Default 24 hours.
 	MaxAge time.Duration
-	// QueueBytes is the most memory that calls take which are not written yet. What comes
-	// beyond is dropped. Default 64 MiB.
+	// QueueBytes bounds the memory of unwritten calls; excess calls are dropped. Default 64 MiB.
 	QueueBytes int64
-	// SyncEvery is the least time between two syncs. Default 100ms.
+	// SyncEvery is the least time between two syncs. Default 100 ms.
 	SyncEvery time.Duration
-	// Mode is the mode of the files, before the umask. Whoever may read the files may
-	// enter the folder. Default 0666.
+	// Mode is the files' mode, before the umask; readers can enter the folder. Default 0666.
 	Mode fs.FileMode
-	// Log hears of errors when they begin and end. Default: nobody does.
+	// Log logs when errors begin and end. Default: discard.
 	Log *slog.Logger
 }
 
@@ -60,10 +56,10 @@ func (c SpoolConfig) withDefaults() SpoolConfig {
 	return c
 }
 
-// minSegment is the least SegmentBytes: below it, files would be made without end.
+// minSegment is the least SegmentBytes, to avoid a flood of files.
 const minSegment = 4 << 10
 
-// Validate returns everything that is wrong with the config.
+// Validate returns all errors of the config, joined.
 func (c SpoolConfig) Validate() error {
 	c = c.withDefaults()
 	var errs []error
@@ -88,52 +84,52 @@ func (c SpoolConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// A Spool keeps calls in a folder. Its methods may be called from many goroutines.
+// A Spool keeps calls in a folder. Its methods are safe for concurrent use.
 type Spool struct {
 	cfg   SpoolConfig
 	lock  *os.File
-	wake  chan struct{} // there is something to write, or Close was called; room for one
-	ended chan struct{} // closed when the writer has ended
+	wake  chan struct{} // signals a new call, or Close
+	ended chan struct{} // closed when the writer has returned
 
 	mu     sync.Mutex
 	queue  []*entry
-	bytes  int64 // of the queue, and of what the writer has taken from it and not written
+	bytes  int64 // of the queue, and of entries taken from it but not yet written
 	closed bool
-	latest time.Time     // the last time that was given to a call
-	missed int64         // calls that were dropped while the spool was open
-	grown  chan struct{} // closed when a segment has grown, and made anew
-	open   uint64        // the number of the segment that is written, or 0
+	latest time.Time     // the last time given to a call
+	missed int64         // calls dropped so far
+	grown  chan struct{} // closed and replaced when a segment grows
+	open   uint64        // number of the open segment, or 0
 	stats  SpoolStats
-	err    error // of the last write or sync; nil once one went well
+	err    error // of the last write or sync; nil after a success
 }
 
-// SpoolStats says what a Spool did since it was opened, and what it has.
+// SpoolStats counts what a Spool did since it was opened, and what it holds.
 type SpoolStats struct {
-	// Added, Written count calls; those in between wait in the queue, or were dropped.
+	// Added and Written count calls. The difference is waiting in the queue, or was dropped.
 	Added, Written int64
-	// Full, TooLong and Lost count calls that were dropped: the queue was full, the call
-	// was longer than a segment takes, or the spool was closed before it could write it.
+	// Full, TooLong and Lost count dropped calls: the queue was full, the call was too long for a
+	// segment, or the spool was closed before it could write the call.
 	Full, TooLong, Lost int64
-	// QueuedBytes is about the memory of the calls that are not written yet.
+	// QueuedBytes is the approximate memory of the calls that are not yet written.
 	QueuedBytes int64
-	// WrittenBytes is what was written, Syncs how often that was made durable.
+	// WrittenBytes counts written bytes. Syncs counts successful syncs.
 	WrittenBytes, Syncs int64
-	// Errors counts writes and syncs that failed. Err is the last one, and nil once one
-	// went well again: while it is not nil, nothing is written.
+	// Errors counts failed writes and syncs. Err is the last error, or nil after a success. While
+	// Err is not nil, nothing is written.
 	Errors int64
 	Err    error
-	// Segments and SegmentBytes are what lay in the folder when it was looked at last,
-	// Removed the segments that were removed because of their age, or for room.
+	// Segments and SegmentBytes are what the folder holds. Removed counts the segments removed
+	// because of MaxAge or MaxBytes.
 	Segments     int
 	SegmentBytes int64
 	Removed      int64
-	// Oldest is when the oldest of these segments was begun; zero: there is none.
+	// Oldest is when the oldest segment began; zero if there is none.
 	Oldest time.Time
 }
 
-// OpenSpool opens the spool in a folder and makes the folder where it is missing. Calls of
-// earlier processes stay there. The error wraps [ErrLocked] where another process writes into
-// the folder. Close, which must be called, ends the goroutine that OpenSpool starts.
+// OpenSpool opens the spool in a folder, which it creates if missing. Calls of earlier processes
+// stay in it. The error wraps [ErrLocked] if another process writes into the folder. OpenSpool
+// starts a goroutine; the caller must call Close to end it.
 func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -160,15 +156,15 @@ func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 	return s, nil
 }
 
-// folderMode lets everyone into a folder who may read its files.
+// folderMode adds to m the search bits for those who can read the files.
 func folderMode(m fs.FileMode) fs.FileMode { return m | m&0o444>>2 | 0o700 }
 
-// Add keeps a call, which stays the caller's. It never waits for the disk. It reports
-// whether the call will be written; one that will not is counted.
+// Add copies a call into the queue. It never waits for the disk. It reports whether the call was
+// queued; a dropped call is counted in Stats.
 //
-// A Reader can tell that it has read every call that was added before some time. So a call
-// is to be added before the last byte of its answer goes on to the server: whoever has the
-// server's answer then knows that the call is there, or will never be.
+// A Reader can detect that it has read every call added before some time. So add a call before
+// sending the last byte of its answer to the server. A client that has the server's answer then
+// knows that the call is in the spool, or was dropped.
 func (s *Spool) Add(c *Call) bool {
 	size := bound(c)
 	s.mu.Lock()
@@ -177,10 +173,10 @@ func (s *Spool) Add(c *Call) bool {
 	if !ok {
 		return false
 	}
-	e := newEntry(c) // while others add theirs
+	e := newEntry(c) // outside the lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bytes += e.size - size // packed it takes less than it may
+	s.bytes += e.size - size // packed ids take less than the estimate
 	if s.closed {
 		s.bytes -= e.size
 		s.stats.Lost++
@@ -195,7 +191,7 @@ func (s *Spool) Add(c *Call) bool {
 	return true
 }
 
-// room takes the room for a call in the queue, or counts why there is none. mu is held.
+// room reserves room for a call in the queue, or counts why there is none. s.mu is held.
 func (s *Spool) room(size int64) bool {
 	s.stats.Added++
 	switch {
@@ -214,7 +210,7 @@ func (s *Spool) room(size int64) bool {
 	return false
 }
 
-// now returns the time, later than all that it returned before. mu is held.
+// now returns the time, always later than its previous results. s.mu is held.
 func (s *Spool) now() time.Time {
 	t := time.Now().Round(0)
 	if !t.After(s.latest) {
@@ -227,7 +223,7 @@ func (s *Spool) now() time.Time {
 // Dir returns the folder of the spool.
 func (s *Spool) Dir() string { return s.cfg.Dir }
 
-// Stats returns what the spool did.
+// Stats returns the counts so far.
 func (s *Spool) Stats() SpoolStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,8 +232,8 @@ func (s *Spool) Stats() SpoolStats {
 	return st
 }
 
-// Close writes and syncs what was added, and releases the folder. It waits for the disk.
-// It returns the error that kept it from writing all of it. What is added later is dropped.
+// Close writes and syncs the queued calls, and unlocks the folder. It waits for the disk. It
+// returns the error that prevented it from writing all calls. Calls added later are dropped.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	again := s.closed

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// call returns a call whose every token follows from n.
+// call returns a call whose tokens all follow from n.
 func call(n int) *tap.Call {
 	c := &tap.Call{
 		Began: time.Unix(1_800_000_000, int64(n)).UTC(), Ended: time.Unix(1_800_000_001, int64(n)).UTC(),
@@ -53,7 +53,7 @@ func call(n int) *tap.Call {
 	return c
 }
 
-// number returns which call c is, or -1 where it is none.
+// number returns the n of call(n), or -1 if c is another call.
 func number(c *tap.Call) int {
 	n := c.Ended.Nanosecond()
 	want := call(n)
@@ -83,7 +83,6 @@ func reader(tb testing.TB, where string) *tap.Reader {
 	return r
 }
 
-// take returns the numbers of the next n calls.
 func take(tb testing.TB, r *tap.Reader, n int) (got []int) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
@@ -98,10 +97,10 @@ func take(tb testing.TB, r *tap.Reader, n int) (got []int) {
 	return got
 }
 
-// last is the call behind all others: see rest.
+// last is the number of the call after all others: see rest.
 const last = 999_999_999
 
-// seal adds the last call to a spool that nobody writes.
+// seal adds the last call to a spool that is not open.
 func seal(tb testing.TB, dir string) {
 	tb.Helper()
 	s := open(tb, tap.SpoolConfig{Dir: dir})
@@ -111,7 +110,6 @@ func seal(tb testing.TB, dir string) {
 	}
 }
 
-// segments returns the numbers of a spool's segments, in order.
 func segments(tb testing.TB, dir string) (all []int64) {
 	tb.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*.tap"))
@@ -147,8 +145,8 @@ func numbers(from, to int) (list []int) {
 	return list
 }
 
-// TestFollow: readers from the beginning, from the middle and at the end get each call once
-// and in order, over many segments, while it is written at full speed by several.
+// TestFollow proves that readers from the beginning, the middle and the end get each call once and
+// in order, over many segments, while several goroutines write at full speed.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -191,7 +189,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestRestart: the next process begins a new segment, and readers follow into it.
+// TestRestart proves that a new process begins a new segment, and that readers continue into it.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -236,8 +234,7 @@ func segmentFiles(tb testing.TB, dir string) (names []string) {
 	return names
 }
 
-// TestHorizon: whoever waits until the horizon has passed the time at which a call was there
-// has got the call, also where nothing follows it.
+// TestHorizon proves that a Reader has returned all calls before its horizon.
 func TestHorizon(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -274,8 +271,8 @@ func TestHorizon(t *testing.T) {
 	wg.Wait()
 }
 
-// TestHorizonOfTheIdle: the horizon moves where no call comes: of a tap that has not got one
-// yet, of one that has ended, and of one that was killed.
+// TestHorizonOfTheIdle proves that the horizon moves without calls: for a tap that has not had any,
+// that has ended, and that was killed.
 func TestHorizonOfTheIdle(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -315,7 +312,7 @@ func TestHorizonOfTheIdle(t *testing.T) {
 	await("started again", r, 0)
 }
 
-// TestSince: calls from before are left out, and segments from before are not read.
+// TestSince proves that earlier calls are skipped, and earlier segments are not read.
 func TestSince(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -327,7 +324,7 @@ func TestSince(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Segments that were begun in one millisecond are numbered into the next ones.
+	// Segments that began in the same millisecond get the following numbers.
 	since := time.Now()
 	for newest := segments(t, dir)[1]; since.UnixMilli() < newest; since = time.Now() {
 		runtime.Gosched()
@@ -350,7 +347,7 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestOpenReaderRefuses: what is no spool, and what a newer program wrote.
+// TestOpenReaderRefuses proves that OpenReader refuses other folders and newer segments.
 func TestOpenReaderRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

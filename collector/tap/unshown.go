@@ -7,31 +7,31 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file names the calls of a rollout that no answer shows.
+// This file counts the calls of a rollout that no answer shows.
 //
-//	kind      which call                            why it is one of the rollout
-//	retry     answered, and nobody claimed it       its prompt is that of a claimed call of the
-//	failed    the engine answered with an error     rollout, it came in the time of that call's send,
-//	cut       its answer broke off                  and the prompt is shown to be the rollout's alone
-//	summary   in another dialect than the turns,    the server says that it summarized the history
-//	          as a server asks for summaries        in that send, and how often
+//	kind      which call                            why it belongs to the rollout
+//	retry     answered, but unclaimed               its prompt is the prompt of a claimed call of the
+//	failed    the engine answered with an error     rollout, it came during that call's send, and
+//	cut       its answer broke off                  the prompt is proven to be the rollout's alone
+//	summary   in another dialect than the turns,    the server reports that it summarized the history
+//	          as servers request summaries          in that send, and how often
 //
-// A prompt is the rollout's alone if it names its agent, or if it begins with the prompt and the
-// output of an earlier call of the rollout, and no other call had these. Agents of one file have
-// a first prompt in common, and all prompts where the engine answers them alike: a retry of those
-// is nobody's. IndexStats.Retries counts it.
+// A prompt is the rollout's alone if it names its agent. It is also the rollout's alone if it
+// begins with the prompt and output of an earlier call of the rollout, and no other call had these.
+// Agents of one agent file share the first prompt, and all prompts if the engine answers them
+// alike. A retry of such a prompt belongs to no rollout. IndexStats.Retries counts it.
 //
 // A call that was counted for one rollout is not counted for another.
 
-// An aside is a call that was answered and whose tokens no dialect could read.
+// An aside is an answered call whose tokens no dialect could parse.
 type aside struct {
 	began, ended time.Time
 	dialect      string
-	unshown      string // the rollout for which it is counted; empty: none
+	unshown      string // the rollout that counts it; empty: none
 }
 
-// unshown counts the calls beside call k that no answer shows: those with its prompt and, with the
-// first call of a send, the summaries of the send. found says that call k was found.
+// unshown counts the calls related to call k that no answer shows: those with its prompt and, with
+// the first call of a send, the summaries of the send. found reports whether call k was found.
 func (j *join) unshown(k int, found bool) tokenize.Unshown {
 	c := &j.calls[k]
 	n := counting{j: j, span: c.span}
@@ -49,15 +49,15 @@ func (j *join) unshown(k int, found bool) tokenize.Unshown {
 	return n.all
 }
 
-// A counting counts calls of a send.
+// A counting counts unshown calls of a send.
 type counting struct {
 	j     *join
 	span  span
 	all   tokenize.Unshown
-	fresh tokenize.Unshown // those that were not counted in an earlier Join
+	fresh tokenize.Unshown // those not counted in an earlier Join
 }
 
-// repeats counts the calls that have the prompt of call k.
+// repeats counts the calls with the prompt of call k.
 func (n *counting) repeats(k int, known *sighting) {
 	x := n.j.x
 	same, broken := x.byPrompt[known.digest], x.broken[known.digest]
@@ -78,7 +78,7 @@ func (n *counting) repeats(k int, known *sighting) {
 	}
 }
 
-// summaries counts as many summaries of the send as there are, if the tap saw so many.
+// summaries counts at most most summaries of the send. turns is the dialect of the turns.
 func (n *counting) summaries(most int, turns string) {
 	x := n.j.x
 	if most == 0 || turns == "" {
@@ -89,15 +89,15 @@ func (n *counting) summaries(most int, turns string) {
 			n.add(tokenize.Unshown{Summaries: 1}, &a.unshown, a.began, a.ended)
 		}
 	}
-	for _, e := range x.all { // a tap may be told to ask for the tokens of summaries as well
+	for _, e := range x.all { // a tap can be configured to request the tokens of summaries too
 		if e.call.Dialect != turns && e.owner == (owner{}) && !e.broken && int(n.all.Summaries) < most {
 			n.add(tokenize.Unshown{Summaries: 1}, &e.unshown, e.call.Began, e.call.Ended)
 		}
 	}
 }
 
-// add counts a call of this time, if it is not counted for another rollout, nor was before in
-// this join. by names the rollout for which it is counted.
+// add counts a call, unless it is outside the send, counted for another rollout, or already counted
+// in this join. *by is the rollout that counts it.
 func (n *counting) add(one tokenize.Unshown, by *string, began, ended time.Time) {
 	j := n.j
 	if *by != "" && *by != j.r.ID || !j.x.within(n.span, began, ended) || j.counted[by] {
@@ -114,12 +114,12 @@ func (n *counting) add(one tokenize.Unshown, by *string, began, ended time.Time)
 	n.all = n.all.Plus(one)
 }
 
-// mayShow reports whether e may be a call that the answers show and that was not found.
+// mayShow reports whether e can be a call that the answers show and that was not found.
 func (j *join) mayShow(e *sighting) bool {
 	return slices.ContainsFunc(j.calls, func(c joining) bool { return c.known == nil && slices.Contains(c.like, e) })
 }
 
-// dialect is that of the calls that were found; empty: there is none, or they differ.
+// dialect returns the dialect of the found calls, or "" if there are none or they differ.
 func (j *join) dialect() (one string) {
 	for k := range j.calls {
 		switch known := j.calls[k].known; {
@@ -133,7 +133,7 @@ func (j *join) dialect() (one string) {
 	return one
 }
 
-// only reports whether no other call had the prompt and gave the output of a call that is known.
+// only reports whether no other call had the prompt and output of a known call.
 func (j *join) only(c *joining) bool {
 	if !j.delivered || !j.x.complete(c.span, len(c.own.Output), c.known) {
 		return false
@@ -141,7 +141,7 @@ func (j *join) only(c *joining) bool {
 	return !slices.ContainsFunc(j.x.byMark[c.known.mark], func(e *sighting) bool { return e != c.known && e.digest == c.known.digest })
 }
 
-// owns reports whether the prompt of call k, which is known, is shown to be no other rollout's.
+// owns reports whether the prompt of call k, which is known, is proven to be the rollout's alone.
 func (j *join) owns(k int) bool {
 	known := j.calls[k].known
 	if !known.prompt.known() {

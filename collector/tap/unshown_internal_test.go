@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// telltale are log-probabilities that no other prompt gives.
+// telltale returns an output whose log-probabilities no other prompt can produce.
 func telltale() (ids []int32, logprobs []float32) {
 	for i := range tellingTokens + 1 {
 		ids, logprobs = append(ids, int32(100+i)), append(logprobs, -0.5-float32(i)/8)
@@ -16,8 +16,8 @@ func telltale() (ids []int32, logprobs []float32) {
 	return ids, logprobs
 }
 
-// TestUnshown: calls that no answer shows are counted for the rollout of which they are shown to
-// be, by kind, and for nobody else.
+// TestUnshown proves that a call that no answer shows is counted, by kind, only for the rollout
+// that it is proven to belong to.
 func TestUnshown(t *testing.T) {
 	t.Parallel()
 	output, logprobs := telltale()
@@ -68,7 +68,7 @@ func TestUnshown(t *testing.T) {
 			if tt.own {
 				r.Foreign = func(head func(int) []int32) bool { return head(1)[0] != 1 }
 			}
-			for range 2 { // the second time gives the same, and counts nothing anew
+			for range 2 { // the second Join returns the same, and adds nothing to the stats
 				var got tokenize.Unshown
 				for k, m := range x.Join(t.Context(), r) {
 					if m.Call == nil {
@@ -98,7 +98,7 @@ func TestUnshown(t *testing.T) {
 	}
 }
 
-// TestUnshownSummaryOnce: one summary is not counted for two rollouts.
+// TestUnshownSummaryOnce proves that a summary is not counted for two rollouts.
 func TestUnshownSummaryOnce(t *testing.T) {
 	t.Parallel()
 	output, logprobs := telltale()
@@ -123,7 +123,7 @@ func TestUnshownSummaryOnce(t *testing.T) {
 	}
 }
 
-// TestUnshownMemory: what failed is dropped as everything else is.
+// TestUnshownMemory proves that failed calls are dropped like all others.
 func TestUnshownMemory(t *testing.T) {
 	t.Parallel()
 	x := NewIndex(IndexConfig{MaxBytes: 100 * sightingBytes}, &fakeFeed{done: true})

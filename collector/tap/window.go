@@ -5,31 +5,29 @@ import (
 	"slices"
 )
 
-// A history is what a later call of the same chain may begin with: the prompt of a call,
-// and its output behind it.
+// A history is what a later call of the chain can begin with: a call's prompt, then its output.
 type history struct {
 	tokens IDs
-	prompt int      // how many of them are the prompt
+	prompt int      // how many of the tokens are the prompt
 	root   bool     // the call was written whole
-	uses   int      // by calls of other chains, of a root; the encoder's
-	sums   []uint64 // of the first block, of the first two, …; the encoder's
+	uses   int      // of a root, by calls of other chains; only the encoder sets it
+	sums   []uint64 // of the first block, the first two, …; only the encoder sets it
 }
 
-// A window holds the latest histories of a segment, by the number of their call. The encoder
-// and the decoder have one each. Both drop the same histories, or the decoder fewer: where
-// frames were lost, it does not know what would have replaced a history.
+// A window holds the latest histories of a segment, by the number of their call. The encoder and
+// the decoder have one each. Both drop the same histories. Only if frames were lost, the decoder
+// drops fewer: it does not know what would have replaced a history.
 type window struct {
 	byNumber map[uint64]history
-	order    []uint64 // numbers that were added, ascending; some are dropped already
+	order    []uint64 // added numbers, ascending; some are dropped already
 	tokens   int      // of all histories
 }
 
-// windowTokens is the most tokens that the histories of a window have: 18 MiB of memory, if the
-// vocabulary has 152,000. It takes a thousand chains of 8,000 tokens. A call whose history is
-// gone is written whole.
+// windowTokens is the most tokens of the histories in a window: 18 MiB of memory with a vocabulary
+// of 152,000. It fits a thousand chains of 8,000 tokens.
 const windowTokens = 8 << 20
 
-// add adds the history of call n, which must have a higher number than all before.
+// add adds the history of call n. n must be higher than all numbers before.
 func (w *window) add(n uint64, h history) {
 	if w.byNumber == nil {
 		w.byNumber = map[uint64]history{}
@@ -39,14 +37,13 @@ func (w *window) add(n uint64, h history) {
 	w.tokens += h.tokens.Len()
 }
 
-// drop removes a history.
 func (w *window) drop(n uint64) {
 	h := w.byNumber[n]
 	w.tokens -= h.tokens.Len()
 	delete(w.byNumber, n)
 }
 
-// oldest returns the number of the oldest history, or false where there is none.
+// oldest returns the number of the oldest history, or false if the window is empty.
 func (w *window) oldest() (uint64, bool) {
 	for i, n := range w.order {
 		if _, ok := w.byNumber[n]; ok {
@@ -58,17 +55,16 @@ func (w *window) oldest() (uint64, bool) {
 	return 0, false
 }
 
-// extends reports whether a prompt that begins with the first shared tokens of h may be the
-// next one of the same chain.
+// extends reports whether a prompt with the first shared tokens of h can be next in the chain.
 func (h history) extends(prompt []int32, shared int) bool {
 	return shared >= h.prompt && len(prompt) > h.prompt
 }
 
-// replaced reports whether a call that begins with the first shared tokens of h takes the
-// place of h: it has some of h's output, and nobody else will begin like h.
+// replaced reports whether a call that begins with the first shared tokens of h replaces h: it has
+// some of h's output, so no other call will begin like h.
 func (h history) replaced(shared int) bool { return !h.root && shared > h.prompt }
 
-// begins returns with how many tokens of h the prompt begins.
+// begins returns how many tokens of h the prompt begins with.
 func (h history) begins(prompt []int32) int {
 	rest := h.tokens
 	n := min(len(prompt), rest.Len())
@@ -80,18 +76,17 @@ func (h history) begins(prompt []int32) int {
 	return n
 }
 
-// block is how many tokens go into one sum. A prompt is looked up by the sums of its
-// beginnings that are whole blocks. How far it agrees is compared token by token.
+// block is how many tokens go into one sum. A prompt is looked up by the sums of its whole blocks.
+// The exact overlap is then compared token by token.
 const block = 64
 
-// seed and factor are those of sum.
+// The parameters of sum.
 const (
 	seed   = 0x9e3779b97f4a7c15
 	factor = 0xff51afd7ed558ccd
 )
 
-// sum goes on with the sum of a list of tokens. It says where to look, and finds mistakes;
-// nothing relies on it to tell lists apart.
+// sum extends h by tokens. It is for lookup and error detection; different lists can collide.
 func sum(h uint64, tokens []int32) uint64 {
 	for _, id := range tokens {
 		h = (bits.RotateLeft64(h, 5) ^ uint64(uint32(id))) * factor
@@ -99,21 +94,21 @@ func sum(h uint64, tokens []int32) uint64 {
 	return h
 }
 
-// maxUses is how many other chains may begin like a root. A call refers to the one before it
-// in its chain, or else to a root: if a frame is damaged, the rest of its chain is lost with
-// it, and so many chains at most. Without that, the whole segment would hang on the first
-// call with its system prompt. The price is one whole prompt in so many chains.
+// maxUses is how many other chains can begin like a root. A call refers to the previous call of its
+// chain, or to a root. If a frame is damaged, the rest of its chain is lost, and at most maxUses
+// other chains. Without this limit the whole segment would depend on the first call with its system
+// prompt. The cost is one whole prompt for every maxUses chains.
 const maxUses = 16
 
-// A finder finds the history with which a prompt begins. The encoder has one.
+// A finder finds the history that a prompt begins with. Only the encoder has one.
 type finder struct {
 	window
 	latest map[uint64]uint64 // by the sum of its blocks, the latest call that begins with them
-	roots  map[uint64]uint64 // the same of roots that may still be used
+	roots  map[uint64]uint64 // the same for roots that can still be used
 }
 
-// find returns the number of the call with whose history the prompt is to begin, how many
-// tokens agree, and the sums of the prompt's blocks. The number is 0 where there is none.
+// find returns the number of the call to begin the prompt with, how many tokens agree, and the sums
+// of the prompt's blocks. The number is 0 if there is no such call.
 func (f *finder) find(prompt []int32) (n uint64, shared int, sums []uint64) {
 	sums = appendSums(make([]uint64, 0, len(prompt)/block+4), prompt)
 	if n, shared := f.longest(f.latest, prompt, sums); shared >= block && f.byNumber[n].extends(prompt, shared) {
@@ -132,8 +127,8 @@ func (f *finder) find(prompt []int32) (n uint64, shared int, sums []uint64) {
 	return n, shared, sums
 }
 
-// longest returns the call that agrees in most blocks, and how many tokens agree. Among the
-// latest calls with as many blocks, any will do.
+// longest returns the call that agrees in the most blocks, and how many tokens agree. Any of
+// several latest calls with as many blocks will do.
 func (f *finder) longest(calls map[uint64]uint64, prompt []int32, sums []uint64) (n uint64, shared int) {
 	for _, sum := range slices.Backward(sums) {
 		if n, ok := calls[sum]; ok {
@@ -143,7 +138,6 @@ func (f *finder) longest(calls map[uint64]uint64, prompt []int32, sums []uint64)
 	return 0, 0
 }
 
-// removeSums removes the sums that lead to call n.
 func removeSums(calls map[uint64]uint64, sums []uint64, n uint64) {
 	for _, s := range sums {
 		if calls[s] == n {
@@ -152,7 +146,7 @@ func removeSums(calls map[uint64]uint64, sums []uint64, n uint64) {
 	}
 }
 
-// appendSums appends the sums of the blocks that sums does not have yet.
+// appendSums appends the sums of the blocks that are missing in sums.
 func appendSums(sums []uint64, tokens []int32) []uint64 {
 	h := uint64(seed)
 	if len(sums) > 0 {
@@ -165,8 +159,7 @@ func appendSums(sums []uint64, tokens []int32) []uint64 {
 	return sums
 }
 
-// keep adds the history of call n, which has the tokens, after it dropped what the window has
-// no room for.
+// keep adds the history of call n, with these tokens. It first drops old histories for room.
 func (f *finder) keep(n uint64, tokens []int32, h history) {
 	if len(tokens) < block || len(tokens) > windowTokens {
 		return
@@ -188,7 +181,6 @@ func (f *finder) keep(n uint64, tokens []int32, h history) {
 	}
 }
 
-// forget removes a history.
 func (f *finder) forget(n uint64) {
 	h := f.byNumber[n]
 	removeSums(f.latest, h.sums, n)
@@ -196,7 +188,6 @@ func (f *finder) forget(n uint64) {
 	f.drop(n)
 }
 
-// common returns how many tokens a and b begin with in common.
 func common(a, b []int32) int {
 	n := min(len(a), len(b))
 	for i := range n {

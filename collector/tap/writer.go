@@ -9,54 +9,52 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A writer writes the calls of a Spool. It is one goroutine, and one more while it syncs.
+// A writer writes the calls of a Spool. It runs one goroutine, and a second one during a sync.
 type writer struct {
 	spool *Spool
 	cfg   SpoolConfig
 
-	process uint64        // when this process began, in nanoseconds since 1970
-	number  uint64        // of the segment that was begun last
-	last    uint64        // of the last one that is there
+	process uint64        // start time of this process, in nanoseconds since 1970
+	number  uint64        // of the segment that began last
+	last    uint64        // of the last finished segment that exists
 	file    *os.File      // the open segment, or nil
 	frames  *frame.Writer // over file
 	enc     encoder
-	head    int64 // where its first call begins
-	whole   int64 // where the last whole frame of file ends
-	told    int64 // how many dropped calls readers were told of
-	before  int64 // of them, in segments before the open one
+	head    int64 // where the open segment's first call begins
+	whole   int64 // where the last whole frame ends
+	told    int64 // how many dropped calls are reported to readers
+	before  int64 // how many of them were reported before the open segment
 
-	begun    time.Time // when the open segment was begun
-	called   time.Time // when a call was written last
-	ticked   time.Time // when a reader was last told that nothing is behind
+	begun    time.Time // when the open segment began
+	called   time.Time // when a call was last written
+	ticked   time.Time // when the last tick was written
 	syncedAt time.Time // when the last sync began
 	cleaned  time.Time
-	retry    time.Time // not before that, after an error
+	retry    time.Time // after an error, do not write before this time
 
-	dirty   bool // something was written after the last sync began
-	syncing bool // a result will come to synced
+	dirty   bool // bytes were written after the last sync began
+	syncing bool // synced will receive a result
 	synced  chan syncResult
 }
 
-// A syncResult is that of a sync which ran while the writer went on.
 type syncResult struct {
 	file *os.File
-	size int64 // that the file had when the sync began
+	size int64 // size of the file when the sync began
 	err  error
 }
 
-// The writer's rhythm.
+// The intervals of the writer. tickOften and tickSoon count from the last written call.
 const (
-	tickEvery  = 25 * time.Millisecond // of saying that nothing is behind
-	tickOften  = time.Second           // after the last call; from then on
+	tickEvery  = 25 * time.Millisecond // between ticks until tickOften
+	tickOften  = time.Second           // then tickLess
 	tickLess   = 200 * time.Millisecond
-	tickSoon   = 10 * time.Second // after the last call; from then on
+	tickSoon   = 10 * time.Second // then tickSeldom
 	tickSeldom = time.Second
 	retryEvery = time.Second // after an error
 	cleanEvery = 10 * time.Second
-	maxOpen    = time.Hour // that a segment is written, or an eighth of MaxAge
+	maxOpen    = time.Hour // longest time a segment stays open; MaxAge/8 if that is less
 )
 
-// run writes until the spool is closed and its queue is empty.
 func (w *writer) run() {
 	defer close(w.spool.ended)
 	timer := time.NewTimer(0)
@@ -80,7 +78,7 @@ func (w *writer) run() {
 	}
 }
 
-// rest does what is due, and returns how long until something is due again.
+// rest does what is due, and returns the time until the next due action.
 func (w *writer) rest(now time.Time) time.Duration {
 	next := cleanEvery
 	due := func(at time.Time) bool {
@@ -106,7 +104,7 @@ func (w *writer) rest(now time.Time) time.Duration {
 	return next
 }
 
-// tickEvery is the time between two ticks: short while somebody may wait for one.
+// tickEvery returns the time between two ticks: short while a caller probably waits for one.
 func (w *writer) tickEvery(now time.Time) time.Duration {
 	switch quiet := now.Sub(w.called); {
 	case quiet < tickOften:
@@ -127,8 +125,7 @@ func (w *writer) isClosed() bool {
 	return s.closed
 }
 
-// drain writes what is in the queue. After an error what is left stays there; if the spool
-// is closed, it is lost.
+// drain writes the queue. After an error the rest stays queued, or is lost if the spool is closed.
 func (w *writer) drain() {
 	s := w.spool
 	s.mu.Lock()
@@ -162,7 +159,6 @@ func (w *writer) drain() {
 	}
 }
 
-// lose drops calls that were to be written.
 func (w *writer) lose(entries ...*entry) {
 	s := w.spool
 	s.mu.Lock()
@@ -174,10 +170,9 @@ func (w *writer) lose(entries ...*entry) {
 	}
 }
 
-// errPanic is what write returns where the program has a mistake. The call is dropped.
+// errPanic is the error of write if the encoder panics. The call is dropped.
 var errPanic = errors.New("internal error")
 
-// write writes a call, into a new segment where that is due.
 func (w *writer) write(e *entry) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -206,7 +201,7 @@ func (w *writer) write(e *entry) (err error) {
 	return nil
 }
 
-// wrote notes that the file ends with a whole frame.
+// wrote notes that the file ends with a whole frame, and counts its bytes.
 func (w *writer) wrote() {
 	s := w.spool
 	s.mu.Lock()
@@ -216,7 +211,7 @@ func (w *writer) wrote() {
 	w.whole = w.frames.Size()
 }
 
-// tick tells readers that every call that was added until now stands in the segment.
+// tick writes a tick, unless calls are waiting in the queue.
 func (w *writer) tick() {
 	if time.Now().Before(w.retry) {
 		return
@@ -241,11 +236,11 @@ func (w *writer) tick() {
 	}
 	w.told = missed
 	w.wrote()
-	w.dirty = w.dirty || failed // a sync shows that the spool can be written again
+	w.dirty = w.dirty || failed // after a failure, a sync proves that the spool can be written again
 	w.announce()
 }
 
-// announce wakes those who wait for the segment to grow.
+// announce wakes the requests that wait for the segment to grow.
 func (w *writer) announce() {
 	s := w.spool
 	s.mu.Lock()

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// The routes below /sim/ are the simulator's own: a test whose server is another
-// process reads there what the API of this package says. No real server has them, and
-// they need no password.
+// The routes under /sim/ belong to the simulator. A test whose server is another process uses them
+// instead of the Go API. No real server has them, and they need no password.
 //
 //	GET  /sim/answers   Server.Answers, as a JSON array
 //	GET  /sim/stats     Server.Stats
@@ -48,8 +47,8 @@ func (s *Server) setRefusal(q *request) answer {
 	return ok([]byte(`{}`))
 }
 
-// Refuse makes the server answer every request of the API with the status and, where
-// it is positive, a Retry-After, until it is called with 0. Runs that were begun go on.
+// Refuse makes the server answer every API request with the status and, if retryAfter is positive,
+// a Retry-After. Refuse(0, 0) ends it. Started runs continue.
 func (s *Server) Refuse(status int, retryAfter time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +60,6 @@ func (s *Server) Refuse(status int, retryAfter time.Duration) {
 	}
 }
 
-// refused is the answer of a server that refuses everything, or nil.
 func (s *Server) refused() *answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()

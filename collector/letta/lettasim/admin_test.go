@@ -11,7 +11,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// answersOf reads /sim/answers.
 func answersOf(t *testing.T, s *sim) []lettasim.Answer {
 	t.Helper()
 	var all []lettasim.Answer
@@ -21,8 +20,8 @@ func answersOf(t *testing.T, s *sim) []lettasim.Answer {
 	return all
 }
 
-// TestTracedAnswers: an answer that was lost counts once all traces of its run were
-// read, and once only; one that was given is not counted again.
+// TestTracedAnswers proves that a lost answer counts once, when all traces of its run were read,
+// and that a delivered answer is not counted again.
 func TestTracedAnswers(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{
@@ -59,7 +58,7 @@ func TestTracedAnswers(t *testing.T) {
 	s.do(405, "GET", "/sim/refuse", "")
 }
 
-// TestRefuse turns the whole API away for a while.
+// TestRefuse proves that Refuse rejects all API requests until it ends.
 func TestRefuse(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{})
@@ -83,7 +82,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestTracesHoldTheFault: what the engine answered wrong is wrong in the trace too.
+// TestTracesHoldTheFault proves that a fault of the data is in the trace too.
 func TestTracesHoldTheFault(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lettasim.FaultKind{

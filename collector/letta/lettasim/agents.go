@@ -10,34 +10,33 @@ import (
 	"sync"
 )
 
-// An agent is one agent of the server. Its identity does not change; the rest is
-// guarded by Server.mu, and what is below planning by planning too.
+// An agent is one agent of the server. Its identity is immutable. Server.mu guards the rest, and
+// planning also guards history.
 type agent struct {
 	id    string
 	order int64
 
 	who      who
-	state    *object // replaced, never changed in place
+	state    *object // replaced, never modified
 	tags     []string
 	systemID string
-	system   []byte // what GET /v1/messages/{systemID} answers
-	prompt   string // the system text itself
+	system   []byte // the body of GET /v1/messages/{systemID}
+	prompt   string // the system text
 	sigs     []signature
 	life     *life    // nil: scripted
-	ids      []string // of the life; nil: as recorded
+	ids      []string // of the life; nil: the recorded ids
 	sends    int
 	runs     []*run
-	reset    int  // how many of the runs were before the last reset
-	spared   bool // a deletion failed already
+	reset    int  // number of runs before the last reset
+	spared   bool // a deletion has already failed
 	looks    [lookKinds]int
 
-	// planning is held while a reply is planned: the sends of one agent see each
-	// other's history in the order in which they came.
+	// planning is held while a reply is planned, so that sends see the agent's history in order.
 	planning sync.Mutex
 	history  history
 }
 
-// plain says whether the agent answers without turns.
+// plain reports whether the agent answers without turns.
 func (a *agent) plain() bool {
 	var c struct {
 		Tokens bool `json:"return_token_ids"`
@@ -46,7 +45,7 @@ func (a *agent) plain() bool {
 	return !c.Tokens
 }
 
-// keepsReasoning says whether text before tool calls stays in later prompts.
+// keepsReasoning reports whether text before tool calls stays in later prompts.
 func (a *agent) keepsReasoning() bool {
 	var c struct {
 		Reasoner bool `json:"enable_reasoner"`
@@ -57,7 +56,6 @@ func (a *agent) keepsReasoning() bool {
 
 var agentName = regexp.MustCompile(`^[\w '\-]+$`)
 
-// A newAgent is what lettasim reads of a body that creates an agent.
 type newAgent struct {
 	Name     *string         `json:"name"`
 	Model    string          `json:"model"`
@@ -100,7 +98,6 @@ func (s *Server) createAgent(q *request) answer {
 	return ok(s.look(a, LookCreate).state(s.stateOf(a)).append(nil))
 }
 
-// makeAgent makes an agent and enters it.
 func (s *Server) makeAgent(n newAgent) (*agent, *answer) {
 	refuse := func(an answer) (*agent, *answer) { return nil, &an }
 	a := &agent{}
@@ -139,12 +136,10 @@ func (s *Server) makeAgent(n newAgent) (*agent, *answer) {
 	return a, nil
 }
 
-// drawFor starts a stream for the attempt.
 func (s *Server) drawFor(w who, words ...string) *rng {
 	return draw(s.cfg.Seed, append(words, w.task, strconv.Itoa(w.sample), strconv.Itoa(w.attempt))...)
 }
 
-// scripted gives the agent the state of a scripted one.
 func (a *agent) scripted(s *Server, n newAgent) {
 	o := s.base.clone()
 	handle, window := n.Model, s.cfg.ContextWindow
@@ -180,7 +175,6 @@ func (a *agent) scripted(s *Server, n newAgent) {
 	a.setSystem(base + systemTail)
 }
 
-// toolsFor returns the tools that an agent asks for, or the built-in ones.
 func (s *Server) toolsFor(n newAgent) []byte {
 	if len(n.ToolIDs) == 0 && len(n.Tools) == 0 {
 		var all [][]byte
@@ -198,7 +192,7 @@ func (s *Server) toolsFor(n newAgent) []byte {
 	return array(out)
 }
 
-// describe sets what a client may say of any agent.
+// describe sets the members that a client can set on any agent.
 func (a *agent) describe(n newAgent) {
 	o := a.state.clone()
 	if n.Name != nil {
@@ -214,7 +208,7 @@ func (a *agent) describe(n newAgent) {
 	a.state = o
 }
 
-// identity reads who an agent is from its metadata.
+// identity parses the attempt from the metadata.
 func identity(metadata json.RawMessage) (w who, named bool) {
 	var m struct {
 		Rollout struct {
@@ -229,7 +223,7 @@ func identity(metadata json.RawMessage) (w who, named bool) {
 	return who{task: m.Rollout.TaskID, sample: m.Rollout.Sample, attempt: max(1, m.Rollout.Attempt)}, true
 }
 
-// stateOf is the agent's state as it is now. Server.mu is held.
+// stateOf returns the agent's current state. Server.mu is held.
 func (s *Server) stateOf(a *agent) *object {
 	o := a.state.clone()
 	ids := []string{a.systemID}
@@ -251,8 +245,7 @@ func (s *Server) stateOf(a *agent) *object {
 	return o
 }
 
-// findAgent returns the agent of the path or what to answer instead. Server.mu is
-// held.
+// findAgent returns the agent with the id, or an error answer. Server.mu is held.
 func (s *Server) findAgent(id string) (*agent, *answer) {
 	if !isID(id, "agent") {
 		a := badID("agent")
@@ -279,7 +272,7 @@ func (s *Server) getAgent(q *request) answer {
 	return ok(o.append(nil))
 }
 
-// withRelations leaves the relations in a state that a client of version 1.0 asks for.
+// withRelations removes the relations that a version 1.0 client does not request.
 func withRelations(o *object, include []string) {
 	for _, relation := range []string{"blocks", "tools", "sources", "tags", "secrets", "identities"} {
 		if !slices.Contains(include, "agent."+relation) {

@@ -22,7 +22,6 @@ func (s *Server) exportAgent(q *request) answer {
 	return ok(append(body, `],"groups":[],"blocks":[],"files":[],"sources":[],"tools":[],"mcp_servers":[],"metadata":{"revision_id":"lettasim"},"created_at":null}`...))
 }
 
-// systemText is the text of the agent's system message.
 func (a *agent) systemText() string {
 	var list []struct {
 		Content string `json:"content"`
@@ -33,8 +32,7 @@ func (a *agent) systemText() string {
 	return list[0].Content
 }
 
-// importAgent makes an agent from an agent file. Its system text stays as the
-// file has it, so all imports of one file have one prompt.
+// importAgent creates an agent from an agent file and keeps the file's system text unchanged.
 func (s *Server) importAgent(q *request) answer {
 	bad := func(text string) answer { return detail(http.StatusBadRequest, "Invalid agent file: %s", text) }
 	form := q.Clone(q.Context())
@@ -46,7 +44,7 @@ func (s *Server) importAgent(q *request) answer {
 	if err != nil {
 		return unprocessable("missing", "'body', 'file'", "Field required")
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer func() { _ = file.Close() }() // read only
 	text, err := io.ReadAll(file)
 	if err != nil {
 		return bad("unreadable")
@@ -112,7 +110,7 @@ func (s *Server) importAgent(q *request) answer {
 	return ok(append(quoteAll([]byte(`{"agent_ids":`), []string{a.id}), '}'))
 }
 
-// plainText is the text of a content: a string, or parts joined by newlines.
+// plainText returns the text of a content: a string, or parts, which it joins with newlines.
 func plainText(content json.RawMessage) string {
 	var text string
 	if json.Unmarshal(content, &text) == nil {

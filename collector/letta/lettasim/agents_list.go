@@ -7,8 +7,7 @@ import (
 	"strconv"
 )
 
-// agentsFor returns the agents that the query asks for, oldest first. Server.mu
-// is held.
+// agentsFor returns the agents that match the query, oldest first. Server.mu is held.
 func (s *Server) agentsFor(query url.Values) []*agent {
 	tags, all := query["tags"], query.Get("match_all_tags") == "true"
 	name := query.Get("name")
@@ -59,7 +58,7 @@ func (s *Server) countAgents(q *request) answer {
 	return ok(strconv.AppendInt(nil, int64(len(s.agentsFor(q.URL.Query()))), 10))
 }
 
-// checkPage refuses an invalid limit or order. most bounds the limit; 0 means no bound.
+// checkPage rejects an invalid limit or order. most bounds the limit; 0 means no bound.
 func checkPage(query url.Values, most int) *answer {
 	refuse := func(kind, name, msg string) *answer {
 		a := unprocessable(kind, "'query', '"+name+"'", msg)
@@ -81,8 +80,8 @@ func checkPage(query url.Values, most int) *answer {
 	return nil
 }
 
-// between returns the part of a list between two cursors that are moments, whatever the order
-// of the request. The list is oldest first, and several neighbors can have one id.
+// between returns the part of a list between the cursors before and after, as points in time for
+// any order of the request. The list is oldest first. Several neighbors can have one id.
 func between[T any](list []T, id func(T) string, query url.Values) (out []T, unknown string) {
 	out = list
 	find := func(cursor string) int {

@@ -5,7 +5,6 @@ import (
 	"strings"
 )
 
-// replay gives the agent the recorded state of its life.
 func (a *agent) replay(s *Server) {
 	l := a.life
 	if !s.cfg.KeepIDs {
@@ -18,7 +17,7 @@ func (a *agent) replay(s *Server) {
 	}
 	o, err := parseObject(l.agent.with(a.ids))
 	if err != nil {
-		return // a case is checked when it is loaded
+		return // LoadCases checks cases
 	}
 	if !s.cfg.KeepIDs {
 		o.set("created_at", a.state.values["created_at"])
@@ -34,7 +33,6 @@ func (a *agent) replay(s *Server) {
 	a.system = l.system.with(a.ids)
 }
 
-// agentNumber is the number of the recorded agent's own id.
 func (l *life) agentNumber() int {
 	id := ""
 	members(l.agent.raw, func(key string, from, to int) {
@@ -45,8 +43,7 @@ func (l *life) agentNumber() int {
 	return l.ids.number[id]
 }
 
-// bind makes a scripted agent that has not spoken yet a replayed one. Server.mu is
-// held.
+// bind turns a scripted agent that has no sends into a replayed agent. Server.mu is held.
 func (s *Server) bind(a *agent, l *life) {
 	name, tags, metadata := a.state.values["name"], a.state.values["tags"], a.state.values["metadata"]
 	a.life = l
@@ -57,7 +54,7 @@ func (s *Server) bind(a *agent, l *life) {
 	s.systems[a.systemID] = a
 }
 
-// caseName is the case that a task id names, if there is such a case.
+// caseName returns the case that a task id would name.
 func caseName(task string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(task, "case:"), "#")
 	return name

@@ -6,28 +6,26 @@ import (
 	"strings"
 )
 
-// This file is what differs in sends whose answer has no turns: streamed ones, and asynchronous
-// ones. They sample as others do, by the flags that the agent's model has and not by those of the
-// request, and their tokens are in traces alone.
+// This file handles sends whose answer has no turns: streamed and asynchronous ones. They sample by
+// the flags of the agent's model, not of the request, and their tokens are only in traces.
 //
 //	POST …/messages            "streaming": true    events, for clients of version 1.0
 //	POST …/messages/stream                          events
 //	POST …/messages/async                           the run, at once
 //
-// Their runs say completed for every end but a cancelled one, and those of streams are running
-// before.
+// Their runs have the status completed after every end except a cancel. Runs of streams have the
+// status running before.
 //
 // Source: routers/v1/agents.py (run_type of each route), services/streaming_service.py
 // (create_agent_stream, _create_error_aware_stream, _create_run).
 
-// A sendMode is how a send is answered.
 type sendMode uint8
 
 const (
-	modeSync       sendMode = iota // with everything, when it is over
-	modeStream                     // with events
-	modeTyped                      // the same on the route of its own, which names another type
-	modeBackground                 // with the run, when it begins
+	modeSync       sendMode = iota // the complete answer, at the end
+	modeStream                     // events
+	modeTyped                      // events on the separate route, with another run type
+	modeBackground                 // the run, at the start
 )
 
 func (m sendMode) streams() bool { return m == modeStream || m == modeTyped }
@@ -44,19 +42,19 @@ func (s *Server) sendAsync(q *request) answer {
 	return a
 }
 
-// modeOf is the mode of a send to the route that has both.
+// modeOf returns the mode of a send to the route that supports both.
 func modeOf(body []byte) sendMode {
 	var b struct {
 		Streaming bool `json:"streaming"`
 	}
-	if json.Unmarshal(body, &b) == nil && b.Streaming { // whoever decodes it all says what is wrong
+	if json.Unmarshal(body, &b) == nil && b.Streaming { // the full decode reports errors
 		return modeStream
 	}
 	return modeSync
 }
 
-// checkMode refuses what the real server refuses of the mode, and what is not simulated. a is the
-// agent, with the lock not held.
+// checkMode rejects what the real server rejects in this mode, and what is not simulated. s.mu must
+// not be held.
 func (s *Server) checkMode(q *request, a *agent, b *sendBody, mode sendMode) *answer {
 	refuse := func(a answer) *answer { return &a }
 	switch {
@@ -88,12 +86,11 @@ func (s *Server) checkMode(q *request, a *agent, b *sendBody, mode sendMode) *an
 		return refuse(detail(http.StatusNotImplemented, "lettasim does not simulate a stream of %s, which is not made on the native path", handle))
 	}
 	if mode != modeSync {
-		b.TokenIDs, b.Logprobs = false, false // the agent's own count
+		b.TokenIDs, b.Logprobs = false, false // only the agent's flags count
 	}
 	return nil
 }
 
-// shape makes the state of a run that of its mode.
 func (m sendMode) shape(o *object, finished bool) {
 	if m == modeSync {
 		return
@@ -127,7 +124,7 @@ func (s *Server) deliverEvents(q *request, p *reply) answer {
 	h.Set("Server", "uvicorn")
 	h.Set("Content-Type", "text/event-stream")
 	q.w.WriteHeader(http.StatusOK)
-	event := func(text []byte) { _, _ = q.w.Write(append(append([]byte("data: "), text...), "\n\n"...)) } // the client hears of it
+	event := func(text []byte) { _, _ = q.w.Write(append(append([]byte("data: "), text...), "\n\n"...)) } // a failed write has no other reader
 	event([]byte(`{"id":"ping-` + p.run.id + `","date":"2026-01-05T10:00:00+00:00","message_type":"ping","run_id":"` + p.run.id + `","seq_id":null}`))
 	var response struct {
 		Messages   []json.RawMessage `json:"messages"`
@@ -143,7 +140,7 @@ func (s *Server) deliverEvents(q *request, p *reply) answer {
 		for _, m := range append(response.Messages, response.StopReason) {
 			event(m)
 		}
-		if usage, err := parseObject(response.Usage); err == nil { // streams count unknown values as zero
+		if usage, err := parseObject(response.Usage); err == nil { // streams report unknown counts as zero
 			for _, name := range []string{"cached_input_tokens", "cache_write_tokens", "reasoning_tokens"} {
 				usage.set(name, []byte("0"))
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestStream: the events of a stream are a ping, the messages and the end, without turns.
+// TestStream proves that a stream has a ping, the messages and the end, and no turns.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{})
@@ -52,7 +52,7 @@ func TestStream(t *testing.T) {
 	s.do(503, "POST", path+"/stream", `{"input":"x","background":true}`)
 }
 
-// TestAsync: an asynchronous send is answered with its run at once, which ends by itself.
+// TestAsync proves that an asynchronous send is answered at once with its run, which ends later.
 func TestAsync(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

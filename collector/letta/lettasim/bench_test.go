@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// BenchmarkSend measures the simulator itself over a loopback connection: with
-// cached bodies it must be faster than what is measured against it.
+// BenchmarkSend measures the simulator itself over a loopback connection. With cached bodies it
+// must be faster than the code that it is used to measure.
 func BenchmarkSend(b *testing.B) {
 	for _, bm := range []struct {
 		cache, tokens int

@@ -14,15 +14,14 @@ import (
 	"strings"
 )
 
-// A Case is one recorded life of an agent: its state, its system text, and every
-// exchange with what the server and the engine did during it. It is immutable.
+// A Case is one recorded life of an agent: its state, its system message, and every exchange with
+// the resulting server runs and engine calls. It is immutable.
 type Case struct {
-	// Name is the file's name without its extensions. Task ids name it.
+	// Name is the file name without extensions. Task ids use it.
 	Name string
 	rec  recording
 }
 
-// A recording is a case as its file holds it.
 type recording struct {
 	Agent        json.RawMessage `json:"agent"`
 	System       json.RawMessage `json:"system"`
@@ -50,8 +49,8 @@ type recording struct {
 	}
 }
 
-// LoadCases reads every recorded case (.json and .json.gz) in a folder, by name.
-// Files without exchanges are left out.
+// LoadCases reads every recorded case (.json and .json.gz) in a folder, sorted by name. It skips
+// files without exchanges.
 func LoadCases(fsys fs.FS, dir string) ([]*Case, error) {
 	entries, err := fs.ReadDir(fsys, dir)
 	if err != nil {
@@ -81,7 +80,7 @@ func loadCase(fsys fs.FS, file, name string, zipped bool) (*Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // read only
 	var in io.Reader = f
 	if zipped {
 		if in, err = gzip.NewReader(f); err != nil {
@@ -118,8 +117,8 @@ func loadCase(fsys fs.FS, file, name string, zipped bool) (*Case, error) {
 	return c, nil
 }
 
-// nanToNull makes JSON of what Python's writer makes of an engine's NaN: the
-// engine's own answers may hold it, the server's never do.
+// nanToNull replaces NaN and Infinity, as Python's writer prints them, by null. An engine's answers
+// can have them; the server's never do.
 func nanToNull(b []byte) []byte {
 	if !bytes.Contains(b, []byte("NaN")) && !bytes.Contains(b, []byte("Infinity")) {
 		return b
@@ -146,17 +145,16 @@ func nanToNull(b []byte) []byte {
 	return out
 }
 
-// A life is a case made ready to be played: with or without prompt ids.
+// A life is a case prepared for replay, with or without prompt ids.
 type life struct {
 	name         string
 	agent        template
 	system       template
-	conversation template // empty where the case has none
+	conversation template // empty if the case has none
 	exchanges    []exchange
 	ids          idTable
 }
 
-// An exchange is one send of a life.
 type exchange struct {
 	status      int
 	contentType string
@@ -167,11 +165,11 @@ type exchange struct {
 	calls       []recordedCall
 }
 
-// A recordedCall is what the engine was given and answered.
+// A recordedCall has the ids of one engine call.
 type recordedCall struct{ prompt, output []int32 }
 
-// A recordedRun holds one server run of an exchange; traces has the length of
-// steps, and an empty template where the server has none.
+// A recordedRun is one server run of an exchange. traces has the same length as steps; a template
+// is empty if the step has no trace.
 type recordedRun struct {
 	run      template
 	steps    []template
@@ -235,7 +233,7 @@ func newLife(c *Case, inputIDs, tracedIDs bool) *life {
 	return l
 }
 
-// turnsOf returns the borders of the turns array of an answer, or 0, 0.
+// turnsOf returns the bounds of the turns array of an answer, or 0, 0.
 func turnsOf(body []byte) (start, end int) {
 	members(body, func(key string, from, to int) {
 		if key == "turns" && body[from] == '[' {
@@ -245,8 +243,7 @@ func turnsOf(body []byte) (start, end int) {
 	return start, end
 }
 
-// withInputIDs returns the body with the k-th prompt as the last member of the
-// k-th assistant turn. Nothing else changes.
+// withInputIDs returns the body with the k-th prompt as the last member of the k-th assistant turn.
 func withInputIDs(body []byte, prompts [][]int32) []byte {
 	from, to := turnsOf(body)
 	if to == 0 {
@@ -272,7 +269,6 @@ func withInputIDs(body []byte, prompts [][]int32) []byte {
 	return append(out, body[to:]...)
 }
 
-// sampledStep says that a step has an output.
 func sampledStep(step []byte) bool {
 	var s struct {
 		Completion int `json:"completion_tokens"`
@@ -280,8 +276,7 @@ func sampledStep(step []byte) bool {
 	return json.Unmarshal(step, &s) == nil && s.Completion > 0
 }
 
-// withTracedPrompt returns the trace with the prompt as the last member of its
-// request, where there is one.
+// withTracedPrompt returns the trace with the prompt as the last member of its request.
 func withTracedPrompt(trace []byte, prompt []int32) []byte {
 	at := 0
 	members(trace, func(key string, from, to int) {
@@ -296,7 +291,6 @@ func withTracedPrompt(trace []byte, prompt []int32) []byte {
 	return append(out, trace[at:]...)
 }
 
-// digestTurns counts and digests the sampled tokens of an answer.
 func digestTurns(body []byte) (int, string) {
 	from, to := turnsOf(body)
 	if to == 0 {
@@ -328,8 +322,8 @@ func digestTurns(body []byte) (int, string) {
 	return n, d.String()
 }
 
-// userMessages returns the texts of the user messages of the recorded requests,
-// and whether every request was made of nothing else.
+// userMessages returns the texts of the user messages of the recorded requests. plain reports
+// whether every request has only user messages.
 func (c *Case) userMessages() (texts []string, plain bool) {
 	plain = true
 	for _, x := range c.rec.Exchanges {

@@ -22,7 +22,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const recordings = "../../../testdata/letta"
 
-// A sim is a server under test and a plain client of it.
 type sim struct {
 	*lettasim.Server
 	t      testing.TB
@@ -49,7 +48,7 @@ func start(tb testing.TB, cfg lettasim.Config) *sim {
 	}
 }
 
-// try sends a request and returns what came back, whole or not.
+// try sends a request and returns the response, complete or not.
 func (s *sim) try(method, path, body string) (*http.Response, []byte, error) {
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
@@ -64,7 +63,6 @@ func (s *sim) try(method, path, body string) (*http.Response, []byte, error) {
 	return resp, got, errors.Join(err, resp.Body.Close())
 }
 
-// do sends a request that must be answered with the status.
 func (s *sim) do(status int, method, path, body string) []byte {
 	s.t.Helper()
 	resp, got, err := s.try(method, path, body)
@@ -80,7 +78,7 @@ func (s *sim) do(status int, method, path, body string) []byte {
 	return got
 }
 
-// create makes an agent for an attempt and returns its id and state.
+// create creates an agent for an attempt and returns its id and state.
 func (s *sim) create(task string, sample, attempt int) (string, []byte) {
 	s.t.Helper()
 	state := s.do(200, "POST", "/v1/agents/", fmt.Sprintf(
@@ -112,7 +110,7 @@ func list(tb testing.TB, b []byte) []json.RawMessage {
 	return l
 }
 
-// A recording is a case as its file holds it, read without the code under test.
+// A recording is the contents of a case file, decoded without the code under test.
 type recording struct {
 	Case         string
 	Agent        json.RawMessage
@@ -171,7 +169,6 @@ func loadCases(tb testing.TB) []*lettasim.Case {
 	return cases
 }
 
-// An answer is the part of a reply that the tests look at.
 type answer struct {
 	Messages []struct {
 		ID      string `json:"id"`

@@ -7,133 +7,114 @@ import (
 	"time"
 )
 
-// A Config says what to simulate. Its zero value is a server of version 0.16.7
-// without recorded cases, without latency and without faults.
+// A Config configures a Server. Its zero value is a server of version 0.16.7 without recorded
+// cases, latency or faults.
 type Config struct {
-	// Seed makes everything that is drawn: replies, latencies, faults, ids.
+	// Seed determines everything random: replies, latencies, faults, ids.
 	Seed uint64
 
-	// Cases are the recorded lives that can be replayed; see [LoadCases].
+	// Cases are the recorded lives to replay; see [LoadCases].
 	Cases []*Case
-	// KeepIDs replays the ids of the recording too. A case then has one living
-	// agent at a time: a second create is refused with 409.
+	// KeepIDs replays the recorded ids too. Then only one agent of a case can exist at a time; a
+	// second create gets 409.
 	KeepIDs bool
-	// InputIDs puts the prompt ids on assistant turns, as a newer server does, and into
-	// the request_json of provider traces, so that a send whose answer was lost can be
-	// taken from its traces as exactly as from its answer.
+	// InputIDs adds the prompt ids to assistant turns, as a newer server does, and to the
+	// request_json of provider traces. Then traces recover a lost answer completely.
 	InputIDs bool
-	// BareTraces leaves the prompt ids out of traces all the same, as 0.16.7 does: what a
-	// lost answer held of them is then nowhere.
+	// BareTraces omits the prompt ids from traces anyway, as 0.16.7 does.
 	BareTraces bool
 
-	// NoTraces is a server that keeps no traces (LETTA_TRACK_PROVIDER_TRACE=false).
+	// NoTraces keeps no traces (LETTA_TRACK_PROVIDER_TRACE=false).
 	NoTraces bool
-	// Face, if not nil, says what each look at a replayed agent shows. It is called
-	// with a lock held, and must not block.
+	// Face, if not nil, returns what each look at a replayed agent shows. It is called with a lock
+	// held, and must not block.
 	Face func(Look) Face
-	// Prompt makes of a recorded prompt the one that the model is given under a face; it
-	// knows the model's tokenizer and template, which lettasim does not. Where it is set
-	// [Server.Given] remembers every call.
+	// Prompt returns the model's prompt under a face, from the recorded prompt. It needs the
+	// model's tokenizer and template. If it is set, [Server.Given] records every call.
 	Prompt func(recorded []int32, f Face) []int32
 
-	// Script shapes the scripted agents.
+	// Script configures the scripted agents.
 	Script Script
-	// BodyCache, if positive, is the number of different scripts that exist: the
-	// task and the sample choose one of them, and the large part of its answer is
-	// built once and kept. It is for benchmarks: the messages sent then have no
-	// influence on the answer.
+	// BodyCache, if positive, is the number of different scripts, which task and sample select. The
+	// large part of an answer is built once. It is for benchmarks: messages do not matter.
 	BodyCache int
 
-	// Engine, if not empty, is the address of an engine that makes the calls of scripted
-	// agents: http://HOST:PORT, whose /generate speaks SGLang's dialect. A send then makes
-	// one call, unless Script.Calls says otherwise. It needs InputIDs, since no template
-	// makes its prompts; see engine.go.
+	// Engine, if not empty, is the URL of an engine that makes the calls of scripted agents:
+	// http://HOST:PORT, with /generate in SGLang's dialect (engine.go). Script.Calls then defaults
+	// to 1. It needs InputIDs, because no template renders its prompts.
 	Engine string
-	// EngineFailed, if not nil, is told of every call that the engine failed. It must not
-	// block.
+	// EngineFailed, if not nil, is called for each call that the engine failed. It must not block.
 	EngineFailed func(error)
 
-	// Weights change while scripted agents are at work. Not with Engine, which has its own.
+	// Weights change while scripted agents work. Not with Engine, which has its own.
 	Weights Weights
 
-	// Latency is how long a send takes.
 	Latency Latency
-	// Capacity, if positive, is how many sends are worked on at a time. The others wait their
-	// turn, and take their time after it. A process of the real server, which is bound by its
-	// CPU, is one with a capacity of 1 and a latency of some 200 ms: 5 sends per second,
-	// however many come.
+	// Capacity, if positive, is the number of concurrent sends; others wait. One process of the
+	// real server is CPU-bound: like a capacity of 1 and a latency of 200 ms, or 5 sends per
+	// second.
 	Capacity int
-	// Database is what every request but those for its health needs.
+	// Database is used by every request except health checks.
 	Database Database
-	// RunTool, if not nil, runs a function that a client asks the server to run, and returns
-	// its result and success or error. It may take its time. Without it, none can be run.
+	// RunTool, if not nil, runs a function that a client asks the server to run. It returns the
+	// result and a status, success or error. It can block. If nil, no function can be run.
 	RunTool func(name, source string, args []byte) (returned, status string)
-	// BodyRate, if positive, is the speed in bytes per second at which every
-	// answer to a send is written.
+	// BodyRate, if positive, is the write speed of every answer to a send, in bytes per second.
 	BodyRate int64
-	// Faults are what goes wrong; see [Fault].
-	Faults Faults
+	Faults   Faults
 
-	// Password, if not empty, is asked for as a server in secure mode does.
+	// Password, if not empty, is required as by a server in secure mode.
 	Password string
-	// Version is what the health route says; 0.16.7 if empty.
+	// Version is the version of the health route; default 0.16.7.
 	Version string
-	// Model is the handle of the one model that gives token data;
-	// sglang//models/qwen3 if empty. A second model, of a provider that gives
-	// none, is [PlainModel].
+	// Model is the handle of the model with token data; default sglang//models/qwen3. The second
+	// model, of a provider without token data, is [PlainModel].
 	Model string
-	// ContextWindow is the model's, in tokens; 32000 if zero.
+	// ContextWindow is the model's context window in tokens; default 32000.
 	ContextWindow int
 
-	// KeepAnswers makes [Server.Answers] remember every answered send: some 200
-	// bytes each, for ever.
+	// KeepAnswers makes [Server.Answers] record every answered send forever, at about 200 bytes.
 	KeepAnswers bool
-	// KeptTraces is how many traces of deleted agents are kept; 256 if zero. The
-	// real server keeps them all.
+	// KeptTraces is how many traces of deleted agents are kept; default 256. The real one keeps
+	// all.
 	KeptTraces int
 
-	// Logger gets one line per request at debug level; nil discards.
+	// Logger gets one line per request at debug level; nil: discard.
 	Logger *slog.Logger
-	// Now is the clock that decides whether a run is finished; time.Now if nil.
+	// Now is the clock that decides whether a run is finished; default time.Now.
 	Now func() time.Time
 }
 
-// A Database is PostgreSQL behind a server.
+// A Database simulates the PostgreSQL behind a server.
 type Database struct {
-	// Connections, if positive, is how many it has. A request that finds none is answered
-	// with the real server's 500.
+	// Connections, if positive, is their number. Without a free one a request gets a 500.
 	Connections int
-	// Takes is how long a request holds one.
+	// Takes is how long a request holds a connection.
 	Takes time.Duration
 }
 
-// PlainModel is the handle of a model whose provider gives no token data: agents
-// made with it answer without turns.
+// PlainModel is the handle of a model without token data. Its agents answer without turns.
 const PlainModel = "openai-proxy//models/qwen3"
 
-// A Range is drawn from, both ends included. Large ranges are drawn skewed
-// towards Min, as lengths of generations are.
+// A Range is an inclusive range to draw from. Large ranges are skewed towards Min, like the lengths
+// of generations.
 type Range struct{ Min, Max int }
 
-// Script shapes scripted agents. What they answer can be scored: a message that
-// holds [answer:X], "Add 2 and 3" or "6 times 7" is answered with "The answer is
-// X." at the end. Zero fields have the documented defaults.
+// A Script configures scripted agents. Their answers can be scored: a message that contains
+// [answer:X], "Add 2 and 3" or "6 times 7" gets "The answer is X." at the end of the answer.
 type Script struct {
-	// Calls is the number of model calls of a send; 1 to 4 if zero. All but the
-	// last call a tool.
+	// Calls is the number of model calls of a send; default 1 to 4. All but the last call a tool.
 	Calls Range
-	// Tokens is the number of sampled tokens of the last call, without its answer;
-	// 24 to 400 if zero. Some 7,000 make an answer of one megabyte.
+	// Tokens is the number of sampled tokens of the last call, without its answer; default 24 to
+	// 400. About 7,000 make an answer of one megabyte.
 	Tokens Range
-	// ThinkTokens is the number of sampled tokens before a tool call; 8 to 80 if
-	// zero.
+	// ThinkTokens is the number of sampled tokens before a tool call; default 8 to 80.
 	ThinkTokens Range
-	// Drift is the share of tool calls before which the model's text is gone from
-	// the next prompt, as the real server does by default; such a prompt does not
-	// continue the tokens before it. Agents whose llm_config.enable_reasoner is
-	// true have no drift.
+	// Drift is the share of tool calls whose preceding text is missing from the next prompt, as on
+	// the real server by default. Such a prompt does not continue the tokens before it. Agents with
+	// llm_config.enable_reasoner have no drift.
 	Drift float64
-	// Wrong is the share of sends whose answer is not what the message asks for.
+	// Wrong is the share of sends with a wrong answer.
 	Wrong float64
 	// Length is the share of sends that end with max_tokens_exceeded.
 	Length float64
@@ -174,7 +155,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns every complaint at once.
+// Validate returns all errors of c, joined.
 func (c Config) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// A conversation is one conversation of an agent. A replayed one is the recorded
-// conversation; a scripted one shares the agent's history.
+// A conversation is one conversation of an agent. A replayed one is the recorded conversation. A
+// scripted one shares the agent's history.
 type conversation struct {
 	id    string
 	order int64
@@ -34,8 +34,7 @@ func (s *Server) createConversation(q *request) answer {
 			return detail(http.StatusInternalServerError, "lettasim: internal error: %v", err)
 		}
 		c.state, c.id = o, o.string("id")
-		// The recorded state is that at the end; the conversation's own system
-		// message is the recorded one.
+		// The recorded state is the final one. The system message is the recorded one.
 		if system := split(a.system); len(system) > 0 {
 			s.systems[messageID(system[0])] = a
 		}
@@ -81,7 +80,7 @@ func (s *Server) getConversation(q *request) answer {
 	if problem != nil {
 		return *problem
 	}
-	if c.agent.life == nil { // its system message is made on the first read
+	if c.agent.life == nil { // its system message is created on the first read
 		c.state = c.state.clone()
 		c.state.set("in_context_message_ids", quoteAll(nil, []string{c.agent.systemID}))
 	}
@@ -125,7 +124,6 @@ func (s *Server) deleteConversation(q *request) answer {
 	return ok([]byte("null"))
 }
 
-// badTalk is the answer to a malformed conversation id on a route that accepts default.
 func badTalk() answer {
 	return unprocessable("string_pattern_mismatch", "'path', 'conversation_id'", "String should match pattern")
 }
@@ -181,7 +179,7 @@ func noneToCancel(agent string) answer {
 	return detail(http.StatusConflict, "CONFLICT: No active runs to cancel for agent %s", agent)
 }
 
-// cancelAgent ends the sends of an agent that are being answered.
+// cancelAgent cancels the unfinished sends of an agent.
 func (s *Server) cancelAgent(q *request) answer {
 	var body struct {
 		RunIDs []string `json:"run_ids"`

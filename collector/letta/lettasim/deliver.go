@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// deliver writes a reply as its fault wants it.
 func (s *Server) deliver(q *request, p *reply) answer {
 	var kind FaultKind
 	if p.fault != nil {
@@ -26,8 +25,8 @@ func (s *Server) deliver(q *request, p *reply) answer {
 		total += int64(len(b))
 	}
 	rate := s.cfg.BodyRate
-	announced := total // what content-length says
-	written := total   // what is written
+	announced := total // the Content-Length
+	written := total   // the bytes to write
 	switch kind {
 	case Truncated:
 		announced, written = total/2, total/2
@@ -44,14 +43,14 @@ func (s *Server) deliver(q *request, p *reply) answer {
 		}
 		parts = pad(parts, size-total)
 		announced, written = max(size, total), max(size, total)
-	default: // the others change what is said, not how it is written
+	default: // the others change the contents
 	}
 	h := q.w.Header()
 	h.Set("Server", "uvicorn")
 	h.Set("Content-Type", p.contentType)
 	h.Set("Content-Length", strconv.FormatInt(announced, 10))
-	// The answer counts before it is written, so that whoever has read it finds it
-	// counted; if it cannot be written it does not count after all.
+	// The answer is counted before it is written, so that a client that has read it finds it
+	// counted. If the write fails, it is uncounted.
 	counts := p.status == http.StatusOK && kind != Truncated && kind != Huge && kind != Drop && kind != Stalled
 	if counts {
 		s.count(p)
@@ -90,8 +89,8 @@ func (s *Server) uncount(p *reply) {
 	}
 }
 
-// countTrace notes that the trace of a step was handed out, and with the last one the
-// answer that was not.
+// countTrace records that the client has the trace of a step. With the last trace of a run, it
+// records the run's lost answer.
 func (s *Server) countTrace(st *step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +118,7 @@ func (s *Server) countTrace(st *step) {
 	s.answers = append(s.answers, a)
 }
 
-// pad puts white space between the first and the last byte of a body of several
-// megabytes: valid JSON of the wanted length, without memory for it.
+// pad inserts white space after the first byte of a body, without memory for it.
 func pad(parts [][]byte, n int64) [][]byte {
 	block := bytes.Repeat([]byte(" "), 64<<10)
 	head := parts[0]
@@ -132,8 +130,8 @@ func pad(parts [][]byte, n int64) [][]byte {
 	return append(out, parts[1:]...)
 }
 
-// pour writes the first n bytes of the parts, at rate bytes per second if that
-// is positive. It is false when the client has gone.
+// pour writes the first n bytes of the parts, at rate bytes per second if that is positive. It
+// returns false if the client left.
 func (s *Server) pour(q *request, parts [][]byte, n, rate int64) bool {
 	var sent int64
 	defer func() {
@@ -165,7 +163,7 @@ func (s *Server) pour(q *request, parts [][]byte, n, rate int64) bool {
 	return true
 }
 
-// pause waits; it is false when the client has gone.
+// pause waits. It returns false if the client left.
 func pause(q *request, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -179,7 +177,7 @@ func pause(q *request, d time.Duration) bool {
 
 func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
 
-// reset ends the connection without an answer, by a TCP reset where it is TCP.
+// reset ends the connection without an answer, with a TCP reset if it is TCP.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

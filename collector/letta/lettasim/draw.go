@@ -6,12 +6,11 @@ import (
 	"math"
 )
 
-// An rng is a small seeded generator (splitmix64): a few instructions per draw,
-// and every stream starts from a digest of what it stands for, so no draw
-// depends on the order of requests.
+// An rng is a small seeded generator (splitmix64). Every stream starts from a digest of its
+// purpose, so no draw depends on the order of requests.
 type rng struct{ state uint64 }
 
-// draw starts a stream for the words under the seed.
+// draw returns the stream for the words under the seed.
 func draw(seed uint64, words ...string) *rng {
 	h := fnv.New64a()
 	var b [8]byte
@@ -36,19 +35,17 @@ func (r *rng) next() uint64 {
 	return mix(r.state)
 }
 
-// float is uniform in [0, 1).
+// float returns a uniform number in [0, 1).
 func (r *rng) float() float64 { return float64(r.next()>>11) / (1 << 53) }
 
-// n is uniform in [0, n); n must be positive.
+// n returns a uniform number in [0, n); n must be positive.
 func (r *rng) n(n int) int { return int(r.next() % uint64(n)) }
 
-// normal is standard normal.
 func (r *rng) normal() float64 {
 	return math.Sqrt(-2*math.Log(1-r.float())) * math.Cos(2*math.Pi*r.float())
 }
 
-// in draws from the range, skewed towards Min where it is wide: the logarithm
-// is uniform.
+// in draws from the range. In a wide range the logarithm is uniform, which favors Min.
 func (r *rng) in(g Range) int {
 	if g.Max <= g.Min {
 		return g.Min
@@ -60,7 +57,6 @@ func (r *rng) in(g Range) int {
 	return min(g.Max, int(math.Exp(low+r.float()*(high-low)+1e-9)-1+0.5))
 }
 
-// uuid draws the 36 characters of a version 4 uuid.
 func (r *rng) uuid() string {
 	var u [16]byte
 	binary.BigEndian.PutUint64(u[:8], r.next())

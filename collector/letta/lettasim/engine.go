@@ -16,36 +16,36 @@ import (
 	"time"
 )
 
-// With Config.Engine the calls of scripted agents are made by an engine of the user's,
-// in the dialect of SGLang's native endpoint. One call is one request:
+// With Config.Engine, an engine of the user makes the calls of scripted agents, in the dialect of
+// SGLang's native endpoint. One call is one request:
 //
 //	POST {Engine}/generate
 //	{"input_ids":[51,32,10],"sampling_params":{"temperature":1.0,"max_new_tokens":4096,"top_p":0.9},"return_logprob":true}
 //
-// The body is the one that server 0.16.7 sends. The answer needs output_ids and, in
-// meta_info, output_token_logprobs, one [log-probability, id, anything] per output id:
+// The body is the same as from server 0.16.7. The answer needs output_ids and, in meta_info,
+// output_token_logprobs, with one [log-probability, id, anything] per output id:
 //
 //	{"output_ids":[51,0],"meta_info":{"output_token_logprobs":[[-0.7,51,null],[-0.1,0,null]],
 //	 "finish_reason":{"type":"stop","matched":0},"prompt_tokens":3,"completion_tokens":2,"weight_version":"3"}}
 //
-// Both lists go into the turns as they came, byte for byte, and the whole answer into the
-// provider trace, as a real server keeps it: that is where its weight_version is, a string.
+// Both lists are copied unchanged into the turns. The whole answer, with the string weight_version,
+// is copied into the provider trace, as on a real server.
 //
-// The prompt of a call is everything that was said so far, in order: the UTF-8 bytes of a
-// user message and a newline (10), the ids that the engine sampled, the bytes of a tool's
-// answer and a newline. There is no template, so ids up to 255 are enough for a vocabulary.
+// The prompt of a call is everything so far, in order: the UTF-8 bytes of a user message and a
+// newline (10), the sampled ids, the bytes of a tool's answer and a newline. There is no template,
+// so a vocabulary needs only ids up to 255.
 //
-// What the agent says, and what a reward sees, is the answer's text; of an answer without
-// text the output ids as decimal numbers with a space between them, without the last one
-// if finish_reason.matched names it. (SGLang, too, leaves the stop token out of text.)
+// The agent's message, which a reward sees, is the answer's text. If the answer has no text, it is
+// the output ids as decimal numbers separated by spaces, without a last id that
+// finish_reason.matched names. (SGLang also omits the stop token from text.)
 
-// engineLimits bound one call of the engine.
+// Limits of one engine call.
 const (
 	engineTimeout   = 10 * time.Minute
 	maxEngineAnswer = 256 << 20 // bytes
 )
 
-// An engineAnswer is what lettasim reads of an engine's answer.
+// An engineAnswer is the used part of an engine's answer.
 type engineAnswer struct {
 	Text      *string         `json:"text"`
 	OutputIDs json.RawMessage `json:"output_ids"`
@@ -59,16 +59,16 @@ type engineAnswer struct {
 
 	raw      []byte // the whole answer
 	ids      []int32
-	logprobs []float32 // NaN where the engine reports none
+	logprobs []float32 // NaN if the engine reports none
 }
 
-// An engineError is a call that the engine did not answer as SGLang does. kind and text
-// are what the server writes into the step and the run.
+// An engineError means that the engine did not answer as SGLang does. kind and text are what the
+// server writes into the step and the run.
 type engineError struct{ kind, text string }
 
 func (e *engineError) Error() string { return e.kind + ": " + e.text }
 
-// checkEngine refuses an address that is none.
+// checkEngine validates the engine's URL.
 func checkEngine(address string) error {
 	u, err := url.Parse(address)
 	switch {
@@ -80,11 +80,10 @@ func checkEngine(address string) error {
 	return nil
 }
 
-// generate makes one call.
 func (s *Server) generate(ctx context.Context, prompt []int32, temperature float64) (*engineAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
-	address, _ := url.Parse(s.cfg.Engine) // Validate has looked
+	address, _ := url.Parse(s.cfg.Engine) // Validate checked it
 	address = address.JoinPath("generate")
 	shown := address.Redacted()
 	body := append(appendIDs([]byte(`{"input_ids":`), prompt), `,"sampling_params":{"temperature":`...)
@@ -120,10 +119,10 @@ func (s *Server) generate(ctx context.Context, prompt []int32, temperature float
 	return a, nil
 }
 
-// unreached is an engine that gives no answer, in the words of the server's HTTP client.
+// unreached returns the error for an unreachable engine, in the words of the server's HTTP client.
 func unreached(shown string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err // without the address, which may hold a password
+		err = u.Err // without the address, which can contain a password
 	}
 	kind := "ConnectError"
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -132,7 +131,6 @@ func unreached(shown string, err error) error {
 	return &engineError{kind, fmt.Sprintf("All connection attempts failed for url '%s': %v", shown, err)}
 }
 
-// excerpt is the beginning of an answer, for a message.
 func excerpt(b []byte) string {
 	const most = 200
 	if len(b) > most {
@@ -141,7 +139,7 @@ func excerpt(b []byte) string {
 	return strings.ToValidUTF8(string(bytes.TrimSpace(b)), "?")
 }
 
-// readEngineAnswer reads an answer and checks what rows are made of.
+// readEngineAnswer parses an answer and validates the parts that rows need.
 func readEngineAnswer(raw []byte) (*engineAnswer, error) {
 	a := &engineAnswer{raw: bytes.TrimSpace(raw)}
 	if err := json.Unmarshal(raw, a); err != nil {
@@ -175,7 +173,7 @@ func readEngineAnswer(raw []byte) (*engineAnswer, error) {
 	return a, nil
 }
 
-// said is the text of the answer.
+// said returns the text of the answer.
 func (a *engineAnswer) said() string {
 	if a.Text != nil {
 		return *a.Text
@@ -201,8 +199,8 @@ func (h *history) hear(role, text string, use *toolUse) {
 	h.messages = append(h.messages, openAI(role, text, use))
 }
 
-// play makes the script of one send with the engine's answers, and carries the history on.
-// The script with an error holds the calls that were made.
+// play makes the script of one send with the engine's answers, and extends the history. If it
+// returns an error, the script has the calls so far.
 func (s *Server) play(ctx context.Context, w *author, h *history, user []string, temperature float64) (*script, error) {
 	sc := &script{user: user, stop: "end_turn"}
 	if h.messages == nil {
@@ -237,12 +235,11 @@ func (s *Server) play(ctx context.Context, w *author, h *history, user []string,
 	return sc, nil
 }
 
-// planEngine plans a scripted send whose calls the engine makes, and reports whether r
-// answers it. The run is there from the beginning and finished when the engine is: it goes
-// on when the client leaves.
+// planEngine plans a scripted send whose calls the engine makes. It reports whether r answers the
+// send. The run exists from the start until the engine is done, even if the client leaves.
 func (s *Server) planEngine(q *request, p *reply, in *scriptPlan, r *scriptedRun, w *author, ids *rng, enter enterRun) bool {
 	r.script = &script{user: in.body.texts(), stop: "end_turn"}
-	p.due = in.began.Add(1000 * 24 * time.Hour) // when that is, is not known yet
+	p.due = in.began.Add(1000 * 24 * time.Hour) // the end is not known yet
 	enter(r.id, r, nil)
 
 	var settings struct {
@@ -265,7 +262,7 @@ func (s *Server) planEngine(q *request, p *reply, in *scriptPlan, r *scriptedRun
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.EngineCalls += int64(len(sc.calls))
-	if s.finished(p.run) { // cancelled meanwhile
+	if s.finished(p.run) { // canceled meanwhile
 		return true
 	}
 	p.run.due, r.ended = p.due, p.due
@@ -286,7 +283,6 @@ func (s *Server) planEngine(q *request, p *reply, in *scriptPlan, r *scriptedRun
 	return true
 }
 
-// fail is the run where the engine made it fail, as the server keeps it.
 func (r *scriptedRun) fail(err error, stepID string) *failedRun {
 	kind, text := "ValueError", err.Error()
 	if e, ok := errors.AsType[*engineError](err); ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// An engine answers /generate with what it is told to, and keeps what it was asked.
+// An engine serves /generate with fixed answers, and records the requests.
 type engine struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -73,8 +73,8 @@ func sendTo(s *sim, id, text string) (out turnsAnswer) {
 	return out
 }
 
-// TestEngine: what the engine samples goes unchanged into the turns, its whole answer into
-// the trace, and the next prompt holds all that was said.
+// TestEngine proves that the engine's tokens go unchanged into the turns and its whole answer into
+// the trace, and that the next prompt contains everything so far.
 func TestEngine(t *testing.T) {
 	e := startEngine(t, func(int) (int, string) { return 200, engineAnswer })
 	s := start(t, lettasim.Config{InputIDs: true, Engine: e.URL + "/", KeepAnswers: true})
@@ -111,7 +111,7 @@ func TestEngine(t *testing.T) {
 	}
 }
 
-// TestEngineTemperature: the engine samples at the temperature of the agent's settings.
+// TestEngineTemperature proves that the engine gets the temperature of the agent's settings.
 func TestEngineTemperature(t *testing.T) {
 	e := startEngine(t, func(int) (int, string) { return 200, engineAnswer })
 	s := start(t, lettasim.Config{InputIDs: true, Engine: e.URL, KeepAnswers: true})
@@ -126,7 +126,7 @@ func TestEngineTemperature(t *testing.T) {
 	}
 }
 
-// TestEngineText: an answer with a text says that text; tool calls stay the script's.
+// TestEngineText proves that an answer's text becomes the message.
 func TestEngineText(t *testing.T) {
 	e := startEngine(t, func(n int) (int, string) {
 		finish := [2]string{`{"type":"stop"}`, `{"type":"length","length":4096}`}[n]
@@ -151,8 +151,8 @@ func TestEngineText(t *testing.T) {
 	}
 }
 
-// TestEngineFails: what the engine does wrong is named in the run and the step, as the
-// server keeps it, and told to whoever simulates.
+// TestEngineFails proves that an engine error is in the run and the step, as on the real server,
+// and reaches EngineFailed.
 func TestEngineFails(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -188,8 +188,8 @@ func TestEngineFails(t *testing.T) {
 	}
 }
 
-// TestEngineRunIsThere: while the engine works the run is there, unfinished, and a cancel
-// ends it.
+// TestEngineRunIsThere proves that the run exists, unfinished, while the engine works, and that a
+// cancel ends it.
 func TestEngineRunIsThere(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
 	e := startEngine(t, func(int) (int, string) {

@@ -10,88 +10,82 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
-// A FaultKind names one thing that can go wrong.
+// A FaultKind names a fault.
 type FaultKind string
 
-// The faults of transport and service. They are recoverable: by default only the
-// first attempt at a sample meets them.
+// The recoverable faults, of transport and service. By default they hit only the first attempt.
 const (
-	// EngineDown answers 500; the run failed, its metadata.error and the step's
-	// error_data say why.
+	// EngineDown answers 500. The failed run's metadata.error and its step's error_data say why.
 	EngineDown FaultKind = "engine-down"
-	// DatabaseFull answers the same 500 and leaves no run.
+	// DatabaseFull answers the same 500 without a run.
 	DatabaseFull FaultKind = "database-full"
 	// Unavailable answers 503.
 	Unavailable FaultKind = "unavailable"
 	// TooMany answers 429 with Retry-After.
 	TooMany FaultKind = "too-many"
-	// Conflict answers 409 as a concurrent update of the database does.
+	// Conflict answers 409, as for a concurrent update of the database.
 	Conflict FaultKind = "conflict"
 	// Reset resets the connection before any header.
 	Reset FaultKind = "reset"
-	// Lost closes the connection before the send is taken: there is no run.
+	// Lost closes the connection before the send is accepted; there is no run.
 	Lost FaultKind = "lost"
-	// Drop closes the connection in the middle of the body; the run completes.
+	// Drop closes the connection in the middle of the body. The run completes.
 	Drop FaultKind = "drop"
-	// Truncated cuts the body in the middle and says its true length.
+	// Truncated cuts the body in half, with a matching Content-Length.
 	Truncated FaultKind = "truncated"
-	// Stalled stops writing in the middle of the body until the client goes.
+	// Stalled stops writing in the middle of the body until the client leaves.
 	Stalled FaultKind = "stalled"
 	// Slow writes the body at Fault.Bytes per second.
 	Slow FaultKind = "slow"
-	// CreateFails answers the creation of the agent with 500.
+	// CreateFails answers the create of the agent with 500.
 	CreateFails FaultKind = "create-fails"
-	// DeleteFails answers the first deletion of the agent with 500; the agent
-	// stays.
+	// DeleteFails answers the first delete of the agent with 500. The agent stays.
 	DeleteFails FaultKind = "delete-fails"
-	// Abort ends the last call of a send in the middle, as an engine does that is given
-	// new weights. The answer says end_turn; only the trace says abort. It needs a
-	// scripted agent.
+	// Abort ends the last call of a send early, as an engine does during a weight update. The
+	// answer has the stop reason end_turn; only the trace has abort. Scripted agents only.
 	Abort FaultKind = "abort"
-	// AbortEarly is Abort before the call made a token: the answer has no turn and no
-	// message of it.
+	// AbortEarly is Abort before the call's first token: the answer has no turn or message for it.
 	AbortEarly FaultKind = "abort-early"
 )
 
-// The faults of the data. They are final: every attempt at the sample meets
-// them. Those from LengthCall on need a scripted agent.
+// The faults of the data. They are final: they hit every attempt at the sample. Those from
+// LengthCall on need a scripted agent.
 const (
-	// PlainAgent makes an agent without token flags, whose sends have no turns.
+	// PlainAgent makes an agent without token flags; its sends have no turns.
 	PlainAgent FaultKind = "plain-agent"
-	// Huge answers with a body of Fault.Bytes, 200 MB if zero.
+	// Huge answers with a body of Fault.Bytes; default 200 MB.
 	Huge FaultKind = "huge"
-	// NullCall answers 400 as after a tool call with null arguments: no turns, the
-	// run failed.
+	// NullCall answers 400, as after a tool call with null arguments: no turns, and the run failed.
 	NullCall FaultKind = "null-call"
 	// NoTurns answers 200 with turns null.
 	NoTurns FaultKind = "no-turns"
-	// LengthCall ends the first call of a send at the engine's limit of tokens, right
-	// behind a tool call, which hides it: only the trace says length.
+	// LengthCall ends the first call of a send at the engine's token limit, right after a tool call
+	// that hides it: only the trace has length.
 	LengthCall FaultKind = "length-call"
-	// EmptyTurn leaves out one assistant turn; steps and usage still count it.
+	// EmptyTurn omits one assistant turn. Steps and usage still count it.
 	EmptyTurn FaultKind = "empty-turn"
-	// MissingTool leaves out one tool turn.
+	// MissingTool omits one tool turn.
 	MissingTool FaultKind = "missing-tool"
-	// NullLogprobs makes the list of log-probabilities of one turn null.
+	// NullLogprobs replaces the list of log-probabilities of one turn by null.
 	NullLogprobs FaultKind = "null-logprobs"
-	// NaNLogprob makes single log-probabilities null; the step has no trace.
+	// NaNLogprob replaces single log-probabilities by null. The step has no trace.
 	NaNLogprob FaultKind = "nan-logprob"
-	// ShortLogprobs leaves out the last log-probability of one turn.
+	// ShortLogprobs omits the last log-probability of one turn.
 	ShortLogprobs FaultKind = "short-logprobs"
 	// SurplusLogprobs adds log-probabilities beyond the sampled ids of one turn.
 	SurplusLogprobs FaultKind = "surplus-logprobs"
-	// IDMismatch makes one log-probability name another id than the sampled one.
+	// IDMismatch gives one log-probability another id than the sampled one.
 	IDMismatch FaultKind = "id-mismatch"
-	// WideID makes one sampled id larger than an int32.
+	// WideID makes one sampled id exceed int32.
 	WideID FaultKind = "wide-id"
-	// StopError, StopCancelled and StopUnknown end a send with 200 and such a stop
-	// reason, with the turns so far.
+	// StopError, StopCancelled and StopUnknown end a send with 200 and this stop reason, with the
+	// turns so far.
 	StopError     FaultKind = "stop-error"
 	StopCancelled FaultKind = "stop-cancelled"
 	StopUnknown   FaultKind = "stop-unknown"
 )
 
-// recoverable says of every kind whether a later attempt is spared.
+// recoverable has every kind. The value reports whether a later attempt is spared.
 var recoverable = map[FaultKind]bool{
 	EngineDown: true, DatabaseFull: true, Unavailable: true, TooMany: true, Conflict: true, Reset: true, Lost: true, Drop: true,
 	Truncated: true, Stalled: true, Slow: true, CreateFails: true, DeleteFails: true, Abort: true, AbortEarly: true,
@@ -100,8 +94,7 @@ var recoverable = map[FaultKind]bool{
 	StopError: false, StopCancelled: false, StopUnknown: false,
 }
 
-// ofConnection says that the fault is one of how an answer is written, and not of what
-// it says.
+// ofConnection reports whether the fault changes how an answer is written, not its contents.
 func (k FaultKind) ofConnection() bool {
 	switch k {
 	case Reset, Drop, Truncated, Stalled, Slow, Huge:
@@ -111,7 +104,7 @@ func (k FaultKind) ofConnection() bool {
 	}
 }
 
-// FaultKinds lists all kinds by name.
+// FaultKinds returns all kinds, sorted.
 func FaultKinds() []FaultKind {
 	kinds := make([]FaultKind, 0, len(recoverable))
 	for k := range recoverable {
@@ -121,46 +114,41 @@ func FaultKinds() []FaultKind {
 	return kinds
 }
 
-// Recoverable says whether, by default, a later attempt is spared.
+// Recoverable reports whether a later attempt is spared by default.
 func (k FaultKind) Recoverable() bool { return recoverable[k] }
 
-// A Fault says which samples meet a fault: those that are aimed at, or, without
-// an aim, a share drawn from the seed.
+// A Fault hits the samples in Aim or, without an Aim, a share drawn from the seed.
 type Fault struct {
 	Kind FaultKind
-	// Rate is the share of samples, from 0 to 1. A recoverable fault is drawn for
-	// each attempt up to Attempts, a final one once for the sample.
+	// Rate is the share of samples, from 0 to 1. A recoverable fault is drawn for each attempt up
+	// to Attempts, a final one once for the sample.
 	Rate float64
 	// Aim, if not empty, replaces Rate.
 	Aim []Aim
-	// Attempts is the last attempt that can be hit; 0 means 1 for a recoverable
-	// fault and no limit for a final one.
+	// Attempts is the last attempt that can be hit. 0 means 1 for a recoverable fault and no limit
+	// for a final one.
 	Attempts int
-	// Send is the index of the send that is hit, from 0, where the fault is one of
-	// a send; -1 means every send.
+	// Send is the index of the send to hit, from 0, for faults of a send; -1 means every send.
 	Send int
-	// After is what Retry-After says, 1 s if zero.
+	// After is the value of Retry-After; default 1 s.
 	After time.Duration
-	// Bytes is the length for Huge, and bytes per second for Slow (64 KiB if zero).
+	// Bytes is the body length for Huge, and the bytes per second for Slow (default 64 KiB).
 	Bytes int64
 }
 
-// An Aim names attempts: those of Task, or of every task where it is empty; with
-// index Sample, or any where it is negative; numbered Attempt, or any where it
-// is 0.
+// An Aim selects attempts. Task "" means every task, a negative Sample any sample, and Attempt 0
+// any attempt.
 type Aim struct {
 	Task    string
 	Sample  int
 	Attempt int
 }
 
-// Faults is a list of faults. Of several that would hit one request the first
-// one does.
+// Faults is a list of faults. If several hit one request, the first one applies.
 type Faults []Fault
 
-// ParseFault reads KIND=RATE, or KIND@TASK, KIND@TASK/SAMPLE and
-// KIND@TASK/SAMPLE/ATTEMPT. Options may follow a rate, as in
-// too-many=0.2:after=89s,attempts=3,send=-1,bytes=100.
+// ParseFault parses KIND=RATE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT. Options can
+// follow a rate, as in too-many=0.2:after=89s,attempts=3,send=-1,bytes=100.
 func ParseFault(s string) (Fault, error) {
 	if kind, rate, ok := strings.Cut(s, "="); ok && !strings.Contains(kind, "@") {
 		rate, options, _ := strings.Cut(rate, ":")
@@ -239,7 +227,6 @@ func (f Fault) validate() error {
 	return nil
 }
 
-// hits says whether the attempt meets the fault.
 func (f *Fault) hits(seed uint64, w who) bool {
 	last := f.Attempts
 	if last == 0 && f.Kind.Recoverable() {
@@ -265,7 +252,7 @@ func (f *Fault) hits(seed uint64, w who) bool {
 	return draw(seed, words...).float() < f.Rate
 }
 
-// find returns the first fault among the kinds that hits, or nil.
+// find returns the first fault of these kinds that hits, or nil.
 func (fs Faults) find(seed uint64, w who, send int, kinds func(FaultKind) bool) *Fault {
 	for i := range fs {
 		f := &fs[i]
@@ -276,13 +263,13 @@ func (fs Faults) find(seed uint64, w who, send int, kinds func(FaultKind) bool) 
 	return nil
 }
 
-// who names an attempt, as the agent's metadata does.
+// A who identifies an attempt, as in the agent's metadata.
 type who struct {
 	task            string
 	sample, attempt int
 }
 
-// ofSend says whether the fault is one of a send to such an agent.
+// ofSend reports whether the fault applies to a send of such an agent.
 func (k FaultKind) ofSend(scripted bool) bool {
 	switch k {
 	case CreateFails, DeleteFails, PlainAgent:
@@ -292,7 +279,7 @@ func (k FaultKind) ofSend(scripted bool) bool {
 	}
 }
 
-// ofData says whether the fault is one of what a scripted agent answers.
+// ofData reports whether the fault changes the answer of a scripted agent.
 func (k FaultKind) ofData() bool {
 	switch k {
 	case Abort, AbortEarly, LengthCall, NoTurns, EmptyTurn, MissingTool, NullLogprobs, NaNLogprob, ShortLogprobs, SurplusLogprobs, IDMismatch, WideID, StopError, StopCancelled, StopUnknown:

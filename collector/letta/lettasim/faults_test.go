@@ -16,9 +16,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestFaultsOnTheWire aims every fault at one attempt and looks at it through a
-// real client; the sample next to it must not meet it, nor, where the fault is
-// recoverable, the next attempt.
+// TestFaultsOnTheWire aims every fault at one attempt and checks it through a real client. The next
+// sample must not meet it, nor the next attempt if the fault is recoverable.
 func TestFaultsOnTheWire(t *testing.T) {
 	t.Parallel()
 	type seen struct {
@@ -75,7 +74,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 		}
 		return
 	}
-	// endsOf is how the engine said that the calls of the only run ended, by their traces.
+	// endsOf returns the finish reasons of the calls of the only run, from their traces.
 	endsOf := func(t *testing.T, got seen) []string {
 		t.Helper()
 		var ends []string
@@ -168,7 +167,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 				t.Errorf("%d bytes in %v, want at least %v", len(got.body), got.took, least)
 			}
 		},
-		lettasim.CreateFails: nil, // below
+		lettasim.CreateFails: nil, // tested below
 		lettasim.DeleteFails: nil,
 		lettasim.PlainAgent: func(t *testing.T, got seen) {
 			t.Helper()
@@ -386,8 +385,8 @@ func TestCreateAndDeleteFail(t *testing.T) {
 	}
 }
 
-// TestFaultRate draws a share: near the rate, the same on another server, and
-// other samples for another seed.
+// TestFaultRate proves that the share is near the rate, equal on another server, and different for
+// another seed.
 func TestFaultRate(t *testing.T) {
 	t.Parallel()
 	hit := func(seed uint64) (out [300]bool, n int) {

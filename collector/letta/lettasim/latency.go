@@ -8,16 +8,14 @@ import (
 	"time"
 )
 
-// A Latency is a distribution of durations: constant where only Low is set,
-// uniform from Low to High where both are, and log-normal with median Low where
-// Sigma is positive, then cut at High if that is set.
+// A Latency is a distribution of durations: constant if only Low is set, uniform from Low to High
+// if both are set. If Sigma is positive, it is log-normal with median Low, cut off at a nonzero High.
 type Latency struct {
 	Low, High time.Duration
 	Sigma     float64
 }
 
-// ParseLatency reads "200ms", "50ms..2s", or "200ms~0.5" and "200ms~0.5..10s",
-// where the number after ~ is sigma.
+// ParseLatency parses "200ms", "50ms..2s", "200ms~0.5" or "200ms~0.5..10s"; ~ precedes sigma.
 func ParseLatency(s string) (Latency, error) {
 	var l Latency
 	text, high, ranged := strings.Cut(s, "..")
@@ -46,7 +44,6 @@ func (l Latency) validate() error {
 	return nil
 }
 
-// at returns the duration that the draw r stands for.
 func (l Latency) at(r *rng) time.Duration {
 	switch {
 	case l.Sigma > 0:
@@ -61,8 +58,8 @@ func (l Latency) at(r *rng) time.Duration {
 	return l.Low
 }
 
-// due is when a send that came now ends if it takes d: at a server of limited capacity it
-// begins when the first place is free. The caller holds s.mu.
+// due returns when a send that arrives now and takes d ends. With a limited capacity it starts when
+// the first place is free. s.mu is held.
 func (s *Server) due(now time.Time, d time.Duration) time.Time {
 	if len(s.busyUntil) == 0 {
 		return now.Add(d)

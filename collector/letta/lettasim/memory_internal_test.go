@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestNothingStays deletes every agent and finds the server's maps empty, but for
-// the bounded ring of traces.
+// TestNothingStays proves that the server's maps are empty after all agents are deleted, except the
+// bounded ring of traces.
 func TestNothingStays(t *testing.T) {
 	t.Parallel()
 	s, err := New(Config{KeptTraces: 10})
@@ -67,7 +67,7 @@ func TestFloatText(t *testing.T) {
 	}
 }
 
-// TestLatencyDistributions draws many: the shape is what was asked for.
+// TestLatencyDistributions draws many durations and checks the distribution.
 func TestLatencyDistributions(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -96,8 +96,8 @@ func TestLatencyDistributions(t *testing.T) {
 	}
 }
 
-// Sends wait for a place and then take their time: the k-th of those that come together to a
-// server of capacity c ends after ⌈k/c⌉ times that.
+// TestCapacity proves that sends wait for a place: of sends that arrive together at a server of
+// capacity c, the k-th ends after ⌈k/c⌉ times the latency.
 func TestCapacity(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

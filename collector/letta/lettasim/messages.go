@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// systemTail is what the server appends to a system text. No agent has the id in it, as with
-// agents that are imported from one file: so all samples of a task share one prompt.
+// systemTail is what the server appends to a system text. It has the same agent id for all agents,
+// as if they were imported from one file, so all samples of a task share one prompt.
 const systemTail = "\n\n\n\n<memory_metadata>\n- AGENT_ID: agent-00000000-0000-4000-8000-000000000000\n- CONVERSATION_ID: default\n" +
 	"- System prompt last recompiled: 2026-01-05 09:59:58 AM UTC+0000\n- 0 previous messages between you and the user are stored in recall memory\n</memory_metadata>"
 
-// setSystem gives the agent a system message.
 func (a *agent) setSystem(text string) {
 	a.prompt = text
 	out := quote([]byte(`[{"id":`), a.systemID)
@@ -70,10 +69,9 @@ func (s *Server) getMessage(q *request) answer {
 	return detail(http.StatusNotFound, "Message with id %s not found.", q.args[0])
 }
 
-// messageID reads the id of a message.
 func messageID(m []byte) string { return member(m, "id") }
 
-// member reads a member that is a plain string, empty where it is none.
+// member returns a member that is a plain string, or "".
 func member(b []byte, key string) string {
 	value := ""
 	members(b, func(k string, from, to int) {

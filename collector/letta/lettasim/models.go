@@ -9,14 +9,12 @@ import (
 	"strings"
 )
 
-// plain says whether a model's provider gives no token data: neither its handle
-// nor its provider's name says sglang.
+// plain reports whether a model's provider has no token data: its name does not contain sglang.
 func plain(handle string) bool {
 	provider, _, _ := strings.Cut(handle, "/")
 	return !strings.Contains(strings.ToLower(provider), "sglang")
 }
 
-// splitHandle returns the provider's name and the model's own name.
 func splitHandle(handle string) (provider, model string) {
 	provider, model, _ = strings.Cut(handle, "/")
 	return provider, model
@@ -24,7 +22,6 @@ func splitHandle(handle string) (provider, model string) {
 
 const modelEndpoint = "http://127.0.0.1:30000/v1"
 
-// llmConfig is the model part of an AgentState.
 func (s *Server) llmConfig(handle string, window int, tokens bool, settings *modelSettings) []byte {
 	provider, model := splitHandle(handle)
 	temperature, effort := json.Number("1.0"), "null"
@@ -43,7 +40,6 @@ func (s *Server) llmConfig(handle string, window int, tokens bool, settings *mod
 
 func (s *Server) handles() []string { return []string{s.cfg.Model, PlainModel} }
 
-// noModel answers that no model has the handle.
 func (s *Server) noModel(handle string) answer {
 	return detail(http.StatusNotFound, "NOT_FOUND: Handle %s not found, must be one of ['%s']", handle, strings.Join(s.handles(), "', '"))
 }
@@ -58,7 +54,7 @@ func (s *Server) listModels(*request) answer {
 		_, model := splitHandle(handle)
 		o.text("name", model)
 		o.text("display_name", model)
-		o.text("provider_type", "openai") // the kind of the endpoint
+		o.text("provider_type", "openai") // the type of the endpoint
 		o.set("max_context_window", fmt.Append(nil, s.cfg.ContextWindow))
 		o.text("model_type", "llm")
 		models = append(models, o.append(nil))
@@ -72,8 +68,8 @@ func (s *Server) listEmbeddings(*request) answer {
 		`"batch_size":32,"azure_endpoint":null,"azure_version":null,"azure_deployment":null}]`))
 }
 
-// A provider is a provider that a client created. The server does not list the providers of
-// its settings, and the models of lettasim belong to these.
+// A provider is a provider that a client created. The server lists neither the providers of its
+// settings nor the provider of lettasim's models.
 type provider struct {
 	name, id string
 	state    []byte
@@ -92,8 +88,8 @@ func (s *Server) listProviders(q *request) answer {
 	return ok(array(out))
 }
 
-// createProvider answers as the real server does when the provider's models
-// cannot be listed: 200, and no new models.
+// createProvider answers as the real server does if the provider's models cannot be listed: 200,
+// and no new models.
 func (s *Server) createProvider(q *request) answer {
 	var body struct {
 		Name         string  `json:"name"`

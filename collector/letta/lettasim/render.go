@@ -7,17 +7,15 @@ import (
 	"time"
 )
 
-// A mangle is a fault of the data, and where in a script it strikes. The zero
-// value is none.
+// A mangle is a fault of the data, and its position in a script. The zero value means none.
 type mangle struct {
 	kind FaultKind
 	call int
-	at   int // a token of that call
+	at   int // index of a token of that call
 }
 
 func (m mangle) strikes(kind FaultKind, call int) bool { return m.kind == kind && m.call == call }
 
-// newMangle chooses where the fault strikes.
 func newMangle(kind FaultKind, sc *script, r *rng) mangle {
 	m := mangle{kind: kind, call: r.n(len(sc.calls))}
 	if kind == MissingTool && len(sc.calls) > 1 {
@@ -27,8 +25,7 @@ func newMangle(kind FaultKind, sc *script, r *rng) mangle {
 	return m
 }
 
-// appendTail writes the part of an answer that depends on the script alone:
-// logprobs and turns.
+// appendTail writes the part of an answer that depends only on the script: logprobs and turns.
 func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte {
 	if !tokens || m.kind == NoTurns || len(sc.calls) == 0 {
 		return append(dst, `"logprobs":null,"turns":null}`...)
@@ -68,7 +65,6 @@ func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte
 	return append(dst, `]}`...)
 }
 
-// appendTurn writes the assistant turn of call k.
 func (c *call) appendTurn(dst []byte, k int, inputIDs bool, m mangle) []byte {
 	dst = c.appendOutput(append(dst, `{"role":"assistant","output_ids":`...), k, m)
 	dst = c.appendLogprobs(append(dst, `,"output_token_logprobs":`...), k, m, appendAnswerFloat)
@@ -85,7 +81,6 @@ func (c *call) appendTurn(dst []byte, k int, inputIDs bool, m mangle) []byte {
 	return append(dst, '}')
 }
 
-// appendOutput writes the sampled ids of call k.
 func (c *call) appendOutput(dst []byte, k int, m mangle) []byte {
 	if c.answer != nil {
 		return append(dst, c.answer.OutputIDs...)
@@ -100,7 +95,7 @@ func (c *call) appendOutput(dst []byte, k int, m mangle) []byte {
 	return append(dst, ']')
 }
 
-// appendLogprobs writes the triples of call k; float prints as answers or as traces do.
+// appendLogprobs writes the triples of call k. float formats as answers or as traces do.
 func (c *call) appendLogprobs(dst []byte, k int, m mangle, float func([]byte, float32) []byte) []byte {
 	if c.answer != nil {
 		return append(dst, c.answer.Meta.Logprobs...)
@@ -134,8 +129,7 @@ func (c *call) appendLogprobs(dst []byte, k int, m mangle, float func([]byte, fl
 	return append(dst, ']')
 }
 
-// id is the id at a position, changed if the fault of that kind strikes there: 2^33
-// more for WideID, 1 more for IDMismatch.
+// id returns an id, changed if the fault is at this position: WideID adds 2^33, others 1.
 func (m mangle) id(kind FaultKind, call, at int, id int32) int64 {
 	if !m.strikes(kind, call) || m.at != at {
 		return int64(id)
@@ -146,7 +140,7 @@ func (m mangle) id(kind FaultKind, call, at int, id int32) int64 {
 	return int64(id) + 1
 }
 
-// counts sums the tokens of the calls; context is that of the last.
+// counts sums the tokens of the calls. context is the context of the last call.
 func (sc *script) counts() (prompt, completion, context int) {
 	for i := range sc.calls {
 		c := &sc.calls[i]
@@ -157,12 +151,10 @@ func (sc *script) counts() (prompt, completion, context int) {
 	return prompt, completion, context
 }
 
-// scriptDate is when everything scripted happens: a reply does not depend on the
-// clock.
+// scriptDate is the time of everything scripted: a reply does not depend on the clock.
 const scriptDate = "2026-01-05T10:00:00+00:00"
 
-// appendHead writes the part of an answer that names the agent's run: messages,
-// stop reason and usage.
+// appendHead writes the part of an answer that names the run: messages, stop reason and usage.
 func (r *scriptedRun) appendHead(dst []byte) []byte {
 	dst = append(dst, `{"messages":`...)
 	dst = append(dst, array(r.list(false))...)
@@ -173,8 +165,8 @@ func (r *scriptedRun) appendHead(dst []byte) []byte {
 		`"cached_input_tokens":null,"cache_write_tokens":null,"reasoning_tokens":null,"context_tokens":%d},`, completion, prompt, prompt+completion, len(r.script.calls), context)
 }
 
-// list makes the run's messages: as stored, or as in the answer, which has no
-// user messages and not the text before a tool call.
+// list returns the run's messages: as stored, or as in the answer, which omits user messages and
+// text before a tool call.
 func (r *scriptedRun) list(stored bool) [][]byte {
 	var out [][]byte
 	n := 0
@@ -190,15 +182,15 @@ func (r *scriptedRun) list(stored bool) [][]byte {
 	for k := range r.script.calls {
 		c := &r.script.calls[k]
 		if c.use == nil && len(c.output) == 0 {
-			continue // nothing is stored of what said nothing
+			continue // an empty output is not stored
 		}
 		if c.use == nil {
 			m := r.message(id(), "assistant_message", k, "")
 			out = append(out, append(quote(append(m, `,"content":`...), strings.TrimSpace(c.text)), '}'))
 			continue
 		}
-		own := id()                                                                                                 // one stored message gives the text and the call
-		if text := strings.TrimSpace(c.text); text != "" && (stored || r.keepsText || k == len(r.script.calls)-1) { // a later step takes it out of the history
+		own := id()                                                                                                 // one stored message has the text and the call
+		if text := strings.TrimSpace(c.text); text != "" && (stored || r.keepsText || k == len(r.script.calls)-1) { // a later step removes the text from the history
 			m := r.message(own, "assistant_message", k, "")
 			out = append(out, append(quote(append(m, `,"content":`...), text), '}'))
 		}
@@ -219,8 +211,7 @@ func (r *scriptedRun) list(stored bool) [][]byte {
 	return out
 }
 
-// message begins a message of call k; the caller adds what is its own and closes
-// it.
+// message writes the beginning of a message of call k. The caller closes it.
 func (r *scriptedRun) message(id, kind string, k int, name string) []byte {
 	out := append([]byte(`{"id":"`+id+`","date":"`+scriptDate+`","name":`), "null"...)
 	if name != "" {
@@ -229,7 +220,7 @@ func (r *scriptedRun) message(id, kind string, k int, name string) []byte {
 	return append(out, `,"message_type":"`+kind+`","otid":"`+id[len("message-"):]+`","sender_id":null,"step_id":"`+r.stepIDs[k]+`","is_err":null,"seq_id":null,"run_id":"`+r.id+`"`...)
 }
 
-// runState is the JSON of a finished run; a nil stop reason is null.
+// runState returns the JSON of a finished run. An empty stop reason becomes null.
 func runState(id, agent, kind, status, stop, problem string, began, ended time.Time) *object {
 	o := &object{values: map[string][]byte{}}
 	o.text("id", id)
@@ -256,7 +247,6 @@ func runState(id, agent, kind, status, stop, problem string, began, ended time.T
 	return o
 }
 
-// stepState is the JSON of a step.
 func stepState(id, run, agent, handle string, window, prompt, completion int, status, stop string) *object {
 	_, model := splitHandle(handle)
 	o := &object{values: map[string][]byte{}}

@@ -12,8 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestReplayIsByteIdentical plays every recorded life under its own ids and asks
-// for everything that was recorded.
+// TestReplayIsByteIdentical replays every life with its own ids and compares everything recorded.
 func TestReplayIsByteIdentical(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{Cases: loadCases(t), KeepIDs: true})
@@ -82,7 +81,7 @@ func TestReplayIsByteIdentical(t *testing.T) {
 	}
 }
 
-// sameObject compares without white space: the server rebuilds runs and steps.
+// sameObject compares without white space, because the server formats runs and steps again.
 func sameObject(t *testing.T, what string, got, want []byte) {
 	t.Helper()
 	var a, b bytes.Buffer
@@ -102,7 +101,6 @@ func first(t *testing.T, object []byte, key string) string {
 
 var anyUUID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// member returns the bytes of a member of an object as they stand.
 func member(t *testing.T, object []byte, key string) json.RawMessage {
 	t.Helper()
 	var o map[string]json.RawMessage
@@ -112,9 +110,8 @@ func member(t *testing.T, object []byte, key string) json.RawMessage {
 	return o[key]
 }
 
-// TestRewrittenIDs samples every case several times. Bodies may differ from the
-// recording in uuids only, and not at all in turns, in the system text and in what
-// a trace says that the engine saw.
+// TestRewrittenIDs samples every case several times. Bodies can differ from the recording only in
+// UUIDs, and not in turns, the system text, or the engine's input in a trace.
 func TestRewrittenIDs(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{Cases: loadCases(t)})
@@ -174,8 +171,7 @@ func TestRewrittenIDs(t *testing.T) {
 	}
 }
 
-// TestReplayIsAFunctionOfTheAttempt makes the same agents in another order on
-// another server: all ids are the same again.
+// TestReplayIsAFunctionOfTheAttempt proves that ids do not depend on the order of agents.
 func TestReplayIsAFunctionOfTheAttempt(t *testing.T) {
 	t.Parallel()
 	cases := loadCases(t)
@@ -199,8 +195,7 @@ func TestReplayIsAFunctionOfTheAttempt(t *testing.T) {
 	}
 }
 
-// TestInputIDs compares the prompts on assistant turns with what the engine was
-// sent, and finds everything else unchanged.
+// TestInputIDs proves that assistant turns have the engine's prompts and are otherwise unchanged.
 func TestInputIDs(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{Cases: loadCases(t), InputIDs: true, KeepIDs: true})
@@ -252,8 +247,8 @@ func TestCaseByMarker(t *testing.T) {
 	}
 }
 
-// TestImportThenBind does as a collector with an agent file does: it imports, and
-// says afterwards whose the agent is.
+// TestImportThenBind imports an agent and sets its metadata afterwards, as a collector with an
+// agent file does.
 func TestImportThenBind(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{Cases: loadCases(t)})

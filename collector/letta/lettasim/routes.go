@@ -5,17 +5,16 @@ import (
 	"strings"
 )
 
-// A route is a method and a path pattern; {} stands for one segment.
+// A route is a method and a path pattern; {} matches one segment.
 type route struct {
 	method, pattern string
-	open            bool // exempt from the password
+	open            bool // no password needed
 	serve           func(*Server, *request) answer
 }
 
 func (r *route) name() string { return r.method + " " + strings.ReplaceAll(r.pattern, "{}", "{id}") }
 
-// routes are tried in order. Collections end in a slash, everything else does
-// not: the wrong form is redirected.
+// routes are tried in order. Only collections end in a slash. The wrong form is redirected.
 var routes = []route{
 	{"GET", "/v1/health/", true, (*Server).health},
 	{"GET", "/v1/ready/", true, (*Server).health},
@@ -76,7 +75,7 @@ var routes = []route{
 	{"GET", "/get_model_info", true, (*Server).modelInfo},
 }
 
-// Routes lists the simulated routes, as METHOD PATH with {id} for an id.
+// Routes returns the simulated routes, as METHOD PATH with {id} for an id.
 func Routes() []string {
 	names := make([]string, len(routes))
 	for i := range routes {
@@ -85,8 +84,8 @@ func Routes() []string {
 	return names
 }
 
-// match finds the route of a path and what stands for its {}. allowed says that
-// the path exists under another method. /latest is the same tree as /v1.
+// match finds the route of a path and the values of its {}. allowed reports that the path exists
+// with another method. /latest is an alias of /v1.
 func match(method, path string) (found *route, args []string, allowed bool) {
 	if rest, ok := strings.CutPrefix(path, "/latest/"); ok {
 		path = "/v1/" + rest
@@ -131,8 +130,7 @@ func fit(pattern, path string) (args []string, fits bool) {
 	}
 }
 
-// otherSlash returns the path with a slash more or less at its end, if that is a
-// route.
+// otherSlash returns the path with a slash added or removed at the end, if that is a route.
 func otherSlash(method, path string) (string, bool) {
 	other, had := strings.CutSuffix(path, "/")
 	if !had {
@@ -144,7 +142,7 @@ func otherSlash(method, path string) (string, bool) {
 
 var uuidText = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// isID says whether id is prefix and a uuid.
+// isID reports whether id is prefix and a UUID.
 func isID(id, prefix string) bool {
 	rest, ok := strings.CutPrefix(id, prefix+"-")
 	return ok && uuidText.MatchString(rest)

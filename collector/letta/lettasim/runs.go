@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A run is one server run: what one send did. It is finished at due, whether
-// anybody waits for it or not; until then it is created and holds nothing.
+// A run is one server run: the effect of one send. It is finished at due, even if the client left.
+// Until then it has the status created and is empty.
 type run struct {
 	id        string
 	created   time.Time // created_at of its state; for a replayed run, the recorded time
@@ -20,29 +20,29 @@ type run struct {
 	requestID string // the client's x-api-request-log-id
 	mode      sendMode
 	due       time.Time
-	cancelled chan struct{} // closed by a cancel
+	cancelled chan struct{} // closed by cancelAgent
 	source    runSource
 	steps     []*step
-	// answer is what counts once the tokens are handed out; told says that they were.
-	// traced holds the steps whose trace was.
+	// answer is recorded when the client has the tokens; told reports that it was recorded. traced
+	// has the steps whose trace the client has.
 	answer Answer
 	told   bool
 	traced map[int]bool
 }
 
-// A runSource knows what a finished run holds. Replayed and scripted runs differ.
+// A runSource has the contents of a finished run. Replayed and scripted runs differ.
 type runSource interface {
-	// state is the run's JSON, as it is when it is finished.
+	// state returns the finished run's JSON.
 	state() *object
-	// step is the JSON of step k.
+	// step returns the JSON of step k.
 	step(k int) *object
-	// messages are the run's messages, oldest first.
+	// messages returns the run's messages, oldest first.
 	messages() [][]byte
-	// trace is the trace of step k, or nil where there is none for good.
+	// trace returns the trace of step k, or nil if it will never have one.
 	trace(k int) []byte
 }
 
-// A step is one step of a run, and what clients wrote onto it.
+// A step is one step of a run, with what clients set on it.
 type step struct {
 	id       string
 	run      *run
@@ -51,10 +51,9 @@ type step struct {
 	tags     []byte
 }
 
-// finished says whether the run can be seen whole.
 func (s *Server) finished(r *run) bool { return !s.cfg.Now().Before(r.due) }
 
-// enter makes a run visible. Server.mu is held.
+// enter registers a run. Server.mu is held.
 func (s *Server) enter(r *run, stepIDs []string) {
 	r.created, _ = time.Parse(time.RFC3339Nano, r.source.state().string("created_at"))
 	s.runs[r.id] = r
@@ -62,7 +61,7 @@ func (s *Server) enter(r *run, stepIDs []string) {
 	s.addSteps(r, stepIDs)
 }
 
-// addSteps gives a run its steps. Server.mu is held.
+// addSteps registers the steps of a run. Server.mu is held.
 func (s *Server) addSteps(r *run, stepIDs []string) {
 	for k, id := range stepIDs {
 		st := &step{id: id, run: r, k: k, feedback: []byte("null")}
@@ -71,8 +70,8 @@ func (s *Server) addSteps(r *run, stepIDs []string) {
 	}
 }
 
-// forget removes a run with its steps. Their traces stay for a while, as a real
-// server's do for ever. Server.mu is held.
+// forget removes a run and its steps. Their traces stay for a while; a real server keeps them
+// forever. Server.mu is held.
 func (s *Server) forget(r *run) {
 	delete(s.runs, r.id)
 	for _, st := range r.steps {
@@ -89,7 +88,7 @@ func (s *Server) forget(r *run) {
 	}
 }
 
-// stateOfRun is the run's JSON as it is now.
+// stateOfRun returns the run's current JSON.
 func (s *Server) stateOfRun(r *run) *object {
 	o := r.source.state()
 	if finished := s.finished(r); !finished || r.mode != modeSync {
@@ -145,7 +144,7 @@ func (s *Server) listRuns(q *request) answer {
 			return detail(http.StatusBadRequest, "'%s' is not a valid RunStatus", status)
 		}
 	}
-	if id := query.Get("conversation_id"); id != "" { // a run of a conversation does not name it, in 0.16.7
+	if id := query.Get("conversation_id"); id != "" { // in 0.16.7 a run does not name its conversation
 		list = nil
 	}
 	stop := query.Get("stop_reason")
@@ -161,8 +160,8 @@ func (s *Server) listRuns(q *request) answer {
 		})
 	}
 	ascending := query.Get("order") == "asc" || query.Get("ascending") == "true"
-	// The cursors are the wrong way round, and each is a moment: the run of another agent is
-	// one too, and a run that is unknown is none (services/helpers/run_manager_helper.py).
+	// The cursors are swapped, and each is a point in time. A run of another agent is a valid
+	// cursor; an unknown run is ignored (services/helpers/run_manager_helper.py).
 	for cursor, later := range map[string]bool{"after": !ascending, "before": ascending} {
 		if at := s.runs[query.Get(cursor)]; at != nil {
 			list = slices.DeleteFunc(list, func(r *run) bool { return r == at || byCreation(r, at) > 0 != later })
@@ -173,7 +172,7 @@ func (s *Server) listRuns(q *request) answer {
 	out := make([][]byte, len(list))
 	for i, r := range list {
 		o := s.stateOfRun(r)
-		if s.finished(r) { // the run alone does not show it
+		if s.finished(r) { // only the list has it
 			o = o.clone()
 			o.set("total_duration_ns", r.duration())
 		}
@@ -182,18 +181,15 @@ func (s *Server) listRuns(q *request) answer {
 	return ok(array(out))
 }
 
-// byCreation is the order of the list of runs.
 func byCreation(a, b *run) int {
 	return cmp.Or(a.created.Compare(b.created), strings.Compare(a.id, b.id))
 }
 
-// stopReasons are all that the server knows.
 var stopReasons = []string{
 	"end_turn", "error", "llm_api_error", "invalid_llm_response", "invalid_tool_call", "max_steps", "max_tokens_exceeded", "no_tool_call",
 	"tool_rule", "cancelled", "insufficient_credits", "requires_approval", "context_window_overflow_in_system_prompt",
 }
 
-// duration is how long the run took, in nanoseconds.
 func (r *run) duration() []byte {
 	o := r.source.state()
 	var at [2]time.Time
@@ -213,7 +209,7 @@ func (s *Server) getRun(q *request) answer {
 	return ok(s.stateOfRun(r).append(nil))
 }
 
-// deleteRun fails as it does in 0.16.7.
+// deleteRun always fails, as in 0.16.7.
 func (s *Server) deleteRun(*request) answer {
 	return detail(http.StatusInternalServerError, "An unknown error occurred")
 }
@@ -261,7 +257,7 @@ func (s *Server) runSteps(q *request) answer {
 			return detail(http.StatusNotFound, "No Step found with id %s", query.Get(cursor))
 		}
 	}
-	if query.Has("before") && query.Has("after") { // then they are moments
+	if query.Has("before") && query.Has("after") { // with both cursors, they are points in time
 		list, _ = between(list, id, query)
 	}
 	list = page(list, id, query, query.Get("order") == "asc", 100)
@@ -272,7 +268,7 @@ func (s *Server) runSteps(q *request) answer {
 	return ok(array(out))
 }
 
-// state is the step's JSON with what clients wrote onto it.
+// state returns the step's JSON with what clients set on it.
 func (st *step) state() []byte {
 	o := st.run.source.step(st.k)
 	if st.run.requestID != "" {
@@ -287,7 +283,6 @@ func (st *step) state() []byte {
 	return o.append(nil)
 }
 
-// usage sums the counts of the run's steps.
 func (r *run) usage() (prompt, completion int) {
 	for _, st := range r.steps {
 		o := r.source.step(st.k)
@@ -335,7 +330,7 @@ func (s *Server) runMetrics(q *request) answer {
 		r.id, organization, r.agent.id, began.UnixNano(), took, min(50, len(r.steps)), used))
 }
 
-// toolsUsed are the ids of the agent's tools that the run called.
+// toolsUsed returns the ids of the agent's tools that the run called.
 func (r *run) toolsUsed() (ids []string) {
 	var tools []struct{ ID, Name string }
 	if json.Unmarshal(r.agent.state.values["tools"], &tools) != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// ids lists the ids of a list of the server.
 func (s *sim) ids(t *testing.T, path string) (ids []string) {
 	t.Helper()
 	_, body, err := s.try(http.MethodGet, path, "")
@@ -22,15 +21,15 @@ func (s *sim) ids(t *testing.T, path string) (ids []string) {
 		t.Fatalf("%s: %s", path, body)
 	}
 	for i := range list {
-		if n := len(ids); n == 0 || ids[n-1] != list[i].ID { // a stored message may be several
+		if n := len(ids); n == 0 || ids[n-1] != list[i].ID { // a stored message can have several parts
 			ids = append(ids, list[i].ID)
 		}
 	}
 	return ids
 }
 
-// TestListRuns: filters, orders and cursors of the list of server runs, and of the messages of
-// an agent, as in 0.16.7.
+// TestListRuns checks filters, orders and cursors of the list of server runs, and of the messages
+// of an agent, as in 0.16.7.
 func TestListRuns(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{InputIDs: true})
@@ -65,7 +64,7 @@ func TestListRuns(t *testing.T) {
 		{"order=asc&after=" + all[2], all[:2]},
 		{"before=" + down[1], down[2:]},
 		{"after=" + down[1], down[:1]},
-		{"order=asc&limit=3&after=" + gone, all[:3]}, // one that is not there is no cursor
+		{"order=asc&limit=3&after=" + gone, all[:3]}, // an unknown run is not a cursor
 		{"order=asc&agent_id=" + agents[0], []string{all[0], all[2], all[4]}},
 		{"order=asc&agent_ids=" + agents[0] + "&agent_ids=" + agents[1], all},
 		{"order=asc&agent_id=" + agents[1] + "&before=" + all[2], []string{all[3], all[5]}}, // of another agent
@@ -91,7 +90,7 @@ func TestListRuns(t *testing.T) {
 		"before=" + messages[3]:           {messages[2], messages[1]},
 		"order=asc&after=" + messages[3]:  messages[4:6],
 	} {
-		if got := s.ids(t, at+query); len(got) == 0 || !slices.Equal(got, want[:len(got)]) { // several messages of one id may fill the page
+		if got := s.ids(t, at+query); len(got) == 0 || !slices.Equal(got, want[:len(got)]) { // several messages with one id can fill the page
 			t.Errorf("%s: %v, want %v", query, got, want)
 		}
 	}

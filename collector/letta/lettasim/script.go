@@ -9,26 +9,24 @@ import (
 	"sync"
 )
 
-// A script is what a scripted agent does in one send. It is made once and never
-// changed afterwards.
+// A script is what a scripted agent does in one send. It is immutable.
 type script struct {
 	user  []string
 	calls []call
 	stop  string
 }
 
-// A call is one generation of the made-up model.
+// A call is one generation of the simulated model.
 type call struct {
 	prompt, output []int32
-	text           string        // before the tool call, or the whole of a last call
+	text           string        // before the tool call, or the complete text of a last call
 	end            string        // the engine's finish reason as JSON; empty: a stop
 	use            *toolUse      // nil in a last call
-	asked          int           // how many messages of its history the prompt was made of
-	messages       [][]byte      // the history as its trace shows it, [:asked]
-	answer         *engineAnswer // nil: the call is made up
+	asked          int           // number of history messages in the prompt
+	messages       [][]byte      // the history in the trace's format; the prompt has [:asked]
+	answer         *engineAnswer // nil: the call is simulated
 }
 
-// logprob is the log-probability of the i-th sampled id.
 func (c *call) logprob(i int) float32 {
 	if c.answer != nil {
 		return c.answer.logprobs[i]
@@ -36,21 +34,19 @@ func (c *call) logprob(i int) float32 {
 	return logprob(i, c.output[i])
 }
 
-// A toolUse is a tool call and what the tool answered.
 type toolUse struct {
 	name, args, id   string
 	result, packaged string
 }
 
-// A history is what an agent has in its context: the ids of the prompt so far,
-// and the messages as a trace shows them. Both only grow, so that scripts can
-// point into them: text that the server drops is never put in.
+// A history is the context of an agent: the ids of the prompt so far, and the messages in the
+// trace's format. Both are append-only, so that scripts can refer to their parts. Text that the
+// server drops is never added.
 type history struct {
 	ids      []int32
 	messages [][]byte
 }
 
-// An author writes scripts for one agent.
 type author struct {
 	shape     Script
 	r         *rng
@@ -61,12 +57,12 @@ type author struct {
 	fault     FaultKind // Abort, AbortEarly, LengthCall, or none
 }
 
-// The ends of a call that are not a stop.
+// The finish reasons of a call other than a stop.
 const (
 	endLength = `{"type":"length","length":4096}`
 	endAbort  = `{"type":"abort","message":"Abort in process"}`
 
-	maxNewTokens = 4096 // what the server asks the engine for
+	maxNewTokens = 4096 // the limit in the server's engine requests
 )
 
 var (
@@ -75,7 +71,6 @@ var (
 	wantedMul    = regexp.MustCompile(`(?i)(?:multiply\s+(-?\d+)\s+(?:and|by|with)\s+(-?\d+)|(-?\d+)\s*(?:\*|×|times)\s*(-?\d+))`)
 )
 
-// numbers returns the two numbers that the pattern finds.
 func numbers(p *regexp.Regexp, text string) (a, b int, found bool) {
 	m := p.FindStringSubmatch(text)
 	if m == nil {
@@ -89,7 +84,7 @@ func numbers(p *regexp.Regexp, text string) (a, b int, found bool) {
 	return a, b, errA == nil && errB == nil
 }
 
-// write makes the script of one send of the messages, and carries the history on.
+// write makes the script of one send of the messages, and extends the history.
 func (w *author) write(h *history, user []string) *script {
 	sc := &script{user: user, stop: "end_turn"}
 	if h.ids == nil {
@@ -116,7 +111,7 @@ func (w *author) write(h *history, user []string) *script {
 	return sc
 }
 
-// calls is how many calls the send makes, and notes in sc where a limit ends it.
+// calls returns the number of calls of the send. It sets sc.stop if a limit ends the send.
 func (w *author) calls(sc *script) int {
 	n := w.r.in(w.shape.Calls)
 	if len(w.sigs) == 0 {
@@ -128,7 +123,6 @@ func (w *author) calls(sc *script) int {
 	return n
 }
 
-// lastOf is the last of the messages, which says what is asked for.
 func (*author) lastOf(user []string) string {
 	if len(user) == 0 {
 		return ""
@@ -143,20 +137,18 @@ func (h *history) begin(system string, sigs []signature) {
 	}
 	text := system
 	if len(names) > 0 {
-		text += "\n\n# Tools\n\n" + strings.Join(names, " ") // by the template: the message has none
+		text += "\n\n# Tools\n\n" + strings.Join(names, " ") // the template adds it; the message does not have it
 	}
 	h.ids = append(appendText(append(h.ids, idStart), "system\n"+text), idEnd, idNewline)
 	h.messages = append(h.messages, openAI("system", system, nil))
 }
 
-// say adds a message of a role.
 func (h *history) say(role, text string) {
 	h.ids = appendText(append(h.ids, idStart), role+"\n"+text)
 	h.ids = append(h.ids, idEnd, idNewline)
 	h.messages = append(h.messages, openAI(role, text, nil))
 }
 
-// think appends n tokens of text.
 func (w *author) think(ids []int32, text *strings.Builder, n int) []int32 {
 	for range n {
 		word := &words[w.r.n(len(words))]
@@ -167,15 +159,14 @@ func (w *author) think(ids []int32, text *strings.Builder, n int) []int32 {
 	return ids
 }
 
-// callTool writes a call of a tool, after some text. full ends it at the engine's limit
-// of tokens.
+// callTool writes some text and a tool call. full fills it to the engine's token limit.
 func (w *author) callTool(c *call, asked string, full bool) {
 	var text strings.Builder
 	c.output = w.think(nil, &text, w.r.in(w.shape.ThinkTokens))
 	c.use = w.use(asked)
 	tail := appendCall(nil, c.use)
 	if full {
-		tail = tail[:len(tail)-1] // without the end
+		tail = tail[:len(tail)-1] // without the end token
 		c.output = w.think(c.output, &text, max(0, maxNewTokens-len(tail)-len(c.output)))
 		c.end = endLength
 	}
@@ -189,8 +180,7 @@ func appendCall(ids []int32, u *toolUse) []int32 {
 	return append(ids, idCallEnd, idEnd)
 }
 
-// carryOn adds a tool call and its result to the history: with the text before
-// the call, or, where the server drops it, without.
+// carryOn adds a tool call and its result to the history; with drift, without the text before it.
 func (w *author) carryOn(h *history, c *call) {
 	text := c.text
 	if drift := w.r.float() < w.shape.Drift; drift && !w.keepsText && text != "" {
@@ -205,7 +195,6 @@ func (w *author) carryOn(h *history, c *call) {
 	h.messages = append(h.messages, openAI("assistant", text, c.use), openAI("tool", c.use.packaged, c.use))
 }
 
-// use chooses a tool and its arguments.
 func (w *author) use(asked string) *toolUse {
 	sig := w.sigs[w.r.n(len(w.sigs))]
 	a, b, given := numbers(wantedSum, asked)
@@ -267,7 +256,7 @@ func (w *author) conclude(c *call, sc *script, asked string) {
 		c.end = endAbort
 	case w.fault == AbortEarly:
 		c.output, c.end = nil, endAbort
-		return // without a text
+		return // without text
 	case cut:
 		sc.stop, c.end = "max_tokens_exceeded", endLength
 	default:
@@ -278,7 +267,7 @@ func (w *author) conclude(c *call, sc *script, asked string) {
 	c.text = text.String()
 }
 
-// answer is what the task's message asks for, or, in a share of samples, not.
+// answer returns the answer to the message, or in the share Wrong of the sends a wrong one.
 func (w *author) answer(asked string) string {
 	wrong := w.r.float() < w.shape.Wrong
 	off := 1 + w.r.n(9)
@@ -303,7 +292,6 @@ func (w *author) answer(asked string) string {
 	return strconv.Itoa(n)
 }
 
-// openAI is a message as the trace of a call shows it.
 func openAI(role, text string, use *toolUse) []byte {
 	var out []byte
 	switch {
@@ -325,7 +313,6 @@ func openAI(role, text string, use *toolUse) []byte {
 	return append(out, '}')
 }
 
-// A scriptCache holds the scripts of Config.BodyCache.
 type scriptCache struct{ entries []cachedScript }
 
 // A cachedScript is a script with the part of its answer that names no agent.
@@ -337,7 +324,7 @@ type cachedScript struct {
 	digest  string
 }
 
-// cached returns the n-th script, made at first use.
+// cached returns the n-th script, made at its first use.
 func (s *Server) cached(n int) *cachedScript {
 	e := &s.scripts.entries[n]
 	e.once.Do(func() {
@@ -353,7 +340,6 @@ func (s *Server) cached(n int) *cachedScript {
 	return e
 }
 
-// digest counts and digests the sampled tokens.
 func (sc *script) digest() (int, string) {
 	var d Digest
 	n := 0
@@ -369,7 +355,7 @@ func (sc *script) digest() (int, string) {
 	return n, d.String()
 }
 
-// upTo is the script ended after n calls.
+// upTo returns the script cut off after n calls.
 func (sc *script) upTo(n int, stop string) *script {
 	return &script{user: sc.user, calls: sc.calls[:min(n, len(sc.calls))], stop: stop}
 }

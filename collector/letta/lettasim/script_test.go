@@ -13,8 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestScriptedReplyAddsUp checks what the server's own counts say of each other,
-// for many samples.
+// TestScriptedReplyAddsUp proves that the server's counts agree with each other, for many samples.
 func TestScriptedReplyAddsUp(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{InputIDs: true, Script: lettasim.Script{Drift: 0.5, Length: 0.2, Calls: lettasim.Range{Min: 1, Max: 6}}})
@@ -94,9 +93,8 @@ func TestScriptedReplyAddsUp(t *testing.T) {
 	}
 }
 
-// TestDriftShare counts how often the next prompt continues the tokens before it:
-// always without drift, never with, and always again for an agent that keeps its
-// reasoning.
+// TestDriftShare proves that the next prompt continues the tokens before it: always without drift,
+// never with it, and always for an agent that keeps its reasoning.
 func TestDriftShare(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -135,8 +133,8 @@ func TestDriftShare(t *testing.T) {
 	}
 }
 
-// TestScriptedIsDeterministic asks two servers in different order and
-// concurrency, and as another attempt.
+// TestScriptedIsDeterministic sends to two servers in different order and concurrency, and as
+// another attempt.
 func TestScriptedIsDeterministic(t *testing.T) {
 	t.Parallel()
 	const n = 24
@@ -191,8 +189,7 @@ func TestScriptedIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestAnswersDigest compares the digest that the server keeps with that of what
-// was received.
+// TestAnswersDigest compares the server's digest with the digest of the received tokens.
 func TestAnswersDigest(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{Cases: loadCases(t), KeepAnswers: true})
@@ -223,7 +220,7 @@ func TestAnswersDigest(t *testing.T) {
 	}
 }
 
-// TestBodyCache asks for large answers of few scripts.
+// TestBodyCache requests large answers of few scripts.
 func TestBodyCache(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{BodyCache: 2, KeepAnswers: true, InputIDs: true, Script: lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 2}, Tokens: lettasim.Range{Min: 2000, Max: 2000}}})

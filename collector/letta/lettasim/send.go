@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A send is answered in four parts: it is planned while the agent's planning lock
-// is held, its run is entered, it takes its time, and it is written. From the
-// moment its run is entered it happens, whether or not the client stays.
+// A send is answered in four steps: it is planned while the agent's planning lock is held, its run
+// is registered, it waits for its latency, and its answer is written. Once the run is registered,
+// it completes even if the client leaves.
 
-// A sendBody is what lettasim reads of a LettaRequest.
+// A sendBody is the used part of a LettaRequest.
 type sendBody struct {
 	Messages     []message       `json:"messages"`
 	Input        json.RawMessage `json:"input"`
@@ -31,13 +31,12 @@ type message struct {
 	Content json.RawMessage `json:"content"`
 }
 
-// A reply is a planned answer.
 type reply struct {
 	status      int
 	contentType string
-	run         *run // the last one of the send
+	run         *run // the last run of the send
 	due         time.Time
-	prepare     func() // chooses what parts makes, under Server.mu, when the time has come
+	prepare     func() // takes a snapshot for parts, with Server.mu held, when the send is due
 	parts       func() [][]byte
 	fault       *Fault
 	answer      Answer
@@ -62,7 +61,7 @@ func (s *Server) send(q *request, agentID string, mode sendMode, conversation bo
 	s.mu.Unlock()
 
 	var body sendBody
-	if l == nil { // a replayed agent answers as recorded, whatever it is asked
+	if l == nil { // a replayed agent answers as recorded, whatever the request
 		if an := q.decode(&body); an != nil {
 			return *an
 		}
@@ -98,7 +97,7 @@ func (s *Server) send(q *request, agentID string, mode sendMode, conversation bo
 		return ok(s.stateOfRun(p.run).append(nil))
 	}
 	if !s.wait(q, p) {
-		return answer{} // the client has gone; the run goes on
+		return answer{} // the client left; the run continues
 	}
 	if mode.streams() {
 		return s.deliverEvents(q, p)
@@ -108,7 +107,6 @@ func (s *Server) send(q *request, agentID string, mode sendMode, conversation bo
 
 var caseMarker = regexp.MustCompile(`\[case:([^\]\\"]+)\]`)
 
-// marker is the case that a request names in its text.
 func marker(body []byte) string {
 	if m := caseMarker.FindSubmatch(body); m != nil {
 		return string(m[1])
@@ -116,7 +114,7 @@ func marker(body []byte) string {
 	return ""
 }
 
-// check refuses what the real server refuses.
+// check rejects what the real server rejects.
 func (b *sendBody) check() *answer {
 	refuse := func(a answer) *answer { return &a }
 	given := len(b.Input) > 0 && string(b.Input) != "null"
@@ -144,7 +142,6 @@ func (b *sendBody) check() *answer {
 	return nil
 }
 
-// texts are the user messages of the request.
 func (b *sendBody) texts() []string {
 	var out []string
 	if b.Messages == nil {
@@ -158,7 +155,7 @@ func (b *sendBody) texts() []string {
 
 const unknownError = "An unknown error occurred"
 
-// plan decides what the send will be answered with and enters its runs.
+// plan decides the answer of the send and registers its runs.
 func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conversation bool) (*reply, *answer) {
 	a.planning.Lock()
 	defer a.planning.Unlock()
@@ -173,7 +170,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conve
 		reset(q.w)
 		return nil, &answer{}
 	}
-	if refused := refusal(f); refused != nil { // before there is a run
+	if refused := refusal(f); refused != nil { // before a run exists
 		s.mu.Unlock()
 		return nil, refused
 	}
@@ -195,7 +192,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conve
 		p.run = r
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.agents[a.id] == a { // else it was deleted meanwhile
+		if s.agents[a.id] == a { // otherwise it was deleted meanwhile
 			s.enter(r, stepIDs)
 		}
 	}
@@ -223,7 +220,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conve
 	return p, nil
 }
 
-// refusal is the answer to a send that is refused before it makes a run.
+// refusal returns the answer to a send that is refused before it has a run.
 func refusal(f *Fault) *answer {
 	if f == nil {
 		return nil
@@ -251,7 +248,7 @@ func refusal(f *Fault) *answer {
 
 type enterRun func(id string, source runSource, stepIDs []string)
 
-// planFailure plans a send that the engine or the model's own words made fail.
+// planFailure plans a send that fails because of the engine or an invalid model output.
 func (s *Server) planFailure(p *reply, a *agent, n int, kind FaultKind, due time.Time, state *object, enter enterRun) {
 	ids := s.drawFor(a.who, "failed", a.id, strconv.Itoa(n))
 	r := &failedRun{
@@ -291,7 +288,7 @@ func (s *Server) planReplay(p *reply, a *agent, l *life, n int, enter enterRun) 
 	p.answer.Sampled, p.answer.Digest = x.sampled, x.digest
 }
 
-// A scriptPlan is what planScript is given.
+// A scriptPlan has the arguments of planScript.
 type scriptPlan struct {
 	agent        *agent
 	n            int
@@ -305,7 +302,6 @@ type scriptPlan struct {
 	fault        *Fault
 }
 
-// planScript plans a scripted send.
 func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun) {
 	a := in.agent
 	reader := agent{state: in.state}
@@ -365,7 +361,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 	}
 }
 
-// end ends the script as a fault of the data wants it.
+// end applies a fault of the data to the script.
 func (r *scriptedRun) end(f *Fault, at *rng) {
 	if f == nil {
 		return
@@ -378,13 +374,13 @@ func (r *scriptedRun) end(f *Fault, at *rng) {
 		r.script = sc.upTo(max(1, len(sc.calls)-1), "cancelled")
 	case StopUnknown:
 		r.script = sc.upTo(len(sc.calls), "lost_interest")
-	case Abort, AbortEarly, LengthCall: // in the script
+	case Abort, AbortEarly, LengthCall: // the script has it already
 	default:
 		r.mangle = newMangle(f.Kind, sc, at)
 	}
 }
 
-// wait lets the send take its time. It is false when the client has gone.
+// wait waits until the send is due. It returns false if the client left.
 func (s *Server) wait(q *request, p *reply) bool {
 	if left := p.due.Sub(s.cfg.Now()); left > 0 {
 		timer := time.NewTimer(left)

@@ -14,40 +14,38 @@ import (
 	"time"
 )
 
-// A Server is a simulated Letta server: an [http.Handler] with state. It starts
-// no goroutine of its own.
+// A Server is a simulated Letta server: an [http.Handler] with state. It starts no goroutine.
 type Server struct {
 	cfg     Config
 	lives   map[string]*life
 	scripts scriptCache
 	engine  http.Client
 	trainer trainer
-	base    *object // the AgentState that scripted agents start from
+	base    *object // initial AgentState of scripted agents
 
-	// mu guards everything below. It is never held while a reply is made or
-	// written.
+	// mu guards everything below. It is not held while a reply is rendered or written.
 	mu            sync.Mutex
-	order         int64 // of creation, for lists
+	order         int64 // creation counter, for lists
 	agents        map[string]*agent
 	runs          map[string]*run
 	steps         map[string]*step
-	systems       map[string]*agent // by the id of the system message
+	systems       map[string]*agent // by id of the system message
 	conversations map[string]*conversation
 	tools         []*tool
 	providers     []provider
 	keptTraces    map[string]func() []byte
-	keptOrder     []string // ring of the keys of keptTraces
+	keptOrder     []string // keys of keptTraces, as a ring
 	keptNext      int
 	anonymous     int // agents created without metadata
 	stats         Stats
 	answers       []Answer
-	refusing      *answer // to everything, or nil
+	refusing      *answer // answer to every request, or nil
 	given         []Given
-	busyUntil     []time.Time // by place of Config.Capacity
-	connected     int         // connections of Config.Database in use
+	busyUntil     []time.Time // one entry for each place of Config.Capacity
+	connected     int         // used connections of Config.Database
 }
 
-// New makes a server. It starts no goroutine and listens nowhere.
+// New returns a server. It does not listen.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -81,22 +79,19 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// HTTPServer returns an http.Server for s with the keep-alive time of the real
-// one, 5 s.
+// HTTPServer returns an http.Server for s with the real server's keep-alive time of 5 s.
 func (s *Server) HTTPServer() *http.Server {
 	return &http.Server{Handler: s, IdleTimeout: 5 * time.Second, ReadHeaderTimeout: time.Minute}
 }
 
-// A request is one HTTP request on its way through the server.
 type request struct {
 	*http.Request
 	w    http.ResponseWriter
-	args []string // what stands for the {} of the route
+	args []string // the values of {} in the route
 	body []byte
 }
 
-// An answer is what a route answers. A nil body means that the route wrote by
-// itself, or that nobody is there to read.
+// An answer is the answer of a route. A nil body means: already written, or the client left.
 type answer struct {
 	status     int
 	body       []byte
@@ -105,12 +100,12 @@ type answer struct {
 
 const maxRequestBytes = 64 << 20
 
-// ServeHTTP answers one request.
+// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	q := &request{Request: r, w: w}
 	route, a := "unknown", answer{}
-	defer func() { // also when a fault aborts the connection
+	defer func() { // also if a fault aborts the connection
 		s.cfg.Logger.Debug("request", "route", route, "path", r.URL.Path, "status", a.status, "took", time.Since(began))
 	}()
 	a = s.dispatch(q, &route)
@@ -119,8 +114,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dispatch finds the route of a request, puts its name into name, counts it, and
-// answers.
+// dispatch finds the route of a request, stores its name in *name, counts it, and answers.
 func (s *Server) dispatch(q *request, name *string) answer {
 	route, args, allowed := match(q.Method, q.URL.Path)
 	other, redirected := "", false
@@ -160,14 +154,13 @@ func (s *Server) dispatch(q *request, name *string) answer {
 	case errors.As(err, &tooLarge):
 		return detail(http.StatusRequestEntityTooLarge, "request body too large")
 	case err != nil:
-		return answer{} // the client went away
+		return answer{} // the client left
 	}
 	q.body = body
 	return route.serve(s, q)
 }
 
-// queried holds a connection of the database for as long as a request does. It returns false
-// if there is none left.
+// queried holds a database connection for Database.Takes. It returns false if none is free.
 func (s *Server) queried() bool {
 	db := s.cfg.Database
 	if db == (Database{}) {
@@ -189,7 +182,7 @@ func (s *Server) queried() bool {
 	return true
 }
 
-// authorized says whether the request carries the password, if one is needed.
+// authorized reports whether the request has the password, if one is required.
 func (s *Server) authorized(r *http.Request) bool {
 	if s.cfg.Password == "" {
 		return true
@@ -209,7 +202,7 @@ func (s *Server) redirect(q *request, path string) answer {
 	return answer{status: http.StatusTemporaryRedirect, body: []byte{}}
 }
 
-// write writes an answer with its length, in one piece.
+// write writes an answer with its length, in one write.
 func (s *Server) write(w http.ResponseWriter, a answer) {
 	h := w.Header()
 	h.Set("Server", "uvicorn")
@@ -221,16 +214,14 @@ func (s *Server) write(w http.ResponseWriter, a answer) {
 	}
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	w.WriteHeader(a.status)
-	n, _ := w.Write(a.body) // the client may be gone
+	n, _ := w.Write(a.body) // the client can be gone
 	s.mu.Lock()
 	s.stats.BytesSent += int64(n)
 	s.mu.Unlock()
 }
 
-// ok is a 200 with the body.
 func ok(body []byte) answer { return answer{status: http.StatusOK, body: body} }
 
-// detail is the usual shape of an error.
 func detail(status int, format string, args ...any) answer {
 	text := format
 	if len(args) > 0 {
@@ -239,19 +230,17 @@ func detail(status int, format string, args ...any) answer {
 	return answer{status: status, body: append(quote([]byte(`{"detail":`), text), '}')}
 }
 
-// unprocessable is the shape of a failed validation: its detail is the text of a
-// Python list, not JSON.
+// unprocessable returns a validation error. Its detail is the text of a Python list, not JSON.
 func unprocessable(kind, loc, msg string) answer {
 	body := append(quote([]byte(`{"trace_id":"","detail":`), fmt.Sprintf("[{'type': '%s', 'loc': (%s), 'msg': '%s'}]", kind, loc, msg)), '}')
 	return answer{status: http.StatusUnprocessableEntity, body: body}
 }
 
-// notFound is the answer to an id that the database does not have.
 func notFound(kind, id string) answer {
 	return detail(http.StatusNotFound, "%s not found with id='['%s']', access level in ['read'] for actor='id='%s' organization_id='%s' name='default_user''", kind, id, user, organization)
 }
 
-// badID is the answer to a malformed id in a path.
+// badID returns the error for a malformed id in a path.
 func badID(prefix string) answer {
 	text := fmt.Sprintf("[{'type': 'string_pattern_mismatch', 'loc': ('path', '%s_id'), 'msg': \"String should match pattern '%s-{uuid4}'\"}]", prefix, prefix)
 	body := quote([]byte(`{"trace_id":"","detail":`), text)
@@ -259,7 +248,7 @@ func badID(prefix string) answer {
 	return answer{status: http.StatusUnprocessableEntity, body: body}
 }
 
-// decode reads the request's body into v, empty where there is none.
+// decode decodes the request's body into v. An empty body leaves v unchanged.
 func (q *request) decode(v any) *answer {
 	if len(q.body) == 0 {
 		return nil
@@ -271,7 +260,7 @@ func (q *request) decode(v any) *answer {
 	return nil
 }
 
-// undecoded is the answer to a body that is not JSON, or has a member of another type.
+// undecoded returns the error for a body that is not JSON, or has a member of the wrong type.
 func undecoded(body []byte, err error) answer {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
@@ -298,8 +287,7 @@ func undecoded(body []byte, err error) answer {
 	return unprocessable("json_invalid", "'body', "+strconv.Itoa(at), "JSON decode error")
 }
 
-// legacy says whether the client counts as older than the 1.0 SDKs: it names
-// itself, and not as one of those.
+// legacy reports whether the client's user agent is older than the 1.0 SDKs.
 func (q *request) legacy() bool {
 	agent := q.UserAgent()
 	return agent != "" && q.Header.Get("X-Stainless-Package-Version") == "" &&

@@ -24,7 +24,7 @@ func TestRouting(t *testing.T) {
 		{"GET", "/v1/health/", "", 200, `{"version":"0.16.9","status":"ok"}`},
 		{"GET", "/latest/ready/", "", 200, `"ok"`},
 		{"GET", "/v1/models/", "", 200, `"handle":"sglang//models/qwen3"`},
-		{"GET", "/v1/providers/", "", 200, `[]`}, // those of the settings are not listed
+		{"GET", "/v1/providers/", "", 200, `[]`}, // providers of the settings are not listed
 		{"POST", "/v1/providers/", `{"name":"p","provider_type":"sglang"}`, 422, "Field required"},
 		{"POST", "/v1/providers/", `{"name":"p","provider_type":"sglang","api_key":""}`, 200, `"name":"p"`},
 		{"GET", "/v1/providers/", "", 200, `"provider_category":"byok"`},
@@ -146,8 +146,7 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestAgentLife lists, changes, reads and deletes: what is gone afterwards, and
-// what is not.
+// TestAgentLife lists, changes, reads and deletes agents, and checks what remains.
 func TestAgentLife(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{})
@@ -311,13 +310,12 @@ func TestConversation(t *testing.T) {
 	s.do(404, "GET", path, "")
 }
 
-// A clock is set by hand.
 type clock struct{ ns atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
 
-// TestRunGoesOnWithoutItsClient drops the connection of a send that takes an
-// hour: its run is created until the hour is over, and complete afterwards.
+// TestRunGoesOnWithoutItsClient drops the connection of a send that takes an hour. Its run is
+// unfinished until the hour is over, and complete afterwards.
 func TestRunGoesOnWithoutItsClient(t *testing.T) {
 	t.Parallel()
 	for _, task := range []string{"free", "sixteen"} {
@@ -430,7 +428,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestTasks writes tasks and asks each of them with its own messages.
+// TestTasks writes tasks and sends each of them.
 func TestTasks(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{Cases: loadCases(t)})
@@ -475,7 +473,8 @@ func TestTasks(t *testing.T) {
 	}
 }
 
-// TestAbandonedAnswerDoesNotCount leaves in the middle of a slow body.
+// TestAbandonedAnswerDoesNotCount proves that an answer is not counted if the client leaves during
+// a slow body.
 func TestAbandonedAnswerDoesNotCount(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{BodyRate: 10_000, KeepAnswers: true})

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A replayedRun is a recorded run under the ids of its agent.
+// A replayedRun is a recorded run with the ids of its agent.
 type replayedRun struct {
 	rec  recordedRun
 	ids  []string
@@ -16,7 +16,7 @@ type replayedRun struct {
 func (r *replayedRun) state() *object {
 	o, err := parseObject(r.rec.run.with(r.ids))
 	if err != nil {
-		return &object{values: map[string][]byte{}} // cases are checked when they are loaded
+		return &object{values: map[string][]byte{}} // LoadCases checks cases
 	}
 	return o
 }
@@ -44,8 +44,8 @@ func (r *replayedRun) trace(k int) []byte {
 	return r.face.trace(r.rec.traces[k].with(r.ids))
 }
 
-// A scriptedRun is the run of a script. Its script changes only when it is
-// cancelled, under Server.mu and before it is finished.
+// A scriptedRun is the run of a script. Its script changes only if it is canceled, with Server.mu
+// held and before it is finished.
 type scriptedRun struct {
 	seed         uint64
 	id, agent    string
@@ -60,9 +60,9 @@ type scriptedRun struct {
 	script       *script
 	mangle       mangle
 	inputIDs     bool   // in traces
-	config       []byte // the llm_config of its agent
+	config       []byte // llm_config of its agent
 	trainer      *trainer
-	versions     []int // of the calls; none: the weights never change
+	versions     []int // of the calls; nil: the weights never change
 }
 
 // cancel ends the script after its first call.
@@ -72,7 +72,6 @@ func (r *scriptedRun) cancel() bool {
 	return true
 }
 
-// status is what the server makes of a stop reason.
 func (r *scriptedRun) status() string {
 	switch r.script.stop {
 	case "end_turn", "max_steps", "tool_rule", "requires_approval":
@@ -106,7 +105,7 @@ func (r *scriptedRun) step(k int) *object {
 
 func (r *scriptedRun) messages() [][]byte { return r.list(true) }
 
-// trace is the body that was not sent to the engine, and the engine's own answer.
+// trace returns the request for the engine, and the engine's answer.
 func (r *scriptedRun) trace(k int) []byte {
 	if k >= len(r.script.calls) || r.mangle.strikes(NaNLogprob, k) || r.mangle.strikes(EmptyTurn, k) {
 		return nil
@@ -133,7 +132,7 @@ func (r *scriptedRun) trace(k int) []byte {
 		text += "<tool_call>\n{\"name\": \"" + c.use.name + "\", \"arguments\": " + c.use.args + "}\n</tool_call>"
 	}
 	out = quote(append(out, `},"response_json":{"text":`...), text)
-	if r.mangle.kind != NoTurns { // such an answer was not made on the native path
+	if r.mangle.kind != NoTurns { // such an answer does not come from the native path
 		out = c.appendOutput(append(out, `,"output_ids":`...), k, r.mangle)
 	}
 	finish := c.end
@@ -147,14 +146,14 @@ func (r *scriptedRun) trace(k int) []byte {
 	return r.endTrace(out, k)
 }
 
-// endTrace appends what follows the engine's answer in the trace of call k.
+// endTrace appends the rest of the trace of call k, after the engine's answer.
 func (r *scriptedRun) endTrace(out []byte, k int) []byte {
 	out = fmt.Appendf(out, `,"step_id":"%s","agent_id":"%s","agent_tags":`, r.stepIDs[k], r.agent)
 	out = quoteAll(out, r.tags)
 	return append(out, `,"call_type":"agent_step","run_id":"`+r.id+`","source":null,"org_id":"`+organization+`","user_id":"`+user+`","compaction_settings":null,"llm_config":`+string(r.config)+`,"billing_context":null}`...)
 }
 
-// traceTools are the tools of an AgentState as a request names them.
+// traceTools returns the tools of an AgentState in the format of an engine request.
 func traceTools(tools []byte) []byte {
 	var out [][]byte
 	for _, t := range split(tools) {
@@ -170,8 +169,7 @@ func traceTools(tools []byte) []byte {
 	return array(out)
 }
 
-// A failedRun is a run that ended with an error: one step, or none, and no
-// messages.
+// A failedRun is a run that ended with an error. It has at most one step, and no messages.
 type failedRun struct {
 	id, agent, handle string
 	window            int

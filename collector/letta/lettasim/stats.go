@@ -9,44 +9,39 @@ import (
 	"math"
 )
 
-// Stats is a snapshot of what the server did.
+// Stats is a snapshot of the server's counters.
 type Stats struct {
 	AgentsAlive, AgentsCreated, AgentsDeleted int64
-	// Sends counts the sends that came in, Answered those answered with 200 in
-	// full, InFlight those being answered.
+	// Sends counts received sends, Answered full answers with 200, InFlight sends in progress.
 	Sends, Answered, InFlight int64
 	// MaxInFlight is the highest InFlight so far.
 	MaxInFlight int64
 	// BytesSent counts body bytes of all answers.
 	BytesSent int64
-	// Refused counts the requests that met [Server.Refuse].
+	// Refused counts requests during [Server.Refuse].
 	Refused int64
-	// EngineCalls counts the calls that Config.Engine made, EngineErrors those that it
-	// failed.
+	// EngineCalls counts the calls of Config.Engine, EngineErrors those that failed.
 	EngineCalls, EngineErrors int64
-	// Faults counts the injected faults by kind.
+	// Faults counts injected faults by kind.
 	Faults map[FaultKind]int64
-	// Requests counts requests by method and route, such as
-	// "POST /v1/agents/{id}/messages".
+	// Requests counts requests by method and route, such as "POST /v1/agents/{id}/messages".
 	Requests map[string]int64
 }
 
-// An Answer is one send whose tokens were handed out in full: answered with 200, or,
-// where that answer was lost, shown by the traces of all its steps.
+// An Answer is one send whose tokens the client has completely: from a 200 answer or, if that was
+// lost, from the traces of all its steps.
 type Answer struct {
 	Task            string
 	Sample, Attempt int
 	Send            int
 	AgentID, RunID  string
-	// Sampled is the number of tokens of the assistant turns in the answer.
+	// Sampled is the number of tokens in the answer's assistant turns.
 	Sampled int
-	// Digest is the [Digest] of what was sampled. Of an answer with a fault of the
-	// data it is that of the answer without the fault.
+	// Digest is the [Digest] of the sampled tokens, without a fault of the data.
 	Digest string
-	// Fault is what was injected into the answer, or empty. That of a connection does
-	// not show in traces.
+	// Fault is the injected fault, or empty. Connection faults do not show in traces.
 	Fault FaultKind
-	// Traced says that the tokens were taken from traces.
+	// Traced reports that the client has the tokens from traces.
 	Traced bool
 }
 
@@ -60,19 +55,18 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// Answers returns the answers in the order in which they were handed out, where
-// Config.KeepAnswers asks for it.
+// Answers returns the answers in order. It needs Config.KeepAnswers.
 func (s *Server) Answers() []Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Answer(nil), s.answers...)
 }
 
-// A Digest identifies sampled tokens and their log-probabilities, turn borders
-// left out: append the sampled tokens of a sample's rows, in order, and compare.
+// A Digest identifies sampled tokens and their log-probabilities, without turn boundaries. To
+// compare, append the sampled tokens of a sample's rows, in order.
 type Digest struct{ h hash.Hash }
 
-// Append adds sampled ids and their log-probabilities; a missing one is NaN.
+// Append adds sampled ids and their log-probabilities; a missing one counts as NaN.
 func (d *Digest) Append(ids []int32, logprobs []float32) {
 	if d.h == nil {
 		d.h = sha256.New()
@@ -85,7 +79,7 @@ func (d *Digest) Append(ids []int32, logprobs []float32) {
 		}
 		bits := math.Float32bits(lp)
 		if lp != lp {
-			bits = 0x7fc00000 // one NaN for all
+			bits = 0x7fc00000 // the same NaN for all
 		}
 		buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
 		buf = binary.LittleEndian.AppendUint32(buf, bits)
@@ -93,7 +87,7 @@ func (d *Digest) Append(ids []int32, logprobs []float32) {
 	_, _ = d.h.Write(buf)
 }
 
-// String is the digest so far, 32 hexadecimal digits.
+// String returns the digest so far, as 32 hexadecimal digits.
 func (d *Digest) String() string {
 	if d.h == nil {
 		d.h = sha256.New()

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// listSteps fails as it does in 0.16.7, whatever is asked for.
+// listSteps always fails, as in 0.16.7.
 func (s *Server) listSteps(q *request) answer {
 	order := "False"
 	if q.URL.Query().Get("order") == "asc" {
@@ -16,8 +16,7 @@ func (s *Server) listSteps(q *request) answer {
 	return detail(http.StatusBadRequest, "Argument order does not match type typing.Optional[str]; is %s of type <class 'bool'>", order)
 }
 
-// findStep returns the step of the path or what to answer instead. Server.mu is
-// held.
+// findStep returns the step with the id, or an error answer. Server.mu is held.
 func (s *Server) findStep(id string) (*step, *answer) {
 	if !isID(id, "step") {
 		a := badID("step")
@@ -54,8 +53,7 @@ func (s *Server) stepMetrics(q *request) answer {
 		`"tool_execution_ns":20000000,"step_ns":200000000,"base_template_id":null,"template_id":null,"project_id":null}`, st.id, organization, st.run.id, st.run.agent.id))
 }
 
-// stepTrace answers null for everything that it does not know, and still knows
-// the traces of deleted agents.
+// stepTrace answers null for unknown steps. It still has traces of deleted agents.
 func (s *Server) stepTrace(q *request) answer {
 	if !isID(q.args[0], "step") {
 		return badID("step")
@@ -108,8 +106,7 @@ func (s *Server) stepFeedback(q *request) answer {
 	return ok(st.state())
 }
 
-// stepMessages answers with the step's messages; the assistant's text comes as a
-// reasoning message here.
+// stepMessages answers with the step's messages. Here the assistant's text is a reasoning message.
 func (s *Server) stepMessages(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +176,7 @@ func (s *Server) agentMessages(q *request) answer {
 		return detail(http.StatusNotFound, "No message found with id '%s' for agent '%s'.", unknown, a.id)
 	}
 	list = page(list, messageID, query, query.Get("order") == "asc", 100)
-	if query.Get("order") != "asc" { // the newest of them, oldest first
+	if query.Get("order") != "asc" { // the newest page, oldest first
 		list = slices.Clone(list)
 		slices.Reverse(list)
 	}

@@ -6,19 +6,17 @@ import (
 	"strconv"
 )
 
-// TaskOptions says which tasks to write.
+// TaskOptions configures Server.Tasks.
 type TaskOptions struct {
 	// Cases writes one task for every recorded case, named after it.
 	Cases bool
-	// Scripted is the number of scripted tasks, scripted-0001 and so on: sums of
-	// two numbers with their answers.
+	// Scripted is the number of scripted tasks (scripted-0001, …): sums with their answers.
 	Scripted int
 }
 
-// Tasks returns task lines (JSON Lines) that this server knows how to answer. A
-// task of a case has the recorded user messages and, as its agent, what the
-// recorded client asked for. A case with a client-made tool result needs the
-// client tool bash in the configuration too: a task cannot bring one.
+// Tasks returns task lines (JSON Lines) that this server can answer. A case's task has the recorded
+// user messages and, as its agent, the recorded client's settings. A case with a client-made tool
+// result also needs the client tool bash in the configuration, because a task cannot define one.
 func (s *Server) Tasks(o TaskOptions) []byte {
 	var out []byte
 	if o.Cases {

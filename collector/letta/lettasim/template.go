@@ -5,20 +5,19 @@ import (
 	"slices"
 )
 
-// A template is a recorded value together with the places where physical ids
-// stand in it. Ids are exchanged in place: a new uuid is as long as the old one,
-// so every other byte stays where it was.
+// A template is a recorded value with the positions of its physical ids. Ids are replaced in place:
+// a new UUID has the same length, so all other bytes keep their positions.
 type template struct {
 	raw   []byte
 	holes []hole
 }
 
-// A hole is the position of a uuid in the raw bytes, and which id it is.
+// A hole is the position of a UUID in the raw bytes, and the number of its id.
 type hole struct{ offset, id int }
 
 // An idTable numbers the ids of a case.
 type idTable struct {
-	names  []string // with their prefix, as they were recorded
+	names  []string // the recorded ids with their prefix
 	number map[string]int
 }
 
@@ -37,15 +36,14 @@ func (t *idTable) of(name string) int {
 
 var physicalID = regexp.MustCompile(`^"(agent|run|step|message|conv|provider_trace)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"$`)
 
-// idKeys are the members that hold physical ids. Everything else is left alone,
-// whatever it looks like: a system text names its agent, and that is part of the
-// prompt that the model saw.
+// idKeys are the members that contain physical ids. Ids elsewhere are not replaced. For example, a
+// system text names its agent, which is part of the prompt that the model saw.
 var idKeys = map[string]bool{
 	"id": true, "agent_id": true, "run_id": true, "step_id": true, "conversation_id": true, "message_id": true,
 	"message_ids": true, "in_context_message_ids": true, "pending_request_id": true, "approval_request_id": true,
 }
 
-// opaqueKeys are members inside which no id is looked for.
+// opaqueKeys are members that are not searched for ids.
 var opaqueKeys = map[string]bool{"turns": true, "logprobs": true, "request_json": true, "response_json": true, "content": true, "tools": true, "llm_config": true}
 
 func newTemplate(raw []byte, ids *idTable) template {
@@ -54,7 +52,6 @@ func newTemplate(raw []byte, ids *idTable) template {
 	return t
 }
 
-// find looks for ids in the value raw[start:end].
 func (t *template) find(start, end int, isID bool, ids *idTable) {
 	b := t.raw[start:end]
 	i := skipSpace(b, 0)
@@ -78,8 +75,7 @@ func (t *template) find(start, end int, isID bool, ids *idTable) {
 	}
 }
 
-// with returns the bytes under other ids; nil ids are the recorded ones, and the
-// result must then not be written to.
+// with returns the bytes with other ids. With nil it returns the shared, recorded bytes.
 func (t template) with(ids []string) []byte {
 	if ids == nil {
 		return t.raw

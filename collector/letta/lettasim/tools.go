@@ -15,14 +15,12 @@ const (
 	user         = "user-00000000-0000-4000-8000-000000000000"
 )
 
-// A tool is one tool of the server.
 type tool struct {
 	id, name string
-	raw      []byte // as the server answers it
+	raw      []byte // the server's JSON
 }
 
-// builtinTools are there from the start; scripted agents that ask for no tools
-// get them too.
+// builtinTools always exist. Scripted agents that request no tools have them.
 var builtinTools = []struct{ name, source string }{
 	{"add", "def add(a: int, b: int) -> int:\n    \"\"\"Add two integers.\n\n    Args:\n        a (int): the first number\n        b (int): the second number\n    \"\"\"\n    return a + b\n"},
 	{"mul", "def mul(a: int, b: int) -> int:\n    \"\"\"Multiply two integers.\n\n    Args:\n        a (int): the first number\n        b (int): the second number\n    \"\"\"\n    return a * b\n"},
@@ -35,9 +33,8 @@ var (
 	docFirst  = regexp.MustCompile(`"""\s*([^\n"]+)`)
 )
 
-// newTool derives a tool from its source as far as lettasim can: name, first line
-// of the docstring, and the arguments with their types. It is nil where the source
-// defines no function.
+// newTool derives a tool from its source: name, first line of the docstring, and the arguments with
+// their types. It returns nil if the source defines no function.
 func newTool(source string, schema json.RawMessage, approval *bool, r *rng) *tool {
 	def := pythonDef.FindStringSubmatch(source)
 	if def == nil {
@@ -98,7 +95,7 @@ func deriveSchema(name, description, args string) json.RawMessage {
 	return append(quoteAll(out, required), `}}`...)
 }
 
-// A signature is what a scripted agent must know of a tool to call it.
+// A signature is what a scripted agent needs to call a tool.
 type signature struct {
 	name string
 	args []argument
@@ -106,7 +103,6 @@ type signature struct {
 
 type argument struct{ name, kind string }
 
-// signatures reads them from the tools of an AgentState or from client tools.
 func signatures(tools []byte) []signature {
 	var list []struct {
 		Name       string `json:"name"`
@@ -147,7 +143,7 @@ func (s *Server) listTools(q *request) answer {
 	return ok(array(out))
 }
 
-// makeTool creates a tool, or changes the tool with that name, as the request asks.
+// makeTool creates a tool, or replaces the tool with the same name.
 func (s *Server) makeTool(q *request) answer {
 	var body struct {
 		SourceCode *string         `json:"source_code"`
@@ -212,7 +208,6 @@ func (s *Server) deleteTool(q *request) answer {
 	return detail(http.StatusBadRequest, "Tool with id %s not found.", q.args[0])
 }
 
-// runTool runs a function, as far as Config.RunTool does.
 func (s *Server) runTool(q *request) answer {
 	var body struct {
 		Name       string          `json:"name"`
@@ -236,7 +231,7 @@ func (s *Server) runTool(q *request) answer {
 	case s.cfg.RunTool != nil:
 		returned, status = s.cfg.RunTool(body.Name, *body.SourceCode, body.Args)
 	}
-	out, _ := json.Marshal(map[string]any{ // texts always can
+	out, _ := json.Marshal(map[string]any{ // strings cannot fail
 		"id": "null", "date": s.cfg.Now().UTC().Format("2006-01-02T15:04:05+00:00"), "name": body.Name, "message_type": "tool_return_message",
 		"tool_return": returned, "status": status, "tool_call_id": "null", "stdout": nil, "stderr": nil,
 		"tool_returns": []any{map[string]any{"type": "tool", "tool_return": returned, "status": status, "tool_call_id": "null", "stdout": nil, "stderr": nil}},

@@ -2,38 +2,37 @@ package lettasim
 
 import "bytes"
 
-// A Face is what a look at a replayed agent shows: its tools in another order, and
-// another text somewhere in its system message or its tools. The real server reads an
-// agent anew for every request, its tools in no order, and anybody may change it
-// between two requests. The zero value is what was recorded.
+// A Face is what a look at a replayed agent shows: tools in another order, or another text in its
+// system message or tools. The real server reads an agent again for every request, with its tools
+// in any order, and clients can change it in between. The zero value shows the recording.
 type Face struct {
-	// Rotate moves that many tools from the front of the list to its end.
+	// Rotate moves this many tools from the front of the list to its end.
 	Rotate int
-	// Old is replaced by New wherever it stands. Both are plain text that JSON does not
-	// escape, and should be as many tokens, or the counts of the steps are wrong.
+	// Old is replaced by New everywhere. Both must need no JSON escapes, and should have the same
+	// number of tokens. Otherwise the steps' counts are wrong.
 	Old, New string
 }
 
-// A Look is one reading of an agent by the server, for a client or for itself.
+// A Look is one read of an agent by the server, for a client or for itself.
 type Look struct {
-	Sample int // by the agent's metadata
+	Sample int // from the agent's metadata
 	Kind   LookKind
-	N      int // which of this kind, from 0
+	N      int // index among the looks of this kind, from 0
 }
 
-// A LookKind says what an agent is read for.
+// A LookKind is the purpose of a look.
 type LookKind int
 
-// The kinds of looks. A send is one, whatever the number of its calls.
+// The kinds of looks. A send is one look for any number of calls.
 const (
-	LookCreate LookKind = iota // the answer to the create
+	LookCreate LookKind = iota // answer to the create
 	LookAgent                  // GET of the agent
 	LookSystem                 // GET of its system message
 	LookSend
 	lookKinds
 )
 
-// A Given is the truth about one call of a replayed agent: what the model was given.
+// A Given is one call of a replayed agent, with the model's true prompt.
 type Given struct {
 	AgentID  string
 	Send     int
@@ -41,7 +40,7 @@ type Given struct {
 	Output   []int32
 }
 
-// look is the face of the agent's next look of that kind. Server.mu is held.
+// look returns the face of the agent's next look of that kind. Server.mu is held.
 func (s *Server) look(a *agent, kind LookKind) Face {
 	if s.cfg.Face == nil || a.life == nil {
 		return Face{}
@@ -51,7 +50,7 @@ func (s *Server) look(a *agent, kind LookKind) Face {
 	return s.cfg.Face(Look{Sample: a.who.sample, Kind: kind, N: n})
 }
 
-// give notes what the calls of a replayed send were given. Server.mu is held.
+// give records the true prompts of a replayed send. Server.mu is held.
 func (s *Server) give(a *agent, n int, f Face) {
 	if s.cfg.Prompt == nil {
 		return
@@ -61,15 +60,15 @@ func (s *Server) give(a *agent, n int, f Face) {
 	}
 }
 
-// Given returns what the model was given in every replayed call so far, in the order
-// of the calls of each send. It is kept where Config.Prompt is set.
+// Given returns all replayed calls so far, in the order of the calls of each send. It needs
+// Config.Prompt.
 func (s *Server) Given() []Given {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Given(nil), s.given...)
 }
 
-// text is b with the face's text. b may be changed.
+// text returns b with the face's text. b can be modified.
 func (f Face) text(b []byte) []byte {
 	if f.Old == "" {
 		return b
@@ -77,7 +76,6 @@ func (f Face) text(b []byte) []byte {
 	return bytes.ReplaceAll(b, []byte(f.Old), []byte(f.New))
 }
 
-// state is an AgentState with the face.
 func (f Face) state(o *object) *object {
 	if f == (Face{}) {
 		return o
@@ -87,7 +85,6 @@ func (f Face) state(o *object) *object {
 	return o
 }
 
-// trace is a provider trace with the face.
 func (f Face) trace(b []byte) []byte {
 	members(b, func(key string, from, to int) {
 		if key != "request_json" || f.Rotate == 0 {
@@ -101,7 +98,6 @@ func (f Face) trace(b []byte) []byte {
 	return f.text(b)
 }
 
-// rotated is a JSON array with the face's order.
 func (f Face) rotated(list []byte) []byte {
 	items := split(list)
 	if len(items) < 2 {

@@ -11,35 +11,32 @@ import (
 	"time"
 )
 
-// Weights are those of a scripted engine that a trainer updates while agents are at work.
-// Every call of a scripted agent is made with one version, which its trace names as
-// SGLang's does (weight_version), and which the pages /model_info and /get_model_info tell:
-// those of an engine, at the address of the simulator. The zero value is an engine that was
-// never updated: its version is the word default.
+// Weights configures the weight updates of the scripted engine, as by a trainer. Every call of a
+// scripted agent has one version. Its trace names the version as SGLang's does (weight_version),
+// and so do the pages /model_info and /get_model_info, which the simulator serves for the engine.
+// The zero value is an engine without updates; its version is "default".
 type Weights struct {
-	// Every is the time between two updates, Calls the number of calls. One of them.
+	// Every is the time between two updates. Calls is the number of calls. Set one of them.
 	Every time.Duration
 	Calls int
-	// Engines is how many engines make the calls, which are updated one after the other,
-	// within one period. Calls and requests for a page meet any of them. Default 1.
+	// Engines is the number of engines that make the calls. They are updated one after the other
+	// within one period. A call or a page request uses any of them. Default 1.
 	Engines int
-	// Lag is how much later than the weights the page changes; negative: earlier. It needs
-	// Every.
+	// Lag is how much later than the weights the page changes; negative: earlier. It needs Every.
 	Lag time.Duration
-	// Fall, if positive, lets the number begin again after so many versions.
+	// Fall, if positive, restarts the number after this many versions.
 	Fall int
-	// Words makes page and traces say a word instead of the number.
+	// Words makes page and traces use a word instead of the number.
 	Words bool
-	// Log, if not nil, gets the truth: a line of JSON for every call, with its step_id and
-	// the number of its version.
+	// Log, if not nil, gets one JSON line for every call, with its step_id and its true version.
 	Log io.Writer
 }
 
-// ParseWeights reads Weights but for their log, such as
+// ParseWeights parses all fields of Weights except Log. Examples:
 //
 //	every=300ms    every=40,engines=2    every=2s,lag=100ms,fall=3    every=40,words
 //
-// where every is a time or a number of calls.
+// every is a duration or a number of calls.
 func ParseWeights(text string) (w Weights, err error) {
 	for option := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(option, "=")
@@ -70,7 +67,6 @@ func ParseWeights(text string) (w Weights, err error) {
 	return w, w.validate()
 }
 
-// changing says whether there are updates.
 func (w *Weights) changing() bool { return w.Every > 0 || w.Calls > 0 }
 
 func (w *Weights) validate() error {
@@ -85,17 +81,16 @@ func (w *Weights) validate() error {
 	return nil
 }
 
-// A trainer updates the weights.
 type trainer struct {
 	Weights
 	began time.Time
 
 	mu    sync.Mutex
-	calls int // made so far
-	asked int // requests for a page
+	calls int // number of calls so far
+	asked int // number of page requests
 }
 
-// version is the number of engine e at a moment, after so many calls.
+// version returns the version of engine e at a time, after a number of calls.
 func (t *trainer) version(e int, at time.Time, calls int) int {
 	engines := max(1, t.Engines)
 	n := 0
@@ -111,19 +106,19 @@ func (t *trainer) version(e int, at time.Time, calls int) int {
 	return 1 + n
 }
 
-// said is what an engine calls the version.
+// said returns the engine's name for the version.
 func (t *trainer) said(version int) string {
 	if !t.changing() {
 		return "default"
 	}
 	if t.Words {
-		return "default" // as where the trainer gives its weights no name
+		return "default" // as if the trainer does not name its weights
 	}
 	return strconv.Itoa(version)
 }
 
-// assign decides the versions of the calls of a run, and logs them. A call happens in the
-// middle of its part of the time that the send takes.
+// assign assigns versions to the calls of a run, and logs them. It spreads the calls evenly over
+// the time of the send.
 func (t *trainer) assign(r *scriptedRun, a *agent, send int) {
 	if !t.changing() {
 		return
@@ -144,11 +139,10 @@ func (t *trainer) assign(r *scriptedRun, a *agent, send int) {
 			"step_id": r.stepIDs[k], "run_id": r.id, "agent_id": a.id, "task": a.who.task, "sample": a.who.sample, "attempt": a.who.attempt,
 			"send": send, "call": k, "engine": e, "version": v,
 		})
-		_, _ = t.Log.Write(append(line, '\n')) // whoever reads the log sees that a line is missing
+		_, _ = t.Log.Write(append(line, '\n')) // a reader of the log notices a missing line
 	}
 }
 
-// weightVersion is what the trace of call k says.
 func (r *scriptedRun) weightVersion(k int) string {
 	if k >= len(r.versions) {
 		return "default"
@@ -156,8 +150,7 @@ func (r *scriptedRun) weightVersion(k int) string {
 	return r.trainer.said(r.versions[k])
 }
 
-// modelInfo is SGLang's page of the engine. The real Letta server has none: it is here so
-// that one address is enough.
+// modelInfo serves the engine's page in SGLang's format, which a real Letta server does not have.
 func (s *Server) modelInfo(*request) answer {
 	t := &s.trainer
 	t.mu.Lock()

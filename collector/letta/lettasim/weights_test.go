@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestWeights: every call has one version, which its trace and the log name, and between two
-// equal answers of the page no call has another.
+// TestWeights proves that every call has one version, which its trace and the log agree on. Between
+// two equal answers of the page no call has another version.
 func TestWeights(t *testing.T) {
 	var log bytes.Buffer
 	s := start(t, lettasim.Config{InputIDs: true, Weights: lettasim.Weights{Calls: 5, Log: &log}, Script: lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 2}}})

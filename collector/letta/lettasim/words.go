@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// The vocabulary of scripted agents is a small part of Qwen's: single bytes,
-// some control tokens, and some words with a space before them. Its ids decode to
-// the text, though the real tokenizer would often choose longer tokens.
+// The vocabulary of scripted agents is a small part of Qwen's: single bytes, some control tokens,
+// and some words after a space. Its ids decode to the text, though the real tokenizer would often
+// choose longer tokens.
 const (
 	idStart        = 151644 // <|im_start|>
 	idEnd          = 151645 // <|im_end|>
@@ -20,7 +20,6 @@ const (
 	firstPrintable = '!' // id 0; the others follow in order
 )
 
-// A word is a token of a space and letters.
 type word struct {
 	text string
 	id   int32
@@ -101,8 +100,8 @@ var words = [...]word{
 	{"clear", 2797},
 }
 
-// appendText appends the ids of a text, one per byte. Bytes that are not
-// printable ASCII stand as '?': scripted agents do not write them.
+// appendText appends the ids of a text, one per byte. It replaces bytes that are not printable
+// ASCII by '?'; scripted agents do not write them.
 func appendText(ids []int32, text string) []int32 {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -119,7 +118,6 @@ func appendText(ids []int32, text string) []int32 {
 	return ids
 }
 
-// appendIDs appends a JSON array of numbers.
 func appendIDs(dst []byte, ids []int32) []byte {
 	dst = append(dst, '[')
 	for i, id := range ids {
@@ -131,16 +129,14 @@ func appendIDs(dst []byte, ids []int32) []byte {
 	return append(dst, ']')
 }
 
-// logprob is the log-probability that the scripted engine reports for an id at a
-// position: a pure function of both, mostly near 0, never below -12.
+// logprob returns the scripted engine's log-probability: mostly near 0, never below -12.
 func logprob(position int, id int32) float32 {
 	u := float64(mix(uint64(position)<<32^uint64(uint32(id))^0x5bd1e995)>>40) / (1 << 24)
 	u *= u
 	return 0 - float32(12*u*u*u) // never -0
 }
 
-// appendAnswerFloat writes a number as the server's answers do, appendTraceFloat
-// as its traces do: the same double in different text.
+// appendAnswerFloat and appendTraceFloat format a double as the server's answers and traces do.
 func appendAnswerFloat(dst []byte, f float32) []byte { return appendFloat(dst, f, 1e-5) }
 
 func appendTraceFloat(dst []byte, f float32) []byte { return appendFloat(dst, f, 1e-4) }

@@ -1,6 +1,5 @@
-// Package lettatest has what tests of the client and of what is built on it share: the
-// recordings of a real server, a server that replays one of them, and a server and a
-// client in fake time.
+// Package lettatest has helpers for tests of the client and its users: the recordings of a real
+// server, a server that replays one of them, and a server and a client in fake time.
 package lettatest
 
 import (
@@ -14,8 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// A Recording is one agent's life as recorded from a real server; testdata/README.md
-// says what its fields are.
+// A Recording is a recorded life of an agent. testdata/README.md describes the fields.
 type Recording struct {
 	Case         string            `json:"case"`
 	Agent        json.RawMessage   `json:"agent"`
@@ -41,7 +39,7 @@ type Recording struct {
 	} `json:"exchanges"`
 }
 
-// Dir is the folder of the recordings: testdata/letta of this module.
+// Dir returns the folder of the recordings: testdata/letta of this module.
 func Dir(tb testing.TB) string {
 	tb.Helper()
 	for dir := "."; ; dir = filepath.Join(dir, "..") {
@@ -68,7 +66,7 @@ func Read(tb testing.TB, name string) *Recording {
 	return r
 }
 
-// Names lists the names of all recordings.
+// Names returns the names of all recordings.
 func Names(tb testing.TB) []string {
 	tb.Helper()
 	files, err := os.ReadDir(Dir(tb))
@@ -87,7 +85,7 @@ func Names(tb testing.TB) []string {
 	return names
 }
 
-// Tree decodes JSON and keeps the text of numbers.
+// Tree decodes JSON, with numbers as json.Number.
 func Tree(tb testing.TB, b []byte) any {
 	tb.Helper()
 	dec := json.NewDecoder(bytes.NewReader(b))

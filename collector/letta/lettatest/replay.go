@@ -15,32 +15,30 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A Replay answers as the server of one recording did. Its n-th send gets the n-th
-// recorded answer; a case that is over answers 500.
+// A Replay is a server that replays one recording. After the recorded sends it answers 500.
 type Replay struct {
 	*Recording
 	t  *testing.T
 	mu sync.Mutex
 
-	// Version is what the server calls itself.
+	// Version is the version of the health route.
 	Version string
-	// Made is the agent: what create, GET and PATCH answer.
+	// Made is the agent, as create, GET and PATCH return it.
 	Made map[string]any
 	// Requests are the method and path of each request, in order.
 	Requests []string
-	// Bodies and Tagged are the body and the log id of each send.
+	// Bodies and Tagged have the body and the log id of each send.
 	Bodies []json.RawMessage
 	Tagged []string
 	// Created is the body of the last create.
 	Created map[string]any
-	// Sends and Deleted count.
+	// Sends and Deleted count requests.
 	Sends, Deleted int
-	// Override answers requests, by method and path, in place of the recording.
+	// Override handles requests, by method and path, instead of the recording.
 	Override map[string]http.HandlerFunc
 }
 
-// NewReplay starts a server that answers as the recording of that name did, and returns
-// a client for it.
+// NewReplay starts a server that replays the recording of that name, and returns a client for it.
 func NewReplay(t *testing.T, name string) (*Replay, *letta.Client) {
 	t.Helper()
 	p := &Replay{Recording: Read(t, name), t: t, Version: "0.16.7", Override: map[string]http.HandlerFunc{}}
@@ -57,7 +55,7 @@ func NewReplay(t *testing.T, name string) (*Replay, *letta.Client) {
 	return p, c
 }
 
-// ServeHTTP answers.
+// ServeHTTP implements http.Handler.
 func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	p.mu.Lock()
@@ -123,7 +121,7 @@ func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if query.Get("order") != "asc" {
 			slices.Reverse(runs)
 		}
-		// The server takes its cursors the wrong way round.
+		// The server swaps its cursors.
 		is := func(cursor string) func(json.RawMessage) bool {
 			return func(run json.RawMessage) bool {
 				var head struct{ ID string }
@@ -177,7 +175,7 @@ func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Count is how many requests began like that: method, space, path.
+// Count returns how many requests began with request: method, space, path.
 func (p *Replay) Count(request string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,14 +13,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A PipeListener is a listener without sockets, which a synctest bubble knows to
-// be blocked.
+// A PipeListener is a listener without sockets. A synctest bubble can detect that it is blocked.
 type PipeListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 }
 
-// NewPipeListener returns a listener to which only its Dial connects.
+// NewPipeListener returns a listener that only its Dial connects to.
 func NewPipeListener() *PipeListener {
 	return &PipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 }
@@ -38,10 +37,10 @@ func (l *PipeListener) Accept() (net.Conn, error) {
 // Close ends Accept and Dial.
 func (l *PipeListener) Close() error { close(l.done); return nil }
 
-// Addr is not an address of a network.
+// Addr returns a placeholder.
 func (l *PipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// Dial connects.
+// Dial connects to the listener.
 func (l *PipeListener) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	client, server := net.Pipe()
 	select {
@@ -60,7 +59,7 @@ func InBubble(t *testing.T, h http.HandlerFunc, cfg letta.ClientConfig, f func(t
 	synctest.Test(t, func(t *testing.T) {
 		l := NewPipeListener()
 		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client left
+			_, _ = io.Copy(io.Discard, r.Body) // the server notices only afterwards that the client left
 			h(w, r)
 		})}
 		served := make(chan struct{})

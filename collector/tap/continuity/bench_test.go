@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// BenchmarkPrompt decides about one prompt of 8,192 tokens behind 32 calls: in a chain without
-// drift, in one that was spliced before, and with the print of a long output to be compared.
+// BenchmarkPrompt decides about a prompt of 8,192 tokens after 32 calls: in a chain without drift,
+// in one that was spliced before, and with a long output to compare.
 func BenchmarkPrompt(b *testing.B) {
 	for _, drift := range []string{"none", "before", "now"} {
 		b.Run("tokens=8192/drift="+drift, func(b *testing.B) {
@@ -40,7 +40,7 @@ func BenchmarkAnswered(b *testing.B) {
 	}
 }
 
-// longChain fills a table with 31 calls and returns the prompt of the next.
+// longChain returns a table with 31 calls, and the next prompt.
 func longChain(tb testing.TB, drift string) (table *continuity.Table, asked, output []int32) {
 	tb.Helper()
 	table = newTable(tb, qwen3(tb))

@@ -8,20 +8,18 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A verdict says whether a print in a prompt is an output printed again.
+// A verdict is the result of comparing a print with an output.
 type verdict struct {
-	// reason is Same or one of those that splice, where it is; else why that is not proven.
+	// reason is ReasonSame or a reason that splices if the print is proven; otherwise why not.
 	reason Reason
-	// apart says, where it is not proven, that the server cannot have made the print of
-	// this output in any way that is known. Otherwise it may have.
+	// apart means that the server cannot have printed this output so in any known way.
 	apart bool
 }
 
 func (v verdict) equal() bool { return v.reason == ReasonSame || v.reason.Spliced() }
 
-// compare compares an output with what a prompt has in its place, both without the token
-// that ends a turn. It decides by the decoded bytes, so tokens that cut a character are
-// read as they are.
+// compare compares an output with a print, both without the end token. It compares decoded bytes,
+// so it handles tokens that split a character.
 func (m *markers) compare(tok *bpe.Tokenizer, output, printed []int32) verdict {
 	if slices.Equal(output, printed) {
 		return verdict{reason: ReasonSame}
@@ -36,7 +34,7 @@ func (m *markers) compare(tok *bpe.Tokenizer, output, printed []int32) verdict {
 		buf, err = tok.AppendBytes(buf, printed, bpe.DecodeOptions{})
 	}
 	if err != nil {
-		return verdict{reason: ReasonSpecial} // an id that no token has
+		return verdict{reason: ReasonSpecial} // an id without a token
 	}
 	return compareTexts(buf[:n:n], buf[n:])
 }
@@ -46,7 +44,7 @@ func compareTexts(output, printed []byte) verdict {
 		return verdict{reason: ReasonTokens}
 	}
 	if !utf8.Valid(output) || !utf8.Valid(printed) {
-		return verdict{reason: ReasonUnlike} // the print has U+FFFD for what is not a character
+		return verdict{reason: ReasonUnlike} // the print has U+FFFD for invalid characters
 	}
 	o, p := readTurn(output), readTurn(printed)
 	switch {
@@ -54,9 +52,9 @@ func compareTexts(output, printed []byte) verdict {
 		return verdict{reason: ReasonMalformed}
 	case len(p.calls) == 0 && len(o.calls) == 0:
 		return compareAnswers(o.text, p.text)
-	case len(p.calls) == 0: // a text, where the output has calls
+	case len(p.calls) == 0: // the output has calls, the print has none
 		return verdict{ReasonCalls, apartTexts(output, printed)}
-	case len(o.calls) == 0: // a call, where the output has none that is read here
+	case len(o.calls) == 0: // the print has calls, the output has none
 		return verdict{ReasonCalls, apartTexts(output, []byte(p.calls[0].name))}
 	case p.between:
 		return verdict{reason: ReasonUnlike}
@@ -77,7 +75,6 @@ func compareTexts(output, printed []byte) verdict {
 	return verdict{reason: ReasonPrinted}
 }
 
-// compareAnswers compares texts without calls.
 func compareAnswers(output, printed []byte) verdict {
 	if samePieces(output, printed) {
 		return verdict{reason: ReasonSpace}
@@ -88,9 +85,9 @@ func compareAnswers(output, printed []byte) verdict {
 	return verdict{ReasonUnlike, apartTexts(output, printed)}
 }
 
-// apartTexts reports whether the server cannot have printed this text of the output. What
-// stands behind the last thought is printed whole or not at all, but for white space; only
-// characters beyond ASCII change when a text is encoded again.
+// apartTexts reports whether the server cannot have printed output so. The text after the last
+// thought is printed completely or not at all, except for white space. Only non-ASCII characters
+// can change when a text is encoded again.
 func apartTexts(output, printed []byte) bool {
 	return ascii(output) && ascii(printed) && !bytes.Contains(lastPiece(output), trim(lastPiece(printed)))
 }
@@ -106,8 +103,7 @@ func ascii(s []byte) bool {
 	return !slices.ContainsFunc(s, func(b byte) bool { return b >= utf8.RuneSelf })
 }
 
-// compareCalls compares calls one by one. alike says that their texts are the same, up to
-// white space around them.
+// compareCalls compares calls pairwise. alike reports equal texts, except for outer white space.
 func compareCalls(output, printed []toolCall) (v verdict, alike bool) {
 	alike = true
 	for i := range min(len(output), len(printed)) {
@@ -123,10 +119,9 @@ func compareCalls(output, printed []toolCall) (v verdict, alike bool) {
 	return verdict{reason: ReasonPrinted}, alike
 }
 
-// mayPrint reports whether the server may have made the printed calls of the output's. It
-// drops surplus calls, puts them in another order, takes members out of the arguments,
-// cuts what has }{ in it to nothing and rounds numbers. It makes no call and no member of
-// its own.
+// mayPrint reports whether the server can have printed the output's calls so. The server drops
+// surplus calls, reorders calls, removes arguments, empties calls that contain }{, and rounds
+// numbers. It adds no call and no member.
 func mayPrint(output, printed []toolCall) bool {
 	for _, p := range printed {
 		if !slices.ContainsFunc(output, func(o toolCall) bool { return o.name == p.name && someMembers(o.arguments, p.arguments) }) {
@@ -136,24 +131,22 @@ func mayPrint(output, printed []toolCall) bool {
 	return len(printed) <= len(output)
 }
 
-// A turn is the text of a turn of the model, taken apart as the server does.
 type turn struct {
 	text  []byte // before the first call
 	calls []toolCall
-	// between says that there is text between the calls or after them.
+	// between means that there is text between the calls or after them.
 	between bool
-	// malformed says that a call does not end, or is not what readCall takes.
+	// malformed means that a call is not closed, or that readCall rejects it.
 	malformed bool
 }
 
-// The words around a call and a thought, as text: the model may sample their letters.
+// The tags around calls and thoughts are plain text, because the model can sample their letters.
 var (
 	callStart, callEnd   = []byte("<tool_call>"), []byte("</tool_call>")
 	thinkStart, thinkEnd = []byte("<think>"), []byte("</think>")
 )
 
-// readTurn takes a turn apart as the server does: a call goes up to the next end of one,
-// wherever it begins.
+// readTurn parses a turn like the server: a call extends to the next end tag.
 func readTurn(s []byte) turn {
 	var t turn
 	text, rest, found := bytes.Cut(s, callStart)
@@ -176,12 +169,10 @@ func readTurn(s []byte) turn {
 	return t
 }
 
-// trim takes white space from both ends. Python's strip takes more characters; a text that
-// ends in one of those is not recognized.
+// trim trims white space, but not all that Python's strip trims.
 func trim(s []byte) []byte { return bytes.Trim(s, " \t\r\n") }
 
-// samePieces reports whether two texts have the same thoughts and the same text around
-// them, but for white space at their ends.
+// samePieces reports whether two texts have the same pieces, except for white space at the ends.
 func samePieces(a, b []byte) bool {
 	for {
 		pa, wordA, restA := cutPiece(a)
@@ -196,8 +187,7 @@ func samePieces(a, b []byte) bool {
 	}
 }
 
-// cutPiece returns what is before the next word of a thought, that word, and what follows.
-// word is nil where there is none.
+// cutPiece returns the text before the next thought tag, the tag or nil, and the rest.
 func cutPiece(s []byte) (piece, word, rest []byte) {
 	i := bytes.IndexByte(s, '<')
 	for i >= 0 {

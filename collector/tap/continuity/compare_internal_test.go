@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestCompareTexts pins what counts as the same output printed otherwise.
+// TestCompareTexts pins which texts are prints of an output.
 func TestCompareTexts(t *testing.T) {
 	t.Parallel()
 	call := func(json string) string { return "<tool_call>\n" + json + "\n</tool_call>" }

@@ -8,29 +8,28 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A Config says whose tokens are compared and how much is kept. Tokenizer and Template are
-// required; the other fields have the defaults that they name.
+// A Config configures a Table. Tokenizer and Template are required.
 type Config struct {
-	// Tokenizer and Template are the model's own, the ones with which the server makes
-	// its prompts. New refuses a template by whose prints it cannot find the model's turns.
+	// Tokenizer and Template are the model's own, with which the server renders its prompts. New
+	// refuses a template in whose prompts it cannot find the model's turns.
 	Tokenizer *bpe.Tokenizer
 	Template  *chat.Template
-	// Transformers is the release by whose rules the server renders. Default: the first.
+	// Transformers is the release whose rendering rules the server uses. Default: the first.
 	Transformers chat.Transformers
-	// MaxPrompt is the greatest number of tokens that a spliced prompt may have; a longer
-	// one is not spliced. Set it to what the engine takes, less the longest output: the
-	// server reckons with its own, shorter prompt. Default: no bound.
+	// MaxPrompt is the most tokens of a spliced prompt; longer ones are not spliced. Set it to the
+	// engine's context minus the longest output, because the server checks only its own, shorter
+	// prompt. Default: no limit.
 	MaxPrompt int
-	// MaxBytes bounds the memory of the table, roughly. Where it is full the calls that
-	// were not used for longest go, and their prompts are not spliced. Default 256 MiB.
+	// MaxBytes is the approximate memory limit of the table. Beyond it the least recently used
+	// calls are dropped, and their prompts are not spliced. Default 256 MiB.
 	MaxBytes int64
-	// MaxAge is how long a call is kept after it was last used. Default DefaultMaxAge.
+	// MaxAge is how long an unused call is kept. Default DefaultMaxAge.
 	MaxAge time.Duration
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// DefaultMaxAge is how long a call is kept after it was last used, unless MaxAge says other.
+// DefaultMaxAge is the default of Config.MaxAge.
 const DefaultMaxAge = time.Hour
 
 func (c Config) withDefaults() Config {
@@ -46,7 +45,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns every complaint about the resolved configuration.
+// Validate returns all errors of the resolved config, joined.
 func (c Config) Validate() error {
 	var all []error
 	if c.Tokenizer == nil {

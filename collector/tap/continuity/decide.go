@@ -1,7 +1,7 @@
 package continuity
 
-// decide returns the spliced prompt for asked, or nil, the number of its turns that differ from
-// asked, and the reason.
+// decide returns the spliced prompt or nil, the number of turns that differ from asked, and the
+// reason.
 func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason) {
 	var room [64]place
 	places := t.m.places(room[:0], t.seed, asked)
@@ -16,7 +16,7 @@ func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason)
 	blind := false
 	if s != nil {
 		s.touch(t.cfg.Now())
-		calls, blind = s.calls, s.blind // the calls themselves do not change
+		calls, blind = s.calls, s.blind // the existing calls are immutable
 	}
 	t.mu.Unlock()
 
@@ -67,9 +67,9 @@ func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason)
 	return append(sent, asked[end+1:]...), spliced, reason
 }
 
-// choose returns the one call whose output has this print. It chooses a call only if no other
-// call can have this print. If it chooses none, it returns the reason, preferably the reason of
-// a call that can have this print. possible has a bit for each such call.
+// choose returns the call whose output has this print, if no other call can have it. If it chooses
+// none, it returns a reason, preferably of a call that can have this print. possible has a bit for
+// each such call.
 func (t *Table) choose(calls []*call, printed []int32) (chosen *call, possible uint64, reason Reason) {
 	for i, c := range calls {
 		v := t.judge(c.output, printed)
@@ -80,7 +80,7 @@ func (t *Table) choose(calls []*call, printed []int32) (chosen *call, possible u
 			reason = v.reason
 		}
 		if !v.apart {
-			possible |= 1 << i // of maxCalls
+			possible |= 1 << i // i < maxCalls
 		}
 	}
 	if chosen != nil && possible&(possible-1) != 0 {
@@ -89,8 +89,8 @@ func (t *Table) choose(calls []*call, printed []int32) (chosen *call, possible u
 	return chosen, possible, reason
 }
 
-// judge compares an output with a print. An output that did not end as the template ends a
-// turn is never spliced, but may be what was printed.
+// judge compares an output with a print. An output without the template's end token is never
+// spliced, but its turn can have this print.
 func (t *Table) judge(output, printed []int32) verdict {
 	n := len(output) - 1
 	if output[n] == t.m.end {

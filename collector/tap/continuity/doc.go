@@ -1,62 +1,60 @@
-// Package continuity gives the engine the conversation's own tokens.
+// Package continuity replaces re-rendered turns in prompts by the tokens that the model sampled.
 //
-// A Letta server renders the whole conversation anew for each call. What the model said is
-// then printed otherwise than it was sampled: a call of a tool with other white space, the
-// text before a call not at all, the tokens as the tokenizer makes them of a text. So the
-// next prompt does not continue the last one. A rollout falls apart into several rows,
-// and the engine reads again what it has in its cache. A [Table] stands in the proxy. It
-// keeps the latest calls, and where a prompt differs from the true history only in the
-// print of what was sampled, it gives the engine the history followed by what is new.
+// A Letta server renders the whole conversation again for each call, and a turn of the model often
+// changes: other white space in a tool call, no text before a call, other tokens for the same text.
+// So the next prompt does not continue the last one. A rollout breaks into several rows, and the
+// engine cannot use its prefix cache. A [Table] in the proxy keeps the latest calls. If a prompt
+// differs from the true history only in the rendering of sampled turns, the engine gets the true
+// history, followed by the new part.
 //
 // # Words
 //
 //   - asked: the prompt that the server sent
-//   - sent: the prompt that the engine was given, asked itself or a spliced one
-//   - print: what asked has in the place of an output
+//   - sent: the prompt that the engine got: asked itself or a spliced one
+//   - print: the rendering of an output in asked
 //   - site: an asked prompt, with every call that had it
 //   - place: an end of the header that begins a turn of the model, in a prompt
 //
-// # The way of a prompt
+// # The path of a prompt
 //
 //	asked   S U <h> print1 <e> T1 <h> print2 <e> T2 <h>
 //	sent    S U <h> output1 <e> T1 <h> output2 <e> T2 <h>
 //
-// Here <h> is the header <|im_start|>assistant\n and <e> is <|im_end|>, which is sampled.
-// S, U and T are system, user and tool. [Table.Prompt]
+// Here <h> is the header <|im_start|>assistant\n and <e> is <|im_end|>, which is sampled. S, U and
+// T are system, user and tool. [Table.Prompt]
 //
-//   - hashes asked once and notes the hash at each place (markers.go);
-//   - finds the site of the longest known prompt that asked begins with, and compares the
-//     ids themselves: a hash proves nothing (table.go). It must be the last but one place of
-//     asked, so that exactly one turn of the model is new;
-//   - compares what follows, up to the next <e>, with each output of that site (compare.go,
+//   - hashes asked once and records the hash at each place (markers.go);
+//   - finds the site of the longest known prompt that asked begins with, and compares the ids,
+//     because hashes can collide (table.go). It must be the last but one place of asked, so that
+//     exactly one turn of the model is new;
+//   - compares the text after it, up to the next <e>, with each output of that site (compare.go,
 //     json.go);
-//   - takes the one call whose output it prints (decide.go);
+//   - chooses the one call whose output has this print (decide.go);
 //   - requires that the turn calls a tool, and that only tool results follow it;
-//   - returns the prompt that the engine received for that call, its output, and the part of
-//     asked after <e>, id for id.
+//   - returns the prompt that the engine received for that call, its output, and the part of asked
+//     after <e>, id for id.
 //
-// [Table.Answered] adds the call. A call holds only what its prompt has beyond the call
-// before, and where the splice was made (call.go).
+// [Table.Answered] adds the call. A call stores only the ids that its parent's prompt lacks, and
+// the position of the splice (call.go).
 //
-// # What is a print of an output
+// # Which prints are recognized
 //
-// By [Reason], each including those before:
+// By [Reason], each including the ones before:
 //
 //	tokens   the bytes are the same
 //	space    white space differs at the ends of the text, of a thought, or around calls
 //	call     each call has the same value: an object of name and arguments in this order, the
 //	         same members in the same order at every depth, strings of the same characters,
-//	         numbers of the same sign and decimal value (1e3 and 1000.0 are one, 0.1 and
-//	         0.10000000000000001 are not)
+//	         numbers of the same sign and decimal value (1e3 equals 1000.0, but 0.1 does not
+//	         equal 0.10000000000000001)
 //	text     all text before the first call is gone
 //
-// Everything else is refused: a dropped or added call, a removed argument, text between
-// calls or behind them, broken JSON, other formats of calls, a text that is not the same,
-// half a character, a special token, an output that did not end in <e>. A thought before an
-// answer that is gone is left so: the template takes it out when the user speaks again,
-// because the model was trained so. And where asked does not continue an asked prompt,
-// which is so after a compaction, or when a template changed an earlier turn, nothing is
-// known of it and nothing is done.
+// Everything else is refused: a dropped or added call, a removed argument, text between or after
+// calls, broken JSON, other call formats, a different text, half a character, a special token, an
+// output that did not end in <e>. A missing thought before an answer is not restored: the template
+// removes it when the user speaks again, because the model was trained so. A prompt that does not
+// continue an asked prompt, as after a compaction or if a template changed an earlier turn, is not
+// changed.
 //
 // # Whose turn it is
 //
@@ -80,43 +78,42 @@
 // print, and no other output can, even if the server drops a call or cuts arguments. If two
 // outputs have the same ids after the same ids, their agent does not matter.
 //
-// What was forgotten counts as well. A call whose output did not come through, the 33rd of a
-// prompt, and what was dropped because the table is full make the site blind, and nothing is
-// spliced there. Limits remain, all for agents with the very same prompt:
+// Forgotten calls count too. A site becomes blind, and is never spliced again, after a call with an
+// incomplete output, after the 33rd call of a prompt, and when calls are dropped because the table
+// is full. These limits remain, all for agents with the very same prompt:
 //
-//   - a call that was not used for Config.MaxAge is forgotten for good, and so is one that was
-//     dropped when the memory of dropped ones fills a quarter of Config.MaxBytes (262,144 of
-//     them by default). An agent that waits longer than that between a call and its next
-//     prompt can be taken for another one whose call has the same print;
-//   - a table that begins anew knows only the calls that it is told of again: rollout tap
-//     tells it those of the last hour that are in the spool;
-//   - a request that passed the proxy unread, because it is short of memory, is not known;
-//   - a text that spells the template's own markers is a turn, for the model and for the
-//     table. So is a text that spells the result of a tool. If a client writes another agent's
-//     call and a result after it, before that agent's own next prompt comes, the tap takes the
-//     client's conversation for that agent's. The same holds for a client that repeats that next
-//     prompt after its answer failed;
-//   - if the calls of a conversation pass through several taps, each tap knows only its part.
+//   - The table forgets a call completely if it is not used for Config.MaxAge. It also forgets the
+//     oldest blind sites when they take more than a quarter of Config.MaxBytes (262,144 sites by
+//     default). If an agent waits longer than that between a call and its next prompt, it can be
+//     taken for another agent whose call has the same print.
+//   - A new table knows only the calls that it gets again: rollout tap replays the calls of the
+//     last hour from the spool.
+//   - A request that passed the proxy unread, because memory was short, is unknown.
+//   - A text that contains the template's own markers is a turn, for the model and for the table.
+//     So is a text that contains the markers of a tool result. Suppose a client writes another
+//     agent's call and a result after it before that agent's own next prompt comes. Then the tap
+//     takes the client's conversation for that agent's. The same holds for a client that repeats
+//     that next prompt after its answer failed.
+//   - If the calls of a conversation pass through several taps, each tap knows only its part.
 //
 // # What changes for the server
 //
-// The engine counts the tokens that it was sent, and the server copies these counts. So
+// The engine counts the tokens that it got, and the server copies these counts. So:
 //
-//   - prompt_tokens of steps and usage count the spliced prompt. If only white space
-//     differs, the numbers can be the same. So the proxy marks each answer with the number of
-//     turns that were spliced, and package prompt proves no such call: its row comes from the
-//     tap alone;
-//   - the server compacts when prompt and output together exceed 90 % of the agent's context
-//     window. Thoughts that it deletes stay in the engine's prompt, so that comes earlier;
-//   - the engine's own limit can be met where the server thinks that there is room.
-//     Config.MaxPrompt leaves such a prompt as it was asked;
-//   - the model sees its earlier thoughts where a server that deletes text would not show
-//     them: a policy that is trained so should be served so.
+//   - prompt_tokens of steps and usage count the spliced prompt. If only white space differs, the
+//     counts can be equal. So the proxy marks each answer with the number of spliced turns. Package
+//     prompt does not prove such a call; its row comes from the tap alone.
+//   - The server compacts when prompt and output together exceed 90 % of the agent's context
+//     window. Thoughts that it deletes stay in the engine's prompt, so this happens earlier.
+//   - A prompt can exceed the engine's limit although the server expects that it fits.
+//     Config.MaxPrompt prevents such splices.
+//   - The model sees its earlier thoughts even if the server would delete them. This suits a policy
+//     that is trained so.
 //
-// # What it gives
+// # Results
 //
-// The recorded conversations of testdata/letta, as TestRecorded replays them; prefilled are
-// the tokens that an engine with a perfect prefix cache has to read:
+// The recorded conversations of testdata/letta, as replayed by TestRecorded. "prefilled" counts the
+// tokens that an engine with a perfect prefix cache must process:
 //
 //	case                 calls  rows     prefilled     prompts changed
 //	sixteen                 16  6 → 1    1414 → 1286   15
@@ -129,11 +126,12 @@
 //	compaction               5  4 → 3    9838 → 9811    1
 //	multi                    4  4 → 3     505 →  565    1
 //	conversation             4  3 → 2     575 →  635    1
-//	15 others that do not drift, or in a way that is refused: unchanged
+//	15 others drift not at all, or in a way that is refused: unchanged
 //
-// Of 90 calls of 24 rollouts through a real server (the case continuity of the live tests),
-// 51 prompts are changed, 66 rows become 37, and 18,455 prefilled tokens 17,754.
+// On a real server (case continuity of the live tests), 90 calls of 24 rollouts had 51 changed
+// prompts, 66 rows became 37, and 18,455 prefilled tokens became 17,754.
 //
-// Where a chain ends for a thought, as in multi, the next prompt is as asked from its first
+// If a chain ends because of a thought, as in multi, the next prompt is sent as asked from its
+// first token, and the engine must process the spliced part again.
 // token on, and what was spliced before has to be read again.
 package continuity

@@ -10,9 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/continuity"
 )
 
-// Agents that were imported from one file have the same prompts, and the same agent's id in
-// their system message. A client that writes the words of one of them into another one gets no
-// sampled tokens for its text.
+// TestForeign proves that a client gets no sampled tokens for text that it copies from another
+// agent, even if both agents come from one file and have the same prompts.
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	const (
@@ -25,7 +24,7 @@ func TestForeign(t *testing.T) {
 		name    string
 		sampled string // by the other agent, for the file's prompt
 		asked   string // by the other agent, after that; empty: nothing
-		foreign string // what the client makes of the file's prompt
+		foreign string // the prompt that the client makes
 		want    continuity.Reason
 	}{
 		{"an answer", " Hello there, friend. \n\n<|im_end|>", "", "Hello there, friend.<|im_end|>" + more, continuity.ReasonClient},
@@ -45,12 +44,12 @@ func TestForeign(t *testing.T) {
 		s.want(file+tt.foreign, "", tt.want)
 	}
 
-	// What a conversation was given is not given to an import of it.
+	// An import of a conversation does not get its tokens.
 	s := newScript(t, qwen3(t))
 	s.tell(file, thought+call)
 	answered(s.table, s.ids(file+call+result), s.ids(file+thought+call+result), s.ids("Five.<|im_end|>"))
 	s.want(file+call+result+"Five.<|im_end|>"+more, "", continuity.ReasonClient)
-	// Two agents that sampled the same have one prompt each.
+	// Two agents that sampled the same output can each continue it once.
 	s.tell(file, thought+call)
 	s.want(file+call+copied, file+thought+call+copied, continuity.ReasonDeleted)
 	s.want(file+call+copied, file+thought+call+copied, continuity.ReasonDeleted)
@@ -58,8 +57,8 @@ func TestForeign(t *testing.T) {
 	s.want(file+call+strings.Replace(copied, "6", "7", 1), "", continuity.ReasonTaken)
 }
 
-// The very prompt that continued a call is spliced again only if its answer never came. After an
-// answer, or while the engine works on it, another agent is asking.
+// TestForeignSameResult proves that a prompt that continued a call is spliced again only if it got
+// no answer. After an answer, or while the engine works on it, another agent is asking.
 func TestForeignSameResult(t *testing.T) {
 	t.Parallel()
 	const x = "<think>\nx\n</think>\n\n"
@@ -94,8 +93,7 @@ func TestForeignSameResult(t *testing.T) {
 	}
 }
 
-// A table that begins anew knows which calls were continued, however their prompts were printed
-// and whether or not they were spliced.
+// TestForeignAfterRestart proves that a new table knows which calls were continued.
 func TestForeignAfterRestart(t *testing.T) {
 	t.Parallel()
 	const x = "<think>\nx\n</think>\n\n"
@@ -103,9 +101,9 @@ func TestForeignAfterRestart(t *testing.T) {
 	written := head + call + strings.Replace(result, "5", "6", 1)
 	for _, tt := range []struct {
 		name string
-		next tap.Call // what the spool has after the call
+		next tap.Call // the spool's next record
 		same continuity.Reason
-		new  continuity.Reason // of another result
+		new  continuity.Reason // for another result
 	}{
 		{"nothing", tap.Call{}, continuity.ReasonDeleted, continuity.ReasonTaken},
 		{"spliced", tap.Call{Status: 200, Asked: []int32{}, Output: []int32{imEnd}}, continuity.ReasonTaken, continuity.ReasonTaken},
@@ -133,10 +131,9 @@ func TestForeignAfterRestart(t *testing.T) {
 	}
 }
 
-// TestWrittenWords lets a client write what one agent said into another one with the same
-// beginning, at any moment: with the words of a user behind it, with another turn, and, once the
-// agent itself has continued, with another result or the very same one. Nothing of it is spliced,
-// also after a restart.
+// TestWrittenWords lets a client copy an agent's turn into another agent with the same beginning,
+// at any time: followed by user text, by another turn, or, once the agent itself has continued, by
+// a tool result. None of it is spliced, also after a restart.
 func TestWrittenWords(t *testing.T) {
 	t.Parallel()
 	written, same, spliced := 0, 0, 0
@@ -175,10 +172,10 @@ func TestWrittenWords(t *testing.T) {
 			case 0:
 				b.messages = append(b.messages, message{role: "user", content: w.text()})
 			case 1:
-				// A turn follows at once.
+				// Another turn follows.
 			case 2:
 				if at+1 >= len(a.messages) || sampledTwice(a) {
-					continue // the agent has not gone on, or another prompt can follow
+					continue // the agent has not continued, or another prompt can follow
 				}
 				text := w.text() + " written"
 				if result := a.messages[at+1]; result.role == "tool" && w.one(2) {
@@ -187,7 +184,7 @@ func TestWrittenWords(t *testing.T) {
 				}
 				b.messages = append(b.messages[:at+1], message{role: "user", content: "<tool_response>\n" + text + "\n</tool_response>"})
 			}
-			w.ask(b) // it fails if anything is spliced: b has no call of its own
+			w.ask(b) // fails if anything is spliced, because b has no call of its own
 			written++
 		}
 	}
@@ -197,7 +194,7 @@ func TestWrittenWords(t *testing.T) {
 	}
 }
 
-// sampledTwice reports whether two calls of an agent are the same, as calls of two agents can be.
+// sampledTwice reports whether two calls of an agent are equal, as calls of two agents can be.
 func sampledTwice(a *agent) bool {
 	for i := range a.calls {
 		for j := range i {
@@ -209,7 +206,7 @@ func sampledTwice(a *agent) bool {
 	return false
 }
 
-// turns are the indexes of the agent's own turns that it has asked behind.
+// turns returns the indexes of the agent's own turns that later prompts contain.
 func (w *world) turns(a *agent) (at []int) {
 	for i, m := range a.messages {
 		if m.role == "assistant" && i > 1 {
@@ -219,7 +216,7 @@ func (w *world) turns(a *agent) (at []int) {
 	return at
 }
 
-// printed is a turn as the template prints it, as a text that a client can send.
+// printed returns a turn as the template prints it, as a client can send it.
 func printed(m *message, scrub bool) string {
 	text := m.content
 	if scrub && len(m.calls) > 0 {

@@ -19,8 +19,7 @@ func draws(seed uint64, n int) []byte {
 	return b
 }
 
-// FuzzWorld lets several agents live through one table: no agent is given what is not its
-// own, and nothing but what was sampled is changed in a prompt.
+// FuzzWorld proves that no agent gets another's tokens, and that only sampled turns change.
 func FuzzWorld(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(draws(seed, 400))
@@ -30,7 +29,7 @@ func FuzzWorld(f *testing.F) {
 	})
 }
 
-// TestWorlds runs random worlds, and demands that every reason was met.
+// TestWorlds runs random worlds, and requires that every reason occurs.
 func TestWorlds(t *testing.T) {
 	t.Parallel()
 	seen := map[continuity.Reason]int{}
@@ -49,8 +48,8 @@ func TestWorlds(t *testing.T) {
 	}
 }
 
-// TestTameWorlds: where the server prints otherwise and does nothing else, every prompt
-// continues the engine's own tokens until the user speaks.
+// TestTameWorlds proves that if the server only renders differently, every prompt continues the
+// engine's own tokens until the user speaks.
 func TestTameWorlds(t *testing.T) {
 	t.Parallel()
 	seen := map[continuity.Reason]int{}
@@ -64,7 +63,7 @@ func TestTameWorlds(t *testing.T) {
 			for k := range a.calls[:max(0, len(a.calls)-1)] {
 				before, next := a.calls[k], a.calls[k+1]
 				if !callPattern.MatchString(decode(t, w.tok, before.Output)) {
-					continue // the user speaks: what was sampled is not given back
+					continue // the user speaks: sampled tokens are not restored
 				}
 				n := len(before.Prompt)
 				if common(next.Prompt, before.Prompt) < n || common(next.Prompt[n:], before.Output) < len(before.Output) {
@@ -80,7 +79,7 @@ func TestTameWorlds(t *testing.T) {
 	t.Log(seen)
 }
 
-// FuzzPrint compares any two texts, and what is taken for a print must be one by the oracle.
+// FuzzPrint compares any two texts. A recognized print must also be one for the oracle.
 func FuzzPrint(f *testing.F) {
 	f.Add("<think>\nx\n</think>\n\n"+strings.TrimSuffix(call, "<|im_end|>"), strings.TrimSuffix(call, "<|im_end|>"))
 	f.Add("<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":[1e3,\"\\u00e9\"]}}</tool_call>", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1000.0, \"é\"]}}\n</tool_call>")
@@ -88,7 +87,7 @@ func FuzzPrint(f *testing.F) {
 	exponent := regexp.MustCompile(`[eE][+-]?\d{4}`)
 	f.Fuzz(func(t *testing.T, output, printed string) {
 		if exponent.MatchString(output + printed) {
-			return // the oracle writes its numbers out
+			return // the oracle expands numbers
 		}
 		s := newScript(t, qwen3(t))
 		ids := append(s.ids(output), imEnd)

@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// imEnd and imStart are the tokens of Qwen3 that end and begin a turn.
+// Qwen3's tokens that end and begin a turn.
 const (
 	imStart = 151644
 	imEnd   = 151645
@@ -39,7 +39,6 @@ var qwen3Template = sync.OnceValues(func() (*chat.Template, error) {
 	return chat.Parse("qwen3", config.ChatTemplate, chat.Options{})
 })
 
-// qwen3 returns the configuration with the tokenizer and template of Qwen3.
 func qwen3(tb testing.TB) continuity.Config {
 	tb.Helper()
 	template, err := qwen3Template()
@@ -58,7 +57,6 @@ func newTable(tb testing.TB, cfg continuity.Config) *continuity.Table {
 	return table
 }
 
-// encode encodes a rendered text.
 func encode(tb testing.TB, tok *bpe.Tokenizer, text string) []int32 {
 	tb.Helper()
 	ids, err := tok.AppendTokens(nil, text)
@@ -68,7 +66,6 @@ func encode(tb testing.TB, tok *bpe.Tokenizer, text string) []int32 {
 	return ids
 }
 
-// decode returns the text of ids, special tokens included.
 func decode(tb testing.TB, tok *bpe.Tokenizer, ids []int32) string {
 	tb.Helper()
 	text, err := tok.AppendText(nil, ids, bpe.DecodeOptions{})
@@ -78,7 +75,7 @@ func decode(tb testing.TB, tok *bpe.Tokenizer, ids []int32) string {
 	return string(text)
 }
 
-// decide asks for one prompt and finds by the counters why it is what it is.
+// decide asks for one prompt, and finds its reason by the counters.
 func decide(tb testing.TB, table *continuity.Table, asked []int32) (sent []int32, reason continuity.Reason) {
 	tb.Helper()
 	before := table.Stats().Prompts
@@ -102,7 +99,7 @@ func decide(tb testing.TB, table *continuity.Table, asked []int32) (sent []int32
 	return sent, reason
 }
 
-// changedTurns counts the turns of a spliced prompt that are not as asked.
+// changedTurns counts the turns of a spliced prompt that differ from asked.
 func changedTurns(asked, sent []int32) (n int) {
 	if sent == nil {
 		return 0
@@ -126,7 +123,6 @@ func changedTurns(asked, sent []int32) (n int) {
 	return n
 }
 
-// answered tells the table of a call as the proxy does.
 func answered(table *continuity.Table, asked, sent, output []int32) {
 	c := &tap.Call{Status: 200, Prompt: asked, Output: output}
 	if sent != nil {
@@ -135,14 +131,12 @@ func answered(table *continuity.Table, asked, sent, output []int32) {
 	table.Answered(c)
 }
 
-// A generation is one call that a real engine was asked for.
 type generation struct {
 	Asked  []int32
 	Output []int32
 	Status int
 }
 
-// recorded returns the generations of a recorded case in their order.
 func recorded(tb testing.TB, name string) []generation {
 	tb.Helper()
 	raw, err := tokenizetest.Recording(filepath.Join(lettatest.Dir(tb), name+".json.gz"))
@@ -182,7 +176,6 @@ func recorded(tb testing.TB, name string) []generation {
 	return all
 }
 
-// checkSplice fails the test if sent is no splice of asked.
 func checkSplice(tb testing.TB, name string, asked, sent []int32, outputs [][]int32) {
 	tb.Helper()
 	if err := continuitytest.Check(bpetest.Tokenizer(tb, "qwen3"), asked, sent, outputs); err != nil {

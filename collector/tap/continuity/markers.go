@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// ErrTemplate says that turns of the model cannot be found in prompts of this template.
+// ErrTemplate means that the model's turns cannot be found in prompts of this template.
 var ErrTemplate = errors.New("continuity: template not supported")
 
 // The texts around a turn in ChatML.
@@ -22,24 +22,21 @@ const (
 	headerText = startText + "assistant\n"
 )
 
-// markers are the tokens by which the model's turns are found in a prompt.
+// markers are the tokens that delimit the model's turns in a prompt.
 type markers struct {
-	start, end int32   // begin and end a turn
-	header     []int32 // begins a turn of the model, and start is its first id
-	// result is the text between start and the result of a tool, without white space at its
-	// end. The text of a user begins differently.
+	start, end int32   // first and last token of a turn
+	header     []int32 // begins a turn of the model; its first id is start
+	// result is the trimmed text between start and a tool result. No user message begins so.
 	result []byte
-	// resultIDs are mostly the ids of it. Other ids can spell it too.
+	// resultIDs are the usual ids of result; other ids can have the same text.
 	resultIDs []int32
 }
 
-// findMarkers finds the markers and proves, with prompts of three conversations, that the
-// template prints a turn of the model as
+// findMarkers finds the markers. With the prompts of three conversations it proves that
 //
-//	header, text and calls, end
-//
-// that the header is the end of a prompt, and that the result of a tool begins otherwise than
-// the words of a user.
+//   - the template prints a turn of the model as header, text and calls, end;
+//   - a prompt ends with the header;
+//   - a tool result begins differently from user text.
 func findMarkers(cfg *Config) (markers, error) {
 	var m markers
 	tok := cfg.Tokenizer
@@ -66,7 +63,7 @@ func findMarkers(cfg *Config) (markers, error) {
 	return m, m.prove(cfg)
 }
 
-// prove renders conversations whose prints are known in advance.
+// prove renders conversations whose prints are known in advance, and compares them.
 func (m *markers) prove(cfg *Config) error {
 	const (
 		answer = "The sum is five."
@@ -77,7 +74,7 @@ func (m *markers) prove(cfg *Config) error {
 		asks   = `, {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": ` + call + `}]}, {"role": "tool", "content": "` + result + `"}`
 		says   = `, {"role": "assistant", "content": "` + answer + `"}, {"role": "user", "content": "` + words + `"}`
 	)
-	now := cfg.Now() // the prompts are compared with each other: any time does, if it is one
+	now := cfg.Now() // any fixed time will do
 	first, _, err := render(cfg, before, now)
 	if err != nil {
 		return err
@@ -118,15 +115,13 @@ func (m *markers) prove(cfg *Config) error {
 	return err
 }
 
-// calls reports whether the print of a turn contains a tool call.
 func (m *markers) calls(tok *bpe.Tokenizer, printed []int32) bool {
 	text, err := tok.AppendBytes(make([]byte, 0, 4*len(printed)), printed, bpe.DecodeOptions{})
 	return err == nil && bytes.Contains(text, callStart)
 }
 
-// results reports whether there are only tool results between the end of a model turn and the
-// header of the next one. Only the server writes tool results. A client can write user and
-// assistant text.
+// results reports whether only tool results are between the end of a model turn and the next
+// header. Only the server writes tool results. A client can write user and assistant text.
 func (m *markers) results(tok *bpe.Tokenizer, ids []int32) bool {
 	ids = ids[:len(ids)-len(m.header)]
 	for n := 0; ; n++ {
@@ -151,7 +146,6 @@ func (m *markers) results(tok *bpe.Tokenizer, ids []int32) bool {
 	}
 }
 
-// last returns as many of the last ids as the header has.
 func (m *markers) last(ids []int32) []int32 {
 	return ids[max(0, len(ids)-len(m.header)):]
 }
@@ -171,16 +165,15 @@ func render(cfg *Config, messages string, now time.Time) (ids []int32, text stri
 
 // A place is where a turn of the model begins in a prompt.
 type place struct {
-	at   int    // how many ids are before it, the header included
+	at   int    // number of ids before it, including the header
 	hash uint64 // of these ids
 }
 
-// places appends the places of asked to dst. The last of them is the end of asked, if that
-// is where the model is to go on.
+// places appends the places of asked to dst. The end of asked can be the last place.
 func (m *markers) places(dst []place, seed uint64, asked []int32) []place {
 	h, n := seed, 0
 	for i, id := range asked {
-		// One multiplication per id, and the shift that brings its high bits down.
+		// One multiplication per id, and a shift that mixes the high bits down.
 		h = (h ^ uint64(uint32(id))) * 0x9e3779b97f4a7c15
 		h ^= h >> 29
 		switch id {

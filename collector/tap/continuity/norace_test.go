@@ -4,8 +4,8 @@ package continuity_test
 
 import "testing"
 
-// TestPromptAllocates: a prompt that needs no splice costs no memory, and one that does
-// costs what is sent and little more.
+// TestPromptAllocates proves that a splice allocates little more than its result, and that other
+// prompts allocate nothing.
 func TestPromptAllocates(t *testing.T) {
 	for drift, most := range map[string]float64{"none": 0, "before": 5} {
 		table, asked, _ := longChain(t, drift)

@@ -11,14 +11,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An effect is what became of the calls of a rollout.
+// An effect is the number of rows and prefilled tokens of a rollout.
 type effect struct {
 	rows, prefilled int
 }
 
-// effectOf aligns calls with these prompts, and adds up the tokens that an engine with a
-// perfect prefix cache has to read: what a prompt has beyond the longest beginning that it
-// shares with a call before.
+// effectOf aligns calls with these prompts, and sums the tokens that an engine with a perfect
+// prefix cache must process: the part of each prompt that no earlier call shares.
 func effectOf(tb testing.TB, prompts, outputs [][]int32) effect {
 	tb.Helper()
 	var e effect
@@ -50,8 +49,7 @@ func common(a, b []int32) int {
 	return n
 }
 
-// recordings is what is decided about every prompt of the recorded conversations, and what
-// becomes of their rows: without continuity, and with it.
+// recordings has the decision for every recorded prompt, and the rows without and with continuity.
 const recordings = `
 approval               rows 2 → 2  prefilled   329 →   329  changed  0  new new
 approval-pending       rows 1 → 1  prefilled   270 →   270  changed  0  new
@@ -86,8 +84,8 @@ tool-two               rows 1 → 1  prefilled   506 →   506  changed  0  new 
 tool-unicode           rows 1 → 1  prefilled   347 →   347  changed  0  new same
 `
 
-// TestRecorded replays every recorded conversation and compares with recordings. Do not
-// adapt that table to a change of the rules without reading the case.
+// TestRecorded replays every recorded conversation and compares with recordings. Do not update that
+// table after a rule change without reading the case.
 func TestRecorded(t *testing.T) {
 	t.Parallel()
 	var lines []string

@@ -9,15 +9,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// sample makes up what the engine samples: a text, thoughts, calls, in tokens that need not
-// be those of the tokenizer.
+// sample returns a random output: text, thoughts and calls, not always in the tokenizer's tokens.
 func (w *world) sample(a *agent) []int32 {
 	var text strings.Builder
 	calls := w.n(4)
 	if w.tame {
 		calls = min(calls, 1)
 	}
-	if w.one(2) && (a.scrub || !w.tame) { // the template takes a thought out when the user speaks again
+	if w.one(2) && (a.scrub || !w.tame) { // the template removes a thought when the user speaks again
 		text.WriteString("<think>\n" + w.text() + []string{"\n</think>\n\n", "</think>", "\n\n</think>\n"}[w.n(3)])
 	}
 	if calls == 0 && w.tame {
@@ -39,7 +38,7 @@ func (w *world) sample(a *agent) []int32 {
 	switch {
 	case w.tame:
 	case w.one(12):
-		return ids // its length ended it
+		return ids // cut at the length limit
 	case w.one(20):
 		return append(ids, 151643) // <|endoftext|>
 	case w.one(20):
@@ -48,7 +47,6 @@ func (w *world) sample(a *agent) []int32 {
 	return append(ids, imEnd)
 }
 
-// call makes up a call, printed in one of many ways.
 func (w *world) call() string {
 	space := []string{"", " ", "\n", "  "}[w.n(4)]
 	name := []string{"add", "mul", "find"}[w.n(3)]
@@ -83,8 +81,8 @@ func (w *world) call() string {
 	return "<tool_call>" + []string{"\n", "", " "}[w.n(3)] + call + []string{"\n", "", "\n\n"}[w.n(3)] + "</tool_call>"
 }
 
-// value makes up a JSON value, in one of the forms that Python prints as another. Where the
-// world is not tame, some are changed on the way.
+// value returns a random JSON value, in a form that Python prints differently. If the world is not
+// tame, the server changes some values.
 func (w *world) value(depth int) string {
 	switch kinds := 5; {
 	case depth < 2:
@@ -112,7 +110,7 @@ func (w *world) value(depth int) string {
 	}
 }
 
-// text makes up a text. It is short, so that two agents often say the same.
+// text returns a random text. It is short, so that two agents often say the same.
 func (w *world) text() string {
 	words := []string{"five", "I add.", "the été", "日本語", "x\ny", "2 and 3", "😀"}
 	if !w.tame {
@@ -125,11 +123,11 @@ func (w *world) text() string {
 	return s
 }
 
-// tokens encodes a text as an engine may have sampled it: its special tokens are spelled out
-// in letters, and some tokens are cut in two.
+// tokens encodes a text as an engine can have sampled it: special tokens are plain letters, and
+// some tokens are split.
 func (w *world) tokens(text string) []int32 {
 	var ids []int32
-	for i, part := range strings.Split(text, "<|im_") { // nothing of a text is a special token
+	for i, part := range strings.Split(text, "<|im_") { // the text contains no special token
 		if i > 0 {
 			part = "|im_" + part
 			ids = append(ids, w.plain("<")...)

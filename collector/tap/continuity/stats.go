@@ -1,11 +1,10 @@
 package continuity
 
-// Stats are what a table has decided since it was made, and what it holds now.
+// Stats counts a table's decisions since New, and the calls that it holds.
 type Stats struct {
-	// Prompts counts the decisions by reason; every reason is in it. Their sum is the number
-	// of calls of Prompt that returned.
+	// Prompts counts the decisions by reason, with an entry for every reason.
 	Prompts map[Reason]int64
-	// Calls and Bytes are what the table keeps, Bytes roughly.
+	// Calls and Bytes are what the table holds. Bytes is approximate.
 	Calls int
 	Bytes int64
 }

@@ -12,25 +12,25 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A Table knows the latest calls and gives a prompt that continues one of them its own
-// tokens. It is safe for concurrent use, and nothing in it blocks but for its mutex.
+// A Table keeps the latest calls and splices their tokens into prompts that continue them. It is
+// safe for concurrent use. It blocks only on its mutex.
 type Table struct {
 	cfg  Config
 	m    markers
-	seed uint64 // of the hashes, so that nobody can make prompts of one hash
+	seed uint64 // of the hashes; random, so that clients cannot construct collisions
 
 	mu    sync.Mutex
 	sites map[uint64]*site
-	live  list.List // of *site, the one used last at the end
-	gone  list.List // of *site, those that lost their calls to MaxBytes: they are blind
+	live  list.List // of *site, the last used at the back
+	gone  list.List // of *site, those that lost their calls to MaxBytes; all are blind
 	bytes int64
 	calls int
 
 	counts [reasons]atomic.Int64
 }
 
-// New returns an empty table. It refuses a tokenizer and a template for which it cannot
-// prove where the model's turns are; that error wraps [ErrTemplate].
+// New returns an empty table. The error wraps [ErrTemplate] if New cannot prove where the model's
+// turns are in prompts of this tokenizer and template.
 func New(cfg Config) (*Table, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -43,19 +43,17 @@ func New(cfg Config) (*Table, error) {
 	return &Table{cfg: cfg, m: m, seed: rand.Uint64(), sites: make(map[uint64]*site)}, nil
 }
 
-// Prompt returns the prompt to send to the engine instead of asked, or nil for asked itself,
-// and the number of its turns that differ from asked. It does not keep asked, and the caller
-// owns the result.
+// Prompt returns the prompt to send to the engine instead of asked, or nil to send asked, and the
+// number of turns that differ from asked. It does not keep asked. The caller owns the result.
 func (t *Table) Prompt(asked []int32) (sent []int32, spliced int) {
 	sent, spliced, reason := t.decide(asked)
 	t.counts[reason].Add(1)
 	return sent, spliced
 }
 
-// Answered tells the table what became of a call. Every call for which Prompt was asked
-// has to be told, and before the server can have the whole answer: else the next prompt
-// comes first, or a call that was forgotten is taken for another one. It copies what it
-// keeps.
+// Answered adds the result of a call. Report every call that was passed to Prompt, before the
+// server can have the complete answer. Otherwise the next prompt can come first, or a forgotten
+// call can be taken for another one. Answered copies what it keeps.
 func (t *Table) Answered(c *tap.Call) {
 	asked := askedBy(c)
 	var room [64]place
@@ -71,7 +69,7 @@ func (t *Table) Answered(c *tap.Call) {
 			t.lost(own.hash, before, asked)
 		}
 		if failed {
-			return // a server that is told of an error has no output
+			return // after an error the server has no output
 		}
 	}
 	now := t.cfg.Now()
@@ -83,7 +81,7 @@ func (t *Table) Answered(c *tap.Call) {
 		t.sites[own.hash] = s
 		t.bytes += siteBytes
 	} else if !s.is(asked) {
-		return // two prompts of one hash: the later one is not kept
+		return // a hash collision: the later prompt is not kept
 	}
 	s.touch(now)
 	if c.Cut || len(c.Output) == 0 || len(s.calls) >= maxCalls {
@@ -98,14 +96,13 @@ func (t *Table) Answered(c *tap.Call) {
 	t.shrink()
 }
 
-// Recall tells a table that begins anew of a call in a spool. Calls come in the order of the
-// spool, and before Prompt is asked for any. What they continued counts as continued.
+// Recall replays a call from a spool into a new table. Replay the calls in the order of the spool,
+// before the first Prompt. Continued calls then count as continued.
 func (t *Table) Recall(c *tap.Call) {
 	_, _, _ = t.decide(askedBy(c))
 	t.Answered(c)
 }
 
-// askedBy returns the prompt that the server sent for a call.
 func askedBy(c *tap.Call) []int32 {
 	if c.Asked != nil {
 		return c.Asked
@@ -113,7 +110,7 @@ func askedBy(c *tap.Call) []int32 {
 	return c.Prompt
 }
 
-// lost notes that a spliced prompt, given by its hash, got no answer.
+// lost notes that the spliced prompt with this hash got no answer.
 func (t *Table) lost(hash uint64, before []place, asked []int32) {
 	if s, _ := t.longest(before, asked); s != nil {
 		for _, c := range s.calls {
@@ -122,8 +119,8 @@ func (t *Table) lost(hash uint64, before []place, asked []int32) {
 	}
 }
 
-// add adds a call to its site. It returns false where the table does not know the calls
-// from which the prompt was spliced.
+// add adds a call to its site. It returns false if a call that the prompt was spliced from is
+// unknown.
 func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 	n := &call{end: len(asked), sent: len(asked)}
 	if p, at := t.longest(before, asked); p != nil && len(p.calls) > 0 {
@@ -161,8 +158,7 @@ func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 	return true
 }
 
-// made reports whether sent is what the engine was sent for c, its output, and asked behind
-// the end of its turn.
+// made reports whether sent is c's sent prompt, c's output, and asked after the end of the turn.
 func (c *call) made(sent, asked []int32, end int) bool {
 	n := c.sent + len(c.output)
 	if end < 0 || len(sent) != n+len(asked)-end-1 || !slices.Equal(sent[n:], asked[end+1:]) || !slices.Equal(sent[c.sent:n], c.output) {
@@ -171,8 +167,8 @@ func (c *call) made(sent, asked []int32, end int) bool {
 	return slices.Equal(sent[:c.sent], c.appendSent(nil, asked))
 }
 
-// longest returns the site of the longest prompt that asked begins with, and the length of
-// that prompt. It is nil where no such prompt is known.
+// longest returns the site of the longest known prompt that asked begins with, and the length of
+// that prompt, or nil.
 func (t *Table) longest(before []place, asked []int32) (*site, int) {
 	for _, p := range slices.Backward(before) {
 		if s := t.sites[p.hash]; s != nil && s.is(asked[:p.at]) {
@@ -182,7 +178,6 @@ func (t *Table) longest(before []place, asked []int32) (*site, int) {
 	return nil, 0
 }
 
-// endOf returns the index of the token that ends the turn which begins at from, or -1.
 func (m *markers) endOf(ids []int32, from int) int {
 	if i := slices.Index(ids[from:], m.end); i >= 0 {
 		return from + i
@@ -190,7 +185,6 @@ func (m *markers) endOf(ids []int32, from int) int {
 	return -1
 }
 
-// expire forgets what was not used for MaxAge.
 func (t *Table) expire(now time.Time) {
 	for _, l := range []*list.List{&t.live, &t.gone} {
 		for s := oldest(l); s != nil && now.Sub(s.used) >= t.cfg.MaxAge; s = oldest(l) {
@@ -200,9 +194,9 @@ func (t *Table) expire(now time.Time) {
 	}
 }
 
-// shrink keeps the table within MaxBytes. A site that goes before its time stays as a blind
-// one, without its calls: an agent whose call was there could else be given the tokens of
-// another one with the same prompt. Blind ones take a quarter of MaxBytes at most.
+// shrink bounds the table to MaxBytes. A site that is dropped early stays, blind and without calls.
+// Otherwise its agent could get the tokens of another agent with the same prompt. Blind sites take
+// at most a quarter of MaxBytes.
 func (t *Table) shrink() {
 	for t.bytes > t.cfg.MaxBytes && t.live.Len() > 0 {
 		s := oldest(&t.live)
@@ -216,7 +210,6 @@ func (t *Table) shrink() {
 	}
 }
 
-// oldest returns the site that was used longest ago, or nil for an empty list.
 func oldest(l *list.List) *site {
 	if e := l.Front(); e != nil {
 		s, _ := e.Value.(*site)
@@ -225,7 +218,6 @@ func oldest(l *list.List) *site {
 	return nil
 }
 
-// drop takes the calls out of a site. Calls that others continue stay in memory for these.
 func (t *Table) drop(s *site) {
 	for _, c := range s.calls {
 		for ; c != nil; c = c.parent {
@@ -239,7 +231,6 @@ func (t *Table) drop(s *site) {
 	s.calls = nil
 }
 
-// forget takes a site without calls out of the table.
 func (t *Table) forget(s *site) {
 	s.in.Remove(s.place)
 	delete(t.sites, s.hash)

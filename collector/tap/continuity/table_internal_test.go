@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// TestCollision: two prompts of one hash are not mistaken for each other.
+// TestCollision proves that two prompts with equal hashes are not confused.
 func TestCollision(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(bpetest.Path("qwen3", bpe.FileConfig))

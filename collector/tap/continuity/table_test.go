@@ -22,7 +22,7 @@ const (
 	other  = "<tool_call>\n{\"name\": \"mul\", \"arguments\": {\"a\": 2, \"b\": 3}}\n</tool_call><|im_end|>"
 )
 
-// A script asks one table for prompts that are given as text.
+// A script sends prompts in text form to a table.
 type script struct {
 	tb    testing.TB
 	table *continuity.Table
@@ -37,10 +37,9 @@ func (s *script) ids(text string) []int32 {
 	return encode(s.tb, bpetest.Tokenizer(s.tb, "qwen3"), text)
 }
 
-// tell tells the table of a call that was not spliced.
 func (s *script) tell(asked, output string) { answered(s.table, s.ids(asked), nil, s.ids(output)) }
 
-// want asks for a prompt and compares what is sent; empty stands for asked itself.
+// want asks for a prompt and compares the result. An empty sent means nil.
 func (s *script) want(asked, sent string, want continuity.Reason) {
 	s.tb.Helper()
 	got, reason := decide(s.tb, s.table, s.ids(asked))
@@ -49,7 +48,8 @@ func (s *script) want(asked, sent string, want continuity.Reason) {
 	}
 }
 
-// TestSamePrompt: agents with the same prompt are told apart by what they said, or left alone.
+// TestSamePrompt proves that outputs distinguish agents with the same prompt, or nothing is
+// spliced.
 func TestSamePrompt(t *testing.T) {
 	t.Parallel()
 	const x, y, long = "<think>\nx\n</think>\n\n", "<think>\ny\n</think>\n\n", "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2, \"b\": 3}}\n</tool_call>\n"
@@ -78,7 +78,7 @@ func TestSamePrompt(t *testing.T) {
 	}
 }
 
-// TestUnknown: a prompt is blind once an output of it may have been missed.
+// TestUnknown proves that a prompt becomes blind when one of its outputs can be missing.
 func TestUnknown(t *testing.T) {
 	t.Parallel()
 	s := newScript(t, qwen3(t))
@@ -105,13 +105,13 @@ func TestUnknown(t *testing.T) {
 		}
 	}
 	s.table = newTable(t, qwen3(t))
-	for i := range 33 { // more than are compared
+	for i := range 33 { // more than maxCalls
 		s.tell(head, fmt.Sprintf("<think>\n%d\n</think>\n\n%s", i, strings.Replace(call, "2", fmt.Sprint(i), 1)))
 	}
 	s.want(head+call+result, "", continuity.ReasonUnknown)
 }
 
-// TestForgotten: what had to go for room is remembered as missing, until its time is over.
+// TestForgotten proves that the table remembers until MaxAge that it dropped calls.
 func TestForgotten(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
@@ -129,7 +129,7 @@ func TestForgotten(t *testing.T) {
 		t.Errorf("the table has %d calls and %d bytes, want at most %d bytes", got.Calls, got.Bytes, cfg.MaxBytes)
 	}
 	s.want(head+call+result, "", continuity.ReasonUnknown)
-	s.tell(head, y+call) // another agent with this prompt: the first one may still come
+	s.tell(head, y+call) // another agent with this prompt: the first one can still come
 	s.want(head+call+result, "", continuity.ReasonUnknown)
 
 	now = now.Add(time.Hour)
@@ -142,7 +142,7 @@ func TestForgotten(t *testing.T) {
 		t.Errorf("of what is old the table still has %+v", got)
 	}
 
-	// A table without room for anything but the memory of what is missing, and not for that.
+	// A table with room for nothing, not even blind sites.
 	cfg.MaxBytes = 1
 	s = newScript(t, cfg)
 	s.tell(head, x+call)
@@ -151,8 +151,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestMemory: what a table has counted of its calls is nothing when they are gone, however
-// they continued each other.
+// TestMemory proves that the counted memory is zero when all calls are gone.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
@@ -183,8 +182,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestApart: two calls with the same ids asked and sampled are two, where the engine was
-// sent other ids.
+// TestApart proves that calls with the same asked and sampled ids differ by the sent ids.
 func TestApart(t *testing.T) {
 	t.Parallel()
 	s := newScript(t, qwen3(t))
@@ -195,13 +193,13 @@ func TestApart(t *testing.T) {
 	s.want(asked+other+result, head+x+call+result+x+other+result, continuity.ReasonDeleted)
 	s.tell(asked, x+other) // the same, and not spliced
 	s.want(asked+other+result, "", continuity.ReasonAmbiguous)
-	// A prompt that was spliced from what is not known makes its site blind.
+	// A prompt that was spliced from unknown calls makes its site blind.
 	next := "<|im_start|>system\nS" + asked
 	answered(s.table, s.ids(next), s.ids("<|im_start|>system\nS"+head+x+call+result), s.ids(x+other))
 	s.want(next+other+result, "", continuity.ReasonUnknown)
 }
 
-// TestLeft pins prompts that are left as they are for what they are themselves.
+// TestLeft pins prompts that are not spliced because of their own form.
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	cfg := qwen3(t)
@@ -232,9 +230,7 @@ func TestLeft(t *testing.T) {
 	s.table.Answered(&tap.Call{Status: 200, Prompt: []int32{-1}, Asked: s.ids(head), Output: s.ids(call)})
 }
 
-// TestPlanted changes every token of a prompt in turn, takes it out, and doubles it. What
-// was asked at first must be as it was, or nothing is done; what is no print of an output is
-// sent as it is.
+// TestPlanted changes, removes and duplicates each token of a prompt: it proves no wrong splice.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	s := newScript(t, qwen3(t))
@@ -264,7 +260,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestConcurrent lets many conversations go through one table at once.
+// TestConcurrent runs many conversations through one table at once.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	cfg := qwen3(t)
@@ -289,7 +285,7 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestRefusedModels: where the model's turns cannot be found, there is no table.
+// TestRefusedModels proves that New refuses templates in which the model's turns cannot be found.
 func TestRefusedModels(t *testing.T) {
 	t.Parallel()
 	cfg := qwen3(t)
@@ -335,8 +331,7 @@ func TestRefusedModels(t *testing.T) {
 	}
 }
 
-// TestUnsafe: a conversation that was changed in any other way than in the print of what was
-// sampled is left as it is.
+// TestUnsafe proves that a conversation with any other change than a print is not spliced.
 func TestUnsafe(t *testing.T) {
 	t.Parallel()
 	const x = "<think>\nx\n</think>\n\n"
@@ -371,7 +366,7 @@ func TestUnsafe(t *testing.T) {
 		if sent, reason := decide(t, s.table, s.ids(changed)); sent != nil {
 			t.Errorf("%s: spliced as %v:\n%s\n%s", tt.name, reason, changed, decode(t, bpetest.Tokenizer(t, "qwen3"), sent))
 		}
-		s = newScript(t, qwen3(t)) // and as it was
+		s = newScript(t, qwen3(t)) // without the change
 		s.tell(head, x+call)
 		answered(s.table, s.ids(asked), s.ids(head+x+call+result), s.ids(x+other))
 		s.want(next, head+x+call+result+x+other+result, continuity.ReasonDeleted)

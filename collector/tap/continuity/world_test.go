@@ -13,10 +13,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A world is a server with some agents, an engine, and a table between them. All that
-// happens is drawn from one list of bytes, so that a fuzzer can steer it. It checks every
-// prompt that is sent against what it knows itself: which agent asks, and what that agent's
-// own calls were.
+// A world is a server with some agents, an engine, and a table between them. All events are drawn
+// from one byte list, so that a fuzzer can steer it. It checks every sent prompt against its own
+// records: which agent asks, and the agent's calls.
 type world struct {
 	tb     testing.TB
 	cfg    continuity.Config
@@ -26,20 +25,19 @@ type world struct {
 	agents []*agent
 	spool  []tap.Call
 	seen   map[continuity.Reason]int
-	// tame lets nothing happen for which a splice has to be refused.
+	// tame excludes all events for which a splice must be refused.
 	tame bool
 }
 
-// An agent is a conversation of the server.
 type agent struct {
 	name     string
 	messages []message
-	scrub    bool // the text before calls is left out of prompts
+	scrub    bool // prompts omit the text before calls
 	parallel bool // more than one call is kept
 	waits    bool // asked and sent are at the engine
 	asked    []int32
 	sent     []int32
-	calls    []tap.Call // of this agent alone, those that had an answer
+	calls    []tap.Call // answered calls of this agent only
 }
 
 type message struct {
@@ -50,10 +48,10 @@ type message struct {
 // A simCall is a call as the server stores it.
 type simCall struct {
 	name      string
-	arguments string // JSON
+	arguments string
 }
 
-// n draws a number below limit. When nothing is left to draw it is 0.
+// n draws a number below limit, or 0 if no bytes are left.
 func (w *world) n(limit int) int {
 	if len(w.draw) == 0 {
 		return 0
@@ -63,7 +61,6 @@ func (w *world) n(limit int) int {
 	return int(b) % limit
 }
 
-// one draws whether what happens once in n times happens now.
 func (w *world) one(n int) bool { return w.n(n) == n-1 }
 
 func newWorld(tb testing.TB, draw []byte, tame bool) *world {
@@ -71,10 +68,10 @@ func newWorld(tb testing.TB, draw []byte, tame bool) *world {
 	w := &world{tb: tb, cfg: qwen3(tb), draw: draw, tame: tame, seen: map[continuity.Reason]int{}}
 	w.tok = w.cfg.Tokenizer
 	if w.one(4) && !tame {
-		w.cfg.MaxBytes = 64 << 10 // and what is dropped is still remembered
+		w.cfg.MaxBytes = 64 << 10 // dropped sites are still remembered
 	}
 	w.table = newTable(tb, w.cfg)
-	same := w.one(2) && !tame // agents that are imports of one file
+	same := w.one(2) && !tame // agents are imports of one file
 	for i := range 1 + w.n(4) {
 		a := &agent{name: fmt.Sprint("agent ", i), scrub: !w.one(3), parallel: w.one(2)}
 		id := i
@@ -87,7 +84,6 @@ func newWorld(tb testing.TB, draw []byte, tame bool) *world {
 	return w
 }
 
-// run lets things happen until nothing is left to draw.
 func (w *world) run() {
 	for len(w.draw) > 0 {
 		a := w.agents[w.n(len(w.agents))]
@@ -106,11 +102,10 @@ func (w *world) run() {
 	}
 }
 
-// ask sends the agent's conversation through the table and checks what comes out.
 func (w *world) ask(a *agent) {
 	asked, ok := w.render(a)
 	if !ok {
-		a.messages = a.messages[:min(len(a.messages), 2)] // the template refuses it: begin again
+		a.messages = a.messages[:min(len(a.messages), 2)] // the template refuses it: start again
 		return
 	}
 	sent, reason := decide(w.tb, w.table, asked)
@@ -131,7 +126,6 @@ func (w *world) ask(a *agent) {
 	checkSplice(w.tb, a.name, asked, sent, outputs)
 }
 
-// answer lets the engine answer, and the server store what it takes of it.
 func (w *world) answer(a *agent) {
 	a.waits = false
 	c := tap.Call{Status: 200, Prompt: a.asked}
@@ -159,8 +153,8 @@ func (w *world) answer(a *agent) {
 	w.store(a, string(text))
 }
 
-// store does what the server does with an answer: it takes calls out of the text, strips
-// what is left, and runs the tools.
+// store stores an answer as the server does: it extracts the calls from the text, trims the rest,
+// and runs the tools.
 func (w *world) store(a *agent, text string) {
 	m := message{role: "assistant", content: strings.TrimSpace(callPattern.ReplaceAllString(text, ""))}
 	for _, match := range callPattern.FindAllStringSubmatch(text, -1) {
@@ -186,7 +180,6 @@ func (w *world) store(a *agent, text string) {
 	}
 }
 
-// storedCall is what the server makes of the text of a call.
 func storedCall(raw string) simCall {
 	var c struct {
 		Name      string          `json:"name"`
@@ -205,7 +198,7 @@ func storedCall(raw string) simCall {
 	return simCall{c.Name, arguments}
 }
 
-// edit changes what is stored, as no agent does by itself.
+// edit changes the stored conversation, which no agent does itself.
 func (w *world) edit(a *agent) {
 	i := w.n(len(a.messages))
 	m := &a.messages[i]
@@ -233,7 +226,6 @@ func (w *world) edit(a *agent) {
 	}
 }
 
-// restart makes a table anew, from the calls in the spool.
 func (w *world) restart() {
 	w.table = newTable(w.tb, w.cfg)
 	for _, c := range w.spool {
@@ -241,7 +233,7 @@ func (w *world) restart() {
 	}
 }
 
-// render is the prompt of an agent; ok is false where the template refuses it.
+// render returns the prompt of an agent. ok is false if the template refuses it.
 func (w *world) render(a *agent) (ids []int32, ok bool) {
 	var list []string
 	for _, m := range a.messages {

@@ -18,7 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// A worker is an engine that says who it is, and can be told to be ill.
+// A worker is an engine that identifies itself, and that can be made unhealthy.
 type worker struct {
 	calls atomic.Int64
 	ill   atomic.Bool
@@ -41,7 +41,7 @@ func (e *worker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"output_ids":[900,901],"meta_info":{}}`)
 }
 
-// grown is a prompt of a chain: n ids, those of a longer one begin with those of a shorter.
+// grown returns a prompt of n ids. A longer prompt of the same chain begins with a shorter one.
 func grown(chain, n int) []int32 {
 	ids := make([]int32, n)
 	for i := range ids {
@@ -50,7 +50,7 @@ func grown(chain, n int) []int32 {
 	return ids
 }
 
-// The same chain goes to the same engine, new ones to the one that had fewer.
+// TestChains proves that a chain stays at one engine, and that new chains are balanced.
 func TestChains(t *testing.T) {
 	t.Parallel()
 	var engines [3]worker
@@ -58,7 +58,7 @@ func TestChains(t *testing.T) {
 	home := map[int]string{}
 	order := []int{0, 1, 2, 3, 4, 5, 6, 7, 8}
 	for step := range 4 {
-		slices.Reverse(order[step:]) // so that turns alone would send chains elsewhere
+		slices.Reverse(order[step:]) // so that round-robin would send chains elsewhere
 		for _, chain := range order {
 			r.post(t, "/generate", asked(grown(chain, 100+80*step)))
 			calls := r.kept.all()
@@ -76,7 +76,7 @@ func TestChains(t *testing.T) {
 	}
 }
 
-// A chat without ids is a chain by its text.
+// TestChatChains proves that a chat without ids is a chain by its text.
 func TestChatChains(t *testing.T) {
 	t.Parallel()
 	var engines [2]worker
@@ -89,7 +89,7 @@ func TestChatChains(t *testing.T) {
 	for turns := 1; turns < 4; turns++ {
 		for chat := range 4 {
 			if turns == 2 {
-				chat = 3 - chat // so that turns alone would send it elsewhere
+				chat = 3 - chat // so that round-robin would send it elsewhere
 			}
 			r.post(t, "/v1/chat/completions", body(chat, turns))
 			calls := r.kept.all()
@@ -105,13 +105,13 @@ func TestChatChains(t *testing.T) {
 	}
 }
 
-// Requests go to the least busy engine; one that is crowded gives up a chain.
+// TestLeastBusy proves that requests go to the least busy engine, even a chain of a crowded one.
 func TestLeastBusy(t *testing.T) {
 	t.Parallel()
 	var engines [2]worker
 	hold := make(chan struct{})
 	r := newRig(t, proxy.Config{}, &engines[0], &engines[1])
-	r.post(t, "/generate", asked(grown(0, 100))) // the chain is at one of them
+	r.post(t, "/generate", asked(grown(0, 100))) // one engine has the chain
 	for i := range engines {
 		engines[i].holds.Store(&hold)
 	}
@@ -140,8 +140,8 @@ func wait(t *testing.T, done func() bool) {
 	}
 }
 
-// An engine that cannot be reached is down, and its requests go to the next one at once. It
-// comes back when it answers a check.
+// TestDownAndBack proves that the requests of an unreachable engine go to the next engine at once,
+// and that the engine is up again after a successful check.
 func TestDownAndBack(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -189,7 +189,7 @@ func urls(t *testing.T, texts ...string) (out []*url.URL) {
 	return out
 }
 
-// An engine that says 503 to several checks is down, and healthz says so if it is the only one.
+// TestIll proves that an engine is down after several 503s, and that healthz reports it.
 func TestIll(t *testing.T) {
 	t.Parallel()
 	var engines [2]worker
@@ -224,7 +224,7 @@ func TestIll(t *testing.T) {
 	wait(t, func() bool { return health() == http.StatusOK })
 }
 
-// An engine that closed a connection which was not in use costs no request.
+// TestStaleConnection proves that an engine that closes an idle connection costs no request.
 func TestStaleConnection(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

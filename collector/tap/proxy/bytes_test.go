@@ -17,23 +17,21 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// A plan is one exchange that a test makes up: what the client sends, and what the engine
-// answers, in which pieces, and where it breaks off.
+// A plan is a random exchange: the request, and the answer with its pieces and its break.
 type plan struct {
 	method, path         string
 	body                 []byte
-	sized                bool // with Content-Length, else chunked
+	sized                bool // with Content-Length, otherwise chunked
 	answer               []byte
 	kind                 string
 	answerSized          bool
 	status               int
-	cuts                 []int // where the answer is flushed
-	breaks               int   // where the engine breaks off, or -1
+	cuts                 []int // offsets where the answer is flushed
+	breaks               int   // offset where the engine breaks off, or -1
 	trailer              string
 	header, answerHeader http.Header
 }
 
-// draw makes up an exchange.
 func draw(r *rand.Rand) *plan {
 	words := func(n int) []byte {
 		b := make([]byte, n)
@@ -83,12 +81,12 @@ func draw(r *rand.Rand) *plan {
 	p.header = http.Header{"X-Own": {"a", "b"}, "Authorization": {"Bearer t"}, "X-Forwarded-For": {"1.2.3.4"}, "Accept-Encoding": {"gzip, br"}, "Content-Type": {"application/json"}, "User-Agent": {"python-httpx/0.28.1"}}
 	p.answerHeader = http.Header{"X-Engine": {"1", "2"}, "Set-Cookie": {"a=b"}, "Content-Type": {p.kind}, "Server": {"uvicorn"}}
 	if r.IntN(4) == 0 {
-		p.answerHeader["Content-Type"] = nil // none at all
+		p.answerHeader["Content-Type"] = nil // no Content-Type
 	}
 	return p
 }
 
-// engine answers by the plan, and notes what it got.
+// A planned is an engine that answers by the plan, and records what it got.
 type planned struct {
 	p      *plan
 	got    []byte
@@ -126,7 +124,7 @@ func (e *planned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// seen is what a client has of an answer.
+// seen is an answer as the client got it.
 type seen struct {
 	status          int
 	body            []byte
@@ -160,7 +158,6 @@ func send(t *testing.T, url string, p *plan, chop *rand.Rand) (s seen) {
 	return s
 }
 
-// random reads pieces of random length.
 type random struct {
 	r    *bytes.Reader
 	chop *rand.Rand
@@ -168,8 +165,8 @@ type random struct {
 
 func (r *random) Read(p []byte) (int, error) { return r.r.Read(p[:min(len(p), 1+r.chop.IntN(900))]) }
 
-// TestBytes: whatever client and engine send, in whatever pieces, the other side gets these
-// bytes, this status and these headers, as without the tap, also if the engine breaks off.
+// TestBytes proves that client and engine get the same bytes, status and headers as without the
+// tap, for any pieces, also if the engine breaks off.
 func TestBytes(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

@@ -5,23 +5,22 @@ import (
 	"sync"
 )
 
-// A chain is a prompt cut into blocks, each with a hash of all up to its end. Of two prompts
-// of a rollout the later begins with the earlier one, so it has the earlier one's last block.
-// The hashes only choose an engine: two that are equal by chance do no harm.
+// A chain is a prompt cut into blocks. Each block has a hash of everything up to its end. In a
+// rollout each prompt begins with the previous one, so it contains the previous one's last hash.
+// The hashes only select an engine, so a collision does no harm.
 type chain []uint64
 
-// The blocks of a chain, in ids and in bytes of text.
+// The size of a block, in ids and in bytes of text.
 const (
 	blockIDs   = 32
 	blockBytes = 128
 )
 
-// chainOf returns the chain of a list of ids.
 func chainOf(ids []int32) chain {
 	return make(chain, 0, len(ids)/blockIDs).grow(ids, nil)
 }
 
-// grow appends the blocks of ids and more. c has whole blocks of ids already, or none.
+// grow appends the blocks of ids and more. c already has whole blocks of ids, or none.
 func (c chain) grow(ids, more []int32) chain {
 	h, in := uint64(seedHash), 0
 	if len(c) > 0 {
@@ -38,7 +37,6 @@ func (c chain) grow(ids, more []int32) chain {
 	return c
 }
 
-// chainOfText returns the chain of a text.
 func chainOfText(text []byte) (c chain) {
 	h := uint64(seedHash)
 	for at := 0; at+blockBytes <= len(text); at += blockBytes {
@@ -57,8 +55,8 @@ func mix(h, v uint64) uint64 {
 	return h ^ h>>32
 }
 
-// places remembers which engine had the last block of a chain. It holds two generations of
-// placesEach entries at most, and forgets the older one when the younger is full.
+// places maps the last block of a chain to the engine that had it. It holds at most two generations
+// of placesEach entries, and drops the older one when the newer is full.
 type places struct {
 	mu         sync.Mutex
 	young, old map[uint64]*engine
@@ -81,7 +79,6 @@ func (p *places) find(c chain) *engine {
 	return nil
 }
 
-// put remembers that e had c.
 func (p *places) put(c chain, e *engine) {
 	if len(c) == 0 {
 		return

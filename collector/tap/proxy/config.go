@@ -11,51 +11,45 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A Continuer gives engines the tokens of the true history where the server re-rendered them
-// in another way.
+// A Continuer replaces re-rendered history in prompts by the tokens that were really sampled.
 type Continuer interface {
-	// Prompt returns the prompt to send to the engine instead of asked, or nil for asked
-	// itself, and the number of its turns that differ from asked. It must be quick, because
-	// the call waits for it. The proxy catches and counts a panic.
+	// Prompt returns the prompt to send to the engine instead of asked, or nil to send asked, and
+	// the number of turns that differ from asked. It must be quick, because the call waits for it.
+	// The proxy recovers and counts a panic.
 	Prompt(asked []int32) (sent []int32, spliced int)
-	// Answered is told of each call, also of one that failed, before its answer ends: c.Prompt
-	// is what the engine was sent, and c.Asked what the server had sent, nil if that is the
-	// same. c has no output if the engine had another prompt. c and what it refers to are
-	// valid until Answered returns.
+	// Answered is called for each call, successful or not, before its answer ends. c.Prompt is the
+	// sent prompt; c.Asked is the server's, or nil if equal. c has no output if the engine used
+	// another prompt. c and its memory are valid until Answered returns.
 	Answered(c *tap.Call)
 }
 
-// Config says what a Proxy does. The zero value of a field means its default.
+// Config configures a Proxy. A zero field means its default.
 type Config struct {
-	// Engines are the base URLs, without a query. At least one.
+	// Engines are the base URLs, without a query. At least one is required.
 	Engines []*url.URL
-	// Keep is given each call that ended, and must not block. It reports false if the call is
-	// not kept. The call and what it refers to are valid until it returns. Default: nobody is
-	// told.
+	// Keep is called with each finished call and must not block. It reports whether it kept the
+	// call. The call and its memory are valid until Keep returns. Default: calls are discarded.
 	Keep func(*tap.Call) bool
-	// Unkept returns the reason why calls that Keep took are currently not kept, or nil.
-	// /healthz reports it. Default: calls are kept.
+	// Unkept returns why accepted calls are currently not kept, or nil, for /healthz. Default: nil.
 	Unkept func() error
-	// Continuer changes prompts. Each answer reports the change (see marker), even if there
-	// is none. Default: prompts and answers pass unchanged.
+	// Continuer changes prompts. If set, each answer gets a mark (see marker), even without a
+	// change. Default: prompts and answers pass unchanged.
 	Continuer Continuer
-	// Set overrides how engines sample.
+	// Set overrides sampling parameters.
 	Set Set
-	// AskIDs adds what makes an engine answer with token ids and log-probabilities.
+	// AskIDs adds the members that make an engine return token ids and log-probabilities.
 	AskIDs bool
-	// Pages serves the paths under /tap/. Default: they pass like others.
+	// Pages serves the paths under /tap/. Default: they are forwarded like others.
 	Pages http.Handler
 
-	// BodyBytes bounds the body of a request that is read. A longer one passes unread.
-	// Default 16 MiB.
+	// BodyBytes bounds the request bodies that are parsed. Longer ones pass unread. Default 16 MiB.
 	BodyBytes int64
-	// MemoryBytes bounds the bodies that are held at a time. What is beyond passes unread.
-	// Default 1 GiB.
+	// MemoryBytes bounds the bodies held at a time. Bodies beyond it pass unread. Default 1 GiB.
 	MemoryBytes int64
-	// HealthEvery is the time between two checks of an engine. Default 5 s.
+	// HealthEvery is the time between two health checks of an engine. Default 5 s.
 	HealthEvery time.Duration
-	// Log has what happens to engines, and the first of each kind of fault. It never has
-	// bodies, headers or passwords. Default: nothing.
+	// Log logs changes of engines' health, and the first fault of each kind. It never gets bodies,
+	// headers or passwords. Default: discard.
 	Log *slog.Logger
 }
 
@@ -81,7 +75,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns all complaints about c.
+// Validate returns all errors of c, joined.
 func (c Config) Validate() error {
 	var bad []error
 	if len(c.Engines) == 0 {

@@ -9,30 +9,29 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A dialect reads one kind of API. It has no state.
+// A dialect parses one kind of API. It has no state.
 type dialect interface {
-	// name is the word for it in calls and metrics.
+	// name is the dialect's name in calls and metrics.
 	name() string
 	// serves reports whether a POST to path is a request for a generation.
 	serves(path string) bool
-	// request reads a body, which is all of q.body, from s.
+	// request parses a body, which is q.body, from s.
 	request(s *tokenize.Scanner, q *request) error
-	// answer reads a document from s: the whole answer, or one event of it if a.streamed.
+	// answer parses one document from s: the whole answer, or one event if a.streamed.
 	answer(s *tokenize.Scanner, a *answer) error
-	// keys returns the name of each setting in a body for path; empty if it has none.
+	// keys returns the member names of the settings in a body for path; "" for unsupported ones.
 	keys(path string) *names
-	// asks are the members that make the engine answer with ids and log-probabilities, for a
-	// body that has none of that name.
+	// asks returns the members that make the engine return ids and log-probabilities. They are
+	// added only if the body does not have them.
 	asks(q *request) []ask
 }
 
 // An ask is a member of a body.
 type ask struct{ key, value string }
 
-// The dialects that the tap knows.
 var dialects = []dialect{sglang{}, openai{}}
 
-// dialectOf returns the dialect of a request, or nil if it is not for a generation.
+// dialectOf returns the dialect of a request, or nil if it is not a generation.
 func dialectOf(method, path string) dialect {
 	if method != "POST" {
 		return nil
@@ -52,32 +51,30 @@ type request struct {
 
 	// root is the body's object.
 	root object
-	// prompt are the ids of the only prompt, and promptAt is where their list stands. It is
-	// nil if the body has no such list. Its memory is that of room, if that is enough.
+	// prompt is the ids of the only prompt; promptAt is the position of their list. prompt is nil
+	// if the body has no such list. It uses the memory of room if that suffices.
 	prompt   []int32
 	room     []int32
 	promptAt span
-	// foreign means that the engine's prompt has other parts than prompt: an image, the
-	// earlier requests of a session.
+	// foreign: the engine's prompt has other parts, such as an image or a session's history.
 	foreign bool
 	// several means that the body asks for several outputs.
 	several  bool
 	streamed bool
-	// grows is the text of the body that grows from call to call of a chain, if there are no
-	// ids. It is a part of body.
+	// grows is the part of a body without ids that grows from call to call of a chain.
 	grows []byte
-	// sampling are the objects that say how to sample. If there is none, and none is in the
-	// body, samplingAt is where `null` stands for one; and else one is added to root.
+	// sampling has the objects with sampling parameters. If it is empty, one is put at samplingAt,
+	// the position of a `null`, or is added to root.
 	sampling   []*object
 	samplingAt span
 }
 
-// A span is [from, to) of a body. The zero span stands for none.
+// A span is the range [from, to) of a body. The zero span means none.
 type span struct{ from, to int }
 
-// An object is where the members of a JSON object stand, as far as a dialect wants them.
+// An object has the positions of the members of a JSON object that a dialect wants.
 type object struct {
-	open    int // behind the opening brace
+	open    int // offset after the opening brace
 	empty   bool
 	members []member
 }
@@ -87,12 +84,11 @@ type member struct {
 	value span
 }
 
-// errTwice means that a member that is read appears twice. Which of them counts is the
-// engine's to say, so nobody else does.
+// errTwice means that a wanted member appears twice. Engines differ in which one counts.
 var errTwice = errors.New("proxy: a member appears twice")
 
-// object reads an object and notes the members that want knows. read reads their values; nil
-// skips them. Other members are skipped.
+// object parses an object and records the members that want accepts. read parses their values; if
+// read is nil, they are skipped. Other members are skipped.
 func (q *request) object(s *tokenize.Scanner, want func(key []byte) bool, read func(key string) error) (o object, err error) {
 	s.Next()
 	o.open = int(s.Offset()) + 1
@@ -129,7 +125,6 @@ func (o *object) has(key string) bool {
 	return false
 }
 
-// value returns the text of a member, or nil.
 func (o *object) value(body []byte, key string) []byte {
 	for i := range o.members {
 		if m := &o.members[i]; m.key == key {
@@ -139,7 +134,7 @@ func (o *object) value(body []byte, key string) []byte {
 	return nil
 }
 
-// ids reads a list of ids into q.prompt, or notes that it is a list of lists.
+// ids parses a list of ids into q.prompt. A list of lists sets q.several.
 func (q *request) ids(s *tokenize.Scanner) (err error) {
 	if s.Next() != '[' {
 		return s.Skip()
@@ -165,7 +160,6 @@ func (q *request) ids(s *tokenize.Scanner) (err error) {
 	return err
 }
 
-// truth reads true, false or null.
 func (q *request) truth(s *tokenize.Scanner) (bool, error) {
 	is := s.Next() == 't'
 	return is, s.Skip()
@@ -174,53 +168,48 @@ func (q *request) truth(s *tokenize.Scanner) (bool, error) {
 // An answer collects what a dialect finds in the documents of an answer.
 type answer struct {
 	streamed bool
-	tray     *tray // of the document, or of the event that is read
+	tray     *tray // of the current document or event
 
-	// What the engine said last, or what the zero call has if it said nothing.
+	// The engine's last values, or the zero values of newCall.
 	prompt                             tap.IDs
 	finish                             string
 	matched                            int32
 	version                            string
 	promptTokens, outputTokens, cached int32
 
-	// output are the sampled ids. logprobs belong to logIDs, or one by one to output if bare.
-	// uneven means that some part of the answer has not one for each id.
+	// output is the sampled ids. logprobs belong to logIDs, or one by one to output if bare. uneven
+	// means that some part of the answer has a different number of each.
 	output       []int32
 	logprobs     []float32
 	logIDs       []int32
 	bare, uneven bool
 
-	// spans are the last weight_versions of the engine: nil if there are none, and empty if
-	// they cannot be read. word and list belong to the current document.
+	// spans is the engine's last weight_versions: nil if there are none, empty if they cannot be
+	// parsed. word and list belong to the current document.
 	spans, list []tokenize.VersionSpan
 	word        string
-	// mixed means that two documents name two versions of the weights. torn means that one
-	// document names two.
+	// mixed: two documents name different weight versions. torn: one document does.
 	mixed, torn bool
 
-	// several means that there is more than one output, failed that the engine reports an
-	// error.
+	// several means more than one output. failed means that the engine reports an error.
 	several, failed bool
 
-	parts parts // of a stream whose events may repeat what was said
+	parts parts // of a stream
 }
 
-// newAnswer returns an answer in which nothing was said.
 func newAnswer(streamed bool) *answer {
 	return &answer{streamed: streamed, matched: -1, promptTokens: -1, outputTokens: -1, cached: -1}
 }
 
-// begin begins a document.
 func (a *answer) begin() { a.word, a.list = "", nil }
 
-// versioned reads the version of the weights.
 func (a *answer) versioned(s *tokenize.Scanner) error {
 	v, err := word(s)
 	a.name(v)
 	return err
 }
 
-// name records a version of the weights. Two different versions belong to different tokens.
+// name records a weight version. Two different versions belong to different tokens.
 func (a *answer) name(v string) {
 	if v == "" {
 		return
@@ -230,10 +219,9 @@ func (a *answer) name(v string) {
 	a.word, a.version = v, v
 }
 
-// maxSpans bounds the spans of an output that are kept.
+// maxSpans bounds the version spans of an output.
 const maxSpans = 1024
 
-// spanned reads the spans of the output and their versions of the weights.
 func (a *answer) spanned(s *tokenize.Scanner) error {
 	switch s.Next() {
 	case 'n':
@@ -273,13 +261,13 @@ func (a *answer) spanned(s *tokenize.Scanner) error {
 	return err
 }
 
-// part records the spans of the output. Two different lists prove nothing.
+// part records the version spans. Two different lists in a document make the answer torn.
 func (a *answer) part(list []tokenize.VersionSpan) {
 	a.torn = a.torn || a.list != nil && !slices.Equal(a.list, list)
 	a.list, a.spans = list, list
 }
 
-// take takes over what another part of the answer says, which knows better.
+// take overrides a with the values of b, a more reliable part of the answer.
 func (a *answer) take(b *answer) {
 	if b.finish != "" {
 		a.finish = b.finish
@@ -299,7 +287,7 @@ func (a *answer) take(b *answer) {
 	}
 }
 
-// unread says why an answer gives no output, or is empty.
+// unread returns why an answer has no output, or "".
 func (a *answer) unread() string {
 	switch {
 	case a.failed:
@@ -314,14 +302,12 @@ func (a *answer) unread() string {
 	return ""
 }
 
-// sampled reads a list of ids, which lies on the tray.
 func (a *answer) sampled(s *tokenize.Scanner) ([]int32, error) {
 	list, err := s.IDs(a.tray.output[:0])
 	a.tray.output = list[:0]
 	return list, err
 }
 
-// prompted reads the ids of the engine's prompt.
 func (a *answer) prompted(s *tokenize.Scanner) error {
 	d := newDesk()
 	defer d.free()
@@ -330,9 +316,8 @@ func (a *answer) prompted(s *tokenize.Scanner) error {
 	return err
 }
 
-// fill gives c what the answer says, and reports whether the prompt that the proxy sent is the
-// one that the engine counted. A prompt that the answer has is put in room. The rest is that
-// of the answer's tray.
+// fill copies the answer into c. It reports whether the engine's token count agrees with the
+// prompt. A prompt from the answer is stored in room. Other slices belong to the tray.
 func (a *answer) fill(c *tap.Call, room []int32) (samePrompt bool) {
 	c.Finish, c.Matched = a.finish, a.matched
 	switch {
@@ -355,8 +340,8 @@ func (a *answer) fill(c *tap.Call, room []int32) (samePrompt bool) {
 	return true
 }
 
-// aligned returns one log-probability for each id of the output. It gives none if those of the
-// answer belong to other ids, or if they have no ids and another number.
+// aligned returns one log-probability for each output id. The values are NaN if the
+// log-probabilities belong to other ids, or have no ids and another count.
 func (a *answer) aligned() []float32 {
 	known := min(len(a.output), len(a.logprobs))
 	switch {
@@ -377,7 +362,7 @@ func (a *answer) aligned() []float32 {
 	return out
 }
 
-// count reads a number of tokens. It skips any other value, and the number stays unknown.
+// count parses a number of tokens. It skips any other value and leaves *dst unchanged.
 func count(s *tokenize.Scanner, dst *int32) error {
 	if c := s.Next(); c != '-' && c-'0' > 9 {
 		return s.Skip()
@@ -389,7 +374,7 @@ func count(s *tokenize.Scanner, dst *int32) error {
 	n := int32(0)
 	for _, c := range text {
 		if c-'0' > 9 || n > (math.MaxInt32-9)/10 {
-			return nil // not a count: nothing is claimed
+			return nil // not a count: leave it unknown
 		}
 		n = n*10 + int32(c-'0')
 	}
@@ -397,11 +382,10 @@ func count(s *tokenize.Scanner, dst *int32) error {
 	return nil
 }
 
-// maxWord bounds the words of an engine that are kept: versions, ends.
+// maxWord bounds the engine's words that are kept: versions, finish reasons.
 const maxWord = 256
 
-// word reads a string or a number as its text. It skips any other value, or a text that is
-// longer than any word, and returns "".
+// word parses a string or a number as text. It skips all else, and texts beyond maxWord.
 func word(s *tokenize.Scanner) (string, error) {
 	switch c := s.Next(); {
 	case c == '"':
@@ -417,7 +401,7 @@ func word(s *tokenize.Scanner) (string, error) {
 	return "", s.Skip()
 }
 
-// id reads a token id. Any other value is skipped and gives -1.
+// id parses a token id. It skips any other value and returns -1.
 func id(s *tokenize.Scanner) (int32, error) {
 	n := int32(-1)
 	if c := s.Next(); c-'0' > 9 {

@@ -1,53 +1,53 @@
-// Package proxy passes requests on to inference engines, and keeps the generations among them
-// as calls of package tap. It is made so that it never harms a call: what it does for itself
-// may fail, and the request and its answer pass all the same. There is one exception: a
-// spliced call whose answer cannot be marked (see The mark).
+// Package proxy forwards requests to inference engines, and keeps the generations among them as
+// calls of package tap. The proxy never harms a call: if its own work fails, the request and its
+// answer still pass. The one exception is a spliced call whose answer cannot be marked (see The
+// mark).
 //
-// # The way of a call
+// # The path of a call
 //
-//	ServeHTTP            the tap's own pages; 503 while it drains
-//	dialectOf            is it a generation, and of which API? What is none passes unread
-//	exchange.begin       the body is read to its end, and understood: ids, sampling
-//	  request.edits      Config.Set and Config.AskIDs change members; the Continuer the ids.
-//	                     Every other byte stays
+//	ServeHTTP            serves the tap's own pages; answers 503 while the tap drains
+//	dialectOf            finds the API of a generation. Other requests pass unread
+//	exchange.begin       reads and parses the whole body: ids, sampling parameters
+//	  request.edits      Config.Set and Config.AskIDs change members. All other bytes stay,
+//	                     except ids that the Continuer replaces
 //	ReverseProxy         net/http/httputil: hop-by-hop headers, trailers, upgrades, flushing
-//	  roundTripper       an engine: the one that had the chain, or the least busy. One that
-//	                     cannot be reached is down, and the next is tried
-//	  marking            with a Continuer the answer gets a mark (marker.go)
-//	  passing            each piece of the answer goes through the reader to the client
-//	    reader           reads it as it passes, and holds none of it
-//	    exchange.finish  the call is kept, before the client has the last byte
+//	  roundTripper       selects the engine that had the chain, or the least busy one. If it
+//	                     cannot be reached, it is down, and the next engine is tried
+//	  marking            adds a mark to the answer if there is a Continuer (marker.go)
+//	  passing            sends each piece of the answer through the reader to the client
+//	    reader           parses the answer without buffering it
+//	    exchange.finish  keeps the call, before the client has the last byte
 //
-// A server that waits for the end of an answer finds its call kept. Of a generation that
-// passes unread only is kept that it was, so that nobody believes to have seen every call.
+// So when a server has the end of an answer, its call is kept. A generation that passes unread is
+// kept too, without its contents. So a reader never believes that it has seen every call.
 //
-// # What is claimed
+// # What a call claims
 //
-// A call has what its request and its answer say, and nothing that is concluded:
+// A call has only what its request and its answer contain:
 //
-//	the prompt          the ids of the request, if they are all of the engine's prompt: not
-//	                    with images or a session, and not if the engine counts another number
-//	                    of tokens. The ids in the answer come before those of the request
-//	the output          the ids of an answer with status 200 that came to its end. Of several
-//	                    outputs, or of an answer with an error, none
-//	log-probabilities   those that belong to the ids of the output, with the float32 bits that
-//	                    package tokenize reads from a server's turns
-//	the version         none if several made the output
+//	the prompt          the request's ids, if they are the engine's whole prompt: without
+//	                    images or a session, and with the engine's token count. Ids in the
+//	                    answer override the ids of the request
+//	the output          the ids of a complete answer with status 200. Nothing if there are
+//	                    several outputs, or the answer reports an error
+//	log-probabilities   those that belong to the output's ids, with the float32 bits that
+//	                    package tokenize parses from a server's turns
+//	the version         empty if several versions made the output
 //
-// A member that appears twice says nothing: engines need not agree on which one counts. What
-// passed and says nothing is counted by reason, in Stats.Unread:
+// A body with a duplicate member is malformed, because engines can differ in which one counts.
+// Stats.Unread counts what passed unread, by reason:
 //
-//	too_large      the request is longer than Config.BodyBytes, or Config.MemoryBytes are held
-//	malformed      a body is not JSON, or not that of its dialect
-//	several        it asks for several outputs, or has them
+//	too_large      the request exceeds Config.BodyBytes, or all held bodies exceed MemoryBytes
+//	malformed      a body is not JSON, or not valid for its dialect
+//	several        the request asks for several outputs, or the answer has them
 //	encoded        the answer is compressed
-//	content_type   the answer is a stream and should not be one, or the reverse
-//	cut            it did not come to its end
-//	unfinished     a stream ended without a word why
-//	no_ids         the answer has no ids of the output
-//	error          it reports an error
-//	prompt_tokens  the engine counts another number of tokens than the prompt has
-//	panic          the tap's own fault
+//	content_type   the answer is a stream and should not be, or the reverse
+//	cut            the answer is incomplete
+//	unfinished     a stream ended without a finish reason
+//	no_ids         the answer has no output ids
+//	error          the answer reports an error
+//	prompt_tokens  the engine's count differs from the length of the prompt
+//	panic          a bug in the tap
 //
 // # The mark
 //
@@ -68,33 +68,32 @@
 //
 // # To add a dialect
 //
-// A dialect is one file with a type that implements dialect (dialect.go): openai.go is an
-// example. Its name in dialects makes it known. request notes where the members stand that
-// settings change, with request.object; answer fills an answer. Both read with a Scanner of
-// package tokenize, in one pass. The file names the upstream sources of its names.
+// A dialect is one file with a type that implements dialect (dialect.go); openai.go is an example.
+// Register it in dialects. Its request method records, with request.object, where the members are
+// that settings change. Its answer method fills an answer. Both parse in one pass with a
+// tokenize.Scanner. The file names the upstream sources of its member names.
 //
-// # What an engine refuses
+// # If an engine refuses a request
 //
-// An error of an engine passes unchanged. There is one exception: where it answers 400, 413 or
-// 422 to a prompt that the Continuer changed, it is sent the server's own prompt, once, with
-// what Set says. The call is kept with the prompt that was used, and counted in
-// Stats.SplicesRefused. A request that Set changed is never sent without that: what was set is
-// asked for. The log says that the settings may be the reason.
+// An engine's error passes unchanged, with one exception. If the engine answers 400, 413 or 422 to
+// a prompt that the Continuer changed, the proxy sends the server's own prompt once, still with Set
+// applied. The call is kept with the prompt that was used, and counted in Stats.SplicesRefused. A
+// request is never sent without Set, because the user asked for it. The log names the settings as a
+// possible reason.
 //
 // # Memory
 //
-// While an engine works, an open call holds its body, so that it can be sent again. The ids of
-// a prompt are packed in it to 18 bits each for a vocabulary of 152,000 tokens (payload,
-// tap.IDs), and spelled again as they are sent. Once the head of the answer is there the body
-// is freed, and the packed ids wait for the end of the answer. What bodies are read with is
-// used again (rooms.go); nothing that a transport sends lies there.
+// While an engine works, an open call holds its body, so that it can be sent again. The prompt's
+// ids are packed to 18 bits each for a vocabulary of 152,000 tokens (payload, tap.IDs), and
+// formatted again when they are sent. When the head of the answer arrives, the body is freed. The
+// packed ids stay until the end of the answer. The buffers for reading bodies are pooled
+// (rooms.go); a transport never sends from them.
 //
-// With 8,192 ids a call that waits takes 64 KB of heap and stacks, a stream of which 400 tokens
-// have passed 75 KB, one of which 4,000 have passed 101 KB, and 128 KB are what
-// TestGateOpenCalls allows. A call costs 43 KB and 160 allocations (TestGateAllocations), those
-// of net/http among them. The whole tap, with a thousand open calls of 8,000 ids, has 97 to 119
-// KB for each resident over what it has idle, garbage and the spool's memory of earlier calls
-// included, and 73 to 154 KB if answers have 4,000 tokens, the most for streams half of which
-// have passed. It takes 0.7 to 0.8 ms of CPU for a call, and 1.2 to 1.9 ms for one with an answer
-// of 4,000 tokens (TestGateTapMemory).
+// With 8,192 ids, a waiting call takes 64 KB of heap and stacks. A stream takes 75 KB after 400
+// tokens and 101 KB after 4,000. TestGateOpenCalls allows 128 KB. A call costs 43 KB and 160
+// allocations, including those of net/http (TestGateAllocations). With a thousand open calls of
+// 8,000 ids, the whole tap has 97 to 119 KB of resident memory per call above its idle size,
+// including garbage and the spool's memory of earlier calls. With answers of 4,000 tokens this is
+// 73 to 154 KB, the most for streams at half their length. A call takes 0.7 to 0.8 ms of CPU, and
+// 1.2 to 1.9 ms with an answer of 4,000 tokens (TestGateTapMemory).
 package proxy

@@ -11,11 +11,11 @@ type engine struct {
 	url  *url.URL
 	name string // the URL without a password
 
-	busy   atomic.Int64 // requests that are with it
-	calls  atomic.Int64 // requests that it was given
+	busy   atomic.Int64 // open requests
+	calls  atomic.Int64 // requests sent to it
 	errors atomic.Int64 // requests that it did not answer
 	down   atomic.Bool
-	missed atomic.Int64 // checks in a row that it failed
+	missed atomic.Int64 // consecutive failed checks
 }
 
 func newEngine(u *url.URL) *engine {
@@ -24,15 +24,15 @@ func newEngine(u *url.URL) *engine {
 	return &engine{url: u, name: open.String()}
 }
 
-// A balance gives requests to engines.
+// A balance selects engines for requests.
 type balance struct {
 	engines []*engine
 	places  places
 }
 
-// pick returns the engine for a request, which has one more request then: the one that had the
-// request's chain, or the least busy. Engines of tried are left out. Those that are down come
-// last: if all are, one of them is tried. It returns nil if there is none left.
+// pick selects the engine for a request and counts the request as open: the engine that had the
+// chain, or the least busy one. It skips the engines in tried, and prefers engines that are up. It
+// returns nil if no engine is left.
 func (b *balance) pick(c chain, tried []*engine) *engine {
 	var least *engine
 	for _, e := range b.engines {
@@ -54,8 +54,7 @@ func (b *balance) pick(c chain, tried []*engine) *engine {
 	return least
 }
 
-// before reports whether a request goes rather to a than to b. Of two that are equally busy the
-// one that had fewer requests comes first.
+// before reports whether a is preferred to b: up, then fewer open requests, then fewer requests.
 func before(a, b *engine) bool {
 	if down := a.down.Load(); down != b.down.Load() {
 		return !down
@@ -66,8 +65,7 @@ func before(a, b *engine) bool {
 	return a.calls.Load() < b.calls.Load()
 }
 
-// crowded reports whether e is so much busier than least that a prefix which it has cached is
-// not worth the wait.
+// crowded reports whether e is so much busier than least that its cached prefix is not worth it.
 func crowded(e, least *engine) bool {
 	few := least.busy.Load()
 	return e.busy.Load() > few+max(4, few/2)

@@ -14,38 +14,38 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// An exchange is one request and its answer. Its methods are called in this order, by one
-// goroutine at a time:
+// An exchange is one request and its answer. Its methods are called in this order, by one goroutine
+// at a time:
 //
-//	begin      reads the request, rewrites it           only of a generation
-//	chosen     an engine has it                         several times if one cannot be reached
-//	restore    the engine refused the Continuer's prompt; it is sent the server's own
-//	answered   the head of the answer is there
-//	           the body passes, and the reader reads it
-//	finish     the call is kept: before the client has the end of the answer
-//	end        what is held is freed
+//	begin      reads and rewrites the request           only for a generation
+//	chosen     an engine is selected                    again if one cannot be reached
+//	restore    the engine refused the Continuer's prompt; the server's own will be sent
+//	answered   the head of the answer has arrived
+//	           the body passes, and the reader parses it
+//	finish     keeps the call, before the client has the end of the answer
+//	end        frees the memory
 type exchange struct {
 	p        *Proxy
 	d        dialect
-	call     *tap.Call // without its prompt, until finish; nil: not a generation, or not understood
-	blind    *tap.Call // call, if it is not understood; nil: not a generation
-	body     *payload  // of a request that was read, until the head of the answer is there
-	held     int64     // what it counts in p.memory
+	call     *tap.Call // prompt set by finish; nil: not a generation, or not parsed
+	blind    *tap.Call // replaces call if it was not parsed; nil: not a generation
+	body     *payload  // request body, until the head of the answer arrives
+	held     int64     // bytes counted in p.memory
 	streamed bool
 	set      bool // Config.Set changed it
 	chain    chain
-	prompt   tap.IDs // what the engine was sent, if it was ids
-	asked    tap.IDs // what the server had sent, if that is something else
-	spliced  int     // the number of turns of prompt that differ from asked
+	prompt   tap.IDs // ids sent to the engine, if any
+	asked    tap.IDs // ids that the server sent, if different
+	spliced  int     // number of turns of prompt that differ from asked
 	own      idList  // the list of asked
 	engine   *engine
 	reader   *reader
-	began    time.Time // when the engine was given it
+	began    time.Time // when the engine got the request
 	finished bool
 }
 
-// begin reads the request of a generation, if it may, and makes of it what the engine is given.
-// It reports false if the request did not come to its end.
+// begin reads and rewrites a generation's request within the limits. It returns false if the body
+// is cut.
 func (x *exchange) begin(d dialect, r *http.Request) bool {
 	p := x.p
 	x.blind = newCall(d)
@@ -56,7 +56,7 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 		p.unread("too_large")
 		return true
 	}
-	x.hold(max(0, r.ContentLength)) // before it comes: many may come at once
+	x.hold(max(0, r.ContentLength)) // before it arrives, because many can arrive at once
 	desk := newDesk()
 	defer desk.free()
 	body, whole, err := desk.read(r.Body, r.ContentLength, func(n int64) bool {
@@ -68,7 +68,7 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 	}
 	if !whole {
 		p.unread("too_large")
-		x.hold(0) // from then on it passes
+		x.hold(0) // it passes unread
 		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(slices.Clone(body)), r.Body))
 		return true
 	}
@@ -85,26 +85,25 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 	}
 	if n := x.body.size(); n != r.ContentLength && r.ContentLength >= 0 {
 		r.ContentLength = n
-		r.Header.Del("Content-Length") // net/http writes the right one
+		r.Header.Del("Content-Length") // net/http sets the right one
 	}
 	b := x.body
 	x.hold(int64(len(b.front) + len(b.list.raw) + len(b.back) + len(x.own.raw) + x.prompt.Bytes() + x.asked.Bytes()))
 	return true
 }
 
-// newCall returns a call of which nothing is known yet.
 func newCall(d dialect) *tap.Call {
 	return &tap.Call{Began: time.Now(), Dialect: d.name(), Matched: -1, PromptTokens: -1, OutputTokens: -1, Cached: -1}
 }
 
-// hold counts n bytes of a body as held, in place of those so far.
+// hold sets the number of body bytes that this exchange counts as held.
 func (x *exchange) hold(n int64) {
 	x.p.memory.Add(n - x.held)
 	x.held = n
 }
 
-// understand reads a body, rewrites it and notes what it says. A body that it does not
-// understand passes as it is, and of its call only is kept that it was.
+// understand parses a body and rewrites it. A body that cannot be parsed passes unchanged, and its
+// call is kept without contents.
 func (x *exchange) understand(path string, body []byte, desk *desk) {
 	p := x.p
 	q := &request{path: path, body: body, room: desk.ids}
@@ -114,7 +113,7 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 		err = desk.s.End()
 	}
 	if q.prompt != nil {
-		desk.ids = q.prompt // it may have grown
+		desk.ids = q.prompt // it can have grown
 	}
 	if err != nil {
 		x.call = nil
@@ -155,7 +154,6 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 	}
 }
 
-// give makes a list the one that the engine is sent.
 func (x *exchange) give(list idList, ids []int32) {
 	x.body = &payload{front: x.body.front, list: list, back: x.body.back}
 	if x.prompt = list.ids; x.prompt.Len() == 0 {
@@ -164,7 +162,7 @@ func (x *exchange) give(list idList, ids []int32) {
 	x.chain = chainOf(ids)
 }
 
-// continued returns what the Continuer gives the engine instead of asked, or nil.
+// continued returns the Continuer's replacement for asked, or nil.
 func (x *exchange) continued(asked []int32) (sent []int32) {
 	p := x.p
 	if p.cfg.Continuer == nil || p.unmarked.Load() {
@@ -182,8 +180,7 @@ func (x *exchange) continued(asked []int32) (sent []int32) {
 	return sent
 }
 
-// restore gives the engine what the server had sent, after it refused what the Continuer made
-// of it. It reports false if it was not refused, or if the Continuer made nothing of it.
+// restore restores the server's prompt after a refusal. It reports whether to send again.
 func (x *exchange) restore(status int) bool {
 	if x.own.size == 0 || !slices.Contains(refusals[:], status) {
 		return false
@@ -196,11 +193,10 @@ func (x *exchange) restore(status int) bool {
 	return true
 }
 
-// refusals are the answers that an engine gives because of what is in the body: a prompt that
-// is too long, or ids that it does not know. Others would be the same for any prompt.
+// refusals are the statuses that an engine returns because of the body: the prompt is too long, or
+// contains unknown ids. Other errors do not depend on the prompt.
 var refusals = [...]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
 
-// chosen notes the engine that has the request.
 func (x *exchange) chosen(e *engine) {
 	x.engine, x.began = e, time.Now()
 	if x.call != nil {
@@ -208,8 +204,8 @@ func (x *exchange) chosen(e *engine) {
 	}
 }
 
-// answered notes the head of the answer, and lets the reader see the body. Its error says why the
-// client must not have the answer.
+// answered handles the head of the answer and attaches the reader to the body. It returns an error
+// if the client must not get the answer.
 func (x *exchange) answered(res *http.Response) error {
 	x.p.stats.answered(res.StatusCode)
 	x.body, x.own = nil, idList{}
@@ -222,7 +218,7 @@ func (x *exchange) answered(res *http.Response) error {
 	}
 	understood := x.call != nil
 	if !understood {
-		// Whoever looks for a call must not take it for one that never was.
+		// Keep an empty call, so that a reader does not believe that there was none.
 		x.call = x.blind
 		x.call.Engine = x.engine.name
 	}
@@ -242,7 +238,7 @@ func (x *exchange) answered(res *http.Response) error {
 	return nil
 }
 
-// readable reports whether a reader can read a body with such a header.
+// readable reports whether a reader can parse a body with this header.
 func (x *exchange) readable(h http.Header) bool {
 	if enc := h.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		x.p.unread("encoded")
@@ -255,13 +251,11 @@ func (x *exchange) readable(h http.Header) bool {
 	return true
 }
 
-// isStream reports whether a body with such a header is a stream of events.
 func isStream(h http.Header) bool {
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	return kind == "text/event-stream"
 }
 
-// drop ends the reading of the answer.
 func (x *exchange) drop() {
 	if r := x.reader; r != nil {
 		x.reader = nil
@@ -269,7 +263,7 @@ func (x *exchange) drop() {
 	}
 }
 
-// A passing body is read by the reader while it goes to the client.
+// A passing body goes through the reader to the client.
 type passing struct {
 	body io.ReadCloser
 	x    *exchange
@@ -286,8 +280,8 @@ func (b *passing) Read(buf []byte) (int, error) {
 			x.drop()
 		}
 	}
-	// A body of known length says that it ends with its last bytes, one in chunks before its
-	// last chunk goes on. A client may stop at the last event of a stream.
+	// A body of known length reports io.EOF with its last bytes, and a chunked one before its last
+	// chunk is forwarded. A client can stop at the last event of a stream.
 	if err == io.EOF || x.streamed && x.reader != nil && x.reader.over {
 		x.finish(true)
 		x.drop()
@@ -297,7 +291,7 @@ func (b *passing) Read(buf []byte) (int, error) {
 
 func (b *passing) Close() error { return b.body.Close() }
 
-// finish keeps the call. through reports whether the answer came to its end.
+// finish keeps the call. through reports whether the answer was complete.
 func (x *exchange) finish(through bool) {
 	p, c := x.p, x.call
 	if c == nil || x.finished {
@@ -309,7 +303,7 @@ func (x *exchange) finish(through bool) {
 		p.stats.time.observe(c.Ended.Sub(x.began), timeBounds)
 	}
 	desk := newDesk()
-	defer desk.free() // what the call refers to is nobody's from then on
+	defer desk.free() // the call's memory is invalid afterwards
 	sent := x.ids(desk)
 	p.guard("answer", func() { x.fill(through, desk) })
 	if p.cfg.Continuer != nil {
@@ -329,10 +323,9 @@ func (x *exchange) finish(through bool) {
 	c.Prompt, c.Asked, c.Output, c.Logprobs = nil, nil, nil, nil
 }
 
-// prompts are what the engine was sent, and what the server had sent if that is something else.
 type prompts struct{ prompt, asked []int32 }
 
-// ids moves the prompts of the call to a desk.
+// ids unpacks the prompts of the call into the desk's memory.
 func (x *exchange) ids(desk *desk) (sent prompts) {
 	n, m := x.prompt.Len(), x.asked.Len()
 	room := x.asked.AppendTo(x.prompt.AppendTo(slices.Grow(desk.ids[:0], n+m), n), m)
@@ -348,8 +341,8 @@ func (x *exchange) ids(desk *desk) (sent prompts) {
 	return sent
 }
 
-// told is the call as the Continuer knows it: with the prompts that it was asked for, also if
-// the engine had another one. What was sampled then continues neither.
+// told returns the call for the Continuer, with the prompts that the Continuer knows, even if the
+// engine had another one. In that case it has no output.
 func (x *exchange) told(sent prompts) *tap.Call {
 	if sent.prompt == nil || slices.Equal(x.call.Prompt, sent.prompt) {
 		return x.call
@@ -359,7 +352,6 @@ func (x *exchange) told(sent prompts) *tap.Call {
 	return &c
 }
 
-// end frees what the exchange holds. A call whose answer did not end is kept now.
 func (x *exchange) end() {
 	x.hold(0)
 	x.finish(false)
@@ -369,7 +361,7 @@ func (x *exchange) end() {
 	}
 }
 
-// fill gives the call what its answer said. Nothing is claimed of one that did not end.
+// fill copies the parsed answer into the call, unless the answer was incomplete.
 func (x *exchange) fill(through bool, desk *desk) {
 	r := x.reader
 	if r == nil {
@@ -387,7 +379,7 @@ func (x *exchange) fill(through bool, desk *desk) {
 	}
 }
 
-// unread counts a body, or a part of one, that passed and says nothing.
+// unread counts a body, or a part of one, that passed unread.
 func (p *Proxy) unread(why string) {
 	p.stats.unread(why)
 	p.once(slog.LevelInfo, "unread_"+why, errors.New("a body passed unread"))

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Seeds of the fuzzers, as engines answer.
+// Fuzz seeds, in the format of engines.
 var answerSeeds = []string{
 	`{"text":"x","output_ids":[785,2629,151645],"meta_info":{"id":"a","finish_reason":{"type":"stop","matched":151645},"prompt_tokens":2,"weight_version":"default",` +
 		`"input_token_logprobs":[],"output_token_logprobs":[[-0.24,785,null],[-3.5e-05,2629,null],[null,151645,"a"]],"completion_tokens":3,"cached_tokens":0}}`,
@@ -35,13 +35,13 @@ var answerSeeds = []string{
 		"data: {\"output_ids\":[1,2],\"meta_info\":{\"completion_tokens\":2,\"weight_version\":\"8\",\"finish_reason\":{\"type\":\"stop\"}}}\n\n",
 	"data: {\"output_ids\":[1],\"meta_info\":{\"completion_tokens\":1,\"weight_version\":\"7\",\"weight_versions\":[{\"version\":\"7\",\"start\":0,\"end\":1}]}}\n\n" +
 		"data: {\"output_ids\":[1,2],\"meta_info\":{\"completion_tokens\":2,\"weight_version\":\"8\",\"weight_versions\":[{\"version\":\"7\",\"start\":0,\"end\":1},{\"version\":\"8\",\"start\":1,\"end\":2}],\"finish_reason\":{\"type\":\"stop\"}}}\n\n",
-	// Outputs repeat, log-probabilities do not, and they are of other ids.
+	// Outputs repeat, but log-probabilities do not, and belong to other ids.
 	"data: {\"output_ids\":[1],\"meta_info\":{\"completion_tokens\":1,\"output_token_logprobs\":[[-1,1,null]]}}\n\n" +
 		"data: {\"output_ids\":[7,2],\"meta_info\":{\"completion_tokens\":2,\"output_token_logprobs\":[[-2,2,null]],\"finish_reason\":{\"type\":\"stop\"}}}\n\n",
 }
 
-// FuzzAnswer: a reader gives what encoding/json gives, or less, and the same however the
-// bytes are chopped. It never panics.
+// FuzzAnswer proves that a reader returns what encoding/json returns, or less, for any pieces, and
+// that it never panics.
 func FuzzAnswer(f *testing.F) {
 	for _, seed := range answerSeeds {
 		for d := range dialects {
@@ -82,7 +82,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// show is all that a reader says of a call, bit by bit.
+// show formats a call, bit by bit.
 func show(c *tap.Call) string {
 	bits := make([]uint32, len(c.Logprobs))
 	for i, v := range c.Logprobs {
@@ -112,8 +112,8 @@ var requestSeeds = []string{
 	`{"input_ids":[1],"sampling_params":{"stop":["a",10]}}`, `{"input_ids":[1],"sampling_params":{"stop":["a",null],"sampling_seed":0.0,"top_k":1e1}}`,
 }
 
-// FuzzRequest: a request gives what encoding/json gives, or nothing. With settings and asks
-// the body says them, and as a value all else is as it was; without them it is as it was.
+// FuzzRequest proves that a request is parsed as by encoding/json, or not at all. With settings and
+// asks, the body has these members and its other values stay. Without them no byte changes.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range requestSeeds {
 		for path := range 3 {

@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// The sizes of a realistic call: 4,096 ids, 28 KB of JSON, and 400 sampled tokens.
+// A realistic call: 4,096 ids, 28 KB of JSON, and 400 sampled tokens.
 const (
 	promptTokens = 4096
 	outputTokens = 400
@@ -31,7 +31,7 @@ func ids(seed uint64, n int) []int32 {
 	return out
 }
 
-// raised makes room for so many connections, if the system lets it.
+// raised raises the limit of open files to n, if the system allows it.
 func raised(t *testing.T, n uint64) bool {
 	t.Helper()
 	var l syscall.Rlimit
@@ -41,10 +41,9 @@ func raised(t *testing.T, n uint64) bool {
 	return l.Cur >= n
 }
 
-// TestGateOpenCalls: a call whose engine works takes no more than 128 KB of the tap's memory,
-// with a prompt of 8,192 ids: heap and stacks of a thousand such calls through the tap, less
-// those of a thousand that go to the engine without it. It is the same of streams of which so
-// many tokens have passed.
+// TestGateOpenCalls proves that a waiting call with a prompt of 8,192 ids takes at most 128 KB of
+// the tap's memory. It measures the heap and stacks of a thousand calls through the tap, minus
+// those of a thousand direct calls. Streams of which some tokens have passed are measured too.
 func TestGateOpenCalls(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector takes memory")
@@ -119,17 +118,16 @@ func TestGateOpenCalls(t *testing.T) {
 	}
 }
 
-// memory is what the heap and the stacks use.
+// memory returns the bytes in use by the heap and the stacks.
 func memory() uint64 {
 	runtime.GC()
-	runtime.GC() // what finalizers let go
+	runtime.GC() // frees what finalizers released
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse + m.StackInuse
 }
 
-// TestGateAllocations: a call takes no more than so many allocations and bytes of the tap,
-// body and ids among them.
+// TestGateAllocations bounds the tap's allocations and bytes for a call.
 func TestGateAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -169,7 +167,7 @@ func TestGateAllocations(t *testing.T) {
 	}
 }
 
-// fixed answers at once, with little work of its own.
+// A fixed is an engine that answers at once, with little work.
 type fixed struct{ text string }
 
 func (e *fixed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -178,15 +176,14 @@ func (e *fixed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, e.text)
 }
 
-// cpu is the CPU time of the process.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkCall is a call of a client to an engine, both in this process: its CPU through the
-// tap, less that without it, is the tap's.
+// BenchmarkCall measures a call from a client to an engine in this process, through the tap and
+// directly. The difference in CPU time is the tap's.
 func BenchmarkCall(b *testing.B) {
 	engine := &fixed{text: answered(promptTokens, ids(2, outputTokens))}
 	e := httptest.NewServer(engine)

@@ -15,7 +15,6 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// faulty is a dialect that panics.
 type faulty struct {
 	sglang
 	inRequest, inAnswer bool
@@ -36,8 +35,8 @@ func (f faulty) answer(s *tokenize.Scanner, a *answer) error {
 	return f.sglang.answer(s, a)
 }
 
-// A dialect that panics harms no call: the request and its answer pass as they came, the call is
-// kept without what was not read, and nothing stays held.
+// TestPanickingDialect proves that a panic in a dialect harms no call. The request and its answer
+// pass unchanged, the call is kept without what was not parsed, and no memory stays held.
 func TestPanickingDialect(t *testing.T) {
 	t.Parallel()
 	const ask = `{"input_ids":[1,2,3],"sampling_params":{}}`
@@ -91,8 +90,8 @@ func TestPanickingDialect(t *testing.T) {
 	}
 }
 
-// An engine may answer before it has read a request, and read on. What it reads then is still
-// the request, whatever other requests came meanwhile.
+// TestAnswerBeforeTheRequest proves that an engine that answers before it has read the request
+// still reads the right bytes afterwards, even if other requests came meanwhile.
 func TestAnswerBeforeTheRequest(t *testing.T) {
 	t.Parallel()
 	head, others := make(chan struct{}), make(chan struct{})
@@ -115,7 +114,7 @@ func TestAnswerBeforeTheRequest(t *testing.T) {
 	defer slow.Close()
 	quick := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	defer quick.Close()
-	// The first request goes to the first engine, and the others to the second, which is less busy.
+	// The first request goes to the first engine, and the others to the less busy second one.
 	var urls []*url.URL
 	for _, text := range []string{slow.URL, quick.URL} {
 		u, err := url.Parse(text)
@@ -163,7 +162,6 @@ func TestAnswerBeforeTheRequest(t *testing.T) {
 	all.Wait()
 }
 
-// A narrow listener's connections take few bytes that nobody has read.
 type narrow struct{ net.Listener }
 
 func (l narrow) Accept() (net.Conn, error) {

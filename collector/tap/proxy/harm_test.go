@@ -13,14 +13,15 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// A request that an engine had for a while before it broke the connection is not sent again.
+// TestBrokenIsNotStale proves that a request is not sent again if the engine breaks the connection
+// after a while.
 func TestBrokenIsNotStale(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	r := newRig(t, proxy.Config{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		if asked.Add(1) == 1 {
-			_, _ = io.WriteString(w, "{}") // so that the connection is used again
+			_, _ = io.WriteString(w, "{}") // so that the connection is reused
 			return
 		}
 		time.Sleep(1100 * time.Millisecond) // the engine works
@@ -35,8 +36,8 @@ func TestBrokenIsNotStale(t *testing.T) {
 	}
 }
 
-// Bodies whose length is not said count too: beyond the bound on memory they pass unread, and
-// whole.
+// TestMemoryBoundWithoutLength proves that bodies of unknown length count as held memory, and pass
+// unread and complete beyond the limit.
 func TestMemoryBoundWithoutLength(t *testing.T) {
 	t.Parallel()
 	engine := &answers{text: "{}"}

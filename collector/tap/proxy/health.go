@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// maxMissed is how many checks in a row an engine may fail before it counts as down. A busy
-// engine may be late once.
+// maxMissed is how many checks in a row an engine fails before it is down. A busy one can be late.
 const maxMissed = 3
 
-// Run checks the health of the engines until ctx is done.
+// Run checks the health of the engines until ctx ends.
 func (p *Proxy) Run(ctx context.Context) {
 	var checks sync.WaitGroup
 	for _, e := range p.balance.engines {
@@ -34,8 +33,8 @@ func (p *Proxy) Run(ctx context.Context) {
 	p.transport.CloseIdleConnections()
 }
 
-// check asks an engine for GET /health. Any answer but a 5xx means that it is up: an engine
-// without that page says 404. One that could not be connected to is down at once.
+// check sends GET /health to an engine. Any answer except a 5xx means that it is up, because an
+// engine without that page answers 404. If the connection fails, the engine is down at once.
 func (p *Proxy) check(ctx context.Context, e *engine) {
 	ctx, cancel := context.WithTimeout(ctx, max(p.cfg.HealthEvery, time.Second))
 	defer cancel()
@@ -44,7 +43,7 @@ func (p *Proxy) check(ctx context.Context, e *engine) {
 	case err == nil:
 		e.missed.Store(0)
 		p.mark(e, false, nil)
-	case context.Cause(ctx) == context.Canceled: // the end
+	case context.Cause(ctx) == context.Canceled: // Run is ending
 	case e.missed.Add(1) >= maxMissed || isDial(err):
 		p.mark(e, true, err)
 	}
@@ -60,15 +59,15 @@ func (p *Proxy) healthy(ctx context.Context, e *engine) error {
 		return err
 	}
 	defer res.Body.Close()                                      //nolint:errcheck // read as far as it is wanted
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // allows reuse of the connection
 	if res.StatusCode >= http.StatusInternalServerError {
 		return fmt.Errorf("GET /health: %s", res.Status)
 	}
 	return nil
 }
 
-// healthz reports whether the tap can work: it accepts requests, and an engine is up. If the
-// tap cannot keep calls, the calls still pass, so its status stays 200.
+// healthz reports whether the tap works: it accepts requests and an engine is up. If calls cannot
+// be kept, they still pass, so the status stays 200.
 func (p *Proxy) healthz(w http.ResponseWriter) {
 	if p.draining.Load() {
 		http.Error(w, "ending", http.StatusServiceUnavailable)

@@ -33,7 +33,7 @@ func (k *kept) keep(c *tap.Call) bool {
 	return true
 }
 
-// cloned returns a call with its own ids, which those of c are not.
+// cloned returns a copy of a call with its own ids.
 func cloned(c *tap.Call) *tap.Call {
 	own := *c
 	own.Prompt, own.Asked, own.Output, own.Logprobs = slices.Clone(c.Prompt), slices.Clone(c.Asked), slices.Clone(c.Output), slices.Clone(c.Logprobs)
@@ -46,7 +46,6 @@ func (k *kept) all() []*tap.Call {
 	return slices.Clone(k.calls)
 }
 
-// one returns the only call.
 func (k *kept) one(tb testing.TB) *tap.Call {
 	tb.Helper()
 	calls := k.all()
@@ -73,7 +72,6 @@ func parse(tb testing.TB, text string) *url.URL {
 	return u
 }
 
-// newRig puts a proxy in front of engines.
 func newRig(tb testing.TB, cfg proxy.Config, engines ...http.Handler) *rig {
 	tb.Helper()
 	for _, h := range engines {
@@ -100,7 +98,6 @@ func newRig(tb testing.TB, cfg proxy.Config, engines ...http.Handler) *rig {
 	return r
 }
 
-// post sends a body and returns the answer.
 func (r *rig) post(tb testing.TB, path, body string) (int, string) {
 	tb.Helper()
 	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, r.url+path, strings.NewReader(body))
@@ -120,7 +117,7 @@ func (r *rig) post(tb testing.TB, path, body string) (int, string) {
 	return res.StatusCode, string(text)
 }
 
-// answers is an engine that answers with a text, and notes the bodies that it got.
+// An answers is an engine that sends a fixed answer, and records the bodies that it got.
 type answers struct {
 	text, kind string
 	status     int
@@ -150,7 +147,7 @@ func (e *answers) got() []string {
 	return slices.Clone(e.bodies)
 }
 
-// asked is a body as a Letta server sends it.
+// asked returns a body in the format of a Letta server.
 func asked(ids []int32) string {
 	return `{"input_ids":` + list(ids) + `,"sampling_params":{"temperature":1.0,"max_new_tokens":4096,"top_p":0.9},"return_logprob":true}`
 }
@@ -168,7 +165,7 @@ func list(ids []int32) string {
 	return b.String()
 }
 
-// answered is what SGLang answers to a prompt of n ids.
+// answered returns SGLang's answer to a prompt of n ids.
 func answered(n int, output []int32) string {
 	var b strings.Builder
 	for i, id := range output {

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// withMark returns an answer as it comes with continuity.
+// withMark returns an answer as marked by a proxy with continuity.
 func withMark(answer string, spliced int) string {
 	mark := fmt.Sprintf(`"rollout":{"continuity":true,"spliced":%d}`, spliced)
 	if at := strings.LastIndex(answer, "}}"); at >= 0 {
@@ -22,7 +22,7 @@ func withMark(answer string, spliced int) string {
 	return answer
 }
 
-// With a Continuer each answer has a mark. Without one it passes unchanged.
+// TestMarked proves that each answer gets a mark if, and only if, there is a Continuer.
 func TestMarked(t *testing.T) {
 	t.Parallel()
 	native := answered(4, []int32{7})
@@ -70,7 +70,7 @@ func TestMarked(t *testing.T) {
 	}
 }
 
-// A long answer in many pieces is marked, whatever the room of the client.
+// TestMarkedPieces proves that a long answer is marked, for any read size of the client.
 func TestMarkedPieces(t *testing.T) {
 	t.Parallel()
 	text := answered(4, make([]int32, 20_000))
@@ -83,9 +83,8 @@ func TestMarkedPieces(t *testing.T) {
 	}
 }
 
-// An engine is asked not to compress. If it does so nevertheless, its answers cannot be marked. A
-// call whose prompt was spliced then fails, and no prompt is changed from then on. A call that was
-// not spliced passes.
+// TestUnmarkable proves that if an engine compresses although asked not to, a call with a spliced
+// prompt fails, no prompt is changed afterwards, and other calls pass.
 func TestUnmarkable(t *testing.T) {
 	t.Parallel()
 	const own, spliced = `{"input_ids":[1,2]}`, `{"input_ids":[9]}`
@@ -119,15 +118,15 @@ func TestUnmarkable(t *testing.T) {
 	}
 }
 
-// An answer in which the mark has no place passes up to its end, and does not end well if the
-// prompt was spliced. So do answers with other statuses of success.
+// TestUnmarkableAtEnd proves that an answer without a place for the mark passes, but breaks off at
+// the end if the prompt was spliced. This holds for all 2xx statuses.
 func TestUnmarkableAtEnd(t *testing.T) {
 	t.Parallel()
 	native := answered(4, []int32{7})
 	for _, c := range []struct {
 		name, kind, text string
 		status           int
-		want             string // empty: the answer breaks
+		want             string // empty: the answer breaks off
 	}{
 		{name: "not JSON", text: "no JSON"},
 		{name: "nothing", text: ""},
@@ -158,7 +157,7 @@ func TestUnmarkableAtEnd(t *testing.T) {
 	}
 }
 
-// Two proxies with continuity, one behind the other: the server sees the turns of both.
+// TestMarkedTwice proves that with two proxies in a row, the mark counts the turns of both.
 func TestMarkedTwice(t *testing.T) {
 	t.Parallel()
 	engine := &answers{text: answered(4, []int32{7})}

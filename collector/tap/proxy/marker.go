@@ -19,38 +19,36 @@ import (
 // The member comes last, because readers such as Python use the last of duplicate names. If
 // another proxy behind this one already added a member, the new member counts the turns of both.
 //
-// The marker reads the bytes as they pass and does not hold any back. It adds nothing to a body
-// that is not JSON.
+// The marker holds no bytes back, and adds nothing to a body that is not JSON.
 type marker struct {
 	spliced int
 	stream  bool
 	added   bool // a mark
 
-	// Of a line of a stream.
-	head []byte // how it begins, up to "data:"
+	// State of a line of a stream.
+	head []byte // the first bytes, up to "data:"
 	skip bool   // it has no data
 	any  bool   // it is not empty
 
-	// Of a document.
-	off      bool    // it is not JSON
-	depth    int     // how many brackets are open
-	base     int     // the depth in its object, 2 in a list of such
-	meta     int     // the depth in meta_info, or 0
-	marked   bool    // its object has the member
-	empty    [2]bool // by depth, up to that of meta_info: no member was read
+	// State of a document.
+	off      bool    // not JSON, or complete
+	depth    int     // number of open brackets
+	base     int     // depth inside the document's object; 2 in a list of objects
+	meta     int     // depth inside meta_info, or 0
+	marked   bool    // the object has the member
+	empty    [2]bool // no member yet, by depth from the object to meta_info
 	text     bool    // in a string
-	escaped  bool    // behind a backslash
+	escaped  bool    // after a backslash
 	wantsKey bool    // a string that begins now is a key
-	word     []byte  // the key, or the value of "rollout", if it is needed
+	word     []byte  // the current key, or the value of "rollout"
 	words    bool    // the next bytes belong to word
-	key      string  // the last one of the object, or of meta_info
-	inner    int     // turns of a proxy behind this one
+	key      string  // the last key of the object or of meta_info
+	inner    int     // spliced turns that another proxy reported
 }
 
 // maxWordBytes is the longest key, and the longest member of another marker, that is read.
 const maxWordBytes = 128
 
-// metaKey and markKey are the names of the members.
 const (
 	metaKey = "meta_info"
 	markKey = "rollout"
@@ -93,12 +91,10 @@ func (m *marker) data(c byte) bool {
 	return true
 }
 
-// document begins a document.
 func (m *marker) document() {
 	*m = marker{spliced: m.spliced, stream: m.stream, added: m.added, head: m.head, word: m.word[:0]}
 }
 
-// next appends one byte of a document.
 func (m *marker) next(dst []byte, c byte) []byte {
 	if m.off {
 		return append(dst, c)
@@ -125,7 +121,7 @@ func (m *marker) next(dst []byte, c byte) []byte {
 		return append(dst, c)
 	}
 	if m.depth == 0 && c != '{' && c != '[' {
-		m.off = true // a word, or a number
+		m.off = true // a scalar
 		return append(dst, c)
 	}
 	if at := m.depth - m.base; m.base > 0 && at >= 0 && at < len(m.empty) && c != '}' {
@@ -156,7 +152,6 @@ func (m *marker) next(dst []byte, c byte) []byte {
 // names reports whether keys at this depth are needed: keys of the object and of meta_info.
 func (m *marker) names() bool { return m.base > 0 && (m.depth == m.base || m.depth == m.meta) }
 
-// keyed records the key that was read.
 func (m *marker) keyed() {
 	m.words, m.wantsKey, m.key = false, false, ""
 	if json.Unmarshal(m.word, &m.key) != nil {
@@ -164,7 +159,6 @@ func (m *marker) keyed() {
 	}
 }
 
-// open begins an object or a list.
 func (m *marker) open(c byte) {
 	m.depth++
 	m.wantsKey = c == '{'
@@ -180,7 +174,6 @@ func (m *marker) open(c byte) {
 	}
 }
 
-// close ends an object or a list, and appends the added members before its end.
 func (m *marker) close(dst []byte, c byte) []byte {
 	switch {
 	case c == '}' && m.meta > 0 && m.depth == m.meta:
@@ -205,14 +198,12 @@ func (m *marker) close(dst []byte, c byte) []byte {
 	return dst
 }
 
-// member appends the member to the open object.
 func (m *marker) member(dst []byte) []byte {
 	m.added = true
 	dst = append(m.comma(dst), `"`+markKey+`":{"continuity":true,"spliced":`...)
 	return append(strconv.AppendInt(dst, int64(m.spliced+m.inner), 10), '}')
 }
 
-// comma appends a comma if the open object has a member.
 func (m *marker) comma(dst []byte) []byte {
 	if m.empty[m.depth-m.base] {
 		return dst
@@ -236,24 +227,23 @@ func (m *marker) valued() {
 	}
 }
 
-// A marking is a body with the members that a marker adds.
+// A marking is an answer body that adds a marker's members while it is read.
 type marking struct {
 	x    *exchange
 	body io.ReadCloser
 	m    *marker
 	buf  []byte
-	rest []byte // the end of buf that was not returned yet
+	rest []byte // part of buf that was not returned yet
 	err  error
 }
 
-// marked reports whether an answer with that status gets a mark. The answer to a spliced prompt
-// gets one with every status of success: the server keeps what it says.
+// marked reports whether an answer with this status gets a mark. The answer to a spliced prompt
+// gets one with any 2xx status, because the server keeps its contents.
 func (x *exchange) marked(status int) bool {
 	return x.p.cfg.Continuer != nil && status == http.StatusOK || x.spliced > 0 && status/100 == 2
 }
 
-// mark puts a marker in front of the answer, and makes room for the added members. Its error
-// comes from unmarkable.
+// mark wraps the body in a marking and removes the length. Its error comes from unmarkable.
 func (x *exchange) mark(res *http.Response) error {
 	if enc := res.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return x.unmarkable("the engine compresses it, although it is asked not to")
@@ -264,9 +254,9 @@ func (x *exchange) mark(res *http.Response) error {
 	return nil
 }
 
-// unmarkable ends the work of the Continuer, because an answer cannot be marked. If the prompt of
-// the call was spliced it returns an error, with which the call has to fail: without a mark the
-// prompt would be taken for the server's own.
+// unmarkable disables the Continuer, because an answer cannot be marked. If the call's prompt was
+// spliced, it returns an error and the call must fail. Otherwise the prompt would be taken for the
+// server's own.
 func (x *exchange) unmarkable(why string) error {
 	x.p.unmarked.Store(true)
 	x.p.once(slog.LevelWarn, "unmarked", fmt.Errorf("an answer cannot be marked, and --continuity changes no prompt from now on: %s", why))
@@ -276,7 +266,6 @@ func (x *exchange) unmarkable(why string) error {
 	return unmarkedError(why)
 }
 
-// An unmarkedError says why the answer to a spliced prompt cannot be marked.
 type unmarkedError string
 
 func (e unmarkedError) Error() string {

@@ -14,10 +14,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// sign is a number of turns that no other text has.
+// sign is a number of turns that appears in no other text.
 const sign = 987654321
 
-// marked marks a text that comes in pieces.
 func marked(text string, stream bool, chop func(left int) int) string {
 	m := marker{spliced: sign, stream: stream}
 	var out []byte
@@ -29,13 +28,13 @@ func marked(text string, stream bool, chop func(left int) int) string {
 	return string(out)
 }
 
-// added reports whether marked is text with marks added.
+// added reports whether marked is text plus marks.
 func added(text, marked string) bool {
 	mark := fmt.Sprintf(`"rollout":{"continuity":true,"spliced":%d}`, sign)
 	for marked != "" {
 		rest := ""
 		for _, form := range []string{`,"meta_info":{` + mark + `}`, `"meta_info":{` + mark + `}`, "," + mark, mark} {
-			own := strings.Replace(form, mark, "", 1) // of the text itself
+			own := strings.Replace(form, mark, "", 1) // if the text has it already
 			if after, ok := strings.CutPrefix(marked, form); ok && (len(own) < 2 || !strings.HasPrefix(text, own)) {
 				rest = after
 				break
@@ -95,8 +94,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestMarkerDocuments marks made-up documents: a JSON reader finds the mark in them, and all
-// else as it was.
+// TestMarkerDocuments proves that a JSON parser finds the mark in random documents, otherwise
+// unchanged.
 func TestMarkerDocuments(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -127,7 +126,6 @@ func TestMarkerDocuments(t *testing.T) {
 	}
 }
 
-// madeUp makes up an object.
 func madeUp(r *rand.Rand, depth int) string {
 	space := func() string { return []string{"", "", " ", "\n\t"}[r.IntN(4)] }
 	names := []string{"meta_info", "rollout", "a", "text", `meta\u005finfo`, "", `\"`}
@@ -149,7 +147,7 @@ func madeUp(r *rand.Rand, depth int) string {
 	var members []string
 	used := false
 	for _, name := range names[:r.IntN(4)] {
-		if strings.HasPrefix(name, "meta") { // a name that stands twice is read otherwise by other readers
+		if strings.HasPrefix(name, "meta") { // parsers differ for duplicate names
 			if used {
 				continue
 			}
@@ -160,14 +158,14 @@ func madeUp(r *rand.Rand, depth int) string {
 	return "{" + strings.Join(members, ",") + space() + "}"
 }
 
-// FuzzMarker: whatever comes is there afterwards, and pieces make no difference.
+// FuzzMarker proves that the marker keeps all input, and that the pieces make no difference.
 func FuzzMarker(f *testing.F) {
 	f.Add(`{"meta_info":{"rollout":{"continuity":true,"spliced":1}}}`, true, 3)
 	f.Add("data: {\"meta_info\":{}}\n\n[]]}{\"", true, 1)
 	f.Add(`[{"meta_info":{"a":1}},{}]`, false, 2)
 	f.Fuzz(func(t *testing.T, text string, stream bool, piece int) {
 		if strings.Contains(text, "rollout") || piece < 1 {
-			return // its turns are counted with ours
+			return // its turns would be added to ours
 		}
 		whole := marked(text, stream, func(left int) int { return left })
 		if got := marked(text, stream, func(left int) int { return min(left, piece) }); got != whole {
@@ -179,7 +177,7 @@ func FuzzMarker(f *testing.F) {
 	})
 }
 
-// A fault of the marker itself breaks the answer to a spliced prompt, and no other answer.
+// TestMarkerFault proves that a panic in the marker breaks the answer only of a spliced prompt.
 func TestMarkerFault(t *testing.T) {
 	t.Parallel()
 	for _, spliced := range []int{0, 1} {
@@ -187,7 +185,7 @@ func TestMarkerFault(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &marking{x: &exchange{p: p, spliced: spliced}, body: io.NopCloser(strings.NewReader("{}"))} // it panics without a marker
+		b := &marking{x: &exchange{p: p, spliced: spliced}, body: io.NopCloser(strings.NewReader("{}"))} // without a marker, it panics
 		got, err := io.ReadAll(b)
 		if failed := err != nil; failed != (spliced > 0) || !failed && string(got) != "{}" || failed && len(got) > 0 {
 			t.Errorf("%d turns are spliced: the client got %q, %v", spliced, got, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// answered are answers with everything that a dialect reads, the members that the tokens or
-// their proof are made of, and those that are facts about the call.
+// answered has answers with everything that a dialect parses. evidence lists the members that form
+// or prove the tokens. facts lists other members of the call.
 var answered = []struct {
 	dialect         dialect
 	text            string
@@ -50,9 +50,9 @@ var answered = []struct {
 	},
 }
 
-// TestAnswerMembersOfAnotherType puts a value of another type in place of each value of an
-// answer. Its tokens and log-probabilities are lost only where the value is evidence, and no
-// token gets a version that the engine did not say.
+// TestAnswerMembersOfAnotherType replaces each value of an answer by a value of another type.
+// Tokens and log-probabilities are lost only if the value is evidence. No token gets a version that
+// the engine did not name.
 func TestAnswerMembersOfAnotherType(t *testing.T) {
 	t.Parallel()
 	for _, a := range answered {
@@ -87,7 +87,7 @@ func TestAnswerMembersOfAnotherType(t *testing.T) {
 					continue
 				}
 				if star == "/sglext" || value == "null" {
-					continue // nothing is said of spans
+					continue // there are no spans
 				}
 				one, each := tokenize.OutputVersions(c.Version, c.Versions, len(c.Output))
 				for i, v := range each {

@@ -6,14 +6,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// openai is the API of OpenAI, as vLLM and SGLang serve it with token ids in the answer.
+// openai is the OpenAI API, as vLLM and SGLang serve it with token ids in the answer.
 //
-// Names and meanings: vllm-project/vllm, vllm/entrypoints/openai/chat_completion/protocol.py
-// and completion/protocol.py (return_token_ids, prompt_token_ids, choices[].token_ids; in a
-// stream prompt_token_ids comes with the first event, and each event has its own token_ids);
+// Names and meanings: vllm-project/vllm, vllm/entrypoints/openai/chat_completion/protocol.py and
+// completion/protocol.py (return_token_ids, prompt_token_ids, choices[].token_ids; in a stream
+// prompt_token_ids comes with the first event, and each event has its own token_ids);
 // sgl-project/sglang, python/sglang/srt/entrypoints/openai/protocol.py (return_token_ids,
-// return_prompt_token_ids and return_meta_info, which all stand in the choices, and are
-// refused for streams by some releases) and utils/weight_versions.py (sglext).
+// return_prompt_token_ids and return_meta_info; all appear in the choices, and some releases refuse
+// them for streams) and utils/weight_versions.py (sglext).
 type openai struct{}
 
 func (openai) name() string { return "openai" }
@@ -32,7 +32,7 @@ func (openai) keys(path string) *names {
 	return &completionNames
 }
 
-// Both engines take max_completion_tokens before the older max_tokens.
+// Both engines prefer max_completion_tokens to the older max_tokens.
 var chatNames = names{
 	temperature: "temperature", topP: "top_p", minP: "min_p", topK: "top_k", maxNewTokens: "max_completion_tokens",
 	seed: "seed", stop: "stop", stopIDs: "stop_token_ids",
@@ -43,7 +43,7 @@ var completionNames = names{
 	seed: "seed", stop: "stop", stopIDs: "stop_token_ids",
 }
 
-// asks has nothing for a stream: there SGLang refuses what vLLM answers.
+// asks returns nothing for a stream, because SGLang refuses these members there; vLLM accepts them.
 func (openai) asks(q *request) []ask {
 	switch {
 	case q.streamed:
@@ -82,14 +82,14 @@ func (d openai) request(s *tokenize.Scanner, q *request) (err error) {
 			s.Next()
 			at := s.Offset()
 			err = s.Skip()
-			q.grows = q.body[at:max(at, s.Offset()-1)] // without the bracket, which moves
+			q.grows = q.body[at:max(at, s.Offset()-1)] // without the closing bracket, which moves
 			return err
 		}
 		return s.Skip()
 	})
 	q.sampling = []*object{&q.root}
 	if q.path == chatPath {
-		q.prompt, q.promptAt = nil, span{} // the engine's own: in its answer
+		q.prompt, q.promptAt = nil, span{} // use the engine's prompt from the answer
 	}
 	return err
 }
@@ -143,7 +143,6 @@ func (openai) answer(s *tokenize.Scanner, a *answer) error {
 	return err
 }
 
-// usage reads the counts of an answer, which the last event of a stream may have.
 func usage(s *tokenize.Scanner, a *answer) error {
 	var seen [3]bool
 	return s.Object(func(key []byte) (err error) {
@@ -177,7 +176,7 @@ func usage(s *tokenize.Scanner, a *answer) error {
 	})
 }
 
-// versions reads what SGLang says of the weights outside of meta_info.
+// versions parses SGLang's weight versions outside of meta_info.
 func versions(s *tokenize.Scanner, a *answer) error {
 	var seen [2]bool
 	return s.Object(func(key []byte) (err error) {
@@ -197,7 +196,6 @@ func versions(s *tokenize.Scanner, a *answer) error {
 	})
 }
 
-// choice reads the only element of choices.
 func choice(s *tokenize.Scanner, a *answer) error {
 	var seen [8]bool
 	var said generation
@@ -265,7 +263,7 @@ func choice(s *tokenize.Scanner, a *answer) error {
 	a.take(meta)
 	a.bare = true
 	a.uneven = a.uneven || len(a.output)-ids != len(a.logprobs)-logprobs
-	if said.logIDs != nil && !a.streamed { // it says whose log-probabilities they are
+	if said.logIDs != nil && !a.streamed { // meta_info has the ids of the log-probabilities
 		a.bare, a.uneven, a.logIDs, a.logprobs = false, false, said.logIDs, said.logprobs
 		if a.output == nil && len(said.logIDs) == int(meta.outputTokens) {
 			a.output = said.logIDs
@@ -274,8 +272,7 @@ func choice(s *tokenize.Scanner, a *answer) error {
 	return nil
 }
 
-// choiceLogprobs reads the logprobs of a choice: those of chats, or those of completions.
-// One that is not a number is missing.
+// choiceLogprobs parses the logprobs of a chat or completion. Values other than numbers become NaN.
 func choiceLogprobs(s *tokenize.Scanner, a *answer) (err error) {
 	one := func() error {
 		v := float32(math.NaN())

@@ -11,13 +11,12 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// A bystander changes no prompt.
 type bystander struct{}
 
 func (bystander) Prompt([]int32) ([]int32, int) { return nil, 0 }
 func (bystander) Answered(*tap.Call)            {}
 
-// A continuer gives the engine another prompt, or panics.
+// A continuer replaces the prompt, or panics.
 type continuer struct {
 	sent    []int32
 	spliced int
@@ -42,8 +41,8 @@ func (c *continuer) Answered(call *tap.Call) {
 	}
 }
 
-// The engine gets what the Continuer says, and nothing else in the body changes. The call
-// has both prompts.
+// TestContinuer proves that the engine gets the Continuer's prompt in an otherwise unchanged body,
+// and that the call has both prompts.
 func TestContinuer(t *testing.T) {
 	t.Parallel()
 	engine := &answers{text: answered(4, []int32{7})}
@@ -65,8 +64,8 @@ func TestContinuer(t *testing.T) {
 	}
 }
 
-// The Continuer is told of the prompt that it was asked for, also if the engine counts
-// another one. The output belongs to no prompt then.
+// TestContinuerOfAnotherPrompt proves that the Continuer gets the prompt that it knows even if the
+// engine counts another one, and then no output.
 func TestContinuerOfAnotherPrompt(t *testing.T) {
 	t.Parallel()
 	c := &continuer{}
@@ -87,7 +86,7 @@ func sum(counts []int64) (n int64) {
 	return n
 }
 
-// Faults of the tap's own parts harm no call: the body passes as it came.
+// TestOwnFaults proves that faults of the tap's own parts harm no call: the body passes unchanged.
 func TestOwnFaults(t *testing.T) {
 	t.Parallel()
 	ask := asked([]int32{1, 2})
@@ -119,7 +118,7 @@ func TestOwnFaults(t *testing.T) {
 	}
 }
 
-// Beyond the bound on memory bodies pass unread.
+// TestMemoryBound proves that bodies beyond the memory limit pass unread.
 func TestMemoryBound(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
@@ -155,7 +154,7 @@ func TestMemoryBound(t *testing.T) {
 	all.Wait()
 }
 
-// A prompt of 32k ids is read as one of three.
+// TestLongPrompt proves that a prompt of 32k ids is parsed like one of three.
 func TestLongPrompt(t *testing.T) {
 	t.Parallel()
 	ids := make([]int32, 32<<10)

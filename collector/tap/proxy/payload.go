@@ -11,23 +11,23 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A payload is the body of a request as it is held while an engine works: its text, with the
-// list of ids packed to less than half if that gives back the same bytes. It never changes, so
-// it may be sent again, and by a transport that still reads an earlier sending.
+// A payload is a request body, held while an engine works on it. Its list of ids is packed to less
+// than half if it can be restored byte for byte. A payload is immutable, so it can be sent again
+// while a transport still reads an earlier sending.
 type payload struct {
-	front, back []byte // the text before and behind the list
+	front, back []byte // the text before and after the list
 	list        idList
 }
 
 // An idList is a JSON list of ids.
 type idList struct {
-	raw    []byte  // its text; nil if it is packed
-	ids    tap.IDs // if it is packed
+	raw    []byte  // the text; nil if packed
+	ids    tap.IDs // set if packed
 	spaced bool    // a space follows each comma
-	size   int     // of the text
+	size   int     // of the text, in bytes
 }
 
-// pack returns the list of ids that text spells. It keeps neither.
+// pack returns the list of the ids in text. It keeps no reference to either.
 func pack(text []byte, ids []int32) idList {
 	if spaced, ok := spelled(text, ids); ok {
 		return idList{ids: tap.PackIDs(ids), spaced: spaced, size: len(text)}
@@ -35,9 +35,8 @@ func pack(text []byte, ids []int32) idList {
 	return idList{raw: slices.Clone(text), size: len(text)}
 }
 
-// spelled reports whether text, in which a Scanner read ids, is the plain spelling of them: with
-// no space but one after each comma, or none. A Scanner takes digits alone, without a zero in
-// front, so nothing else but space can be there.
+// spelled reports whether text is a plain list of ids: no spaces, or one after each comma. A
+// Scanner accepted the text, so ids are digits without leading zeros, and only spaces can differ.
 func spelled(text []byte, ids []int32) (spaced, ok bool) {
 	plain := sizeOf(ids)
 	switch n := len(ids) - 1; {
@@ -47,22 +46,22 @@ func spelled(text []byte, ids []int32) (spaced, ok bool) {
 		return false, true
 	case n == 0 || len(text) != plain+n:
 		return false, false
-	default: // as many spaces as commas
+	default: // there must be as many spaces as commas
 		return true, bytes.Count(text, []byte(", ")) == n
 	}
 }
 
-// sizeOf returns the length of the shortest spelling of a list of ids.
+// sizeOf returns the length of a list of ids without spaces.
 func sizeOf(ids []int32) int {
-	n := 1 // and a comma or a bracket behind each
+	n := 1 // each id is followed by a comma or a bracket
 	for _, id := range ids {
 		n += digits(uint32(id)) + 1
 	}
 	return n
 }
 
-// digits returns how many v is spelled with: its logarithm is about 1233/4096 of that to the
-// base 2, and one too large below the power of ten.
+// digits returns the number of decimal digits of v. log10(2) is about 1233/4096. The estimate n is
+// one too small if v ≥ 10^n.
 func digits(v uint32) int {
 	n := bits.Len32(v|1) * 1233 >> 12
 	if v|1 >= tens[n] {
@@ -73,28 +72,24 @@ func digits(v uint32) int {
 
 var tens = [...]uint32{1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000}
 
-// packed returns the list of ids that takes the place of another one.
 func packed(ids []int32) idList {
 	return idList{ids: tap.PackIDs(ids), size: sizeOf(ids)}
 }
 
-// size returns the length of the text.
 func (b *payload) size() int64 { return int64(len(b.front) + b.list.size + len(b.back)) }
 
-// send returns the text.
 func (b *payload) send() *sending {
 	return &sending{front: b.front, raw: b.list.raw, ids: b.list.ids, spaced: b.list.spaced, back: b.back}
 }
 
-// A sending reads a payload. It lets go of what was read: the request lives as long as its
-// answer.
+// A sending reads a payload. It drops references to what was read, because it lives long.
 type sending struct {
 	front, raw, back []byte
 	ids              tap.IDs
 	spaced, opened   bool
 }
 
-// mostSpelled is the longest text of an id, with what stands before and behind it.
+// mostSpelled bounds the text of an id with its separators.
 const mostSpelled = 16
 
 func (s *sending) Read(p []byte) (n int, err error) {
@@ -107,7 +102,7 @@ func (s *sending) Read(p []byte) (n int, err error) {
 		case s.ids.Len() > 0 && len(p)-n >= mostSpelled:
 			n += s.spell(p[n:])
 		case s.ids.Len() > 0 && n > 0:
-			return n, nil // there is more room the next time
+			return n, nil // more room at the next Read
 		case s.ids.Len() > 0:
 			one := make([]byte, mostSpelled)
 			s.front = one[:s.spell(one)]
@@ -122,7 +117,6 @@ func (s *sending) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// take moves bytes from rest to p.
 func take(p []byte, rest *[]byte) int {
 	n := copy(p, *rest)
 	if *rest = (*rest)[n:]; len(*rest) == 0 {
@@ -131,8 +125,7 @@ func take(p []byte, rest *[]byte) int {
 	return n
 }
 
-// spell writes ids as long as p has room for another one, with the bracket before the first
-// and behind the last one, and returns how many bytes that are.
+// spell writes ids with their separators while p has room. It returns the number of bytes.
 func (s *sending) spell(p []byte) (n int) {
 	if !s.opened {
 		s.opened = true
@@ -151,13 +144,13 @@ func (s *sending) spell(p []byte) (n int) {
 	if s.ids.Len() == 0 {
 		p[n] = ']'
 		n++
-		s.ids = tap.IDs{} // the last of it
+		s.ids = tap.IDs{} // release the memory
 	}
 	return n
 }
 
-// spellID writes an id, and returns how many bytes that are. It may write to the four bytes
-// behind them. It takes a quarter of the time of strconv.AppendInt.
+// spellID writes an id and returns the number of bytes. It can overwrite four more bytes. It takes
+// a quarter of the time of strconv.AppendInt.
 func spellID(p []byte, id int32) int {
 	switch v := uint32(id); {
 	case v < 1_000:
@@ -175,8 +168,8 @@ func spellID(p []byte, id int32) int {
 	}
 }
 
-// threes has the numbers below 1,000 in three digits, the first in the lowest byte, and how
-// many of them are needed in the highest byte.
+// threes has the numbers below 1,000 as three digits, the first digit in the lowest byte. The
+// highest byte is the number of digits without leading zeros.
 var threes = func() (t [1_000]uint32) {
 	for v := range uint32(1_000) {
 		t[v] = uint32(digits(v))<<24 | (v%10+'0')<<16 | (v/10%10+'0')<<8 | (v/100 + '0')

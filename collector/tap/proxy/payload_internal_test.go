@@ -38,8 +38,8 @@ func sent(t *testing.T, b *payload, chop int) []byte {
 	return text
 }
 
-// A body that is held is sent byte for byte, however its ids are spelled. Plain ones are held
-// in a third of the memory.
+// TestPayload proves that a held body is sent byte for byte, for any format of its ids, and that
+// plain lists take a third of the memory.
 func TestPayload(t *testing.T) {
 	t.Parallel()
 	var long strings.Builder
@@ -76,7 +76,7 @@ func TestPayload(t *testing.T) {
 			}
 			b := around(q.body, q.promptAt, nil)
 			b.list = pack(q.body[q.promptAt.from:q.promptAt.to], q.prompt)
-			clear(q.body) // it is nobody's from then on
+			clear(q.body) // another request reuses this memory
 			if (b.list.raw == nil) != c.packed {
 				t.Errorf("%.60s: packed %v", text, b.list.raw == nil)
 			}
@@ -93,7 +93,7 @@ func TestPayload(t *testing.T) {
 	}
 }
 
-// FuzzPayload: what is sent of a body is the body, or the body with the edits made.
+// FuzzPayload proves that a payload sends the original body, or the edited body.
 func FuzzPayload(f *testing.F) {
 	for _, seed := range append(requestSeeds, `{"input_ids":[1, 2,3]}`, `{"input_ids":[1,  2,3]}`, `{"input_ids":[10,0, 7 ],"stop":[1]}`) {
 		for path := range 3 {
@@ -126,8 +126,7 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// What a transport sends does not change when the memory with which it was read is used for
-// the next request.
+// TestPayloadOwnsItsMemory proves that reuse of the parse buffer does not change a payload.
 func TestPayloadOwnsItsMemory(t *testing.T) {
 	t.Parallel()
 	p := &Proxy{cfg: Config{}.withDefaults()}

@@ -12,8 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file reads calls a second time, with encoding/json and without a thought of speed. It
-// says what the readers must give where they give anything.
+// This file parses calls again, simply, with encoding/json, to check the fast readers.
 
 type values = map[string]json.RawMessage
 
@@ -27,7 +26,7 @@ func plainObject(text []byte) values {
 
 func plainNull(text []byte) bool { return len(text) == 0 || string(text) == "null" }
 
-// plainInt returns a count or an id that is spelled with digits alone.
+// plainInt parses a count or an id that consists only of digits.
 func plainInt(text []byte) (int32, bool) {
 	if len(text) == 0 || strings.Trim(string(text), "0123456789") != "" {
 		return -1, false
@@ -70,14 +69,13 @@ func plainWord(text []byte) string {
 	return ""
 }
 
-// plainCount sets *n unless the value is absent or null.
 func plainCount(text []byte, n *int32) {
 	if v, ok := plainInt(text); ok {
 		*n = v
 	}
 }
 
-// A plain is what an answer says; the names are those of tap.Call.
+// A plain is a parsed answer, with the names of tap.Call.
 type plain struct {
 	c            tap.Call
 	prompt       []int32
@@ -88,7 +86,7 @@ type plain struct {
 	mixed, bad   bool
 	streamed     bool
 	torn         bool
-	said         string // of the document
+	said         string // weight version of the current document
 	words        []string
 	lists        [][]tokenize.VersionSpan
 	events       []plainEvent
@@ -133,7 +131,6 @@ func (p *plain) meta(m values) (e plainEvent) {
 	return e
 }
 
-// versions reads what an object of the document says of the weights.
 func (p *plain) versions(m values) {
 	p.words = append(p.words, plainWord(m["weight_version"]))
 	if plainNull(m["weight_versions"]) {
@@ -155,7 +152,7 @@ func (p *plain) versions(m values) {
 	p.lists = append(p.lists, spans)
 }
 
-// documented ends a document: all that it says of the weights must agree.
+// documented ends a document. All its weight versions must agree.
 func (p *plain) documented() {
 	for _, word := range p.words {
 		if word != "" {
@@ -193,8 +190,7 @@ func (p *plain) sglang(text []byte) {
 		p.output, p.logIDs, p.logprobs = e.output, e.logIDs, e.logprobs
 		return
 	}
-	// The last event has all tokens, or all events together have them, and never more than
-	// there were.
+	// Either the last event has all tokens, or all events have them together.
 	var sum plainEvent
 	over, logOver := false, false
 	for _, e := range p.events {
@@ -315,7 +311,7 @@ func plainKnown(text []byte) float32 {
 	return float32(math.NaN())
 }
 
-// plainAnswer reads an answer into c. It reports false if nothing can be said of it.
+// plainAnswer parses an answer into c. It reports false if nothing is known of it.
 func plainAnswer(d dialect, streamed bool, text []byte, c *tap.Call) bool {
 	p := &plain{streamed: streamed, c: tap.Call{Matched: -1, PromptTokens: -1, OutputTokens: -1, Cached: -1}}
 	documents := [][]byte{text}
@@ -323,7 +319,7 @@ func plainAnswer(d dialect, streamed bool, text []byte, c *tap.Call) bool {
 		documents = nil
 		lines := strings.Split(string(text), "\n")
 		var data []string
-		for _, line := range lines[:len(lines)-1] { // the last one has no end
+		for _, line := range lines[:len(lines)-1] { // the last one is incomplete
 			line = strings.TrimSuffix(line, "\r")
 			if rest, ok := strings.CutPrefix(line, "data:"); ok {
 				data = append(data, strings.TrimPrefix(rest, " "))

@@ -9,7 +9,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// plainRequest reads the prompt and the sampling parameters of a request.
 func plainRequest(d dialect, path string, body []byte, c *tap.Call) {
 	m := plainObject(body)
 	sampling := m
@@ -40,7 +39,6 @@ func plainRequest(d dialect, path string, body []byte, c *tap.Call) {
 	c.Sampling.StopIDs, _ = plainIDs(sampling[keys[stopIDs]])
 }
 
-// plainTexts reads a text, or a list of nothing but texts.
 func plainTexts(text []byte) (all []string) {
 	one, list := new(string), []*string{}
 	if json.Unmarshal(text, &one) == nil {
@@ -57,8 +55,7 @@ func plainTexts(text []byte) (all []string) {
 	return all
 }
 
-// plainWhole reads a whole number, also where it is written with a fraction or an exponent, as
-// far as a float64 has it.
+// plainWhole parses a whole number, also with a fraction or an exponent if that is exact.
 func plainWhole(text string) *int64 {
 	if v, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return &v

@@ -15,26 +15,26 @@ import (
 	"time"
 )
 
-// A Proxy passes requests on to engines and keeps the calls among them. Make one with New. It
-// is safe for concurrent use.
+// A Proxy forwards requests to engines and keeps the calls among them. Create it with New. It is
+// safe for concurrent use.
 type Proxy struct {
 	cfg       Config
 	balance   balance
 	transport *http.Transport
 	forward   *httputil.ReverseProxy
 
-	memory   atomic.Int64 // bytes of the bodies that are held
+	memory   atomic.Int64 // bytes of held bodies
 	draining atomic.Bool
 	unmarked atomic.Bool // an answer could not be marked
 	stats    counters
-	told     sync.Map // faults that were logged
+	told     sync.Map // kinds of faults that were logged
 
 	mu   sync.Mutex
-	open int           // requests that are with engines
-	idle chan struct{} // closed when none is, if somebody waits
+	open int           // requests that engines are working on
+	idle chan struct{} // closed when open becomes 0; nil if no caller waits
 }
 
-// New returns a Proxy. Its checks of the engines' health begin with Run.
+// New returns a Proxy. Health checks start with Run.
 func New(cfg Config) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -54,12 +54,11 @@ func New(cfg Config) (*Proxy, error) {
 		},
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 1 << 10,
-		// Engines on uvicorn close a connection that is idle for 5 s. One that is used just
-		// then is lost with its request.
+		// uvicorn closes connections that are idle for 5 s; a request sent then would be lost.
 		IdleConnTimeout:       3 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // what the client accepts is the client's to say
-		// Heads fit; bodies pass by.
+		DisableCompression:    true, // the client decides about compression
+		// Headers fit into these buffers; bodies bypass them.
 		WriteBufferSize: 1 << 10,
 		ReadBufferSize:  1 << 10,
 	}
@@ -75,10 +74,9 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// dialTimeout bounds the making of a connection to an engine.
 const dialTimeout = 5 * time.Second
 
-// ServeHTTP answers the tap's own pages and passes everything else on.
+// ServeHTTP serves the tap's own pages and forwards all other requests.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == "/healthz":
@@ -97,7 +95,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.leave()
 	x := &exchange{p: p}
 	defer x.end()
-	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // nothing is added to what the engine says
+	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // add no headers to the engine's answer
 	if d := dialectOf(r.Method, r.URL.Path); d != nil {
 		p.stats.calls.Add(1)
 		if !x.begin(d, r) {
@@ -106,24 +104,21 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if x.body == nil {
-		// The body goes on while the answer may come: the server must not close it then.
-		_ = http.NewResponseController(w).EnableFullDuplex() // other protocols always are
+		// The engine can answer before the body is complete; the server must not close it.
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always full duplex
 	}
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
 
-// exchangeKey is the key of the exchange in the context of its request.
 type exchangeKey struct{}
 
-// exchangeOf returns the exchange of a request.
 func exchangeOf(ctx context.Context) *exchange {
 	x, _ := ctx.Value(exchangeKey{}).(*exchange)
 	return x
 }
 
-// rewrite makes the request to the engine of the one to the proxy. Where it goes is decided by
-// the roundTripper. ReverseProxy takes out hop-by-hop headers; what it takes out because
-// proxies commonly add it is put back.
+// rewrite builds the outgoing request. The roundTripper selects the engine. ReverseProxy removes
+// hop-by-hop headers. It also removes headers that proxies commonly add; rewrite restores those.
 func rewrite(r *httputil.ProxyRequest) {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := r.In.Header[name]; ok {
@@ -133,7 +128,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 }
 
-// watch lets the exchange read an answer while it passes.
+// watch passes the answer to the exchange.
 func watch(res *http.Response) error {
 	if x := exchangeOf(res.Request.Context()); x != nil {
 		return x.answered(res)
@@ -141,8 +136,8 @@ func watch(res *http.Response) error {
 	return nil
 }
 
-// failed tells the client that no engine answered, or that it must not have the answer. A client
-// that went is not told.
+// failed sends an error to a client that is still there: no engine answered, or no mark is
+// possible.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return
@@ -156,7 +151,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, fmt.Sprintf("rollout tap: no engine answered: %v", withoutBody(err)), http.StatusBadGateway)
 }
 
-// withoutBody returns err without what net/http quotes of an answer that it cannot read.
+// withoutBody returns err without the bytes that net/http quotes from an invalid answer.
 func withoutBody(err error) error {
 	if text := err.Error(); strings.Contains(text, "malformed") {
 		return errors.New("the answer is not HTTP")
@@ -164,15 +159,14 @@ func withoutBody(err error) error {
 	return err
 }
 
-// Drain refuses new requests from now on. Those that are with engines end as ever.
+// Drain makes the proxy refuse new requests. Open requests finish normally.
 func (p *Proxy) Drain() {
 	if !p.draining.Swap(true) {
 		p.cfg.Log.Info("drain")
 	}
 }
 
-// Wait returns when no request is with an engine, or with the cause of ctx. It is for after
-// Drain.
+// Wait waits until no request is open, or returns ctx's cause. Call it after Drain.
 func (p *Proxy) Wait(ctx context.Context) error {
 	p.mu.Lock()
 	if p.open == 0 {
@@ -192,14 +186,14 @@ func (p *Proxy) Wait(ctx context.Context) error {
 	}
 }
 
-// Open returns how many requests are with engines.
+// Open returns the number of requests that engines are working on.
 func (p *Proxy) Open() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return int64(p.open)
 }
 
-// enter counts a request that goes to an engine, and reports false if none may any more.
+// enter counts a new request. It reports false if the proxy is draining.
 func (p *Proxy) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +213,7 @@ func (p *Proxy) leave() {
 	}
 }
 
-// guard calls do, which is the tap's own work and not the call's, and counts a panic of it.
+// guard calls do, which is work for the tap and not for the call. It recovers and counts a panic.
 func (p *Proxy) guard(where string, do func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -230,7 +224,7 @@ func (p *Proxy) guard(where string, do func()) {
 	do()
 }
 
-// once logs the first of each kind of fault.
+// once logs the first fault of each kind.
 func (p *Proxy) once(level slog.Level, kind string, err error) {
 	if _, again := p.told.LoadOrStore(kind, true); again {
 		return
@@ -238,8 +232,8 @@ func (p *Proxy) once(level slog.Level, kind string, err error) {
 	p.cfg.Log.Log(context.Background(), level, "fault", "kind", kind, "error", withoutBody(err).Error())
 }
 
-// A closeless body is not closed by a transport that has not read it, so that another engine
-// can be given it.
+// A closeless body ignores Close, so that a transport that has not read it does not close it. The
+// body can then be sent to another engine.
 type closeless struct {
 	io.Reader
 	read bool
@@ -252,5 +246,5 @@ func (c *closeless) Read(p []byte) (int, error) {
 
 func (c *closeless) Close() error { return nil }
 
-// Close closes the connections to engines that are not in use.
+// Close closes the idle connections to engines.
 func (p *Proxy) Close() { p.transport.CloseIdleConnections() }

@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A call passes as it is, and everything of it is kept.
+// TestCall proves that a call passes unchanged and is kept completely.
 func TestCall(t *testing.T) {
 	t.Parallel()
 	engine := &answers{text: answered(3, []int32{785, 2629, 151645})}
@@ -50,8 +50,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// The log-probabilities have the bits that the collector reads from the turns of the server,
-// which prints the same doubles in another way.
+// TestLogprobBits proves that log-probabilities have the same bits as the collector's. The server
+// prints the same doubles differently.
 func TestLogprobBits(t *testing.T) {
 	t.Parallel()
 	engine := &answers{text: `{"output_ids":[7,8,9],"meta_info":{"output_token_logprobs":[[-2.9001324946875684e-05,7,null],[-2.666984926236182e-07,8,null],[null,9,null]]}}`}
@@ -68,7 +68,7 @@ func TestLogprobBits(t *testing.T) {
 	}
 }
 
-// In doubt less is claimed.
+// TestClaims proves that a call claims nothing that is in doubt.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	const ok = `{"output_ids":[7,8],"meta_info":{"prompt_tokens":2,"weight_version":"1","output_token_logprobs":[[-1,7,null],[-2,8,null]]}}`
@@ -109,7 +109,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// What cannot be read passes, and of a generation only is kept that it was.
+// TestNoCall proves that unreadable requests pass, and generations among them are kept empty.
 func TestNoCall(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, path, ask, why string }{
@@ -139,7 +139,7 @@ func TestNoCall(t *testing.T) {
 	}
 }
 
-// A client that goes takes its request away from the engine, and the call is kept as cut.
+// TestClientGoes proves that a client that leaves cancels its request, which is kept as cut.
 func TestClientGoes(t *testing.T) {
 	t.Parallel()
 	began, ended := make(chan struct{}), make(chan struct{})
@@ -173,8 +173,7 @@ func TestClientGoes(t *testing.T) {
 	}
 }
 
-// A call is kept before its client has the end of the answer: who waits for the answer finds
-// the call.
+// TestKeptBeforeTheEnd proves that a call is kept before its client has the end of the answer.
 func TestKeptBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, chunked := range []bool{false, true} {
@@ -198,7 +197,7 @@ func TestKeptBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// An engine that breaks off breaks off for the client too.
+// TestBreaksOff proves that an answer that the engine breaks off breaks off for the client too.
 func TestBreaksOff(t *testing.T) {
 	t.Parallel()
 	text := answered(1, []int32{7})
@@ -232,7 +231,7 @@ func TestBreaksOff(t *testing.T) {
 	}
 }
 
-// Without any engine the client gets a 502 that says so.
+// TestNoEngine proves that the client gets a 502 with the reason if no engine answers.
 func TestNoEngine(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -251,7 +250,7 @@ func TestNoEngine(t *testing.T) {
 	}
 }
 
-// A stream passes event by event.
+// TestUnbuffered proves that a stream passes event by event.
 func TestUnbuffered(t *testing.T) {
 	t.Parallel()
 	next := make(chan struct{})

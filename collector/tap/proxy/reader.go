@@ -9,31 +9,30 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A reader reads an answer while it passes. It is given the bytes as they come, and holds none
-// of them but the beginning of an event.
+// A reader parses an answer while it passes. It buffers at most the beginning of an event.
 type reader struct {
 	d   dialect
 	a   *answer
-	err error // the first; nothing is read after it
+	err error // the first error; parsing stops there
 
-	// One document: doc reads it in a coroutine, which asks for more by yield.
+	// For one document: doc parses it in a coroutine, which requests more bytes with yield.
 	chunk []byte
 	ended bool
-	over  bool                    // the document, or the word that ends a stream, was read
+	over  bool                    // the document, or a stream's end marker, was parsed
 	more  func() (struct{}, bool) // nil before the first byte
 	stop  func()
 	yield func(struct{}) bool
 
-	// A stream: line is the beginning of a line, event the data of the event so far.
+	// For a stream: line is a partial line, event the data of the current event.
 	line, event []byte
 }
 
-// newReader returns a reader, which must be closed.
+// newReader returns a reader. The caller must close it.
 func newReader(d dialect, streamed bool) *reader {
 	return &reader{d: d, a: newAnswer(streamed)}
 }
 
-// write reads the next bytes. It keeps no reference to them.
+// write parses the next bytes. It keeps no reference to them.
 func (r *reader) write(b []byte) {
 	switch {
 	case r.err != nil:
@@ -47,7 +46,7 @@ func (r *reader) write(b []byte) {
 	}
 }
 
-// begin begins the document. A reader that waits for an engine has nothing of what it needs.
+// begin starts the document. Until then a reader takes no memory from the pool.
 func (r *reader) begin() {
 	if r.a.tray == nil {
 		r.a.tray = newTray()
@@ -55,7 +54,6 @@ func (r *reader) begin() {
 	}
 }
 
-// end says that the answer has ended.
 func (r *reader) end() {
 	r.ended = true
 	if r.err == nil && !r.a.streamed {
@@ -64,7 +62,7 @@ func (r *reader) end() {
 	}
 }
 
-// close frees what the reader holds, and what its answer gave to a call.
+// close frees the memory of the reader, and of the slices that its answer put into a call.
 func (r *reader) close() {
 	if r.stop != nil {
 		r.stop()
@@ -76,7 +74,6 @@ func (r *reader) close() {
 	r.a, r.line, r.event = nil, nil, nil
 }
 
-// document is the coroutine that reads an answer of one document.
 func (r *reader) document(yield func(struct{}) bool) {
 	r.yield = yield
 	s := r.a.tray.s
@@ -88,7 +85,7 @@ func (r *reader) document(yield func(struct{}) bool) {
 	r.err, r.over = err, err == nil
 }
 
-// A source gives the coroutine what is written to the reader.
+// A source passes the written bytes to the coroutine.
 type source struct{ r *reader }
 
 var errStopped = errors.New("proxy: the reading was stopped")
@@ -107,10 +104,8 @@ func (s source) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// errEvent is the error for a stream whose events are too long to be read.
 var errEvent = errors.New("proxy: an event is too long")
 
-// lines reads the lines of a stream of server-sent events.
 func (r *reader) lines(b []byte) {
 	for len(b) > 0 {
 		end := bytes.IndexByte(b, '\n')
@@ -138,7 +133,6 @@ func (r *reader) lines(b []byte) {
 	}
 }
 
-// read reads one line.
 func (r *reader) read(line []byte) {
 	if len(line) > 0 {
 		data, ok := bytes.CutPrefix(line, []byte("data:"))
@@ -165,7 +159,6 @@ func (r *reader) read(line []byte) {
 	}
 }
 
-// said reads the event.
 func (r *reader) said() {
 	t := newTray()
 	r.a.tray = t
@@ -177,8 +170,8 @@ func (r *reader) said() {
 	t.free()
 }
 
-// call gives c what was read, until close, and says why its output is not known, or nothing.
-// What the engine says of its prompt is put in room.
+// call copies the parsed answer into c; the slices are valid until close. unread is why the output
+// is unknown, or "". The engine's prompt, if the answer has it, is stored in room.
 func (r *reader) call(c *tap.Call, room []int32) (unread string, samePrompt bool) {
 	switch {
 	case r.err != nil || r.ended && !r.a.streamed && !r.over:

@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// picky is an engine that refuses bodies with a text, and answers others.
+// A picky is an engine that refuses bodies containing a text.
 type picky struct {
 	answers
 	refuses string
@@ -40,13 +40,13 @@ func (e *picky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, refusal)
 }
 
-// A spliced prompt that the engine refuses is replaced by the server's own, byte for byte, once.
-// The call is kept with the prompt that was really used.
+// TestRefusedSplice proves that a spliced prompt that the engine refuses is replaced by the
+// server's own, byte for byte and once. The call is kept with the prompt that was used.
 func TestRefusedSplice(t *testing.T) {
 	t.Parallel()
 	const settings = `,"sampling_params":{"top_p": 0.9}}`
 	for _, c := range []struct {
-		name, ask, own string // own: what the engine is sent at last
+		name, ask, own string // own: the last body that the engine gets
 		status         int
 		set            []string
 		streamed       bool
@@ -99,8 +99,7 @@ func TestRefusedSplice(t *testing.T) {
 	}
 }
 
-// What an engine refuses for another reason, or of a prompt that is the server's own, passes as
-// it is, and is not sent again.
+// TestRefusedOtherwise proves that refusals unrelated to a splice pass and are not retried.
 func TestRefusedOtherwise(t *testing.T) {
 	t.Parallel()
 	ask := asked([]int32{1, 2})
@@ -132,8 +131,7 @@ func TestRefusedOtherwise(t *testing.T) {
 	}
 }
 
-// A scripted engine refuses a splice that is longer than its context, and answers what the
-// server had sent.
+// TestRefusedByContext proves that the server's prompt replaces a splice that exceeds the context.
 func TestRefusedByContext(t *testing.T) {
 	t.Parallel()
 	engine, err := enginesim.New(enginesim.Config{MaxModelLen: 300})
@@ -161,8 +159,8 @@ func TestRefusedByContext(t *testing.T) {
 	}
 }
 
-// What --set says is asked for: an engine that refuses it is not asked without it. The error
-// passes, and the log says which settings it may be about, once.
+// TestRefusedSettings proves that a request is never sent without --set. The engine's refusal
+// passes, and the log names the settings once.
 func TestRefusedSettings(t *testing.T) {
 	t.Parallel()
 	set, err := proxy.ParseSet([]string{"top_p=0.5", "min_p=0.1"})
@@ -192,7 +190,6 @@ func TestRefusedSettings(t *testing.T) {
 	}
 }
 
-// A locked writer is for a log that several goroutines write.
 type locked struct {
 	mu *sync.Mutex
 	w  io.Writer

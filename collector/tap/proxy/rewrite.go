@@ -7,13 +7,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// An edit replaces a span of a body by text. Edits of a body do not overlap.
+// An edit replaces a span of a body by text. The edits of a body do not overlap.
 type edit struct {
 	span
 	text []byte
 }
 
-// edited returns body with the edits made, and body itself if there are none.
+// edited returns body with the edits applied. Without edits it returns body itself.
 func edited(body []byte, edits []edit) []byte {
 	if len(edits) == 0 {
 		return body
@@ -33,8 +33,7 @@ func edited(body []byte, edits []edit) []byte {
 	return append(out, body[at:]...)
 }
 
-// around returns body with the edits made, and with no list at the place of it. Edits are not
-// in that place.
+// around returns body with the edits applied and without the list at place, where no edit is.
 func around(body []byte, place span, edits []edit) *payload {
 	var front, back []edit
 	for _, e := range edits {
@@ -55,8 +54,7 @@ func around(body []byte, place span, edits []edit) *payload {
 	return b
 }
 
-// put returns edits that give o the members: each in place of the one of its name, and the
-// others before all that o has.
+// put appends edits that set members of o. It replaces existing ones and inserts new ones first.
 func (o *object) put(edits []edit, members []ask) []edit {
 	var added []byte
 	for _, m := range members {
@@ -79,8 +77,7 @@ func (o *object) put(edits []edit, members []ask) []edit {
 	return append(edits, edit{span{o.open, o.open}, added})
 }
 
-// edits returns what makes the body say what set wants, and, if asked, what makes the engine
-// answer with ids.
+// edits returns the edits that apply set and, if asked, make the engine return ids.
 func (q *request) edits(d dialect, set *Set, asked bool) []edit {
 	var edits []edit
 	var root []ask
@@ -116,7 +113,6 @@ func (q *request) edits(d dialect, set *Set, asked bool) []edit {
 	return q.root.put(edits, root)
 }
 
-// members returns the settings of s as members of a body.
 func (s *Set) members(keys *names) (out []ask) {
 	for i, value := range s.values {
 		if value != "" && keys[i] != "" {
@@ -126,8 +122,7 @@ func (s *Set) members(keys *names) (out []ask) {
 	return out
 }
 
-// told returns how the engine is really told to sample: what set overrides, and what the body
-// says of the rest.
+// told returns the sampling parameters that the engine gets: from set, otherwise from the body.
 func (q *request) told(keys *names, set *Set) tap.Sampling {
 	var c tap.Sampling
 	for i, key := range keys {

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// checkEdited makes the edits of set and asks in the body of q. Read by encoding/json, the
-// result has them, and is otherwise the body. Outside of the edits no byte is another.
+// checkEdited applies the edits of set and asks to the body of q. Parsed by encoding/json, the
+// result has them and is otherwise equal. Outside the edits no byte changes.
 func checkEdited(t *testing.T, d dialect, q *request, set *Set) {
 	t.Helper()
 	edits := q.edits(d, set, true)
@@ -52,7 +52,7 @@ func checkEdited(t *testing.T, d dialect, q *request, set *Set) {
 	if !reflect.DeepEqual(before, after) {
 		t.Fatalf("%s became %s, want %v", q.body, out, before)
 	}
-	at := 0 // what lies between the edits is in the result, in this order
+	at := 0 // the text between the edits is in the result, in this order
 	rest := string(out)
 	for _, e := range append(slices.Clone(edits), edit{span: span{len(q.body), len(q.body)}}) {
 		var ok bool
@@ -66,8 +66,8 @@ func checkEdited(t *testing.T, d dialect, q *request, set *Set) {
 	}
 }
 
-// plainValue is what encoding/json reads in text. Its numbers are as they are written: a body
-// may have one that no float64 holds.
+// plainValue parses text with encoding/json. It keeps the text of numbers, because a body can have
+// numbers that no float64 represents.
 func plainValue[T any](text []byte) (v T, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

@@ -8,26 +8,26 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file has the memory that one body after the other is read with. Nothing that outlives
-// the reading refers to it: what a call keeps is copied, and what a transport sends too.
+// This file has the pooled memory for parsing bodies. Nothing refers to it after the parsing: what
+// a call or a transport needs is copied.
 
-// The bounds of what is read of one body.
+// Limits for one body.
 const (
-	// maxEvent bounds an event of a stream. The first may have the ids of the prompt.
+	// maxEvent bounds an event of a stream. The first event can contain the prompt's ids.
 	maxEvent = 4 << 20
 	// maxTokens bounds the ids of a body.
 	maxTokens = 1 << 20
-	// chunkBytes is the read buffer of an answer that is one document.
+	// chunkBytes is the read buffer for an answer that is one document.
 	chunkBytes = 4 << 10
 )
 
-// What is larger is not used again.
+// Larger buffers are not pooled.
 const (
 	maxRoomBytes = 1 << 20
 	maxRoomIDs   = 256 << 10
 )
 
-// A desk is for reading one request, and for the ids of one call.
+// A desk has the memory for parsing one request, and for the ids of one call.
 type desk struct {
 	s    *tokenize.Scanner
 	body []byte
@@ -44,7 +44,7 @@ func newDesk() *desk {
 	return desks.Get().(*desk) //nolint:forcetypeassert // of New
 }
 
-// free gives the desk to the next reader. Nobody may use what lies on it any more.
+// free returns the desk to the pool. Its memory must not be used afterwards.
 func (d *desk) free() {
 	d.s.ResetBytes(nil)
 	if cap(d.body) > maxRoomBytes {
@@ -56,9 +56,8 @@ func (d *desk) free() {
 	desks.Put(d)
 }
 
-// read reads a body of n bytes, or to its end if n is negative. That one is read as long as may,
-// which is told how long it is, allows it. whole reports whether it was read to its end, and
-// allowed. The body is valid until free.
+// read reads a body of n bytes, or until its end if n is negative and may(length so far) stays true.
+// whole reports whether the body is complete. It is valid until free.
 func (d *desk) read(r io.Reader, n int64, may func(n int64) bool) (body []byte, whole bool, err error) {
 	if n >= 0 {
 		d.body = slices.Grow(d.body[:0], int(n))[:n]
@@ -81,14 +80,13 @@ func (d *desk) read(r io.Reader, n int64, may func(n int64) bool) (body []byte, 
 	}
 }
 
-// A tray is for reading one answer.
+// A tray has the memory for parsing one answer.
 type tray struct {
 	s              *tokenize.Scanner
 	output, logIDs []int32
 	logprobs       []float32
 }
 
-// trayTokens is the room for tokens that a tray begins with.
 const trayTokens = 512
 
 var trays = sync.Pool{New: func() any {
@@ -99,7 +97,7 @@ func newTray() *tray {
 	return trays.Get().(*tray) //nolint:forcetypeassert // of New
 }
 
-// free gives the tray to the next reader.
+// free returns the tray to the pool.
 func (t *tray) free() {
 	t.s.ResetBytes(nil)
 	if max(cap(t.output), cap(t.logIDs), cap(t.logprobs)) <= maxRoomIDs {
@@ -107,10 +105,8 @@ func (t *tray) free() {
 	}
 }
 
-// copyBytes is what is held of a body that passes.
 const copyBytes = 4 << 10
 
-// buffers are for copying bodies.
 type buffers struct{ pool sync.Pool }
 
 var copies buffers

@@ -13,8 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// The settings of sampling that calls keep, and that can be overridden. They are named as
-// SGLang names them, but for the seed.
+// The sampling settings that calls keep and a Set can override, by SGLang's names except seed.
 const (
 	temperature = iota
 	topP
@@ -29,10 +28,10 @@ const (
 
 var settingNames = [settings]string{"temperature", "top_p", "min_p", "top_k", "max_new_tokens", "seed", "stop", "stop_token_ids"}
 
-// SettingNames returns the names that ParseSet knows.
+// SettingNames returns the names that ParseSet accepts.
 func SettingNames() []string { return settingNames[:] }
 
-// A Set overrides how engines sample. The zero Set overrides nothing.
+// A Set overrides sampling parameters. The zero Set overrides nothing.
 type Set struct {
 	values [settings]string // JSON, or empty
 }
@@ -40,7 +39,6 @@ type Set struct {
 // Empty reports whether s overrides nothing.
 func (s *Set) Empty() bool { return *s == Set{} }
 
-// names returns the names of what s overrides.
 func (s *Set) names() string {
 	var out []string
 	for i, value := range s.values {
@@ -51,11 +49,11 @@ func (s *Set) names() string {
 	return strings.Join(out, ", ")
 }
 
-// ErrSetting is wrapped by errors of ParseSet whose name is unknown.
+// ErrSetting is wrapped by ParseSet's errors for unknown names.
 var ErrSetting = errors.New("unknown setting")
 
-// ParseSet reads settings of the form name=value. The value of stop is a text, or a JSON list
-// of texts, and that of stop_token_ids a JSON list of ids; others are numbers.
+// ParseSet parses settings of the form name=value. The value of stop is a text or a JSON list of
+// texts. The value of stop_token_ids is a JSON list of ids. Other values are numbers.
 func ParseSet(given []string) (Set, error) {
 	var s Set
 	var bad []error
@@ -90,30 +88,28 @@ func (s *Set) parse(text string) error {
 	return nil
 }
 
-// wants say what values the settings have.
+// wants are the error messages for invalid values.
 var wants = [settings]string{
 	"want a number ≥ 0", "want a number in (0, 1]", "want a number in [0, 1]", "want a whole number, -1 for all tokens", "want a whole number > 0",
 	"want a whole number", "want a text, or a JSON list of texts", "want a JSON list of token ids",
 }
 
-// quoted returns text as JSON.
 func quoted(text string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // a string has no error
+	_ = e.Encode(text) // a string cannot fail
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// sensible reports whether engines accept what c says.
+// sensible reports whether engines accept the values of c.
 func sensible(c *tap.Sampling) bool {
 	within := func(v *float64, least, most float64) bool { return v == nil || *v >= least && *v <= most }
 	return within(c.Temperature, 0, math.MaxFloat64) && within(c.TopP, math.SmallestNonzeroFloat64, 1) && within(c.MinP, 0, 1) &&
 		!slices.ContainsFunc(c.StopIDs, func(id int32) bool { return id < 0 }) && (c.TopK == nil || *c.TopK >= -1) && (c.MaxNewTokens == nil || *c.MaxNewTokens > 0)
 }
 
-// read reads the JSON value of a setting into c. It reports false, and leaves c as it is, if
-// the value has another type.
+// read parses the JSON value of a setting into c. It returns false for a value of another type.
 func read(c *tap.Sampling, setting int, value []byte) bool {
 	if !json.Valid(value) {
 		return false
@@ -153,7 +149,6 @@ func read(c *tap.Sampling, setting int, value []byte) bool {
 	return true
 }
 
-// list reads a JSON list without nulls.
 func list[T any](value []byte) ([]T, bool) {
 	var read []*T
 	if json.Unmarshal(value, &read) != nil || read == nil {
@@ -169,10 +164,9 @@ func list[T any](value []byte) ([]T, bool) {
 	return out, true
 }
 
-// names are the names of the settings in the bodies of a dialect; "" for one that it lacks.
+// names are a dialect's member names of the settings; "" if the dialect lacks one.
 type names [settings]string
 
-// has reports whether key is one of the names.
 func (n *names) has(key []byte) bool {
 	return len(key) > 0 && slices.Contains(n[:], string(key))
 }

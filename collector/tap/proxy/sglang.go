@@ -9,12 +9,11 @@ import (
 // sglang is SGLang's native API.
 //
 // Names and meanings: sgl-project/sglang, python/sglang/srt/managers/io_struct.py
-// (GenerateReqInput), sampling/sampling_params.py (SamplingParams),
-// managers/tokenizer_manager.py (the answer, also streamed), utils/weight_versions.py.
+// (GenerateReqInput), sampling/sampling_params.py (SamplingParams), managers/tokenizer_manager.py
+// (the answer, also streamed), utils/weight_versions.py.
 //
-// output_ids end with the stop token. Events of a stream repeat what was said before, or do
-// not (--incremental-streaming-output), and log-probabilities need not do as the ids do: see
-// parts.
+// output_ids end with the stop token. The events of a stream repeat earlier tokens, unless
+// --incremental-streaming-output is set. Log-probabilities can behave differently: see parts.
 type sglang struct{}
 
 func (sglang) name() string { return "sglang" }
@@ -121,7 +120,6 @@ func (sglang) answer(s *tokenize.Scanner, a *answer) error {
 	return err
 }
 
-// once reports an error if a member was seen before.
 func once(seen *bool) error {
 	if *seen {
 		return errTwice
@@ -130,7 +128,6 @@ func once(seen *bool) error {
 	return nil
 }
 
-// skipUnless skips a value unless there is an error.
 func skipUnless(s *tokenize.Scanner, err error) error {
 	if err != nil {
 		return err
@@ -138,7 +135,7 @@ func skipUnless(s *tokenize.Scanner, err error) error {
 	return s.Skip()
 }
 
-// metaInfo reads meta_info, which SGLang's chat completions have too.
+// metaInfo parses meta_info, also of SGLang's chat completions.
 func metaInfo(s *tokenize.Scanner, a *answer, said *generation) error {
 	var seen [7]bool
 	return s.Object(func(key []byte) (err error) {
@@ -186,7 +183,6 @@ func metaInfo(s *tokenize.Scanner, a *answer, said *generation) error {
 	})
 }
 
-// finishReason reads {"type": …, "matched": …}, a word, or null.
 func finishReason(s *tokenize.Scanner, a *answer) (err error) {
 	if s.Next() != '{' {
 		a.finish, err = word(s)
@@ -212,27 +208,24 @@ func finishReason(s *tokenize.Scanner, a *answer) (err error) {
 	})
 }
 
-// A generation is what one document says of the sampled tokens. It lies on the tray, where the
-// next document's takes its place.
+// A generation is the sampled tokens of one document, until the next overwrites the tray.
 type generation struct {
 	output   []int32
 	logprobs []float32
 	logIDs   []int32
 }
 
-// parts puts the events of a stream together. An event has all tokens so far, or those since
-// the event before; the number of tokens so far, which each event has, tells which. It is the
-// same of the log-probabilities, on their own.
+// parts joins the events of a stream. An event has all tokens so far or only new ones; its token
+// count shows which. Log-probabilities are joined in the same way, but separately.
 type parts struct {
-	// of all events, or of the last one if one repeated what was said
+	// of all events, or of the last one if events repeat
 	output   []int32
 	logprobs []float32
-	logIDs   []int32 // of logprobs; nil as long as they are the first of output
-	// repeats mean that an event said more tokens than there are.
+	logIDs   []int32 // ids of logprobs; nil while they are the first ids of output
+	// events repeat earlier tokens
 	repeats, logRepeats bool
 }
 
-// add takes a document into a.
 func (p *parts) add(said *generation, a *answer) {
 	if !a.streamed {
 		a.output, a.logprobs, a.logIDs = said.output, said.logprobs, said.logIDs
@@ -271,18 +264,17 @@ func (p *parts) add(said *generation, a *answer) {
 	}
 }
 
-// part gives the log-probabilities ids of their own.
+// part gives the log-probabilities their own ids.
 func (p *parts) part() {
 	p.logIDs = append(make([]int32, 0, len(p.output)), p.output[:len(p.logprobs)]...)
 }
 
-// begins reports whether list begins with the ids.
 func begins(list, ids []int32) bool {
 	return len(list) >= len(ids) && slices.Equal(list[:len(ids)], ids)
 }
 
-// extended appends the tokens of an event. It leaves less room behind them than append does:
-// many answers come at once, and each for long.
+// extended appends the tokens of an event. It leaves less spare capacity than append, because many
+// streams are open at once, and for long.
 func extended[T any](list, said []T) []T {
 	if n := len(list) + len(said); n > cap(list) {
 		list = append(make([]T, 0, n+n/8+spareTokens), list...)
@@ -290,10 +282,8 @@ func extended[T any](list, said []T) []T {
 	return append(list, said...)
 }
 
-// spareTokens is how many tokens there is room for at least behind those of an event.
 const spareTokens = 64
 
-// notNil returns an empty list for nil.
 func notNil[T any](s []T) []T {
 	if s == nil {
 		return []T{}

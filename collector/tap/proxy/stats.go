@@ -7,52 +7,48 @@ import (
 	"time"
 )
 
-// Stats are what a Proxy did since New.
+// Stats counts what a Proxy did since New.
 type Stats struct {
-	// Open are the requests that are with engines, BodyBytes the bodies held of them.
+	// Open counts the requests that engines are working on. BodyBytes is the size of held bodies.
 	Open, BodyBytes int64
-	// Calls are the requests for generations, Kept the calls that Config.Keep accepted, and
-	// Dropped the calls that it refused. The keeper reports whether an accepted call can be
-	// read.
+	// Calls counts the requests for generations. Kept and Dropped count the calls that Config.Keep
+	// accepted and refused. An accepted call can still be lost; its keeper counts that.
 	Calls, Kept, Dropped int64
-	// Continued are the calls whose prompt the Continuer changed. SplicesRefused are those of
-	// them whose engine refused that prompt, and was sent the server's own, by the status of
-	// the refusal.
+	// Continued counts the calls whose prompt the Continuer changed. SplicesRefused counts those
+	// that an engine refused and that were sent again with the server's prompt, by status.
 	Continued      int64
 	SplicesRefused map[int]int64
-	// Answers has the answers by the first digit of their status.
+	// Answers counts the answers by the first digit of their status.
 	Answers [6]int64
-	// Unreachable are the requests that no engine answered, Refused those that came after
-	// Drain, and Stale those that were sent again because the engine had closed the
-	// connection.
+	// Unreachable counts the requests that no engine answered, Refused those after Drain, and Stale
+	// those that were sent again because the engine had closed the connection.
 	Unreachable, Refused, Stale int64
-	// Panics are the panics of the tap's own work. No call was harmed.
+	// Panics counts the recovered panics of the tap. They harmed no call.
 	Panics int64
-	// Unread are the bodies, or parts of them, that passed and say nothing, by reason.
+	// Unread counts the bodies that passed unread, by reason.
 	Unread map[string]int64
-	// Time is how long engines had the calls, Continuity how long the Continuer took.
+	// Time is how long engines worked on calls. Continuity is how long the Continuer took.
 	Time, Continuity Histogram
-	// Engines are the engines, as configured.
+	// Engines has one entry for each engine, in the order of Config.Engines.
 	Engines []EngineStats
 }
 
-// EngineStats are the requests of one engine.
+// EngineStats counts the requests of one engine.
 type EngineStats struct {
-	// Engine is its URL without a password.
+	// Engine is the URL without a password.
 	Engine string
 	Up     bool
-	// Busy are the requests that are with it, Calls those that it was given, and Errors those
-	// that it did not answer.
+	// Busy counts its open requests, Calls all requests sent to it, Errors those without an answer.
 	Busy, Calls, Errors int64
 }
 
 // A Histogram counts durations.
 type Histogram struct {
-	// Bounds are the upper bounds in seconds. Counts[i] are the durations up to Bounds[i] and
-	// above the bound before, and the last count those above all bounds.
+	// Bounds are upper bounds in seconds. Counts[i] counts the durations up to Bounds[i] and above
+	// the previous bound; the last count has those above all bounds.
 	Bounds []float64
 	Counts []int64
-	// Sum is the sum of all in seconds.
+	// Sum is the sum of all durations, in seconds.
 	Sum float64
 }
 
@@ -94,7 +90,6 @@ type counters struct {
 	time, continuity                                                     durations
 }
 
-// spliceRefused counts a status of refusals.
 func (c *counters) spliceRefused(status int) { c.splices[slices.Index(refusals[:], status)].Add(1) }
 
 func (c *counters) answered(status int) {
@@ -103,7 +98,6 @@ func (c *counters) answered(status int) {
 	}
 }
 
-// unread counts a reason. Reasons are words of this package.
 func (c *counters) unread(why string) {
 	n, ok := c.why.Load(why)
 	if !ok {
@@ -112,10 +106,10 @@ func (c *counters) unread(why string) {
 	n.(*atomic.Int64).Add(1) //nolint:forcetypeassert // of the line above
 }
 
-// durations count what a Histogram has.
+// durations collects the counts of a Histogram.
 type durations struct {
 	mu     sync.Mutex
-	counts [16]int64 // more than any of the bounds
+	counts [16]int64 // more than the bounds of any histogram
 	sum    time.Duration
 }
 

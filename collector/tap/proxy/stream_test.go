@@ -12,8 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// The calls that the tap keeps are those that a scripted engine remembers: both dialects,
-// streamed or not.
+// TestScriptedEngine proves that the kept calls are the calls that a scripted engine remembers.
 func TestScriptedEngine(t *testing.T) {
 	t.Parallel()
 	prompt := make([]int32, 0, 64)
@@ -46,7 +45,7 @@ func TestScriptedEngine(t *testing.T) {
 	}
 }
 
-// event is an event of a stream of SGLang with so many tokens in all.
+// event returns an event of an SGLang stream. total is the number of tokens so far.
 func event(output []int32, logprobs []float64, total int, finish string) string {
 	triples := make([]string, len(logprobs))
 	for i, v := range logprobs {
@@ -56,7 +55,7 @@ func event(output []int32, logprobs []float64, total int, finish string) string 
 		list(output), total, finish, strings.Join(triples, ","))
 }
 
-// Events of SGLang repeat what was said, or do not, and the log-probabilities on their own.
+// TestStreamShapes proves that tokens and log-probabilities can repeat independently.
 func TestStreamShapes(t *testing.T) {
 	t.Parallel()
 	const end = `{"type":"stop","matched":3}`
@@ -65,7 +64,7 @@ func TestStreamShapes(t *testing.T) {
 		name   string
 		events string
 		output []int32
-		last   float32 // the last log-probability, 0 for none
+		last   float32 // the last log-probability; 0: none
 	}{
 		{"repeated", event(one, []float64{-.1}, 1, "null") + event(all[:2], []float64{-.1, -.2}, 2, "null") + event(all, []float64{-.1, -.2, -.3}, 3, end), all, -.3},
 		{"not repeated", event(one, []float64{-.1}, 1, "null") + event(two, []float64{-.2}, 2, "null") + event(three, []float64{-.3}, 3, end), all, -.3},
@@ -91,7 +90,7 @@ func TestStreamShapes(t *testing.T) {
 	}
 }
 
-// With token ids in the answer, a chat is a call: as vLLM gives them, and as SGLang does.
+// TestChat proves that a chat with token ids is a call, in the formats of vLLM and SGLang.
 func TestChat(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

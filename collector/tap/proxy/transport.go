@@ -10,16 +10,14 @@ import (
 	"time"
 )
 
-// A roundTripper sends a request to the engine that the balance chooses, and to the next one
-// if that cannot be reached.
+// A roundTripper sends a request to engines that the balance selects, until one is reached.
 type roundTripper struct{ p *Proxy }
 
-// RoundTrip implements http.RoundTripper.
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	p, x := t.p, exchangeOf(req.Context())
 	var tried []*engine
 	var failed error
-	stale := false // a connection was used that the engine had closed, and not for the first time
+	stale := false // already retried because the engine had closed the connection
 	body := &closeless{Reader: req.Body}
 	if req.Body == nil {
 		body = nil
@@ -47,10 +45,9 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 				return nil, context.Cause(ctx)
 			}
 			failed = err
-			// A request on a connection that was used before may have met its end: nothing
-			// came back, and the engine is there.
-			// One that it had for longer is not sent again: the engine may have worked on it, and
-			// may end by it a second time.
+			// If the engine has just closed an idle connection, the request fails at once although
+			// the engine is up: send it again. Later, do not: the engine can have worked on it,
+			// and a second send could fail too.
 			again = reused && !stale && x.body != nil && time.Since(sent) < staleWithin
 			if again {
 				stale = true
@@ -64,7 +61,7 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			p.mark(e, true, failed)
 		}
 		if !unreached || body != nil && x.body == nil && body.read {
-			return nil, failed // the engine may have begun with it
+			return nil, failed // the engine can have started to work on it
 		}
 		e.busy.Add(-1)
 		x.engine = nil
@@ -72,12 +69,10 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// staleWithin is how soon a connection that the engine had closed is known to be: about the
-// time that the request takes to get there.
+// staleWithin is how soon a closed connection shows: about the time to reach the engine.
 const staleWithin = time.Second
 
-// try sends the request to one engine. reused reports whether it went over a connection that
-// had been used.
+// try sends the request to one engine. reused reports whether it used an idle connection.
 func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *closeless) (res *http.Response, reused bool, err error) {
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
 	out := req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
@@ -96,7 +91,7 @@ func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *close
 	switch {
 	case x.body != nil && x.body.size() > 0:
 		out.Body = x.body.send()
-		out.GetBody = func() (io.ReadCloser, error) { return x.body.send(), nil } // where nothing of it was sent
+		out.GetBody = func() (io.ReadCloser, error) { return x.body.send(), nil } // used if nothing was sent yet
 		if req.ContentLength >= 0 {
 			out.ContentLength = x.body.size()
 		}
@@ -107,15 +102,15 @@ func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *close
 	return res, reused, err
 }
 
-// finishOff reads what is left of an answer that nobody wants, so that its connection can be
-// used again, and closes it. A long one is not worth it.
+// finishOff reads the rest of an unwanted answer, so that its connection can be reused, and closes
+// it. It does not read long ones to the end.
 func finishOff(body io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(body, 64<<10))
 	_ = body.Close()
 }
 
-// A wire is a connection to an engine. It copies a body through a buffer that is used again:
-// net/http would make one of 32 KB for each body that is longer than its own.
+// A wire is a connection to an engine. It copies bodies through pooled buffers. net/http would
+// allocate 32 KB for each body longer than its own buffer.
 type wire struct{ net.Conn }
 
 func (w wire) ReadFrom(r io.Reader) (int64, error) {
@@ -124,13 +119,12 @@ func (w wire) ReadFrom(r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w.Conn}, r, buf)
 }
 
-// isDial reports whether err means that no connection was made.
 func isDial(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// pick is balance.pick, and any engine at all if that panics.
+// pick calls balance.pick. If that panics, it selects the first engine.
 func (p *Proxy) pick(c chain, tried []*engine) (e *engine) {
 	ok := false
 	p.guard("balance", func() { e = p.balance.pick(c, tried); ok = true })
@@ -144,7 +138,6 @@ func (p *Proxy) pick(c chain, tried []*engine) (e *engine) {
 	return e
 }
 
-// mark notes that an engine is down or up, and logs the change.
 func (p *Proxy) mark(e *engine, down bool, why error) {
 	if e.down.Swap(down) == down {
 		return

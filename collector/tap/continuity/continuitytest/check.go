@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// The tokens of Qwen3 that begin and end a turn, and the header of a turn of the model.
+// Qwen3's tokens that begin and end a turn, and its header of a turn of the model.
 const (
 	imStart = 151644
 	imEnd   = 151645
@@ -21,13 +21,12 @@ const (
 
 var header = []int32{imStart, 77091, 198}
 
-// Check reports how sent is no splice of asked, for prompts of Qwen3 and its tokenizer. It
-// takes both apart at the tokens that begin a turn, and demands that
+// Check returns why sent is not a valid splice of asked, for prompts of Qwen3 and its tokenizer. It
+// splits both at the tokens that begin a turn, and requires that
 //
-//   - there are as many turns, and each that is not the model's is the same, id for id;
-//   - a turn of the model is the same, or it is one of the outputs, in their order, and what
-//     asked has there is a print of that output;
-//   - what follows the end of a turn is the same.
+//   - both have the same number of turns, and turns of other roles are identical;
+//   - a turn of the model is identical, or it is the next output and asked has a print of it;
+//   - everything after the end of a turn is identical.
 func Check(tok *bpe.Tokenizer, asked, sent []int32, outputs [][]int32) error {
 	a, s := turnsOf(asked), turnsOf(sent)
 	if len(a) != len(s) {
@@ -64,7 +63,6 @@ func Check(tok *bpe.Tokenizer, asked, sent []int32, outputs [][]int32) error {
 	return nil
 }
 
-// turnsOf cuts ids before each token that begins a turn.
 func turnsOf(ids []int32) [][]int32 {
 	var turns [][]int32
 	for len(ids) > 0 {
@@ -80,8 +78,8 @@ func turnsOf(ids []int32) [][]int32 {
 
 var callPattern = regexp.MustCompile(`(?s)<tool_call>(.*?)</tool_call>`)
 
-// printOf reports whether printed may be what a server prints of output, by other means than
-// the package: regular expressions and decoded trees of JSON.
+// printOf reports whether printed can be a server's print of output. Unlike the package, it uses
+// regular expressions and decoded JSON trees.
 func printOf(output, printed string) bool {
 	plain := func(s string) string {
 		s = callPattern.ReplaceAllString(s, "")
@@ -107,7 +105,7 @@ func printOf(output, printed string) bool {
 	return text == plain(output) || text == "" && len(o) > 0
 }
 
-// An object keeps the order of its members, which a map does not.
+// An object keeps the order of its members.
 type object [][2]any
 
 func tree(s string) any {
