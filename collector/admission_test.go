@@ -13,12 +13,12 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// adaptive makes the endpoint find its limit, up to most.
+// adaptive makes the endpoint adapt its limit, up to most.
 func adaptive(most int) func(*collector.Config) {
 	return func(cfg *collector.Config) { cfg.Adaptive, cfg.Endpoints[0].MaxInFlight = true, most }
 }
 
-// A load counts what a server has to do at a time.
+// A load counts the current and the highest number of requests at a server.
 type load struct {
 	mu        sync.Mutex
 	now, most int
@@ -32,8 +32,8 @@ func (l *load) add(n int) int {
 	return l.now
 }
 
-// A server that turns away all above 20 at a time, each for 89 s. The limit comes
-// down to what it takes, no sample is lost, and nothing freezes.
+// The limit falls to the capacity of a server that refuses requests above 20 for 89 s each. No
+// sample is lost, and nothing freezes.
 func TestLimitFollowsAServerThatTurnsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,15 +67,15 @@ func TestLimitFollowsAServerThatTurnsAway(t *testing.T) {
 		if l := st.Endpoints[0].Limit; l < 10 || l > 26 || len(limits) < 3 || limits[len(limits)-1] != l {
 			t.Errorf("limit %d after %v, want about 20", l, limits)
 		}
-		// 20 at a time would take 2000 s.
+		// With 20 samples in flight it would take 2000 s.
 		if took := time.Since(start); took > 3000*time.Second {
 			t.Errorf("took %v", took)
 		}
 	})
 }
 
-// One Letta process: 5 rollouts per second, however many it has. The limit does not
-// run to its most.
+// The limit does not grow to its maximum on one Letta process, which makes 5 rollouts per second at
+// any load.
 func TestLimitStaysWhereThroughputIsFlat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,8 +100,8 @@ func TestLimitStaysWhereThroughputIsFlat(t *testing.T) {
 	})
 }
 
-// A sample that waits for its retry leaves its place to others; when its time has
-// come it goes before samples that were not begun.
+// A sample that waits for its retry gives its permit to other samples, and it comes before fresh
+// samples when its retry is due.
 func TestRetryGivesItsPlaceBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestRetryGivesItsPlaceBack(t *testing.T) {
 		go func() {
 			time.Sleep(10 * time.Second)
 			e := c.Stats().Endpoints[0]
-			// One refusal cut the limit from 32 to 25; 12 wait and 25 are at work.
+			// One refusal cut the limit from 32 to 25; 12 samples wait and 25 are in flight.
 			if e.Limit != 25 || e.Waiting != 12 || e.InFlight-e.Waiting > 32 || e.InFlight-e.Waiting < 25 || e.Max != 200 {
 				t.Errorf("%+v, want a limit of 25, 12 that wait and the others at work", e)
 			}
@@ -135,8 +135,8 @@ func TestRetryGivesItsPlaceBack(t *testing.T) {
 		}
 		b.check(t)
 		counts(t, c.Stats(), 90, 0, 0, 0)
-		// At 30 s the 12 are due; room for 25 comes at 40 s, and goes to them first. The
-		// order within one moment of fake time is the scheduler's.
+		// At 30 s the 12 are due. Room for 25 comes at 40 s, and goes to them first. The order
+		// within one moment of fake time depends on the scheduler.
 		again := 0
 		for _, o := range order {
 			var name string
@@ -155,7 +155,7 @@ func TestRetryGivesItsPlaceBack(t *testing.T) {
 	})
 }
 
-// Permits that wait for a sample are no reason for one that was begun to wait.
+// A sample that was begun does not wait for idle permits.
 func TestIdleWorkersMakeRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestAdmissionWait(t *testing.T) {
 	})
 }
 
-// What the engine's metrics say reaches the limit of its endpoint.
+// Metrics of an engine change only the limit of its endpoint.
 func TestEngineMetricsReachTheLimit(t *testing.T) {
 	t.Parallel()
 	c := setup(t, &scripted{}, &shelf{}, adaptive(100))
@@ -215,8 +215,7 @@ func TestEngineMetricsReachTheLimit(t *testing.T) {
 	}
 }
 
-// Samples of open groups come first also where a limit is in the way: across
-// endpoints they are taken up in the order of the tasks.
+// Samples of open groups come first under a limit too: claims follow the order of the tasks.
 func TestOrderAcrossEndpoints(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -240,10 +239,10 @@ func TestOrderAcrossEndpoints(t *testing.T) {
 		seen := make(map[string]int)
 		for i, id := range order {
 			seen[id]++
-			// No sample of a task is taken up long before those of the one before it.
+			// Samples of a task are not claimed long before the samples of the task before it.
 			var n int
 			fmt.Sscanf(id, "t%d", &n)
-			if d := i - 4*n; d < -43 || d > 43 { // those that are taken up at one moment begin in any order
+			if d := i - 4*n; d < -43 || d > 43 { // samples that are claimed at one moment begin in any order
 				t.Fatalf("%s came as number %d", id, i)
 			}
 		}
@@ -253,12 +252,11 @@ func TestOrderAcrossEndpoints(t *testing.T) {
 	})
 }
 
-// What the ends of attempts say about how much a server can take.
 func TestWhatCutsTheLimit(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		err    error
-		bad    int // so many of 40 samples fail with it, in the same moment, once
+		bad    int // number of the 40 samples that fail with it once, at the same moment
 		reason string
 	}{
 		{collector.ErrBusy, 1, "rate_limited"},
@@ -270,7 +268,7 @@ func TestWhatCutsTheLimit(t *testing.T) {
 		{collector.ErrServer, 2, ""},
 		{collector.ErrTimeout, 20, ""},
 		{collector.ErrIdle, 20, ""},
-		{collector.ErrRejected, 15, ""}, // one more from the start would end the run
+		{collector.ErrRejected, 15, ""}, // 16 at the start would end the run
 		{collector.ErrAgent, 20, ""},
 		{errPlain, 15, ""},
 	}

@@ -10,39 +10,35 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An attempt is one try at a sample, while it is made and until it is decided what follows.
+// An attempt is one try at a sample, including the decision about what follows.
 type attempt struct {
 	Attempt
 	w  *worker
 	cl *claim
 
-	stage Stage // what it does now
+	stage Stage // current stage
 	began time.Time
-	yield Yield // of the sample that the sink accepted
-	cut   Yield // what the sample does not show: what was cut off, and who told versions
+	yield Yield
+	cut   Yield // what the sample does not show: cut tokens, and where the versions came from
 
-	admission   time.Duration // how long the sample waited for room before it
+	admission   time.Duration // wait for room before the attempt
 	firstAnswer time.Duration // see Reply.FirstAnswer
-	rolled      time.Duration // how long the server worked on it; 0 if that is not known
-	replied     time.Time     // when the rollout ended
-	sinkWait    time.Duration // how long it waited for the sink
+	rolled      time.Duration // working time of the server; 0 if unknown
+	replied     time.Time     // end of the rollout
+	sinkWait    time.Duration // wait for the sink
 
-	err    error            // an *AttemptError; nil if the sink has the sample
-	class  Class            // the class of err
-	stop   error            // ends the run; or nil
-	failed *tokenize.Sample // what is left of the tokens of a failed attempt; it owns its memory
-	took   time.Duration    // how long the rollout was under way; 0 if it never was
-	why    string           // why it is made again, if class does not say so
-	alive  bool             // its agent may still be on the server
+	err    error // an *AttemptError; nil if the sink has the sample
+	class  Class
+	stop   error            // not nil: ends the run
+	failed *tokenize.Sample // remaining tokens of a failed attempt; owns its memory
+	took   time.Duration    // duration of the rollout; 0 if it did not start
+	why    string           // reason of the retry, if class does not show it
+	alive  bool             // its agent can still exist on the server
 }
 
-// attempt makes one attempt from start to end: it notes the attempt in the journal, opens
-// an agent, lets it run, makes a sample of the reply, gives it to the sink, and removes the
-// agent. If one of these steps fails, the agent is removed before anything is decided:
-// a.failed is a copy of what is left of its tokens.
-//
-// Afterwards cl.left is nil unless an attempt of an earlier process is still to be taken
-// over.
+// attempt makes one attempt from its Begin to the removal of its agent. If a step fails, the agent
+// is removed before the decision, and a.failed is a copy of the remaining tokens. Afterwards
+// cl.left is nil unless an attempt of an earlier process must still be taken over.
 func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 	c := w.c
 	a, err := w.begin(cl)
@@ -78,8 +74,8 @@ func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 	return a
 }
 
-// begin begins the next attempt at the sample: the open one of an earlier process if this
-// worker can take it over, else a new one, which it notes in the journal.
+// begin begins the open attempt of an earlier process if this worker can take it over, otherwise a
+// new one, which it journals.
 func (w *worker) begin(cl *claim) (*attempt, error) {
 	var err error
 	if cl.left != nil && !w.reattaches(cl.left) {
@@ -102,22 +98,21 @@ func (w *worker) begin(cl *claim) (*attempt, error) {
 	return a, nil
 }
 
-// run runs the attempt, after its beginning was noted and until its end is.
 func (a *attempt) run(ctx context.Context) error {
 	c, w, ep := a.w.c, a.w, a.w.ep
 
-	// The attempt's own time ends with the reward: waiting for the sink does not time out.
+	// The time limit of the attempt ends with the reward: waiting for the sink does not time out.
 	timed, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errOutOfTime)
 	defer cancel()
 
-	// The tail policy and deadlines cut rollouts only while they roll.
+	// The tail policy and deadlines cut a rollout only until its reply is complete.
 	rolling, done := c.untilCut(timed)
 	defer done()
 	rolling, stop := c.untilDeadline(rolling, a.Task)
 	defer stop()
 
-	// Two things are given up without a loss if another server can make the sample: asking
-	// for an agent when the server goes down, and waiting for a server that is dark.
+	// If another server can make the sample, two waits end early without a loss: opening an agent
+	// when the server goes down, and running on a server that went dark.
 	opening, running, opened, ran := rolling, rolling, func() {}, func() {}
 	if len(c.endpoints) > 1 && a.cl.left == nil {
 		opening, opened = untilMoved(rolling, &ep.away)
@@ -132,7 +127,7 @@ func (a *attempt) run(ctx context.Context) error {
 		defer a.close(ctx, agent)
 	}
 	if err != nil {
-		a.alive = agent == nil && ctx.Err() != nil // the run stopped while it was made
+		a.alive = agent == nil && ctx.Err() != nil // the run stopped while the agent was made
 		return a.fail(opening, nil, err)
 	}
 	opened()
@@ -174,14 +169,13 @@ func (a *attempt) run(ctx context.Context) error {
 	return nil
 }
 
-// enter notes that the attempt enters the stage.
 func (a *attempt) enter(s Stage) {
 	a.stage = s
 	a.w.c.counters.stage(a.w.slot, a.N, s, time.Now())
 }
 
-// open makes the agent of the attempt, or finds the one that an earlier process made, and
-// notes it in the journal.
+// open makes the agent of the attempt, or finds the agent that an earlier process made, and
+// journals it.
 func (a *attempt) open(ctx context.Context) (Agent, error) {
 	c, left, at := a.w.c, a.cl.left, a.Attempt
 	if c.cfg.Journal != nil {
@@ -203,8 +197,7 @@ func (a *attempt) open(ctx context.Context) (Agent, error) {
 	return agent, journaled(c.cfg.Journal.Agent(a.Key, a.N, agent.ID()))
 }
 
-// serverRun notes a server run of the attempt in the journal, unless an earlier process
-// did.
+// serverRun journals a server run, unless an earlier process did.
 func (a *attempt) serverRun(id string) {
 	c, left := a.w.c, a.cl.left
 	if left != nil && slices.Contains(left.ServerRuns, id) {
@@ -215,16 +208,14 @@ func (a *attempt) serverRun(id string) {
 	}
 }
 
-// fail keeps what is left of the tokens after err, and returns err as wrap does. r may be
-// nil.
+// fail copies the remaining tokens into a.failed, and returns err as wrap does. r can be nil.
 func (a *attempt) fail(ctx context.Context, r *Reply, err error) error {
 	err = a.wrap(ctx, err)
 	a.failed = a.failure(r, err)
 	return err
 }
 
-// wrap returns err with the stage in which it came. If ctx, under which the stage ran, has
-// ended, then its cause is the true reason of the failure.
+// wrap adds the stage to err, and the cause of ctx, the stage's context, if it has ended.
 func (a *attempt) wrap(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ErrCensored) && !errors.Is(err, ErrCensored) {
@@ -239,7 +230,6 @@ func (a *attempt) wrap(ctx context.Context, err error) error {
 	return &AttemptError{Task: a.Task.ID, Index: a.Index, Attempt: a.N, Stage: a.stage, Err: err}
 }
 
-// noteEnd notes in the journal how attempt n ended.
 func (w *worker) noteEnd(cl *claim, n int, class Class, charged bool) error {
 	if j := w.c.cfg.Journal; j != nil {
 		return journaled(j.End(cl.key, n, class, charged))
@@ -247,8 +237,8 @@ func (w *worker) noteEnd(cl *claim, n int, class Class, charged bool) error {
 	return nil
 }
 
-// stopped notes the end of an attempt that the end of the run cut off. It does not if the
-// agent may still live: the next process looks for an attempt without an end.
+// stopped journals the end of an attempt that a stop cut off, unless its agent can still exist: the
+// next process looks for attempts without an end.
 func (w *worker) stopped(ctx context.Context, cl *claim, a *attempt) {
 	if cl.left != nil || a.alive {
 		return
@@ -262,7 +252,7 @@ func (w *worker) stopped(ctx context.Context, cl *claim, a *attempt) {
 	}
 }
 
-// journaled returns err, which is the journal's, as one that ends the run.
+// journaled makes an error of the journal one that ends the run.
 func journaled(err error) error {
 	if err == nil {
 		return nil

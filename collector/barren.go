@@ -8,15 +8,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A BarrenError ends a run whose first samples all failed for a reason for which the next
-// ones would fail too: a tokenizer that is missing or belongs to another model, a server that
-// gives no token data, a request that is refused. What the policy did (a malformed call, a
-// context that it outgrew) is not such a reason. It wraps ErrUnusable.
+// A BarrenError ends a run whose first samples all failed for a reason that will also fail the next
+// ones: a missing or wrong tokenizer, a server that returns no token data, a rejected request. A
+// failure of the policy (a malformed call, an exceeded context) is not such a reason. It wraps
+// ErrUnusable.
 type BarrenError struct {
-	Samples int // how many failed
+	Samples int // number of failed samples
 	Class   Class
-	Reason  tokenize.Reason // ReasonNone if the class says it all
-	Err     error           // why the last one failed
+	Reason  tokenize.Reason // ReasonNone if the class is precise enough
+	Err     error           // error of the last failed sample
 }
 
 func (e *BarrenError) Error() string {
@@ -30,17 +30,17 @@ func (e *BarrenError) Error() string {
 // Unwrap returns ErrUnusable.
 func (e *BarrenError) Unwrap() error { return ErrUnusable }
 
-// A run is barren when enough samples failed. One task may be bad, and all samples of its
-// group are worked on at the same time: so several groups must have failed, or very many
-// samples. A refusal comes at once, and a good rollout takes minutes: so at least as many must
-// have failed as are still in hand, or very many.
+// A run is barren when enough samples failed. One task can be bad, and its whole group runs at the
+// same time, so several groups must have failed, or very many samples. A rejection comes at once,
+// but a good rollout takes minutes. So as many must have failed as are still in flight, or very
+// many.
 const (
 	barrenSamples = 16
 	barrenGroups  = 3
 	barrenMost    = 256
 )
 
-// A barren counts how the first samples of a run failed, until one gives a row.
+// A barren counts the failures of the first samples of a run, until a sample gives a row.
 type barren struct {
 	mu     sync.Mutex
 	over   bool // a sample gave a row, in this process or an earlier one
@@ -67,15 +67,14 @@ func (c Class) systemic() bool {
 	}
 }
 
-// gaveRow notes that a sample gave a row: the run is not barren.
 func (b *barren) gaveRow() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over, b.causes = true, nil
 }
 
-// failed counts a sample of the group that failed for good with err, while so many samples
-// are in hand, it included. It returns a *BarrenError, once, when the run should not go on.
+// failed counts a sample that failed for good. hands is the number of samples in flight, including
+// this one. It returns a *BarrenError once, when the run must end.
 func (b *barren) failed(group string, class Class, hands int, err error) error {
 	if !class.systemic() {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// noPrompt is the reply of a server that keeps its prompts to itself.
+// noPrompt is a reply without prompts.
 func noPrompt() *collector.Reply {
 	return with(func(r *collector.Reply) {
 		for i := range r.Sends[0].Turns {
@@ -21,8 +21,8 @@ func noPrompt() *collector.Reply {
 	})()
 }
 
-// A run whose first samples all fail for the same reason ends, and says which; whatever
-// may be about the task or the policy alone does not end it.
+// A run ends with the reason if its first samples all fail for the same reason, unless the cause
+// can be one task or the policy.
 func TestBarrenRun(t *testing.T) {
 	t.Parallel()
 	const samples = 400
@@ -30,7 +30,7 @@ func TestBarrenRun(t *testing.T) {
 		name   string
 		group  int // samples of a task
 		step   func(n int) step
-		failed int // when the run ends; 0: it goes to its end
+		failed int // samples that failed when the run ends; 0: it finishes
 	}{
 		{"no prompt is known", 1, func(int) step { return step{reply: noPrompt} }, 16},
 		{"refused", 4, func(int) step { return step{openErr: collector.ErrRejected} }, 16},
@@ -92,7 +92,7 @@ func TestBarrenRun(t *testing.T) {
 	}
 }
 
-// What an earlier process committed is proof enough.
+// A run with a committed sample of an earlier process is not barren.
 func TestBarrenRunWithRows(t *testing.T) {
 	t.Parallel()
 	b, s := &scripted{script: func(collector.Attempt) step { return step{reply: noPrompt} }}, &shelf{atOnce: true}
@@ -110,7 +110,7 @@ func TestBarrenRunWithRows(t *testing.T) {
 	counts(t, c.Stats(), 1, 99, 0, 0)
 }
 
-// Some bad tasks, which are refused at once, do not end a run whose good ones take long.
+// A few bad tasks, rejected at once, do not end a run whose good samples take long.
 func TestBarrenRunOfSlowSamples(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

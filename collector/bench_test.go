@@ -22,11 +22,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// The path without HTTP and without the messages of replies, which BenchmarkCollect of
-// package agent has: in memory, from the bytes of a reply to a committed Parquet
-// shard: decode, prompts, align, check, count, encode.
+// These benchmarks measure the path in memory, from the bytes of a reply to a committed Parquet
+// shard: decode, prompts, align, check, count, encode. BenchmarkCollect of package agent adds HTTP
+// and the messages of replies.
 
-// A bodies backend answers attempt after attempt with the next of its bodies.
+// A bodies backend answers each attempt with the next of its bodies.
 type bodies struct {
 	all     [][]byte
 	decode  func(m *machine, body []byte) ([]tokenize.Turn, []byte, error)
@@ -37,7 +37,7 @@ type bodies struct {
 	free []*machine
 }
 
-// A machine is the decoding memory of one agent.
+// A machine is the decoder memory of one agent.
 type machine struct {
 	b       *bodies
 	body    []byte
@@ -105,8 +105,8 @@ func decodeOurs(m *machine, body []byte) ([]tokenize.Turn, []byte, error) {
 	return m.reply.Turns, m.reply.Rest, err
 }
 
-// decodeStd is what one writes first: the triples of a log-probability, a number,
-// an id and a null, are lists of mixed values.
+// decodeStd is the naive decoder: each triple of a log-probability (number, id, null) is a list of
+// mixed values.
 func decodeStd(_ *machine, body []byte) ([]tokenize.Turn, []byte, error) {
 	var reply struct {
 		StopReason json.RawMessage `json:"stop_reason"`
@@ -147,7 +147,7 @@ func decodeStd(_ *machine, body []byte) ([]tokenize.Turn, []byte, error) {
 	return turns, rest, err
 }
 
-// fixed gives every text the same ids: no benchmark here measures a tokenizer.
+// fixed encodes every text as the same ids: no benchmark here measures a tokenizer.
 type fixed struct{}
 
 var fixedIDs [tokenizetest.ContextTokens]int32
@@ -156,8 +156,7 @@ func (fixed) AppendTokens(dst []int32, _ string) ([]int32, error) {
 	return append(dst, fixedIDs[:]...), nil
 }
 
-// collect takes n rollouts through the whole path into dir and returns what became
-// of them.
+// collect runs n rollouts through the whole path into a new dataset and returns the statistics.
 func collect(tb testing.TB, b *bodies, source tokenize.PromptSource, workers, n int) collector.Stats {
 	tb.Helper()
 	b.prompts = promptsOf(tb, prompt.Config{Force: source, Encoder: fixed{}})
@@ -200,7 +199,7 @@ func numbered(n int) iter.Seq2[*collector.Task, error] {
 	}
 }
 
-// corpora returns bodies of some 8.6k sampled tokens each.
+// corpora returns bodies with some 8.6k sampled tokens each.
 func corpora(tb testing.TB, size int, o tokenizetest.Options) [][]byte {
 	tb.Helper()
 	return tokenizetest.Corpus(500, size, o)
@@ -243,11 +242,10 @@ func BenchmarkCollect(b *testing.B) {
 	}
 }
 
-// The gates, TestGate…, measure: they run one at a time, apart from the other tests.
+// The TestGate… functions measure: they run one at a time, apart from the other tests.
 
-// TestGateWholePathRatio promises that the whole path costs at most a sixth of the CPU
-// of the same path on encoding/json. It runs alone, because it measures the
-// process; the cheaper side is taken at its best, the dearer one as it comes.
+// The whole path costs at most a sixth of the CPU of the same path on encoding/json: best of three
+// runs against one run. It runs alone, because it measures the process.
 func TestGateWholePathRatio(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures for some seconds: run without -short")
@@ -267,14 +265,13 @@ func TestGateWholePathRatio(t *testing.T) {
 	}
 }
 
-// TestGateWholePathAllocs promises a bounded number of allocations for a rollout,
-// however many tokens it has: its rows, its context, its name, the small rest of
-// the reply. What a run allocates once is left out, by the difference of two runs.
+// A rollout makes a bounded number of allocations for any number of tokens. The difference of two
+// runs excludes the allocations that a run makes once.
 func TestGateWholePathAllocs(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures for some seconds: run without -short")
 	}
-	const most = 110 // 93 to 98 where nothing else runs: goroutines that are made anew under load count
+	const most = 110 // 93 to 98 on an idle machine; under load new goroutines add some
 	all := corpora(t, 8<<20, tokenizetest.Options{})
 	mallocs := func(n int) uint64 {
 		var before, after runtime.MemStats

@@ -10,9 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// TestSamplesThatAreAlwaysTurnedAway: a server that serves all others is not busy. Such
-// samples fail within a minute or two, and cost the others neither time nor room; also
-// where they are the last ones, or all there is.
+// If a server refuses only some samples, they fail within a minute or two and cost the others
+// neither time nor room. This includes the last and the only samples.
 func TestSamplesThatAreAlwaysTurnedAway(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -63,7 +62,7 @@ func TestSamplesThatAreAlwaysTurnedAway(t *testing.T) {
 	}
 }
 
-// A server that turns many away, each several times, is busy: none of them fails.
+// A busy server, which refuses many samples several times, fails none.
 func TestBusyServerFailsNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A checked backend answers checks.
+// A checked backend implements Checker.
 type checked struct {
 	*scripted
 	check func() error
@@ -24,9 +24,8 @@ func (b *checked) Check(context.Context, string) error {
 	return b.check()
 }
 
-// TestPoisonIsNoOutage: samples that always fail are the last ones. While the server
-// answers checks they fail after their retries, also where it never answered anything
-// else; while it does not they wait.
+// Samples that always fail do not cause an outage: they fail after their retries while the server
+// passes checks, and wait while it does not.
 func TestPoisonIsNoOutage(t *testing.T) {
 	t.Parallel()
 	const poison = 5
@@ -64,7 +63,6 @@ func TestPoisonIsNoOutage(t *testing.T) {
 	}
 }
 
-// TestOutageFailsChecks: where the check fails like the samples it is an outage.
 func TestOutageFailsChecks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

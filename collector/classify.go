@@ -9,11 +9,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Class is the class of a failure. There is no other classification: the name is the metric
-// label, the class column of failures/ and the line of the summary, and the methods
-// Retryable, DataRetryable and Fatal tell what the run does.
+// A Class is the class of a failure, and the only classification. Its name is the metric label, the
+// class column of failures/ and the line of the summary.
 //
-//	class             said by                                     kind       then
+//	class             cause                                       kind       then
 //	timeout_total     ErrTimeout, a deadline                      fault      retry
 //	timeout_idle      ErrIdle                                     fault      retry
 //	rate_limited      ErrBusy                                     busy       retry, after the server's delay
@@ -25,37 +24,34 @@ import (
 //	bad_request       ErrRejected                                 final      sample failed
 //	malformed_call    ErrMalformedCall                            policy     data retry, or sample failed
 //	context_overflow  ErrContextOverflow                          policy     data retry, or sample failed
-//	agent_error       ErrAgent, a stop reason that is one         policy     data retry, or sample failed
+//	agent_error       ErrAgent, a stop reason that is an error    policy     data retry, or sample failed
 //	tool_error        ErrTool                                     policy     data retry, or sample failed
 //	decode            a reply that breaks the format              final      sample failed
 //	no_turns          ErrNoTurns, a record without token data     final      sample failed
-//	no_prompt         no prompt is known or proven well enough    policy     data retry, or sample failed
+//	no_prompt         no known or sufficiently proven prompt      policy     data retry, or sample failed
 //	token_mismatch    tokens that contradict each other           policy     data retry, or sample failed
-//	internal          everything else: a fault of ours            final      sample failed
+//	internal          everything else: a bug in this program      final      sample failed
 //	censored          ErrCensored                                 cut        sample cut by the tail policy or at a deadline
 //	cancelled         the run was stopped                         cancelled  sample remains
 //	auth              ErrAuth                                     fatal      run ends
 //	unusable          ErrUnusable                                 fatal      run ends
 //	storage           ErrStorage                                  fatal      run ends
 //
-// The kind is what worker.end tells package breaker of the class. Four kinds come from how the
-// attempt went: lost_answer (the rollout ended, and its answer was lost), slow (it used up
-// Config.AttemptTimeout), moved (another server takes the sample), and final for a takeover
-// that the server refuses.
+// The kind is how worker.end reports the class to package breaker. Four kinds depend on the course
+// of the attempt: lost_answer (the answer of a finished rollout was lost), slow (it used up
+// Config.AttemptTimeout), moved (another server takes the sample), and final for a takeover that
+// the server rejects.
 //
-// A retry is for what the infrastructure did, and Config.Retries bounds it. A good sample
-// after a retry is drawn like any other, except for its length: see Stats.Remade. If an answer
-// was lost and the record on the server gives less, the class is the one of what lost the
-// answer, and the reason says what is missing.
+// A retry follows a failure of the infrastructure. A good sample after a retry is drawn like any
+// other, except for its length: see Stats.Remade. If an answer was lost and the server's record has
+// less, the class is the class of the loss, and the reason names the gap.
 //
-// A data retry is for what the policy did in this one rollout, and Config.DataRetries bounds
-// it. It shifts the distribution of the data: of a task on which the policy often fails, only
-// the good rollouts remain. What another rollout cannot change (a reply that breaks the
-// format, a request that is refused) gets none.
+// A data retry follows a failure of the policy in this one rollout. It shifts the distribution of
+// the data: see "Two budgets" in the package comment. A failure that another rollout cannot change
+// (a reply that breaks the format, a rejected request) gets none.
 type Class uint8
 
-// The classes. The list is closed: a new kind of failure is added here and in
-// classes, and nowhere else.
+// The classes. The list is closed: a new class is added here and in classes, and nowhere else.
 const (
 	ClassNone Class = iota // not a failure
 	ClassTimeoutTotal
@@ -85,7 +81,6 @@ const (
 	numClasses
 )
 
-// A remedy is what the run does after a failure.
 type remedy uint8
 
 const (
@@ -132,7 +127,7 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
-// ClassNamed returns the class with this name, as files and labels have it.
+// ClassNamed returns the class with this name.
 func ClassNamed(name string) (Class, bool) {
 	for c := range classes {
 		if classes[c].name == name {
@@ -153,20 +148,17 @@ func Classes() []Class {
 
 func (c Class) is(r remedy) bool { return c < numClasses && classes[c].remedy == r }
 
-// Retryable reports whether the infrastructure failed, so that another attempt on a new agent
-// may succeed.
+// Retryable reports whether the infrastructure failed, so that a new agent can succeed.
 func (c Class) Retryable() bool { return c.is(remedyRetry) }
 
-// DataRetryable reports whether the policy failed in this rollout, so that another one may go
-// well.
+// DataRetryable reports whether the policy failed, so that another rollout can succeed.
 func (c Class) DataRetryable() bool { return c.is(remedyDataRetry) }
 
-// Fatal reports whether no other sample can do better, so that the run ends.
+// Fatal reports whether every other sample would fail too, so that the run ends.
 func (c Class) Fatal() bool { return c.is(remedyEnd) }
 
-// sentinels are in the order in which Classify looks for them: first what ends the run, then
-// what is most specific. A deadline comes after the sentinels because a backend that knows
-// better than "deadline exceeded" wraps both.
+// sentinels are in the order of Classify: first the errors that end the run, then the most specific
+// ones. A deadline comes last: a backend with a better reason than "deadline exceeded" wraps both.
 var sentinels = [...]struct {
 	err   error
 	class Class
@@ -194,10 +186,9 @@ var sentinels = [...]struct {
 	{io.ErrUnexpectedEOF, ClassConnection},
 }
 
-// Classify returns the class of err. Only Classify makes a class out of an error. A backend
-// decides before that which sentinel an error wraps (for Letta: letta/classify.go,
-// agent/explain.go, agent/translate.go), and worker.end decides after that what the class
-// means to the breaker.
+// Classify returns the class of err. A backend decides before which sentinel an error wraps (for
+// Letta: letta/classify.go, agent/explain.go, agent/translate.go), and worker.end decides after
+// what the class means to the breaker.
 func Classify(err error) Class {
 	if err == nil {
 		return ClassNone
@@ -219,11 +210,11 @@ func Classify(err error) Class {
 	return ClassInternal
 }
 
-// ClassOf returns the class of a quarantine.
+// ClassOf returns the class of a quarantine reason.
 func ClassOf(r tokenize.Reason) Class {
 	switch r {
 	case tokenize.ReasonNone:
-		return ClassInternal // a row that breaks an invariant is a fault of ours
+		return ClassInternal // a row that breaks an invariant is a bug in this program
 	case tokenize.ReasonNoPrompt, tokenize.ReasonCompacted, tokenize.ReasonGrade, tokenize.ReasonToolOrder, tokenize.ReasonTraceLost, tokenize.ReasonClock, tokenize.ReasonContinuity:
 		return ClassNoPrompt
 	case tokenize.ReasonNoTurns, tokenize.ReasonNoTrace, tokenize.ReasonNotNative, tokenize.ReasonDeleted, tokenize.ReasonUnfinished:

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// said are the sentinels that the table of Class names.
+// said are the sentinels in the table of Class.
 var said = map[string]error{
 	"ErrTimeout": ErrTimeout, "ErrIdle": ErrIdle, "ErrBusy": ErrBusy, "ErrUnavailable": ErrUnavailable,
 	"ErrConnection": ErrConnection, "ErrServer": ErrServer, "ErrAborted": ErrAborted, "ErrGone": ErrGone,
@@ -19,8 +19,8 @@ var said = map[string]error{
 	"ErrAuth": ErrAuth, "ErrUnusable": ErrUnusable, "ErrStorage": ErrStorage,
 }
 
-// The table in the comment of Class is true: it has every class and every sentinel, and the
-// kind and what follows are those of the code.
+// The table in the comment of Class has every class and every sentinel, with the kind and the
+// reaction of the code.
 func TestTheTableOfClassesIsTrue(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "classify.go", nil, parser.ParseComments)
@@ -67,7 +67,6 @@ func TestTheTableOfClassesIsTrue(t *testing.T) {
 	}
 }
 
-// kindOf is what worker.end makes of a failure of the class.
 func kindOf(class Class) string {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -75,7 +74,7 @@ func kindOf(class Class) string {
 	switch class {
 	case ClassCancelled:
 		stop()
-	case ClassLost: // only a takeover finds that nothing is left
+	case ClassLost: // only a takeover finds nothing left
 		a.Kind = KindReattach
 	default:
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// causes has an error of an attempt for every class but those that the run itself
-// makes.
+// causes has an error of an attempt for every class except those that only the run makes.
 var causes = map[collector.Class]error{
 	collector.ClassTimeoutTotal:    collector.ErrTimeout,
 	collector.ClassTimeoutIdle:     collector.ErrIdle,
@@ -71,7 +70,6 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// Every class has one word, and one decision.
 func TestClassesAreClosed(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

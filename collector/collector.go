@@ -13,9 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// A Collector runs the samples of tasks on workers. Each worker belongs to one endpoint, and
-// an endpoint has as many as samples are in flight there, at most MaxInFlight. New makes a
-// Collector, and it runs once.
+// A Collector runs the samples of tasks on workers, once. An endpoint has one worker per sample in
+// flight there, at most MaxInFlight.
 type Collector struct {
 	cfg           Config
 	endpoints     []*endpoint
@@ -25,14 +24,14 @@ type Collector struct {
 	answerPrompts answerPrompts
 	relay         relay
 	shares        *shares
-	shifting      sync.Mutex // of the endpoints' flags
+	shifting      sync.Mutex // guards the flags of the endpoints
 
 	drained  context.Context //nolint:containedctx // ends by Drain; it stands for a channel
 	drainNow context.CancelFunc
 	drain    <-chan struct{} // closed by Drain
 	started  atomic.Bool
-	living   atomic.Int64                            // counts the endpoints that are not lost
-	stop     atomic.Pointer[context.CancelCauseFunc] // of the Run in progress
+	living   atomic.Int64                            // number of endpoints that are not lost
+	stop     atomic.Pointer[context.CancelCauseFunc] // ends the Run in progress
 }
 
 // New makes a Collector. It starts nothing.
@@ -59,7 +58,6 @@ func New(cfg Config) (*Collector, error) {
 	return c, nil
 }
 
-// limited returns n, or Config.Limit if that is less.
 func (c *Collector) limited(n int) int {
 	if c.cfg.Limit > 0 {
 		return min(n, c.cfg.Limit)
@@ -67,29 +65,25 @@ func (c *Collector) limited(n int) int {
 	return n
 }
 
-// Plan notes that the tasks of the run give so many samples, those that Run has not read from
-// Config.More included. Without it a run that ends before it has read them all does not know
-// that something remains.
+// Plan sets the number of samples of the run, including samples of Config.More that Run has not
+// read yet. Otherwise a run that ends early does not know that samples remain.
 func (c *Collector) Plan(samples int) { c.counters.planned(c.limited(samples)) }
 
-// Run claims the samples of the tasks, group by group and in order, until they run out, Drain
-// is called, ctx is done, or the run cannot go on. It cannot go on when the sink fails, a
-// server refuses our credentials, no endpoint answers any longer, or the first samples all
-// failed for a reason that the next ones would fail for too ([BarrenError]). A failed attempt
-// is recorded, not returned. An error of the task source is returned after the samples in
+// Run claims the samples of the tasks, group by group and in order. It stops when no task is left,
+// Drain is called, ctx is done, or the run cannot continue: the sink fails, a server rejects the
+// credentials, no endpoint answers any longer, or the run is barren ([BarrenError]). A failed
+// attempt is recorded, not returned. An error of the task source is returned after the samples in
 // flight are finished.
 //
-// Run reads tasks from one goroutine, one task at a time. It cannot interrupt the source: one
-// that waits for a terminal or a pipe must end by itself when the run is to stop. Without
-// Config.Left the tasks are read once, and no further than workers are free. With it the
-// source must yield the same tasks every time: Run reads it once to its end, to count what
-// the dataset has, then for the groups that were begun, then for the rest. A sample with an
-// open attempt comes before all others, at the endpoint of that attempt.
+// Run reads tasks from one goroutine. It cannot interrupt the source: a source that waits for a
+// terminal or a pipe must end by itself when the run stops. Without Config.Left, Run reads the
+// tasks once, and only as workers become free. With Config.Left, the source must yield the same
+// tasks every time: Run reads it once to count the samples in the dataset, then for the groups that
+// were begun, then for the rest. Open attempts come before all others, at their endpoint.
 //
-// When Run returns, every goroutine that it started has returned, every agent that it opened
-// was closed, and every finished sample is with the sink. The sink commits the last of them
-// when it is closed; until then Stats counts them as Accepted. After a stop the samples that
-// were in flight remain to be done.
+// When Run returns, every goroutine that it started has returned, every agent that it opened was
+// closed, and the sink has every finished sample. The sink commits the last ones when it is closed;
+// until then Stats counts them as Accepted. After a stop the samples in flight remain to be done.
 func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) error {
 	if c.started.Swap(true) {
 		return errors.New("collector: Run was called before")
@@ -101,7 +95,7 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 
 	g, ctx := errgroup.WithContext(ctx)
 	finished := make(chan struct{})
-	var open sync.WaitGroup // counts the claims on their way or in hands
+	var open sync.WaitGroup // counts the claims that are in a channel or held by a worker
 	g.Go(func() error {
 		defer close(finished)
 		f := &feed{c: c, tasks: tasks, open: &open}
@@ -135,7 +129,6 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 	return err
 }
 
-// stopping reports whether nothing more is to be claimed.
 func (c *Collector) stopping(ctx context.Context) bool {
 	select {
 	case <-c.drain:
@@ -145,29 +138,27 @@ func (c *Collector) stopping(ctx context.Context) bool {
 	}
 }
 
-// Drain ends claiming: Run finishes the attempts that are in flight and returns. Samples that
-// wait for a retry or for room remain to be done. To stop at once, cancel the context of Run.
+// Drain stops claiming. Run finishes the attempts in flight and returns. Samples that wait for a
+// retry or for room remain to be done. To stop at once, cancel the context of Run.
 func (c *Collector) Drain() {
 	c.drainNow()
 }
 
-// Filter notes that the samples with these keys are committed with keep=false: Stats counts
-// them as Filtered. It must be called before the sink tells that they are committed. A failed
-// sample stays a failed one.
+// Filter declares that the samples with these keys are committed with keep=false. Call it before
+// the sink reports that they are committed. A failed sample stays failed.
 func (c *Collector) Filter(keys ...string) { c.counters.filter(keys) }
 
-// CommittedEarlier notes that samples of Config.Waiting are in a committed shard now. filtered are
-// the keys of those with keep=false, committed is the number of the others.
+// CommittedEarlier reports that samples of Config.Waiting are now in a committed shard: committed
+// with keep=true, and the keys of those with keep=false.
 func (c *Collector) CommittedEarlier(committed int, filtered ...string) {
 	c.counters.committedEarlier(committed, filtered)
 }
 
-// Stats returns a snapshot of the run. It may be called at any time, also before and after
-// Run.
+// Stats returns a snapshot of the run, also before and after Run.
 func (c *Collector) Stats() Stats {
 	s := c.counters.snapshot(c.endpoints)
 	if !c.answerPrompts.have() {
-		s.Downgraded = 0 // an answer would have been proven no better
+		s.Downgraded = 0 // an answer would not have proven more
 	}
 	c.skipRest(&s)
 	if c.cfg.Pace != nil {

@@ -13,144 +13,127 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Config says what a Collector does. The zero value of a field means its default;
-// Endpoints and Sink have none.
+// Config configures a Collector. A zero field means its default. Endpoints and Sink are required.
 type Config struct {
 	// RunID names this run on the servers. Default: empty.
-	RunID string
-	// Endpoints are the servers to work on, each with a limit of its own.
+	RunID     string
 	Endpoints []Endpoint
 
-	// Samples is the number of samples of a task that does not say its own. Default 1.
+	// Samples is the number of samples of a task that does not set its own. Default 1.
 	Samples int
-	// Limit ends claiming after so many samples. Default 0: no limit.
+	// Limit bounds the number of samples that are claimed. Default 0: no limit.
 	Limit int
-	// Planned is the number of samples that the tasks give, where it is known before
-	// Run; Limit still applies. Default 0: planned counts what was read so far.
+	// Planned is the number of samples of the tasks, before Limit. Default 0: the samples read so
+	// far.
 	Planned int
-	// Left returns what earlier processes left of a sample. What this run does must not
-	// change its answer. It is called from one goroutine. Default nil: nothing was left, and
-	// the tasks are read once instead of up to three times.
+	// Left returns what earlier processes left of a sample. Its answers must not depend on this
+	// run. It is called from one goroutine. Default nil: nothing was left.
 	Left func(key string) Left
-	// Filtered is how many of the samples that Left has as done are in the dataset with
-	// keep=false: Stats counts them as Filtered and not as Committed. Default 0.
+	// Filtered is the number of samples that Left reports as done and that have keep=false in the
+	// dataset: Stats counts them as Filtered and not as Committed.
 	Filtered int
-	// Waiting is how many of the samples that Left has as done are in no committed shard,
-	// because others of their group are missing: Stats counts them as Remaining until
-	// CommittedEarlier. Default 0.
+	// Waiting is the number of samples that Left reports as done but no shard holds, because others
+	// of their group are missing. Stats counts them as Remaining until CommittedEarlier.
 	Waiting int
-	// More yields tasks that come while the run goes on, after those that Run is given. It
-	// may wait between two of them. Its owner must end it soon after ctx has ended, which
-	// happens when nothing more is to begin: after Drain, a stop, or enough groups. Run reads
-	// it ahead, in a goroutine of its own, so that a deadline is kept also while other tasks
-	// are in front; at most 64 MiB of tasks wait. Plan counts those that it has not read.
-	// An error is one of the task source. Default nil: nothing comes.
+	// More yields tasks that arrive during the run, after the tasks passed to Run. It can block.
+	// The caller must end it soon after ctx ends: after Drain, a stop, or enough groups. Run reads
+	// up to 64 MiB of tasks ahead in a separate goroutine, so that deadlines are kept. Plan
+	// includes tasks that are not read yet. An error counts as an error of the task source. Default
+	// nil: no more tasks.
 	More func(ctx context.Context) iter.Seq2[*Task, error]
-	// Pace decides when the next group may begin. Run tells it which groups begin; its owner
-	// tells it which are whole, acknowledged, and what version there is. Default nil: a group
-	// begins when there is room.
+	// Pace decides when the next group can begin. Run reports to it which groups begin. The caller
+	// reports which are whole or acknowledged, and the version. Default nil: no pacing.
 	Pace *pace.Pacer
-	// RetryFailed takes up only the samples that the dataset has as failed, each with a new
-	// budget. It needs Left. Default: only samples that the dataset does not have.
+	// RetryFailed claims only the samples that Left reports as failed, each with a new budget.
+	// Default: only samples that the dataset does not have.
 	RetryFailed bool
-	// Journal keeps attempts for the next process. Default nil: nothing does.
+	// Journal stores attempts for the next process. Optional.
 	Journal Journal
 
-	// Adaptive finds out how many samples an endpoint can work on at a time, from 32 up to
-	// its MaxInFlight: see package limit. Default: MaxInFlight from the start.
+	// Adaptive adapts the samples in flight at an endpoint to its capacity, from 32 up to
+	// MaxInFlight: see package limit. Default: MaxInFlight from the start.
 	Adaptive bool
 
 	// Scorer rewards finished rollouts. Default nil: no reward.
 	Scorer Scorer
-	// Splitter finds the answer in the output of a model that reasons, for the Scorer. Default
-	// nil: the whole output is the answer.
+	// Splitter separates the answer from the reasoning for the Scorer. Default nil: no reasoning.
 	Splitter Splitter
 	Sink     Sink
-	// TurnsHavePrompts tells, if that is known before Run, whether answers bring the prompts
-	// of their calls along (tokenize.SourceTurns). The record that a server keeps may lack
-	// them; a rollout that lost its answer is then made again. Default nil: the first answer
-	// that is received shows it, and until then answers are taken to bring them.
+	// TurnsHavePrompts reports whether answers carry the prompts of their calls
+	// (tokenize.SourceTurns). The server's record can lack them; a rollout that lost its answer is
+	// then made again. Default nil: assumed until the first received answer shows it.
 	TurnsHavePrompts *bool
 	// Align configures how calls become rows. Default: fork, and no bound.
 	Align tokenize.AlignConfig
-	// Require is the worst grade that a row may have. A sample with a worse row fails as a
-	// whole, with tokenize.ReasonGrade. Default nil: any.
+	// Require is the worst allowed grade of a row. A sample with a worse row fails with
+	// tokenize.ReasonGrade. Default nil: any.
 	Require *tokenize.Grade
 
-	// Retries bounds the attempts after the first that one sample gets for failures of the
-	// infrastructure. Failures of an endpoint that is down do not count. A refusal by a busy
-	// server counts only after BusyMax. Default 0: none.
+	// Retries bounds the retries of one sample after failures of the infrastructure. Failures of an
+	// endpoint that is down do not count, and refusals by a busy server only after BusyMax. Default
+	// 0.
 	Retries int
-	// DataRetries bounds the attempts that one sample gets for failures of the data
-	// (Class.DataRetryable), besides Retries. Trying until it goes well shifts the
-	// distribution: of the tasks on which the policy often fails, the dataset then has only
-	// the good rollouts. The attempt column shows those rows. Default 0: none.
+	// DataRetries bounds the retries of one sample after failures of the data
+	// (Class.DataRetryable). They bias the data: see "Two budgets" in the package comment. Default
+	// 0.
 	DataRetries int
-	// BusyMax is how long a sample may meet nothing but a busy server (429) before that is
-	// held against its retries. The attempts in between wait as after any failure, and at
-	// least as long as the server asks. A refusal counts earlier if the server repeatedly has
-	// room for a check (Checker) right after it turned the sample away. Default 30m.
+	// BusyMax is how long the server can refuse a sample as busy (429) before that counts against
+	// its retries. A refusal counts earlier if the server repeatedly passes a check (Checker) right
+	// after it refused the sample. Default 30m.
 	BusyMax time.Duration
-	// BackoffMin and BackoffMax bound the wait before a retry: it doubles from one to
-	// the other and half of it is random. Defaults 1s and 30s.
+	// BackoffMin and BackoffMax bound the wait before a retry: it doubles from one to the other,
+	// and half of it is random. Defaults 1s and 30s.
 	BackoffMin, BackoffMax time.Duration
-	// RetryAfterMax caps the wait that a server may ask for. Default 1m.
+	// RetryAfterMax caps the wait that a server can ask for. Default 1m.
 	RetryAfterMax time.Duration
-	// AttemptTimeout bounds an attempt from making the agent to the reward, without the wait
-	// for the sink. Default 1h: an attempt may take several sends.
+	// AttemptTimeout bounds an attempt, which can make several sends, from making the agent to the
+	// reward. The wait for the sink is not included. Default 1h.
 	AttemptTimeout time.Duration
-	// CloseTimeout bounds the removal of one agent. Default 30s. If one took that long and
-	// none succeeded meanwhile, the next ones get a thirtieth of it, and now and then one a
-	// sixth, until one succeeds.
+	// CloseTimeout bounds the removal of one agent. If removals time out, later ones get less time
+	// until one succeeds (removal.go). Default 30s.
 	CloseTimeout time.Duration
-	// Outage is how long an endpoint may be down before it is given up. One that never
-	// answered is given up at once. If another endpoint is up, the samples move there at
-	// once, and an endpoint that can be asked without a sample (Pinger and Checker) is not
-	// given up: it takes part again when it is back. Default 2m.
+	// Outage is how long an endpoint can be down before it is given up. An endpoint that never
+	// answered is given up at once. If another endpoint is up, the samples move there at once, and
+	// an endpoint with Pinger and Checker is used again when it answers. Default 2m.
 	Outage time.Duration
-	// Tail decides what becomes of the last samples. Default: the run waits for them.
+	// Tail is the policy for the last samples. Default: the run waits for them.
 	Tail Tail
-	// MaxFailures ends the run with ErrTolerance when more samples failed.
-	// Default 0: no limit.
+	// MaxFailures ends the run with ErrTolerance if more samples fail. Default 0: no limit.
 	MaxFailures int
-	// MaxUnscored ends the run with a *ScorerError when the Scorer failed on more samples
-	// than this and scored none. Default 0: no limit.
+	// MaxUnscored ends the run with a *ScorerError if the Scorer failed on more samples than this
+	// and scored none. Default 0: no limit.
 	MaxUnscored int
 
 	Events Events
-	// Logger gets what no return value can carry. Default nil: nothing is logged.
+	// Logger gets messages that no return value can carry. Default nil: none.
 	Logger *slog.Logger
-	// Jitter returns a number in [0, 1) for every wait. It is called from many goroutines at
-	// once. Default nil: random.
+	// Jitter returns a number in [0, 1) for every wait, concurrently. Default nil: random.
 	Jitter func() float64
 }
 
-// An Endpoint is one server with a bound on the samples that it works on at a time.
+// An Endpoint is one server of the run.
 type Endpoint struct {
-	// Name tells endpoints apart in events and metrics.
 	Name    string
 	Backend Backend
-	// MaxInFlight bounds the samples in hand, those that wait for a retry included. A high
-	// bound costs nothing by itself: memory follows what is in flight. Default 24: a Letta
-	// server with a default PostgreSQL fails near 30 agents at a time.
+	// MaxInFlight bounds the samples in flight, including samples that wait for a retry. Memory
+	// follows the samples in flight, not the bound. Default 24: a Letta server with a default
+	// PostgreSQL fails near 30 agents at a time.
 	MaxInFlight int
-	// Weight is the share of the fresh samples that the endpoint gets while others have room
-	// too: with 2 it gets twice as many as one with 1. Where only one has room, the sample
-	// goes there whatever the weights are. From MinWeight to MaxWeight. Default 1.
+	// Weight is the endpoint's share of new samples while others have room too: with 2 it gets
+	// twice as many as an endpoint with 1. From MinWeight to MaxWeight. Default 1.
 	Weight float64
-	// Answered reports that the server has just answered a call of the model. When it then
-	// goes down, it is given up after Config.Outage; one that never answered is given up at
-	// once.
+	// Answered reports that the server has just answered a call of the model. If it goes down, it
+	// is then given up only after Config.Outage.
 	Answered bool
 }
 
-// The bounds of Endpoint.Weight.
+// Bounds of Endpoint.Weight.
 const (
 	MinWeight = 0.001
 	MaxWeight = 1000.0
 )
 
-// The defaults that a program may want to show.
+// Defaults for programs that show them.
 const (
 	DefaultMaxInFlight    = 24 // of Endpoint
 	DefaultAttemptTimeout = time.Hour
@@ -188,7 +171,7 @@ func or[T comparable](v *T, def T) {
 	}
 }
 
-// Validate returns every complaint about the configuration, with its path.
+// Validate returns every error in the configuration, with its path.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
@@ -214,7 +197,7 @@ func (c Config) Validate() error {
 		if e.MaxInFlight < 0 {
 			bad(at+".max_in_flight", "%d: must be ≥ 1", e.MaxInFlight)
 		}
-		if !(e.Weight >= MinWeight && e.Weight <= MaxWeight) { // nor is it NaN
+		if !(e.Weight >= MinWeight && e.Weight <= MaxWeight) { // also rejects NaN
 			bad(at+".weight", "%v: must be from %v to %v", e.Weight, MinWeight, MaxWeight)
 		}
 	}

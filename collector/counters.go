@@ -6,41 +6,37 @@ import (
 	"time"
 )
 
-// counters hold what Stats shows: s, and what every worker does. The mutex is held for a
-// few instructions at a time and never while anything else is called.
-//
-// Most counts are one line where something happens:
+// counters hold the data of Stats: s, and the current work of every worker. The mutex is never held
+// during other calls. Most counts are one line in place:
 //
 //	c.counters.update(func(s *Stats) { s.CloseFailures++ })
 //
-// What has a method here keeps the sum of Stats right: every sample is in exactly one of
-// Committed, Filtered, Failed, Skipped and Remaining.
+// The methods here keep every sample in exactly one of Committed, Filtered, Failed, Skipped and
+// Remaining.
 type counters struct {
 	mu    sync.Mutex
 	s     Stats // without Remaining, InFlight, Endpoints, Oldest and LongestInStage
 	slots []slot
 
-	filtered map[string]struct{} // samples that are to be committed with keep=false
+	filtered map[string]struct{} // samples that will be committed with keep=false
 
-	failures int  // failed samples that the sink has accepted or is about to
-	scored   bool // at least one sample was
+	failures int  // failed samples that the sink has accepted or is about to accept
+	scored   bool // at least one sample was scored
 }
 
-// A slot is what one worker does.
+// A slot is the current work of one worker.
 type slot struct {
-	endpoint int // its index
+	endpoint int // index of the endpoint
 	busy     bool
 	at       InFlight
 }
 
-// update changes the counts.
 func (c *counters) update(f func(*Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(&c.s)
 }
 
-// snapshot returns the counts with everything that follows from them.
 func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +75,6 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	return s
 }
 
-// inFlight returns what the busy slots do.
 func (c *counters) inFlight() []InFlight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +87,6 @@ func (c *counters) inFlight() []InFlight {
 	return all
 }
 
-// slot adds a slot for a worker of the endpoint with this index.
 func (c *counters) slot(endpoint int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +94,6 @@ func (c *counters) slot(endpoint int) int {
 	return len(c.slots) - 1
 }
 
-// claim notes that worker i has the sample.
 func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,15 +105,13 @@ func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 	c.slots[i].at = InFlight{TaskID: cl.task.ID, Index: cl.index, Endpoint: endpoint, Since: now, Started: now}
 }
 
-// planned notes that the run has n samples, or more.
 func (c *counters) planned(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Planned = max(c.s.Planned, n)
 }
 
-// survey counts what earlier processes left of the nth sample, and reports whether the
-// sample is to be taken up.
+// survey counts what earlier processes left of the nth sample, and reports whether to claim it.
 func (c *counters) survey(n int, left *Left, retryFailed bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,14 +146,13 @@ func (c *counters) undone(class Class, n int) {
 	}
 }
 
-// giveBack undoes the claim of a failed sample that was not tried to the end.
+// giveBack undoes the claim of a failed sample that was not retried to the end.
 func (c *counters) giveBack(failed Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.undone(failed, 1)
 }
 
-// attempt counts an attempt that begins.
 func (c *counters) attempt(k Kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,8 +168,7 @@ func (c *counters) attempt(k Kind) {
 	}
 }
 
-// ended counts an attempt that was under way for took. ClassNone means that it became
-// data.
+// ended counts an attempt that ran for took. ClassNone means that it became data.
 func (c *counters) ended(class Class, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +181,7 @@ func (c *counters) ended(class Class, took time.Duration) {
 	}
 }
 
-// remade counts an attempt that is made again; nil is one of an earlier process.
+// remade counts an attempt that is made again. A nil attempt belongs to an earlier process.
 func (c *counters) remade(a *attempt, class Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +197,6 @@ func (c *counters) remade(a *attempt, class Class) {
 	c.s.Remade[why] = r
 }
 
-// stage notes what worker i does now.
 func (c *counters) stage(i, attempt int, s Stage, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,15 +204,13 @@ func (c *counters) stage(i, attempt int, s Stage, now time.Time) {
 	at.Attempt, at.Stage, at.Since = attempt, s, now
 }
 
-// release notes that worker i has no sample any more.
 func (c *counters) release(i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.slots[i].busy = false
 }
 
-// accept counts a sample that is about to go to the sink, and reports whether it is one
-// failure too many.
+// accept counts a sample before its Append, and reports whether it is one failure too many.
 func (c *counters) accept(class Class, maxFailures int) (tooMany bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,7 +222,6 @@ func (c *counters) accept(class Class, maxFailures int) (tooMany bool) {
 	return maxFailures > 0 && c.failures > maxFailures
 }
 
-// refuse undoes accept.
 func (c *counters) refuse(class Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,8 +231,7 @@ func (c *counters) refuse(class Class) {
 	}
 }
 
-// done counts what became of a sample that the sink accepted. before is the class of the
-// failure that the dataset has of it.
+// done counts the result of an accepted sample. before is its failure class in the dataset.
 func (c *counters) done(key string, class, before Class, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,7 +253,6 @@ func (c *counters) done(key string, class, before Class, err error) {
 	}
 }
 
-// filter notes that the samples are to be committed with keep=false.
 func (c *counters) filter(keys []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,7 +264,7 @@ func (c *counters) filter(keys []string) {
 	}
 }
 
-// waitingEarlier counts n of the samples of earlier processes as not committed.
+// waitingEarlier moves n samples of earlier processes from committed to remaining.
 func (c *counters) waitingEarlier(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,7 +273,6 @@ func (c *counters) waitingEarlier(n int) {
 	c.s.Earlier.Committed -= n
 }
 
-// committedEarlier counts samples of earlier processes that are committed now.
 func (c *counters) committedEarlier(committed int, filtered []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -303,7 +285,7 @@ func (c *counters) committedEarlier(committed int, filtered []string) {
 	}
 }
 
-// filteredEarlier counts n of the samples of earlier processes as filtered.
+// filteredEarlier moves n samples of earlier processes from committed to filtered.
 func (c *counters) filteredEarlier(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// What a run takes follows what it does: a bound of ten million on what may be in flight
-// makes neither workers nor places for them.
+// Memory follows the samples in flight: a MaxInFlight of ten million makes neither workers nor
+// slots for them.
 func TestGateMemoryFollowsTheWork(t *testing.T) {
 	const bound, samples = 10_000_000, 6
 	var before, now runtime.MemStats
@@ -30,7 +30,7 @@ func TestGateMemoryFollowsTheWork(t *testing.T) {
 	if err := c.Run(t.Context(), tasks(1000)); err != nil {
 		t.Fatal(err)
 	}
-	runtime.ReadMemStats(&now) // the collector is still alive
+	runtime.ReadMemStats(&now) // c is still alive
 	counts(t, c.Stats(), samples, 0, 0, 0)
 	if goroutines > 4*samples+10 {
 		t.Errorf("%d goroutines for %d samples", goroutines, samples)

@@ -6,28 +6,26 @@ import (
 	"time"
 )
 
-// atDeadline begins the text of a deadlineError, which failure rows keep.
+// atDeadline is the prefix of a deadlineError's text, which failure rows store.
 const atDeadline = "collector: cut at the deadline of its task, "
 
-// CutAtDeadline reports whether a failure of this class and with this text cut its sample at the
-// deadline of its task, and not by the tail policy. What a server said stands behind that.
+// CutAtDeadline reports whether a failure with this class and text cut its sample at the deadline
+// of its task, and not by the tail policy. Text of the server can only follow the prefix.
 func CutAtDeadline(class, text string) bool {
 	at, tail := strings.Index(text, atDeadline), strings.Index(text, ErrCensored.Error())
 	return class == ClassCensored.String() && at >= 0 && (tail < 0 || at < tail)
 }
 
-// A deadlineError cuts a sample whose task has a deadline.
 type deadlineError struct{ at time.Time }
 
 func (e *deadlineError) Error() string {
 	return atDeadline + e.at.UTC().Format(time.RFC3339)
 }
 
-// Unwrap returns ErrCensored.
 func (e *deadlineError) Unwrap() error { return ErrCensored }
 
-// deadline returns when the samples of the task are cut; zero: never. RetryFailed cuts none: its
-// user wants the samples, however late.
+// deadline returns when the samples of the task are cut; zero: never. RetryFailed ignores
+// deadlines: the user wants the samples, however late.
 func (c *Collector) deadline(t *Task) time.Time {
 	if c.cfg.RetryFailed {
 		return time.Time{}
@@ -35,7 +33,6 @@ func (c *Collector) deadline(t *Task) time.Time {
 	return t.Deadline
 }
 
-// late returns a *deadlineError if the deadline of the sample is over, else nil.
 func (c *Collector) late(cl *claim) error {
 	if at := c.deadline(cl.task); !at.IsZero() && !time.Now().Before(at) {
 		return &deadlineError{at}
@@ -44,7 +41,7 @@ func (c *Collector) late(cl *claim) error {
 }
 
 // untilDeadline returns a ctx that ends with a *deadlineError at the deadline of the task. The
-// caller must call the function, which frees the timer.
+// caller must call the function.
 func (c *Collector) untilDeadline(ctx context.Context, t *Task) (context.Context, context.CancelFunc) {
 	if at := c.deadline(t); !at.IsZero() {
 		return context.WithDeadlineCause(ctx, at, &deadlineError{at})
@@ -52,8 +49,7 @@ func (c *Collector) untilDeadline(ctx context.Context, t *Task) (context.Context
 	return ctx, func() {}
 }
 
-// soonest returns a channel that gets a value at the first deadline of the claims; nil if
-// none has one.
+// soonest returns a channel that receives at the first deadline of the claims, or nil.
 func (c *Collector) soonest(claims []claim) <-chan time.Time {
 	var first time.Time
 	for i := range claims {
@@ -67,8 +63,7 @@ func (c *Collector) soonest(claims []claim) <-chan time.Time {
 	return time.After(time.Until(first))
 }
 
-// neverBegun makes the attempt that records a sample which is cut before this process attempted
-// it. Its number is that of the next attempt.
+// neverBegun makes the attempt that records a sample cut before its first attempt in this process.
 func (w *worker) neverBegun(cl *claim, why error) *attempt {
 	cl.started = time.Now()
 	a := &attempt{Attempt: cl.upcoming(w.c.cfg.RunID), w: w, cl: cl, stage: StageWait}

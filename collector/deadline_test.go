@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// deadlines yields the tasks t0, t1, … each with its deadline, counted from now; 0: none.
+// deadlines yields the tasks t0, t1, … Each deadline is relative to now; 0: none.
 func deadlines(after ...time.Duration) iter.Seq2[*collector.Task, error] {
 	now := time.Now()
 	return func(yield func(*collector.Task, error) bool) {
@@ -32,7 +32,7 @@ func deadlines(after ...time.Duration) iter.Seq2[*collector.Task, error] {
 	}
 }
 
-// A slate notes when the samples of each task are finished, and whether they were cut.
+// A slate records when the samples of each task are finished, and whether they were cut.
 type slate struct {
 	shelf
 	start time.Time
@@ -59,7 +59,7 @@ func (s *slate) finished(sample *tokenize.Sample) func() {
 	return nil
 }
 
-// want fails the test unless the samples of the task ended like this.
+// want fails the test unless the samples of the task ended as listed.
 func (s *slate) want(t *testing.T, id string, want ...string) {
 	t.Helper()
 	slices.Sort(s.got[id])
@@ -68,8 +68,8 @@ func (s *slate) want(t *testing.T, id string, want ...string) {
 	}
 }
 
-// At its deadline a group is whole: what is finished stays, and the rest is cut, also what
-// waits for a retry, for room, for a worker, or for the pacer. Other groups go on.
+// A group is whole at its deadline: finished samples stay and the rest is cut, also samples that
+// wait for a retry, for room, for a worker, or for the pacer.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestDeadline(t *testing.T) {
 			cfg.BackoffMin, cfg.BackoffMax = 2*time.Hour, 2*time.Hour
 			cfg.Events.SampleFinished = s.finished
 		})
-		// t0 has begun, and t1 in part: it has the place of the sample that is finished.
+		// t0 and a part of t1 have begun: a sample of t1 has the slot of the finished sample.
 		if err := c.Run(t.Context(), deadlines(2*time.Minute, 3*time.Minute, 0)); err != nil {
 			t.Fatal(err)
 		}
@@ -109,8 +109,8 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// What has not begun is cut at its deadline too: behind a busy worker, behind the pacer, and
-// where another task is in front of it.
+// Samples that have not begun are cut at their deadline too: behind a busy worker, behind the
+// pacer, and behind another task.
 func TestDeadlineOfWhatWaits(t *testing.T) {
 	t.Parallel()
 	for _, paced := range []bool{false, true} {
@@ -169,8 +169,8 @@ func TestDeadlineOfWhatWaits(t *testing.T) {
 	}
 }
 
-// A run that goes on after the deadline of a group cuts what the group lacks at once, an open
-// attempt too, and opens nothing for it.
+// A run resumed after the deadline of a group cuts its missing samples at once, including an open
+// attempt, and opens no agent for them.
 func TestDeadlineThatIsOver(t *testing.T) {
 	t.Parallel()
 	for _, more := range []bool{false, true} {
@@ -210,7 +210,6 @@ func TestDeadlineThatIsOver(t *testing.T) {
 	}
 }
 
-// Who has failed samples tried anew wants them, although their deadline is over.
 func TestRetryFailedHasNoDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +224,7 @@ func TestRetryFailedHasNoDeadline(t *testing.T) {
 	})
 }
 
-// A sample that waits for room, because its server is down, is cut as well.
+// A deadline cuts a sample that waits for a server that is down.
 func TestDeadlineOfWhatWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -256,8 +255,7 @@ func TestDeadlineOfWhatWaitsForRoom(t *testing.T) {
 	})
 }
 
-// A sample that waits between two servers, because one is down and the other has no room, is
-// cut as well.
+// A deadline cuts a sample that waits between a server that is down and a full one.
 func TestDeadlineBetweenServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -280,8 +278,7 @@ func TestDeadlineBetweenServers(t *testing.T) {
 	})
 }
 
-// What is cut behind a group that waits for the pacer leaves nothing in the memory: a producer
-// may go on for as long as a pause lasts.
+// Samples cut behind a paused group are freed, so a producer can continue during a long pause.
 func TestWhatIsCutIsForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -298,7 +295,7 @@ func TestWhatIsCutIsForgotten(t *testing.T) {
 			in <- m
 		}
 		time.Sleep(time.Hour)
-		in <- task("last") // no goroutine has the one before it in its hands
+		in <- task("last") // no goroutine still holds the one before it
 		synctest.Wait()
 		counts(t, c.Stats(), 0, 0, 100, 2)
 		runtime.GC()

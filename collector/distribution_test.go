@@ -14,9 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// trained runs a trainer over a collector, in which slow tasks are long ones. It returns the
-// lengths of all planned samples and of those that were trained, and the share of groups that
-// arrived too old.
+// trained runs a trainer over a collector whose long tasks are slow. It returns the lengths of all
+// planned and of the trained samples, and the share of groups that arrived too old.
 func trained(t *testing.T, lag int, discard bool) (planned, got []float64, stale float64) {
 	t.Helper()
 	const (
@@ -90,7 +89,7 @@ func trained(t *testing.T, lag int, discard bool) (planned, got []float64, stale
 	return planned, got, stale
 }
 
-// yieldOf returns how many tokens of the sample can be trained on.
+// yieldOf returns the number of trainable tokens of the sample.
 func yieldOf(s *tokenize.Sample) (n int) {
 	for i := range s.Rows {
 		for _, m := range s.Rows[i].LossMask {
@@ -100,7 +99,6 @@ func yieldOf(s *tokenize.Sample) (n int) {
 	return n
 }
 
-// longReply has one call of n sampled tokens.
 func longReply(n int) *collector.Reply {
 	r := goodReply()
 	turn := &r.Sends[0].Turns[0]
@@ -122,8 +120,8 @@ func distance(a, b []float64) (most float64) {
 	return most
 }
 
-// What is trained is as long as what was planned if old groups are held back, and shorter if
-// they are thrown away when they arrive.
+// Trained samples are as long as planned samples if old groups are held back, and shorter if old
+// groups are discarded on arrival.
 func TestPacingKeepsTheDistribution(t *testing.T) {
 	t.Parallel()
 	planned, paced, late := trained(t, 1, false)

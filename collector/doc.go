@@ -1,137 +1,115 @@
-// Package collector drives agents over tasks. It claims samples, runs attempts on workers,
-// classifies and retries what fails, and gives finished samples to a sink. It knows no wire
-// format and no file format.
+// Package collector runs agents on tasks. It claims samples, runs attempts on workers, classifies
+// and retries failures, and appends finished samples to a sink. It knows no wire or file format.
 //
 // # Words
 //
-// One word for each concept, here and everywhere:
-//
-//   - task: what to do, one or more user messages with an id
+//   - task: one or more user messages with an id
 //   - sample: one repetition of a task, with an index from 0
 //   - group: the samples of one task
 //   - attempt: one try at a sample, numbered from 1
-//   - rollout: what one attempt makes the policy do, from the first message to the last
-//     answer; it becomes the rows of its sample
-//   - run: one collection with its folder, over all the processes that continue it; the
-//     server's own run is a server run
+//   - rollout: the conversation of one attempt, from the first message to the last answer; it
+//     becomes the rows of its sample
+//   - run: one collection with its folder, over all the processes that continue it; Letta's own run
+//     is a server run
 //   - send: one request with messages to an agent, and its answer
-//   - reply: the sends of one rollout, as package collector gets them
+//   - reply: the sends of one rollout, as a Backend returns them
 //   - call: one generation of the model; one step of the server is one call
 //   - turn: one element of turns as the server sends it
 //   - span: a stretch of a row with one role
-//   - row: one training sequence; a sample gives one or several
+//   - row: one training sequence; a sample has one or several
 //   - segment: the place of a row among the rows of its sample
 //   - grade: how well the prompts of a row are proven
-//   - quarantine: a call whose prompt is not known makes no row; its tokens are kept as a
-//     failure, with a reason
-//   - record: what a server keeps of a server run: run, steps, messages, traces
-//   - take over (the name in code is reattach): to go on with the open attempt of a process
-//     that died
+//   - quarantine: a call with an unknown prompt makes no row; its tokens are stored as a failure,
+//     with a reason
+//   - record: the data that a server stores about a server run: run, steps, messages, traces
+//   - take over (reattach in code): continue the open attempt of a process that died
 //   - endpoint: one server of a run
-//   - claim: a sample in the hands of a worker; claiming takes one
-//   - permit: leave to work on a sample at an endpoint, which the gate gives
+//   - claim: a sample that a worker has taken; to claim is to take a sample
+//   - permit: the gate's permission to work on a sample at an endpoint
 //   - censored: cut off by the tail policy, or at the deadline of its task
 //   - filtered: in the data with keep=false
-//   - whole: all samples of a group are with the sink
-//   - ahead: of groups, begun and not yet acknowledged by the trainer, filtered or failed
+//   - whole: a group is whole when the sink has all its samples
+//   - ahead: a group that has begun and is not yet acknowledged by the trainer, filtered or failed
 //   - shard: one data file; commit: the log entry that makes a shard exist
 //
 // # Where to find it
 //
-//	who takes a sample, and in which order            feed.go (order), send.go, worker.go (claim)
-//	tasks that come while a run goes on               more.go; their owner ends the source when
-//	                                                  the context of Config.More ends
-//	when the next group may begin                     package pace; send.go asks it
+//	order of claims                                   feed.go (order), send.go, worker.go (claim)
+//	tasks that arrive during a run                    more.go
+//	when the next group can begin                     package pace; send.go asks it
 //	the life of a sample: room, attempt, decide, act  sample.go (worker.sample)
 //	one attempt from start to end                     attempt.go
-//	where a send is made                              collector/agent: agent.go (send), which
-//	                                                  watches it in watch.go (sendWatched)
-//	who deletes an agent                              see "Who deletes an agent" below
-//	what a failure is                                 classify.go; the words for it are in errors.go;
-//	                                                  error, class and kind: the table of Class.
-//	                                                  What HTTP says is read in collector/letta
-//	                                                  (classify.go), what the server run says of a
-//	                                                  400 or 500 in collector/agent (explain.go)
-//	what happens after a failure                      package breaker decides, sample.go (act) does it
-//	what happens on 429                               package breaker (Busy): the sample waits and pays
-//	                                                  nothing up to Config.BusyMax; package limit cuts
-//	                                                  how many samples are worked on
-//	what happens on 500, 503, refused, reset          package breaker (Fault): the sample pays while the
-//	                                                  server is up and nothing while it is down; package
-//	                                                  limit cuts on 502, 503 and refused, and on several
-//	                                                  of the others
+//	where a send is made                              collector/agent: agent.go (send), watch.go
+//	                                                  (sendWatched)
+//	classes of failures                               classify.go; sentinels: errors.go. HTTP errors:
+//	                                                  collector/letta (classify.go); the server run of
+//	                                                  a 400 or 500: collector/agent (explain.go)
+//	what follows a failure                            package breaker decides, sample.go (act) acts;
+//	                                                  package limit lowers the samples in flight
 //	how a reply becomes rows                          outcome.go (attempt.sample)
 //	where the grade of a row is decided               per call: tokenize (CallsFromTurns, in
 //	                                                  turn_check.go) and collector/prompt (grade.go); a
 //	                                                  row has the worst grade of its calls;
-//	                                                  Config.Require refuses it in outcome.go
-//	where the policy version of a call comes from     package policy, and versions.go of
-//	                                                  collector/agent
-//	what happens when an answer is lost               lostanswer.go
-//	how a server run of another program is read       collector/agent: reader.go; Task.Recorded
-//	what the next process does with this one's work   takeover.go, package journal
-//	what is synced (fsync) when                       samples: package sink; attempts: package journal;
-//	                                                  which of them first: "Over the life of a process".
-//	                                                  run.json, tasks.jsonl and the folder itself,
-//	                                                  before both, and report.json and report.html
-//	                                                  at the end: cmd/rollout/internal/runfolder
-//	whether a server is up, and who moves             endpoint.go, relay.go
-//	which endpoint gets the next sample               share.go, by weight among those with room
-//	how many samples are worked on at a time          gate.go, package limit
-//	what cuts a group at its deadline                 deadline.go; send.go and more.go where it
-//	                                                  waits, worker.go (room) and relay.go where a
-//	                                                  worker had it, attempt.go in a rollout
-//	what ends a run early                             tail.go, barren.go, score.go, Config.MaxFailures
-//	what can be seen of a run                         stats.go, counters.go, events.go
-//	what the outside must bring                       backend.go, reply.go; task.go is the input
-//	where to begin as a library                       the Example of collector/agent; see "As a library"
+//	                                                  outcome.go enforces Config.Require
+//	policy version of a call                          package policy; collector/agent: versions.go
+//	lost answers                                      lostanswer.go
+//	server runs of other programs                     collector/agent: reader.go; Task.Recorded
+//	resuming the work of an earlier process           takeover.go, package journal
+//	when data is synced (fsync)                       samples: package sink; attempts: package journal;
+//	                                                  run.json, tasks.jsonl, report.json, report.html:
+//	                                                  cmd/rollout/internal/runfolder
+//	server health, and moving samples                 endpoint.go, relay.go
+//	which endpoint gets the next sample               share.go
+//	number of samples in flight                       gate.go, package limit
+//	how a deadline cuts a group                       deadline.go; before a claim: send.go and more.go;
+//	                                                  after a claim: worker.go (room) and relay.go;
+//	                                                  during a rollout: attempt.go
+//	reasons to end a run early                        tail.go, barren.go, score.go, Config.MaxFailures
+//	statistics and events of a run                    stats.go, counters.go, events.go
+//	interfaces that the caller implements             backend.go, reply.go; task.go is the input
 //
 // # Who deletes an agent
 //
 //	after each attempt                          removal.go (close), which calls Agent.Close
-//	one that cannot be used, as soon as that    collector/agent: abandon, in create.go
-//	is known
-//	older ones of a sample that is taken over   collector/agent: findAgent, in reattach.go
-//	those of a preflight, a try or a check      collector/agent: preflight.go, check.go
-//	what a killed or a stopped process left     agent.Clean. Package collector does not call it. The
-//	                                            command does at a resume and at the end of a run
-//	                                            (cmd/rollout/internal/leftovers), and the next
-//	                                            preflight for those of preflights
-//	all of a run, when a person says so         the verb clean: cmd_clean.go
+//	an unusable agent, at once                  collector/agent: abandon, in create.go
+//	older agents of a reattached sample         collector/agent: findAgent, in reattach.go
+//	agents of a preflight, a try or a check     collector/agent: preflight.go, check.go
+//	agents of a killed or stopped process       agent.Clean. The command calls it on resume and at
+//	                                            the end of a run (cmd/rollout/internal/leftovers), the
+//	                                            next preflight for agents of preflights
+//	all agents of a run, on request             the verb clean: cmd_clean.go
 //
 // # To add something
 //
-// An aggregate of the summary. What a sample in the sink shows is one of the sums of
-// cmd/rollout/internal/show (tally.go). What only the reply or the aligner knows is a field
-// of Yield, set in outcome.go (a.cut), with its line in Yield.add. What happens is a field of
-// Stats, counted where it happens, with c.counters.update(func(s *Stats) { s.Field++ }). Yield
-// and Stats are shown in summary.go there.
+// A figure of the summary: if a stored sample shows it, a sum in cmd/rollout/internal/show
+// (tally.go). If only the reply or the aligner knows it, a field of Yield, set in outcome.go
+// (a.cut), and its line in Yield.add. If it is an event, a field of Stats, counted in place.
+// Package show prints Yield and Stats in summary.go.
 //
-// A metric, in cmd/rollout/internal/show. One that counts events: a field of Metrics, its line
-// in NewMetrics, a method that counts, and the call in observer.go. One that is read when
-// metrics are scraped: its desc and its lines in Describe and Collect, in metrics_stats.go.
-// Then its panel in configs/grafana-dashboard.json, or an alert on it in configs/alerts.yml; a
-// test fails if it is in neither.
+// A metric, in cmd/rollout/internal/show: if it counts events, a field of Metrics, its line in
+// NewMetrics, a method that counts, and a call in observer.go. If it is read on each scrape, its
+// desc and its lines in Describe and Collect, in metrics_stats.go. Then a panel in
+// configs/grafana-dashboard.json or an alert in configs/alerts.yml: a test fails if both lack it.
 //
 // A setting of the command: see the package comment of cmd/rollout/internal/config.
 //
 // A source of prompts:
 //
-//  1. Package tokenize: a PromptSource (call.go), its word (words.go), what it proves
+//  1. Package tokenize: a PromptSource (call.go), its word (words.go), its proof
 //     (PromptSource.proves in row_check.go), and a line in the package comment.
-//  2. Package prompt: Config.Force (New), the step that makes the prompts (rebuild, with a
-//     file from_X.go), and grade.go if a proof of it can have a gap: withdraw knows only
-//     SourceStored. The tables of the package comment.
-//  3. If it comes with an answer: answerPrompts.note here (lostanswer.go), and TurnsHavePrompts
-//     of cmd/rollout/internal/runfolder (resume.go), which says the same from earlier rows.
+//  2. Package prompt: Config.Force (New), the step that makes the prompts (rebuild, with a file
+//     from_X.go), and the tables of the package comment. Also grade.go if its proof can have a gap:
+//     withdraw knows only SourceStored.
+//  3. If the prompts come with an answer: answerPrompts.note (lostanswer.go), and TurnsHavePrompts
+//     of cmd/rollout/internal/runfolder (resume.go), which derives the same from earlier rows.
 //  4. cmd/rollout: the setting (internal/config: words.go with Prompts.best, settings.go; the
 //     comment on tokens.prompts in configs/collect.yaml) and the report
 //     (internal/report/samples.go). The table of the README. Samples for the tests of formats
 //     (sink/sinktest/samples.go).
 //
-// A class of failure: Class and classes (classify.go); a sentinel in errors.go if somebody
-// else says it; its line in the comment of Class. The linter names every
-// switch without a default that lacks it.
+// A class of failure: Class, its row in the comment of Class, and classes (classify.go). Add a
+// sentinel in errors.go if another package returns it. The linter names every switch without a
+// default that lacks the class.
 //
 // # From a task to a row
 //
@@ -139,141 +117,122 @@
 //	                     │                                                                        ▲
 //	                     └── failure ── Classify ── breaker ── retry on a new agent, or a failure row
 //
-// The way of one sample in worker.sample:
-//
-//	room     waits until the sample may be worked on here
-//	attempt  makes one attempt
-//	decide   asks the breaker what follows: retry charged, retry free, fail, pass on, stop
-//	act      does it: waits for the retry, or gives the failure to the sink
+// worker.sample repeats four steps: room (wait for a permit), attempt, decide (ask the breaker what
+// follows) and act (wait for the retry, or append the failure).
 //
 // # Guarantees
 //
 // A failed attempt is data and never a crash. If its sample fails for good, the last attempt
-// becomes a failure row; of the attempts before it, Stats and the journal keep that they were.
-// At every moment
+// becomes a failure row. Stats and the journal count the attempts before it. At every moment
 //
 //	planned = committed + filtered + failed + skipped + remaining
 //
-// At the deadline of its task a group is whole: what has no reply is cut, wherever it is. What
-// is in the way of that is bounded: the removal of an agent (Config.CloseTimeout), a check of
-// the server in progress (a minute), and the sink.
+// At the deadline of its task a group becomes whole: samples without a reply are cut, in any state.
+// Three things can delay this, each for a bounded time: the removal of an agent
+// (Config.CloseTimeout), a check of the server in progress (a minute), and the sink.
 //
-// Whoever waits for the next task or for the pacer stops waiting at a drain and at a stop. The
-// pacer discards nothing: it lets groups begin in their order, later.
+// A drain or a stop ends every wait for the next task or for the pacer. The pacer only delays
+// groups. It keeps their order and discards none.
 //
-// Few things end a run besides the tolerance for failures: the sink, authentication, a server
-// or model that cannot be used, and servers that do not answer any longer. A server that is
-// down or busy for a while costs no samples. A sample that fails on every try does not make a
-// server count as down. If there are several servers, the samples of one that is down go on at
-// the others within seconds.
+// Few failures end a run: Config.MaxFailures, a failed sink, refused credentials, an unusable
+// server or model, and servers that no longer answer. A server that is down or busy for a while
+// costs no samples. A sample that fails on every try does not make a server count as down. With
+// several servers, the samples of a server that is down continue at the others within seconds.
 //
-// Everything that Run started has returned when Run returns, and every agent that it opened
-// was closed. The sink has a finished sample before its agent is removed from the server. The
-// agent of a failed attempt is removed first, after what is left of its tokens was copied. What
-// a stop cuts off remains to be done; it is not a failure.
+// The sink has a finished sample before its agent is removed from the server. The agent of a failed
+// attempt is removed first, after its remaining tokens were copied. Samples that a stop cuts off
+// remain to be done; they are not failures.
 //
-// If a prompt does not continue what came before it, a row begins or is repaired there. That
-// row records where the two differ, and the first ids of each (Divergence and Realigned of
-// tokenize.Row). If a rebuilt prompt disagrees with its count, the error of the failure has
-// both counts. What Align.MaxRowTokens cuts off is only counted, in Stats.
+// If a prompt does not continue the row before it, a new row begins or the open row is repaired.
+// The row records where the two differ, and the first ids of each (Divergence and Realigned of
+// tokenize.Row). If a rebuilt prompt disagrees with its count, the error has both counts. Tokens
+// that Align.MaxRowTokens cuts off are only counted, in Stats.
 //
 // # Over the life of a process
 //
-// A run goes on in the next process after a kill. Two files know how: the dataset has the
-// samples, and the journal has what the servers may still be doing.
+// After a kill the next process continues the run: the dataset has the samples, and the journal has
+// the attempts that can still be active on the servers.
 //
 //	attempt          journal                  dataset      if the process is killed here,
 //	                                                       the next one
 //	  │              Begin  key/1 at a                     finds no agent and makes key/2
-//	  ├─ Open        Agent  key/1 agent                    looks for the agent, by tags
+//	  ├─ Open        Agent  key/1 agent                    finds the agent by its tags
 //	  ├─ Run         Run    key/1 server run               waits for it and takes its tokens
 //	  ├─ prompts, rows, reward                             does the same, from the record
-//	  ├─ Append                               synced       has nothing left to do
-//	  │              End    key/1 none                     has nothing left to do
-//	  └─ Close                                             has nothing left to do; agent.Clean
-//	                                                       removes the agent
+//	  ├─ Append                               synced       does nothing
+//	  │              End    key/1 none                     does nothing
+//	  └─ Close                                             does nothing; agent.Clean removes
+//	                                                       the agent
 //
-// An attempt that fails ends in another order, whatever step it reached:
+// A failed attempt ends in another order, at any step:
 //
 //	attempt          journal                  dataset      if the process is killed here,
 //	                                                       the next one
 //	  │
 //	  ├─ Close                                             finds no agent and makes key/2
-//	  ├─ Append, if the sample fails for good  synced      has nothing left to do
-//	  │              End    key/1 class                    has nothing left to do, or makes key/2
+//	  ├─ Append, if the sample fails for good  synced      does nothing
+//	  │              End    key/1 class                    does nothing, or makes key/2
 //
-// Each note is in the journal's file before the step below it is made, and is synced some
-// milliseconds later, without a wait. Append returns after the sync of the write-ahead log, so
-// the sample is synced before End is noted. A power cut may therefore take notes whose steps
-// were made, and never a sample whose End is there.
+// Each journal entry is in the file before the step below it begins, and is synced some
+// milliseconds later, without a wait. Append returns after the sync of the write-ahead log, so the
+// sample is synced before End is written. A power cut can lose entries of steps that were made, but
+// never a sample that has an End.
 //
-// Config.Left tells both. If they disagree the dataset is right. Its done and failed samples
-// are counted and not taken up. Open attempts come first, at the endpoint where they were made,
-// then the groups that were begun, then the rest. A Reattacher takes an open attempt over under
-// its own number. If nothing can be taken over, or the attempt cannot be looked for, or its
-// endpoint is gone, another attempt is made at no cost. No number is given twice, so it is
-// always plain which of two attempts is the later one.
+// Config.Left reports both sources. If they disagree, the dataset is right. Open attempts come
+// first, at the endpoint where they were made, then the groups that were begun, then the rest. A
+// Reattacher takes over an open attempt under its own number. If nothing can be taken over, the
+// lookup fails, or its endpoint was removed from the run, the sample gets another attempt at no
+// cost. No two attempts of a sample share a number, so the later one is always known.
 //
-// The end of a process costs no sample, and what is taken over is never worth less than a new
-// attempt. An answer may carry prompts that the server does not store. If the answer is lost,
-// the record may therefore prove less. Where it proves less than Config.Require, or leaves a
-// call out, and a new attempt could prove more, the rollout counts as gone and the sample is
-// attempted again. What a new attempt would lack too (a call after a compaction whose prompts
-// are rebuilt, tokens that contradict each other) is treated as in any answer. Received answers
-// show whether they carry prompts, in this process or, by Config.TurnsHavePrompts, in an
-// earlier one. Until one answer was received, answers are assumed to carry them.
+// An attempt that was taken over is never worth less than a new one. An answer can carry prompts
+// that the server does not store. If the answer is lost, the record can therefore prove less. The
+// rollout then counts as gone if it proves less than Config.Require or lacks a call, and a new
+// attempt could prove more. The sample is attempted again. A defect that a new attempt would have
+// too is handled as in any answer: a call after a compaction with rebuilt prompts, or tokens that
+// contradict each other. Received answers show whether they carry prompts, in this process or, by
+// Config.TurnsHavePrompts, in an earlier one. Until then, answers are assumed to carry them.
 //
-// A stop closes what it can, and notes those attempts as cancelled. What it cannot close stays
+// A stop closes every agent that it can, and journals those attempts as cancelled. The others stay
 // open in the journal, as after a kill.
 //
 // # Two budgets
 //
-// Config.Retries is for what the infrastructure did, and Config.DataRetries for what the policy
-// did. Class tells which is which. The second one selects: of a task on which the policy fails
-// half the time, it keeps the half that went well, and the dataset shows a better policy than
-// there is. So it is 0 by default, and the attempt column shows where it was used.
+// Config.Retries is for failures of the infrastructure, and Config.DataRetries for failures of the
+// policy. Class decides which is which. Data retries select: if the policy fails a task half the
+// time, only the successful half remains, and the dataset shows a better policy than the real one.
+// So the default is 0, and the attempt column shows which rows needed a retry.
 //
-//	what was lost                               what another attempt costs
+//	lost                                        cost of another attempt
 //	a process, with all that it had in flight   nothing
-//	an answer, and the record gives less        one of Retries, as after any lost connection; if
+//	an answer, and the record has less          one of Retries, as after any lost connection; if
 //	                                            none is left and other calls of the sample make
 //	                                            rows, those are kept
-//	a call that an answer would lack too        what Class says of its reason
+//	a call that an answer would lack too        as Class defines for its reason
 //
-// Retries are not free of bias either. A rollout that takes long is in flight for long and is
-// lost more often, so the dataset is short of long rollouts if the network loses many. It is
-// not if answers can be taken from the record in full. Stats.Remade counts what was made
-// again, by reason, with the time that it had taken, and Stats.Kept what became data: if the
-// mean of the first is higher, that much is missing. Stats.Downgraded counts rows that were
-// kept although their answer would have been proven better.
+// Retries have a bias too. A long rollout is in flight longer and is lost more often. So if the
+// network loses many answers, the dataset is short of long rollouts, unless the record has the
+// answers in full. Compare the mean durations of Stats.Remade and Stats.Kept.
 //
 // # Memory
 //
-// Workers are made as samples need them. So the memory of a run follows what is in flight and
-// not MaxInFlight, which may be ten million.
-//
-// A worker holds the replies of one attempt and the rows made of them, from the end of reading
-// until the sink has the rows. The backend bounds how many bytes of replies are held at once,
-// also when the sink is slow. The sink bounds how many bytes of accepted samples wait for their
-// shard.
+// Memory follows the samples in flight, not MaxInFlight. A worker holds the replies of one attempt
+// and their rows, from the read until the sink has the rows. The backend bounds the bytes of
+// replies held at once, also when the sink is slow. The sink bounds the bytes of accepted samples
+// that wait for their shard.
 //
 // # As a library
 //
-// The Example of collector/agent (example_test.go) is a whole collection in some forty lines:
-// client, prompter, backend, dataset, journal and collector, with a stop and a resume. The
-// Example of this package is the smallest: a backend and a sink of one's own, and no resume.
-// The command brings what these lack:
+// The Example of collector/agent (example_test.go) is a whole collection in some forty lines, with
+// a stop and a resume. The Example of this package is the smallest. The command adds:
 //
 //   - a lock on the folder: two processes on one folder damage it (cmd/rollout/internal/runfolder)
-//   - the identity of a run: that a resume goes on with the same tasks, model and settings
-//     (runfolder), without which rows of two settings are mixed
-//   - the reading of tasks (cmd/rollout/internal/tasks), with every check of a line
+//   - the identity of a run: a resume must use the same tasks, model and settings (runfolder), or
+//     rows of two settings are mixed
+//   - a reader of tasks (cmd/rollout/internal/tasks), with every check of a line
 //   - the model's tokenizer and chat template for prompt.Config.Model (bpe.Load and chat.Load;
-//     cmd/rollout/internal/model), without which only answers that carry prompts give rows
-//   - agents that a killed or stopped process left: agent.Clean (cmd/rollout/internal/leftovers)
-//   - what earlier rows say of Config.TurnsHavePrompts (runfolder.TurnsHavePrompts)
-//   - retries: Config.Retries is 0 here and 2 there; BusyMax and the time limits are the same
+//     cmd/rollout/internal/model); without them only answers that carry prompts give rows
+//   - removal of agents of a killed or stopped process: agent.Clean (cmd/rollout/internal/leftovers)
+//   - Config.TurnsHavePrompts from earlier rows (runfolder.TurnsHavePrompts)
+//   - retries: the default of Config.Retries is 0 here and 2 there
 //   - MaxInFlight no higher than open files and memory allow, a preflight, the log, the metrics
-//
-// The map of the command's own parts is the README.
 package collector

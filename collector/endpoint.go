@@ -12,15 +12,15 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// An endpoint is one server of a run, with everything that is known about it.
+// An endpoint is one server of a run and its state.
 type endpoint struct {
 	Endpoint
 	c        *Collector
-	gate     gate         // bounds how many samples are worked on
-	removals removals     // bounds how long the removal of agents takes
-	hands    atomic.Int64 // counts the samples in the hands of its workers
-	watched  bool         // watch asks the server whether it answers
-	work     chan claim   // fresh samples; unbuffered: a sample is either unclaimed or in a worker's hands
+	gate     gate         // bounds the samples in flight
+	removals removals     // bounds the time to remove agents
+	hands    atomic.Int64 // number of samples that its workers hold
+	watched  bool         // watch polls the server
+	work     chan claim   // fresh samples; unbuffered: a sample is either unclaimed or held by a worker
 	pinned   chan claim   // open attempts of an earlier process here; closed after the last
 	unpinned atomic.Bool  // a worker saw that pinned is closed
 
@@ -28,9 +28,9 @@ type endpoint struct {
 	breaker *breaker.Breaker // guarded by mu
 
 	lost    chan struct{} // closed when the server is given up
-	down    flag          // the breaker takes the server to be down
+	down    flag          // the breaker considers the server down
 	away    flag          // the server is down and another endpoint is up: samples move there
-	overdue flag          // away, and the server is down for longer than Config.Outage
+	overdue flag          // away, and the server has been down for longer than Config.Outage
 	dark    flag          // overdue, and the server does not answer a ping
 }
 
@@ -54,12 +54,10 @@ func newEndpoint(c *Collector, e Endpoint) *endpoint {
 	return ep
 }
 
-// endpoint returns the index of the endpoint with this name, or -1.
 func (c *Collector) endpoint(name string) int {
 	return slices.IndexFunc(c.endpoints, func(e *endpoint) bool { return e.Name == name })
 }
 
-// hands returns how many samples are in the hands of workers.
 func (c *Collector) hands() (n int) {
 	for _, ep := range c.endpoints {
 		n += int(ep.hands.Load())
@@ -67,7 +65,7 @@ func (c *Collector) hands() (n int) {
 	return n
 }
 
-// A flag is up or down. raised returns a context that is done while the flag is up.
+// A flag is up or down. raised returns a context that is done once the flag is up.
 type flag struct {
 	mu   sync.Mutex
 	ctx  context.Context //nolint:containedctx // it stands for the flag, not for a request
@@ -97,7 +95,7 @@ func (f *flag) set(up bool) {
 	}
 }
 
-// lock gives the breaker to the caller alone, until unlock.
+// lock locks the breaker and returns it. The caller must call unlock.
 func (e *endpoint) lock() *breaker.Breaker {
 	e.mu.Lock()
 	return e.breaker
@@ -109,14 +107,13 @@ func (e *endpoint) unlock() {
 	e.mu.Unlock()
 }
 
-// state reports whether the server is taken to be down, and whether it is given up.
 func (e *endpoint) state() (down, lost bool) {
 	defer e.mu.Unlock()
 	return e.lock().State()
 }
 
-// steer closes or opens the gate, as the breaker is now. Two workers may follow their changes
-// in another order than the breaker made them.
+// steer matches the gate to the breaker's current state, because two workers can handle changes of
+// the breaker out of order.
 func (e *endpoint) steer() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -124,8 +121,8 @@ func (e *endpoint) steer() {
 	e.gate.setDown(down)
 }
 
-// follow does what a change of the server requires. cause is why it is down or lost. The
-// error ends the run: no endpoint is left.
+// follow applies a change of the server's state. cause is why the server is down or lost. An error
+// ends the run: no endpoint is left.
 func (e *endpoint) follow(ch breaker.Change, cause error) error {
 	c := e.c
 	if ch.Tripped || ch.Reset {
@@ -152,11 +149,9 @@ func (e *endpoint) follow(ch breaker.Change, cause error) error {
 	return nil
 }
 
-// waitMax is how long a sample without retries left waits to see whether its server goes
-// down.
+// waitMax bounds how long a sample without retries waits to see whether its server goes down.
 const waitMax = time.Second
 
-// waitDown waits until the server is taken to be down, or for waitMax.
 func (e *endpoint) waitDown(ctx context.Context) {
 	timer := time.NewTimer(waitMax)
 	defer timer.Stop()
@@ -167,8 +162,8 @@ func (e *endpoint) waitDown(ctx context.Context) {
 	}
 }
 
-// shift raises and lowers the flags that tell the samples of an endpoint to move to another
-// one. It must be called after each change of an endpoint's state.
+// shift updates the away flags, which move the samples of an endpoint to another one. It must be
+// called after each change of an endpoint's state.
 func (c *Collector) shift() {
 	c.shifting.Lock()
 	defer c.shifting.Unlock()
@@ -183,8 +178,7 @@ func (c *Collector) shift() {
 	}
 }
 
-// overdue raises the flags of an endpoint that is down for Config.Outage, where another
-// one is up.
+// overdue raises the flags of an endpoint that has been down for Config.Outage, if another is up.
 func (c *Collector) overdue(ep *endpoint, dark bool) {
 	c.shifting.Lock()
 	defer c.shifting.Unlock()
@@ -194,7 +188,6 @@ func (c *Collector) overdue(ep *endpoint, dark bool) {
 	}
 }
 
-// othersUp reports whether another endpoint than this one works.
 func (c *Collector) othersUp(but *endpoint) bool {
 	for _, ep := range c.endpoints {
 		if down, lost := ep.state(); ep != but && !down && !lost {
@@ -204,16 +197,14 @@ func (c *Collector) othersUp(but *endpoint) bool {
 	return false
 }
 
-// How often a server is watched.
 const (
 	watchEvery  = 5 * time.Second
-	pingTimeout = 10 * time.Second // a server under load may need seconds for anything
+	pingTimeout = 10 * time.Second // a server under load can need seconds for any request
 	pingAgain   = time.Second
 )
 
-// watch asks the server whether it answers, until finished is closed: while it is up by a
-// ping, and while it is down by a check, which no sample has to wait for. The error ends
-// the run.
+// watch polls the server until finished is closed: with a ping while it is up, and with a check
+// while it is down, so that no sample waits for the check. An error ends the run.
 func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
 	for pause(ctx, watchEvery, finished, e.lost) {
 		down, lost := e.state()
@@ -242,9 +233,8 @@ func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
 	return nil
 }
 
-// lookFor looks whether a server that is down is back. After Config.Outage nothing waits
-// for it any longer, not even attempts that can only be taken over there; and if no other
-// server is up, it is lost.
+// lookFor checks whether a server that is down is back. After Config.Outage no sample waits for it
+// any longer, not even an open attempt. If no other server is up, it is then lost.
 func (e *endpoint) lookFor(ctx context.Context) error {
 	err := e.ping(ctx)
 	dark := err != nil
@@ -272,7 +262,6 @@ func (e *endpoint) lookFor(ctx context.Context) error {
 	return nil
 }
 
-// ping asks the server once whether it answers at all.
 func (e *endpoint) ping(ctx context.Context) error {
 	pinger, ok := e.Backend.(Pinger)
 	if !ok {
@@ -282,15 +271,14 @@ func (e *endpoint) ping(ctx context.Context) error {
 	defer cancel()
 	err := pinger.Ping(ctx)
 	if class := Classify(err); err == nil || !class.Retryable() || class == ClassRateLimited || class == ClassServerError {
-		return nil // something answered
+		return nil // any answer counts
 	}
 	return err
 }
 
-// checkTimeout bounds a check. A server that takes longer is as good as down.
+// checkTimeout bounds a check. A slower server counts as down.
 const checkTimeout = time.Minute
 
-// check reports whether the server is known to work.
 func (e *endpoint) check(ctx context.Context) bool {
 	checker, ok := e.Backend.(Checker)
 	if !ok || e.ping(ctx) != nil {
@@ -300,10 +288,10 @@ func (e *endpoint) check(ctx context.Context) bool {
 	defer cancel()
 	err := checker.Check(ctx, e.c.cfg.RunID)
 	class := Classify(err)
-	return ctx.Err() == nil && (err == nil || !class.Retryable() && !class.Fatal()) // a refusal is an answer
+	return ctx.Err() == nil && (err == nil || !class.Retryable() && !class.Fatal()) // a rejection is an answer
 }
 
-// pause waits for d. It returns false if one of the channels is closed first.
+// pause waits for d. It returns false if ctx or one of the channels ends the wait first.
 func pause(ctx context.Context, d time.Duration, a, b <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

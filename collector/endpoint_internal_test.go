@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestGateFollowsTheBreaker: a worker that saw the server go down acts after the one that saw
-// it come back. The gate must be open, else only probes are let in for the rest of the run.
+// The gate is open if the worker that saw the server go down acts after the worker that saw it come
+// back. Otherwise only probes would be admitted from then on.
 func TestGateFollowsTheBreaker(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -9,83 +9,72 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The sentinels say what a failure means to the run. Backends and sinks wrap them (fmt.Errorf
-// with %w, or an Unwrap method). Only Classify reads them. An error that wraps none of them is
-// ClassInternal.
+// The sentinels define what a failure means to the run. Backends and sinks wrap them (fmt.Errorf
+// with %w, or an Unwrap method). An error without a sentinel is ClassInternal.
 //
-// An error that knows how long the server asked to wait returns it from a method
+// If the server asked for a delay before this retry, an error in the chain returns it from a method
 //
 //	RetryDelay() time.Duration // 0: the server named no delay
 //
-// anywhere in its chain. The delay counts for the retry of that attempt only.
-//
-// "Data retry" means another attempt out of Config.DataRetries, which is 0 by default; then
-// the sample fails.
+// The errors from ErrBusy to ErrAborted are retried on a new agent. "Data retry" means another
+// attempt out of Config.DataRetries. Without one the sample fails.
 var (
-	// ErrBusy: the server lives and asks to come back later (429, lock conflicts). Retried on
-	// a new agent; up to Config.BusyMax that costs none of the retries.
+	// ErrBusy: the server asks to come back later (429, lock conflicts). Free until Config.BusyMax.
 	ErrBusy = errors.New("collector: server busy")
-	// ErrUnavailable: the server, its database or its engine does not serve (503,
-	// 502, an engine that is down). Retried on a new agent. Run returns it as well
-	// when no endpoint makes any progress.
+	// ErrUnavailable: the server, its database or its engine does not serve (503, 502, an engine
+	// that is down). Run also returns it when no endpoint answers.
 	ErrUnavailable = errors.New("collector: server unavailable")
-	// ErrConnection: the connection was refused, reset, or ended before the whole
-	// answer was there. Retried on a new agent.
+	// ErrConnection: the connection was refused, reset, or ended before the whole answer arrived.
 	ErrConnection = errors.New("collector: connection failed")
-	// ErrIdle: no byte came for longer than allowed. Retried on a new agent.
+	// ErrIdle: no byte arrived within the time limit.
 	ErrIdle = errors.New("collector: nothing received in time")
-	// ErrTimeout: the attempt, or one request of it, took longer than allowed in
-	// all. Retried on a new agent.
+	// ErrTimeout: the attempt, or one request of it, exceeded its total time limit.
 	ErrTimeout = errors.New("collector: took too long")
-	// ErrServer: the server failed and gave no better reason (a 500 whose server
-	// run explains nothing). Retried on a new agent.
+	// ErrServer: the server failed without a better reason (a 500 that its server run does not
+	// explain).
 	ErrServer = errors.New("collector: server error")
 
-	// ErrAborted: the engine gave a call of the model up in the middle, for example to update
-	// its weights, and the server went on with what there was. Retried on a new agent.
+	// ErrAborted: the engine aborted a call of the model, for example to update its weights, and
+	// the server continued with the partial output.
 	ErrAborted = errors.New("collector: the engine aborted a call")
 
-	// ErrRejected: the server understood the request and refuses it (4xx). The
-	// sample fails; another attempt would be refused as well.
+	// ErrRejected: the server understood the request and rejected it (4xx). The sample fails.
 	ErrRejected = errors.New("collector: request rejected")
-	// ErrMalformedCall: the model wrote a tool call that the server cannot read, so the
-	// server gave up the rollout. Data retry.
+	// ErrMalformedCall: the model wrote a tool call that the server cannot parse. Data retry.
 	ErrMalformedCall = errors.New("collector: malformed tool call")
-	// ErrContextOverflow: the conversation outgrew the context window. Data retry.
+	// ErrContextOverflow: the conversation exceeded the context window. Data retry.
 	ErrContextOverflow = errors.New("collector: context window exceeded")
-	// ErrAgent: the server answered and says that the rollout went wrong (stop reason error,
-	// cancelled, …). Data retry.
+	// ErrAgent: the stop reason of an answer means failure (error, cancelled, …). Data retry.
 	ErrAgent = errors.New("collector: agent ended with an error")
-	// ErrTool: a tool on our side of the wire failed. Data retry.
+	// ErrTool: a tool on the client's side failed. Data retry.
 	ErrTool = errors.New("collector: client tool failed")
-	// ErrNoTurns: the answer holds no token data. The sample fails.
+	// ErrNoTurns: the answer has no token data. The sample fails.
 	ErrNoTurns = errors.New("collector: reply without turns")
 
-	// ErrGone: nothing of an attempt of an earlier process can be taken over, or less than a
-	// new attempt would give. Another attempt is made, at no cost.
+	// ErrGone: nothing of an attempt of an earlier process can be taken over, or less than a new
+	// attempt would give. Another attempt is made, at no cost.
 	ErrGone = errors.New("collector: nothing left to take over")
 
-	// ErrCensored: the tail policy cut the rollout off, or the deadline of its task. The
-	// sample counts as skipped, and a failure row keeps what is left of its tokens.
+	// ErrCensored: the tail policy or the task's deadline cut the rollout off. The sample counts as
+	// skipped, and a failure row has its remaining tokens.
 	ErrCensored = errors.New("collector: cut by the tail policy")
 
-	// ErrNoAnswer: the task has nothing to score its samples by. A Scorer returns it; the
-	// samples have no reward, and nothing has failed.
+	// ErrNoAnswer: the task has no reference to score by. A Scorer returns it. This is not a
+	// failure.
 	ErrNoAnswer = errors.New("collector: nothing to score by")
 
-	// ErrAuth: the server refuses our credentials. Ends the run.
+	// ErrAuth: the server rejected the credentials. Ends the run.
 	ErrAuth = errors.New("collector: not authorized")
-	// ErrUnusable: server, model or agent cannot give what the run needs, whatever is sent:
-	// an unknown model, an agent that will never give turns. Ends the run.
+	// ErrUnusable: the server, model or agent cannot work for any request: an unknown model, an
+	// agent that will never return turns. Ends the run.
 	ErrUnusable = errors.New("collector: server or model not usable")
 	// ErrStorage: the sink or the journal failed. Ends the run.
 	ErrStorage = errors.New("collector: storage failed")
-	// ErrTolerance: more samples failed, or could not be scored, than the configuration
-	// allows. Ends the run.
+	// ErrTolerance: more samples failed, or were not scored, than the Config allows. Ends the run.
 	ErrTolerance = errors.New("collector: more failures than allowed")
 )
 
-// An AttemptError is the failure of an attempt: which attempt it was, and in which stage.
+// An AttemptError is the failure of an attempt, with the attempt and its stage.
 type AttemptError struct {
 	Task    string // task id
 	Index   int    // sample index
@@ -103,16 +92,15 @@ func (e *AttemptError) Unwrap() error { return e.Err }
 // Class returns the class of the failure.
 func (e *AttemptError) Class() Class { return Classify(e) }
 
-// errOutOfTime ends an attempt that used up its own time.
+// errOutOfTime ends an attempt that used up its time limit.
 var errOutOfTime = fmt.Errorf("%w: attempt not done in time", ErrTimeout)
 
-// outOfTime reports whether the rollout used up the attempt's own time, so that no request of
-// it failed.
+// outOfTime reports whether the rollout used up the attempt's time limit, so that no request
+// failed.
 func outOfTime(err error) bool {
 	return errors.Is(err, errOutOfTime) && stageOf(err) != StageOpen
 }
 
-// stageOf returns the stage in which an attempt failed.
 func stageOf(err error) Stage {
 	if e, ok := errors.AsType[*AttemptError](err); ok {
 		return e.Stage
@@ -123,14 +111,14 @@ func stageOf(err error) Stage {
 // A Stage is a step of an attempt. Its name is the stage column of failures/.
 type Stage uint8
 
-// The stages, in the order in which an attempt goes through them.
+// The stages, in order.
 const (
 	StageWait   Stage = iota // waits before an attempt
 	StageOpen                // makes the agent
 	StageRun                 // sends, and waits for the model
-	StagePrompt              // finds the prompts
+	StagePrompt              // fetches the prompts
 	StageAlign               // builds and checks the rows
-	StageScore               // rewards
+	StageScore               // scores the rollout
 	StageAppend              // waits for the sink
 	StageClose               // removes the agent
 )
@@ -153,8 +141,8 @@ func (s Stage) String() string {
 	return fmt.Sprintf("stage(%d)", uint8(s))
 }
 
-// ReasonOf returns why the tokens of a sample that failed with err cannot be trusted;
-// tokenize.ReasonNone if it failed for another reason.
+// ReasonOf returns why the tokens of a sample that failed with err cannot be trusted, or
+// ReasonNone.
 func ReasonOf(err error) tokenize.Reason {
 	if a, ok := errors.AsType[*tokenize.AlignError](err); ok {
 		return a.Reason
@@ -165,18 +153,17 @@ func ReasonOf(err error) tokenize.Reason {
 	return tokenize.ReasonNone
 }
 
-// maxErrorText bounds Failure.Error: enough for a person, small beside a row.
+// maxErrorText bounds Failure.Error, in bytes: enough to read, small beside a row.
 const maxErrorText = 400
 
-// line returns the error as one short line.
 func line(err error) string {
-	if e, ok := errors.AsType[*AttemptError](err); ok { // task and attempt have columns of their own
+	if e, ok := errors.AsType[*AttemptError](err); ok { // task and attempt have their own columns
 		err = e.Err
 	}
 	return shortened(err.Error())
 }
 
-// shortened returns the text as one short line.
+// shortened returns the text as one short line of valid UTF-8.
 func shortened(text string) string {
 	s := strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "\uFFFD")
 	if len(s) <= maxErrorText {
@@ -189,17 +176,16 @@ func shortened(text string) string {
 	return s[:cut] + "…"
 }
 
-// Redacted returns the text of an error for places where nothing that a server, a model
-// or a person wrote may appear, such as a log that is kept. It is empty where no text is
-// known to be safe. Redacted does not look for secrets.
+// Redacted returns the text of an error for places where no text of a server, a model or a user is
+// allowed, such as a log. It returns "" if no text is known to be safe. It does not look for
+// secrets.
 //
-// An error that has such a text returns it from a method
+// The first error in the chain with a method
 //
 //	Redacted() string // one line
 //
-// The first such error in the chain counts. Of the others, Redacted shows only the
-// classes connection, timeout_total, timeout_idle, cancelled and storage: these come
-// without an answer, so they quote none.
+// determines the text. Other errors are shown only if their class is connection, timeout_total,
+// timeout_idle, cancelled or storage: they come without an answer, so they cannot quote one.
 func Redacted(err error) string {
 	if err == nil {
 		return ""
@@ -218,7 +204,7 @@ func Redacted(err error) string {
 	}
 }
 
-// A safeError is an error whose whole text may be shown.
+// A safeError is an error whose whole text is safe to show.
 type safeError struct{ error }
 
 func (e safeError) Redacted() string { return e.Error() }

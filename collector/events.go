@@ -8,77 +8,68 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Events are called as things happen, from many goroutines at once. They must not block: a
-// slow one slows the workers down. What their arguments point to must not be changed, and must
-// not be kept unless the event allows it. All are optional.
+// Events are optional callbacks, called from many goroutines at once. They must not block: a slow
+// callback slows the workers down. They must not change the data that their arguments point to, and
+// must not keep it unless the event allows it.
 type Events struct {
 	// AttemptStarted fires before the agent is made.
 	AttemptStarted func(a Attempt, endpoint string)
-	// AttemptFinished fires once for each attempt that was started, after its agent was
-	// removed. The Result may be kept.
+	// AttemptFinished fires once for each started attempt, after its agent was removed. r can be
+	// kept.
 	AttemptFinished func(r Result)
-	// Reattached fires when it is known whether an attempt of an earlier process could be
-	// taken over. If not, err wraps ErrGone and a new attempt is made.
+	// Reattached fires when an attempt of an earlier process was taken over, or with an error that
+	// wraps ErrGone if it could not be.
 	Reattached func(a Attempt, endpoint string, err error)
-	// SampleSpan fires when a sample is taken up, AttemptSpan when an attempt at it begins.
-	// The context that they return, which must be derived from ctx, is used for what happens
-	// in the span. The function that they return is called at its end, with its error. a.N
-	// is the number of the first attempt of the span.
+	// SampleSpan fires when a sample is claimed, AttemptSpan when an attempt begins. The returned
+	// context, derived from ctx, is used during the span. The returned function is called at its
+	// end, with its error. a.N is the first attempt of the span.
 	SampleSpan, AttemptSpan func(ctx context.Context, a Attempt, endpoint string) (context.Context, func(error))
-	// RetryWaiting fires before the wait between two attempts. err is the *AttemptError of
-	// the one that failed.
+	// RetryWaiting fires before the wait between two attempts. err is the failed one's
+	// *AttemptError.
 	RetryWaiting func(a Attempt, err error, delay time.Duration)
-	// SampleFinished fires when a sample is complete and before the sink takes it: the only
-	// moment at which its rows can be read. The function that it returns, which may be nil, is
-	// called when the sink has accepted the sample: what is counted once is counted there. If
-	// the sink refuses the sample, SampleFinished fires again with the failure that takes its
-	// place.
+	// SampleFinished fires when a sample is complete, before Append: only then can its rows be
+	// read. The returned function, which can be nil, is called when the sink has accepted the
+	// sample, so count samples there. If the sink refuses it, SampleFinished fires again with the
+	// failure that replaces it.
 	SampleFinished func(s *tokenize.Sample) (accepted func())
-	// SampleDone fires when the sink tells what became of a sample: err is nil if it is in a
-	// committed shard. It may fire after Run has returned.
+	// SampleDone fires when the sink reports the result of a sample: err is nil if it is in a
+	// committed shard. It can fire after Run has returned.
 	SampleDone func(key string, err error)
-	// CloseFailed fires when an agent could not be removed. Default: Config.Logger gets it.
+	// CloseFailed fires when an agent could not be removed. Default: a warning in Config.Logger.
 	CloseFailed func(a Attempt, endpoint string, err error)
-	// ScoreFailed fires when the scorer failed on a sample, which then has no reward.
+	// ScoreFailed fires when the scorer failed on a sample.
 	ScoreFailed func(a Attempt, err error)
-	// EndpointDown fires when the server of an endpoint is taken to be down, and with nil
-	// when it is back.
+	// EndpointDown fires when the server of an endpoint goes down, and with nil when it is back.
 	EndpointDown func(endpoint string, err error)
-	// LimitChanged fires when Adaptive changed how many samples may be worked on at the
-	// endpoint. reason is the name of a limit.Reason. The changes of one endpoint come in
-	// order.
+	// LimitChanged fires when Adaptive changed the limit of an endpoint, in order. reason is the
+	// name of a limit.Reason.
 	LimitChanged func(endpoint string, from, to int, reason string)
 	// EndpointLost fires when an endpoint is given up for this run.
 	EndpointLost func(endpoint string, err error)
 }
 
-// A Result is how an attempt ended.
+// A Result describes an attempt that has ended.
 type Result struct {
 	Attempt  Attempt
 	Endpoint string
-	// Err is nil if the sink accepted the sample, else an *AttemptError. Class is its class.
+	// Err is nil if the sink accepted the sample, otherwise an *AttemptError. Class is its class.
 	Err   error
 	Class Class
-	// Started is when the attempt began. Duration is how long it took, the removal of the
-	// agent included.
+	// Started is when the attempt began. Duration includes the removal of the agent.
 	Started  time.Time
 	Duration time.Duration
-	// Admission is how long the sample waited for room before the attempt began, without the
-	// wait between attempts.
+	// Admission is how long the sample waited for room before the attempt.
 	Admission time.Duration
 	// Working is Duration without the wait for the sink.
 	Working time.Duration
-	// FirstAnswer is the time from the first send to the server's answer to it; 0 if the
-	// backend does not tell.
+	// FirstAnswer is the time from the first send to its answer; 0 if unknown.
 	FirstAnswer time.Duration
-	// Sampled counts the tokens that the policy sampled, and Trained those of them that have
-	// a loss mask of 1. Rows counts training sequences.
+	// Sampled counts the sampled tokens, and Trained those with a loss mask of 1.
 	Sampled, Trained int64
 	Rows             int
 }
 
-// withDefaults fills in functions that do nothing where none are given, so that every event
-// can be called. An agent that could not be removed is then logged.
+// withDefaults sets each missing callback to one that does nothing. CloseFailed logs a warning.
 func (e Events) withDefaults(log *slog.Logger) Events {
 	noSpan := func(ctx context.Context, _ Attempt, _ string) (context.Context, func(error)) {
 		return ctx, func(error) {}

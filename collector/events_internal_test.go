@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// Every event has a default, so that none needs to be asked whether it is there.
 func TestEventsAreNilSafe(t *testing.T) {
 	t.Parallel()
 	v := reflect.ValueOf(Events{}.withDefaults(slog.New(slog.DiscardHandler)))

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// parrot is a server whose agents say one thing.
+// parrot is a server whose agents always give the same answer.
 type parrot struct{}
 
 func (parrot) Open(context.Context, collector.Attempt) (collector.Agent, error) { return parrot{}, nil }
@@ -36,7 +36,7 @@ func (parrot) Prompts(_ context.Context, r *collector.Reply) ([]tokenize.Call, e
 
 func (parrot) Close(context.Context) error { return nil }
 
-// printer is a sink that shows what it gets.
+// printer is a sink that prints what it gets.
 type printer struct{}
 
 func (printer) Append(_ context.Context, s *tokenize.Sample, done func(error)) error {
@@ -46,8 +46,8 @@ func (printer) Append(_ context.Context, s *tokenize.Sample, done func(error)) e
 	return nil
 }
 
-// A collector is put together from a backend, a scorer and a sink. The Example of package
-// agent is a collection that can be continued.
+// A collector combines a backend, a scorer and a sink. The Example of package agent is a collection
+// that can be resumed.
 func Example() {
 	c, err := collector.New(collector.Config{
 		Endpoints: []collector.Endpoint{{Name: "local", Backend: parrot{}, MaxInFlight: 1}},

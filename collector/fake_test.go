@@ -14,18 +14,17 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A step is what one attempt meets. The zero step is a good rollout at once.
+// A step is the script of one attempt. The zero step is a good rollout without delay.
 type step struct {
 	openErr, runErr, closeErr error
-	takes                     time.Duration // Run
-	closing                   time.Duration // Close, unless its context ends first
+	takes                     time.Duration // duration of Run
+	closing                   time.Duration // duration of Close, unless its context ends first
 	hang, opening             bool          // Run, or Open, waits for the end of its context
 	reply                     func() *collector.Reply
 	prompts                   promptsFunc // nil: the backend's
 }
 
-// A scripted backend does what its script says about each attempt, and keeps
-// count of what the collector does to it.
+// A scripted backend follows its script for each attempt, and records the calls of the collector.
 type scripted struct {
 	script  func(a collector.Attempt) step
 	prompts promptsFunc // nil: fromTurns
@@ -60,7 +59,7 @@ func (b *scripted) Open(ctx context.Context, a collector.Attempt) (collector.Age
 // A promptsFunc is the Prompts of every agent of a backend.
 type promptsFunc func(context.Context, *collector.Reply) ([]tokenize.Call, error)
 
-// promptsOf finds prompts as cfg says, of replies whose server keeps nothing.
+// promptsOf returns a Prompts function for cfg and for replies whose server stores nothing.
 func promptsOf(tb testing.TB, cfg prompt.Config) promptsFunc {
 	tb.Helper()
 	p, err := prompt.New(cfg)
@@ -70,7 +69,7 @@ func promptsOf(tb testing.TB, cfg prompt.Config) promptsFunc {
 	return func(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) { return p.Prompts(ctx, r, nil) }
 }
 
-// fromTurns takes the prompts that the turns hold.
+// fromTurns takes the prompts from the turns.
 func fromTurns(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
 	p, err := prompt.New(prompt.Config{})
 	if err != nil {
@@ -133,7 +132,7 @@ func (g *scriptedAgent) Prompts(ctx context.Context, r *collector.Reply) ([]toke
 	return fromTurns(ctx, r)
 }
 
-// Close spoils the reply, which is valid only until now.
+// Close corrupts the reply, which is not valid any longer.
 func (g *scriptedAgent) Close(ctx context.Context) error {
 	if g.step.closing > 0 {
 		select {
@@ -168,7 +167,8 @@ func fill[T any](s []T, v T) {
 	}
 }
 
-// goodReply has two calls with a tool between them, in two rows' worth of tokens:
+// goodReply has two calls with a tool result in between. They make one row; sampled ids are in
+// brackets:
 //
 //	1 2 3 [10 11] 5 6 [12]
 func goodReply() *collector.Reply {
@@ -186,7 +186,7 @@ func goodReply() *collector.Reply {
 	}
 }
 
-// A shelf is a sink in memory. It commits when it is closed, or at once.
+// A shelf is a sink in memory. It commits on settle, or at once.
 type shelf struct {
 	atOnce bool
 	err    func(n int) error // of the n-th Append, from 0
@@ -226,7 +226,6 @@ func (s *shelf) Append(ctx context.Context, sample *tokenize.Sample, done func(e
 	return nil
 }
 
-// settle tells what became of all samples that wait.
 func (s *shelf) settle(err error) {
 	s.mu.Lock()
 	waiting := s.waiting
@@ -248,8 +247,8 @@ func tasks(n int) iter.Seq2[*collector.Task, error] {
 	}
 }
 
-// setup makes a collector of one endpoint with one worker that takes no chances:
-// half of each wait is left out. edit may change everything.
+// setup makes a collector with one endpoint, one worker and no jitter. edit can change every
+// setting.
 func setup(t *testing.T, b collector.Backend, s collector.Sink, edit func(*collector.Config)) *collector.Collector {
 	t.Helper()
 	cfg := collector.Config{
@@ -284,11 +283,10 @@ func identity(t *testing.T, s collector.Stats) {
 	}
 }
 
-// unsettled allows for samples that the sink has while their worker is still
-// removing the agent.
+// unsettled bounds the samples that the sink has while their worker still removes the agent.
 func unsettled(s collector.Stats) int { return s.InFlight }
 
-// counts fails the test unless the four numbers are these.
+// counts fails the test unless Stats has these four numbers.
 func counts(t *testing.T, s collector.Stats, committed, failed, skipped, remaining int) {
 	t.Helper()
 	identity(t, s)

@@ -14,10 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestCountsAddUpUnderFaults runs random faults, stops and sinks, and checks at
-// every event that the counts add up, and at the end that no agent is left, that
-// no sample is with the sink twice, and that what the collector says is what the
-// sink has. The bubble fails the test if a goroutine is left.
+// Random faults, stops and sinks: at every event the counts add up. At the end no agent is left, no
+// sample is in the sink twice, and the counts match the sink.
 func TestCountsAddUpUnderFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
@@ -156,7 +154,7 @@ func randomRun(t *testing.T, seed uint64) {
 	}
 }
 
-// A run of the size of a small server farm: nothing is left behind, nothing lost.
+// A run with 512 samples in flight loses nothing and leaves nothing behind.
 func TestManyInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

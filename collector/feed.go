@@ -9,42 +9,40 @@ import (
 
 // A feed sends the samples of the tasks to the workers.
 //
-// If no earlier process left anything, it reads the tasks once and sends their samples in
-// order. Else it reads them up to three times, so that what was begun ends first and no list
-// of samples must be kept:
+// If Config.Left is nil, it reads the tasks once and sends their samples in order. Otherwise it
+// reads them up to three times, so that open attempts and begun groups finish first without a list
+// of all samples in memory:
 //
-//	1  survey   look every sample up, and count what the dataset has of it
+//	1  survey   look up every sample, and count those in the dataset
 //	            → send open attempts, each to the endpoint where it was made
 //	2  begun    send the other samples of groups that have any of the above
-//	3  rest     send the groups that nobody began
+//	3  rest     send the groups that no process began
 //
-// It keeps one byte per sample, and the claims of the open attempts, which are at most as
-// many as an earlier process had in flight. If tasks come while the run goes on, what follows
-// the survey goes through a backlog.
+// It holds one byte per sample, and the claims of the open attempts: at most as many as an earlier
+// process had in flight. With Config.More, the passes after the survey go through a backlog.
 type feed struct {
 	c     *Collector
 	tasks iter.Seq2[*Task, error]
-	open  *sync.WaitGroup // counts the claims on their way or in hands
+	open  *sync.WaitGroup // counts the claims that are in a channel or held by a worker
 
-	read  int    // how many samples were read
-	group string // the last group of which a sample was sent
+	read  int    // number of samples read so far
+	group string // group of the last sample that was sent
 }
 
-// A due is when a sample is to be sent. The survey keeps one for each sample.
+// A due is the pass that sends a sample.
 type due uint8
 
 const (
-	dueNever due = iota // done, not asked for, or an open attempt
+	dueNever due = iota // done, not requested, or an open attempt
 	dueBegun            // with the groups that were begun
 	dueRest
 )
 
-// A giver does something with the next sample, in order. It returns false if no further one
-// is wanted.
+// A giver handles the next sample. It returns false if no more samples are wanted.
 type giver func(ctx context.Context, cl claim) (bool, error)
 
-// run sends every sample that is to be sent, and returns when the last claim was taken. The
-// error is the one of the task source, or the reason why the run stops.
+// run sends every sample that is due, and returns when the last claim was taken. The error comes
+// from the task source, or is the reason why the run stops.
 func (f *feed) run(ctx context.Context) error {
 	s, err := f.begin(ctx)
 	switch {
@@ -59,8 +57,7 @@ func (f *feed) run(ctx context.Context) error {
 	return err
 }
 
-// begin finds out what earlier processes left, and sends the open attempts. It returns nil if
-// nothing more is to be sent.
+// begin makes the survey and sends the open attempts. It returns nil if nothing more must be sent.
 func (f *feed) begin(ctx context.Context) (*survey, error) {
 	if f.c.cfg.Left == nil {
 		for _, ep := range f.c.endpoints {
@@ -87,7 +84,6 @@ func (f *feed) begin(ctx context.Context) (*survey, error) {
 	return s, nil
 }
 
-// known gives the samples of the known tasks.
 func (f *feed) known(ctx context.Context, s *survey, give giver) error {
 	if f.c.cfg.Left == nil {
 		return f.all(ctx, give)
@@ -101,8 +97,8 @@ func (f *feed) known(ctx context.Context, s *survey, give giver) error {
 	return s.err
 }
 
-// samples calls do with the samples of the tasks in order, the first of which is number
-// from, up to Limit, until do returns false. It returns the error of the task source.
+// samples calls do with each sample of the tasks in order, until do returns false or Limit is
+// reached. The first sample has number from. It returns the error of the task source.
 func (f *feed) samples(from int, do func(n int, cl claim) bool) error {
 	c, n := f.c, from
 	for t, err := range f.tasks {
@@ -127,7 +123,6 @@ func (f *feed) samples(from int, do func(n int, cl claim) bool) error {
 	return nil
 }
 
-// all gives every sample.
 func (f *feed) all(ctx context.Context, give giver) (err error) {
 	sourceErr := f.samples(f.read, func(n int, cl claim) (ok bool) {
 		f.read = n + 1
@@ -141,21 +136,20 @@ func (f *feed) all(ctx context.Context, give giver) (err error) {
 	return sourceErr
 }
 
-// A survey is what the first reading of the tasks finds.
+// A survey is the result of the first pass over the tasks.
 type survey struct {
-	dues  []due     // by the number of the sample
+	dues  []due     // indexed by the number of the sample
 	open  [][]claim // open attempts, by the index of their endpoint
-	stray []claim   // open attempts of endpoints that are gone
+	stray []claim   // open attempts of endpoints that this run does not have
 	err   error     // of the task source; what was read before it counts
 
-	pinned sync.WaitGroup // sends the open attempts
+	pinned sync.WaitGroup // waits for the goroutines that send the open attempts
 }
 
-// survey looks up every sample.
 func (f *feed) survey(ctx context.Context) *survey {
 	c := f.c
 	s := &survey{open: make([][]claim, len(c.endpoints))}
-	first, group, begun, part := 0, "", false, false // the present group: its first sample, whether it was begun, and is not whole
+	first, group, begun, part := 0, "", false, false // the current group: its first sample, whether it was begun, and whether it still needs samples
 	closeGroup := func() {
 		for i := first; begun && i < len(s.dues); i++ {
 			if s.dues[i] == dueRest {
@@ -188,7 +182,7 @@ func (f *feed) survey(ctx context.Context) *survey {
 			}
 		}
 		s.dues = append(s.dues, d)
-		return !c.stopping(ctx) // a long list need not be read to its end
+		return !c.stopping(ctx) // after a stop a long list is not read to its end
 	})
 	closeGroup()
 	if ctx.Err() != nil {
@@ -197,7 +191,7 @@ func (f *feed) survey(ctx context.Context) *survey {
 	return s
 }
 
-// some gives the samples that are due now.
+// some passes the samples of one pass to give.
 func (f *feed) some(ctx context.Context, dues []due, now due, give giver) (err error) {
 	last := -1
 	for n := range dues {

@@ -7,8 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// What is kept of a sample that was looked up is one byte and a little, whatever is
-// known of it.
+// The survey stores little more than one byte per sample.
 func TestSurveyMemory(t *testing.T) {
 	const groups, samples, bound = 20_000, 16, 4
 	var before, most runtime.MemStats

@@ -11,10 +11,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// A gate bounds how many samples of an endpoint are worked on at a time. The bound is the
-// limit of its controller. A worker needs a permit before it claims a sample, and gives it
-// back when the sample is done. It also gives it back while the sample waits for its retry:
-// such a sample costs the server nothing.
+// A gate bounds the samples in flight at an endpoint. The bound is the limit of its controller. A
+// worker needs a permit before it claims a sample. It returns the permit when the sample is done,
+// and while the sample waits for its retry, because that costs the server nothing.
 //
 //	worker                      gate
 //	enter           ─────────►  waits for room
@@ -22,47 +21,47 @@ import (
 //	use             ─────────►  the permit has a sample
 //	attempt, leave  ─────────►  room for the next; samples that were begun come first
 //
-// While the server is down, the gate lets one sample in every few seconds: a probe, which
-// finds out whether the server is back. It lets none in if the server is watched. When the
-// server is back, the bound grows again from a few samples.
+// While the server is down, the gate admits one probe every few seconds: a sample that finds out
+// whether the server is back. If the server is watched, it admits none. After that, the bound grows
+// again from a few samples.
 type gate struct {
 	max     int
 	watched bool
 	changed func(limit.Change)
 
-	told sync.Mutex // held while changed is called, so that changes come in order; locked before mu
+	told sync.Mutex // held while changed is called, so that changes come in order; lock it before mu
 
 	mu           sync.Mutex
 	limiter      *limit.Controller // nil: the limit is max
-	held, used   int               // permits that are out, and those of them that have a sample
-	idle         []*permit         // permits that are out without a sample, the latest last
-	again, fresh []chan<- *permit  // who waits, the longest first; each has room for one
-	timer        *time.Timer       // admits again when the limit has grown
-	engine       limit.Engine      // what Collector.Engine was told last
-	engineAt     time.Time         // and when; zero: never
+	held, used   int               // permits that are out, and the number of them with a sample
+	idle         []*permit         // permits that are out without a sample, latest last
+	again, fresh []chan<- *permit  // waiting workers, longest wait first; each channel has a buffer of one
+	timer        *time.Timer       // calls admit again when the limit has grown
+	engine       limit.Engine      // last value of Collector.Engine
+	engineAt     time.Time         // time of the last value; zero: never
 	down         bool
-	probeAt      time.Time // when the next probe is admitted while down
+	probeAt      time.Time // while down: when the next probe is admitted
 }
 
 // A permit lets a worker work on one sample. Its fields belong to the gate.
 type permit struct {
-	taken chan struct{} // closed when the gate takes an idle permit back
-	gone  bool          // taken or given back
+	taken chan struct{} // closed when the gate revokes an idle permit
+	gone  bool          // revoked or returned
 	used  bool          // has a sample
 	probe bool          // the sample finds out whether the server is back
 }
 
-// A probe follows probeEvery after one that failed, or probeMore after one that says
-// nothing yet: rollouts may take long.
+// The next probe follows probeEvery after a failed probe, or probeMore after one without a result
+// yet.
 const (
 	probeEvery = 5 * time.Second
 	probeMore  = 30 * time.Second
 )
 
-// enter waits for room: if again is true, for a sample that was begun, else for a fresh one.
-// It returns nil if one of the channels, three at most, is closed first.
+// enter waits for a permit: for a sample that was begun if again is true, otherwise for a fresh
+// one. It returns nil if ctx ends or one of the channels, at most three, is closed.
 func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{}) *permit {
-	got := make(chan *permit, 1) // so that the gate need not wait for who waits
+	got := make(chan *permit, 1) // buffered, so that the gate does not block
 	g.mu.Lock()
 	if again {
 		g.again = append(g.again, got)
@@ -86,14 +85,14 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 	same := func(o chan<- *permit) bool { return o == got }
 	g.again, g.fresh = slices.DeleteFunc(g.again, same), slices.DeleteFunc(g.fresh, same)
 	select {
-	case p := <-got: // in the same moment
+	case p := <-got: // granted at the same moment
 		g.giveBack(p, time.Now())
 	default:
 	}
 	return nil
 }
 
-// enterNow is enter for a fresh sample without a wait: it returns nil if there is no room.
+// enterNow is enter for a fresh sample, without a wait.
 func (g *gate) enterNow() *permit {
 	got := make(chan *permit, 1)
 	g.mu.Lock()
@@ -109,8 +108,8 @@ func (g *gate) enterNow() *permit {
 	}
 }
 
-// use notes that the permit has a sample now. It returns false if the permit is gone,
-// because a sample that was begun needed it or because the limit fell.
+// use records that the permit has a sample. It returns false if the permit was revoked: a sample
+// that was begun needed it, or the limit fell.
 func (g *gate) use(p *permit) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,7 +127,6 @@ func (g *gate) use(p *permit) bool {
 	return true
 }
 
-// leave gives the permit back. The permit may be nil.
 func (g *gate) leave(p *permit) {
 	if p == nil {
 		return
@@ -149,7 +147,6 @@ func (g *gate) giveBack(p *permit, now time.Time) {
 	g.admit(now)
 }
 
-// drop takes the permit out of all counts.
 func (g *gate) drop(p *permit) {
 	p.gone = true
 	g.held--
@@ -160,7 +157,7 @@ func (g *gate) drop(p *permit) {
 	g.idle = slices.DeleteFunc(g.idle, func(o *permit) bool { return o == p })
 }
 
-// open returns how many permits may be out now, and when it will be more.
+// open returns how many permits can be out now, and when that number grows.
 func (g *gate) open(now time.Time) (int, time.Time) {
 	if g.limiter == nil {
 		return g.max, time.Time{}
@@ -168,7 +165,6 @@ func (g *gate) open(now time.Time) (int, time.Time) {
 	return g.limiter.Open(now)
 }
 
-// admit gives permits to workers that wait, as far as there is room.
 func (g *gate) admit(now time.Time) {
 	open, next := g.open(now)
 	for len(g.again)+len(g.fresh) > 0 {
@@ -212,14 +208,12 @@ func (g *gate) admit(now time.Time) {
 	}
 }
 
-// take takes an idle permit back.
 func (g *gate) take(p *permit) {
 	g.drop(p)
 	close(p.taken)
 }
 
-// setDown lets in only probes if down is true. Else it lets all samples in again, a few at
-// first.
+// setDown admits only probes from now on, or all samples again, a few at first.
 func (g *gate) setDown(down bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -240,8 +234,7 @@ func (g *gate) setDown(down bool) {
 	g.admit(now)
 }
 
-// tell tells the controller what happened, and calls changed if the limit changed. used is
-// the number of samples that are worked on.
+// tell calls what with the controller and the samples in flight, and changed if the limit changed.
 func (g *gate) tell(what func(c *limit.Controller, now time.Time, used int) limit.Change) {
 	g.told.Lock()
 	defer g.told.Unlock()
@@ -251,13 +244,12 @@ func (g *gate) tell(what func(c *limit.Controller, now time.Time, used int) limi
 		return
 	}
 	ch := what(g.limiter, time.Now(), g.used)
-	g.mu.Unlock() // more is admitted when the sample leaves
+	g.mu.Unlock() // admit runs when the sample leaves
 	if ch.Made() {
 		g.changed(ch)
 	}
 }
 
-// close stops the timer.
 func (g *gate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -266,7 +258,6 @@ func (g *gate) close() {
 	}
 }
 
-// topped returns what the growth to the highest limit gained; nil if that is not known.
 func (g *gate) topped() *limit.Gain {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -279,7 +270,6 @@ func (g *gate) topped() *limit.Gain {
 	return nil
 }
 
-// limit returns the present limit.
 func (g *gate) limit() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -289,15 +279,13 @@ func (g *gate) limit() int {
 	return g.limiter.Limit()
 }
 
-// seen returns what Collector.Engine was told last, and when.
 func (g *gate) seen() (limit.Engine, time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.engine, g.engineAt
 }
 
-// heed tells the controller what the end of an attempt says about how much the server can
-// take.
+// heed reports the end of an attempt to the controller, as a signal about the server's capacity.
 func (g *gate) heed(key string, class Class, err error) {
 	g.tell(func(c *limit.Controller, now time.Time, used int) limit.Change {
 		switch class {
@@ -310,20 +298,19 @@ func (g *gate) heed(key string, class Class, err error) {
 				return c.Refused(now, key, limit.Connection)
 			}
 			return c.Lost(now, key)
-		case ClassServerError, ClassAborted: // an engine without memory aborts too
+		case ClassServerError, ClassAborted: // an engine out of memory aborts too
 			return c.Faulted(now, key, used, true)
 		case ClassTimeoutTotal, ClassTimeoutIdle:
 			return c.Faulted(now, key, used, false)
 		case ClassLost, ClassCancelled, ClassCensored, ClassInternal, ClassAuth, ClassUnusable, ClassStorage:
-			return limit.Change{} // nothing
+			return limit.Change{} // no signal
 		default:
 			return c.Done(now, used)
 		}
 	})
 }
 
-// Engine tells the collector what the metrics of the engine behind an endpoint showed. It
-// may be called at any time and from any goroutine. A poll that failed is not told.
+// Engine reports a successful poll of the engine behind an endpoint. It is safe for concurrent use.
 func (c *Collector) Engine(endpoint string, e limit.Engine) {
 	if i := c.endpoint(endpoint); i >= 0 {
 		g := &c.endpoints[i].gate

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// A server that dies for a minute with all samples in mid-flight: nothing is lost
-// although no sample has a retry to lose, and it is not stormed meanwhile.
+// A server that is down for a minute with all samples in flight costs no sample, although Retries
+// is 0, and gets few requests meanwhile.
 func TestServerDownForAMinute(t *testing.T) {
 	t.Parallel()
 	for _, adapt := range []bool{false, true} {
@@ -67,8 +67,7 @@ func TestServerDownForAMinute(t *testing.T) {
 	}
 }
 
-// The engine behind a server that lives is gone: agents can be made and no rollout
-// ends well. To make an agent is no answer then.
+// Making an agent does not count as an answer if the engine behind a server is down.
 func TestEngineDownIsNotAnsweredByAnAgent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +95,7 @@ func TestEngineDownIsNotAnsweredByAnAgent(t *testing.T) {
 	})
 }
 
-// A probe that says nothing for long does not keep all others waiting.
+// A long probe does not hold all other samples back.
 func TestSlowProbeIsNotAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +108,7 @@ func TestSlowProbeIsNotAlone(t *testing.T) {
 			case s < 70*time.Second:
 				return step{runErr: collector.ErrServer}
 			case s < 80*time.Second:
-				return step{takes: 20 * time.Minute} // the first one after the outage is a long one
+				return step{takes: 20 * time.Minute} // the first one after the outage is long
 			}
 			return step{takes: 10 * time.Second}
 		}
@@ -124,8 +123,7 @@ func TestSlowProbeIsNotAlone(t *testing.T) {
 	})
 }
 
-// A sample that breaks its server every time fails, and is not taken for an outage:
-// one without retries a moment after its failure.
+// A sample that always breaks its server fails within seconds and causes no outage.
 func TestOneBadSampleFailsAfterAMoment(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,9 +141,8 @@ func TestOneBadSampleFailsAfterAMoment(t *testing.T) {
 	})
 }
 
-// An outage is no sign of load: the limit is what it was before, but for the one cut
-// of the moment in which it began. When the server is back, it does not get all samples
-// at once.
+// An outage is not a sign of load: the limit is cut once, at its start. When the server is back, it
+// does not get all samples at once.
 func TestLimitAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -163,7 +160,7 @@ func TestLimitAfterAnOutage(t *testing.T) {
 		})
 		var after []int
 		go func() {
-			time.Sleep(3*time.Minute + 5*time.Second) // the next probe has come
+			time.Sleep(3*time.Minute + 5*time.Second) // the next probe was admitted
 			for range 3 {
 				time.Sleep(5 * time.Second)
 				b.mu.Lock()
@@ -187,7 +184,7 @@ func TestLimitAfterAnOutage(t *testing.T) {
 	})
 }
 
-// Workers that wait for a sample when the server goes down take none up.
+// Idle workers claim no sample while the server is down.
 func TestIdleWorkersWaitWhileDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -224,8 +221,7 @@ func TestIdleWorkersWaitWhileDown(t *testing.T) {
 	})
 }
 
-// A limit that falls holds for workers that were let in before it fell and have no
-// sample yet.
+// A lower limit applies to workers that have a permit but no sample yet.
 func TestCutHoldsForIdleWorkers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// watched notes what endpoints go through.
+// watched logs the events of endpoints.
 func watched(cfg *collector.Config, log *[]string) {
 	start := time.Now()
 	cfg.Events.EndpointDown = func(name string, err error) {
@@ -57,7 +57,7 @@ func TestServerThatNeverAnswersEndsTheRun(t *testing.T) {
 	}
 }
 
-// The server answers until minute 2 and again from minute 3.
+// An outage from minute 2 to minute 3 fails no sample.
 func TestOutageBurnsNoSamples(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestOutageBurnsNoSamples(t *testing.T) {
 	})
 }
 
-// A server whose engine dies behind the trial call is waited for, although no sample has had
-// an answer yet.
+// Samples wait for a server whose engine dies after the trial call, although no sample has had an
+// answer yet.
 func TestOutageBeforeTheFirstSample(t *testing.T) {
 	t.Parallel()
 	for _, answered := range []bool{false, true} {
@@ -166,13 +166,13 @@ func TestLostEndpointPassesItsSamplesOn(t *testing.T) {
 	})
 }
 
-// What is the fault of one sample, or of rollouts that are too long, does not end
-// the run: these samples fail, however few workers there are.
+// Samples that always fail, or whose rollouts are too long, fail and do not end the run, with any
+// number of workers.
 func TestSamplesThatAlwaysFailAreNoOutage(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name     string
-		bad      int // the first so many tasks
+		bad      int // number of bad tasks, from the first
 		step     step
 		inFlight int
 		class    collector.Class
@@ -196,7 +196,7 @@ func TestSamplesThatAlwaysFailAreNoOutage(t *testing.T) {
 					cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.AttemptTimeout = tt.inFlight, 5, 10*time.Minute
 					watched(cfg, &log)
 				})
-				// The server answers before, so that it is known to live.
+				// The server answers once before, so that it is known to be up.
 				err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
 					if yield(&collector.Task{ID: "good", Messages: []string{"hello"}}, nil) {
 						time.Sleep(time.Minute)
@@ -216,15 +216,14 @@ func TestSamplesThatAlwaysFailAreNoOutage(t *testing.T) {
 	}
 }
 
-// Workers of a lost endpoint take nothing up any more, also those that were idle
-// when it was lost.
+// Workers of a lost endpoint claim no more samples, not even idle ones.
 func TestLostEndpointTakesNothingUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var lostAt atomic.Int64 // 0: it is not lost
+		var lostAt atomic.Int64 // 0: not lost
 		var before, after atomic.Int64
 		dead := &scripted{script: func(collector.Attempt) step {
-			// What a worker began when another one lost the endpoint has the same time.
+			// An attempt that another worker began when the endpoint was lost has the same time.
 			if at := lostAt.Load(); at != 0 && time.Now().UnixNano() > at {
 				after.Add(1)
 			} else {
@@ -239,8 +238,8 @@ func TestLostEndpointTakesNothingUp(t *testing.T) {
 			}
 			cfg.Events.EndpointLost = func(string, error) { lostAt.Store(time.Now().UnixNano()) }
 		})
-		// The dead endpoint gets three samples of the first four; five of its workers
-		// are idle when it is lost.
+		// The dead endpoint gets three of the first four samples. Five of its workers are idle when
+		// it is lost.
 		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
 			for i := range 40 {
 				if i == 4 {

@@ -8,14 +8,14 @@ import (
 
 const module = "github.com/rollout-rl/rollout/"
 
-// borders says what a package and those below it must not depend on, and why. The
+// borders lists the packages that a package and its subpackages must not depend on, and why. The
 // linter has the same rules.
 var borders = []struct {
 	pkg    string
 	deny   []string
-	allow  []string // of deny
+	allow  []string // exceptions from deny
 	why    string
-	except string // a package below pkg with a border of its own
+	except string // a package below pkg with its own border
 }{
 	{"tokenize", []string{module}, []string{module + "tokenize"}, "tokenize is the leaf: it imports nothing else of ours", ""},
 	{"tokenize", []string{"net", "net/http", "os/exec", "log/slog"}, nil, "tokenize is pure computation: it returns errors and counts", ""},
@@ -31,7 +31,7 @@ var borders = []struct {
 	{"collector/reward", []string{module + "collector/letta"}, nil, "a scorer judges a Reply, whoever made it", ""},
 }
 
-// exactly is a border of a package alone, without those below it.
+// exactly lists borders of single packages, without their subpackages.
 var exactly = []struct{ pkg, deny, why string }{
 	{"collector/limit", module, "the controller is pure: it imports nothing of ours"},
 	{"collector/limit", "net/http", "the controller is pure"},
@@ -48,7 +48,7 @@ func TestImports(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the go command")
 	}
-	// One line per package: its path, then all that it depends on.
+	// One line per package: its path, then all its dependencies.
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}}{{range .Deps}} {{.}}{{end}}`, module+"...")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -78,7 +78,7 @@ func TestImports(t *testing.T) {
 			seen++
 			for _, dep := range deps {
 				if path == module+"collector" && (dep == module+"collector/limit" || dep == module+"collector/breaker" || dep == module+"collector/pace") {
-					continue // it is part of the pool
+					continue // it is part of the collector
 				}
 				if dep == e.deny || strings.HasSuffix(e.deny, "/") && strings.HasPrefix(dep, e.deny) {
 					t.Errorf("%s depends on %s: %s", path, dep, e.why)
@@ -91,7 +91,6 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// within says that path is the package root or below it.
 func within(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// What is noted, and when: each note before what it is about can happen, and the end
-// after the sink has the sample and before the agent is removed.
+// Each journal entry comes before its step, and End comes between Append and Close.
 func TestJournalOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -34,7 +33,7 @@ func TestJournalOrder(t *testing.T) {
 		}}, j: j}
 		s := &notedShelf{shelf: shelf{atOnce: true}, j: j}
 		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Journal, cfg.Retries, cfg.DataRetries = j, 1, 1 })
-		// The first answer makes the server one that is up, whose failures are charged.
+		// The first answer shows that the server is up, so its failures are charged.
 		if err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
 			for _, id := range []string{"t2", "t0", "t1"} {
 				if !yield(&collector.Task{ID: id, Messages: []string{"hello"}}, nil) {
@@ -61,7 +60,7 @@ func TestJournalOrder(t *testing.T) {
 	})
 }
 
-// A noting backend writes what it does into the journal.
+// A noting backend records its calls in the journal.
 type noting struct {
 	scripted
 	j *notebook
@@ -127,7 +126,7 @@ func TestJournalErrorEndsTheRun(t *testing.T) {
 	}
 }
 
-// A stop notes the end of what it closed, and of nothing that may live.
+// A stop journals the End of attempts that it closed, and no other End.
 func TestStopNotesWhatItClosed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -159,7 +158,6 @@ func TestStopNotesWhatItClosed(t *testing.T) {
 	}
 }
 
-// Spans enclose what happens in them, and end with what ended them.
 func TestSpans(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// These vectors are a promise: runs that were begun with one version of the
-// program go on with the next. Do not mend the test.
+// TestSampleKeyVectors pins the sample keys: runs that were begun with one version of the program
+// continue with the next. Do not change the vectors.
 func TestSampleKeyVectors(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

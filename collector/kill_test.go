@@ -15,14 +15,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestKilledAnywhere lets process after process work on one run, each dead at a random
-// step of what it does to the world: at a note of the journal, while an agent is made,
-// while it runs, at the sink, while it is removed. A dead process changes nothing any
-// more. The world lives on: servers finish what they were asked for.
+// TestKilledAnywhere lets one process after another work on one run. Each dies at a random step: at
+// a journal entry, while an agent is made, while it runs, at the sink, or while it is removed. A
+// dead process has no further effect, but servers finish their work.
 //
-// Checked at every step and at the end: each sample is there once, no number of an
-// attempt is given twice, no sample is run again whose agent can be taken over, the
-// journal knows of an agent before it is asked for, and the counts add up.
+// It proves at every step and at the end: each sample is in the sink once, no attempt number is
+// used twice, no sample runs again if its agent can be taken over, the journal has an agent before
+// the agent is used, and the counts add up.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -92,7 +91,7 @@ func killedRun(t *testing.T, seed uint64) {
 			t.Fatal("the run does not end")
 		}
 	}
-	// One more process finds everything done, and counts it.
+	// A last process finds everything done, and counts it.
 	w.left = w.lookup()
 	p := &process{w: w, left: -1}
 	c := setup(t, &post{p, "a"}, p, func(cfg *collector.Config) {
@@ -125,33 +124,33 @@ var (
 	errStopped = errors.New("stopped")
 )
 
-// A world is what outlives a process: servers, a journal, a dataset.
+// A world is the state that outlives a process: servers, a journal, a dataset.
 type world struct {
 	t    *testing.T
 	seed uint64
 
-	names []string                  // endpoints that the present process has
-	left  map[string]collector.Left // what it found
+	names []string                  // endpoints of the current process
+	left  map[string]collector.Left // what the current process found
 
 	mu      sync.Mutex
 	agents  map[string]*livingAgent // by rollout id
 	journal map[string]collector.Left
 	sink    map[string]collector.Class
-	made    int // attempts
-	taken   int // of them, over by a later process
+	made    int // number of attempts
+	taken   int // number of attempts taken over by a later process
 }
 
-// A livingAgent works on its server whoever listens.
+// A livingAgent works on its server until its end, with or without a process.
 type livingAgent struct {
 	a        collector.Attempt
 	endpoint string
 	ends     time.Time
 	closed   bool
-	spoiled  bool // it cannot be taken over
-	seen     bool // a process that lived has given it up
+	spoiled  bool // cannot be taken over
+	seen     bool // a live process has given it up
 }
 
-// lookup is what the next process finds.
+// lookup returns what the next process finds.
 func (w *world) lookup() map[string]collector.Left {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,7 +170,7 @@ func (w *world) lookup() map[string]collector.Left {
 	return all
 }
 
-// fate is what becomes of an attempt, whichever process looks at it.
+// fate is the random source of an attempt, the same in every process.
 func (w *world) fate(id string) *rand.Rand {
 	h := w.seed
 	for _, c := range []byte(id) {
@@ -190,11 +189,11 @@ type process struct {
 	mu    sync.Mutex
 	left  int // steps until it dies; negative: it does not
 	ended bool
-	lost  func(endpoint string) bool // given up by it
+	lost  func(endpoint string) bool // endpoints that this process has given up
 }
 
-// step does something to the world, unless the process is dead; it may be the last
-// that it does, or the first that it does not do any more.
+// step runs do on the world, unless the process is dead. When the process dies at this step, do
+// runs a last time or not at all.
 func (p *process) step(do func() error) error {
 	if p.look != nil {
 		p.look()
@@ -208,14 +207,14 @@ func (p *process) step(do func() error) error {
 		p.ended = true
 		defer p.die(errDead)
 		if p.w.fate(fmt.Sprint("death", len(p.w.journal))).IntN(2) == 0 {
-			return errDead // before it is done
+			return errDead // before the step
 		}
 	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	err := do()
 	if p.ended {
-		return errDead // done, and nobody hears of it
+		return errDead // the step is done, but its result is lost
 	}
 	return err
 }
@@ -269,7 +268,7 @@ func (p *process) End(key string, n int, class collector.Class, charged bool) er
 	})
 }
 
-// Append is durable when it returns, and the process hears of it then.
+// Append is durable when it returns, and calls done before that.
 func (p *process) Append(_ context.Context, s *tokenize.Sample, done func(error)) error {
 	err := p.step(func() error {
 		if _, twice := p.w.sink[s.Key]; twice {
@@ -288,7 +287,7 @@ func (p *process) Append(_ context.Context, s *tokenize.Sample, done func(error)
 	return err
 }
 
-// A post is a server, as a process sees it.
+// A post is a server as one process sees it.
 type post struct {
 	p    *process
 	name string
@@ -343,7 +342,7 @@ func (b *post) Reattach(_ context.Context, a collector.Attempt, left collector.O
 	return &visit{b, g, true}, nil
 }
 
-// A visit is an agent in the hands of a process.
+// A visit is a process's handle of an agent.
 type visit struct {
 	b     *post
 	g     *livingAgent

@@ -8,20 +8,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// If an answer is not received, its turns are taken from the record that the server keeps of
-// the run. The record may have less than the answer: a server that sends prompts along with
-// its answers need not keep them. A sample must not fail, nor have a hole, because the network
-// lost its answer. So if the record lacks something that an answer has, the rollout is made
-// again, as after any lost connection.
+// If an answer is not received, its turns come from the record of the server run. The record can
+// have less: a server need not store the prompts that it sends with its answers. A sample must not
+// fail or have a hole because the network lost its answer. So if the record lacks something that an
+// answer has, the rollout is made again, as after any lost connection.
 
-// answerPrompts knows whether the answers that are received have the prompts of their calls.
+// answerPrompts tracks whether received answers carry the prompts of their calls.
 type answerPrompts struct {
-	seen  atomic.Int32 // 0: no answer was received yet, 1: they do not, 2: they do
+	seen  atomic.Int32 // 0: no answer received yet, 1: without prompts, 2: with prompts
 	known *bool        // Config.TurnsHavePrompts
 }
 
-// note looks at the calls of the sends that were received. One prompt proves that answers have
-// them. That none came proves little: the answers of another server may have them.
+// note updates seen. One prompt proves that answers carry them. A missing prompt proves little: the
+// answers of another server can have them.
 func (a *answerPrompts) note(r *Reply, calls []tokenize.Call) {
 	r.eachCall(calls, func(s *Send, c *tokenize.Call) {
 		switch {
@@ -34,24 +33,24 @@ func (a *answerPrompts) note(r *Reply, calls []tokenize.Call) {
 	})
 }
 
-// mightHave reports whether an answer might have the prompts. A new attempt finds out.
+// mightHave reports whether answers can have prompts.
 func (a *answerPrompts) mightHave() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && (a.known == nil || *a.known)
 }
 
-// have reports whether answers are known to have the prompts.
+// have reports whether answers are known to have prompts.
 func (a *answerPrompts) have() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && a.known != nil && *a.known
 }
 
-// A lostAnswerError says that the record of a rollout lacks something that its answer had. Its
-// class is the class of what lost the answer: ErrGone if an earlier process ended.
+// A lostAnswerError reports that the record of a rollout lacks something that its answer had. Its
+// class is the class of cause: ErrGone if an earlier process ended.
 type lostAnswerError struct {
 	cause error  // what lost the answer
 	why   error  // what is missing; a *tokenize.AlignError if tokens cannot be used
-	word  string // the reason in Stats.Remade
+	word  string // reason in Stats.Remade
 	part  bool   // other calls of the sample make rows
 }
 
@@ -59,8 +58,6 @@ func (e *lostAnswerError) Error() string {
 	return "the answer was lost, and what the server keeps of it gives less than an answer: " + e.why.Error() + "; lost to: " + e.cause.Error()
 }
 
-// Redacted returns which reason the record gives, and what lost the answer as far as that may
-// be shown.
 func (e *lostAnswerError) Redacted() string {
 	text := "the answer was lost, and what the server keeps of it gives less than an answer: " + e.word
 	if cause := Redacted(e.cause); cause != "" {
@@ -76,9 +73,8 @@ func isLostAnswer(err error) bool {
 	return ok
 }
 
-// lesser looks at the calls that are taken from the record, or that are worth less because
-// the rollout was taken over. It returns what they lack of what is required and a new attempt
-// might have; nil if that is nothing. What a new attempt would lack too does not count.
+// lesser checks the calls that come from the record or were taken over. It returns what they lack
+// of the requirements, or nil. A lack that a new attempt would have too does not count.
 func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	c := a.w.c
 	might := c.answerPrompts.mightHave()
@@ -98,7 +94,7 @@ func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 			e, first = lostTo(s), *call
 		}
 		if s.Lost == nil || call.TakenOver {
-			e.cause = ErrGone // an earlier process sent it, so that it costs nothing
+			e.cause = ErrGone // an earlier process sent it, so another attempt costs nothing
 		}
 	})
 	if e == nil {
@@ -118,9 +114,8 @@ func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	return e
 }
 
-// lesserEvidence does what lesser does if the prompts could not be found because of err. It
-// returns err if that has nothing to do with the record: nothing is looked for when an answer
-// has its prompts.
+// lesserEvidence is lesser for a reply whose prompts could not be found because of err. It returns
+// err if the record is not the cause.
 func (a *attempt) lesserEvidence(r *Reply, err error) error {
 	if !a.w.c.answerPrompts.mightHave() || !r.fromRecord() {
 		return err
@@ -143,12 +138,12 @@ func (a *attempt) lesserEvidence(r *Reply, err error) error {
 	return e
 }
 
-// hidden is an error whose class must not count: it has no Unwrap.
+// hidden wraps an error whose class must not count: it has no Unwrap.
 type hidden struct{ err error }
 
 func (h hidden) Error() string { return h.err.Error() }
 
-// lostTo returns the error of a send whose answer was lost, without what is missing.
+// lostTo returns the error of a lost send, with the cause but without why.
 func lostTo(s *Send) *lostAnswerError {
 	cause := s.Lost
 	switch {
@@ -160,8 +155,8 @@ func lostTo(s *Send) *lostAnswerError {
 	return &lostAnswerError{cause: cause}
 }
 
-// affords reports whether the sample has an attempt left to make the rollout again. After an
-// attempt that was to take over one of an earlier process that costs nothing.
+// affords reports whether the sample can make the rollout again. That is free after a failed
+// takeover.
 func (a *attempt) affords(e *lostAnswerError) bool {
 	return !a.w.c.cut() && (errors.Is(e.cause, ErrGone) && a.Kind == KindReattach || a.cl.budget.Charged < a.w.c.cfg.Retries)
 }

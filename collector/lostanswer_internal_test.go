@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A log says why an attempt was not taken over, without what a server or a model wrote.
+// The redacted error explains why an attempt was not taken over, without text of a server or a
+// model.
 func TestLostAnswerRedacted(t *testing.T) {
 	t.Parallel()
 	const prose = "canary prose"

@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// lost makes of the good reply one whose answer was lost, and of which the server keeps
-// no prompts. Nil: an earlier process sent it.
+// lost returns the good reply with a lost answer, whose server stores no prompts. If to is nil, an
+// earlier process made the send.
 func lost(to error) func() *collector.Reply {
 	return with(func(r *collector.Reply) { forgetPrompts(&r.Sends[0], to) })
 }
@@ -26,7 +26,7 @@ func forgetPrompts(s *collector.Send, to error) {
 	}
 }
 
-// lostOfTwo has two sends, of which the first was lost.
+// lostOfTwo has two sends. The first answer was lost.
 func lostOfTwo(to error) func() *collector.Reply {
 	return with(func(r *collector.Reply) {
 		second := goodReply().Sends[0]
@@ -35,10 +35,10 @@ func lostOfTwo(to error) func() *collector.Reply {
 	})
 }
 
-// A rebuilding prompter rebuilds what comes without a prompt, but where its step ran a
-// compaction, or its agent was read too late: the text of such a turn says so.
+// A rebuilding prompter rebuilds missing prompts, except after a compaction, or if the agent was
+// read too late. The text of the turn marks these cases.
 type rebuilding struct {
-	err error // of rebuilding anything
+	err error // returned when a prompt must be rebuilt
 }
 
 func (p rebuilding) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
@@ -70,14 +70,13 @@ func (p rebuilding) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize
 	return calls, nil
 }
 
-// setPrompts lets the agents of cfg's revived backend rebuild prompts.
 func setPrompts(cfg *collector.Config, p rebuilding) {
 	cfg.Endpoints[0].Backend.(*revived).prompts = p.Prompts
 }
 
-// An answer that was lost costs a retry of the infrastructure, or none where a process
-// died with it, and never the sample: what the record lacks and an answer has
-// is had by another attempt. What an answer would lack too stays as it is.
+// A lost answer costs one infrastructure retry, or none if its process died, and never the sample.
+// If the record lacks something that an answer has, another attempt is made. If an answer would
+// lack it too, no attempt is made.
 func TestLostAnswersAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	cut := fmt.Errorf("send: %w: unexpected EOF", collector.ErrConnection)
@@ -87,17 +86,17 @@ func TestLostAnswersAreMadeAgain(t *testing.T) {
 	})
 	exact, counted := tokenize.Exact, tokenize.CountVerified
 	type want struct {
-		class            collector.Class // of the failure; none: it is data
+		class            collector.Class // of the failure; ClassNone: the sample is data
 		reason           string          // of the failure
 		attempt          int32
-		remade           string // by reason; empty: not
+		remade           string // its reason in Stats.Remade; empty: no attempt was made again
 		rows, lostCalls  int
 		gone, reattached int
 		downgraded       int
 	}
 	for _, tt := range []struct {
 		name  string
-		open  bool // the attempt is one of an earlier process
+		open  bool // an earlier process made the attempt
 		first func() *collector.Reply
 		edit  func(*collector.Config)
 		want  want
@@ -247,7 +246,7 @@ func TestLostAnswersAreMadeAgain(t *testing.T) {
 	}
 }
 
-// Whether answers bring their prompts along is seen from those that are received.
+// Received answers show whether answers carry prompts.
 func TestAnswersShowWhatTheyBring(t *testing.T) {
 	t.Parallel()
 	bare := with(func(r *collector.Reply) {
@@ -280,8 +279,7 @@ func TestAnswersShowWhatTheyBring(t *testing.T) {
 	}
 }
 
-// An attempt that cannot even be looked for is given up like one that is gone: the sample
-// has its retries for new attempts.
+// An attempt whose lookup fails counts as gone: the sample keeps its retries for new attempts.
 func TestLookingForAnAttemptCostsNoSample(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []error{collector.ErrRejected, collector.ErrServer, errPlain} {

@@ -9,8 +9,6 @@ import (
 	"testing"
 )
 
-// The files that the package comments of this folder name are there, so that a reader who
-// follows a map arrives.
 func TestMapsNameFilesThatExist(t *testing.T) {
 	t.Parallel()
 	const root = ".."

@@ -9,30 +9,29 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A backlog holds the samples that were read and not begun, in order. Three goroutines share
-// it, and end when the last sample was taken, or nothing more is to begin:
+// A backlog holds the samples that were read and not begun, in order. Three goroutines share it,
+// until the last sample was taken or nothing more can begin. Each sample is taken once, by send or
+// by cut:
 //
-//	read   puts samples in, of the known tasks and then of Config.More
-//	send   takes the first, and gives it to a worker when it may begin
-//	cut    takes those whose deadline comes before
-//
-// A sample is taken once, by whoever comes first.
+//	read   adds samples, of the known tasks and then of Config.More
+//	send   takes the first and sends it to a worker when it can begin
+//	cut    cuts samples whose deadline comes first
 type backlog struct {
 	f *feed
 
 	mu    sync.Mutex
-	list  list.List // of *waiting, in order
-	late  []claim   // taken by a deadline, to be cut
-	bytes int       // of the list
+	list  list.List // of *waiting
+	late  []claim   // taken at their deadline, to be cut
+	bytes int       // size of the list
 	known bool      // the known tasks were read
-	part  bool      // samples of the last group are still to be put in
+	part  bool      // the last group still lacks samples
 	ended bool      // read has returned
 	err   error     // of the task source
 
-	closed bool // send has returned: nothing is put in or taken any more
+	closed bool // send has returned: the list is final
 
-	// Each is signalled when something changed for its one receiver; one place is enough,
-	// because the receiver looks at everything.
+	// Each is signalled on a change for its one receiver, which checks all state. So a buffer of
+	// one is enough.
 	put, taken, due chan struct{}
 }
 
@@ -40,12 +39,12 @@ type backlog struct {
 type waiting struct {
 	claim
 	bytes int
-	timer *time.Timer   // fires at the deadline; nil: none
-	at    *list.Element // in the list; nil: it was taken
+	timer *time.Timer   // fires at the deadline; nil: no deadline
+	at    *list.Element // in the list; nil: taken
 }
 
-// backlogBytes bounds the tasks that wait; one is always read. claimBytes is about what a
-// waiting sample takes besides its task.
+// backlogBytes bounds the tasks in the backlog; at least one fits. claimBytes is the approximate
+// size of a sample without its task.
 const (
 	backlogBytes = 64 << 20
 	claimBytes   = 512
@@ -55,8 +54,8 @@ func newBacklog(f *feed) *backlog {
 	return &backlog{f: f, put: make(chan struct{}, 1), taken: make(chan struct{}, 1), due: make(chan struct{}, 1)}
 }
 
-// coming sends the samples of the known tasks and of those that come, and returns when the
-// last was taken. s is nil if no earlier process left anything.
+// coming sends the samples of the known tasks and of Config.More, and returns when the last was
+// taken.
 func (f *feed) coming(ctx context.Context, s *survey) error {
 	b := newBacklog(f)
 	g, ctx := errgroup.WithContext(ctx)
@@ -74,7 +73,6 @@ func (f *feed) coming(ctx context.Context, s *survey) error {
 	return g.Wait()
 }
 
-// read puts every sample in.
 func (b *backlog) read(ctx context.Context, s *survey) {
 	err := b.f.known(ctx, s, b.add)
 	if err == nil && ctx.Err() == nil {
@@ -86,7 +84,7 @@ func (b *backlog) read(ctx context.Context, s *survey) {
 		err = b.f.all(ctx, b.add)
 	}
 	if ctx.Err() != nil {
-		err = nil // whoever stopped it knows why
+		err = nil // the goroutine that stopped it returns the reason
 	}
 	b.mu.Lock()
 	b.ended, b.err = true, err
@@ -94,8 +92,7 @@ func (b *backlog) read(ctx context.Context, s *survey) {
 	signal(b.put)
 }
 
-// add puts the sample in when there is room. It returns false if nothing more is to be read.
-// After close it puts nothing in.
+// add waits for room and adds the sample. It returns false if no more samples must be read.
 func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 	w := &waiting{claim: cl, bytes: claimBytes}
 	if cl.index == 0 {
@@ -129,18 +126,17 @@ func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 	}
 }
 
-// expire takes the sample for cut, unless it is taken.
+// expire hands the sample to cut, unless it was taken.
 func (b *backlog) expire(w *waiting) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.at != nil { // so the backlog is not closed, nor is due
+	if w.at != nil { // so neither the backlog nor due is closed
 		b.take(w)
 		b.late = append(b.late, w.claim)
 		signal(b.due)
 	}
 }
 
-// take takes the sample out.
 func (b *backlog) take(w *waiting) {
 	b.list.Remove(w.at)
 	w.at = nil
@@ -151,7 +147,6 @@ func (b *backlog) take(w *waiting) {
 	signal(b.taken)
 }
 
-// send gives one sample after the other to workers.
 func (b *backlog) send(ctx context.Context) error {
 	for {
 		cl, ok, err := b.next(ctx)
@@ -164,8 +159,7 @@ func (b *backlog) send(ctx context.Context) error {
 	}
 }
 
-// next waits for the first sample and takes it. ok is false if none comes, or if no further
-// one is needed.
+// next waits for the first sample and takes it. ok is false if no sample comes or none is needed.
 func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 	for {
 		b.mu.Lock()
@@ -176,7 +170,7 @@ func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 		}
 		ended, err := b.ended, b.err
 		var enough <-chan struct{}
-		if b.known && !b.part && b.f.c.cfg.Pace != nil { // else more is coming of what was begun
+		if b.known && !b.part && b.f.c.cfg.Pace != nil { // otherwise more samples of begun groups are coming
 			enough = b.f.c.cfg.Pace.Enough()
 		}
 		b.mu.Unlock()
@@ -195,7 +189,6 @@ func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 	}
 }
 
-// first returns the first sample; nil: there is none.
 func (b *backlog) first() *waiting {
 	if at := b.list.Front(); at != nil {
 		return at.Value.(*waiting) //nolint:forcetypeassert // the list has nothing else
@@ -203,7 +196,7 @@ func (b *backlog) first() *waiting {
 	return nil
 }
 
-// close ends cut when it has cut what is late now. What is left in the backlog remains.
+// close empties the list and lets cut finish. The samples of the list remain to be done.
 func (b *backlog) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -214,7 +207,6 @@ func (b *backlog) close() {
 	close(b.due)
 }
 
-// cut cuts the samples whose deadline is over.
 func (b *backlog) cut(ctx context.Context) error {
 	for open := true; open; {
 		select {
@@ -235,7 +227,7 @@ func (b *backlog) cut(ctx context.Context) error {
 	return nil
 }
 
-// signal sends without waiting.
+// signal sends without blocking.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

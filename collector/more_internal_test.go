@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// A sample that comes when no further one is needed stays out of the backlog: nobody takes it,
-// and its deadline cuts nothing.
+// A sample that arrives after the close stays out of the backlog, and its deadline cuts nothing.
 func TestBacklogClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -20,6 +19,6 @@ func TestBacklogClosed(t *testing.T) {
 		if b.list.Len() != 0 {
 			t.Errorf("%d samples in the backlog", b.list.Len())
 		}
-		time.Sleep(time.Hour) // of the bubble: the deadline passes
+		time.Sleep(time.Hour) // fake time: the deadline passes
 	})
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// stream yields the tasks of in until that is closed or ctx ends. It tells ended when it
-// returns.
+// stream yields the tasks of in until in is closed or ctx ends. It sets ended when it returns.
 func stream(in <-chan *collector.Task, ended *bool) func(context.Context) iter.Seq2[*collector.Task, error] {
 	return func(ctx context.Context) iter.Seq2[*collector.Task, error] {
 		return func(yield func(*collector.Task, error) bool) {
@@ -47,7 +46,6 @@ func run(ctx context.Context, c *collector.Collector, known iter.Seq2[*collector
 	return func() error { return <-done }
 }
 
-// groups returns the groups of the attempts that were opened, in order.
 func (b *scripted) groups() (all []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,8 +55,7 @@ func (b *scripted) groups() (all []string) {
 	return all
 }
 
-// Tasks that come are begun after the known ones, count as planned when they come, and the
-// run ends with them.
+// Tasks of Config.More begin after the known ones, and the run ends with them.
 func TestMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,7 +65,7 @@ func TestMore(t *testing.T) {
 			cfg.More, cfg.Planned, cfg.Samples = stream(in, &ended), 4, 2
 		})
 		wait := run(t.Context(), c, tasks(2))
-		for i := range 5 { // all at once: one worker is at work on t0
+		for i := range 5 { // all at once: the only worker has t0
 			in <- task("m%d", i)
 		}
 		synctest.Wait()
@@ -97,7 +94,7 @@ func TestMore(t *testing.T) {
 	})
 }
 
-// Whatever ends a run ends the source of tasks that come, although it waits.
+// Every end of a run ends the source of Config.More, even while it waits.
 func TestEndsOfMore(t *testing.T) {
 	t.Parallel()
 	full := errors.New("full")
@@ -136,7 +133,7 @@ func TestEndsOfMore(t *testing.T) {
 	}
 }
 
-// A source that ends with an error because it was told to end is no reason of its own.
+// An error of a source that was told to end does not count.
 func TestMoreEndsWithAnError(t *testing.T) {
 	t.Parallel()
 	for i := range 40 {
@@ -167,7 +164,6 @@ func TestMoreEndsWithAnError(t *testing.T) {
 	}
 }
 
-// A drain leaves what waits in the backlog to the next process.
 func TestDrainLeavesTheBacklog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -186,13 +182,13 @@ func TestDrainLeavesTheBacklog(t *testing.T) {
 			t.Fatal(err)
 		}
 		counts(t, c.Stats(), 1, 0, 0, 2)
-		time.Sleep(2 * time.Hour) // the deadline of what is left changes nothing any more
+		time.Sleep(2 * time.Hour) // the deadlines of the remaining samples have no effect any more
 		counts(t, c.Stats(), 1, 0, 0, 2)
 	})
 }
 
-// An error of a source is returned after what came before it is finished, and Limit counts
-// the tasks that come too.
+// An error of the source is returned after its earlier samples are finished. Limit includes the
+// tasks of Config.More.
 func TestMoreThatFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -222,8 +218,7 @@ func TestMoreThatFails(t *testing.T) {
 	})
 }
 
-// In a run that is continued, what was begun comes before what nobody began, and both before
-// what comes.
+// A resumed run takes begun samples first, then samples that no process began, then Config.More.
 func TestMoreAfterAResume(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -263,7 +258,7 @@ func TestMoreAfterAResume(t *testing.T) {
 	})
 }
 
-// Tasks are read ahead up to a bound of their memory; then the source is not asked for more.
+// Tasks are read ahead up to a bound of their memory.
 func TestBacklogIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -284,7 +279,7 @@ func TestBacklogIsBounded(t *testing.T) {
 		wait := run(t.Context(), c, tasks(0))
 		for minute := range 6 {
 			synctest.Wait()
-			// One is in hand, one in front of the pacer, two wait, and the next has no room.
+			// One is in flight, one is in front of the pacer, two wait, and the next has no room.
 			if want, asked := min(6, minute+5), int(asked.Load()); asked != want {
 				t.Errorf("minute %d: asked for %d tasks, want %d", minute, asked, want)
 			}

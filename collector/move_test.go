@@ -15,19 +15,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A host is a server that is away for some time: it refuses, or, silent, takes
-// connections and never answers. What it works on when that begins ends with it.
+// A host is a server that is away for some time. It refuses connections, or, if silent, accepts
+// them and never answers. Attempts in progress end when it goes away.
 type host struct {
 	revived
 	silent bool
-	spread time.Duration // between the ends of what it worked on when it went away
+	spread time.Duration // between the ends of the attempts in progress when it went away
 	takes  time.Duration
 	away   func(now time.Duration) bool
 	start  time.Time
 
 	mu2    sync.Mutex
-	begun  []time.Duration // attempts
-	cut    int             // of them
+	begun  []time.Duration // start times of attempts
+	cut    int             // number of attempts cut off
 	checks int
 }
 
@@ -45,7 +45,7 @@ func newHost(takes time.Duration, silent bool, away func(time.Duration) bool) *h
 		case h.isAway():
 			return step{openErr: collector.ErrConnection}
 		case h.away != nil && !h.away(now) && h.away(now+takes):
-			for end := now; ; end += time.Second { // it dies in the middle
+			for end := now; ; end += time.Second { // it dies during the attempt
 				if h.away(end) {
 					h.cut++
 					return step{takes: end - now + time.Duration(h.cut-1)*h.spread, runErr: collector.ErrConnection, hang: silent}
@@ -75,7 +75,7 @@ func (h *host) Check(ctx context.Context, _ string) error {
 	return h.answer(ctx)
 }
 
-// after counts the attempts that began in a span of time.
+// after counts the attempts that began in [from, to).
 func (h *host) after(from, to time.Duration) (n int) {
 	for _, at := range h.begun {
 		if at >= from && at < to {
@@ -85,8 +85,7 @@ func (h *host) after(from, to time.Duration) (n int) {
 	return n
 }
 
-// inOrder fails the test where an attempt was begun twice under one number, or a later
-// one has a lower number.
+// inOrder fails the test if an attempt number was used twice or out of order.
 func inOrder(t *testing.T, j *notebook) {
 	t.Helper()
 	last := map[string]int{}
@@ -104,9 +103,8 @@ func inOrder(t *testing.T, j *notebook) {
 	}
 }
 
-// TestDeadServersSamplesMove: one of two servers dies in the middle, for good or for
-// three minutes, by refusing or by never answering. Its samples go on at the other one
-// within seconds, none of them pays for it, and when it is back it takes part again.
+// The samples of a server that refuses or never answers continue at the other server within
+// seconds, uncharged. If it comes back, it is used again.
 func TestDeadServersSamplesMove(t *testing.T) {
 	t.Parallel()
 	const dies = 61 * time.Second
@@ -115,10 +113,10 @@ func TestDeadServersSamplesMove(t *testing.T) {
 		silent bool
 		spread time.Duration
 		back   time.Duration // 0: never
-		within time.Duration // what was in hand goes on at the other one
+		within time.Duration // until its samples continue at the other server
 		took   time.Duration // at most
 	}{
-		// 16 at a time until it dies, then 8: 160 s after it for the 128 that are left.
+		// 16 in flight until it dies, then 8: another 160 s for the remaining 128 samples.
 		{"refuses, for good", false, 0, 0, 15 * time.Second, dies + 190*time.Second},
 		{"refuses one after the other", false, 3 * time.Second, 0, 40 * time.Second, dies + 190*time.Second},
 		{"refuses, and is back", false, 0, dies + 3*time.Minute, 15 * time.Second, dies + 190*time.Second},
@@ -133,7 +131,7 @@ func TestDeadServersSamplesMove(t *testing.T) {
 				dead.spread = tt.spread
 				n := 220
 				if tt.back > 0 {
-					n = 700 // so that there is something left when it is back
+					n = 700 // so that samples are left when it is back
 					tt.took = time.Hour
 				}
 				j, s := &notebook{}, &shelf{atOnce: true}
@@ -151,7 +149,7 @@ func TestDeadServersSamplesMove(t *testing.T) {
 				good.check(t)
 				inOrder(t, j)
 				st := c.Stats()
-				counts(t, st, n, 0, 0, 0) // although there are no retries
+				counts(t, st, n, 0, 0, 0) // although Retries is 0
 				if took := time.Since(start); took > tt.took {
 					t.Errorf("took %v, want at most %v", took, tt.took)
 				}
@@ -181,8 +179,7 @@ func TestDeadServersSamplesMove(t *testing.T) {
 	}
 }
 
-// TestWaitingSamplesMoveFromASilentServer: what is not sent yet does not wait for the
-// time limit of a request.
+// Unsent samples move without waiting for the time limit of a request.
 func TestWaitingSamplesMoveFromASilentServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -202,8 +199,7 @@ func TestWaitingSamplesMoveFromASilentServer(t *testing.T) {
 	})
 }
 
-// TestSamplesComeBack: first one server is away, then only the other. The samples are
-// always where one is up.
+// Samples move to the server that is up, first from a to b and then back.
 func TestSamplesComeBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -226,8 +222,7 @@ func TestSamplesComeBack(t *testing.T) {
 	})
 }
 
-// TestNoServerAnswersEndsTheRun: with all servers away for Outage the run ends, whoever
-// went first.
+// The run ends when all servers have been away for Outage.
 func TestNoServerAnswersEndsTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -253,8 +248,7 @@ func TestNoServerAnswersEndsTheRun(t *testing.T) {
 	})
 }
 
-// TestOpenAttemptsWaitForTheirServer: what only one server can give is waited for, as
-// long as an outage may take; then it is made anew.
+// An open attempt waits for its server for Outage. After that a new attempt is made.
 func TestOpenAttemptsWaitForTheirServer(t *testing.T) {
 	t.Parallel()
 	for _, back := range []time.Duration{time.Minute, time.Hour} {
@@ -290,15 +284,14 @@ func TestOpenAttemptsWaitForTheirServer(t *testing.T) {
 	}
 }
 
-// TestTailCutBetweenServers: samples are on their way to another server when the tail is
-// cut, and the sink does not take them. The run ends with the sink's error.
+// If the sink fails when the tail is cut while samples move, the run ends with the sink's error.
 func TestTailCutBetweenServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dead := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 31*time.Second })
 		busy := newHost(time.Hour, false, nil)
-		busy.script = func(collector.Attempt) step { return step{takes: time.Hour, closing: time.Minute} } // nothing finds room there
-		full := func(n int) error {                                                                        // but for what the dead one gave before
+		busy.script = func(collector.Attempt) step { return step{takes: time.Hour, closing: time.Minute} } // no sample finds room there
+		full := func(n int) error {                                                                        // except for the samples that the dead server finished before
 			if n < 24 {
 				return nil
 			}
@@ -316,8 +309,8 @@ func TestTailCutBetweenServers(t *testing.T) {
 	})
 }
 
-// TestSilentBackendComesBack: a server that only samples can ask is tried by one of them
-// every few seconds, also while another one takes the rest.
+// A server without Pinger and Checker gets a probe every few seconds, also while another server
+// takes the other samples.
 func TestSilentBackendComesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

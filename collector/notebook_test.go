@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A notebook is a journal in memory. It keeps every note as a line of text.
+// A notebook is a journal in memory. It stores every entry as a line of text.
 type notebook struct {
 	err func(line string) error
 
@@ -45,7 +45,8 @@ func (n *notebook) End(key string, attempt int, class collector.Class, charged b
 	return n.note("end %s/%d %v %t", taskOf(key), attempt, class, charged)
 }
 
-// keyOf is the key of a sample of tasks(n); taskOf is the inverse, as "t3-1".
+// keyOf returns the key of a sample of tasks(n); taskOf is the inverse and returns names such as
+// t3-1.
 func keyOf(task, index int) string {
 	return collector.SampleKey(&collector.Task{ID: fmt.Sprintf("t%d", task), Messages: []string{"hello"}}, index)
 }
@@ -60,7 +61,7 @@ var names = sync.OnceValue(func() map[string]string {
 	return m
 })
 
-// samplesOf keeps the table of names small: only the first tasks have many samples.
+// samplesOf keeps the table of names small: only the first tasks have several samples.
 func samplesOf(task int) int {
 	if task < 50 {
 		return 8
@@ -70,8 +71,8 @@ func samplesOf(task int) int {
 
 func taskOf(key string) string { return names()[key] }
 
-// A revived backend is a scripted one with agents of an earlier process. Where the
-// script says openErr, nothing can be taken over.
+// A revived backend is a scripted one with agents of an earlier process. If the script sets
+// openErr, nothing can be taken over.
 type revived struct {
 	scripted
 	reattached []collector.OpenAttempt
@@ -91,7 +92,7 @@ func (b *revived) Reattach(ctx context.Context, a collector.Attempt, left collec
 	return agent, err
 }
 
-// lefts looks up a table by task name.
+// lefts returns a lookup in a table by sample name.
 func lefts(m map[string]collector.Left) func(string) collector.Left {
 	return func(key string) collector.Left { return m[taskOf(key)] }
 }

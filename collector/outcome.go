@@ -12,8 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// sample makes a sample of a reply: its rows, checked, and its reward. The sample owns all of
-// its memory. prompts is the method Prompts of the agent.
+// sample makes a sample of a reply: its rows, checked, and its reward. It shares no memory with r.
 func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) (*tokenize.Sample, error) {
 	cfg := &a.w.c.cfg
 	s := a.facts(r)
@@ -78,7 +77,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 	return s, nil
 }
 
-// timed says how long the sample took. r may be nil.
+// timed sets the times of the sample. r can be nil.
 func (a *attempt) timed(s *tokenize.Sample, r *Reply) {
 	if r != nil && !r.Started.IsZero() {
 		s.StartedAt, s.Duration, s.Working = r.Started, r.took(), r.took()
@@ -88,8 +87,7 @@ func (a *attempt) timed(s *tokenize.Sample, r *Reply) {
 	s.Working = s.Duration - a.cl.backoff
 }
 
-// nothingKnown returns the failure of a sample of which no call makes a row: the one of its
-// first call.
+// nothingKnown returns the failure of a sample without a trusted call.
 func nothingKnown(calls []tokenize.Call) error {
 	c := &calls[0]
 	return &tokenize.AlignError{
@@ -98,8 +96,8 @@ func nothingKnown(calls []tokenize.Call) error {
 	}
 }
 
-// facts returns a sample with everything that is known besides rows and reward. r may be nil.
-// The sample shares no memory with r.
+// facts returns a sample with all data except rows and reward. It shares no memory with r, which
+// can be nil.
 func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	s := &tokenize.Sample{
 		Key:       a.Key,
@@ -136,14 +134,14 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	return s
 }
 
-// samplingOf returns the sampling parameters that the engine received, if a tap saw them and
-// they are equal in all calls. The server's request proves nothing: a tap can change it.
+// samplingOf returns the sampling parameters that the engine received, if a tap recorded them and
+// all calls agree. The server's request proves nothing, because a tap can change it.
 func samplingOf(calls []tokenize.Call) tokenize.Sampling {
 	var all tokenize.Sampling
 	for i := range calls {
 		one := calls[i].Sampling
 		if one == nil {
-			return tokenize.Sampling{} // of this call nothing is known
+			return tokenize.Sampling{} // unknown for this call
 		}
 		if i == 0 {
 			all = copiedSampling(one)
@@ -156,7 +154,7 @@ func samplingOf(calls []tokenize.Call) tokenize.Sampling {
 	return all
 }
 
-// agree makes p unknown unless one is the same.
+// agree sets *p to nil unless one has the same value.
 func agree[T comparable](p **T, one *T) {
 	if *p != nil && (one == nil || *one != **p) {
 		*p = nil
@@ -180,8 +178,8 @@ func copied[T any](p *T) *T {
 	return &v
 }
 
-// failure returns the sample of an attempt that failed with err: no rows, and one failure with
-// what is left of the tokens and of the text. r may be nil.
+// failure returns the sample of a failed attempt: no rows, and one failure with the remaining
+// tokens and text. r can be nil.
 func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
 	s := a.facts(r)
 	if s.Status != StatusCancelled {
@@ -211,11 +209,11 @@ func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
 	return s
 }
 
-// maxFailureText bounds Failure.Text. The ids hold everything that was sampled, and a text of
-// megabytes comes from a server and not from a model.
+// maxFailureText bounds Failure.Text, in bytes. OutputIDs have all sampled tokens, and a longer
+// text comes from a server and not from a model.
 const maxFailureText = 1 << 20
 
-// cutText returns at most so many bytes of the text, up to the end of a character.
+// cutText returns at most most bytes of the text, without splitting a character.
 func cutText(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -226,7 +224,6 @@ func cutText(text string, most int) string {
 	return text[:most]
 }
 
-// lostCall returns the failure of a quarantined call whose sample keeps other rows.
 func lostCall(k int32, call *tokenize.Call) tokenize.Failure {
 	return tokenize.Failure{
 		Class:     ClassOf(call.Reason).String(),
@@ -239,7 +236,6 @@ func lostCall(k int32, call *tokenize.Call) tokenize.Failure {
 	}
 }
 
-// missingCall returns the failure of the i-th missing call.
 func missingCall(i int, m *MissingCall) tokenize.Failure {
 	return tokenize.Failure{
 		Class: ClassOf(m.Reason).String(), Stage: StageRun.String(), Reason: m.Reason.String(),
@@ -247,7 +243,6 @@ func missingCall(i int, m *MissingCall) tokenize.Failure {
 	}
 }
 
-// noteOf returns what is known about why the call is quarantined.
 func noteOf(call *tokenize.Call) string {
 	if call.Note != "" {
 		return call.Note
@@ -255,7 +250,7 @@ func noteOf(call *tokenize.Call) string {
 	return "the context of this call cannot be trusted"
 }
 
-// appendLogprobs appends n log-probabilities: the ones of src, then NaN.
+// appendLogprobs appends n log-probabilities: the values of src, then NaN.
 func appendLogprobs(dst, src []float32, n int) []float32 {
 	dst = append(dst, src[:min(n, len(src))]...)
 	for range n - min(n, len(src)) {
@@ -264,10 +259,9 @@ func appendLogprobs(dst, src []float32, n int) []float32 {
 	return dst
 }
 
-// CheckReply reports whether a reply to task would be data: it finds the prompts and
-// builds and checks the rows as an attempt does. Nothing is scored and nothing is kept.
-// prompts does what Agent.Prompts does. CheckReply uses Align and Require of cfg. The error is
-// the one with which an attempt would fail; Classify and ReasonOf read it.
+// CheckReply checks whether a reply to task would become data: it makes rows like an attempt, with
+// Align and Require of cfg, but does not score or store them. prompts is Agent.Prompts. It returns
+// the error of such an attempt.
 func CheckReply(ctx context.Context, cfg Config, task *Task, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) error {
 	cfg = cfg.withDefaults()
 	cfg.Scorer = nil

@@ -18,7 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// one runs a single sample whose attempts all meet the step.
+// one runs a single sample whose attempts all follow the step.
 func one(t *testing.T, st step, edit func(*collector.Config)) (*tokenize.Sample, collector.Stats) {
 	t.Helper()
 	b, s := &scripted{script: func(collector.Attempt) step { return st }}, &shelf{atOnce: true}
@@ -34,7 +34,7 @@ func one(t *testing.T, st step, edit func(*collector.Config)) (*tokenize.Sample,
 	return s.samples[0], c.Stats()
 }
 
-// with makes a good reply and changes it.
+// with returns a function that makes a good reply and changes it.
 func with(change func(r *collector.Reply)) func() *collector.Reply {
 	return func() *collector.Reply {
 		r := goodReply()
@@ -85,7 +85,7 @@ func TestStopReasons(t *testing.T) {
 	}
 }
 
-// Tokens of a failed attempt are kept, whatever is wrong with them.
+// The tokens of a failed attempt are stored, for any failure.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	long := errors.New("line one\nline " + strings.Repeat("ü", 400))
@@ -177,7 +177,7 @@ func TestRequire(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var st step
-			if tt.literal { // claims no prompt: its rows are unverified
+			if tt.literal { // proves no prompt: its rows are unverified
 				st.prompts = promptsOf(t, prompt.Config{Force: tokenize.SourceLiteral, Encoder: oneToken{}})
 			}
 			s, stats := one(t, st, func(cfg *collector.Config) { cfg.Require = tt.require })
@@ -209,8 +209,8 @@ func TestSampleWithoutTrainableTokensIsCommitted(t *testing.T) {
 	}
 }
 
-// What is flagged of a send is so on its rows and on those after it, which have it in
-// their context, and on no other: here the third call is in the second send.
+// A flag of a send is on its rows and on later rows, which have the send in their context, and on
+// no other row. Here the third call is in the second send.
 func TestSendsAreFlagged(t *testing.T) {
 	t.Parallel()
 	forked := func(flag tokenize.Flags, made ...bool) func() *collector.Reply {
@@ -253,7 +253,7 @@ func TestSendsAreFlagged(t *testing.T) {
 	}
 }
 
-// What the row limit cuts off is counted: here the second call.
+// Calls cut off by MaxRowTokens are counted: here the second call.
 func TestCutIsCounted(t *testing.T) {
 	t.Parallel()
 	s, st := one(t, step{}, func(cfg *collector.Config) { cfg.Align.MaxRowTokens = 6 })
@@ -311,7 +311,6 @@ func TestRewards(t *testing.T) {
 	}
 }
 
-// A run that stops while a scorer works must not write a null reward for it.
 func TestStopWhileScoring(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -373,8 +372,8 @@ func TestEventsOfAnAttempt(t *testing.T) {
 	}
 }
 
-// TestMissingCalls: a call whose tokens nobody keeps is a failure of its sample with its place
-// among all calls, and the sample has the times of whoever drove it.
+// A call without stored tokens is a failure with its index among all calls. The sample has the
+// times of the program that drove it.
 func TestMissingCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A judge is a sink that commits whole groups, as a dataset with whole groups does: it
-// filters those that trivial names, and tells collector and pacer.
+// A judge is a sink that commits whole groups, like a dataset with whole groups. It filters the
+// groups of trivial tasks, and reports groups to the collector and the pacer.
 type judge struct {
 	t       *testing.T
 	c       *collector.Collector
@@ -29,10 +29,10 @@ type judge struct {
 
 	mu     sync.Mutex
 	groups map[string]*judged
-	keys   map[string]int // how often each sample came
+	keys   map[string]int // number of Appends per sample
 }
 
-// A judged is a group that the judge has.
+// A judged is a group in the judge.
 type judged struct {
 	id, task string
 	samples  []*tokenize.Sample
@@ -82,7 +82,7 @@ func (j *judge) Append(_ context.Context, s *tokenize.Sample, done func(error)) 
 	return nil
 }
 
-// mostly reports true for this share of the names.
+// mostly returns a function that is true for this share of the names.
 func mostly(share float64) func(string) bool {
 	return func(name string) bool {
 		h := fnv.New64a()
@@ -91,9 +91,8 @@ func mostly(share float64) func(string) bool {
 	}
 }
 
-// A run that needs N informative groups, of tasks of which most are trivial, begins about as
-// many as that takes, and every sample is counted once: the trivial ones as filtered, those
-// that were not needed as skipped.
+// A run that needs N informative groups, with mostly trivial tasks, begins about as many groups as
+// needed. Trivial samples count as filtered, unneeded ones as skipped.
 func TestUntilGroups(t *testing.T) {
 	t.Parallel()
 	const groups, size, need = 1000, 4, 60
@@ -130,7 +129,7 @@ func TestUntilGroups(t *testing.T) {
 									return
 								}
 							}
-							<-ctx.Done() // more may come
+							<-ctx.Done() // more tasks can come
 						}
 					}
 				})
@@ -149,7 +148,7 @@ func TestUntilGroups(t *testing.T) {
 				if s.Informative < need || s.Informative > need+16 || s.Begun > need*10/4*5/4 || s.Filtered < need || s.Failed != 1 {
 					t.Errorf("%d informative, %d filtered, %d failed of %d groups", s.Informative, s.Filtered, s.Failed, s.Begun)
 				}
-				// One sample failed of a group that has rows.
+				// One sample of a group with rows failed.
 				if filtered := s.Filtered * size; st.Filtered != filtered && st.Filtered != filtered-1 {
 					t.Errorf("%d samples are filtered, of %d groups", st.Filtered, s.Filtered)
 				}
@@ -163,8 +162,8 @@ func TestUntilGroups(t *testing.T) {
 	}
 }
 
-// A group that waits for a worker has not begun: a pause holds it, its deadline cuts it, and
-// it begins in the version in which a worker takes it.
+// A group that waits for a worker has not begun: a pause holds it, its deadline cuts it, and it
+// begins in the version in which a worker takes it.
 func TestGroupThatWaitsForAWorker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +198,6 @@ func TestGroupThatWaitsForAWorker(t *testing.T) {
 	})
 }
 
-// Enough groups end a run whose source of tasks waits.
 func TestEnoughEndsMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,7 +217,6 @@ func TestEnoughEndsMore(t *testing.T) {
 	})
 }
 
-// A drain and a stop end a wait for the pacer.
 func TestEndsOfPacedRuns(t *testing.T) {
 	t.Parallel()
 	for _, drain := range []bool{false, true} {
@@ -248,9 +245,8 @@ func TestEndsOfPacedRuns(t *testing.T) {
 	}
 }
 
-// At every moment planned = committed + filtered + failed + skipped + remaining, and no sample
-// is finished twice, whatever comes: failures, retries, deadlines, filters, versions, pauses,
-// tasks that come late, a drain or a stop.
+// The counts always add up and no sample is finished twice, for random failures, retries,
+// deadlines, filters, versions, pauses, late tasks, drains and stops.
 func TestCountsOfPacedRuns(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
@@ -299,7 +295,7 @@ func TestCountsOfPacedRuns(t *testing.T) {
 				return st
 			}
 			accepted := 0
-			go func() { // the tasks
+			go func() { // source of the tasks
 				defer close(in)
 				for i := range 30 {
 					m := task("m%d", i)
@@ -319,7 +315,7 @@ func TestCountsOfPacedRuns(t *testing.T) {
 				}
 			}()
 			trained := make(chan struct{})
-			go func() { // the trainer
+			go func() { // trainer
 				defer close(trained)
 				for v := int32(0); ; v++ {
 					p.SetVersion(v)
@@ -335,7 +331,7 @@ func TestCountsOfPacedRuns(t *testing.T) {
 					time.Sleep(time.Duration(chance(30)) * time.Second)
 				}
 			}()
-			go func() { // whoever looks on
+			go func() { // observer and operator
 				for i := range 3000 {
 					time.Sleep(7 * time.Second)
 					if ctx.Err() != nil {
@@ -372,7 +368,7 @@ func TestCountsOfPacedRuns(t *testing.T) {
 			if s := p.Stats(); s.Begun < s.Whole() {
 				t.Errorf("seed %d: pacer %+v", seed, s)
 			}
-			time.Sleep(time.Hour) // deadlines that nobody waits for any more
+			time.Sleep(time.Hour) // deadlines that have no effect any more
 		})
 	}
 }

@@ -15,7 +15,7 @@ type redactedError struct{ error }
 
 func (redactedError) Redacted() string { return "in short" }
 
-// Only what no server can have written is shown of an error.
+// Redacted shows only text that no server can have written.
 func TestRedacted(t *testing.T) {
 	t.Parallel()
 	const prose = "canary prose"
@@ -37,7 +37,7 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
-// An agent that is not removed is told once: to the event, or else to the logger.
+// An agent that is not removed is reported once: to CloseFailed, or by default to the logger.
 func TestAgentNotRemovedIsToldOnce(t *testing.T) {
 	t.Parallel()
 	for _, listens := range []bool{false, true} {

@@ -11,14 +11,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A refusal is what a sink says of one sample.
+// A refusal is a sink's error about one sample.
 type refusal struct{ ours bool }
 
 func (r refusal) Error() string { return "row 0: mask 1 with NaN" }
 func (r refusal) Refused() bool { return r.ours }
 
-// A sample that the sink refuses for what is in it becomes a failure with its
-// tokens, and the others go on.
+// A sample that the sink refuses because of its content becomes a failure with its tokens, and the
+// other samples continue.
 func TestRefusedSampleIsAFailure(t *testing.T) {
 	t.Parallel()
 	var finished []collector.Result
@@ -70,8 +70,7 @@ func TestRefusedSampleIsAFailure(t *testing.T) {
 	}
 }
 
-// A failure that is refused, and an error that says it is no refusal, end the run:
-// the sample would be lost.
+// A refused failure, or an error whose Refused is false, ends the run: the sample would be lost.
 func TestOtherRefusalsEndTheRun(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]func(n int) error{

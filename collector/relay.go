@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// moves reports whether the sample is to be worked on at another endpoint. An open attempt
-// can only be taken over by the server that has its agent, so it stays until that is down
-// for Config.Outage. A probe stays too.
+// moves reports whether the sample must move to another endpoint. An open attempt stays until its
+// server, which alone can take it over, has been down for Config.Outage. A probe stays too.
 func (w *worker) moves(cl *claim) bool {
 	if _, lost := w.ep.state(); lost {
 		return true
@@ -22,7 +21,7 @@ func (w *worker) moves(cl *claim) bool {
 	return w.awayFor(cl).isUp()
 }
 
-// awayFor returns the flag that moves the sample.
+// awayFor returns the flag that makes the sample move.
 func (w *worker) awayFor(cl *claim) *flag {
 	if cl.left != nil && w.reattaches(cl.left) {
 		return &w.ep.overdue
@@ -30,7 +29,7 @@ func (w *worker) awayFor(cl *claim) *flag {
 	return &w.ep.away
 }
 
-// pass gives the sample to whichever endpoint has room for it first.
+// pass sends the sample to the first endpoint with room for it.
 func (w *worker) pass(ctx context.Context, cl *claim) (bool, error) {
 	w.ep.lock().Leave(&cl.budget)
 	w.ep.unlock()
@@ -46,13 +45,12 @@ func (w *worker) pass(ctx context.Context, cl *claim) (bool, error) {
 	}
 }
 
-// A relay holds the samples that are on their way from one endpoint to another: at most as
-// many as were in flight.
+// A relay holds the samples that move from one endpoint to another.
 type relay struct{ in, out chan claim }
 
-// run passes samples on until finished is closed. When the run is drained, the samples that
-// wait here are given back: they remain to be done. When the tail was cut, they are cut
-// too, up to the first that the sink does not take. Those whose deadline is over are cut.
+// run passes samples on until finished is closed. On a drain it gives the waiting samples back:
+// they remain to be done. After the tail was cut, it cuts them instead, up to the first error of
+// the sink.
 func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{}, open *sync.WaitGroup) error {
 	var waiting []claim
 	end := func(cl claim, why error) (err error) {
@@ -64,7 +62,7 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 		if !cl.settled {
 			c.counters.giveBack(cl.failed)
 		}
-		open.Done() // of every one, also after an error: Run waits for it
+		open.Done() // for every sample, also after an error: Run waits for it
 		return err
 	}
 	back := func() (err error) {
@@ -119,15 +117,13 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 	}
 }
 
-// errMoved ends an attempt that is given up because its server is down and another one can
-// make the sample.
+// errMoved ends an attempt whose server is down while another server can make the sample.
 var errMoved = fmt.Errorf("%w: it is down, and another server takes the sample", ErrUnavailable)
 
-// moved reports whether the attempt ended because its server is down.
 func moved(err error) bool { return errors.Is(err, errMoved) }
 
-// untilMoved returns a ctx that ends with errMoved when one of the flags is raised. A flag
-// that is up already does not count. The function must be called.
+// untilMoved returns a ctx that ends with errMoved when one of the flags is raised. A flag that is
+// already up does not count. The caller must call the function.
 func untilMoved(ctx context.Context, flags ...*flag) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var stops []func() bool

@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// removals bounds how long the removal of agents takes at an endpoint. A server that does
-// not answer costs a run one Config.CloseTimeout, and not one for each sample.
+// removals bounds the time to remove agents at an endpoint. A server that does not answer costs a
+// run one Config.CloseTimeout, and not one per sample.
 //
-// A removal that fails late, while no other succeeded, makes the endpoint mute. While it is
-// mute, removals get little time, those in progress too. Now and then one gets more, in case
-// the server is only slow. A removal that succeeds ends that. Agents that are not removed stay
-// on the server. agent.Clean finds them by their tags: the command calls it at the end of a
-// run. The verb clean finds them later.
+// If a removal fails late and no other has succeeded meanwhile, the endpoint is mute: removals get
+// little time, including those in progress. Now and then one gets more, because the server can be
+// slow and not dead. A successful removal ends the mute state. Remaining agents stay on the server
+// until agent.Clean finds them by their tags.
 type removals struct {
 	mute flag
 
 	mu    sync.Mutex
-	last  time.Time // when an agent was last removed
+	last  time.Time // last successful removal
 	tried time.Time // when a removal last got more time
 }
 
-// Divisors of Config.CloseTimeout. At a mute endpoint a removal gets one shortPart of it, and
-// one patientPart every betweenPart: 1 s, and 5 s every 10 s, of the default. A removal that
-// failed counts as late after one latePart, because a client's own time limit or repetitions
-// may end it before CloseTimeout.
+// Divisors of Config.CloseTimeout. At a mute endpoint a removal gets one shortPart, and one removal
+// per betweenPart gets one patientPart: 1 s, and 5 s every 10 s, of the default. A failed removal
+// is late after one latePart, because the client's time limit or retries can end it before
+// CloseTimeout.
 const (
 	shortPart   = 30
 	patientPart = 6
@@ -33,8 +32,7 @@ const (
 	latePart    = 4
 )
 
-// begin returns a context for one removal, which may take up to limit, and a function that
-// must be called with its result.
+// begin returns a context for one removal, at most for limit. The function takes its result.
 func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Context, func(error)) {
 	began, may := time.Now(), limit
 	mute := r.mute.raised()
@@ -70,8 +68,7 @@ func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Cont
 	}
 }
 
-// close removes the agent from the server. It has its own time, also when the run is
-// stopping.
+// close removes the agent from the server, also during a stop.
 func (a *attempt) close(ctx context.Context, agent Agent) {
 	c := a.w.c
 	a.enter(StageClose)

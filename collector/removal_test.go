@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A server that answers everything but the removal of agents costs a run one time limit
-// of a removal, however many samples follow, and wherever the others are in theirs.
+// A server that answers everything except removals of agents costs a run one CloseTimeout, for any
+// number of samples in any stage.
 func TestRemovalsThatAreNotAnsweredAreWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	for name, inFlight := range map[string]int{"one at a time": 1, "two": 2, "all": 6} {
@@ -41,14 +41,14 @@ func TestRemovalsThatAreNotAnsweredAreWaitedForOnce(t *testing.T) {
 	}
 }
 
-// A server whose removals are slow, or that loses one of many, is not taken to be mute;
-// one that was silent for a while is asked with patience again.
+// A server with slow or single lost removals does not become mute, and a server that was silent for
+// a while gets longer removals again.
 func TestSlowRemovalsGoOn(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name     string
 		inFlight int
-		closing  func(n int) time.Duration // of the n-th agent that is made
+		closing  func(n int) time.Duration // of the n-th agent
 		left     int
 	}{
 		{"slow", 4, func(int) time.Duration { return 20 * time.Second }, 0},

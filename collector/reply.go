@@ -9,75 +9,65 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Reply is everything that the agent of one attempt answered.
+// A Reply has all answers of the agent of one attempt.
 type Reply struct {
-	// AgentID names the agent; Model is the handle that it was made with.
 	AgentID, Model string
-	// ServerVersion is what the server calls itself, or empty.
+	// ServerVersion is the version that the server reports, or empty.
 	ServerVersion string
 
-	// Sends holds one entry per request that was answered with 200, in order.
+	// Sends has one entry per request that was answered with 200, in order.
 	Sends []Send
 
-	// Started is when the rollout began, by the server's clock, where another program drove
-	// it. Then its duration is that of the sends. Zero: the attempt drove it.
+	// Started is when the rollout began, by the server's clock, if another program drove it. Its
+	// duration is then the sum of its sends. Zero: the attempt drove it.
 	Started time.Time
 
-	// FirstAnswer is how long it took until the server answered the first send; 0 if that
-	// is not known.
+	// FirstAnswer is the time from the first send to its answer; 0 if unknown.
 	FirstAnswer time.Duration
 
-	// Missing are calls of the rollout whose tokens nobody keeps, in order. Each is a failure of
-	// its sample. The turns of the sends, and their counts, have none of them.
+	// Missing are calls whose tokens are lost, in order. Each is a failure of its sample. Sends
+	// does not include them.
 	Missing []MissingCall
 
-	// Unshown counts the calls of the rollout that a tap saw and that no answer shows.
-	// Agent.Prompts sets it.
+	// Unshown counts calls that a tap recorded but no answer shows. Agent.Prompts sets it.
 	Unshown tokenize.Unshown
 
 	// Output is the text that a Scorer scores. An Agent sets it to the text of the last assistant
-	// message. Before the Scorer runs, that text is copied to Text, and Config.Splitter
-	// sets Output to the answer and Reasoning to the text before it.
+	// message. Before the Scorer runs, it is copied to Text, and Config.Splitter splits it into
+	// Output and Reasoning.
 	Output, Text, Reasoning string
-	// Trial reports that no model wrote the reply: it is for a trial of the Scorer.
+	// Trial reports that no model wrote the reply: it only tests the Scorer.
 	Trial bool
-	// Messages is the conversation as JSON, or nil if it was not asked for.
+	// Messages is the conversation as JSON, or nil if it was not requested.
 	Messages json.RawMessage
 }
 
 // A Send is the answer to one request.
 type Send struct {
-	// Turns are as the server sent them; nil if it sent none.
-	Turns []tokenize.Turn
-	// RunID names the server run; empty if the answer names none.
-	RunID string
-	// StopReason is the server's own word.
+	Turns      []tokenize.Turn
+	RunID      string
 	StopReason string
 	Usage      Usage
-	// ClientTools reports that the request held a tool result that the client made. Then the
-	// contexts of this send and of all later ones hold it too.
+	// ClientTools reports that the request had a tool result of the client. The contexts of this
+	// send and of all later ones include it.
 	ClientTools bool
-	// FromRecord reports that the answer was not received: the turns are taken from the
-	// record that the server keeps of the run.
+	// FromRecord reports that the answer was lost, and the turns come from the server's record.
 	FromRecord bool
-	// Lost is why this process did not receive the answer of a send that is FromRecord; nil
-	// if an earlier process sent it.
+	// Lost is why the answer of a FromRecord send was lost; nil if an earlier process sent it.
 	Lost error
-	// Duration is how long the server took, by its own clock if the answer was not received;
-	// 0 if that is not known.
+	// Duration is how long the server took, by its own clock for a FromRecord send; 0 if unknown.
 	Duration time.Duration
 }
 
-// A MissingCall is a call of which a server that was asked later has no tokens.
+// A MissingCall is a call whose tokens the server no longer has.
 type MissingCall struct {
-	// Before is how many calls of the reply come before it.
+	// Before is the number of calls of the reply before it.
 	Before int
 	Reason tokenize.Reason
-	// Note says, for people, what is missing.
-	Note string
+	Note   string
 }
 
-// number returns the place of call k among all calls of the rollout, the missing ones included.
+// number returns the index of call k among all calls, including the missing ones.
 func (r *Reply) number(k int32) int32 {
 	n := k
 	for i := range r.Missing {
@@ -88,13 +78,12 @@ func (r *Reply) number(k int32) int32 {
 	return n
 }
 
-// Usage has the counts of the server for one send, summed over its steps.
+// Usage has the server's counts for one send, summed over its steps.
 type Usage struct {
 	PromptTokens, CompletionTokens int64
 	Steps                          int32
 }
 
-// counts returns the counts of the server, summed over the sends.
 func (r *Reply) counts() tokenize.Counts {
 	var sum tokenize.Counts
 	for i := range r.Sends {
@@ -106,7 +95,6 @@ func (r *Reply) counts() tokenize.Counts {
 	return sum
 }
 
-// eachCall calls do with every call and the send that it belongs to.
 func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Call)) {
 	k := 0
 	for i := range r.Sends {
@@ -123,9 +111,8 @@ func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Cal
 	}
 }
 
-// flagCalls flags the calls whose context holds a tool result that the client made, and the
-// calls that were taken from the record of the server: the calls of the first such send and
-// of all later ones.
+// flagCalls flags the calls whose context has a tool result of the client, and the calls from the
+// server's record. A flag applies to the first such send and all later ones.
 func (r *Reply) flagCalls(calls []tokenize.Call) {
 	k, flags := 0, tokenize.Flags(0)
 	for i := range r.Sends {
@@ -147,12 +134,11 @@ func (r *Reply) flagCalls(calls []tokenize.Call) {
 	}
 }
 
-// fromRecord reports whether a send was taken from the record of the server.
 func (r *Reply) fromRecord() bool {
 	return slices.ContainsFunc(r.Sends, func(s Send) bool { return s.FromRecord })
 }
 
-// took returns how long the server is known to have worked on the reply. r may be nil.
+// took returns how long the server is known to have worked. r can be nil.
 func (r *Reply) took() (d time.Duration) {
 	if r == nil {
 		return 0
@@ -172,8 +158,8 @@ const (
 	StatusError     = "error"     // failures only
 )
 
-// StatusOf returns the status of a rollout whose last send ended with the stop reason.
-// Rollouts that are completed, max_steps or truncated are data; the others are failures.
+// StatusOf returns the status for the stop reason of the last send. Completed, max_steps and
+// truncated rollouts are data; the others are failures.
 //
 //	end_turn, tool_rule     completed
 //	max_steps               max_steps
@@ -194,7 +180,7 @@ func StatusOf(stopReason string) string {
 	return StatusError
 }
 
-// checkEnd refuses a reply that ended badly or has no token data. One send without turns is
+// checkEnd returns an error if the reply ended badly or lacks token data. One send without turns is
 // enough: its tokens would be missing in the middle.
 func checkEnd(s *tokenize.Sample, r *Reply) error {
 	if len(r.Sends) == 0 {
@@ -211,9 +197,8 @@ func checkEnd(s *tokenize.Sample, r *Reply) error {
 	return nil
 }
 
-// checkEnds refuses a call that the engine gave up in the middle: the server takes what
-// there is for a whole turn, although the policy did not end it. If the server says that the
-// rollout was truncated, then the last call was, and checkEnds notes that.
+// checkEnds returns an error if the engine aborted a call: the server treats the partial output as
+// a whole turn. In a truncated rollout it marks the last call as truncated.
 func checkEnds(s *tokenize.Sample, calls []tokenize.Call) error {
 	for k := range calls {
 		if calls[k].FinishReason == tokenize.FinishAbort {

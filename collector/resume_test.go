@@ -34,9 +34,9 @@ func TestRetryFailedMendsOnlyFailures(t *testing.T) {
 		})
 		go func() {
 			time.Sleep(500 * time.Millisecond)
-			counts(t, c.Stats(), 1, 1, 1, 3) // t1 is being mended; t3 and t5 remain
+			counts(t, c.Stats(), 1, 1, 1, 3) // t1 is being retried; t3 and t5 remain
 			time.Sleep(time.Second)
-			counts(t, c.Stats(), 2, 0, 1, 3) // t2 is being mended
+			counts(t, c.Stats(), 2, 0, 1, 3) // t2 is being retried
 		}()
 		if err := c.Run(t.Context(), tasks(6)); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,6 @@ func TestRetryFailedMendsOnlyFailures(t *testing.T) {
 	})
 }
 
-// A failed sample whose mending is cut off is what it was.
 func TestCutMendingLeavesTheFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +78,7 @@ func TestCutMendingLeavesTheFailure(t *testing.T) {
 	})
 }
 
-// Budgets go on where an earlier process left them.
+// Budgets continue where an earlier process left them.
 func TestBudgetsGoOn(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -121,7 +120,7 @@ func TestBudgetsGoOn(t *testing.T) {
 
 type spanKey struct{}
 
-// The tasks are read once where nothing was left, and not beyond what is needed else.
+// Tasks are read only as often and as far as needed.
 func TestHowOftenTasksAreRead(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -153,7 +152,7 @@ func TestHowOftenTasksAreRead(t *testing.T) {
 	}
 }
 
-// A bad task is an error also in a resumed run, after what comes before it.
+// A bad task is an error in a resumed run too, after the samples before it.
 func TestBadTaskInResumedRun(t *testing.T) {
 	t.Parallel()
 	c := setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Left = lefts(nil) })

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A delayed error names the wait that a server asked for.
+// A delayed error has the delay that a server asked for.
 type delayed time.Duration
 
 func (d delayed) Error() string             { return "429 too many requests" }
@@ -135,8 +135,7 @@ func TestRetriesAreBounded(t *testing.T) {
 	})
 }
 
-// A server that is busy for ten minutes costs no retries; one that is busy without
-// end fails the sample in the end.
+// A server that is busy for ten minutes costs no retries, and one without end fails the sample.
 func TestBusyServerCostsNoRetries(t *testing.T) {
 	t.Parallel()
 	for _, ends := range []bool{true, false} {
@@ -226,7 +225,7 @@ func TestAttemptTimeout(t *testing.T) {
 		b := &scripted{script: func(a collector.Attempt) step {
 			return step{hang: a.Task.ID == "t1", closing: time.Second}
 		}}
-		s := &shelf{atOnce: true, takes: time.Hour} // the sink's time is not the attempt's
+		s := &shelf{atOnce: true, takes: time.Hour} // the sink's time is not part of the attempt
 		c := setup(t, b, s, func(cfg *collector.Config) { cfg.AttemptTimeout = time.Minute })
 		if err := c.Run(t.Context(), tasks(3)); err != nil {
 			t.Fatal(err)
@@ -291,7 +290,7 @@ func TestToleranceEndsTheRun(t *testing.T) {
 			t.Errorf("Run = %v, want %v", err, collector.ErrTolerance)
 		}
 		counts(t, c.Stats(), 0, 4, 0, 6)
-		// What the sink has is noted, that of the last one as well.
+		// The journal has the End of every sample in the sink, including the last one.
 		if last := j.lines[len(j.lines)-1]; last != "end t3-0/1 bad_request false" {
 			t.Errorf("the last note is %q, want the end of the fourth sample", last)
 		}

@@ -122,7 +122,7 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &scripted{script: func(a collector.Attempt) step {
-			if a.N == 1 && a.Task.ID == "t1" { // would need a retry after the drain, and remains
+			if a.N == 1 && a.Task.ID == "t1" { // would need a retry after the drain, so it remains
 				return step{takes: time.Minute, runErr: collector.ErrConnection}
 			}
 			return step{takes: time.Minute}
@@ -132,7 +132,7 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 			cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Planned = 3, 1, 10
 		})
 		time.AfterFunc(30*time.Second, c.Drain)
-		time.AfterFunc(31*time.Second, c.Drain) // twice is fine
+		time.AfterFunc(31*time.Second, c.Drain) // a second call is allowed
 		if err := c.Run(t.Context(), tasks(10)); err != nil {
 			t.Fatal(err)
 		}
@@ -141,8 +141,7 @@ func TestDrainFinishesWhatIsInFlight(t *testing.T) {
 	})
 }
 
-// What only waits when the run is drained is not waited for: it remains, with its budget
-// as it was.
+// A drain does not wait for waiting samples: they remain, with an unchanged budget.
 func TestDrainGivesBackWhatWaits(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
@@ -150,7 +149,7 @@ func TestDrainGivesBackWhatWaits(t *testing.T) {
 			b := &scripted{script: func(a collector.Attempt) step {
 				switch a.Task.ID {
 				case "t0":
-					return step{openErr: delayed(5 * time.Minute)} // waits for its time
+					return step{openErr: delayed(5 * time.Minute)} // waits for its retry
 				case "t1":
 					return step{runErr: collector.ErrServer}
 				case "t2", "t3":
@@ -256,7 +255,7 @@ func TestSinkFailureEndsTheRun(t *testing.T) {
 				t.Errorf("Run = %v, want the sink's own error, as storage", err)
 			}
 			b.check(t)
-			synctest.Wait() // Run may return before settle has told of its last sample
+			synctest.Wait() // Run can return before settle has reported its last sample
 			st := c.Stats()
 			if st.Committed != 0 || st.Accepted != 0 || st.Remaining != st.Planned {
 				t.Errorf("%+v, want all to remain", st)
@@ -363,7 +362,7 @@ func TestConfigComplaintsComeTogether(t *testing.T) {
 
 func nan() float32 { return float32(math.NaN()) }
 
-// A drain ends the reading of tasks also where all of them are done.
+// A drain ends the survey even if all tasks are done.
 func TestDrainEndsTheSurvey(t *testing.T) {
 	t.Parallel()
 	var c *collector.Collector

@@ -10,43 +10,42 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A sample is one repetition of a task. It does not change while it is worked on.
+// A sample is one repetition of a task. It is immutable.
 type sample struct {
 	task      *Task
 	group     string
 	key       string
 	index     int
 	groupSize int
-	failed    Class // of its failure in the dataset, if it is tried anew
+	failed    Class // class of its failure row, if it is retried
 }
 
-// A claim is a sample in the hands of a worker, or on its way to one.
+// A claim is a sample that a worker holds, or that is on its way to a worker.
 type claim struct {
 	sample
-	budget breaker.Budget // what the sample was charged
+	budget breaker.Budget
 
-	last  *attempt     // the last attempt of this process, or nil
-	left  *OpenAttempt // the attempt of an earlier process that is to be taken over, or nil
-	n     int          // the number of the last attempt, in this process or an earlier one
-	tries int          // how many attempts this process has made
-	kind  Kind         // the kind of the next attempt, if left is nil
+	last  *attempt     // of this process, or nil
+	left  *OpenAttempt // open attempt of an earlier process to take over, or nil
+	n     int          // number of the last attempt, over all processes
+	tries int          // number of attempts by this process
+	kind  Kind         // kind of the next attempt, if left is nil
 
-	permit    *permit       // the permit to work on it; nil while it waits for one
-	queued    time.Time     // when it began to wait for room
-	admission time.Duration // how long it waited for room before the next attempt
-	backoff   time.Duration // how long it waited between attempts, in all
-	started   time.Time     // when its first attempt began; zero before that
+	permit    *permit       // nil while it waits for one
+	queued    time.Time     // when its wait for room began
+	admission time.Duration // wait for room before the next attempt
+	backoff   time.Duration // total wait between attempts
+	started   time.Time     // start of its first attempt; zero before that
 	passed    bool          // another endpoint passed it on
 	begun     bool          // an earlier process began its group
 	settled   bool          // the sink has it
 }
 
-// numbered returns attempt n at the sample, as backends and events see it.
 func (cl *claim) numbered(runID string, n int, kind Kind) Attempt {
 	return Attempt{Task: cl.task, Key: cl.key, Index: cl.index, GroupSize: cl.groupSize, N: n, Kind: kind, RunID: runID}
 }
 
-// upcoming returns the next attempt: the one that is to be taken over, or a new one.
+// upcoming returns the next attempt: the open attempt to take over, or a new one.
 func (cl *claim) upcoming(runID string) Attempt {
 	if cl.left != nil {
 		return cl.numbered(runID, cl.left.N, KindReattach)
@@ -54,8 +53,7 @@ func (cl *claim) upcoming(runID string) Attempt {
 	return cl.numbered(runID, cl.n+1, cl.kind)
 }
 
-// kindAfter returns the kind of the attempt after n others, the last of which failed with
-// class.
+// kindAfter returns the kind of the attempt after n others, the last of which failed with class.
 func kindAfter(class Class, n int) Kind {
 	switch {
 	case n == 0:
@@ -66,17 +64,17 @@ func kindAfter(class Class, n int) Kind {
 	return KindInfraRetry
 }
 
-// A next is what a worker does with its sample.
+// A next is what a worker does next with its sample.
 type next uint8
 
 const (
-	try       next = iota // it makes an attempt, the first or another
-	elsewhere             // it passes the sample on to another endpoint
+	try       next = iota // make an attempt, the first or another
+	elsewhere             // pass the sample on to another endpoint
 	over                  // nothing: the sink has the sample, or it remains to be done
 )
 
-// sample makes attempts until the sink has the sample or its failure. It reports whether
-// it passed the sample on to another worker instead. The error ends the run.
+// sample makes attempts until the sink has the sample or its failure, or passes it on to another
+// endpoint. An error ends the run.
 func (w *worker) sample(ctx context.Context, cl *claim) (passed bool, err error) {
 	w.take(cl)
 	defer func() { w.release(cl, passed) }()
@@ -103,13 +101,11 @@ func (w *worker) sample(ctx context.Context, cl *claim) (passed bool, err error)
 	}
 }
 
-// take notes that the worker has the sample in hand.
 func (w *worker) take(cl *claim) {
 	w.c.counters.claim(w.slot, cl, w.ep.Name, time.Now())
 	w.ep.hands.Add(1)
 }
 
-// release notes that the worker has the sample no longer.
 func (w *worker) release(cl *claim, passed bool) {
 	if !passed && !cl.settled {
 		w.c.counters.giveBack(cl.failed)
@@ -119,8 +115,8 @@ func (w *worker) release(cl *claim, passed bool) {
 	w.ep.hands.Add(-1)
 }
 
-// decide decides what follows from the end of the attempt, for the server and for the
-// sample. It checks the server, and waits, if the breaker asks for that.
+// decide returns what follows from the end of the attempt, for the server and for the sample. It
+// checks the server or waits if the breaker asks for it.
 func (w *worker) decide(ctx context.Context, cl *claim, a *attempt) breaker.Decision {
 	end := w.end(ctx, a)
 	if ctx.Err() == nil && end.Kind != breaker.Busy {
@@ -154,8 +150,7 @@ func (w *worker) decide(ctx context.Context, cl *claim, a *attempt) breaker.Deci
 	return d
 }
 
-// end describes the end of the attempt in the words of package breaker. It is the only
-// place that translates a Class and a Stage into them.
+// end describes the end of the attempt to package breaker. Only end translates a Class and a Stage.
 func (w *worker) end(ctx context.Context, a *attempt) breaker.End {
 	e := breaker.End{
 		Key: a.Key, Stage: breaker.Rolling, Replied: a.replied,
@@ -178,7 +173,7 @@ func (w *worker) end(ctx context.Context, a *attempt) breaker.End {
 	case takeover && a.class == ClassLost:
 		e.Kind = breaker.Gone
 	case takeover && e.Stage == breaker.Opening && !a.class.Retryable():
-		e.Kind = breaker.Final // the server refuses to look for the attempt, and might make a new one
+		e.Kind = breaker.Final // the server rejects the lookup, but could make a new agent
 	case a.class.DataRetryable():
 		e.Kind = breaker.Policy
 	case !a.class.Retryable():
@@ -197,7 +192,7 @@ func (w *worker) end(ctx context.Context, a *attempt) breaker.End {
 	return e
 }
 
-// act does what was decided: it fails the sample, or waits before the next attempt.
+// act carries out the decision: it fails the sample, or waits before the next attempt.
 func (w *worker) act(ctx context.Context, cl *claim, a *attempt, d breaker.Decision) (next, error) {
 	switch {
 	case d.Verdict == breaker.Stop:
@@ -221,8 +216,8 @@ func (w *worker) act(ctx context.Context, cl *claim, a *attempt, d breaker.Decis
 	return try, err
 }
 
-// retry notes the end of an attempt before another one is made. An attempt that is still
-// to be taken over has not ended: the server did not let us see it yet.
+// retry journals the end of an attempt before the next one. An attempt that must still be taken
+// over has not ended: its lookup is retried.
 func (w *worker) retry(cl *claim, a *attempt, charged bool) error {
 	if cl.left != nil {
 		return nil
@@ -234,9 +229,9 @@ func (w *worker) retry(cl *claim, a *attempt, charged bool) error {
 	return w.noteEnd(cl, a.N, a.class, charged)
 }
 
-// wait waits for d after a failed attempt, or until the sample moves or the run is drained.
-// For the first second the sample keeps its permit, so that a server that turns every sample
-// away is not offered one after the other.
+// wait waits for d after a failed attempt, or until the sample moves or the run is drained. For the
+// first second the sample keeps its permit, so that a server that refuses every sample does not get
+// one after the other.
 func (w *worker) wait(ctx context.Context, cl *claim, a *attempt, d time.Duration) error {
 	w.c.cfg.Events.RetryWaiting(a.Attempt, a.err, d)
 	w.c.counters.stage(w.slot, a.N, StageWait, time.Now())
@@ -251,7 +246,7 @@ func (w *worker) wait(ctx context.Context, cl *claim, a *attempt, d time.Duratio
 	return w.sleep(ctx, cl, d-moment)
 }
 
-// sleep lets d pass, unless the sample moves or the run is drained, up to its deadline.
+// sleep waits for d, until the deadline, a move or a drain.
 func (w *worker) sleep(ctx context.Context, cl *claim, d time.Duration) error {
 	if at := w.c.deadline(cl.task); !at.IsZero() {
 		d = min(d, time.Until(at))
@@ -272,8 +267,8 @@ func (w *worker) sleep(ctx context.Context, cl *claim, d time.Duration) error {
 	}
 }
 
-// delay returns how long to wait before the next attempt after n failed ones. Jitter is
-// added to the delay that the server asks for as well: it asks every client for the same.
+// delay returns the wait after n failed attempts. A delay that the server asks for gets jitter too,
+// because every client gets the same one.
 func (c *Config) delay(n int, err error) time.Duration {
 	d := c.BackoffMin
 	for i := 1; i < n && d < c.BackoffMax; i++ {
@@ -293,29 +288,28 @@ func (c *Config) delay(n int, err error) time.Duration {
 	return d
 }
 
-// fail gives the failure of the sample to the sink, and then notes the end of its last
-// attempt. If the process dies in between, the dataset decides. The error ends the run.
+// fail appends the failure of the sample to the sink, and then journals the end of its last
+// attempt. If the process dies in between, the dataset decides.
 func (w *worker) fail(ctx context.Context, cl *claim, a *attempt, charged bool) error {
 	if a.class == ClassCensored {
 		return w.censor(ctx, cl, false, ErrCensored)
 	}
 	err := w.append(ctx, cl, a.failed, a.class, yieldOf(a.failed))
 	if cl.settled {
-		err = errors.Join(err, w.noteEnd(cl, a.N, a.class, charged)) // also where it was one failure too many
+		err = errors.Join(err, w.noteEnd(cl, a.N, a.class, charged)) // also after one failure too many
 	}
-	if err != nil || cl.task.Recorded != nil { // one old server run says nothing of the next
+	if err != nil || cl.task.Recorded != nil { // one old server run does not predict the next
 		return err
 	}
 	return w.c.barren.failed(cl.group, a.class, w.c.hands(), a.err)
 }
 
-// append gives the sample of the claim to the sink. class is why it failed, or ClassNone.
-// y is the yield of the sample, counted before the sink owns it. An error ends the run,
-// except the refusal of a sample that did not fail.
+// append appends the sample to the sink. class is the class of its failure, or ClassNone. y is its
+// yield, counted before the sink owns it. An error ends the run, unless the sink refuses a sample
+// that did not fail.
 func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, y Yield) error {
 	c, key, before, took := w.c, cl.key, cl.failed, s.Duration
 	accepted := c.cfg.Events.SampleFinished(s)
-	// Counted before Append, because done may be called before it returns.
 	tooMany := c.counters.accept(class, c.cfg.MaxFailures)
 	done := func(err error) {
 		c.counters.done(key, class, before, err)
@@ -352,7 +346,7 @@ func (w *worker) append(ctx context.Context, cl *claim, s *tokenize.Sample, clas
 	return nil
 }
 
-// refused reports whether the sink does not take this one sample because of what is in it.
+// refused reports whether the sink refuses this sample because of its content.
 func refused(err error) bool {
 	r, ok := errors.AsType[interface {
 		error

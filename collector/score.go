@@ -10,11 +10,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A ScorerError ends a run whose Scorer failed on every sample so far. It wraps ErrTolerance.
-// The samples before are in the dataset, without a reward; the last one remains to be done.
+// A ScorerError ends a run whose Scorer has failed on every sample so far. It wraps ErrTolerance.
+// The last sample remains to be done.
 type ScorerError struct {
-	Samples int   // how many could not be scored
-	Err     error // why the last one could not
+	Samples int   // number of samples that could not be scored
+	Err     error // error of the last one
 }
 
 func (e *ScorerError) Error() string {
@@ -24,8 +24,8 @@ func (e *ScorerError) Error() string {
 // Unwrap returns ErrTolerance.
 func (e *ScorerError) Unwrap() error { return ErrTolerance }
 
-// score rewards the sample. A scorer that fails leaves the reward null. The error says that
-// the run is stopping, or ends it because no sample can be scored.
+// score rewards the sample. If the scorer fails, the reward stays null. An error means that the run
+// ends.
 func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls []tokenize.Call) error {
 	scorer := a.w.c.cfg.Scorer
 	if scorer == nil {
@@ -60,8 +60,8 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls
 	return nil
 }
 
-// scored counts what the scorer made of a sample; err is nil if it gave a reward, or none on
-// purpose. The error that scored returns ends the run.
+// scored counts the result of the scorer. err is nil if it returned a Reward, even without a value.
+// An error returned by scored ends the run.
 func (c *Collector) scored(a Attempt, err error) error {
 	failed := err != nil && !errors.Is(err, ErrNoAnswer)
 	n, over := 0, false

@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A reward that is not finite is none: the sample is data, and says why it has none.
+// A reward that is not finite becomes null: the sample is data, with the reason.
 func TestRewardThatIsNotFinite(t *testing.T) {
 	t.Parallel()
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
@@ -35,8 +35,8 @@ func TestRewardThatIsNotFinite(t *testing.T) {
 	}
 }
 
-// A scorer that fails on every sample ends the run; one that scored any, or tasks that
-// hold nothing to score by, do not.
+// A scorer that fails on every sample ends the run. One successful score, or tasks without a
+// reference to score by, do not.
 func TestScorerThatFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("judge is gone")
@@ -80,7 +80,7 @@ func TestScorerThatFails(t *testing.T) {
 				t.Errorf("%d unscored, %d failures, told of %d; want %d, %d, %d", st.Unscored, st.ScorerFailures, told, tt.unscored, tt.failed, tt.failed)
 			}
 			if tt.ends {
-				counts(t, st, 15, 0, 0, 25) // what it ended with remains
+				counts(t, st, 15, 0, 0, 25) // the sample that ended the run remains
 			} else {
 				counts(t, st, 40, 0, 0, 0)
 			}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// give sends the sample to a worker of any endpoint when it may begin, or cuts it if its
-// deadline is over before. It returns false if nothing more is to be sent.
+// give sends the sample to a worker of any endpoint when it can begin, or cuts it at its deadline.
+// It returns false if no more samples must be sent.
 func (f *feed) give(ctx context.Context, cl claim) (bool, error) {
 	for {
 		switch {
@@ -20,13 +20,13 @@ func (f *feed) give(ctx context.Context, cl claim) (bool, error) {
 		}
 		leave, ok, err := f.leave(ctx, &cl)
 		if err != nil {
-			continue // the switch knows why
+			continue // the switch returns the reason
 		}
 		if !ok {
 			return false, nil
 		}
 		if f.offer(ctx, cl, leave) {
-			if cl.left == nil { // else pin may be here too
+			if cl.left == nil { // pin can call give concurrently, for open attempts
 				f.group = cl.group
 			}
 			return true, nil
@@ -37,14 +37,12 @@ func (f *feed) give(ctx context.Context, cl claim) (bool, error) {
 	}
 }
 
-// fresh reports whether the sample is the first of its group that begins, so that the pacer
-// is asked for the group.
+// fresh reports whether the sample begins its group, so that the pacer must admit the group.
 func (f *feed) fresh(cl *claim) bool {
 	return f.c.cfg.Pace != nil && cl.left == nil && !cl.begun && cl.group != f.group
 }
 
-// leave waits until the pacer lets the sample begin. An open attempt has begun. ok is false
-// if no further group is needed.
+// leave waits until the pacer admits the sample. ok is false if no more groups are needed.
 func (f *feed) leave(ctx context.Context, cl *claim) (leave <-chan struct{}, ok bool, err error) {
 	if f.c.cfg.Pace == nil || cl.left != nil {
 		return nil, true, nil
@@ -61,12 +59,10 @@ func (f *feed) leave(ctx context.Context, cl *claim) (leave <-chan struct{}, ok 
 	return leave, true, err
 }
 
-// errDrained ends a wait for the pacer.
 var errDrained = errors.New("collector: drained")
 
-// offer waits until a worker takes the sample, one of the endpoint whose turn it is. It
-// returns false if none took it before the deadline, a drain or a stop, or before leave was
-// closed.
+// offer waits until a worker of the next endpoint takes the sample. It returns false after the
+// deadline, a drain, a stop or the close of leave.
 func (f *feed) offer(ctx context.Context, cl claim, leave <-chan struct{}) bool {
 	late, stop := f.c.untilDeadline(ctx, cl.task)
 	defer stop()
@@ -93,14 +89,14 @@ func (f *feed) offer(ctx context.Context, cl claim, leave <-chan struct{}) bool 
 	}
 }
 
-// cut gives a sample that no worker had to the sink, as one that was cut at its deadline.
+// cut appends a sample that no worker had to the sink, as cut at its deadline.
 func (f *feed) cut(ctx context.Context, cl *claim) error {
 	w := worker{c: f.c, ep: f.c.endpoints[0]}
 	return w.censor(ctx, cl, true, &deadlineError{f.c.deadline(cl.task)})
 }
 
-// pin gives the claims to workers of their endpoint, and to workers of any other if the
-// endpoint is lost. Until it closes ep.pinned, the workers of the endpoint take nothing else.
+// pin sends the claims to workers of their endpoint, or to any workers if the endpoint is lost.
+// Until it closes ep.pinned, the workers of the endpoint take no other samples.
 func (f *feed) pin(ctx context.Context, ep *endpoint, claims []claim) {
 	rest := f.sendBound(ctx, ep, claims)
 	close(ep.pinned)
@@ -112,12 +108,12 @@ func (f *feed) pin(ctx context.Context, ep *endpoint, claims []claim) {
 	}
 }
 
-// sendBound returns the claims that are left when the endpoint is lost. What a drain or a
-// stop leaves is not returned: it is for the next process.
+// sendBound returns the remaining claims when the endpoint is lost or overdue. After a drain or a
+// stop it returns nil: the next process takes the rest.
 func (f *feed) sendBound(ctx context.Context, ep *endpoint, claims []claim) []claim {
 	for i := range claims {
 		late, stop := f.c.untilDeadline(ctx, claims[i].task)
-		defer stop() // these are few
+		defer stop() // there are few
 		f.open.Add(1)
 		claims[i].queued = time.Now()
 		select {
@@ -141,7 +137,6 @@ func (f *feed) sendBound(ctx context.Context, ep *endpoint, claims []claim) []cl
 	return nil
 }
 
-// end ends the run with err, unless that is nil.
 func (f *feed) end(err error) {
 	if err != nil {
 		(*f.c.stop.Load())(err)

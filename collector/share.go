@@ -2,28 +2,26 @@ package collector
 
 import "sync"
 
-// shares decides which endpoint gets the next fresh sample. Among those that have room, each
-// gets a share in proportion to its weight; where only one has room, it gets the sample.
+// shares decides which endpoint gets the next fresh sample. Endpoints with room share the samples
+// in proportion to their weights.
 //
-// Every endpoint has a mark, which grows by 1/weight with each sample that it gets, and the
-// lowest mark is next. An endpoint that had no room for a while goes on at the mark of the
-// others: it makes up for nothing.
+// Every endpoint has a mark, which grows by 1/weight with each sample that it gets. The lowest mark
+// is next. An endpoint that had no room for a while continues at the mark of the others, so it does
+// not catch up.
 //
 // An endpoint has room while one of its workers is ready: it waits for a fresh sample with a
-// permit, or it is on its way there and nothing is known to be in its way. A worker that got
-// a sample stays ready until its successor is, so that an endpoint with room never seems to
-// have none in between.
+// permit, or is about to and has no known obstacle. A worker that got a sample stays ready until
+// its successor is, so that an endpoint with room never seems full in between.
 //
-// While samples are on their way from one endpoint to another, no fresh one is taken up: those
-// were begun, and come first wherever there is room.
+// While samples move between endpoints, no fresh sample is claimed: the moving ones come first.
 type shares struct {
 	mu      sync.Mutex
 	weights []float64
 	marks   []float64
-	ready   []int         // workers, by endpoint
-	moving  int           // samples between two endpoints
-	now     float64       // the mark of the endpoint that got the latest sample, before it did
-	changed chan struct{} // closed when another endpoint may be next; nil: nobody waits for that
+	ready   []int         // number of ready workers, by endpoint
+	moving  int           // number of samples that move between endpoints
+	now     float64       // mark of the endpoint that got the latest sample, before that sample
+	changed chan struct{} // closed when next can return another endpoint; nil: no caller waits
 }
 
 func newShares(endpoints []*endpoint) *shares {
@@ -35,8 +33,8 @@ func newShares(endpoints []*endpoint) *shares {
 	return s
 }
 
-// next returns the index of the endpoint that gets the next sample, or -1 if none gets one now.
-// changed is closed when that may be another one.
+// next returns the index of the endpoint that gets the next sample, or -1. changed is closed when
+// the result can differ.
 func (s *shares) next() (at int, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +50,6 @@ func (s *shares) next() (at int, changed <-chan struct{}) {
 	return at, s.changed
 }
 
-// took notes that an endpoint got a sample.
 func (s *shares) took(at int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +57,7 @@ func (s *shares) took(at int) {
 	s.marks[at] += 1 / s.weights[at]
 }
 
-// is notes that one more worker of an endpoint is ready, or one less.
+// is records that one worker of an endpoint became ready, or is not ready any more.
 func (s *shares) is(at int, ready bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +77,6 @@ func (s *shares) is(at int, ready bool) {
 	s.change()
 }
 
-// moves notes that n more samples are between two endpoints; less than 0: that they are not
-// any longer.
 func (s *shares) moves(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +87,6 @@ func (s *shares) moves(n int) {
 	}
 }
 
-// change tells who waits that another endpoint may be next.
 func (s *shares) change() {
 	if s.changed != nil {
 		close(s.changed)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Two endpoints that have room all the time get samples in proportion to their weights, over
-// every span of time and to within one sample of each, whatever the others do meanwhile.
+// Two endpoints with constant room get samples in proportion to their weights, to within one sample
+// of each over every span of time.
 func TestSharesAreFairOverEverySpan(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
@@ -21,7 +21,7 @@ func TestSharesAreFairOverEverySpan(t *testing.T) {
 		s.is(0, true)
 		s.is(1, true)
 		on := []bool{true, true, false, false}
-		var ahead, least, most float64 // how much more of its share the first has had than the second
+		var ahead, least, most float64 // lead of the first over the second, in shares
 		for range 5000 {
 			if i := 2 + rng.IntN(2); rng.IntN(8) == 0 {
 				on[i] = !on[i]
@@ -46,7 +46,7 @@ func TestSharesAreFairOverEverySpan(t *testing.T) {
 	}
 }
 
-// Who waits is told of every endpoint that comes or goes, and of nothing else.
+// A waiting caller is woken only when an endpoint comes or goes.
 func TestSharesTellOfChanges(t *testing.T) {
 	t.Parallel()
 	s := newShares([]*endpoint{{Endpoint: Endpoint{Weight: 1}}, {Endpoint: Endpoint{Weight: math.Pi}}})

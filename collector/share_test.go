@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// trickle yields n tasks, with a pause of up to most before each.
+// trickle yields n tasks, with a random pause of up to most before each.
 func trickle(n int, most time.Duration, rng *rand.Rand) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
 		for t := range tasks(n) {
@@ -26,13 +26,13 @@ func trickle(n int, most time.Duration, rng *rand.Rand) iter.Seq2[*collector.Tas
 	}
 }
 
-// lasting is a server whose rollouts take a random time up to most.
+// lasting is a server whose rollouts take a random time of up to most.
 func lasting(most time.Duration) *scripted {
 	return &scripted{script: func(collector.Attempt) step { return step{takes: rand.N(most)} }}
 }
 
-// Servers that have room get fresh samples by their weights, whether the samples come at once
-// or one by one, and however long each server takes for one.
+// Servers with room get fresh samples by their weights, for samples at once or one by one, and for
+// any duration at each server.
 func TestSharesByWeight(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
@@ -72,8 +72,8 @@ func TestSharesByWeight(t *testing.T) {
 	}
 }
 
-// Each server has a bound of its own, which is reached and never passed. A sample goes where
-// room is: nothing waits for the server with the high weight while others have room.
+// Each server reaches its own bound and never exceeds it. Samples do not wait for the server with
+// the high weight while others have room.
 func TestSamplesGoWhereRoomIs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestSamplesGoWhereRoomIs(t *testing.T) {
 	})
 }
 
-// A server that is back after a while gets its share again, and does not make up for what it
-// missed. While it is away the other one gets all.
+// A server that is back gets its share again and does not catch up. While it is away the other
+// server gets all samples.
 func TestSharesOfAServerThatIsBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,114 +13,104 @@ import (
 //
 //	Planned == Committed + Filtered + Failed + Skipped + Remaining
 //
-// The package comment says how to add an aggregate.
+// The package comment explains how to add a figure.
 type Stats struct {
 	// Started is when Run began; zero before it.
 	Started time.Time
 
-	// Planned counts the samples of the run: what Config.Planned or Plan says, or what was
-	// read so far if that is more. It grows with Config.More.
+	// Planned is the number of samples of the run: the value of Config.Planned or Plan, or the
+	// samples read so far if that is more.
 	Planned int
-	// Committed counts samples in a committed shard, also those without any row. Filtered
-	// counts those of them that are there with keep=false, and Committed does not. Failed
-	// counts samples that failed for good and whose failure row is in a committed shard.
-	// Skipped counts samples that the tail policy or a deadline cut, and, once Run has ended
-	// with a cut by the tail policy or with enough groups, also those that were never taken
-	// up. Remaining counts the rest. What earlier processes did is included, as far as Run
-	// has read the tasks.
+	// Committed counts samples in a committed shard, including samples without a row, but not
+	// Filtered, the samples with keep=false. Failed counts samples with a committed failure row.
+	// Skipped counts samples that the tail policy or a deadline cut. If Run has ended with a cut by
+	// the tail policy or with enough groups, it includes samples that were never claimed. Remaining
+	// counts the rest. The work of earlier processes is included, as far as Run has read the tasks.
 	Committed, Filtered, Failed, Skipped, Remaining int
-	// Earlier is the part of them that this process found done. A failed sample that is
-	// tried anew counts as Failed until it is taken up, as Remaining after that, and as
-	// Failed again if it is given back.
+	// Earlier is the part of them that this process found done. A failed sample that is retried
+	// counts as Failed until it is claimed, then as Remaining, and again as Failed if it is given
+	// back.
 	Earlier Earlier
-	// Censored and Unstarted are the parts of Skipped. Censored samples have a failure row
-	// that says that they were cut. Unstarted ones have none: a later run may take them up.
+	// Censored and Unstarted are the parts of Skipped. Censored samples have a failure row.
+	// Unstarted samples have none, so a later run can collect them.
 	Censored, Unstarted int
-	// Accepted is the part of Remaining that is finished and that the sink holds without
-	// having committed it. It is 0 once the sink is closed.
+	// Accepted is the part of Remaining that the sink has accepted and not committed. It is 0 once
+	// the sink is closed.
 	Accepted int
-	// InFlight is the part of Remaining that an endpoint works on, samples that wait for a
-	// retry included.
+	// InFlight is the part of Remaining that workers hold, including waits for a retry.
 	InFlight int
-	// Held is the part of Remaining that waits because Config.Pace holds it back now.
+	// Held is the part of Remaining that Config.Pace holds back now.
 	Held int
-	// Claimed counts the samples that were ever taken up.
+	// Claimed counts the samples that were ever claimed.
 	Claimed int
 
-	// ByClass counts the samples of Failed. A sample of which only single calls failed is
-	// not in it: LostCalls counts those.
+	// ByClass counts Failed by class. LostCalls, not ByClass, counts single failed calls.
 	ByClass map[Class]int
 
-	// What follows counts what this process does.
+	// The fields below count the work of this process only.
 
-	// Attempts counts the attempts that began. InfraRetries and DataRetries count those of
-	// these kinds, and Retries is their sum. FailedByClass counts the attempts that failed.
+	// Attempts counts the attempts that began, and FailedByClass those that failed. Retries is the
+	// sum of InfraRetries and DataRetries.
 	Attempts, Retries, InfraRetries, DataRetries int
 	FailedByClass                                map[Class]int
-	// Reattached counts the attempts of earlier processes that were taken over, Gone those
-	// that could not be.
+	// Reattached counts the attempts of earlier processes that were taken over, Gone the others.
 	Reattached, Gone int
-	// Remade counts the rollouts that were under way when the infrastructure lost them,
-	// and that were made again, by the reason: the class of the failure, or, if an answer
-	// was lost and the record on the server gives less, the reason of what is missing. Kept
-	// counts the rollouts that became data. A rollout that takes longer is lost more often:
-	// if the mean of Remade is above that of Kept, the data is short of long ones.
+	// Remade counts the rollouts that the infrastructure lost and that were made again, by the
+	// class of the failure. If an answer was lost and the server's record has less, the key is the
+	// reason of the gap. Kept counts the rollouts that became data. A longer rollout is lost more
+	// often: if the mean of Remade is above the mean of Kept, the data is short of long rollouts.
 	Remade map[string]RolloutCount
 	Kept   RolloutCount
-	// AdmissionWait is for how long samples waited for room, in all: the next one in line,
-	// and those whose retry was due.
+	// AdmissionWait is the total wait for room: of the next sample in line, and of samples whose
+	// retry was due.
 	AdmissionWait time.Duration
 	// CloseFailures counts agents that could not be removed.
 	CloseFailures int
-	// Unscored counts samples that could not be scored. ScorerFailures is the part of them
-	// whose scorer failed; the tasks of the others have nothing to score by.
+	// Unscored counts samples without a score. ScorerFailures is the part whose scorer failed; the
+	// other tasks have no reference to score by.
 	Unscored, ScorerFailures int
 
-	// Pace is what Config.Pace tells; nil without one.
 	Pace *pace.Stats
 
-	// Yield counts what is in the samples that the sink accepted.
+	// Yield counts the content of the accepted samples.
 	Yield
 
 	Endpoints []EndpointStats
-	// Oldest is the sample that is in flight for the longest time, or nil. LongestInStage
-	// is the one that is in its stage for the longest time; those that wait for a retry
-	// are left out.
+	// Oldest is the sample longest in flight, or nil. LongestInStage is the sample longest in its
+	// stage, without samples that wait for a retry.
 	Oldest, LongestInStage *InFlight
 }
 
-// Earlier counts what earlier processes of a run did.
+// Earlier counts the samples that earlier processes of a run finished.
 type Earlier struct {
 	Committed, Filtered, Failed, Skipped int
 }
 
-// A Yield counts what is in samples. yieldOf counts one sample, add sums them up.
+// A Yield counts the content of samples.
 type Yield struct {
-	// Rows counts training sequences. Sampled counts the sampled tokens of rows and
-	// failures, and Trained the tokens with a loss mask of 1. What MaxRowTokens cut off is
-	// in none of them.
+	// Rows counts training sequences. Sampled counts the sampled tokens of rows and failures, and
+	// Trained the tokens with a loss mask of 1. None includes what MaxRowTokens cut off.
 	Rows             int
 	Sampled, Trained int64
 	// LostCalls counts single calls that failed, of samples with other rows.
 	LostCalls int
-	// Downgraded counts rows that are proven less well because their answer was lost:
-	// answers bring their prompts along, and the record on the server does not.
+	// Downgraded counts rows with a worse grade because their answer, which carries prompts, was
+	// lost.
 	Downgraded int
-	// CutCalls counts the calls that MaxRowTokens cut off, and Cut their sampled tokens:
-	// they are not written anywhere. The row before them is flagged.
+	// CutCalls counts the calls that MaxRowTokens cut off, and Cut their sampled tokens. They are
+	// not written anywhere. The row before them is flagged.
 	CutCalls int
 	Cut      int64
-	// VersionTrace, VersionTap, VersionURL, VersionFlag and VersionSet count the sampled tokens of the calls
-	// that make rows, by who told the policy version of the call, and VersionNone those of which
-	// it is unknown.
+	// The Version fields count the sampled tokens of calls that make rows, by the source of their
+	// policy version. VersionNone counts tokens with an unknown version.
 	VersionTrace, VersionTap, VersionURL, VersionFlag, VersionSet, VersionNone int64
-	// EmptyRows counts rows that were left out because none of their tokens can be trained
-	// on, Empty the samples that gave no row for that reason.
+	// EmptyRows counts rows that were dropped because no token is trainable, Empty the samples that
+	// therefore have no row.
 	EmptyRows, Empty int
 }
 
-// yieldOf counts one sample. CutCalls, Cut, EmptyRows and who told the versions are not in a
-// sample: the aligner and the calls tell them.
+// yieldOf counts one sample, without CutCalls, Cut, EmptyRows and the Version fields: the aligner
+// and the calls have them.
 func yieldOf(s *tokenize.Sample) Yield {
 	y := Yield{Rows: len(s.Rows)}
 	if len(s.Rows) == 0 && len(s.Failures) == 0 {
@@ -147,7 +137,6 @@ func yieldOf(s *tokenize.Sample) Yield {
 	return y
 }
 
-// countVersions counts by whom the versions of the calls were told.
 func (y *Yield) countVersions(calls []tokenize.Call) {
 	for i := range calls {
 		c := &calls[i]
@@ -200,58 +189,54 @@ func (y *Yield) add(o Yield) {
 	y.Empty += o.Empty
 }
 
-// EndpointStats is the part of one endpoint in a run.
+// EndpointStats are the statistics of one endpoint.
 type EndpointStats struct {
 	Name string
-	// InFlight counts the samples in hand. Waiting is the part of them that waits between
-	// two attempts, for its time to come or for room.
+	// InFlight counts the samples that workers hold. Waiting is the part between two attempts.
 	InFlight, Waiting int
 	// Stages counts InFlight by stage.
 	Stages map[Stage]int
-	// Limit is how many may be worked on at a time now, and Max how many ever.
+	// Limit bounds the samples in flight now, and Max is its upper bound.
 	Limit, Max int
-	// Topped is what the growth of Limit to Max gained; nil if that was not measured, or
-	// was not worth it.
+	// Topped is the gain of the growth of Limit to Max; nil if not measured or not worth it.
 	Topped *limit.Gain
-	// Engine is what Collector.Engine was told last, at EngineSeen; zero: never.
+	// Engine is the last value passed to Collector.Engine, at EngineSeen; zero: never.
 	Engine     limit.Engine
 	EngineSeen time.Time
-	// Down reports whether the server is taken to be down, Lost whether it was given up.
+	// Down reports whether the server counts as down, Lost whether it was given up.
 	Down, Lost bool
-	// Mute reports that the server does not answer the removal of agents: see
-	// Config.CloseTimeout.
+	// Mute reports that removals of agents time out: see Config.CloseTimeout.
 	Mute bool
 }
 
-// InFlight is a sample that an endpoint works on.
+// InFlight is a sample that a worker holds.
 type InFlight struct {
 	TaskID   string
 	Index    int
 	Attempt  int
 	Endpoint string
-	// Stage is what it does, since Since; Started is when it was claimed.
+	// Stage is its current stage, since Since. Started is when it was claimed.
 	Stage          Stage
 	Since, Started time.Time
 }
 
-// Oldest returns the n samples that are in flight for the longest time, the oldest first;
-// fewer if fewer are in flight.
+// Oldest returns the n samples longest in flight, oldest first, or fewer.
 func (c *Collector) Oldest(n int) []InFlight {
 	all := c.counters.inFlight()
 	slices.SortFunc(all, func(a, b InFlight) int { return a.Started.Compare(b.Started) })
 	return all[:min(n, len(all))]
 }
 
-// A RolloutCount counts rollouts that were under way, and adds up how long they took.
+// A RolloutCount counts rollouts and sums up their durations.
 type RolloutCount struct {
 	N int
-	// Timed counts those whose duration is known, and Time is its sum: from making the
+	// Timed counts the rollouts with a known duration, and Time is their sum: from making the
 	// agent, or by the server's clock if an earlier process made it.
 	Timed int
 	Time  time.Duration
 }
 
-// Mean returns the mean duration; 0 if none is known.
+// Mean returns the mean duration, or 0 if none is known.
 func (r RolloutCount) Mean() time.Duration {
 	if r.Timed == 0 {
 		return 0

@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// Every count of a Yield is summed up.
 func TestYieldAddsEverything(t *testing.T) {
 	t.Parallel()
 	var sum, one Yield

@@ -12,34 +12,32 @@ import (
 	"time"
 )
 
-// A Tail decides what becomes of the last samples, which take the longest. The zero Tail waits
-// for them.
+// A Tail is the policy for the last samples, which take the longest. The zero Tail waits for them.
 //
-// Cutting them saves much time and biases the data: what is kept is shorter, in time and in
-// tokens, than what the policy does. So it is never the default. What was cut has a failure
-// row with class censored, and Collector.Tail tells how kept and cut samples differ.
+// A cut saves much time and biases the data: the kept samples are shorter, in time and in tokens,
+// than the policy's real rollouts. A cut sample has a failure row with class censored.
+// Collector.Tail compares kept and cut samples.
 type Tail struct {
 	Kind TailKind
-	// Deadline is the time from the start of Run to the cut, of TailDeadline.
+	// Deadline, for TailDeadline, is the time from the start of Run to the cut.
 	Deadline time.Duration
-	// Factor is how many times more samples are planned than needed, of TailOversample: the
-	// cut comes when Planned / Factor of them, rounded up, went well. It is above 1 and at
-	// most MaxTailFactor.
+	// Factor, for TailOversample, is above 1 and at most MaxTailFactor: the cut comes when Planned
+	// / Factor samples, rounded up, succeeded.
 	Factor float64
 }
 
-// MaxTailFactor is the largest Tail.Factor: it leaves a quarter of what was planned. A larger
-// one is more likely a mistake, such as 105 for 1.05.
+// MaxTailFactor is the largest Tail.Factor: it keeps a quarter of the samples. A larger factor is
+// more likely a mistake, such as 105 for 1.05.
 const MaxTailFactor = 4
 
-// A TailKind is when a Tail cuts.
+// A TailKind defines when a Tail cuts.
 type TailKind uint8
 
 // The kinds.
 const (
 	TailWait       TailKind = iota // nothing is cut
 	TailDeadline                   // cut after a time
-	TailOversample                 // cut when enough samples went well
+	TailOversample                 // cut when enough samples succeeded
 )
 
 var tailKinds = [...]string{"wait", "deadline", "oversample"}
@@ -51,7 +49,7 @@ func (k TailKind) String() string {
 	return fmt.Sprintf("tail(%d)", uint8(k))
 }
 
-// String returns the text that ParseTail reads.
+// String returns the text that ParseTail parses.
 func (t Tail) String() string {
 	switch t.Kind {
 	case TailDeadline:
@@ -63,7 +61,7 @@ func (t Tail) String() string {
 	return t.Kind.String()
 }
 
-// ParseTail reads wait, deadline=DURATION or oversample=FACTOR.
+// ParseTail parses wait, deadline=DURATION or oversample=FACTOR.
 func ParseTail(text string) (Tail, error) {
 	kind, value, _ := strings.Cut(text, "=")
 	var t Tail
@@ -102,7 +100,7 @@ func (t Tail) validate() error {
 		}
 		return nil
 	case TailOversample:
-		if !(t.Factor > 1 && t.Factor <= MaxTailFactor) { // NaN is not
+		if !(t.Factor > 1 && t.Factor <= MaxTailFactor) { // also rejects NaN
 			return fmt.Errorf("factor %v: must be above 1 and at most %d; 1.05 plans 5 %% more samples than are needed", t.Factor, MaxTailFactor)
 		}
 		return nil
@@ -110,10 +108,9 @@ func (t Tail) validate() error {
 	return fmt.Errorf("kind %v: unknown", t.Kind)
 }
 
-// need returns how many of the planned samples must go well.
 func (t Tail) need(planned int) int { return int(math.Ceil(float64(planned)/t.Factor - 1e-9)) }
 
-// MaySkip returns how many of the planned samples the policy may leave out at most.
+// MaySkip returns how many of the planned samples the policy can skip at most.
 func (t Tail) MaySkip(planned int) int {
 	switch t.Kind {
 	case TailOversample:
@@ -125,27 +122,26 @@ func (t Tail) MaySkip(planned int) int {
 	}
 }
 
-// A tail cuts the last samples, and knows what was kept and what was cut.
+// A tail cuts the last samples, and measures kept and cut samples.
 type tail struct {
 	done chan struct{} // closed by the cut
 
 	mu         sync.Mutex
 	isCut      bool
 	over       bool                            // Run has ended
-	enough     bool                            // the pacer needs no further group; not after a drain
-	rolling    map[int]context.CancelCauseFunc // ends the attempts in progress
-	next       int                             // key of the last one in rolling
-	good       int                             // samples that went well, in earlier processes too
+	enough     bool                            // the pacer needs no more groups; not after a drain
+	rolling    map[int]context.CancelCauseFunc // cancel functions of the attempts in progress
+	next       int                             // last key in rolling
+	good       int                             // number of samples that succeeded, including earlier processes
 	kept, lost []measure
 }
 
-// A measure is how long a sample took and how many tokens it has.
 type measure struct {
 	took    time.Duration
 	sampled int64
 }
 
-// cutTail ends claiming, and every rollout that is in flight without its reply.
+// cutTail stops claiming, and ends every rollout in flight that has no reply yet.
 func (c *Collector) cutTail() {
 	t := &c.tail
 	t.mu.Lock()
@@ -161,7 +157,7 @@ func (c *Collector) cutTail() {
 	}
 }
 
-// endTail notes that Run has ended without an error.
+// endTail records that Run has ended without an error.
 func (c *Collector) endTail() {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
@@ -169,8 +165,8 @@ func (c *Collector) endTail() {
 	c.tail.enough = c.cfg.Pace != nil && c.cfg.Pace.Stats().Enough && c.drained.Err() == nil
 }
 
-// skipRest counts samples that were not taken up as skipped if the tail was cut, or if they
-// are not needed, and the run is over: then nothing remains.
+// skipRest counts unclaimed samples as skipped if the run is over and the tail was cut or the pacer
+// had enough groups.
 func (c *Collector) skipRest(s *Stats) {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
@@ -182,7 +178,7 @@ func (c *Collector) skipRest(s *Stats) {
 	}
 }
 
-// wellDone counts n samples that went well, and cuts the tail when they are enough.
+// wellDone counts n samples that succeeded, and cuts the tail when they are enough.
 func (c *Collector) wellDone(n int) {
 	if c.cfg.Tail.Kind != TailOversample {
 		return
@@ -196,7 +192,6 @@ func (c *Collector) wellDone(n int) {
 	}
 }
 
-// measured keeps the measure of a sample that the sink has.
 func (c *Collector) measured(class Class, took time.Duration, sampled int64) {
 	if c.cfg.Tail.Kind == TailWait || class != ClassNone && class != ClassCensored {
 		return
@@ -210,7 +205,6 @@ func (c *Collector) measured(class Class, took time.Duration, sampled int64) {
 	c.tail.mu.Unlock()
 }
 
-// cut reports whether the tail was cut.
 func (c *Collector) cut() bool {
 	select {
 	case <-c.tail.done:
@@ -220,8 +214,8 @@ func (c *Collector) cut() bool {
 	}
 }
 
-// untilCut returns a ctx that ends with ErrCensored when the tail is cut. The function must be
-// called.
+// untilCut returns a ctx that ends with ErrCensored when the tail is cut. The caller must call the
+// function.
 func (c *Collector) untilCut(ctx context.Context) (context.Context, func()) {
 	t := &c.tail
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -241,19 +235,18 @@ func (c *Collector) untilCut(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// TailStats tells what a Tail kept and what it cut, of the samples of this process.
+// TailStats compares the samples that a Tail kept and cut in this process.
 type TailStats struct {
-	// Cut reports that the cut came; if not, nothing is biased. There may have been nothing
-	// left to cut.
+	// Cut reports that the cut came; if false, nothing is biased.
 	Cut bool
-	// Kept measures the samples that went well. Censored measures those that were cut, up to
-	// the cut: the true values are higher.
+	// Kept measures the samples that succeeded, Censored the cut samples up to the cut: their true
+	// values are higher.
 	Kept, Censored Measures
 }
 
-// Measures are averages of N samples. Duration is from a sample's first attempt to its end,
-// waits between attempts included. Sampled counts the tokens of the policy, of the Known
-// samples that have any: a rollout that is cut in its first send has shown none.
+// Measures are averages of N samples. Duration is from the first attempt of a sample to its end,
+// including waits. Sampled averages the Known samples with sampled tokens: a rollout that is cut in
+// its first send has none.
 type Measures struct {
 	N                         int
 	MeanDuration, P50Duration time.Duration
@@ -261,8 +254,8 @@ type Measures struct {
 	MeanSampled, P50Sampled   float64
 }
 
-// Tail returns what the tail policy did so far. It sorts what it counted, so that it is too
-// slow for every line of a progress display.
+// Tail returns the statistics of the tail policy so far. It sorts all measures, so do not call it
+// for every line of a progress display.
 func (c *Collector) Tail() TailStats {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
@@ -294,10 +287,10 @@ func measuresOf(all []measure) Measures {
 	return m
 }
 
-// censor gives the sample to the sink as one that was cut, with what its last attempt left.
-// ended reports that the end of that attempt is noted. why is ErrCensored or a
-// *deadlineError. A sample without an attempt in this process has nothing to give to the
-// first: a later run may take it up.
+// censor appends the sample to the sink as cut, with the remaining tokens of its last attempt.
+// Parameter ended reports that the end of that attempt is journaled, and why is ErrCensored or a
+// *deadlineError. The tail policy does not append a sample without an attempt in this process, so a
+// later run can collect it.
 func (w *worker) censor(ctx context.Context, cl *claim, ended bool, why error) error {
 	a := cl.last
 	if a == nil && why != ErrCensored {

@@ -2,8 +2,7 @@ package collector
 
 import "testing"
 
-// As many as the factor leaves, rounded up: a factor that is no binary fraction costs
-// no sample more.
+// The needed number is rounded up, but not for a binary rounding error of the factor.
 func TestTailNeed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

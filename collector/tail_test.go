@@ -37,7 +37,7 @@ func TestParseTail(t *testing.T) {
 	}
 }
 
-// slowTail makes task i take i minutes, so that the last ones are the longest.
+// slowTail makes task i take i+1 minutes, so that the last tasks are the longest.
 func slowTail(a collector.Attempt) step {
 	var n int
 	fmt.Sscanf(a.Task.ID, "t%d", &n)
@@ -109,7 +109,7 @@ func TestTailOversample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &scripted{script: func(a collector.Attempt) step {
 			s := slowTail(a)
-			if a.Task.ID == "t2" { // does not go well, and so does not count
+			if a.Task.ID == "t2" { // fails, and so does not count
 				s.runErr = collector.ErrRejected
 			}
 			return s
@@ -144,8 +144,8 @@ func TestTailOversample(t *testing.T) {
 	})
 }
 
-// A sample that waits for its retry when the tail is cut keeps what its last attempt
-// left, as cut.
+// A sample that waits for its retry when the tail is cut becomes a cut sample with the tokens of
+// its last attempt.
 func TestTailCutsWhatWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestTailCutsWhatWaits(t *testing.T) {
 	})
 }
 
-// A run that is stopped after a cut leaves what was in flight as remaining.
+// Samples in flight remain if a run is stopped after a cut.
 func TestTailOfAStoppedRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestTailOfAStoppedRun(t *testing.T) {
 	})
 }
 
-// What an earlier process committed counts towards what is needed.
+// Samples committed by an earlier process count as succeeded.
 func TestTailOfAResumedRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -223,13 +223,12 @@ func TestTailOfAResumedRun(t *testing.T) {
 		}
 		st := c.Stats()
 		counts(t, st, 8, 0, 4, 0)
-		if st.Unstarted != 2 && st.Unstarted != 1 { // t8 was the one missing; t9 and t10 were cut
+		if st.Unstarted != 2 && st.Unstarted != 1 { // t8 was the missing one; t9 and t10 were cut
 			t.Errorf("censored %d, unstarted %d", st.Censored, st.Unstarted)
 		}
 	})
 }
 
-// An attempt that begins in the moment of the cut is cut as well.
 func TestTailCutsWhatBegins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -255,7 +254,7 @@ func TestTailCutsWhatBegins(t *testing.T) {
 	})
 }
 
-// A deadline that comes after the end of Run cuts nothing, however Run ended.
+// A deadline after the end of Run cuts nothing.
 func TestTailDeadlineAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	full := errors.New("full")
@@ -283,8 +282,7 @@ func TestTailDeadlineAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A deadline in the moment in which samples end: each is kept or cut, and the counts
-// add up.
+// Samples that end at the deadline are each kept or cut, and the counts add up.
 func TestTailCutAsSamplesEnd(t *testing.T) {
 	t.Parallel()
 	for range 30 {

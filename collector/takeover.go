@@ -7,26 +7,26 @@ import (
 	"github.com/rollout-rl/rollout/collector/breaker"
 )
 
-// resume takes what earlier processes left of the sample.
+// resume sets the claim's state from what earlier processes left of the sample.
 func (cl *claim) resume(left *Left) {
 	cl.n, cl.left, cl.failed = left.Attempts, left.Open, left.Failed
 	if cl.left != nil {
-		cl.n = max(cl.n, cl.left.N) // no number twice, whatever Left says
+		cl.n = max(cl.n, cl.left.N) // never reuses a number, whatever Left returns
 	}
-	if cl.failed == ClassNone { // else its budget starts anew
+	if cl.failed == ClassNone { // otherwise its budget is reset
 		cl.budget = breaker.Resume(left.Charged, left.DataCharged)
 	}
 	cl.kind = kindAfter(cl.failed, cl.n)
 }
 
-// reattaches reports whether this worker can take the attempt over.
+// reattaches reports whether this worker can take over the attempt.
 func (w *worker) reattaches(left *OpenAttempt) bool {
 	_, ok := w.ep.Backend.(Reattacher)
 	return ok && left.Endpoint == w.ep.Name
 }
 
-// tookOverNothing reports whether the attempt was to take over one of an earlier process,
-// and cannot: nothing is left of it, or it cannot be looked for.
+// tookOverNothing reports whether this attempt was a takeover that failed: nothing is left, or the
+// lookup failed for good.
 func (a *attempt) tookOverNothing(v breaker.Verdict) bool {
 	if a.Kind != KindReattach || a.class == ClassCensored {
 		return false
@@ -34,13 +34,11 @@ func (a *attempt) tookOverNothing(v breaker.Verdict) bool {
 	return a.class == ClassLost || v == breaker.Fail && stageOf(a.err) == StageOpen
 }
 
-// goneElsewhere gives up an open attempt that was made at another endpoint.
 func (w *worker) goneElsewhere(cl *claim) error {
 	return w.gone(cl, cl.left.N, safeError{fmt.Errorf("%w: it was made at %q", ErrGone, cl.left.Endpoint)})
 }
 
-// gone gives up open attempt n because of err, and refunds what the sample was charged for
-// looking for it. A new attempt follows.
+// gone gives up open attempt n because of err, and refunds the charges for its lookup.
 func (w *worker) gone(cl *claim, n int, err error) error {
 	if !errors.Is(err, ErrGone) {
 		err = fmt.Errorf("%w: %w", ErrGone, err)

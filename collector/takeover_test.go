@@ -43,7 +43,7 @@ func TestOpenAttemptsFirstThenBegunGroups(t *testing.T) {
 		for _, sample := range s.samples {
 			got = append(got, fmt.Sprintf("%s/%d", taskOf(sample.Key), sample.Attempt))
 		}
-		// Two at a time: the order within a pair is that of the goroutines.
+		// Two at a time: the order within a pair depends on the goroutines.
 		for i := 0; i+1 < len(got); i += 2 {
 			slices.Sort(got[i : i+2])
 		}
@@ -67,7 +67,7 @@ func TestOpenAttemptsFirstThenBegunGroups(t *testing.T) {
 				t.Errorf("%s: flags %v", taskOf(sample.Key), sample.Rows[0].Flags)
 			}
 		}
-		// What was noted by the process that made the attempt is not noted again.
+		// Entries of the process that made the attempt are not written again.
 		for _, line := range []string{"begin t3-1/2 reattach at b", "run t3-1/2 run-old"} {
 			if slices.Contains(j.lines, line) {
 				t.Errorf("journal has %q", line)
@@ -90,8 +90,8 @@ func TestOpenAttemptsFirstThenBegunGroups(t *testing.T) {
 	})
 }
 
-// An attempt that cannot be taken over costs nothing, is made again under the next
-// number, and at once.
+// An attempt that cannot be taken over costs nothing, and is made again at once under the next
+// number.
 func TestGoneCostsNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -132,8 +132,8 @@ func TestGoneCostsNothing(t *testing.T) {
 	}
 }
 
-// A server that is away while an attempt is to be taken over does not cost us the
-// attempt: it is asked for again until the server is back.
+// A server that is away during a takeover does not cost the attempt: the lookup is retried until
+// the server is back.
 func TestReattachWaitsForItsServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -166,8 +166,7 @@ func TestReattachWaitsForItsServer(t *testing.T) {
 	})
 }
 
-// An attempt that was taken over and then failed is over once its agent is removed: the
-// next one is a new one.
+// If a reattached attempt fails, the next attempt is a new one.
 func TestReattachedAttemptFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +198,6 @@ func TestReattachedAttemptFails(t *testing.T) {
 	})
 }
 
-// Open attempts of an endpoint that is given up are made again at another.
 func TestOpenAttemptsOfLostEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,48 +11,44 @@ import (
 	"time"
 )
 
-// A Task says what to do. It does not change after it was read.
+// A Task is one task. It does not change after it was read.
 type Task struct {
 	// ID is unique among the tasks of a run.
 	ID string
-	// Messages are the user messages, sent one after the other; at least one, or none where
-	// Recorded is not nil.
+	// Messages are the user messages, sent one after the other; none if Recorded is not nil.
 	Messages []string
-	// Recorded, if not nil, names a server run that another program drove and that has ended.
-	// The one sample of such a task is read from what the server keeps of that run: no agent
-	// is made, nothing is sent. ID is the id of the server run.
+	// Recorded, if not nil, names a server run that another program drove and that has ended. Its
+	// only sample is read from the server's record. No agent is made, nothing is sent. ID is the id
+	// of the server run.
 	Recorded *Recorded
-	// Answer is what scorers compare the output with, or nil.
+	// Answer is the reference that scorers compare the output with, or nil.
 	Answer *string
-	// Metadata goes to the rows unchanged: a JSON value, or nil.
+	// Metadata is copied to the rows unchanged: a JSON value, or nil.
 	Metadata json.RawMessage
-	// Samples overrides Config.Samples; 0 does not.
+	// Samples overrides Config.Samples if it is not 0.
 	Samples int
 	// Agent overrides parts of the agent of the run: a JSON object, or nil.
 	Agent json.RawMessage
-	// Deadline is when the samples that have no reply yet are cut, so that the group is
-	// whole: each has a failure row with class censored, also those that have not begun. Zero:
-	// never.
+	// Deadline is when samples without a reply are cut, so that the group becomes whole. Each has a
+	// failure row with class censored, also if it has not begun. Zero: never.
 	Deadline time.Time
-	// Within is the time until the Deadline of a task that was given one so, counted from the
-	// moment when a run accepts it. Whoever accepts it sets Deadline: a Collector looks at that
-	// alone.
+	// Within is the deadline relative to the acceptance of the task. The caller sets Deadline from
+	// it; a Collector ignores it.
 	Within time.Duration
-	// Source and Line are where the task was read, for messages to people.
+	// Source and Line are where the task was read, for messages.
 	Source string
 	Line   int
 }
 
-// A Recorded names a server run by the server that keeps it.
+// A Recorded identifies a server run.
 type Recorded struct {
-	// Server is the base URL under which the server run was found. It is part of the sample
-	// key, and of nothing else: the server may be reached under another one later.
+	// Server is the base URL under which the server run was found. It is only used in the sample
+	// key: the URL of the server can change later.
 	Server string
-	// Run is the id of the server run.
-	Run string
+	Run    string
 }
 
-// bytes returns about how much memory the task takes.
+// bytes returns the approximate memory size of the task.
 func (t *Task) bytes() int {
 	n := len(t.ID) + len(t.Metadata) + len(t.Agent) + len(t.Source)
 	if t.Answer != nil {
@@ -67,32 +63,31 @@ func (t *Task) bytes() int {
 // An Attempt is one try at one sample.
 type Attempt struct {
 	Task *Task
-	// Key is the sample key. Index is the repetition within the group, which has GroupSize.
+	// Key is the sample key. Index is the sample index in the group.
 	Key              string
 	Index, GroupSize int
 	// N counts attempts from 1, over all processes of a run.
-	N int
-	// Kind is why it is made.
+	N    int
 	Kind Kind
-	// RunID is the id of this run of the collector.
+	// RunID is Config.RunID.
 	RunID string
-	// ServerRun, if not nil, must be called with each server run that the attempt starts, as
-	// soon as its id is known. It does not block.
+	// ServerRun, if not nil, must be called with each server run that the attempt starts, as soon
+	// as its id is known. It does not block.
 	ServerRun func(id string)
-	// Away is closed when the server is taken to be down and another one can make the
-	// sample: whoever waits for the server to be back gives up then. Nil: never.
+	// Away is closed when the server is down and another one can make the sample. A wait for the
+	// server must then end. Nil: never.
 	Away <-chan struct{}
 }
 
 // A Kind is why an attempt is made. Its name is a metric label.
 type Kind uint8
 
-// The kinds. A retry that an earlier process left to do is an infra_retry, unless the
-// sample failed by its data.
+// The kinds. A retry that an earlier process left is KindInfraRetry, unless the sample failed by
+// its data.
 const (
-	KindFirst      Kind = iota // the first of its sample
+	KindFirst      Kind = iota // first attempt at its sample
 	KindInfraRetry             // after a failure of the infrastructure
-	KindDataRetry              // after a failure of the data: a re-roll
+	KindDataRetry              // after a failure of the data
 	KindReattach               // takes over an attempt of an earlier process
 )
 
@@ -108,17 +103,14 @@ func (k Kind) String() string {
 // Kinds lists every kind of attempt.
 func Kinds() []Kind { return []Kind{KindFirst, KindInfraRetry, KindDataRetry, KindReattach} }
 
-// GroupID names the samples of one task: the first 16 bytes, in hexadecimal, of
-// the SHA-256 of
+// GroupID identifies a group: the first 16 bytes, in hexadecimal, of the SHA-256 of
 //
 //	field("rollout sample 1") field(id) uint64(len(messages)) field(message)… field(agent)
 //
-// where field(x) is uint64(len(x)) x, all integers are little endian, and agent is
-// the task's agent overrides as canonical JSON: no spaces, keys sorted by their
-// bytes, numbers as they were written, and nothing at all for null and {}.
-//
-// So neither the order of the tasks, nor the answer, the metadata or the number of
-// samples is part of it. Of a task that is Recorded it is the SHA-256 of
+// where field(x) is uint64(len(x)) x, all integers are little endian, and agent is the task's agent
+// overrides as canonical JSON: no spaces, keys sorted by their bytes, numbers as they were written,
+// and nothing at all for null and {}. Other fields of the task have no effect. For a Recorded task
+// it is the SHA-256 of
 //
 //	field("rollout server run 1") field(server) field(run)
 func GroupID(t *Task) string {
@@ -148,9 +140,8 @@ func GroupID(t *Task) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// SampleKey is the identity of one sample of the task, by which nothing is made twice: its
-// GroupID, a hyphen, and the index in decimal. Whoever has the tasks finds a sample in a
-// dataset or a journal by it.
+// SampleKey identifies a sample in the dataset and the journal: its GroupID, a hyphen, and the
+// index in decimal. A key is collected once.
 func SampleKey(t *Task, index int) string {
 	return sampleKey(GroupID(t), index)
 }
@@ -159,14 +150,13 @@ func sampleKey(group string, index int) string {
 	return group + "-" + strconv.Itoa(index)
 }
 
-// RolloutID names one attempt at a sample: the sample key, a slash, and the number
-// of the attempt.
+// RolloutID identifies one attempt: the sample key, a slash, and the number of the attempt.
 func RolloutID(key string, attempt int) string {
 	return key + "/" + strconv.Itoa(attempt)
 }
 
-// canonical returns the canonical form of a JSON value. It returns what is not JSON
-// unchanged: whoever reads tasks has refused it before.
+// canonical returns the canonical form of a JSON value. Invalid JSON, which the reader of tasks
+// rejects, is returned unchanged.
 func canonical(raw json.RawMessage) string {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {

@@ -8,23 +8,21 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A worker takes samples through their attempts, one at a time, at one endpoint. The
-// number of workers, which their crew bounds, bounds the samples in flight there.
+// A worker takes samples through their attempts, one at a time, at one endpoint.
 type worker struct {
 	c        *Collector
 	ep       *endpoint
 	crew     *crew
-	at       int             // the index of its endpoint
-	slot     int             // its index in counters.slots
-	ready    bool            // it counts as ready in shares
+	at       int             // index of its endpoint
+	slot     int             // index in counters.slots
+	ready    bool            // counts as ready in shares
 	finished <-chan struct{} // closed when no sample is open any more
 	open     *sync.WaitGroup
 	pinned   <-chan claim // open attempts of this endpoint, which come first; nil after the last
 	aligner  *tokenize.Aligner
 }
 
-// run works on samples until there is nothing left to do for this worker. The error ends
-// the run.
+// run works on samples until none is left. An error ends the run.
 func (w *worker) run(ctx context.Context) error {
 	w.aligner = tokenize.NewAligner(w.c.cfg.Align)
 	if !w.ep.unpinned.Load() {
@@ -34,7 +32,7 @@ func (w *worker) run(ctx context.Context) error {
 		cl, ok := w.claim(ctx)
 		if !ok {
 			w.setReady(false)
-			return context.Cause(ctx) // or nil: there is nothing left to do
+			return context.Cause(ctx) // or nil: no sample is left
 		}
 		w.crew.took()
 		w.setReady(false)
@@ -49,8 +47,8 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// claim waits for room at the endpoint and then for a sample. It returns false when there
-// is nothing left to do for this worker: the run ends, or its endpoint is lost.
+// claim waits for a permit and then for a sample. It returns false if the run ends, or its endpoint
+// is lost.
 func (w *worker) claim(ctx context.Context) (claim, bool) {
 	for {
 		p := w.ep.gate.enterNow()
@@ -98,7 +96,6 @@ func (w *worker) claim(ctx context.Context) (claim, bool) {
 	}
 }
 
-// setReady notes whether the worker takes a fresh sample, or will.
 func (w *worker) setReady(ready bool) {
 	if w.ready != ready {
 		w.ready = ready
@@ -106,8 +103,8 @@ func (w *worker) setReady(ready bool) {
 	}
 }
 
-// room waits until the sample may be worked on here, and returns try. It returns something
-// else when the sample is not to be worked on here any longer. The error ends the run.
+// room waits until the sample has a permit here, and returns try. Otherwise the sample must not be
+// worked on here any longer. An error ends the run.
 func (w *worker) room(ctx context.Context, cl *claim) (next, error) {
 	away := w.awayFor(cl).raised().Done()
 	until, stop := w.c.untilDeadline(ctx, cl.task)
@@ -136,9 +133,8 @@ func (w *worker) room(ctx context.Context, cl *claim) (next, error) {
 	}
 }
 
-// A crew is the workers of one endpoint. They are made as samples need them: one worker
-// waits for a sample, and when it gets one it makes the next worker, up to MaxInFlight. So
-// the memory of a run follows what is in flight, and not what might be.
+// A crew is the workers of one endpoint. One worker waits for a sample. When it gets one, it makes
+// the next worker, up to MaxInFlight. So memory follows the samples in flight.
 type crew struct {
 	most  int
 	start func() // starts one worker
@@ -147,13 +143,12 @@ type crew struct {
 	n, idle int
 }
 
-// begin starts the first worker.
 func (c *crew) begin() {
 	c.n, c.idle = 1, 1
 	c.start()
 }
 
-// took notes that a worker has a sample, and starts another worker if none is waiting.
+// took records that a worker has a sample, and starts another one if none is waiting.
 func (c *crew) took() {
 	c.mu.Lock()
 	c.idle--
@@ -168,22 +163,21 @@ func (c *crew) took() {
 	}
 }
 
-// back notes that a worker is waiting for a sample again.
+// back records that a worker waits for a sample again.
 func (c *crew) back() {
 	c.mu.Lock()
 	c.idle++
 	c.mu.Unlock()
 }
 
-// newCrew makes the crew of the endpoint with this index. spawn runs a function in a
-// goroutine whose end Run waits for.
+// newCrew makes the crew of endpoint at. Run waits for goroutines of spawn.
 func (c *Collector) newCrew(ctx context.Context, at int, base worker, spawn func(func() error)) *crew {
 	w := &crew{most: c.endpoints[at].MaxInFlight}
 	w.start = func() {
 		one := base
 		one.c, one.ep, one.crew, one.at, one.slot = c, c.endpoints[at], w, at, c.counters.slot(at)
 		one.setReady(true)
-		spawn(func() error { return one.run(ctx) }) // non-nil only when the run must stop
+		spawn(func() error { return one.run(ctx) }) // non-nil only if the run must stop
 	}
 	return w
 }

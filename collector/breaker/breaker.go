@@ -5,55 +5,55 @@ import (
 	"time"
 )
 
-// Config is what a Breaker needs to know. The zero value allows nothing.
+// Config configures a Breaker. The zero value allows nothing.
 type Config struct {
-	// Outage is how long the server may be down before it is given up.
+	// Outage is how long the server can be down before it is given up.
 	Outage time.Duration
-	// Watched reports that somebody asks the server whether it is back: then the failures
-	// of samples never give it up, and Breaker.Lose does.
+	// Watched reports that the caller polls a server that is down. Only Breaker.Lose then gives it
+	// up.
 	Watched bool
 	// Checks reports that the caller can check the server.
 	Checks bool
-	// Retries bounds what a sample is charged for failures of the infrastructure,
-	// DataRetries bounds what it is charged for failures of the policy.
+	// Retries and DataRetries bound the charges for failures of the infrastructure and of the
+	// policy.
 	Retries, DataRetries int
-	// BusyMax is how long a sample may meet nothing but refusals before it is charged.
+	// BusyMax is how long the server can refuse a sample without a charge.
 	BusyMax time.Duration
 }
 
-// minTrip is how many failures in a row mean down at least.
+// minTrip is the smallest number of failures in a row that means down.
 const minTrip = 3
 
-// A Breaker follows whether one server lives. It is not safe for concurrent use.
+// A Breaker tracks whether one server is up. It is not safe for concurrent use.
 type Breaker struct {
 	cfg Config
 
-	answered bool      // the server answered at some time
-	series   *series   // the failures since then, nil: none
-	noAgent  bool      // the last failure was that no agent could be made
+	answered bool      // the server has answered at least once
+	series   *series   // failures since the last answer; nil: none
+	noAgent  bool      // the last failure was in the stage Opening
 	down     bool      // the breaker has tripped
-	told     bool      // and a check did not say otherwise
-	since    time.Time // it tripped
+	told     bool      // Change.Down was reported
+	since    time.Time // when the breaker tripped
 	lost     bool
 
-	own map[string]bool // keys of samples that fail where others do not
+	own map[string]bool // keys of samples that fail where others succeed
 }
 
-// A series is failures of a server without an answer between them. It may trip the breaker.
+// A series is failures of a server without an answer between them. It can trip the breaker.
 type series struct {
 	n     int
-	keys  []string // of the samples that failed, the first failure first
+	keys  []string // keys of the failed samples, in order of the first failure
 	began time.Time
-	blame bool // the failures cannot be the fault of the first sample alone
+	blame bool // the failures cannot be caused by the first sample alone
 	down  bool // it tripped the breaker
-	over  bool // it did, or an answer came
-	own   bool // the failures turned out to be the samples' own
+	over  bool // it tripped the breaker, or an answer came
+	own   bool // a check showed that the samples are the cause
 }
 
-// New makes a Breaker for a server of which nothing is known.
+// New makes a Breaker for a server in an unknown state.
 func New(cfg Config) *Breaker { return &Breaker{cfg: cfg} }
 
-// State reports whether the server is taken to be down, and whether it is given up.
+// State reports whether the server counts as down, and whether it was given up.
 func (b *Breaker) State() (down, lost bool) { return b.down, b.lost }
 
 // Ended decides what follows from the end of an attempt at the sample with this budget.
@@ -97,8 +97,7 @@ func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	return d
 }
 
-// pay charges the sample, where it is to be charged, and lets it go on while it has not
-// paid more than it may.
+// pay charges the sample if d.Charged is set, and allows a retry while the budget is not used up.
 func (b *Breaker) pay(s *Budget, d *Decision) {
 	d.Next, d.Backoff = Nothing, true
 	if d.Charged {
@@ -114,9 +113,8 @@ func (b *Breaker) pay(s *Budget, d *Decision) {
 	}
 }
 
-// Waited decides after the step Wait. What the sample was charged for a server that went
-// down meanwhile is refunded. If none did, and no answer came, the server is checked once for
-// the sample.
+// Waited decides after the step Wait. If the server went down meanwhile, the charges for it are
+// refunded. If not, and no answer came, the server is checked once for the sample.
 func (b *Breaker) Waited(s *Budget, d Decision) Decision {
 	d.Next, d.Change = Nothing, Change{}
 	switch {
@@ -128,15 +126,15 @@ func (b *Breaker) Waited(s *Budget, d Decision) Decision {
 	return d
 }
 
-// refund takes back what the sample was charged for a server that is down.
+// refund takes back the charges for a server that is down.
 func (b *Breaker) refund(s *Budget, d *Decision) {
 	s.refund()
 	d.Charged = false
 	b.pay(s, d)
 }
 
-// checkedLast is Checked of a sample that fails otherwise. It is spared once: a sample may be
-// what takes the server down.
+// checkedLast is Checked for a sample on its last retry. It is spared only once: the sample itself
+// could take the server down.
 func (b *Breaker) checkedLast(s *Budget, d Decision, works, stopping bool) Decision {
 	t := d.series
 	if !b.down && !works && !stopping && !t.over {
@@ -151,7 +149,6 @@ func (b *Breaker) checkedLast(s *Budget, d Decision, works, stopping bool) Decis
 	return d
 }
 
-// refused decides about a sample that the server turned away.
 func (b *Breaker) refused(s *Budget, d *Decision, now time.Time) {
 	r := &s.busy
 	if r.since.IsZero() {
@@ -167,8 +164,7 @@ func (b *Breaker) refused(s *Budget, d *Decision, now time.Time) {
 	b.pay(s, d)
 }
 
-// failed counts a failure of the infrastructure, and decides unless the server must be
-// checked first.
+// failed counts a failure of the infrastructure. It decides, unless a check comes first.
 func (b *Breaker) failed(s *Budget, d *Decision, now time.Time) {
 	if b.own[d.end.Key] {
 		d.Charged = true
@@ -214,9 +210,9 @@ func (b *Breaker) count(d *Decision, now time.Time) {
 	}
 }
 
-// threshold returns how many failures in a row mean down: the number of samples in hand, so
-// that each may have failed once. Before the first answer not all of them are in hand yet, and
-// it is the limit.
+// threshold returns the number of failures in a row that means down: the samples in flight, so that
+// each can have failed once. Before the first answer, when not all are in flight yet, it is the
+// limit.
 func (b *Breaker) threshold(e *End) int {
 	n := e.Limit
 	if b.answered {
@@ -225,8 +221,8 @@ func (b *Breaker) threshold(e *End) int {
 	return max(n, minTrip)
 }
 
-// Checked decides after the step Check. works reports that the server answered the check;
-// where the check was cut off because the run stops, stopping is true.
+// Checked decides after the step Check. works reports that the check passed, stopping that a stop
+// of the run cut it off.
 func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision {
 	d.Next, d.Change = Nothing, Change{}
 	switch {
@@ -256,8 +252,7 @@ func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision 
 	return d
 }
 
-// reset notes that the server answered a check: the samples of the series are at fault
-// themselves.
+// reset records that the server passed a check: the samples of the series are the cause.
 func (b *Breaker) reset() Change {
 	if t := b.series; t != nil {
 		if b.own == nil {
@@ -271,8 +266,8 @@ func (b *Breaker) reset() Change {
 	return b.up()
 }
 
-// Answered notes that the server answered at the moment then. An answer that came before the
-// series began says nothing about the series, also if it is noted only now.
+// Answered records that the server answered at the time then. An answer from before the series does
+// not end it, even if it is recorded later.
 func (b *Breaker) Answered(then time.Time) Change {
 	if b.series != nil && !then.After(b.series.began) {
 		b.answered = true
@@ -281,7 +276,6 @@ func (b *Breaker) Answered(then time.Time) Change {
 	return b.up()
 }
 
-// up ends the series.
 func (b *Breaker) up() Change {
 	ch := Change{Reset: b.down, Up: b.down && b.told}
 	if b.series != nil {
@@ -291,8 +285,8 @@ func (b *Breaker) up() Change {
 	return ch
 }
 
-// AgentMade notes that an agent was made. That counts as an answer only if the last failure
-// was that no agent could be made: an engine that is down fails later.
+// AgentMade records that an agent was made. That counts as an answer only if the last failure was
+// in the stage Opening: if the engine is down, attempts fail later.
 func (b *Breaker) AgentMade(now time.Time) Change {
 	if b.answered && b.down && b.noAgent {
 		return b.Answered(now)
@@ -300,7 +294,7 @@ func (b *Breaker) AgentMade(now time.Time) Change {
 	return Change{}
 }
 
-// Silent notes that the server does not answer at all, which trips the breaker at once.
+// Silent records that the server does not answer at all. That trips the breaker at once.
 func (b *Breaker) Silent(now time.Time) Change {
 	if b.down || b.lost {
 		return Change{}
@@ -308,25 +302,25 @@ func (b *Breaker) Silent(now time.Time) Change {
 	if b.series == nil {
 		b.series = new(series)
 	}
-	b.series.began, b.series.down, b.series.over = now, true, true // answers from before count for nothing
+	b.series.began, b.series.down, b.series.over = now, true, true // earlier answers do not count
 	b.noAgent, b.down, b.told, b.since = true, true, true, now
 	return Change{Tripped: true, Down: true}
 }
 
-// Overdue reports whether the server is down for Config.Outage, and whether it is down and
-// never answered.
+// Overdue reports whether the server has been down for Config.Outage, and whether it never
+// answered.
 func (b *Breaker) Overdue(now time.Time) (overdue, never bool) {
 	return b.down && now.Sub(b.since) >= b.cfg.Outage, b.down && !b.answered
 }
 
-// Lose gives the server up. The Change is none where it was given up before.
+// Lose gives the server up. The Change is zero if it was given up before.
 func (b *Breaker) Lose() Change {
 	ch := Change{Lost: !b.lost}
 	b.lost = true
 	return ch
 }
 
-// Leave ends what binds the budget to this server: the sample goes to another.
+// Leave detaches the budget from this server, before the sample moves to another server.
 func (b *Breaker) Leave(s *Budget) {
 	s.settle()
 	s.series, s.held = nil, 0

@@ -20,7 +20,7 @@ type server struct {
 	now     time.Time
 	budgets map[string]*breaker.Budget
 	inHand  int
-	works   bool // what a check says
+	works   bool // result of a check
 	checks  int
 	dies    bool // it goes down while a sample waits
 }
@@ -36,7 +36,7 @@ func (s *server) budget(key string) *breaker.Budget {
 	return s.budgets[key]
 }
 
-// end ends an attempt a second later, and does the steps that are asked for.
+// end ends an attempt a second later, and takes the steps of the decision.
 func (s *server) end(e breaker.End) breaker.Decision {
 	s.now = s.now.Add(time.Second)
 	if e.Replied.IsZero() {
@@ -72,7 +72,7 @@ func (s *server) answer(key string) {
 	s.end(breaker.End{Key: key, Kind: breaker.Done, Stage: breaker.Rolling})
 }
 
-// trip has different samples fail until the breaker trips.
+// trip makes different samples fail until the breaker trips.
 func (s *server) trip(t *testing.T) {
 	t.Helper()
 	for i := range 9 {
@@ -83,7 +83,7 @@ func (s *server) trip(t *testing.T) {
 	}
 }
 
-// states are servers in every state that is different.
+// states are servers in every distinct state.
 var states = []struct {
 	name string
 	make func(t *testing.T) *server
@@ -102,7 +102,7 @@ var states = []struct {
 		}
 		return s
 	}},
-	{"own", func(t *testing.T) *server { // the sample is known to fail where others do not
+	{"own", func(t *testing.T) *server { // the sample is known to fail while others succeed
 		t.Helper()
 		s := newServer(cfg)
 		s.answer("other")
@@ -150,8 +150,6 @@ var states = []struct {
 	}},
 }
 
-// Every kind of end, in every state of the server, for a sample that can still pay and for
-// one that cannot.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	const (
@@ -165,8 +163,7 @@ func TestDecisions(t *testing.T) {
 		givenUp  = "pass on; lost"
 		reopened = "; reset up"
 	)
-	// A row has one decision for each of states: new, up, failing, own, down, silent,
-	// overdue, lost.
+	// Decisions for each of states: new, up, failing, own, down, silent, overdue, lost.
 	type row [8]string
 	always := func(v string) row { return row{v, v, v, v, v, v, v, v} }
 	answer := func(v string) row {
@@ -238,7 +235,6 @@ func changes(c breaker.Change) string {
 	return "; " + strings.Join(words, " ")
 }
 
-// Kinds and verdicts have names, and all of them are in the table above.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for k := breaker.Done; k <= breaker.Fatal; k++ {
@@ -254,8 +250,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A sample that is turned away pays after BusyMax, or when checks show that the server has
-// room for others.
+// A refused sample is charged after BusyMax, or if checks show that the server has room for others.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	refuse := func(s *server) breaker.Decision { return s.end(breaker.End{Key: "k", Kind: breaker.Busy}) }
@@ -310,8 +305,8 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// Whatever happens, in whatever order, what is told is consistent: a server is down before
-// it is back, a lost one is lost once, and no sample is refunded what it did not pay.
+// Changes are consistent for any order of ends: a server is down before it is back, is lost once,
+// and no sample is refunded more than its charges.
 func TestAnything(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {

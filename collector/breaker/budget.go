@@ -2,33 +2,32 @@ package breaker
 
 import "time"
 
-// A Budget is what one sample was charged. Its zero value is that of a sample which
-// nobody began. It belongs to the Breaker of the server at which the sample is worked on;
-// before the sample goes to another server, Breaker.Leave must be called.
+// A Budget counts the attempts charged to one sample. It is tied to the Breaker of its current
+// server: call Breaker.Leave before the sample moves to another server.
 type Budget struct {
-	Charged     int // attempts held against Config.Retries
-	DataCharged int // attempts held against Config.DataRetries
+	Charged     int // attempts charged to Config.Retries
+	DataCharged int // attempts charged to Config.DataRetries
 
-	earlier int     // Charged, as an earlier process left it
-	series  *series // in which the last charges were made, nil: they are final
-	held    int     // how many were made in it
+	earlier int     // Charged by earlier processes
+	series  *series // series of the last charges; nil: they are final
+	held    int     // number of charges in series
 	busy    refusals
 	spared  bool // by a check that the server did not answer
 }
 
-// Resume returns the budget of a sample that was charged so much by earlier processes.
+// Resume returns the budget of a sample with these charges from earlier processes.
 func Resume(charged, dataCharged int) Budget {
 	return Budget{Charged: charged, DataCharged: dataCharged, earlier: charged}
 }
 
-// Forgive refunds everything that this process charged against Config.Retries: looking for
-// an attempt of an earlier process was in vain.
+// Forgive refunds this process's charges to Config.Retries after the lookup of an open attempt
+// found nothing.
 func (s *Budget) Forgive() {
 	s.Charged, s.series, s.held = s.earlier, nil, 0
 }
 
-// charge holds an attempt against Config.Retries. A charge made in a series is not final
-// before the series is over; nil is none.
+// charge charges an attempt to Config.Retries. A charge in a series, if not nil, is final only when
+// the series is over.
 func (s *Budget) charge(in *series) {
 	s.Charged++
 	switch in {
@@ -40,8 +39,8 @@ func (s *Budget) charge(in *series) {
 	}
 }
 
-// settle refunds the charges of a series that tripped the breaker, and makes those of any
-// other series final. It does nothing while the series is not over.
+// settle refunds the charges of a series that tripped the breaker, and makes other charges final.
+// It does nothing until the series is over.
 func (s *Budget) settle() {
 	if s.series == nil || !s.series.over {
 		return
@@ -52,22 +51,20 @@ func (s *Budget) settle() {
 	s.series, s.held = nil, 0
 }
 
-// refund takes the charges of the series back.
 func (s *Budget) refund() {
 	s.Charged -= s.held
 	s.series, s.held = nil, 0
 }
 
-// refusals counts how often the server turned the sample away without any other end of an
-// attempt between.
+// refusals counts the refusals of a sample in a row.
 type refusals struct {
-	since   time.Time // the first
+	since   time.Time // time of the first refusal
 	n       int
-	hadRoom int // of the last ones, those after which the server had room for a check
+	hadRoom int // number of passed checks since the last failed one
 }
 
-// A sample is checked for after checkAfter refusals. A place may become free just then, so
-// that it takes clearAfter checks in a row until the refusals are the sample's own.
+// After checkAfter refusals, each one is followed by a check. A slot can become free just then, so
+// the sample is charged only after clearAfter passed checks in a row.
 const (
 	checkAfter = 5
 	clearAfter = 3

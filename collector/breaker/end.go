@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// An End is how an attempt ended.
+// An End describes how an attempt ended.
 type End struct {
 	Key   string // of the sample
 	Stage Stage
 	Kind  Kind
-	// Replied is when the rollout came to its end. Done and LostAnswer have it: the server
-	// lived then, and may be down by now.
+	// Replied is when the rollout ended, for Done and LostAnswer: the server was up then, and can
+	// be down by now.
 	Replied time.Time
-	// Probe reports that the sample was let in to see whether the server is back.
+	// Probe reports that the sample was a probe of a server that is down.
 	Probe bool
-	// InHand is the number of samples in hand at the server, and Limit how many may be.
+	// InHand is the number of samples in flight at the server, and Limit bounds it.
 	InHand, Limit int
 }
 
@@ -25,11 +25,10 @@ type Stage uint8
 // The stages.
 const (
 	Opening Stage = iota // the agent was being made or found
-	Rolling              // there was an agent
+	Rolling              // the agent existed
 )
 
-// A Kind is what the end of an attempt says about its server and its sample. The package
-// comment has the table.
+// A Kind is the meaning of an attempt's end: see the table of the package comment.
 type Kind uint8
 
 // The kinds. The list is closed.
@@ -59,15 +58,15 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// A Verdict is what becomes of the sample.
+// A Verdict is the decision about the sample.
 type Verdict uint8
 
 // The verdicts.
 const (
-	Over   Verdict = iota // nothing is left to do
-	Retry                 // another attempt is made
+	Over   Verdict = iota // the sink has the sample
+	Retry                 // make another attempt
 	Fail                  // the sample fails for good
-	PassOn                // another attempt is made at another server: this one is given up
+	PassOn                // make another attempt at another server: this one was given up
 	Stop                  // the run ends, and the sample remains to be done
 )
 
@@ -80,40 +79,37 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("verdict(%d)", uint8(v))
 }
 
-// A Step is what the caller must do before a verdict holds.
+// A Step is the caller's next step before a verdict is final.
 type Step uint8
 
 // The steps.
 const (
-	Nothing Step = iota // the verdict holds
+	Nothing Step = iota // the verdict is final
 	Check               // check the server, then call Checked
-	Wait                // wait until the server is down, for a second at most, then call Waited
+	Wait                // wait until the server is down, for at most a second, then call Waited
 )
 
-// A Decision is what follows from the end of an attempt.
+// A Decision follows the end of an attempt.
 type Decision struct {
-	// Next is what must be done before the Verdict holds.
 	Next    Step
 	Verdict Verdict
-	// Charged reports that the attempt is held against the budget: of Retries, or, for
-	// Policy, of DataRetries.
+	// Charged reports a charge to DataRetries for Policy, otherwise to Retries.
 	Charged bool
-	// Backoff reports that the next attempt waits for a moment that grows with each try.
 	Backoff bool
-	// HadRoom reports that the server, which turned the sample away, had room for a check:
-	// the refusal says nothing about how much the server can take.
+	// HadRoom reports that the server refused the sample but passed a check, so its capacity is not
+	// the cause.
 	HadRoom bool
-	// Change is what became of the server by the last call.
+	// Change is the change of the server's state in the last call.
 	Change Change
 
 	end     End
 	at      time.Time // of the end
 	last    bool      // the sample fails if the server answers the check
 	series  *series
-	tripped bool // by this end
+	tripped bool // this end tripped the breaker
 }
 
-// String is the verdict and, of a retry, who pays for it.
+// String returns the verdict and, for a retry, whether it is charged.
 func (d Decision) String() string {
 	switch {
 	case d.Verdict != Retry:
@@ -124,14 +120,13 @@ func (d Decision) String() string {
 	return "retry free"
 }
 
-// A Change is what became of a server. The zero Change is none.
+// A Change is a change of a server's state. The zero Change means no change.
 type Change struct {
-	// Tripped reports that the breaker tripped: the caller lets nothing in but a probe now and
-	// then. Reset reports that it was reset: the caller lets every sample in again.
+	// Tripped tells the caller to admit only probes now, Reset to admit all samples again.
 	Tripped, Reset bool
-	// Down reports that the server is known to be down, Up that it is back after that. A
-	// breaker that is reset by the first check after it tripped reports neither.
+	// Down reports that the server is known to be down, Up that it is back after Down. If the first
+	// check after the trip resets the breaker, neither is set.
 	Down, Up bool
-	// Lost reports that the server is given up for good.
+	// Lost reports that the server was given up for good.
 	Lost bool
 }

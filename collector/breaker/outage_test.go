@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/breaker"
 )
 
-// A server is told to be down once, and only when its check was not answered; it is told to
-// be back only if it was told to be down.
+// A server is reported down once, and only after its check failed, and reported back only after it
+// was reported down.
 func TestDownIsToldOnce(t *testing.T) {
 	t.Parallel()
 	s := newServer(cfg)
@@ -44,8 +44,8 @@ func TestDownIsToldOnce(t *testing.T) {
 	}
 }
 
-// A server that never answered is lost when a check fails as well; unless somebody watches
-// it, or the check was cut off by a stop of the run.
+// A server that never answered is lost when a check fails too, unless it is watched, or a stop of
+// the run cut the check off.
 func TestNeverAnswered(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -72,7 +72,7 @@ func TestNeverAnswered(t *testing.T) {
 	}
 }
 
-// Failures of samples give a server up after the outage, unless somebody watches it.
+// Failures of samples give a server up after Outage, unless it is watched.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	for _, watched := range []bool{false, true} {
@@ -99,7 +99,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// An agent that is made is an answer only where the last failure was that none could be.
+// A new agent is an answer only if the last failure was in the stage Opening.
 func TestAgentMade(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -130,8 +130,8 @@ func TestAgentMade(t *testing.T) {
 	}
 }
 
-// A sample that would fail after its last retry does not, once, if the server answers no check
-// either: then the server is down.
+// A sample on its last retry is spared once if the server fails its check too: the server is then
+// down.
 func TestLastRetryIsChecked(t *testing.T) {
 	t.Parallel()
 	cfg := cfg
@@ -149,7 +149,7 @@ func TestLastRetryIsChecked(t *testing.T) {
 		}
 	}
 
-	s := newServer(cfg) // k takes it down whenever it is tried
+	s := newServer(cfg) // k takes it down on every try
 	s.answer("other")
 	for i, want := range []string{"retry free", "fail"} {
 		if d := s.fault("k"); d.String() != want {

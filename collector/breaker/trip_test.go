@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/breaker"
 )
 
-// One sample alone pays for its failures, and takes no server down.
+// One sample alone is charged for its failures, and takes no server down.
 func TestOneSampleAloneDoesNotTrip(t *testing.T) {
 	t.Parallel()
 	s := newServer(cfg)
@@ -25,14 +25,14 @@ func TestOneSampleAloneDoesNotTrip(t *testing.T) {
 	if down, _ := s.State(); down || s.checks > 0 {
 		t.Errorf("down %v after %d checks", down, s.checks)
 	}
-	s.fault("k2") // but two of them may
+	s.fault("k2") // failures of two samples can
 	if down, _ := s.State(); !down {
 		t.Error("not down after failures of two samples")
 	}
 }
 
-// The threshold is what can fail before one sample fails twice, at least three. Failures
-// to make an agent count whoever asks.
+// The threshold is the number of samples in flight or the limit, at least three, and failures to
+// make an agent count for any sample.
 func TestThreshold(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -65,10 +65,10 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
-// What a trip charged is refunded when the server goes down, and is final when it answers.
+// Charges of a series are refunded when the server goes down, and are final when it answers.
 func TestRefund(t *testing.T) {
 	t.Parallel()
-	charge := func(t *testing.T) *server { // the sample k is charged for two failures of a trip
+	charge := func(t *testing.T) *server { // the sample k is charged for two failures of a series
 		t.Helper()
 		s := newServer(cfg)
 		s.inHand = 6
@@ -150,7 +150,7 @@ func TestRefund(t *testing.T) {
 	})
 }
 
-// An answer to what was sent before the trip says nothing about it.
+// An answer from before the series does not count.
 func TestOldAnswer(t *testing.T) {
 	t.Parallel()
 	s := newServer(cfg)
@@ -167,13 +167,12 @@ func TestOldAnswer(t *testing.T) {
 	}
 }
 
-// An answer from before the first failure of the trip, and from before the server fell
-// silent, says nothing either: the silence moves the beginning of the trip.
+// An answer from before the server fell silent does not count either: Silent restarts the series.
 func TestAnswerBeforeSilence(t *testing.T) {
 	t.Parallel()
 	s := newServer(cfg)
 	s.answer("other")
-	s.fault("k") // begins the trip
+	s.fault("k") // begins the series
 	between := s.now.Add(time.Second)
 	s.Silent(s.now.Add(2 * time.Second))
 	if ch := s.Answered(between); ch != (breaker.Change{}) {
@@ -184,8 +183,7 @@ func TestAnswerBeforeSilence(t *testing.T) {
 	}
 }
 
-// A sample whose failure trips the breaker is charged when the server answers the check: the
-// failure was its own.
+// A sample whose failure trips the breaker is charged if the server answers the check.
 func TestAnsweredCheckCharges(t *testing.T) {
 	t.Parallel()
 	s := newServer(cfg)

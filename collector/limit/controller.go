@@ -5,84 +5,83 @@ import (
 	"time"
 )
 
-// The numbers of the package comment.
+// The constants of the package comment.
 const (
 	defaultStart = 32
 
 	growBy   = 1.05 // per round
-	stageTop = 1.25 // growth that is judged together after slow start
-	gainPart = 3.0  // a growth by g must make samples finish faster by g / gainPart
+	stageTop = 1.25 // growth after slow start that is judged as a whole
+	gainPart = 3.0  // a growth by g must speed samples up by g / gainPart
 	sigmas   = 2.5  // and by this many standard deviations
 
-	bindShare  = 0.9  // the share of the limit from which it counts as in use
-	faultShare = 0.01 // the share of failures that a clean round may have
+	bindShare  = 0.9  // share of the limit from which it counts as in use
+	faultShare = 0.01 // highest share of failures in a clean round
 
-	minCounted = 16 // samples in a counted round, however low the limit is
-	baseRounds = 8  // counted rounds over which the rate of the present limit is kept
-	maxJudged  = 8  // counted rounds after which a growth has gained nothing
-	slowJudged = 2  // the same after a doubling, half of which may be too much
+	minCounted = 16 // fewest samples in a counted round, for any limit
+	baseRounds = 8  // counted rounds over which the rate of the current limit is averaged
+	maxJudged  = 8  // counted rounds after which a growth counts as without gain
+	slowJudged = 2  // the same after a doubling, half of which can be too much
 	minHold    = 8  // counted rounds before a growth without gain is tried again
 	maxHold    = 64
 
 	cutBy    = 0.8
 	trimBy   = 0.95
 	debounce = 15 * time.Second
-	// minRound is the shortest round: very fast samples would decide on a moment.
+	// minRound is the shortest round, so that very fast samples do not decide on a moment.
 	minRound = time.Second
 
-	openEvery = 5 * time.Second // how often more of a growth opens
-	openShare = 0.1             // how much of the limit opens each time
+	openEvery = 5 * time.Second // interval of the steps that open a growth
+	openShare = 0.1             // share of the limit that opens per step
 
-	burstWithin = 5 * time.Second // server errors within this count together
+	burstWithin = 5 * time.Second // server errors within this time count together
 	burstLeast  = 3
-	burstShare  = 0.1 // of the limit
+	burstShare  = 0.1 // share of the limit
 
-	lossWithin = debounce // lost connections within this count together, for one cut
+	lossWithin = debounce // lost connections within this time count together, for one cut
 	lossLeast  = 2
-	lossShare  = 0.05 // of all that ended meanwhile
+	lossShare  = 0.05 // share of all samples that ended meanwhile
 )
 
-// Config is what a Controller needs to know.
+// Config configures a Controller.
 type Config struct {
 	// Max is the highest limit, at least 1.
 	Max int
 	// Start is the first limit. Default 0: min(32, Max).
 	Start int
-	// Group is how many samples belong together. After a growth at least that many open at
-	// once. Default 0: 1.
+	// Group is the number of samples per group, the least that a growth opens at once. Default 1.
 	Group int
 }
 
-// A phase is the purpose of the present round.
+// A phase is the purpose of the current round.
 type phase uint8
 
 const (
-	settling phase = iota // finishes the samples that were started under another limit
-	steady                // counts the rate of a limit that may stay
-	climbing              // grows in steps that are judged together later
+	settling phase = iota // waits until samples started under another limit are finished
+	steady                // counts the rate of a limit that can stay
+	climbing              // grows in steps that are judged as a whole later
 	judging               // counts the rate after a growth
 )
 
 // A Controller finds the limit of one server. It is not safe for concurrent use.
 type Controller struct {
-	max, group int // of Config
+	max, group int // from Config
 
 	limit  int
-	proven int  // the highest limit that was worth it: up to it growth needs no proof
+	proven int  // highest limit that was worth it; growth up to it needs no proof
 	slow   bool // in slow start
 	grown  bool // has grown since the last cut
 
-	open   int       // how many may be in flight now: follows a growth in steps
-	openAt time.Time // when the last step was
+	open   int       // samples allowed in flight now: follows a growth in steps
+	openAt time.Time // time of the last step
 
 	phase phase
 	base  rate // the rate before a growth
-	baseL int  // the limit before a growth, to which it goes back
+	baseL int  // limit before a growth, restored without gain
 	now   rate // the rate since the growth
-	hold  int  // counted rounds until the next growth that must be proven
-	wait  int  // the hold after the next growth without gain
+	hold  int  // counted rounds until the next growth that needs proof
+	wait  int  // hold after the next growth without gain
 	round round
-	gain  Gain // of the last growth if it was proven and nothing was lowered since
+	gain  Gain // of the last growth, if it was proven and nothing was lowered since
 
 	lastCut time.Time
 	bursts  []fault // recent server errors
@@ -90,15 +89,15 @@ type Controller struct {
 	lately  tally   // recently finished samples
 	engine  engine
 
-	finished int            // counts the finished samples
-	turned   map[string]int // finished, when the sample with this key was last turned away
+	finished int            // number of finished samples
+	turned   map[string]int // value of finished at the last refusal of the sample with this key
 }
 
 // A round lasts until as many samples are finished as the limit.
 type round struct {
 	began  time.Time
 	done   int
-	used   int // how many of done found the limit in use
+	used   int // finished samples that found the limit in use
 	faults int
 }
 
@@ -115,7 +114,6 @@ func (r *rate) add(n int, took time.Duration) {
 	r.rounds++
 }
 
-// fade makes old counts weigh less than new ones.
 func (r *rate) fade() {
 	if r.rounds > baseRounds {
 		r.n, r.took, r.rounds = r.n/2, r.took/2, r.rounds/2
@@ -139,18 +137,18 @@ func New(cfg Config) *Controller {
 	}
 }
 
-// Limit returns how many samples may be in flight at most.
+// Limit returns the largest number of samples in flight.
 func (c *Controller) Limit() int { return c.limit }
 
-// Open returns how many samples may be in flight now. After a growth it reaches Limit in steps
-// of a tenth of it, or of a group if that is more, every 5 s: a server never gets all new
-// samples at one moment. next is when it will be more; zero if it is Limit already.
+// Open returns how many samples can be in flight now. After a growth it reaches Limit in steps of a
+// tenth of Limit, or of a group if that is more, every 5 s. So a server never gets all new samples
+// at once. Result next is the time of the next step; zero if n is Limit.
 func (c *Controller) Open(now time.Time) (n int, next time.Time) {
 	step := max(c.group, int(math.Ceil(openShare*float64(c.limit))))
 	for c.open < c.limit && now.Sub(c.openAt) >= openEvery {
 		c.open = min(c.open+step, c.limit)
 		c.openAt = c.openAt.Add(openEvery)
-		if now.Sub(c.openAt) >= openEvery { // nobody asked for a long time
+		if now.Sub(c.openAt) >= openEvery { // Open was not called for a long time
 			c.openAt = now
 		}
 	}
@@ -160,20 +158,19 @@ func (c *Controller) Open(now time.Time) (n int, next time.Time) {
 	return c.open, next
 }
 
-// A Gain is what a growth of the limit gained, in samples per second: Before at the limit From,
-// and After at the limit To.
+// A Gain is the gain of a growth from From to To, in samples per second.
 type Gain struct {
 	From, To      int
 	Before, After float64
 }
 
-// Topped returns what the growth to Config.Max gained. ok is false if that was not measured, or
-// was not worth it, or if the limit is lower now: then nobody knows what a higher one would do.
+// Topped returns the gain of the growth to Config.Max. If it was not measured or not worth it, or
+// if the limit is lower now, ok is false.
 func (c *Controller) Topped() (g Gain, ok bool) {
 	return c.gain, c.gain.To == c.max && c.limit == c.max
 }
 
-// Reopen lets in the samples of a server that is back: a few at first, as after a growth.
+// Reopen admits the samples of a server that is back: a few at first, as after a growth.
 func (c *Controller) Reopen(now time.Time) {
 	c.open = 0
 	c.openAt = now.Add(-openEvery)
@@ -181,8 +178,7 @@ func (c *Controller) Reopen(now time.Time) {
 	c.Open(now)
 }
 
-// Done notes that the server finished a sample, good or bad, while inFlight samples were in
-// flight, this one included.
+// Done records that the server finished a sample, good or bad. inFlight includes it.
 func (c *Controller) Done(now time.Time, inFlight int) Change {
 	c.begin(now)
 	c.lately.add(now)
@@ -211,7 +207,6 @@ func (c *Controller) begin(now time.Time) {
 	}
 }
 
-// roundSize returns how many samples the present round takes.
 func (c *Controller) roundSize() int {
 	if c.phase == climbing || c.phase == steady && c.limit < c.proven {
 		return c.limit
@@ -262,16 +257,14 @@ func (c *Controller) next(now time.Time, n int, took time.Duration) Change {
 	return c.grow(now)
 }
 
-// A result is whether a growth was worth it.
 type result uint8
 
 const (
-	unknown result = iota // it needs more rounds
+	unknown result = iota // more rounds are needed
 	worth                 // samples finish faster
 	noGain                // they do not
 )
 
-// judge compares the rate since the growth with the rate before it.
 func (c *Controller) judge() result {
 	grown := float64(c.limit)/float64(c.baseL) - 1
 	gain := c.now.perSecond()/c.base.perSecond() - 1
@@ -285,17 +278,17 @@ func (c *Controller) judge() result {
 	return unknown
 }
 
-// putOff delays the next growth that must be proven, longer every time.
+// putOff delays the next growth that needs proof, longer every time.
 func (c *Controller) putOff() {
 	c.hold, c.wait = c.wait, min(2*c.wait, maxHold)
 }
 
-// grow takes the next step up, if nothing bars it.
+// grow takes the next step up, unless something prevents it.
 func (c *Controller) grow(now time.Time) Change {
 	if c.limit >= c.max || c.engine.bars(now, c.limit) {
 		return Change{}
 	}
-	free := c.limit < c.proven // no proof is needed
+	free := c.limit < c.proven
 	if c.phase == steady && !free && (c.hold > 0 || c.base.n == 0) {
 		return Change{}
 	}
@@ -327,7 +320,7 @@ func (c *Controller) rise(now time.Time, to int, why Reason) Change {
 	return ch
 }
 
-// set lowers the limit and lets the samples in flight settle.
+// set lowers the limit and starts settling.
 func (c *Controller) set(now time.Time, to int, why Reason) Change {
 	ch := Change{c.limit, to, why}
 	c.limit, c.baseL, c.gain = to, to, Gain{}
@@ -344,7 +337,7 @@ func (c *Controller) cut(now time.Time, by float64, why Reason) Change {
 		return Change{}
 	}
 	c.lastCut, c.slow = now, false
-	if c.grown { // the first of a series of cuts shows which limit is too high
+	if c.grown { // the first of several cuts shows which limit is too high
 		if c.limit > c.proven {
 			c.putOff()
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// A clock drives a controller by hand.
+// A clock drives a controller with a fake time.
 type clock struct {
 	*limit.Controller
 	at time.Time
@@ -21,7 +21,7 @@ func at(cfg limit.Config) *clock {
 
 func (c *clock) sleep(d time.Duration) { c.at = c.at.Add(d) }
 
-// finish lets n samples be finished in d, with the limit in use, and returns the changes.
+// finish finishes n samples in d, with the limit in use, and returns the changes.
 func (c *clock) finish(n int, d time.Duration) []limit.Change { return c.finishWith(n, d, -1) }
 
 func (c *clock) finishWith(n int, d time.Duration, inFlight int) []limit.Change {
@@ -39,8 +39,7 @@ func (c *clock) finishWith(n int, d time.Duration, inFlight int) []limit.Change 
 	return all
 }
 
-// rounds lets rounds go by in which samples per second are as many as in flight,
-// until the limit changes.
+// rounds runs up to most rounds with throughput proportional to the limit, until the limit changes.
 func (c *clock) rounds(most int) limit.Change {
 	for range most {
 		n := max(c.Limit(), 16)
@@ -129,9 +128,8 @@ func TestCutsAreApart(t *testing.T) {
 	none(t, "never below one", c.Refused(c.at, "7", limit.RateLimited))
 }
 
-// Refusals every 2 s, each of which asks for 89 s, for ten minutes: the limit goes to
-// its floor and no further, and grows as soon as they end. What they ask for is
-// nowhere in the interface.
+// Refusals every 2 s for ten minutes lower the limit to its floor, and it grows as soon as they
+// end. The interface has no input for Retry-After.
 func TestStormOfRefusals(t *testing.T) {
 	t.Parallel()
 	c := at(limit.Config{Max: 256})
@@ -157,7 +155,6 @@ func TestStormOfRefusals(t *testing.T) {
 	}
 }
 
-// In a large round a few failures are nothing.
 func TestOneFailureInAHundredIsClean(t *testing.T) {
 	t.Parallel()
 	for faults, clean := range map[int]bool{2: true, 3: false} {
@@ -225,15 +222,15 @@ func TestBurstOfServerErrors(t *testing.T) {
 	want(t, "a tenth", c.Faulted(c.at, "9", 100, true), 100, 80, limit.Overload)
 }
 
-// One connection that is lost says nothing about how much the server can take, however
-// often that is; several samples that lose theirs at once do.
+// Lost connections of one sample never cut the limit, and several samples that lose theirs at once
+// do.
 func TestLostConnections(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
 		keys  []string
 		apart time.Duration
-		ended int // samples that finish between one and the next
+		ended int // samples that finish between two losses
 		to    int
 	}{
 		{"one", []string{"a"}, 0, 0, 100},
@@ -258,7 +255,7 @@ func TestLostConnections(t *testing.T) {
 					c.sleep(tt.apart)
 					continue
 				}
-				for range tt.ended { // never all of the limit: nothing grows
+				for range tt.ended { // below the limit: nothing grows
 					c.sleep(tt.apart / time.Duration(tt.ended))
 					c.Done(c.at, 1)
 				}
@@ -308,8 +305,8 @@ func TestEngineCuts(t *testing.T) {
 	}
 }
 
-// Whatever is told, in whatever order: the limit stays within its bounds, cuts are
-// apart, and every change says why.
+// For any order of events the limit stays within its bounds, cuts are apart, and every change has a
+// reason.
 func TestWhateverIsTold(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(200)
@@ -374,9 +371,8 @@ func TestReasonNames(t *testing.T) {
 	}
 }
 
-// A sample that the server turns away whatever the limit is, while others are finished,
-// costs one cut and not the limit; where nothing is finished meanwhile it says what it
-// seems to say.
+// A sample that the server refuses at any limit, while others finish, costs only one cut. If no
+// sample finishes meanwhile, each refusal counts.
 func TestOneSampleThatIsTurnedAway(t *testing.T) {
 	t.Parallel()
 	for _, why := range []limit.Reason{limit.RateLimited, limit.Unavailable} {

@@ -1,36 +1,36 @@
-// Package limit finds out how many samples a server can work on at a time.
+// Package limit finds the number of samples that a server can work on at a time.
 //
-// A Controller is told what happens: a sample was finished, a request was turned away, a
-// server error came back, the metrics of the engine show something. It answers with a limit
-// and, if the limit changes, with the reason. It has no clock, no goroutine and no lock:
-// every method takes the time, and the caller makes the calls one after the other.
+// The caller reports events to a Controller: a finished sample, a refused request, a server error,
+// metrics of the engine. The Controller returns the limit and, if the limit changes, the reason. It
+// has no clock, no goroutine and no lock: every method takes the time, and the caller serializes
+// the calls.
 //
 // # Growth
 //
 //	at first         min(32, max)
-//	slow start       doubles, until the first cut or the first growth that gained nothing
+//	slow start       doubles, until the first cut or the first growth without gain
 //	afterwards       +5 % per round, at least +1
 //
-// A round is as many finished samples as the limit: everything that was in flight has been
-// replaced once. A round counts towards growth if it is clean and if the limit is in use. It
-// is clean with at most one failure of the server in a hundred samples. The limit is in use if
-// at least 0.9 of it was, for half of the round.
+// A round is as many finished samples as the limit: every sample in flight has been replaced once.
+// A round counts towards growth if it is clean and the limit is in use. It is clean with at most
+// one failure of the server in a hundred samples. The limit is in use if at least 0.9 of it was in
+// flight for half of the round.
 //
-// Below a limit that has already paid off (the proven limit), a clean round is enough. A cut
-// lowers that mark to one below the limit at which it came.
+// Up to a limit that has already paid off (the proven limit), a clean round is enough. A cut lowers
+// the proven limit to one below the limit before the cut.
 //
 // Beyond the proven limit a growth must show a gain:
 //
 //  1. The limit doubles (slow start), or grows by five steps of 5 %.
 //  2. One round passes in which the samples that were started before are finished.
-//  3. The next rounds are counted. The growth stays if samples per second rose by at least a
-//     third of the growth of the limit (limit +24 %: samples per second +8 %), and by more
-//     than chance explains: 2.5 standard deviations of the counts.
-//  4. Otherwise the limit goes back. The next try comes after 8 counted rounds, then after
-//     16, up to 64. A growth that ended with a cut waits in the same way.
+//  3. The next rounds are counted. The growth stays if samples per second rose by at least a third
+//     of the growth of the limit (limit +24 %: samples per second +8 %), and by more than chance
+//     explains: 2.5 standard deviations of the counts.
+//  4. Otherwise the limit goes back. The next tries come after 8, 16, 32 and then 64 counted rounds.
+//     A growth that ended with a cut waits in the same way.
 //
-// So a server whose throughput is flat, such as one Letta process beyond a few sends, stays at
-// the limit where it is.
+// So a server with flat throughput, such as one Letta process beyond a few sends, stays at its
+// limit.
 //
 // # Cuts
 //
@@ -40,16 +40,16 @@
 //	engine: KV cache above 0.9, or a preemption      ×0.8
 //	engine: KV cache above 0.8                       ×0.95
 //
-// Cuts are at least 15 s apart. Retry-After delays only its own request, so a long hint cannot
-// freeze the limit. Latency never cuts.
+// Cuts are at least 15 s apart. Retry-After delays only its own request, so a long delay cannot
+// freeze the limit. Latency never causes a cut.
 //
-// One server error, one lost connection or one timeout only spoils its round. Several server
-// errors are three samples and a tenth of the limit within 5 s. Several lost connections are
+// One server error, one lost connection or one timeout only makes its round unclean. Several server
+// errors means three samples and a tenth of the limit within 5 s. Several lost connections means
 // two samples and a twentieth of all that ended within 15 s.
 //
 // # Engines
 //
-// Nothing grows while the KV cache of the engine is above 0.6 or requests queue there. A poll
-// of the metrics is valid for 15 s; after that nothing grows until the next one. After 5
-// minutes without a poll the engine counts as not watched.
+// The limit does not grow while the KV cache of the engine is above 0.6 or requests queue there. A
+// poll of the metrics is valid for 15 s; after that the limit does not grow until the next poll.
+// After 5 minutes without a poll the engine counts as not watched.
 package limit

@@ -60,7 +60,7 @@ func TestEngineBarsGrowth(t *testing.T) {
 	}
 }
 
-// What a growth adds is opened a tenth at a time, or a group.
+// A growth opens by a tenth of the limit per step, or by a group.
 func TestGrowthOpensInSteps(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -92,7 +92,7 @@ func TestGrowthOpensInSteps(t *testing.T) {
 	}
 	c := at(limit.Config{Max: 512})
 	c.rounds(1)
-	c.sleep(time.Hour) // nobody asked
+	c.sleep(time.Hour) // no call of Open
 	if n, _ := c.Open(c.at); n != 46 {
 		t.Errorf("open %d after an hour in which nobody asked, want one step more: 46", n)
 	}
@@ -102,8 +102,8 @@ func TestGrowthOpensInSteps(t *testing.T) {
 	}
 }
 
-// A growth without a gain is taken back and put off, each time for longer; so is one
-// that ends in a cut.
+// A growth without gain is taken back and delayed, longer every time, and so is a growth that ends
+// in a cut.
 func TestGrowthWithoutGainIsPutOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, limit.Config{Max: 512}, server{perSecond: flat(5), even: true}, 1)
@@ -132,8 +132,7 @@ func TestGrowthWithoutGainIsPutOff(t *testing.T) {
 	}
 }
 
-// A rate that was counted long ago is not what growth is compared with: on a server
-// that became slower it would find no gain.
+// A growth is not compared with an old rate: on a server that became slower it would show no gain.
 func TestBaseIsOfThePresent(t *testing.T) {
 	t.Parallel()
 	each := 2 * time.Second
@@ -152,8 +151,8 @@ func TestBaseIsOfThePresent(t *testing.T) {
 	}
 }
 
-// On the way back after a cut other limits are counted, and samples that were started
-// under them end after it: neither passes for the rate of the limit that it leads to.
+// Rounds on the way back after a cut, and samples started under their limits, do not count for the
+// rate of the final limit.
 func TestBaseAfterACut(t *testing.T) {
 	t.Parallel()
 	c := at(limit.Config{Max: 512, Start: 100})
@@ -167,7 +166,7 @@ func TestBaseAfterACut(t *testing.T) {
 		t.Fatalf("limit %d, want one less than where it was cut", c.Limit())
 	}
 	c.finish(99, 20*time.Second) // begun on the way
-	// From here on 20 per second, whatever the limit.
+	// From here on 20 per second at any limit.
 	for range 100 {
 		n := max(c.Limit(), 16)
 		c.finish(n, time.Duration(n)*50*time.Millisecond)

@@ -2,8 +2,7 @@ package limit
 
 import "fmt"
 
-// A Reason is why the limit changed. Its name is a metric label and a word of the log. The
-// list is closed.
+// A Reason is why the limit changed. Its name is a metric label and appears in the log.
 type Reason uint8
 
 // The reasons.
@@ -17,7 +16,7 @@ const (
 	Connection         // cut: a connection was refused, or several samples lost theirs
 	Overload           // cut: several samples met a server error
 	KVHigh             // cut: the engine's KV cache is above 0.8
-	KVFull             // cut: it is above 0.9
+	KVFull             // cut: the engine's KV cache is above 0.9
 	Preemption         // cut: the engine put running requests back into its queue
 
 	numReasons
@@ -44,7 +43,7 @@ func Reasons() []Reason {
 	return all
 }
 
-// A Change is a change of the limit. The zero Change is none.
+// A Change is a change of the limit. The zero Change means no change.
 type Change struct {
 	From, To int
 	Reason   Reason

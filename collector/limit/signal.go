@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Refused notes that the server turned away a request of the sample with this key. why is
-// RateLimited, Unavailable or Connection. If the same sample is turned away again while others
-// were finished, the server does not take it whatever the limit is: that does not cut.
+// Refused records that the server refused a request of the sample with this key. why is
+// RateLimited, Unavailable or Connection. If it refuses the same sample again while others
+// finished, the limit is not the cause and is not cut.
 func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
 	finished, again := c.turned[key]
 	if c.turned == nil || len(c.turned) >= maxTurned {
@@ -20,15 +20,14 @@ func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
 	return c.cut(now, cutBy, why)
 }
 
-// maxTurned bounds the size of Controller.turned. It is above the number of samples that wait
-// for a retry. Forgetting them costs at most a cut.
+// maxTurned bounds the size of Controller.turned. It is above the number of samples that wait for a
+// retry. Clearing the map costs at most one cut.
 const maxTurned = 4096
 
-// Faulted notes that the server failed, or did not answer in time, for the sample with this
-// key, while inFlight samples were in flight. One fault only spoils the round: its cause may be
-// anything. But some servers answer overload with a plain server error: Letta does when its
-// PostgreSQL has no connection left. So the limit is cut if it is in use and if different
-// samples, a tenth of the limit and at least three, met a serverError within 5 s.
+// Faulted records that the server failed, or did not answer in time, for the sample with this key.
+// One fault only makes the round unclean. But some servers answer overload with a plain server
+// error: Letta does when its PostgreSQL has no connection left. So a serverError cuts the limit if
+// it is in use and several samples met one within 5 s: a tenth of the limit, at least three.
 func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverError bool) Change {
 	c.begin(now)
 	c.round.faults++
@@ -45,10 +44,9 @@ func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverErro
 	return c.cut(now, cutBy, Overload)
 }
 
-// Lost notes that a connection of the sample with this key was reset or ended early. One alone
-// only spoils the round: proxies and networks lose connections without any overload. The limit
-// is cut if at least two different samples lost one within 15 s, and if they are a twentieth of
-// all that ended in that time.
+// Lost records that a connection of the sample with this key was reset or ended early. One lost
+// connection only makes the round unclean: networks lose connections without overload. The limit is
+// cut if at least two different samples, and a twentieth of all that ended, lost one within 15 s.
 func (c *Controller) Lost(now time.Time, key string) Change {
 	c.begin(now)
 	c.round.faults++
@@ -62,14 +60,14 @@ func (c *Controller) Lost(now time.Time, key string) Change {
 	return c.cut(now, cutBy, Connection)
 }
 
-// A tally counts what happened in the last lossWithin. It keeps two spans of that length, and
-// takes the rate within each to be constant.
+// A tally counts the events of the last lossWithin, from two spans of that length with a constant
+// rate each.
 type tally struct {
-	began     time.Time // when the present span began
+	began     time.Time // when the current span began
 	now, past float64
 }
 
-// turn begins a new span if the present one is over.
+// turn begins a new span if the current one is over.
 func (t *tally) turn(now time.Time) {
 	switch age := now.Sub(t.began); {
 	case age >= 2*lossWithin:
@@ -95,25 +93,22 @@ type fault struct {
 	at  time.Time
 }
 
-// The numbers of the package comment that are about engines.
+// The constants of the package comment about engines.
 const (
 	kvGrow, kvHigh, kvFull = 0.6, 0.8, 0.9
 
-	queueShare  = 0.1 // the share of the limit that may wait in the engine's queue
+	queueShare  = 0.1 // share of the limit that can wait in the engine's queue
 	engineFresh = 15 * time.Second
 	engineGone  = 5 * time.Minute
 )
 
-// An Engine is what one poll of the metrics of an inference engine showed. A number is negative
-// if the engine does not give it.
+// An Engine is one poll of the metrics of an inference engine. A negative number is unknown.
 type Engine struct {
-	// KVUsage is the part of the KV cache that is in use, 0 to 1: the highest of several
-	// engines.
+	// KVUsage is the used fraction of the KV cache; the highest if there are several engines.
 	KVUsage float64
 	// Waiting is the number of requests in the queue.
 	Waiting float64
-	// Preemptions counts the running requests that the engine put back into its queue, since
-	// it started.
+	// Preemptions counts the running requests put back into the queue since the engine started.
 	Preemptions float64
 }
 
@@ -124,7 +119,7 @@ type engine struct {
 	counted bool      // Preemptions can be compared with the next poll
 }
 
-// bars reports whether the engine keeps the limit from growing.
+// bars reports whether the engine prevents a growth of the limit.
 func (e *engine) bars(now time.Time, limit int) bool {
 	age := now.Sub(e.at)
 	switch {
@@ -136,7 +131,7 @@ func (e *engine) bars(now time.Time, limit int) bool {
 	return e.KVUsage > kvGrow || e.Waiting > queueShare*float64(limit)
 }
 
-// Polled notes what a poll of the engine's metrics showed. A poll that failed is not noted.
+// Polled records a poll of the engine's metrics. Do not call it for a failed poll.
 func (c *Controller) Polled(now time.Time, e Engine) Change {
 	last := c.engine
 	c.engine = engine{Engine: e, at: now, counted: e.Preemptions >= 0}

@@ -9,16 +9,16 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// A server is a model of one: how many samples per second it finishes with n in
-// flight, and from how many on it turns requests away.
+// A server is a model of a server: its samples per second with n in flight, and its limit of
+// requests.
 type server struct {
 	perSecond func(n int) float64
 	refuses   int           // 0: never
 	why       limit.Reason  // of a refusal
-	bursts    int           // from how many in flight on all new samples meet a 500; 0: never
-	even      bool          // finishes at even intervals, else at random ones
-	kvPer     float64       // KV cache that one sample takes; 0: no metrics
-	stalls    time.Duration // the metrics stop after so long; 0: never
+	bursts    int           // samples in flight from which all new ones meet a 500; 0: never
+	even      bool          // finishes at even intervals, otherwise at random ones
+	kvPer     float64       // KV cache of one sample; 0: no metrics
+	stalls    time.Duration // when the metrics stop; 0: never
 }
 
 func room(each time.Duration) func(int) float64 {
@@ -29,7 +29,7 @@ func flat(perSecond float64) func(int) float64 {
 	return func(int) float64 { return perSecond }
 }
 
-// A world runs a controller against a server, with as much work as it lets in.
+// A world runs a controller against a server, with as much work as the controller admits.
 type world struct {
 	t        *testing.T
 	c        *limit.Controller
@@ -72,7 +72,6 @@ func (w *world) note(ch limit.Change) {
 	}
 }
 
-// run lets time pass.
 func (w *world) run(d time.Duration) {
 	w.t.Helper()
 	for end := w.at.Add(d); w.at.Before(end); {
@@ -82,7 +81,7 @@ func (w *world) run(d time.Duration) {
 		if !w.srv.even {
 			gap = w.rnd.ExpFloat64() / r
 		}
-		step := time.Second // or until the next one is finished
+		step := time.Second // or until the next sample is finished
 		if w.inFlight > 0 && gap < step.Seconds() {
 			step = time.Duration(gap * float64(time.Second))
 		}
@@ -103,7 +102,7 @@ func (w *world) admit() {
 		case w.srv.refuses > 0 && w.inFlight >= w.srv.refuses:
 			w.keys++
 			w.note(w.c.Refused(w.at, string(rune(w.keys)), w.srv.why))
-			return // it is tried again later
+			return // it is retried later
 		case w.srv.bursts > 0 && w.inFlight >= w.srv.bursts:
 			for range open - w.inFlight {
 				w.keys++
@@ -124,7 +123,6 @@ func (w *world) poll() {
 	w.note(w.c.Polled(w.at, limit.Engine{KVUsage: math.Min(w.srv.kvPer*float64(w.inFlight), 1), Waiting: 0, Preemptions: -1}))
 }
 
-// reasons counts the changes by reason.
 func (w *world) reasons() map[limit.Reason]int {
 	m := make(map[limit.Reason]int)
 	for _, ch := range w.changes {
@@ -140,8 +138,8 @@ func TestControllerAgainstServers(t *testing.T) {
 		max        int
 		srv        server
 		hours      float64
-		low, high  int // of the limit in the end
-		never      int // above this at any time; 0: max
+		low, high  int // of the final limit
+		never      int // highest allowed limit at any time; 0: max
 		wantReason limit.Reason
 	}{
 		{"room for all: grows to the most", 512, server{perSecond: room(10 * time.Second)}, 2, 512, 512, 0, limit.SlowStart},
@@ -195,8 +193,8 @@ func TestControllerAgainstServers(t *testing.T) {
 	}
 }
 
-// TestTopped: that the highest limit paid off is told where it was measured, and holds;
-// never where the limit began there, or where a higher one made nothing faster.
+// Topped reports a gain only if it was measured and the limit still holds: not if the limit began
+// at the maximum, or if the growth had no gain.
 func TestTopped(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

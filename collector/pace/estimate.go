@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// A work clock counts seconds and stands still in a pause.
+// A work clock counts seconds and stops during a pause.
 type work struct {
 	at     time.Time
 	lived  float64
 	paused bool
 }
 
-// lived returns the seconds since New without those of pauses.
 func (p *Pacer) lived() float64 {
 	now := p.cfg.Now()
 	if d := now.Sub(p.work.at).Seconds(); d > 0 {
@@ -24,24 +23,22 @@ func (p *Pacer) lived() float64 {
 	return p.work.lived
 }
 
-// versions knows how long a version lasts, and how many groups a trainer takes in it.
+// versions tracks how long a version lasts, and how many groups a trainer takes in it.
 type versions struct {
-	now   int32   // the present version, or -1
-	since float64 // when it was set
+	now   int32 // the current version, or -1
+	since float64
 	taken int     // groups acknowledged since then
-	extra int     // how many versions more a group may be behind until the next is set
-	sum   float64 // the time of the versions before it
-	n     float64 // how many they were; both weigh old ones less
+	extra int     // further versions that a group can be behind until the next is set
+	sum   float64 // total time of the earlier versions
+	n     float64 // number of earlier versions; sum and n weigh old ones less
 
-	batches [versionsKept]float64 // groups taken per version, of the last times that one was set
+	batches [versionsKept]float64 // groups taken per version, for the last versions
 	next    int
 }
 
-// versionsKept is over how many versions B is the most and T about a mean: a trainer whose
-// steps become longer is followed, and one evaluation in between does not count for much.
+// versionsKept is the number of versions for the maximum B and, approximately, the mean T.
 const versionsKept = 8
 
-// set takes the version, and reports whether it is a new one.
 func (v *versions) set(now float64, version int32) bool {
 	if version < 0 || version == v.now {
 		return false
@@ -56,7 +53,7 @@ func (v *versions) set(now float64, version int32) bool {
 	return true
 }
 
-// lasts returns T in seconds; 0 if it is not known.
+// lasts returns T in seconds; 0 if unknown.
 func (v *versions) lasts() float64 {
 	if v.n == 0 {
 		return 0
@@ -64,19 +61,19 @@ func (v *versions) lasts() float64 {
 	return v.sum / v.n
 }
 
-// batch returns B; 0 if it is not known.
+// batch returns B; 0 if unknown.
 func (v *versions) batch() float64 { return slices.Max(v.batches[:]) }
 
-// exposure knows how long a group takes.
+// exposure tracks how long a group takes.
 type exposure struct {
 	at     float64
 	open   int     // groups in progress
-	busy   float64 // for how long any was
-	time   float64 // that all were in progress
-	events float64 // how many arrived; time and events weigh old ones less
+	busy   float64 // time with any group in progress
+	time   float64 // total time of all groups in progress
+	events float64 // number of arrivals; time and events weigh old groups less
 }
 
-// groupsKept is the least W of the package comment.
+// groupsKept is the smallest W of the package comment.
 const groupsKept = 128
 
 func (x *exposure) advance(now float64) {
@@ -94,7 +91,7 @@ func (x *exposure) begin(now float64) {
 	x.open++
 }
 
-// end takes a group that is whole. One that did not arrive is forgotten.
+// end ends a whole group. A group that did not arrive is removed from the estimate.
 func (x *exposure) end(now, began float64, arrived bool) {
 	x.advance(now)
 	if !arrived {

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// D is the mean of all groups, also while only short ones have arrived. The mean of those
-// that have arrived is not.
+// D is the mean of all groups, even while only short ones have arrived. The mean of the arrived
+// groups is too low.
 func TestGroupTakes(t *testing.T) {
 	t.Parallel()
 	const flight, sigma = 64, 1.2
@@ -75,7 +75,7 @@ func TestGroupTakes(t *testing.T) {
 	t.Logf("D %.3f of the mean in the long run; the mean of what arrived first %.2f of it", off, early)
 }
 
-// However the calls come, the counts add up and never more than MaxAhead groups are ahead.
+// The counts add up and at most MaxAhead groups are ahead, for any order of calls.
 func TestCountsAddUp(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -141,8 +141,8 @@ func TestCountsAddUp(t *testing.T) {
 	}
 }
 
-// Groups that were whole before the process began, or had begun, tell nothing of how long a group
-// takes.
+// Groups that were whole or begun before the process began do not count for the duration of a
+// group.
 func TestWholeEarlier(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -2,7 +2,7 @@ package pace
 
 import "time"
 
-// Means returns D and T of the package comment; 0 if they are not known.
+// Means returns D and T of the package comment; 0 if unknown.
 func (p *Pacer) Means() (group, version time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

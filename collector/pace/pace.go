@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// Config is what a Pacer holds to. The zero value of MaxLag is a rule: on-policy.
+// Config configures a Pacer. The zero value of MaxLag is a rule: on-policy.
 type Config struct {
-	// MaxAhead is how many groups may be begun and not yet acknowledged, filtered or failed.
-	// Default 0: any number.
+	// MaxAhead bounds the groups that are begun and not yet acknowledged, filtered or failed. 0: no
+	// bound.
 	MaxAhead int
-	// MaxLag is how many versions old a group may be expected to be when the trainer takes it.
-	// 0 is on-policy: it is taken in the version in which it began. Less than 0: any number.
+	// MaxLag bounds the expected age of a group, in versions, when the trainer takes it. 0 is
+	// on-policy: the group is taken in the version in which it began. Negative: no bound.
 	MaxLag int
-	// UntilGroups is how many informative groups are needed. Default 0: all there are.
+	// UntilGroups is the number of informative groups that are needed. Default 0: all groups.
 	UntilGroups int
 	// Now is the clock. Default nil: time.Now.
 	Now func() time.Time
 }
 
-// An Outcome is what became of a group when it was whole.
+// An Outcome is the result of a whole group.
 type Outcome uint8
 
 // The outcomes.
 const (
-	// Given: the trainer has it, or gets it. It counts as ahead until Acknowledged.
+	// Given: the trainer has it, or will get it. It counts as ahead until Acknowledged.
 	Given Outcome = iota
 	// Filtered: it is in the data with keep=false, and no trainer waits for it.
 	Filtered
@@ -33,7 +33,7 @@ const (
 	Failed
 )
 
-// A Hold is why the next group does not begin. Its String is for people.
+// A Hold is why the next group does not begin. Its String is for messages.
 type Hold uint8
 
 // The holds, the strongest first.
@@ -41,8 +41,8 @@ const (
 	NotHeld     Hold = iota
 	HeldPaused       // until Resume
 	HeldUnread       // until Crowd(false)
-	HeldAhead        // until a group is acknowledged, or is whole and is not given
-	HeldDecided      // until it is known whether those in progress are enough
+	HeldAhead        // until a group is acknowledged, or becomes whole without being given
+	HeldDecided      // until it is known whether the groups in progress are enough
 	HeldLag          // until the next version, or until that is long overdue
 )
 
@@ -55,35 +55,34 @@ func (h Hold) String() string {
 	return "held"
 }
 
-// A Pacer decides when the next group may begin. One goroutine begins groups: it calls Group,
-// Back and Sample. Everything else may be called from any goroutine at any time.
+// A Pacer decides when the next group can begin. Group, Back and Sample must be called from one
+// goroutine. All other methods are safe for concurrent use.
 type Pacer struct {
 	cfg    Config
-	enough chan struct{} // closed when no further group is needed
+	enough chan struct{} // closed when no more groups are needed
 
 	mu      sync.Mutex
-	changed chan struct{} // closed at the next change; nil: nobody was told of it
-	alarm   *time.Timer   // makes a change when time alone does
-	held    Hold          // what Group or Sample waits for
+	changed chan struct{} // closed at the next change; nil: no caller waits
+	alarm   *time.Timer   // calls change when the passage of time alone matters
+	held    Hold          // why Group or Sample waits
 	paused  bool          // by Pause
 	crowded bool          // by Crowd
-	work    work          // the clock that stands still in a pause
+	work    work          // clock that stops during a pause
 
 	groups   map[string]*group // in progress, or given and not acknowledged
-	progress int               // of groups
+	progress int               // number of groups in progress
 	taken    int               // groups acknowledged since the version was set
-	idle     float64           // when the last group ended that was in progress
-	done     Stats             // counts of what was decided
+	idle     float64           // when the last group in progress ended
+	done     Stats             // counts of finished groups
 
 	versions versions
 	times    exposure
 }
 
-// A group is one that has begun.
 type group struct {
-	began   float64 // by the clock of work
-	earlier bool    // in an earlier process, in truth
-	version int32   // when it began; -1: none was set, or nobody knows
+	began   float64 // in work time
+	earlier bool    // an earlier process began it
+	version int32   // version when it began; -1: none was set, or unknown
 	given   bool
 }
 
@@ -98,10 +97,9 @@ func New(cfg Config) *Pacer {
 	return p
 }
 
-// Group waits until the next group may begin, which then counts as begun. ok is false if no
-// further group is needed. If its first sample does not begin at once, because no worker is
-// free, leave tells when to call Back and to ask again: it is closed at the next change. The
-// error is the cause of ctx.
+// Group waits until the next group can begin, and counts it as begun. If no more groups are needed,
+// ok is false. The channel leave is closed at the next change: if no worker has taken the first
+// sample by then, call Back and Group again. The error is the cause of ctx.
 func (p *Pacer) Group(ctx context.Context, id string) (leave <-chan struct{}, ok bool, err error) {
 	ok = true
 	leave, err = p.wait(ctx, func() (Hold, float64) {
@@ -114,18 +112,17 @@ func (p *Pacer) Group(ctx context.Context, id string) (leave <-chan struct{}, ok
 	return leave, ok && err == nil, err
 }
 
-// Sample waits until another sample of a group that has begun may begin. leave and the error
-// are those of Group.
+// Sample waits until another sample of a begun group can begin. leave and the error are as for
+// Group.
 func (p *Pacer) Sample(ctx context.Context) (leave <-chan struct{}, err error) {
 	return p.wait(ctx, p.begun)
 }
 
-// Enough is closed when no further group is needed: see Config.UntilGroups.
+// Enough is closed when no more groups are needed: see Config.UntilGroups.
 func (p *Pacer) Enough() <-chan struct{} { return p.enough }
 
-// Began notes a group that an earlier process began and that is not whole. Nobody knows when it
-// began and what the version was then: it tells nothing of how long a group takes, and its lag
-// is known only if the version of every token is.
+// Began adds a group that an earlier process began and that is not whole. It does not count for the
+// duration of a group, and its lag is known only if the version of every token is.
 func (p *Pacer) Began(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,8 +144,7 @@ func (p *Pacer) Back(id string) {
 	}
 }
 
-// begin counts the group as begun, unless it counts already. Nobody waits for that: it lets
-// nothing else begin.
+// begin counts the group as begun, once. It wakes no waiter: a new group never ends a hold.
 func (p *Pacer) begin(id string) *group {
 	if g := p.groups[id]; g != nil {
 		return g
@@ -162,17 +158,17 @@ func (p *Pacer) begin(id string) *group {
 	return g
 }
 
-// An Arrival is how old a group is when it is whole.
+// An Arrival is the age of a group when it becomes whole.
 type Arrival struct {
-	// Lag is how many versions it is behind; -1 if no version was ever set.
+	// Lag is the number of versions it is behind; -1 if unknown or if no version was set.
 	Lag int32
-	// Stale reports that this is more than Config.MaxLag.
+	// Stale reports that Lag is more than Config.MaxLag.
 	Stale bool
 }
 
-// Whole notes that the group is whole. It must be called once for each group, also for those
-// that were whole in an earlier process. oldest is the lowest version of all tokens that were
-// sampled for it, or -1 if that is not proven for every one of them.
+// Whole records that the group is whole. Call it once for each group, also for groups of earlier
+// processes. Parameter oldest is the lowest version of all tokens sampled for the group, or -1 if
+// the version of some token is not proven.
 func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +203,6 @@ func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
 	return a
 }
 
-// arrival returns how old the group is now.
 func (p *Pacer) arrival(g *group, oldest int32) Arrival {
 	if oldest < 0 {
 		oldest = g.version
@@ -219,8 +214,8 @@ func (p *Pacer) arrival(g *group, oldest int32) Arrival {
 	return Arrival{Lag: lag, Stale: p.cfg.MaxLag >= 0 && int(lag) > p.cfg.MaxLag}
 }
 
-// Acknowledged notes that the trainer has the group for good: it is ahead no longer. It
-// changes nothing for a group that is not given.
+// Acknowledged records that the trainer has the group for good: it is no longer ahead. It has no
+// effect on a group that is not given.
 func (p *Pacer) Acknowledged(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,36 +227,34 @@ func (p *Pacer) Acknowledged(id string) {
 	}
 }
 
-// SetVersion notes that the policy has version v from now on, 0 or higher. A version that is
-// lower than the present one is that of a trainer that went back to a checkpoint: it tells
-// nothing of how long a version lasts.
+// SetVersion records that the policy has version v ≥ 0 from now on. A lower version, of a trainer
+// that went back to a checkpoint, does not count for the duration of a version.
 func (p *Pacer) SetVersion(v int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.versions.set(p.lived(), v) {
 		p.taken = 0
 		if len(p.groups) > p.progress {
-			p.taken = -1 // a reader acknowledges the last group of a batch when it asks for the next
+			p.taken = -1 // a reader acknowledges the last group of a batch when it requests the next
 		}
 		p.change()
 	}
 }
 
-// Version returns the present version; -1 if none was set.
+// Version returns the current version; -1 if none was set.
 func (p *Pacer) Version() int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.versions.now
 }
 
-// Pause lets nothing begin until Resume.
+// Pause stops all new groups and samples until Resume.
 func (p *Pacer) Pause() { p.hold(&p.paused, true) }
 
 // Resume ends a Pause.
 func (p *Pacer) Resume() { p.hold(&p.paused, false) }
 
-// Crowd lets nothing begin, as Pause does, from Crowd(true) to Crowd(false): whoever tells of
-// the groups has more to tell than it may keep.
+// Crowd is a Pause for the time in which the reader of the events is too far behind.
 func (p *Pacer) Crowd(on bool) { p.hold(&p.crowded, on) }
 
 func (p *Pacer) hold(why *bool, on bool) {

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// begins asks for the group and reports after how long it may begin.
+// begins waits until the group begins and returns the wait.
 func begins(t *testing.T, p *pace.Pacer, id string) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -23,7 +23,7 @@ func begins(t *testing.T, p *pace.Pacer, id string) time.Duration {
 	return time.Since(start)
 }
 
-// held fails the test unless the group is held, for this reason.
+// held fails the test unless the group is held for this reason.
 func held(t *testing.T, p *pace.Pacer, id string, why pace.Hold) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -84,7 +84,7 @@ func TestMaxAhead(t *testing.T) {
 	})
 }
 
-// Without a clock nothing is held back, however long groups take.
+// Without versions nothing is held back, for any duration of groups.
 func TestNoClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,8 +125,7 @@ func TestNoClock(t *testing.T) {
 	})
 }
 
-// The lag of a group is told from the version that is proven, else from the one that was set
-// when it began.
+// The lag of a group uses the proven version, or otherwise the version when it began.
 func TestArrival(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -163,8 +162,8 @@ func TestArrival(t *testing.T) {
 	}
 }
 
-// Nobody knows what the version was when an earlier process began a group: the present one, of
-// which nothing was sampled yet, says nothing of it.
+// The current version is not used for a group that an earlier process began: its version at the
+// start is unknown.
 func TestArrivalOfWhatHadBegun(t *testing.T) {
 	t.Parallel()
 	p := pace.New(pace.Config{MaxLag: 1})
@@ -180,13 +179,13 @@ func TestArrivalOfWhatHadBegun(t *testing.T) {
 	if got, want := p.Whole("proven", pace.Given, 4), (pace.Arrival{Lag: 2, Stale: true}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	p.Began("proven") // it is whole already
+	p.Began("proven") // it is already whole
 	if s := p.Stats(); s.Lags[0] != 0 || s.Lags[2] != 1 || s.Begun != 2 || s.Whole() != 2 {
 		t.Errorf("stats %+v", s)
 	}
 }
 
-// In a pause, and while too much is unread, nothing begins, and that time is in no mean.
+// Nothing begins during a pause or while too much is unread, and this time is in no mean.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -234,7 +233,7 @@ func TestUntilGroups(t *testing.T) {
 		}
 		held(t, p, "d", pace.HeldDecided)
 		p.Whole("a", pace.Filtered, -1)
-		p.Whole("b", pace.Filtered, -1) // 1 of 3, the prior counted
+		p.Whole("b", pace.Filtered, -1) // 1 of 3, including the prior
 		for _, id := range []string{"d", "e", "f", "g", "h", "i", "j", "k"} {
 			begins(t, p, id)
 		}
@@ -257,7 +256,7 @@ func TestUntilGroups(t *testing.T) {
 			t.Errorf("Group = %v, %v, want that none is needed", ok, err)
 		}
 		<-p.Enough()
-		p.Whole("g", pace.Given, -1) // one too many is given as well
+		p.Whole("g", pace.Given, -1) // one too many is given too
 		p.Resume()
 		if _, err := p.Sample(t.Context()); err != nil {
 			t.Error(err)

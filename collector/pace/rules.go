@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A rule says whether something may begin now, and in how many seconds that changes by time
-// alone; 0: it does not.
+// A rule reports whether something can begin now, and after how many seconds time alone changes
+// that; 0: never.
 type rule func() (h Hold, again float64)
 
-// wait waits until the rule holds nothing back.
+// wait waits until the rule allows a start.
 func (p *Pacer) wait(ctx context.Context, r rule) (<-chan struct{}, error) {
 	for {
 		if err := context.Cause(ctx); err != nil {
@@ -29,7 +29,6 @@ func (p *Pacer) wait(ctx context.Context, r rule) (<-chan struct{}, error) {
 	}
 }
 
-// ask asks the rule once. changed is closed at the next change.
 func (p *Pacer) ask(r rule) (h Hold, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,11 +52,10 @@ func (p *Pacer) ask(r rule) (h Hold, changed <-chan struct{}) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// leastWait is the shortest wait for time alone, so that an estimate that moves with time is
-// not asked without end.
+// leastWait is the shortest wait for time alone. It prevents a busy loop.
 const leastWait = time.Millisecond
 
-// change tells whoever was told to wait for the next change.
+// change wakes the callers that wait for the next change.
 func (p *Pacer) change() {
 	if p.changed != nil {
 		close(p.changed)
@@ -65,7 +63,6 @@ func (p *Pacer) change() {
 	}
 }
 
-// satisfied reports whether there are enough informative groups.
 func (p *Pacer) satisfied() bool {
 	return p.cfg.UntilGroups > 0 && p.done.Informative >= p.cfg.UntilGroups
 }
@@ -100,13 +97,13 @@ func (p *Pacer) fresh() (Hold, float64) {
 	return NotHeld, 0
 }
 
-// share returns how many of the groups are informative, of those that are decided.
+// share returns the share of informative groups among the finished ones.
 func (p *Pacer) share() float64 {
 	informative := float64(p.done.Informative)
 	return (informative + 1) / (informative + float64(p.done.Filtered+p.done.Failed) + 1)
 }
 
-// lag is the rule of Config.MaxLag: see the package comment for the letters.
+// lag is the rule of Config.MaxLag. The package comment explains the letters.
 func (p *Pacer) lag() (Hold, float64) {
 	b := p.versions.batch()
 	if b == 0 {
@@ -119,7 +116,7 @@ func (p *Pacer) lag() (Hold, float64) {
 		return NotHeld, 0
 	}
 	if p.progress > 0 {
-		return HeldLag, 0 // the trainer may wait for these
+		return HeldLag, 0 // the trainer can be waiting for these
 	}
 	now := p.lived()
 	if left := max(p.versions.since+p.versions.lasts(), p.idle) + p.times.takes(now) - now; left > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// clocked returns a pacer whose groups take d and whose versions last every, at the moment
-// when version 3 is set. In each version the trainer took batch groups.
+// clocked returns a pacer whose groups take d and whose versions last every, at the moment of
+// version 3. The trainer took batch groups in each version.
 func clocked(t *testing.T, cfg pace.Config, batch int, d, every time.Duration) *pace.Pacer {
 	t.Helper()
 	p := pace.New(cfg)
@@ -30,12 +30,12 @@ func clocked(t *testing.T, cfg pace.Config, batch int, d, every time.Duration) *
 	return p
 }
 
-// As many groups begin in front of each other as the trainer takes in MaxLag + 1 versions,
-// whatever it has taken of them, and as many as it takes with each version.
+// The trainer's groups of MaxLag + 1 versions can be in front of a new group, and each version
+// admits one more batch.
 func TestMaxLag(t *testing.T) {
 	t.Parallel()
 	for _, k := range []int{0, 1, 3} {
-		for _, late := range []int{0, 1} { // acknowledged only after the next version
+		for _, late := range []int{0, 1} { // number of groups acknowledged only after the next version
 			t.Run(fmt.Sprintf("lag=%d/late=%d", k, late), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestMaxLag(t *testing.T) {
 						held(t, p, "next", pace.HeldLag)
 						time.Sleep(10 * time.Second)
 						p.SetVersion(v)
-						begin(batch) // where one is late, one of them takes the place of the one that is with the trainer
+						begin(batch) // if one is late, the group at the trainer counts as one of them
 						if late > 0 {
 							p.Acknowledged(order[batch-1])
 							held(t, p, "next", pace.HeldLag)
@@ -79,8 +79,8 @@ func TestMaxLag(t *testing.T) {
 	}
 }
 
-// A trainer that waits for more groups than it ever took gets them, when nothing is in
-// progress that it may wait for, and its version is overdue.
+// A trainer that waits for more groups than it ever took gets them, when no group is in progress
+// and its version is overdue.
 func TestOverdue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestOverdue(t *testing.T) {
 		p.Whole("a", pace.Given, -1)
 		p.Acknowledged("a")
 		time.Sleep(time.Hour)
-		held(t, p, "c", pace.HeldLag) // b may be what it waits for
+		held(t, p, "c", pace.HeldLag) // b can be what it waits for
 		p.Whole("b", pace.Given, -1)
 		p.Acknowledged("b")
 		d, _ := p.Means()
@@ -120,8 +120,7 @@ func TestOverdue(t *testing.T) {
 	})
 }
 
-// The most that a trainer took in a version is what it may take, and of groups in progress as
-// many as are informative.
+// The largest batch counts, and groups in progress count by the share of informative groups.
 func TestBatchesThatDiffer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -155,8 +154,8 @@ func TestBatchesThatDiffer(t *testing.T) {
 	})
 }
 
-// leave tells when a group that waits for a worker is to ask again, and what never began
-// counts nowhere.
+// Leave is closed when a group that waits for a worker must ask again, and a group that never began
+// is not counted.
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -5,20 +5,19 @@ import (
 	"math"
 )
 
-// Unclaimed is the [Config.Version] of a Source that only [Source.SetVersion] tells versions.
+// Unclaimed is the [Config.Version] of a Source that gets versions only by [Source.SetVersion].
 const Unclaimed int32 = math.MinInt32
 
-// SetVersion is the user's claim that version samples from now on, until SetVersion says
-// another one. A send is taken to be of version N if it began and ended while N was claimed. A
-// send that a change falls into has no version here, and its traces are asked.
+// SetVersion claims that version samples from now on, until the next SetVersion. If a change falls
+// into a send, the claim gives it no version, and its traces are read.
 //
-// A trainer calls it when the engine samples with the new weights and before it wants
-// anything of them. What is sent between the change of the weights and the call is claimed for
-// the old version: a trainer whose samples are in progress then pauses the run for the change,
-// or gives the engine its versions (see the package comment).
+// A trainer calls it after the engine samples with the new weights and before it uses any of the
+// samples. Sends between the change of the weights and the call are claimed for the old version. A
+// trainer with samples in progress therefore pauses the run for the change, or passes its versions
+// to the engine (see the package comment).
 //
-// A lower number than before is that of a trainer that went back to a checkpoint. Where the
-// Source has a page, the page tells the versions of sends, and a claim changes nothing.
+// A lower number than before belongs to a trainer that went back to a checkpoint. If the Source has
+// a page, a claim has no effect.
 func (s *Source) SetVersion(version int32) error {
 	if version < 0 {
 		return outOfRange(version)
@@ -35,10 +34,10 @@ func (s *Source) SetVersion(version int32) error {
 	return nil
 }
 
-// claimed is the version that was claimed for all of the send, or Unknown.
+// claimed returns the version that was claimed during the whole send, or Unknown.
 func (sp *Span) claimed() int32 {
 	select {
-	case <-sp.done: // after is written no more
+	case <-sp.done: // after is final
 		return sp.after
 	default: // End was not called
 		return Unknown

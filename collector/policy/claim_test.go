@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A send has a version if and only if the claim was that one all the while. Any order of
-// sends and claims is compared with what was claimed between the two ends of each send.
+// A send has a version if and only if the claim did not change during it. It compares random orders
+// of sends and claims with the claims during each send.
 func TestSetVersion(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
@@ -30,7 +30,7 @@ func TestSetVersion(t *testing.T) {
 		}
 		type send struct {
 			*policy.Span
-			claimed []int32 // all that was claimed while it was under way
+			claimed []int32 // all claims during the send
 			from    tokenize.VersionSource
 		}
 		claim, changed := first, false
@@ -61,7 +61,7 @@ func TestSetVersion(t *testing.T) {
 				if slices.Max(sp.claimed) != slices.Min(sp.claimed) {
 					want = policy.Unknown
 				}
-				if random.IntN(2) == 0 { // what is claimed later changes nothing
+				if random.IntN(2) == 0 { // later claims change nothing
 					claim, changed = 3, true
 					if err := s.SetVersion(3); err != nil {
 						t.Fatal(err)
@@ -91,15 +91,14 @@ func TestSetVersion(t *testing.T) {
 	}
 }
 
-// With a trainer that claims one version after the other, a send that carries a version began
-// and ended under it.
+// A send with a version began and ended under that claim, while a trainer changes the claim.
 func TestSetVersionWhileSending(t *testing.T) {
 	t.Parallel()
 	s, err := policy.New(policy.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var claimed, claiming atomic.Int32 // the last claim that was made, and that is being made
+	var claimed, claiming atomic.Int32 // the last claim that was made, and the claim being made
 	var sending sync.WaitGroup
 	var known, unknown atomic.Int32
 	for range 4 {
@@ -136,7 +135,7 @@ func TestSetVersionWhileSending(t *testing.T) {
 	sending.Wait()
 }
 
-// Where a page tells the versions a claim does not, and the user is told so.
+// A page takes precedence over a claim, and the user is notified.
 func TestSetVersionBesideAPage(t *testing.T) {
 	t.Parallel()
 	p := startPage(t, "4")

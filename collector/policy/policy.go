@@ -9,55 +9,52 @@ import (
 	"time"
 )
 
-// Unknown stands for a version that is not known.
+// Unknown is the value of an unknown version.
 const Unknown int32 = -1
 
-// A Config says where versions come from. Version, URL or Traces is used.
+// A Config configures where versions come from: from Version, URL or Traces.
 type Config struct {
-	// Version is the user's claim about every send of this process, until
-	// [Source.SetVersion] says another one. It is used if URL is empty. [Unclaimed]: nothing is
-	// claimed before SetVersion is called.
+	// Version is the user's claim for every send, until [Source.SetVersion]. It is used if URL is
+	// empty. [Unclaimed]: no claim before SetVersion.
 	Version int32
 
-	// URL is a page that tells the version: see [Config.OneEngine] for what it proves. It
-	// answers a GET with a number, as plain text or JSON, or with a JSON object whose
-	// member weight_version or policy_version is one. A fragment names another member:
+	// URL is a page that reports the version: see [Config.OneEngine] for what it proves. It answers
+	// a GET with a number, as plain text or JSON, or with a JSON object with a numeric member
+	// weight_version or policy_version. A fragment names another member:
 	// http://host/status#step.current. A URL without a path means SGLang: /model_info, or
 	// /get_model_info if that does not exist.
 	URL string
-	// Name is what messages call the page. Default: its scheme, host and path. Nothing
-	// else of the URL is ever told.
+	// Name is the name of the page in messages. Default: its scheme, host and path, and nothing
+	// else of the URL.
 	Name string
-	// OneEngine is the user's word that the engine behind URL makes all calls, and that
-	// its number never falls. Without it the page is asked once, to name what is wrong
-	// with it, and proves nothing.
+	// OneEngine asserts that the engine behind URL makes all calls, and that its number never
+	// falls. Without it the page is asked once, to report problems, and proves nothing.
 	OneEngine bool
-	// Delay is how much earlier or later than the weights the page may change. Default
-	// 250ms.
+	// Delay is how much earlier or later than the weights the page can change. Default 250ms.
 	Delay time.Duration
-	// Every is the time between two requests if nothing waits for one, and Gap the least
-	// time between the beginnings of two. Defaults 1s and 250ms.
+	// Every is the interval of requests while no send waits. Gap is the shortest time between the
+	// starts of two requests. Defaults 1s and 250ms.
 	Every, Gap time.Duration
-	// Patience bounds one request, what the first send waits for the first answer, and
-	// what a finished send waits for the answer after it, besides Delay and Gap. Default
-	// 2s.
+	// Patience bounds one request and the wait of the first send for the first answer. It also
+	// bounds the wait of a finished send for the answer after it, in addition to Delay and Gap.
+	// Default 2s.
 	Patience time.Duration
-	// Client makes the requests. Default: one of its own.
+	// Client makes the requests. Default: a new client.
 	Client *http.Client
 
-	// Traces says that the trace of each call is read whose version nobody claims. It is for
-	// no URL, with which traces are read where it leaves versions open.
+	// Traces reads the trace of each call without a claimed version. With a URL it has no effect:
+	// traces are read if the page leaves versions open.
 	Traces bool
 
-	// Seen is told the first number of the page and each higher one, while the page proves
-	// something. It is called by Run, and must not block. Default: nobody is told.
+	// Seen is called by Run with the first number of the page and each higher one, while the page
+	// proves something. It must not block. Optional.
 	Seen func(version int32)
-	// Notice is told, once for each kind, why versions are unknown. It may be called from
-	// any goroutine, and must not block. Default: nobody is told.
+	// Notice is called, once for each kind, with a message why versions are unknown. It must be
+	// safe for concurrent use and must not block. Optional.
 	Notice func(text string)
 }
 
-// The defaults of [Config].
+// Defaults of [Config].
 const (
 	DefaultDelay    = 250 * time.Millisecond
 	DefaultEvery    = time.Second
@@ -65,34 +62,34 @@ const (
 	DefaultPatience = 2 * time.Second
 )
 
-// A Source tells the versions of the sends of one process. Its methods may be called from
-// many goroutines, and on nil: then nothing is known.
+// A Source determines the versions of the sends of one process. Its methods are safe for concurrent
+// use, and on a nil Source, where every version is unknown.
 type Source struct {
 	cfg   Config
-	pages []*url.URL // tried in this order; the first that exists stays
-	path  []string   // of the member that is read; nil: the usual names
+	pages []*url.URL // tried in this order; only the first that exists is kept
+	path  []string   // path of the member to read; nil: the usual names
 
-	first chan struct{} // closed when the first request is answered or has failed
-	nudge chan struct{} // of capacity 1: a span waits for an answer
+	first chan struct{} // closed when the first request has succeeded or failed
+	nudge chan struct{} // capacity 1: a span waits for an answer
 
 	mu      sync.Mutex
 	running bool
 	asked   time.Time // when the newest request began
-	// answers are the numbers of the past, the oldest one first: as many as Delay needs.
+	// answers are the past numbers, oldest first: as many as Delay needs.
 	answers []answer
-	most    int32 // the highest number so far, or Unknown
+	most    int32 // highest number so far, or Unknown
 	gaps    int   // how often the page had no number
 	useless bool  // the page proves nothing any more
 	pending []*Span
 	told    map[string]bool
-	missing int // traces in a row that the server does not have
+	missing int // missing traces in a row
 	traced  bool
-	proven  int // sends of which Audits was asked
+	proven  int // number of calls of Audits
 	claim   int32
-	claims  int // how often claim has changed
+	claims  int // number of changes of claim
 }
 
-// An answer is what the page said. The page read its number between began and ended.
+// An answer is one answer of the page. The page read its number between began and ended.
 type answer struct {
 	began, ended time.Time
 	version      int32 // Unknown: not a number
@@ -100,7 +97,7 @@ type answer struct {
 	err          error
 }
 
-// New makes a Source. It asks nothing: Run does.
+// New makes a Source. It makes no request: Run does.
 func New(cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg, first: make(chan struct{}), nudge: make(chan struct{}, 1), most: Unknown, told: map[string]bool{}, claim: Unknown}
 	for _, d := range []struct {
@@ -130,7 +127,6 @@ func New(cfg Config) (*Source, error) {
 	return s, nil
 }
 
-// locate finds the pages that URL means.
 func (s *Source) locate() error {
 	u, err := url.Parse(s.cfg.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -148,9 +144,9 @@ func (s *Source) locate() error {
 	return nil
 }
 
-// Audits reports whether the trace of a send should be read, and be told to Traced, although
-// the page has proved its version: that of the first such send, and of one of many later
-// ones. It finds a page that is not the engine's. It is asked once for each of these sends.
+// Audits reports whether to read the trace of a send whose version the page has proved, and pass it
+// to Traced. That is true for the first such send, and then for one of every auditEvery. It detects
+// a page of another engine. Call it once for each of these sends.
 func (s *Source) Audits() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,11 +154,11 @@ func (s *Source) Audits() bool {
 	return s.proven%auditEvery == 1
 }
 
-// auditEvery is of how many sends whose version the page proved one is compared with a trace.
 const auditEvery = 64
 
-// Asks reports whether a trace should be read for a call whose version the page leaves open,
-// or whose send the claim changed in. Where no claim has changed none is.
+// Asks reports whether traces should be read for calls whose version the page leaves open, or whose
+// send a change of the claim falls into. Without a page, it is false until the claim changes,
+// unless Config.Traces is set.
 func (s *Source) Asks() bool {
 	if s == nil {
 		return false
@@ -175,14 +171,12 @@ func (s *Source) Asks() bool {
 	return s.traced || s.missing < maxMissing
 }
 
-// maxMissing is how many traces in a row the server may lack before none is asked for: it
-// keeps none.
+// maxMissing is the number of missing traces in a row after which no more are requested.
 const maxMissing = 8
 
-// Traced tells what the trace of a call said: its version, and the word that it had in its
-// place where it is Unknown. page is what the page proved or the user claims, or Unknown.
-// Traced reports whether the trace contradicts the page, which is not believed any more
-// then.
+// Traced records the trace of a call: its version, or the word in its place if it is Unknown. page
+// is the version that the page proved or the user claims, or Unknown. Traced returns whether the
+// trace contradicts the page, which is then not used any more.
 func (s *Source) Traced(version int32, word string, page int32) (contradicted bool) {
 	if s == nil {
 		return false
@@ -205,7 +199,7 @@ func (s *Source) Traced(version int32, word string, page int32) (contradicted bo
 	return wrong
 }
 
-// Untraced tells that the server has no trace of a call that it made.
+// Untraced records that the server has no trace of a call that it made.
 func (s *Source) Untraced() {
 	if s == nil {
 		return
@@ -215,7 +209,7 @@ func (s *Source) Untraced() {
 	s.mu.Unlock()
 }
 
-// notice tells the user, once for each key.
+// notice calls Notice, once for each key.
 func (s *Source) notice(key, format string, args ...any) {
 	s.mu.Lock()
 	again := s.told[key]
@@ -226,13 +220,13 @@ func (s *Source) notice(key, format string, args ...any) {
 	}
 }
 
-// giveUp ends the use of the page. Source.mu is held.
+// giveUp ends the use of the page. The caller holds Source.mu.
 func (s *Source) giveUp() {
 	s.useless = true
 	s.settle(func(*Span) bool { return true }, Unknown)
 }
 
-// settle gives an answer to the spans that wait and match. Source.mu is held.
+// settle passes an answer to the waiting spans that match. The caller holds Source.mu.
 func (s *Source) settle(match func(*Span) bool, version int32) {
 	kept := s.pending[:0]
 	for _, sp := range s.pending {

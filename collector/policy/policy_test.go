@@ -17,7 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A page says what it is told to, and counts.
+// A page returns what it is set to, and counts requests.
 type page struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -60,7 +60,7 @@ func (p *page) count() int {
 	return p.asked
 }
 
-// A source under test, and what it told.
+// A source is a Source under test, with its notices.
 type source struct {
 	*policy.Source
 	mu   sync.Mutex
@@ -73,8 +73,8 @@ func (s *source) notices() []string {
 	return slices.Clone(s.told)
 }
 
-// run starts a source that is quick: no delay to speak of. It is patient, so that a slow machine
-// does not look as a page that does not answer.
+// run starts a source with almost no delay. Its long patience keeps a slow machine from looking
+// like a silent page.
 func run(t *testing.T, cfg policy.Config) *source {
 	t.Helper()
 	s := &source{}
@@ -103,7 +103,6 @@ func run(t *testing.T, cfg policy.Config) *source {
 	return s
 }
 
-// gap is Config.Gap of the sources under test.
 const gap = time.Millisecond
 
 func (s *source) send(t *testing.T, during func()) int32 {
@@ -138,8 +137,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestBetweenEqualAnswers: equal answers before and after a send prove its version, and
-// differing ones nothing.
+// Equal answers before and after a send prove its version, and different answers prove nothing.
 func TestBetweenEqualAnswers(t *testing.T) {
 	p := startPage(t, `{"weight_version":"3"}`)
 	s := run(t, policy.Config{URL: p.URL + "/get_model_info", OneEngine: true})
@@ -157,8 +155,8 @@ func TestBetweenEqualAnswers(t *testing.T) {
 	}
 }
 
-// TestAfterMeansAfter: an answer to a request that was under way when the send ended is not
-// one after it: the number may have changed since the page read it.
+// An answer to a request in progress at the end of a send does not count as after it: the number
+// can change after the page read it.
 func TestAfterMeansAfter(t *testing.T) {
 	p := startPage(t, "3")
 	s := run(t, policy.Config{URL: p.URL, OneEngine: true})
@@ -168,7 +166,7 @@ func TestAfterMeansAfter(t *testing.T) {
 	p.block = block
 	asked := p.asked
 	p.mu.Unlock()
-	for p.count() == asked { // a request that is answered with 3 is under way
+	for p.count() == asked { // a request that is answered with 3 is in progress
 		time.Sleep(time.Millisecond)
 	}
 	sp.End()
@@ -181,12 +179,12 @@ func TestAfterMeansAfter(t *testing.T) {
 	}
 }
 
-// TestDelay: a page that changes later than the weights does not mislead within Delay.
+// A page that changes later than the weights does not mislead within Delay.
 func TestDelay(t *testing.T) {
 	const delay = 60 * time.Millisecond
 	p := startPage(t, "3")
 	s := run(t, policy.Config{URL: p.URL, OneEngine: true, Delay: delay})
-	// What comes late on a busy machine shows nothing, and is tried again.
+	// On a busy machine a late step shows nothing, and is tried again.
 	inTime := func(try func(before, after int) bool) {
 		t.Helper()
 		for i := 3; !try(i, i+1); i++ {
@@ -202,7 +200,7 @@ func TestDelay(t *testing.T) {
 		}
 		sp := s.Begin(t.Context())
 		ended := time.Now()
-		sp.End() // its calls were made by the next version, which the page says a little later
+		sp.End() // the next version made its calls, and the page reports it a little later
 		time.Sleep(delay / 2)
 		p.set(strconv.Itoa(after))
 		if time.Since(ended) > delay {
@@ -213,7 +211,7 @@ func TestDelay(t *testing.T) {
 		}
 		return true
 	})
-	inTime(func(before, after int) bool { // a page that is early: the weights follow it
+	inTime(func(before, after int) bool { // an early page: the weights follow it
 		before, after = before+1000, after+1000
 		p.set(strconv.Itoa(before))
 		for s.send(t, none) != int32(before) {
@@ -263,7 +261,7 @@ func TestProvesNothing(t *testing.T) {
 			t.Errorf("version %d of default", v)
 		}
 		p.set(`{"weight_version":"0"}`)
-		for s.send(t, none) != 0 { // the trainer has set one: it ends
+		for s.send(t, none) != 0 { // once the trainer has set one
 			time.Sleep(time.Millisecond)
 		}
 		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], `says "default", which is not a number`) {
@@ -273,7 +271,7 @@ func TestProvesNothing(t *testing.T) {
 	t.Run("a word in between", func(t *testing.T) {
 		p := startPage(t, "3")
 		s := run(t, policy.Config{URL: p.URL, OneEngine: true})
-		v := s.send(t, func() { // the engine is started anew, and then given the weights of before
+		v := s.send(t, func() { // the engine restarts and then gets the earlier weights
 			p.set("default")
 			for len(s.notices()) == 0 {
 				time.Sleep(time.Millisecond)
@@ -335,7 +333,7 @@ func TestProvesNothing(t *testing.T) {
 	})
 }
 
-// TestOnePollServesMany: hundreds of sends that end together cost a few requests.
+// Hundreds of sends that end together cost a few requests.
 func TestOnePollServesMany(t *testing.T) {
 	p := startPage(t, "5")
 	s := run(t, policy.Config{URL: p.URL, OneEngine: true, Delay: 20 * time.Millisecond})
@@ -392,7 +390,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestSGLang: the address alone means the page of SGLang, by its newer or its older name.
+// An address without a path means the page of SGLang, by its newer or older name.
 func TestSGLang(t *testing.T) {
 	for _, name := range []string{"/model_info", "/get_model_info"} {
 		mux := http.NewServeMux()

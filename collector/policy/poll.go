@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Run asks the page until ctx is done, and then returns nil. It asks one request at a time,
-// so answers are in order. Without a page Run waits for ctx. It is called once.
+// Run polls the page until ctx is done, and then returns nil. It makes one request at a time, so
+// answers are in order. Without a page Run waits for ctx. Call it once.
 func (s *Source) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.running = true
@@ -45,8 +45,8 @@ func (s *Source) Run(ctx context.Context) error {
 	return nil
 }
 
-// rest waits until the page is to be asked again: after Every, or as soon as Gap allows and
-// the answer is one after the first send that waits for it.
+// rest waits for the next request: for Every, or less if a send waits for an answer and Gap allows
+// it.
 func (s *Source) rest(ctx context.Context) {
 	for {
 		s.mu.Lock()
@@ -77,19 +77,18 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// take takes an answer, and reports whether the page can still prove something.
+// take processes an answer, and reports whether the page can still prove something.
 func (s *Source) take(a answer) bool {
 	s.mu.Lock()
 	fell := a.version != Unknown && a.version < s.most
 	highest := s.most
 	switch {
-	case s.useless: // a trace has said so meanwhile
+	case s.useless: // a trace has contradicted the page meanwhile
 	case fell:
 		s.giveUp()
 	default:
 		if a.version == Unknown {
-			// The engine may have been started anew, with other weights: a number before it
-			// and the same one after it prove nothing.
+			// The engine could have been restarted with other weights.
 			s.gaps++
 			s.answers = nil
 		}
@@ -123,18 +122,17 @@ func (s *Source) take(a answer) bool {
 	return useful
 }
 
-// forget drops the answers that no send needs: those before the newest one that had ended
-// by then. Source.mu is held.
+// forget drops the answers that no send needs: those before the newest one that had ended by then.
+// The caller holds Source.mu.
 func (s *Source) forget(then time.Time) {
 	for len(s.answers) > 1 && !s.answers[1].ended.After(then) {
 		s.answers = s.answers[1:]
 	}
 }
 
-// maxPage bounds what is read of a page, in bytes.
+// maxPage bounds the bytes read of a page.
 const maxPage = 1 << 20
 
-// ask asks the page once.
 func (s *Source) ask(ctx context.Context) (a answer) {
 	a.version = Unknown
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Patience)
@@ -170,7 +168,7 @@ func (s *Source) get(ctx context.Context, page *url.URL) (int, []byte, error) {
 		return 0, nil, errors.New("not a URL")
 	}
 	request.Header.Set("Accept", "application/json, text/plain")
-	request.Header.Set("Cache-Control", "no-cache") // an answer of the past proves nothing
+	request.Header.Set("Cache-Control", "no-cache") // a cached answer proves nothing
 	response, err := s.cfg.Client.Do(request)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
@@ -189,7 +187,6 @@ func (s *Source) get(ctx context.Context, page *url.URL) (int, []byte, error) {
 	return response.StatusCode, body, err
 }
 
-// members takes a dotted path apart.
 func members(path string) []string {
 	if path == "" {
 		return nil
@@ -197,11 +194,10 @@ func members(path string) []string {
 	return strings.Split(path, ".")
 }
 
-// usual are the members that tell a version where no path is given. The first is SGLang's.
+// usual are the members with a version if no path is given. The first is SGLang's.
 var usual = []string{"weight_version", "policy_version"}
 
-// number reads the version on a page. Where the page has a word in its place, the version
-// is Unknown and the word is returned.
+// number parses the version on a page. If it is a word, number returns Unknown and the word.
 func number(body []byte, path []string) (version int32, word string, err error) {
 	body = bytes.TrimSpace(body)
 	value := json.RawMessage(body)
@@ -237,10 +233,9 @@ func number(body []byte, path []string) (version int32, word string, err error) 
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 && n <= math.MaxInt32 {
 		return int32(n), "", nil
 	}
-	return Unknown, shortened(text), nil // a word is an answer, and no failure
+	return Unknown, shortened(text), nil // a word is an answer, not a failure
 }
 
-// shortened is a text for a message.
 func shortened(text string) string {
 	const most = 40
 	if len(text) > most {

@@ -8,8 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/policy"
 )
 
-// Who paces a run by versions is told each number of a page once, and nothing once the page
-// proves nothing.
+// Seen is called once for each number of a page, and not once the page proves nothing.
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	next := func(t *testing.T, seen <-chan int32) int32 {
@@ -40,7 +39,7 @@ func TestSeen(t *testing.T) {
 	p.set("7")
 	got = append(got, next(t, seen))
 	asked(t, p, p.count()+3)
-	p.set("5") // it falls, and is not asked any more
+	p.set("5") // it falls, and is not requested any more
 	asked(t, p, p.count()+1)
 	if len(seen) > 0 || !slices.Equal(got, []int32{3, 7}) {
 		t.Errorf("told %v and %d more, want 3 and 7", got, len(seen))

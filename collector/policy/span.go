@@ -8,21 +8,21 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Span is one send, from before it leaves until its answer was read. A nil Span knows
-// nothing.
+// A Span is one send, from before it starts until its answer was read. A nil Span has unknown
+// versions.
 type Span struct {
 	source *Source
-	before int32 // what the page said before it, or what was claimed; or Unknown
-	gaps   int   // Source.gaps then
-	claims int   // Source.claims then
+	before int32 // number of the page before the send, or the claim; or Unknown
+	gaps   int   // Source.gaps at that time
+	claims int   // Source.claims at that time
 	from   time.Time
 	once   sync.Once
 	done   chan struct{} // closed when after is known
 	after  int32
 }
 
-// Begin notes that a send is about to leave. It waits for the first answer of the page, for
-// Patience and Delay at most, and for nothing later.
+// Begin records that a send is about to start. It waits for the first answer of the page, at most
+// for Patience and Delay, and for no later one.
 func (s *Source) Begin(ctx context.Context) *Span {
 	if s == nil {
 		return nil
@@ -43,7 +43,7 @@ func (s *Source) Begin(ctx context.Context) *Span {
 	return sp
 }
 
-// awaitFirst waits until an answer of the page is old enough to have come before a send.
+// awaitFirst waits until an answer of the page is old enough to count as before a send.
 func (s *Source) awaitFirst(ctx context.Context) {
 	s.mu.Lock()
 	idle := !s.running || s.useless || !s.cfg.OneEngine
@@ -76,7 +76,7 @@ func (s *Source) awaitFirst(ctx context.Context) {
 	}
 }
 
-// heldAt returns the newest number whose request had ended by then. Source.mu is held.
+// heldAt returns the newest number whose request had ended by then. The caller holds Source.mu.
 func (s *Source) heldAt(then time.Time) int32 {
 	newest := -1
 	for i := range s.answers {
@@ -88,12 +88,12 @@ func (s *Source) heldAt(then time.Time) int32 {
 	if newest < 0 {
 		return Unknown
 	}
-	s.answers = s.answers[newest:] // nobody asks for older ones: time goes on
+	s.answers = s.answers[newest:] // older ones are not needed: time only advances
 	return s.answers[0].version
 }
 
-// End notes that the answer to the send was read, or that the server has ended its run.
-// Only the first call counts.
+// End records that the answer to the send was read, or that the server has ended its run. Only the
+// first call counts.
 func (sp *Span) End() {
 	if sp == nil {
 		return
@@ -117,15 +117,14 @@ func (sp *Span) End() {
 		s.pending = append(s.pending, sp)
 		select {
 		case s.nudge <- struct{}{}:
-		default: // Run will look
+		default: // Run will check
 		}
 	})
 }
 
-// Version returns the version that made every call of the send, and who says so. It is
-// Unknown if the page said two numbers, or did not answer in time. Version waits for the
-// answer after the send: for Delay, Gap and twice Patience at most. End must have been
-// called.
+// Version returns the version that made every call of the send, and its source. It is Unknown if
+// the page returned two numbers, or did not answer in time. Version waits for the answer after the
+// send, at most for Delay, Gap and twice Patience. End must have been called.
 func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
 	if sp == nil {
 		return Unknown, tokenize.VersionTrace
@@ -138,7 +137,7 @@ func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
 		}
 		return sp.claimed(), from
 	}
-	limit := time.NewTimer(time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience) // a request may be under way
+	limit := time.NewTimer(time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience) // a request can be in progress
 	defer limit.Stop()
 	select {
 	case <-sp.done:

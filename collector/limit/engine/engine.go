@@ -1,9 +1,7 @@
-// Package engine reads what an inference engine's own metrics say about how full it
-// is, for package limit.
+// Package engine reads the load of an inference engine from its metrics, for package limit.
 //
-// It knows the names of two engines. Where a page has several series of a name (one
-// per rank or model), the fullest cache counts, and queues and preemptions are summed;
-// so it is with several pages.
+// It knows the metric names of two engines. Of several series of a name, on one page or on several,
+// the fullest cache counts, and queues and preemptions are summed.
 //
 //	                SGLang (--enable-metrics)            vLLM
 //	KV cache used   sglang:token_usage                   vllm:kv_cache_usage_perc, vllm:gpu_cache_usage_perc
@@ -11,8 +9,8 @@
 //	preemptions     sglang:num_retracted_requests_total  vllm:num_preemptions_total
 //	                sglang:num_retracted_reqs
 //
-// The last name of SGLang is a gauge of its older versions, for what was retracted just
-// now: its values are added up here.
+// The last SGLang name is a gauge of older versions: requests retracted just now. It is summed up
+// here.
 package engine
 
 import (
@@ -32,28 +30,27 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// Config says where to look and what to do with it.
+// Config configures a Poller.
 type Config struct {
-	// URLs are the pages with metrics of the engines that work together, in the text
-	// format of Prometheus. At least one.
+	// URLs are the metrics pages, in the text format of Prometheus. At least one is required.
 	URLs []string
-	// Every is the time between two looks. Default 5s. A look takes at most as long.
+	// Every is the interval of the polls. A poll takes at most as long. Default 5s.
 	Every time.Duration
-	// Client makes the requests. Default: one of its own.
+	// Client makes the requests. Default: a new client.
 	Client *http.Client
-	// Seen is called with every look at all pages, and Failed where one could not be
-	// read; from one goroutine. Both are optional, and may take their time.
+	// Seen is called after every successful poll, and Failed after the others, from one goroutine.
+	// Both are optional and can block.
 	Seen   func(limit.Engine)
 	Failed func(error)
 }
 
-// A Poller looks at the metrics of engines again and again.
+// A Poller polls the metrics of engines.
 type Poller struct {
 	cfg     Config
-	retired []float64 // what was added up of the gauge, by page
+	retired []float64 // sum of the gauge, by page
 }
 
-// New makes a Poller; it starts nothing.
+// New makes a Poller. It starts no goroutine.
 func New(cfg Config) (*Poller, error) {
 	var errs []error
 	if len(cfg.URLs) == 0 {
@@ -79,7 +76,7 @@ func New(cfg Config) (*Poller, error) {
 	return &Poller{cfg: cfg, retired: make([]float64, len(cfg.URLs))}, nil
 }
 
-// Run looks until ctx is done, and then returns nil.
+// Run polls until ctx is done, and then returns nil.
 func (p *Poller) Run(ctx context.Context) error {
 	tick := time.NewTicker(p.cfg.Every)
 	defer tick.Stop()
@@ -101,7 +98,7 @@ func (p *Poller) Run(ctx context.Context) error {
 	}
 }
 
-// Look reads all pages once. It is not to be called while Run runs.
+// Look reads all pages once. Do not call it during Run.
 func (p *Poller) Look(ctx context.Context) (limit.Engine, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Every)
 	defer cancel()
@@ -118,7 +115,7 @@ func (p *Poller) Look(ctx context.Context) (limit.Engine, error) {
 	return all, nil
 }
 
-// plus adds, where a negative number is an unknown one.
+// plus adds two numbers. Negative means unknown.
 func plus(a, b float64) float64 {
 	switch {
 	case a < 0:
@@ -129,7 +126,7 @@ func plus(a, b float64) float64 {
 	return a + b
 }
 
-// place is a page for error texts: without a password and without a query.
+// place returns the page's URL for error messages, without password and query.
 func place(page string) string {
 	u, err := url.Parse(page)
 	if err != nil {
@@ -138,7 +135,7 @@ func place(page string) string {
 	return u.Scheme + "://" + u.Host + u.Path
 }
 
-// maxPageBytes bounds a page: real ones have some hundred kilobytes.
+// maxPageBytes bounds a page: real pages have some hundred kilobytes.
 const maxPageBytes = 16 << 20
 
 func (p *Poller) page(ctx context.Context, i int, page string) (limit.Engine, error) {
@@ -184,12 +181,12 @@ func (p *Poller) read(i int, families map[string]*dto.MetricFamily) (limit.Engin
 	return e, nil
 }
 
-// first is what join makes of the series of the first family that is there, or -1.
+// first joins the series of the first family that exists, or returns -1.
 func first(families map[string]*dto.MetricFamily, join func(a, b float64) float64, names ...string) float64 {
 	for _, name := range names {
 		all := -1.0
 		for _, m := range families[name].GetMetric() {
-			v := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() // one of them is there
+			v := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() // only one of them is set
 			if v >= 0 && !math.IsInf(v, 0) {
 				all = join(all, v)
 			}

@@ -55,7 +55,7 @@ vllm:num_preemptions_total{engine="0",model_name="m"} 12.0
 vllm:num_preemptions_created{engine="0",model_name="m"} 1.7e+09
 `
 
-// page serves text, the n-th time that it is asked.
+// page serves text(n) for the n-th request.
 func page(t *testing.T, text func(n int) string) string {
 	t.Helper()
 	var n atomic.Int64
@@ -102,8 +102,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// What older versions say of the moment is added up, so that the controller sees it
-// rise.
+// The gauge of older SGLang versions is summed up, so that the controller sees it rise.
 func TestRetractionsOfTheMomentAddUp(t *testing.T) {
 	t.Parallel()
 	now := []string{"0", "2", "0", "3"}
@@ -161,7 +160,6 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// Run goes on after a look that failed, and ends with its context.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	url := page(t, func(n int) string {

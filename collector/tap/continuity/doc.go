@@ -133,5 +133,4 @@
 //
 // If a chain ends because of a thought, as in multi, the next prompt is sent as asked from its
 // first token, and the engine must process the spliced part again.
-// token on, and what was spliced before has to be read again.
 package continuity
