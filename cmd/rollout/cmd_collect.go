@@ -29,11 +29,11 @@ import (
 type collectOptions struct {
 	dryRun, asJSON, quiet bool
 	resume                bool
-	stream, attached      bool // tasks come while the run goes on; from the process at standard input
-	asked                 bool // stream was asked for
-	reads                 bool // no agent is driven: server runs are read (tasks.from_runs)
-	unclaimed             bool // a claimed policy version is older than what the trainer has said
-	retryFailed           bool // take up the samples that have failed instead of those that remain
+	stream, attached      bool // tasks arrive during the run; standard input belongs to the parent process
+	asked                 bool // --stream was given
+	reads                 bool // the run reads server runs (tasks.from_runs) and drives no agents
+	unclaimed             bool // ignore the claimed policy version: set-version has replaced it
+	retryFailed           bool // collect the failed samples instead of the remaining ones
 }
 
 func (p *program) collectCmd() *cobra.Command {
@@ -135,10 +135,10 @@ agent_error where it went wrong itself. A run that has not ended is left out, or
 	return cmd
 }
 
-// The steps of a collection before anything is written but an empty folder. Each leaves
-// what it made in the collection.
+// The steps of a collection that run before anything but an empty folder is written. Each step
+// stores its results in the collection.
 
-// makeParts makes what the configuration names.
+// makeParts builds the parts that the configuration names.
 func (c *collection) makeParts(context.Context) (err error) {
 	c.phase.Store("checking the tasks")
 	if c.taps, err = openTaps(c.config, c.tappedSince); err != nil {
@@ -151,15 +151,15 @@ func (c *collection) makeParts(context.Context) (err error) {
 	c.atEnd(c.parts.close)
 	c.toKill.Store(&c.parts.kill)
 	if c.options.retryFailed && c.loader.ByKey["run.tail"].Given() == "" {
-		// Samples whose retry is asked for are not cut by what their run was begun with.
+		// --retry-failed asks for these samples, so the tail policy of the run does not cut them.
 		c.parts.collector.Tail = collector.Tail{}
 	}
 	c.identity, err = runfolder.IdentityOf(c.loader, c.parts.model)
 	return err
 }
 
-// takeTasks reads and checks the tasks. A run that is continued and that they, or
-// what its rows depend on, do not fit is refused, with every difference.
+// takeTasks reads and checks the tasks. It refuses to continue a run if the tasks, or settings that
+// its rows depend on, have changed, and lists every difference.
 func (c *collection) takeTasks(context.Context) (err error) {
 	c.atEnd(c.giveUp)
 	fit := tasks.NewFit(c.parts.agent, c.parts.collector.Scorer)
@@ -194,7 +194,7 @@ func (c *collection) takeTasks(context.Context) (err error) {
 	return fit.Scorable(string(c.config.Reward.Kind), c.Note)
 }
 
-// takeTasksAgain is takeTasks of a run that is continued.
+// takeTasksAgain does the work of takeTasks for a run that is continued.
 func (c *collection) takeTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	c.takeFolder(c.earlier.Folder)
 	if err := c.taskFile(); err != nil {
@@ -221,12 +221,12 @@ func (c *collection) takeTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	return nil
 }
 
-// tryScorer scores a trial sample of the first task, if that task is known.
+// tryScorer scores a trial sample of the first task, if a task is known.
 func (c *collection) tryScorer(ctx context.Context) error {
-	if c.tasks.Tasks == 0 && !c.options.reads { // of a stream: its first task is tried when it arrives
+	if c.tasks.Tasks == 0 && !c.options.reads { // a stream tries its first task when it arrives
 		return nil
 	}
-	task := &collector.Task{ID: "trial"} // for server runs: they have neither messages nor answers
+	task := &collector.Task{ID: "trial"} // server runs have neither messages nor answers
 	switch {
 	case c.options.reads:
 	case c.first != nil:
@@ -240,10 +240,8 @@ func (c *collection) tryScorer(ctx context.Context) error {
 	return c.tryScorerWith(ctx, task)
 }
 
-// phaseScorer is the phase in which the scorer scores a trial sample.
 const phaseScorer = "trying the scorer"
 
-// tryScorerWith scores a trial sample of the task.
 func (c *collection) tryScorerWith(ctx context.Context, task *collector.Task) error {
 	if c.parts.collector.Scorer == nil {
 		return nil
@@ -261,19 +259,19 @@ func (c *collection) takeFolder(f *runfolder.Folder) {
 	c.toGiveUp.Store(f)
 }
 
-// giveUp leaves nothing of a run that did not begin, and gives the folder of every other
-// one up. An interrupt asks for it while the folder is made.
+// giveUp removes a run that did not begin. If the run is continued, giveUp only clears its folder.
+// An interrupt can call it while the folder is being created.
 func (c *collection) giveUp() {
 	switch folder := c.toGiveUp.Load(); {
 	case folder == nil:
 	case c.earlier != nil:
-		_ = folder.Clear() // the next process would; the folder is closed by who opened it
+		_ = folder.Clear() // the next process would do it; the opener of the folder closes it
 	default:
-		_ = folder.Abandon() // the lock goes with the process at the latest
+		_ = folder.Abandon() // the lock is released when the process ends
 	}
 }
 
-// connect makes the clients of the servers, with metrics and spans of their requests.
+// connect creates a client for each server and attaches metrics and spans to its requests.
 func (c *collection) connect(ctx context.Context) (err error) {
 	c.Metrics = show.NewMetrics(version.Read().Version, c.vitals)
 	if c.Tracing, err = show.NewTracing(c.program.getenv, c.Say); err != nil {
@@ -310,7 +308,7 @@ func (c *collection) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// askServers asks every server what a run needs of it.
+// askServers checks that every server meets the needs of the run.
 func (c *collection) askServers(ctx context.Context) error {
 	c.phase.Store("asking the servers")
 	again := func(server string, err error, wait time.Duration) {
@@ -347,16 +345,15 @@ func (c *collection) askServers(ctx context.Context) error {
 	return err
 }
 
-// prepare makes what may be refused before the folder is there: a run that cannot begin
-// leaves none.
+// prepare does the work that can still refuse the run, so that a refused run leaves no folder.
 func (c *collection) prepare(ctx context.Context) (err error) {
 	planned, lowered := c.info.Tasks.Planned, ""
 	if c.options.stream {
-		planned = math.MaxInt32 // it is not known
+		planned = math.MaxInt32 // unknown
 	}
 	c.inFlight, lowered = machine.InFlight(c.config, planned, machine.This())
 	if lowered != "" && (slices.Min(c.inFlight) < planned || c.loader.ByKey["server.max_in_flight"].Given() != "") {
-		c.Note("%s", lowered) // but not that a small run needs less than the default
+		c.Note("%s", lowered) // unless a small run needs less than the default anyway
 	}
 	if len(c.config.Server.EngineMetrics) > 0 {
 		read, failed := c.Engine(c.endpoints, func(endpoint string, e limit.Engine) { c.collector.Engine(endpoint, e) })
@@ -368,13 +365,13 @@ func (c *collection) prepare(ctx context.Context) (err error) {
 		if c.scrapes, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
 			return exit.Hint(exit.Usagef("run.metrics_addr: %w", err), "give another address with --metrics-addr; port 0 takes a free one")
 		}
-		c.atEnd(func() { _ = c.scrapes.Close() }) // closed already where it served
+		c.atEnd(func() { _ = c.scrapes.Close() }) // already closed if it was served
 	}
 	return nil
 }
 
-// checkFiles compares every file of the run with its digest where that is asked for,
-// before anything is changed.
+// checkFiles compares every file of the run with its digest if run.check is full. It runs before
+// anything is changed.
 func (c *collection) checkFiles(ctx context.Context) error {
 	if c.config.Run.Check != config.CheckFull || !c.resumed() {
 		return nil
@@ -389,10 +386,9 @@ func (c *collection) checkFiles(ctx context.Context) error {
 	return nil
 }
 
-// tryServers lets every server that has not proved itself in this run make one call of
-// the model.
+// tryServers makes one model call on every server that has not yet proved itself in this run.
 func (c *collection) tryServers(ctx context.Context) error {
-	if c.tasks.Tasks == 0 { // of a stream: its first task is tried when it arrives
+	if c.tasks.Tasks == 0 { // a stream tries its first task when it arrives
 		return nil
 	}
 	task, err := c.tasks.First()
@@ -402,12 +398,10 @@ func (c *collection) tryServers(ctx context.Context) error {
 	return c.tryWith(ctx, task)
 }
 
-// phaseTrial is what is done while a call of the model is tried.
 const phaseTrial = "trying a call of the model"
 
-// tryWith is tryServers with a task.
 func (c *collection) tryWith(ctx context.Context, task *collector.Task) error {
-	if c.config.Run.Preflight == config.PreflightConnect || c.options.reads { // a call would be sent
+	if c.config.Run.Preflight == config.PreflightConnect || c.options.reads { // it would send a call
 		return nil
 	}
 	proven, err := c.earlier.Proven(c.dir(), c.parts.model)

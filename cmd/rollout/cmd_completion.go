@@ -17,7 +17,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 )
 
-// shells are the shells that completion writes a script for.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 func (p *program) completionCmd() *cobra.Command {
@@ -93,7 +92,6 @@ func (p *program) helpCmd() *cobra.Command {
 	}
 }
 
-// subcommand returns the verb of cmd with the name, or nil.
 func subcommand(cmd *cobra.Command, name string) *cobra.Command {
 	for _, c := range cmd.Commands() {
 		if c.Name() == name && c.IsAvailableCommand() {
@@ -103,9 +101,9 @@ func subcommand(cmd *cobra.Command, name string) *cobra.Command {
 	return nil
 }
 
-// complete tells the shells what may stand for the arguments and flags of cmd and its
-// verbs that say nothing themselves. The name of the value in the help text decides: a
-// RUN is a run folder, a DIR a folder, a FILE a file, and anything else is not a file.
+// complete registers completions for the arguments and flags of cmd and its verbs that have none.
+// The name of the value in the help text decides: RUN is a run folder, DIR a folder, FILE a file,
+// and any other value is not a file.
 func complete(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.ValidArgs == nil {
 		switch {
@@ -133,27 +131,26 @@ func complete(cmd *cobra.Command) {
 	}
 }
 
-// values registers the words that a flag may be given. After one that ends with =, which
-// needs ShellCompDirectiveNoSpace, the user types on.
+// values registers the fixed values of a flag. A value that ends with "=" needs
+// ShellCompDirectiveNoSpace, so that the user can continue typing.
 func values(cmd *cobra.Command, flag string, directive cobra.ShellCompDirective, words ...string) {
 	completeFlag(cmd, flag, cobra.FixedCompletions(words, directive))
 }
 
-// completeFlag registers what completes the value of a flag.
 func completeFlag(cmd *cobra.Command, flag string, words cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, words); err != nil {
-		panic("rollout: internal error: " + err.Error()) // a flag that cmd does not have
+		panic("rollout: internal error: " + err.Error()) // cmd does not have the flag
 	}
 }
 
-// runFolders are the run folders whose path begins as what was typed. Where there are
-// none, the shell is asked for folders, on the way to some.
+// runFolders completes run folders whose path begins with start. If there are none, the shell
+// completes folders.
 func runFolders(_ *cobra.Command, args []string, start string) (runs []string, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	dir, begin := filepath.Split(start)
-	entries, _ := os.ReadDir(cmp.Or(dir, ".")) // none where it cannot be read
+	entries, _ := os.ReadDir(cmp.Or(dir, ".")) // empty if it cannot be read
 	for _, e := range entries {
 		if path := dir + e.Name(); strings.HasPrefix(e.Name(), begin) && runfolder.Exists(path) {
 			runs = append(runs, path)
@@ -165,15 +162,15 @@ func runFolders(_ *cobra.Command, args []string, start string) (runs []string, _
 	return runs, cobra.ShellCompDirectiveNoFileComp
 }
 
-// models completes --model with handles that a server lists. It is asked where the flags
-// before, the environment or the file of -c name it.
+// models completes --model with handles that a server lists. The server comes from the flags typed
+// so far, the environment or the file of -c.
 func (p *program) models(load func(...func(*config.Loader) error) (*config.Loader, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 		defer cancel()
 		var handles []string
-		// What is wrong with other settings does not matter here. The flags are read twice by
-		// now, so a server is there twice.
+		// Errors in other settings do not matter here. The flags are parsed twice by now, so each
+		// server is listed twice.
 		if l, err := load(); err == nil && len(l.Config.Server.URLs) > 0 {
 			if clients, err := connect(l.Config, func(string) {}); err == nil {
 				if found, err := clients[0].FindModel(ctx, start); err == nil {

@@ -22,11 +22,11 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// opAdd sends tasks; its requests are those of ctl.OpTask.
+// opAdd sends tasks, each in a request with ctl.OpTask.
 const opAdd = "add"
 
-// ctlOps are the operations of rollout ctl with the names of their arguments. The last one
-// may be left out where it stands in brackets.
+// ctlOps lists the operations of rollout ctl with the names of their arguments. An argument in
+// brackets is optional; only the last one can be.
 var ctlOps = []struct {
 	name  string
 	args  []string
@@ -92,7 +92,7 @@ into does not, unless its trace says more.`,
 	return cmd
 }
 
-// checkCtlArgs checks how many arguments there are.
+// checkCtlArgs checks the operation and the number of its arguments.
 func checkCtlArgs(cmd *cobra.Command, args []string) error {
 	var names []string
 	for _, op := range ctlOps {
@@ -127,7 +127,6 @@ func checkCtlArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// ctlRequest is the request of an operation, but for opAdd.
 func ctlRequest(op string, args []string) (ctl.Request, error) {
 	r := ctl.Request{Op: op}
 	var numbers []int64
@@ -198,7 +197,7 @@ func (p *program) ctl(ctx context.Context, args []string, asJSON bool) (err erro
 	return nil
 }
 
-// refusal is err as the end of the program.
+// refusal converts a refused request into the program's error.
 func refusal(err error) error {
 	if no, ok := errors.AsType[*ctl.RefusedError](err); ok {
 		return no.Exit()
@@ -206,7 +205,6 @@ func refusal(err error) error {
 	return err
 }
 
-// showCtlStatus prints a status for people.
 func (p *program) showCtlStatus(dir string, s *ctl.Status) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	line := func(label, format string, args ...any) {
@@ -238,7 +236,7 @@ func (p *program) showCtlStatus(dir string, s *ctl.Status) error {
 	return w.Flush()
 }
 
-// bound is the text of a bound that is set, else nothing.
+// bound formats a bound. It returns "" if n is 0, which means no bound.
 func bound(n int, format string) string {
 	if n == 0 {
 		return ""
@@ -246,7 +244,7 @@ func bound(n int, format string) string {
 	return fmt.Sprintf(format, n)
 }
 
-// cursorText is a cursor in words.
+// cursorText formats a cursor after before. It returns none if there is no cursor.
 func cursorText(c *ctl.Cursor, none, before string) tame.Own {
 	if c == nil || *c == (ctl.Cursor{}) {
 		return tame.Own(none)

@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	sentAhead  = 256      // tasks whose answers may be awaited
-	taskBuffer = 64 << 10 // read at a time
-	refusals   = 20       // that are told one by one
+	sentAhead  = 256      // tasks with an outstanding answer
+	taskBuffer = 64 << 10 // bytes per read
+	refusals   = 20       // refused tasks that are listed one by one
 	sayWaiting = 10 * time.Second
 )
 
-// addTasks sends the tasks of a file, or of standard input as they come, and says what became
-// of them. One that is refused does not keep the others.
+// addTasks sends the tasks of a file, or of standard input as they arrive, and reports the result.
+// A refused task does not stop the others.
 func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	from, name, err := p.openAdded(dir, path)
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	a.waits = sync.OnceFunc(func() {
 		p.say("%s: the collector has tasks enough for now, and takes further ones as it begins them", dir)
 	})
-	c.Patience = 0 // the collector takes no more than it can begin soon
+	c.Patience = 0 // no time limit: the collector accepts only tasks that it can start soon
 	lines := make(chan addedLine, sentAhead)
 	sending := make(chan error, 1)
 	go func() {
@@ -54,7 +54,7 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	return errors.Join(err, a.refused.err())
 }
 
-// openAdded opens what the tasks are read from. name is what messages call it.
+// openAdded opens the source of the tasks. name is its name in messages.
 func (p *program) openAdded(dir, path string) (from io.ReadCloser, name string, err error) {
 	if path == "-" {
 		return io.NopCloser(p.stdin), "stdin", nil
@@ -70,13 +70,13 @@ func (p *program) openAdded(dir, path string) (from io.ReadCloser, name string, 
 	return file, filepath.Base(path), nil
 }
 
-// An addedLine is a line that was sent as a task, or, with err, that cannot be.
+// An addedLine is a line that was sent as a task. If err is set, the line was not sent.
 type addedLine struct {
 	number int
 	err    error
 }
 
-// sendTasks sends every line of a file as a task, and tells of each line, in order.
+// sendTasks sends every line of a file as a task, and reports each line on lines, in order.
 func sendTasks(c *ctl.Client, from io.Reader, lines chan<- addedLine) error {
 	scan := bufio.NewScanner(from)
 	scan.Buffer(make([]byte, taskBuffer), ctl.MaxLine-taskBuffer)
@@ -108,18 +108,19 @@ func sendTasks(c *ctl.Client, from io.Reader, lines chan<- addedLine) error {
 	}
 }
 
-// An adding takes the answers to the tasks that were sent.
+// An adding counts the answers to the tasks that were sent.
 type adding struct {
 	p      *program
 	client *ctl.Client
 	json   bool
-	waits  func() // says that the collector has tasks enough
+	waits  func() // reports that the collector has enough tasks
 
 	accepted, again, samples int64
 	refused                  refusedTasks
 }
 
-// answers takes the answer to each line. After an error, which ends the sending, none comes.
+// answers receives the answer to each line. After an error, which ends the sending, no answer
+// comes.
 func (a *adding) answers(lines <-chan addedLine) (lost error) {
 	for line := range lines {
 		switch {
@@ -134,7 +135,7 @@ func (a *adding) answers(lines <-chan addedLine) (lost error) {
 	return lost
 }
 
-// answer takes the next answer, which is to the line of this number.
+// answer receives the next answer, which belongs to this line.
 func (a *adding) answer(line int) error {
 	var raw json.RawMessage
 	slow := time.AfterFunc(sayWaiting, a.waits)
@@ -146,7 +147,7 @@ func (a *adding) answer(line int) error {
 		raw, err = json.Marshal(no.Answer)
 	}
 	if err == nil && a.json {
-		err = a.p.printJSON(raw) // fails where standard output is closed, say
+		err = a.p.printJSON(raw) // fails if standard output is closed, for example
 	}
 	if err != nil || refused {
 		return err
@@ -163,7 +164,6 @@ func (a *adding) answer(line int) error {
 	return nil
 }
 
-// text says how many tasks were accepted.
 func (a *adding) text() string {
 	said := fmt.Sprintf("%s accepted, %s", human.Plural(a.accepted, "task"), human.Plural(a.samples, "sample"))
 	if a.again > 0 {
@@ -172,7 +172,6 @@ func (a *adding) text() string {
 	return said
 }
 
-// refusedTasks tells which tasks were refused.
 type refusedTasks struct {
 	p     *program
 	name  string
@@ -189,7 +188,6 @@ func (r *refusedTasks) add(line int, err error) {
 	}
 }
 
-// err is the end of a program that was refused some; nil where none was.
 func (r *refusedTasks) err() error {
 	if r.count == 0 {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A toldRun is a collector that notes what it is told and knows the tasks it has.
+// A toldRun is a collector that records its requests and keeps its tasks.
 type toldRun struct {
 	mu    sync.Mutex
 	told  []string
@@ -164,7 +164,6 @@ reader   has acknowledged up to group 2 of commit 12; the last whole group is no
 	}
 }
 
-// runWith runs the program with a standard input.
 func runWith(t *testing.T, stdin, stdout *bytes.Buffer, args ...string) int {
 	t.Helper()
 	return run(t.Context(), args, stdin, stdout, t.Output(), func(string) string { return "" })
@@ -194,7 +193,7 @@ func TestCtlArgs(t *testing.T) {
 	}
 }
 
-// A line that is too long to be a task is named, and what to do.
+// The error for a line that is too long names the line and has a hint.
 func TestCtlAddLongLine(t *testing.T) {
 	t.Parallel()
 	long := io.MultiReader(strings.NewReader("\n\n"), io.LimitReader(zeros{}, ctl.MaxLine))
@@ -204,7 +203,6 @@ func TestCtlAddLongLine(t *testing.T) {
 	}
 }
 
-// zeros is a line of 0 without an end.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {

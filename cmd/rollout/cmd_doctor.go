@@ -82,7 +82,7 @@ It writes nothing, and deletes the agents that it makes.`,
 }
 
 func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions) error {
-	// An interrupt ends the call; its agent is deleted all the same.
+	// An interrupt ends the call. Its agent is still deleted.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	d := &doctor.Doctor{
@@ -126,7 +126,6 @@ func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions
 	return nil
 }
 
-// checked prints one check, with its details and what to do.
 func (p *program) checked(c doctor.Check, asJSON bool) {
 	if asJSON {
 		line := map[string]any{"check": c.Name, "state": c.State, "text": c.Text}

@@ -29,7 +29,7 @@ type exportOptions struct {
 	out, kind        string
 	task, group, key string
 
-	met bool // a row of task
+	met bool // a row of task was found
 }
 
 func (p *program) exportCmd() *cobra.Command {
@@ -52,7 +52,7 @@ makes a run of it that equals the first one, row by row.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			context.AfterFunc(ctx, stop) // the second one ends it where nobody reads
+			context.AfterFunc(ctx, stop) // a second signal ends the program if the output is not read
 			return p.export(ctx, args[0], &o)
 		},
 	}
@@ -68,7 +68,7 @@ makes a run of it that equals the first one, row by row.`,
 
 func (p *program) export(ctx context.Context, dir string, o *exportOptions) error {
 	switch o.kind {
-	case "data", "failures": // see write
+	case "data", "failures": // write selects the rows
 	case "all":
 		if o.task+o.group+o.key != "" {
 			return exit.Hint(exit.Usagef("--kind all exports the whole run"), "leave out --task, --group and --key, or export data and failures each")
@@ -114,7 +114,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	return nil
 }
 
-// write writes what was asked for and returns the number of lines.
+// write writes the requested rows and returns the number of lines.
 func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, runID string) (n int64, err error) {
 	out := rowjson.NewWriter(w)
 	if o.kind == "all" {
@@ -127,14 +127,14 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 		}
 		n++
 	}
-	var kinds []sink.Kind // all
+	var kinds []sink.Kind // nil: all
 	switch o.kind {
 	case "data":
 		kinds = []sink.Kind{sink.KindData}
 	case "failures":
 		kinds = []sink.Kind{sink.KindFailures}
 	}
-	if o.key != "" { // the commits of other samples need not be read
+	if o.key != "" { // skip reading the commits of other samples
 		log.Commits = slices.DeleteFunc(log.Commits, func(c sink.Commit) bool {
 			return !slices.ContainsFunc(c.Samples, func(s sink.CommittedSample) bool { return s.Key == o.key })
 		})
@@ -171,9 +171,9 @@ func (o *exportOptions) wants(s *sink.StoredSample) bool {
 	return (o.task == "" || o.task == task) && (o.group == "" || o.group == s.Group.ID) && (o.key == "" || o.key == s.Key)
 }
 
-// header describes the whole run. Of the key-values of the shards it has those on which all of
-// them agree: what one of them does not say is not said of all. Who told the policy versions is
-// said of all by naming everyone: a version that one shard calls a claim stays one.
+// header describes the whole run. It keeps only those key-values of the shards that all shards
+// agree on. The sources of the policy versions are the exception: it lists all of them, so that a
+// claimed version stays a claim.
 func header(log *sink.Log, runID string) (rowjson.Header, error) {
 	h := rowjson.Header{RunID: runID}
 	var told []string
@@ -197,13 +197,13 @@ func header(log *sink.Log, runID string) (rowjson.Header, error) {
 			maps.DeleteFunc(h.Meta, func(key, value string) bool { return meta[key] != value })
 		}
 	}
-	if strings.Join(told, "") != "" { // all of them are older where none says it
+	if strings.Join(told, "") != "" { // only older shards lack it
 		h.Meta[runfolder.VersionsSourceKey] = runfolder.VersionsSources(told)
 	}
 	return h, nil
 }
 
-// compressed calls write with a writer that compresses as the name ends.
+// compressed calls write with a writer that compresses by the extension of name.
 func compressed(w io.Writer, name string, write func(io.Writer) error) error {
 	buffered := bufio.NewWriterSize(w, 256<<10)
 	inner, end := io.Writer(buffered), func() error { return nil }
@@ -219,7 +219,7 @@ func compressed(w io.Writer, name string, write func(io.Writer) error) error {
 		inner, end = z, z.Close
 	}
 	if err := write(inner); err != nil {
-		_ = end() // frees what it holds; the file is not kept
+		_ = end() // frees its resources; the file is discarded
 		return err
 	}
 	return errors.Join(end(), buffered.Flush())

@@ -68,10 +68,9 @@ run is being collected; what is not in a shard yet is not seen.`,
 	return cmd
 }
 
-// A failed is one failure of a run.
 type failed struct {
 	sink.StoredFailure
-	// superseded says that a later attempt put it right, or failed in its turn.
+	// superseded: a later attempt succeeded, or failed in its turn.
 	superseded bool
 }
 
@@ -93,8 +92,8 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 		return runfolder.ReadError(dir, err)
 	}
 	groups := map[groupName]*failureGroup{}
-	var list []failed                                                 // those that are printed
-	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // single calls, and how many by sample
+	var list []failed                                                 // the failures to print
+	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // single calls, and their number by sample
 	shown := 0
 	for f, err := range failuresOf(log) {
 		if err != nil {
@@ -162,7 +161,7 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	return p.showCalls(calls, partial)
 }
 
-// showCalls prints what single calls of samples failed with that have rows all the same.
+// showCalls prints the failures of single calls in samples that still have rows.
 func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[string]int) error {
 	n := 0
 	for _, calls := range samples {
@@ -172,8 +171,7 @@ func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[stri
 	return p.showGroups(groups)
 }
 
-// failuresOf yields all failures of a run in the order of the commits. A failure is
-// valid until the next.
+// failuresOf yields all failures of a run in commit order. A failure is valid until the next one.
 func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
 	return func(yield func(*failed, error) bool) {
 		last := lastCommits(log)
@@ -193,8 +191,8 @@ func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
 	}
 }
 
-// lastCommits is what the log says last about each sample that is in failures/: a
-// success once there is one.
+// lastCommits returns the last commit entry of each sample that has failures. A success takes
+// precedence over later entries.
 func lastCommits(log *sink.Log) map[string]sink.CommittedSample {
 	last := map[string]sink.CommittedSample{}
 	for i := range log.Commits {
@@ -222,13 +220,12 @@ func (f *failed) json() map[string]any {
 	}
 }
 
-// A groupName is what the failures of a group have in common.
+// A groupName is what the failures of one group have in common.
 type groupName struct{ class, stage, reason string }
 
-// A failureGroup counts failures.
 type failureGroup struct {
 	samples, calls int
-	example        string // an error
+	example        string // an error text
 }
 
 func addFailure(groups map[groupName]*failureGroup, f *failed) {
@@ -245,7 +242,6 @@ func addFailure(groups map[groupName]*failureGroup, f *failed) {
 	}
 }
 
-// showGroups prints the groups, the largest first.
 func (p *program) showGroups(groups map[groupName]*failureGroup) error {
 	names := make([]groupName, 0, len(groups))
 	for n := range groups {
@@ -264,7 +260,7 @@ func (p *program) showGroups(groups map[groupName]*failureGroup) error {
 	return w.Flush()
 }
 
-// cause says where a class of failures comes from.
+// cause returns where failures of a class come from.
 func cause(name string) string {
 	switch c, ok := collector.ClassNamed(name); {
 	case !ok:

@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Single calls that are missing in samples with rows are not what failed, and are not
-// nothing either.
+// Single calls that are missing in samples with rows are listed, but do not count as failed
+// samples.
 func TestFailuresOfSingleCalls(t *testing.T) {
 	t.Parallel()
 	lost := func(call int32) tokenize.Failure {
@@ -41,7 +41,7 @@ func TestFailuresOfSingleCalls(t *testing.T) {
 		name    string
 		failure bool
 		args    []string
-		out     string // what stdout has, "!": what it has not
+		out     string // text in stdout; with a leading "!", text that must not be in stdout
 		err     string
 	}{
 		{"only those", false, nil, calls, ": no sample has failed\n"},

@@ -108,38 +108,37 @@ func (p *program) importRun(ctx context.Context, files []string, o *importOption
 	return nil
 }
 
-// importedAll returns an error if there is not all that the first line announces.
+// importedAll returns an error if the data differ from the counts in the first line.
 func importedAll(h *rowjson.Header, s *sink.Stats, file string) error {
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples == h.Samples {
 		return nil
 	}
 	hint := "without its first line, import takes what is there"
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples > h.Samples {
-		hint = together // or one counts twice
+		hint = together // or the same sample was counted twice
 	}
 	return exit.Hint(exit.Usagef("%s: has %d rows, %d failure rows and %d samples, and its first line says %d, %d and %d: it is not whole",
 		file, s.Rows, s.Failures, s.Samples, h.Rows, h.Failures, h.Samples), hint)
 }
 
-// together is the hint of what files cause in which lines of samples are mixed, or come twice.
+// together is the hint for files that mix the lines of different samples, or have a sample twice.
 const together = "all lines of a sample stand together, as export writes them"
 
-// An importer reads files one after the other, and knows which lines the last samples have.
+// An importer reads files in order and remembers the lines of the last two samples.
 type importer struct {
 	p      *program
 	ctx    context.Context // of one command
 	files  []string
 	lines  *rowjson.Reader
-	closed func()             // ends the reading of the open file
-	first  *sink.StoredSample // was read with the header
+	closed func()             // stops reading the open file
+	first  *sink.StoredSample // read together with the header
 
-	at        string // the open file
+	at        string // name of the open file
 	last, now sampleLines
-	versions  bool // a row has one
+	versions  bool // some row has a policy version
 	ended     bool
 }
 
-// sampleLines says where the parts of a sample stand.
 type sampleLines struct {
 	key     string
 	attempt int32
@@ -206,7 +205,7 @@ func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
 	}
 }
 
-// note remembers where a part stands.
+// note records the line of a part.
 func (in *importer) note(s *sink.StoredSample) *sink.StoredSample {
 	if s.Key != in.now.key || s.Attempt != in.now.attempt {
 		in.last, in.now = in.now, sampleLines{key: strings.Clone(s.Key), attempt: s.Attempt}
@@ -218,14 +217,14 @@ func (in *importer) note(s *sink.StoredSample) *sink.StoredSample {
 	return s
 }
 
-// failed gives an error its place and code.
+// failed adds the file, the line and the exit code to an error.
 func (in *importer) failed(err error) error {
 	refused, ok := errors.AsType[*sink.SampleError](err)
 	if !ok {
 		return err
 	}
 	of := in.now
-	if !in.ended && in.last.key == refused.Key && in.last.lines != nil { // it is checked when the next one begins
+	if !in.ended && in.last.key == refused.Key && in.last.lines != nil { // a sample is checked when the next one begins
 		of = in.last
 	}
 	at := of.lines[0]
@@ -242,7 +241,7 @@ func (in *importer) failed(err error) error {
 	return err
 }
 
-// wrong is an error of the last line that was read.
+// wrong returns an error about the last line read.
 func (in *importer) wrong(err error) error {
 	if in.lines.Line == 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		return exit.With(exit.Storage, fmt.Errorf("%s: %w", in.at, err))
@@ -250,7 +249,6 @@ func (in *importer) wrong(err error) error {
 	return exit.Usagef("%s: line %d: %w", in.at, in.lines.Line, err)
 }
 
-// open begins a file, behind the one before.
 func (in *importer) open(name string) error {
 	in.closed()
 	in.at, in.closed = name, func() {}
@@ -286,11 +284,11 @@ func (in *importer) open(name string) error {
 	return nil
 }
 
-// read lets the lines come from r. An interrupt ends them even where r is a pipe that is
-// silent, and is then their error.
+// read sets in.lines to read from r. An interrupt ends the reading with an error, even if r is a
+// pipe without data.
 func (in *importer) read(r io.Reader, closed func()) {
 	from, to := io.Pipe()
-	go func() { // it may stay in a Read that nothing ends; the program does
+	go func() { // can stay blocked in Read until the program exits
 		_, err := io.CopyBuffer(to, struct{ io.Reader }{r}, make([]byte, 256<<10))
 		_ = to.CloseWithError(err)
 		closed()

@@ -20,8 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An interrupt ends an import of a pipe that is silent, at its beginning and later, and
-// leaves nothing.
+// An interrupt ends an import from a silent pipe, at its beginning and later, and leaves no files.
 func TestImportInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"", `{"sample_key":"a","attempt":1,"group_id":"a","group_size":1,"sample_index":0}` + "\n"} {
@@ -29,7 +28,7 @@ func TestImportInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		stdin, to := io.Pipe()
 		go func() {
-			_, _ = io.WriteString(to, line) // it is read, or the test hangs
+			_, _ = io.WriteString(to, line) // the test hangs if it is not read
 			cancel()
 		}()
 		var said strings.Builder
@@ -43,9 +42,9 @@ func TestImportInterrupted(t *testing.T) {
 	}
 }
 
-// An import that was killed leaves a folder, which the next import to the same run removes. That
-// of an import at work stays, and so does that of another run. Of two imports to one run the
-// first to end makes it, and the other one changes nothing of it.
+// The folder of a killed import is removed by the next import to the same run. Folders of running
+// imports and of other runs stay. If two imports write the same run, the first to finish creates it
+// and the second changes nothing.
 func TestImportAfterKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -57,7 +56,7 @@ func TestImportAfterKill(t *testing.T) {
 		}
 		return names
 	}
-	// begin starts an import of a pipe that has more to say, and returns its folder.
+	// begin starts an import from a pipe that stays open, and returns its folder.
 	begin := func(out string) (*exec.Cmd, io.WriteCloser, string) {
 		cmd := exec.CommandContext(t.Context(), "rollout", "import", "-", "--out", filepath.Join(dir, out))
 		stdin, err := cmd.StdinPipe()
@@ -120,8 +119,8 @@ func TestImportAfterKill(t *testing.T) {
 	mustRun(t, exit.OK, "verify", run)
 }
 
-// However the lines of two samples are mixed or come twice, the error says how lines stand; so
-// does that of a count of samples which is too large.
+// If lines of two samples are mixed or repeated, in any order, the error explains the order of
+// lines. So does the error for a sample count that is too large.
 func TestImportOfMixedLines(t *testing.T) {
 	t.Parallel()
 	dir, again := t.TempDir(), filepath.Join(t.TempDir(), "again")
@@ -160,8 +159,7 @@ func TestImportOfMixedLines(t *testing.T) {
 	}
 }
 
-// A sample without a key that is refused before it ends is the one that is read, not one
-// before the first.
+// If a sample without a key is refused before it ends, the error names its own line.
 func TestImportRefusesFirst(t *testing.T) {
 	t.Parallel()
 	in := &importer{now: sampleLines{lines: []string{"x.jsonl: line 1"}}}

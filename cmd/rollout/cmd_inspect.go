@@ -26,13 +26,13 @@ type inspectOptions struct {
 	failures, asJSON, whole bool
 	color                   string
 
-	met, searched bool // a row of task; all rows were looked at
-	// unshown counts the calls of samples that no answer shows, by key. It has no entry where
-	// there are none.
+	met, searched bool // a row of task was found; all rows were searched
+	// unshown counts the calls of a sample that no answer shows, by sample key. Samples without
+	// such calls are not in it.
 	unshown map[string]tokenize.Unshown
 }
 
-// wants reports whether a row is among those that were asked for. key is the whole key.
+// wants reports whether a row was asked for. key is the full sample key.
 func (o *inspectOptions) wants(task, group, key string) bool {
 	o.met = o.met || o.task == task
 	return (o.task == "" || o.task == task) && (o.group == "" || o.group == group) && (o.key == "" || o.key == key)
@@ -140,8 +140,8 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	return err
 }
 
-// shards returns which shards of a kind may hold what was asked for. It makes the key that
-// was given the whole key.
+// shards returns the shards of a kind that can hold the requested rows. It replaces a short o.key
+// by the full key.
 func (o *inspectOptions) shards(log *sink.Log) (func(sink.Kind) iter.Seq[sink.Shard], error) {
 	if o.key == "" {
 		return log.Shards, nil
@@ -175,14 +175,14 @@ func (o *inspectOptions) shards(log *sink.Log) (func(sink.Kind) iter.Seq[sink.Sh
 	}, nil
 }
 
-// A foundRow is a row and its place: the shard and its number in it.
+// A foundRow is a row with its shard and its number in the shard.
 type foundRow[T any] struct {
 	row   *T
 	shard sink.Shard
 	n     int64
 }
 
-// found yields what read gives of the shards and keep wants. It ends after an error.
+// found yields the rows of the shards that keep accepts. It ends after an error.
 func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*T, error], keep func(*T) bool) iter.Seq2[foundRow[T], error] {
 	return func(yield func(foundRow[T], error) bool) {
 		for s := range shards {
@@ -197,7 +197,8 @@ func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*
 	}
 }
 
-// place says where the row is that was asked for. Of all rows the commit log knows it.
+// place returns a function that finds the requested row. Without filters, the commit log alone
+// knows the place.
 func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], error], o *inspectOptions) func() (sink.Shard, int64, error) {
 	return func() (sink.Shard, int64, error) {
 		n := 0
@@ -222,12 +223,11 @@ func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], err
 	}
 }
 
-// inspectOne shows one row.
 func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectOptions, paint show.Painter, place func() (sink.Shard, int64, error),
 	read func(sink.Shard, int64) (*T, error), write func(io.Writer, *T, show.RowView) error,
 ) error {
 	spell := model.Speller(model.Decimal)
-	if o.tokenizer != "" && o.tokenizer != noTokenizer { // a wrong folder is an error before anything is read
+	if o.tokenizer != "" && o.tokenizer != noTokenizer { // report a wrong folder before anything is read
 		var err error
 		if spell, err = model.LoadSpeller(o.tokenizer); err != nil {
 			return err
@@ -250,10 +250,10 @@ func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectO
 	return write(p.stdout, row, show.RowView{Number: o.row, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width(), Unshown: o.unshown})
 }
 
-// noTokenizer is the value of --tokenizer for ids.
+// noTokenizer is the value of --tokenizer that shows ids.
 const noTokenizer = "none"
 
-// runSpeller shows tokens by the run's own tokenizer if it is still where collect found it.
+// runSpeller returns the speller of the run's own tokenizer if it is still at its recorded path.
 func (p *program) runSpeller(dir string, info *runfolder.Info) model.Speller {
 	digest := info.Model.Tokenizer()
 	if digest == "" {
@@ -313,7 +313,7 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 		trained += t
 		grades[r.Verification]++
 		sources[r.PromptSource]++
-		// A column that cannot be read is for verify to report.
+		// verify reports a column that cannot be read.
 		if d, err := show.ReadDivergence(r.Divergence); err != nil || d.Kind != "" {
 			forks++
 		}

@@ -67,7 +67,6 @@ func (p *program) showReport(dir string, o *reportOptions) error {
 	return runfolder.DamageError(dir, r.Damage)
 }
 
-// printReport writes the report as it was asked for.
 func (p *program) printReport(dir string, r *report.Report, o *reportOptions) error {
 	switch o.html {
 	case "":

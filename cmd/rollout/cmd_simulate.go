@@ -115,8 +115,7 @@ func faultKinds() []string {
 	return names
 }
 
-// wrap breaks text at spaces into lines of at most width, each after the first
-// with the indent.
+// wrap breaks text at spaces into lines of at most width columns. Each line begins with indent.
 func wrap(text string, width int, indent string) string {
 	var out strings.Builder
 	out.WriteString("\n" + indent)
@@ -135,7 +134,7 @@ func wrap(text string, width int, indent string) string {
 	return out.String()
 }
 
-// config turns the flags into the server's configuration, with all complaints.
+// config converts the flags into the server's configuration. Its error lists every wrong flag.
 func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, error) {
 	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, NoTraces: o.noTraces, Engine: o.engine, Model: o.model, Version: o.version, Capacity: o.capacity, KeepAnswers: true}
 	var bad exit.Complaints
@@ -214,7 +213,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 		defer log.Close() //nolint:errcheck // every line was written
 		cfg.Weights.Log = log
 	}
-	told := new(sync.Map) // an engine that fails mostly fails the same way
+	told := new(sync.Map) // an engine usually fails the same way each time
 	cfg.EngineFailed = func(err error) {
 		if _, again := told.LoadOrStore(err.Error(), true); !again {
 			p.say("engine: %v", err)
@@ -239,7 +238,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	server := sim.HTTPServer()
-	served := make(chan error, 1) // one: Serve returns once, also when nobody waits any more
+	served := make(chan error, 1) // buffered: Serve returns even after the caller has stopped waiting
 	go func() { served <- server.Serve(listener) }()
 	if err := p.ready(o, url); err != nil {
 		return errors.Join(err, server.Close(), <-served)
@@ -250,11 +249,11 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 		return err
 	case <-ctx.Done():
 	}
-	// Clients of a server that is going away get a second to read what was answered.
+	// When the server shuts down, clients have a second to read their answers.
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if server.Shutdown(grace) != nil {
-		_ = server.Close() // the second try: whatever is open is cut
+		_ = server.Close() // closes what is still open
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -262,7 +261,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	return p.simulated(o, sim.Stats())
 }
 
-// ready says where the server is. The file appears whole or not at all.
+// ready reports the URL. The ready file appears as a whole or not at all.
 func (p *program) ready(o *simulateOptions, url string) error {
 	if o.asJSON {
 		if err := p.printJSON(map[string]any{"event": "ready", "url": url}); err != nil {
@@ -281,7 +280,6 @@ func (p *program) ready(o *simulateOptions, url string) error {
 	return exit.With(exit.Storage, os.Rename(tmp, o.readyFile))
 }
 
-// simulated says what the server did.
 func (p *program) simulated(o *simulateOptions, s lettasim.Stats) error {
 	if o.asJSON {
 		return p.printJSON(map[string]any{

@@ -82,13 +82,11 @@ func (p *program) stepsCmd() *cobra.Command {
 	return cmd
 }
 
-// A stepsOutput prints what a server answered.
 type stepsOutput struct {
 	p      *program
 	asJSON bool
 }
 
-// print writes the objects as JSON lines, or the table.
 func (o *stepsOutput) print(table func(io.Writer), objects ...letta.RawJSON) error {
 	if o.asJSON {
 		for _, object := range objects {
@@ -103,7 +101,7 @@ func (o *stepsOutput) print(table func(io.Writer), objects ...letta.RawJSON) err
 	return w.Flush()
 }
 
-// ask runs a verb of steps against the one server.
+// ask runs f with a client of the one configured server.
 func (p *program) ask(cmd *cobra.Command, load func(...func(*config.Loader) error) (*config.Loader, error), f func(context.Context, *letta.Client) error) error {
 	l, err := load()
 	if err != nil {
@@ -123,7 +121,7 @@ func (p *program) ask(cmd *cobra.Command, load func(...func(*config.Loader) erro
 	return nil
 }
 
-// stepCmd is a verb that asks about one step.
+// stepCmd returns a verb that shows one step.
 func (p *program) stepCmd(name, short string, f func(context.Context, *letta.Client, string, *stepsOutput) error) *cobra.Command {
 	o := &stepsOutput{p: p}
 	cmd := &cobra.Command{
@@ -138,7 +136,6 @@ func (p *program) stepCmd(name, short string, f func(context.Context, *letta.Cli
 	return cmd
 }
 
-// sentence makes a sentence of the short text of a verb.
 func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
 
 func (p *program) stepsListCmd() *cobra.Command {
@@ -272,7 +269,6 @@ func messagesTable(messages letta.Messages) func(io.Writer) {
 	}
 }
 
-// messageText is what a message says, as far as it fits a line.
 func messageText(m *letta.Message) string {
 	var parts []string
 	switch m.Type {
@@ -288,12 +284,11 @@ func messageText(m *letta.Message) string {
 		for _, r := range m.ToolReturns {
 			parts = append(parts, r.Content.String())
 		}
-	default: // has no text of its own
+	default: // has no text
 	}
 	return strings.Join(parts, " ")
 }
 
-// shown is a value that may be missing.
 func shown[T any](v *T) string {
 	if v == nil {
 		return "-"

@@ -100,7 +100,7 @@ bodies.`,
 	return cmd
 }
 
-// config turns the flags into configurations, with all complaints.
+// config converts the flags into configurations. Its error lists every wrong flag.
 func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config, tap.SpoolConfig, error) {
 	var bad exit.Complaints
 	complain := func(flag string, err error) {
@@ -157,12 +157,11 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 	return c, spool, nil
 }
 
-// engineURL reads the URL of an engine. A /v1 at its end, which the URL of a provider has, is
-// taken off.
+// engineURL parses the URL of an engine. It removes a final /v1, which the URL of a provider has.
 func engineURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("want a URL such as http://127.0.0.1:30000") // a password may stand in it
+		return nil, errors.New("want a URL such as http://127.0.0.1:30000") // the URL is not shown, because it can hold a password
 	}
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1")
 	return u, nil
@@ -207,13 +206,13 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 	return errors.Join(err, p.tapped(o, tapped.Stats(), spool.Stats()))
 }
 
-// serveTap serves until it is interrupted, and closes what it was given.
+// serveTap serves until it is interrupted, and closes spool and listener.
 func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Proxy, spool *tap.Spool, listener net.Listener) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	server := &http.Server{Handler: tapped, ReadHeaderTimeout: 30 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	go machine.BoundTapMemory(ctx)
-	served, checked := make(chan error, 1), make(chan struct{}) // one: Serve returns once, also when nobody waits any more
+	served, checked := make(chan error, 1), make(chan struct{}) // buffered: Serve returns even after the caller has stopped waiting
 	go func() { served <- server.Serve(listener) }()
 	go func() { defer close(checked); tapped.Run(ctx) }()
 	drained := make(chan struct{})
@@ -244,10 +243,10 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if ctx.Err() != nil {
-		_ = server.Close()     // ends what is at work
-		_ = tapped.Wait(grace) // and its calls are kept
+		_ = server.Close()     // ends the requests in flight
+		_ = tapped.Wait(grace) // waits until their calls are kept
 	}
-	// Readers of the spool have its last calls before their connections go.
+	// Readers of the spool get its last calls before their connections close.
 	err = errors.Join(err, exit.With(exit.Storage, spool.Close()))
 	if server.Shutdown(grace) != nil {
 		_ = server.Close()
@@ -261,7 +260,7 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	return err
 }
 
-// tapped prints a summary of the tap. A call is kept if it can be read in the spool.
+// tapped prints a summary of the tap. A call counts as kept if the spool has it.
 func (p *program) tapped(o *tapOptions, s proxy.Stats, spool tap.SpoolStats) error {
 	kept, dropped := spool.Written, s.Kept+s.Dropped-spool.Written
 	if o.asJSON {

@@ -24,7 +24,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// tokenizeOptions are the flags that the three verbs share.
+// tokenizeOptions holds the flags that the three verbs share.
 type tokenizeOptions struct {
 	dir, transformers           string
 	experimental, table, asJSON bool
@@ -255,8 +255,8 @@ where the value of that key ends.`,
 	return cmd
 }
 
-// parseTransformers parses the name of a release of transformers. It returns the release that
-// renders, and the releases of the tokenizer. Without a name it returns the first release, and
+// parseTransformers parses the name of a release of transformers. It returns the release for
+// rendering and the releases for the tokenizer. Without a name it returns the oldest release, and
 // nil for all releases.
 func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformers, error) {
 	if text == "" {
@@ -272,7 +272,7 @@ func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformer
 	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(names, ", ")), "give the last one that is not newer than the server's transformers: 5.21 for 5.22.1")
 }
 
-// textOf is the arguments, or standard input where there are none.
+// textOf returns the arguments, or standard input if there are none.
 func (p *program) textOf(args []string) (string, error) {
 	if len(args) > 0 {
 		return strings.Join(args, " "), nil
@@ -281,7 +281,7 @@ func (p *program) textOf(args []string) (string, error) {
 	return string(b), err
 }
 
-// parseIDs reads a JSON list of ids, or numbers apart from each other.
+// parseIDs parses a JSON list of ids, or numbers with separators.
 func parseIDs(text string) ([]int32, error) {
 	ids := []int32{}
 	if t := strings.TrimSpace(text); strings.HasPrefix(t, "[") {
@@ -300,7 +300,6 @@ func parseIDs(text string) ([]int32, error) {
 	return ids, nil
 }
 
-// parseConversation reads what render takes.
 func parseConversation(b []byte) (chat.Input, error) {
 	v, err := chat.FromJSON(bytes.TrimSpace(b))
 	if err != nil {
@@ -334,12 +333,11 @@ func parseConversation(b []byte) (chat.Input, error) {
 		return in, fmt.Errorf("tools: must be a list")
 	}
 	if k := in.Tools.Kind(); k == chat.None || k == chat.List && len(in.Tools.Items()) == 0 {
-		in.Tools = chat.Value{} // as the server gives no tools
+		in.Tools = chat.Value{} // as if the server gave no tools
 	}
 	return in, nil
 }
 
-// printIDs prints ids in the form that was asked for.
 func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) error {
 	switch {
 	case o.asJSON:
@@ -374,8 +372,8 @@ func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) 
 	return err
 }
 
-// printText prints a text as it is. On a terminal it shows what could move the cursor
-// there, and a line break follows.
+// printText prints a text unchanged. On a terminal it escapes control characters and adds a line
+// break.
 func (p *program) printText(text []byte, ids []int32, o *tokenizeOptions) error {
 	if o.asJSON {
 		out := map[string]any{"text": string(text)}

@@ -130,8 +130,8 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 	return nil
 }
 
-// repair says what is damaged in the write-ahead log and the journal of a run, and
-// what will be kept, and then keeps it. It reports whether anything was damaged.
+// repair reports the damage in the write-ahead log and the journal of a run and what can be kept,
+// and then repairs it. damaged reports whether it found any damage.
 func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 	folder, err := os.Stat(dir)
 	if err != nil {
@@ -190,7 +190,6 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 	return true, nil
 }
 
-// journalDamage lists what cannot be read in the journal of a run.
 func journalDamage(dir string) (damage []error, err error) {
 	for _, err := range journal.Read(filepath.Join(dir, runfolder.JournalDir)) {
 		switch _, corrupt := errors.AsType[*frame.CorruptError](err); {
@@ -206,7 +205,6 @@ func journalDamage(dir string) (damage []error, err error) {
 	return damage, nil
 }
 
-// journalProblems adds the damage of the journal to what verify found.
 func journalProblems(dir string, r *sink.VerifyReport) error {
 	damage, err := journalDamage(dir)
 	r.Problems = append(r.Problems, damage...)

@@ -39,7 +39,6 @@ commit that it was built from where that is known. rollout --version prints the 
 	return cmd
 }
 
-// printVersion prints what this binary is.
 func (p *program) printVersion(asJSON bool) error {
 	v := version.Read()
 	if asJSON {

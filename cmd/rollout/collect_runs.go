@@ -16,19 +16,19 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// This file is collect --from-runs: server runs that another program drove are the tasks of a
-// stream, and an agent.Reader reads each instead of driving an agent. What is taken and done is
-// known as in every stream, by tasks.jsonl and the commit log.
+// This file implements collect --from-runs. Its tasks are server runs that another program drove,
+// and they form a stream. An agent.Reader reads each one instead of driving an agent. As in every
+// stream, tasks.jsonl and the commit log record what is known and done.
 
-// readRuns makes a run that reads server runs one that takes its tasks as they come. What has
-// failed is taken up from what is known.
+// readRuns turns a run with tasks.from_runs into a stream. With --retry-failed the known tasks are
+// enough, so it is not a stream.
 func (o *collectOptions) readRuns(c *config.Config) {
 	o.reads, o.asked = c.Tasks.FromRuns != nil, o.stream
 	o.stream = o.stream || o.reads && !o.retryFailed
 }
 
-// checkReads refuses to read server runs into a run that drove its own agents, and to drive agents
-// in one that has read some.
+// checkReads refuses to mix the two kinds of runs: one that drives its own agents and one that
+// reads server runs.
 func checkReads(l *config.Loader, info *runfolder.Info) error {
 	had := config.NewLoader(func(string) string { return "" })
 	had.FromRun(info.Config, "tasks")
@@ -42,7 +42,6 @@ func checkReads(l *config.Loader, info *runfolder.Info) error {
 	return runfolder.Refuse(l.Config.Output.Dir, exit.Complaints{errors.New("tasks.from_runs: " + text)})
 }
 
-// checkRead refuses a task that is not a server run.
 func checkRead(t *collector.Task) error {
 	if t.Recorded == nil {
 		return errors.New("the run reads server runs (tasks.from_runs) and takes no other tasks")
@@ -50,7 +49,6 @@ func checkRead(t *collector.Task) error {
 	return nil
 }
 
-// endpoint is the i-th server, with what drives agents there or reads its server runs.
 func (c *collection) endpoint(i int) collector.Endpoint {
 	e := collector.Endpoint{Name: c.endpoints[i], MaxInFlight: c.inFlight[i], Weight: c.config.Server.URLs[i].Weight, Answered: i < len(c.answered) && c.answered[i]}
 	if c.options.reads {
@@ -61,7 +59,8 @@ func (c *collection) endpoint(i int) collector.Endpoint {
 	return e
 }
 
-// feed is what gives the server runs. known reports whether one is a task of the run.
+// feed returns a feed of the server runs. known reports whether a server run is already a task of
+// the run.
 func (c *collection) feed(known func(id string) bool) *serverruns.Feed {
 	return serverruns.New(serverruns.Config{
 		Client: c.clients[0], Which: *c.config.Tasks.FromRuns, Follow: c.config.Tasks.Follow && !c.options.dryRun,
@@ -72,7 +71,7 @@ func (c *collection) feed(known func(id string) bool) *serverruns.Feed {
 	})
 }
 
-// checkNamed looks whether the server runs that are named are there, before anything is written.
+// checkNamed checks before anything is written that the server runs listed by id exist.
 func (c *collection) checkNamed(ctx context.Context) error {
 	if !c.options.reads || c.options.retryFailed {
 		return nil
@@ -90,21 +89,21 @@ func (c *collection) checkNamed(ctx context.Context) error {
 	return nil
 }
 
-// takeRuns takes the server runs until all are taken, or, where they are followed, ctx is done.
+// takeRuns takes server runs until all are taken or, with tasks.follow, until ctx is done.
 func (g *grouping) takeRuns(ctx context.Context) error {
 	feed := g.feed(g.log.Has)
 	err := g.intake.Take(feed.Tasks(ctx), feed.Ready, g.toldOf)
 	if err != nil {
 		return g.runsError(err)
 	}
-	if ctx.Err() == nil { // else they are followed, and whoever ended that has said why
+	if ctx.Err() == nil { // otherwise a stop or a drain ended a run that follows, and reported it
 		g.tellFound(feed.Counts())
 		g.intake.End(whyEnd)
 	}
 	return nil
 }
 
-// runsError is the error of server runs that cannot be listed.
+// runsError returns the error for server runs that cannot be listed.
 func (c *collection) runsError(err error) error {
 	if _, missing := errors.AsType[*serverruns.MissingError](err); missing {
 		return exit.Hint(exit.Usagef("tasks.from_runs: %w", err), "it may have been deleted with its agent; rollout steps list shows what a server run has")
@@ -112,7 +111,6 @@ func (c *collection) runsError(err error) error {
 	return preflight.Unusable(c.clients[0], err)
 }
 
-// tellFound tells a person what was found.
 func (c *collection) tellFound(n serverruns.Counts) {
 	c.Log.Info("server runs", "given", n.Given, "known", n.Known, "running", n.Running)
 	if n.Total() == 0 {
@@ -125,26 +123,24 @@ func (c *collection) tellFound(n serverruns.Counts) {
 	}
 }
 
-// unmatchedError is the error of a collection that matched no server run and does not wait
-// for one.
+// unmatchedError returns the error of a collection that matched no server run and does not wait for
+// one.
 func (c *collection) unmatchedError() error {
 	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run of %s matches --from-runs", c.clients[0].BaseURL())),
 		"check agent=, tag= and since=, which is compared with the clock of the server; --follow waits for server runs that begin later")
 }
 
-// foundText says what was found.
 func foundText(n serverruns.Counts) string {
 	return fmt.Sprintf("%d server runs match: %d to be read, %d in the run already, %d have not ended", n.Total(), n.Given, n.Known, n.Running)
 }
 
-// tellFollowed tells a person why a run that follows does not end by itself.
+// tellFollowed explains why a run that follows does not end by itself.
 func (g *grouping) tellFollowed() {
 	if g.config.Tasks.Follow {
 		g.Note("server runs are read as they end, until rollout ctl %s drain or an interrupt", human.Shell(g.folder.Dir))
 	}
 }
 
-// countRuns counts the server runs of a dry run.
 func (c *collection) countRuns(ctx context.Context) (serverruns.Counts, error) {
 	feed := c.feed(c.tasks.Has)
 	for _, err := range feed.Tasks(ctx) {

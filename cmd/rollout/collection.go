@@ -32,68 +32,67 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A collection is one invocation of collect. The file tells its story from top to bottom;
-// the steps before the run are in cmd_collect.go, what its end means in exit.go.
+// A collection is one invocation of collect. This file has its steps in order. The steps before the
+// run are in cmd_collect.go, and the end of the run is in exit.go.
 type collection struct {
-	*show.Observer // who is told what happens
+	*show.Observer // display, events and log
 
 	program *program
 	options *collectOptions
 	loader  *config.Loader
-	config  *config.Config     // of loader
-	earlier *runfolder.Earlier // the run that is continued; nil: it is new
+	config  *config.Config     // loader.Config
+	earlier *runfolder.Earlier // the run to continue; nil: a new run
 
-	// What the steps before the run leave.
+	// Set by the steps before the run.
 	parts     *parts
-	taps      *taps // nil: none is configured
+	taps      *taps // nil: no tap is configured
 	identity  runfolder.Identity
 	tasks     *runfolder.TaskSet
-	first     *collector.Task   // the first task that was given; nil: read it from the copy in the run
-	folder    *runfolder.Folder // nil: of a dry run
+	first     *collector.Task   // the first task given; nil: read it from the run's copy of the tasks
+	folder    *runfolder.Folder // nil: a dry run
 	clients   []*letta.Client
-	endpoints []string // their names
+	endpoints []string // names of the clients
 	backends  []*agent.Backend
-	answered  []bool          // by backend: it answered the trial call of this process
-	readers   []*agent.Reader // where server runs are read: then there are no backends
+	answered  []bool          // by backend: it answered this process's trial call
+	readers   []*agent.Reader // with tasks.from_runs; then there are no backends
 	info      runfolder.Info
-	inFlight  []int          // samples in flight, at most, by server
-	engine    *engine.Poller // nil: no engine is watched
-	versions  *policy.Source // nil: only traces tell policy versions
-	scrapes   net.Listener   // of the metrics; nil: none
+	inFlight  []int          // the most samples in flight, by server
+	engine    *engine.Poller // nil: no engine metrics are configured
+	versions  *policy.Source // nil: policy versions come only from traces
+	scrapes   net.Listener   // listener of the metrics; nil: none
 
-	// What is at work in the run.
+	// Set by open, for the run.
 	dataset   *sink.Dataset
 	journal   *journal.Journal
 	leftovers *leftovers.Agents
 	recovery  show.Recovery
 	collector *collector.Collector
 	grouping  *grouping        // nil: the run does not work by whole groups
-	damage    runfolder.Damage // of files that earlier processes committed
+	damage    runfolder.Damage // in files that earlier processes committed
 
 	closers []func()
 
-	// What other goroutines ask for at any time.
-	toGiveUp  atomic.Pointer[runfolder.Folder] // folder, for giveUp; nil: there is none yet
-	toKill    atomic.Pointer[func()]           // ends the programs of the scorer; nil: there are none yet
-	from      string                           // where the tasks of a stream come from besides its socket: a path, "-" or nothing
-	phase     atomic.Value                     // string: the current step of the run
-	began     atomic.Pointer[time.Time]        // when the run did; nil: it has not
+	// Read by other goroutines at any time.
+	toGiveUp  atomic.Pointer[runfolder.Folder] // folder, for giveUp; nil: not created yet
+	toKill    atomic.Pointer[func()]           // kills the programs of the scorer; nil: none yet
+	from      string                           // source of a stream's tasks besides its socket: a path, "-" or ""
+	phase     atomic.Value                     // string: the current step
+	began     atomic.Pointer[time.Time]        // when the run began; nil: not yet
 	unmatched atomic.Bool                      // no server run matches tasks.from_runs
 	ending    atomic.Int32                     // 0, endDrain or endStop
-	over      atomic.Bool                      // nothing is in flight any more
-	late      atomic.Bool                      // and was interrupted since
-	until     atomic.Pointer[time.Time]        // when the grace time is over; nil: never
+	over      atomic.Bool                      // no sample is in flight any more
+	late      atomic.Bool                      // and an interrupt came after that
+	until     atomic.Pointer[time.Time]        // end of the grace time; nil: none
 
-	unread bool // handOver has given up
+	unread bool // handOver gave up waiting for a reader
 }
 
-// collect checks everything, opens the folder, and runs.
 func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions) (err error) {
 	c := &collection{
 		Observer: &show.Observer{Display: show.NewDisplay(p.stdout, p.stderr, p.getenv, o.asJSON, o.quiet), Log: show.DiscardLog()},
 		program:  p, options: o, loader: l, config: l.Config, earlier: earlier,
 	}
-	if !o.dryRun { // which has nothing to keep when its reader is gone
+	if !o.dryRun { // a dry run has nothing to save if its reader exits
 		signals.OutliveReaders()
 	}
 	defer func() { err = c.handOver(err) }()
@@ -101,8 +100,8 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 		go c.attached()
 	}
 	defer signals.OnStatus(c.showStatus)()
-	// An interrupt ends the program, whatever it waits for: a server, or a standard input
-	// without an end.
+	// Until the run starts, an interrupt ends the program, whether it waits for a server or for
+	// standard input.
 	started := signals.First(func() {
 		c.giveUp()
 		if kill := c.toKill.Load(); kill != nil {
@@ -122,7 +121,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	if o.dryRun {
 		return c.dryRun(ctx)
 	}
-	started() // an interrupt ends the trial by itself, and then what is there can be continued
+	started() // from here on, an interrupt ends the run in order, and it can be resumed
 	for _, step := range []func(context.Context) error{c.tryServers, c.begin, c.open} {
 		if err := step(ctx); err != nil {
 			return err
@@ -131,13 +130,11 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	return c.run(ctx)
 }
 
-// dir is the folder of the run.
 func (c *collection) dir() string { return c.config.Output.Dir }
 
-// resumed reports whether another process collected into the run before.
 func (c *collection) resumed() bool { return len(c.info.Invocations) > 1 }
 
-// atEnd calls f when the collection ends, after what is given to it later.
+// atEnd registers f to be called when the collection ends, in reverse order of registration.
 func (c *collection) atEnd(f func()) { c.closers = append(c.closers, f) }
 
 func (c *collection) close() {
@@ -146,8 +143,8 @@ func (c *collection) close() {
 	}
 }
 
-// begin makes the folder that of the run, or writes what the invocation changes in it, and
-// opens the log.
+// begin creates the run in its folder, or records the changes of this invocation, and opens the
+// log.
 func (c *collection) begin(context.Context) (err error) {
 	if c.earlier != nil {
 		err = c.folder.Update(c.info, c.tasks)
@@ -166,8 +163,8 @@ func (c *collection) begin(context.Context) (err error) {
 	return nil
 }
 
-// open opens dataset and journal, looks at what earlier processes left in them, and makes
-// the collector. Nothing is at work yet.
+// open opens the dataset and the journal, recovers what earlier processes left in them, and creates
+// the collector. It starts nothing.
 func (c *collection) open(context.Context) (err error) {
 	dir := c.folder.Dir
 	cfg := c.parts.sink
@@ -186,7 +183,7 @@ func (c *collection) open(context.Context) (err error) {
 	if c.dataset, err = sink.Create(dir, cfg); err != nil {
 		return runfolder.OpenError(dir, err)
 	}
-	held, err := sink.ReadLedger(dir) // what recovery left
+	held, err := sink.ReadLedger(dir) // after recovery
 	if err != nil {
 		return runfolder.ReadError(dir, err)
 	}
@@ -201,7 +198,7 @@ func (c *collection) open(context.Context) (err error) {
 	return nil
 }
 
-// makeCollector makes the collector of the run. held is what the dataset has.
+// makeCollector creates the collector of the run. held is the content of the dataset.
 func (c *collection) makeCollector(held *sink.Ledger) (err error) {
 	cfg := c.parts.collector
 	if cfg.TurnsHavePrompts, err = runfolder.TurnsHavePrompts(c.config, c.folder.Dir, c.parts.model); err != nil {
@@ -219,7 +216,7 @@ func (c *collection) makeCollector(held *sink.Ledger) (err error) {
 	cfg.MaxUnscored = maxUnscored(c.config, c.info.Tasks.Planned)
 	cfg.Logger, cfg.Events = c.Log.Logger, c.Events(c.leftovers.Finished)
 	cfg.Events.SampleDone = func(key string, err error) {
-		if err == nil { // one that is cut at its deadline is not looked for
+		if err == nil { // leftovers of a sample cut at its deadline are not searched for
 			c.leftovers.Done(key)
 		}
 	}
@@ -234,13 +231,13 @@ func (c *collection) makeCollector(held *sink.Ledger) (err error) {
 	return err
 }
 
-// run collects, writes what is finished whatever ended it, and says how it was.
+// run collects, writes all finished samples however the run ended, and reports the result.
 func (c *collection) run(ctx context.Context) error {
 	began := time.Now()
 	c.launch(ctx, began)
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	defer c.watch(context.WithoutCancel(ctx), stop)() // to the very end: a person may lose patience there too
+	defer c.watch(context.WithoutCancel(ctx), stop)() // to the very end, so that an interrupt also works while the run ends
 	runErr, sinkErr := c.work(working)
 
 	c.phase.Store("ending")
@@ -254,7 +251,7 @@ func (c *collection) run(ctx context.Context) error {
 	if sinkErr != nil {
 		s.Durable = runfolder.Waiting(c.folder.Dir)
 	} else {
-		s.Durable = min(int(c.dataset.Stats().Pending), s.Remaining) // of groups that are not whole
+		s.Durable = min(int(c.dataset.Stats().Pending), s.Remaining) // in incomplete groups
 	}
 	end := c.end(s, c.stopped(runErr, sinkErr))
 	s.AddTail(c.tail().String(), stats.Unstarted, tail)
@@ -269,7 +266,7 @@ func (c *collection) run(ctx context.Context) error {
 	return c.handOver(end)
 }
 
-// launch tells that the run begins, and serves its metrics from now on.
+// launch reports the start of the run and starts serving its metrics.
 func (c *collection) launch(ctx context.Context, began time.Time) {
 	event := map[string]any{
 		"run_id": c.info.ID, "dir": c.folder.Dir, "planned": c.info.Tasks.Planned, "tasks": c.info.Tasks.Tasks, "resumed": c.resumed(),
@@ -289,11 +286,10 @@ func (c *collection) launch(ctx context.Context, began time.Time) {
 	c.began.Store(&began)
 }
 
-// work runs the sink, the collector and those who help and tell, and returns when all of
-// them have ended.
+// work runs the sink, the collector and their helpers, and returns when all have ended.
 func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	var sinks, helpers errgroup.Group
-	// The sink outlives a stop: what is finished is written. So do those who tell.
+	// The sink and the display outlive a stop, so that finished samples are written.
 	unstopped := context.WithoutCancel(ctx)
 	sinks.Go(func() error { return c.dataset.Run(unstopped) })
 
@@ -310,14 +306,14 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	help(func() { c.Log.Follow(helping, c.collector.Stats) })
 	help(func() { machine.BoundMemory(helping, machine.Sum(c.inFlight)) })
 	if c.engine != nil {
-		help(func() { _ = c.engine.Run(helping) }) // nil when it is done
+		help(func() { _ = c.engine.Run(helping) }) // nil when ctx is done
 	}
 	if c.versions != nil {
-		help(func() { _ = c.versions.Run(helping) }) // nil when it is done
+		help(func() { _ = c.versions.Run(helping) }) // nil when ctx is done
 	}
 	if c.resumed() {
-		help(func() { c.leftovers.Clear(ctx, c.Cleared) }) // not for longer than the run goes on
-		help(func() { c.checkBeside(checking) })           // not for longer than there is to collect
+		help(func() { c.leftovers.Clear(ctx, c.Cleared) }) // ends with the run
+		help(func() { c.checkBeside(checking) })           // ends when nothing is left to collect
 	}
 
 	c.grouping.work(helping, help)
@@ -334,12 +330,12 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	stop()
 	_ = helpers.Wait() // none returns an error
 	if err := sinks.Wait(); err != nil {
-		sinkErr = err // what Close says as well
+		sinkErr = err // Close returns the same error
 	}
 	return runErr, sinkErr
 }
 
-// snapshot yields the tasks of the run's own copy.
+// snapshot yields the tasks in the run's own copy.
 func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
 	for t, err := range c.known() {
 		if err == nil && c.grouping != nil {
@@ -359,12 +355,12 @@ func (c *collection) known() iter.Seq2[collector.Task, error] {
 	return tasks.Read(c.folder.TasksPath(), nil)
 }
 
-// checkBeside compares the files of earlier processes with their digests while the run goes
-// on, until ctx is done. The report reads every file once more at the end of a run, so what
-// is not reached by then is not passed over.
+// checkBeside compares the files of earlier processes with their digests during the run, until ctx
+// is done. The report at the end of a run reads every file again, so files that checkBeside does
+// not reach are checked there.
 func (c *collection) checkBeside(ctx context.Context) {
 	if c.config.Run.Check == config.CheckFull {
-		return // it was done before
+		return // checkFiles did it
 	}
 	read, err := runfolder.CheckSlowly(ctx, c.folder.Dir, func(err error) { c.Damaged(err, c.damage.Add(err) == 1) })
 	if err == nil {
@@ -372,10 +368,10 @@ func (c *collection) checkBeside(ctx context.Context) {
 	}
 }
 
-// sweep removes the agents that a run which did not simply go well may have left, and
-// corrects the count of them in stats.
+// sweep removes the agents that a run can leave behind if it did not end cleanly, and corrects
+// their count in stats.
 func (c *collection) sweep(ctx context.Context, stats *collector.Stats, cut bool) {
-	// A request that failed may have made an agent whose name nobody was told.
+	// A failed request can have created an agent whose name is unknown.
 	unsure := stats.InfraRetries > 0 || stats.Failed > 0
 	if !cut && !unsure && stats.CloseFailures == 0 && !c.resumed() {
 		return
@@ -385,8 +381,8 @@ func (c *collection) sweep(ctx context.Context, stats *collector.Stats, cut bool
 	})
 }
 
-// report writes the report of the run. It returns end, the end of the run, or what the
-// report found damaged first.
+// report writes the report of the run. It returns end, the error of the run. If the report found
+// the run's first damage, that comes before end.
 func (c *collection) report(s *show.Summary, end error) error {
 	damage, err := runfolder.WriteReport(c.folder, func(r *report.Report) (json.RawMessage, error) {
 		if c.parts.collector.Scorer != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestReadmeNamesReasons compares the tables of the README with the closed lists of words: why a
-// call is quarantined, and why a tap does not give a prompt.
+// The tables of the README list exactly the reasons for quarantining a call, and the reasons why a
+// tap refuses a prompt.
 func TestReadmeNamesReasons(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))

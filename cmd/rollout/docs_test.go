@@ -19,19 +19,18 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A docBlock is lines of a document that a person would type one after the other.
 type docBlock struct {
 	from  string // README.md, rollout collect --help, sink/doc.go
 	lines []string
-	shown []string // lines of what the commands print, as the document shows them
+	shown []string // the output that the document shows
 }
 
-// docBlocks finds every block of commands in the READMEs, in all help texts and in the
-// package comments.
+// docBlocks finds every block of commands in the READMEs, in all help texts and in the package
+// comments.
 func docBlocks(t *testing.T) []docBlock {
 	t.Helper()
 	var all []docBlock
-	// In a help text and in a comment a block is indented and begins with the program.
+	// In help texts and comments, a block is indented and begins with the program.
 	indented := func(from string, lines []string) {
 		open := false
 		for _, line := range lines {
@@ -51,14 +50,14 @@ func docBlocks(t *testing.T) []docBlock {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inside, shown, before := false, false, "" // before: what the block before this one holds
+		inside, shown, before := false, false, "" // before: first line of the previous block
 		for line := range strings.Lines(string(b)) {
 			switch line = strings.TrimRight(line, "\n"); {
 			case line == "```sh":
 				inside, before = true, line
 				all = append(all, docBlock{from: document})
 			case line == "```text":
-				shown, before = before == "```sh", line // what those commands print
+				shown, before = before == "```sh", line // output of the previous commands
 			case line == "```":
 				inside, shown = false, false
 			case strings.HasPrefix(line, "```"):
@@ -76,7 +75,7 @@ func docBlocks(t *testing.T) []docBlock {
 	walk = func(cmd *cobra.Command) {
 		from := cmd.CommandPath() + " --help"
 		indented(from, strings.Split(cmd.Long, "\n"))
-		for line := range strings.SplitSeq(cmd.Example, "\n") { // each stands for itself
+		for line := range strings.SplitSeq(cmd.Example, "\n") { // each line is a block
 			if line = strings.TrimSpace(line); line != "" {
 				all = append(all, docBlock{from: from, lines: []string{line}})
 			}
@@ -118,8 +117,7 @@ func docBlocks(t *testing.T) []docBlock {
 	return all
 }
 
-// elsewhere names the lines that do not run here, with the reason. What a line is when
-// it begins with one of them counts.
+// elsewhere maps the beginnings of lines that do not run here to the reason.
 var elsewhere = map[string]string{
 	"make demo":              "a step of .ci/run, which wants its rows too",
 	"pip install dist/*.whl": "the program is this one; .ci/firstrow.sh begins with it",
@@ -135,10 +133,9 @@ var elsewhere = map[string]string{
 	"rollout steps feedback step-… ":      "as above",
 }
 
-// TestDocumentedCommands runs every command that a document or a help text shows, as it
-// stands there, in a folder that has what it names. It must end with 0, and a block that
-// collects must leave rows. Only addresses are put in, and what the machine may lack is
-// left off.
+// Every command in a document or a help text exits with 0 when run verbatim, in a folder with the
+// files that it names. A block that collects leaves rows. Only addresses are replaced, and commands
+// that the machine can lack are removed.
 func TestDocumentedCommands(t *testing.T) {
 	t.Parallel()
 	blocks := docBlocks(t)
@@ -147,7 +144,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 	sim := newSim(t, lettasim.Config{InputIDs: true, Seed: 1}) // the tasks of rollout simulate
 	url := serveSim(t, sim)
-	// The run that is there has a failure: the second attempt at that sample goes well.
+	// The existing run has a failure; the second attempt at that sample succeeds.
 	failing := serveSim(t, newSim(t, lettasim.Config{InputIDs: true, Seed: 1, Faults: mustFaults(t, "short-logprobs@scripted-0002/0/1")}))
 	base := t.TempDir()
 	testdata, err := filepath.Abs(filepath.Join("..", "..", "testdata"))
@@ -181,7 +178,7 @@ func TestDocumentedCommands(t *testing.T) {
 					continue
 				}
 				line = strings.ReplaceAll(line, "http://127.0.0.1:8283", server)
-				line, _, _ = strings.Cut(line, "| jq ") // it may not be installed
+				line, _, _ = strings.Cut(line, "| jq ") // jq can be missing
 				switch {
 				case strings.HasPrefix(line, "rollout simulate "):
 					server = startServer(t, dir, line)
@@ -199,7 +196,7 @@ func TestDocumentedCommands(t *testing.T) {
 				}
 				want := 0
 				if line == "rollout collect -c run.yaml" || strings.Contains(line, "--resume") {
-					want = exit.Failures // the one that fails is within what may
+					want = exit.Failures // the failed sample is within the tolerance
 				}
 				printed += shell(t, dir, want, line)
 			}
@@ -224,20 +221,20 @@ func named(line string) string {
 	return ""
 }
 
-// shell runs a line in a folder, which must end with the code, and returns what it prints.
+// shell runs a line in dir and returns its output. The exit code must be code.
 func shell(t *testing.T, dir string, code int, line string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
 	cmd.Dir = dir
-	out, _ := cmd.CombinedOutput() // the code says it
+	out, _ := cmd.CombinedOutput() // the exit code is checked below
 	if got := cmd.ProcessState.ExitCode(); got != code {
 		t.Fatalf("%s: exit code %d, want %d\n%s", line, got, code, out)
 	}
 	return string(out)
 }
 
-// startServer runs rollout simulate or rollout tap as the line says, on a free port, until the
-// test ends, which it must outlive.
+// startServer runs the rollout simulate or rollout tap of a line on a free port until the test
+// ends.
 func startServer(t *testing.T, dir, line string) (url string) {
 	t.Helper()
 	line, _, _ = strings.Cut(line, " &")
@@ -262,7 +259,7 @@ func startServer(t *testing.T, dir, line string) (url string) {
 
 var listens = regexp.MustCompile(`--listen [0-9.:]+`)
 
-// TestHelpIsComplete: every verb says what it does, shows an example, and has exit statuses.
+// Every verb has a description, an example and exit statuses.
 func TestHelpIsComplete(t *testing.T) {
 	t.Parallel()
 	p := &program{getenv: func(string) string { return "" }}

@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// Without tasks doctor has its agent call a tool: a template that goes wrong only in what
-// it makes of a tool's result is found.
+// Without tasks, doctor makes its agent call a tool. This finds a template that renders only tool
+// results wrong.
 func TestDoctorUsesATool(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{})
@@ -27,10 +27,10 @@ func TestDoctorUsesATool(t *testing.T) {
 		}
 		switch {
 		case r.Method != http.MethodPost:
-		case r.URL.Path == "/v1/agents/": // it lives the recorded life of an agent that calls add
+		case r.URL.Path == "/v1/agents/": // replays a recorded agent that calls add
 			body = bytes.ReplaceAll(body, []byte(`"task_id":"doctor"`), []byte(`"task_id":"tool"`))
 		case strings.HasSuffix(r.URL.Path, "/messages"):
-			sent.Write(body) // one at a time
+			sent.Write(body) // requests come one at a time
 		}
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		sim.ServeHTTP(w, r)
@@ -39,7 +39,7 @@ func TestDoctorUsesATool(t *testing.T) {
 
 	qwen := filepath.Join("..", "..", "testdata", "tokenizers", "qwen3")
 	args := []string{"doctor", "--server", server.URL, "--model", simModel, "--tokenizer"}
-	// The recorded agent was asked for something else, which only the trace shows.
+	// The recorded agent had another message. Only its trace shows that.
 	r := mustRun(t, exit.OK, append(args, qwen)...)
 	if !strings.Contains(sent.String(), "Call the tool ") {
 		t.Errorf("the agent was told %s", sent.String())
@@ -55,7 +55,7 @@ func TestDoctorUsesATool(t *testing.T) {
 			t.Fatal(err)
 		}
 		if name == "tokenizer_config.json" {
-			changed := bytes.ReplaceAll(b, []byte(`<tool_response>\\n`), []byte(`<tool_result>\\n`)) // in the template alone
+			changed := bytes.ReplaceAll(b, []byte(`<tool_response>\\n`), []byte(`<tool_result>\\n`)) // only in the template
 			if bytes.Equal(changed, b) {
 				t.Fatal("the template says nothing of results")
 			}
@@ -71,7 +71,7 @@ func TestDoctorUsesATool(t *testing.T) {
 	}
 }
 
-// An agent file is enough: it names the model.
+// An agent file without --model is enough, because it names the model.
 func TestAgentFileAlone(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true})

@@ -23,10 +23,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// Servers that do what no server should: each answers one kind of request so, and all
-// others as Letta does.
+// Servers that violate the protocol. Each one answers one kind of request badly, and all others
+// like Letta.
 
-// The requests that are answered badly.
+// Requests that are answered badly.
 const (
 	onHealth   = "GET /v1/health"
 	onModels   = "GET /v1/models"
@@ -36,7 +36,7 @@ const (
 	onDelete   = "DELETE agent"
 )
 
-// asks reports whether a request is of the kind.
+// asks reports whether a request is of the kind on.
 func asks(r *http.Request, on string) bool {
 	path := strings.TrimRight(r.URL.Path, "/")
 	switch on {
@@ -56,23 +56,22 @@ func asks(r *http.Request, on string) bool {
 	return false
 }
 
-// A badServer is one way to answer.
 type badServer struct {
 	name  string
 	on    []string
 	serve func(w http.ResponseWriter, r *http.Request)
-	want  []int // exit codes; nil: any that says that it went wrong
+	want  []int // exit codes; nil: any failure
 }
 
-// The client must have given up before: what a bad server writes without end, and for how
-// long it holds a connection. A call that changes nothing may last 2 minutes.
+// Bad servers write without end, or hold a connection, for these times. The client must give up
+// before. A call that changes nothing can take 2 minutes.
 const (
 	patience  = 40 * time.Second
 	callLimit = 2 * time.Minute
 	stillness = callLimit + 30*time.Second
 )
 
-// endless writes a beginning and then piece after piece until the client goes.
+// endless writes begin, and then piece repeatedly until the client disconnects.
 func endless(begin, piece string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, begin)
@@ -85,7 +84,6 @@ func endless(begin, piece string) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// text answers with a body, as JSON.
 func text(status int, body string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -94,7 +92,6 @@ func text(status int, body string) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// rawBytes writes bytes to the connection and closes it.
 func rawBytes(parts ...string) func(http.ResponseWriter, *http.Request) {
 	return onConn(func(conn net.Conn) {
 		for _, p := range parts {
@@ -118,7 +115,7 @@ func onConn(do func(conn net.Conn)) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// drip writes one byte of a text at a time.
+// drip writes one byte of piece at a time.
 func drip(head, piece string, every time.Duration) func(http.ResponseWriter, *http.Request) {
 	return onConn(func(conn net.Conn) {
 		_, _ = io.WriteString(conn, head)
@@ -133,7 +130,7 @@ func drip(head, piece string, every time.Duration) func(http.ResponseWriter, *ht
 
 const okHead = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
-// aTurn is a turn of two tokens; reply is an answer with these turns.
+// aTurn is a turn of two tokens. reply returns an answer with turns.
 const aTurn = `{"role":"assistant","content":"a","output_ids":[5,6],"output_token_logprobs":[[-0.1,5,null],[-0.2,6,null]]}`
 
 func reply(turns, usage string) string {
@@ -268,15 +265,14 @@ func badServers() []badServer {
 	}
 }
 
-// hostileConfig makes the time limits short.
 const hostileConfig = `
 server: {connect_timeout: 1s, idle_timeout: 1s, timeout: 4s, stuck_after: 1s}
 run: {retries: 0, attempt_timeout: 6s, fail_on_error: 100%, busy_patience: 1s}
 `
 
-// TestGateHostileServers runs the program against every bad server. It must end in a
-// bounded time and memory, with words and the right exit status, and without a panic.
-// All are run with HOSTILE=all, else each on one of its requests.
+// Against every bad server, the program ends with a message and the right exit code, in bounded
+// time and memory, without a panic. HOSTILE=all runs each one on all its requests; otherwise each
+// runs on one.
 func TestGateHostileServers(t *testing.T) {
 	if raceEnabled || runtime.GOOS != "linux" {
 		t.Skip("reads the memory of a process, as Linux gives it, without the race detector")
@@ -291,7 +287,7 @@ func TestGateHostileServers(t *testing.T) {
 		if !full {
 			on = on[i%len(on):][:1]
 			if waits := strings.Contains(bad.name, "silence") || strings.Contains(bad.name, "slow"); waits && len(bad.on) > 1 {
-				on = []string{onSend} // whose time limit can be set
+				on = []string{onSend} // its time limit can be set
 			}
 		}
 		for _, on := range on {
@@ -299,7 +295,8 @@ func TestGateHostileServers(t *testing.T) {
 				t.Parallel()
 				var asked atomic.Int64
 				url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					// What is sent before the run begins goes well, so that the run meets it.
+					// Requests before the run begins succeed, so that the run reaches the bad
+					// answer.
 					if asks(r, on) && (on != onSend && on != onDelete || asked.Add(1) > 1) {
 						bad.serve(w, r)
 						return
@@ -308,7 +305,7 @@ func TestGateHostileServers(t *testing.T) {
 				}))
 				dir := filepath.Join(t.TempDir(), "run")
 				args := []string{"collect", "--server", url, "--model", simModel, "--out", dir, "--tasks", tasks, "-c", config, "--max-in-flight", "6"}
-				if on == onDelete { // every sample must be data, also where the machine is slow for such limits
+				if on == onDelete { // every sample must be data, even if the machine is slow for these limits
 					args = append(args, "--retries", "5")
 				}
 				cmd := exec.CommandContext(t.Context(), "rollout", args...)
@@ -320,10 +317,10 @@ func TestGateHostileServers(t *testing.T) {
 				}
 				most, waits := 60*time.Second, strings.Contains(bad.name, "silence") || strings.HasPrefix(bad.name, "slow")
 				if waits && slices.Contains([]string{onHealth, onModels, onCreate}, on) {
-					most += callLimit // nothing was heard of this server: it may only be slow
+					most += callLimit // the server never answered, so it can just be slow
 				}
 				if on == onSend {
-					most += 2 * time.Minute // the trial call was answered: a server that is down now is waited for
+					most += 2 * time.Minute // the trial call was answered, so the run waits for the server
 				}
 				timer := time.AfterFunc(most+30*time.Second, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })
 				peak := peakOf(cmd.Process.Pid)
@@ -349,7 +346,7 @@ func TestGateHostileServers(t *testing.T) {
 				case strings.ContainsAny(said, "\x00\x1b") || len(said) > 20_000:
 					t.Errorf("it said %d bytes, or what a terminal does not show", len(said))
 				}
-				if memory > 256 || memory == 0 && took > time.Second { // a short life may end before it is looked at
+				if memory > 256 || memory == 0 && took > time.Second { // a short process can end before it is measured
 					t.Errorf("it took %d MB", memory)
 				}
 				if took > most {
@@ -360,9 +357,8 @@ func TestGateHostileServers(t *testing.T) {
 	}
 }
 
-// peakOf follows the most memory that a process ever had resident, until the function
-// that it returns is called. Its resource usage would begin with the memory of its
-// parent.
+// peakOf measures the peak resident memory of a process until the returned function is called. The
+// resource usage of the process would include the memory of its parent.
 func peakOf(pid int) func() int64 {
 	var most atomic.Int64
 	done, ended := make(chan struct{}), make(chan struct{})
@@ -391,18 +387,18 @@ func peakOf(pid int) func() int64 {
 	}
 }
 
-// readsWell says of the few answers that are strange and good which they are.
+// readsWell reports whether a strange answer is acceptable, with exit code 0.
 func readsWell(on, name string, code int) bool {
 	if code != exit.OK {
 		return false
 	}
 	switch name {
-	case "a length too short": // JSON that ends early is an error; a health that is short is not
+	case "a length too short": // JSON that ends early is an error; a short health answer is not
 		return on == onHealth
 	case "no UTF-8", "null", "nothing", "a list without end", "HTTP/1.0 without a length":
 		return on == onHealth
 	}
-	return on == onEvidence // not needed where the prompts came with the answer
+	return on == onEvidence // not needed if the prompts came with the answer
 }
 
 func lastLine(text string) string {
@@ -410,5 +406,4 @@ func lastLine(text string) string {
 	return fmt.Sprintf("%.200s", lines[len(lines)-1])
 }
 
-// hostileAll reports whether every bad server is to be met on each of its requests.
 func hostileAll() bool { return os.Getenv("HOSTILE") == "all" }

@@ -27,8 +27,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// The secrets of the test, each from another place. They hold what the encodings
-// change, so that an encoded secret is another text than the plain one.
+// Secrets of the test, each from another source. They contain characters that encodings change, so
+// that an encoded secret differs from the plain one.
 var canaries = map[string]string{
 	"password":           `canary-Pw/1+?"<x>&%=01`,
 	"header by file":     `canary-Hf/2+?"<x>&%=02`,
@@ -36,13 +36,12 @@ var canaries = map[string]string{
 	"variable of a tool": `canary-Tv/4+?"<x>&%=04`,
 	"secret of an agent": `canary-As/5+?"<x>&%=05`,
 	"environment":        `canary-En/6+?"<x>&%=06`,
-	"proxy":              `canary-Px-7-0000000007`, // stands in an address
+	"proxy":              `canary-Px-7-0000000007`, // is part of an address
 	"trace exporter":     `canary-Tx-8-0000000008`,
 	"header of a reply":  `canary-Rh/9+?<x>&%=0009`,
 	"address of a reply": `canary-Ra-10-000000010`,
 }
 
-// encodings are the ways in which a secret may be written, by name.
 func encodings(secret string) map[string]string {
 	forms := map[string]string{
 		"plain": secret, "query": url.QueryEscape(secret), "path": url.PathEscape(secret), "quoted": strconv.QuoteToASCII(secret),
@@ -57,8 +56,8 @@ func encodings(secret string) map[string]string {
 	for _, name := range []string{"quoted", "JSON", "JSON for HTML"} {
 		forms[name] = forms[name][1 : len(forms[name])-1]
 	}
-	// Base64 of a longer text that holds the secret: what is before it shifts it by a
-	// third of a byte or two; the characters at both ends belong to the neighbours too.
+	// Base64 of a longer text that contains the secret. The text before it shifts it within the
+	// groups of three bytes, and the characters at its ends also encode its neighbors.
 	for shift := range 3 {
 		for name, e := range map[string]*base64.Encoding{"base64": base64.StdEncoding, "base64 for addresses": base64.URLEncoding} {
 			all := e.EncodeToString(append(make([]byte, shift), secret...))
@@ -69,7 +68,7 @@ func encodings(secret string) map[string]string {
 	return forms
 }
 
-// written are texts that hold a secret, as servers and libraries write it.
+// written returns texts with a secret in the forms that servers and libraries write.
 func written(t *testing.T, secret string) []string {
 	t.Helper()
 	texts := []string{
@@ -83,7 +82,6 @@ func written(t *testing.T, secret string) []string {
 	return texts
 }
 
-// leaks are the secrets that a text holds, in words.
 func leaks(text []byte) []string {
 	var found []string
 	for where, secret := range canaries {
@@ -97,17 +95,17 @@ func leaks(text []byte) []string {
 	return found
 }
 
-// leakyServer is a simulated server behind a gateway that says too much: in headers of
-// every reply, and in the errors of tasks that ask for one with [leak:KIND].
+// leakyServer is a simulated server behind a gateway that leaks secrets, in headers of every reply
+// and in the errors of tasks with [leak:KIND].
 type leakyServer struct {
 	sim  http.Handler
-	told map[string][]string // what errors hold, by secret
+	told map[string][]string // texts in errors, by secret
 	mu   sync.Mutex
 	seen map[string]int // how often each kind was played
 }
 
-// Each kind of leak, and whether a second attempt is spared. Of those that look like a
-// server that is down only one is not: several would be taken for one.
+// Each kind of leak, and whether a second attempt succeeds. Only one kind that looks like a server
+// outage does not, because several would count as an outage.
 var leakKinds = map[string]bool{
 	"error": false, "validation": false, "page": false, "engine": false, "bad-header": false,
 	"busy": true, "create": true, "failed": true, "bad-status": true, "bad-length": true, "bad-encoding": true,
@@ -131,7 +129,7 @@ func (l *leakyServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for kind, spared := range leakKinds {
 		marker := "[leak:" + kind + "]"
 		if create {
-			marker = `"leak-` + kind + `"` // the id of the task, in the metadata
+			marker = `"leak-` + kind + `"` // the task id in the metadata
 		}
 		if create != (kind == "create") || !create && !send || !bytes.Contains(body, []byte(marker)) {
 			continue
@@ -148,9 +146,8 @@ func (l *leakyServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.sim.ServeHTTP(w, r)
 }
 
-// leak plays one kind.
 func (l *leakyServer) leak(w http.ResponseWriter, r *http.Request, kind string, body []byte) {
-	// Every secret that the request held, in every form.
+	// Every secret of the request, in every form.
 	var told strings.Builder
 	for _, name := range []string{"password", "header by file", "header as it is"} {
 		for _, form := range l.told[name] {
@@ -206,7 +203,7 @@ func raw(w http.ResponseWriter, text string) {
 	_ = conn.Close()
 }
 
-// TestLeaks: the search finds a secret in each of its forms.
+// The search finds a secret in each of its forms.
 func TestLeaks(t *testing.T) {
 	t.Parallel()
 	for where, secret := range canaries {
@@ -221,8 +218,8 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-// TestCanary collects with secrets from everywhere, through failures, retries, a crash
-// and a resume, and looks at everything that a run leaves or says.
+// A run with secrets from every source leaks none in its files and output, through failures,
+// retries, a crash and a resume.
 func TestCanary(t *testing.T) {
 	t.Parallel()
 	latency := latencyOf(t, "50ms..300ms")
@@ -239,7 +236,7 @@ func TestCanary(t *testing.T) {
 		fmt.Fprintf(&tasks, `{"id":"leak-%s","prompt":"Add 2 and 3. [leak:%s]","answer":"5","samples":1}`+"\n", kind, kind)
 	}
 	tasks.Write(sim.Tasks(lettasim.TaskOptions{Scripted: 40}))
-	// A redirect ends a run: it has one of its own.
+	// A redirect ends a run, so it has its own run.
 	redirect := writeFile(t, "tasks.jsonl", []byte(`{"id":"leak-redirect","prompt":"[leak:redirect]","answer":"5"}`+"\n"))
 	config := fmt.Sprintf(`
 server:
@@ -266,7 +263,7 @@ tasks: {samples: 2}
 	dir := filepath.Join(t.TempDir(), "run")
 	base := []string{"-c", writeFile(t, "run.yaml", []byte(config)), "--tasks", writeFile(t, "tasks.jsonl", tasks.Bytes()), "--out", dir}
 	run := func(command ...string) *process { return startProgram(t, "rollout", env, command...) }
-	said := map[string]string{} // by what said it
+	said := map[string]string{} // by source
 	var mu sync.Mutex
 	say := func(what, text string) {
 		mu.Lock()
@@ -279,7 +276,7 @@ tasks: {samples: 2}
 		return code
 	}
 
-	// One life that is killed, scraped all the time, and one that ends.
+	// One process is killed while its metrics are scraped, and one ends.
 	crashed := run(append([]string{"collect", "--json"}, base...)...)
 	scrapes := scrapeAll(t, crashed, say)
 	waitFor(t, "a commit, and samples in flight", func() bool {
@@ -301,7 +298,7 @@ tasks: {samples: 2}
 	<-scrapes
 	elsewhere := append(slices.Clone(base[:2]), "--tasks", redirect, "--out", filepath.Join(t.TempDir(), "redirected"))
 	for _, command := range [][]string{
-		append([]string{"collect"}, elsewhere...), // refused by the call before it
+		append([]string{"collect"}, elsewhere...), // refused by the trial call
 		append([]string{"collect", "--preflight", "connect"}, elsewhere...),
 		{"verify", dir},
 		{"inspect", dir, "--json"},
@@ -326,7 +323,7 @@ tasks: {samples: 2}
 	if code := finish(startProgram(t, "rollout", append(env, "ROLLOUT_SERVER_HEADERS="+string(headers)), "clean", dir)); code != exit.OK {
 		t.Errorf("clean: exit code %d", code)
 	}
-	// A run keeps no value of a secret that was not given by reference, and says so.
+	// A run does not keep secrets that were not given by reference, and reports that.
 	forgetful := run("collect", "--resume", "--out", dir)
 	if code := finish(forgetful); code != exit.Usage || !strings.Contains(forgetful.said(), "server.headers") || !strings.Contains(forgetful.said(), "agent.create") {
 		t.Errorf("resumed from %s alone: exit code %d\n%s", runfolder.RunFile, code, forgetful.said())
@@ -351,7 +348,6 @@ tasks: {samples: 2}
 	}
 }
 
-// scrapeAll reads what the process serves until it ends.
 func scrapeAll(t *testing.T, p *process, say func(what, text string)) (done <-chan struct{}) {
 	t.Helper()
 	ended := make(chan struct{})
@@ -378,8 +374,7 @@ func scrapeAll(t *testing.T, p *process, say func(what, text string)) (done <-ch
 	return ended
 }
 
-// checkNoLeaks looks into every file of a folder, also into what is compressed there,
-// and into all that was said.
+// checkNoLeaks searches every file of a folder, including compressed content, and all output.
 func checkNoLeaks(t *testing.T, when, dir string, said map[string]string) {
 	t.Helper()
 	files := 0
@@ -418,7 +413,7 @@ func checkNoLeaks(t *testing.T, when, dir string, said map[string]string) {
 	for id, failures := range d.failures {
 		for _, stored := range failures {
 			f := *stored
-			f.Logprobs = nil // NaN is no JSON
+			f.Logprobs = nil // JSON has no NaN
 			if found := leaks([]byte(asText(t, f))); found != nil {
 				t.Errorf("%s: a failure of %v holds %v: %s", when, id, found, f.Error)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// TestLoadDataset collects a run, and load_dataset of Hugging Face opens its folder by name:
-// the rows of the commit log, and the failures.
+// load_dataset of Hugging Face opens the folder of a run by name, with the rows of the commit log
+// and the failures.
 func TestLoadDataset(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

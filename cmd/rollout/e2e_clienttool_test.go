@@ -11,8 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestRecordedClientTool collects the exchange whose tool runs on our side, with
-// that tool in the configuration: the rollout goes on behind its result.
+// A recorded rollout with a client tool in the configuration continues after the tool's result.
 func TestRecordedClientTool(t *testing.T) {
 	t.Parallel()
 	want := collectRecorded(t, "client-tool-return", true, `
@@ -28,14 +27,12 @@ agent:
 	}
 }
 
-// TestRecordedConversation collects the exchange that was recorded on the route of
-// a conversation on that route.
+// An exchange that was recorded on the route of a conversation is collected on that route.
 func TestRecordedConversation(t *testing.T) {
 	t.Parallel()
 	collectRecorded(t, "conversation", false, "agent: {conversation: true}\n")
 }
 
-// collectRecorded collects one exchange with a configuration and checks its sample.
 func collectRecorded(t *testing.T, name string, clientTools bool, config string) *wanted {
 	t.Helper()
 	all := recordings(t)

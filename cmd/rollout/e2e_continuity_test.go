@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// TestTapContinuity: where the server deleted a thought and printed a call otherwise, the
-// engine is given what it had said, also by a tap that was killed and started again.
+// If the server deletes a thought or renders a call differently, the tap gives the engine its
+// earlier output, even after the tap was killed and restarted.
 func TestTapContinuity(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "qwen3")
@@ -102,7 +102,7 @@ func TestTapContinuity(t *testing.T) {
 	again.signal(t, os.Kill)
 	_ = again.cmd.Wait() // killed
 
-	// The same prompt once more, after its answer, is another conversation.
+	// The same prompt after its answer is another conversation.
 	third := startTap(t, append(args, "--spool", p.spool)...)
 	ask(third, ids(head+shown+result))
 	if len(given) != 3 || !slices.Equal(given[2], ids(head+shown+result)) {
@@ -110,7 +110,8 @@ func TestTapContinuity(t *testing.T) {
 	}
 	counted(third, "refused", "taken")
 
-	// What the engine takes is 4,200 tokens; with an output of 4,140 the prompt has 60, and the spliced one 61.
+	// The engine takes 4,200 tokens. With an output of 4,140, the prompt has 60 and the spliced
+	// prompt 61.
 	short := startTap(t, append(args, "--set", "max_new_tokens=4140")...)
 	ask(short, ids(head))
 	ask(short, ids(head+shown+result))

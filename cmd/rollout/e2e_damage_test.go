@@ -18,9 +18,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A damagedRun is the folder of a run that was killed, to be copied and damaged: of an
-// invocation that ended in order there are commits, a report and a log, of one that was
-// killed commits, samples in the write-ahead log, a journal and a lock.
+// A damagedRun is the folder of a run, to be copied and damaged. One process ended normally and
+// left commits, a report and a log. Another was killed and left commits, samples in the write-ahead
+// log, a journal and a lock.
 type damagedRun struct {
 	*killRun
 	base  string
@@ -29,8 +29,8 @@ type damagedRun struct {
 	files map[string][]string
 }
 
-// fileClasses are the kinds of file of a run's folder, by pattern. Each is damaged as often
-// as any other.
+// fileClasses are the kinds of files in a run's folder, by pattern. Each kind is damaged equally
+// often.
 var fileClasses = []string{
 	"run.json", "tasks.jsonl", "report.json", "report.html", "lock", "logs/*", "journal/*", "wal/*", "data/*", "failures/*", "_commits/*",
 }
@@ -64,7 +64,7 @@ func newDamagedRun(t *testing.T, format string) *damagedRun {
 	return d
 }
 
-// damage does something to a random file of the run in dir, and says what.
+// damage damages a random file of the run in dir and describes the damage.
 func (d *damagedRun) damage(t *testing.T, r *rand.Rand, dir string) string {
 	t.Helper()
 	class := fileClasses[r.IntN(len(fileClasses))]
@@ -77,7 +77,7 @@ func (d *damagedRun) damage(t *testing.T, r *rand.Rand, dir string) string {
 	}
 	write := func(path string, body []byte) {
 		t.Helper()
-		_ = os.Remove(path) // it may be read-only
+		_ = os.Remove(path) // it can be read-only
 		if err := os.WriteFile(path, body, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func (d *damagedRun) damage(t *testing.T, r *rand.Rand, dir string) string {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-	case "copy": // under a name that such a file could have
+	case "copy": // under a valid name for such a file
 		at = 0
 		write(nextName(dir, name, r), body)
 	case "swap":
@@ -129,7 +129,7 @@ func (d *damagedRun) damage(t *testing.T, r *rand.Rand, dir string) string {
 	return fmt.Sprintf("%s: %s at %d of %d", name, kind, at, len(body))
 }
 
-// nextName is where a copy of a file goes: the next number, or another digest.
+// nextName returns the path for a copy of a file, with the next number or another digest.
 func nextName(dir, name string, r *rand.Rand) string {
 	digits := regexp.MustCompile(`0{3,}[0-9]+`)
 	number := digits.FindString(name)
@@ -146,11 +146,10 @@ func nextName(dir, name string, r *rand.Rand) string {
 	}
 }
 
-// TestDamage damages a random file of a run in a random way, and runs the verbs over it.
-// Each ends with 0, or the status of a run with failed samples, and then the run holds
-// every sample once with the rows that it should have; or with 9; or with 7 where the file
-// that makes a folder a run is gone. None ends by itself. ROLLOUT_DAMAGES is how often,
-// ROLLOUT_SEED chooses what.
+// The verbs handle a run with a randomly damaged file. Each exits with 0, or with the code of a run
+// with failed samples, and then the run has every sample once with the right rows. Otherwise it
+// exits with 9, or with 7 if the file that marks the folder as a run is gone. None crashes.
+// ROLLOUT_DAMAGES sets the number of rounds and ROLLOUT_SEED the random damage.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	n := 24
@@ -180,7 +179,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// check runs the verbs over a damaged run, and returns the exit code of collect.
+// check runs the verbs on a damaged run, and returns the exit code of collect.
 func (d *damagedRun) check(t *testing.T, dir, what string) int {
 	t.Helper()
 	wrong := func(r ran, verb, format string, args ...any) {
@@ -239,5 +238,4 @@ func (d *damagedRun) check(t *testing.T, dir, what string) int {
 	return r.code
 }
 
-// tailOf is the end of a text.
 func tailOf(text string) string { return text[max(0, len(text)-1500):] }

@@ -25,11 +25,9 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// smallDisk runs a script of the shell in which $DISK is a file system of the given
-// size that nobody else sees. It ends with the script.
-//
-// The file system is a tmpfs in a mount namespace of its own, which needs root or
-// user namespaces; where neither is to be had the test is skipped and says so.
+// smallDisk runs a shell script with a private file system of the given size at $DISK, which ends
+// with the script. The file system is a tmpfs in its own mount namespace. This needs root or user
+// namespaces; without them the test is skipped.
 func smallDisk(t *testing.T, size string, env []string, script string) (out string) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -61,9 +59,8 @@ func smallDisk(t *testing.T, size string, env []string, script string) (out stri
 	return string(b)
 }
 
-// TestDiskFull fills the disk in the middle of a run, in both formats: the run ends
-// at once and says why, what was committed before stays whole, and no agent is left.
-// When there is room again the run goes on, and loses nothing.
+// If the disk fills up during a run, in both formats, the run ends at once with the reason. Its
+// commits stay whole and no agent is left. When there is room again, the run resumes without loss.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"parquet", "arrow"} {
@@ -96,12 +93,12 @@ func TestDiskFull(t *testing.T) {
 			`)
 			for _, want := range []string{
 				`(?m)^exit code 6$`,
-				// The file system is full for whatever is written next: the log, a shard, a commit entry.
+				// The disk is full for the next write: of the log, a shard or a commit entry.
 				`(?m)^rollout: storage failed: \S+/(data|wal|_commits)/\S+: (write|sync|create|commit): .*no space left on device$`,
 				`(?m)^  remaining +[1-9][0-9]*(   [1-9][0-9]* of them finished, in the write-ahead log)?$`,
 				`(?m)^hint: make room on the disk, then continue with: rollout collect --resume --out \S+; what is finished is kept$`,
 				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; [1-9][0-9]* samples, 0 of them failed; `,
-				`(?m)^[1-9][0-9]+$`, // rows that inspect reads
+				`(?m)^[1-9][0-9]+$`, // rows from inspect
 				`(?m)^on a full disk: 6\nrollout: .*no space left on device$`,
 				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; 2000 samples, 0 of them failed; `,
 			} {
@@ -109,7 +106,7 @@ func TestDiskFull(t *testing.T) {
 					t.Errorf("nothing matches %s", want)
 				}
 			}
-			// A log that cannot grow right after a commit leaves nothing behind it.
+			// A log that cannot grow right after a commit leaves nothing after it.
 			said := regexp.MustCompile(`(?m)^  remaining .* ([0-9]+) of them finished`).FindStringSubmatch(out)
 			waits := regexp.MustCompile(`(?m)^rollout: ([0-9]+) samples? waits? in the write-ahead log`).FindStringSubmatch(out)
 			if len(said) != len(waits) || len(said) == 2 && said[1] != waits[1] {
@@ -128,8 +125,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestFolderNotWritable collects into folders that may not be written to: a file
-// system that is read only, and a folder that belongs to somebody else.
+// Collecting into an unwritable folder fails cleanly: on a read-only file system, and in a folder
+// of another user.
 func TestFolderNotWritable(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true})
@@ -177,7 +174,7 @@ func TestFolderNotWritable(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(public, "rollout"), "collect", "--server", url, "--model", simModel,
 			"--tasks", filepath.Join(public, "tasks.jsonl"), "--out", filepath.Join(dir, "run"))
 		cmd.Dir = public
-		if os.Geteuid() == 0 { // may write anywhere: become somebody who may not
+		if os.Geteuid() == 0 { // root can write anywhere, so become another user
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534, NoSetGroups: true}}
 		}
 		out, err := cmd.CombinedOutput()
@@ -190,8 +187,7 @@ func TestFolderNotWritable(t *testing.T) {
 	})
 }
 
-// TestStopped: a storage that failed is named once, and also where the user was
-// interrupting the run meanwhile.
+// A storage failure is reported once, even if the user was interrupting the run.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	c := &collection{folder: &runfolder.Folder{Dir: "run1"}}
@@ -219,9 +215,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestTapDiskFull: while the disk of the spool is full, the tap says so, and counts no call as
-// kept that cannot be read. Calls pass as ever. When there is room again it is well, and has
-// the calls that waited.
+// While the disk of the spool is full, the tap reports it and counts no call as kept that cannot be
+// read. Calls still pass. When there is room again, the tap recovers and writes the waiting calls.
 func TestTapDiskFull(t *testing.T) {
 	t.Parallel()
 	engine, err := enginesim.New(enginesim.Config{})
@@ -237,7 +232,7 @@ func TestTapDiskFull(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	ended := make(chan string, 1) // it is read at the end
+	ended := make(chan string, 1) // read at the end
 	go func() {
 		defer close(ended) // also if the test is skipped there
 		ended <- smallDisk(t, "2m", []string{"DIR=" + dir, "ENGINE=" + server.URL}, `
@@ -270,7 +265,7 @@ func TestTapDiskFull(t *testing.T) {
 	calls := func(n int) {
 		for range n {
 			var ids strings.Builder
-			for range 20_000 { // more than what may be left of the last block
+			for range 20_000 { // more than the rest of the last block can hold
 				fmt.Fprintf(&ids, "%d,", random.IntN(256))
 			}
 			res, err := http.Post(url+"/generate", "application/json", strings.NewReader(`{"input_ids":[`+ids.String()+`10],"sampling_params":{"max_new_tokens":8},"return_logprob":true}`))

@@ -10,9 +10,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestAbortedIsNoData: what the engine gave up in the middle is no data, though the
-// server calls it the end of a turn. A sample that is always given up fails as the
-// infrastructure's, with its tokens; the others are as ever.
+// Output that the engine aborted is not data, even if the server reports the end of a turn. A
+// sample that is always aborted fails as infrastructure, with its tokens. Other samples are
+// unaffected.
 func TestAbortedIsNoData(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Faults: lettasim.Faults{
@@ -39,9 +39,8 @@ func TestAbortedIsNoData(t *testing.T) {
 	}
 }
 
-// TestEndsOfRows collects samples whose outputs were cut by the engine, also behind a
-// tool call, and asks whether rows, summary and report say the same of them. The server
-// puts the prompts on the turns, and nothing is rebuilt.
+// Rows, summary and report agree about outputs that the engine cut, also after a tool call. The
+// server sends the prompts, so nothing is rebuilt.
 func TestEndsOfRows(t *testing.T) {
 	t.Parallel()
 	script := lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 3}, Drift: 0.5, Length: 0.4}
@@ -52,7 +51,7 @@ func TestEndsOfRows(t *testing.T) {
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 24})))
 	mustRun(t, exit.OK, "verify", dir)
 	steps := map[string]bool{}
-	length, middle := 0, 0 // samples with a truncated row, rows with an earlier output at the limit
+	length, middle := 0, 0 // samples with a truncated row; rows with an earlier output at the limit
 	for id, rows := range readDataset(t, dir).rows {
 		cut := false
 		for _, row := range rows {

@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestEngineAway: where the engine behind the server is away, the server's address is
-// not what is wrong, and the text does not say so.
+// If the engine behind the server is down, the message blames the engine and not the server's
+// address.
 func TestEngineAway(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{Faults: lettasim.Faults{{Kind: lettasim.EngineDown, Rate: 1, Attempts: 99}}})
@@ -29,8 +29,7 @@ func TestEngineAway(t *testing.T) {
 	}
 }
 
-// TestEngineDownAfterTheTrial: an engine that answered the trial call and dies before it
-// answered a sample is waited for, as one that dies later.
+// If the engine answered the trial call and fails before the first sample, the run waits for it.
 func TestEngineDownAfterTheTrial(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})

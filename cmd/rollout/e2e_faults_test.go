@@ -22,10 +22,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A gateway passes connections on to a server, until the test cuts them.
+// A gateway forwards connections to a server until the test cuts them.
 type gateway struct {
 	to   string // host:port
-	addr string // its own
+	addr string // its own address
 	mu   sync.Mutex
 	in   net.Listener // nil while it is down
 	open map[net.Conn]bool
@@ -35,8 +35,8 @@ func newGateway(t *testing.T, to string) *gateway {
 	t.Helper()
 	g := &gateway{to: strings.TrimPrefix(to, "http://"), open: map[net.Conn]bool{}}
 	for g.in == nil {
-		// Below the ports that the system gives to connections and to listeners on port 0: it
-		// must not be gone when the gateway is up again.
+		// Use a port below the range that the system assigns, so that it is still free when the
+		// gateway comes up again.
 		g.addr = fmt.Sprint("127.0.0.1:", 10000+rand.IntN(20000))
 		if err := g.listen(t); err != nil && !errors.Is(err, syscall.EADDRINUSE) {
 			t.Fatal(err)
@@ -48,7 +48,6 @@ func newGateway(t *testing.T, to string) *gateway {
 
 func (g *gateway) url() string { return "http://" + g.addr }
 
-// up listens again, at the same address.
 func (g *gateway) up(t *testing.T) {
 	t.Helper()
 	if err := g.listen(t); err != nil {
@@ -77,7 +76,6 @@ func (g *gateway) listen(t *testing.T) error {
 	return nil
 }
 
-// pass copies both ways until one side ends.
 func (g *gateway) pass(client net.Conn) {
 	server, err := net.Dial("tcp", g.to)
 	if err != nil {
@@ -103,7 +101,6 @@ func (g *gateway) pass(client net.Conn) {
 	<-done
 }
 
-// cut resets every connection, and returns how many there were.
 func (g *gateway) cut() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +113,7 @@ func (g *gateway) cut() int {
 	return len(g.open) / 2
 }
 
-// down refuses connections and cuts those that are open.
+// down refuses connections and cuts the open ones.
 func (g *gateway) down() {
 	g.mu.Lock()
 	if g.in != nil {
@@ -127,8 +124,8 @@ func (g *gateway) down() {
 	g.cut()
 }
 
-// TestUnreachable: a server that is not there ends the run before it begins, with a
-// text that says which server and why.
+// An unreachable server ends the run before it begins, with a message that names the server and the
+// reason.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	closed, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -163,8 +160,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestFaultByFault has each recoverable fault hit first attempts:
-// all become data, and are what they are without it.
+// If a recoverable fault hits the first attempts, all samples still become data, equal to the data
+// without the fault.
 func TestFaultByFault(t *testing.T) {
 	t.Parallel()
 	const tasks = 12
@@ -193,7 +190,7 @@ func TestFaultByFault(t *testing.T) {
 	}
 }
 
-// TestConnectionsCut resets every connection again and again while the server works.
+// Resetting every connection repeatedly during the run loses no sample.
 func TestConnectionsCut(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 6
@@ -232,8 +229,8 @@ func TestConnectionsCut(t *testing.T) {
 	t.Logf("%d samples, %d connections cut, %d sends", tasks*samples, cut, n)
 }
 
-// TestStormOfRefusals has a server that refuses a send every 2 seconds and asks to come
-// back after 89. That is for the send that was refused: the others go on.
+// If a server refuses a send every 2 seconds and asks for a retry after 89 seconds, only the
+// refused sends wait.
 func TestStormOfRefusals(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 50, 4
@@ -264,7 +261,7 @@ func TestStormOfRefusals(t *testing.T) {
 	if n := refused.Load(); n < 2 {
 		t.Errorf("%d sends were refused: the test has lost its teeth", n)
 	}
-	for _, said := range []string{"draining", "stopping"} { // the second does not wait for those that wait
+	for _, said := range []string{"draining", "stopping"} { // the second one does not wait for the refused sends
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
 		waitFor(t, said, func() bool { return strings.Contains(p.said(), "rollout: "+said) || !p.alive() })
 	}
@@ -278,9 +275,8 @@ func TestStormOfRefusals(t *testing.T) {
 	t.Logf("%d samples in %v, %d refused", len(got.rows), took.Round(time.Millisecond), refused.Load())
 }
 
-// TestServerDownAndBack takes the server's address away for some seconds in the middle
-// of a run, while the server itself works on: nothing fails, and what it was working on
-// is taken over.
+// If the server's address is unreachable for some seconds while the server keeps working, no sample
+// fails, and the run reattaches to its work.
 func TestServerDownAndBack(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 8
@@ -316,8 +312,8 @@ func TestServerDownAndBack(t *testing.T) {
 	t.Logf("%d samples, %d sends, %d of them before the server was back", tasks*samples, n, before)
 }
 
-// TestServerGone takes the server away for good and stops the run: it ends at once,
-// keeps what is finished, and goes on when there is a server again.
+// If the server is gone for good, a stop ends the run at once and keeps finished samples. The run
+// resumes when there is a server again.
 func TestServerGone(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 8
@@ -354,9 +350,8 @@ func TestServerGone(t *testing.T) {
 	}
 }
 
-// TestPoison has tasks that kill their request, as a prompt can that the engine does
-// not survive. At the end of a run nothing else is left, and the server looks as if it
-// were down: it is not, and the run ends, with those samples as failures.
+// Tasks that kill their request, like a prompt that crashes the engine, become failures and the run
+// ends. When only they are left, the server looks down, but the run does not wait for it.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	const poison, samples = 5, 2
@@ -396,8 +391,8 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// TestAgentNobodyKnows has the answers to some creates lost on the way: the agents were
-// made, and nobody was told their ids. None is left at the end.
+// If the answers to some create requests are lost, their agents exist with unknown ids. None is
+// left at the end.
 func TestAgentNobodyKnows(t *testing.T) {
 	t.Parallel()
 	const tasks = 20

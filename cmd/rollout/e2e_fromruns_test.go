@@ -21,12 +21,12 @@ import (
 
 var qwen3Dir = filepath.Join("..", "..", "testdata", "tokenizers", "qwen3")
 
-// A readOnly is a server that must not be changed from a certain moment on.
+// A readOnly is a server that must not be changed once it is sealed.
 type readOnly struct {
 	http.Handler
 	sealed  atomic.Bool
 	changes atomic.Int64
-	before  func(*http.Request) // called before each request; may be nil
+	before  func(*http.Request) // called before each request; can be nil
 }
 
 func (s *readOnly) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -39,7 +39,7 @@ func (s *readOnly) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.Handler.ServeHTTP(w, r)
 }
 
-// curl drives an agent as another program does, with plain requests.
+// curl drives an agent like another program, with plain requests.
 type curl struct {
 	t   *testing.T
 	url string
@@ -80,7 +80,6 @@ func (c curl) send(agent, text string) (status int) {
 	return status
 }
 
-// runs lists the ids of the agent's server runs.
 func (c curl) runs(agent string) (ids []string) {
 	c.t.Helper()
 	_, answer := c.do(http.MethodGet, "/v1/runs/?agent_id="+agent, "")
@@ -94,7 +93,6 @@ func (c curl) runs(agent string) (ids []string) {
 	return ids
 }
 
-// awaitRun waits until the agent has a server run.
 func (c curl) awaitRun(agent string) {
 	c.t.Helper()
 	for began := time.Now(); len(c.runs(agent)) == 0; time.Sleep(10 * time.Millisecond) {
@@ -104,12 +102,12 @@ func (c curl) awaitRun(agent string) {
 	}
 }
 
-// sameAs is a row without what depends on who made the sample, and when.
+// sameAs returns a row without the columns that depend on who collected the sample and when.
 func sameAs(r *sink.StoredRow) string {
 	c := *r
 	c.SampleKey, c.TaskID, c.GroupID, c.RolloutID, c.SampleIndex, c.GroupSize, c.Attempt = "", "", "", "", 0, 0, 0
 	c.StartedAt, c.DurationMS, c.WorkingMS, c.Metadata, c.PromptSource = 0, 0, 0, nil, ""
-	c.Versions, c.PolicyVersionMin, c.PolicyVersionMax, c.FinishReasons = nil, nil, nil, nil // traces of every call tell more
+	c.Versions, c.PolicyVersionMin, c.PolicyVersionMax, c.FinishReasons = nil, nil, nil, nil // traces of every call have more
 	b, err := json.Marshal(c)
 	if err != nil {
 		return err.Error()
@@ -117,9 +115,8 @@ func sameAs(r *sink.StoredRow) string {
 	return string(b)
 }
 
-// TestFromRunsEqual drives recorded agents, and reads their server runs: the rows are the same,
-// but for what no trace holds. Then it drives the same agents with plain requests: the same is
-// sampled and trained.
+// Server runs of recorded agents give the same rows as driving the agents, except for facts that no
+// trace has. Driving the same agents with plain requests samples and trains the same tokens.
 func TestFromRunsEqual(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{})
@@ -146,7 +143,7 @@ func TestFromRunsEqual(t *testing.T) {
 			continue // several server runs are several samples
 		}
 		mine := got.rows[sampleID{rows[0].RunIDs[0], 0}]
-		if id.task == "compaction" || id.task == "nan" { // calls without a trace are in answers alone
+		if id.task == "compaction" || id.task == "nan" { // only answers have calls without a trace
 			if len(mine) > 0 && id.task == "nan" {
 				t.Errorf("%s: %d rows", id.task, len(mine))
 			}
@@ -205,7 +202,7 @@ func TestFromRunsEqual(t *testing.T) {
 	}
 }
 
-// sampledOf is what rows train: ids and log-probabilities.
+// sampledOf returns the trained tokens of rows: ids and log-probabilities.
 func sampledOf(rows []*sink.StoredRow) string {
 	var out strings.Builder
 	for _, r := range rows {
@@ -218,12 +215,12 @@ func sampledOf(rows []*sink.StoredRow) string {
 	return out.String()
 }
 
-// TestFromRunsFollow: a server run that ends while a collection follows is read then, one whose
-// agent is deleted is a failure with that reason, the rest waits, and a drain ends it.
+// With --follow, a server run is read when it ends. One whose agent was deleted is a failure with
+// that reason, and a drain ends the run.
 func TestFromRunsFollow(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: 1500 * time.Millisecond}, Script: killScript()})
-	var doomed atomic.Value // the path of a server run whose agent is deleted before it is read
+	var doomed atomic.Value // path of a server run whose agent is deleted before it is read
 	doomed.Store("-")
 	var gone atomic.Value
 	var client atomic.Pointer[curl]
@@ -245,7 +242,7 @@ func TestFromRunsFollow(t *testing.T) {
 	server.sealed.Store(true)
 	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--from-runs", "tag=prod", "--follow", "--json", "--out", dir, "--fail-on-error", "100%")
 	awaitText(t, p, `"event":"group"`, 1)
-	// Two that begin now, of which the first ends last; and one that is deleted.
+	// Two server runs begin now, and the first one ends last. The agent of a third is deleted.
 	server.sealed.Store(false)
 	first, second, third := c.agent("prod"), c.agent("prod"), c.agent("prod")
 	sent := make(chan int, 2)
@@ -282,7 +279,6 @@ func TestFromRunsFollow(t *testing.T) {
 	}
 }
 
-// awaitText waits until the process has said text n times.
 func awaitText(t *testing.T, p *process, text string, n int) {
 	t.Helper()
 	for began := time.Now(); strings.Count(p.stdout.String(), text) < n; time.Sleep(10 * time.Millisecond) {

@@ -16,8 +16,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestFromRunsKill kills a collection at random moments while it lists and reads: in the end each
-// server run is there once.
+// If a collection is killed at random moments while it lists and reads server runs, each one is in
+// the dataset once at the end.
 func TestFromRunsKill(t *testing.T) {
 	t.Parallel()
 	r := randomOf(t)
@@ -91,7 +91,7 @@ func TestFromRunsKill(t *testing.T) {
 	}
 }
 
-// TestFromRunsTap: server runs that went through a tap are exact, also where they are read later.
+// Server runs that went through a tap are exact, even if they are read later.
 func TestFromRunsTap(t *testing.T) {
 	t.Parallel()
 	engine, err := enginesim.New(enginesim.Config{})

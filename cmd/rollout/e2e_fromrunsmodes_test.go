@@ -16,14 +16,13 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// The routes by which another program may send, with what their requests have besides messages.
+// The routes for sends of other programs, with the additional fields of their requests.
 var sendRoutes = []struct{ name, path, more string }{
 	{"sync", "/messages", ""},
 	{"stream", "/messages/stream", `,"streaming":true`},
 	{"async", "/messages/async", ""},
 }
 
-// sendBy sends a message by a route, and returns the answer.
 func (c curl) sendBy(agent, path, more, text string) []byte {
 	c.t.Helper()
 	status, answer := c.do(http.MethodPost, "/v1/agents/"+agent+path, fmt.Sprintf(`{"messages":[{"role":"user","content":%q}]%s}`, text, more))
@@ -33,7 +32,7 @@ func (c curl) sendBy(agent, path, more, text string) []byte {
 	return answer
 }
 
-// alike is a row without what names the agent, its run and the time.
+// alike returns a row without the columns that name the agent, its run and the time.
 func alike(r *sink.StoredRow) string {
 	c := *r
 	c.SampleKey, c.TaskID, c.GroupID, c.RolloutID, c.AgentID, c.RunIDs, c.StepIDs = "", "", "", "", "", nil, nil
@@ -44,8 +43,8 @@ func alike(r *sink.StoredRow) string {
 	return "no JSON"
 }
 
-// TestFromRunsModes: server runs of streams and of asynchronous sends, whose answers have no
-// turns, are read like those of others: the same rows with the same grades and ends.
+// Server runs of streams and asynchronous sends, whose answers have no turns, give the same rows
+// with the same grades and ends.
 func TestFromRunsModes(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{})
@@ -90,8 +89,8 @@ func TestFromRunsModes(t *testing.T) {
 	}
 }
 
-// TestFromRunsModesWait: a server run of a stream or of an asynchronous send that has not ended is
-// left out, and is waited for with --follow.
+// A server run of a stream or an asynchronous send that has not ended is skipped, and --follow
+// waits for it.
 func TestFromRunsModesWait(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: 3 * time.Second}, Script: killScript()})
@@ -124,7 +123,7 @@ func TestFromRunsModesWait(t *testing.T) {
 	}
 	early := filepath.Join(t.TempDir(), "early")
 	r := mustRun(t, exit.OK, "collect", "--server", c.url, "--from-runs", "tag=prod", "--out", early)
-	if got := status(); slices.Equal(got, []string{"running", "created"}) { // else the machine was slow
+	if got := status(); slices.Equal(got, []string{"running", "created"}) { // otherwise the machine was slow
 		if !strings.Contains(r.stderr, "2 have not ended") {
 			t.Errorf("%s", r.stderr)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A forgetful is a server that answers as one without traces for a while.
+// A forgetful is a server that answers for a while as if it had no traces.
 type forgetful struct {
 	readOnly
 	forgets atomic.Bool
@@ -22,15 +22,14 @@ type forgetful struct {
 func (s *forgetful) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.forgets.Load() && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/trace") {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, "null") // whoever asked hears of it
+		_, _ = io.WriteString(w, "null") // the caller handles an error
 		return
 	}
 	s.readOnly.ServeHTTP(w, r)
 }
 
-// TestFromRunsRetry: --retry-failed reads those server runs again that could not be read, and
-// those only: no new one is taken, none that is there is read again, and what is lost for good
-// fails again. A resume takes the new ones after that.
+// --retry-failed reads only the server runs again that could not be read. It takes no new ones and
+// reads none again that the run has. Lost ones fail again. A later resume takes the new ones.
 func TestFromRunsRetry(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
@@ -46,7 +45,7 @@ func TestFromRunsRetry(t *testing.T) {
 		defer server.sealed.Store(false)
 		return mustRun(t, code, append([]string{"collect", "--server", url, "--out", dir, "--fail-on-error", "100%"}, args...)...)
 	}
-	collect(exit.OK, "--from-runs", "tag=prod") // one that is read
+	collect(exit.OK, "--from-runs", "tag=prod") // read successfully
 
 	late := c.agent("prod")
 	c.send(late, "Add 3 and 4.")
@@ -65,7 +64,7 @@ func TestFromRunsRetry(t *testing.T) {
 		}
 	}
 
-	// The traces are there again, one agent is deleted, and there is a new server run.
+	// The traces are back, one agent is deleted, and there is a new server run.
 	server.forgets.Store(false)
 	if status, answer := c.do(http.MethodDelete, "/v1/agents/"+gone, ""); status != http.StatusOK {
 		t.Fatalf("%s", answer)
@@ -93,7 +92,7 @@ func TestFromRunsRetry(t *testing.T) {
 		t.Errorf("%d samples have rows", len(got.rows))
 	}
 
-	// A second one finds the lost one alone; a resume takes what is new.
+	// A second --retry-failed finds only the lost one. A resume takes the new one.
 	if r := collect(exit.Usage, "--retry-failed", "--follow"); !strings.Contains(r.stderr, "--follow: --retry-failed reads again the server runs that failed, and waits for no others") {
 		t.Errorf("%s", r.stderr)
 	}

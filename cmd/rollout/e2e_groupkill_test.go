@@ -18,9 +18,9 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// TestGroupsKilled kills, and in some lives interrupts, a collector in the middle of groups. What
-// there was of them waits for the rest: each group is one commit, has one verdict by the rewards
-// of all of its samples, and is counted by it.
+// A collector is killed or interrupted within groups. The finished samples of a group wait for the
+// rest. Each group is one commit, gets one verdict from the rewards of all its samples, and is
+// counted by it.
 func TestGroupsKilled(t *testing.T) {
 	t.Parallel()
 	const samples, need = 4, 12
@@ -45,18 +45,18 @@ func TestGroupsKilled(t *testing.T) {
 	bin, waited := buildProgram(t, "-tags", "failpoint"), 0
 	for n := range lives {
 		var env []string
-		if n%3 == 0 { // with the first samples, which are not all of a group
+		if n%3 == 0 { // at one of the first samples, within a group
 			env = append(env, fmt.Sprintf("ROLLOUT_FAILPOINT=%s:%d", failpoint.WALAcked, 1+random.IntN(3)))
 		}
 		p := startProgram(t, bin, env, args...)
 		if n%3 > 0 {
 			waitFor(t, "the run", func() bool { return strings.Contains(p.stdout.String(), `"event":"launch"`) || !p.alive() })
-			time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond) // anywhere
+			time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond) // at a random moment
 		}
 		switch n % 3 {
 		case 1:
-			_ = p.cmd.Process.Kill() // it may have come to its end
-		case 2: // in order; the second one does not wait for what is in flight
+			_ = p.cmd.Process.Kill() // it can have ended
+		case 2: // a normal stop; the second signal does not wait for samples in flight
 			_ = p.cmd.Process.Signal(os.Interrupt)
 			_ = p.cmd.Process.Signal(os.Interrupt)
 		}
@@ -95,10 +95,8 @@ func TestGroupsKilled(t *testing.T) {
 	}
 }
 
-// counts are the sums of the event done.
 type counts struct{ Planned, Committed, Filtered, Failed, Skipped, Remaining int }
 
-// runOK returns the standard output of a run that must end well.
 func runOK(t *testing.T, args ...string) []byte {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "rollout", args...)
@@ -128,11 +126,11 @@ func lastEvent(t *testing.T, out []byte, name string) (c counts) {
 	return c
 }
 
-// A readGroup is what the files of a run say of a group.
+// A readGroup is a group in the files of a run.
 type readGroup struct {
 	commits []int64
 	rewards map[string]float64 // of samples with rows, by key
-	keep    []string           // different verdicts of the rows
+	keep    []string           // distinct verdicts of the rows
 }
 
 func (g *readGroup) differ() bool {
@@ -143,7 +141,7 @@ func (g *readGroup) differ() bool {
 	return len(all) > 1 && slices.Min(all) != slices.Max(all)
 }
 
-// checkGroups reads a run, and checks that each group is in one commit and has one verdict.
+// checkGroups checks that each group of a run is in one commit and has one verdict.
 func checkGroups(t *testing.T, dir string) map[string]*readGroup {
 	t.Helper()
 	groups := map[string]*readGroup{}

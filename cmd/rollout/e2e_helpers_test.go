@@ -20,26 +20,22 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// simModel is what the simulated server calls its model.
 const simModel = "sglang//models/qwen3"
 
-// exchangesDir holds the recorded exchanges.
 var exchangesDir = filepath.Join("..", "..", "testdata", "letta")
 
-// ran is what one run of the program left.
 type ran struct {
 	code           int
 	stdout, stderr string
 }
 
-// invoke runs the program as main does.
 func invoke(ctx context.Context, args ...string) ran {
 	var stdout, stderr bytes.Buffer
 	code := run(ctx, args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" })
 	return ran{code, stdout.String(), stderr.String()}
 }
 
-// mustRun is invoke with the exit code that must come.
+// mustRun is like invoke, but fails the test unless the program exits with code.
 func mustRun(t *testing.T, code int, args ...string) ran {
 	t.Helper()
 	r := invoke(t.Context(), args...)
@@ -49,20 +45,18 @@ func mustRun(t *testing.T, code int, args ...string) ran {
 	return r
 }
 
-// withoutLateRemovals leaves out that the removal of an agent ran out of time, which
-// happens on a machine under load. The end of the run removes such an agent, so a test that
-// uses this also checks that no agent is left.
+// withoutLateRemovals removes messages about agents whose removal timed out, which happens on a
+// loaded machine. The end of the run removes such agents, so a test that uses this also checks that
+// no agent is left.
 func withoutLateRemovals(said string) string { return lateRemoval.ReplaceAllString(said, "") }
 
 var lateRemoval = regexp.MustCompile(`(?m)^rollout: agent of .* not removed: .*deadline exceeded; .*\n`)
 
-// serveSim listens with a simulated server until the test ends.
 func serveSim(t *testing.T, sim *lettasim.Server) (url string) {
 	t.Helper()
 	return serve(t, sim.HTTPServer())
 }
 
-// serve listens with the server until the test ends.
 func serve(t *testing.T, server *http.Server) (url string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -75,7 +69,6 @@ func serve(t *testing.T, server *http.Server) (url string) {
 	return s.URL
 }
 
-// latencyOf is a latency of the simulated server.
 func latencyOf(t *testing.T, text string) lettasim.Latency {
 	t.Helper()
 	l, err := lettasim.ParseLatency(text)
@@ -85,7 +78,6 @@ func latencyOf(t *testing.T, text string) lettasim.Latency {
 	return l
 }
 
-// newSim is a simulated server with the recorded exchanges.
 func newSim(t *testing.T, cfg lettasim.Config) *lettasim.Server {
 	t.Helper()
 	cases, err := lettasim.LoadCases(os.DirFS(exchangesDir), ".")
@@ -100,7 +92,7 @@ func newSim(t *testing.T, cfg lettasim.Config) *lettasim.Server {
 	return sim
 }
 
-// randomOf returns the random numbers of a test. ROLLOUT_SEED repeats those of an earlier one.
+// randomOf returns the random numbers of a test. ROLLOUT_SEED repeats an earlier test.
 func randomOf(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -114,7 +106,6 @@ func randomOf(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// writeFile writes a file into a new folder and returns its path.
 func writeFile(t *testing.T, name string, body []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -124,20 +115,18 @@ func writeFile(t *testing.T, name string, body []byte) string {
 	return path
 }
 
-// A sampleID tells samples apart as a person would.
 type sampleID struct {
 	task  string
 	index int32
 }
 
-// A readBack is all that a run's folder holds, as our own readers give it.
+// A readBack is the whole content of a run's folder, as our own readers return it.
 type readBack struct {
 	log      *sink.Log
 	rows     map[sampleID][]*sink.StoredRow // by segment
 	failures map[sampleID][]*sink.StoredFailure
 }
 
-// readDataset reads every committed shard of a run.
 func readDataset(t *testing.T, dir string) *readBack {
 	t.Helper()
 	log, err := sink.ReadLog(dir)
@@ -169,7 +158,6 @@ func readDataset(t *testing.T, dir string) *readBack {
 	return d
 }
 
-// keys counts how often each sample key is in the commit log.
 func (d *readBack) keys() map[string]int {
 	keys := map[string]int{}
 	for i := range d.log.Commits {

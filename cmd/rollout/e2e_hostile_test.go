@@ -21,12 +21,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// hostileText is what nobody may say to a terminal or a page: a title, a colour by C0
-// and by C1, text that runs the other way, separators, a line that looks like ours, and
-// what cannot be seen.
+// hostileText must never reach a terminal or a page unescaped: a title, colors in C0 and C1,
+// right-to-left text, separators, a line that looks like our own, and invisible characters.
 const hostileText = "\x1b]0;owned\a\x1b[31m\u009b1m\u202eexe\u2066x\u200f\u061c\u2028\u2029\r\nrollout: forged\tx\x00\x7f\ufeff\U000e0041<marquee>"
 
-// assertTame finds what must not be in text that is shown.
+// assertTame fails the test if shown text contains unescaped hostile text.
 func assertTame(t *testing.T, where, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -48,7 +47,7 @@ func assertTame(t *testing.T, where, text string) {
 	}
 }
 
-// assertTameJSON wants lines of JSON besides.
+// assertTameJSON also requires lines of JSON.
 func assertTameJSON(t *testing.T, where, text string) {
 	t.Helper()
 	dec := json.NewDecoder(strings.NewReader(text))
@@ -64,14 +63,14 @@ func assertTameJSON(t *testing.T, where, text string) {
 	assertTame(t, where, text)
 }
 
-// A spoiler stands before a server and adds hostile text to every string under a key of
-// every answer, in objects and lists, or answers with an error.
+// A spoiler is a proxy that adds hostile text to every string under one key of every answer, or
+// answers with an error.
 type spoiler struct {
 	next http.Handler
-	key  string // empty: none; "*error": every POST is refused with a hostile body
+	key  string // "": none; "*error": refuses every POST with a hostile body
 
 	mu   sync.Mutex
-	seen map[string]bool // keys that had a string
+	seen map[string]bool // keys with a string value
 }
 
 func (s *spoiler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -118,9 +117,8 @@ func (s *spoiler) spoil(key string, v any) any {
 	return v
 }
 
-// TestHostileServer: whatever field of its answers a server fills with control
-// characters, every verb shows them as text, its JSON stays JSON, and so do the logs and
-// the page of the run.
+// If a server fills any field of its answers with control characters, every verb shows them as text
+// and its JSON stays valid. So do the logs and the page of the run.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true})
@@ -206,7 +204,6 @@ func TestHostileServer(t *testing.T) {
 	all.Wait()
 }
 
-// assertTameFiles looks at the logs and at the page of a run.
 func assertTameFiles(t *testing.T, where, run string) {
 	t.Helper()
 	for name, text := range treeOf(t, run) {

@@ -48,14 +48,13 @@ func assertTameVerbs(t *testing.T, where, run string) {
 		assertTameJSON(t, fmt.Sprintf("%s: %q --json", where, verb), r.stdout)
 		assertTame(t, fmt.Sprintf("%s: %q --json", where, verb), r.stderr)
 	}
-	// With colours the escapes are ours, and only those.
+	// With colors on, the only escape sequences are our own.
 	for _, more := range [][]string{{"--row", "0"}, {"--failures", "--row", "0"}} {
 		r := invoke(t.Context(), append([]string{"inspect", run, "--color", "always"}, more...)...)
 		assertTame(t, where+": with colours", ownColours(r.stdout))
 	}
 }
 
-// ownColours leaves out the colours that inspect has.
 func ownColours(text string) string {
 	for _, code := range []string{"0", "1", "2", "4;2", "38;5;46", "38;5;118", "38;5;190", "38;5;220", "38;5;208", "38;5;196"} {
 		text = strings.ReplaceAll(text, "\x1b["+code+"m", "")
@@ -63,7 +62,6 @@ func ownColours(text string) string {
 	return text
 }
 
-// spoilStrings adds hostile text to every string that v holds.
 func spoilStrings(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -88,8 +86,7 @@ func spoilStrings(v reflect.Value) {
 	}
 }
 
-// TestHostileFiles: whoever wrote the rows, the failures, run.json, the logs, the tasks
-// and the settings, what they say is shown as text.
+// Hostile text in rows, failures, run.json, logs, tasks and settings is always shown as text.
 func TestHostileFiles(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true})
@@ -123,7 +120,7 @@ func TestHostileFiles(t *testing.T) {
 		for _, s := range samples {
 			status := s.Status
 			spoilStrings(reflect.ValueOf(s))
-			s.Status = status // the sink takes its own words only
+			s.Status = status // the sink accepts only known statuses
 		}
 		for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
 			dir := copyRun(t, dir)
@@ -177,7 +174,7 @@ func TestHostileFiles(t *testing.T) {
 			return out
 		}
 		spoil(s)
-		var all sync.WaitGroup // some wait for a server that is not there
+		var all sync.WaitGroup // some wait for a server that does not exist
 		for key := range s.seen {
 			dir := copyRun(t, run)
 			text := spoil(&spoiler{key: key, seen: map[string]bool{}})
@@ -248,10 +245,9 @@ func TestHostileFiles(t *testing.T) {
 	})
 }
 
-// hostileName is what of the text may stand in the name of a file.
+// hostileName is the part of hostileText that is allowed in a file name.
 var hostileName = strings.NewReplacer("\x00", "", "/", "").Replace(hostileText)
 
-// copyRun is a copy of the folder of a run.
 func copyRun(t *testing.T, run string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "copy")

@@ -48,14 +48,13 @@ func newTapped(t *testing.T, tasks int, cfg lettasim.Config, args ...string) *ta
 	return s
 }
 
-// collect collects into a new folder and returns it.
 func (s *tappedServer) collect(t *testing.T, code int, args ...string) (dir string, r ran) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "run")
 	return dir, mustRun(t, code, append([]string{"collect", "--server", s.url, "--model", simModel, "--tasks", s.tasks, "--out", dir}, args...)...)
 }
 
-// tapFacts is what the summary of a run says of its prompts.
+// tapFacts is the part of a run's summary about prompts.
 type tapFacts struct {
 	Prompts struct{ Requests int64 }
 	Tap     *struct {
@@ -82,15 +81,14 @@ func readTapFacts(t *testing.T, dir string) (f tapFacts) {
 	return f
 }
 
-// TestTapped collects with the prompts that a tap saw, by its folder and by its URL. The rows
-// are those that the server's own prompts give, but for what only the tap knows; no evidence
-// is asked for.
+// Rows with prompts from a tap, read from its folder or its URL, equal the rows with the server's
+// own prompts, except for facts that only the tap knows. No evidence is requested.
 func TestTapped(t *testing.T) {
 	t.Parallel()
 	s := newTapped(t, 6, lettasim.Config{}, "--set", "top_p=1.0", "--set", "max_new_tokens=64")
 	turns, _ := s.collect(t, 0, "--samples", "2", "--quiet")
 	plain := readDataset(t, turns)
-	for id, all := range plain.rows { // nothing shows there what the tap set
+	for id, all := range plain.rows { // no column shows what the tap set
 		for _, r := range all {
 			if r.Temperature != nil || r.TopP != nil || r.TopK != nil || r.MaxNewTokens != nil {
 				t.Errorf("%v: the row names sampling parameters that nothing proves: %v %v %v %v", id, r.Temperature, r.TopP, r.TopK, r.MaxNewTokens)
@@ -125,8 +123,8 @@ func TestTapped(t *testing.T) {
 	}
 }
 
-// TestTapSeesNothing: a server that does not go through the tap is found out before the run
-// begins, by doctor too, and a run that begins all the same writes nothing that is not known.
+// A server that bypasses the tap is detected before the run begins, also by doctor. A run that
+// begins anyway writes no unproven prompt.
 func TestTapSeesNothing(t *testing.T) {
 	t.Parallel()
 	s := newTapped(t, 3, lettasim.Config{Engine: "direct"})
@@ -153,8 +151,7 @@ func TestTapSeesNothing(t *testing.T) {
 	}
 }
 
-// TestDoctorBypassing: doctor names the agents that bypass the tap, by the address that
-// the server keeps with each.
+// doctor names the agents that bypass the tap, by the address that the server keeps for each.
 func TestDoctorBypassing(t *testing.T) {
 	t.Parallel()
 	s := newTapped(t, 1, lettasim.Config{Engine: "direct"})
@@ -171,7 +168,7 @@ func TestDoctorBypassing(t *testing.T) {
 		}
 		made = append(made, a)
 	}
-	if _, err := client.CreateAgent(t.Context(), json.RawMessage(`{"model":"`+lettasim.PlainModel+`"}`)); err != nil { // gives no token data anyway
+	if _, err := client.CreateAgent(t.Context(), json.RawMessage(`{"model":"`+lettasim.PlainModel+`"}`)); err != nil { // it never returns token data
 		t.Fatal(err)
 	}
 	move := func(a *letta.AgentState) {
@@ -200,8 +197,7 @@ func TestDoctorBypassing(t *testing.T) {
 	doctor("all 5 agents with token data call the tap")
 }
 
-// checkTruth compares every sampled span of the rows with what the engine was given and what it
-// sampled.
+// checkTruth compares every sampled span of the rows with the engine's log.
 func (s *tappedServer) checkTruth(t *testing.T, got *readBack) (spans int) {
 	t.Helper()
 	truth := map[string]bool{}
@@ -225,8 +221,8 @@ func (s *tappedServer) checkTruth(t *testing.T, got *readBack) (spans int) {
 	return spans
 }
 
-// TestTapRestarted kills the tap while a collection goes on, and starts it again. What it lost
-// fails or is made again, and nothing wrong is claimed.
+// If the tap is killed and restarted during a collection, its lost calls fail or are made again,
+// and no row claims a wrong prompt.
 func TestTapRestarted(t *testing.T) {
 	t.Parallel()
 	s := newTapped(t, 8, lettasim.Config{Latency: latencyOf(t, "20ms..200ms")})
@@ -254,8 +250,8 @@ func TestTapRestarted(t *testing.T) {
 	t.Logf("%d samples with rows, %d with failures, %d spans; tap %+v", len(got.rows), len(got.failures), spans, readTapFacts(t, dir).Tap)
 }
 
-// TestTappedResume kills a collection in the middle. The next process finds in the spool what
-// the server made before and meanwhile.
+// After a collection is killed, the next process finds the calls in the spool that the server made
+// before and in between.
 func TestTappedResume(t *testing.T) {
 	t.Parallel()
 	s := newTapped(t, 6, lettasim.Config{Latency: latencyOf(t, "300ms..600ms")})
@@ -280,7 +276,7 @@ func TestTappedResume(t *testing.T) {
 	}
 }
 
-// TestTappedRuns reads server runs that another run drove, with the prompts of the tap.
+// Server runs of another run can be read with the prompts of the tap.
 func TestTappedRuns(t *testing.T) {
 	t.Parallel()
 	s := newTapped(t, 4, lettasim.Config{})

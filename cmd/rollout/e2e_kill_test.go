@@ -18,9 +18,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// TestKilled kills the process in the middle of a run, in both formats. What was
-// committed is whole, what was finished waits in the write-ahead log and is committed by
-// the next process, and the agents that nobody closed can be removed.
+// If the process is killed during a run, in both formats, its commits are whole. Finished samples
+// wait in the write-ahead log and the next process commits them. Leftover agents can be removed.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"parquet", "arrow"} {
@@ -55,7 +54,7 @@ func TestKilled(t *testing.T) {
 				t.Fatalf("the run ended by itself\n%s", stderr.String())
 			}
 
-			// The folder: committed shards, and orphans that are no data.
+			// The folder has committed shards, and orphans that are not data.
 			log, err := sink.ReadLog(dir)
 			if err != nil {
 				t.Fatal(err)
@@ -98,7 +97,7 @@ func TestKilled(t *testing.T) {
 				t.Errorf("inspect shows %d rows, there are %d", lines, rows)
 			}
 
-			// The server: the sends go on without us, and their agents stay.
+			// The server finishes the sends, and their agents stay.
 			waitFor(t, "the sends to end", func() bool { return sim.Stats().InFlight == 0 })
 			left := sim.Stats().AgentsAlive
 			if left == 0 {
@@ -112,8 +111,8 @@ func TestKilled(t *testing.T) {
 				t.Errorf("%d agents are left after clean", s.AgentsAlive)
 			}
 
-			// The lock died with its process; a plain start still keeps off, and says how
-			// to go on.
+			// The lock died with its process. A plain start is still refused, and the message has
+			// the command to resume.
 			if r := invoke(context.WithoutCancel(t.Context()), args...); r.code != exit.Folder || !strings.Contains(r.stderr, "rollout collect --resume --out "+dir) {
 				t.Errorf("a second start: exit code %d\n%s", r.code, r.stderr)
 			}
@@ -122,8 +121,8 @@ func TestKilled(t *testing.T) {
 				t.Errorf("%d commits after all that, %v", len(after), err)
 			}
 
-			// The next process commits what waited before it does anything else. What was in
-			// flight is gone with its agents, and is made again.
+			// The next process first commits the waiting samples. Samples that were in flight lost
+			// their agents and are collected again.
 			again := start(t, "collect", "--resume", "--out", dir)
 			waitFor(t, "sends again", func() bool { return sim.Stats().InFlight > 0 })
 			again.signal(t, os.Interrupt, "draining")
@@ -155,7 +154,6 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// waitFor waits until done says so.
 func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {

@@ -20,15 +20,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A killRun is one run of collect that has several lives, and the server that it
-// collects from.
+// A killRun is one run of collect over several processes ("lives"), with its server.
 type killRun struct {
 	bin   string
 	road  string
 	sim   *lettasim.Server
 	sends *sendLog
 	dir   string
-	args  []string // of every life but for --resume
+	args  []string // of every life, without --resume
 	total int
 	lives int
 
@@ -37,28 +36,26 @@ type killRun struct {
 	done      map[string]bool // keys that were reported done
 }
 
-// A killed is one kill: when, and what was done by then.
+// A killed is one kill: its time, and the samples done by then.
 type killed struct {
 	at   time.Time
 	done map[string]bool // by key
 }
 
-// killOptions shape a run that is to be killed.
 type killOptions struct {
-	road                     string // where prompts come from
+	road                     string // source of the prompts
 	tasks, samples, inFlight int
 	latency                  string
 	faults                   lettasim.Faults
-	server                   string // more of that section of the configuration
+	server                   string // more settings of the server section
 	format                   string
 }
 
-// rebuildable are the recorded exchanges that are played where prompts are rebuilt.
+// rebuildable are the recorded exchanges for runs that rebuild prompts.
 var rebuildable = []string{"single", "tool", "tool-two", "multi", "tool-text", "tool-parallel", "tool-unicode", "length", "newlines", "tool-args-compact"}
 
-// cutFaults have every tenth reply end in the middle of its body, and every twentieth
-// say a false length: whether it is a first attempt or a second. Those of a rollout with
-// several sends are all cut.
+// cutFaults cuts every tenth reply in its body and gives every twentieth a wrong length, in first
+// and second attempts. All sends of such a rollout are affected.
 func cutFaults() lettasim.Faults {
 	return lettasim.Faults{
 		{Kind: lettasim.Drop, Rate: 0.1, Attempts: 3, Send: -1},
@@ -66,9 +63,8 @@ func cutFaults() lettasim.Faults {
 	}
 }
 
-// killFaults are the faults that both ways of a run meet alike, and those after which
-// a second attempt is right. The former come first: a send that meets one of them meets
-// no other.
+// killFaults returns faults that affect runs with and without kills equally, followed by faults
+// that a second attempt recovers from. The order matters: a send has at most one fault.
 func killFaults() lettasim.Faults {
 	return append(lettasim.Faults{
 		{Kind: lettasim.NullCall, Rate: 0.02},
@@ -78,7 +74,6 @@ func killFaults() lettasim.Faults {
 	}, recoverableFaults(0.02)...)
 }
 
-// newKillRun makes the run; nothing is started.
 func newKillRun(t *testing.T, bin string, o killOptions) *killRun {
 	t.Helper()
 	cfg := lettasim.Config{
@@ -109,7 +104,6 @@ func newKillRun(t *testing.T, bin string, o killOptions) *killRun {
 	return k
 }
 
-// recordedTasks are n tasks that play recorded exchanges.
 func recordedTasks(t *testing.T, sim *lettasim.Server, n int) []byte {
 	t.Helper()
 	byName := map[string][]byte{}
@@ -132,7 +126,7 @@ func recordedTasks(t *testing.T, sim *lettasim.Server, n int) []byte {
 	return out
 }
 
-// modelFolder holds the tokenizer and the chat template of the recorded model.
+// modelFolder returns a folder with the tokenizer and chat template of the recorded model.
 func modelFolder(t *testing.T) string {
 	t.Helper()
 	from, dir := filepath.Join("..", "..", "testdata", "tokenizers", "qwen3"), t.TempDir()
@@ -161,7 +155,6 @@ func modelFolder(t *testing.T) string {
 	return dir
 }
 
-// start begins the next life.
 func (k *killRun) start(t *testing.T, env ...string) *process {
 	t.Helper()
 	args := append([]string{"collect", "--json"}, k.args...)
@@ -172,8 +165,8 @@ func (k *killRun) start(t *testing.T, env ...string) *process {
 	return startProgram(t, k.bin, env, args...)
 }
 
-// died takes note of what a killed process left: what it said was done is there, and
-// what was there before still is.
+// died checks what a killed process left: samples that it reported done exist, and so do all
+// earlier ones.
 func (k *killRun) died(t *testing.T, p *process) {
 	t.Helper()
 	now := time.Now()
@@ -184,7 +177,7 @@ func (k *killRun) died(t *testing.T, p *process) {
 		t.Errorf("life %d: %s", k.lives, p.stderr.String())
 	}
 	if _, err := os.Stat(filepath.Join(k.dir, runfolder.RunFile)); err != nil {
-		k.lives = 0 // it had not begun: a plain start is right
+		k.lives = 0 // it had not begun, so a plain start is right
 		return
 	}
 	keys := committedKeys(t, k.dir)
@@ -203,8 +196,8 @@ func (k *killRun) died(t *testing.T, p *process) {
 	k.kills = append(k.kills, killed{now, maps.Clone(k.done)})
 }
 
-// check compares the finished run with what the server knows and with the same samples
-// collected without a kill.
+// check compares the finished run with the server's log and with the same samples collected without
+// a kill.
 func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 	t.Helper()
 	if v := invoke(t.Context(), "verify", k.dir); v.code != exit.OK || strings.Contains(v.stderr, "not data") {
@@ -241,7 +234,7 @@ func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var report struct { // what the last life counted, and what the files say
+	var report struct { // counts of the last life and of the files
 		LastInvocation, Coverage struct{ Planned, Committed, Failed, Skipped, Remaining int }
 	}
 	if err := json.Unmarshal(bytes.ReplaceAll(b, []byte("last_invocation"), []byte("LastInvocation")), &report); err != nil {
@@ -258,8 +251,8 @@ func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 	}
 }
 
-// checkSends looks at every sample that was sent twice: either the send before it
-// failed, or a kill came while the sample was not done.
+// checkSends checks every sample that was sent twice: the earlier send failed, or a kill came
+// before the sample was done.
 func (k *killRun) checkSends(t *testing.T, got *readBack) {
 	t.Helper()
 	keyOf := map[sampleID]string{}
@@ -273,7 +266,7 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 	answered := map[attempt]bool{} // in full
 	for _, a := range k.sim.Answers() {
 		if a.Traced && k.road == roadTurns {
-			continue // its prompts are nowhere
+			continue // its prompts are lost
 		}
 		answered[attempt{sampleID{a.Task, int32(a.Sample)}, a.Attempt}] = true
 	}
@@ -281,7 +274,7 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 	for id, list := range k.sends.all() {
 		sends += len(list)
 		for i := range list {
-			// A kill fell into this send, or just behind it.
+			// Check whether a kill came during this send, or just after it.
 			cut := false
 			for _, kill := range k.kills {
 				if list[i].began.Before(kill.at) && (list[i].ended.IsZero() || !list[i].ended.Before(kill.at.Add(-50*time.Millisecond))) {
@@ -292,7 +285,7 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 				open++
 			}
 			if i+1 == len(list) || list[i+1].agent == list[i].agent {
-				continue // the last one, or the next message of the task
+				continue // the last send, or the next message of the task
 			}
 			again++
 			if cut {
@@ -311,7 +304,7 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 			}
 		}
 	}
-	// Those that met a fault besides are made again by right.
+	// Samples that also had a fault are rightly collected again.
 	if open > 40 && rerun*4 > open && k.road != roadTurns {
 		t.Errorf("%d of %d sends that were open at a kill were made again", rerun, open)
 	}
@@ -319,8 +312,8 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 	for _, n := range k.sim.Stats().Faults {
 		faults += n
 	}
-	// Each second send has a fault or a kill before it; nearly all have a fault, but where
-	// what was open at a kill is made again.
+	// Every second send follows a fault or a kill. Nearly all follow a fault, unless the work of a
+	// kill has to be repeated.
 	most := faults + int64(len(k.kills))
 	if k.road == roadTurns {
 		most = faults + int64(open)

@@ -22,20 +22,18 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// The roads from an answer to its prompts. On each a lost answer is worth something else.
+// Sources of prompts. They differ in what survives a lost answer.
 const (
-	roadTraced  = ""        // answers bring their prompts along, and traces keep them
-	roadTurns   = "turns"   // answers bring them along, and nothing keeps them: what is lost is made again
-	roadRebuilt = "rebuilt" // they are rebuilt with a tokenizer, from answers and traces alike
+	roadTraced  = ""        // answers have their prompts, and traces keep them
+	roadTurns   = "turns"   // answers have their prompts, and nothing keeps them: lost ones are collected again
+	roadRebuilt = "rebuilt" // prompts are rebuilt with a tokenizer, from answers or traces
 )
 
-// TestKillRandom kills the program at random moments, resumes it each time, and
-// compares the end with what the server knows that it answered. ROLLOUT_KILLS is the
-// least number of kills, ROLLOUT_SEED chooses the moments.
-//
-// It does so where prompts come with the answers and nothing keeps them, and where they
-// are rebuilt; each with replies that are cut. Nothing may be lost, nothing be there
-// twice, and nothing fail that did not fail without a kill and without a cut.
+// A run that is killed at random moments and resumed each time ends with exactly the samples that
+// the server answered. Nothing is lost or duplicated, and nothing fails that does not fail without
+// kills and cuts. This is tested with prompts that come only with the answers and with rebuilt
+// prompts, both with cut replies. ROLLOUT_KILLS is the least number of kills, and ROLLOUT_SEED
+// chooses the moments.
 func TestKillRandom(t *testing.T) {
 	t.Parallel()
 	for _, road := range []string{roadTurns, roadRebuilt} {
@@ -61,7 +59,7 @@ func killRandom(t *testing.T, road string) {
 		kills = 4
 	}
 	r := randomOf(t)
-	bin := "rollout" // the test's own binary, which is the program too
+	bin := "rollout" // the test binary is also the program
 	if long {
 		bin = buildProgram(t)
 	}
@@ -73,7 +71,7 @@ func killRandom(t *testing.T, road string) {
 		k.live(p, r, kills)
 		if p.code == -1 {
 			k.died(t, p)
-			if r.IntN(3) == 0 { // the server gets on meanwhile
+			if r.IntN(3) == 0 { // let the server continue meanwhile
 				time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
 			}
 			if t.Failed() {
@@ -95,8 +93,8 @@ func killRandom(t *testing.T, road string) {
 	}
 }
 
-// live kills the process at a random moment: now and then while it starts, else some
-// time after it has begun to work. When there were enough kills it may end by itself.
+// live kills the process at a random moment, sometimes during its start and otherwise after it has
+// begun to work. After enough kills it can end by itself.
 func (k *killRun) live(p *process, r *rand.Rand, kills int) {
 	rest, worked := time.Duration(r.IntN(500))*time.Millisecond, k.sends.worked.Load()
 	switch {
@@ -116,8 +114,7 @@ func (k *killRun) live(p *process, r *rand.Rand, kills int) {
 	}
 }
 
-// TestKillAtSteps kills the program at each named step of the protocol, at the first
-// hit and at a later one.
+// A run survives a kill at each named step of the protocol, at the first and at a later hit.
 func TestKillAtSteps(t *testing.T) {
 	t.Parallel()
 	bin := buildProgram(t, "-tags", "failpoint")
@@ -155,7 +152,7 @@ func TestKillAtSteps(t *testing.T) {
 	}
 }
 
-// buildProgram builds the program as a release is built, and returns its path.
+// buildProgram builds the program like a release and returns its path.
 func buildProgram(t *testing.T, flags ...string) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "rollout")
@@ -166,7 +163,6 @@ func buildProgram(t *testing.T, flags ...string) string {
 	return bin
 }
 
-// readWithPyarrow has another reader open every file of a run.
 func readWithPyarrow(t *testing.T, dir string, samples int) {
 	t.Helper()
 	python := os.Getenv("ROLLOUT_PYTHON")
@@ -185,9 +181,8 @@ func readWithPyarrow(t *testing.T, dir string, samples int) {
 	}
 }
 
-// TestTakenOver kills the program while 500 runs are alive on the server: nearly all
-// of them are taken over, not made again. Meanwhile nobody else may collect into the
-// folder.
+// If the program is killed while 500 server runs are in progress, the next process reattaches to
+// nearly all of them. Meanwhile no other process can collect into the folder.
 func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	o := killOptions{tasks: 63, samples: 8, inFlight: 504, latency: "4s..6s", server: "adaptive: false, "}
@@ -224,7 +219,7 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestNewerVersions: no file that a newer program wrote is guessed at.
+// Files of a newer format version are refused, not guessed at.
 func TestNewerVersions(t *testing.T) {
 	t.Parallel()
 	k := newKillRun(t, "rollout", killOptions{tasks: 10, samples: 10, inFlight: 16, latency: "50ms..200ms"})

@@ -22,21 +22,20 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A toldGroup is an event of a group that is whole.
 type toldGroup struct {
 	Event, Group, Task string
 	Seq                int64
 	N, Size, Failed    int
 }
 
-// A streamed is a collector with --stream, as a trainer drives it.
+// A streamed is a collector with --stream, driven like a trainer drives it.
 type streamed struct {
 	t      *testing.T
 	dir    string
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stderr lockedBuffer
-	groups chan toldGroup // closed at the end of its events
+	groups chan toldGroup // closed at the end of the events
 	client *ctl.Client
 
 	mu     sync.Mutex
@@ -45,7 +44,6 @@ type streamed struct {
 	ended  chan struct{}
 }
 
-// startStream starts bin with --stream.
 func startStream(t *testing.T, bin, dir string, args ...string) *streamed {
 	t.Helper()
 	s := &streamed{t: t, dir: dir, groups: make(chan toldGroup, 1<<16), events: map[string]int{}, ended: make(chan struct{})}
@@ -61,12 +59,11 @@ func startStream(t *testing.T, bin, dir string, args ...string) *streamed {
 	go func() {
 		defer close(s.ended)
 		s.read(stdout)
-		_ = s.cmd.Wait() // close looks at the exit code
+		_ = s.cmd.Wait() // close checks the exit code
 	}()
 	return s
 }
 
-// read takes the events.
 func (s *streamed) read(stdout io.Reader) {
 	defer close(s.groups)
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
@@ -87,14 +84,12 @@ func (s *streamed) read(stdout io.Reader) {
 	}
 }
 
-// told counts the events so far.
 func (s *streamed) told() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.events)
 }
 
-// give writes tasks.
 func (s *streamed) give(lines ...[]byte) {
 	s.t.Helper()
 	if _, err := s.stdin.Write(bytes.Join(lines, nil)); err != nil {
@@ -102,7 +97,6 @@ func (s *streamed) give(lines ...[]byte) {
 	}
 }
 
-// take waits for n groups.
 func (s *streamed) take(n int) (list []toldGroup) {
 	s.t.Helper()
 	for range n {
@@ -119,7 +113,6 @@ func (s *streamed) take(n int) (list []toldGroup) {
 	return list
 }
 
-// ack acknowledges all groups up to g.
 func (s *streamed) ack(g toldGroup) {
 	s.t.Helper()
 	var err error
@@ -133,7 +126,7 @@ func (s *streamed) ack(g toldGroup) {
 	}
 }
 
-// close ends the tasks, waits for the end, and checks the run.
+// close ends the tasks, waits for the process to end, and checks the run.
 func (s *streamed) close() {
 	s.t.Helper()
 	_ = s.stdin.Close()
@@ -148,7 +141,6 @@ func (s *streamed) close() {
 	mustRun(s.t, exit.OK, "verify", s.dir)
 }
 
-// count is a counter of its metrics.
 func (s *streamed) count(name string) int {
 	s.t.Helper()
 	n, err := metric(s.metrics(), name)
@@ -158,14 +150,13 @@ func (s *streamed) count(name string) int {
 	return int(n)
 }
 
-// metrics is where its metrics are, once it has said so.
+// metrics returns the address of the metrics, or "" if it is not known yet.
 func (s *streamed) metrics() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.server
 }
 
-// slowest is the longest time that a sample of each task took, by task.
 func slowest(t *testing.T, dir string) map[string]time.Duration {
 	t.Helper()
 	log, err := sink.ReadLog(dir)
@@ -184,14 +175,14 @@ func slowest(t *testing.T, dir string) map[string]time.Duration {
 	return took
 }
 
-// A loop is a training loop of iterations of 4 tasks with 8 samples each.
+// A loop is a training loop with iterations of 4 tasks with 8 samples each.
 type loop struct {
 	t     *testing.T
 	sim   *lettasim.Server
 	url   string
 	tasks [][]byte
 	args  []string
-	train time.Duration // of an iteration
+	train time.Duration // of one iteration
 }
 
 const loopTasks, loopSamples = 4, 8
@@ -210,8 +201,9 @@ func newLoop(t *testing.T, iterations int, latency string, train time.Duration, 
 	return l
 }
 
-// onPolicy begins an iteration when the step before is trained. It returns the time of all,
-// and of each iteration the time from its tasks to its last group beyond its slowest sample.
+// onPolicy starts an iteration when the previous step is trained. It returns the total time. For
+// each iteration, it also returns the time from its tasks to its last group, minus the duration of
+// its slowest sample.
 func (l *loop) onPolicy(bin string, more ...string) (all time.Duration, over []time.Duration) {
 	began := time.Now()
 	s := startStream(l.t, bin, filepath.Join(l.t.TempDir(), "run"), append(l.args, more...)...)
@@ -241,8 +233,8 @@ func (l *loop) onPolicy(bin string, more ...string) (all time.Duration, over []t
 	return all, over
 }
 
-// oneStepOff collects while it trains: groups of two iterations may be begun, and the trainer
-// takes those that are whole first.
+// oneStepOff collects while it trains. Groups of two iterations can be in progress, and the trainer
+// takes whole groups in order.
 func (l *loop) oneStepOff(bin string) time.Duration {
 	began := time.Now()
 	s := startStream(l.t, bin, filepath.Join(l.t.TempDir(), "run"), append(l.args, "--max-ahead", strconv.Itoa(2*loopTasks))...)
@@ -257,7 +249,6 @@ func (l *loop) oneStepOff(bin string) time.Duration {
 	return all
 }
 
-// calls makes a run of each iteration.
 func (l *loop) calls(bin string) time.Duration {
 	began := time.Now()
 	for tasks := range slices.Chunk(l.tasks, loopTasks) {
@@ -272,8 +263,8 @@ func (l *loop) calls(bin string) time.Duration {
 	return time.Since(began)
 }
 
-// TestLoop prints what a training loop of 20 iterations of 32 samples takes with a collector
-// that stays: on-policy, one step off, and as a loop of calls of ROLLOUT_OLD.
+// TestLoop logs the time of a training loop of 20 iterations of 32 samples: with a warm collector
+// on-policy and one step off, and with one call of ROLLOUT_OLD per iteration.
 func TestLoop(t *testing.T) { //nolint:paralleltest // it has the machine for itself
 	bin, old := os.Getenv("ROLLOUT_NEW"), os.Getenv("ROLLOUT_OLD")
 	if bin == "" {
@@ -291,9 +282,8 @@ func TestLoop(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	}
 }
 
-// An iteration of 32 samples over a collector that stays makes the requests of its samples and
-// no others, at most one sync of the write-ahead log for each sample, and one commit for each
-// group.
+// An iteration of 32 samples on a warm collector makes only the requests of its samples, at most
+// one sync of the write-ahead log per sample, and one commit per group.
 func TestGateLoop(t *testing.T) {
 	t.Parallel()
 	const iterations = 4

@@ -22,8 +22,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// finalFaults are the faults that every attempt at a sample meets, and the class
-// that the sample ends in; empty where it is data all the same.
+// finalFaults maps faults that hit every attempt at a sample to the class of its failure. The class
+// is empty if the sample is still data.
 var finalFaults = map[lettasim.FaultKind]string{
 	lettasim.NullCall:        "malformed_call",
 	lettasim.NoTurns:         "no_turns",
@@ -39,14 +39,14 @@ var finalFaults = map[lettasim.FaultKind]string{
 	lettasim.SurplusLogprobs: "",
 }
 
-// passingFaults are the faults that a second attempt is spared.
+// passingFaults are faults that do not hit a second attempt.
 var passingFaults = []lettasim.FaultKind{
 	lettasim.EngineDown, lettasim.DatabaseFull, lettasim.Unavailable, lettasim.TooMany, lettasim.Conflict, lettasim.Reset,
 	lettasim.Drop, lettasim.Truncated, lettasim.Stalled, lettasim.CreateFails, lettasim.DeleteFails,
 }
 
-// TestManySamples collects 2,000 samples at 512 in flight from a server on which
-// everything goes wrong now and then. It is not parallel: it counts goroutines.
+// 2,000 samples with 512 in flight survive a server with all kinds of faults. Not parallel, because
+// it counts goroutines.
 func TestManySamples(t *testing.T) {
 	tasks, samples, inFlight := 250, 8, 512
 	if testing.Short() {
@@ -60,7 +60,7 @@ func TestManySamples(t *testing.T) {
 	for _, kind := range slices.Concat(passingFaults, slices.Sorted(maps.Keys(finalFaults))) {
 		f := lettasim.Fault{Kind: kind, Rate: 0.01}
 		if kind == lettasim.Conflict {
-			f.After = time.Second // a conflict that names no delay is a refusal
+			f.After = time.Second // a conflict without a delay is a refusal
 		}
 		cfg.Faults = append(cfg.Faults, f)
 	}
@@ -69,20 +69,20 @@ func TestManySamples(t *testing.T) {
 	config := writeFile(t, "run.yaml", []byte("server: {idle_timeout: 5s, adaptive: false}\noutput: {shard_age: 1s}\nrun: {retries: 3, fail_on_error: 50%}\n"))
 	dir := filepath.Join(t.TempDir(), "run")
 
-	// The first answers wait until nearly all that may be in flight is, however slowly the
-	// machine begins the samples.
+	// The first answers wait until nearly the maximum is in flight, however slowly the machine
+	// starts the samples.
 	most := int64(inFlight) * 3 / 4
 	crowded, crowd := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer crowd()
 	gathering := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && sim.Stats().AgentsAlive > 8 { // the trial's does not wait
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && sim.Stats().AgentsAlive > 8 { // the trial call does not wait
 			<-crowded.Done()
 		}
 		sim.ServeHTTP(w, r)
 	})
 
 	alive := int64(0)
-	t.Run("collect", func(t *testing.T) { // the server ends with it
+	t.Run("collect", func(t *testing.T) { // its end stops the server
 		url := serveHandler(t, sim, gathering)
 		done := make(chan ran, 1)
 		go func() {
@@ -118,7 +118,6 @@ func TestManySamples(t *testing.T) {
 	checkMany(t, sim, dir, total)
 }
 
-// checkMany compares what was written with what the server says that it answered.
 func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 	t.Helper()
 	if r := mustRun(t, exit.OK, "verify", dir); strings.Contains(r.stderr, "named by no commit") {
@@ -182,7 +181,7 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 			forked++
 		}
 		if a.Fault != "" {
-			continue // what was sampled is not what was answered
+			continue // the output differs from the answer
 		}
 		var d lettasim.Digest
 		for _, r := range rows {
@@ -210,7 +209,7 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 		a, ok := answers[attempt{id, int(f.Attempt)}]
 		want := finalFaults[a.Fault]
 		if !ok {
-			want = finalFaults[lettasim.NullCall] // the one that is no answer
+			want = finalFaults[lettasim.NullCall] // the fault without an answer
 		}
 		if f.Class != want {
 			t.Errorf("%v failed with %s (%s), want %s after fault %q", id, f.Class, f.Error, want, a.Fault)

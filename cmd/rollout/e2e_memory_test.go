@@ -15,9 +15,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestGateManySamplesMemory watches the memory of the collecting process, the server
-// being another one, while 512 samples are in flight: it does not grow with the
-// number of samples.
+// With 512 samples in flight, the memory of the collecting process does not grow with the number of
+// samples. The server is another process.
 func TestGateManySamplesMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 10 seconds: run without -short")
@@ -38,7 +37,7 @@ func TestGateManySamplesMemory(t *testing.T) {
 		"-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 1s}\nserver: {adaptive: false}\n")),
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})),
 		"--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(inFlight), "--quiet")
-	cmd.Env = append(os.Environ(), "GOGC=25") // so that what is resident is what is used
+	cmd.Env = append(os.Environ(), "GOGC=25") // so that resident memory is close to used memory
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
@@ -67,7 +66,6 @@ func TestGateManySamplesMemory(t *testing.T) {
 	}
 }
 
-// A point is the resident memory after so many samples.
 type point struct {
 	samples int
 	bytes   int64
@@ -75,7 +73,7 @@ type point struct {
 
 func (p point) String() string { return fmt.Sprintf("%d:%.1fMB", p.samples, float64(p.bytes)/1e6) }
 
-// resident is the memory of a process that is not shared with its file; 0 when it
+// resident returns the memory of a process that is not shared with its file, or 0 if the process
 // has ended.
 func resident(pid int) int64 {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
@@ -86,8 +84,8 @@ func resident(pid int) int64 {
 	return (rss - shared) * int64(os.Getpagesize())
 }
 
-// checkFlat compares both halves of the time in which the number of samples in
-// flight is the same, warming up left out.
+// checkFlat compares the two halves of the time with a constant number of samples in flight,
+// without the warm-up.
 func checkFlat(t *testing.T, seen []point, total, inFlight int) {
 	t.Helper()
 	t.Logf("resident by samples: %v", seen)
@@ -113,7 +111,8 @@ func checkFlat(t *testing.T, seen []point, total, inFlight int) {
 	}
 }
 
-// Ten million may be in flight, and six are: it is said in one line, and costs nothing.
+// A run with six samples and a limit of ten million in flight prints one line and needs no extra
+// memory.
 func TestGateMemoryOfMillionsInFlight(t *testing.T) {
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
 	dir := filepath.Join(t.TempDir(), "run")

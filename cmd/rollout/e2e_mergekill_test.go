@@ -19,13 +19,13 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// TestKilledInMerge kills the program at each step of a merge of small commits, and at the step
-// of its recovery that keeps samples for their groups. After each kill the run verifies, and a
-// reader that knows the log of before reads all of it, and what came since, in the same order. In
-// the end each sample is there once.
+// The program survives a kill at each step of a merge of small commits, and at the recovery step
+// that keeps samples for their groups. After each kill the run verifies. A reader that knows the
+// earlier log reads everything in the same order, including new data. Each sample is there once at
+// the end.
 func TestKilledInMerge(t *testing.T) {
 	t.Parallel()
-	const total, first = 30, 6 // few enough that no merge is made of the first ones
+	const total, first = 30, 6 // so few that the first ones are not merged
 	bin := buildProgram(t, "-tags", "failpoint")
 	for _, steps := range [][]failpoint.Name{
 		{failpoint.MergeStarted},
@@ -33,7 +33,7 @@ func TestKilledInMerge(t *testing.T) {
 		{failpoint.MergeCommitted},
 		{failpoint.MergeMoving},
 		{failpoint.MergeMoved},
-		{failpoint.MergeCommitted, failpoint.MergeMoving}, // the second one by recovery
+		{failpoint.MergeCommitted, failpoint.MergeMoving}, // recovery reaches the second step
 		{failpoint.MergeMoving, failpoint.MergeMoved},
 		{failpoint.WALAcked + ":3", failpoint.RecoverKept, failpoint.MergeWritten},
 	} {
@@ -61,7 +61,7 @@ func TestKilledInMerge(t *testing.T) {
 				if err := errors.Join(err, cmd.Start()); err != nil {
 					t.Fatal(err)
 				}
-				_, err = in.Write(bytes.Join(given[:tasks], nil)) // less than a pipe holds
+				_, err = in.Write(bytes.Join(given[:tasks], nil)) // fits into a pipe
 				if step == "" {
 					err = errors.Join(err, in.Close())
 				}
@@ -135,7 +135,6 @@ func samplesOf(t *testing.T, log *sink.Log) map[string]*sink.StoredRow {
 	return rows
 }
 
-// rowsOf makes rows comparable.
 func rowsOf(rows map[string]*sink.StoredRow) map[string]string {
 	text := make(map[string]string, len(rows))
 	for key, r := range rows {

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// recoverableFaults hit first attempts only, and are over quickly.
+// recoverableFaults hit only first attempts and are short.
 func recoverableFaults(rate float64) lettasim.Faults {
 	var faults lettasim.Faults
 	for _, kind := range []lettasim.FaultKind{
@@ -24,15 +24,15 @@ func recoverableFaults(rate float64) lettasim.Faults {
 	return faults
 }
 
-// metamorphicScript has everything that makes rows differ: several calls, forks,
+// metamorphicScript returns a script with everything that varies rows: several calls, forks,
 // truncation, wrong answers.
 func metamorphicScript() lettasim.Script {
 	return lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 4}, Drift: 0.3, Length: 0.1, Wrong: 0.3}
 }
 
-// TestMetamorphic collects the same samples in many ways. What the server answers is a
-// function of the task and the sample, so the rows are the same whatever the number
-// in flight, the format, the size of shards, what went wrong on the way and where the program was killed.
+// The same samples give the same rows whatever the number in flight, the format, the shard size,
+// the faults and the place of a crash. This holds because the server's answers depend only on the
+// task and the sample.
 func TestMetamorphic(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 8, 3
@@ -57,7 +57,7 @@ func TestMetamorphic(t *testing.T) {
 			}
 		}
 	}
-	// A crash at each step, with the other ways in turn.
+	// A crash at each step, combined with the other variants in turn.
 	bin := buildProgram(t, "-tags", "failpoint")
 	plain := len(variants)
 	for i, name := range failpoint.Names() {
@@ -100,7 +100,7 @@ func TestMetamorphic(t *testing.T) {
 		}
 		return d.logical(t)
 	}
-	// The first way is what the others are compared with.
+	// The other variants are compared with the first one.
 	want := collect(t, variants[0])
 	if len(want) != tasks*samples {
 		t.Fatalf("%d samples, want %d", len(want), tasks*samples)
@@ -113,7 +113,7 @@ func TestMetamorphic(t *testing.T) {
 	}
 }
 
-// crash has the program killed at the step; those of recovery need a kill before.
+// crash kills the program at the step. Recovery steps need an earlier kill.
 func crash(t *testing.T, bin string, at failpoint.Name, args []string) {
 	t.Helper()
 	steps := []string{string(at)}

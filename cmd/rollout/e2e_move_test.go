@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestDeadServersSamplesMove takes one of two servers away in the middle of a run, for
-// good: what was at work there goes on at the other within seconds, and nobody pays.
+// If one of two servers disappears for good during a run, its samples continue on the other within
+// seconds, and no sample loses a retry.
 func TestDeadServersSamplesMove(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 12

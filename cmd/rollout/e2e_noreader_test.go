@@ -11,8 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A command that only looks, and whose reader is gone, ends by SIGPIPE and says nothing, as it does
-// in every pipe.
+// A read-only command without a reader ends silently with SIGPIPE, like any command in a pipe.
 func TestDryRunWithoutReader(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true})

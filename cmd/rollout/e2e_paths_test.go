@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// hostileNames are folders that a user may name, each with one beside it that it would
-// reach as a pattern, as a word of a shell, or in any other form but its own.
+// hostileNames are folder names that a user can choose. beside is a folder that the name would
+// match as a pattern, as a shell word or in another interpretation.
 var hostileNames = []struct{ name, run, beside string }{
 	{"class", "run[1]", "run1"},
 	{"open class", "exp[v2", "expv"},
@@ -40,9 +40,8 @@ var hostileNames = []struct{ name, run, beside string }{
 	{"longest", strings.Repeat("r", 255), strings.Repeat("r", 254)},
 }
 
-// TestHostilePaths: a folder is the one that was named, whatever its name is: a run is
-// collected into it, taken up again, checked, shown and cleaned, and what lies beside
-// it stays as it was.
+// A folder is always the named one, whatever its name contains. A run in it can be collected,
+// resumed, verified, shown and cleaned, and the folder beside it does not change.
 func TestHostilePaths(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Faults: mustFaults(t, "short-logprobs@scripted-0001/0/1")})
@@ -59,7 +58,7 @@ func TestHostilePaths(t *testing.T) {
 
 			rollout := func(code int, args ...string) string {
 				t.Helper()
-				cmd := exec.CommandContext(t.Context(), "rollout", args...) // in the folder, so that names begin as they do
+				cmd := exec.CommandContext(t.Context(), "rollout", args...) // in the folder, so that names keep their beginning
 				cmd.Dir = top
 				out, _ := cmd.CombinedOutput()
 				if got := cmd.ProcessState.ExitCode(); got != code {
@@ -111,7 +110,6 @@ func TestHostilePaths(t *testing.T) {
 	}
 }
 
-// treeOf is every file under a folder with what it holds.
 func treeOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	tree := map[string]string{}
@@ -130,7 +128,6 @@ func treeOf(t *testing.T, dir string) map[string]string {
 	return tree
 }
 
-// put writes a file and the folders that it lies in.
 func put(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
@@ -141,7 +138,7 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// TestShellWord: what a hint says may be copied into a shell.
+// A command in a hint can be copied into a shell.
 func TestShellWord(t *testing.T) {
 	t.Parallel()
 	for _, tt := range hostileNames {

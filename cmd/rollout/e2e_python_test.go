@@ -16,7 +16,6 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// findPython returns the Python of the tests.
 func findPython(t *testing.T) string {
 	t.Helper()
 	python := os.Getenv("ROLLOUT_PYTHON")
@@ -30,9 +29,8 @@ func findPython(t *testing.T) string {
 	return python
 }
 
-// TestPyarrowReads collects the recorded exchanges with everything that a row can
-// carry, and has pyarrow read them: value for value what our own reader gives. The
-// corner cases of single values are in the tests of package sink.
+// pyarrow reads the recorded exchanges, with every column in use, and returns the same values as
+// our own reader. Corner cases of single values are tested in package sink.
 func TestPyarrowReads(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -115,7 +113,7 @@ func TestPyarrowReads(t *testing.T) {
 	}
 }
 
-// asJSON is one row as dump.py prints it.
+// asJSON returns one row in the format of dump.py.
 func asJSON(t *testing.T, kind string, row any) string {
 	t.Helper()
 	v := reflect.ValueOf(row).Elem()
@@ -131,8 +129,7 @@ func asJSON(t *testing.T, kind string, row any) string {
 	return string(b)
 }
 
-// asPlain shows floats by their bits. A list that is nil is null only where the
-// column can be.
+// asPlain represents floats by their bits. A nil list is null only if the column is nullable.
 func asPlain(v reflect.Value, nullable bool) any {
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -20,41 +20,38 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A wantedFailure is how a recorded exchange that gives no row must end.
 type wantedFailure struct {
 	class, reason, stage, status, stop string
 	attempts                           int32
-	sends                              int // of each attempt; answered or not
+	sends                              int // of each attempt, answered or not
 	tokens                             int
 }
 
-// recordedFailures are the exchanges that end in an error, by name.
 var recordedFailures = map[string]wantedFailure{
-	// The engine answered 500. The send's own 500 says nothing; the server run does.
+	// The engine answered 500. The response to the send says nothing more, but the server run does.
 	"http-500": {class: "unavailable", stage: "run", status: "error", attempts: 2, sends: 1},
-	// The model's call has null arguments, and the server gave the rollout up.
+	// The model's call has null arguments, and the server aborted the rollout.
 	"tool-null-args": {class: "malformed_call", stage: "run", status: "error", attempts: 1, sends: 1},
-	// Only one of the two token flags was sent when this was recorded.
+	// Only one of the two token flags was sent in this recording.
 	"logprobs-only": {class: "no_turns", reason: "no_turns", stage: "run", status: "error", stop: "end_turn", attempts: 1, sends: 1},
-	// Nobody is there to approve; the recorded second send, which the server refuses,
-	// is never made.
+	// No client approves, so the recorded second send, which the server refuses, is never made.
 	"approval-pending": {class: "agent_error", stage: "run", status: "error", stop: "requires_approval", attempts: 1, sends: 1, tokens: 19},
 	"bad-body":         {class: "bad_request", stage: "run", status: "error", attempts: 1, sends: 1},
 	"unknown-agent":    {class: "bad_request", stage: "run", status: "error", attempts: 1, sends: 1},
-	// Without the client tool in the configuration nobody answers its call; with it:
-	// TestRecordedClientTool.
+	// Without the client tool in the configuration its call stays open. TestRecordedClientTool
+	// configures it.
 	"client-tool-return": {class: "agent_error", stage: "run", status: "error", stop: "requires_approval", attempts: 1, sends: 1, tokens: 26},
 }
 
-// recordedForks says at which calls the recordings leave the row before. It is
-// written down so that two implementations that agree to fork nowhere are found out.
+// recordedForks lists the calls that fork in each recording. It is written out to detect two
+// implementations that both miss a fork.
 var recordedForks = map[string]string{
 	"approval": "1", "compaction": "1", "conversation": "1 2", "large": "1", "multi": "1 2 3", "sixteen": "1 4 7 10 13",
 	"tool-args-compact": "1", "tool-args-numbers": "1", "tool-malformed": "1", "tool-parallel-dropped": "1", "tool-split": "1",
 	"tool-text": "1", "tool-think-two": "1 2",
 }
 
-// A sendCounter is a server that counts the sends by the name that we give them.
+// A sendCounter is a server that counts the sends by their request id.
 type sendCounter struct {
 	http.Handler
 	mu    sync.Mutex
@@ -78,9 +75,8 @@ func countSends(t *testing.T, sim *lettasim.Server) (c *sendCounter, url string)
 	return c, s.URL
 }
 
-// TestRecordedExchanges collects every recorded exchange from a server that puts the
-// prompt ids on its turns. What is read back must be what the engine saw and
-// answered while it was recorded, token for token and bit for bit.
+// Every recorded exchange, collected from a server that sends prompt ids, gives the tokens and
+// log-probabilities that the engine saw and answered in the recording, bit for bit.
 func TestRecordedExchanges(t *testing.T) {
 	t.Parallel()
 	const samples = 2
@@ -140,7 +136,6 @@ func TestRecordedExchanges(t *testing.T) {
 	}
 }
 
-// checkSample compares the rows of one sample with what the recording implies.
 func checkSample(t *testing.T, want *wanted, id sampleID, got *readBack, counter *sendCounter) {
 	t.Helper()
 	rows := got.rows[id]
@@ -201,7 +196,7 @@ func checkSample(t *testing.T, want *wanted, id sampleID, got *readBack, counter
 		if r.PromptTokens != want.prompt || r.CompletionTokens != want.completion || r.Steps != want.steps {
 			bad("usage", fmt.Sprint(r.PromptTokens, r.CompletionTokens, r.Steps), fmt.Sprint(want.prompt, want.completion, want.steps))
 		}
-		// Nothing but a tap knows what the engine was told.
+		// Only a tap knows the engine's sampling parameters.
 		if r.Temperature != nil || r.TopP != nil || r.MaxNewTokens != nil || r.TopK != nil {
 			bad("sampling", fmt.Sprint(r.Temperature, r.TopP, r.MaxNewTokens, r.TopK), nil)
 		}
@@ -261,14 +256,12 @@ func checkDivergence(t *testing.T, id sampleID, i int, r *sink.StoredRow, w *wan
 	}
 }
 
-// count is how many sends an attempt made.
 func (c *sendCounter) count(rolloutID string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sends[rolloutID]
 }
 
-// checkFailure compares the failure of one sample with what must come of it.
 func checkFailure(t *testing.T, rec *recording, want wantedFailure, id sampleID, got *readBack, counter *sendCounter) {
 	t.Helper()
 	if len(got.rows[id]) > 0 || len(got.failures[id]) != 1 {
@@ -280,8 +273,8 @@ func checkFailure(t *testing.T, rec *recording, want wantedFailure, id sampleID,
 		class: f.Class, reason: f.Reason, stage: f.Stage, status: f.Status, stop: f.StopReason,
 		attempts: f.Attempt, sends: want.sends, tokens: len(f.OutputIDs),
 	}
-	// An attempt that fails before the server has answered anything is free, and on a slow
-	// machine there may be several.
+	// An attempt that fails before any answer of the server is free. On a slow machine there can be
+	// several.
 	if want.class == "unavailable" && have.attempts > want.attempts {
 		have.attempts = want.attempts
 	}
@@ -301,7 +294,7 @@ func checkFailure(t *testing.T, rec *recording, want wantedFailure, id sampleID,
 	}
 }
 
-// checkLeft compares the tokens of a failed sample: nothing of them is lost.
+// checkLeft checks that the failure has all tokens of a failed sample.
 func checkLeft(t *testing.T, want *wanted, id sampleID, f *sink.StoredFailure) {
 	t.Helper()
 	if !slices.Equal(f.OutputIDs, want.ids) {
@@ -314,10 +307,9 @@ func checkLeft(t *testing.T, want *wanted, id sampleID, f *sink.StoredFailure) {
 	}
 }
 
-// TestRecordedWithoutPrompts collects the recorded answers byte for byte, as the
-// released server gives them, and without the model's tokenizer: no prompt can be
-// known, so nothing is claimed, and nothing is lost. The run is refused, and one that
-// is not tried before ends by itself, until it is gone on with.
+// Without the model's tokenizer, the recorded answers of the released server prove no prompt. No
+// row claims one, and no token is lost. The run is refused. Without the preflight it ends by
+// itself, until it is resumed.
 func TestRecordedWithoutPrompts(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{KeepIDs: true})
@@ -328,7 +320,7 @@ func TestRecordedWithoutPrompts(t *testing.T) {
 	if r := mustRun(t, exit.Unusable, args...); runfolder.Exists(dir) || !strings.Contains(r.stderr, "add --tokenizer DIR") {
 		t.Errorf("a run is there, or nothing says what would help:\n%s", r.stderr)
 	}
-	// One at a time, so that none is given back when the run ends.
+	// One at a time, so that no sample is still in flight when the run ends.
 	args = append(args, "--preflight", "connect", "--max-in-flight", "1")
 	if r := mustRun(t, exit.Unusable, args...); !strings.Contains(r.stderr, "16 samples failed with no_prompt and none gave a row: ") || !strings.Contains(r.stderr, "add --tokenizer DIR") {
 		t.Errorf("nothing says why it ended and what would help:\n%s", r.stderr)

@@ -10,9 +10,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// A recording is what the end-to-end tests read of a recorded exchange. Nothing
-// here uses the product's own decoders: what a sample must look like is worked out
-// a second time, from what the engine itself received and answered.
+// A recording is the part of a recorded exchange that the end-to-end tests use. This code does not
+// use the product's decoders: it derives the expected sample a second time, from the engine's own
+// requests and answers.
 type recording struct {
 	name      string
 	Exchanges []struct {
@@ -34,7 +34,6 @@ type recording struct {
 	}
 }
 
-// recordings reads every recorded exchange.
 func recordings(t *testing.T) []*recording {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(exchangesDir, "*.json.gz"))
@@ -58,21 +57,20 @@ func recordings(t *testing.T) []*recording {
 	return all
 }
 
-// A wanted sample is what a recording implies for the sample that replays it.
+// A wanted is the sample that a recording implies.
 type wanted struct {
 	sends  int
 	status string // of the last send
-	reason string // stop reason of the last send
+	reason string // of the last send
 
-	prompt, completion int64 // the server's own sums
+	prompt, completion int64 // totals from the server
 	steps              int32
 
-	ids      []int32    // sampled, of all calls
+	ids      []int32    // sampled ids of all calls
 	logprobs []*float64 // of ids
 	rows     []wantedRow
 }
 
-// A wantedRow is one training sequence, token by token.
 type wantedRow struct {
 	ids      []int32
 	mask     []int8
@@ -80,27 +78,26 @@ type wantedRow struct {
 	offsets  []int32
 	roles    []int8
 	calls    int
-	finish   []string // the engine's words
+	finish   []string // the engine's finish reasons
 	unscored int32
 	flags    []string
 	forkCall int // the call that forked, or -1
-	forkAt   int // where its prompt leaves the row before
+	forkAt   int // first position where its prompt differs from the row before
 }
 
 const (
 	rolePrompt, roleAssistant, roleTool, roleUser = 0, 1, 2, 3
 )
 
-// want works out the sample: send by send as the rules of a rollout have it, call
-// by call as the rule of the rows has it, token by token. clientTools says whether
-// somebody answers the calls of tools that run on our side.
+// want derives the sample: its sends by the rules of a rollout, its calls by the rules of rows, and
+// then its tokens. clientTools reports whether client tools are configured.
 func (r *recording) want(t *testing.T, clientTools bool) *wanted {
 	t.Helper()
 	w := &wanted{}
-	var open *wantedRow // the row that the next prompt may continue
-	tool := false       // a tool turn lies between the last call and the next
+	var open *wantedRow // the row that the next prompt can continue
+	tool := false       // a tool turn is between the last call and the next
 	call := 0
-	client := false // a result of a tool of ours was sent
+	client := false // the result of a client tool was sent
 	for i, x := range r.Exchanges {
 		if x.Response.Status != 200 {
 			t.Fatalf("%s: send %d was answered with %d", r.name, i, x.Response.Status)
@@ -199,9 +196,9 @@ func (r *recording) want(t *testing.T, clientTools bool) *wanted {
 	return w
 }
 
-// goesOn says whether another send follows send i: the next message of the task
-// only after the agent came to its own end, and an answer where the server asked a
-// question that somebody is there to answer.
+// goesOn reports whether another send follows send i. The next message of the task follows only
+// after a normal end of the agent. An answer follows if the server asked for one that the run can
+// give.
 func (r *recording) goesOn(i int, stop string, clientTools bool) bool {
 	if i+1 == len(r.Exchanges) {
 		return false
@@ -219,7 +216,7 @@ func newWantedRow(prompt []int32, forkCall, forkAt int) *wantedRow {
 	return r
 }
 
-// truncated says that the engine's limit ended the row's last output.
+// truncated reports whether the engine's limit ended the row's last output.
 func (r *wantedRow) truncated() bool { return r.finish[len(r.finish)-1] == "length" }
 
 func (r *wantedRow) context(ids []int32, role int8) {
@@ -243,7 +240,6 @@ func (r *wantedRow) end(role int8) {
 	r.offsets, r.roles = append(r.offsets, int32(len(r.ids))), append(r.roles, role)
 }
 
-// diverges is the first position at which a prompt differs from a row.
 func diverges(r *wantedRow, prompt []int32) int {
 	n := 0
 	for r != nil && n < len(r.ids) && n < len(prompt) && r.ids[n] == prompt[n] {

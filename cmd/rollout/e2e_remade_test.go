@@ -15,10 +15,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestLostAnswers collects from a server that brings its prompts along with its answers
-// and keeps them nowhere, through a connection that cuts every tenth reply in its middle
-// and gives every twentieth a false length. No sample fails for that. What the rows lack
-// then is made again where it is asked for, and counted where it is not.
+// Lost answers fail no sample. Every tenth reply is cut and every twentieth has a wrong length, and
+// the server keeps no prompts besides its answers. If rows must be exact, their rollouts are
+// repeated; otherwise rows of a lower grade are written and counted.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -16,9 +16,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestHugeReplies has replies of 200 MB among others: with their length said, and
-// without it, as one long text and as arrays without end. Each fails its own sample
-// with one line, and the process stays small.
+// Replies of 200 MB, with and without a length, as one long text or as endless arrays, each fail
+// only their own sample with one line. The process stays small.
 func TestHugeReplies(t *testing.T) {
 	t.Parallel()
 	const huge = 200 << 20
@@ -30,7 +29,7 @@ func TestHugeReplies(t *testing.T) {
 		"spaces":    {`{"messages":[],`, " "},
 		"announced": {`{"messages":[],"more":"`, "x"},
 	}
-	if testing.Short() { // the two that end early
+	if testing.Short() { // these two end early
 		for _, name := range []string{"text", "turns", "logprobs", "spaces"} {
 			delete(bodies, name)
 		}
@@ -76,7 +75,7 @@ func TestHugeReplies(t *testing.T) {
 		t.Fatal(err)
 	}
 	peak := peakOf(cmd.Process.Pid)
-	_ = cmd.Wait() // its exit code is looked at
+	_ = cmd.Wait() // the exit code is checked below
 	most := peak()
 	if code := cmd.ProcessState.ExitCode(); code != exit.Failures || withoutLateRemovals(out.String()) != "" {
 		t.Errorf("exit code %d, want %d\n%s", code, exit.Failures, out.String())

@@ -28,10 +28,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// What the tests of whole runs share: processes of the program that can be killed, a
-// log of what was sent to a server, and samples without what differs from run to run.
+// Shared by the tests of whole runs: processes of the program that can be killed, a log of the
+// sends to a server, and samples without the columns that differ from run to run.
 
-// A lockedBuffer can be read while a process writes into it.
+// A lockedBuffer can be read while a process writes to it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -49,15 +49,14 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// A process is one life of the program.
 type process struct {
 	cmd            *exec.Cmd
 	stdout, stderr lockedBuffer
-	ended          chan struct{} // closed when it has
-	code           int           // once it has; -1: by a signal
+	ended          chan struct{} // closed when the process has ended
+	code           int           // valid then; -1: ended by a signal
 }
 
-// startProgram starts bin; env is added to the environment of the test.
+// startProgram starts bin. env is added to the environment of the test.
 func startProgram(t *testing.T, bin string, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.CommandContext(t.Context(), bin, args...), ended: make(chan struct{})}
@@ -77,7 +76,7 @@ func startProgram(t *testing.T, bin string, env []string, args ...string) *proce
 	return p
 }
 
-// wait returns the exit code, and kills a process that takes longer than it may.
+// wait returns the exit code. It kills the process if it does not end in time.
 func (p *process) wait(t *testing.T, within time.Duration) int {
 	t.Helper()
 	select {
@@ -90,13 +89,12 @@ func (p *process) wait(t *testing.T, within time.Duration) int {
 	}
 }
 
-// kill is kill -9; it returns when the process is gone.
+// kill sends SIGKILL and waits until the process is gone.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Process.Kill() // it can have ended
 	<-p.ended
 }
 
-// alive says whether it has not ended.
 func (p *process) alive() bool {
 	select {
 	case <-p.ended:
@@ -108,7 +106,7 @@ func (p *process) alive() bool {
 
 func (p *process) said() string { return p.stdout.String() + p.stderr.String() }
 
-// serveHandler listens with what stands before a simulated server until the test ends.
+// serveHandler serves handler, a wrapper of sim, until the test ends.
 func serveHandler(t *testing.T, sim *lettasim.Server, handler http.Handler) (url string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -126,13 +124,12 @@ func serveHandler(t *testing.T, sim *lettasim.Server, handler http.Handler) (url
 	return s.URL
 }
 
-// killScript is what the server plays in all tests with kills.
 func killScript() lettasim.Script {
 	return lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 3}, Drift: 0.2, Length: 0.05, Wrong: 0.3, Tokens: lettasim.Range{Min: 24, Max: 120}}
 }
 
-// reportedDone adds the keys of the samples that a run's files call done: those in the
-// commit log, and those of which the journal says that the dataset has them.
+// reportedDone adds the keys of the samples that the files of a run report as done: those in the
+// commit log, and those that the journal reports as durable.
 func reportedDone(t *testing.T, dir string, done map[string]bool) {
 	t.Helper()
 	for _, key := range committedKeys(t, dir) {
@@ -148,8 +145,8 @@ func reportedDone(t *testing.T, dir string, done map[string]bool) {
 	}
 }
 
-// agentsLeft are the agents on the server that belong to a run. The agent of a preflight
-// that was killed belongs to none; a later preflight removes it.
+// agentsLeft returns the agents on the server that belong to a run. The agent of a killed preflight
+// belongs to none, and a later preflight removes it.
 func agentsLeft(t *testing.T, sim *lettasim.Server) (left []string) {
 	t.Helper()
 	list := httptest.NewRecorder()
@@ -170,18 +167,17 @@ func agentsLeft(t *testing.T, sim *lettasim.Server) (left []string) {
 	return left
 }
 
-// A sent is one send of messages to an agent, as the server saw it.
+// A sent is one send to an agent, as the server saw it.
 type sent struct {
 	id           sampleID
 	attempt      int
 	agent        string
-	began, ended time.Time // ended is zero while it goes on
+	began, ended time.Time // ended is zero while it is in progress
 	status       int       // 0: no answer, the connection was cut
-	deleted      time.Time // when its agent was; zero: never
+	deleted      time.Time // when its agent was deleted; zero: never
 }
 
-// A sendLog stands before a server and remembers every send: the server's own
-// knowledge of what was run twice.
+// A sendLog wraps a server and records every send, as independent evidence of repeated work.
 type sendLog struct {
 	server http.Handler
 	worked atomic.Int64 // sends, and look-ups of server runs
@@ -221,7 +217,7 @@ func (l *sendLog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l.last[parts[2]] = &s
 		l.mu.Unlock()
 		seen := &seenWriter{ResponseWriter: w}
-		defer func() { // a cut connection is a panic
+		defer func() { // a cut connection causes a panic
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			s.ended, s.status = time.Now(), seen.status
@@ -232,11 +228,10 @@ func (l *sendLog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// create remembers which sample the new agent is for.
 func (l *sendLog) create(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client died
+		return // the client disconnected
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	var asked struct {
@@ -248,7 +243,7 @@ func (l *sendLog) create(w http.ResponseWriter, r *http.Request) {
 			} `json:"rollout"`
 		} `json:"metadata"`
 	}
-	_ = json.Unmarshal(body, &asked) // what is no agent is refused by the server
+	_ = json.Unmarshal(body, &asked) // the server refuses anything that is not an agent
 	seen := &seenWriter{ResponseWriter: w, kept: new(bytes.Buffer)}
 	l.server.ServeHTTP(seen, r)
 	var made struct {
@@ -262,7 +257,6 @@ func (l *sendLog) create(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// all are the sends so far, by sample.
 func (l *sendLog) all() map[sampleID][]sent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -273,7 +267,7 @@ func (l *sendLog) all() map[sampleID][]sent {
 	return all
 }
 
-// A seenWriter remembers the status and, where asked for, the body.
+// A seenWriter records the status and, if kept is set, the body.
 type seenWriter struct {
 	http.ResponseWriter
 	status int
@@ -297,12 +291,12 @@ func (w *seenWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// physicalIDs are the ids that a server gives anew to what is made again.
+// physicalIDs matches ids that a server assigns anew when work is repeated.
 var physicalIDs = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// logical is what a run says of each sample, as a text: all columns but the physical
-// ones, which tell who made a row and when. Of a failure only what the model's tokens
-// decide is left, for its error may name an agent.
+// logical returns the columns of each sample as text, without the physical columns, which say who
+// made a row and when. A failure is reduced to what the model's tokens decide, because its error
+// can name an agent.
 func (d *readBack) logical(t *testing.T) map[sampleID]string {
 	t.Helper()
 	all := map[sampleID]string{}
@@ -340,7 +334,7 @@ func asText(t *testing.T, v any) string {
 	return string(b) + "\n"
 }
 
-// sameSamples compares two runs that must differ in nothing but physical columns.
+// sameSamples compares two runs that can differ only in physical columns.
 func sameSamples(t *testing.T, got, want map[sampleID]string) {
 	t.Helper()
 	ids := map[sampleID]bool{}
@@ -366,7 +360,6 @@ func sameSamples(t *testing.T, got, want map[sampleID]string) {
 	}
 }
 
-// firstDifference shows where two texts part.
 func firstDifference(a, b string) string {
 	i := 0
 	for i < len(a) && i < len(b) && a[i] == b[i] {
@@ -376,7 +369,6 @@ func firstDifference(a, b string) string {
 	return "at byte " + strconv.Itoa(i) + ": got …" + part(a) + "…, want …" + part(b) + "…"
 }
 
-// keysOf are the identities of samples by their keys in the shards.
 func (d *readBack) keysOf() map[string]sampleID {
 	ids := map[string]sampleID{}
 	for id, rows := range d.rows {
@@ -388,7 +380,6 @@ func (d *readBack) keysOf() map[string]sampleID {
 	return ids
 }
 
-// committedKeys are the keys of the commit log of a folder, sorted.
 func committedKeys(t *testing.T, dir string) []string {
 	t.Helper()
 	log, err := sink.ReadLog(dir)

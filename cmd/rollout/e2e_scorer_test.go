@@ -21,10 +21,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// TestHungScorer: a reward command that answers only the trial sample, and that started
-// another program.
-// The drain says that it waits for scores, and the second interrupt ends both programs,
-// and the run, within seconds; what was being scored remains.
+// With a reward command that hangs after the trial sample and has started another program, the
+// drain reports that it waits for scores. The second interrupt ends both programs and the run
+// within seconds, and the unscored samples remain.
 func TestHungScorer(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
@@ -82,8 +81,8 @@ sleep 600 & echo $$ $! >>`+pids+`; sleep 600
 	}
 }
 
-// rewardCase returns a recorded life in which the model says text, to a message that names the
-// case. stop is the stop reason.
+// rewardCase returns a recorded rollout in which the model answers text to a message that names the
+// case. stop is its stop reason.
 func rewardCase(t *testing.T, name, text, stop string) []byte {
 	t.Helper()
 	raw, err := tokenizetest.Gunzip(filepath.Join("testdata", "rewards", "rt-contains.json.gz"))
@@ -135,10 +134,9 @@ func rewardCase(t *testing.T, name, text, stop string) []byte {
 	return out
 }
 
-// A said is what the model says in a case, why it ends, and the answer of the task.
+// A said is the model's answer in a case, its stop reason, and the answer of the task.
 type said struct{ name, text, stop, answer string }
 
-// serveSaid serves the cases and returns their tasks.
 func serveSaid(t *testing.T, all []said) (sim *lettasim.Server, url string, lines []byte) {
 	t.Helper()
 	lives, answers := fstest.MapFS{}, map[string]string{}
@@ -168,7 +166,6 @@ func serveSaid(t *testing.T, all []said) (sim *lettasim.Server, url string, line
 	return sim, serveSim(t, sim), lines
 }
 
-// rewardsOf collects the tasks and returns the rewards by task.
 func rewardsOf(t *testing.T, url string, lines []byte, config string, args ...string) map[string]float64 {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
@@ -187,7 +184,7 @@ func rewardsOf(t *testing.T, url string, lines []byte, config string, args ...st
 	return out
 }
 
-// Numbers are parsed from the answer, in any spelling, and compared exactly.
+// Numbers are parsed from the answer in any spelling, and compared exactly.
 func TestNumbersAreScored(t *testing.T) {
 	t.Parallel()
 	_, url, lines := serveSaid(t, []said{
@@ -204,7 +201,7 @@ func TestNumbersAreScored(t *testing.T) {
 	}
 }
 
-// A reward scores the answer, not the reasoning.
+// A reward scores the answer without the reasoning.
 func TestThoughtsAreNotScored(t *testing.T) {
 	t.Parallel()
 	const thought = "<think>\nIs it 42? No, I think it is 41.\n</think>\n\n"
@@ -231,7 +228,7 @@ func TestThoughtsAreNotScored(t *testing.T) {
 	}
 
 	if testing.Short() {
-		return // what follows needs a Python
+		return // the rest needs a Python
 	}
 	// The scorer of the README, verbatim.
 	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
@@ -250,7 +247,7 @@ func TestThoughtsAreNotScored(t *testing.T) {
 	if got := rewards(scorer(code)); !maps.Equal(got, want) {
 		t.Errorf("the scorer in README: rewards %v, want %v", got, want)
 	}
-	// A slip in it costs one line.
+	// A bug in the scorer causes one line of output.
 	slip := strings.Replace(code, `sample["answer"]`, `sample["metadata"]["difficulty"]`, 1)
 	dir := filepath.Join(t.TempDir(), "run")
 	before := sim.Stats().Sends

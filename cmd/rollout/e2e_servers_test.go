@@ -15,14 +15,14 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// A simProcess is a simulated server in a process of its own, behind a password.
+// A simProcess is a simulated server in its own process, with a password.
 type simProcess struct {
 	*process
 	url, password string
 }
 
-// startSim starts a simulated server at an address. Each one has a password of its own, so
-// that only requests with its own headers are answered.
+// startSim starts a simulated server at an address. Each server has its own password, so it answers
+// only requests with its own headers.
 func startSim(t *testing.T, addr, password string, args ...string) *simProcess {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
@@ -42,7 +42,8 @@ func startSim(t *testing.T, addr, password string, args ...string) *simProcess {
 	return s
 }
 
-// metricOf reads a metric of one server from the page of a collector; -1: it is not there yet.
+// metricOf reads a metric of one server from the metrics of a collector. It returns -1 if the
+// metric is not there yet.
 func metricOf(p *process, name, endpoint, labels string) float64 {
 	page := metricsAddress.FindString(p.said())
 	if page == "" {
@@ -55,9 +56,9 @@ func metricOf(p *process, name, endpoint, labels string) float64 {
 	return n
 }
 
-// Three servers, each with its own headers and its own bound: one is killed and started again
-// at its address, and is used again; then the run goes on with another list of servers. No
-// bound is passed, no secret is kept, and no sample is there twice.
+// A run with three servers, each with its own headers and limit, uses a killed server again after
+// its restart, and continues with another list of servers. No limit is exceeded, no secret is
+// stored, and no sample is duplicated.
 func TestServersOfARun(t *testing.T) {
 	t.Parallel()
 	slow := []string{"--latency", "200ms..600ms"}
@@ -79,7 +80,7 @@ func TestServersOfARun(t *testing.T) {
 		return writeFile(t, "run.yaml", []byte("server:\n  urls:\n"+urls+"agent: {model: "+simModel+"}\ntasks: {samples: 10}\nrun: {metrics_addr: \"127.0.0.1:0\", grace: 20s}\noutput: {shard_age: 1s}\n"))
 	}
 	dir := filepath.Join(t.TempDir(), "run")
-	tasks := manyTasks(t, 600) // more than is collected
+	tasks := manyTasks(t, 600) // more than the run collects
 	args := []string{"collect", "--tasks", tasks, "--out", dir, "-c"}
 
 	p := startProgram(t, "rollout", env, append(args, config(entry(0, bounds[0], 1)+entry(1, bounds[1], 2)+entry(2, bounds[2], 0.5)))...)
@@ -123,7 +124,7 @@ func TestServersOfARun(t *testing.T) {
 	}
 	first := len(readDataset(t, dir).keys())
 
-	// Another list: one server is gone, one is new, one has another bound.
+	// Another list: one server is gone, one is new, one has another limit.
 	add(3)
 	p = startProgram(t, "rollout", env, "collect", "--resume", "--out", dir, "-c", config(entry(0, 9, 1)+entry(3, 3, 1)))
 	awaits("the new server to be at work", func() bool { return sent(3) > 20 && sent(0) > 20 })
@@ -131,7 +132,8 @@ func TestServersOfARun(t *testing.T) {
 	if code := p.wait(t, 90*time.Second); code != exit.Interrupted {
 		t.Fatalf("exit code %d\n%s", code, p.said())
 	}
-	// And without a word of servers: the run has them, with the references of their headers.
+	// Without servers on the command line, the run uses its own, with the references of their
+	// headers.
 	p = startProgram(t, "rollout", append(env, "ROLLOUT_RUN_METRICS_ADDR=127.0.0.1:0"), "collect", "--resume", "--out", dir)
 	awaits("the run's own servers to be at work", func() bool { return sent(3) > 20 && sent(0) > 20 })
 	if got := metricOf(p, "rollout_concurrency_ceiling", sims[3].url, ""); got != 3 {
@@ -151,7 +153,7 @@ func TestServersOfARun(t *testing.T) {
 	if n := len(got.keys()); n <= first || len(got.failures) != 0 {
 		t.Errorf("%d samples, %d of them before the resume; %d failed", n, first, len(got.failures))
 	}
-	// The other verbs reach every server with its own headers, too.
+	// The other verbs also send each server its own headers.
 	for _, verb := range [][]string{{"clean", "--dry-run", dir}, {"doctor", "--prompt", "Add 2 and 3.", "-c", config(entry(0, 4, 1) + entry(3, 4, 1))}} {
 		cmd := exec.CommandContext(t.Context(), "rollout", verb...)
 		cmd.Env = append(os.Environ(), env...)
@@ -177,7 +179,7 @@ func TestServersOfARun(t *testing.T) {
 	}
 }
 
-// noSecretsIn fails the test if a file of the run holds a canary.
+// noSecretsIn fails the test if a file of the run contains a canary.
 func noSecretsIn(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {

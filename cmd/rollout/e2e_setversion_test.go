@@ -18,10 +18,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// streamHere starts collect --stream in this process, which takes its orders by c. ended gets its exit code.
+// streamHere runs collect --stream in this process. c controls it, and ended receives its exit
+// code.
 func streamHere(t *testing.T, url, dir string, flags ...string) (c *ctl.Client, ended <-chan int) {
 	t.Helper()
-	stdin, _ := io.Pipe() // the end of which would end the whole process
+	stdin, _ := io.Pipe() // its end would end the whole process
 	code := make(chan int, 1)
 	go func() {
 		code <- run(t.Context(), append([]string{
@@ -41,11 +42,11 @@ func streamHere(t *testing.T, url, dir string, flags ...string) (c *ctl.Client, 
 	}
 }
 
-// A row has version N where its send began and ended while N was set, and no version where
-// set-version was called in between; so it is before the first set-version.
+// A row has version N if its send began and ended while N was set. It has no version if set-version
+// was called in between, or not yet.
 func TestSetVersionOfRows(t *testing.T) {
 	t.Parallel()
-	// Every message waits in the gate until the test lets it pass.
+	// Every message waits at the server until the test lets it pass.
 	arrived, pass := make(chan struct{}, 16), make(chan struct{})
 	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true}).HTTPServer()
 	inner := sim.Handler
@@ -70,7 +71,7 @@ func TestSetVersionOfRows(t *testing.T) {
 		}
 	}
 	set := func(version int32) { do(ctl.Request{Op: ctl.OpSetVersion, Version: &version}) }
-	// send collects one sample, and calls during while its message is at the server.
+	// send collects one sample and calls during while its message is at the server.
 	send := func(task string, during func()) {
 		t.Helper()
 		do(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(fmt.Sprintf(`{"id":%q,"prompt":"What is 2+2?"}`, task))})
@@ -86,7 +87,7 @@ func TestSetVersionOfRows(t *testing.T) {
 			}
 			select {
 			case pass <- struct{}{}:
-			case <-arrived: // a further message of the same sample
+			case <-arrived: // another message of the same sample
 			case <-time.After(5 * time.Millisecond):
 			}
 		}
@@ -94,7 +95,7 @@ func TestSetVersionOfRows(t *testing.T) {
 	send("early", none)
 	send("late", func() { set(1) })
 	send("one", none)
-	send("again", func() { set(1) }) // it is the same version
+	send("again", func() { set(1) }) // the same version
 	send("over", func() { set(2) })
 	send("back", func() { set(1); set(2) })
 	send("two", none)
@@ -125,8 +126,8 @@ func TestSetVersionOfRows(t *testing.T) {
 	}
 }
 
-// The versions of a page pace a run as those do that the trainer sets: none that it sets is
-// lowered by a page that comes late.
+// Versions of a page pace a run like set-version does. A late page never lowers a version that the
+// trainer set.
 func TestPagePaces(t *testing.T) {
 	t.Parallel()
 	url := serve(t, newSim(t, lettasim.Config{InputIDs: true}).HTTPServer())
@@ -167,7 +168,7 @@ func TestPagePaces(t *testing.T) {
 	}
 	says.Store(5)
 	before := asked.Load()
-	until(func() bool { return asked.Load() > before+2 }) // so the first answer of 5 was taken
+	until(func() bool { return asked.Load() > before+2 }) // the first answer of 5 was handled
 	if v := version(); v != 9 {
 		t.Errorf("the version is %d after the page came late, want 9", v)
 	}
@@ -182,8 +183,8 @@ func TestPagePaces(t *testing.T) {
 	}
 }
 
-// A number that was claimed is not taken where the trainer has told an earlier process another,
-// and a page that tells the versions is asked as ever.
+// With --unclaimed, a claimed version is ignored, because the trainer gave an earlier process
+// another. A page of versions is still used.
 func TestUnclaimed(t *testing.T) {
 	t.Parallel()
 	url := serve(t, newSim(t, lettasim.Config{InputIDs: true, NoTraces: true}).HTTPServer())

@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// soakTime is how long the soak takes: ROLLOUT_SOAK, or not at all.
+// soakTime returns the duration of the soak from ROLLOUT_SOAK, or skips the test.
 func soakTime(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("ROLLOUT_SOAK")
@@ -36,7 +36,6 @@ func soakTime(t *testing.T) time.Duration {
 	return d
 }
 
-// A soakPoint is what a process holds at one moment.
 type soakPoint struct {
 	at         time.Duration
 	resident   int64 // bytes
@@ -45,7 +44,6 @@ type soakPoint struct {
 	inFlight   int64
 }
 
-// look reads it from the system and from the process's own metrics.
 func look(pid int, metrics string) soakPoint {
 	p := soakPoint{resident: resident(pid)}
 	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -55,10 +53,9 @@ func look(pid int, metrics string) soakPoint {
 	return p
 }
 
-// metricsAddress is what a program says of its metrics.
+// metricsAddress matches the address of the metrics in the output of a program.
 var metricsAddress = regexp.MustCompile(`http://[^\s"/]+/metrics`)
 
-// metric reads one number of a process's metrics.
 func metric(url, name string) (float64, error) {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get(url)
@@ -77,8 +74,8 @@ func metric(url, name string) (float64, error) {
 	return strconv.ParseFloat(string(m[1]), 64)
 }
 
-// flat fails the test where the most that the second half of the points holds is an eighth and
-// the slack above the most of the first half.
+// flat fails the test if the maximum in the second half of the points exceeds the maximum of the
+// first half by more than an eighth plus the slack.
 func flat(t *testing.T, seen []soakPoint, slack soakPoint) {
 	t.Helper()
 	for _, what := range []struct {
@@ -103,13 +100,13 @@ func flat(t *testing.T, seen []soakPoint, slack soakPoint) {
 	}
 }
 
-// TestSoak collects with 1,000 samples in flight for as long as ROLLOUT_SOAK says:
-// memory, goroutines and file descriptors stay what they are.
+// Memory, goroutines and file descriptors stay constant with 1,000 samples in flight for
+// ROLLOUT_SOAK.
 func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for itself
 	long := soakTime(t)
 	const inFlight = 1000
 	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Tokens: lettasim.Range{Min: 400, Max: 800}}, Faults: recoverableFaults(0.002)}
-	cfg.Latency = latencyOf(t, "8s..24s") // some 60 samples a second
+	cfg.Latency = latencyOf(t, "8s..24s") // about 60 samples per second
 	sim := newSim(t, cfg)
 	dir := filepath.Join(t.TempDir(), "run")
 	p := startProgram(t, "rollout", []string{"GOGC=50"}, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
@@ -134,7 +131,7 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	if !p.alive() {
 		t.Fatalf("the run ended by itself with exit code %d\n%s", p.code, p.said())
 	}
-	for range 2 { // drain is as long as a send; the second stops now
+	for range 2 { // a drain takes as long as a send; the second signal stops now
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		time.Sleep(time.Second)
 	}
@@ -143,7 +140,7 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	}
 	mustRun(t, exit.OK, "verify", dir)
 
-	// Warm is when as much is in flight as may be; then both halves of the rest.
+	// The warm-up ends when the maximum is in flight. The rest is split into two halves.
 	warm := slices.IndexFunc(seen, func(p soakPoint) bool { return p.inFlight >= inFlight*9/10 })
 	if warm < 0 {
 		t.Fatalf("at most %d were in flight, want %d", sim.Stats().MaxInFlight, inFlight)
@@ -157,9 +154,9 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	t.Logf("%d samples answered in %v, at most %d in flight", sim.Stats().Answered, long, sim.Stats().MaxInFlight)
 }
 
-// TestSoakReplyDelay reports how long a finished reply takes until its sample is durable,
-// with 200 in flight: from the last byte that the server wrote to the removal of the
-// agent, which follows the sample's being durable. Both on the server's clock.
+// TestSoakReplyDelay logs how long a finished reply takes to become durable, with 200 in flight. It
+// measures from the last byte that the server wrote to the removal of the agent, which follows
+// durability, on the server's clock.
 func TestSoakReplyDelay(t *testing.T) { //nolint:paralleltest // it has the machine for itself
 	soakTime(t)
 	const tasks, samples, inFlight = 250, 8, 200
@@ -178,7 +175,7 @@ func TestSoakReplyDelay(t *testing.T) { //nolint:paralleltest // it has the mach
 		s := list[len(list)-1]
 		if s.deleted.IsZero() {
 			if !strings.HasPrefix(id.task, "scripted-") {
-				continue // the one sample of the preflight
+				continue // the sample of the preflight
 			}
 			t.Errorf("%v: its agent was never removed", id)
 			continue

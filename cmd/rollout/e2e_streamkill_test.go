@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A streamKill is a run whose collectors are killed, and what they told.
+// A streamKill is a run whose collectors are killed, with the events that they reported.
 type streamKill struct {
 	t     *testing.T
 	dir   string
@@ -30,18 +30,17 @@ type streamKill struct {
 	acked, told map[string]bool // groups
 }
 
-// A streamLife is one of its collectors.
 type streamLife struct {
 	*streamKill
 	n              int
 	stdout, stderr lockedBuffer
-	read           int             // bytes of stdout
-	now            map[string]bool // groups that it told
+	read           int             // bytes of stdout read so far
+	now            map[string]bool // groups that it reported
 	client         *ctl.Client     // nil before the first group
 }
 
-// live starts a collector, gives it all tasks, and kills it after that time; 0: it ends by
-// itself.
+// live starts a collector, gives it all tasks, and kills it after a time. With 0 it waits until the
+// collector ends.
 func (k *streamKill) live(n int, within time.Duration) {
 	k.t.Helper()
 	l := &streamLife{streamKill: k, n: n, now: map[string]bool{}}
@@ -54,10 +53,10 @@ func (k *streamKill) live(n int, within time.Duration) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // its exit code is looked at below
+		_ = cmd.Wait() // the exit code is checked below
 	}()
 	go func() {
-		_, _ = in.Write(k.tasks) // a killed process reads no more
+		_, _ = in.Write(k.tasks) // a killed process stops reading
 		if within == 0 {
 			_ = in.Close()
 		}
@@ -74,7 +73,7 @@ func (k *streamKill) live(n int, within time.Duration) {
 		default:
 		}
 	}
-	_ = cmd.Process.Kill() // the check above has seen it alive
+	_ = cmd.Process.Kill() // it was alive above
 	<-ended
 	l.look()
 	if l.client != nil {
@@ -85,7 +84,6 @@ func (k *streamKill) live(n int, within time.Duration) {
 	}
 }
 
-// look takes the events that are there.
 func (l *streamLife) look() {
 	for {
 		line, _, whole := bytes.Cut([]byte(l.stdout.String())[l.read:], []byte("\n"))
@@ -97,7 +95,7 @@ func (l *streamLife) look() {
 	}
 }
 
-// heard takes an event, and acknowledges a group.
+// heard handles an event, and acknowledges a group.
 func (l *streamLife) heard(line []byte) {
 	var e struct {
 		Event, Task, Group string
@@ -122,11 +120,11 @@ func (l *streamLife) heard(line []byte) {
 		if l.client == nil {
 			var err error
 			if l.client, err = ctl.Dial(l.t.Context(), l.dir); err != nil {
-				return // it was killed or has ended
+				return // killed or ended
 			}
 		}
 		if l.client.Do(ctl.Request{Op: ctl.OpAck, Seq: &e.Seq, Groups: &e.N}, nil) == nil {
-			for g := range l.now { // all before it as well
+			for g := range l.now { // and all groups before it
 				l.acked[g] = true
 			}
 		}
@@ -135,10 +133,10 @@ func (l *streamLife) heard(line []byte) {
 	}
 }
 
-// TestStreamKilled kills a collector with --stream at random moments, while a producer gives
-// it all tasks in each of its lives and a reader acknowledges what it is told. Every task that
-// was called accepted is collected once, nothing is accepted as new twice, no group is told
-// twice in one life, and none after it was acknowledged.
+// If a collector with --stream is killed at random moments, every task reported as accepted is
+// collected once. A producer gives it all tasks in each life, and a reader acknowledges the
+// reported groups. No task is accepted as new twice. No group is reported twice in one life, or
+// after it was acknowledged.
 func TestStreamKilled(t *testing.T) {
 	t.Parallel()
 	const total, samples = 48, 3
@@ -160,7 +158,7 @@ func TestStreamKilled(t *testing.T) {
 	k := &streamKill{t: t, dir: dir, args: args, tasks: given, accepted: map[string]bool{}, acked: map[string]bool{}, told: map[string]bool{}}
 	for n := range lives {
 		k.live(n, time.Duration(50+random.IntN(400))*time.Millisecond)
-		if n%4 == 3 { // what a kill in the middle of a write leaves
+		if n%4 == 3 { // like a kill during a write
 			f, err := os.OpenFile(filepath.Join(dir, runfolder.TasksFile), os.O_WRONLY|os.O_APPEND, 0)
 			if errors.Is(err, os.ErrNotExist) {
 				continue

@@ -14,7 +14,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// filesOf counts the files of a run's folder, by the folder that they are in.
 func filesOf(t *testing.T, dir string) (n int64, by map[string]int) {
 	t.Helper()
 	by = map[string]int{}
@@ -35,8 +34,8 @@ func filesOf(t *testing.T, dir string) (n int64, by map[string]int) {
 	return n, by
 }
 
-// trainFor has a trainer take iterations of four groups for that long, or until there were so
-// many, and acknowledge each. It calls each between two of them.
+// trainFor simulates a trainer that takes and acknowledges iterations of four groups, for a
+// duration or a number of iterations. It calls each between two iterations.
 func (s *streamed) trainFor(long time.Duration, iterations int, each func(n int)) (groups int) {
 	s.t.Helper()
 	began, given := time.Now(), 0
@@ -61,16 +60,16 @@ func (s *streamed) trainFor(long time.Duration, iterations int, each func(n int)
 func startSoakStream(t *testing.T) *streamed {
 	t.Helper()
 	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 2}, Tokens: lettasim.Range{Min: 24, Max: 200}}}
-	cfg.Latency = latencyOf(t, "4ms~0.8") // a hundredth of that of the loop
+	cfg.Latency = latencyOf(t, "4ms~0.8") // a hundredth of the loop's latency
 	return startStream(t, "rollout", filepath.Join(t.TempDir(), "run"), "--server", serveSim(t, newSim(t, cfg)), "--model", simModel,
 		"--samples", fmt.Sprint(loopSamples), "--max-in-flight", "64", "--max-ahead", fmt.Sprint(8*loopTasks), "--metrics-addr", "127.0.0.1:0",
 		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\n")))
 }
 
-// TestStreamSoak collects with --stream for as long as ROLLOUT_SOAK says, as fast as the
-// trainer takes: files, memory, goroutines and descriptors stay what they are, and verify is
-// green at any moment. By its samples, commits, merges and acknowledgements it stands for as
-// many hours as a loop takes that trains 32 samples in three seconds; not by its clock.
+// With --stream for ROLLOUT_SOAK, as fast as the trainer takes groups, files, memory, goroutines
+// and descriptors stay constant, and verify passes at any moment. The test logs the equivalent
+// hours of a loop that trains 32 samples in three seconds, by samples, commits, merges and
+// acknowledgements.
 func TestStreamSoak(t *testing.T) { //nolint:paralleltest // it has the machine for itself
 	long := soakTime(t)
 	s := startSoakStream(t)
@@ -104,8 +103,8 @@ func TestStreamSoak(t *testing.T) { //nolint:paralleltest // it has the machine 
 	from := len(seen) / 5
 	half := from + (len(seen)-from)/2
 	flat(t, seen[from:], soakPoint{resident: 16 << 20, goroutines: 30, fds: 30})
-	// While a large merge is made the small commits wait for theirs, so the most goes by how
-	// long that takes, here with 60 times the commits of a loop. What counts is what is left.
+	// During a large merge the small commits wait, so the maximum depends on its duration, here
+	// with 60 times the commits of a loop. The median is what counts.
 	median := func(list []int64) int64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
 	a, b := median(files[from:half]), median(files[half:])
 	if b > a+a/2+20 || slices.Max(files) > 5000 {
@@ -116,8 +115,8 @@ func TestStreamSoak(t *testing.T) { //nolint:paralleltest // it has the machine 
 		groups, groups*loopSamples, took.Round(time.Second), float64(groups*loopSamples)/32*3/3600)
 }
 
-// The files of a run with --stream do not grow with its commits: merges keep up with a trainer
-// that acknowledges, and verify is green meanwhile.
+// The number of files of a run with --stream does not grow with its commits. Merges keep up with a
+// trainer that acknowledges, and verify passes meanwhile.
 func TestStreamKeepsFewFiles(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

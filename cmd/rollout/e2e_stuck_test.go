@@ -17,8 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestStuckAfter: a server run that is looked up and does nothing holds its place no
-// longer than server.stuck_after says.
+// A server run that makes no progress after a lost answer holds its slot no longer than
+// server.stuck_after.
 func TestStuckAfter(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: 6 * time.Second}})
@@ -39,13 +39,13 @@ func TestStuckAfter(t *testing.T) {
 		unwatched := r.Clone(t.Context())
 		unwatched.Body = io.NopCloser(strings.NewReader(string(body)))
 		working.Go(func() { inner.ServeHTTP(httptest.NewRecorder(), unwatched) })
-		time.Sleep(100 * time.Millisecond) // the run may as well be there only when it is looked for
-		panic(http.ErrAbortHandler)        // the connection is lost, and the run goes on
+		time.Sleep(100 * time.Millisecond) // the server run can appear late
+		panic(http.ErrAbortHandler)        // the connection is lost, and the server run continues
 	})
 	dir := filepath.Join(t.TempDir(), "run")
 	r := mustRun(t, exit.OK, "collect", "--server", serve(t, server), "--model", simModel, "--out", dir,
 		"--tasks", writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n")),
-		"-c", writeFile(t, "run.yaml", []byte("server: {stuck_after: 1s}\nrun: {preflight: connect}\n"))) // the first send is that of the sample
+		"-c", writeFile(t, "run.yaml", []byte("server: {stuck_after: 1s}\nrun: {preflight: connect}\n"))) // the first send belongs to the sample
 	log, err := os.ReadFile(filepath.Join(dir, runfolder.LogName(1)))
 	if err != nil || !strings.Contains(string(log), "did nothing for ") {
 		t.Errorf("the first run was waited for: %v\n%s%s", err, log, r.stderr)

@@ -21,15 +21,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A tapProcess is a rollout tap.
 type tapProcess struct {
 	cmd        *exec.Cmd
 	url, spool string
 	stdout     bytes.Buffer
-	log        string // the file with its standard error
+	log        string // path of its standard error
 }
 
-// startTap runs rollout tap in a folder of its own, until the test ends.
 func startTap(t *testing.T, args ...string) *tapProcess {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,7 +64,6 @@ func (p *tapProcess) signal(t *testing.T, s os.Signal) {
 	}
 }
 
-// logged waits until the log has the text.
 func (p *tapProcess) logged(t *testing.T, text string) {
 	t.Helper()
 	waitFor(t, text, func() bool {
@@ -75,17 +72,15 @@ func (p *tapProcess) logged(t *testing.T, text string) {
 	})
 }
 
-// ends waits for the end and checks the exit code.
 func (p *tapProcess) ends(t *testing.T, code int) {
 	t.Helper()
-	_ = p.cmd.Wait() // the code says it
+	_ = p.cmd.Wait() // the exit code is checked below
 	if got := p.cmd.ProcessState.ExitCode(); got != code {
 		log, _ := os.ReadFile(p.log)
 		t.Fatalf("exit code %d, want %d\n%s", got, code, log)
 	}
 }
 
-// calls reads what is in the spool of a tap that has ended.
 func (p *tapProcess) calls(t *testing.T, n int) (calls []*tap.Call) {
 	t.Helper()
 	r, err := tap.OpenReader(p.spool)
@@ -93,7 +88,7 @@ func (p *tapProcess) calls(t *testing.T, n int) (calls []*tap.Call) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // one that is missing would be waited for
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a missing call would block
 	defer cancel()
 	for range n {
 		c, err := r.Next(ctx)
@@ -105,8 +100,8 @@ func (p *tapProcess) calls(t *testing.T, n int) (calls []*tap.Call) {
 	return calls
 }
 
-// TestTap: a collection whose server reaches its engine through the tap gives its rows, and
-// the spool has what the engine saw, id by id. What --set says is what the engine was told.
+// With a tap between server and engine, a collection gives the usual rows, and the spool has the
+// engine's ids. The engine receives the parameters of --set.
 func TestTap(t *testing.T) {
 	t.Parallel()
 	engine, err := enginesim.New(enginesim.Config{})
@@ -161,8 +156,7 @@ func TestTap(t *testing.T) {
 	}
 }
 
-// TestTapEnds: the first SIGTERM refuses new requests and lets those at work end, the second
-// ends them.
+// The first SIGTERM refuses new requests and lets open ones finish. The second one ends them.
 func TestTapEnds(t *testing.T) {
 	t.Parallel()
 	for _, second := range []bool{false, true} {
@@ -181,7 +175,7 @@ func TestTapEnds(t *testing.T) {
 			_, _ = io.WriteString(w, `{"output_ids":[7],"meta_info":{"prompt_tokens":1}}`)
 		}))
 		p := startTap(t, "--engine", e.URL)
-		status := make(chan int, 1) // one: nobody may wait for it
+		status := make(chan int, 1) // buffered: the receiver can be gone
 		ask := func(ctx context.Context) int {
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/generate", strings.NewReader(`{"input_ids":[1]}`))
 			if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 )
 
-// A tapTrial is a collection whose prompts come from a tap, which gets into trouble meanwhile.
+// A tapTrial is a collection with prompts from a tap that fails meanwhile.
 type tapTrial struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -26,7 +26,7 @@ type tapTrial struct {
 	ended   chan ran
 }
 
-// newTapTrial begins to collect. The prompts are read from the tap's URL, or from its folder.
+// newTapTrial starts collecting. The prompts come from the tap's URL, or from its folder.
 func newTapTrial(t *testing.T, overHTTP bool) *tapTrial {
 	t.Helper()
 	engine, err := enginesim.New(enginesim.Config{})
@@ -35,7 +35,7 @@ func newTapTrial(t *testing.T, overHTTP bool) *tapTrial {
 	}
 	server := httptest.NewServer(engine)
 	t.Cleanup(server.Close)
-	x := &tapTrial{t: t, r: randomOf(t), engine: engine, url: server.URL, run: filepath.Join(t.TempDir(), "run"), samples: 60 * 4, ended: make(chan ran, 1)} // one: read at the end
+	x := &tapTrial{t: t, r: randomOf(t), engine: engine, url: server.URL, run: filepath.Join(t.TempDir(), "run"), samples: 60 * 4, ended: make(chan ran, 1)} // buffered: read at the end
 	x.tap = startTap(t, "--engine", x.url)
 	cfg := lettasim.Config{InputIDs: true, Seed: x.r.Uint64() >> 1, Engine: x.tap.url}
 	cfg.Script.Calls.Min, cfg.Script.Calls.Max = 1, 4
@@ -50,15 +50,14 @@ func newTapTrial(t *testing.T, overHTTP bool) *tapTrial {
 	return x
 }
 
-// made waits until the engine has made so many calls, and reports whether the collection
-// still runs.
+// made waits until the engine has made this many calls. It reports whether the collection still
+// runs.
 func (x *tapTrial) made(calls int) bool {
 	x.t.Helper()
 	waitFor(x.t, "calls of the engine", func() bool { return len(x.ended) > 0 || len(x.engine.Calls()) >= calls })
 	return len(x.ended) == 0
 }
 
-// restart starts the tap again where it was.
 func (x *tapTrial) restart() {
 	x.t.Helper()
 	spool := x.tap.spool
@@ -66,8 +65,8 @@ func (x *tapTrial) restart() {
 	x.tap.spool = spool
 }
 
-// check waits for the end. Every sample has rows or a failure, and every prompt that a row
-// claims is what the engine was given; at least so many of the calls are in rows.
+// check waits for the end. Every sample has rows or a failure, and every claimed prompt matches the
+// engine's log. At least the given share of the calls is in rows.
 func (x *tapTrial) check(least float64) *seen.Result {
 	x.t.Helper()
 	end := <-x.ended
@@ -102,8 +101,8 @@ func tapTrials(t *testing.T, trial func(t *testing.T, overHTTP bool)) {
 	}
 }
 
-// TestTapKilled: a tap is killed in mid-run and started again. What it had not written when
-// it was killed is quarantined; all else has its prompts.
+// If a tap is killed during a run and restarted, calls that it had not written are quarantined, and
+// all others have their prompts.
 func TestTapKilled(t *testing.T) {
 	t.Parallel()
 	tapTrials(t, func(t *testing.T, overHTTP bool) {
@@ -123,8 +122,8 @@ func TestTapKilled(t *testing.T) {
 	})
 }
 
-// TestTapDamaged: the spool is damaged while it is written and read. What is damaged is never
-// taken for a call, and what is not is found.
+// If the spool is damaged while it is written and read, damaged data never counts as a call, and
+// intact calls are found.
 func TestTapDamaged(t *testing.T) {
 	t.Parallel()
 	tapTrials(t, func(t *testing.T, overHTTP bool) {
@@ -144,7 +143,7 @@ func TestTapDamaged(t *testing.T) {
 	})
 }
 
-// damage writes over some bytes of a segment, most often at its end.
+// damage overwrites some bytes of each segment, most often at its end.
 func (x *tapTrial) damage() (hits int) {
 	files, err := os.ReadDir(x.tap.spool)
 	if err != nil {

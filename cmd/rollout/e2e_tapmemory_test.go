@@ -17,9 +17,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// TestGateTapMemory: what a tap has resident for a thousand calls that are with their engine,
-// over what it has when it is idle, is no more than so much for each, also after the calls of
-// several waves. Each has some 8,000 ids; the spool's memory of them is counted too.
+// The resident memory of a tap per open call, with a thousand calls of about 8,000 ids each, stays
+// below a limit, also after several waves. Idle memory is subtracted. The spool's memory of the
+// calls counts.
 func TestGateTapMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute: run without -short")
@@ -35,27 +35,25 @@ func TestGateTapMemory(t *testing.T) {
 		{name: "stream", tokens: 400, streamed: true, most: 128 << 10},
 		{name: "long answers", tokens: 4000, most: 128 << 10},
 		{name: "each call another prompt", tokens: 400, unrelated: true, most: 128 << 10},
-		// Measured: 106 to 154 KB. Half of the answer is 16 KB of it, and what the spool remembers
-		// of the calls before, which are as long, is 23.
+		// Measured: 106 to 154 KB. Half of the answer is 16 KB of it. The spool's record of
+		// earlier, equally long calls is 23 KB.
 		{name: "long stream", tokens: 4000, streamed: true, most: 176 << 10},
 	} {
 		t.Run(s.name, s.run)
 	}
 }
 
-// A tapShape is what the calls of a wave look like.
 type tapShape struct {
 	name      string
 	tokens    int   // of an answer
-	most      int64 // bytes of resident memory for an open call; one wave may need a quarter more
-	streamed  bool  // the calls are looked at when half of each answer has passed, and not before its head
-	unrelated bool  // no prompt begins as another one
+	most      int64 // resident bytes per open call; one wave can need a quarter more
+	streamed  bool  // measure after half of each answer, not before its head
+	unrelated bool  // no prompt begins like another one
 }
 
-// What a prompt has at most: a chain that is longer ends, and another one begins.
+// tapMemoryPrompt is the longest prompt. A longer chain ends, and another one begins.
 const tapMemoryPrompt = 9_000
 
-// How many calls are open at once.
 const tapMemoryCalls = 1000
 
 func (s tapShape) run(t *testing.T) {
@@ -87,7 +85,7 @@ func (s tapShape) run(t *testing.T) {
 	begin()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: tapMemoryCalls}}
 	defer client.CloseIdleConnections()
-	over := 0 // waves; the heap of one is larger if its last collection came in the midst of it
+	over := 0 // waves; the heap of one is larger if its last collection ran during the wave
 	for wave := range waves {
 		var all sync.WaitGroup
 		for i := range prompts {
@@ -129,8 +127,7 @@ func (s tapShape) run(t *testing.T) {
 	t.Logf("%v of CPU for each call", (end.UserTime()+end.SystemTime())/(tapMemoryCalls*waves))
 }
 
-// A holding engine answers all calls with the same output, and waits with each until it is told
-// to go on.
+// A holding engine gives all calls the same answer, and holds each until it is released.
 type holding struct {
 	*httptest.Server
 	waiting chan struct{}
@@ -194,7 +191,7 @@ func (e *holding) wait() {
 	<-held
 }
 
-// hold waits until so many calls are held. They go on when release is called.
+// hold waits until this many calls are held. release lets them continue.
 func (e *holding) hold(t *testing.T, calls int) (release func()) {
 	t.Helper()
 	for range calls {

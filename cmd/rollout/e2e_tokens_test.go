@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// shownOutput is the sampled part of a row: mask and version of each token, and the flags.
+// shownOutput formats the sampled part of a row: mask and version of each token, and the flags.
 func shownOutput(r *sink.StoredRow) string {
 	var b strings.Builder
 	for i := r.PromptLength; int(i) < len(r.InputIDs); i++ {
@@ -29,9 +29,8 @@ func shownOutput(r *sink.StoredRow) string {
 	return strings.TrimSpace(b.String() + " " + strings.Join(r.Flags, ","))
 }
 
-// TestOutputCases collects exchanges with rare outputs, and reads the same server runs a
-// second time as those of another program. Then it refuses and masks what can be refused and
-// masked.
+// Exchanges with rare outputs give the expected rows, also when the same server runs are read a
+// second time. The settings that refuse or mask such outputs work.
 func TestOutputCases(t *testing.T) {
 	t.Parallel()
 	cases, err := lettasim.LoadCases(os.DirFS(filepath.Join("..", "..", "testdata", "cases")), ".")

@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A receiver is an OpenTelemetry collector that keeps what it gets.
+// A receiver is an OpenTelemetry collector that keeps its data.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -81,11 +81,11 @@ func attr(s *tracepb.Span, key string) *commonpb.AnyValue {
 	return nil
 }
 
-// A tracedServer is a simulated server that notes the headers of its requests.
+// A tracedServer is a simulated server that records the headers of its requests.
 type tracedServer struct {
 	url     string
 	mu      sync.Mutex
-	parents map[string]bool // traceparent
+	parents map[string]bool // traceparent values
 	plain   int             // requests without one
 }
 
@@ -119,7 +119,6 @@ func newTracedServer(t *testing.T, faults ...string) (s *tracedServer, tasks str
 	return s, writeFile(t, "tasks.jsonl", []byte(`{"id":"one","prompt":"canary-prompt [rollout:calls=2]"}`+"\n"+`{"id":"two","prompt":"canary-prompt"}`+"\n"))
 }
 
-// collectTraced collects with an environment and returns the exit code and stderr.
 func collectTraced(t *testing.T, server *tracedServer, tasks string, env map[string]string, args ...string) (int, string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -128,8 +127,8 @@ func collectTraced(t *testing.T, server *tracedServer, tasks string, env map[str
 	return code, stderr.String()
 }
 
-// A run makes the spans of every sample, attempt and request, as one trace per sample
-// that goes on in the server.
+// A run makes spans of every sample, attempt and request. Each sample is one trace that continues
+// in the server.
 func TestSpans(t *testing.T) {
 	t.Parallel()
 	server, tasks := newTracedServer(t, "too-many@one/0/1")
@@ -190,7 +189,7 @@ func TestSpans(t *testing.T) {
 	if count["rollout.sample"] != 2 || count["rollout.attempt"] != 3 || failed != 1 || count["invoke_agent"] != 3 || count["create agent"] != 3 {
 		t.Errorf("spans %v, %d failed attempts", count, failed)
 	}
-	// What the server got names a span of ours.
+	// Every traceparent that the server received names a span of ours.
 	server.mu.Lock()
 	defer server.mu.Unlock()
 	for p := range server.parents {
@@ -218,7 +217,7 @@ func hexOf(b string) string {
 	return out.String()
 }
 
-// A collector that is not there takes nothing from the run: it is said once.
+// A missing OpenTelemetry collector does not affect the run and is reported once.
 func TestSpansAreLost(t *testing.T) {
 	t.Parallel()
 	server, tasks := newTracedServer(t)
@@ -231,7 +230,7 @@ func TestSpansAreLost(t *testing.T) {
 	}
 }
 
-// Where the environment asks for no spans, no request carries a trace.
+// Without tracing in the environment, no request has a traceparent.
 func TestNoTraceWithoutEnvironment(t *testing.T) {
 	t.Parallel()
 	server, tasks := newTracedServer(t)

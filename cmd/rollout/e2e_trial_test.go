@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// An interrupt while the model is waited for ends the program, and leaves nothing.
+// An interrupt during the trial call ends the program and leaves nothing behind.
 func TestTrialInterrupted(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: time.Hour}})
@@ -31,8 +31,8 @@ func TestTrialInterrupted(t *testing.T) {
 	}
 }
 
-// An interrupt while the servers are tried with the first task of a stream ends the run, and all
-// tasks that were accepted remain: none was begun.
+// An interrupt during the trial of a stream's first task ends the run. All accepted tasks remain,
+// because none was started.
 func TestTrialOfStreamInterrupted(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: time.Hour}})

@@ -24,22 +24,22 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// An unread is a collector with --stream whose events nobody has read yet.
+// An unread is a collector with --stream whose events are not read.
 type unread struct {
 	t      *testing.T
 	dir    string
 	tasks  []byte
 	cmd    *exec.Cmd
-	events *os.File // a pipe with the least room that a pipe has
+	events *os.File // a pipe with the least possible capacity
 	stderr lockedBuffer
 	client *ctl.Client
 	ended  chan struct{}
 }
 
-// unreadGroups of unreadSamples samples have many times the events that the pipe holds.
+// The events of unreadGroups groups of unreadSamples samples exceed the capacity of the pipe many
+// times.
 const unreadGroups, unreadSamples = 60, 2
 
-// startUnread starts a collector and waits until all of its tasks are committed.
 func startUnread(t *testing.T, args ...string) *unread {
 	t.Helper()
 	u := openUnread(t, func(*exec.Cmd) {}, args...)
@@ -47,7 +47,7 @@ func startUnread(t *testing.T, args ...string) *unread {
 	return u
 }
 
-// openUnread starts a collector, with what set changes.
+// openUnread starts a collector. set can change its command.
 func openUnread(t *testing.T, set func(*exec.Cmd), args ...string) *unread {
 	t.Helper()
 	sim := newSim(t, lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 1}}})
@@ -72,10 +72,10 @@ func openUnread(t *testing.T, set func(*exec.Cmd), args ...string) *unread {
 	}
 	go func() {
 		defer close(u.ended)
-		_ = u.cmd.Wait() // the tests look at the exit code
+		_ = u.cmd.Wait() // the tests check the exit code
 	}()
 	t.Cleanup(func() {
-		_ = u.cmd.Process.Kill() // it may have ended
+		_ = u.cmd.Process.Kill() // it can have ended
 		<-u.ended
 		_ = u.events.Close()
 	})
@@ -86,7 +86,6 @@ func openUnread(t *testing.T, set func(*exec.Cmd), args ...string) *unread {
 	return u
 }
 
-// collectAll gives all tasks and waits until they are committed.
 func (u *unread) collectAll() {
 	u.t.Helper()
 	for line := range bytes.Lines(u.tasks) {
@@ -95,7 +94,6 @@ func (u *unread) collectAll() {
 	u.waitFor("all samples to be committed", func(s *ctl.Status) bool { return s.Committed == unreadGroups*unreadSamples })
 }
 
-// waitFor waits until the status is as it should be.
 func (u *unread) waitFor(what string, is func(s *ctl.Status) bool) {
 	u.t.Helper()
 	waitFor(u.t, what, func() bool {
@@ -105,7 +103,6 @@ func (u *unread) waitFor(what string, is func(s *ctl.Status) bool) {
 	})
 }
 
-// waitForLog waits until the log of the run has a text.
 func (u *unread) waitForLog(text string) {
 	u.t.Helper()
 	waitFor(u.t, text, func() bool {
@@ -128,20 +125,18 @@ func (u *unread) interrupt() {
 	}
 }
 
-// end waits for the end of the process.
 func (u *unread) end() int {
 	u.t.Helper()
 	select {
 	case <-u.ended:
 	case <-time.After(time.Minute):
-		_ = u.cmd.Process.Signal(syscall.SIGQUIT) // tells what it waits for
+		_ = u.cmd.Process.Signal(syscall.SIGQUIT) // prints the goroutines
 		<-u.ended
 		u.t.Fatalf("the process does not end\n%s", u.stderr.String())
 	}
 	return u.cmd.ProcessState.ExitCode()
 }
 
-// endsWell waits for an end in order.
 func (u *unread) endsWell() {
 	u.t.Helper()
 	if code := u.end(); code != exit.OK {
@@ -150,8 +145,8 @@ func (u *unread) endsWell() {
 	mustRun(u.t, exit.OK, "verify", u.dir)
 }
 
-// While nobody reads the events, groups are committed and orders are followed. Who reads them
-// then gets each of them, in order.
+// While the events are unread, groups are committed and requests are carried out. A later reader
+// gets every event in order.
 func TestUnreadEvents(t *testing.T) {
 	t.Parallel()
 	u := startUnread(t)
@@ -213,8 +208,8 @@ func TestUnreadEvents(t *testing.T) {
 	}
 }
 
-// Interrupts end a process whose events nobody reads: the second one, and one after the run
-// has ended.
+// Interrupts end a process whose events are unread: the second one, or one after the end of the
+// run.
 func TestUnreadEventsInterrupted(t *testing.T) {
 	t.Parallel()
 	u := startUnread(t)
@@ -230,7 +225,7 @@ func TestUnreadEventsInterrupted(t *testing.T) {
 	u.endsWell()
 }
 
-// One interrupt ends such a process when its time of grace is over.
+// One interrupt ends such a process after the grace time.
 func TestUnreadEventsGrace(t *testing.T) {
 	t.Parallel()
 	u := startUnread(t, "-c", writeFile(t, "run.yaml", []byte("run: {grace: 2s}\n")))
@@ -238,8 +233,8 @@ func TestUnreadEventsGrace(t *testing.T) {
 	u.endsWell()
 }
 
-// What is unread takes no more than some memory: no more tasks are taken, and no sample begins,
-// until it is read.
+// Unread events use bounded memory: no more tasks are accepted and no sample begins until they are
+// read.
 func TestUnreadEventsBounded(t *testing.T) {
 	t.Parallel()
 	stdin, w, err := os.Pipe()
@@ -255,7 +250,7 @@ func TestUnreadEventsBounded(t *testing.T) {
 	}
 	var enough atomic.Bool
 	given := make(chan int, 1)
-	go func() { // a producer of nonsense that never stops
+	go func() { // a producer of invalid lines that never stops
 		defer w.Close()
 		n := 0
 		for ; !enough.Load(); n++ {
@@ -291,8 +286,7 @@ func TestUnreadEventsBounded(t *testing.T) {
 	}
 }
 
-// Interrupts also end a process that has begun to hold back, and whose messages nobody reads
-// either.
+// Interrupts also end a process that has begun to hold back and whose messages are unread too.
 func TestUnreadEverything(t *testing.T) {
 	t.Parallel()
 	stdin, w, err := os.Pipe()
@@ -317,7 +311,7 @@ func TestUnreadEverything(t *testing.T) {
 	mustRun(t, exit.OK, "verify", u.dir)
 }
 
-// A reader that goes away ends nothing: the run is drained as asked, and its exit code is its own.
+// If the reader exits, the run continues: it drains on request and its exit code is its own.
 func TestReaderGone(t *testing.T) {
 	t.Parallel()
 	u := openUnread(t, func(cmd *exec.Cmd) { cmd.Stderr = cmd.Stdout }, "--until-groups", "100")
@@ -326,13 +320,13 @@ func TestReaderGone(t *testing.T) {
 	}
 	u.collectAll()
 	u.do(ctl.Request{Op: ctl.OpDrain}, nil)
-	if code := u.end(); code != exit.Tolerance { // of too few groups, which is said at the very end
+	if code := u.end(); code != exit.Tolerance { // too few groups; reported at the very end
 		t.Errorf("exit code %d, %v", code, u.cmd.ProcessState)
 	}
 	mustRun(t, exit.OK, "verify", u.dir)
 }
 
-// A scorer that talks much is not held up by a standard error that nobody reads.
+// A scorer with much output is not blocked by an unread standard error.
 func TestUnreadScorer(t *testing.T) {
 	t.Parallel()
 	messages, w, err := os.Pipe()

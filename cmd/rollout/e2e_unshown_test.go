@@ -18,8 +18,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A repeater stands between the server and the tap. It asks for some calls again: for each that
-// failed, and for some that did not.
+// A repeater is a proxy between server and tap that repeats calls: each failed one, and some
+// successful ones.
 type repeater struct {
 	to       string
 	mu       sync.Mutex
@@ -27,7 +27,6 @@ type repeater struct {
 	hidden   []hiddenCall
 }
 
-// A hiddenCall is one that the server was not shown.
 type hiddenCall struct {
 	prompt []int32
 	kind   string
@@ -68,11 +67,11 @@ func (p *repeater) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return res.StatusCode, answer
 	}
-	// The prompt of a first call does not say whose it is, nor do those behind a first call that
-	// was made twice, as that of the trial before a run is.
+	// The prompt of a first call does not identify its sample. The same holds for calls after a
+	// first call that was made twice, like the trial call's.
 	if heads > 0 && !twice {
 		for i, kind := range []string{"retry", "failed", "cut"} {
-			if call := heads + 1; call%(i+2) == 0 { // the place in its sample, whatever the others do
+			if call := heads + 1; call%(i+2) == 0 { // the place in its sample, independent of other samples
 				status, _ := ask(kind)
 				if status == http.StatusOK != (kind == "retry") {
 					http.Error(w, fmt.Sprintf("%s: %d", kind, status), http.StatusTeapot)
@@ -89,11 +88,11 @@ func (p *repeater) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.answered = append(p.answered, asked.InputIDs)
 	p.mu.Unlock()
 	w.WriteHeader(status)
-	_, _ = w.Write(answer) // the server hears of it
+	_, _ = w.Write(answer) // the server notices a failed write
 }
 
-// TestUnshown: calls that the engine had and that no answer shows are counted with the sample to
-// which they belong, by kind, in the log and by inspect, and in the summary.
+// Calls of the engine that no answer shows are counted by kind with their sample, in the log, by
+// inspect and in the summary.
 func TestUnshown(t *testing.T) {
 	t.Parallel()
 	engine, err := enginesim.New(enginesim.Config{})
@@ -174,7 +173,7 @@ func TestUnshown(t *testing.T) {
 		if r := mustRun(t, 0, "inspect", dir, "--key", key, "--row", "0"); !strings.Contains(r.stdout, "unshown      "+text+": ") {
 			t.Errorf("inspect --key %s --row 0 does not say %q:\n%s", key, text, r.stdout)
 		}
-		js, _ := json.Marshal(counts) // a map of numbers
+		js, _ := json.Marshal(counts) // a map of numbers can always be encoded
 		var line struct{ Unshown map[string]int }
 		r := mustRun(t, 0, "inspect", dir, "--key", key, "--json")
 		if err := json.NewDecoder(strings.NewReader(r.stdout)).Decode(&line); err != nil || !maps.Equal(line.Unshown, counts) {

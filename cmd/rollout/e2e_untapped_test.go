@@ -17,13 +17,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A splicer stands before an engine as a tap with continuity does. Of some calls it says that
-// their prompts were spliced.
+// A splicer is a proxy in front of an engine, like a tap with continuity. It marks the prompts of
+// some calls as spliced.
 type splicer struct {
 	engine http.Handler
 	mu     sync.Mutex
 	calls  int
-	// spliced has the prompts and the sampled ids of the calls of which it said so.
+	// spliced has the prompts and outputs of the marked calls.
 	spliced map[string]bool
 }
 
@@ -41,7 +41,7 @@ func (s *splicer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n := 0
 	if json.Unmarshal(body, &asked) == nil && json.Unmarshal(answer.Body.Bytes(), &of) == nil && of.IDs != nil {
 		s.mu.Lock()
-		if s.calls++; s.calls%3 == 0 { // the trial's is the first
+		if s.calls++; s.calls%3 == 0 { // the trial call is the first
 			n = 2
 			s.spliced[compact(asked.IDs)+compact(of.IDs)] = true
 		}
@@ -52,17 +52,15 @@ func (s *splicer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, strings.Replace(answer.Body.String(), `"meta_info":{`, fmt.Sprintf(`"meta_info":{"rollout":{"continuity":true,"spliced":%d},`, n), 1))
 }
 
-// compact is a list of ids without spaces.
 func compact(ids json.RawMessage) string {
 	var b bytes.Buffer
 	_ = json.Compact(&b, ids)
 	return b.String()
 }
 
-// TestContinuityUntapped collects from a server that sends the prompts that it rendered, behind a
-// tap that gave the engine others, and does not read from the tap. The trial call shows the
-// tap, or the first trace that is read; no row has a call that was spliced, and the summary says
-// what to do.
+// A collection that does not read its tap, from a server that sends its own rendered prompts, has
+// no row with a spliced call. The trial call or the first trace that is read reveals the tap, and
+// the summary has the remedy.
 func TestContinuityUntapped(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"trial": nil, "no trial": {"--preflight", "connect"}} {

@@ -22,7 +22,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A truth is the simulator's log: the version that made each call, by step.
+// A truth is the simulator's log: the version of each call, by step.
 type truth struct {
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -52,10 +52,9 @@ func (l *truth) byStep(t *testing.T) map[string]int32 {
 	return out
 }
 
-// A versionCount is what the rows of a run say, in sampled tokens.
+// A versionCount counts the sampled tokens of a run by the state of their version.
 type versionCount struct{ known, unknown, wrong int }
 
-// compareVersions compares the version of every sampled token with the truth.
 func compareVersions(t *testing.T, dir string, truth map[string]int32) (n versionCount, seen map[int32]bool) {
 	t.Helper()
 	seen = map[int32]bool{}
@@ -96,7 +95,7 @@ func compareVersions(t *testing.T, dir string, truth map[string]int32) (n versio
 	return n, seen
 }
 
-// versionSpan is the least and the greatest version of the sampled tokens; -1 where one is
+// versionSpan returns the least and the greatest version of the sampled tokens, or -1 if one is
 // unknown.
 func versionSpan(r *sink.StoredRow) (least, greatest int32) {
 	least, greatest = -1, -1
@@ -114,9 +113,8 @@ func versionSpan(r *sink.StoredRow) (least, greatest int32) {
 	return least, greatest
 }
 
-// TestVersions collects from a server whose engine gets new weights in the middle of
-// rollouts, in many ways. Every version in the data is that of the simulator's log, or
-// unknown: none is made up.
+// If the weights change during rollouts, in many configurations, every version in the data matches
+// the simulator's log or is unknown.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	both := []string{"--one-engine"}
@@ -125,15 +123,15 @@ func TestVersions(t *testing.T) {
 		weights  string
 		noTraces bool
 		args     []string
-		page     string // of the server, or trace; empty: no --policy-version
+		page     string // page of the server, or trace; empty: no --policy-version
 		faults   bool
 		kills    int
-		// least is the least share of the tokens whose version must be known, most the
-		// largest one; notice is what must be said.
+		// least and most bound the share of tokens with a known version. notice is a required
+		// message.
 		least, most float64
 		notice      string
 		long        bool
-		samples     int // of each task; 6 if 0
+		samples     int // of each task; 0 means 6
 	}{
 		{name: "url", weights: "every=2s", noTraces: true, page: "/model_info", args: both, least: 0.15, most: 0.99},
 		{name: "url and traces", weights: "every=700ms", page: "", args: both, least: 0.99, most: 1, long: true},
@@ -218,7 +216,7 @@ func TestVersions(t *testing.T) {
 			if v.least > 0 && len(seen) < 2 {
 				t.Errorf("the data has versions %v: the test has lost its teeth", seen)
 			}
-			// Words are named twice: on the page and in the traces.
+			// Words instead of numbers are reported twice: for the page and for the traces.
 			if strings.Count(r.stderr, "policy version: ") > 2 || !strings.Contains(r.stderr, v.notice) {
 				t.Errorf("want %q among two notices at most:\n%s", v.notice, r.stderr)
 			}
@@ -229,7 +227,6 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// footersSay compares rollout.versions_source of every shard.
 func footersSay(t *testing.T, dir, want string) {
 	t.Helper()
 	log, err := sink.ReadLog(dir)
@@ -244,8 +241,8 @@ func footersSay(t *testing.T, dir, want string) {
 	}
 }
 
-// TestVersionPageOfAnother: a page that is not the engine's is found by the first trace that
-// contradicts it. From then on the traces say the versions.
+// The first contradicting trace reveals a page that is not the engine's. From then on the versions
+// come from the traces.
 func TestVersionPageOfAnother(t *testing.T) {
 	t.Parallel()
 	var log truth
@@ -265,8 +262,8 @@ func TestVersionPageOfAnother(t *testing.T) {
 	}
 }
 
-// TestVersionClaim: a number is the claim of one invocation. The next one has its own, or
-// none, and each shard says whose word its versions are.
+// A claimed version is valid for one invocation. The next one has its own or none, and each shard
+// records the source of its versions.
 func TestVersionClaim(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true})
@@ -296,8 +293,8 @@ func TestVersionClaim(t *testing.T) {
 	}
 }
 
-// TestVersionTakenOver: what the process before this one sent was sampled under its claim, of
-// which this one knows nothing.
+// Samples that an earlier process sent have no version in the next one, because the claim of that
+// process is unknown.
 func TestVersionTakenOver(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -333,8 +330,7 @@ func TestVersionTakenOver(t *testing.T) {
 	}
 }
 
-// TestVersionSecret: what may be a secret in the address of the page is in no file and in
-// nothing that is said.
+// Secrets in the URL of the version page are in no file and no output.
 func TestVersionSecret(t *testing.T) {
 	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true})
 	url := serveSim(t, sim)

@@ -18,7 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// exitTable is the part of every help text that says what the codes mean.
+// exitTable is the part of the help texts that lists the exit codes.
 const exitTable = `Exit status:
     0  everything that was planned is committed, or cut by --tail
     1  internal error
@@ -33,8 +33,7 @@ const exitTable = `Exit status:
     9  the run's files are damaged; verify lists what is wrong
   130  interrupted; collect --resume continues`
 
-// report prints err, once, and returns the exit code. Complaints are
-// printed one per line.
+// report prints err once and returns the exit code. It prints Complaints one per line.
 func (p *program) report(err error) int {
 	if s, ok := errors.AsType[exit.SilentError](err); ok {
 		return int(s)
@@ -51,8 +50,8 @@ func (p *program) report(err error) int {
 	return exit.Code(err)
 }
 
-// stopped is what ended a run before its time: nil where nothing did. A storage that
-// failed is named once, also where the run was being interrupted meanwhile.
+// stopped returns the error that ended a run early, or nil. It reports a storage failure once, even
+// if the run was interrupted at the same time.
 func (c *collection) stopped(runErr, sinkErr error) error {
 	if sinkErr == nil {
 		return runErr
@@ -70,13 +69,12 @@ func (c *collection) stopped(runErr, sinkErr error) error {
 	return errors.Join(runErr, err)
 }
 
-// interrupted reports whether a run was ended by its user.
 func interrupted(err error) bool {
 	return errors.Is(err, signals.ErrInterrupted) || errors.Is(err, signals.ErrGrace) || errors.Is(err, context.Canceled)
 }
 
-// end decides what the end of a run means, fills in the summary's word for it, and
-// returns the error with its exit code.
+// end classifies how the run ended. It sets the outcome in the summary and returns the error with
+// its exit code.
 func (c *collection) end(s *show.Summary, err error) error {
 	switch {
 	case err != nil && !interrupted(err):
@@ -115,8 +113,8 @@ func (c *collection) end(s *show.Summary, err error) error {
 	return c.finished(s)
 }
 
-// finished is the error of a run that took up all that it should; nil where that went as
-// it was told.
+// finished returns the error of a run that completed all its samples. It is nil if failures, skips
+// and groups are within the limits of the run.
 func (c *collection) finished(s *show.Summary) error {
 	dir, allowed := human.Shell(c.folder.Dir), c.config.Run.FailOnError.Allowed(s.Planned)
 	lost, said := s.Failed+s.ScorerFailures, fmt.Sprintf("%d of %d samples failed", s.Failed, s.Planned)
@@ -132,7 +130,7 @@ func (c *collection) finished(s *show.Summary) error {
 		hint = "rollout inspect " + dir + " --row N shows why, under reward; --fail-on-error allows some"
 	}
 	told := c.tail().MaySkip(s.Planned)
-	if c.grouping != nil || c.info.Tasks.Stream { // by their deadlines, or not needed
+	if c.grouping != nil || c.info.Tasks.Stream { // cut at their deadlines, or not needed
 		told = s.Planned
 	}
 	switch {
@@ -150,7 +148,7 @@ func (c *collection) finished(s *show.Summary) error {
 		}
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut %s, %d have no token to train on", s.Planned, s.Skipped, by, s.Empty)),
 			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
-	case s.Groups.Short() && c.ending.Load() == 0: // else an interrupt has ended it
+	case s.Groups.Short() && c.ending.Load() == 0: // otherwise an interrupt ended the run
 		more := "rollout collect --resume --out " + dir + " --tasks MORE"
 		if c.info.Tasks.Stream {
 			more = "rollout collect --resume --stream --out " + dir
@@ -167,17 +165,16 @@ func (c *collection) finished(s *show.Summary) error {
 	return nil
 }
 
-// hasRows reports whether the run has any row. If that cannot be read it says yes: what is
-// wrong with the files is reported elsewhere.
+// hasRows reports whether the run has any row. It reports true if the files cannot be read, because
+// that damage is reported elsewhere.
 func (c *collection) hasRows(s *show.Summary) bool {
-	if s.Rows > 0 || s.Planned == s.Failed { // the failures were reported
+	if s.Rows > 0 || s.Planned == s.Failed { // the failures are already reported
 		return true
 	}
 	has, err := runfolder.HasRows(c.folder.Dir)
 	return has || err != nil
 }
 
-// endDamaged is the end of a run of which files are damaged, however else it ended.
 func (c *collection) endDamaged(s *show.Summary, damage []error, end error) error {
 	if len(damage) == 0 {
 		return end
@@ -190,17 +187,15 @@ func (c *collection) endDamaged(s *show.Summary, damage []error, end error) erro
 	return exit.Complaints{err, end}
 }
 
-// tail is the tail policy of this invocation.
 func (c *collection) tail() collector.Tail { return c.parts.collector.Tail }
 
-// The values of collection.ending.
+// Values of collection.ending. Zero means that the run continues.
 const (
 	endDrain = 1 + iota
 	endStop
 )
 
-// watch turns interrupts into the stops below, until the function that it returns is
-// called.
+// watch handles interrupts with drain, halt and leave until the returned function is called.
 func (c *collection) watch(ctx context.Context, stop func(error)) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -214,8 +209,8 @@ func (c *collection) watch(ctx context.Context, stop func(error)) (end func()) {
 	}
 }
 
-// tooLate is any stop when nothing is in flight any more: there is nothing to end but
-// the end itself, for one who insists.
+// tooLate handles an interrupt after the last sample in flight has ended. The first one prints what
+// the process still does, and the second one leaves at once.
 func (c *collection) tooLate() {
 	if c.late.Swap(true) {
 		c.leave()
@@ -224,14 +219,14 @@ func (c *collection) tooLate() {
 	c.Say("ending: what is finished is being written, and leftover agents removed; interrupt again to leave at once")
 }
 
-// drain is the first stop: nothing more is taken up.
+// drain handles the first interrupt: no further sample starts.
 func (c *collection) drain() {
 	if c.over.Load() {
 		c.tooLate()
 		return
 	}
 	if grace := c.config.Run.Grace; grace > 0 {
-		until := time.Now().Add(grace) // with its monotonic part: the clock may be set
+		until := time.Now().Add(grace) // keeps the monotonic reading, because the clock can be set
 		c.until.Store(&until)
 	}
 	c.ending.Store(endDrain)
@@ -242,7 +237,7 @@ func (c *collection) drain() {
 	c.grouping.stop(whyDrain)
 }
 
-// halt is the second stop: what is in flight ends, and remains.
+// halt handles the second interrupt: samples in flight are canceled and remain to be collected.
 func (c *collection) halt(cause error, stop func(error)) {
 	switch over := c.over.Load(); {
 	case over && errors.Is(cause, signals.ErrGrace):
@@ -257,17 +252,16 @@ func (c *collection) halt(cause error, stop func(error)) {
 	c.Say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
 	stop(cause)
 	c.grouping.stop(whyStop)
-	c.parts.kill() // what a scorer started may hold it as long as it likes
+	c.parts.kill() // a program that the scorer started can block it for any time
 }
 
-// leave is the third stop. What is finished is in the folder all the same.
+// leave handles the third interrupt. Finished samples are already in the folder.
 func (c *collection) leave() {
 	c.Log.Warn("end", "outcome", "aborted", "exit", exit.Interrupted)
 	c.parts.kill()
 	c.abort("leaving at once; continue with: %s", runfolder.ResumeCommand(c.folder.Dir))
 }
 
-// abort says why, and ends the process at once.
 func (c *collection) abort(format string, args ...any) {
 	c.Say(format, args...)
 	c.Flush(lastWords)
@@ -275,15 +269,15 @@ func (c *collection) abort(format string, args ...any) {
 }
 
 const (
-	// lastWords is how long a process that leaves at once waits for a reader.
+	// lastWords is how long an aborting process waits for a reader of its output.
 	lastWords = 200 * time.Millisecond
-	// unreadAfter is how long nothing is read until it is said.
+	// unreadAfter is how long output stays unread before a message says so.
 	unreadAfter = time.Second
 )
 
-// handOver waits until everything that was told is read, and returns end, the end of the
-// collection. It waits for a reader that reads nothing until an interrupt: the second one, the
-// end of the grace time after the first, or one that comes now.
+// handOver waits until all output has been read, and returns end, the error of the collection. If
+// the reader does not read, it waits until an interrupt: the second one, the end of the grace time
+// after the first, or one during the wait itself.
 func (c *collection) handOver(end error) error {
 	const phase = "waiting for the reader of standard output"
 	for !c.unread {
@@ -296,7 +290,7 @@ func (c *collection) handOver(end error) error {
 		switch {
 		case c.unread:
 			c.Log.Warn("output was not read", "events", !events, "messages", !messages)
-			if nowhere := tame.NewWriter(io.Discard); !messages { // whoever wrote more would wait
+			if nowhere := tame.NewWriter(io.Discard); !messages { // further writes would block
 				c.program.stdout, c.program.stderr = nowhere, nowhere
 			} else {
 				c.program.stdout = nowhere
@@ -308,7 +302,6 @@ func (c *collection) handOver(end error) error {
 	return end
 }
 
-// waiting says what a drain waits for.
 func (c *collection) waiting() string {
 	s := c.collector.Stats()
 	text := "waiting for " + show.Works(s)

@@ -79,7 +79,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A program run twice in one process shares nothing.
+// Two runs of the program in one process share no state.
 func TestRunIsAFunction(t *testing.T) {
 	t.Parallel()
 	for range 2 {

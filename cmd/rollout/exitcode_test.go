@@ -20,13 +20,12 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// started is the built program at work.
 type started struct {
 	*exec.Cmd
-	stderr string // a file
+	stderr string // path
 }
 
-// start starts the built program; exit waits for its end.
+// start starts the built program. Call exit to wait for its end.
 func start(t *testing.T, args ...string) *started {
 	t.Helper()
 	s := &started{Cmd: exec.CommandContext(t.Context(), "rollout", args...), stderr: filepath.Join(t.TempDir(), "stderr")}
@@ -42,7 +41,6 @@ func start(t *testing.T, args ...string) *started {
 	return s
 }
 
-// said is what it has written to stderr so far.
 func (s *started) said(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile(s.stderr)
@@ -52,7 +50,7 @@ func (s *started) said(t *testing.T) string {
 	return string(b)
 }
 
-// signal sends one and waits until stderr holds the text.
+// signal sends sig and waits until stderr contains until.
 func (s *started) signal(t *testing.T, sig os.Signal, until string) {
 	t.Helper()
 	if err := s.Process.Signal(sig); err != nil {
@@ -72,8 +70,7 @@ func (s *started) exit(t *testing.T) int {
 	return s.ProcessState.ExitCode()
 }
 
-// TestExitCodes provokes every code of the table with the built program, and finds
-// each in the help.
+// The built program exits with every code of the table, and the help lists each code.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true})
@@ -100,14 +97,14 @@ func TestExitCodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = held.Close() }() // of a test
+	defer func() { _ = held.Close() }() // end of the test
 
 	help := mustRun(t, exit.OK, "collect", "--help").stdout
 	for _, tt := range []struct {
 		name string
 		code int
 		args []string
-		want string // of stderr
+		want string // text in stderr
 	}{
 		{"all is committed", exit.OK, collect(url, "new"), "committed        2"},
 		{"stdout is closed", exit.Internal, nil, "bad file descriptor"},
@@ -139,21 +136,20 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// startClosed starts a verb that prints, with a stdout that cannot be written to.
 func startClosed(t *testing.T) *started {
 	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = errors.Join(read.Close(), write.Close()) }() // the program has its own
+	defer func() { _ = errors.Join(read.Close(), write.Close()) }() // the program has its own copies
 	s := &started{Cmd: exec.CommandContext(t.Context(), "rollout", "config", "show"), stderr: filepath.Join(t.TempDir(), "stderr")}
 	f, err := os.Create(s.stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
-	s.Stderr, s.Stdout = f, read // the end that takes nothing
+	s.Stderr, s.Stdout = f, read // the read end cannot be written to
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +169,8 @@ func mustFaults(t *testing.T, texts ...string) lettasim.Faults {
 	return faults
 }
 
-// TestThreeInterrupts takes a run through its three stops. Whichever ends it, the
-// code is the same, and the run goes on from there.
+// Each of the three interrupts can end a run. The exit code is the same, and the run can be
+// resumed.
 func TestThreeInterrupts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -192,7 +188,7 @@ func TestThreeInterrupts(t *testing.T) {
 			cfg := lettasim.Config{InputIDs: true}
 			cfg.Latency = latencyOf(t, tt.latency)
 			sim := newSim(t, cfg)
-			var slow atomic.Bool // to remove agents: a stop takes its time then
+			var slow atomic.Bool // delays the deletion of agents, so that a stop takes some time
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodDelete && slow.Load() {
 					<-r.Context().Done()
@@ -227,8 +223,8 @@ func TestThreeInterrupts(t *testing.T) {
 	}
 }
 
-// TestInterruptAtTheEnd interrupts a run that is done and looks for agents that it may
-// have left: once is heard and changes nothing, twice leaves.
+// After a run has ended and searches for leftover agents, the first interrupt prints a message and
+// changes nothing, and the second one ends the process.
 func TestInterruptAtTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -241,7 +237,7 @@ func TestInterruptAtTheEnd(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			// After an attempt that failed, agents are looked for.
+			// After a failed attempt, the run searches for leftover agents.
 			sim := newSim(t, lettasim.Config{InputIDs: true, Faults: mustFaults(t, "unavailable@scripted-0001/0/1")})
 			looking, release := make(chan struct{}, 10), make(chan struct{})
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -274,7 +270,7 @@ func TestInterruptAtTheEnd(t *testing.T) {
 	}
 }
 
-// An end that nobody could announce is noticed by who comes next.
+// The next process reports the lock of a killed one.
 func TestStaleLock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

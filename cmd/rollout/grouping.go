@@ -18,26 +18,26 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A grouping is the part of a collection that works by whole groups: with --stream,
-// --until-groups or --min-std. Where the tasks of a stream come from is in grouping_tasks.go, and
-// what the run is told over its socket in grouping_ctl.go.
+// A grouping is the part of a collection that works by whole groups, with --stream, --until-groups
+// or --min-std. grouping_tasks.go has the tasks of a stream, and grouping_ctl.go its control
+// socket.
 type grouping struct {
 	*collection
 	pace    *pace.Pacer
 	tracker *stream.Tracker
-	held    *sink.Ledger // what earlier processes left
-	setting sync.Mutex   // versions are set and told one after the other
+	held    *sink.Ledger // left by earlier processes
+	setting sync.Mutex   // serializes setting and reporting a version
 
-	// Of --stream.
-	intake *stream.Intake // nil: the tasks are known
+	// Only with --stream.
+	intake *stream.Intake // nil: not a stream
 	log    *runfolder.TaskLog
-	socket *ctl.Listener // nil: the file system keeps no sockets
+	socket *ctl.Listener // nil: the file system does not support sockets
 
 	receipts sync.Mutex
-	ended    bool // drained is told; of tasks nothing is told after it
+	ended    bool // drained was reported; tasks are no longer reported
 }
 
-// Why a stream takes no more tasks, as the event drained says it.
+// Reasons why a stream takes no more tasks, as in the event drained.
 const (
 	whyEnd    = "end of tasks"
 	whyDrain  = "drain"
@@ -45,12 +45,11 @@ const (
 	whyStop   = "stop"
 )
 
-// groups reports whether the collection works by whole groups.
 func (c *collection) groups() bool {
 	return c.options.stream || c.config.Groups()
 }
 
-// checkGroups returns what does not go together with --stream, or needs it.
+// checkGroups returns the settings that conflict with --stream or need it.
 func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Complaints) {
 	complain := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -62,7 +61,7 @@ func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Com
 	complain(o.stream || !o.attached, "--attached: needs --stream")
 	complain(!o.attached || c.Tasks.File != "-" || file == "", "--attached: standard input carries no tasks then: leave --tasks - out")
 	complain(!o.asked || !o.retryFailed, "--stream: --retry-failed takes up what has failed, and no new tasks: give one of them")
-	complain(!o.retryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file may have it for other invocations
+	complain(!o.retryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file can have it for other invocations
 		"--follow: --retry-failed reads again the server runs that failed, and waits for no others: give one of them")
 	complain(!o.stream || c.Run.Tail.Kind != collector.TailOversample, "run.tail: oversample needs the number of samples, which --stream does not know")
 	if l.ByKey["run.max_ahead"].Given() != "" {
@@ -77,16 +76,16 @@ func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Com
 	return bad
 }
 
-// checkLimit refuses a limit that ends inside a group.
+// checkLimit refuses a tasks.limit that ends inside a group.
 func (c *collection) checkLimit(context.Context) error {
-	if !c.groups() || c.options.retryFailed { // that takes up what has failed, wherever it is
+	if !c.groups() || c.options.retryFailed { // it collects failed samples of any group
 		return nil
 	}
 	return runfolder.CheckLimit(c.config, c.tasks)
 }
 
-// heldOf returns how many samples of a run are committed, are done without a commit that holds
-// them, and have failed.
+// heldOf returns how many samples of a run are committed, are waiting in the write-ahead log, and
+// have failed.
 func heldOf(dir string) (committed, waiting, failed int, err error) {
 	held, err := sink.ReadLedger(dir)
 	if err != nil {
@@ -97,16 +96,17 @@ func heldOf(dir string) (committed, waiting, failed int, err error) {
 	return done - waiting, waiting, failed, nil
 }
 
-// newGrouping makes the grouping of a collection whose run is known; nil where it has none.
+// newGrouping creates the grouping of a collection whose run is known. It returns nil if the run
+// does not work by groups.
 func (c *collection) newGrouping() *grouping {
 	if !c.groups() {
 		return nil
 	}
 	cfg := pace.Config{MaxAhead: c.config.Run.MaxAhead, MaxLag: c.config.Run.MaxLag, UntilGroups: c.config.Tasks.UntilGroups}
-	if !c.options.stream { // nobody acknowledges
+	if !c.options.stream { // no reader acknowledges
 		cfg.MaxAhead, cfg.MaxLag = 0, -1
 	}
-	if c.options.retryFailed { // of groups that were whole
+	if c.options.retryFailed { // those groups were whole before
 		cfg.UntilGroups = 0
 	}
 	g := &grouping{collection: c, pace: pace.New(cfg)}
@@ -119,7 +119,7 @@ func (c *collection) newGrouping() *grouping {
 			}
 		},
 		LeftOut: func(keys ...string) {
-			if c.collector != nil { // else the log is read before it is made
+			if c.collector != nil { // nil while earlier commits are loaded
 				c.collector.Filter(keys...)
 			}
 		},
@@ -132,7 +132,7 @@ func (c *collection) newGrouping() *grouping {
 	return g
 }
 
-// ofSink fills in what a sink needs that commits whole groups.
+// ofSink adds to cfg what a sink needs to commit whole groups.
 func (g *grouping) ofSink(cfg *sink.Config) {
 	cfg.CommitGroups, cfg.Judge = true, g.tracker.Judge
 	told := cfg.Events.Committed
@@ -143,9 +143,9 @@ func (g *grouping) ofSink(cfg *sink.Config) {
 	}
 }
 
-// waited counts samples of earlier processes that waited for the rest of their group. It passes
-// over failures: the collector counted those that stayed failures when it began, and the success
-// of the others is in the commit too.
+// waited counts samples of earlier processes that waited for the rest of their group. It skips
+// failures: the collector counted those that stayed failures when it began, and the commit also has
+// the later successes of the others.
 func (g *grouping) waited(c *sink.Commit) {
 	var filtered []string
 	committed := 0
@@ -162,7 +162,7 @@ func (g *grouping) waited(c *sink.Commit) {
 	g.collector.CommittedEarlier(committed, filtered...)
 }
 
-// ofCollector fills in what a collector needs that is paced, and opens the tasks of a stream.
+// ofCollector adds to cfg what a paced collector needs, and opens the tasks of a stream.
 func (g *grouping) ofCollector(cfg *collector.Config) error {
 	if g.options.stream {
 		if err := g.openIntake(); err != nil {
@@ -181,7 +181,7 @@ func (g *grouping) ofCollector(cfg *collector.Config) error {
 	return g.load()
 }
 
-// load reads what earlier processes left of the groups.
+// load restores the groups of earlier processes from the commit log.
 func (g *grouping) load() error {
 	dir := g.folder.Dir
 	ack, err := sink.ReadAck(dir)
@@ -194,20 +194,21 @@ func (g *grouping) load() error {
 		return runfolder.ReadError(dir, err)
 	}
 	if err := g.tracker.Recall(log); err != nil {
-		g.Log.Warn("groups are told again without their figures", "error", err) // damage is found elsewhere
+		g.Log.Warn("groups are told again without their figures", "error", err) // verify reports the damage
 	}
 	return g.tracker.Known(g.known())
 }
 
-// clearSocket removes the socket that a killed process left in the folder, which this process has
-// locked.
+// clearSocket removes the socket that a killed process left in the folder. This process holds the
+// lock of the folder.
 func clearSocket(dir string) {
 	if info, err := os.Lstat(ctl.Path(dir)); err == nil && info.Mode()&os.ModeSocket != 0 {
-		_ = os.Remove(ctl.Path(dir)) // a stale one is in nobody's way
+		_ = os.Remove(ctl.Path(dir)) // a stale socket does no harm
 	}
 }
 
-// launch adds to the event of that name, and tells a person why the run does not end by itself.
+// launch adds the fields of a stream to the event launch, and explains why the run does not end by
+// itself.
 func (g *grouping) launch(event map[string]any) {
 	if g == nil || g.intake == nil {
 		return
@@ -230,7 +231,7 @@ func (g *grouping) launch(event map[string]any) {
 	}
 }
 
-// work lets help do what goes on beside the collector until ctx is done.
+// work starts the helpers of the grouping with help. They end when ctx is done.
 func (g *grouping) work(ctx context.Context, help func(func())) {
 	if g == nil {
 		return
@@ -238,9 +239,9 @@ func (g *grouping) work(ctx context.Context, help func(func())) {
 	if v := g.config.Tokens.PolicyVersion; v.Claimed {
 		g.pace.SetVersion(v.Version)
 	}
-	// Whoever tells something must not wait for a disk: the order of tasks is kept over its writes.
-	crowded := make(chan bool, 1) // the last that was told
-	g.Crowded(func(on bool) {     // not called by two at a time
+	// The callback must not wait for a disk: the order of tasks is held during its writes.
+	crowded := make(chan bool, 1) // holds the latest value
+	g.Crowded(func(on bool) {     // never called concurrently
 		select {
 		case <-crowded:
 		default:
@@ -260,13 +261,13 @@ func (g *grouping) work(ctx context.Context, help func(func())) {
 		return
 	}
 	if g.socket != nil {
-		help(func() { _ = g.socket.Serve(ctx, g) }) // nil when it is done
+		help(func() { _ = g.socket.Serve(ctx, g) }) // nil when ctx is done
 	}
-	// It is not waited for: nothing interrupts the reading of a pipe.
+	// Reading a pipe cannot be interrupted, so take is not waited for.
 	go g.take(ctx)
 }
 
-// crowd holds back tasks and samples as it is told, until ctx is done.
+// crowd holds back tasks and samples while crowded is true, until ctx is done.
 func (g *grouping) crowd(ctx context.Context, crowded <-chan bool) {
 	for {
 		select {
@@ -282,17 +283,16 @@ func (g *grouping) crowd(ctx context.Context, crowded <-chan bool) {
 	}
 }
 
-// stop ends the giving of tasks to the collector.
 func (g *grouping) stop(why string) {
 	if g != nil && g.intake != nil {
 		g.intake.Stop(why)
 	}
 }
 
-// over notes that the collector has returned.
+// over records that the collector has returned.
 func (g *grouping) over() { g.stop(whyStop) }
 
-// drained tells that the last group was told, and why the run has ended.
+// drained reports that the last group was reported, and why the run has ended.
 func (g *grouping) drained(err error) {
 	if g == nil {
 		return

@@ -17,9 +17,9 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A grouping is the ctl.Handler of its run.
+// grouping implements ctl.Handler.
 
-// Status tells the state of the run.
+// Status returns the state of the run.
 func (g *grouping) Status() ctl.Status {
 	s, p := g.collector.Stats(), g.pace.Stats()
 	acked, end := g.tracker.Cursors()
@@ -46,7 +46,7 @@ func (g *grouping) Status() ctl.Status {
 	return out
 }
 
-// lagOf is the lag of the groups that arrived.
+// lagOf converts the lag of the groups that have arrived. most is run.max_lag; negative: no limit.
 func lagOf(p *pace.Stats, most int) ctl.Lag {
 	out := ctl.Lag{Counts: p.LagCounts()}
 	if most >= 0 {
@@ -58,7 +58,7 @@ func lagOf(p *pace.Stats, most int) ctl.Lag {
 	return out
 }
 
-// Pause lets no further sample begin until Resume.
+// Pause holds back further samples until Resume.
 func (g *grouping) Pause() error {
 	g.pace.Pause()
 	g.Log.Info("pause")
@@ -74,7 +74,7 @@ func (g *grouping) Resume() error {
 	return nil
 }
 
-// Drain ends the taking of tasks, and a pause: the run ends when all that was accepted is
+// Drain accepts no further tasks and ends a pause. The run ends when all accepted tasks are
 // collected.
 func (g *grouping) Drain() error {
 	g.Log.Info("drain", "by", "ctl")
@@ -85,7 +85,7 @@ func (g *grouping) Drain() error {
 	return nil
 }
 
-// SetVersion says what version samples from now on.
+// SetVersion records the policy version that samples from now on.
 func (g *grouping) SetVersion(version int32) error {
 	if g.options.reads {
 		return exit.Usagef("the run reads server runs (tasks.from_runs): traces tell the versions of their calls")
@@ -97,22 +97,21 @@ func (g *grouping) SetVersion(version int32) error {
 	return nil
 }
 
-// version paces the run by a version that the trainer told.
 func (g *grouping) version(version int32) {
 	g.setting.Lock()
 	defer g.setting.Unlock()
 	g.setVersion(version)
 }
 
-// setVersion sets the version and tells it. The mutex setting is held.
+// setVersion sets the version and reports it. The caller holds the mutex setting.
 func (g *grouping) setVersion(version int32) {
 	g.pace.SetVersion(version)
 	g.Log.Info("version", "version", version)
 	g.Event("version", map[string]any{"version": version})
 }
 
-// seen takes a version that the page tells. One that is lower than what is known comes late: the
-// trainer told of a newer one itself.
+// seen handles a version that the version page reported. It ignores a version below the known one:
+// the trainer has already reported a newer one.
 func (g *grouping) seen(version int32) {
 	if g == nil {
 		return
@@ -124,7 +123,7 @@ func (g *grouping) seen(version int32) {
 	}
 }
 
-// Acknowledge takes what the reader has for good.
+// Acknowledge records that the reader has all groups up to c.
 func (g *grouping) Acknowledge(_ context.Context, c ctl.Cursor) error {
 	if err := g.ours(c); err != nil {
 		return err
@@ -132,7 +131,7 @@ func (g *grouping) Acknowledge(_ context.Context, c ctl.Cursor) error {
 	return g.cursorError(g.tracker.Acknowledge(c.Seq, c.Groups))
 }
 
-// LeaveOut takes one group that the reader leaves out.
+// LeaveOut marks one group that the reader does not want.
 func (g *grouping) LeaveOut(c ctl.Cursor) error {
 	if err := g.ours(c); err != nil {
 		return err
@@ -140,7 +139,7 @@ func (g *grouping) LeaveOut(c ctl.Cursor) error {
 	return g.cursorError(g.tracker.LeaveOut(c.Seq, c.Groups))
 }
 
-// ours refuses a cursor of another run. One that does not say its run is taken to be of this one.
+// ours refuses a cursor of another run. A cursor without a run id counts as a cursor of this run.
 func (g *grouping) ours(c ctl.Cursor) error {
 	if c.RunID == "" || c.RunID == g.info.ID {
 		return nil
@@ -149,7 +148,7 @@ func (g *grouping) ours(c ctl.Cursor) error {
 		"give the cursor to the collector of its own run")
 }
 
-// cursorError is the error of a cursor that is not taken; nil where it is.
+// cursorError converts the error of a refused cursor. It returns nil for nil.
 func (g *grouping) cursorError(err error) error {
 	switch _, storage := errors.AsType[*sink.ShardError](err); {
 	case err == nil:
@@ -160,7 +159,7 @@ func (g *grouping) cursorError(err error) error {
 	return exit.Hint(exit.With(exit.Usage, err), "give seq and n of an event group; rollout ctl "+human.Shell(g.folder.Dir)+" status says how far the run is")
 }
 
-// Task takes one task.
+// Task accepts one task. The returned function waits for the result.
 func (g *grouping) Task(_ context.Context, line json.RawMessage) func() (ctl.Accepted, error) {
 	t, err := tasks.ParseTask(line)
 	wait := func() []stream.Receipt { return []stream.Receipt{{Err: exit.With(exit.Usage, err)}} }

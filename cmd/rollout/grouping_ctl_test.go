@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// toldGrouping is a grouping that tells its events to w, and does nothing else.
+// toldGrouping returns a grouping that only writes its events to w.
 func toldGrouping(w io.Writer) *grouping {
 	d := show.NewDisplay(tame.NewWriter(w), tame.NewWriter(io.Discard), func(string) string { return "" }, true, false)
 	return &grouping{
@@ -21,7 +21,7 @@ func toldGrouping(w io.Writer) *grouping {
 	}
 }
 
-// The line that a standard input goes on with is not told after drained.
+// Tasks that arrive on standard input after drained are not reported.
 func TestToldAfterDrained(t *testing.T) {
 	t.Parallel()
 	r, w := io.Pipe()
@@ -39,7 +39,7 @@ func TestToldAfterDrained(t *testing.T) {
 	}
 }
 
-// Stale groups are those above the bound that was set.
+// Groups are stale if their lag exceeds the configured bound.
 func TestLagOf(t *testing.T) {
 	t.Parallel()
 	s := pace.Stats{Lags: [pace.LagMost + 1]int{4, 0, 3, 2}}

@@ -18,11 +18,11 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// This file has the tasks of a stream: from a file, from standard input and from the socket to the
-// collector.
+// This file passes the tasks of a stream to the collector, from a file, from standard input or from
+// the socket.
 
-// taskFile finds out where the tasks of a stream come from besides the socket. It returns an
-// error if that is a file that cannot be opened.
+// taskFile decides where a stream gets its tasks besides the socket. It returns an error if that is
+// a file that cannot be opened.
 func (c *collection) taskFile() error {
 	if !c.options.stream || c.options.reads {
 		return nil
@@ -43,7 +43,7 @@ func (c *collection) taskFile() error {
 	return in.Close()
 }
 
-// carries reports whether a standard input may carry tasks: a terminal and /dev/null do not.
+// carries reports whether standard input can carry tasks. A terminal and /dev/null cannot.
 func carries(stdin io.Reader) bool {
 	f, ok := stdin.(*os.File)
 	if !ok {
@@ -53,12 +53,12 @@ func carries(stdin io.Reader) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice == 0
 }
 
-// openIntake opens the tasks of the run for more of them, and the socket.
+// openIntake opens the task log of the run for appending, and the control socket.
 func (g *grouping) openIntake() (err error) {
 	if g.log, err = g.folder.OpenTaskLog(g.tasks); err != nil {
 		return err
 	}
-	g.atEnd(func() { _ = g.log.Close() }) // what was accepted is durable
+	g.atEnd(func() { _ = g.log.Close() }) // accepted tasks are already durable
 	planned := g.tasks.Samples
 	fit := tasks.NewFit(g.parts.agent, g.parts.collector.Scorer)
 	g.intake = stream.New(stream.Config{Log: g.log, Samples: g.config.Tasks.Samples, Check: func(t *collector.Task) error {
@@ -79,18 +79,18 @@ func (g *grouping) openIntake() (err error) {
 		g.collector.Plan(planned)
 	}})
 	g.socket, err = ctl.Listen(g.folder.Dir)
-	if errors.Is(err, errors.ErrUnsupported) && g.from != "" { // else no task could ever come
+	if errors.Is(err, errors.ErrUnsupported) && g.from != "" { // without a source, no task could ever arrive
 		g.Say("%v: %s", err, exit.HintOf(err))
 		return nil
 	}
 	if err == nil {
-		g.atEnd(func() { _ = g.socket.Close() }) // a stale one is replaced
+		g.atEnd(func() { _ = g.socket.Close() }) // the next process replaces a stale socket
 	}
 	return err
 }
 
-// more yields the tasks that come. The first one of a run that was not tried yet is what the
-// servers are tried with.
+// more yields the tasks as they arrive. If the run has no task yet, the first one is used to try
+// the scorer and the servers.
 func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
 		tried := g.tasks.Tasks > 0
@@ -113,7 +113,7 @@ func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	}
 }
 
-// take takes the tasks of a file, of standard input or of the server until ctx is done.
+// take reads the tasks of a file, of standard input or of the server until ctx is done.
 func (g *grouping) take(ctx context.Context) {
 	var err error
 	if g.options.reads {
@@ -124,7 +124,7 @@ func (g *grouping) take(ctx context.Context) {
 	}
 	switch told := g.toldOf; g.from {
 	case "":
-		return // they come over the socket, until a drain
+		return // tasks arrive over the socket until a drain
 	case "-":
 		err = g.intake.Read(g.program.stdin, "stdin", told)
 	default:
@@ -138,8 +138,8 @@ func (g *grouping) take(ctx context.Context) {
 	}
 }
 
-// toldOf tells what became of a task that was given. It tells nothing after drained: standard input
-// may go on.
+// toldOf reports whether a task was accepted. It reports nothing after the event drained, because
+// standard input can still deliver tasks then.
 func (g *grouping) toldOf(t *collector.Task, r stream.Receipt) {
 	g.receipts.Lock()
 	defer g.receipts.Unlock()
@@ -165,10 +165,10 @@ func (g *grouping) toldOf(t *collector.Task, r stream.Receipt) {
 	}
 }
 
-// attached reads standard input until it ends, which it does when the process that started this
-// one has ended. Then it ends this process at once.
+// attached reads standard input until it ends, and then ends this process at once. Standard input
+// ends when the parent process ends.
 func (c *collection) attached() {
-	_, _ = io.Copy(io.Discard, c.program.stdin) // an error is an end too
+	_, _ = io.Copy(io.Discard, c.program.stdin) // an error counts as the end
 	if c.began.Load() == nil {
 		c.giveUp()
 		c.abort("interrupted before the run began: standard input has ended (--attached)")

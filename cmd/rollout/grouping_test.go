@@ -13,9 +13,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A sample that failed in one process and succeeded in the next, while its group was not whole,
-// counts once when a third process completes the group. A failure that stays one was counted
-// when its process left it, and a filtered sample counts as filtered alone.
+// A sample that failed in one process and succeeded in the next, while its group was incomplete,
+// counts once when a third process completes the group. A lasting failure was already counted when
+// the process began. A filtered sample counts only as filtered.
 func TestWaitedCountsOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -100,8 +100,8 @@ func TestWaitedCountsOnce(t *testing.T) {
 	}
 }
 
-// A group that an earlier process completed is judged while the dataset is opened. The claimed
-// version is known then.
+// A group that an earlier process completed is judged when the dataset is opened. The claimed
+// version is already known then.
 func TestStaleWhileOpened(t *testing.T) {
 	t.Parallel()
 	cfg := &config.Config{}

@@ -8,9 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// What inspect takes from the commit log alone.
+// The parts of inspect that need only the commit log.
 
-// unshownOf returns the counts of calls that no answer shows, of the attempts that count.
+// unshownOf returns the counts of calls that no answer shows, by sample key, for the attempts that
+// count.
 func unshownOf(log *sink.Log) map[string]tokenize.Unshown {
 	all := map[string]tokenize.Unshown{}
 	for i := range log.Commits {
@@ -25,7 +26,6 @@ func unshownOf(log *sink.Log) map[string]tokenize.Unshown {
 	return all
 }
 
-// runTotals is a line about the whole run, by its commit log.
 func runTotals(log *sink.Log) string {
 	var rows, failures int64
 	var tokens sink.Tokens

@@ -1,9 +1,8 @@
-// Command rollout collects reinforcement-learning rollouts from Letta agents:
-// tasks in, aligned token ids, log-probabilities and loss masks out, in Parquet or
-// Arrow shards.
+// Command rollout collects reinforcement-learning rollouts from Letta agents. It reads tasks and
+// writes aligned token ids, log-probabilities and loss masks to Parquet or Arrow shards.
 //
-// The program is a function of its inputs, run; each verb has a file of its own,
-// cmd_<verb>.go. exit.go is the one place that turns an error into an exit code.
+// The program is a function of its inputs, run. Each verb has its own file, cmd_<verb>.go. Only
+// exit.go turns an error into an exit code.
 package main
 
 import (
@@ -28,18 +27,18 @@ func main() {
 	os.Exit(p.run(context.Background(), os.Args[1:]))
 }
 
-// A program holds what a verb may touch of the outside.
+// A program holds everything that a verb can use of its environment.
 type program struct {
 	stdin          io.Reader
-	stdout, stderr *tame.Writer // nothing that is not fit to be shown passes
+	stdout, stderr *tame.Writer // escapes control characters
 	getenv         func(string) string
-	environ        []string // what is set, as os.Environ has it; nil: only what is asked for counts
-	// abort ends the process at once, for one who interrupts it for the third time.
+	environ        []string // as in os.Environ; nil: only getenv is used
+	// abort ends the process at once, after the third interrupt.
 	abort func()
 }
 
-// run is the whole program. Data goes to stdout, talk to stderr; the result is the
-// exit code.
+// run is the whole program. Data goes to stdout and messages go to stderr. It returns the exit
+// code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
 	return (&program{stdin: stdin, stdout: tame.NewWriter(stdout), stderr: tame.NewWriter(stderr), getenv: getenv}).run(ctx, args)
 }
@@ -52,7 +51,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	code := p.report(root.ExecuteContext(ctx))
-	_, _ = p.stdout.Flush(), p.stderr.Flush() // of characters that were cut off
+	_, _ = p.stdout.Flush(), p.stderr.Flush() // writes characters that were incomplete
 	return code
 }
 
@@ -67,7 +66,7 @@ Parquet or Arrow shards that a trainer reads as they are.
 
 rollout help VERB, or rollout VERB --help, says more about a verb.`
 
-// rootCmd is the command tree. Nothing in it is shared between two calls.
+// rootCmd returns the command tree. Two calls share nothing.
 func (p *program) rootCmd() *cobra.Command {
 	showVersion := false
 	root := &cobra.Command{
@@ -88,7 +87,7 @@ func (p *program) rootCmd() *cobra.Command {
 			}
 			return cmd.Help()
 		},
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // ours is completionCmd
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // completionCmd replaces it
 	}
 	root.Flags().BoolVar(&showVersion, "version", false, "print the version of this binary")
 	root.SetUsageTemplate(helpTemplate)
@@ -118,7 +117,7 @@ func (p *program) rootCmd() *cobra.Command {
 	return root
 }
 
-// unknownVerb is the error for a word that is not a verb of cmd.
+// unknownVerb returns the error for a word that is not a verb of cmd.
 func unknownVerb(cmd *cobra.Command, word string) error {
 	var verbs []string
 	for _, c := range cmd.Commands() {
@@ -133,8 +132,7 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 	return exit.Hint(exit.Usagef("%sunknown verb %q", verb(cmd), word), hint)
 }
 
-// flagError gives a wrong flag the exit code of a usage error, and names the
-// nearest flag that exists.
+// flagError gives a wrong flag the exit code of a usage error and suggests the nearest flag.
 func flagError(cmd *cobra.Command, err error) error {
 	hint := "see " + cmd.CommandPath() + " --help"
 	if word, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
@@ -158,7 +156,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		}
 		want, got := "takes no arguments", human.Plural(int64(len(args)), "argument")
 		if len(names) == 0 {
-			got = strconv.Quote(args[0]) // often the value of a flag that got none
+			got = strconv.Quote(args[0]) // often the value of a flag that lacks one
 		} else {
 			want = "needs " + strings.Join(names, " ")
 		}
@@ -166,7 +164,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// verb is the prefix of a complaint about how cmd was called: "steps list: ".
+// verb returns the prefix of a usage error of cmd, such as "steps list: ".
 func verb(cmd *cobra.Command) string {
 	_, words, ok := strings.Cut(cmd.CommandPath(), " ")
 	if !ok {
@@ -175,11 +173,10 @@ func verb(cmd *cobra.Command) string {
 	return words + ": "
 }
 
-// exits attaches the exit statuses of a verb, which its help ends with.
+// exits returns the annotation that holds the exit statuses at the end of a verb's help.
 func exits(text string) map[string]string { return map[string]string{"exits": text} }
 
-// helpTemplate is the same for every verb: how it is called, an example, its verbs
-// or flags, the exit statuses.
+// helpTemplate is the help of every verb: usage, example, verbs or flags, and exit statuses.
 const helpTemplate = `usage: {{.UseLine}}
 {{- if .HasAvailableSubCommands}}
 
@@ -202,12 +199,10 @@ flags:
 {{- end}}
 `
 
-// say writes one line of talk to stderr.
 func (p *program) say(format string, args ...any) {
 	tame.Fprintf(p.stderr, "rollout: "+format+"\n", args...)
 }
 
-// printJSON prints one line of JSON to stdout.
 func (p *program) printJSON(v any) error {
 	enc := plainjson.NewEncoder(p.stdout)
 	return enc.Encode(v)

@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"rollout": main})
 }
 
-// TestScripts runs the real program, each script in a fresh folder. The commands
-// below are what the scripts need besides those of testscript.
+// TestScripts runs the real program, each script in a new folder. The functions below are
+// additional testscript commands.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	exchanges, err := filepath.Abs("../../testdata/letta")
@@ -85,8 +85,8 @@ func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// resum FILE… makes the checksum at the end of run.json or of a commit entry that of the
-// bytes before it: what is in the file was meant so.
+// resum FILE… updates the checksum at the end of run.json or of a commit entry, so that an intended
+// change of the file passes.
 func scriptResum(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 {
 		ts.Fatalf("usage: resum FILE…")
@@ -107,7 +107,7 @@ func scriptResum(ts *testscript.TestScript, neg bool, args []string) {
 
 var sumAtEnd = regexp.MustCompile(`(?s)^(.*)(,\s*"sha256": ?")[0-9a-f]{64}("\s*\}\s*)$`)
 
-// resummed is a file with the checksum that it should have at its end.
+// resummed returns the file with a correct checksum at its end.
 func resummed(b []byte) []byte {
 	m := sumAtEnd.FindSubmatch(b)
 	if m == nil {
@@ -116,7 +116,7 @@ func resummed(b []byte) []byte {
 	return fmt.Appendf(nil, "%s%s%x%s", m[1], m[2], sha256.Sum256(m[1]), m[3])
 }
 
-// ready VAR FILE waits for a file with a URL and puts it into a variable.
+// ready VAR FILE waits for a file with a URL and stores the URL in a variable.
 func scriptReady(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: ready VAR FILE")
@@ -129,7 +129,7 @@ func scriptReady(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// await FILE TEXT waits until a file holds the text.
+// await FILE TEXT waits until a file contains the text.
 func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: await FILE TEXT")
@@ -151,7 +151,7 @@ func scriptDurable(ts *testscript.TestScript, neg bool, args []string) {
 	poll(ts, args[0]+" durable samples in "+args[1], func() bool { return durable(ts.MkAbs(args[1])) >= want })
 }
 
-// durable returns how many samples of a run are durable; none where it cannot be read.
+// durable returns the number of durable samples of a run, or 0 if it cannot be read.
 func durable(dir string) int64 {
 	r, err := sink.Verify(context.Background(), dir, sink.VerifyOptions{})
 	if err != nil {
@@ -160,7 +160,7 @@ func durable(dir string) int64 {
 	return r.WAL.Pending + r.Samples
 }
 
-// flip OFFSET FILE… inverts one byte of each.
+// flip OFFSET FILE… inverts one byte of each file.
 func scriptFlip(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: flip OFFSET FILE…")
@@ -185,7 +185,7 @@ func scriptFlip(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// agents N URL waits until the server has so many agents.
+// agents N URL waits until the server has N agents.
 func scriptAgents(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: agents N URL")
@@ -202,7 +202,6 @@ func scriptAgents(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// poll waits until done says so.
 func poll(ts *testscript.TestScript, what string, done func() bool) {
 	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -211,7 +210,7 @@ func poll(ts *testscript.TestScript, what string, done func() bool) {
 	}
 }
 
-// field VAR FILE KEY takes a field of the first JSON line of a file.
+// field VAR FILE KEY stores a field of the file's first JSON line in a variable.
 func scriptField(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: field VAR FILE KEY")
@@ -225,8 +224,7 @@ func scriptField(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], fmt.Sprint(value))
 }
 
-// absent TEXT DIR fails when any file in the folder holds the text, and when there
-// is no file at all.
+// absent TEXT DIR fails if a file in the folder contains the text, or if the folder has no file.
 func scriptAbsent(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: absent TEXT DIR")
@@ -248,7 +246,7 @@ func scriptAbsent(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// pack FILE… compresses each into FILE.gz and FILE.zst.
+// pack FILE… compresses each file to FILE.gz and FILE.zst.
 func scriptPack(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range args {
 		text := []byte(ts.ReadFile(name))
@@ -315,7 +313,7 @@ func scriptParquet(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// append TEXT FILE… adds bytes to files.
+// append TEXT FILE… appends bytes to files.
 func scriptAppend(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range args[1:] {
 		matches, err := filepath.Glob(ts.MkAbs(name))
@@ -332,7 +330,7 @@ func scriptAppend(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// lines N FILE counts the lines of a file.
+// lines N FILE checks the number of lines of a file.
 func scriptLines(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: lines N FILE")
@@ -342,7 +340,7 @@ func scriptLines(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// samerows A B compares two listings of inspect --json, apart from the order.
+// samerows A B compares two outputs of inspect --json, ignoring the order.
 func scriptSameRows(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: samerows A B")

@@ -16,15 +16,15 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// mistakesFile shows typical mistakes as a terminal would: a command after a $, all that it
-// answers, and its exit status in brackets; then the files that the commands find.
+// mistakesFile shows typical mistakes like a terminal session: a command after $, its complete
+// output, and its exit status in brackets. The files that the commands use follow.
 var mistakesFile = filepath.Join("testdata", "mistakes.txtar")
 
-// whatToDo is in an answer that says how to go on.
+// whatToDo matches an answer with a remedy.
 var whatToDo = regexp.MustCompile(`\nhint: |did you mean|: give |must be ≥|: export it|: require less|: run "|with spaces`)
 
-// TestMistakes makes each mistake with the real program against real servers, and compares
-// the answer. Every answer has a few lines and says what to do.
+// Each command of mistakesFile, run with the real program and servers, gives the recorded answer.
+// Every answer is a few lines long and has a remedy.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	archive, err := txtar.ParseFile(mistakesFile)
@@ -41,7 +41,7 @@ func TestMistakes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The addresses that the file shows, and those that the servers have.
+	// Addresses in the file, and addresses of the servers.
 	var there, here []string
 	hour := latencyOf(t, "1h")
 	for i, cfg := range []lettasim.Config{
@@ -83,14 +83,14 @@ func TestMistakes(t *testing.T) {
 	for i, block := range blocks {
 		line, ok := strings.CutPrefix(strings.SplitN(block, "\n", 2)[0], "$ ")
 		if !ok {
-			if answers[i] = block; i > 0 { // the first says what the file is about
+			if answers[i] = block; i > 0 { // the first block describes the file
 				t.Fatalf("%s: a command begins with $, and no answer has an empty line:\n%s", mistakesFile, block)
 			}
 			continue
 		}
 		commands++
 		cmd := command(line)
-		out, _ := cmd.CombinedOutput() // the status says it
+		out, _ := cmd.CombinedOutput() // the exit code is checked below
 		code, answer := cmd.ProcessState.ExitCode(), toShown.Replace(string(out))
 		answer = processOf.ReplaceAllString(answer, "process 1234 …")
 		answer = shardOf.ReplaceAllString(answer, "part-….parquet")
@@ -124,7 +124,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// What changes from run to run: who holds a lock, and the name of a shard.
+// Parts that change from run to run: the holder of a lock and the name of a shard.
 var (
 	processOf = regexp.MustCompile(`process [0-9]+ .*`)
 	shardOf   = regexp.MustCompile(`part-[0-9a-f-]+\.parquet`)

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// sayNothingOf says that no row of a task was found, and which task was likely meant.
+// sayNothingOf reports that no row of task was found, and suggests the task that was likely meant.
 func (p *program) sayNothingOf(task, dir string, log *sink.Log) {
 	text := "nothing of task " + tame.Text(task, 60)
 	if near := nearTask(task, taskIDs(dir, log)); near != "" {
@@ -20,12 +20,12 @@ func (p *program) sayNothingOf(task, dir string, log *sink.Log) {
 	p.say("%s", text)
 }
 
-// maxNear is how long an id may be that others are compared with, in bytes: that takes the
-// square of it in time, for every task.
+// maxNear is the longest id, in bytes, that is compared. A comparison takes quadratic time, and
+// every task is compared.
 const maxNear = 100
 
-// nearTask returns the id that task was most likely meant to be. It is empty if none is near,
-// or if task is one of them.
+// nearTask returns the id that task was most likely meant to be. It is empty if no id is near, or
+// if task is one of the ids.
 func nearTask(task string, ids iter.Seq[string]) (near string) {
 	if len(task) > maxNear {
 		return ""
@@ -44,8 +44,8 @@ func nearTask(task string, ids iter.Seq[string]) (near string) {
 	return near
 }
 
-// taskIDs yields the ids of a run's tasks; those of an imported run, which has none, are in
-// its rows. It ends where they cannot be read: then there is less to suggest.
+// taskIDs yields the ids of a run's tasks. An imported run has no tasks, so it takes them from the
+// rows. It stops at the first error, because the ids only serve suggestions.
 func taskIDs(dir string, log *sink.Log) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		has := false

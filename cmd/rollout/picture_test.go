@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestPictureOfARow makes the picture of a row token by token: of a recorded rollout with
-// a call of a tool, by its model's own tokenizer.
+// TestPictureOfARow draws the picture of a row, token by token, from a recorded rollout with a tool
+// call and its model's tokenizer.
 func TestPictureOfARow(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true})
@@ -20,6 +20,6 @@ func TestPictureOfARow(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run1")
 	mustRun(t, 0, "collect", "--server", serveSim(t, sim), "--model", simModel, "--tasks", writeFile(t, "tasks.jsonl", tasks), "--reward", "number", "--tokenizer", filepath.Join("..", "..", "testdata", "tokenizers", "qwen3"), "--out", dir, "--quiet")
 	out := mustRun(t, 0, "inspect", dir, "--row", "0", "--color", "always").stdout
-	out = regexp.MustCompile(`, agent agent-[0-9a-f-]+`).ReplaceAllString(out, "") // its id is drawn
+	out = regexp.MustCompile(`, agent agent-[0-9a-f-]+`).ReplaceAllString(out, "") // the id is random
 	picturetest.Check(t, "inspect.svg", picturetest.Terminal(t, 112, "$ rollout inspect run1 --row 0\n"+strings.TrimRight(out, "\n")), *update)
 }

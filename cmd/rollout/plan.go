@@ -10,7 +10,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// dryRun says what would be done.
 func (c *collection) dryRun(ctx context.Context) error {
 	p, resumed := c.program, c.earlier != nil
 	var committed, waiting, failed int
@@ -68,7 +67,7 @@ func (c *collection) dryRun(ctx context.Context) error {
 	return c.dryMatched(found)
 }
 
-// dryMatched returns the error of a dry run if no server run matches.
+// dryMatched returns the error of a dry run that matches no server run.
 func (c *collection) dryMatched(found serverruns.Counts) error {
 	if c.options.reads && !c.options.retryFailed && found.Total() == 0 && !c.config.Tasks.Follow {
 		return c.unmatchedError()

@@ -12,8 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// TestPreflightTriesAgain: what may pass while the servers are asked does not end a run
-// that nobody may be there to start again.
+// Transient failures of the servers during the preflight are retried and do not end a run.
 func TestPreflightTriesAgain(t *testing.T) {
 	t.Parallel()
 	reset := func(w http.ResponseWriter) {
@@ -28,10 +27,10 @@ func TestPreflightTriesAgain(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
-		times int64 // how many creates meet it
+		times int64 // how many creates fail
 		fail  func(http.ResponseWriter)
 		code  int
-		again int // how often the run says that it tries again
+		again int // how often the run prints that it tries again
 	}{
 		{"one lost connection", 1, reset, exit.OK, 1},
 		{"unavailable for a moment", 2, status(http.StatusServiceUnavailable), exit.OK, 2},

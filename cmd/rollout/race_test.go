@@ -2,5 +2,5 @@
 
 package main
 
-// raceEnabled says that the race detector is on: memory and time say nothing then.
+// raceEnabled reports that the race detector is on. Memory and time mean nothing then.
 const raceEnabled = true

@@ -18,8 +18,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// finishRun puts the first done samples of a run that was begun, one per task, into
-// its dataset and its journal, as if an earlier process had collected them.
+// finishRun adds the first done samples of a new run, one per task, to its dataset and journal, as
+// if an earlier process had collected them.
 func finishRun(tb testing.TB, dir string, done int) {
 	tb.Helper()
 	info, err := runfolder.Read(dir)
@@ -38,7 +38,7 @@ func finishRun(tb testing.TB, dir string, done int) {
 	var g errgroup.Group
 	g.Go(func() error { return dataset.Run(tb.Context()) })
 	var writers errgroup.Group
-	var mine sync.Mutex // of the builder
+	var mine sync.Mutex // guards the builder
 	b := sinktest.NewBuilder(1)
 	rows := b.Row(60, 40)
 	for range 256 {
@@ -67,7 +67,7 @@ func finishRun(tb testing.TB, dir string, done int) {
 		if n++; n > done {
 			break
 		}
-		if n > 1 { // the first was collected
+		if n > 1 { // the first sample was collected
 			work <- task
 		}
 	}
@@ -79,7 +79,6 @@ func finishRun(tb testing.TB, dir string, done int) {
 	}
 }
 
-// writeNotes notes an attempt that went well.
 func writeNotes(j *journal.Journal, key string) error {
 	if err := j.Begin(collector.Attempt{Key: key, N: 1}, "http://127.0.0.1:8283"); err != nil {
 		return err
@@ -93,7 +92,7 @@ func writeNotes(j *journal.Journal, key string) error {
 	return j.End(key, 1, collector.ClassNone, false)
 }
 
-// manyTasks writes a file of n tasks, the first of which the simulated server plays.
+// manyTasks writes a file with n tasks. The simulated server plays the first one.
 func manyTasks(tb testing.TB, n int) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "many.jsonl")

@@ -11,10 +11,10 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// The own state of a run at scale: what a task and a done sample cost, in allocations and
-// bytes, which do not depend on the machine.
+// The cost of a task and of a finished sample, in allocations and bytes, which do not depend on the
+// machine.
 
-// TestGateTaskAllocs: a task is read in one pass, with few allocations.
+// Parsing a task takes few allocations.
 func TestGateTaskAllocs(t *testing.T) {
 	line := []byte(`{"id": "task-1", "prompt": "What is 1 plus 7? Think step by step.", "answer": "8"}`)
 	allocs := testing.AllocsPerRun(100, func() {
@@ -27,8 +27,8 @@ func TestGateTaskAllocs(t *testing.T) {
 	}
 }
 
-// TestGateLedgerBytes: what is kept of a sample that the dataset has fits into 48 bytes, and
-// a run of them is continued with nothing to do.
+// A finished sample takes at most 48 bytes of the ledger, and a run of finished samples resumes
+// with nothing to do.
 func TestGateLedgerBytes(t *testing.T) {
 	const done = 3_000
 	sim := newSim(t, lettasim.Config{InputIDs: true})
@@ -57,7 +57,6 @@ func TestGateLedgerBytes(t *testing.T) {
 	}
 }
 
-// heap is what is alive.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

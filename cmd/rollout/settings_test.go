@@ -22,7 +22,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A witness is a simulated server that keeps what it was asked.
+// A witness is a simulated server that records its requests.
 type witness struct {
 	sim *lettasim.Server
 
@@ -52,7 +52,7 @@ func (w *witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.sim.ServeHTTP(rw, r)
 }
 
-// said reports whether a POST to a path with the ending holds the text.
+// said reports whether the body of a POST to a path with this ending contains the text.
 func (w *witness) said(ending, text string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,7 +65,6 @@ func (w *witness) said(ending, text string) bool {
 	return false
 }
 
-// collectFrom runs collect on one task with the file's text.
 func collectFrom(t *testing.T, url, file string, args ...string) (code int, stderr, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -111,7 +110,7 @@ agent:
 		{"/v1/conversations/", ``},
 		{"/messages", `"override_model":"sglang//models/qwen3"`},
 		{"/messages", `"override_system":"Be brief."`},
-		// The keys of a schema reach the prompt in the order of the file.
+		// The keys of a schema keep the order of the file in the prompt.
 		{"/messages", `"client_tools":[{"name":"bash","parameters":{"type":"object","properties":{"zeta":{"type":"number","default":1.0},"alpha":{"type":"string"}}}}]`},
 	} {
 		if !w.said(want.ending, want.text) {
@@ -145,11 +144,11 @@ func TestOwnAuthorityAndClientCertificate(t *testing.T) {
 	w := newWitness(t)
 	server := httptest.NewUnstartedServer(w)
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are meant
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are expected
 	server.StartTLS()
 	t.Cleanup(server.Close)
 
-	// The server's own pair serves as the client's too.
+	// The client uses the server's own key pair.
 	pair := server.TLS.Certificates[0]
 	dir := t.TempDir()
 	ca, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key.pem")

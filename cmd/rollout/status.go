@@ -9,9 +9,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 )
 
-// What others are told of a run at work.
+// The status of a running collection, for metrics, display and signals.
 
-// vitals is where the metrics look. Before the run is at work there is nothing.
+// vitals returns the sources of the metrics. They are empty until the run has begun.
 func (c *collection) vitals() show.Vitals {
 	if c.began.Load() == nil {
 		return show.Vitals{}
@@ -23,7 +23,6 @@ func (c *collection) vitals() show.Vitals {
 	return v
 }
 
-// view is the state of the run at this moment.
 func (c *collection) view() show.View {
 	v := show.View{Stats: c.collector.Stats(), Sink: c.dataset.Stats(), Failing: c.Tally.Failures(), Recovery: c.recovery}
 	if c.config.Reward.Kind != config.RewardNone {
@@ -36,11 +35,9 @@ func (c *collection) view() show.View {
 	return v
 }
 
-// statusOldest is how many of the samples in flight a status shows.
 const statusOldest = 10
 
-// showStatus answers SIGUSR1: what the run does at this moment, in any display but
-// the quiet one.
+// showStatus prints the current state of the run for SIGUSR1, unless the display is quiet.
 func (c *collection) showStatus() {
 	if c.Quiet() {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 )
 
-// The commands of scripts about collect --stream.
+// Script commands for collect --stream.
 
 // tell RUN REQUEST sends a request to the collector of a run and prints its answer.
 func scriptTell(ts *testscript.TestScript, neg bool, args []string) {
@@ -35,8 +35,8 @@ func scriptTell(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// ahead W K RUN [-] waits until W groups are whole, of which none more may have begun, and never
-// more than K may be ahead; then it acknowledges them, or does not (-).
+// ahead W K RUN [-] waits until W groups are whole. It fails if more than W groups have begun, or
+// if more than K are ahead. It then acknowledges the groups, unless the last argument is "-".
 func scriptAhead(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: ahead W K RUN [-]")
@@ -62,8 +62,9 @@ func scriptAhead(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// counts FILE N checks the last event of a run that has ended: every planned sample is counted
-// once, none remains, and N informative groups are there, or a few more that were in progress.
+// counts FILE N checks the last event of a finished run: every planned sample is counted once, none
+// remains, and there are at least N informative groups. A few more are allowed, which were in
+// progress.
 func scriptCounts(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: counts FILE N")

@@ -19,7 +19,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// table makes what continuity needs of the model's folder.
 func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Logger) (*continuity.Table, error) {
 	release, releases, err := parseTransformers("tap", o.transformers)
 	if err != nil {
@@ -47,11 +46,12 @@ func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Lo
 	return table, nil
 }
 
-// lettaMaxNewTokens is what the server asks for on the native path, whatever the agent says.
+// lettaMaxNewTokens is the max_new_tokens that the server sends on its native path, whatever the
+// agent's settings are.
 const lettaMaxNewTokens = 4096
 
-// longestPrompt asks an engine how many tokens prompt and output may have, and leaves room for
-// the output. The result is at least 1.
+// longestPrompt asks an engine for its context length and subtracts the tokens of the output. The
+// result is at least 1.
 func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -92,12 +92,12 @@ func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, err
 	return max(longest-output, 1), nil
 }
 
-// recallFor bounds how long a tap reads its spool before it serves.
+// recallFor bounds how long a tap reads its spool before it starts serving.
 const recallFor = 30 * time.Second
 
-// recall tells the table of the calls that earlier processes kept in the spool: rollouts go
-// on after a restart, and a call that one of them gave to an agent is not taken for that of
-// another agent with the same prompt. The spool is open for writing already.
+// recall adds the calls of earlier processes from the spool to the table, because rollouts continue
+// after a restart. Without them the table could mistake a call of one agent for a call of another
+// agent with the same prompt. The spool is already open for writing.
 func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.Logger) {
 	began := time.Now()
 	r, err := tap.OpenReader(dir)
@@ -111,7 +111,6 @@ func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.
 	}
 }
 
-// recallFrom reads up to what was added by then.
 func recallFrom(ctx context.Context, table *continuity.Table, r *tap.Reader, by time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, recallFor)
 	defer cancel()
@@ -134,7 +133,6 @@ func recallFrom(ctx context.Context, table *continuity.Table, r *tap.Reader, by 
 	return err
 }
 
-// tableStats returns the statistics of continuity, nil if there is none.
 func tableStats(c proxy.Continuer) func() continuity.Stats {
 	if table, ok := c.(*continuity.Table); ok {
 		return table.Stats

@@ -17,14 +17,15 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// taps are those of the configuration, and the calls that they saw. Nil: there are none.
+// taps holds the readers of the configured taps and the calls that they saw. Nil means that no tap
+// is configured.
 type taps struct {
 	readers []*tap.Reader
 	calls   *tap.Index
 }
 
-// openTaps opens the taps. Calls that were over before since returns are left out; the zero
-// time leaves out none.
+// openTaps opens the taps. It skips calls that ended before the time that since returns; the zero
+// time skips none.
 func openTaps(c *config.Config, since func() time.Time) (*taps, error) {
 	if len(c.Tokens.Tap) == 0 {
 		return nil, nil
@@ -42,17 +43,16 @@ func openTaps(c *config.Config, since func() time.Time) (*taps, error) {
 		t.readers, feeds = append(t.readers, r), append(feeds, r)
 	}
 	cfg := tap.IndexConfig{Since: from}
-	if c.Tasks.FromRuns != nil { // of any age
+	if c.Tasks.FromRuns != nil { // server runs can be of any age
 		cfg.MaxAge, cfg.MaxBytes = 365*24*time.Hour, 1<<30
 	}
 	t.calls = tap.NewIndex(cfg, feeds...)
 	return t, nil
 }
 
-// hostPort is what a URL looks like without its scheme.
+// hostPort matches a URL that lacks its scheme.
 var hostPort = regexp.MustCompile(`^[^/\\]+:[0-9]+/?$`)
 
-// tapHint says what to do about a tap that cannot be opened.
 func tapHint(where string, err error) string {
 	const without = "Without --tap prompts come from other sources, and what the tap sets is not in the rows"
 	switch {
@@ -67,7 +67,6 @@ func tapHint(where string, err error) string {
 		"and give that DIR, or the URL of the tap where it runs on another machine. " + without
 }
 
-// index has the calls; nil: there is no tap.
 func (t *taps) index() *tap.Index {
 	if t == nil {
 		return nil
@@ -75,8 +74,8 @@ func (t *taps) index() *tap.Index {
 	return t.calls
 }
 
-// follow begins to read what the taps see. The function that it returns ends that. note tells
-// people of a tap that cannot be read any more.
+// follow starts reading the taps. The returned function stops it. note reports a tap that can no
+// longer be read.
 func (t *taps) follow(note func(format string, args ...any)) (stop func()) {
 	if t == nil {
 		return func() {}
@@ -102,12 +101,12 @@ func (t *taps) close() {
 	}
 }
 
-// tappedBefore is how much earlier than anything of the run a call of it may have been.
+// tappedBefore is a margin: taps are read from this long before the start of the run.
 const tappedBefore = time.Minute
 
-// tappedSince returns from when on taps may have seen calls of the run: since it begins, or
-// since the first attempt began that an earlier process left open. Server runs that are read may
-// be of any time.
+// tappedSince returns the earliest time of a call that can belong to the run: the start of this
+// process, or of the oldest attempt that an earlier process left open. For server runs it is
+// tasks.from_runs since.
 func (c *collection) tappedSince() time.Time {
 	if runs := c.config.Tasks.FromRuns; runs != nil {
 		return runs.Since
@@ -119,8 +118,8 @@ func (c *collection) tappedSince() time.Time {
 	return since.Add(-tappedBefore)
 }
 
-// openSince returns when the first attempt began that has no end in the journal, or now. What
-// cannot be read is told where the journal is opened.
+// openSince returns when the oldest attempt without an end in the journal began, or now. It ignores
+// damage; opening the journal reports it.
 func openSince(dir string, now time.Time) time.Time {
 	type attempt struct {
 		key string

@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// painter colours stdout as asked.
+// painter returns whether to color stdout, for a value of --color.
 func (p *program) painter(when string) (show.Painter, error) {
 	switch when {
 	case "always":
@@ -27,7 +27,6 @@ func (p *program) painter(when string) (show.Painter, error) {
 	return false, exit.Usagef("--color: %q is not one of auto, always, never", when)
 }
 
-// width is how wide stdout is.
 func (p *program) width() int {
 	if f, ok := tame.File(p.stdout); ok {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w >= 40 {

@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// rstripFolder is a folder with the Qwen3 tokenizer whose tokenizer_config.json alone says
-// that <tool_call> takes the white space after it.
+// rstripFolder returns a folder with the Qwen3 tokenizer. Only its tokenizer_config.json says that
+// <tool_call> strips the white space after it.
 func rstripFolder(t *testing.T) string {
 	t.Helper()
 	dir, qwen := t.TempDir(), filepath.Join("..", "..", "testdata", "tokenizers", "qwen3")
@@ -40,8 +40,9 @@ func rstripFolder(t *testing.T) string {
 	return dir
 }
 
-// A flag of an added token that only tokenizer_config.json has changes ids at equal length.
-// The row has the ids of the server. A resume with another tokenizer_config.json is refused.
+// A flag of an added token that only tokenizer_config.json has can change ids without changing the
+// length. The row has the ids of the server. A resume with another tokenizer_config.json is
+// refused.
 func TestTokenizerConfigMerged(t *testing.T) {
 	t.Parallel()
 	const dir, name = "../../testdata/cases", "added-token-flag"

@@ -19,9 +19,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// printsRoles is a folder with the Qwen3 tokenizer and its chat template, changed so that
-// it prints the role of a message bare, as that of Kimi-K2 does. By the rules before
-// 5.22.2 the text is MessageRole.user then, and user by the rules since.
+// printsRoles returns a folder with the Qwen3 tokenizer and a changed chat template that prints the
+// role of a message directly, like the template of Kimi-K2. Releases before 5.22.2 render it as
+// MessageRole.user, later ones as user.
 func printsRoles(t *testing.T) string {
 	t.Helper()
 	dir, qwen := t.TempDir(), filepath.Join("..", "..", "testdata", "tokenizers", "qwen3")
@@ -38,8 +38,8 @@ func printsRoles(t *testing.T) string {
 	return dir
 }
 
-// oldServer is a simulated server that renders by the rules before 5.22.2: it counts what
-// the template printed with the roles' names.
+// oldServer returns a simulated server that counts tokens by the rules before 5.22.2, which print
+// the names of the roles.
 func oldServer(t *testing.T, dir string) string {
 	t.Helper()
 	tok, err := model.LoadTokenizer("dir", dir, false, nil)
@@ -47,19 +47,19 @@ func oldServer(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	counts := map[string]int{} // of the old rules by those of the recording
-	var was, is int            // the sums of the send under way; there is one at a time
+	counts := map[string]int{} // recorded count → count by the old rules
+	var was, is int            // sums of the current send; sends come one at a time
 	role := regexp.MustCompile(`<\|im_start\|>(user|assistant)\n`)
 	sim := newSim(t, lettasim.Config{Prompt: func(recorded []int32, _ lettasim.Face) []int32 {
 		text, err := tok.AppendText(nil, recorded, bpe.DecodeOptions{})
 		if err != nil {
 			t.Error(err)
 		}
-		body, opened := strings.CutSuffix(string(text), "<|im_start|>assistant\n") // the template's own words
+		body, opened := strings.CutSuffix(string(text), "<|im_start|>assistant\n") // this text is from the template
 		if !opened {
 			t.Errorf("a recorded prompt ends with %q", text[len(text)-40:])
 		}
-		// The results of tools are in the user's turn, by words of the template.
+		// Tool results are in the user's turn, with text from the template.
 		body = role.ReplaceAllString(body, "<|im_start|>MessageRole.$1\n")
 		body = strings.ReplaceAll(body, "<|im_start|>MessageRole.user\n<tool_response>", "<|im_start|>user\n<tool_response>")
 		ids, err := tok.AppendTokens(nil, body+"<|im_start|>assistant\n")
@@ -97,9 +97,8 @@ func oldServer(t *testing.T, dir string) string {
 	return server.URL
 }
 
-// A server whose transformers has other rules than tokens.transformers says gives no wrong
-// row. The check before a run and doctor name the value that is right, and with it there
-// are rows.
+// If the server's release of transformers differs from tokens.transformers, no wrong row is
+// written. The preflight and doctor name the right value, and with it there are rows.
 func TestTransformersRelease(t *testing.T) {
 	t.Parallel()
 	dir := printsRoles(t)
@@ -131,7 +130,7 @@ func TestTransformersRelease(t *testing.T) {
 			if got := readDataset(t, out); len(got.rows) != 0 || len(got.failures) != 1 {
 				t.Errorf("%d samples have rows and %d failed, want 0 and 1", len(got.rows), len(got.failures))
 			}
-			// As long as there are no rows, tokens.* may change.
+			// tokens.* can change while the run has no rows.
 			mustRun(t, exit.OK, verb("collect", tt.right, "--resume", "--retry-failed")...)
 			got := readDataset(t, out)
 			for _, rows := range got.rows {
@@ -152,7 +151,7 @@ func TestTransformersRelease(t *testing.T) {
 	}
 }
 
-// Where the server sends its ids, rows do not depend on the setting: that it is wrong is a
+// If the server sends ids, rows do not depend on tokens.transformers, so a wrong value is only a
 // hint.
 func TestTransformersReleaseWithIDs(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 )
 
-// probeOf answers the probe of doctor --tune as a sandbox would that has these settings.
+// probeOf answers the probe of doctor --tune like a sandbox with these settings.
 func probeOf(t *testing.T, cpu float64, imports, local bool, settings map[string]string) func(name, source string, args []byte) (string, string) {
 	t.Helper()
 	return func(name, source string, args []byte) (string, string) {
@@ -34,15 +34,15 @@ func probeOf(t *testing.T, cpu float64, imports, local bool, settings map[string
 	}
 }
 
-// Each finding says what was measured, or where its figure comes from, and the setting that
-// mends it. None of them is a failure.
+// Each finding of doctor --tune has a measurement or the source of its figure, and the setting that
+// fixes it. None is a failure.
 func TestDoctorTune(t *testing.T) {
 	t.Parallel()
 	qwen := filepath.Join("..", "..", "testdata", "tokenizers", "qwen3")
 	for _, tt := range []struct {
 		name string
 		cfg  lettasim.Config
-		file string // of settings
+		file string // settings
 		want []string
 		not  []string
 	}{
@@ -88,7 +88,7 @@ func TestDoctorTune(t *testing.T) {
 				`(?m)^hint timeouts   server\.timeout is 50s for a whole send\n`,
 				`(?m)^hint agents     .*agent\.keep leaves every one of a run\n`,
 			},
-			[]string{`(?m)^....  ?sampling`}, // what another release does is not known
+			[]string{`(?m)^....  ?sampling`}, // other releases are unknown
 		},
 		{
 			"a sandbox elsewhere",
@@ -136,7 +136,7 @@ func TestDoctorTune(t *testing.T) {
 	}
 }
 
-// As lines of JSON the findings have what the terminal shows.
+// With --json, doctor --tune reports the same findings as on the terminal.
 func TestDoctorTuneJSON(t *testing.T) {
 	t.Parallel()
 	url := serveSim(t, newSim(t, lettasim.Config{InputIDs: true, RunTool: probeOf(t, 3.4, true, true, nil)}))
@@ -162,7 +162,8 @@ func TestDoctorTuneJSON(t *testing.T) {
 	}
 }
 
-// Where a tap stands between the server and its engine, doctor says what the engine was told.
+// With a tap between the server and its engine, doctor reports the sampling parameters that the
+// engine received.
 func TestDoctorTuneSampling(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

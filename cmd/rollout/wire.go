@@ -29,7 +29,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The settings become the values of the libraries here:
+// This file converts the settings into the configurations of the libraries:
 //
 //	makeParts     tasks.*, tokens.*, reward.*, output.*, server.adaptive, and the bounds of run.*
 //	agentConfig   agent.*, server.stuck_after, output.messages; tokens.tokenizer, whether one is given
@@ -39,23 +39,22 @@ import (
 //	makeVersions  tokens.policy_version and what belongs to it
 //	maxUnscored   run.fail_on_error
 //
-// What depends on more than the settings is put in by the one who knows it: how many samples
-// may be in flight (package machine), the mode of files (package runfolder).
+// Package machine sets the number of samples in flight, and package runfolder sets the file mode.
 
-// parts are what a run is made of besides its servers and its folder.
+// parts holds the parts of a run other than its servers and its folder.
 type parts struct {
-	agent     agent.Config     // of every agent
-	collector collector.Config // but for what only a run knows: endpoints, sink, journal, events
-	sink      sink.Config      // but for the run's own: its id, files and events
+	agent     agent.Config     // for every agent
+	collector collector.Config // lacks endpoints, sink, journal and events, which depend on the run
+	sink      sink.Config      // lacks run id, files and events
 	prompts   prompt.Config    // of prompter
 	prompter  *prompt.Prompter
-	model     *runfolder.Model // nil: no tokenizer was given
-	close     func()           // ends the scorer's processes, which may take some seconds
-	kill      func()           // ends them at once
+	model     *runfolder.Model // nil: no tokenizer is configured
+	close     func()           // ends the scorer's processes; can take some seconds
+	kill      func()           // kills the scorer's processes at once
 }
 
-// makeParts makes the parts that the configuration names. seen has the calls of the taps; nil:
-// there are none. What a scoring program says to people goes to stderr.
+// makeParts builds the parts that the configuration names. seen holds the calls of the taps and is
+// nil without a tap. A scoring program's messages go to stderr.
 func makeParts(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *parts, err error) {
 	p := &parts{close: func() {}, kill: func() {}}
 	p.prompts = prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Tap: seen, Unverified: c.Tokens.Require == config.RequireAny}
@@ -87,26 +86,26 @@ func makeParts(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *parts, e
 		Tail:           c.Run.Tail,
 	}
 	if c.Tasks.FromRuns != nil {
-		p.collector.DataRetries = 0 // what happened to another program happens to nobody again
+		p.collector.DataRetries = 0 // another program's runs cannot be repeated
 	}
 	p.sink = sink.Config{Format: c.Output.Format, MaxShardBytes: c.Output.ShardBytes, MaxShardAge: c.Output.ShardAge}
 	return p, p.makeScorer(c, stderr)
 }
 
-// leastUnscored is with how many samples a scorer must fail, and with every sample, before
-// the run is ended: one that starts slowly may fail on the first.
+// leastUnscored is the least number of failed scores, with none successful, that ends a run. A
+// scorer that starts slowly can fail on the first samples.
 const leastUnscored = 16
 
-// maxUnscored is with how many samples a scorer may fail that has scored none.
+// maxUnscored returns how many samples a scorer can fail to score, with none scored, before the run
+// ends.
 func maxUnscored(c *config.Config, planned int) int {
 	return max(leastUnscored, c.Run.FailOnError.Allowed(planned)+1) - 1
 }
 
-// paddedMost bounds the ids of an engine's vocabulary that the tokenizer does not name, if no
-// config.json has its size. The largest number of a published model is 1,069, of gpt-oss.
+// paddedMost bounds the ids that an engine's vocabulary has beyond the tokenizer's, if config.json
+// does not have its size. The largest number among published models is 1,069, for gpt-oss.
 const paddedMost = 4096
 
-// alignConfig says how calls become rows.
 func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
 	out := tokenize.AlignConfig{
 		Drift: c.Tokens.Drift, MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize,
@@ -127,7 +126,8 @@ func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
 	return out
 }
 
-// makeScorer returns the scorer of samples, if there is one, and the splitter that finds the answer.
+// makeScorer sets the splitter, which finds the answer in a sample, and the scorer if one is
+// configured.
 func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
 	r := &c.Reward
 	splitter := reasoning.New(nil)
@@ -164,14 +164,13 @@ func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
 		if err != nil {
 			return exit.Usagef("reward.command: %w", err)
 		}
-		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // all scores were returned
+		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // all scores have been returned
 	default:
 		return fmt.Errorf("reward.kind %q is not wired", r.Kind)
 	}
 	return nil
 }
 
-// clientConfig is how one of the servers is reached.
 func clientConfig(c *config.Config, s *config.Server, notice func(text string)) (letta.ClientConfig, error) {
 	tls, err := tlsOf(c)
 	if err != nil {
@@ -186,7 +185,7 @@ func clientConfig(c *config.Config, s *config.Server, notice func(text string)) 
 		SendTimeout:     c.Server.Timeout,
 		IdleConns:       c.InFlight(s),
 		ReadBytes:       c.Server.ReadBytes,
-		// An int of 32 bits holds every buffer that a kernel grants.
+		// An int of 32 bits can hold every buffer size that a kernel grants.
 		ReceiveBufferBytes: int(min(c.Server.ReceiveBuffer, math.MaxInt32)),
 		Headers:            c.HeadersOf(s),
 		TLS:                tls,
@@ -194,7 +193,7 @@ func clientConfig(c *config.Config, s *config.Server, notice func(text string)) 
 	}, nil
 }
 
-// tlsOf is how a server proves who it is, and we to it; nil where nothing is said.
+// tlsOf returns the CA and the client certificate of the configuration, or nil if neither is set.
 func tlsOf(c *config.Config) (*tls.Config, error) {
 	if c.Server.CAFile == "" && c.Server.ClientCert == "" {
 		return nil, nil
@@ -228,13 +227,13 @@ func tlsOf(c *config.Config) (*tls.Config, error) {
 	return out, nil
 }
 
-// connect makes a client for every server. Nothing is asked yet.
+// connect creates a client for every server. It sends no request.
 func connect(c *config.Config, notice func(text string)) ([]*letta.Client, error) {
 	return connectWatched(c, notice, nil)
 }
 
-// connectWatched is connect where watch, given the name of an endpoint and the
-// configuration of its client, may add what looks at its requests.
+// connectWatched is like connect. If watch is not nil, it is called with each endpoint's name and
+// client configuration and can add observers.
 func connectWatched(c *config.Config, notice func(text string), watch func(endpoint string, cfg *letta.ClientConfig)) ([]*letta.Client, error) {
 	var clients []*letta.Client
 	for i := range c.Server.URLs {
@@ -243,7 +242,7 @@ func connectWatched(c *config.Config, notice func(text string), watch func(endpo
 		if err != nil {
 			return nil, err
 		}
-		// By the name that the run calls it; NewClient complains where it has none.
+		// Use the name that the run uses. NewClient reports an invalid URL.
 		if name, err := letta.BaseURL(s.URL); err == nil && watch != nil {
 			watch(name, &cfg)
 		}
@@ -256,7 +255,7 @@ func connectWatched(c *config.Config, notice func(text string), watch func(endpo
 	return clients, nil
 }
 
-// connectOne makes a client for the one server of a verb that asks only one.
+// connectOne creates the client of a verb that needs exactly one server.
 func connectOne(c *config.Config, notice func(text string)) (*letta.Client, error) {
 	switch len(c.Server.URLs) {
 	case 0:
@@ -272,7 +271,6 @@ func connectOne(c *config.Config, notice func(text string)) (*letta.Client, erro
 	return clients[0], nil
 }
 
-// watchEngines makes what reads the metrics of the inference engines.
 func watchEngines(c *config.Config, seen func(limit.Engine), failed func(error)) (*engine.Poller, error) {
 	p, err := engine.New(engine.Config{URLs: c.Server.EngineMetrics, Seen: seen, Failed: failed})
 	if err != nil {
@@ -281,9 +279,9 @@ func watchEngines(c *config.Config, seen func(limit.Engine), failed func(error))
 	return p, nil
 }
 
-// makeVersions makes what tells policy versions besides the traces that prove prompts; nil where nothing does.
-// claims says that the run takes claims while it goes on: rollout ctl RUN set-version. seen is
-// told the versions of a page.
+// makeVersions returns the source of policy versions other than the traces that prove prompts, or
+// nil if none is configured. claims reports whether the run accepts rollout ctl RUN set-version.
+// seen is called with versions that a page reports.
 func makeVersions(c *config.Config, claims bool, seen func(version int32), unknown func(text string)) (*policy.Source, error) {
 	v := c.Tokens.PolicyVersion
 	cfg := policy.Config{
@@ -306,7 +304,6 @@ func makeVersions(c *config.Config, claims bool, seen func(version int32), unkno
 	return s, nil
 }
 
-// makeBackends makes what opens agents so on each of the servers.
 func makeBackends(cfg agent.Config, clients []*letta.Client) ([]*agent.Backend, error) {
 	var backends []*agent.Backend
 	for _, client := range clients {
@@ -319,7 +316,6 @@ func makeBackends(cfg agent.Config, clients []*letta.Client) ([]*agent.Backend, 
 	return backends, nil
 }
 
-// makeReaders makes what reads server runs of each of the servers.
 func makeReaders(p *parts, clients []*letta.Client) []*agent.Reader {
 	var readers []*agent.Reader
 	for _, client := range clients {
@@ -328,7 +324,6 @@ func makeReaders(p *parts, clients []*letta.Client) []*agent.Reader {
 	return readers
 }
 
-// agentConfig says how the agents of the run are made.
 func agentConfig(c *config.Config) (agent.Config, error) {
 	cfg := agent.Config{
 		Model:         c.Agent.Model,
@@ -350,8 +345,7 @@ func agentConfig(c *config.Config) (agent.Config, error) {
 		StuckAfter:    c.Server.StuckAfter,
 
 		OverrideModel: c.Agent.OverrideModel, OverrideSystem: c.Agent.OverrideSystem,
-		// Rebuilding prompts begins with the system message, as it is before the
-		// first send.
+		// Rebuilt prompts begin with the system message as it is before the first send.
 		SystemText: c.Tokens.Tokenizer != "",
 	}
 	if c.Agent.File != "" {

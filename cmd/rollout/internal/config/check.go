@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// check returns what is wrong with values that are fine each by itself. where
-// gives the origin of a key.
+// check returns conflicts between values that are valid on their own. where returns the origin of a
+// key.
 func (c *Config) check(where func(key string) string) exit.Complaints {
 	var bad exit.Complaints
 	complain := func(key, format string, args ...any) {
@@ -87,8 +87,8 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 	return bad
 }
 
-// CheckComplete returns what a run needs and was not given. tasks tells that a file of tasks is
-// needed.
+// CheckComplete returns the missing settings of a run. tasks reports whether the run needs a task
+// file.
 func (c *Config) CheckComplete(tasks bool) exit.Complaints {
 	var bad exit.Complaints
 	need := func(ok bool, key, flag string) {
@@ -103,7 +103,7 @@ func (c *Config) CheckComplete(tasks bool) exit.Complaints {
 	return bad
 }
 
-// checkURL accepts http and https URLs that name a host and hold no password.
+// checkURL accepts http and https URLs that have a host and no password.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -114,7 +114,7 @@ func checkURL(text string) error {
 			return fmt.Errorf("%q does not begin with http:// or https://; did you mean %s?", text, near)
 		}
 		if err != nil || strings.ContainsAny(text, "@?#") {
-			return errors.New("not a URL (want one like http://127.0.0.1:8283)") // the text, or what url.Parse says of it, may hold a secret
+			return errors.New("not a URL (want one like http://127.0.0.1:8283)") // the text and the error of url.Parse can contain a secret
 		}
 		return fmt.Errorf("%q is not a URL (want one like http://127.0.0.1:8283)", text)
 	case u.RawQuery != "" || u.Fragment != "":
@@ -124,15 +124,15 @@ func checkURL(text string) error {
 }
 
 var (
-	// almostScheme is http or https with a letter too few or too many, or without all of ://.
+	// almostScheme matches http or https with a letter too few or too many, or with an incomplete
+	// "://".
 	almostScheme = regexp.MustCompile(`^(?i:h?t{1,3}p(s?)(?:[:;]/{0,3}|/{1,3}))([^/].*)$`)
-	// address is a host, perhaps with a port and a path. There is nothing in it that could
-	// be a secret.
+	// address matches a host with an optional port and path. Such a text cannot contain a secret.
 	address = regexp.MustCompile(`^(\[[0-9A-Fa-f:]+\]|[0-9A-Za-z][0-9A-Za-z.-]*)(:[0-9]{1,5})?(/[0-9A-Za-z/_.-]*)?$`)
 )
 
-// withScheme is the URL that was likely meant by one without a scheme, or with one that is
-// misspelt: localhost:8283, http//host, htp://host. It is empty where that is not clear.
+// withScheme returns the likely URL for a text with a missing or misspelled scheme, such as
+// localhost:8283, http//host or htp://host. It returns "" if the text is ambiguous.
 func withScheme(text string) string {
 	scheme := "http"
 	if m := almostScheme.FindStringSubmatch(text); m != nil {
@@ -150,7 +150,6 @@ func withScheme(text string) string {
 	return scheme + "://" + text
 }
 
-// sameURL is a URL in the one spelling that all of its spellings share.
 func sameURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

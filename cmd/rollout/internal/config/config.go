@@ -1,20 +1,17 @@
-// Package config holds the settings of a run: what there is to set, how each setting is
-// called in a file, in the environment and on the command line, what its value is and
-// where that came from.
-//
-// A setting's way:
+// Package config holds the settings of a run: their names in the file, in the environment and on
+// the command line, their values, and the origin of each value.
 //
 //	settings.go   one line per setting: key, flag, type, help
-//	load.go       file, environment, flags: each sets texts, the last one wins
-//	setting.go    a text becomes a value of its type, or a complaint
-//	check.go      what is wrong with values that are fine each by itself
+//	load.go       file, environment and flags set texts; the last one wins
+//	setting.go    parses a text into a value of the setting's type
+//	check.go      conflicts between values that are valid on their own
 //
-// The libraries' own Configs are made of the values in wire.go of the command.
+// The command's wire.go converts the values into the configurations of the libraries.
 //
-// To add a setting: its field and its default (config.go), its line (settings.go), its words
-// if it has a closed list (words.go), what it excludes (check.go), its place in a library's
-// Config (wire.go of the command), and its line in configs/collect.yaml. If rows depend on it,
-// keptSetting of package runfolder (identity.go) must say so.
+// To add a setting, add its field and default (config.go), its line (settings.go), its words if it
+// has a closed list (words.go), its conflicts (check.go), its use (wire.go of the command) and its
+// line in configs/collect.yaml. If rows depend on it, add it to keptSetting in package runfolder
+// (identity.go).
 package config
 
 import (
@@ -31,24 +28,23 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A Config is all that collect can be told. It is filled from defaults, a file,
-// the environment and flags, in that order; settings says how each field is called
-// in all four. The packages' own Configs are made from it in wire.go.
+// A Config holds all settings of collect. It is filled from the defaults, a file, the environment
+// and flags, in that order. The names of its fields in these sources are in settings.
 type Config struct {
 	Server struct {
 		URLs           servers
 		Password       Secret
-		MaxInFlight    int // per server, of those without one of their own
+		MaxInFlight    int // per server, unless the server has its own
 		Adaptive       bool
 		EngineMetrics  []string // URLs
 		ConnectTimeout time.Duration
-		IdleTimeout    time.Duration // between two bytes of a reply that has begun
-		StuckAfter     time.Duration // without a step of a server run that is looked up
+		IdleTimeout    time.Duration // longest pause within a reply
+		StuckAfter     time.Duration // longest time without a new step of a server run that is recovered
 		Timeout        time.Duration // of one send
-		ReadBytes      int64         // of replies that are read at once
-		ReceiveBuffer  int64         // bytes; 0: the system's
+		ReadBytes      int64         // bytes of replies being read at the same time
+		ReceiveBuffer  int64         // bytes; 0: the system's default
 		Headers        headers
-		Timezone       *time.Location // nil: not known
+		Timezone       *time.Location // nil: unknown
 		CAFile         string
 		ClientCert     string
 		ClientKey      string
@@ -59,11 +55,11 @@ type Config struct {
 		Tags                []string
 		ClientTools         clientTools
 		Create              json.RawMessage
-		Temperature         *float64 // nil: the server's
+		Temperature         *float64 // nil: the server's default
 		ContextWindow       int      // 0: the model's
 		Approvals           agent.ApprovalPolicy
 		Keep, KeepReasoning bool
-		MaxSteps            int // 0: the server's
+		MaxSteps            int // 0: the server's default
 		MaxRounds           int
 		Conversation        bool
 		OverrideModel       string
@@ -74,12 +70,11 @@ type Config struct {
 		Samples int
 		Limit   int // 0: all
 		SkipBad bool
-		// UntilGroups is with how many groups that teach something the run has enough. 0: it
-		// takes all tasks.
+		// UntilGroups is how many informative groups end the run. 0: the run takes all tasks.
 		UntilGroups int
-		// FromRuns says which server runs are read instead of driving agents. Nil: none.
+		// FromRuns selects the server runs to read instead of driving agents. Nil: none.
 		FromRuns *Runs
-		Follow   bool // of FromRuns: those that end later too
+		Follow   bool // with FromRuns: also runs that end later
 	}
 	Tokens struct {
 		Prompts                  Prompts
@@ -98,16 +93,15 @@ type Config struct {
 		PolicyVersionDelay       time.Duration
 	}
 	Reward struct {
-		Kind          Reward
-		Pattern, Path string
-		Command       []string
-		Processes     int
-		Timeout       time.Duration // of one score by a command
-		Tolerance     float64
-		IgnoreCase    bool
-		// IncludeReasoning scores the whole text of the last message.
+		Kind             Reward
+		Pattern, Path    string
+		Command          []string
+		Processes        int
+		Timeout          time.Duration // of one score by a command
+		Tolerance        float64
+		IgnoreCase       bool
 		IncludeReasoning bool
-		MinStd           float64 // of the rewards of a group; 0: none is left out
+		MinStd           float64 // least standard deviation of a group's rewards; 0: no filter
 	}
 	Output struct {
 		Dir        string
@@ -126,7 +120,7 @@ type Config struct {
 		MaxFailures    int // 0: no limit
 		AttemptTimeout time.Duration
 		BusyPatience   time.Duration // collector.Config.BusyMax
-		Grace          time.Duration // 0: no bound
+		Grace          time.Duration // 0: no limit
 		Tail           collector.Tail
 		MaxAhead       int    // groups; 0: no limit
 		MaxLag         int    // versions; -1: no limit
@@ -135,10 +129,10 @@ type Config struct {
 	}
 }
 
-// Default is the configuration of someone who says nothing. A value that a library also has
-// as a default is the library's constant. What is not here is zero, which a library may
-// replace by its own default. Run.Retries is the command's: package collector
-// retries nothing that is held against a sample unless it is told to.
+// Default returns the default configuration. Defaults that a library shares are the library's
+// constants. Other fields are zero, and a library can replace zero by its own default. Run.Retries
+// is the command's own: package collector retries no failure that counts against a sample unless it
+// is configured to.
 func Default() *Config {
 	c := new(Config)
 	c.Server.MaxInFlight = collector.DefaultMaxInFlight
@@ -174,8 +168,8 @@ func Default() *Config {
 // Groups reports whether the run works by whole groups even without --stream.
 func (c *Config) Groups() bool { return c.Tasks.UntilGroups > 0 || c.Reward.MinStd > 0 }
 
-// Release is the release of transformers by whose rules templates are rendered: the oldest
-// one if the server's is not set.
+// Release returns the release of transformers whose rules render the templates. It is the oldest
+// one if tokens.transformers is not set.
 func (c *Config) Release() chat.Transformers {
 	if c.Tokens.Transformers == nil {
 		return chat.Transformers457
@@ -183,7 +177,7 @@ func (c *Config) Release() chat.Transformers {
 	return *c.Tokens.Transformers
 }
 
-// Releases are the releases of transformers that the server can have; nil: all of them.
+// Releases returns the releases of transformers that the server can have, or nil for all.
 func (c *Config) Releases() []chat.Transformers {
 	if c.Tokens.Transformers == nil {
 		return nil

@@ -15,7 +15,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// loadWith runs the four sources on a file's text, an environment and flags.
 func loadWith(t *testing.T, file string, env map[string]string, flags ...string) (*Loader, error) {
 	t.Helper()
 	getenv := func(name string) string { return env[name] }
@@ -34,7 +33,7 @@ func loadWith(t *testing.T, file string, env map[string]string, flags ...string)
 	return load()
 }
 
-// complaintsOf is the complaints with the folder of the file cut off.
+// complaintsOf returns the complaints without the folder of the file.
 func complaintsOf(l *Loader) []string {
 	var out []string
 	for _, err := range l.Bad {
@@ -218,7 +217,7 @@ tokens:
 	}
 }
 
-// The password in its own environment variable is a reference to itself.
+// The environment variable of the password is itself the reference.
 func TestConfigPasswordFromEnvironment(t *testing.T) {
 	t.Parallel()
 	l, err := loadWith(t, "", map[string]string{"ROLLOUT_SERVER_PASSWORD": "hunter2"})
@@ -230,7 +229,7 @@ func TestConfigPasswordFromEnvironment(t *testing.T) {
 	}
 }
 
-// Every setting is documented, can be set to what it shows, and has its own flag.
+// Every setting has a help text and its own flag, and accepts the value that it shows.
 func TestConfigSettings(t *testing.T) {
 	t.Parallel()
 	l := NewLoader(func(string) string { return "" })
@@ -257,7 +256,7 @@ func TestConfigSettings(t *testing.T) {
 	}
 }
 
-// The examples are loaded as a user would load them, and are complete.
+// The example configurations load without errors and are complete.
 func TestConfigExamples(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("../../../../configs/*.yaml")
@@ -273,7 +272,7 @@ func TestConfigExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			bad := append(l.Bad, l.Config.check(l.where)...)
-			if filepath.Base(path) != "demo.yaml" { // the demo gets its server and folder by flags
+			if filepath.Base(path) != "demo.yaml" { // the demo gets its server and folder from flags
 				bad = append(bad, l.Config.CheckComplete(true)...)
 			}
 			for _, err := range bad {
@@ -283,7 +282,7 @@ func TestConfigExamples(t *testing.T) {
 	}
 }
 
-// collect.yaml names every setting, if only in a comment.
+// collect.yaml mentions every setting, at least in a comment.
 func TestConfigExampleIsWhole(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../../../../configs/collect.yaml")

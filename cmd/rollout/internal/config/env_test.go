@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A variable that looks like a setting and is none is a mistake; one that a reference names
-// is its user's, and others belong to other programs.
+// A variable that looks like a setting but is not one is an error. Variables that references use,
+// and those of other programs, are not.
 func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
 	environ := []string{
-		"ROLLOUT_RUN_RETRYS=3", "ROLLOUT_SERVER_URL=http://a", "ROLLOUT_OUTPUT_COLOUR=red", "ROLLOUT_TASKS_LIMITS=", // the last says nothing
+		"ROLLOUT_RUN_RETRYS=3", "ROLLOUT_SERVER_URL=http://a", "ROLLOUT_OUTPUT_COLOUR=red", "ROLLOUT_TASKS_LIMITS=", // the last one is empty
 		"ROLLOUT_TASKS_LIMIT=4", "ROLLOUT_SERVER_TOKEN=canary", "ROLLOUT_PYTHON=python3", "ROLLOUT_KILLS=3", "ROLLOUT_SOAK=1h", "ROLLOUT_SEED=1",
 		"ROLLOUT_FAILPOINT=wal.synced", "ROLLOUT_HOME=/x", "ROLLOUTS=1", "PATH=/bin",
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 )
 
-// File reads a YAML file strictly: an unknown or repeated key is a complaint.
+// File reads a YAML file strictly: an unknown or repeated key is an error in l.Bad.
 func (l *Loader) File(path string) error {
 	b, err := input.Read(path, input.MaxConfig, input.Wait)
 	if err != nil {
@@ -24,7 +24,7 @@ func (l *Loader) File(path string) error {
 	var doc yaml.Node
 	if err := dec.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) {
-			return nil // an empty file says nothing
+			return nil // an empty file sets nothing
 		}
 		l.notYAML(path, b, strings.TrimPrefix(err.Error(), "yaml: "))
 		return nil
@@ -41,7 +41,7 @@ func (l *Loader) File(path string) error {
 	return nil
 }
 
-// notYAML complains about a file that is not YAML, with what the reader of YAML says.
+// notYAML reports a YAML syntax error. said is the message of the YAML decoder.
 func (l *Loader) notYAML(path string, text []byte, said string) {
 	var line int
 	if n, _ := fmt.Sscanf(said, "line %d:", &line); n == 0 {
@@ -55,11 +55,11 @@ func (l *Loader) notYAML(path string, text []byte, said string) {
 	l.complain(fmt.Sprintf("%s:%d", path, line), "%s", said)
 }
 
-// maxConfigNodes is how many values a file may come to once its aliases are followed.
+// maxConfigNodes bounds the values of a file after its aliases are expanded.
 const maxConfigNodes = 100_000
 
-// countNodes adds the nodes of n, aliases followed, to seen, up to just above
-// maxConfigNodes. What is nested without end is another complaint.
+// countNodes adds the nodes of n, with aliases expanded, to seen. It stops just above
+// maxConfigNodes, and at a depth that jsonOf reports.
 func countNodes(n *yaml.Node, seen, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -74,10 +74,10 @@ func countNodes(n *yaml.Node, seen, depth int) int {
 	return seen
 }
 
-// mapping walks one level of the file; prefix is "" or "server.".
+// mapping reads one level of the file. prefix is "" or a section such as "server.".
 func (l *Loader) mapping(path, prefix string, n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return // "server:" with nothing below it
+		return // "server:" without a value
 	}
 	if n.Kind != yaml.MappingNode {
 		l.complain(place(path, n), "%s: must be a mapping of keys", orTop(prefix))
@@ -103,7 +103,6 @@ func (l *Loader) mapping(path, prefix string, n *yaml.Node) {
 	}
 }
 
-// value sets one setting from a node of the file.
 func (l *Loader) value(path string, s *Setting, n *yaml.Node) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -135,12 +134,10 @@ func (l *Loader) value(path string, s *Setting, n *yaml.Node) {
 	}
 }
 
-// removed says what became of settings that there were.
 var removed = map[string]string{
 	"server.read_slots": "server.read_bytes replaces it, in bytes; leave it out for the default",
 }
 
-// unknown complains about a key that is none, with the nearest one that is.
 func (l *Loader) unknown(at, prefix, full string) {
 	if why := removed[full]; why != "" {
 		l.complain(at, "%s: this setting was removed: %s", full, why)
@@ -161,7 +158,7 @@ func (l *Loader) unknown(at, prefix, full string) {
 	case near != "":
 		near = prefix + near
 	default:
-		// The right name in the wrong section.
+		// Maybe the right name is in the wrong section.
 		_, last, _ := cutLast(full)
 		for _, key := range all {
 			if strings.HasSuffix(key, "."+last) {
@@ -210,7 +207,7 @@ func orTop(prefix string) string {
 	return strings.TrimSuffix(prefix, ".")
 }
 
-// shape says in words what a setting takes in the file.
+// shape describes the value that a setting takes in the file.
 func (s *Setting) shape() string {
 	switch {
 	case s.node == yaml.SequenceNode && s.reset != nil:

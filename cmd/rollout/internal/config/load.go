@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// A Loader fills a config from its four sources and remembers which one won.
+// A Loader fills a Config from its four sources and records the origin of each value.
 type Loader struct {
 	Config   *Config
 	Settings []*Setting
@@ -21,7 +21,7 @@ type Loader struct {
 	getenv   func(string) string
 }
 
-// NewLoader is a loader of the defaults. References to variables ask getenv.
+// NewLoader returns a loader with the defaults. getenv resolves references to variables.
 func NewLoader(getenv func(string) string) *Loader {
 	l := &Loader{Config: Default(), ByKey: map[string]*Setting{}, getenv: getenv}
 	l.Settings = l.Config.settings(getenv)
@@ -32,12 +32,12 @@ func NewLoader(getenv func(string) string) *Loader {
 	return l
 }
 
-// complain adds an error about text that stands at a place.
+// complain adds an error about a place, such as run.yaml:7.
 func (l *Loader) complain(place, format string, args ...any) {
 	l.Bad = append(l.Bad, fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...)))
 }
 
-// Put sets one setting from texts and takes the origin down.
+// Put sets one setting from texts and records its origin.
 func (l *Loader) Put(s *Setting, origin string, texts ...string) {
 	if s.reset != nil {
 		s.reset()
@@ -51,8 +51,8 @@ func (l *Loader) Put(s *Setting, origin string, texts ...string) {
 	s.Origin = origin
 }
 
-// env takes every variable ROLLOUT_… that names a setting. A list is split at
-// commas. The password may be there itself: the environment is its own reference.
+// env reads every variable ROLLOUT_… that names a setting. Lists are split at commas. A password
+// can be given directly, because the variable is then its reference.
 func (l *Loader) env(getenv func(string) string) {
 	for _, s := range l.Settings {
 		text := getenv(s.env())
@@ -75,10 +75,9 @@ func (l *Loader) env(getenv func(string) string) {
 	}
 }
 
-// unknownVariables complains about variables that look like settings and are none: those
-// that begin as the settings of a section do, or are a few letters away from one. A
-// variable that a reference names is its user's, and every other ROLLOUT_ that of another
-// program.
+// unknownVariables reports variables that look like settings but are not. These begin with the name
+// of a section, or are nearly the name of a setting. It ignores variables that references use, and
+// all other variables, which can belong to other programs.
 func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 	var names []string
 	for _, s := range l.Settings {
@@ -101,7 +100,7 @@ func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 	}
 }
 
-// A flagText keeps what a flag was given until the loader's turn comes.
+// A flagText holds the texts of a flag until the loader reads them.
 type flagText struct {
 	texts []string
 	list  bool
@@ -118,10 +117,9 @@ func (f *flagText) Set(text string) error {
 	return nil
 }
 
-// AddFlags gives cmd -c and a flag for each of the settings named by keys, or for every
-// setting that has one. load is called when cmd runs. It reads all four sources, calls the
-// functions that it is given, and then checks the whole. It complains about variables in
-// environ that look like settings and are none.
+// AddFlags adds -c and the flags of the settings in keys to cmd; without keys, all flags. The
+// command calls load when it runs. load reads all four sources, calls the functions then, and
+// checks the result. It also reports variables in environ that look like settings but are not.
 func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, keys ...string) (load func(then ...func(*Loader) error) (*Loader, error)) {
 	flags := cmd.Flags()
 	path := flags.StringP("config", "c", "", "configuration `FILE`, YAML")
@@ -134,7 +132,7 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 		f := &flagText{list: s.reset != nil, kind: s.arg}
 		usage := s.doc
 		if isBool {
-			f.kind = "bool" // how pflag knows one that needs no value
+			f.kind = "bool" // pflag needs this type for a flag without a value
 		}
 		if d := s.Text(); d != "" && !isBool && d != "[]" && d != "0" {
 			usage += " (default " + d + ")"
@@ -145,7 +143,7 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 		}
 		given[s.Key] = f
 		if s.enum != nil {
-			_ = cmd.RegisterFlagCompletionFunc(s.flag, cobra.FixedCompletions(s.enum, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+			_ = cmd.RegisterFlagCompletionFunc(s.flag, cobra.FixedCompletions(s.enum, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 		}
 	}
 	return func(then ...func(*Loader) error) (*Loader, error) {
@@ -179,7 +177,7 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 	}
 }
 
-// where is the origin of a key as a prefix of a complaint.
+// where returns the origin of a key as the prefix of a message.
 func (l *Loader) where(key string) string {
 	if s := l.ByKey[key]; s != nil && s.Origin != OriginDefault {
 		return s.Origin + ": "
@@ -187,7 +185,7 @@ func (l *Loader) where(key string) string {
 	return ""
 }
 
-// Err is all complaints as one error, or nil.
+// Err returns all of l.Bad as one error, or nil.
 func (l *Loader) Err() error {
 	if len(l.Bad) == 0 {
 		return nil

@@ -19,10 +19,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// The settings that are more than texts: headers, and tools of this side.
+// Settings that are more than text: headers and client tools.
 
-// headers are sent with every request. A proxy's headers may hold a secret, so a
-// value is never printed: of a reference that, of anything else nothing.
+// headers are sent with every request. A value can be a secret, so it is never printed. Only a
+// reference is shown.
 type headers map[string]headerValue
 
 type headerValue struct{ text, shown string }
@@ -36,7 +36,7 @@ func (h *headers) setting(key string, getenv func(string) string) *Setting {
 				return err
 			}
 			if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {
-				return errors.New("not a JSON object of strings") // the text may hold a secret
+				return errors.New("not a JSON object of strings") // the text can contain a secret
 			}
 			return h.put(m, getenv)
 		},
@@ -51,7 +51,6 @@ func (h *headers) setting(key string, getenv func(string) string) *Setting {
 	}
 }
 
-// shown is what may be seen of the headers.
 func (h headers) shown() map[string]string {
 	shown := make(map[string]string, len(h))
 	for name, v := range h {
@@ -88,12 +87,12 @@ func (h *headers) put(m map[string]string, getenv func(string) string) error {
 	return nil
 }
 
-// headerNameRune reports whether a name of a header may have r (RFC 9110, token).
+// headerNameRune reports whether r is allowed in a header name (RFC 9110, token).
 func headerNameRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
-// Reveal returns the headers themselves, for the one place that sends them.
+// Reveal returns the headers with their values. Only the code that sends them calls it.
 func (h headers) Reveal() http.Header {
 	out := make(http.Header, len(h))
 	for name, v := range h {
@@ -102,10 +101,10 @@ func (h headers) Reveal() http.Header {
 	return out
 }
 
-// clientTools are tools that run on this side.
+// clientTools are tools that run in this process.
 type clientTools []agent.ClientToolConfig
 
-// A toolText is a client tool as the file has it.
+// A toolText is the form of a client tool in the file.
 type toolText struct {
 	Name        string          `json:"name"`
 	Description *string         `json:"description"`
@@ -115,7 +114,6 @@ type toolText struct {
 	Timeout     *string         `json:"timeout"`
 }
 
-// toolSchema describes it as JSON Schema.
 func toolSchema() map[string]any {
 	text := map[string]any{"type": "string"}
 	return map[string]any{
@@ -161,7 +159,7 @@ func (c *clientTools) setting(key string) *Setting {
 	}
 }
 
-// parseClientTools reads a JSON list of tools strictly.
+// parseClientTools parses a JSON list of tools. It rejects unknown fields.
 func parseClientTools(b []byte) (clientTools, error) {
 	if err, ambiguous := errors.AsType[*plainjson.AmbiguousError](plainjson.Scan(b, nil)); ambiguous {
 		return nil, err
@@ -201,11 +199,11 @@ func parseClientTools(b []byte) (clientTools, error) {
 	return tools, nil
 }
 
-// maxNesting bounds what jsonOf walks: an alias may point to what holds it.
+// maxNesting bounds the depth in jsonOf, because an alias can contain itself.
 const maxNesting = 100
 
-// jsonOf is a node of a YAML file as JSON, with its keys in the order of the file:
-// what a model is shown of a tool depends on it.
+// jsonOf converts a YAML node to JSON and keeps the order of keys, because the prompt can depend on
+// the order of a tool's fields.
 func jsonOf(n *yaml.Node) (json.RawMessage, error) {
 	var out bytes.Buffer
 	if err := appendJSON(&out, n, maxNesting); err != nil {
@@ -257,7 +255,7 @@ func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
 	default:
 		var v any
 		switch {
-		case n.Tag == "!!timestamp": // JSON has none; the text was meant
+		case n.Tag == "!!timestamp": // JSON has no timestamps; use the text
 			return appendText(out, n.Value)
 		case (n.Tag == "!!int" || n.Tag == "!!float") && json.Valid([]byte(n.Value)):
 			out.WriteString(n.Value) // 1.0 is not 1 to a chat template
@@ -271,7 +269,7 @@ func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
 	return nil
 }
 
-// appendText appends a scalar, without escaping what only HTML minds.
+// appendText appends a scalar without HTML escaping.
 func appendText(out *bytes.Buffer, v any) error {
 	enc := plainjson.NewEncoder(out)
 	if err := enc.Encode(v); err != nil {
@@ -281,7 +279,8 @@ func appendText(out *bytes.Buffer, v any) error {
 	return nil
 }
 
-// nodeOf is a JSON value as a node of a file. Not all that JSON may hold can stand in YAML.
+// nodeOf converts a JSON value to a YAML node. Parsing YAML text instead would not accept every
+// JSON value.
 func nodeOf(raw json.RawMessage) (*yaml.Node, error) {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(raw))

@@ -10,31 +10,29 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A PolicyVersion says where the policy versions of calls come from besides the traces that
-// prove prompts: from the user, from a page, or from the traces of all calls. Its zero value is
-// none of them.
+// A PolicyVersion is the source of policy versions other than the traces that prove prompts: the
+// user, a page, or the traces of all calls. The zero value is none of them.
 type PolicyVersion struct {
-	// Claimed reports whether the user says that Version samples.
+	// Claimed reports whether the user claims that Version samples.
 	Claimed bool
 	Version int32
-	// URL is the page. Its reference is its text where it holds no secret.
+	// URL is the page. Its reference is the URL itself if that holds no secret.
 	URL Secret
-	// Traces says that the trace of each call is read.
+	// Traces reports whether the trace of each call is read.
 	Traces bool
-	// Shown is what the page is called in messages.
+	// Shown is the name of the page in messages.
 	Shown string
 }
 
-// ClaimedVersion reports whether the text is a number: the claim of one invocation.
+// ClaimedVersion reports whether the text is a number. A number is a claim about one invocation.
 func ClaimedVersion(text string) bool {
 	_, err := strconv.ParseInt(text, 10, 64)
 	return err == nil
 }
 
-// versionTraces is the text of PolicyVersion.Traces.
 const versionTraces = "trace"
 
-// parsePolicyVersion reads a number, the word trace, a URL, or a reference to a URL.
+// parsePolicyVersion parses a number, the word trace, a URL, or a reference to a URL.
 func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersion, err error) {
 	switch text {
 	case "":
@@ -63,7 +61,7 @@ func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersio
 		if near := withScheme(text); near != "" && !secret && noNumber != nil {
 			return v, fmt.Errorf("%q does not begin with http:// or https://; did you mean %s?", text, near)
 		}
-		return v, errors.New("want a whole number ≥ 0, the word trace, or a URL such as http://127.0.0.1:30000/model_info") // the text may hold a secret
+		return v, errors.New("want a whole number ≥ 0, the word trace, or a URL such as http://127.0.0.1:30000/model_info") // the text can contain a secret
 	case secret:
 		v.Shown = u.Scheme + "://" + u.Host
 	case u.User != nil || u.RawQuery != "":
@@ -74,7 +72,7 @@ func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersio
 	return v, nil
 }
 
-// text is the value as files and run.json hold it.
+// text returns the value in the form of files and run.json.
 func (v PolicyVersion) text() string {
 	switch {
 	case v.Claimed:

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What tells policy versions is a number, a page, or a reference to a page, from every
-// source of settings.
+// tokens.policy_version accepts a number, a page, or a reference to a page, from every source of
+// settings.
 func TestPolicyVersion(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"PAGE": "https://user:hunter2@trainer/v?token=hunter3"}
@@ -59,8 +59,7 @@ func TestPolicyVersion(t *testing.T) {
 	}
 }
 
-// A claim is one of an invocation: a run that is continued does not take it over, and takes
-// a page over.
+// A continued run does not keep the claimed version of an earlier invocation, but it keeps a page.
 func TestPolicyVersionOfAnEarlierInvocation(t *testing.T) {
 	t.Parallel()
 	for had, want := range map[string]string{`"7"`: "", `"http://h/v"`: "http://h/v"} {
@@ -75,7 +74,7 @@ func TestPolicyVersionOfAnEarlierInvocation(t *testing.T) {
 	}
 }
 
-// The word that one engine stands behind a page is one about that page and these servers.
+// The claim of one engine holds only for the same page and the same servers.
 func TestOneEngineOfAnEarlierInvocation(t *testing.T) {
 	t.Parallel()
 	had := Values{

@@ -7,8 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A run keeps whether the release of transformers was set, even to the one whose rules count
-// without the setting.
+// A run keeps whether the release of transformers was set, even if it was set to the default.
 func TestReleaseOfAnEarlierInvocation(t *testing.T) {
 	for _, tt := range []struct {
 		given string // null: not set

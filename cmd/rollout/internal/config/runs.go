@@ -10,11 +10,11 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// Runs says which server runs a run reads: those with one of IDs, those of one of Agents, and
-// those of agents with one of Tags. Without any of the three it is all of them.
+// Runs selects server runs: by id, by agent, or by a tag of their agent. If all three lists are
+// empty, it selects every server run.
 type Runs struct {
 	IDs, Agents, Tags []string
-	// Since leaves out what began before it. Zero: nothing.
+	// Since excludes server runs that began before it. The zero time excludes none.
 	Since time.Time
 }
 
@@ -23,7 +23,7 @@ func (r *Runs) All() bool { return len(r.IDs)+len(r.Agents)+len(r.Tags) == 0 }
 
 var runsNames = []string{"agent", "run", "since", "tag"}
 
-// add adds what a text such as agent=ID says.
+// add parses a text such as agent=ID.
 func (r *Runs) add(text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok || !slices.Contains(runsNames, name) {
@@ -66,7 +66,7 @@ func (r *Runs) add(text string) error {
 	return nil
 }
 
-// texts are what add would take again. A duration has become a time.
+// texts returns texts that add accepts. A duration has become a time.
 func (r *Runs) texts() []string {
 	out := []string{}
 	for _, list := range []struct {
@@ -83,7 +83,7 @@ func (r *Runs) texts() []string {
 	return out
 }
 
-// runsSetting is a list of such texts. to is nil while it is empty.
+// runsSetting returns the setting of a list of such texts. *to is nil while the list is empty.
 func runsSetting(key string, to **Runs) *Setting {
 	return &Setting{
 		Key: key, arg: "TEXT",
@@ -108,7 +108,7 @@ func runsSetting(key string, to **Runs) *Setting {
 	}
 }
 
-// checkRuns complains about what does not go together with reading server runs.
+// checkRuns reports conflicts with tasks.from_runs.
 func (c *Config) checkRuns(complain func(key, format string, args ...any)) {
 	if c.Tasks.FromRuns == nil {
 		if c.Tasks.Follow {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// TestRuns: what a text means, and that it is written as it is read.
+// Texts of tasks.from_runs are parsed, and are written in a form that can be parsed again.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		texts, want []string // as written again
+		texts, want []string // in the form that is written
 		err         string
 	}{
 		{[]string{"agent=agent-00aa-1", "run=run-2", "tag=a=b c", "agent=agent-1"}, []string{"agent=agent-00aa-1", "agent=agent-1", "run=run-2", "tag=a=b c"}, ""},
@@ -43,8 +43,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestRunsSince: a duration becomes a time, so that whoever continues the run takes what the
-// run would have taken.
+// A duration in since= becomes a time, so that a continued run selects the same server runs.
 func TestRunsSince(t *testing.T) {
 	t.Parallel()
 	l := NewLoader(func(string) string { return "" })

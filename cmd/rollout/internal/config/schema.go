@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Resolved is the whole configuration, section by section, as it may be stored
-// and shown: a secret is its reference.
+// Resolved returns the whole configuration by section, safe to store and show: a secret is replaced
+// by its reference.
 func (l *Loader) Resolved() map[string]map[string]any {
 	out := map[string]map[string]any{}
 	for _, s := range l.Settings {
@@ -24,7 +24,7 @@ func (l *Loader) Resolved() map[string]map[string]any {
 	return out
 }
 
-// Schema describes the file as JSON Schema 2020-12.
+// Schema returns the JSON Schema (2020-12) of the configuration file.
 func Schema(settings []*Setting) map[string]any {
 	sections := map[string]map[string]any{}
 	for _, s := range settings {
@@ -47,7 +47,6 @@ func Schema(settings []*Setting) map[string]any {
 	}
 }
 
-// schema describes the value of one setting.
 func (s *Setting) schema() map[string]any {
 	d := map[string]any{"description": s.doc}
 	v := s.get()

@@ -8,21 +8,21 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A Secret is a value that must not be seen. It is given by reference, and only
-// the reference is ever printed or stored.
+// A Secret is a value that must never be printed or stored. The user gives it by reference, and
+// only the reference is shown.
 type Secret struct {
-	letta.Secret        // the value: no way of printing shows it
+	letta.Secret        // the value, which formatting never shows
 	ref          string // ${env:NAME} or ${file:/path}; empty: no secret
 }
 
-// Hidden is what stands in place of a secret.
+// Hidden replaces a secret in output.
 const Hidden = "***"
 
-// Reveal returns the value itself, for the one place that sends it.
+// Reveal returns the value. Only the code that sends it calls Reveal.
 func (s Secret) Reveal() string { return string(s.Secret) }
 
-// ParseSecret follows a reference. A literal is refused: configuration files are
-// copied, committed and mailed.
+// ParseSecret resolves a reference. It refuses a literal, because configuration files are copied,
+// committed and mailed.
 func ParseSecret(text string, getenv func(string) string) (Secret, error) {
 	if text == "" {
 		return Secret{}, nil
@@ -49,7 +49,7 @@ func ParseSecret(text string, getenv func(string) string) (Secret, error) {
 	return Secret{letta.Secret(v), text}, nil
 }
 
-// cutReference takes ${env:NAME} and ${file:PATH} apart.
+// cutReference splits ${env:NAME} or ${file:PATH}.
 func cutReference(text string) (kind, name string, ok bool) {
 	inner, ok := strings.CutPrefix(text, "${")
 	if !ok {
@@ -63,7 +63,7 @@ func cutReference(text string) (kind, name string, ok bool) {
 	return kind, name, ok && name != "" && (kind == "env" || kind == "file")
 }
 
-// Secrets are the values that no artefact of a run may hold.
+// Secrets returns the values that must not be in any file of a run.
 func (c *Config) Secrets() []string {
 	out := []string{c.Server.Password.Reveal()}
 	if u := c.Tokens.PolicyVersion.URL; u.ref != u.Reveal() {

@@ -17,28 +17,28 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A Server is one of the servers of a run, with what is its own. On the command line and in
-// the environment it is its URL and perhaps words behind it:
+// A Server is one server of a run with its own settings. On the command line and in the environment
+// it is a URL, optionally with words after it:
 //
 //	http://10.0.0.5:8283 weight=2 max_in_flight=64
 //
-// In the file it may be a mapping as well, which can have headers too: those are secrets. A
-// server of the file that is named again by its URL alone is that server.
+// In the file it can also be a mapping, which can have headers, because headers are secrets. A flag
+// or variable with only the URL of a server in the file keeps that server's settings.
 type Server struct {
 	URL         string
-	Weight      float64 // of its share of fresh samples; 0: 1
+	Weight      float64 // share of fresh samples; 0 means 1
 	MaxInFlight int     // 0: server.max_in_flight
-	Headers     headers // beside server.headers, and in place of those with the same name
+	Headers     headers // added to server.headers; replace those with the same name
 }
 
-// The words of a server, besides its url.
+// Keys of a server other than url.
 const (
 	wordWeight      = "weight"
 	wordMaxInFlight = "max_in_flight"
 	wordHeaders     = "headers"
 )
 
-// InFlight is how many samples may be in flight at a server.
+// InFlight returns the most samples in flight at server s.
 func (c *Config) InFlight(s *Server) int {
 	if s.MaxInFlight > 0 {
 		return s.MaxInFlight
@@ -46,19 +46,18 @@ func (c *Config) InFlight(s *Server) int {
 	return c.Server.MaxInFlight
 }
 
-// HeadersOf returns the headers of every request to a server, for the one place that sends
-// them.
+// HeadersOf returns the headers of every request to server s. Only the code that sends them calls
+// it.
 func (c *Config) HeadersOf(s *Server) http.Header {
 	out := c.Server.Headers.Reveal()
 	maps.Copy(out, s.Headers.Reveal())
 	return out
 }
 
-// servers are the value of server.urls.
 type servers []Server
 
 func (l *servers) setting(key string, getenv func(string) string) *Setting {
-	var before servers // that were replaced
+	var before servers // values replaced so far
 	return &Setting{
 		Key: key, arg: "URL", node: yaml.SequenceNode, items: serverSchema(),
 		reset: func() { before, *l = append(before, *l...), nil },
@@ -91,7 +90,7 @@ func (l *servers) setting(key string, getenv func(string) string) *Setting {
 	}
 }
 
-// inherit takes over what the same server was given before, but for what it is given now.
+// inherit copies the settings of from that s does not set itself.
 func (s *Server) inherit(from *Server) {
 	s.Weight, s.MaxInFlight = cmp.Or(s.Weight, from.Weight), cmp.Or(s.MaxInFlight, from.MaxInFlight)
 	if from.Headers != nil {
@@ -99,7 +98,6 @@ func (s *Server) inherit(from *Server) {
 	}
 }
 
-// serverSchema describes a server as JSON Schema.
 func serverSchema() map[string]any {
 	text := map[string]any{"type": "string"}
 	return map[string]any{"anyOf": []any{text, map[string]any{
@@ -113,11 +111,10 @@ func serverSchema() map[string]any {
 	}}}
 }
 
-// parseServer reads a URL and the words behind it.
 func parseServer(text string) (s Server, err error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		return s, nil // not a URL, which is found with those that are not quite one
+		return s, nil // check reports the empty URL
 	}
 	s.URL = words[0]
 	given := map[string]bool{}
@@ -127,7 +124,7 @@ func parseServer(text string) (s Server, err error) {
 		case name == wordHeaders:
 			return s, errors.New("headers are secrets: give them in the file, where a value may be a reference")
 		case !ok:
-			return s, errors.New("there is more than a URL: want weight=N or max_in_flight=N behind it") // it may hold a secret
+			return s, errors.New("there is more than a URL: want weight=N or max_in_flight=N behind it") // the word can be a secret
 		case given[name]:
 			return s, fmt.Errorf("%s is given twice", name)
 		}
@@ -139,7 +136,6 @@ func parseServer(text string) (s Server, err error) {
 	return s, nil
 }
 
-// put sets a number of the server.
 func (s *Server) put(name, value string) (err error) {
 	switch name {
 	case wordWeight:
@@ -164,7 +160,7 @@ func unknownWord(name string) error {
 	return fmt.Errorf("%s: unknown key (want url, weight, max_in_flight or headers)", name)
 }
 
-// serverOf reads a server of the file: a text, or a mapping.
+// serverOf reads a server from the file: a string or a mapping.
 func serverOf(n *yaml.Node, getenv func(string) string) (s Server, err error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -208,7 +204,6 @@ func serverOf(n *yaml.Node, getenv func(string) string) (s Server, err error) {
 	return s, nil
 }
 
-// String shows the servers to people.
 func (l servers) String() string {
 	texts := make([]string, len(l))
 	for i := range l {
@@ -226,14 +221,14 @@ func (s *Server) String() string {
 		text += " " + wordMaxInFlight + "=" + strconv.Itoa(s.MaxInFlight)
 	}
 	if len(s.Headers) > 0 {
-		shown, _ := json.Marshal(s.Headers.shown()) // texts always can
+		shown, _ := json.Marshal(s.Headers.shown()) // strings can always be encoded
 		text += " " + wordHeaders + "=" + string(shown)
 	}
 	return text
 }
 
-// MarshalJSON writes the servers as run.json holds them: one with nothing of its own as its
-// URL, and no value of a header that is not a reference.
+// MarshalJSON encodes the servers for run.json. A server without its own settings becomes its URL.
+// The values of headers are left out unless they are references.
 func (l servers) MarshalJSON() ([]byte, error) {
 	out := make([]any, len(l))
 	for i, s := range l {

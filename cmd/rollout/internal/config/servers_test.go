@@ -24,8 +24,8 @@ server:
       headers: {X-Own: "${env:OWN}", x-both: hunter3}
 `
 
-// Each server has what is its own, and shares the rest. A header of its own replaces the
-// shared one, however it is spelt.
+// Each server has its own settings and shares the others. Its own header replaces the shared header
+// in any spelling.
 func TestServersOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	l, err := loadWith(t, threeServers, map[string]string{"OWN": "hunter2"})
@@ -68,8 +68,8 @@ func TestServersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A server of the file that the command line names is that server, with its headers, which
-// could not be given there; what is given there wins. Another one has nothing of its own.
+// A server of the file that the command line names keeps its settings, including its headers.
+// Settings on the command line win. A server that is not in the file has no own settings.
 func TestServersNamedAgain(t *testing.T) {
 	t.Parallel()
 	l, err := loadWith(t, threeServers, map[string]string{"OWN": "hunter2"}, "--server", "http://C:80/ weight=3", "--server", "http://b", "--server", "http://d")
@@ -82,8 +82,7 @@ func TestServersNamedAgain(t *testing.T) {
 	}
 }
 
-// A run that is continued has its servers again, but no value of a header that it did not
-// keep.
+// A continued run has its servers again, except for header values that it did not keep.
 func TestServersFromRun(t *testing.T) {
 	t.Parallel()
 	env := func(name string) string { return map[string]string{"OWN": "hunter2"}[name] }
@@ -141,7 +140,7 @@ func TestServersThatAreWrong(t *testing.T) {
 	}
 }
 
-// What is shown of servers is read again as the same servers, whatever was given.
+// The text form of a server can be parsed to the same server.
 func FuzzServer(f *testing.F) {
 	for _, text := range []string{"http://a", "http://a weight=2 max_in_flight=64", "http://a  weight=1e-3", "", "a=b", "http://a weight=0x1p4"} {
 		f.Add(text)

@@ -17,38 +17,36 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 )
 
-// A Setting binds one key of the configuration to the field that it fills, and
-// says where its value came from.
+// A Setting binds one key of the configuration to its field and records the origin of its value.
 type Setting struct {
-	Key   string // dotted: server.max_in_flight
+	Key   string // with its section: server.max_in_flight
 	flag  string // without dashes; empty: no flag
 	short string // one letter, or empty
 	doc   string
-	arg   string   // the name of the value in help texts: "N", "DIR", …
-	enum  []string // the closed list of values, if there is one
+	arg   string   // name of the value in help texts: "N", "DIR", …
+	enum  []string // allowed values; nil: not a closed list
 
-	// set parses one text. A list setting gets one element per call after reset.
+	// set parses one text. For a list, it adds one element per call after reset.
 	set    func(text string) error
-	reset  func() // of a list; nil for a scalar
-	number bool   // may be unset, but is a number
-	// object takes a node of the file of the kind node, for the settings that are
-	// more than texts.
+	reset  func() // clears a list; nil for a scalar
+	number bool   // a number that can be unset
+	// object sets the value from a YAML node of kind node. It is nil for settings that are plain
+	// text.
 	object func(*yaml.Node) error
 	node   yaml.Kind
-	items  map[string]any // JSON Schema of an element, of a list that is more than texts
-	// get returns the value as JSON knows it: string, int64, float64, bool,
-	// []string, map[string]string, json.RawMessage, secret, servers.
+	items  map[string]any // JSON Schema of an element; nil for a list of plain text
+	// get returns the value in its JSON type: string, int64, float64, bool, []string,
+	// map[string]string, json.RawMessage, Secret, servers.
 	get func() any
 
 	Origin string // "default", "run.yaml:7", "$ROLLOUT_TASKS_LIMIT", "--limit"
 }
 
-// env is the name of the environment variable of the setting.
 func (s *Setting) env() string {
 	return "ROLLOUT_" + strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
 }
 
-// Text shows the value to people.
+// Text formats the value for people.
 func (s *Setting) Text() string {
 	switch v := s.get().(type) {
 	case nil:
@@ -58,14 +56,14 @@ func (s *Setting) Text() string {
 	case json.RawMessage:
 		return string(v)
 	case map[string]string:
-		b, _ := json.Marshal(v) // texts always can
+		b, _ := json.Marshal(v) // strings can always be encoded
 		return string(b)
 	default:
 		return fmt.Sprint(v)
 	}
 }
 
-// The constructors of settings, one per kind of value.
+// Constructors of settings, one per kind of value.
 
 func stringSetting(key string, to *string) *Setting {
 	return &Setting{
@@ -75,7 +73,7 @@ func stringSetting(key string, to *string) *Setting {
 	}
 }
 
-// enumSetting is one of a closed list of values, each called as its type says.
+// enumSetting accepts one of values, by the text of each.
 func enumSetting[T comparable](key string, to *T, values ...T) *Setting {
 	words := make([]string, len(values))
 	for i, v := range values {
@@ -175,7 +173,7 @@ func bytesSetting(key string, to *int64, least int64) *Setting {
 	}
 }
 
-// parsedSetting is for types that have a text of their own.
+// parsedSetting is for types with their own text form.
 func parsedSetting[T fmt.Stringer](key string, to *T, parse func(string) (T, error)) *Setting {
 	return &Setting{
 		Key: key, arg: "VALUE",
@@ -198,7 +196,7 @@ func secretSetting(key string, to *Secret, getenv func(string) string) *Setting 
 	}
 }
 
-// objectSetting is free JSON; in the file it is a mapping.
+// objectSetting is any JSON object. In the file it is a mapping.
 func objectSetting(key string, to *json.RawMessage) *Setting {
 	return &Setting{
 		Key: key, arg: "JSON",
@@ -231,8 +229,7 @@ func objectSetting(key string, to *json.RawMessage) *Setting {
 	}
 }
 
-// withoutSecrets hides the values of the two fields in which the server takes the
-// secrets of an agent's tools.
+// withoutSecrets hides the two fields in which the server receives the secrets of an agent's tools.
 func withoutSecrets(object json.RawMessage) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(object, &fields) != nil {
@@ -247,7 +244,7 @@ func withoutSecrets(object json.RawMessage) json.RawMessage {
 		for name := range secrets {
 			secrets[name] = json.RawMessage(`"` + Hidden + `"`)
 		}
-		fields[field], _ = json.Marshal(secrets) // texts can always be encoded
+		fields[field], _ = json.Marshal(secrets) // strings can always be encoded
 		found = true
 	}
 	if !found {
@@ -272,7 +269,7 @@ func floatSetting(key string, to *float64) *Setting {
 	}
 }
 
-// optional makes a setting of a value that can be null, out of the setting of the value.
+// optional wraps the setting of a value so that the value can be null.
 func optional[T any](to **T, setting func(*T) *Setting) *Setting {
 	value := new(T)
 	s := setting(value)
@@ -294,7 +291,7 @@ func optional[T any](to **T, setting func(*T) *Setting) *Setting {
 	return s
 }
 
-// with fills in how a setting is called on the command line, and its doc.
+// with sets the flag, the name of its value and the help text.
 func (s *Setting) with(flag, arg, doc string) *Setting {
 	s.flag, s.doc = flag, doc
 	if arg != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// settings binds every key to its field. The order is that of config show.
+// settings binds every key to its field, in the order of config show.
 func (c *Config) settings(getenv func(string) string) []*Setting {
 	return []*Setting{
 		c.Server.URLs.setting("server.urls", getenv).with("server", "URL",

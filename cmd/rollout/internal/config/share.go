@@ -4,19 +4,18 @@ import (
 	"io/fs"
 )
 
-// Share is who else may read what a run writes: prompts, answers and metadata are private
-// until somebody says otherwise.
+// Share is who else can read the files of a run. Prompts, answers and metadata are private by
+// default.
 type Share string
 
-// The values of output.share.
+// Values of output.share.
 const (
 	ShareNone  Share = "none"
 	ShareGroup Share = "group"
 	ShareAll   Share = "all"
 )
 
-// FileMode is that of the files of a run, before the umask. A folder is like its files,
-// and may be entered by who may read it.
+// FileMode returns the mode of a run's files, before the umask.
 func (s Share) FileMode() fs.FileMode {
 	switch s {
 	case ShareGroup:
@@ -28,11 +27,11 @@ func (s Share) FileMode() fs.FileMode {
 	}
 }
 
-// FolderMode is the mode of a folder for files of a mode.
+// FolderMode returns the mode of a folder for files with the given mode: readers can also enter it.
 func FolderMode(files fs.FileMode) fs.FileMode { return files | files&0o444>>2 }
 
-// ShareOf is the setting of a run that does not say: what its folder shows. Its readers
-// are not locked out.
+// ShareOf derives the setting of a run that has none from the mode of its folder, so that current
+// readers keep access.
 func ShareOf(folder fs.FileInfo) Share {
 	switch mode := folder.Mode().Perm(); {
 	case mode&0o004 != 0:

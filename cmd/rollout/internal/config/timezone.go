@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 )
 
-// timezoneSetting is a setting whose value is a zone of the IANA database, or none.
+// timezoneSetting is a zone of the IANA database, or none.
 func timezoneSetting(key string, to **time.Location) *Setting {
 	return &Setting{
 		Key: key, arg: "ZONE",
@@ -30,13 +30,12 @@ func timezoneSetting(key string, to **time.Location) *Setting {
 	}
 }
 
-// parseTimezone returns the zone with the name, or nil if the name is empty.
 func parseTimezone(text string) (*time.Location, error) {
 	const want = "want UTC, or a name like Europe/Berlin"
 	switch text {
 	case "":
 		return nil, nil
-	case "Local": // a name for Go only, not in the database
+	case "Local": // a Go name that is not in the database
 		return nil, fmt.Errorf("%q is the zone of this machine: name the server's zone (%s)", text, want)
 	}
 	zone, err := time.LoadLocation(text)
@@ -55,13 +54,12 @@ var zoneNames string
 
 var zones = sync.OnceValue(func() []string { return strings.Fields(zoneNames) })
 
-// fixedOffset matches a zone that is written as an offset: UTC+2, GMT-05, +02:00.
+// fixedOffset matches an offset such as UTC+2, GMT-05 or +02:00.
 var fixedOffset = regexp.MustCompile(`(?i)^(?:UTC|GMT)?([+-])0?([0-9]{1,2})(?::?00)?$`)
 
-// nearestZone returns the zone that the user likely meant, or "" if none is near.
 func nearestZone(text string) string {
 	if m := fixedOffset.FindStringSubmatch(text); m != nil {
-		sign := map[string]string{"+": "-", "-": "+"}[m[1]] // the names have the sign of POSIX: west is plus
+		sign := map[string]string{"+": "-", "-": "+"}[m[1]] // Etc names use the POSIX sign, positive to the west
 		n, _ := strconv.Atoi(m[2])
 		if name := fmt.Sprintf("Etc/GMT%s%d", sign, n); n > 0 && strings.Contains(zoneNames, name+"\n") {
 			return name

@@ -35,7 +35,7 @@ func TestTimezone(t *testing.T) {
 	}
 }
 
-// Every zone that is suggested is one that can be loaded.
+// Every suggested zone can be loaded.
 func TestZoneNames(t *testing.T) {
 	t.Parallel()
 	if len(zones()) < 500 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Tolerance says how many samples may fail: a count, or a share of all.
+// A Tolerance is how many samples can fail: a count, or a share of all.
 type Tolerance struct {
 	count   int
 	percent float64
@@ -20,7 +20,7 @@ func (t Tolerance) String() string {
 	return strconv.Itoa(t.count)
 }
 
-// parseTolerance reads "5" or "2.5%".
+// parseTolerance parses "5" or "2.5%".
 func parseTolerance(text string) (Tolerance, error) {
 	if p, ok := strings.CutSuffix(text, "%"); ok {
 		f, err := strconv.ParseFloat(p, 64)
@@ -36,7 +36,7 @@ func parseTolerance(text string) (Tolerance, error) {
 	return Tolerance{count: n}, nil
 }
 
-// Allowed is how many of planned samples may fail.
+// Allowed returns how many of planned samples can fail.
 func (t Tolerance) Allowed(planned int) int {
 	if t.share {
 		return int(t.percent / 100 * float64(planned))

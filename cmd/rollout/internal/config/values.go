@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 )
 
-// Json is the value as run.json holds it.
+// Json returns the value in the form of run.json.
 func (s *Setting) Json() (json.RawMessage, error) {
 	v := s.get()
 	if sec, ok := v.(Secret); ok {
@@ -20,7 +20,8 @@ func (s *Setting) Json() (json.RawMessage, error) {
 	return plainjson.Line(v)
 }
 
-// Given says where a setting's value came from; nothing where that is the run.
+// Given returns the origin of a value that this invocation gave, as " (origin)". Otherwise it
+// returns "".
 func (s *Setting) Given() string {
 	if s.Origin == OriginDefault || s.Origin == OriginRun {
 		return ""
@@ -28,8 +29,8 @@ func (s *Setting) Given() string {
 	return " (" + s.Origin + ")"
 }
 
-// FromRun fills the settings that nothing else gave from a run, those of one section
-// or, where section is empty, all but the folder.
+// FromRun sets every setting that still has its default from the values of a run. It sets only one
+// section, or all settings except output.dir if section is empty.
 func (l *Loader) FromRun(values Values, section string) {
 	for _, s := range l.Settings {
 		in, name, _ := strings.Cut(s.Key, ".")
@@ -40,11 +41,11 @@ func (l *Loader) FromRun(values Values, section string) {
 		if len(raw) == 0 || string(raw) == "null" || string(raw) == `""` {
 			continue
 		}
-		// What sampled in an earlier invocation says nothing of what samples in this one.
+		// A claimed version of an earlier invocation is not valid for this one.
 		if text, err := strconv.Unquote(string(raw)); s.Key == "tokens.policy_version" && err == nil && ClaimedVersion(text) {
 			continue
 		}
-		// One engine stood behind that page, and made the calls of those servers.
+		// The claim of one engine holds only for the same page and the same servers.
 		if s.Key == "tokens.one_engine" && (!l.keeps(values, "tokens", "policy_version") || !l.keeps(values, "server", "urls")) {
 			continue
 		}
@@ -54,13 +55,13 @@ func (l *Loader) FromRun(values Values, section string) {
 	}
 }
 
-// keeps reports whether a setting is what it was in the run.
+// keeps reports whether a setting has the same value as in the run.
 func (l *Loader) keeps(values Values, section, name string) bool {
 	now, err := l.ByKey[section+"."+name].Json()
 	return err == nil && bytes.Equal(plainjson.Compact(now), plainjson.Compact(values[section][name]))
 }
 
-// put1 sets a setting from the JSON that run.json holds of it.
+// put1 sets a setting from its JSON in run.json.
 func (l *Loader) put1(s *Setting, raw json.RawMessage) error {
 	texts := []string{string(raw)}
 	switch hidden := bytes.Contains(raw, []byte(`"`+Hidden+`"`)); {
@@ -102,11 +103,11 @@ func (l *Loader) put1(s *Setting, raw json.RawMessage) error {
 	return nil
 }
 
-// Values is a configuration by section, a secret being its reference. Values
-// are kept as they were written: the order of keys in an object may matter.
+// Values is a configuration by section, with references instead of secrets. Values keep their
+// original text, because the order of keys in an object can matter.
 type Values map[string]map[string]json.RawMessage
 
-// The origins of values that nobody gave: none did, and the run that is continued does.
+// Origins of values that this invocation did not give: the default and the run that is continued.
 const (
 	OriginDefault = "default"
 	OriginRun     = "run.json"

@@ -4,14 +4,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The closed lists of words that belong to no library. Those of a library are of its own
-// types: tokenize.Drift, chat.Transformers, sink.Format, agent.ApprovalPolicy.
+// Closed lists of words that belong to no library. The others have types in their libraries:
+// tokenize.Drift, chat.Transformers, sink.Format, agent.ApprovalPolicy.
 
-// Prompts says where the prompts of the calls come from: one source, or the best that can
-// be had.
+// Prompts is the source of the prompts: one source, or the first that works.
 type Prompts tokenize.PromptSource
 
-// The values of tokens.prompts.
+// Values of tokens.prompts.
 const (
 	PromptsAuto    = Prompts(tokenize.SourceNone)
 	PromptsTurns   = Prompts(tokenize.SourceTurns)
@@ -28,10 +27,9 @@ func (p Prompts) String() string {
 	return tokenize.PromptSource(p).String()
 }
 
-// MarshalText writes the word of p.
+// MarshalText returns the text of p.
 func (p Prompts) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// best is the best grade that the source gives; auto may give any.
 func (p Prompts) best() tokenize.Grade {
 	switch p {
 	case PromptsStored, PromptsTrace:
@@ -43,19 +41,19 @@ func (p Prompts) best() tokenize.Grade {
 	}
 }
 
-// Require is the least grade that is written as data.
+// Require is the lowest grade that is written as data.
 type Require string
 
-// The values of tokens.require.
+// Values of tokens.require.
 const (
-	RequireAuto          Require = "auto" // count_verified, and what a forced literal gives
+	RequireAuto          Require = "auto" // count_verified, or unverified if prompts are forced to literal
 	RequireAny           Require = "any"
 	RequireCountVerified Require = "count_verified"
 	RequireExact         Require = "exact"
 )
 
-// Require is the worst grade that tokens.require admits. Only who says any, or forces
-// a source that proves nothing, gets rows that are not proven.
+// Require returns the lowest grade that tokens.require admits. Unverified rows need the value any,
+// or a forced source that proves nothing.
 func (c *Config) Require() tokenize.Grade {
 	switch {
 	case c.Tokens.Require == RequireExact:
@@ -66,19 +64,19 @@ func (c *Config) Require() tokenize.Grade {
 	return tokenize.CountVerified
 }
 
-// Vocab chooses the ids that a sample can have.
+// Vocab is the set of ids that a sample can have.
 type Vocab string
 
-// The values of tokens.vocab.
+// Values of tokens.vocab.
 const (
-	VocabPadded Vocab = "padded" // all ids of the engine, whose vocabulary can be padded
+	VocabPadded Vocab = "padded" // all ids of the engine, including padding
 	VocabStrict Vocab = "strict" // only ids of the tokenizer
 )
 
-// AfterStop chooses whether tokens after the first end-of-turn id of a call are trained.
+// AfterStop is whether tokens after the first end-of-turn id of a call are trained.
 type AfterStop string
 
-// The values of tokens.after_stop.
+// Values of tokens.after_stop.
 const (
 	AfterStopKeep AfterStop = "keep" // train them
 	AfterStopMask AfterStop = "mask" // give them mask 0
@@ -87,7 +85,7 @@ const (
 // Reward is how a finished sample is scored.
 type Reward string
 
-// The values of reward.kind.
+// Values of reward.kind.
 const (
 	RewardNone     Reward = "none"
 	RewardExact    Reward = "exact"
@@ -98,21 +96,21 @@ const (
 	RewardCommand  Reward = "command"
 )
 
-// Preflight is what is tried before a run begins.
+// Preflight is the check before a run begins.
 type Preflight string
 
-// The values of run.preflight.
+// Values of run.preflight.
 const (
-	PreflightCall    Preflight = "call"    // every server makes one real call of the model
-	PreflightConnect Preflight = "connect" // an agent is made, and not spoken to
+	PreflightCall    Preflight = "call"    // every server makes one real model call
+	PreflightConnect Preflight = "connect" // an agent is created, but no call is made
 )
 
-// Check is how the files of a run that is continued are checked. Existence and size of
-// every committed file are looked at in any case, before anything is collected.
+// Check is how the files of a continued run are checked. In both cases, existence and size of every
+// committed file are checked before anything is collected.
 type Check string
 
-// The values of run.check.
+// Values of run.check.
 const (
-	CheckSizes Check = "sizes" // digests are compared while the run goes on
-	CheckFull  Check = "full"  // digests are compared before it goes on
+	CheckSizes Check = "sizes" // digests are compared during the run
+	CheckFull  Check = "full"  // digests are compared before the run continues
 )

@@ -19,17 +19,16 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 )
 
-// Patience is how long a [Client] waits for an answer, if it is not told otherwise.
+// Patience is the default of [Client.Patience].
 const Patience = 30 * time.Second
 
-// maxAnswer is how many bytes an answer may have.
 const maxAnswer = 16 << 20
 
-// A Client is connected to the collector of a run. One goroutine may call Send while another
-// one calls Receive.
+// A Client is a connection to the collector of a run. One goroutine can call Send while another one
+// calls Receive.
 type Client struct {
-	// Patience is how long Send and Receive wait. 0: for as long as the collector lives, as one
-	// wants who sends more tasks than it takes at once. Dial sets it to [Patience].
+	// Patience is how long Send and Receive wait. 0 means no limit, for clients that send more
+	// tasks than the collector accepts at once. Dial sets it to [Patience].
 	Patience time.Duration
 
 	dir  string
@@ -38,8 +37,8 @@ type Client struct {
 	stop func() bool
 }
 
-// Dial connects to the collector that is at work on the run in dir. ctx ends the connection.
-// Where no collector is at work the error says so and how to begin.
+// Dial connects to the collector of the run in dir. The connection ends when ctx is done. If no
+// collector is running, the error says so and its hint shows how to start one.
 func Dial(ctx context.Context, dir string) (*Client, error) {
 	var conn net.Conn
 	err := within(dir, Name, func(address string) (err error) {
@@ -54,7 +53,7 @@ func Dial(ctx context.Context, dir string) (*Client, error) {
 	return c, nil
 }
 
-// unreached is the error of a run whose collector cannot be spoken to.
+// unreached returns the error for a run whose collector cannot be reached.
 func unreached(dir string, err error) error {
 	h, held := runfolder.Locked(dir)
 	who := ""
@@ -73,13 +72,13 @@ func unreached(dir string, err error) error {
 		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not the socket of a run", Path(dir))), "move it out of the folder of the run; the next collector makes its socket there")
 	}
 	if inner, ok := errors.AsType[*net.OpError](err); ok {
-		err = inner.Err // the rest names an address that is not the path
+		err = inner.Err // the rest has the short address instead of the path
 	}
 	return exit.With(exit.Unusable, fmt.Errorf("%s: %w", Path(dir), err))
 }
 
-// Do sends a request and reads its answer into answer, which may be nil, or a
-// *[json.RawMessage] that gets the line as it is. A refusal is a [*RefusedError].
+// Do sends a request and decodes its answer into answer. answer can be nil, or a *[json.RawMessage]
+// that receives the line unchanged. A refusal is a [*RefusedError].
 func (c *Client) Do(r Request, answer any) error {
 	if err := c.Send(r); err != nil {
 		return err
@@ -87,8 +86,8 @@ func (c *Client) Do(r Request, answer any) error {
 	return c.Receive(answer)
 }
 
-// Send sends a request without waiting for the answer. Who sends many must Receive meanwhile:
-// the collector reads no further while more than some hundred answers wait.
+// Send sends a request without waiting for the answer. A caller that sends many requests must call
+// Receive meanwhile: the collector stops reading after about 256 unread answers.
 func (c *Client) Send(r Request) error {
 	line, err := plainjson.Line(r)
 	if err != nil {
@@ -104,8 +103,8 @@ func (c *Client) Send(r Request) error {
 	return nil
 }
 
-// Receive reads the answer to the oldest request that has none. A refusal is a [*RefusedError];
-// after any other error the connection is of no use.
+// Receive reads the answer to the oldest unanswered request. A refusal is a [*RefusedError]. After
+// any other error the connection is unusable.
 func (c *Client) Receive(answer any) error {
 	_ = c.conn.SetReadDeadline(c.until())
 	var line []byte
@@ -138,7 +137,6 @@ func (c *Client) Receive(answer any) error {
 	return nil
 }
 
-// until is when the client has waited long enough; zero: never.
 func (c *Client) until() time.Time {
 	if c.Patience == 0 {
 		return time.Time{}
@@ -146,12 +144,12 @@ func (c *Client) until() time.Time {
 	return time.Now().Add(c.Patience)
 }
 
-// A RefusedError is what the collector said about a request that it did not fulfil.
+// A RefusedError is the collector's answer to a request that it refused.
 type RefusedError struct{ Answer Answer }
 
 func (r *RefusedError) Error() string { return r.Answer.Error }
 
-// Exit is the refusal as the error that ends the program.
+// Exit returns the refusal with the exit code of the program.
 func (r *RefusedError) Exit() error {
 	code := r.Answer.Code
 	if code <= exit.OK || code > exit.Interrupted {
@@ -160,7 +158,6 @@ func (r *RefusedError) Exit() error {
 	return exit.Refuse(code, r, r.Answer.Hint)
 }
 
-// lost is the error of a connection that broke.
 func (c *Client) lost(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		who := "the collector"
@@ -175,7 +172,7 @@ func (c *Client) lost(err error) error {
 	return exit.With(exit.Unusable, fmt.Errorf("%s: %w", Path(c.dir), err))
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Client) Close() error {
 	c.stop()
 	if err := c.conn.Close(); !errors.Is(err, net.ErrClosed) {

@@ -20,11 +20,10 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// A run notes what it is told.
 type run struct {
 	mu   sync.Mutex
 	told []string
-	hold chan struct{} // tasks wait until it is closed; nil: they do not
+	hold chan struct{} // if not nil, tasks wait until it is closed
 }
 
 func (r *run) note(format string, args ...any) {
@@ -81,7 +80,7 @@ func (r *run) Task(ctx context.Context, task json.RawMessage) func() (ctl.Accept
 	}
 }
 
-// serve answers for r at the socket of dir until the test ends, or end is called.
+// serve answers for r at the socket of dir until the test ends or end is called.
 func serve(t *testing.T, dir string, r *run, patience time.Duration) (end func()) {
 	t.Helper()
 	l, err := ctl.Listen(dir)
@@ -109,7 +108,7 @@ func serve(t *testing.T, dir string, r *run, patience time.Duration) (end func()
 	return end
 }
 
-// connect is a connection without a client, to say what a client would not.
+// connect opens a raw connection, for input that a client would not send.
 func connect(t *testing.T, dir string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("unix", ctl.Path(dir))
@@ -121,7 +120,6 @@ func connect(t *testing.T, dir string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// answer reads one answer.
 func answer(t *testing.T, in *bufio.Reader) map[string]any {
 	t.Helper()
 	line, err := in.ReadBytes('\n')
@@ -180,7 +178,7 @@ func TestOps(t *testing.T) {
 	if !ok || exit.Code(no.Exit()) != exit.Usage || exit.HintOf(no.Exit()) != "versions rise" || no.Error() != "version 1 is older than 2" {
 		t.Errorf("a refusal = %v", err)
 	}
-	if err := c.Do(ctl.Request{Op: ctl.OpDrain}, nil); err != nil { // the connection is as good as before
+	if err := c.Do(ctl.Request{Op: ctl.OpDrain}, nil); err != nil { // the connection still works
 		t.Error(err)
 	}
 	want := []string{"pause", "resume", "version 0", "ack 5 2", "leave out 5 2", "ack 5 2 of run-1", "leave out 5 2 of run-1", `task {"id":"a","prompt":"<b>"}`, "version 1", "drain"}
@@ -196,7 +194,7 @@ func TestOps(t *testing.T) {
 	}
 }
 
-// What nobody can do is refused in words, and what comes after it on the connection is done.
+// Invalid requests are refused with a message, and later requests on the connection still work.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	dir, r := t.TempDir(), &run{}
@@ -209,7 +207,7 @@ func TestBadInput(t *testing.T) {
 		`{"op":"ack","seq":-1,"groups":0}`, `{"op":"ack","seq":1,"groups":1e99}`, `{"op":"task"}`, `{"op":"task","task":null}`,
 		`{"op":"task","task":[1]}`, "\x00", "\xff\xfe", strings.Repeat("[", 20000), `{"op":"` + strings.Repeat("x", 5000) + `"}`,
 	} {
-		fmt.Fprintf(conn, "%s\n\n  \n", line) // empty lines are no requests
+		fmt.Fprintf(conn, "%s\n\n  \n", line) // empty lines are ignored
 		a := answer(t, in)
 		if a["ok"] != false || a["error"] == "" || a["hint"] == nil || a["code"] != 2.0 || len(fmt.Sprint(a)) > 1000 {
 			t.Errorf("%.60q is answered %v", line, a)
@@ -218,7 +216,7 @@ func TestBadInput(t *testing.T) {
 	if got := r.all(); len(got) > 0 {
 		t.Errorf("the run was told %q", got)
 	}
-	fmt.Fprintf(conn, `{"op":"pause"}`) // the last line may lack its end
+	fmt.Fprintf(conn, `{"op":"pause"}`) // the last line can lack its line break
 	conn.(*net.UnixConn).CloseWrite()
 	if a := answer(t, in); a["ok"] != true {
 		t.Errorf("the last line is answered %v", a)
@@ -228,7 +226,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// Requests may be sent ahead. Each is done in its turn, and each answer comes in its turn.
+// Requests can be sent ahead. They are carried out and answered in order.
 func TestPipelined(t *testing.T) {
 	t.Parallel()
 	dir, r := t.TempDir(), &run{hold: make(chan struct{})}
@@ -243,7 +241,7 @@ func TestPipelined(t *testing.T) {
 	if err := c.Send(ctl.Request{Op: ctl.OpDrain}); err != nil {
 		t.Fatal(err)
 	}
-	other := dial(t, dir) // is not behind the tasks
+	other := dial(t, dir) // does not wait behind the tasks
 	for deadline := time.Now().Add(10 * time.Second); len(r.all()) < n+1 && time.Now().Before(deadline); {
 		if err := other.Do(ctl.Request{Op: ctl.OpStatus}, nil); err != nil {
 			t.Fatal(err)
@@ -264,8 +262,8 @@ func TestPipelined(t *testing.T) {
 	}
 }
 
-// A client that says half a line, one that takes no answers and one that is gone cost
-// themselves their connection, and nobody else a thing.
+// A client with half a line, one that does not read, and one that disconnects lose only their own
+// connection.
 func TestBadClients(t *testing.T) {
 	t.Parallel()
 	dir, r := t.TempDir(), &run{}
@@ -274,7 +272,7 @@ func TestBadClients(t *testing.T) {
 	fmt.Fprint(half, `{"op":"pause`)
 	deaf, _ := connect(t, dir)
 	deafEnded := make(chan error, 1)
-	go func() { // reads nothing
+	go func() { // never reads
 		var err error
 		for err == nil {
 			_, err = deaf.Write([]byte(`{"op":"status"}` + "\n"))
@@ -284,7 +282,7 @@ func TestBadClients(t *testing.T) {
 	gone, _ := connect(t, dir)
 	fmt.Fprint(gone, `{"op":"status"}`+"\n")
 	gone.Close()
-	quiet := dial(t, dir) // says nothing for longer than a line may take
+	quiet := dial(t, dir) // idle for longer than the limit for a line
 	if err := dial(t, dir).Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
 		t.Error(err)
 	}
@@ -335,7 +333,7 @@ func TestLongLines(t *testing.T) {
 	}
 	all.Wait()
 	conn, in := connect(t, dir)
-	go func() { // ends when the connection does
+	go func() { // ends with the connection
 		block := []byte(strings.Repeat("y", 1<<20))
 		for range 100 {
 			if _, err := conn.Write(block); err != nil {
@@ -365,7 +363,7 @@ func TestManyClients(t *testing.T) {
 		t.Errorf("one client too many: %v", err)
 	}
 	clients[0].Close()
-	for deadline := time.Now().Add(10 * time.Second); ; { // its place is free when the server has seen it
+	for deadline := time.Now().Add(10 * time.Second); ; { // the slot is free when the server has noticed
 		c := dial(t, dir)
 		err := c.Do(ctl.Request{Op: ctl.OpResume}, nil)
 		if err == nil {
@@ -380,7 +378,7 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// A call that waits when Serve ends is ended by its context, and is answered.
+// When Serve ends, a waiting call is canceled through its context, and it is still answered.
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	dir, r := t.TempDir(), &run{hold: make(chan struct{})}

@@ -2,12 +2,11 @@ package ctl
 
 import "time"
 
-// SetPatience bounds how long the listener waits for a line, and for a client that does not
-// take its answer.
+// SetPatience bounds how long the listener waits for a line, and for a client to read its answer.
 func (l *Listener) SetPatience(d time.Duration) { l.patience = d }
 
-// Unbound is the error of a socket that cannot be made.
+// Unbound returns the error for a socket that cannot be created.
 var Unbound = unbound
 
-// Linked is how a long path is shortened where there is no /proc.
+// Linked shortens a long path without /proc.
 var Linked = linked

@@ -7,18 +7,18 @@ import (
 	"path/filepath"
 )
 
-// Name is the name of the socket in the folder of a run.
+// Name is the file name of the socket.
 const Name = "ctl.sock"
 
-// maxPath is how many bytes the address of a socket may have everywhere. The fields of
-// sockaddr_un have 108 bytes on Linux and 104 elsewhere, with a zero at the end.
+// maxPath is the length in bytes of an address that works everywhere. sockaddr_un has 108 bytes for
+// it on Linux and 104 elsewhere, including a final zero.
 const maxPath = 100
 
-// Path is where the socket of the run in dir lies.
+// Path returns the path of the socket of the run in dir.
 func Path(dir string) string { return filepath.Join(dir, Name) }
 
-// within calls use with an address of name in the folder dir that is short enough for a
-// socket. The address is valid until use returns.
+// within calls use with an address of name in dir that is short enough for a socket. The address is
+// valid until use returns.
 func within(dir, name string, use func(address string) error) error {
 	if path := filepath.Join(dir, name); len(path) <= maxPath {
 		return use(path)
@@ -31,10 +31,10 @@ func within(dir, name string, use func(address string) error) error {
 	if short := fmt.Sprintf("/proc/self/fd/%d", folder.Fd()); same(folder, short) {
 		return use(filepath.Join(short, name))
 	}
-	return linked(dir, name, use) // not Linux, or without /proc
+	return linked(dir, name, use) // not Linux, or no /proc
 }
 
-// linked is within by a link in the folder for temporary files.
+// linked does the work of within through a link in the folder for temporary files.
 func linked(dir, name string, use func(address string) error) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -55,7 +55,6 @@ func linked(dir, name string, use func(address string) error) error {
 	return use(filepath.Join(short, name))
 }
 
-// same reports whether path leads to the open folder.
 func same(folder *os.File, path string) bool {
 	a, err := folder.Stat()
 	b, err2 := os.Stat(path)

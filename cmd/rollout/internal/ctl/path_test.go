@@ -34,7 +34,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// Where there is no /proc the path goes through a link, which is gone afterwards.
+// Without /proc, the path uses a link, which is removed afterwards.
 func TestLinked(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	long := filepath.Join(t.TempDir(), strings.Repeat("d", 200))
@@ -64,7 +64,7 @@ func TestLinked(t *testing.T) {
 	}
 }
 
-// The socket of a process that was killed is replaced. A file of another kind is not.
+// The socket of a killed process is replaced. A file of another kind is not.
 func TestStale(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -96,8 +96,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// On a file system without sockets the error says what to do: EPERM is the word of mknod(2)
-// for that, and EACCES that for permissions.
+// On a file system without sockets, the error has a remedy. mknod(2) returns EPERM in that case,
+// and EACCES for missing permissions.
 func TestNoSockets(t *testing.T) {
 	t.Parallel()
 	const dir = "/proc/self/fdinfo"

@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// The operations.
+// Operations.
 const (
 	OpStatus     = "status"
 	OpPause      = "pause"
@@ -27,87 +27,87 @@ const (
 	OpTask       = "task"
 )
 
-// Ops are all operations.
+// Ops returns all operations.
 func Ops() []string {
 	return []string{OpStatus, OpPause, OpResume, OpDrain, OpSetVersion, OpAck, OpTask}
 }
 
-// A Request is one line of a client. Which members it has follows from Op.
+// A Request is one line of a client. Op decides which fields it uses.
 type Request struct {
 	Op      string          `json:"op"`
 	Version *int32          `json:"version,omitempty"` // set-version: ≥ 0
-	RunID   string          `json:"run_id,omitempty"`  // ack: of the run that the cursor is of; empty: of this one
-	Seq     *int64          `json:"seq,omitempty"`     // ack: of the last group's commit, ≥ 1; 0: none
-	Groups  *int            `json:"groups,omitempty"`  // ack: how many groups of that commit, ≥ 0
-	Only    bool            `json:"only,omitempty"`    // ack: that last group, and none before it
-	Task    json.RawMessage `json:"task,omitempty"`    // task: a JSON object, as a line of a task file
+	RunID   string          `json:"run_id,omitempty"`  // ack: run of the cursor; empty: this run
+	Seq     *int64          `json:"seq,omitempty"`     // ack: commit of the last group, ≥ 1; 0: none
+	Groups  *int            `json:"groups,omitempty"`  // ack: number of groups of that commit, ≥ 0
+	Only    bool            `json:"only,omitempty"`    // ack: only that last group, and none before it
+	Task    json.RawMessage `json:"task,omitempty"`    // task: a JSON object, like a line of a task file
 }
 
-// An Answer is what every answer says.
+// An Answer has the fields that all answers share.
 type Answer struct {
 	OK    bool   `json:"ok"`
 	Error string `json:"error,omitempty"`
-	Hint  string `json:"hint,omitempty"` // what to do; empty where nobody knows
-	Code  int    `json:"code,omitempty"` // the exit status of rollout ctl
+	Hint  string `json:"hint,omitempty"` // remedy; can be empty
+	Code  int    `json:"code,omitempty"` // exit status of rollout ctl
 }
 
-// A Status is how a run stands. The counts of samples are those of the whole run, whatever
-// process collected them:
+// A Status is the state of a run. The counts of samples are of the whole run, over all its
+// processes:
 //
 //	Planned = Committed + Filtered + Failed + Skipped + Remaining
 type Status struct {
 	RunID      string    `json:"run_id"`
 	PID        int       `json:"pid"`
-	StartedAt  time.Time `json:"started_at"`   // of this process
-	Phase      string    `json:"phase"`        // collecting, draining, stopping
+	StartedAt  time.Time `json:"started_at"`   // start of this process
+	Phase      string    `json:"phase"`        // the current step, such as collecting, draining or stopping
 	Paused     bool      `json:"paused"`       // by pause; resume ends it
 	EndOfTasks bool      `json:"end_of_tasks"` // no further tasks are accepted
 
-	Planned   int `json:"planned"`   // samples of the tasks that were accepted
-	Committed int `json:"committed"` // with rows that are not left out (keep is not false)
-	Filtered  int `json:"filtered"`  // with rows that are left out (keep is false)
-	Failed    int `json:"failed"`    // without rows, after the last attempt
-	Skipped   int `json:"skipped"`   // that were cut by the tail policy
+	Planned   int `json:"planned"`   // samples of the accepted tasks
+	Committed int `json:"committed"` // have rows with keep other than false
+	Filtered  int `json:"filtered"`  // have rows with keep=false
+	Failed    int `json:"failed"`    // have no rows after the last attempt
+	Skipped   int `json:"skipped"`   // cut by the tail policy
 	Remaining int `json:"remaining"`
-	InFlight  int `json:"in_flight"` // of Remaining: at work now
+	InFlight  int `json:"in_flight"` // part of Remaining
 
 	Groups Groups `json:"groups"`
-	// Version is the version that samples now, and is nil where nobody said.
+	// Version is the version that samples now, or nil if unknown.
 	Version *int32 `json:"version"`
 	Lag     Lag    `json:"lag"`
-	// Cursor is the last that a reader acknowledged, and End is behind the last whole group. Both
-	// are nil where there is none.
+	// Cursor is the last acknowledged cursor, and End is the cursor after the last whole group.
+	// Each is nil if there is none.
 	Cursor *Cursor `json:"cursor"`
 	End    *Cursor `json:"end"`
 }
 
 // Groups counts the groups of a run.
 type Groups struct {
-	Begun       int `json:"begun"`       // of which a sample was taken up
-	Whole       int `json:"whole"`       // of which all samples are committed or failed
-	Ahead       int `json:"ahead"`       // begun, and neither acknowledged, filtered nor failed
+	Begun       int `json:"begun"`       // at least one sample was started
+	Whole       int `json:"whole"`       // all samples are committed or failed
+	Ahead       int `json:"ahead"`       // begun, and not yet acknowledged, filtered or failed
 	Filtered    int `json:"filtered"`    // whole, with keep=false
-	Informative int `json:"informative"` // whole, with rows that are not left out
-	// MaxAhead bounds Ahead, and Until is how many informative groups end the run. 0: no bound.
+	Informative int `json:"informative"` // whole, with rows that are kept
+	// MaxAhead bounds Ahead. Until informative groups end the run. 0: no bound.
 	MaxAhead int `json:"max_ahead"`
 	Until    int `json:"until"`
 }
 
-// LagBuckets is how many lags are told apart.
+// LagBuckets is the number of separately counted lags.
 const LagBuckets = pace.LagMost + 1
 
-// Lag counts groups by their lag on arrival (package pace): the version when the group was
-// whole, less that of its oldest token.
+// Lag counts groups by their lag on arrival (package pace): the version when the group became
+// whole, minus the version of its oldest token.
 type Lag struct {
-	// Counts[i] counts the groups with a lag of i. It ends with the last that is not 0.
-	// Counts[LagBuckets-1] has all higher lags as well. It is a list for every reader: never nil.
+	// Counts[i] is the number of groups with a lag of i. It ends with the last nonzero count.
+	// Counts[LagBuckets-1] includes all higher lags. It is never nil, so that its JSON is a list.
 	Counts []int `json:"counts"`
-	// Stale counts the groups of Counts above Max. Max is nil where no bound was set.
+	// Stale is the number of groups with a lag above Max. Max is nil if there is no bound.
 	Stale int  `json:"stale"`
 	Max   *int `json:"max"`
 }
 
-// Text is the histogram in words; empty where it counts nothing.
+// Text formats the histogram. It returns "" if there are no groups.
 func (l *Lag) Text() string {
 	text := human.Lags(l.Counts, LagBuckets)
 	if l.Stale > 0 && l.Max != nil {
@@ -116,10 +116,10 @@ func (l *Lag) Text() string {
 	return text
 }
 
-// A Cursor is a place in the order in which groups became whole: all groups of the commits
-// before Seq, and the first Groups of commit Seq.
+// A Cursor is a position in the order in which groups became whole. It covers all groups of the
+// commits before Seq, and the first Groups of commit Seq.
 type Cursor struct {
-	// RunID is the run of a cursor that a client acknowledges; empty: it did not say.
+	// RunID is the run that a client names with its cursor. Empty: the client named none.
 	RunID  string `json:"-"`
 	Seq    int64  `json:"seq"`
 	Groups int    `json:"groups"`
@@ -130,10 +130,10 @@ type Accepted struct {
 	Task    string `json:"task"`    // its id
 	Group   string `json:"group"`   // the id of its group
 	Samples int    `json:"samples"` // of the group
-	Again   bool   `json:"again"`   // it was accepted before, with the same content
+	Again   bool   `json:"again"`   // it was accepted before with the same content
 }
 
-// parse reads a request. It checks what can be checked without the run.
+// parse parses a request and checks what does not depend on the run.
 func parse(line []byte) (r Request, err error) {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
@@ -162,7 +162,6 @@ func parse(line []byte) (r Request, err error) {
 	return r, nil
 }
 
-// badRequest is the error of a line that is not a request.
 func badRequest(err error) error {
 	text := err.Error()
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -174,7 +173,6 @@ func badRequest(err error) error {
 	return exit.Hint(exit.Usagef("not a request: %s", strings.TrimPrefix(text, "json: ")), `one JSON object per line, such as {"op":"status"}`)
 }
 
-// refused is the answer to a request that is not fulfilled.
 func refused(err error) Answer {
 	return Answer{Error: err.Error(), Hint: exit.HintOf(err), Code: exit.Code(err)}
 }

@@ -17,56 +17,56 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 )
 
-// A Handler does what clients ask for. Its methods are called by several goroutines at a time;
-// those of one client in the order of its requests. ctx ends with Serve, and a call must end
-// soon after it: Serve waits for all calls. The client is told an error with its hint and its
-// code (package exit).
+// A Handler carries out requests. Several goroutines can call its methods at a time. The requests
+// of one client are passed on in order. ctx is done when Serve ends, and a call must return soon
+// after that, because Serve waits for it. The client receives an error with its hint and its code
+// (package exit).
 type Handler interface {
 	Status() Status
 	Pause() error
 	Resume() error
 	Drain() error
-	// SetVersion says that what is sent from now on, and answered before the next call, is
-	// sampled by a version ≥ 0.
+	// SetVersion states that version ≥ 0 samples everything that is sent from now on and answered
+	// before the next call.
 	SetVersion(version int32) error
 	Acknowledge(ctx context.Context, c Cursor) error
-	// LeaveOut says that the reader leaves out the group that ends at c, and perhaps not those
-	// before it. It is not durable: the reader says it again to the next process.
+	// LeaveOut drops only the group that ends at c. This is not durable: the reader must repeat it
+	// to the next process.
 	LeaveOut(c Cursor) error
-	// Task takes a task, a JSON object as in a line of a task file. It takes its place among the
-	// tasks before it returns. The function that it returns waits until the task is on the disk;
-	// it is called once.
+	// Task adds a task, a JSON object as in a line of a task file. The task has its place in the
+	// order when Task returns. The returned function waits until the task is on disk; it is called
+	// once.
 	Task(ctx context.Context, task json.RawMessage) func() (Accepted, error)
 }
 
 const (
-	// MaxLine is how many bytes a line may have: more than a line of a task file.
+	// MaxLine is the longest line in bytes. It exceeds the longest line of a task file.
 	MaxLine = 65 << 20
-	// MaxClients is how many clients may be connected.
+	// MaxClients is the most clients that can be connected.
 	MaxClients = 256
 
-	longLine  = 1 << 20 // from here on a line takes one of longLines places
+	longLine  = 1 << 20 // a longer line needs one of longLines slots
 	longLines = 2
-	queued    = 256 // requests of a client whose answers it has not been given yet
+	queued    = 256 // unread answers per client
 	patience  = 30 * time.Second
-	lastWords = time.Second // for the answers that are left when Serve ends
+	lastWords = time.Second // time for the remaining answers when Serve ends
 	again     = 100 * time.Millisecond
 )
 
-// A server is one call of Serve.
+// A server is the state of one call of Serve.
 type server struct {
 	handler  Handler
 	patience time.Duration
-	long     chan struct{} // holds one value for each long line that is being read
+	long     chan struct{} // one value per long line that is being read
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
 	ended   bool
 }
 
-// Serve answers clients until ctx is done or [Listener.Close] is called. Requests that were
-// read are answered before it returns, each client is given a second for that, and no
-// goroutine is left.
+// Serve answers clients until ctx is done or [Listener.Close] is called. It answers all requests
+// that were read before it returns, but gives each client only one second to read the answers. It
+// leaves no goroutine behind.
 func (l *Listener) Serve(ctx context.Context, h Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -81,14 +81,13 @@ func (l *Listener) Serve(ctx context.Context, h Handler) error {
 	return err
 }
 
-// accept takes connections until the listener is closed.
 func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.WaitGroup) error {
 	for {
 		conn, err := l.AcceptUnix()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		case err != nil: // out of descriptors, it may be: clients wait
+		case err != nil: // possibly no file descriptors left; clients wait
 			select {
 			case <-time.After(again):
 				continue
@@ -124,7 +123,7 @@ func (s *server) remove(c *client) {
 	delete(s.clients, c)
 }
 
-// end makes every client stop reading, and bounds what its last answers may take.
+// end stops the reading of every client, and bounds the time for its last answers.
 func (s *server) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,8 +133,8 @@ func (s *server) end() {
 	}
 }
 
-// A client is one connection. One goroutine reads, does what is asked for and makes the
-// queue of answers; another one waits for the answers and writes them.
+// A client is one connection. One goroutine reads requests, carries them out and queues the
+// answers. Another one waits for the answers and writes them.
 type client struct {
 	server  *server
 	conn    *net.UnixConn
@@ -143,7 +142,7 @@ type client struct {
 	answers chan func() any // closed by read
 
 	mu    sync.Mutex
-	ended bool // no deadline is set any more
+	ended bool // deadlines stay as they are
 }
 
 func (c *client) end() {
@@ -154,22 +153,21 @@ func (c *client) end() {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(lastWords))
 }
 
-// deadline calls set, a method of the connection, unless the connection is being ended.
+// deadline calls set, a method of the connection, unless the connection is ending.
 func (c *client) deadline(set func(time.Time) error, t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.ended {
-		_ = set(t) // what fails then is the next read or write
+		_ = set(t) // on failure, the next read or write fails
 	}
 }
 
-// read does what the client asks for until it hangs up.
 func (c *client) read(ctx context.Context) {
 	defer close(c.answers)
 	for {
 		line, err := c.line(ctx)
 		if len(bytes.TrimSpace(line)) > 0 {
-			c.answers <- c.do(ctx, line) // answer takes all until read closes it
+			c.answers <- c.do(ctx, line) // answer receives until read closes the channel
 		}
 		if err != nil {
 			if exit.HintOf(err) != "" {
@@ -180,20 +178,19 @@ func (c *client) read(ctx context.Context) {
 	}
 }
 
-// tooLong is the error of a line that is not read to its end.
 func tooLong() error {
 	return exit.Hint(exit.Usagef("a line of more than %d bytes", MaxLine), "end every request with a new line")
 }
 
-// slow is the error of a line that does not come.
+// slow returns the error for a line that is not completed in time.
 func (c *client) slow() error {
 	return exit.Hint(exit.Usagef("the line was not there as a whole %v after its first byte", c.server.patience), "end every request with a new line")
 }
 
-// line reads a line. The last one may lack its end: then err is io.EOF.
+// line reads a line. The last line can lack its line break; err is then io.EOF.
 func (c *client) line(ctx context.Context) (line []byte, err error) {
 	c.deadline(c.conn.SetReadDeadline, time.Time{})
-	if _, err := c.in.Peek(1); err != nil { // for as long as the client has nothing to say
+	if _, err := c.in.Peek(1); err != nil { // an idle client has no deadline
 		return nil, err
 	}
 	c.deadline(c.conn.SetReadDeadline, time.Now().Add(c.server.patience))
@@ -209,7 +206,7 @@ func (c *client) line(ctx context.Context) (line []byte, err error) {
 			return nil, tooLong()
 		}
 		if line == nil && err == nil {
-			return part, nil // do is done with it before the next line is read
+			return part, nil // do finishes with it before the next line is read
 		}
 		line = append(line, part...)
 		switch {
@@ -233,7 +230,7 @@ func (c *client) line(ctx context.Context) (line []byte, err error) {
 	}
 }
 
-// do does what a line asks for. The function that it returns waits for the answer.
+// do carries out a request. The returned function waits for the answer.
 func (c *client) do(ctx context.Context, line []byte) func() any {
 	r, err := parse(line)
 	if err != nil {
@@ -284,27 +281,27 @@ func (c *client) do(ctx context.Context, line []byte) func() any {
 	}
 }
 
-// answer writes the answers in the order of the requests, and closes the connection.
+// answer writes the answers in the order of the requests, and then closes the connection.
 func (c *client) answer() {
 	defer c.server.remove(c)
 	defer c.conn.Close() //nolint:errcheck // what fails was said by write
 	dead := false
 	for wait := range c.answers {
-		a := wait() // also of a client that is gone: the task may wait for it
+		a := wait() // also for a disconnected client, because the task can depend on it
 		if dead {
 			continue
 		}
 		c.deadline(c.conn.SetWriteDeadline, time.Now().Add(c.server.patience))
 		if c.write(a) != nil {
 			dead = true
-			_ = c.conn.Close() // read ends, and closes the queue
+			_ = c.conn.Close() // ends read, which closes the queue
 		}
 	}
 }
 
 func (c *client) write(answer any) error {
 	line, err := plainjson.Line(answer)
-	if err != nil { // a number that JSON has not
+	if err != nil { // for example a number that JSON cannot represent
 		line, err = plainjson.Line(refused(fmt.Errorf("internal error: %w", err)))
 	}
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
-// clock reports whether the template reads the clock, and the server's zone. It compares the
-// setting with known prompts: prompts that a tap saw or that the server sent. Without the
-// setting it reports the zones that fit these prompts.
+// clock reports whether the template reads the clock, and the server's time zone. It compares
+// server.timezone with known prompts, which a tap saw or the server sent. Without the setting, it
+// reports the zones that fit these prompts.
 func (d *Doctor) clock() {
 	const name = "clock"
 	if !d.model.Template.ReadsClock() {
 		return
 	}
 	printed, open := false, false
-	var offsets []time.Duration // with each of them, every known prompt is the prompt that the engine received
+	var offsets []time.Duration // every known prompt is exact with each of them
 	known, unlike, agree := 0, 0, true
 	for i := range d.calls {
 		x := &d.calls[i]
@@ -74,7 +74,6 @@ func (d *Doctor) clock() {
 	}
 }
 
-// offsetsText prints the first and the last of the offsets from UTC.
 func offsetsText(all []time.Duration) string {
 	if len(all) == 0 {
 		return "no offset"

@@ -1,6 +1,6 @@
-// Package doctor checks whether a run would work: the machine, the servers, the model, and
-// one real rollout per server, of which the prompt of every call is compared with what the
-// server says. With Tune it also names what makes a server slow or fragile: tune.go.
+// Package doctor checks whether a run would work: the machine, the servers and the model. It makes
+// one real rollout per server and compares the prompt of every call with the server's record. With
+// Tune it also reports what makes a server slow or fragile (tune.go).
 package doctor
 
 import (
@@ -30,40 +30,38 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Doctor makes the checks and counts what is bad.
+// A Doctor runs the checks and counts the bad ones.
 type Doctor struct {
 	Config *config.Config
-	// Prompt and TaskID choose what the agent is told: a text, or a task. Empty: the first
-	// task, or, where there is no file of them, a text of the doctor's own.
+	// Prompt and TaskID choose the agent's message: a text, or a task. If both are empty, it is the
+	// first task, or a text of the doctor without a task file.
 	Prompt, TaskID string
-	// Backend makes what opens agents on a server, with a Prompter for their replies.
+	// Backend creates a backend for a server, with a Prompter for its replies.
 	Backend func(*letta.Client, agent.Prompter) (*agent.Backend, error)
-	// Tap has the calls that taps saw; nil: there is none, or, where TapErr is set, it cannot
-	// be read.
+	// Tap has the calls that taps saw. It is nil without a tap, or if TapErr is set.
 	Tap    *tap.Index
 	TapErr error
-	// Tune looks for what makes the servers slow or fragile, too. Probe makes a client of the
-	// server with this index that repeats nothing; only Tune needs it.
+	// Tune also checks what makes the servers slow or fragile. Probe creates a client of the server
+	// with this index that never retries; only Tune needs it.
 	Tune  bool
 	Probe func(server int) (*letta.Client, error)
-	// Tell is called with every check that was made.
+	// Tell is called with the result of every check.
 	Tell func(Check)
 
-	model *prompt.Model // nil: no tokenizer was given
+	model *prompt.Model // nil: no tokenizer is configured
 	task  *collector.Task
 	bad   int
-	// calls are those of the last reply, with what is found out about their prompts.
+	// The calls of the last reply, with the findings about their prompts.
 	calls    []prompt.Examined
 	releases prompt.Releases
-	// tapped are those of the last reply as the tap saw them, where there is one.
+	// The calls of the last reply as the tap saw them; nil without a tap.
 	tapped []tokenize.Call
-	// endpoint is the URL at which the server called the model of the last reply. seen reports
-	// whether the tap saw each of its calls.
+	// endpoint is the URL at which the server called the model in the last reply. seen reports
+	// whether the tap saw every call of that reply.
 	endpoint string
 	seen     bool
 }
 
-// findTask chooses what the agent is told.
 func (d *Doctor) findTask() error {
 	file := d.Config.Tasks.File
 	d.task = &collector.Task{ID: "doctor", Messages: []string{cmp.Or(d.Prompt, doctorText)}}
@@ -85,26 +83,26 @@ func (d *Doctor) findTask() error {
 	return exit.Usagef("--task: %s has no task %q", file, d.TaskID)
 }
 
-// A State is how a check went.
+// A State is the result of a check.
 type State string
 
-// The states. A hint is about something that may matter.
+// The states. A hint is about something that can matter.
 const (
 	OK   State = "ok"
 	Bad  State = "bad"
 	Hint State = "hint"
 )
 
-// A Check is one thing that was looked at, with what to do about it.
+// A Check is the result of one check and its remedy.
 type Check struct {
 	State      State
 	Name, Text string
 	Detail     []string
-	Hint       string // what to do; empty: nothing
+	Hint       string // remedy; can be empty
 }
 
-// Run makes all checks, those of every server after those of this machine. It returns how
-// many are bad; its error is of what was asked for.
+// Run runs all checks, first of this machine and then of every server. It returns the number of bad
+// ones. Its error is about the arguments.
 func (d *Doctor) Run(ctx context.Context, connect func() ([]*letta.Client, error)) (bad int, err error) {
 	d.disk()
 	d.files()
@@ -129,7 +127,7 @@ func (d *Doctor) Run(ctx context.Context, connect func() ([]*letta.Client, error
 	return d.bad, nil
 }
 
-// tell notes a check.
+// tell reports a check and counts it if it is bad.
 func (d *Doctor) tell(state State, name, text string, detail []string, hint string) {
 	if state == Bad {
 		d.bad++
@@ -141,16 +139,14 @@ func (d *Doctor) ok(name, format string, args ...any) {
 	d.tell(OK, name, fmt.Sprintf(format, args...), nil, "")
 }
 
-// failed tells of an error with the hint that it has.
 func (d *Doctor) failed(name string, err error) {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	d.tell(Bad, name, strings.TrimPrefix(text, name+" "), nil, exit.HintOf(err))
 }
 
-// leastDisk is where a run is likely to end with a full disk.
+// leastDisk is the free space below which a run is likely to fill the disk.
 const leastDisk = 1 << 30
 
-// disk looks at the space where the run would be.
 func (d *Doctor) disk() {
 	dir, err := filepath.Abs(cmp.Or(d.Config.Output.Dir, "."))
 	if err != nil {
@@ -176,8 +172,8 @@ func (d *Doctor) disk() {
 	d.ok("disk", "%s free at %s", human.Bytes(free), dir)
 }
 
-// files compares the limit on open files with the connections of a run. Where they are
-// too few a run has fewer samples in flight.
+// files compares the limit on open files with the connections of a run. If the limit is too low, a
+// run has fewer samples in flight.
 func (d *Doctor) files() {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// server checks one server, each check only where the ones before it let it. It reports
-// whether the server answers us.
+// server checks one server and stops at the first check that the later ones need. It reports
+// whether the server answers.
 func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool) {
 	version, err := client.Version(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 		d.failed("agent", err)
 		return true
 	}
-	// That the model is listed, and that an agent on it will give token data.
+	// Preflight checks that the model is listed and that an agent on it returns token data.
 	if _, err := backend.Preflight(ctx); err != nil {
 		d.failed("model", preflight.Unusable(client, err))
 		return true
@@ -58,7 +58,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 	defer d.bypassing(ctx, client)
 	used, all := d.call(ctx, client, backend, d.task)
 	if all && !used && d.Prompt == "" && d.TaskID == "" && d.task.ID != "doctor" {
-		// The first task's rollout said nothing of tools.
+		// The rollout of the first task did not show how tools are rendered.
 		used, _ = d.call(ctx, client, backend, &collector.Task{ID: "doctor", Messages: []string{doctorText}, Agent: d.task.Agent})
 	}
 	if all && !used {
@@ -68,15 +68,15 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 	return true
 }
 
-// What doctor says to an agent of which nobody says what it is to do: to one without a
-// tool something that tokenizers cut in different ways.
+// Messages to an agent without a task. The first one, for agents without tools, contains text that
+// tokenizers split differently.
 const (
 	doctorText = `Reply with the word ok. Do not mind the rest: 3.14159, 2026-01-05T10:00:00Z, naïve café, 日本語, Привет, {"a": [1, 2.5, null]}, if (x >= 10) { return y; }`
 	doctorTool = "Call the tool %s once, with any arguments that fit. Then reply with the word ok."
 )
 
-// call lets one agent answer and looks at what came. It reports whether a tool was called,
-// and whether all went well with an agent that has tools.
+// call runs one agent and checks its reply. It reports whether the agent called a tool, and whether
+// an agent with tools ran without an error.
 func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.Backend, task *collector.Task) (used, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, d.Config.Run.AttemptTimeout)
 	defer cancel()
@@ -93,7 +93,7 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 		d.endpoint = a.ModelEndpoint()
 	}
 	if len(tools) > 0 && task.Messages[0] == doctorText {
-		task.Messages[0] = fmt.Sprintf(doctorTool, tools[0]) // of a task of ours, for this agent
+		task.Messages[0] = fmt.Sprintf(doctorTool, tools[0]) // the task is the doctor's own
 		defer func() { task.Messages[0] = doctorText }()
 	}
 	began := time.Now()
@@ -117,7 +117,7 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 	return used, all
 }
 
-// Prompts finds out what there is about the prompts of a reply.
+// Prompts examines the prompts of a reply.
 func (d *Doctor) Prompts(ctx context.Context, reply *collector.Reply, e *record.Rollout) (_ []tokenize.Call, err error) {
 	if err := d.findTapped(ctx, reply, e); err != nil || d.model == nil {
 		return nil, err
@@ -130,10 +130,9 @@ func (d *Doctor) Prompts(ctx context.Context, reply *collector.Reply, e *record.
 	return nil, err
 }
 
-// Prefetch does nothing: one send is made at a time.
+// Prefetch does nothing, because only one send is made at a time.
 func (d *Doctor) Prefetch(context.Context, *record.Rollout, record.Send, []tokenize.Turn) {}
 
-// answered checks the turns of a rollout, then its prompts.
 func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *collector.Reply, took time.Duration) {
 	var turns []tokenize.Turn
 	stop := "-"
@@ -192,7 +191,6 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 	}
 }
 
-// examined tells of the prompt of one call.
 func (d *Doctor) examined(i int, x *prompt.Examined) {
 	name := fmt.Sprintf("prompt %d", i)
 	truth, from := fmt.Sprintf("the server counted %d", x.Counted), "the turns"
@@ -205,7 +203,7 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 	text := fmt.Sprintf("%s; stored gives %s, trace %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
 	v := model.Diagnose(x, d.model.Tokenizer)
 	if _, other := d.releases.Other(d.model.Transformers); other && v.Culprit != "" {
-		v = model.Diagnosis{Culprit: "release of transformers"} // more is said of it below
+		v = model.Diagnosis{Culprit: "release of transformers"} // transformers reports the details
 	}
 	switch byTrace := x.Trace.Err == nil && int64(len(x.Trace.IDs)) == x.Counted; {
 	case v.Culprit == "" && len(x.PromptIDs) > 0:
@@ -213,7 +211,7 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 	case v.Culprit == "":
 		d.ok(name, "%s", text)
 	case len(x.PromptIDs) > 0:
-		// What the server sent is the truth; only rebuilding is off.
+		// The server's ids are correct. Only the rebuilt prompt differs.
 		d.tell(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts still come from "+from+", and are exact")
 	case byTrace:
 		d.tell(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "")
@@ -222,7 +220,7 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 	}
 }
 
-// transformers tells by which release's rules the server renders, as far as its prompts show.
+// transformers reports which releases of transformers reproduce the server's prompts.
 func (d *Doctor) transformers() {
 	const name = "transformers"
 	now := d.model.Transformers
@@ -243,7 +241,7 @@ func (d *Doctor) transformers() {
 		}
 		d.tell(state, name, fmt.Sprintf("the server renders by the rules of %s, and tokens.transformers is %s", strings.Join(fit, ", "), now), nil,
 			"--transformers "+other.String())
-	case len(fit) == 0: // another thing differs
+	case len(fit) == 0: // something else differs
 	case !d.releases.Apart:
 		d.ok(name, "the rules of all releases give these prompts: tokens.transformers does not matter here")
 	default:

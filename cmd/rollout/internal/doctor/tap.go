@@ -20,7 +20,6 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// findTapped finds the calls of a reply that the tap saw.
 func (d *Doctor) findTapped(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
 	if d.Tap == nil {
 		return nil
@@ -32,7 +31,6 @@ func (d *Doctor) findTapped(ctx context.Context, reply *collector.Reply, e *reco
 	return err
 }
 
-// compareTapped lets the rebuilt prompts be compared with what the tap saw, id by id.
 func (d *Doctor) compareTapped() {
 	for i := range d.calls {
 		if x := &d.calls[i]; len(x.PromptIDs) == 0 && i < len(d.tapped) && d.tapped[i].Grade == tokenize.Exact {
@@ -42,7 +40,8 @@ func (d *Doctor) compareTapped() {
 	}
 }
 
-// tapSaw tells what the tap saw of the last reply, and reports whether that is all of it.
+// tapSaw reports how many calls of the last reply the tap saw. It returns true if the tap saw all
+// of them.
 func (d *Doctor) tapSaw() bool {
 	if d.Tap == nil {
 		return false
@@ -76,18 +75,17 @@ func (d *Doctor) tapSaw() bool {
 	return false
 }
 
-// moveHint explains how to send calls through the tap.
 const moveHint = "set the provider's base URL to the tap's URL; the server keeps the old URL in its database, even if its settings change: README, A tap in front of a server that has run"
 
-// The bounds of bypassing: the agents per page, the agents in total, and the agents in the message.
+// Bounds of bypassing: agents per page, agents in total, and agents named in the message.
 const (
 	agentsPage = 100
 	agentsMost = 20000
 	agentsName = 3
 )
 
-// bypassing reports the agents whose calls bypass the tap. Each agent keeps the address that
-// its provider had when the agent was created.
+// bypassing reports agents whose calls bypass the tap. Each agent keeps the address that its
+// provider had when the agent was created.
 func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 	taps := map[string]bool{}
 	if d.seen {
@@ -98,7 +96,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 			taps[hostPort(where)] = true
 		}
 	}
-	if len(taps) == 0 || ctx.Err() != nil { // the address of a spool's tap is not known
+	if len(taps) == 0 || ctx.Err() != nil { // the address of a tap with a spool folder is unknown
 		return
 	}
 	all, past := 0, 0
@@ -144,7 +142,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 		"send PATCH /v1/agents/ID with the agent's llm_config, in which model_endpoint is the tap's URL plus /v1: README, A tap in front of a server that has run")
 }
 
-// hostPort returns the host and the port of a URL; all names of this machine are equal.
+// hostPort returns the host and port of a URL. All names of this machine are equal.
 func hostPort(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

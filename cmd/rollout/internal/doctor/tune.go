@@ -15,21 +15,20 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// What makes a server slow or fragile, and the setting that mends it. Each check says what its
-// effect is: measured here, or as it was measured elsewhere.
+// Checks for settings that make a server slow or fragile. Each check reports its effect, measured
+// on this server or as a reference.
 //
-//	sandbox    a tool that does nothing is run; it tells what it cost, and a few settings of
-//	           the server by their names     tune_sandbox.go
-//	pool       such a setting
-//	database   reads at once, more and more, up to what a run has in flight
+//	sandbox    runs an empty tool, measures its cost, and reads a few settings of the server
+//	           by name                       tune_sandbox.go
+//	pool       one of these settings
+//	database   parallel reads, doubling up to the samples in flight of a run
 //	                                         tune_database.go
-//	the rest   settings of ours, the server's, and facts about its release
+//	the rest   settings of the run and of the server, and facts about its release
 
-// reference is where a figure comes from that was not measured on this server.
+// reference is the source of figures that were not measured on this server.
 const reference = "reference: release 0.16.7 on 2 cores"
 
-// tune looks at one server. settings of the server are known where its sandbox is its own
-// machine.
+// tune checks one server. Its settings are known only if its sandbox runs on its own machine.
 func (d *Doctor) tune(ctx context.Context, at int, client *letta.Client) {
 	own, known := d.sandbox(ctx, client)
 	d.pool(own, known)
@@ -42,12 +41,11 @@ func (d *Doctor) tune(ctx context.Context, at int, client *letta.Client) {
 	d.processes()
 }
 
-// effect is a line of detail of a check.
 func effect(format string, args ...any) []string {
 	return []string{"effect: " + fmt.Sprintf(format, args...)}
 }
 
-// pool tells whether the server opens a connection of PostgreSQL anew for each use.
+// pool reports whether the server opens a new PostgreSQL connection for each use.
 func (d *Doctor) pool(own settings, known bool) {
 	const name = "pool"
 	const gain = "a send takes 0.14 s instead of 0.26–0.34 s, and one process makes 7 rollouts per second instead of 4.7 (" + reference + ")"
@@ -62,7 +60,7 @@ func (d *Doctor) pool(own settings, known bool) {
 	}
 }
 
-// reasoning tells whether the server deletes what the model said before a call.
+// reasoning reports whether the server deletes the text before a tool call.
 func (d *Doctor) reasoning() {
 	const name = "reasoning"
 	if d.Config.Agent.KeepReasoning {
@@ -79,8 +77,8 @@ func (d *Doctor) reasoning() {
 		"agent.keep_reasoning: true, unless the policy is meant to be trained without its think blocks in view")
 }
 
-// continued counts the prompts of the last rollout that follow a call, and those of them that
-// begin with all tokens before them, as far as prompts are known.
+// continued counts the known prompts of the last rollout that follow another call. It also counts
+// how many of them begin with all earlier tokens.
 func (d *Doctor) continued() (all, continued int) {
 	for i := 1; i < len(d.calls); i++ {
 		before, now := promptOf(&d.calls[i-1]), promptOf(&d.calls[i])
@@ -96,7 +94,7 @@ func (d *Doctor) continued() (all, continued int) {
 	return all, continued
 }
 
-// promptOf is the prompt of a call; nil where it is not known.
+// promptOf returns the prompt of a call, or nil if it is unknown.
 func promptOf(x *prompt.Examined) []int32 {
 	switch {
 	case len(x.PromptIDs) > 0:
@@ -109,10 +107,9 @@ func promptOf(x *prompt.Examined) []int32 {
 	return nil
 }
 
-// manyAgents is how many agents of ours tell that nobody deletes them.
+// manyAgents is the number of our agents that suggests that they are never deleted.
 const manyAgents = 1000
 
-// agents counts what runs left on the server.
 func (d *Doctor) agents(ctx context.Context, client *letta.Client) {
 	const name = "agents"
 	all, err := client.CountAgents(ctx)
@@ -137,13 +134,13 @@ func (d *Doctor) agents(ctx context.Context, client *letta.Client) {
 	}
 }
 
-// What release 0.16 tells an engine, whatever an agent asks for.
+// Values that release 0.16 sends to an engine, whatever the agent asks for.
 const (
 	fixedTopP   = 0.9
 	fixedTokens = 4096
 )
 
-// sampling tells what the engine was told, where a tap saw it, or else what the server fixes.
+// sampling reports the parameters that a tap saw, or otherwise the values that the server fixes.
 func (d *Doctor) sampling(ctx context.Context, client *letta.Client) {
 	const name = "sampling"
 	const cure = "rollout tap --set top_p=1.0 --set max_new_tokens=N between the server and its engines"
@@ -163,13 +160,12 @@ func (d *Doctor) sampling(ctx context.Context, client *letta.Client) {
 	}
 	version, err := client.Version(ctx)
 	if err != nil || !strings.HasPrefix(version, "0.16.") {
-		return // it is not known what another release does
+		return // the values of other releases are unknown
 	}
 	d.tell(Hint, name, fmt.Sprintf("the server samples with top_p %v and max_new_tokens %d, whatever an agent asks for; temperature alone is the agent's", fixedTopP, fixedTokens),
 		harm, cure+"; nothing where it is there already")
 }
 
-// told shows what an engine was told.
 func told(s *tokenize.Sampling) string {
 	var words []string
 	add := func(name string, value any) { words = append(words, fmt.Sprintf("%s %v", name, value)) }
@@ -188,7 +184,7 @@ func told(s *tokenize.Sampling) string {
 	return strings.Join(words, ", ")
 }
 
-// traces tells whether the server keeps what the engine was asked.
+// traces reports whether the server keeps the requests to the engine.
 func (d *Doctor) traces(own settings, known bool) {
 	const name = "traces"
 	if on, given := own.flag("LETTA_TRACK_PROVIDER_TRACE"); known && given && !on {
@@ -207,10 +203,9 @@ func (d *Doctor) traces(own settings, known bool) {
 	}
 }
 
-// leastTimeout is below what a server may stall.
+// leastTimeout is the longest stall that was seen. A timeout up to it can cut off a send.
 const leastTimeout = time.Minute
 
-// timeouts compares our limits with the server's.
 func (d *Doctor) timeouts(own settings) {
 	const name = "timeouts"
 	s := &d.Config.Server
@@ -229,7 +224,7 @@ func (d *Doctor) timeouts(own settings) {
 	}
 }
 
-// processes tells how far one process of the server goes.
+// processes reports the throughput of one server process.
 func (d *Doctor) processes() {
 	const name = "processes"
 	n := len(d.Config.Server.URLs)
@@ -241,7 +236,7 @@ func (d *Doctor) processes() {
 	d.ok(name, "%d servers; %s", n, text)
 }
 
-// short shows a time that may be far below a second.
+// short formats a duration that can be far below a second.
 func short(d time.Duration) string {
 	if d < time.Second {
 		return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond))
@@ -249,13 +244,11 @@ func short(d time.Duration) string {
 	return human.Duration(d)
 }
 
-// oneLine is the text of an error on one line.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// settings are those of the server's own that its sandbox may tell.
 type settings map[string]string
 
-// flag is a setting that is true or false. given is false where it is not set.
+// flag returns a Boolean setting. given is false if it is not set.
 func (s settings) flag(name string) (on, given bool) {
 	switch strings.ToLower(s[name]) {
 	case "":
@@ -266,7 +259,6 @@ func (s settings) flag(name string) (on, given bool) {
 	return true, true
 }
 
-// below reports whether a setting is a number less than n.
 func (s settings) below(name string, n float64) bool {
 	v, err := strconv.ParseFloat(s[name], 64)
 	return err == nil && v < n

@@ -12,25 +12,24 @@ import (
 )
 
 const (
-	// perRollout is how many connections of PostgreSQL a rollout takes at most, without a pool.
+	// perRollout is the most PostgreSQL connections that a rollout uses without a pool.
 	perRollout = 4
-	// mostReads bounds how many reads are made at once.
+	// mostReads bounds the parallel reads.
 	mostReads = 256
 	firstRead = 8
 )
 
-// A burst is some reads at once.
 type burst struct {
 	n      int
 	failed int
-	median time.Duration // of those that went well
+	median time.Duration // of the successful ones
 	took   time.Duration
-	err    error // of one that failed
+	err    error // of one failed read
 }
 
-// database reads the number of agents, which is cheap: once, then more and more at once, up to
-// what a run with max_in_flight samples takes of PostgreSQL. It ends with the first reads that
-// fail, since others may use the server too.
+// database reads the number of agents, which is a cheap call, first once and then with doubling
+// parallelism. It goes up to the connections that a run with max_in_flight samples needs. It stops
+// at the first failure, because others can use the server too.
 func (d *Doctor) database(ctx context.Context, at int, own settings) {
 	const name = "database"
 	client, err := d.Probe(at)
@@ -63,7 +62,7 @@ func (d *Doctor) database(ctx context.Context, at int, own settings) {
 	d.ok(name, "%s", text)
 }
 
-// exhausted tells of reads that failed; before is the last burst that went well.
+// exhausted reports failed reads. before is the last burst without a failure.
 func (d *Doctor) exhausted(name string, b, before burst, inFlight int, own settings) {
 	text := fmt.Sprintf("%d of %d reads at once failed, %d at once went well: %s", b.failed, b.n, before.n, oneLine(b.err))
 	fit := max(before.n/perRollout, 1)
@@ -74,7 +73,6 @@ func (d *Doctor) exhausted(name string, b, before burst, inFlight int, own setti
 	d.tell(Hint, name, text, effect("without a pool a rollout takes 3–4 connections, and one that gets none ends with a 500: 3 of 32 sends at once with PostgreSQL's 100, 48 of 64 (%s)", reference), cure)
 }
 
-// burst makes n reads at once.
 func (d *Doctor) burst(ctx context.Context, client *letta.Client, n int) burst {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -93,7 +91,7 @@ func (d *Doctor) burst(ctx context.Context, client *letta.Client, n int) burst {
 			defer mu.Unlock()
 			if err != nil {
 				b.failed++
-				if b.err == nil || errors.Is(err, letta.ErrServer) { // which says most
+				if b.err == nil || errors.Is(err, letta.ErrServer) { // it says most
 					b.err = err
 				}
 				return

@@ -11,12 +11,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// probe is a tool that does nothing but tell what it cost to start it, and a few settings of
-// the server by their names: none of them is a secret. A sandbox on the server's own machine
-// has the server's environment.
+// probe is a tool that only reports the cost of starting it and a few settings of the server by
+// name, none of them a secret. A sandbox on the server's machine has the server's environment.
 var probe = letta.ToolRun{
 	Name: "rollout_probe",
-	Args: map[string]any{"x": 1}, // with arguments, as a call of a model has
+	Args: map[string]any{"x": 1}, // with arguments, like a model's call
 	JSONSchema: json.RawMessage(`{"name": "rollout_probe", "description": "Tell what it cost to run this.",` +
 		` "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}}`),
 	SourceCode: `def rollout_probe(x: int) -> str:
@@ -37,7 +36,6 @@ var probe = letta.ToolRun{
 `,
 }
 
-// A probed is what the probe says.
 type probed struct {
 	CPU      float64  `json:"cpu"`   // seconds
 	Letta    bool     `json:"letta"` // all of Letta was imported
@@ -48,12 +46,12 @@ type probed struct {
 
 const (
 	probes = 3
-	// slowTool is from where on calls of tools decide how long rollouts take.
+	// slowTool is the duration from which tool calls dominate the time of rollouts.
 	slowTool = time.Second
 )
 
-// sandbox runs the probe a few times, and returns the settings that it told. known is false
-// where it could not.
+// sandbox runs the probe a few times and returns the settings that it reported. known is false if
+// the settings are not available.
 func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own settings, known bool) {
 	const name = "sandbox"
 	const venv = "0.1–0.25 s in a small environment (" + reference + ")"
@@ -85,7 +83,6 @@ func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own setting
 	return p.Settings, p.Local
 }
 
-// runProbe runs the probe once.
 func runProbe(ctx context.Context, client *letta.Client) (*probed, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -1,6 +1,5 @@
-// Package exit says what an error means to who called the program: a status, and a way
-// forward. An error gets its status where it is first known, by [With], [Usagef] or
-// [Refuse], and keeps it on its way up; what nobody gave one has that of [Code]'s table.
+// Package exit attaches exit codes and hints to errors. An error gets its code where it is first
+// known, from [With], [Usagef] or [Refuse], and keeps it. [Code] decides the code of other errors.
 package exit
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// The exit codes. Any other code is a failure too.
+// Exit codes.
 const (
 	OK          = 0
 	Internal    = 1
@@ -28,8 +27,7 @@ const (
 	Interrupted = 130
 )
 
-// A statusError gives an error its exit code and, where there is one, a way
-// forward for the user.
+// A statusError is an error with an exit code and an optional hint.
 type statusError struct {
 	code int
 	err  error
@@ -39,12 +37,12 @@ type statusError struct {
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-// Refuse is err with a code and a hint, whatever its chain has of both.
+// Refuse returns err with this code and hint, even if err already has a code or hint.
 func Refuse(code int, err error, hint string) error {
 	return &statusError{code: code, err: err, hint: hint}
 }
 
-// With gives err a code. A code that is deeper in the chain is kept.
+// With returns err with a code. If err already has a code, it is kept.
 func With(code int, err error) error {
 	if err == nil {
 		return nil
@@ -55,7 +53,7 @@ func With(code int, err error) error {
 	return &statusError{code: code, err: err}
 }
 
-// Hint adds a way forward. The hint nearest to the cause is kept.
+// Hint adds a hint. If err already has one, it is kept, because it is closer to the cause.
 func Hint(err error, hint string) error {
 	if HintOf(err) != "" {
 		return err
@@ -63,12 +61,12 @@ func Hint(err error, hint string) error {
 	return &statusError{code: Code(err), err: err, hint: hint}
 }
 
-// Usagef is a complaint about what the user gave.
+// Usagef returns an error about the user's input.
 func Usagef(format string, args ...any) error {
 	return &statusError{code: Usage, err: fmt.Errorf(format, args...)}
 }
 
-// Code is the one table from errors to codes.
+// Code returns the exit code of err.
 func Code(err error) int {
 	if err == nil {
 		return OK
@@ -91,9 +89,8 @@ func Code(err error) int {
 	}
 }
 
-// isUnusable reports whether err is about a server that does not do what is asked
-// of it. Within a run most of these fail a sample only; what reaches the top ended
-// the program.
+// isUnusable reports whether err is a failure of a server. Most of these only fail a sample within
+// a run; here one ended the program.
 func isUnusable(err error) bool {
 	for _, sentinel := range []error{
 		collector.ErrAuth, collector.ErrUnusable, collector.ErrUnavailable, collector.ErrConnection, collector.ErrBusy,
@@ -106,12 +103,12 @@ func isUnusable(err error) bool {
 	return false
 }
 
-// A SilentError ends the program with a code after everything was said already.
+// A SilentError ends the program with a code and without a message.
 type SilentError int
 
 func (e SilentError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// HintOf is the first hint in the chain of err.
+// HintOf returns the first hint in the chain of err.
 func HintOf(err error) string {
 	for {
 		e, ok := errors.AsType[*statusError](err)
@@ -122,7 +119,6 @@ func HintOf(err error) string {
 	}
 }
 
-// text is the hint; no error has none.
 func (e *statusError) text() string {
 	if e == nil {
 		return ""
@@ -130,7 +126,7 @@ func (e *statusError) text() string {
 	return e.hint
 }
 
-// Complaints are several errors about one input, each worth a line of its own.
+// Complaints are several errors about one input. Each is printed on its own line.
 type Complaints []error //nolint:errname // what they are called everywhere
 
 func (c Complaints) Error() string {
@@ -143,8 +139,7 @@ func (c Complaints) Error() string {
 
 func (c Complaints) Unwrap() []error { return c }
 
-// Lines returns what to print for err: the complaints one by one, or the errors that
-// were joined, or the error.
+// Lines returns the errors to print for err: its Complaints, the joined errors, or err itself.
 func Lines(err error) (out []error) {
 	if many, ok := errors.AsType[Complaints](err); ok {
 		return many

@@ -1,5 +1,5 @@
-// Package human writes numbers, sizes and times as people read them, breaks lines for
-// them, quotes paths for their shell, and finds the word that they meant.
+// Package human formats numbers, sizes and durations, wraps lines, quotes paths for a shell, and
+// suggests the nearest word.
 package human
 
 import (
@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Count writes 1,234 and, from a hundred thousand on, 123k or 1.23M.
+// Count formats a number as 1,234, or as 123k or 1.23M from 100,000 on.
 func Count(n int64) string {
 	switch {
 	case n < 0:
@@ -26,7 +26,7 @@ func Count(n int64) string {
 	}
 }
 
-// Bytes writes 512 B, 1.23 MB.
+// Bytes formats a size as 512 B or 1.23 MB.
 func Bytes(n int64) string {
 	if n < 1000 {
 		return strconv.FormatInt(n, 10) + " B"
@@ -34,7 +34,7 @@ func Bytes(n int64) string {
 	return unit(float64(n), 1000, " k, M, G, T", "B")
 }
 
-// Rate writes 0.25, 12.5, 1,250 or 1.25M.
+// Rate formats a rate as 0.25, 12.5, 1,250 or 1.25M.
 func Rate(f float64) string {
 	switch {
 	case f < 10:
@@ -46,7 +46,6 @@ func Rate(f float64) string {
 	}
 }
 
-// unit writes three digits and the unit.
 func unit(f, base float64, units, suffix string) string {
 	names := strings.Split(units, ",")
 	if len(names) == 1 {
@@ -66,7 +65,7 @@ func unit(f, base float64, units, suffix string) string {
 	return strconv.FormatFloat(f, 'f', digits, 64) + names[max(i, 0)] + suffix
 }
 
-// Duration writes 0.42s, 12.3s, 1m05s, 2h03m.
+// Duration formats a duration as 0.42s, 12.3s, 1m05s or 2h03m.
 func Duration(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -82,7 +81,7 @@ func Duration(d time.Duration) string {
 	}
 }
 
-// Percent writes 12.3%, and 0% for a share of nothing.
+// Percent formats part/whole as 12.3%. It returns 0% if whole is 0.
 func Percent(part, whole int64) string {
 	if whole == 0 {
 		return "0%"
@@ -90,7 +89,7 @@ func Percent(part, whole int64) string {
 	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + "%"
 }
 
-// Share is part of whole, 0 of nothing.
+// Share returns part/whole, or 0 if whole is 0.
 func Share(part, whole int64) float64 {
 	if whole == 0 {
 		return 0
@@ -98,7 +97,7 @@ func Share(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// PerSecond is a rate; 0 in no time.
+// PerSecond returns n/seconds, or 0 if no time has passed.
 func PerSecond(n int, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0
@@ -106,7 +105,7 @@ func PerSecond(n int, seconds float64) float64 {
 	return float64(n) / seconds
 }
 
-// Columns is how many columns a line takes on a terminal, its colours left out.
+// Columns returns the width of a line on a terminal, without its color codes.
 func Columns(line string) int {
 	n := 0
 	for rest := line; rest != ""; {
@@ -121,12 +120,11 @@ func Columns(line string) int {
 	return n
 }
 
-// Fold breaks the lines of text that are longer than width between two words, and
-// indents what follows.
+// Fold breaks lines longer than width at spaces, and indents the continuation lines.
 func Fold(text string, width, indent int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		for Columns(line) > width+1 { // and the end of the line
+		for Columns(line) > width+1 { // plus the line break
 			at, seen := 0, 0
 			for i, r := range line {
 				if seen > width {
@@ -138,7 +136,7 @@ func Fold(text string, width, indent int) string {
 				seen++
 			}
 			if at == 0 {
-				break // a word that is too long
+				break // one word is too long
 			}
 			b.WriteString(line[:at] + "\n")
 			line = strings.Repeat(" ", indent) + line[at+1:]
@@ -148,7 +146,7 @@ func Fold(text string, width, indent int) string {
 	return b.String()
 }
 
-// Plural is "1 place" or "2 places".
+// Plural returns "1 place" or "2 places".
 func Plural(n int64, one string) string {
 	if n == 1 {
 		return "1 " + one
@@ -156,8 +154,8 @@ func Plural(n int64, one string) string {
 	return Count(n) + " " + one + "s"
 }
 
-// Lags is a histogram of lags: counts[i] groups are i versions old, those of the last of
-// buckets i or more. It is empty where nothing was counted.
+// Lags formats a histogram of lags: counts[i] groups have lag i. The last bucket means that lag or
+// more. It returns "" if all counts are 0.
 func Lags(counts []int, buckets int) string {
 	var parts []string
 	for lag, n := range counts {

@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// What is folded has every word, in lines that fit where the words do.
+// Folded text keeps every word, and its lines fit if the words do.
 func TestFold(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, text, want string }{

@@ -2,8 +2,8 @@ package human
 
 import "github.com/rollout-rl/rollout/collector/letta/spelling"
 
-// Nearest returns the word of words that word was most likely meant to be, or
-// "" when none is near: within a third of its length, and at most 3 edits.
+// Nearest returns the entry of words nearest to word, or "" if none is near. Near means within a
+// third of its length, plus one, and at most 3 edits.
 func Nearest(word string, words []string) string {
 	best, at := min(3, 1+len(word)/3)+1, ""
 	for _, w := range words {

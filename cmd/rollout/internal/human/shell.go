@@ -8,10 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// Shell is a path as a shell takes it, for a command that a person may copy.
+// Shell quotes a path for a shell, for commands that the user can copy.
 func Shell(path string) string {
 	if strings.HasPrefix(path, "-") {
-		path = "./" + path // no flag
+		path = "./" + path // not a flag
 	}
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:,@%", r) || r >= 0x80

@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// sizes are the units of ParseSize and Size, largest first.
 var sizes = []struct {
 	unit  string
 	bytes int64
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}
 
-// ParseSize reads "256MiB", "1GB" or a plain number of bytes.
+// ParseSize parses "256MiB", "1GB" or a plain number of bytes.
 func ParseSize(s string) (int64, error) {
 	number, factor := s, int64(1)
 	for _, u := range sizes {
@@ -28,7 +27,7 @@ func ParseSize(s string) (int64, error) {
 	return int64(n * float64(factor)), nil
 }
 
-// Size is the inverse of ParseSize where it can be exact.
+// Size formats n without rounding. It is the inverse of ParseSize.
 func Size(n int64) string {
 	for _, u := range sizes {
 		if n >= u.bytes && n%u.bytes == 0 {

@@ -1,6 +1,6 @@
-// Package input reads files that a person named: with a bound, and with a deadline where
-// they are pipes. The name of a device, of a pipe that nobody writes to or of some huge
-// file is an error that says so, at once and in little memory.
+// Package input reads files that the user names. It bounds their size, and the wait for pipes. The
+// name of a device, of a pipe without a writer or of a huge file causes an error quickly and with
+// little memory.
 package input
 
 import (
@@ -15,34 +15,32 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 )
 
-// The bounds. What is larger is another file than the one that was meant.
+// Size limits. A larger file is not the intended file.
 const (
 	MaxConfig    = 4 << 20
 	MaxSecret    = 64 << 10
 	MaxAgentFile = 64 << 20
-	MaxModelFile = 512 << 20 // the largest tokenizer.json that is published has some 40 MB
+	MaxModelFile = 512 << 20 // the largest published tokenizer.json has about 40 MB
 	MaxPEM       = 16 << 20
 )
 
-// Wait is how long a pipe may be silent before its first byte, and how long one may
-// take whose content has a bound.
+// Wait is how long a pipe can take until its first byte. For content with a size limit, it is also
+// how long the rest can take.
 const Wait = 10 * time.Second
 
-// errFolder is the error of a folder that was given for a file.
 var errFolder = errors.New("is a folder, not a file")
 
-// An File is a file that is read from its beginning. Pipes are waited for until their
-// first byte comes, no longer than wait.
+// A File is read from its beginning. Reading a pipe waits at most wait for the first byte.
 type File struct {
 	F     *os.File
 	info  fs.FileInfo
 	wait  time.Duration
-	until time.Time // of a pipe whose first byte is awaited
-	whole bool      // until is for all of it
+	until time.Time // deadline of a pipe's first byte
+	whole bool      // until applies to the whole content
 }
 
-// Open opens a file for reading. For the writer of a pipe it waits no longer than
-// wait. The caller closes it.
+// Open opens a file for reading. It waits at most wait for the writer of a pipe. The caller closes
+// the file.
 func Open(path string, wait time.Duration) (*File, error) {
 	f, err := openWithin(path, wait)
 	if err != nil {
@@ -53,13 +51,13 @@ func Open(path string, wait time.Duration) (*File, error) {
 		err = &fs.PathError{Op: "read", Path: path, Err: errFolder}
 	}
 	if err != nil {
-		_ = f.Close() // it was read only
+		_ = f.Close() // read only
 		return nil, err
 	}
 	in := &File{F: f, info: info, wait: wait}
 	if info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeCharDevice) != 0 {
 		in.until = time.Now().Add(wait)
-		_ = f.SetReadDeadline(in.until) // a device such as /dev/zero has none, and does not wait
+		_ = f.SetReadDeadline(in.until) // fails for a device such as /dev/zero, which does not block
 	}
 	return in, nil
 }
@@ -74,12 +72,12 @@ func (in *File) Read(p []byte) (int, error) {
 		return n, silent(in.F.Name(), in.wait)
 	case n > 0 && !in.whole && !in.until.IsZero():
 		in.until = time.Time{}
-		_ = in.F.SetReadDeadline(time.Time{}) // as above
+		_ = in.F.SetReadDeadline(time.Time{}) // as in Open
 	}
 	return n, err
 }
 
-// openWithin opens a file, but does not wait for ever for the writer of a pipe.
+// openWithin opens a file and bounds the wait for the writer of a pipe.
 func openWithin(path string, wait time.Duration) (*os.File, error) {
 	if info, err := os.Stat(path); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
 		return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -88,8 +86,8 @@ func openWithin(path string, wait time.Duration) (*os.File, error) {
 		f   *os.File
 		err error
 	}
-	done := make(chan opened, 1) // one: nobody may be there to take it
-	go func() {                  // the system's open cannot be interrupted; the program ends after the error
+	done := make(chan opened, 1) // buffered: the receiver can be gone
+	go func() {                  // open cannot be interrupted; the program ends soon after the error
 		f, err := os.Open(path)
 		done <- opened{f, err}
 	}()
@@ -105,7 +103,7 @@ func silent(path string, wait time.Duration) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("nothing was written to it within %v", wait)}
 }
 
-// Read reads a whole file of at most so many bytes.
+// Read reads a whole file of at most most bytes.
 func Read(path string, most int64, wait time.Duration) ([]byte, error) {
 	in, err := Open(path, wait)
 	if err != nil {
@@ -118,9 +116,9 @@ func Read(path string, most int64, wait time.Duration) ([]byte, error) {
 	}
 	var head [1]byte
 	n, err := in.Read(head[:])
-	if in.until.IsZero() && !in.info.Mode().IsRegular() { // a pipe that has begun: now for the rest of it
+	if in.until.IsZero() && !in.info.Mode().IsRegular() { // a pipe that has begun; bound the rest
 		in.until, in.whole = time.Now().Add(wait), true
-		_ = in.F.SetReadDeadline(in.until) // as above
+		_ = in.F.SetReadDeadline(in.until) // as in Open
 	}
 	b := head[:n:n]
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A pipe that nobody writes to is given up, one that is written to slowly is not.
+// Reading stops waiting for a pipe without a writer, but not for a slow one.
 func TestInputDeadline(t *testing.T) {
 	t.Parallel()
 	silentPipe, slow := filepath.Join(t.TempDir(), "silent"), filepath.Join(t.TempDir(), "slow")
@@ -27,7 +27,7 @@ func TestInputDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = w.Close() }() // of a test
+	defer func() { _ = w.Close() }() // end of the test
 	if _, err := Read(silentPipe, 1<<20, 20*time.Millisecond); err == nil || !strings.HasSuffix(err.Error(), "nothing was written to it within 20ms") {
 		t.Errorf("nobody writes to the pipe: %v", err)
 	}

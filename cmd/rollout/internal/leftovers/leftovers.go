@@ -1,6 +1,6 @@
-// Package leftovers removes the agents of a run that nobody works with any more: those of
-// earlier processes while the run goes on, and those that a stop left at its end. Agents
-// that the next process may take over stay.
+// Package leftovers removes agents of a run that are no longer used: those of earlier processes
+// during the run, and those that a stop left behind at its end. It keeps agents that the next
+// process can reattach to.
 package leftovers
 
 import (
@@ -17,26 +17,25 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Agents knows which agents of the run on the servers belong to nobody: made by a
-// process that is dead, for an attempt that nobody takes over. Its methods are called
-// from many goroutines.
+// Agents finds the unused agents of a run on its servers. A dead process created them for attempts
+// that will not be reattached. Its methods are safe for concurrent use.
 type Agents struct {
 	RunID   string
 	Clients []*letta.Client // of the servers
-	Keep    bool            // nothing is removed
-	// Say and Note tell people: what they need to know, and what they may like to.
+	Keep    bool            // remove nothing
+	// Say prints important messages, and Note prints informational ones.
 	Say, Note func(format string, args ...any)
 
-	// last is the number of the last attempt at a sample that an earlier process began.
+	// last returns the number of the last attempt at a sample by earlier processes.
 	last func(key string) int
 
 	mu sync.Mutex
-	// open holds the attempts of earlier processes that may be taken over, by key.
+	// open has the attempts of earlier processes that can be reattached, by sample key.
 	open map[string]int
 }
 
-// Find reads what the journal and the dataset of the run know of earlier processes, and
-// returns how many attempts may be taken over.
+// Find loads the attempts of earlier processes from the journal and the dataset. It returns how
+// many can be reattached.
 func (l *Agents) Find(j *journal.Journal, held *sink.Ledger) (open int) {
 	l.last = func(key string) int { return j.Left(key).Attempts }
 	l.open = map[string]int{}
@@ -46,8 +45,8 @@ func (l *Agents) Find(j *journal.Journal, held *sink.Ledger) (open int) {
 	return len(l.open)
 }
 
-// Finished notes an attempt that ended. One that could not be taken over, because its
-// server did not answer or the run was being stopped, may still be.
+// Finished records the end of an attempt. An attempt that failed to reattach stays open unless its
+// agent is gone, because its server was unavailable or the run was stopped.
 func (l *Agents) Finished(a collector.Attempt, err error) {
 	if a.Kind == collector.KindReattach && err != nil && !errors.Is(err, collector.ErrGone) {
 		return
@@ -57,15 +56,14 @@ func (l *Agents) Finished(a collector.Attempt, err error) {
 	delete(l.open, a.Key)
 }
 
-// Done notes a sample that the dataset has: nobody takes an attempt at it over, also if none
-// was made in this process.
+// Done records that the dataset has a sample. None of its attempts will be reattached.
 func (l *Agents) Done(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.open, key)
 }
 
-// waiting reports whether the agent's attempt may still be taken over.
+// waiting reports whether the agent's attempt can still be reattached.
 func (l *Agents) waiting(a *letta.AgentState) bool {
 	key, n := agent.AttemptOf(a)
 	l.mu.Lock()
@@ -74,15 +72,15 @@ func (l *Agents) waiting(a *letta.AgentState) bool {
 	return ok && (n == 0 || n == open)
 }
 
-// living reports whether the agent may be at work: for an attempt of this process, or
-// for one that may be taken over. An agent that does not say its attempt may be both.
+// living reports whether the agent can be in use, by an attempt of this process or by one that can
+// be reattached. It is true if the agent does not name its attempt.
 func (l *Agents) living(a *letta.AgentState) bool {
 	key, n := agent.AttemptOf(a)
 	return n == 0 || n > l.last(key) || l.waiting(a)
 }
 
-// Clear removes what earlier processes of the run left on the servers, while the run goes
-// on. removed is told of each server how many went, and the error that kept others.
+// Clear removes the agents that earlier processes left on the servers, while the run collects. It
+// calls removed for each server with the number of removed agents and the error.
 func (l *Agents) Clear(ctx context.Context, removed func(endpoint string, n int, err error)) {
 	if l.Keep {
 		return
@@ -90,25 +88,24 @@ func (l *Agents) Clear(ctx context.Context, removed func(endpoint string, n int,
 	for _, client := range l.Clients {
 		n, err := agent.Clean(ctx, client, l.RunID, l.living)
 		if ctx.Err() != nil {
-			return // the end of the run looks again
+			return // Sweep runs at the end
 		}
 		removed(client.BaseURL(), n, err)
 	}
 }
 
-// The bounds of Sweep: how long it may take, and how long a server may need for a
-// create that was given up in the middle.
+// Bounds of Sweep: its total time, and the time that a server can need to finish a create request
+// that was abandoned.
 const (
 	sweepTimeout = 30 * time.Second
 	sweepPause   = 500 * time.Millisecond
 )
 
-// Sweep removes the agents that a stop left: those that could not be removed, and
-// those whose create was given up before the server had named them. Agents of attempts
-// that the next process may take over stay. A server that is mute, that is, did not
-// answer such requests in the run, is not asked once more; one that fails keeps no other
-// from being swept. left is how many are known to be there; it returns how many still
-// are.
+// Sweep removes the agents that a stop left behind: those that could not be deleted, and those
+// whose create request was abandoned before the server answered. It keeps agents of attempts that
+// the next process can reattach to. It skips mute servers, which did not answer such requests
+// during the run. A failing server does not keep others from being swept. left is the known number
+// of remaining agents. Sweep returns how many remain.
 func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string) bool) int {
 	if l.Keep {
 		return left

@@ -11,13 +11,12 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// While a resumed run is at work, only agents that belong to nobody are removed: not
-// those of attempts that may be taken over, nor those that it makes itself. At its end
-// the former alone stay.
+// A resumed run removes only unused agents while it collects. It keeps agents of attempts that can
+// be reattached, and its own. At its end it keeps only the first kind.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	_, client, backend := simulated(t)
-	// An earlier process began attempt 2 at every sample; that at "open" has no end.
+	// An earlier process began attempt 2 of every sample. The attempt of "open" has no end.
 	l := agentsOf("mine", client)
 	l.last, l.open = func(string) int { return 2 }, map[string]int{"open": 2, "cut": 2}
 	for _, a := range []struct {
@@ -64,8 +63,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// Agents whose create was given up half way have no one who closes them: sweep
-// removes those of this run, and no others.
+// Agents whose create request was abandoned have no owner. Sweep removes those of this run, and no
+// others.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	sim, client, backend := simulated(t)
@@ -93,10 +92,9 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// answering says that no server is mute.
 func answering(string) bool { return false }
 
-// simulated is a simulated server, a client of it, and what makes agents there.
+// simulated returns a simulated server, a client of it, and a backend that creates agents there.
 func simulated(t *testing.T) (*lettasim.Server, *letta.Client, *agent.Backend) {
 	t.Helper()
 	sim, err := lettasim.New(lettasim.Config{InputIDs: true})
@@ -117,7 +115,6 @@ func simulated(t *testing.T) (*lettasim.Server, *letta.Client, *agent.Backend) {
 	return sim, client, backend
 }
 
-// agentsOf are the agents of a run, of which nobody is told anything.
 func agentsOf(runID string, client *letta.Client) *Agents {
 	quiet := func(string, ...any) {}
 	return &Agents{RunID: runID, Clients: []*letta.Client{client}, Say: quiet, Note: quiet}

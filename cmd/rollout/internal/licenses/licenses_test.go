@@ -18,13 +18,12 @@ import (
 
 var update = flag.Bool("update", false, "write licenses.txt anew")
 
-// A module is one that the binary holds packages of.
+// A module is a module that the binary links.
 type module struct {
 	path, version, dir string
-	folders            map[string]bool // of these packages, and those above them
+	folders            map[string]bool // of the linked packages, and their parents
 }
 
-// linked lists the modules that the command links on the systems that it is built for.
 func linked(t *testing.T) []*module {
 	t.Helper()
 	all := map[string]*module{}
@@ -56,7 +55,6 @@ func linked(t *testing.T) []*module {
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-._].*)?$`)
 
-// texts are the licence and notice files of a module by their names in it.
 func (m *module) texts(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -80,7 +78,7 @@ func (m *module) texts(t *testing.T) map[string]string {
 	return out
 }
 
-// The licences that are allowed, each by words that its text has and no other.
+// Licenses that are allowed, each with words that only its text has.
 var allowed = []struct{ name, words string }{
 	{"Apache-2.0", "apache license version 2 0"},
 	{"MIT", "permission is hereby granted free of charge to any person obtaining a copy"},
@@ -91,20 +89,20 @@ var allowed = []struct{ name, words string }{
 	{"MPL-2.0", "mozilla public license version 2 0"},
 }
 
-// Words of licences that are not allowed, wherever they stand.
+// Words of licenses that are not allowed.
 var refused = []string{
 	"general public license", "lesser general", "gnu gpl", "affero", "creative commons", "attribution 4 0", "freetype project license", "the freetype",
 	"server side public", "business source", "commons clause", "eclipse public", "common development and distribution", "european union public", "boost software",
 	"all rights reserved no part", "non commercial",
 }
 
-// reviewed are texts that name a refused licence and were read: what they name is not
+// reviewed lists texts that name a refused license but were read: the code that they cover is not
 // in the binary.
 var reviewed = map[string]string{
 	"github.com/apache/arrow/go/v17 LICENSE.txt": "a list for all of Arrow's languages; what it names beside Apache-2.0, MIT and BSD is of C++, Python and R code",
 }
 
-// classify gives the licences of a text, and the words that speak against it.
+// classify returns the licenses of a text, and the refused words in it.
 func classify(text string) (names, against []string) {
 	words := strings.Join(strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }), " ")
 	for _, l := range allowed {
@@ -120,8 +118,7 @@ func classify(text string) (names, against []string) {
 	return names, against
 }
 
-// TestLicenses: every module that the binary holds has a licence that is allowed, and
-// licenses.txt is made of just these.
+// Every linked module has an allowed license, and licenses.txt contains exactly these.
 func TestLicenses(t *testing.T) {
 	t.Parallel()
 	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -133,7 +130,7 @@ func TestLicenses(t *testing.T) {
 	modules = append(modules, &module{path: "Go's standard library", dir: root, folders: map[string]bool{root: true}})
 	var out strings.Builder
 	out.WriteString("The licences of what rollout is built from. Its own is Apache-2.0.\n")
-	first := map[string]string{} // where a text stands
+	first := map[string]string{} // module with the same text
 	for _, m := range modules {
 		texts := m.texts(t)
 		found := map[string]bool{}
@@ -170,7 +167,7 @@ func TestLicenses(t *testing.T) {
 	}
 }
 
-// What is not allowed is found.
+// classify finds licenses that are not allowed.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ text, want string }{

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestKeeper: of a test that is killed neither processes nor files are left, whatever
-// started what and in which group.
+// A killed test leaves neither processes nor files behind, whatever started them and in which
+// group.
 func TestKeeper(t *testing.T) {
 	if os.Getenv("LIVE_KEEPER_TEST") != "" {
 		keptUntilKilled(t)
@@ -59,7 +59,6 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// keptUntilKilled is the test that is killed.
 func keptUntilKilled(t *testing.T) {
 	t.Helper()
 	dir, err := newFolder()
@@ -80,8 +79,8 @@ func keptUntilKilled(t *testing.T) {
 	select {}
 }
 
-// TestProcess: what a process and its children took of the CPU is counted while they run
-// and afterwards, and killing it leaves nothing, also of a child in a group of its own.
+// The CPU time of a process and its children is counted while they run and afterwards. Killing it
+// leaves no process, even if a child has its own group.
 func TestProcess(t *testing.T) {
 	dir := t.TempDir()
 	for _, sub := range []string{"logs", "groups"} {

@@ -13,32 +13,31 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A Config says what is started. The zero value is one open server with PostgreSQL's
-// connections for 100 rollouts.
+// A Config describes the servers to start. The zero value is one server without a password, and
+// PostgreSQL with enough connections for 100 rollouts.
 type Config struct {
-	// Servers is how many processes of Letta share the database. Default 1.
+	// Servers is the number of Letta processes that share the database. Default 1.
 	Servers int
-	// Password makes the servers ask for it. Default: open to everybody.
+	// Password is the password that the servers require. Default: none.
 	Password string
-	// NoTraces keeps the servers from storing the requests to the engine.
+	// NoTraces disables storing the requests to the engine.
 	NoTraces bool
-	// Pool makes the servers keep their connections to PostgreSQL, which they do not by default.
+	// Pool makes the servers pool their PostgreSQL connections. By default they do not.
 	Pool bool
-	// MaxConnections of PostgreSQL. A rollout takes 3 to 4. Default 400.
+	// MaxConnections is PostgreSQL's limit. A rollout takes 3 to 4 connections. Default 400.
 	MaxConnections int
-	// Env holds more variables of the servers, as NAME=value.
+	// Env has more variables of the servers, as NAME=value.
 	Env []string
 }
 
-// A Letta is PostgreSQL and the servers on it. It ends with the test that started it.
+// A Letta is PostgreSQL and its servers. It ends with the test that started it.
 type Letta struct {
 	// URLs are the addresses of the servers, without /v1.
 	URLs []string
-	// Model is the folder with tokenizer.json and tokenizer_config.json of Qwen3, which
-	// has a chat template. It is what an engine must call its model, so that Letta finds the
+	// Model is the folder with tokenizer.json and tokenizer_config.json of Qwen3, including its
+	// chat template. An engine must use this path as the name of its model, so that Letta finds the
 	// tokenizer.
-	Model string
-	// Postgres is the database.
+	Model    string
 	Postgres *Postgres
 
 	cfg     Config
@@ -47,8 +46,8 @@ type Letta struct {
 	servers []*server
 }
 
-// Start starts PostgreSQL and the servers, and returns once all of them are healthy. The
-// test is skipped where there is no installation. A start takes about 15 s of CPU a server.
+// Start starts PostgreSQL and the servers, and returns when all are healthy. It skips the test if
+// there is no installation. A start takes about 15 s of CPU per server.
 func Start(t *testing.T, cfg Config) *Letta {
 	t.Helper()
 	home := os.Getenv("ROLLOUT_LETTA")
@@ -98,7 +97,7 @@ func (l *Letta) start(ctx context.Context) error {
 	if err := errors.Join(l.Postgres.own(nil), l.Postgres.start(ctx)); err != nil {
 		return err
 	}
-	// The folder of the tools is shared by the servers of one database, which holds its path.
+	// The servers of one database share the folder of the tools, because the database has its path.
 	tools := filepath.Join(l.dir, "tools")
 	if err := errors.Join(os.Mkdir(tools, 0o755), os.Symlink(filepath.Join(l.in.home, "tools"), filepath.Join(tools, "venv"))); err != nil {
 		return err
@@ -112,7 +111,7 @@ func (l *Letta) start(ctx context.Context) error {
 		if i > 0 {
 			continue
 		}
-		// The first one fills the tables alone: two that do so at once get in each other's way.
+		// The first server fills the tables alone. Two servers that do this at once conflict.
 		if err := errors.Join(s.start(), s.wait(ctx)); err != nil {
 			return err
 		}
@@ -130,7 +129,7 @@ func (l *Letta) start(ctx context.Context) error {
 	return nil
 }
 
-// stop ends everything. Of a test that failed it shows the ends of the logs, and keeps them.
+// stop ends all processes. If the test failed, it logs the ends of the logs and saves them.
 func (l *Letta) stop(t *testing.T) error {
 	t.Helper()
 	var errs []error
@@ -154,7 +153,7 @@ func (l *Letta) stop(t *testing.T) error {
 	return errors.Join(errs...)
 }
 
-// Kill ends a server in the middle of whatever it does.
+// Kill kills a server.
 func (l *Letta) Kill(t *testing.T, i int) {
 	t.Helper()
 	if err := l.servers[i].p.kill(); err != nil {
@@ -162,8 +161,8 @@ func (l *Letta) Kill(t *testing.T, i int) {
 	}
 }
 
-// Restart kills a server, unless that was done, and starts it again on the same port. It
-// returns once the server is healthy.
+// Restart kills a server if necessary and starts it again on the same port. It returns when the
+// server is healthy.
 func (l *Letta) Restart(t *testing.T, i int) {
 	t.Helper()
 	s := l.servers[i]
@@ -172,7 +171,7 @@ func (l *Letta) Restart(t *testing.T, i int) {
 	}
 }
 
-// CPU is the CPU time that the servers, their tools and PostgreSQL have taken so far.
+// CPU returns the CPU time so far of the servers, their tools and PostgreSQL.
 func (l *Letta) CPU() time.Duration {
 	sum := l.Postgres.CPU()
 	for i := range l.servers {
@@ -181,7 +180,7 @@ func (l *Letta) CPU() time.Duration {
 	return sum
 }
 
-// ServerCPU is the CPU time that a server and its tools have taken so far.
+// ServerCPU returns the CPU time so far of a server and its tools.
 func (l *Letta) ServerCPU(i int) time.Duration {
 	s := l.servers[i]
 	return s.spent + s.p.cpu()
@@ -198,9 +197,8 @@ func (l *Letta) Client(t *testing.T, i int) *letta.Client {
 	return c
 }
 
-// Provider makes a provider of models by the engine at the URL, which must be up, and
-// returns the handle of its model. The model's tokens are in the answers to sends if
-// the provider's name holds sglang.
+// Provider creates a provider for the engine at the URL, which must be running, and returns the
+// handle of its model. Sends return the model's tokens if the provider's name contains sglang.
 func (l *Letta) Provider(t *testing.T, name, engine string) (handle string) {
 	t.Helper()
 	c := l.Client(t, 0)
@@ -208,14 +206,14 @@ func (l *Letta) Provider(t *testing.T, name, engine string) (handle string) {
 		t.Fatal(err)
 	}
 	handle = name + "/" + l.Model
-	// The server hides that it could not ask the engine for its models.
+	// The server does not report a failure to list the engine's models.
 	if found, err := c.FindModel(t.Context(), handle); err != nil || found.Model == nil {
 		t.Fatal(fmt.Errorf("provider %s: the server has no model %s: %w", name, handle, err))
 	}
 	return handle
 }
 
-// Agents returns the ids of all agents that the server has.
+// Agents returns the ids of all agents on the server.
 func (l *Letta) Agents(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(l.Postgres.Query(t, "SELECT id FROM agents WHERE NOT is_deleted ORDER BY created_at"))

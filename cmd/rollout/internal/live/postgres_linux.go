@@ -15,7 +15,7 @@ import (
 
 // A Postgres is the database of a [Letta].
 type Postgres struct {
-	// MaxConnections takes effect when PostgreSQL is started the next time.
+	// MaxConnections takes effect at the next start of PostgreSQL.
 	MaxConnections int
 
 	in    installation
@@ -25,10 +25,11 @@ type Postgres struct {
 	spent time.Duration // CPU time of the processes before p
 }
 
-// nobody is who PostgreSQL runs by where the tests run by root, whom it refuses.
+// nobody is the user that runs PostgreSQL if the tests run as root, because PostgreSQL refuses
+// root.
 const nobody = 65534
 
-// credential is the user of PostgreSQL, nil for one's own.
+// credential returns the user of PostgreSQL, or nil for the current user.
 func credential() *syscall.SysProcAttr {
 	if os.Geteuid() != 0 {
 		return nil
@@ -38,12 +39,11 @@ func credential() *syscall.SysProcAttr {
 
 func (pg *Postgres) data() string { return filepath.Join(pg.dir, "pg") }
 
-// uri has the form that both the migrations and the server take.
+// uri returns a URI that the migrations and the server both accept.
 func (pg *Postgres) uri() string {
 	return "postgresql://postgres:postgres@127.0.0.1:" + strconv.Itoa(pg.port) + "/postgres"
 }
 
-// initialise makes the data folder from nothing.
 func (pg *Postgres) initialise(ctx context.Context) error {
 	if err := pg.own(os.Mkdir(pg.data(), 0o700)); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (pg *Postgres) initialise(ctx context.Context) error {
 	return nil
 }
 
-// own gives the data folder to PostgreSQL's user, unless making it failed.
+// own gives the data folder to PostgreSQL's user, unless made is an error.
 func (pg *Postgres) own(made error) error {
 	if made != nil || os.Geteuid() != 0 {
 		return made
@@ -71,7 +71,6 @@ func (pg *Postgres) own(made error) error {
 	})
 }
 
-// start starts PostgreSQL and returns once it answers.
 func (pg *Postgres) start(ctx context.Context) error {
 	postgres, err := pg.in.postgres("postgres")
 	if err != nil {
@@ -82,7 +81,7 @@ func (pg *Postgres) start(ctx context.Context) error {
 			return err
 		}
 	}
-	// The data die with the test, so nothing waits for a disk.
+	// The data is deleted with the test, so no write is synced.
 	cmd := exec.Command(postgres, "-D", pg.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(pg.port), "-k", pg.data(), //nolint:noctx // the test ends it
 		"-c", "max_connections="+strconv.Itoa(pg.MaxConnections), "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	cmd.SysProcAttr = credential()
@@ -104,10 +103,9 @@ func (pg *Postgres) start(ctx context.Context) error {
 	return nil
 }
 
-// stop ends PostgreSQL as its operators do, with its data written.
+// stop shuts PostgreSQL down cleanly.
 func (pg *Postgres) stop() error { return pg.p.stop(syscall.SIGINT, time.Minute) }
 
-// query runs SQL and returns its rows as text, one a line.
 func (pg *Postgres) query(ctx context.Context, sql string) (string, error) {
 	psql, err := pg.in.postgres("psql")
 	if err != nil {
@@ -121,7 +119,7 @@ func (pg *Postgres) query(ctx context.Context, sql string) (string, error) {
 	return string(out), nil
 }
 
-// Query runs SQL on Letta's database and returns its rows as text, one a line.
+// Query runs SQL on Letta's database and returns its rows as text, one per line.
 func (pg *Postgres) Query(t *testing.T, sql string) string {
 	t.Helper()
 	out, err := pg.query(t.Context(), sql)
@@ -131,7 +129,7 @@ func (pg *Postgres) Query(t *testing.T, sql string) string {
 	return out
 }
 
-// Kill ends PostgreSQL in the middle of whatever it does.
+// Kill kills PostgreSQL.
 func (pg *Postgres) Kill(t *testing.T) {
 	t.Helper()
 	if err := pg.p.kill(); err != nil {
@@ -139,8 +137,8 @@ func (pg *Postgres) Kill(t *testing.T) {
 	}
 }
 
-// Restart ends PostgreSQL as its operators do, unless it was killed, and starts it again
-// on the same port. It returns once PostgreSQL answers.
+// Restart shuts PostgreSQL down cleanly, unless it was killed, and starts it again on the same
+// port. It returns when PostgreSQL answers.
 func (pg *Postgres) Restart(t *testing.T) {
 	t.Helper()
 	if err := errors.Join(pg.stop(), pg.start(t.Context())); err != nil {
@@ -148,5 +146,5 @@ func (pg *Postgres) Restart(t *testing.T) {
 	}
 }
 
-// CPU is the CPU time that PostgreSQL has taken so far.
+// CPU returns the CPU time of PostgreSQL so far.
 func (pg *Postgres) CPU() time.Duration { return pg.spent + pg.p.cpu() }

@@ -18,16 +18,16 @@ import (
 	"time"
 )
 
-// A process is a running program, the leader of a process group of its own.
+// A process is a running program that leads its own process group.
 type process struct {
-	name string // of its log and of its file in the keeper's folder
-	log  string // path of the file that its output goes to
+	name string // name of its log and of its file in the keeper's folder
+	log  string // path of the file with its output
 	cmd  *exec.Cmd
-	pids string        // the file that names its group to the keeper
-	done chan struct{} // closed once it has ended
+	pids string        // file with its process group, for the keeper
+	done chan struct{} // closed when it has ended
 
 	mu    sync.Mutex
-	spent time.Duration // CPU time, known once it has ended
+	spent time.Duration // CPU time; set when it has ended
 }
 
 // startProcess starts a program in dir. Its output is appended to dir/logs/NAME.log.
@@ -52,7 +52,7 @@ func startProcess(dir, name string, cmd *exec.Cmd) (*process, error) {
 		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // its log shows how it ended
 		p.mu.Lock()
 		p.spent = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		p.mu.Unlock()
@@ -62,10 +62,9 @@ func startProcess(dir, name string, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// signal sends a signal to the process, or to all of its group.
 func (p *process) signal(s syscall.Signal, group bool) {
 	select {
-	case <-p.done: // its number may be another's by now
+	case <-p.done: // another process can have its id by now
 		return
 	default:
 	}
@@ -73,21 +72,21 @@ func (p *process) signal(s syscall.Signal, group bool) {
 	if group {
 		pid = -pid
 	}
-	_ = syscall.Kill(pid, s) // one that has just ended
+	_ = syscall.Kill(pid, s) // fails if it has just ended
 }
 
-// kill ends the process and all that it started, at once, and waits until they are gone.
+// kill kills the process and all its descendants, and waits until they are gone.
 func (p *process) kill() error {
 	tree := descendants(p.cmd.Process.Pid)
 	p.signal(syscall.SIGKILL, true)
 	<-p.done
 	for _, pid := range tree {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // PostgreSQL's children are groups of their own
+		_ = syscall.Kill(pid, syscall.SIGKILL) // PostgreSQL's children lead their own groups
 	}
 	return waitFor(30*time.Second, func() (bool, error) { return len(tree) == 0 || !anyAlive(tree), nil })
 }
 
-// stop asks the process to end, and kills it where it has not ended in time.
+// stop sends a signal to the process, and kills it if it does not end in time.
 func (p *process) stop(s syscall.Signal, within time.Duration) error {
 	p.signal(s, false)
 	select {
@@ -97,7 +96,7 @@ func (p *process) stop(s syscall.Signal, within time.Duration) error {
 	return p.kill()
 }
 
-// cpu is the CPU time of the process and of all that it started, those that have ended included.
+// cpu returns the CPU time of the process and all its descendants, including ended ones.
 func (p *process) cpu() time.Duration {
 	select {
 	case <-p.done:
@@ -115,7 +114,7 @@ func (p *process) cpu() time.Duration {
 	return sum
 }
 
-// unlessEnded makes of a question one for [waitFor] that fails where the process has ended.
+// unlessEnded wraps ready for [waitFor]. The result fails if the process has ended.
 func (p *process) unlessEnded(ready func() bool) func() (bool, error) {
 	return func() (bool, error) {
 		select {
@@ -127,7 +126,6 @@ func (p *process) unlessEnded(ready func() bool) func() (bool, error) {
 	}
 }
 
-// tail returns the last lines of what the process printed.
 func (p *process) tail(lines int) string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -136,17 +134,15 @@ func (p *process) tail(lines int) string {
 	return lastLines(text, lines)
 }
 
-// lastLines returns the end of a text.
 func lastLines(text []byte, n int) string {
 	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// A stat is a line of /proc/PID/stat.
 type stat struct {
 	parent int
 	state  string
-	cpu    time.Duration // its own, and that of the children that it has waited for
+	cpu    time.Duration // its own and that of the children that it waited for
 }
 
 func readStat(pid int) (s stat, ok bool) {
@@ -154,7 +150,7 @@ func readStat(pid int) (s stat, ok bool) {
 	if err != nil {
 		return s, false
 	}
-	// The second field is a name in parentheses that may hold anything.
+	// The second field is a name in parentheses, which can contain any character.
 	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(f) < 15 {
 		return s, false
@@ -163,13 +159,11 @@ func readStat(pid int) (s stat, ok bool) {
 	s.parent, _ = strconv.Atoi(f[1])
 	for _, ticks := range f[11:15] {
 		n, _ := strconv.ParseInt(ticks, 10, 64)
-		s.cpu += time.Duration(n) * (time.Second / 100) // USER_HZ is 100 on every Linux that Go runs on
+		s.cpu += time.Duration(n) * (time.Second / 100) // USER_HZ is 100 on every Linux that Go supports
 	}
 	return s, true
 }
 
-// descendants returns the numbers of all processes that the process started, and those
-// that these started.
 func descendants(pid int) []int {
 	entries, _ := os.ReadDir("/proc")
 	children := map[int][]int{}
@@ -201,7 +195,6 @@ func anyAlive(pids []int) bool {
 	return false
 }
 
-// waitFor calls ready until it is true or fails.
 func waitFor(within time.Duration, ready func() (bool, error)) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -217,19 +210,19 @@ func waitFor(within time.Duration, ready func() (bool, error)) error {
 	}
 }
 
-// A keeper is a shell that removes what its maker leaves behind.
+// A keeper is a shell that cleans up after the test process.
 type keeper struct {
 	cmd *exec.Cmd
-	end io.Closer // what the shell reads: closing it makes the shell work
+	end io.Closer // standard input of the shell; closing it starts the cleanup
 }
 
-// keep starts the keeper of a folder: once the returned keeper is released, or this
-// process has ended, it kills the groups named in dir/groups and removes dir.
+// keep starts the keeper of a folder. When the keeper is released, or this process has ended, it
+// kills the groups listed in dir/groups and removes dir.
 func keep(dir string) (*keeper, error) {
 	const script = `read -r _; for f in "$1"/groups/*; do read -r g <"$f" && kill -s KILL -- "-$g"; done 2>/dev/null
 n=0; until rm -rf -- "$1" 2>/dev/null || [ $n = 100 ]; do n=$((n+1)); sleep 0.1; done # what was killed may write for a moment`
 	cmd := exec.Command("/bin/sh", "-c", script, "keeper", dir) //nolint:noctx // it must outlive every context
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}       // Ctrl-C is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}       // protects it from Ctrl-C
 	end, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -237,13 +230,12 @@ n=0; until rm -rf -- "$1" 2>/dev/null || [ $n = 100 ]; do n=$((n+1)); sleep 0.1;
 	return &keeper{cmd, end}, cmd.Start()
 }
 
-// release makes the keeper do its work, and waits for it.
 func (k *keeper) release() error {
 	return errors.Join(k.end.Close(), k.cmd.Wait())
 }
 
-// freePort returns a TCP port of this machine on which nobody listens; see the package's
-// documentation for why the system is not asked.
+// freePort returns a free TCP port of this machine. The package documentation explains why it does
+// not ask the system.
 func freePort(ctx context.Context) (int, error) {
 	for range 1000 {
 		port := 10000 + rand.IntN(20000)

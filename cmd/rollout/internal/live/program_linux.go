@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Build builds the program into a folder that goes with the test, and returns its path.
+// Build builds the program into a temporary folder of the test, and returns its path.
 func Build(t *testing.T) string {
 	t.Helper()
 	_, file, _, _ := runtime.Caller(0)
@@ -27,15 +27,15 @@ func Build(t *testing.T) string {
 	return path
 }
 
-// A Run is a run of the program that has ended.
+// A Run is the result of a finished program.
 type Run struct {
 	Code           int
 	Stdout, Stderr string
 	CPU            time.Duration
 }
 
-// Run runs the program, as [Letta.Command] has it, and returns once it has ended. The test does
-// not fail by its exit code.
+// Run runs the program with [Letta.Command] and waits for it. A nonzero exit code does not fail the
+// test.
 func (l *Letta) Run(t *testing.T, program string, args ...string) Run {
 	t.Helper()
 	cmd := l.Command(t.Context(), program, args...)
@@ -50,7 +50,7 @@ func (l *Letta) Run(t *testing.T, program string, args ...string) Run {
 	return Run{s.ExitCode(), stdout.String(), stderr.String(), s.UserTime() + s.SystemTime()}
 }
 
-// MustRun is Run with the exit code that must come.
+// MustRun is like Run, but fails the test unless the program exits with code.
 func (l *Letta) MustRun(t *testing.T, code int, program string, args ...string) Run {
 	t.Helper()
 	r := l.Run(t, program, args...)
@@ -60,8 +60,8 @@ func (l *Letta) MustRun(t *testing.T, code int, program string, args ...string) 
 	return r
 }
 
-// Command returns a command of the program that knows this Letta's password and nothing
-// of the environment's settings of the program.
+// Command returns a command that runs the program with this Letta's password. Other settings of the
+// program in the environment are removed.
 func (l *Letta) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	for _, v := range os.Environ() {

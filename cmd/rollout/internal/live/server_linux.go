@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// A server is one process of Letta.
 type server struct {
 	l     *Letta
 	name  string
 	port  int
 	url   string
-	dir   string // it runs in it, and has its home there
+	dir   string // its working directory and home
 	p     *process
 	spent time.Duration // CPU time of the processes before p
 }
@@ -32,7 +31,7 @@ func newServer(ctx context.Context, l *Letta, i int) (*server, error) {
 	return s, os.Mkdir(s.dir, 0o755)
 }
 
-// start starts the process, which then takes ten seconds and more to answer.
+// start starts the process. The server answers after ten seconds or more.
 func (s *server) start() error {
 	l := s.l
 	cmd := exec.Command(l.in.inVenv("letta"), "server", "--host", "127.0.0.1", "--port", strconv.Itoa(s.port)) //nolint:noctx // the test ends it
@@ -42,7 +41,7 @@ func (s *server) start() error {
 		"HOME=" + s.dir, "LETTA_DIR=" + s.dir, "TMPDIR=" + s.dir,
 		"LETTA_PG_URI=" + l.Postgres.uri(),
 		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1",
-		// A small environment for tools spares 3.5 s of CPU each; a reload would empty it.
+		// A small environment for tools saves 3.5 s of CPU per tool call. A reload would empty it.
 		"TOOL_EXEC_DIR=" + filepath.Join(l.dir, "tools"), "TOOL_EXEC_VENV_NAME=venv", "TOOL_EXEC_AUTORELOAD_VENV=false",
 	}
 	if l.cfg.Password != "" {
@@ -52,7 +51,7 @@ func (s *server) start() error {
 		cmd.Env = append(cmd.Env, "LETTA_TRACK_PROVIDER_TRACE=false")
 	}
 	if l.cfg.Pool {
-		// With a pool the server wants TLS of PostgreSQL, unless the URI says otherwise.
+		// With a pool the server requires TLS from PostgreSQL, unless the URI disables it.
 		cmd.Env = append(cmd.Env, "LETTA_PG_URI="+l.Postgres.uri()+"?ssl=disable",
 			"LETTA_DISABLE_SQLALCHEMY_POOLING=false", "LETTA_PG_POOL_SIZE=50", "LETTA_PG_MAX_OVERFLOW=50")
 	}
@@ -68,7 +67,6 @@ func (s *server) start() error {
 	return nil
 }
 
-// wait returns once the server is healthy.
 func (s *server) wait(ctx context.Context) error {
 	if err := waitFor(4*time.Minute, s.p.unlessEnded(func() bool { return s.healthy(ctx) })); err != nil {
 		return fmt.Errorf("%s: %w\n%s", s.name, err, s.p.tail(60))

@@ -14,8 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// TestSmoke: a server from nothing, an engine, and one collection whose rows hold what the
-// engine was given and what it said.
+// A new server and an engine give one collection whose rows match the engine's prompts and outputs.
 func TestSmoke(t *testing.T) {
 	program := live.Build(t)
 	l := live.Start(t, live.Config{Password: "live password"})

@@ -14,14 +14,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// An installation is what .ci/letta.sh made, with the state that every start begins with:
+// An installation is the output of .ci/letta.sh, with the state that every start copies:
 //
-//	state/pg      the data folder of a stopped PostgreSQL, with Letta's tables in it
+//	state/pg      the data folder of a stopped PostgreSQL with Letta's tables
 //	state/qwen3   tokenizer.json and tokenizer_config.json of the model
 type installation struct{ home string }
 
-// open locks the installation against being made anew, until unlock, and makes the state
-// where there is none yet.
+// open locks the installation against reinstallation until unlock, and creates the state if it does
+// not exist.
 func (in installation) open(ctx context.Context) (unlock func() error, err error) {
 	if _, err := os.Stat(filepath.Join(in.home, ".made-from")); err != nil {
 		return nil, fmt.Errorf("the installation of Letta is not whole: %w; make letta installs it", err)
@@ -58,10 +58,9 @@ func (in installation) python() string         { return filepath.Join(in.home, "
 func (in installation) model() string          { return filepath.Join(in.state(), "qwen3") }
 func (in installation) inVenv(p string) string { return filepath.Join(in.home, "venv", "bin", p) }
 
-// postgres returns the path of a program of PostgreSQL.
 func (in installation) postgres(name string) (string, error) {
 	lib := filepath.Join(in.home, "venv", "lib")
-	versions, err := os.ReadDir(lib) // python3.11, or another
+	versions, err := os.ReadDir(lib) // for example python3.11
 	if err != nil {
 		return "", err
 	}
@@ -75,8 +74,8 @@ func (in installation) postgres(name string) (string, error) {
 }
 
 func (in installation) makeState(ctx context.Context, dir string) (err error) {
-	// PostgreSQL runs by a user who may not look into the installation's parents, so its
-	// folder is made where it will be used.
+	// PostgreSQL runs as a user without access to the installation's parent folders, so its folder
+	// is created in the temporary folder.
 	work, err := newFolder()
 	if err != nil {
 		return err
@@ -109,7 +108,8 @@ func (in installation) makeState(ctx context.Context, dir string) (err error) {
 	return unpackModel(filepath.Join(dir, "qwen3"))
 }
 
-// unpackModel writes the model's files of the repository as Letta's transformers want them.
+// unpackModel writes the model's files from the repository in the form that Letta's transformers
+// expect.
 func unpackModel(dir string) error {
 	_, file, _, _ := runtime.Caller(0)
 	from := filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "testdata", "tokenizers", "qwen3")
@@ -138,8 +138,8 @@ func unpackModel(dir string) error {
 	)
 }
 
-// newFolder makes a folder in the system's temporary folder that every user may pass
-// through. Its path is short: the socket of PostgreSQL is in it.
+// newFolder creates a temporary folder that every user can enter. Its path is short, because it
+// contains the socket of PostgreSQL.
 func newFolder() (dir string, err error) {
 	dir, err = os.MkdirTemp("", "letta-live-")
 	if err != nil {
@@ -152,7 +152,7 @@ func newFolder() (dir string, err error) {
 	return dir, err
 }
 
-// copyFolder copies a folder that no process changes.
+// copyFolder copies a folder that does not change meanwhile.
 func copyFolder(ctx context.Context, from, to string) error {
 	if out, err := exec.CommandContext(ctx, "cp", "-a", from, to).CombinedOutput(); err != nil {
 		return fmt.Errorf("cp %s: %w: %s", from, err, out)
@@ -160,7 +160,7 @@ func copyFolder(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// lockFile waits for a lock of the file. Closing it gives the lock back.
+// lockFile waits for a lock on the file. Closing the file releases the lock.
 func lockFile(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

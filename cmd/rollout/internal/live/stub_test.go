@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// A stub is the smallest engine that Letta takes: it says "Hi." to everything, and keeps
-// the prompts.
+// A stub is the smallest engine that Letta accepts. It answers "Hi." to everything and records the
+// prompts.
 type stub struct {
 	URL string
 
@@ -39,7 +39,7 @@ func newStub(t *testing.T, model string) *stub {
 		s.mu.Lock()
 		s.prompts = append(s.prompts, body.InputIDs)
 		s.mu.Unlock()
-		// "Hi." and the stop token in the tokens of Qwen3.
+		// "Hi." and the stop token in tokens of Qwen3.
 		fmt.Fprintf(w, `{"text":"Hi.","output_ids":[13048,13,151645],"meta_info":{"id":"r1","finish_reason":{"type":"stop","matched":151645},
 			"prompt_tokens":%d,"completion_tokens":3,"weight_version":"default","cached_tokens":0,"input_token_logprobs":[],
 			"output_token_logprobs":[[-0.5,13048,null],[-0.25,13,null],[-0.125,151645,null]]}}`, len(body.InputIDs))
@@ -50,7 +50,6 @@ func newStub(t *testing.T, model string) *stub {
 	return s
 }
 
-// got reports whether the stub was sent the prompt.
 func (s *stub) got(prompt []int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 )
 
-// What doctor --tune says of a server is so: of one whose tools import all of Letta and whose
-// PostgreSQL has 20 connections, and of one with a small environment for tools, a pool and 500.
+// The findings of doctor --tune are right for two servers. One imports all of Letta for its tools,
+// and its PostgreSQL has 20 connections. The other has a small environment for tools, a pool and
+// 500 connections.
 func TestTune(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two servers, one after the other")
@@ -40,7 +41,7 @@ func TestTune(t *testing.T) {
 			l := live.Start(t, tt.cfg)
 			engine := newStub(t, l.Model)
 			handle := l.Provider(t, "sglang-stub", engine.URL)
-			// Without traces a prompt is not proven by them, which doctor need not like.
+			// Without traces a prompt can be unproven, so doctor can fail.
 			r := l.Run(t, program, "doctor", "--server", l.URLs[0], "--model", handle, "--tokenizer", l.Model, "--prompt", "Hi.", "--tune")
 			if r.Code != exit.OK && r.Code != exit.Unusable {
 				t.Errorf("exit code %d", r.Code)

@@ -1,4 +1,4 @@
-// Package machine bounds a run by what this machine has: files, and memory.
+// Package machine bounds a run by the files and the memory of this machine.
 package machine
 
 import (
@@ -18,23 +18,22 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 )
 
-// How many samples may be in flight: what the user allows, and no more than can be.
+// The number of samples in flight: what the user allows, within the limits of the machine.
 
-// SpareFiles is what a run opens beside its connections.
+// SpareFiles is the number of files that a run opens besides its connections.
 const SpareFiles = 64
 
-// bytesInFlight is what a sample in flight costs at least: stacks and buffers of its
-// requests, here and in the kernel.
+// bytesInFlight is the least memory of a sample in flight, in this process and in the kernel: the
+// stacks and buffers of its requests.
 const bytesInFlight = 128 << 10
 
-// A Machine is what a run may use of this one.
+// A Machine is the resources that a run can use.
 type Machine struct {
-	Files  uint64 // open at once
-	memory uint64 // bytes; 0: not known
+	Files  uint64 // files open at once
+	memory uint64 // bytes; 0: unknown
 }
 
-// This looks at the limits of this process. A limit that cannot be read bounds
-// nothing.
+// This returns the limits of this process. A limit that cannot be read counts as unlimited.
 func This() Machine {
 	m := Machine{Files: math.MaxUint64}
 	var limit syscall.Rlimit
@@ -48,16 +47,16 @@ func This() Machine {
 	return m
 }
 
-// meminfo is the memory that is available without swapping, in bytes, as Linux says it;
-// 0 where it does not.
+// meminfo returns the memory that is available without swapping, in bytes, or 0 if it is unknown.
+// Only Linux reports it.
 func meminfo(path string) uint64 {
 	kib, _ := field(path, "MemAvailable:")
 	return kib << 10
 }
 
-// cgroupMemory is how much memory the control group in dir may still take, in bytes. What
-// its files take in the page cache counts as free: the kernel gives it back, and a group
-// that reads much is always near its limit with it. ok is false where there is no limit.
+// cgroupMemory returns how much more memory the control group in dir can use, in bytes. The page
+// cache of its files counts as free, because the kernel reclaims it. A group that reads much is
+// always near its limit because of the cache. ok is false if there is no limit.
 func cgroupMemory(dir string) (left uint64, ok bool) {
 	top, ok := number(filepath.Join(dir, "memory.max"))
 	if !ok {
@@ -71,7 +70,7 @@ func cgroupMemory(dir string) (left uint64, ok bool) {
 	return top - min(top, used), true
 }
 
-// field is the number behind a name, in a file of one name and one number a line.
+// field returns the number after a name, in a file with a name and a number per line.
 func field(path, name string) (uint64, bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -88,7 +87,6 @@ func field(path, name string) (uint64, bool) {
 	return 0, false
 }
 
-// number reads a file that holds one number.
 func number(path string) (uint64, bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -98,10 +96,10 @@ func number(path string) (uint64, bool) {
 	return n, err == nil
 }
 
-// InFlight is how many samples may be in flight at each server: its max_in_flight, but no
-// more than are planned, and together no more than this machine has files and memory for; of
-// those each server has its part. why says in one line what lowered them; it is empty where
-// nothing did.
+// InFlight returns the most samples in flight at each server. That is the server's max_in_flight,
+// but not more than planned, and in total not more than the machine's files and memory allow. The
+// total is shared in proportion. why names the limit that lowered the numbers in one line; it is
+// empty if none did.
 func InFlight(c *config.Config, planned int, m Machine) (each []int, why string) {
 	for i := range c.Server.URLs {
 		each = append(each, c.InFlight(&c.Server.URLs[i]))
@@ -139,7 +137,7 @@ func InFlight(c *config.Config, planned int, m Machine) (each []int, why string)
 	return each, why
 }
 
-// Sum is how many samples may be in flight at all servers together.
+// Sum returns the most samples in flight at all servers together.
 func Sum(each []int) (n int) {
 	for _, one := range each {
 		n += one
@@ -147,7 +145,6 @@ func Sum(each []int) (n int) {
 	return n
 }
 
-// show is one number where all servers have the same.
 func show(each []int) string {
 	texts := make([]string, len(each))
 	for i, n := range each {

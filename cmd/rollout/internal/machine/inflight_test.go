@@ -18,7 +18,7 @@ func TestInFlightIsBounded(t *testing.T) {
 		name             string
 		asked            int
 		planned, servers int
-		processes        int // of a scoring program
+		processes        int // of a reward command
 		m                Machine
 		want             int
 		why              string
@@ -51,8 +51,8 @@ func TestInFlightIsBounded(t *testing.T) {
 	}
 }
 
-// What a server has of its own stands in place of what all have. Where there is too little for
-// all, each has its part.
+// A server's own max_in_flight replaces the shared one. If files or memory do not suffice for all
+// servers, each gets a share.
 func TestInFlightOfEachServer(t *testing.T) {
 	t.Parallel()
 	c := config.Default()
@@ -74,7 +74,7 @@ func TestInFlightOfEachServer(t *testing.T) {
 	}
 }
 
-// The page cache of a container fills its limit, and is given back when memory is needed.
+// The page cache counts as free memory, because the kernel reclaims it when needed.
 func TestPageCacheIsFreeMemory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

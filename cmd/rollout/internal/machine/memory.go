@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// The soft limit of the heap that collect gives itself. Go's own rule, to let the
-// heap double between two collections, would cost twice the memory for little
-// time: almost all of it is buffers that are filled and emptied.
+// Soft limit of the heap of collect. By default, Go lets the heap double between two collections.
+// Here that costs twice the memory and saves little time, because most of the heap is buffers that
+// are reused.
 const (
-	memoryBase       = 64 << 20 // what a run needs besides its samples in flight
+	memoryBase       = 64 << 20 // memory of a run without samples in flight
 	memoryPerFlight  = 64 << 10 // stacks and buffers of one request
 	memoryLookEvery  = time.Second
-	memoryHeadroom   = 20 << 20 // above what is alive, so that collecting stays cheap
+	memoryHeadroom   = 20 << 20 // above the live heap, so that collections stay cheap
 	memoryLiveMetric = "/gc/heap/live:bytes"
 )
 
-// BoundMemory keeps the soft memory limit near what the run needs, until ctx is
-// done: the base for so many samples in flight, or, where large replies keep more
-// alive, that and some room. GOMEMLIMIT and GOGC are a person's word and win.
+// BoundMemory keeps the soft memory limit near the needs of the run until ctx is done. The limit is
+// a base plus an amount per sample in flight. If large replies keep more memory alive, it is the
+// live heap plus some room. GOMEMLIMIT and GOGC override it.
 func BoundMemory(ctx context.Context, inFlight int) {
 	if os.Getenv("GOMEMLIMIT") != "" || os.Getenv("GOGC") != "" {
 		return
 	}
-	defer debug.SetMemoryLimit(math.MaxInt64) // Go's default where GOMEMLIMIT is not set
+	defer debug.SetMemoryLimit(math.MaxInt64) // Go's default without GOMEMLIMIT
 	base := int64(memoryBase) + int64(inFlight)*memoryPerFlight
 	sample := []runtimemetrics.Sample{{Name: memoryLiveMetric}}
 	tick := time.NewTicker(memoryLookEvery)
@@ -48,20 +48,20 @@ func BoundMemory(ctx context.Context, inFlight int) {
 	}
 }
 
-// The memory of a tap is that of the calls that are open, and what it remembers of those that
-// ended. Both come and go in waves, and Go's own rule leaves what a wave needed for long.
+// The memory of a tap is its open calls and the state of ended ones. Both come in waves, and by
+// default Go keeps the memory of a wave for a long time.
 const (
-	tapPercent   = 20       // by how much its heap grows between two collections
-	tapRoom      = 16 << 20 // what the runtime and the program have besides heap and stacks
+	tapPercent   = 20       // heap growth between two collections
+	tapRoom      = 16 << 20 // memory of the runtime besides heap and stacks
 	tapLookEvery = 50 * time.Millisecond
 	tapStacks    = "/memory/classes/heap/stacks:bytes"
 )
 
-// BoundTapMemory keeps the memory of a tap near what is alive, until ctx is done: its heap grows
-// less between two collections than Go's would, and what lies idle is given back at once. With a
-// thousand open calls of 8,000 ids each, a tap has 106 KB resident for each, or 119 KB if they are
-// streams, where it had up to 125 and 142 without the limit. A call costs 0.1 ms of CPU more.
-// GOMEMLIMIT and GOGC are a person's word and win.
+// BoundTapMemory keeps the memory of a tap near its live heap until ctx is done. The heap grows
+// less between two collections than by default, and idle memory is returned at once. With a
+// thousand open calls of 8,000 ids each, a tap has 106 KB resident per call, or 119 KB per stream.
+// Without the limit it had up to 125 and 142 KB. A call costs 0.1 ms more CPU. GOMEMLIMIT and GOGC
+// override it.
 func BoundTapMemory(ctx context.Context) {
 	if os.Getenv("GOMEMLIMIT") != "" || os.Getenv("GOGC") != "" {
 		return

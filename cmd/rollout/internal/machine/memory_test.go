@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The limit is there while a run is, follows what is alive, and a person's own
-// setting wins. Not parallel: the limit is the process's.
+// The memory limit exists while a run collects and follows the live heap. The user's own setting
+// wins. Not parallel, because the limit belongs to the process.
 func TestBoundMemory(t *testing.T) {
 	during := func() int64 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -48,8 +48,8 @@ func TestBoundMemory(t *testing.T) {
 	}
 }
 
-// A tap collects oftener and has a limit, both until it ends, and a person's own settings win.
-// Not parallel: they are the process's.
+// A tap collects garbage more often and has a memory limit until it ends. The user's own settings
+// win. Not parallel, because the settings belong to the process.
 func TestBoundTapMemory(t *testing.T) {
 	settings := func() (percent int, limit int64) {
 		percent = debug.SetGCPercent(100)

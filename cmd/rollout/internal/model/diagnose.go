@@ -10,25 +10,24 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A Diagnosis says which of template, tokenizer or server differs, and where.
+// A Diagnosis names the part that differs, template, tokenizer or server, with details.
 type Diagnosis struct {
-	Culprit string // empty: nothing differs
+	Culprit string // "" if nothing differs
 	Detail  []string
 }
 
-// Diagnose compares what we rebuilt of one call with what is known of the truth:
-// the ids that the turn holds, or else the server's count, the messages of its
-// trace and the text that the engine answered.
+// Diagnose compares the rebuilt prompt of one call with the known facts: the ids of the turn, or
+// else the server's count, the messages of the trace, and the engine's text.
 //
-//	sampled ids do not decode to the engine's text             tokenizer
-//	ids known:  same text, other ids                           tokenizer
-//	            other text, and the trace's messages give it   server
-//	            other text                                     template
-//	count only: stored messages and trace give other texts     server
-//	            the same text, and the count is another        template or tokenizer
+//	sampled ids do not decode to the engine's text              tokenizer
+//	ids known:  same text, other ids                            tokenizer
+//	            other text, same as from the trace's messages   server
+//	            other text                                      template
+//	count only: stored messages and trace give different texts  server
+//	            the same text, but another count                template or tokenizer
 //
-// The server differing means that it showed the model other messages than it
-// stored, which only matters where the trace does not have them either.
+// "server" means that the server showed the model other messages than it stored. That only matters
+// if the trace lacks them too.
 func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 	ours := x.Stored
 	if ours.Err != nil {
@@ -74,7 +73,6 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 		"and ends    "+excerptEnd(ours.Text))}
 }
 
-// diagnoseIDs compares ids with ids.
 func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Diagnosis {
 	at := 0
 	for at < len(x.PromptIDs) && at < len(ours.IDs) && x.PromptIDs[at] == ours.IDs[at] {
@@ -88,7 +86,7 @@ func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Di
 	if bad := firstUndecodable(tok, x.PromptIDs); bad >= 0 {
 		return Diagnosis{"tokenizer", append([]string{fmt.Sprintf("prompt token %d is id %d, which the tokenizer does not have", bad, x.PromptIDs[bad])}, pieces...)}
 	}
-	text, _ := tok.AppendText(nil, x.PromptIDs, bpe.DecodeOptions{}) // every id was looked at
+	text, _ := tok.AppendText(nil, x.PromptIDs, bpe.DecodeOptions{}) // every id was checked
 	switch {
 	case string(text) == ours.Text:
 		return Diagnosis{"tokenizer", append([]string{"the same text is other ids"}, pieces...)}
@@ -98,7 +96,6 @@ func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Di
 	return Diagnosis{"template", append([]string{"the rendered texts differ"}, pieces...)}
 }
 
-// counts says whether the prompt that the trace gives has the server's count.
 func counts(x *prompt.Examined) string {
 	switch {
 	case int64(len(x.Trace.IDs)) != x.Counted:
@@ -113,8 +110,8 @@ func firstUndecodable(tok *bpe.Tokenizer, ids []int32) int {
 	return slices.IndexFunc(ids, func(id int32) bool { return !tok.Has(id) })
 }
 
-// sameAnswer reports whether the sampled ids decode to the engine's text, which may
-// lack the last, a stop token, and special ones. Without a trace nothing is known.
+// sameAnswer reports whether the sampled ids decode to the engine's text. The text can lack the
+// final stop token and special tokens. Without a trace it reports true.
 func sameAnswer(tok *bpe.Tokenizer, x *prompt.Examined) (decoded string, ok bool) {
 	if x.Response == "" {
 		return "", true
@@ -131,7 +128,6 @@ func sameAnswer(tok *bpe.Tokenizer, x *prompt.Examined) (decoded string, ok bool
 	return decoded, false
 }
 
-// spelled shows a few tokens of ids from at on.
 func spelled(tok *bpe.Tokenizer, ids []int32, at int) string {
 	if at >= len(ids) {
 		return "ends here"
@@ -144,7 +140,6 @@ func spelled(tok *bpe.Tokenizer, ids []int32, at int) string {
 	return fmt.Sprintf("%v %s …", ids[at:min(at+8, len(ids))], strings.Join(words, " "))
 }
 
-// firstPiece shows where two texts part.
 func firstPiece(nameA, a, nameB, b string) []string {
 	at := 0
 	for at < len(a) && at < len(b) && a[at] == b[at] {
@@ -161,13 +156,13 @@ func firstPiece(nameA, a, nameB, b string) []string {
 	}
 }
 
-// How much of a text is shown, and how much of it before the place in question.
+// Runes of an excerpt, and how many of them come before the marked place.
 const (
 	excerptRunes  = 60
 	excerptBefore = 16
 )
 
-// excerpt is some text around at, which ▸ marks, on one line.
+// excerpt returns the text around at on one line, with ▸ at the place.
 func excerpt(text string, at int) string {
 	if at >= len(text) {
 		return "ends here"
@@ -178,20 +173,19 @@ func excerpt(text string, at int) string {
 	return `"` + quoteless(string(before)) + `▸` + quoteless(string(runes[:min(len(runes), excerptRunes)])) + `" …`
 }
 
-// excerptEnd is the end of a text, on one line.
 func excerptEnd(text string) string {
 	runes := []rune(text[max(0, len(text)-4*excerptRunes):])
 	return `… "` + quoteless(string(runes[max(0, len(runes)-excerptRunes):])) + `"`
 }
 
-// Doubted reports whether neither what the turn holds nor its own trace gives the
-// prompt of a call, and what is stored does not count as proven.
+// Doubted reports whether the prompt of a call is unproven: the turn has no ids, the trace does not
+// give the prompt, and the stored messages do not count as proof.
 func Doubted(x *prompt.Examined) bool {
 	return x.Gap != "" && len(x.PromptIDs) == 0 && (x.Unlike != "" || x.Trace.Err != nil || int64(len(x.Trace.IDs)) != x.Counted)
 }
 
-// SameDifference is by how many tokens the stored prompts differ from the server's
-// counts, if it is the same for all of several calls; else 0.
+// SameDifference returns by how many tokens the stored prompts differ from the server's counts, if
+// all of several calls differ equally. Otherwise it returns 0.
 func SameDifference(calls []prompt.Examined) int64 {
 	if len(calls) < 2 {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// What differs is named, and what cannot be told apart is not.
+// Diagnose names the part that differs, and does not guess if it cannot know.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	tok, err := LoadTokenizer("--tokenizer", "../../../../testdata/tokenizers/qwen3", false, nil)

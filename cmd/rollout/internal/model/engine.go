@@ -13,14 +13,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// maxEngineFile bounds the files that this file reads. Real models have a few KB.
+// maxEngineFile bounds config.json and generation_config.json. Real models have a few KB.
 const maxEngineFile = 4 << 20
 
-// readEngine reads the ids at which the engine ends an output, and the size of its
-// vocabulary. A field of another type counts as missing.
+// readEngine reads the stop ids and the vocabulary size of the engine into m. A field of the wrong
+// type counts as missing.
 //
 // SGLang stops at the ids of generation_config.json, at the ids of config.json, and at the
-// tokenizer's end of text. The size is in config.json.
+// tokenizer's end-of-text token. The size is in config.json.
 func readEngine(dir string, m *prompt.Model) error {
 	config, err := readJSON(dir, "config.json")
 	if err != nil {
@@ -30,10 +30,10 @@ func readEngine(dir string, m *prompt.Model) error {
 	if err != nil {
 		return err
 	}
-	text := get(config, "text_config").Map() // of a model that also takes images
+	text := get(config, "text_config").Map() // of a multimodal model
 	for _, part := range []*chat.Map{config, text} {
 		if n, ok := get(part, "vocab_size").Int(); ok && n > 0 && n <= math.MaxInt32 {
-			// An engine cannot sample an id from there on, but a prompt can have one.
+			// The engine cannot sample ids at or above its size, but a prompt can have them.
 			m.VocabSize = max(int(n), m.Tokenizer.VocabSize())
 			break
 		}
@@ -53,7 +53,6 @@ func readEngine(dir string, m *prompt.Model) error {
 	return nil
 }
 
-// get returns the value of a key, undefined without one.
 func get(m *chat.Map, key string) chat.Value {
 	if m == nil {
 		return chat.Value{}
@@ -62,7 +61,7 @@ func get(m *chat.Map, key string) chat.Value {
 	return v
 }
 
-// ids returns the token ids in v, which is one or a list of them.
+// ids returns the token ids in v, which is one id or a list of ids.
 func ids(v chat.Value) []int32 {
 	var out []int32
 	for _, x := range slices.Concat(v.Items(), []chat.Value{v}) {
@@ -73,15 +72,15 @@ func ids(v chat.Value) []int32 {
 	return out
 }
 
-// readJSON reads an object from a file of the folder as Python does: with NaN and Infinity.
-// It is nil if there is no such file.
+// readJSON reads an object from a file of the folder. Like Python, it accepts NaN and Infinity. It
+// returns nil if the file does not exist.
 func readJSON(dir, name string) (*chat.Map, error) {
 	b, err := read(os.DirFS(dir), func(files fs.FS) ([]byte, error) {
 		f, err := files.Open(name)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = f.Close() }() // only read
+		defer func() { _ = f.Close() }() // read only
 		return io.ReadAll(io.LimitReader(f, maxEngineFile+1))
 	})
 	var v chat.Value

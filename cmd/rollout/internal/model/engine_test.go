@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// TestReadEngine: the values of the engine in the files beside the tokenizer.
+// TestReadEngine reads the engine's values from the files beside the tokenizer.
 func TestReadEngine(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "qwen3")
@@ -70,8 +70,8 @@ func TestReadEngine(t *testing.T) {
 	}
 }
 
-// TestReadEngineStops: the ids at which an engine stops, by the files of published models.
-// <|end|> of gpt-oss ends a message and not an output.
+// readEngine finds the ids at which an engine stops in the files of published models. <|end|> of
+// gpt-oss ends a message, not an output.
 func TestReadEngineStops(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -15,20 +15,20 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 )
 
-// silence is how long the system may take to answer one question about a file: a
-// network file system whose server is gone answers none, ever.
+// silence is how long one file system call can take. A network file system with a dead server can
+// block forever.
 const silence = 30 * time.Second
 
-// read calls load with files. Where the system says nothing about one of them for
-// so long, it returns an error that names it; load is then left behind.
+// read calls load with files. If the file system does not answer a call for the time silence, read
+// abandons load and returns an error that names the file.
 func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	f := &folder{files: files}
-	done := make(chan result, 1) // one: nobody may be there to take it
-	go func() {                  // a read of the system cannot be interrupted; the program ends after the error
+	done := make(chan result, 1) // buffered: the receiver can be gone
+	go func() {                  // a system call cannot be interrupted; the program ends soon after the error
 		v, err := load(f)
 		done <- result{v, err}
 	}()
@@ -47,14 +47,14 @@ func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 	}
 }
 
-// A folder is a model's folder in which a file that is not there may be there
-// compressed, as NAME.zst or NAME.gz. It knows which file is being waited for.
+// A folder is a model's folder in which a missing file can exist compressed, as NAME.zst or
+// NAME.gz. It records which file is being waited for.
 type folder struct {
 	files fs.FS
 
 	mu    sync.Mutex
-	name  string    // of the file that the system is asked about, or empty
-	since time.Time // when it was asked
+	name  string    // of the pending system call; empty: none
+	since time.Time // start of the call
 }
 
 func (f *folder) asking() (name string, since time.Time) {
@@ -71,7 +71,6 @@ func (f *folder) ask(name string) {
 
 func (f *folder) answered() { f.ask("") }
 
-// A watchedFile is a file of a folder that is being read.
 type watchedFile struct {
 	fs.File
 	folder *folder
@@ -100,10 +99,10 @@ func (f *folder) stat(name string) (fs.FileInfo, error) {
 	return fs.Stat(f.files, name)
 }
 
-// The endings of compressed files, in the order in which they are looked for.
+// endings are the extensions of compressed files, in the order of search.
 var endings = [...]string{".zst", ".gz"}
 
-// Stat describes the file itself where it is there, else the compressed one.
+// Stat describes the file, or the compressed file if only that exists.
 func (f *folder) Stat(name string) (fs.FileInfo, error) {
 	info, err := f.stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,14 +115,14 @@ func (f *folder) Stat(name string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// ReadDir lists a folder in it.
+// ReadDir lists a subfolder.
 func (f *folder) ReadDir(name string) ([]fs.DirEntry, error) {
 	f.ask(name)
 	defer f.answered()
 	return fs.ReadDir(f.files, name)
 }
 
-// Open opens the file itself where it is there.
+// Open opens the file, or the compressed file if only that exists.
 func (f *folder) Open(name string) (fs.File, error) {
 	file, err := f.open(name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -147,9 +146,8 @@ func (f *folder) Open(name string) (fs.File, error) {
 	return nil, err
 }
 
-// Bounds of what a compressed file unpacks to. The largest tokenizer.json that is
-// published has some 40 MB, and they shrink to a seventh or eighth, for which memory
-// is made at once.
+// Bounds of an unpacked file. The largest published tokenizer.json has about 40 MB and shrinks to a
+// seventh or an eighth. usualRatio sizes the first allocation for that.
 const (
 	maxUnpackedBytes = 256 << 20
 	maxRatio         = 100
@@ -181,7 +179,6 @@ func unpack(f io.Reader, ending string, size int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// An unpackedFile is the fs.File of a text in memory.
 type unpackedFile struct {
 	*bytes.Reader
 	name string

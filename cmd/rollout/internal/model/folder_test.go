@@ -18,8 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// TestReadSilent: a file system that answers nothing is given up, and the error says
-// which file was waited for. One that is slow is waited for.
+// A file system that never answers causes an error with the name of the file. A slow one does not.
 func TestReadSilent(t *testing.T) {
 	t.Parallel()
 	for _, call := range []string{"stat", "open", "read"} {
@@ -43,7 +42,7 @@ func TestReadSilent(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		text, err := read(fstest.MapFS{"f": {Data: []byte("{}")}}, func(files fs.FS) ([]byte, error) {
-			time.Sleep(time.Hour) // not in a file
+			time.Sleep(time.Hour) // not in a file system call
 			return fs.ReadFile(files, "f")
 		})
 		if string(text) != "{}" || err != nil {
@@ -52,7 +51,7 @@ func TestReadSilent(t *testing.T) {
 	})
 }
 
-// A hangingFS does not return from one kind of call until it ends.
+// A hangingFS blocks in one kind of call until end is closed.
 type hangingFS struct {
 	fstest.MapFS
 	call string
@@ -86,7 +85,7 @@ func (f *hangingFile) Read(p []byte) (int, error) {
 	return f.File.Read(p)
 }
 
-// TestUnpackBounded: a small file that unpacks to a large one costs little.
+// A small file that unpacks to a large one needs little memory.
 func TestUnpackBounded(t *testing.T) {
 	for _, ending := range []string{".zst", ".gz"} {
 		var packed bytes.Buffer
@@ -118,15 +117,14 @@ func TestUnpackBounded(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "100 times its size") {
 			t.Errorf("%s: %v", ending, err)
 		}
-		// The decoder of zstd has a window of 8 MiB, and blocks in flight.
+		// The zstd decoder has a window of 8 MiB, and blocks in flight.
 		if got := after.TotalAlloc - before.TotalAlloc; got > 64<<20 {
 			t.Errorf("%s: %d bytes allocated for %d", ending, got, packed.Len())
 		}
 	}
 }
 
-// TestLoadHostile: what is no file, or stands for one, is refused at once by all that
-// read a model's folder.
+// All readers of a model's folder refuse special files and invalid files at once.
 func TestLoadHostile(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

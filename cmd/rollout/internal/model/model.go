@@ -1,6 +1,6 @@
-// Package model reads a model's own tokenizer and chat template from its folder, spells
-// tokens for people, and says which of template, tokenizer or server differs where a
-// rebuilt prompt is not what the server used.
+// Package model loads a model's tokenizer and chat template from its folder and formats tokens as
+// text. If a rebuilt prompt differs from the server's, it diagnoses whether template, tokenizer or
+// server is the cause.
 package model
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Load reads a model's own tokenizer and chat template from its folder. The
-// errors name key, which says how the folder was given.
+// Load reads a model's tokenizer and chat template from its folder. Errors begin with key, the
+// setting or flag that named the folder.
 func Load(key, dir string, experimental bool, releases []chat.Transformers) (*prompt.Model, error) {
 	tokenizer, err := LoadTokenizer(key, dir, experimental, releases)
 	if err != nil {
@@ -32,7 +32,7 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 	if err != nil {
 		return nil, err
 	}
-	// Where a model has a template for tools, the server takes it.
+	// If a model has a template for tools, the server uses it.
 	template := templates.For(true)
 	if template == nil {
 		return nil, exit.Usagef("%s: %s: no template is called %s; the names are %s",
@@ -45,9 +45,9 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 	return m, nil
 }
 
-// LoadTokenizer reads a tokenizer. experimental admits families that have not been
-// compared with the reference on their real vocabulary. releases are the releases of
-// transformers that the server can have; nil means all.
+// LoadTokenizer reads a tokenizer. experimental admits families whose real vocabulary was not
+// compared with the reference. releases are the releases of transformers that the server can have;
+// nil means all.
 func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transformers) (*bpe.Tokenizer, error) {
 	tokenizer, err := read(os.DirFS(dir), func(files fs.FS) (*bpe.Tokenizer, error) {
 		return bpe.Load(files, bpe.Options{Experimental: experimental, Releases: releases})
@@ -63,18 +63,18 @@ func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transform
 	return nil, exit.Usagef("%s: %s: %w", key, dir, err)
 }
 
-// noTokenizer says what there is where a tokenizer is not.
+// noTokenizer describes what the folder contains instead of a tokenizer.
 func noTokenizer(key, dir string, err error) error {
 	hint := "give the folder with tokenizer.json or tekken.json, as the model's repository has it; tokenizer.json.gz and .zst will do"
 	if info, cause := os.Stat(dir); cause != nil {
 		if path, ok := errors.AsType[*fs.PathError](cause); ok {
-			cause = path.Err // its path is named already
+			cause = path.Err // the message already has the path
 		}
 		return exit.Hint(exit.Usagef("%s: %s: %w", key, dir, cause), hint)
 	} else if !info.IsDir() {
 		return exit.Hint(exit.Usagef("%s: %s: is a file, not a folder", key, dir), "give the folder that it is in: "+human.Shell(filepath.Dir(dir)))
 	}
-	entries, _ := os.ReadDir(dir) // none where it cannot be read
+	entries, _ := os.ReadDir(dir) // none if it cannot be read
 	if i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".gguf") }); i >= 0 {
 		return exit.Hint(exit.Usagef("%s: %s: holds %s and no tokenizer.json", key, dir, entries[i].Name()),
 			"a tokenizer inside a GGUF file is not read: give the folder of the model that the file was made of, with its tokenizer.json and chat template")
@@ -82,7 +82,7 @@ func noTokenizer(key, dir string, err error) error {
 	return exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), hint)
 }
 
-// LoadTemplates reads the chat templates of a model from its folder.
+// LoadTemplates reads a model's chat templates from its folder.
 func LoadTemplates(key, dir string) (*chat.Set, error) {
 	templates, err := read(os.DirFS(dir), func(files fs.FS) (*chat.Set, error) {
 		return chat.Load(files, chat.Options{})
@@ -93,14 +93,13 @@ func LoadTemplates(key, dir string) (*chat.Set, error) {
 	return templates, nil
 }
 
-// A Speller says how a token is shown: as its number, or, with a tokenizer, as its
-// text.
+// A Speller formats a token: as its number, or as its text if a tokenizer is known.
 type Speller func(id int32) string
 
-// Decimal shows a token as its number.
+// Decimal formats a token as its number.
 func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// LoadSpeller shows tokens as text.
+// LoadSpeller returns a Speller for the tokenizer in dir.
 func LoadSpeller(dir string) (Speller, error) {
 	tokenizer, err := loadSome("--tokenizer", dir, func(*bpe.Tokenizer) bool { return true })
 	if err != nil {
@@ -109,8 +108,7 @@ func LoadSpeller(dir string) (Speller, error) {
 	return SpellerOf(tokenizer), nil
 }
 
-// SpellerWith is LoadSpeller for the tokenizer of that digest. Its error says that the folder
-// has another one, or why none can be read.
+// SpellerWith is like LoadSpeller, but fails if the tokenizer in dir does not have this digest.
 func SpellerWith(dir, digest string) (Speller, error) {
 	tokenizer, err := loadSome("tokenizer", dir, func(t *bpe.Tokenizer) bool { return t.Digest() == digest })
 	if err != nil {
@@ -122,8 +120,9 @@ func SpellerWith(dir, digest string) (Speller, error) {
 	return SpellerOf(tokenizer), nil
 }
 
-// loadSome loads the tokenizer of a folder to spell ids, not to encode. If the releases of
-// transformers make different tokenizers, it returns the first one that loads.
+// loadSome loads the tokenizer of a folder for spelling ids, not for encoding. If the releases of
+// transformers load different tokenizers, it returns the first one that right accepts, or else the
+// first one that loads.
 func loadSome(key, dir string, right func(*bpe.Tokenizer) bool) (*bpe.Tokenizer, error) {
 	first, err := LoadTokenizer(key, dir, true, nil)
 	if err == nil && right(first) || err != nil && !errors.Is(err, bpe.ErrUnsupported) {
@@ -144,8 +143,8 @@ func loadSome(key, dir string, right func(*bpe.Tokenizer) bool) (*bpe.Tokenizer,
 	return first, err
 }
 
-// SpellerOf shows a space as ·, and a line break and whatever cannot be printed
-// escaped.
+// SpellerOf returns a Speller for tokenizer. It shows a space as · and escapes line breaks and
+// unprintable characters.
 func SpellerOf(tokenizer *bpe.Tokenizer) Speller {
 	return func(id int32) string {
 		b, err := tokenizer.Bytes(id)
@@ -156,7 +155,7 @@ func SpellerOf(tokenizer *bpe.Tokenizer) Speller {
 	}
 }
 
-// quoteless is text on one line, with what cannot be printed escaped.
+// quoteless returns text on one line with unprintable characters escaped.
 func quoteless(text string) string {
 	quoted := strconv.Quote(text)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)

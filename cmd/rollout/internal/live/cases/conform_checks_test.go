@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// unproven is what the simulated server does and no check compares: routes, settings and faults,
-// each with the reason.
+// unproven lists the simulated routes, settings and faults that no check compares, with the reason.
 var unproven = map[string]string{
 	"POST /v1/tools/run":                   "the result of a function: the simulated server runs no code",
 	"POST /v1/agents/{id}/messages/cancel": "cancelling a send at work: when the server stops it is a race",
@@ -102,22 +101,21 @@ const conformTool = `def conform_add(a: int, b: int) -> int:
     return a + b
 `
 
-// six makes a send of six calls, on the real server by its script.
+// six returns a send of six calls. On the real server its script makes them.
 func six(text string) map[string]any {
 	return map[string]any{"messages": []any{map[string]any{"role": "user", "content": text + " [script:steps calls=6]"}}}
 }
 
-// two makes a send of two calls on the real server, and six on the simulated one.
+// two returns a send of two calls on the real server and six on the simulated one.
 func two(text string) map[string]any {
 	return map[string]any{"messages": []any{map[string]any{"role": "user", "content": text + " [script:steps calls=2]"}}}
 }
 
-// one makes a send of one call on the real server, and six on the simulated one.
+// one returns a send of one call on the real server and six on the simulated one.
 func one(text string) map[string]any {
 	return map[string]any{"messages": []any{map[string]any{"role": "user", "content": text + " [script:single]"}}}
 }
 
-// newAgent makes an agent for the checks.
 func (s *side) newAgent(name string, more ...any) string {
 	s.t.Helper()
 	body := map[string]any{"model": s.handle, "system": "You are a careful assistant.", "include_base_tools": false}
@@ -131,7 +129,6 @@ func (s *side) newAgent(name string, more ...any) string {
 	return s.named(x.text("id"), name)
 }
 
-// must sends a message that has to be answered.
 func (s *side) must(agent string, body any) exchanged {
 	s.t.Helper()
 	x := s.do(http.MethodPost, "/v1/agents/"+s.id[agent]+"/messages", body)
@@ -141,14 +138,13 @@ func (s *side) must(agent string, body any) exchanged {
 	return x
 }
 
-// unknown notes the answers to an id that is not there, and to one that is none.
+// unknown records the answers to an unknown id and to a malformed one.
 func (s *side) unknown(method, path, id string, body any) {
 	s.t.Helper()
 	s.shape("unknown id", method, strings.ReplaceAll(path, "{}", id), body)
 	s.shape("malformed id", method, strings.ReplaceAll(path, "{}", "nonsense"), body)
 }
 
-// checks are all checks, in the order in which they need each other.
 func (w *world) checks(t *testing.T) []check {
 	t.Helper()
 	var list []check
@@ -169,7 +165,7 @@ func (w *world) checks(t *testing.T) []check {
 	add("GET /v1/models/", "answer", func(s *side) { s.shape("models", get, "/v1/models/", nil) })
 	add("GET /v1/models/", "slash", func(s *side) { s.shape("models", get, "/v1/models", nil) })
 	add("GET /v1/models/embedding", "answer", func(s *side) { s.shape("embedding", get, "/v1/models/embedding", nil) })
-	fresh := fmt.Sprint("conform-sglang-", time.Now().UnixNano()) // of several tests of one server
+	fresh := fmt.Sprint("conform-sglang-", time.Now().UnixNano()) // unique among tests of one server
 	provider := map[string]any{"name": fresh, "provider_type": "sglang", "api_key": "", "base_url": "http://127.0.0.1:9/v1"}
 	add("POST /v1/providers/", "answer", func(s *side) { s.shape("made", post, "/v1/providers/", provider) })
 	add("POST /v1/providers/", "same name", func(s *side) { s.shape("again", post, "/v1/providers/", provider) })
@@ -324,7 +320,8 @@ func (w *world) checks(t *testing.T) []check {
 		s.fact("%v, %v steps", x.value("stop_reason", "stop_reason"), x.value("usage", "step_count"))
 	})
 	add("POST /v1/agents/{id}/messages", "token flags", func(s *side) {
-		// Log-probabilities alone turn the native path off: the case of server runs of others has it.
+		// Log-probabilities alone turn the native path off. The case of other programs' server runs
+		// covers it.
 		for _, flags := range []map[string]any{{"return_token_ids": true}, {"return_token_ids": true, "return_logprobs": true}} {
 			body := one("Flags.")
 			maps.Copy(body, flags)
@@ -638,7 +635,6 @@ func (w *world) checks(t *testing.T) []check {
 	return list
 }
 
-// upload imports an agent file.
 func (s *side) upload(file string, fields map[string]string) exchanged {
 	s.t.Helper()
 	var body bytes.Buffer

@@ -21,19 +21,19 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A side is one of the two servers that are compared.
+// A side is one of the two compared servers.
 type side struct {
 	t       *testing.T
 	url     string
 	handle  string
-	handles map[string]string // what the models are called in texts, by their names here
+	handles map[string]string // common names of the models, by their names here
 	agent   string            // User-Agent of the next requests
-	names   map[string]string // of things, by their ids
-	id      map[string]string // ids, by their names
-	facts   []string          // of the check that is running
+	names   map[string]string // names of objects by id
+	id      map[string]string // ids by name
+	facts   []string          // of the running check
 }
 
-// A fact is what one request showed, in words that are the same on both sides.
+// fact records a finding of a request, in words that are the same on both sides.
 func (s *side) fact(format string, args ...any) {
 	s.facts = append(s.facts, fmt.Sprintf(format, args...))
 }
@@ -43,7 +43,7 @@ var (
 	moments = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{6})?`)
 )
 
-// common replaces in a text what differs between two servers: ids, moments, addresses.
+// common replaces the parts of a text that differ between servers: ids, times, addresses.
 func (s *side) common(text string) string {
 	text = strings.ReplaceAll(text, s.url, "URL")
 	for _, id := range slices.Sorted(maps.Keys(s.handles)) {
@@ -60,20 +60,19 @@ func (s *side) common(text string) string {
 	return moments.ReplaceAllString(text, "MOMENT$1")
 }
 
-// named gives the id of a thing a name, and returns the id.
+// named gives the object with the id a name, and returns the id.
 func (s *side) named(id, name string) string {
 	s.names[id], s.id[name] = name, id
 	return id
 }
 
-// An exchanged is a request that was answered.
 type exchanged struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// do makes a request. body is a string that is sent as it is, or a value that is sent as JSON.
+// do makes a request. body is sent as it is if it is a string, and otherwise as JSON.
 func (s *side) do(method, path string, body any) exchanged {
 	s.t.Helper()
 	var text []byte
@@ -97,7 +96,7 @@ func (s *side) do(method, path string, body any) exchanged {
 
 func (s *side) send(r *http.Request) exchanged {
 	s.t.Helper()
-	w, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r) // which follows no redirect
+	w, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r) // does not follow redirects
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -109,8 +108,8 @@ func (s *side) send(r *http.Request) exchanged {
 	return exchanged{w.StatusCode, w.Header, answer}
 }
 
-// shape makes a request and notes the status, the media type, and the names and types of all
-// members of the answer; of an error also its text. It returns the answer.
+// shape makes a request and records the status, the media type, and the names and types of all
+// members of the answer. Of an error it also records the text. It returns the answer.
 func (s *side) shape(what, method, path string, body any) exchanged {
 	s.t.Helper()
 	x := s.do(method, path, body)
@@ -140,12 +139,12 @@ func (s *side) shapeOf(what string, x exchanged) {
 	}
 }
 
-// pydantic finds in the text of a failed validation which rule failed, and where.
+// pydantic finds the failed rule and its location in the text of a failed validation.
 var pydantic = regexp.MustCompile(`'type': '(\w+)', 'loc': \(([^)]*)\)`)
 
-// refusal is the part of an error that a client can rely on: its members, and the start of its
-// text. The rest of the text holds database queries. For a failed validation it is the rule
-// and the place.
+// refusal returns the part of an error that clients can rely on: its members and the start of its
+// text. The rest of the text contains database queries. For a failed validation it returns the rule
+// and the location.
 func (s *side) refusal(v any) string {
 	o, _ := v.(map[string]any)
 	var out []string
@@ -168,12 +167,12 @@ func (s *side) refusal(v any) string {
 	return strings.Join(out, ", ")
 }
 
-// opaque are the members whose own members are data: of an agent's tool, of the request to an
-// engine, of what a user gave.
+// opaque are members whose own members are data: of an agent's tool, of a request to an engine, or
+// of user input.
 var opaque = map[string]bool{"json_schema": true, "args_json_schema": true, "parameters": true}
 
-// membersOf notes the types of all values. The elements of a list are one, except that messages
-// are told apart by their type.
+// membersOf records the types of all values. All elements of a list count as one, except that
+// messages are separated by type.
 func membersOf(v any, at string, types map[string]map[string]bool) {
 	kind := "null"
 	switch v := v.(type) {
@@ -208,7 +207,7 @@ func membersOf(v any, at string, types map[string]map[string]bool) {
 	types[at][kind] = true
 }
 
-// value returns a member of the answer: a path of names and numbers.
+// value returns a member of the answer by a path of names and indexes.
 func (x exchanged) value(path ...any) any {
 	var v any
 	if json.Unmarshal(x.body, &v) != nil {
@@ -235,8 +234,8 @@ func (x exchanged) text(path ...any) string {
 	return s
 }
 
-// ids are the ids of a list, without those that repeat the one before them: a stored message
-// may be several of a list.
+// ids returns the ids of a list without consecutive duplicates, because one stored message can be
+// several elements.
 func (x exchanged) ids() (ids []string) {
 	var list []struct{ ID string }
 	_ = json.Unmarshal(x.body, &list)
@@ -248,8 +247,8 @@ func (x exchanged) ids() (ids []string) {
 	return ids
 }
 
-// paging notes which elements a list shows under orders, cursors and limits, by their numbers
-// in all, which is oldest first. gone is an id that is in no list.
+// paging records which elements a list returns for combinations of order, cursor and limit, by
+// their index in all, oldest first. gone is an id that no list has.
 func (s *side) paging(path string, all []string, gone string) {
 	s.t.Helper()
 	if len(all) < 5 {
@@ -286,7 +285,6 @@ func (s *side) paging(path string, all []string, gone string) {
 	}
 }
 
-// limits records the answers to invalid limits.
 func (s *side) limits(path string) {
 	s.t.Helper()
 	join := "?"
@@ -305,8 +303,7 @@ type check struct {
 	run                func(s *side)
 }
 
-// conform sends the same requests to the real server and to the simulated one, and compares
-// what they answer.
+// conform sends the same requests to the real and the simulated server and compares the answers.
 func (w *world) conform(t *testing.T) {
 	t.Helper()
 	sim, err := lettasim.New(lettasim.Config{
@@ -342,7 +339,7 @@ func (w *world) conform(t *testing.T) {
 	table(t, compared, facts, differences)
 }
 
-// differing lists the facts that only one of the servers showed.
+// differing lists the facts of only one of the servers.
 func differing(served, simulated []string) (out []string) {
 	for _, f := range served {
 		if !slices.Contains(simulated, f) {
@@ -357,7 +354,7 @@ func differing(served, simulated []string) (out []string) {
 	return out
 }
 
-// table shows what was compared and what is unproven. It fails for a simulated behavior that is
+// table logs the compared and the unproven behaviors. It fails for a simulated behavior that is
 // neither.
 func table(t *testing.T, compared map[string][]string, facts, differences int) {
 	t.Helper()

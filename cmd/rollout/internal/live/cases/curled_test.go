@@ -16,8 +16,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// routes are the ways in which another program may send: it waits for the answer, gets it as a
-// stream of events, or leaves the server to it. The tasks by each.
+// routes are the ways for another program to send, with the tasks for each: wait for the answer,
+// stream events, or send asynchronously.
 var routes = []struct {
 	path  string
 	tasks []string
@@ -27,15 +27,15 @@ var routes = []struct {
 	{"/messages/async", []string{"tool", "numbers", "chars", "random-a", "text-tool"}},
 }
 
-// curled plays some of the tasks by plain requests, through the tap, while a collection follows.
-// Its rows must be those of the driven ones; those of a collection that reads the tap too must be
-// exact, and the same.
+// curled plays some of the tasks by plain requests through the tap, while a collection follows. Its
+// rows must equal the rows of the driven ones. The rows of a collection that also reads the tap
+// must be exact and equal.
 func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *truth.Run) {
 	t.Helper()
 	c, from := curl{w, t}, len(w.engine.calls(t))
 	const tag = "curled-same"
 	agents := map[string]string{} // by task
-	var last struct {             // the server run of the last one
+	var last struct {             // the last server run
 		ID        string
 		CreatedAt letta.Time `json:"created_at"`
 	}
@@ -72,7 +72,7 @@ func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *truth.Run)
 	w.l.MustRun(t, exit.OK, w.program, "ctl", dir, "drain")
 	follower.wait(t, exit.OK)
 
-	followed := w.readRuns(t, dir, exit.OK, "--from-runs", "tag="+tag, "--follow=false") // the run follows, as its settings say
+	followed := w.readRuns(t, dir, exit.OK, "--from-runs", "tag="+tag, "--follow=false") // tasks.follow is set in the run
 	w.total.Add(w.compareRead(t, "followed", followed, from, "count_verified", len(agents)))
 	mustBeSame(t, "by curl, and driven", followed, driven, w.shown(t), w.order(t), 50, len(agents), 0)
 
@@ -89,7 +89,7 @@ func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *truth.Run)
 	since := w.readRuns(t, filepath.Join(t.TempDir(), "since"), exit.OK, "--from-runs", "tag="+tag, "--from-runs", "since="+began.Format(time.RFC3339Nano))
 	w.compareRead(t, "since the last one began", since, from, "count_verified", 1)
 
-	// A stream of single tokens never has ids: nothing is claimed of it.
+	// A stream of single tokens has no ids, so nothing is claimed about it.
 	bare := c.agent(tag+"-tokens", map[string]any{"model": p.handle}, "add")
 	if status, answer := c.do(http.MethodPost, "/v1/agents/"+bare+"/messages/stream", map[string]any{
 		"stream_tokens": true, "messages": []any{map[string]any{"role": "user", "content": "Go on. [script:tool copy=1000]"}},
@@ -102,8 +102,8 @@ func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *truth.Run)
 	}
 }
 
-// compareRead compares what was read of server runs with the calls of the engine from a number
-// on: so many samples of that grade, and no failure.
+// compareRead compares server runs with the calls of the engine from index from on. It wants this
+// many samples of the grade and no failure.
 func (w *world) compareRead(t *testing.T, name string, run *truth.Run, from int, grade string, samples int) *truth.Result {
 	t.Helper()
 	res := truth.Compare(run, w.engine.calls(t)[from:])

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onDisk makes a command run with a small file system of its own in the folder, which it alone
-// sees. It needs root or user namespaces.
+// onDisk runs a command with a small private file system in the folder. It needs root or user
+// namespaces.
 func onDisk(cmd *exec.Cmd, folder string) {
 	cmd.Args = append([]string{"sh", "-euc", `mount -t tmpfs -o size=4m none "$0"; exec "$@"`, folder, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
@@ -37,8 +37,8 @@ func onDisk(cmd *exec.Cmd, folder string) {
 	}
 }
 
-// newTapOnDisk is a tap whose disk can be filled. Where no file system can be had for it, its
-// files are forbidden to grow instead. Collections read it over HTTP.
+// newTapOnDisk returns a tap whose disk can be filled. If no file system can be mounted, the tap's
+// files are kept from growing instead. Collections read the tap over HTTP.
 func (w *world) newTapOnDisk(t *testing.T, name string) *tapped {
 	t.Helper()
 	folder := t.TempDir()
@@ -54,7 +54,6 @@ func (w *world) newTapOnDisk(t *testing.T, name string) *tapped {
 	return p
 }
 
-// fill fills the disk of the tap.
 func (p *tapped) fill(t *testing.T) {
 	t.Helper()
 	if p.disk == "" {
@@ -74,7 +73,6 @@ func (p *tapped) fill(t *testing.T) {
 	}
 }
 
-// free makes room again.
 func (p *tapped) free(t *testing.T) {
 	t.Helper()
 	if p.disk == "" {
@@ -86,12 +84,11 @@ func (p *tapped) free(t *testing.T) {
 	}
 }
 
-// filler is a file on the disk that only the tap sees, by a path for others.
+// filler returns the path, for other processes, of a file on the disk that only the tap sees.
 func (p *tapped) filler() string {
 	return fmt.Sprintf("/proc/%d/root%s", p.cmd.Process.Pid, filepath.Join(p.disk, "filler"))
 }
 
-// limit is the size that files of the tap may have.
 func (p *tapped) limit(t *testing.T, size uint64) {
 	t.Helper()
 	var now unix.Rlimit
@@ -104,7 +101,6 @@ func (p *tapped) limit(t *testing.T, size uint64) {
 	}
 }
 
-// metric is a number that the tap tells.
 func (p *tapped) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/tap/metrics", nil)
@@ -133,9 +129,9 @@ func (p *tapped) metric(t *testing.T, name string) float64 {
 	return 0
 }
 
-// fullDisk fills the disk of a tap in mid-run. The engine's answers pass all the same; the rows
-// are proven otherwise, because their agents have one tool. With room again the tap writes what
-// it kept meanwhile.
+// fullDisk fills the disk of a tap during a run. The engine's answers still pass. The rows are
+// proven by other means, because their agents have one tool. With room again, the tap writes the
+// calls that it kept meanwhile.
 func (p *tapped) fullDisk(t *testing.T) {
 	c := p.through(faulted("disk of the tap full", 5))
 	c.weaker = true
@@ -159,9 +155,9 @@ func (p *tapped) fullDisk(t *testing.T) {
 	p.freed = time.Now()
 }
 
-// freedDisk collects once the time is over in which calls may be missing: every row is exact.
+// freedDisk collects after the time in which calls can be missing. Every row is exact.
 func (p *tapped) freedDisk(t *testing.T) {
-	slack := 15 * time.Second // tap.IndexConfig: by how much clocks may differ
+	slack := 15 * time.Second // tap.IndexConfig: allowed difference of clocks
 	awaits(t, time.Until(p.freed.Add(slack+time.Second)))
 	p.w.collect(t, p.through(faulted("disk of the tap free again", 3)))
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 )
 
-// An engine is the program enginesim, which can be killed and started again.
 type engine struct {
 	program, model, log, url string
 	args                     []string // more of its flags
@@ -57,7 +56,7 @@ func newEngine(t *testing.T, model string, args ...string) *engine {
 	return e
 }
 
-// start starts the engine, on the same port again.
+// start starts the engine; after a restart, on the same port.
 func (e *engine) start(t *testing.T) {
 	t.Helper()
 	listen := "127.0.0.1:0"
@@ -67,7 +66,7 @@ func (e *engine) start(t *testing.T) {
 	args := []string{"--attached", "--tokenizer", e.model, "--listen", listen, "--log", e.log, "--max-model-len", "24000", "--weight-version", "3"}
 	e.cmd = exec.Command(e.program, append(args, e.args...)...)
 	e.cmd.Stderr = os.Stderr
-	if _, err := e.cmd.StdinPipe(); err != nil { // its end ends the engine, however this process ends
+	if _, err := e.cmd.StdinPipe(); err != nil { // the engine ends with this pipe, however this process ends
 		t.Fatal(err)
 	}
 	out, err := e.cmd.StdoutPipe()
@@ -96,7 +95,6 @@ func (e *engine) kill(t *testing.T) {
 	e.cmd = nil
 }
 
-// calls are all calls so far.
 func (e *engine) calls(t *testing.T) []enginesim.Call {
 	t.Helper()
 	calls, err := truth.ReadCalls(e.log)
@@ -106,7 +104,6 @@ func (e *engine) calls(t *testing.T) []enginesim.Call {
 	return calls
 }
 
-// setVersion gives the engine new weights.
 func (e *engine) setVersion(t *testing.T, version string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.url+"/update_weight_version", strings.NewReader(`{"new_version":"`+version+`"}`))

@@ -18,8 +18,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// TestExisting puts a tap in front of a server that ran without one and has agents. In the short
-// form TestLetta does it.
+// TestExisting puts a tap in front of a server with agents that ran without a tap. In the short
+// form, TestLetta does this.
 func TestExisting(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a case of TestLetta in the short form")
@@ -27,8 +27,8 @@ func TestExisting(t *testing.T) {
 	newWorld(t, live.Config{}).existing(t)
 }
 
-// existing shows that the server keeps the provider's address from its first start, in its
-// database and with each agent, that doctor says so, and that the ways of the README move both.
+// existing checks that the server keeps the provider's address from its first start, in its
+// database and in each agent. doctor must report it, and the steps of the README must change both.
 func (w *world) existing(t *testing.T) {
 	t.Helper()
 	w.l.Traces(true) // server runs are read
@@ -89,7 +89,7 @@ func (w *world) existing(t *testing.T) {
 	}
 	doctor(exit.Unusable, "it saw no call at all: the server calls the model of a new agent at "+w.engine.url+"/v1", "4 of 4 agents with token data bypass the tap, most of them at "+w.engine.url+"/v1: "+old[0])
 
-	// The provider of the settings has no id that the API knows.
+	// The API does not know the id of the provider from the settings.
 	w.l.Postgres.Query(t, "UPDATE providers SET base_url = '"+p.url+"/v1' WHERE name = 'sglang' AND organization_id IS NULL")
 	fresh := c.agent("existing", nil, "add", "mul")
 	at("a new agent", fresh, p.url)
@@ -104,7 +104,7 @@ func (w *world) existing(t *testing.T) {
 	}
 	doctor(exit.OK, "it saw every call", "4 of 5 agents with token data bypass the tap")
 
-	// One agent by the API, all others by a statement.
+	// One agent through the API, all others by an SQL statement.
 	var state map[string]any
 	if _, answer := c.do(http.MethodGet, "/v1/agents/"+old[0], nil); json.Unmarshal(answer, &state) != nil {
 		t.Fatalf("%s", answer)
@@ -119,7 +119,7 @@ func (w *world) existing(t *testing.T) {
 	w.l.Postgres.Query(t, "UPDATE agents SET llm_config = jsonb_set(llm_config::jsonb, '{model_endpoint}', '\""+p.url+"/v1\"') WHERE llm_config->>'model_endpoint' = '"+w.engine.url+"/v1'")
 	doctor(exit.OK, "all 5 agents with token data call the tap")
 
-	// A provider that was made by the API is moved by the API.
+	// A provider that was created through the API is changed through the API.
 	var made []struct{ ID string }
 	if _, answer := c.do(http.MethodGet, "/v1/providers/?name=sglang-sim", nil); json.Unmarshal(answer, &made) != nil || len(made) != 1 {
 		t.Fatalf("%s", answer)
@@ -129,7 +129,7 @@ func (w *world) existing(t *testing.T) {
 	}
 	at("a new agent of a provider that was made by the API", curl{w, t}.agent("other", nil, "add"), p.url)
 
-	// Old agents and new ones, in one collection of server runs, and agents of a collection.
+	// Old and new agents, in one collection of server runs, and agents of a collection.
 	began, from := time.Now().Add(-time.Second), len(w.engine.calls(t))
 	for _, agent := range append(old[:], fresh) {
 		say(agent)
@@ -141,7 +141,7 @@ func (w *world) existing(t *testing.T) {
 	if res.Wrongs > 0 || res.Failures > 0 || res.Samples != 4 {
 		t.Error("want 4 samples, none failed, and nothing wrong")
 	}
-	for _, agent := range append(old[:], fresh) { // a call that the model was too sure of is not found in the tap
+	for _, agent := range append(old[:], fresh) { // the tap lacks a call in which the model was too certain
 		if !slices.ContainsFunc(run.Rows, func(r *sink.StoredRow) bool {
 			return r.AgentID == agent && r.Verification == "exact" && r.PromptSource == "tap"
 		}) {
@@ -151,7 +151,7 @@ func (w *world) existing(t *testing.T) {
 	v.collect(t, p.through(collection{name: "the provider's new address", tasks: []task{play("tool", "tool").uses("add")}, samples: 2, args: []string{"--prompts", "tap"}, source: "tap"}))
 }
 
-// newIdleTap starts a tap that is no provider of the server.
+// newIdleTap starts a tap that is not a provider of the server.
 func (w *world) newIdleTap(t *testing.T) *tapped {
 	t.Helper()
 	p := w.tapOf(t)

@@ -21,7 +21,6 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A running is a program at work.
 type running struct {
 	cmd  *exec.Cmd
 	said transcript
@@ -29,7 +28,6 @@ type running struct {
 	code int
 }
 
-// A transcript is what a program has said so far.
 type transcript struct {
 	mu   sync.Mutex
 	said bytes.Buffer
@@ -47,7 +45,6 @@ func (s *transcript) String() string {
 	return s.said.String()
 }
 
-// says waits until the program has said a text so often.
 func (r *running) says(t *testing.T, text string, times int) {
 	t.Helper()
 	for began := time.Now(); strings.Count(r.said.String(), text) < times; {
@@ -76,13 +73,12 @@ func (w *world) begin(t *testing.T, args ...string) *running {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = r.cmd.Process.Kill() // it has ended already, as a rule
+		_ = r.cmd.Process.Kill() // usually it has ended already
 		<-r.done
 	})
 	return r
 }
 
-// kill ends the program as a crash does.
 func (r *running) kill(t *testing.T) {
 	t.Helper()
 	if err := r.cmd.Process.Kill(); err != nil {
@@ -99,7 +95,7 @@ func (r *running) wait(t *testing.T, code int) {
 	}
 }
 
-// calls waits until the engine has made n more calls than from, or the program has ended.
+// calls waits until the engine has made n calls in total.
 func (w *world) calls(t *testing.T, r *running, n int) {
 	t.Helper()
 	for len(w.engine.calls(t)) < n {
@@ -111,7 +107,7 @@ func (w *world) calls(t *testing.T, r *running, n int) {
 	}
 }
 
-// slow are tasks whose rollouts take long enough to be hit.
+// slow returns tasks whose rollouts take long enough for a fault to hit them.
 func slow(n int) []task {
 	var tasks []task
 	for i := range n {
@@ -120,7 +116,7 @@ func slow(n int) []task {
 	return tasks
 }
 
-// faulted are the settings of collections in which something breaks.
+// faulted returns a collection for tests with faults.
 func faulted(name string, tasks int) collection {
 	return collection{
 		name: name, tasks: slow(tasks), samples: 2, lost: 1000,
@@ -128,7 +124,6 @@ func faulted(name string, tasks int) collection {
 	}
 }
 
-// killed kills the collector again and again, and resumes.
 func (w *world) killed(t *testing.T, c collection, kills int) {
 	t.Helper()
 	args, dir := w.write(t, &c)
@@ -143,7 +138,6 @@ func (w *world) killed(t *testing.T, c collection, kills int) {
 	w.compare(t, &c, dir, from)
 }
 
-// broken breaks something in mid-run and mends it.
 func (w *world) broken(t *testing.T, name string, args []string, hit func()) *truth.Result {
 	t.Helper()
 	c := faulted(name, 5)
@@ -151,7 +145,7 @@ func (w *world) broken(t *testing.T, name string, args []string, hit func()) *tr
 	return w.hit(t, &c, hit)
 }
 
-// hit runs a collection in whose middle something happens, and which ends well all the same.
+// hit runs a collection that a fault hits and that still ends well.
 func (w *world) hit(t *testing.T, c *collection, hit func()) *truth.Result {
 	t.Helper()
 	all, dir := w.write(t, c)
@@ -163,9 +157,9 @@ func (w *world) hit(t *testing.T, c *collection, hit func()) *truth.Result {
 	return w.compare(t, c, dir, from)
 }
 
-// flip changes the order of the tools in the database, again and again until stop is called.
-// The server asks for them without an order: it gets that of the heap, or of an index or a sort
-// where PostgreSQL has come to prefer one, which is therefore forbidden meanwhile.
+// flip changes the order of the tools in the database repeatedly until stop is called. The server
+// queries them without an order and gets the heap order, or the order of an index or a sort if
+// PostgreSQL prefers one. So other plans are disabled meanwhile.
 func (w *world) flip(t *testing.T) (stop func()) {
 	t.Helper()
 	plans := func(how string) {
@@ -195,7 +189,7 @@ func (w *world) flip(t *testing.T) (stop func()) {
 	}
 }
 
-// untraced collects from a server that keeps no traces, while the order of the tools flips.
+// untraced collects from a server without traces while the order of the tools changes.
 func (w *world) untraced(t *testing.T, samples int) {
 	t.Helper()
 	stop := w.flip(t)
@@ -209,7 +203,6 @@ func (w *world) untraced(t *testing.T, samples int) {
 	}
 }
 
-// flipped collects while the order of the tools changes in the database all the time.
 func (w *world) flipped(t *testing.T, samples int) {
 	t.Helper()
 	stop := w.flip(t)
@@ -227,8 +220,8 @@ func (w *world) flipped(t *testing.T, samples int) {
 
 var toolName = regexp.MustCompile(`\{"type": "function", "function": \{"name": "(\w+)"`)
 
-// orders counts the agents, the orders in which their prompts list tools, and the agents whose
-// prompts list them in several.
+// orders counts the agents, the orders of tools in their prompts, and the agents whose prompts have
+// more than one order.
 func (w *world) orders(t *testing.T, calls []enginesim.Call) (agents, orders, changed int) {
 	t.Helper()
 	tok := w.tokenizer(t)

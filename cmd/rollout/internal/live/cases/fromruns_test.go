@@ -19,14 +19,12 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
 )
 
-// A curl drives agents as a program of somebody else does: with plain requests, and without
-// asking for token data.
+// A curl drives agents like another program: with plain requests that do not ask for token data.
 type curl struct {
 	w *world
 	t *testing.T
 }
 
-// do makes a request and returns the status and the answer.
 func (c curl) do(method, path string, body any) (int, []byte) {
 	c.t.Helper()
 	cmd := exec.CommandContext(c.t.Context(), "curl", "--silent", "--show-error", "--no-buffer", "--request", method, "--write-out", "\n%{http_code}",
@@ -46,7 +44,6 @@ func (c curl) do(method, path string, body any) (int, []byte) {
 	return status, answer[:at]
 }
 
-// agent makes an agent with the tag and returns its id.
 func (c curl) agent(tag string, more map[string]any, tools ...string) string {
 	c.t.Helper()
 	body := map[string]any{
@@ -66,7 +63,7 @@ func (c curl) agent(tag string, more map[string]any, tools ...string) string {
 	return made.ID
 }
 
-// say sends a message that the script answers, with more members of the request.
+// say sends a message that the script answers. more has more fields of the request.
 func (c curl) say(agent, script string, more map[string]any) (status int, answer []byte) {
 	c.t.Helper()
 	body := map[string]any{"messages": []any{map[string]any{"role": "user", "content": "Please go on. [script:" + script + "]"}}}
@@ -74,7 +71,7 @@ func (c curl) say(agent, script string, more map[string]any) (status int, answer
 	return c.do(http.MethodPost, "/v1/agents/"+agent+"/messages", body)
 }
 
-// approve allows the call that the answer waits with.
+// approve approves or denies the pending call of the answer.
 func (c curl) approve(agent string, answer []byte, yes bool) []byte {
 	c.t.Helper()
 	var a struct {
@@ -100,7 +97,6 @@ func (c curl) approve(agent string, answer []byte, yes bool) []byte {
 	return next
 }
 
-// fromRuns lets plain requests drive agents, and then reads their server runs.
 func (w *world) fromRuns(t *testing.T, full bool) {
 	t.Helper()
 	scripts, said, least := []string{"many", "think-tool", "nan"}, []string{"tool", "text-tool"}, 8
@@ -120,31 +116,31 @@ func (w *world) fromRuns(t *testing.T, full bool) {
 		good(c.agent(tag, nil, all...), script)
 	}
 	good(c.agent(tag, parallelCalls, all...), "parallel")
-	// A conversation of several server runs, of which each one's prompts hold the ones before.
+	// A conversation of several server runs. The prompts of each contain the earlier ones.
 	talk := c.agent(tag, nil, all...)
 	for _, script := range said {
 		good(talk, script)
 	}
-	// Approvals: the runs that wait fail; what comes after knows what became of the calls.
+	// Approvals: waiting runs fail. Later runs know the results of the calls.
 	guarded := c.agent(tag, nil, "guarded", "add")
 	_, answer := c.say(guarded, "guarded", nil)
 	c.approve(guarded, answer, true)
 	_, answer = c.say(guarded, "guarded", nil)
 	c.approve(guarded, answer, false)
 	good(guarded, "tool")
-	// A summary loses the traces of the steps that made it, and no others.
+	// A summary loses only the traces of the steps that made it.
 	compacting := c.agent(tag, map[string]any{"context_window_limit": 3000}, "add")
 	for _, script := range []string{"large", "tool"} {
 		c.say(compacting, script, nil)
 	}
-	// What the request changes and what is edited later is not proven.
+	// Overrides in the request and later edits of the agent are not proven.
 	overridden := c.agent(tag, nil, "add")
 	c.say(overridden, "tool", map[string]any{"override_system": "You are a reckless assistant."})
 	edited := c.agent(tag, nil, "add", "echo")
 	good(edited, "tool")
 	c.do(http.MethodPatch, "/v1/agents/"+edited+"/tools/detach/"+w.tools["echo"], map[string]any{})
 	plain := c.agent(tag, nil, "add")
-	c.say(plain, "tool", map[string]any{"return_logprobs": true}) // alone it turns the native path off
+	c.say(plain, "tool", map[string]any{"return_logprobs": true}) // alone, it turns the native path off
 	c.say(c.agent(tag, nil, "add"), "null-arguments", nil)
 	gone := c.agent(tag, nil, "add")
 	good(gone, "single")

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 )
 
-// TestLetta is the short form and the full form: one Letta, and one case after the other.
+// TestLetta runs all cases in sequence on one Letta, in the short or the full form.
 func TestLetta(t *testing.T) {
 	full := !testing.Short()
 	cfg := live.Config{}
@@ -24,7 +24,7 @@ func TestLetta(t *testing.T) {
 		if !full {
 			tasks = short(tasks)
 		}
-		c := collection{name: "what a model may say", tasks: tasks, samples: 1, code: exit.Tolerance, called: true, lost: len(w.l.URLs)} // the preflights' own calls are lost
+		c := collection{name: "what a model may say", tasks: tasks, samples: 1, code: exit.Tolerance, called: true, lost: len(w.l.URLs)} // the calls of the preflights are lost
 		w.collect(t, c)
 	})
 	for _, c := range w.ways(t, w.handle, full) {
@@ -38,7 +38,7 @@ func TestLetta(t *testing.T) {
 	if full {
 		w.faults(t)
 	}
-	// Without a pool, as a connection must be new for its plans to be new. One server is enough.
+	// Without a pool, because only a new connection uses the new plans. One server is enough.
 	w.spread = false
 	t.Run("flip", func(t *testing.T) { w.flipped(t, w.either(full, 4, 2)) })
 	t.Run("continuity untapped", w.untapped)
@@ -50,21 +50,21 @@ func TestLetta(t *testing.T) {
 	})
 	t.Run("tap", func(t *testing.T) { w.tapCases(t, full) })
 	t.Run("continuity", w.continued)
-	if !full { // else it is a test of its own, with a server of its own
+	if !full { // in the full form it is its own test with its own server
 		t.Run("existing", w.existing)
 	}
 	if left := w.l.Agents(t); len(left) > 0 {
 		t.Errorf("agents are left: %v", left)
 	}
 	t.Logf("all cases\n%s", w.total)
-	if w.server == 0 { // no collection was chosen
+	if w.server == 0 { // no collection was selected
 		return
 	}
 	t.Logf("collectors took %v of CPU, Letta and PostgreSQL %v meanwhile: %.1f %%; those %v in all", w.took, w.server, 100*w.took.Seconds()/w.server.Seconds(), w.l.CPU())
 }
 
-// faults are what breaks in mid-run and is mended at once. The servers have no pool afterwards,
-// and the second one is gone.
+// faults are short faults during a run. Afterwards the servers have no pool, and the second one is
+// gone.
 func (w *world) faults(t *testing.T) {
 	t.Helper()
 	t.Run("engine", func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 )
 
-// TestOutages: what stands behind the program is away for a while, or for good. Whatever it
-// is, the run ends with the right exit code, nothing is lost or doubled, and no agent is left.
+// When something behind the program is down for a while or for good, the run ends with the right
+// exit code. Nothing is lost or duplicated, and no agent is left.
 func TestOutages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the short form of the tests: servers are not broken for long")
@@ -32,7 +32,7 @@ func TestOutages(t *testing.T) {
 	if left := w.l.Agents(t); len(left) > 0 {
 		t.Errorf("agents are left: %v", left)
 	}
-	// What waits for two minutes goes on beside the others.
+	// The case that waits for two minutes runs beside the others.
 	ended := w.with(t, "sglang-dies").dying(t)
 	t.Run("tap in front of a dead engine", w.tappedDead)
 	t.Run("engine down for a minute", w.engineDown)
@@ -43,7 +43,6 @@ func TestOutages(t *testing.T) {
 	t.Logf("all outages\n%s", w.total)
 }
 
-// noneLeft says that the server has no agent of a run.
 func (w *world) noneLeft(t *testing.T, dir string) {
 	t.Helper()
 	if r := w.l.MustRun(t, exit.OK, w.program, "clean", "--dry-run", "--json", dir); r.Stdout != "" {
@@ -51,7 +50,6 @@ func (w *world) noneLeft(t *testing.T, dir string) {
 	}
 }
 
-// awaits lets the outage last.
 func awaits(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -60,11 +58,11 @@ func awaits(t *testing.T, d time.Duration) {
 	}
 }
 
-// outage breaks something in mid-run and mends it: the run goes on as if nothing had been.
+// outage breaks something during a run and repairs it. The run continues normally.
 func (w *world) outage(t *testing.T, name string, hit func()) {
 	t.Helper()
 	c := faulted(name, 6)
-	c.called = true // a server that never answered is not waited for
+	c.called = true // the run does not wait for a server that never answered
 	all, dir := w.write(t, &c)
 	from := len(w.engine.calls(t))
 	r := w.begin(t, all...)
@@ -74,7 +72,7 @@ func (w *world) outage(t *testing.T, name string, hit func()) {
 	w.compare(t, &c, dir, from)
 }
 
-// wrongPassword: nothing is made and nothing collected or read, and the password is not shown.
+// With a wrong password, nothing is created, collected or read, and the password is not shown.
 func (w *world) wrongPassword(t *testing.T) {
 	c := faulted("wrong password", 1)
 	drive, dir := w.write(t, &c)
@@ -95,15 +93,15 @@ func (w *world) wrongPassword(t *testing.T) {
 	}
 }
 
-// crowded: PostgreSQL has connections for four rollouts, and the run wants twelve. The server
-// then says 500, or 200 with the stop reason error, to anything.
+// crowded: PostgreSQL has connections for four rollouts, and the run wants twelve. The server then
+// answers any request with 500, or with 200 and the stop reason error.
 func (w *world) crowded(t *testing.T) {
 	usual := w.l.Postgres.MaxConnections
 	w.l.Postgres.MaxConnections = 16
 	w.l.Postgres.Restart(t)
 	c := faulted("PostgreSQL out of connections", 6)
 	c.settings = map[string]any{"server": map[string]any{"max_in_flight": 12}, "run": map[string]any{"retries": 8, "data_retries": 8}}
-	// What the server could not store is not claimed.
+	// Data that the server could not store is not claimed.
 	c.allow = map[string]bool{"no_prompt/tool_order": true, "no_prompt": true, "tool_order": true, "count_mismatch": true}
 	all, dir := w.write(t, &c)
 	from := len(w.engine.calls(t))
@@ -117,8 +115,8 @@ func (w *world) crowded(t *testing.T) {
 	w.compare(t, &c, dir, from)
 }
 
-// engineDown: engines are away for a minute, the one of a run that goes to it directly and the
-// one of a run behind a tap, which says of it what the server would have seen. Both runs go on.
+// engineDown: two engines are down for a minute. One run uses its engine directly. The other is
+// behind a tap that answers like the engine. Both runs continue.
 func (w *world) engineDown(t *testing.T) {
 	v := w.with(t, "sglang-outage")
 	p := v.newTap(t, "sglang-tap-outage")
@@ -126,7 +124,7 @@ func (w *world) engineDown(t *testing.T) {
 	all := []collection{faulted("engine down for a minute", 6), p.through(faulted("engine down for a minute", 6))}
 	from, dirs, runs := make([]int, 2), make([]string, 2), make([]*running, 2)
 	for i, u := range worlds {
-		all[i].called = true // a server that never answered is not waited for
+		all[i].called = true // the run does not wait for a server that never answered
 		from[i] = len(u.engine.calls(t))
 		var args []string
 		args, dirs[i] = u.write(t, &all[i])
@@ -154,9 +152,9 @@ func (w *world) engineDown(t *testing.T) {
 	}
 }
 
-// dying begins a run whose engine dies for good, and returns what waits for its end. The run
-// ends and can be continued. It ends at once where no sample has had an answer and no trial call
-// either, else after two minutes.
+// dying starts a run whose engine dies for good, and returns a function that waits for its end. The
+// run ends and can be resumed. It ends at once if neither a sample nor a trial call was answered,
+// otherwise after two minutes.
 func (w *world) dying(t *testing.T) (ended func(*testing.T)) {
 	t.Helper()
 	c := faulted("engine dead", 6)
@@ -180,8 +178,8 @@ func (w *world) dying(t *testing.T) (ended func(*testing.T)) {
 	}
 }
 
-// tappedDead: the tap answers, and the engine behind it does not, from the beginning. The run is
-// not kept waiting: it ends, says whose engine failed, and can be continued.
+// tappedDead: the tap answers, but the engine behind it is down from the beginning. The run ends at
+// once, names the failed engine, and can be resumed.
 func (w *world) tappedDead(t *testing.T) {
 	v := w.with(t, "sglang-behind")
 	p := v.newTap(t, "sglang-tap-dead")

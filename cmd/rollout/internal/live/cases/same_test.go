@@ -19,8 +19,8 @@ import (
 
 var scriptMark = regexp.MustCompile(`\[script:[^\]]*`)
 
-// marked gives every message of the tasks a marker of its own, so that an engine that samples by
-// the marker says something else to each, and the same whenever a task is played.
+// marked gives every message of the tasks its own marker. An engine that samples by the marker then
+// answers each message differently, but equally whenever a task is played.
 func marked(tasks []task) []task {
 	n := 0
 	for i := range tasks {
@@ -30,12 +30,12 @@ func marked(tasks []task) []task {
 			tasks[i].says[k] = scriptMark.ReplaceAllString(text, fmt.Sprintf("${0} copy=%d", n))
 		}
 	}
-	// Its answer has a bare NaN, which is no JSON: a tap does not read it.
+	// Its answer has a bare NaN, which is not JSON, so a tap does not read it.
 	return slices.DeleteFunc(tasks, func(k task) bool { return k.id == "nan" })
 }
 
-// What is another's in every rollout: who the agent is, and what time it is. A summary tells
-// the length of what it is of, ids of agents and all.
+// The parts that differ in every rollout: the agent and the time. A summary also has the length of
+// its input, which includes ids of agents.
 var (
 	anAgent = regexp.MustCompile(`(agent|conv)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 	aTime   = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} [AP]M UTC\+0000`)
@@ -44,7 +44,7 @@ var (
 	aTool   = regexp.MustCompile(`(?m)^\{"type": "function", "function": .*\}$`)
 )
 
-// shown is the text of ids without that, and with the tools in one order: the server's is any.
+// shown returns the text of ids without these parts, and with the tools in a fixed order.
 func (w *world) shown(t *testing.T) func(ids []int32) string {
 	t.Helper()
 	tok := w.tokenizer(t)
@@ -56,7 +56,7 @@ func (w *world) shown(t *testing.T) func(ids []int32) string {
 		tools := aTool.FindAllString(string(text), -1)
 		slices.Sort(tools)
 		out := aTool.ReplaceAllString(string(text), "{}")
-		// What an agent has, in the server's order of that moment.
+		// The agent's tools, in the server's order at that moment.
 		out = aName.ReplaceAllStringFunc(out, func(list string) string {
 			names := strings.Split(aName.FindStringSubmatch(list)[1], ", ")
 			slices.Sort(names)
@@ -68,7 +68,6 @@ func (w *world) shown(t *testing.T) func(ids []int32) string {
 	}
 }
 
-// order is the order in which a context lists the tools.
 func (w *world) order(t *testing.T) func(ids []int32) string {
 	t.Helper()
 	tok := w.tokenizer(t)
@@ -81,8 +80,8 @@ func (w *world) order(t *testing.T) func(ids []int32) string {
 	}
 }
 
-// mustBeSame compares two runs; calls is how many must be in both at least, and missing how many
-// of the first may be in it alone.
+// mustBeSame compares two runs. Both must have at least this many calls and rows, and at most
+// missing calls are only in the first.
 func mustBeSame(t *testing.T, name string, first, second *truth.Run, show, order func([]int32) string, calls, rows, missing int) {
 	t.Helper()
 	s := truth.Same(first, second, show, order)
@@ -92,14 +91,13 @@ func mustBeSame(t *testing.T, name string, first, second *truth.Run, show, order
 	}
 }
 
-// same collects the same words three times, with an engine that answers the same each time:
-// without a tap, through one, and by plain requests whose server runs are read. The rows of all
-// three must be equal.
+// same collects the same messages three times with an engine that always answers the same: without
+// a tap, through one, and by plain requests whose server runs are read. The rows must be equal.
 func (w *world) same(t *testing.T) {
 	t.Helper()
 	v := w.with(t, "sglang-marker", "--by-marker")
 	defer func() { w.took, w.server = v.took, v.server }()
-	p := v.newTap(t, "sglang") // by this name the server asks for ids in its streams too
+	p := v.newTap(t, "sglang") // with this name, the server also asks for ids in its streams
 	tasks := marked(plain(v.handle))
 
 	from := len(v.engine.calls(t))
@@ -124,15 +122,14 @@ func (w *world) same(t *testing.T) {
 		if res := truth.Compare(read, calls); res.Wrongs > 0 {
 			t.Errorf("%d things are wrong\n%s", res.Wrongs, res)
 		}
-		// Four runs waited for an approval, which ended them, and one step made a summary.
+		// Four server runs waited for an approval and ended, and one step made a summary.
 		mustBeSame(t, "driven, and read from the server's runs", driven, read, nil, nil, 150, 70, 5)
 	})
 	v.l.MustRun(t, exit.OK, v.program, "clean", dir)
 	t.Run("by curl", func(t *testing.T) { v.curled(t, p, tasks, driven) })
 }
 
-// readRuns reads server runs of others twice, of which the second time adds nothing, and returns
-// what it has.
+// readRuns reads server runs twice. The second time adds nothing. It returns the rows of the run.
 func (w *world) readRuns(t *testing.T, dir string, code int, args ...string) *truth.Run {
 	t.Helper()
 	args = append([]string{"collect", "--resume", "--server", w.l.URLs[0], "--tokenizer", w.l.Model, "--out", dir}, args...)

@@ -20,8 +20,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 )
 
-// TestShare: what the program takes beside what Letta takes for the same rollouts: CPU time,
-// and requests for evidence.
+// TestShare compares the CPU time of the program with Letta's for the same rollouts, and counts its
+// requests for evidence.
 func TestShare(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the short form of the tests: nothing is measured")
@@ -32,7 +32,7 @@ func TestShare(t *testing.T) {
 		name    string
 		agent   map[string]any // its settings
 		tasks   []task
-		most    int    // requests for evidence of a sample
+		most    int    // requests for evidence per sample
 		weights string // version of the engine
 	}{
 		{"one call", nil, []task{play("single", "single").uses()}, 2, "3"},
@@ -43,25 +43,25 @@ func TestShare(t *testing.T) {
 		{"five tools", nil, []task{play("many", "many")}, 3, "3"},
 		{"five tools, three messages", nil, []task{play("three", "many", "think-tool", "single")}, 5, "3"},
 	} {
-		// The bar is two, and a trace of each send with several tools, which shows their order.
+		// The limit is two, plus a trace of each send with several tools, which shows their order.
 		t.Run(m.name, func(t *testing.T) {
 			w.engine.setVersion(t, m.weights)
 			w.share(t, collection{name: m.name, agent: m.agent, tasks: m.tasks, samples: 12}, m.most)
 		})
 	}
-	// What a process does once, at its first rollouts, is not measured.
+	// The one-time work of a new process is not measured.
 	t.Run("warm", func(t *testing.T) { w.pace(t, 4) })
 	for _, servers := range []int{1, 2, 4} {
 		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) { w.pace(t, servers) })
 	}
-	// What doctor --tune says of a pool.
+	// The claim of doctor --tune about a pool.
 	w.l.Pool(true)
 	w.l.Restart(t, 0)
 	t.Run("one server with a pool", func(t *testing.T) { w.pace(t, 1) })
 }
 
-// pace measures how many rollouts a second so many servers give, and where their CPU time goes.
-// What it finds depends on the machine, so it is only said.
+// pace measures the rollouts per second of a number of servers, and the distribution of CPU time.
+// It only logs them, because they depend on the machine.
 func (w *world) pace(t *testing.T, servers int) {
 	t.Helper()
 	c := collection{name: "pace", tasks: []task{play("single", "single").uses(), play("tool", "tool").uses("add")}, samples: 12 * servers}
@@ -85,8 +85,8 @@ func (w *world) pace(t *testing.T, servers int) {
 		servers, 8, n/took.Seconds(), each(lettasAfter-lettas), each(postgresAfter-postgres), each(r.CPU))
 }
 
-// share collects, and compares what the program took with what Letta took. The samples must
-// need no more than so many requests for evidence each.
+// share collects, and compares the CPU time of the program with Letta's. Each sample must need at
+// most this many requests for evidence.
 func (w *world) share(t *testing.T, c collection, most int) {
 	t.Helper()
 	counted := newCounter(t, w.l.URLs[0])
@@ -103,7 +103,7 @@ func (w *world) share(t *testing.T, c collection, most int) {
 	if r.CPU.Seconds() > 0.05*letta.Seconds() {
 		t.Errorf("the program took %v of CPU, Letta %v: more than 5 %%", r.CPU, letta)
 	}
-	// A trace that is not there yet is asked for again.
+	// A trace that does not exist yet is requested again.
 	if evidence > float64(most)+0.5 {
 		t.Errorf("%.2f requests for evidence a sample, want %d", evidence, most)
 	}
@@ -138,8 +138,8 @@ func newCounter(t *testing.T, server string) *counter {
 	return n
 }
 
-// evidence is how many requests asked for what the server knows of a rollout. What is read when
-// an agent is made is not.
+// evidence returns the number of requests for the server's record of a rollout, without those that
+// create an agent.
 func (n *counter) evidence() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,16 +16,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A life is what one agent asked, what the engine was given for it, and what it sampled.
+// A life is the calls of one agent: the server's prompts, the engine's prompts, and the outputs.
 type life struct {
-	script                string // the first
+	script                string // of the first call
 	asked, given, sampled [][]int32
 	changed               int
 }
 
-// onlySampled compares what the server asked for with what the engine was given: all turns but
-// the model's own must agree, id for id, and what differs there must have been sampled by the
-// same agent. It shows what becomes of the rows.
+// onlySampled compares the server's prompts with the engine's. All turns except the model's own
+// must be equal, id for id. Differing tokens must have been sampled by the same agent. It logs the
+// effect on rows.
 func (w *world) onlySampled(t *testing.T, p *tapped, calls []enginesim.Call) {
 	t.Helper()
 	kept := p.kept(t, len(calls))
@@ -75,7 +75,6 @@ func (w *world) onlySampled(t *testing.T, p *tapped, calls []enginesim.Call) {
 	}
 }
 
-// kept reads the first calls of the spool.
 func (p *tapped) kept(t *testing.T, n int) []*tap.Call {
 	t.Helper()
 	r, err := tap.OpenReader(p.spool)
@@ -83,7 +82,7 @@ func (p *tapped) kept(t *testing.T, n int) []*tap.Call {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // one that is missing would be waited for
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a missing call would block
 	defer cancel()
 	var kept []*tap.Call
 	for range n {
@@ -96,8 +95,8 @@ func (p *tapped) kept(t *testing.T, n int) []*tap.Call {
 	return kept
 }
 
-// effect says how many rows the calls are if these were their prompts, and how many tokens an
-// engine reads that has everything of the agent in its cache.
+// effect returns the number of rows that the calls give with these prompts, and the tokens that an
+// engine with a full cache of the agent must prefill.
 func (l *life) effect(t *testing.T, prompts [][]int32) (rows, prefilled int) {
 	t.Helper()
 	calls := make([]tokenize.Call, len(prompts))

@@ -17,14 +17,14 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// A tapped is a `rollout tap` at work in front of the engine, and the handle of the model
-// behind it.
+// A tapped is a running `rollout tap` in front of the engine, with the handle of the model behind
+// it.
 type tapped struct {
 	w                  *world
 	url, spool, handle string
-	reads              string    // what collections read: the spool, or the tap's URL
-	disk               string    // a file system of its own, which the spool is on; empty: none
-	freed              time.Time // when there was room on it again
+	reads              string    // source for collections: the spool or the tap's URL
+	disk               string    // private file system of the spool; empty: none
+	freed              time.Time // when it had room again
 	args               []string
 	cmd                *exec.Cmd
 	said               bytes.Buffer
@@ -44,14 +44,14 @@ func (w *world) tapOf(t *testing.T, args ...string) *tapped {
 	return p
 }
 
-// serve starts the tap for the first time, and makes a provider of it.
+// serve starts the tap for the first time and creates a provider for it.
 func (p *tapped) serve(t *testing.T, name string) {
 	t.Helper()
 	p.run(t)
 	p.handle = p.w.l.Provider(t, name, p.url)
 }
 
-// run starts the tap for the first time; it ends with the test.
+// run starts the tap for the first time. It ends with the test.
 func (p *tapped) run(t *testing.T) {
 	t.Helper()
 	p.start(t)
@@ -63,7 +63,7 @@ func (p *tapped) run(t *testing.T) {
 	})
 }
 
-// start starts the tap, on the same port again.
+// start starts the tap; after a restart, on the same port.
 func (p *tapped) start(t *testing.T) {
 	t.Helper()
 	listen, ready := "127.0.0.1:0", filepath.Join(t.TempDir(), "ready")
@@ -71,7 +71,7 @@ func (p *tapped) start(t *testing.T) {
 		listen = strings.TrimPrefix(p.url, "http://")
 	}
 	args := append([]string{"tap", "--listen", listen, "--engine", p.w.engine.url, "--spool", p.spool, "--ready-file", ready}, p.args...)
-	p.cmd = p.w.l.Command(context.WithoutCancel(t.Context()), p.w.program, args...) // it goes on behind a subtest
+	p.cmd = p.w.l.Command(context.WithoutCancel(t.Context()), p.w.program, args...) // it outlives a subtest
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if p.disk != "" {
 		onDisk(p.cmd, p.disk)
@@ -92,7 +92,6 @@ func (p *tapped) start(t *testing.T) {
 	}
 }
 
-// end ends the tap by a signal and waits for it.
 func (p *tapped) end(t *testing.T, by syscall.Signal) {
 	t.Helper()
 	if p.cmd == nil {
@@ -101,19 +100,18 @@ func (p *tapped) end(t *testing.T, by syscall.Signal) {
 	if err := p.cmd.Process.Signal(by); err != nil {
 		t.Fatal(err)
 	}
-	_ = p.cmd.Wait() // what it ends with is not asked
+	_ = p.cmd.Wait() // the exit code does not matter
 	p.cmd = nil
 }
 
-// through makes a collection go through the tap.
 func (p *tapped) through(c collection) collection {
 	c.name += ", through the tap"
 	c.tap = p
 	return c
 }
 
-// tapCases are the collections that go through a tap. Traces are off, so nothing else can
-// prove the prompts of agents with several tools.
+// tapCases are the collections through a tap. Traces are off, so nothing else proves the prompts of
+// agents with several tools.
 func (w *world) tapCases(t *testing.T, full bool) {
 	t.Helper()
 	p := w.newTap(t, "sglang-tap", "--set", "top_p=1.0", "--set", "max_new_tokens=8192")
@@ -121,10 +119,11 @@ func (w *world) tapCases(t *testing.T, full bool) {
 	if !full {
 		tasks = short(tasks)
 	}
-	// Its answer has a bare NaN, as Python prints it. The tap does not read that: it is no JSON.
+	// Its answer has a bare NaN, as Python prints it. The tap does not read it, because it is not
+	// JSON.
 	tasks = slices.DeleteFunc(tasks, func(k task) bool { return k.id == "nan" })
 	for i := range tasks {
-		tasks[i].want.reasons = nil // it has seen what follows a compaction too
+		tasks[i].want.reasons = nil // the tap also saw the calls after a compaction
 	}
 	t.Run("plain", func(t *testing.T) {
 		stop := w.flip(t)
@@ -147,8 +146,8 @@ func (w *world) tapCases(t *testing.T, full bool) {
 		}
 	}
 	t.Run("collector killed and resumed", func(t *testing.T) { w.killed(t, p.through(faulted("collector killed and resumed", 5)), 2) })
-	// What the tap cannot read may be any call of the seconds around it: nothing that has to be
-	// exact comes after it.
+	// The unreadable call can be any call of the seconds around it, so nothing that must be exact
+	// follows.
 	t.Run("not a number", func(t *testing.T) {
 		c := p.through(collection{name: "a log-probability that is not a number", tasks: []task{play("nan", "nan").uses("add")}, samples: 2})
 		c.weaker = true
@@ -156,7 +155,7 @@ func (w *world) tapCases(t *testing.T, full bool) {
 	})
 	small := w.newTapOnDisk(t, "sglang-tap-disk")
 	t.Run("disk full", small.fullDisk)
-	// Calls may be lost with the tap. Agents with one tool are proven without it as well.
+	// Calls can be lost with the tap. Agents with one tool are proven without it as well.
 	broken := func(name string, hit func(t *testing.T)) {
 		t.Run(name, func(t *testing.T) {
 			c := p.through(faulted(name, 5))
@@ -176,7 +175,6 @@ func (w *world) tapCases(t *testing.T, full bool) {
 	t.Run("disk free again", small.freedDisk)
 }
 
-// damage changes bytes in the middle of every segment.
 func (p *tapped) damage(t *testing.T) {
 	t.Helper()
 	names, err := os.ReadDir(p.spool)
@@ -202,7 +200,7 @@ func (p *tapped) damage(t *testing.T) {
 	}
 }
 
-// continued collects through a tap with continuity: rollouts stay one row.
+// continued collects through a tap with continuity. Each rollout stays one row.
 func (w *world) continued(t *testing.T) {
 	t.Helper()
 	p := w.newTap(t, "sglang-continuity", "--continuity", "--tokenizer", w.l.Model)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// play is a task whose messages name scripts, in order.
+// play returns a task whose messages name scripts, in order.
 func play(id string, scripts ...string) task {
 	k := task{id: id, tools: []string{"add", "mul", "echo", "lookup", "fail"}}
 	for i, s := range scripts {
@@ -39,8 +39,8 @@ func (k task) saying(text string) task {
 	return k
 }
 
-// plain are the tasks of an open collection: what a model may say, each to agents with all
-// tools, whose order the server does not keep.
+// plain returns the standard tasks: each kind of reply, for agents with all tools, whose order the
+// server does not keep.
 func plain(handle string) []task {
 	strict := map[string]any{"model_settings": map[string]any{"provider_type": "sglang", "temperature": 0.7, "parallel_tool_calls": false, "strict": true}}
 	compacting := map[string]any{"context_window_limit": 3000}
@@ -66,7 +66,7 @@ func plain(handle string) []task {
 	}
 }
 
-// short are the tasks of the short form: one of each kind.
+// short returns the tasks of the short form: one of each kind.
 func short(tasks []task) []task {
 	var some []task
 	for _, k := range tasks {

@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// untapped collects through a tap with continuity without reading from it. No row may claim a
-// prompt that the engine was not given, also where a spliced one has as many tokens.
+// untapped collects through a tap with continuity without reading from it. No row can claim a
+// prompt that the engine did not receive, even if a spliced prompt has the same length.
 func (w *world) untapped(t *testing.T) {
 	p := w.newTap(t, "sglang-untapped", "--continuity", "--tokenizer", w.l.Model)
 	tasks := []task{
@@ -44,8 +44,8 @@ func (w *world) untapped(t *testing.T) {
 	}
 }
 
-// foreign lets a client write what one import of a file said into another one. The engine is
-// given the client's text.
+// foreign has a client copy the output of one imported agent to another. The engine must receive
+// the client's text.
 func (w *world) foreign(t *testing.T) {
 	p := w.newTap(t, "sglang-foreign", "--continuity", "--tokenizer", w.l.Model)
 	c := w.l.Client(t, 0)

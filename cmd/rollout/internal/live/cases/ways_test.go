@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// ways are the collections that are driven otherwise than by an agent and its tools, with the
-// model of a handle.
+// ways returns the collections that do not simply drive an agent with tools, with the model of the
+// handle.
 func (w *world) ways(t *testing.T, handle string, full bool) []collection {
 	t.Helper()
 	samples := 1
@@ -52,7 +52,7 @@ func (w *world) ways(t *testing.T, handle string, full bool) []collection {
 
 var parallelCalls = map[string]any{"model_settings": map[string]any{"provider_type": "sglang", "temperature": 1.0, "parallel_tool_calls": true, "strict": false}}
 
-// agentFile exports an agent with tools.
+// agentFile exports an agent with tools and returns the path.
 func (w *world) agentFile(t *testing.T, handle string) string {
 	t.Helper()
 	c := w.l.Client(t, 0)

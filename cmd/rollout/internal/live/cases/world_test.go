@@ -21,7 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A world is a Letta with an engine behind it, the program, and the tools that agents have.
+// A world is a Letta with an engine, the program, and the tools of the agents.
 type world struct {
 	l       *live.Letta
 	program string
@@ -31,13 +31,13 @@ type world struct {
 	total   *truth.Result
 	tok     *bpe.Tokenizer
 	took    time.Duration // CPU time of the collections that ended by themselves
-	server  time.Duration // and of Letta meanwhile
-	spread  bool          // collections go to all servers
-	run     *truth.Run    // that was compared last
+	server  time.Duration // and of Letta during them
+	spread  bool          // collections use all servers
+	run     *truth.Run    // the run compared last
 	dir     string        // its folder
 }
 
-// with returns the same world with another engine, behind a provider of that name.
+// with returns the same world with another engine behind a provider of that name.
 func (w *world) with(t *testing.T, provider string, args ...string) *world {
 	t.Helper()
 	other := *w
@@ -46,7 +46,7 @@ func (w *world) with(t *testing.T, provider string, args ...string) *world {
 	return &other
 }
 
-// tools of the agents, as source. The results differ in kind.
+// toolSources has the source of the agents' tools. Their results are of different kinds.
 var toolSources = map[string]string{
 	"add": `def add(a: int, b: int) -> int:
     """
@@ -149,7 +149,7 @@ func (w *world) toolIDs(names ...string) []string {
 	return ids
 }
 
-// A task is a line of a file of tasks, and what must become of its samples.
+// A task is a line of a task file and the expected result of its samples.
 type task struct {
 	id    string
 	says  []string // messages, each with the script that answers it
@@ -158,32 +158,30 @@ type task struct {
 	want  want
 }
 
-// want is what must become of every sample of a task.
 type want struct {
 	class   string   // of the failure that ends it; empty: it has rows
-	reasons []string // of quarantined calls that may be among its failures
-	rows    int      // exactly; 0: any number but none
+	reasons []string // allowed reasons of quarantined calls
+	rows    int      // exact number; 0: any number except none
 }
 
-// A collection is one run of the program.
 type collection struct {
 	name     string
 	tasks    []task
 	samples  int
-	agent    map[string]any // settings of all agents, as in the file of settings
-	settings map[string]any // other sections of the file
+	agent    map[string]any // settings of all agents, as in the configuration file
+	settings map[string]any // other sections of the configuration file
 	args     []string
 	code     int
-	lost     int             // how many calls of the engine may be lost
-	allow    map[string]bool // reasons of quarantine that all tasks may have
-	tap      *tapped         // what it goes through; then every row is exact
+	lost     int             // engine calls that can be lost
+	allow    map[string]bool // reasons of quarantine that all tasks can have
+	tap      *tapped         // the tap in use; every row must then be exact
 	weaker   bool            // unless something is broken
-	called   bool            // a preflight calls the model, with the first task
-	source   string          // where the prompts of all rows must be from; empty: from anywhere
-	trimmed  bool            // some tokens of rows must be trimmed
+	called   bool            // a preflight calls the model with the first task
+	source   string          // required source of all prompts; empty: any
+	trimmed  bool            // rows must have trimmed tokens
 }
 
-// write writes tasks and settings, and returns the arguments of collect with the folder of the run.
+// write writes tasks and settings. It returns the arguments of collect and the folder of the run.
 func (w *world) write(t *testing.T, c *collection) (args []string, dir string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -241,7 +239,6 @@ func (w *world) write(t *testing.T, c *collection) (args []string, dir string) {
 	return append(args, c.args...), dir
 }
 
-// collect runs a collection to its end and compares it.
 func (w *world) collect(t *testing.T, c collection) *truth.Result {
 	t.Helper()
 	if w.spread {
@@ -264,7 +261,7 @@ func (w *world) collect(t *testing.T, c collection) *truth.Result {
 	return w.compare(t, &c, dir, from)
 }
 
-// compare compares a run with the calls of the engine from a number on.
+// compare compares a run with the calls of the engine from index from on.
 func (w *world) compare(t *testing.T, c *collection, dir string, from int) *truth.Result {
 	t.Helper()
 	w.l.MustRun(t, exit.OK, w.program, "verify", dir)
@@ -281,7 +278,7 @@ func (w *world) compare(t *testing.T, c *collection, dir string, from int) *trut
 	if again := retried(run); res.Lost.Calls > c.lost && again == 0 {
 		t.Errorf("%v of the engine are in no row and no failure, %d may be", res.Lost, c.lost)
 	} else if again > 0 {
-		t.Logf("%d samples took more than one attempt", again) // a server that stalls is not what is tested
+		t.Logf("%d samples took more than one attempt", again) // a stalling server is not what is tested
 	}
 	if c.tap != nil && !c.weaker {
 		for _, row := range run.Rows {
@@ -302,7 +299,7 @@ func (w *world) compare(t *testing.T, c *collection, dir string, from int) *trut
 	return res
 }
 
-// retried counts the samples that took more than one attempt: what the first one sampled is lost.
+// retried counts the samples with more than one attempt. The output of their first attempt is lost.
 func retried(run *truth.Run) int {
 	again := map[string]bool{}
 	for _, r := range run.Rows {
@@ -318,7 +315,6 @@ func retried(run *truth.Run) int {
 	return len(again)
 }
 
-// check compares what became of each sample with what the tasks want.
 func (c *collection) check(t *testing.T, run *truth.Run) {
 	t.Helper()
 	type sample struct {
@@ -363,7 +359,6 @@ func taskOf(c *collection, id string) task {
 	return task{}
 }
 
-// object is a body of JSON.
 func object(t *testing.T, v any) json.RawMessage {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -373,7 +368,6 @@ func object(t *testing.T, v any) json.RawMessage {
 	return b
 }
 
-// tokenizer is the model's, read once.
 func (w *world) tokenizer(t *testing.T) *bpe.Tokenizer {
 	t.Helper()
 	if w.tok == nil {

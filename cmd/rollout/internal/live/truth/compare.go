@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A comparison is one under way.
+// A comparison is the state of Compare.
 type comparison struct {
 	calls    []enginesim.Call
 	used     []bool           // by call
@@ -21,20 +21,20 @@ type comparison struct {
 	res      *Result
 }
 
-// A stand is what a run says of an agent as a whole.
+// A stand is the state of an agent in a run.
 type stand struct {
-	failed bool // a failure names the whole sample
-	cut    bool // its last row was cut at the row limit: calls after it are in none
-	// trimmed is how many tokens n_trimmed names beyond those that its spans lack: outputs that
-	// were taken out as a whole.
+	failed bool // a failure covers the whole sample
+	cut    bool // its last row was cut at the row limit: later calls are in no row
+	// trimmed is n_trimmed minus the tokens that spans lack: the tokens of outputs that were
+	// removed completely.
 	trimmed int
 }
 
-// whole says that each of the agent's calls must be found.
+// whole reports whether all calls of the agent must be found.
 func (s *stand) whole() bool { return !s.failed && !s.cut }
 
-// Compare compares all rows and failures of a run with the calls of its engines. The calls
-// may hold more than those of this run only if they are not of its agents.
+// Compare compares all rows and failures of a run with the calls of its engines. calls can include
+// calls of other runs, but only of other agents.
 func Compare(run *Run, calls []enginesim.Call) *Result {
 	c := comparison{calls: calls, used: make([]bool, len(calls)), byPrompt: map[uint64][]int{}, res: newResult()}
 	for i := range calls {
@@ -43,7 +43,7 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 			c.byPrompt[seed] = append(c.byPrompt[seed], i)
 		}
 	}
-	agents, samples := map[string]*stand{}, map[string]string{} // of samples the rollout that counts, if it has rows
+	agents, samples := map[string]*stand{}, map[string]string{} // by sample, the rollout that counts, or "" without rows
 	of := func(agent string) *stand {
 		if agents[agent] == nil {
 			agents[agent] = new(stand)
@@ -60,12 +60,12 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 		of(row.AgentID).trimmed += c.row(row)
 	}
 	for _, failure := range run.Failures {
-		if failure.Call < 0 || len(failure.OutputIDs) == 0 { // a call whose tokens nobody kept
+		if failure.Call < 0 || len(failure.OutputIDs) == 0 { // a call whose tokens were not kept
 			of(failure.AgentID).failed = true
 		} else {
 			of(failure.AgentID)
 		}
-		samples[failure.SampleKey] += "" // a sample without rows is one as well
+		samples[failure.SampleKey] += "" // a sample without rows counts too
 		c.failure(failure)
 	}
 	delete(agents, "")
@@ -74,8 +74,7 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 	return c.res
 }
 
-// row compares one row. It returns how many tokens n_trimmed names beyond those that the spans
-// lack.
+// row compares one row. It returns n_trimmed minus the tokens that spans lack.
 func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
 	c.res.Grades[row.Verification]++
 	c.res.Sources[row.PromptSource]++
@@ -116,8 +115,8 @@ func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
 	return max(0, int(row.Trimmed)-trimmed)
 }
 
-// span compares the span from to of a row, its call-th, with a call that is not used yet. It
-// returns how many tokens of that call are not in it, and how many have mask 0.
+// span compares the span from:to of a row, its call-th call, with an unused call. It returns how
+// many tokens of that call are missing, and how many have mask 0.
 func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, unscored int, ok bool) {
 	at := fmt.Sprintf("%s, call %d", rowName(row), call)
 	c.res.Spans++
@@ -152,8 +151,8 @@ func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, uns
 	return len(truth.OutputIDs) - (to - from), unscored, true
 }
 
-// sampled says how the span differs from what call i sampled; empty: it does not. A span may
-// lack the end of the output.
+// sampled describes how the span differs from the output of call i. It returns "" if it does not
+// differ. The span can lack the end of the output.
 func (c *comparison) sampled(i int, row *sink.StoredRow, from, to int) string {
 	truth := &c.calls[i]
 	if to-from > len(truth.OutputIDs) || to == from {
@@ -172,7 +171,6 @@ func (c *comparison) sampled(i int, row *sink.StoredRow, from, to int) string {
 	return ""
 }
 
-// facts compares what the row says of a call besides its tokens.
 func (c *comparison) facts(at string, row *sink.StoredRow, call, from, to int, truth *enginesim.Call) {
 	if row.Versions != nil {
 		if v := row.Versions[from]; v >= 0 {
@@ -215,7 +213,7 @@ func (c *comparison) facts(at string, row *sink.StoredRow, call, from, to int, t
 	differ(c, at, "max_new_tokens", row.MaxNewTokens, maxNew)
 }
 
-// differ notes where a row names a parameter that the engine was not told.
+// differ reports a parameter in a row that the engine did not receive.
 func differ[T comparable](c *comparison, at, name string, row, told *T) {
 	if row != nil {
 		c.res.Told[fmt.Sprintf("%s %v", name, *row)]++
@@ -230,7 +228,6 @@ func differ[T comparable](c *comparison, at, name string, row, told *T) {
 	c.wrong("%s: %s is %v, the engine was told %v", at, name, *row, *told)
 }
 
-// explain says what is wrong with a span that no unused call fits.
 func (c *comparison) explain(row *sink.StoredRow, from, to int) string {
 	context := row.InputIDs[:from]
 	for i := range c.calls {
@@ -255,11 +252,10 @@ func (c *comparison) explain(row *sink.StoredRow, from, to int) string {
 	return "the engine never sampled these tokens"
 }
 
-// some are a few ids from n on.
 func some(ids []int32, n int) []int32 { return ids[min(n, len(ids)):min(n+8, len(ids))] }
 
-// find returns an unused call that fits: one with n sampled tokens, or else one with more or
-// fewer.
+// find returns an unused call that fits: preferably one with n sampled tokens, otherwise any. It
+// returns -1 if there is none.
 func (c *comparison) find(n int, fits func(i int) bool) int {
 	other := -1
 	for i := range c.calls {
@@ -276,7 +272,6 @@ func (c *comparison) find(n int, fits func(i int) bool) int {
 	return other
 }
 
-// failure finds the calls whose tokens a failure holds.
 func (c *comparison) failure(f *sink.StoredFailure) {
 	name := f.Class
 	if f.Reason != "" {
@@ -295,21 +290,20 @@ func (c *comparison) failure(f *sink.StoredFailure) {
 	}
 }
 
-// holds reports whether the tokens of the failure from at on are those of the call.
+// holds reports whether the tokens of the failure from at on are the tokens of the call.
 func (c *comparison) holds(f *sink.StoredFailure, at int, truth *enginesim.Call) bool {
 	n := len(truth.OutputIDs)
 	if at+n > len(f.OutputIDs) || !slices.Equal(f.OutputIDs[at:at+n], truth.OutputIDs) {
 		return false
 	}
 	if len(f.Logprobs) != len(f.OutputIDs) {
-		return true // that is what failed
+		return true // the length is what failed
 	}
 	return slices.EqualFunc(f.Logprobs[at:at+n], truth.Logprobs, func(a, b float32) bool {
 		return math.Float32bits(a) == math.Float32bits(b) || math.IsNaN(float64(a)) && (math.IsNaN(float64(b)) || math.IsInf(float64(b), 0))
 	})
 }
 
-// rest sorts the calls that are in no row and in no failure.
 func (c *comparison) rest(agents map[string]*stand) {
 	for i := range c.calls {
 		truth := &c.calls[i]

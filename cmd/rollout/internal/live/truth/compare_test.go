@@ -12,8 +12,9 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// The calls of two agents: a1 made three, the second prompt continues the first call, the third
-// does not. a2 made one with the same ids and log-probabilities as the first of a1.
+// world returns the calls of two agents and more. a1 made three: the second prompt continues the
+// first call, the third does not. a2 made one with the same ids and log-probabilities as the first
+// of a1.
 func world() (*truth.Run, []enginesim.Call) {
 	call := func(n int, agent string, prompt, output []int32) enginesim.Call {
 		c := enginesim.Call{
@@ -99,7 +100,7 @@ func TestCompareRight(t *testing.T) {
 	if fmt.Sprintf("%+v", *sum) != fmt.Sprintf("%+v", *r) {
 		t.Errorf("added to nothing: %+v", sum)
 	}
-	// Which of two calls with the same output is meant is told by the prompt, in any order.
+	// The prompt decides between two calls with the same output, in any order.
 	slices.Reverse(calls)
 	slices.Reverse(run.Rows)
 	if r := truth.Compare(run, calls); r.Wrongs != 0 {
@@ -107,7 +108,7 @@ func TestCompareRight(t *testing.T) {
 	}
 }
 
-// TestCompareFinds plants what must not pass, one thing at a time.
+// Compare finds each single error.
 func TestCompareFinds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -206,7 +207,7 @@ func TestCompareFinds(t *testing.T) {
 	}
 }
 
-// TestCompareAllows is what claims less, and is not wrong.
+// Compare accepts rows that claim less.
 func TestCompareAllows(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// randomWorld makes agents whose calls continue the row before them or fork, with few
-// different ids, so that outputs and prompts are often alike. Some calls are quarantined.
+// randomWorld returns agents whose calls continue the row before or fork, with few different ids,
+// so that outputs and prompts are often equal. Some calls are quarantined.
 func randomWorld(r *rand.Rand) (*truth.Run, []enginesim.Call) {
 	run, calls := new(truth.Run), []enginesim.Call(nil)
 	ids := func(n int) []int32 {
@@ -64,7 +64,6 @@ func randomWorld(r *rand.Rand) (*truth.Run, []enginesim.Call) {
 	return run, calls
 }
 
-// extend appends a span.
 func extend(row *sink.StoredRow, role int8, ids []int32, logprobs enginesim.Logprobs) {
 	for i, id := range ids {
 		mask, p, version := int8(0), float32(0), int32(-1)
@@ -76,7 +75,7 @@ func extend(row *sink.StoredRow, role int8, ids []int32, logprobs enginesim.Logp
 	row.TurnOffsets, row.TurnRoles = append(row.TurnOffsets, int32(len(row.InputIDs))), append(row.TurnRoles, role)
 }
 
-// TestCompareRandom compares random runs, and plants one wrong thing in each.
+// Compare accepts random runs, and finds one error planted in each.
 func TestCompareRandom(t *testing.T) {
 	t.Parallel()
 	planted := 0
@@ -108,7 +107,7 @@ func TestCompareRandom(t *testing.T) {
 		case kind == 4 && len(run.Rows) > 1:
 			i := r.IntN(len(run.Rows))
 			if !slices.ContainsFunc(run.Rows, func(o *sink.StoredRow) bool { return o != run.Rows[i] && o.AgentID == run.Rows[i].AgentID }) {
-				continue // the agent is in no row then: its calls are lost, and counted so
+				continue // the agent is then in no row, so its calls count as lost
 			}
 			what = "a row missing"
 			run.Rows = slices.Delete(run.Rows, i, i+1)

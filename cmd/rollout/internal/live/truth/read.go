@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A Run is what a run's folder holds.
+// A Run is the content of a run's folder.
 type Run struct {
 	Rows     []*sink.StoredRow
 	Failures []*sink.StoredFailure
@@ -40,7 +40,7 @@ func Read(dir string) (*Run, error) {
 	return run, nil
 }
 
-// ReadCalls reads the logs of one or several engines.
+// ReadCalls reads the logs of one or more engines.
 func ReadCalls(files ...string) ([]enginesim.Call, error) {
 	var all []enginesim.Call
 	for _, name := range files {
@@ -49,7 +49,7 @@ func ReadCalls(files ...string) ([]enginesim.Call, error) {
 			return nil, err
 		}
 		calls, err := enginesim.ReadCalls(f)
-		_ = f.Close() // it was only read
+		_ = f.Close() // read only
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

@@ -9,30 +9,30 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 )
 
-// A Count is a number of calls of the engine and of their sampled tokens.
+// A Count is a number of engine calls and their sampled tokens.
 type Count struct{ Calls, Tokens int }
 
 func (n *Count) add(c *enginesim.Call) { n.Calls++; n.Tokens += len(c.OutputIDs) }
 
 func (n Count) String() string { return fmt.Sprintf("%d calls with %d tokens", n.Calls, n.Tokens) }
 
-// A Result is what a comparison found.
+// A Result is the result of a comparison.
 type Result struct {
-	Samples, Rows, Failures int // Samples are those with rows or failures
-	// Spans are the calls in rows that were compared; of NotClaimed of them the row claims
-	// no prompt, and of Astray no call of the engine fits, so that they are wrong.
+	Samples, Rows, Failures int // Samples counts those with rows or failures
+	// Spans counts the compared calls in rows. Of these, NotClaimed are in rows that claim no
+	// prompt, and Astray match no call of the engine, which is an error.
 	Spans, NotClaimed, Astray int
-	Trimmed                   int // sampled tokens that rows lack, and name
+	Trimmed                   int // sampled tokens that rows lack and count in n_trimmed
 
 	InRows, Quarantined, Named, Lost, Other Count
 	Refused                                 int // calls that sampled nothing
 
 	Grades, Sources, Reasons map[string]int // rows, rows, failures
-	Versions                 map[string]int // calls in rows by their version, where it is known
-	Flags                    map[string]int // rows that bear them
-	Told                     map[string]int // calls in rows whose row names a sampling parameter, as "top_p 1"
+	Versions                 map[string]int // calls in rows by version, if known
+	Flags                    map[string]int // rows by flag
+	Told                     map[string]int // calls in rows by sampling parameter of the row, as "top_p 1"
 
-	// Wrong says what is wrong, each in a line; Wrongs counts them all.
+	// Wrong lists the first errors, one per line. Wrongs counts all.
 	Wrong  []string
 	Wrongs int
 }
@@ -49,7 +49,7 @@ func (c *comparison) wrong(format string, args ...any) {
 	}
 }
 
-// Add adds what another comparison found.
+// Add adds another result.
 func (r *Result) Add(o *Result) {
 	r.Samples, r.Rows, r.Failures = r.Samples+o.Samples, r.Rows+o.Rows, r.Failures+o.Failures
 	r.Spans, r.NotClaimed, r.Astray, r.Trimmed = r.Spans+o.Spans, r.NotClaimed+o.NotClaimed, r.Astray+o.Astray, r.Trimmed+o.Trimmed
@@ -65,7 +65,7 @@ func (r *Result) Add(o *Result) {
 	r.Wrong = append(r.Wrong, o.Wrong...)
 }
 
-// String is the summary.
+// String returns a summary.
 func (r *Result) String() string {
 	var out strings.Builder
 	line := func(name, format string, args ...any) {

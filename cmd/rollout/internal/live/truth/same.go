@@ -10,17 +10,17 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Sameness is what [Same] found.
+// A Sameness is the result of [Same].
 type Sameness struct {
-	Calls   int // of which both runs claim the context, and the same one
-	Rows    int // in whose samples both runs have everything: they have the same spans
-	Missing int // calls of which only the first run claims the context
-	// Mixed counts rows of samples whose tools changed their order. Such a sample is split where
-	// that happened, so only its calls are compared.
+	Calls   int // calls for which both runs claim the same context
+	Rows    int // rows with the same spans, in samples that both runs have completely
+	Missing int // calls whose context only the first run claims
+	// Mixed counts rows of samples whose tools changed their order. Such a sample is split at the
+	// change, so only its calls are compared.
 	Mixed int
-	// Alone says which rows of the first those are in.
+	// Alone lists rows of the first run with Missing calls.
 	Alone []string
-	// Differences says what differs, each in a line; Differing counts them all.
+	// Differences lists the first differences, one per line. Differing counts all.
 	Differences []string
 	Differing   int
 }
@@ -47,19 +47,19 @@ func (s *Sameness) differs(format string, args ...any) {
 // A claimed is a call in a row that claims its context.
 type claimed struct {
 	row  *sink.StoredRow
-	call int // its number among the row's calls
+	call int // index among the row's calls
 	span int
 	used bool
 }
 
-// Same compares two runs of the same tasks by the calls whose contexts both claim. A call is
-// known again by what was sampled, ids and log-probabilities, so the engine must sample by the
-// marker alone. show makes of a context what must be equal, without what is another's in every
-// rollout: the agent's id, the time. Nil compares the ids. order returns the order in which a
-// context lists the tools; nil: it never changes.
+// Same compares two runs of the same tasks by the calls whose contexts both claim. It matches calls
+// by their sampled ids and log-probabilities, so the engine must sample by the marker alone. show
+// returns the part of a context that must be equal, without the agent's id and the time. If show is
+// nil, the ids are compared. order returns the order of the tools in a context; nil means that it
+// never changes.
 //
-// Of samples of which both runs have every call, and which were read from as many server runs,
-// the rows must have the same spans, and end the same way.
+// If both runs have every call of a sample, from the same number of server runs, the rows must have
+// the same spans and the same end.
 func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 	if show == nil {
 		show = func(ids []int32) string { return fmt.Sprint(ids) }
@@ -71,7 +71,7 @@ func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 		if row.Verification == tokenize.Unverified.String() {
 			continue
 		}
-		last := row // what the second run has instead of the row
+		last := row // the matching row of the second run
 		for k, span := range assistants(row) {
 			c := pick(of[sampledIn(row, span)], row, span, show)
 			if c == nil {
@@ -107,7 +107,7 @@ func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 	return s
 }
 
-// claims are the calls of which a run claims the context, by what was sampled.
+// claims returns the calls whose context a run claims, by their output.
 func claims(run *Run) map[string][]*claimed {
 	all := map[string][]*claimed{}
 	for _, row := range run.Rows {
@@ -122,7 +122,6 @@ func claims(run *Run) map[string][]*claimed {
 	return all
 }
 
-// withoutFailures are the samples of which no call is missing in the rows.
 func withoutFailures(run *Run) map[string]bool {
 	whole := map[string]bool{}
 	for _, row := range run.Rows {
@@ -134,7 +133,7 @@ func withoutFailures(run *Run) map[string]bool {
 	return whole
 }
 
-// reordered are the samples whose contexts list the tools in more than one order.
+// reordered returns the samples whose contexts list the tools in different orders.
 func reordered(run *Run, order func(ids []int32) string) map[string]bool {
 	mixed, seen := map[string]bool{}, map[string]string{}
 	if order == nil {
@@ -150,7 +149,6 @@ func reordered(run *Run, order func(ids []int32) string) map[string]bool {
 	return mixed
 }
 
-// assistants are the numbers of the spans that were sampled.
 func assistants(row *sink.StoredRow) (spans []int) {
 	for k, role := range row.TurnRoles {
 		if role == int8(tokenize.RoleAssistant) {
@@ -162,7 +160,7 @@ func assistants(row *sink.StoredRow) (spans []int) {
 
 func before(row *sink.StoredRow, span int) []int32 { return row.InputIDs[:row.TurnOffsets[span]] }
 
-// sampledIn is what was sampled in a span: ids, mask, and the bits of the log-probabilities.
+// sampledIn returns the output in a span: ids, mask and bits of the log-probabilities.
 func sampledIn(row *sink.StoredRow, span int) string {
 	var out strings.Builder
 	for i := row.TurnOffsets[span]; i < row.TurnOffsets[span+1]; i++ {
@@ -171,7 +169,7 @@ func sampledIn(row *sink.StoredRow, span int) string {
 	return out.String()
 }
 
-// pick returns the call that is not used yet, of several one with the same context.
+// pick returns an unused call, preferably with the same context.
 func pick(of []*claimed, row *sink.StoredRow, span int, show func([]int32) string) *claimed {
 	free := slices.DeleteFunc(slices.Clone(of), func(c *claimed) bool { return c.used })
 	if len(free) == 0 {
@@ -188,7 +186,6 @@ func pick(of []*claimed, row *sink.StoredRow, span int, show func([]int32) strin
 	return free[0]
 }
 
-// facts compares what both rows know of a call besides its tokens.
 func facts(s *Sameness, at string, row *sink.StoredRow, c *claimed, span, k int) {
 	if a, b := reason(row, k), reason(c.row, c.call); a != "" && b != "" && a != b {
 		s.differs("%s: ended by %s and by %s", at, a, b)
@@ -209,7 +206,7 @@ func reason(row *sink.StoredRow, call int) string {
 	return row.FinishReasons[call]
 }
 
-// shape is all of a row that must be the same where its sample is whole.
+// shape returns everything that must be equal in rows of a complete sample.
 func shape(row *sink.StoredRow, show func([]int32) string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s, %s, segment %d of %d, truncated %v, %d unscored, %d trimmed", row.Status, row.StopReason, row.SegmentIndex, row.SegmentCount, row.Truncated, row.Unscored, row.Trimmed)
@@ -224,7 +221,6 @@ func shape(row *sink.StoredRow, show func([]int32) string) string {
 	return out.String()
 }
 
-// unlike shows where two texts begin to differ.
 func unlike(a, b string) string {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {

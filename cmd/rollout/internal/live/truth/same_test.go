@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
 )
 
-// TestSame: a run is the same as itself, in any order, and as one that claims more. What differs
-// in one place is found.
+// A run is the same as itself, in any order, and as a run that claims more. Single differences are
+// found.
 func TestSame(t *testing.T) {
 	t.Parallel()
 	first, _ := world()
@@ -31,7 +31,7 @@ func TestSame(t *testing.T) {
 	if s := truth.Same(first, second, byLength, nil); s.Calls != 4 || s.Differing != 0 {
 		t.Errorf("another id that is not shown:\n%s", s)
 	}
-	tools := func(ids []int32) string { return fmt.Sprint(ids[0]) } // the first id stands for their order
+	tools := func(ids []int32) string { return fmt.Sprint(ids[0]) } // the first id represents their order
 	second.Rows[0].InputIDs[0] = 78
 	if s := truth.Same(second, first, byLength, tools); s.Calls != 4 || s.Mixed == 0 || s.Differing != 0 {
 		t.Errorf("tools in another order in one row of a sample:\n%s", s)
