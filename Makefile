@@ -1,4 +1,4 @@
-# `make` alone prints what it can do.
+# `make` alone prints the targets.
 .DEFAULT_GOAL := help
 
 GO      ?= go
@@ -19,7 +19,7 @@ export CGO_ENABLED ?= 0
 export ROLLOUT_PYTHON ?= $(CURDIR)/$(PYTHON)
 
 .PHONY: help
-help: ## print this
+help: ## print this list
 	@echo 'usage: make TARGET'; echo
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
@@ -28,7 +28,7 @@ build: ## build bin/rollout
 	$(GO) build -trimpath -o bin/rollout ./cmd/rollout
 
 .PHONY: wheel
-wheel: ## build the Python wheels: of this platform in dist, of the others in dist/other-platforms
+wheel: ## build the Python wheels: this platform's in dist, the others in dist/other-platforms
 	.ci/dist.py wheels
 
 .PHONY: release
@@ -40,22 +40,22 @@ demo: build ## collect from a simulated server that replays recorded exchanges, 
 	.ci/demo.sh
 
 .PHONY: test
-test: python vocabularies promtool trainers ## all tests, those that need Python and promtool included
+test: python vocabularies promtool trainers ## all tests, including those that need Python and promtool
 	$(GO) vet ./...
 	.ci/pytest.sh
 	.ci/test.sh -timeout 25m -skip '^TestGate' ./...
 	.ci/test.sh -timeout 25m -p 1 -count 1 -run '^TestGate' ./...
 
 .PHONY: pytest
-pytest: python trainers ## the tests of the Python package, on its wheel in an environment of its own
+pytest: python trainers ## the tests of the Python package, on its wheel in a separate environment
 	.ci/pytest.sh
 
 .PHONY: firstrow
-firstrow: python ## from the wheel to a verified row by the README's commands, on a fresh Debian without Go; wants root
+firstrow: python ## from the wheel to a verified row with the README's commands, on a fresh Debian without Go; needs root
 	.ci/firstrow.sh
 
 .PHONY: short
-short: ## the tests that need no Python and little time
+short: ## the quick tests, without Python
 	$(GO) test -short ./...
 
 .PHONY: race
@@ -63,27 +63,27 @@ race: ## the short tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race -short ./...
 
 .PHONY: python
-python: ## make the Python environment of the interoperability tests
+python: ## create the Python environment of the interoperability tests
 	.ci/python.sh
 
 .PHONY: vocabularies
-vocabularies: python ## install the vocabularies that the tests need and the repository may not hold
+vocabularies: python ## install the vocabularies that the tests need and the repository cannot contain
 	$(PYTHON) .ci/vocabularies.py
 
 .PHONY: trainers
-trainers: python ## get the wheels of the trainers whose formulas the Python package is compared with
+trainers: python ## fetch the wheels of the trainers whose formulas the Python package is compared with
 	$(PYTHON) .ci/trainers.py
 
 .PHONY: frameworks
-frameworks: ## the tests of the workers for TRL and verl with both installed (6 GB, in .build/frameworks)
+frameworks: ## test the workers for TRL and verl with both installed (6 GB, in .build/frameworks)
 	.ci/frameworks.sh
 
 .PHONY: mistral
-mistral: ## make an environment with mistral-common, whose tekken.json is compared
+mistral: ## create an environment with mistral-common, whose tekken.json is compared
 	.ci/mistral.sh
 
 .PHONY: transformers
-transformers: ## make an environment for each release of transformers that chat templates and tokenizers are compared with
+transformers: ## create an environment for each release of transformers that chat templates and tokenizers are compared with
 	.ci/transformers.sh
 
 .PHONY: promtool
@@ -91,15 +91,15 @@ promtool: ## install promtool, which checks the alerts and the dashboard
 	.ci/promtool.sh
 
 .PHONY: letta
-letta: ## install the Letta servers LETTA (0.16.7 and 0.16.8) with PostgreSQL into .build/letta-VERSION (1 GB); status 75 if their packages cannot be had
+letta: ## install the Letta servers LETTA (0.16.7 and 0.16.8) with PostgreSQL into .build/letta-VERSION (1 GB); status 75 if their packages are not available
 	.ci/letta.sh $(LETTA)
 
 .PHONY: e2e-letta
-e2e-letta: letta ## from nothing to verdict: the program against real Letta servers, 0.16.7 and 0.16.8 or LETTA; SHORT=1 leaves out what takes long, RUN chooses tests
+e2e-letta: letta ## test the program against real Letta servers, 0.16.7 and 0.16.8 or LETTA; SHORT=1 skips slow tests, RUN selects tests
 	LETTA='$(LETTA)' .ci/e2e-letta.sh $(if $(SHORT),-short) $(if $(RUN),-run '$(RUN)')
 
 .PHONY: hostile
-hostile: ## the program against every bad server, on each of its requests
+hostile: ## test the program against every bad server, on each of its requests
 	HOSTILE=all $(GO) test -p 1 -count 1 -timeout 30m -parallel 8 -run '^TestGateHostileServers$$' ./cmd/rollout
 
 .PHONY: lint
@@ -114,11 +114,11 @@ $(LINT): Makefile
 	@touch $@
 
 .PHONY: licenses
-licenses: ## write the third-party licences anew, after a change of go.mod
+licenses: ## write the third-party licenses, after a change of go.mod
 	$(GO) test -count 1 -run '^TestLicenses$$' ./cmd/rollout/internal/licenses -update
 
 .PHONY: vuln
-vuln: ## known vulnerabilities in what the binary calls; fails on a finding
+vuln: ## find known vulnerabilities in the code that the binary calls; fails on a finding
 	.ci/vuln.sh
 
 .PHONY: killtest
@@ -126,25 +126,25 @@ killtest: python ## kill the collector KILLS (200) times and resume it: nothing 
 	ROLLOUT_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run '^TestKill|^TestTakenOver' ./cmd/rollout
 
 .PHONY: loopkill
-loopkill: python ## kill a training loop's collector and its trainer COLLECT_KILLS (20,10) times: each group trained once; and stop a trainer for a minute
+loopkill: python ## kill a training loop's collector and trainer COLLECT_KILLS (20,10) times: each group trained once; and stop a trainer for a minute
 	COLLECT_KILLS=$(COLLECT_KILLS) COLLECT_STOPPED=60 .ci/pytest.sh test_collect_run.py -k 'kills or stops' -s
 
 .PHONY: raytest
-raytest: python ## rollout.collect() in actors of Ray, which is installed into .build/ray
+raytest: python ## test rollout.collect() in Ray actors; installs Ray into .build/ray
 	test -x .build/ray/bin/python || $(PYTHON) -m venv .build/ray
 	.build/ray/bin/python -m pip install --quiet --disable-pip-version-check ray==2.49.2 numpy==1.26.4 pyarrow==25.0.0 pytest==9.2.0
 	ROLLOUT_PYTHON=$(CURDIR)/.build/ray/bin/python .ci/pytest.sh --source test_collect_ray.py
 
 .PHONY: damage
-damage: ## damage files of runs DAMAGES (400) times: found or harmless, nothing lost, nothing twice
+damage: ## damage the files of runs DAMAGES (400) times: found or harmless, nothing lost, nothing twice
 	ROLLOUT_DAMAGES=$(DAMAGES) $(GO) test -count 1 -timeout 60m -v -run '^TestDamage' ./cmd/rollout
 
 .PHONY: soak
-soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay flat
+soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay constant
 	ROLLOUT_SOAK=$(SOAK) $(GO) test -count 1 -timeout 60m -v -run '^TestSoak' ./cmd/rollout
 
 .PHONY: loop
-loop: build .build/loop/rollout-a4779f6 ## what a training loop takes over one collector that stays, and as calls of the program before --stream
+loop: build .build/loop/rollout-a4779f6 ## measure a training loop over one warm collector, and over separate runs of the program before --stream
 	ROLLOUT_NEW=$(abspath $(NEW)) ROLLOUT_OLD=$(CURDIR)/.build/loop/rollout-a4779f6 $(GO) test -count 1 -timeout 20m -v -run '^TestLoop$$' ./cmd/rollout
 
 .build/loop/rollout-a4779f6:
@@ -152,15 +152,15 @@ loop: build .build/loop/rollout-a4779f6 ## what a training loop takes over one c
 	cd .build/loop/source && $(GO) build -trimpath -o ../$(@F) ./cmd/rollout && rm -r ../source
 
 .PHONY: soakstream
-soakstream: ## collect with --stream for SOAK (10m), paced by a trainer: files, memory and descriptors stay flat, verify stays green
+soakstream: ## collect with --stream for SOAK (10m), paced by a trainer: files, memory and descriptors stay constant, and verify passes
 	ROLLOUT_SOAK=$(SOAK) $(GO) test -count 1 -timeout 60m -v -run '^TestStreamSoak$$' ./cmd/rollout
 
 .PHONY: fuzz
-fuzz: vocabularies ## every fuzz target for FUZZTIME (30s) each
+fuzz: vocabularies ## run every fuzz target for FUZZTIME (30s)
 	.ci/fuzz.sh $(FUZZTIME)
 
 .PHONY: differential
-differential: python vocabularies transformers mistral ## the long comparisons with the reference engines: every code point
+differential: python vocabularies transformers mistral ## run the long comparisons with the reference engines: every code point
 	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' -skip '^TestPeerAutoReleases$$' ./tokenize/bpe -args -texts 20000 -tokenizers 54000
 	$(GO) test -count 1 -v -run 'AgainstPython' -timeout 120m ./tokenize/chat -args -expressions 100000 -mutated 40000 -calls 60000 -codepoints 1
 	$(GO) test -count 1 -v -run '^TestHostileOperations$$' -timeout 60m ./tokenize/chat -args -hostile 20000
@@ -168,22 +168,22 @@ differential: python vocabularies transformers mistral ## the long comparisons w
 	ROLLOUT_TRANSFORMERS=$(CURDIR)/.build/transformers $(GO) test -count 1 -tags differential -v -run '^TestPeerAutoReleases$$' -timeout 90m ./tokenize/bpe -args -configs 20000 -otherconfigs 2000
 
 .PHONY: peerspeed
-peerspeed: python vocabularies ## a table of speeds: this tokenizer and the reference engine, on every kind of text
+peerspeed: python vocabularies ## print a table of speeds: this tokenizer and the reference engine, on every kind of text
 	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestGatePeerSpeedTable$$' ./tokenize/bpe
 
 .PHONY: bench
-bench: vocabularies ## every benchmark; BENCH=regexp chooses
+bench: vocabularies ## run every benchmark; BENCH=regexp selects some
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 .PHONY: profile
-profile: build ## where the CPU of a collection goes, by stage; OLD=PROGRAM compares it with another program
+profile: build ## show where the CPU time of a collection goes, by stage; OLD=PROGRAM compares with another program
 	ROLLOUT_PROFILE=$(CURDIR)/.build/profile ROLLOUT_NEW=$(abspath $(NEW)) ROLLOUT_OLD=$(if $(OLD),$(abspath $(OLD))) \
 		$(GO) test -count 1 -timeout 60m -v -run '^TestProfile$$' ./cmd/rollout/internal/profile
 
 .PHONY: cover
-cover: ## test coverage, as cover.html
+cover: ## write the test coverage to cover.html
 	$(GO) test -short -coverprofile=.build/cover.out ./... && $(GO) tool cover -html=.build/cover.out -o .build/cover.html
 
 .PHONY: clean
-clean: ## remove what was built and the demo's run
+clean: ## remove the build results and the demo's run
 	rm -rf bin dist .build run

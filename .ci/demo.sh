@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The demo: a simulated server that replays exchanges recorded from a real one and
-# plays some scripted agents; a collection from it; its verification; one row. Then
-# a server that keeps the prompts to itself, as today's do, so that they are rebuilt
-# with the model's own tokenizer and chat template, and checked against its counts.
-# Last a collection that is killed in the middle and continued. The folders of the
-# runs, run/demo, run/demo-rebuilt and run/demo-killed, stay.
+# The demo: a simulated server replays exchanges recorded from a real one and plays some
+# scripted agents. The demo collects from it, verifies the run and shows one row. Then a
+# server that does not return prompts, like today's servers: prompts are rebuilt with the
+# model's own tokenizer and chat template, and checked against the server's counts. Last, a
+# collection that is killed and resumed. The folders of the runs, run/demo, run/demo-rebuilt
+# and run/demo-killed, stay.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rollout=$PWD/bin/rollout
@@ -15,7 +15,7 @@ mkdir -p "$dir"
 
 show() { printf '\n$ %s\n' "$*" >&2; }
 
-# simulate NAME FLAG… starts a server and puts its address into url.
+# simulate NAME FLAG… starts a server and sets url to its address.
 simulate() {
   local name=$1
   shift
@@ -37,8 +37,8 @@ trap 'kill "${servers[@]}" 2>/dev/null; wait 2>/dev/null || true' EXIT
 simulate ids --exchanges testdata/letta --input-ids --scripted 40
 
 show rollout collect -c configs/demo.yaml --server "$url" --tasks "$dir/demo-ids-tasks.jsonl" --out "$dir/demo"
-# Some recorded exchanges end in an error on purpose: 3 means "finished, with failed
-# samples within the tolerance".
+# Some recorded exchanges end in an error on purpose: 3 means "finished, with failed samples
+# within the tolerance".
 "$rollout" collect -c configs/demo.yaml --server "$url" --tasks "$dir/demo-ids-tasks.jsonl" --out "$dir/demo" || [ $? = 3 ]
 
 show rollout verify "$dir/demo"

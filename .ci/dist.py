@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Builds what is given away: wheels that carry the program, and archives of it.
+"""Builds the release files: wheels with the program, and archives of it.
 
 usage: .ci/dist.py [--out DIR] wheel|wheels|release
 
 wheel    the wheel of this platform, in DIR (default dist)
-wheels   that, and those of the other platforms in DIR/other-platforms
+wheels   that wheel, and the wheels of the other platforms in DIR/other-platforms
 release  all wheels, an archive per platform, and SHA256SUMS, in DIR/release
 
-The same source gives the same bytes, in whatever folder, with the Go toolchain of
-go.mod and the same zlib: times are SOURCE_DATE_EPOCH (default: 1980-01-01), modes and
-the order of files are fixed, and the program is built without paths. Needs Go, and
-Python 3.11 for tomllib.
+The same source gives the same bytes in any folder, with the Go toolchain of go.mod and
+the same zlib: times are SOURCE_DATE_EPOCH (default: 1980-01-01), modes and the order of
+files are fixed, and the program is built without paths. Needs Go, and Python 3.11 for
+tomllib.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "sink" / "python"
 LICENCES = {"LICENSE": ROOT / "LICENSE", "licenses.txt": ROOT / "cmd/rollout/internal/licenses/licenses.txt"}
 
-# The program is static, so its wheel fits every Linux that Go supports, whatever libc
-# it has. Go 1.26 needs macOS 12 (go.dev/doc/go1.25#darwin).
+# The program is static, so its wheel fits every Linux that Go supports, with any libc. Go 1.26
+# needs macOS 12 (go.dev/doc/go1.25#darwin).
 PLATFORMS = {
     "linux/amd64": ["manylinux_2_17_x86_64", "manylinux2014_x86_64", "musllinux_1_1_x86_64"],
     "linux/arm64": ["manylinux_2_17_aarch64", "manylinux2014_aarch64", "musllinux_1_1_aarch64"],
@@ -46,12 +46,12 @@ PLATFORMS = {
 
 
 def epoch() -> int:
-    """The time of every file in a wheel or an archive; a zip knows none before 1980."""
+    """Return the time of every file in a wheel or an archive; zip starts at 1980."""
     return max(int(os.environ.get("SOURCE_DATE_EPOCH", 0)), 315532800)
 
 
 def project() -> dict:
-    """The table project of pyproject.toml, whose version is the program's."""
+    """Return the table project of pyproject.toml, whose version must be the program's."""
     with open(PACKAGE / "pyproject.toml", "rb") as f:
         table = tomllib.load(f)["project"]
     source = (ROOT / "cmd/rollout/internal/version/version.go").read_text()
@@ -81,7 +81,7 @@ def build(platform: str, folder: Path) -> bytes:
 
 
 def metadata(table: dict) -> str:
-    """The file METADATA (packaging.python.org/specifications/core-metadata, 2.4)."""
+    """Return the file METADATA (packaging.python.org/specifications/core-metadata, 2.4)."""
     lines = [
         "Metadata-Version: 2.4",
         f"Name: {table['name']}",
@@ -125,17 +125,18 @@ def wheel(table: dict, platform: str, program: bytes, folder: Path) -> Path:
 
 
 def digest(body: bytes) -> str:
-    """A digest as RECORD has it."""
+    """Return a digest in the form of RECORD."""
     return base64.urlsafe_b64encode(hashlib.sha256(body).digest()).rstrip(b"=").decode()
 
 
 def archive(table: dict, platform: str, program: bytes, folder: Path) -> Path:
-    """Write the archive of a platform: the program, its licence, those of what it contains, README.md."""
+    """Write the archive of a platform: the program, its license, the licenses of its
+    dependencies, and README.md."""
     base = f"rollout-{table['version']}-{platform.replace('/', '-')}"
     files = [(name, path.read_bytes(), 0o644) for name, path in LICENCES.items()]
     files += [("README.md", (ROOT / "README.md").read_bytes(), 0o644), ("rollout", program, 0o755)]
     path = folder / f"{base}.tar.gz"
-    # The header of a gzip would hold the name of the file, and a time.
+    # The default header of a gzip would contain the file name and a time.
     with open(path, "wb") as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as z, tarfile.open(fileobj=z, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, body, mode in files:
             info = tarfile.TarInfo(f"{base}/{name}")
@@ -145,7 +146,7 @@ def archive(table: dict, platform: str, program: bytes, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Build what the command line says."""
+    """Build what the command line requests."""
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument("what", choices=["wheel", "wheels", "release"])
@@ -155,7 +156,7 @@ def main() -> None:
     if args.what == "wheel" and host not in PLATFORMS:
         sys.exit(f"dist: there is no wheel for {host}, only for {', '.join(PLATFORMS)}")
     with tempfile.TemporaryDirectory() as scratch:
-        made: list[tuple[Path, Path]] = []  # what was built, and the folder where it goes
+        made: list[tuple[Path, Path]] = []  # the built files and their target folders
         for platform in [host] if args.what == "wheel" else PLATFORMS:
             program = build(platform, Path(scratch))
             folder = out / "release" if args.what == "release" else out if platform == host else out / "other-platforms"
@@ -167,7 +168,7 @@ def main() -> None:
             lines = sorted((path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path, _ in made)
             sums.write_text("".join(f"{sha256}  {name}\n" for name, sha256 in lines))
             made.append((sums, out / "release"))
-        # An older version goes away: pip install dist/*.whl takes one wheel.
+        # Remove older versions: pip install dist/*.whl takes one wheel.
         for folder in {folder for _, folder in made}:
             folder.mkdir(parents=True, exist_ok=True)
             for old in [*folder.glob("rollout*"), *folder.glob("SHA256SUMS")]:

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests against each version of the Letta server that .ci/letta.sh installed, or
-# against the versions in LETTA, with the given arguments of go test, and prints the comparisons.
-# The output of all tests stays in .build/e2e-letta-VERSION.log, the logs of servers of a
-# failed test in .build/letta-logs.
+# Runs the tests with the given arguments of go test against each installed version of the
+# Letta server, or against the versions in LETTA, and prints the comparisons. The output of
+# all tests stays in .build/e2e-letta-VERSION.log, and the server logs of a failed test in
+# .build/letta-logs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -10,7 +10,8 @@ for version in ${LETTA:-0.16.7 0.16.8}; do
   export ROLLOUT_LETTA=$PWD/.build/letta-$version TEST_LOG=.build/e2e-letta-$version.log
   began=$SECONDS
   echo "e2e-letta: Letta $version"
-  # The tests of package live wait as long as they work, and go beside those of its cases.
+  # The tests of package live wait as much as they work, so they run beside the tests of its
+  # cases.
   .ci/test.sh -count 1 -p 2 -timeout 60m "$@" ./cmd/rollout/internal/live/... || failed=$?
   # A test's summary begins with "all …" and is indented below that.
   awk '/^ +[a-z_]+\.go:[0-9]+: all / { on = 1; sub(/^ +[a-z_]+\.go:[0-9]+: /, ""); print; next } on && /^        / { print; next } { on = 0 }' "$TEST_LOG"

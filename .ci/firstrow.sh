@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# From a wheel to the first verified row, by the commands of the README's quick start as
-# they stand there, on a machine without Go. Fails where that takes over 60 s.
+# From a wheel to the first verified row with the exact commands of the README's quick
+# start, on a machine without Go. Fails if that takes over 60 s.
 # usage: .ci/firstrow.sh [--here]
-# By default that machine is a fresh Debian of debootstrap in .build/firstrow, without a
-# network and with a user of its own; wants root. What pip would fetch is fetched before
-# the clock starts; 75 is the exit status where Debian's packages cannot be had. --here takes a fresh environment of Python on this machine instead,
-# with a PATH and a home that have no Go, and what the tests' environment has.
+# The default machine is a fresh Debian of debootstrap in .build/firstrow, with its own user
+# and no network; it needs root. Packages that pip would fetch are fetched before the clock
+# starts. Exit status 75: Debian's packages are not available. --here uses a fresh Python
+# environment on this machine instead, with a PATH and a home without Go, and with the
+# packages of the tests' environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 base=${ROLLOUT_PYTHON:-$PWD/.build/venv/bin/python}
@@ -19,7 +20,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 wheel=$("$base" .ci/dist.py --out "$work/dist" wheel)
 
-# steps COMMANDS are what runs there, in a folder that holds dist.
+# steps COMMANDS runs the commands there, in a folder that contains dist.
 steps() {
   cat <<STEPS
 set -e
@@ -37,7 +38,7 @@ STEPS
 }
 
 if [ "${1:-}" = --here ]; then
-  # Another port, for another may be serving on that of the README.
+  # Use another port, because the README's port can be in use.
   port=$("$base" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
   steps "$(sed "s/8283/$port/; s/^rollout simulate /&--listen 127.0.0.1:$port /" <<<"$commands")" > "$work/steps"
   "$base" -m venv --system-site-packages "$work/env"
@@ -68,12 +69,13 @@ else
   mkdir -p "$home/dist" "$root/wheels"
   cp "$wheel" "$home/dist"
   cp "$cache"/wheels/* "$root/wheels"
-  # Debian's pip installs into an environment only, which is made before the clock starts.
+  # Debian's pip only installs into an environment, which is created before the clock
+  # starts.
   chroot "$root" python3 -m venv /home/user/env
   steps "$commands" > "$home/steps"
   chown -R 1000:1000 "$home"
   began=$(date +%s%N)
-  # Namespaces of its own: no network but the loopback, no process of ours.
+  # Own namespaces: no network except the loopback, and no other processes.
   unshare --mount --net --pid --fork sh -c "
     ip link set lo up && mount -t proc proc '$root/proc' && cd '$home' &&
     exec chroot --userspec=1000:1000 '$root' env -i HOME=/home/user PATH=/home/user/env/bin:/usr/bin:/bin PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels PIP_DISABLE_PIP_VERSION_CHECK=1 \

@@ -7,8 +7,8 @@ mkdir -p .build
 log=$(mktemp .build/fuzz-XXXXXX.log)
 trap 'rm -f "$log"' EXIT
 
-# fuzz PACKAGE TARGET. The go command sometimes fails at the very end of its time with
-# nothing but "context deadline exceeded" (golang.org/issue/48591): no input failed then.
+# fuzz PACKAGE TARGET. At the very end of its time the go command sometimes fails with only
+# "context deadline exceeded" (golang.org/issue/48591). No input failed then.
 fuzz() {
   if go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 1x "$1" 2>&1 | tee "$log"; then
     return

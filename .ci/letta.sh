@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs a Letta server with PostgreSQL and pgvector into .build/letta-VERSION, from
-# Python packages alone and once per state of this file and of the pins. The tests of
-# cmd/rollout/internal/live run against it. Without an argument it installs both
-# supported versions, which require the same packages. An installation that was cut off
-# is repeated; the caches of pip and uv keep what was downloaded.
-# Exit status 75: the packages cannot be had here, which says nothing about the code.
+# Installs a Letta server with PostgreSQL and pgvector into .build/letta-VERSION, only from
+# Python packages, once per state of this file and of the pins. The tests of
+# cmd/rollout/internal/live run against it. Without an argument it installs both supported
+# versions, which require the same packages. An interrupted installation is repeated; the
+# caches of pip and uv keep the downloads.
+# Exit status 75: the packages are not available here, which is not an error of the code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +18,7 @@ cannot() {
   exit 75
 }
 
-# PostgreSQL's package is built for Linux on x86 and for these releases of Python.
+# PostgreSQL's package exists for Linux on x86 and for these Python releases.
 python=
 for p in ${ROLLOUT_LETTA_PYTHON:-python3.12 python3.11 python3 /usr/bin/python3}; do
   if "$p" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then
@@ -29,7 +29,7 @@ done
 [ -n "$python" ] || cannot 'it needs Python 3.11 or 3.12 with the module venv; set ROLLOUT_LETTA_PYTHON to one'
 [ "$(uname -sm)" = 'Linux x86_64' ] || cannot "there is no package of PostgreSQL for $(uname -sm)"
 
-# install installs one version, in a shell of its own that holds the lock.
+# install installs one version, in its own shell, which holds the lock.
 install() (
   version=$1
   mkdir -p .build
@@ -45,14 +45,14 @@ install() (
   pip() { "$home/venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
   # The resolver of an old pip fails on Letta's requirements.
   pip install -c "$pins" pip uv || cannot "Python's packages cannot be had: see above"
-  # The migrations of the database are in the source distribution only.
+  # Only the source distribution contains the database migrations.
   pip download --build-constraint "$pins" --no-binary letta --no-deps -d "$home/download" "letta==$version" || cannot "the package letta $version cannot be had: see above"
   mkdir "$home/source"
   tar xzf "$home/download/letta-$version.tar.gz" -C "$home/source" --strip-components=1 "letta-$version/alembic" "letta-$version/alembic.ini"
 
   uv() { VIRTUAL_ENV=$1 "$home/venv/bin/uv" pip install --quiet --compile-bytecode -c "$pins" "${@:2}"; }
   uv "$home/venv" "letta[postgres,server,redis]==$version" transformers jinja2 pgserver
-  # Letta runs tools in an environment of their own; one that holds no Letta starts quickly.
+  # Letta runs tools in a separate environment; without Letta in it, it starts quickly.
   "$python" -m venv --without-pip "$home/tools"
   uv "$home/tools" pydantic
 

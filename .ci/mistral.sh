@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes an environment with mistral-common, whose tekken.json tokenize/bpe reads:
+# Creates an environment with mistral-common, whose tekken.json tokenize/bpe reads:
 # .build/mistral, once per state of this file.
 set -euo pipefail
 cd "$(dirname "$0")/.."

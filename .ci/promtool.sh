@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs promtool, with which a test reads configs/alerts.yml and the dashboard's
-# expressions. Where there is no apt-get, that test is skipped and says so.
+# Installs promtool, which a test uses to check configs/alerts.yml and the dashboard's
+# expressions. Without apt-get, that test is skipped and reports it.
 set -euo pipefail
 command -v promtool >/dev/null && exit 0
 if ! command -v apt-get >/dev/null; then

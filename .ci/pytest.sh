@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs the tests of the Python package with the given arguments of pytest.
 # usage: .ci/pytest.sh [--source] [ARGUMENT…]
-# The package is the wheel of this source, installed (.ci/wheelenv.sh), and the tests run
-# in a folder that holds no source. --source takes the package as it
-# lies in sink/python/src instead, and bin/rollout: quicker while writing it.
+# The package is the wheel of this source, installed (.ci/wheelenv.sh), and the tests run in
+# a folder without source. --source uses sink/python/src and bin/rollout instead, which is
+# quicker during development.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -22,7 +22,7 @@ fi
 away=$(mktemp -d)
 trap 'rm -rf "$away"' EXIT
 cd "$away"
-# The arguments that name tests are relative to the folder of the tests.
+# Arguments that name tests are relative to the folder of the tests.
 args=()
 for a in "$@"; do
   case $a in test_*) a=$root/sink/python/tests/$a ;; esac

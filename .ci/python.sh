@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the Python environment of the tests in .build/venv, and brings it up to date
-# once per state of .ci/requirements.txt. torch comes from the system (Debian's
-# python3-torch, a CPU build), or is the one that is there already.
+# Creates the Python environment of the tests in .build/venv, and updates it once per state
+# of .ci/requirements.txt. torch comes from the system (Debian's python3-torch, a CPU
+# build), unless it is already installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs go test with the given arguments, shows each package's line and every skip
-# with its reason, and counts. On failure it shows what the tests that failed said. All that
-# was said is left in the file TEST_LOG, where that is set.
+# Runs go test with the given arguments, shows each package's line and every skip with its
+# reason, and counts them. On failure it shows the output of the failed tests. The whole
+# output stays in the file TEST_LOG, if set.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .build
@@ -9,8 +9,8 @@ log=${TEST_LOG:-$(mktemp .build/test-XXXXXX.log)}
 go test -v "$@" 2>&1 | tee "$log" | grep -E '^(ok|FAIL|\?|panic:)[[:space:]]'
 status=${PIPESTATUS[0]}
 if [ "$status" != 0 ]; then
-  # The first pass learns which tests failed, the second prints their lines and all
-  # that belongs to no test: build errors, panics, races.
+  # The first pass finds the failed tests. The second prints their lines and everything
+  # outside a test: build errors, panics, races.
   awk '
     FNR == NR { if ($1 == "---" && $2 == "FAIL:") failed[$3] = 1; next }
     /^=== (RUN|PAUSE|CONT|NAME) / { of = $3; next }

@@ -1,6 +1,6 @@
-"""Gets the wheels of the trainers whose formulas tests compare ours with, into
-.build/trainers. Each is pinned by its SHA-256; one that is there and right is left
-alone. They are read and never installed: a test cuts the functions out of them.
+"""Fetches the wheels of the trainers whose formulas the tests compare with ours, into
+.build/trainers. Each is pinned by its SHA-256; an existing correct one is kept. They are
+read and never installed: a test extracts functions from them.
 """
 import hashlib
 import subprocess
@@ -14,7 +14,7 @@ WHEELS = {
     "verl-0.9.1-py3-none-any.whl": "db6e6f2a8d9d5808d9ec32d357a42319fdc6967df688ff9d9810050f49bfdd14",
     "openrlhf-0.11.2-cp311-cp311-manylinux1_x86_64.whl": "c969d70db03a70724c3d8a5a01186c6e0728bce624fb3dff95e39b5396acefa6",
 }
-# pip takes the wheel of another Python or platform only where it is told to.
+# pip takes the wheel of another Python or platform only if told to.
 PLATFORM = ["--platform", "manylinux1_x86_64", "--python-version", "3.11", "--abi", "cp311", "--abi", "none", "--implementation", "cp"]
 
 
@@ -30,7 +30,7 @@ for name, want in WHEELS.items():
     print("trainers: fetching %s %s" % (package, version), file=sys.stderr)
     command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
     platform = [] if name.endswith("py3-none-any.whl") else PLATFORM
-    # A package that needs a newer Python than this one is read all the same.
+    # Read packages that need a newer Python too.
     done = subprocess.run([*command, *platform, "--ignore-requires-python", "-d", str(into), "%s==%s" % (package, version)])
     if done.returncode:
         sys.exit("trainers: %s %s could not be fetched" % (package, version))

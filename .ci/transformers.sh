@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes an environment for each release of transformers whose rules tokenize/chat and
-# tokenize/bpe know, .build/transformers/VERSION, once per state of this file. torch is not needed.
+# Creates an environment for each release of transformers whose rules tokenize/chat and
+# tokenize/bpe implement, .build/transformers/VERSION, once per state of this file. torch is
+# not needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

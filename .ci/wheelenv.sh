@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the wheel of this platform and installs it into .build/wheelenv, which is made
-# anew for every other wheel. What it needs is taken from the environment of the tests
-# (.build/venv, or that of ROLLOUT_PYTHON). Prints the path of its Python.
+# Builds the wheel of this platform and installs it into .build/wheelenv, which is created
+# again for every other wheel. Its dependencies come from the environment of the tests
+# (.build/venv, or ROLLOUT_PYTHON). Prints the path of its Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 base=${ROLLOUT_PYTHON:-$PWD/.build/venv/bin/python}

@@ -1,19 +1,18 @@
-"""Measure the reader: its speed beside Hugging Face datasets, its workers, its memory.
+"""Measure the reader: its speed compared with Hugging Face datasets, its workers, its memory.
 
     python reader.py --make /tmp/bench        # collects two runs of 335 MB (minutes), then measures
     python reader.py --parquet RUN --arrow RUN [--repeat 3] [--only memory]
 
-Each side of a comparison runs in a process of its own, in turns, so that both meet the
-same load, finds its files in the page cache, and reads two epochs. The first has the
-opening in it, and with rollout the comparison of every file with its checksum, which
-others do not make. Seconds are those of the fastest turn without imports; cpu of the
-second epoch, with that of workers. A ratio is the wall time of the other side over that
-of rollout. Where the machine is busy, look at cpu.
+Each side of a comparison runs in its own process, in turns, so that both meet the same load.
+Its files are in the page cache, and it reads two epochs. The first epoch includes opening and,
+for rollout, the checksum of every file, which the others do not verify. Seconds are from the
+fastest turn without imports; cpu is from the second epoch, including workers. A ratio is the
+wall time of the other side divided by rollout's. On a busy machine, use cpu.
 
-Both sides give tensors, of which one number in each 4 KiB is read: so every page was
-loaded, and what a training does with the numbers is not measured. Both read in the order
-of the files or both shuffled, but for streaming: what it shuffles is a buffer of rows, so
-it is read in order, beside shuffled groups.
+Both sides produce tensors, and one number per 4 KiB is read. So every page is loaded, and the
+training's use of the numbers is not measured. Both read in file order, or both shuffled. The
+exception is streaming, which shuffles only a buffer of rows: it is read in order and compared
+with shuffled groups.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ WIDTH = 55
 
 
 def tensors(batch: Any) -> int:
-    """Make every array of a batch a tensor, as the other side does, and touch them all."""
+    """Convert every array of a batch to a tensor, as the other side does, and touch them all."""
     import numpy as np
     import torch
 
@@ -50,14 +49,14 @@ def tensors(batch: Any) -> int:
 
 
 def touch(row: Any) -> int:
-    """Read a number of every page of the long columns of a row, and return how many tokens it has."""
+    """Read one number per page of a row's long columns, and return the number of its tokens."""
     for name in ("input_ids", "loss_mask", "logprobs"):
         row[name][:: 4096 // row[name].element_size()].sum()
     return len(row["input_ids"])
 
 
 class Slow:
-    """A collate that takes five milliseconds more of its processor."""
+    """A collate function that uses five more milliseconds of CPU."""
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self.collate = collate
@@ -70,7 +69,7 @@ class Slow:
 
 
 def ours(run: str, workers: int, collate: str, shuffle: bool = True) -> Iterator[int]:
-    """Read epochs of batches; yields 0 before the first, and the tokens after each."""
+    """Read epochs of batches. Yields 0 before the first epoch, and the tokens after each."""
     import rollout
 
     how = {"none": None, "padded": rollout.collate.padded(0), "slow": Slow(rollout.collate.padded(0))}[collate]
@@ -81,7 +80,7 @@ def ours(run: str, workers: int, collate: str, shuffle: bool = True) -> Iterator
 
 
 def streaming(run: str) -> Iterator[int]:
-    """Read the Parquet files by Hugging Face streaming with torch format."""
+    """Read the Parquet files with Hugging Face streaming in torch format."""
     from datasets import load_dataset
 
     yield 0
@@ -92,7 +91,7 @@ def streaming(run: str) -> Iterator[int]:
 
 
 def cached(run: str, cache: str, shuffle: bool) -> Iterator[int]:
-    """Read the Arrow cache of Hugging Face datasets with torch format."""
+    """Read the Arrow cache of Hugging Face datasets in torch format."""
     from datasets import load_dataset
 
     files = sorted(glob.glob(os.path.join(run, "data", "*.parquet")))
@@ -104,7 +103,7 @@ def cached(run: str, cache: str, shuffle: bool) -> Iterator[int]:
 
 
 def load(run: str, cache: str) -> None:
-    """Read the files that a side will read, so that they are in the page cache."""
+    """Read the files of a side, so that they are in the page cache."""
     for path in glob.glob(os.path.join(cache, "**/*.arrow"), recursive=True) if cache else glob.glob(os.path.join(run, "data", "*")):
         with open(path, "rb") as f:
             while f.read(1 << 20):
@@ -112,7 +111,7 @@ def load(run: str, cache: str) -> None:
 
 
 def pss(pid: int) -> int:
-    """Return the proportional memory of a process and of all that it started, in bytes."""
+    """Return the proportional memory of a process and its descendants, in bytes."""
     total = 0
     try:
         with open(f"/proc/{pid}/smaps_rollup") as f:
@@ -125,7 +124,7 @@ def pss(pid: int) -> int:
 
 
 class Peak:
-    """The most memory that this process and its children have, looked at often."""
+    """The peak memory of this process and its children, by frequent sampling."""
 
     def __init__(self) -> None:
         self.most, self._stop = 0, threading.Event()
@@ -145,7 +144,7 @@ class Peak:
 
 
 def child(spec: dict[str, Any]) -> None:
-    """Do one measurement and print it."""
+    """Run one measurement and print it."""
     import torch
 
     torch.set_num_threads(1)
@@ -170,7 +169,7 @@ def child(spec: dict[str, Any]) -> None:
 
 
 def measure(spec: dict[str, Any]) -> Any:
-    """Run one measurement in a process of its own."""
+    """Run one measurement in its own process."""
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     out = subprocess.run([sys.executable, __file__, "--child", json.dumps(spec)], env=env, stdout=subprocess.PIPE, check=True).stdout
     return json.loads(out.splitlines()[-1])

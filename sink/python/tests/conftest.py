@@ -1,5 +1,5 @@
-"""Fixtures of all tests: the real program, simulated servers, and runs collected
-from them. Every process that a fixture starts is stopped, whatever a test does.
+"""Fixtures of all tests: the real program, simulated servers, and runs collected from them.
+Every process that a fixture starts is stopped, whatever a test does.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MODEL = "sglang//models/qwen3"
 
 
 def pytest_configure() -> None:
-    # Without this a SIGTERM would leave the servers running.
+    # Without this, SIGTERM would leave the servers running.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that may have ended, and wait for it."""
+    """Kill a process, which can have ended, and wait for it."""
     process.kill()
     process.wait()
 
@@ -44,15 +44,15 @@ def rollout() -> str:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """The environment of the program: this one without settings of rollout."""
+    """The environment for the program: this one without settings of rollout."""
     return {k: v for k, v in os.environ.items() if not k.startswith("ROLLOUT_")}
 
 
 @pytest.fixture(scope="session")
 def run_program(rollout: str, environment: dict[str, str]) -> Callable[..., str]:
-    """run_program(*args, status=0) runs the program to its end and gives its output.
+    """run_program(*args, status=0) runs the program to its end and returns its output.
 
-    status is the exit status that it must have, or several; cwd and env as in
+    status is the required exit status, or several allowed ones; cwd and env are as in
     subprocess.
     """
 
@@ -75,8 +75,8 @@ def run_program(rollout: str, environment: dict[str, str]) -> Callable[..., str]
 
 @pytest.fixture
 def start(rollout: str, environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """start(*args, **popen) starts the program and gives its process, for a test that
-    kills it or looks on. It is killed at the end of the test.
+    """start(*args, **popen) starts the program and returns its process, for a test that kills
+    or watches it. The process is killed at the end of the test.
 
     Its standard error goes to the file started-N.err of tmp_path.
     """
@@ -97,9 +97,9 @@ def start(rollout: str, environment: dict[str, str], tmp_path: Path) -> Iterator
 def simulator(
     rollout: str, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., tuple[str, Path]]]:
-    """simulator(*flags) starts `rollout simulate` with the flags, on a free port, and
-    gives its URL and the file of tasks that it answers (those of --scripted N and
-    --exchanges DIR; an empty file without). It runs until all tests have ended.
+    """simulator(*flags) starts `rollout simulate` with the flags on a free port. It returns the
+    URL and the file of the tasks that it answers (from --scripted N and --exchanges DIR;
+    otherwise empty). It runs until all tests have ended.
     """
     started: list[subprocess.Popen[bytes]] = []
 
@@ -111,7 +111,7 @@ def simulator(
             process = subprocess.Popen([*map(str, command), *map(str, flags)], env=environment, stdout=out, stderr=out)
         started.append(process)
         end = time.monotonic() + PATIENCE
-        while not ready.exists():  # it appears whole
+        while not ready.exists():  # it is created atomically
             if process.poll() is not None or time.monotonic() > end:
                 pytest.fail(f"{command}: no server: exit status {process.poll()}\n{log.read_text()}")
             time.sleep(0.01)
@@ -126,11 +126,11 @@ def simulator(
 def collect(
     run_program: Callable[..., str], simulator: Callable[..., tuple[str, Path]], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Path]:
-    """collect(*flags) collects a run and gives its folder.
+    """collect(*flags) collects a run and returns its folder.
 
-    Where the flags name no --server, one is started with the flags in simulate
-    (default: eight scripted tasks, prompts given by the server). status is the exit
-    status that the program may end with; 3 and 4 are runs with failed samples.
+    Without --server in the flags, a server is started with the flags in simulate (default:
+    eight scripted tasks, with prompts from the server). status is the allowed exit status; 3
+    and 4 are runs with failed samples.
     """
 
     def run(

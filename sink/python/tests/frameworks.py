@@ -1,5 +1,5 @@
-"""The code of TRL and verl that takes rows: of their pinned wheels, cut out, or where
-ROLLOUT_FRAMEWORKS is set the installed packages themselves (make frameworks).
+"""The code of TRL and verl that accepts rows: extracted from their pinned wheels or, with
+ROLLOUT_FRAMEWORKS, the installed packages (make frameworks).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ np = pytest.importorskip("numpy")
 
 
 def classes(package: str, path: str, names: dict[str, Any], *wanted: str) -> SimpleNamespace:
-    """Classes and functions of a module in a wheel, in its order; without decorators, but for dataclass."""
+    """Return classes and functions of a module in a wheel, in its order, without decorators
+    except dataclass."""
     found = [n for n in trainers.source(package, path).body if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.name in wanted]
     assert {n.name for n in found} == set(wanted), (wanted, [n.name for n in found])
     for node in (n for f in found for n in ast.walk(f) if isinstance(n, (ast.ClassDef, ast.FunctionDef))):
@@ -42,9 +43,9 @@ def classes(package: str, path: str, names: dict[str, Any], *wanted: str) -> Sim
 
 
 class Finished:
-    """The groups of a run that is over, with what a worker calls of a collector.
+    """The groups of a finished run, with the methods of a collector that a worker calls.
 
-    Groups are those that the test made of them. It notes what it was told.
+    The test sets the groups. It records what it was told.
     """
 
     def __init__(self, groups: list[Group], end: bool = True) -> None:
@@ -73,7 +74,7 @@ class Finished:
 
 
 def groups_of(collect: Callable[..., Path]) -> list[Group]:
-    """Twelve groups: with forks and failed samples, and versions 0 to 11."""
+    """Return twelve groups with forks, failed samples, and versions 0 to 11."""
     simulate = ("--input-ids", "--scripted", "12", "--drift", "0.7", "--wrong", "0.4", "--fault", "id-mismatch=0.1")
     run = collect("--samples", "6", "--reward", "number", simulate=simulate, status=(0, 3, 4))
     made = [aged(group, version) for version, group in enumerate(Dataset(run))]
@@ -82,13 +83,13 @@ def groups_of(collect: Callable[..., Path]) -> list[Group]:
 
 
 def aged(group: Group, oldest: int | None, newest: int | None = None) -> Group:
-    """The group with other versions in its rows."""
+    """Return the group with other versions in its rows."""
     newest = oldest if newest is None else newest
     return replace(group, rows=[{**row, "policy_version_min": oldest, "policy_version_max": newest} for row in group.rows])
 
 
 def trl() -> SimpleNamespace:
-    """What TRL 1.16.0 makes batches of rollout samples with."""
+    """The code with which TRL 1.16.0 makes batches of rollout samples."""
     if INSTALLED:
         from accelerate import PartialState
         from trl.experimental.async_grpo import async_grpo_trainer, async_rollout_worker
@@ -120,7 +121,7 @@ def _names() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def modules(**given: Any) -> Iterator[None]:
-    """Modules that an import finds, as long as the block lasts: a__b is a.b."""
+    """Make modules importable within the block: a__b is a.b."""
     made: dict[str, ModuleType] = {}
     for dotted, content in given.items():
         parts = dotted.split("__")
@@ -140,7 +141,8 @@ def modules(**given: Any) -> Iterator[None]:
 
 
 class Store:
-    """A queue as transfer_queue 0.1.11 has it, in this process: tags and fields of keys, by partition."""
+    """A queue like transfer_queue 0.1.11, in this process: tags and fields of keys, by
+    partition."""
 
     def __init__(self) -> None:
         self.tags: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
@@ -169,7 +171,7 @@ class Store:
 
 
 class Verl:
-    """verl 0.9.1: its replay buffers and its advantages, and the queue that they read."""
+    """verl 0.9.1: its replay buffers, its advantages, and the queue that they read."""
 
     def __init__(self) -> None:
         if INSTALLED:
@@ -188,19 +190,19 @@ class Verl:
         names |= {"VERL_REPLAY_BUFFER_DEBUG_INTERVAL_SECONDS": 60, "DAPO_FILTERED_REWARD_COUNTS_KEY": "dapo", "FILTER_GROUPS_REWARD_METRIC": "reward"}
         wanted = "_accumulate_eviction_metrics", "ReplayBuffer", "ReplayBufferAsync"
         self.buffers = classes("verl", "verl/trainer/ppo/v1/replay_buffer.py", names, *wanted)
-        # Of a list of rows it makes columns; a list of rows is what this queue takes.
+        # verl makes columns of a list of rows; this queue stores the list of rows.
         self.modules = {"transfer_queue": self.tq_module(), "verl__utils__tensordict_utils": SimpleNamespace(list_of_dict_to_tensordict=list)}
 
     def tq_module(self) -> SimpleNamespace:
         return SimpleNamespace(**{n: getattr(self.tq, n) for n in ("kv_batch_put", "kv_batch_get", "kv_list", "kv_clear")})
 
     def fields(self, keys: list[str], names: list[str]) -> list[dict[str, Any]]:
-        """What the queue holds of keys of the training."""
+        """Return fields of keys of the training from the queue."""
         data = self.tq.kv_batch_get(keys=keys, partition_id="train", select_fields=names)
         return [{name: data[name][i] for name in names} for i in range(len(keys))]
 
     def advantages(self, keys: list[str]) -> dict[str, Any]:
-        """By key the advantages of its response, as the trainer computes them."""
+        """Return, by key, the advantages of its response, as the trainer computes them."""
         if INSTALLED:
             from omegaconf import OmegaConf
             from verl.trainer.ppo.v1.trainer_base import PPOTrainer

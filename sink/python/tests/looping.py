@@ -1,13 +1,13 @@
-"""A trainer for test_collect_run.py that is killed at any moment and begins again from its
-last checkpoint.
+"""A trainer for test_collect_run.py that is killed at any moment and restarts from its last
+checkpoint.
 
 usage: looping.py FOLDER OPTIONS
 
-A checkpoint is the file FOLDER/checkpoint.json: the state of the collection, and, in place
-of weights, the groups that they were trained with. OPTIONS: JSON of the arguments of
-collect. PLANT in the environment is what a faulty trainer saves with its weights, so that
-after a kill the collection itself gives a group twice or never: "double", the state before
-the group that it has just trained; "lost", the state behind a group that it trains next.
+A checkpoint is the file FOLDER/checkpoint.json: the state of the collection and, in place of
+weights, the groups they were trained with. OPTIONS is the JSON of the arguments of collect.
+PLANT in the environment plants a fault in what the trainer saves, so that after a kill a group
+comes twice or never: "double" saves the state before the group that was just trained; "lost"
+saves the state after a group that is trained next.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import rollout
 
 
 def save(folder: Path, state: dict[str, Any], trained: list[str]) -> None:
-    """Write a checkpoint as a whole."""
+    """Write a checkpoint atomically."""
     part = folder / "checkpoint.part"
     part.write_text(json.dumps({"state": state, "trained": trained}))
     part.rename(folder / "checkpoint.json")
@@ -47,7 +47,7 @@ def main(folder: Path, config: dict[str, Any], options: dict[str, Any], plant: s
                 save(folder, c.state_dict(), trained)
             if plant and saved is None and len(trained) == 6:
                 time.sleep(600)  # until it is killed
-            time.sleep(0.05)  # a step
+            time.sleep(0.05)  # a training step
             trained.append(group.id)
             if plant != "lost" and (plant == "double" or step % 3 == 2 or len(trained) == len(tasks)):
                 save(folder, before if plant == "double" else c.state_dict(), trained)
@@ -58,7 +58,7 @@ def main(folder: Path, config: dict[str, Any], options: dict[str, Any], plant: s
 
 
 def once(trained: list[str], planned: int) -> list[str]:
-    """Return what is wrong with the groups of a training: nothing where each was trained once."""
+    """Return the errors in the groups of a training job; empty if each was trained once."""
     counts = {g: trained.count(g) for g in trained}
     out = [f"{g} was trained {n} times" for g, n in counts.items() if n != 1]
     if len(counts) != planned:

@@ -1,4 +1,4 @@
-"""Runs written by hand, for what the program never or seldom makes."""
+"""Runs written by hand, for what the program never or rarely writes."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def sealed(entry: dict[str, Any]) -> bytes:
 
 @dataclass
 class Sample:
-    """One outcome of a sample. lengths are those of its rows; facts override columns
-    of all of its rows, or with a list those of each row.
+    """One outcome of a sample. lengths are the lengths of its rows; facts override columns of
+    all its rows, or with a list of each row.
     """
 
     group: str
@@ -93,17 +93,17 @@ class Sample:
 
 
 class Run:
-    """A run's folder. version is that of its entries: 1, 2 or 3.
+    """A run's folder. version is the version of its entries: 1, 2 or 3.
 
-    again: the folder was written before, by another object, and there was no merge.
+    again: another object wrote the folder before, without merges.
     """
 
     def __init__(self, folder: Path, fmt: str = "parquet", version: int = 3, run_id: str = "r", block: int = 3, again: bool = False) -> None:
         self.dir, self.fmt, self.version, self.run_id, self.block = folder, fmt, version, run_id, block
         self.planned = 0
         self.commits: dict[int, list[Sample]] = {}
-        self.merges: dict[int, list[int]] = {}  # of each merge that counts, the commits that it holds
-        self.replaced: dict[int, list[int]] = {}  # of each merge, all entries that do not count because of it
+        self.merges: dict[int, list[int]] = {}  # for each valid merge, the commits in it
+        self.replaced: dict[int, list[int]] = {}  # for each merge, all entries that it invalidates
         for sub in ("data", "failures", "_commits"):
             (folder / sub).mkdir(parents=True, exist_ok=again)
         self.seq = len(list((folder / "_commits").glob("0*.json")))
@@ -115,8 +115,8 @@ class Run:
         self._entry(self.commits[self.seq], {})
 
     def merge(self, entries: Sequence[int], steps: int = 10**6, shards_first: bool = True) -> None:
-        """Merge entries that follow each other, up to a step, as if the program were killed
-        then. The steps: the entry is there, each file is moved, each file is deleted."""
+        """Merge consecutive entries, up to a step, as if the program were killed then. The
+        steps: the entry exists, each file is moved, each file is deleted."""
         commits = [c for e in entries for c in self.merges.get(e, [e])]
         gone = sorted({*entries, *(r for e in entries for r in self.replaced.get(e, []))})
         self.seq += 1
@@ -149,7 +149,7 @@ class Run:
                 path.unlink()
 
     def counting(self) -> list[int]:
-        """Return the entries that count, in the order of their commits."""
+        """Return the valid entries, in the order of their commits."""
         gone = {n for numbers in self.replaced.values() for n in numbers}
         first = {n: self.merges.get(n, [n])[0] for n in range(1, self.seq + 1) if n not in gone}
         return sorted(first, key=first.__getitem__)
@@ -199,17 +199,17 @@ class Run:
         return {"kind": kind, "path": path, "format": fmt, "bytes": len(body), "sha256": digest, "rows": table.num_rows, "tokens": {"total": tokens}}
 
     def entry(self, seq: int) -> Path:
-        """The path of an entry."""
+        """Return the path of an entry."""
         return self.dir / "_commits" / f"{seq:020d}.json"
 
     def rewrite(self, seq: int, change: Callable[[Any], object]) -> None:
-        """Change an entry, the checksum of which is right again then."""
+        """Change an entry and correct its checksum."""
         entry = json.loads(self.entry(seq).read_bytes())
         entry.pop("sha256")
         change(entry)
         self.entry(seq).write_bytes(sealed(entry))
 
     def plan(self, samples: int) -> None:
-        """Write a run.json that plans so many samples."""
+        """Write a run.json that plans a number of samples."""
         info = {"id": self.run_id, "tasks": {"planned": samples}, "invocations": [{"started_at": "2026-01-01T00:00:00Z"}]}
         (self.dir / "run.json").write_text(json.dumps(info))

@@ -1,9 +1,9 @@
-"""One rank of a training that only reads, for test_ranks.py.
+"""One rank of a training job that only reads, for test_ranks.py.
 
 usage: rank.py RUN RANK WORLD WORKERS FOLDER [slow]
 
 Writes the groups of each batch as a line of FOLDER/rank-RANK.jsonl and then its state to
-FOLDER/state-RANK.json, from which the next start goes on.
+FOLDER/state-RANK.json, from which the next start continues.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(run: str, rank: int, world: int, workers: int, folder: Path, slow: bool
         loader.load_state_dict(json.loads(state.read_text()))
     with open(folder / f"rank-{rank}.jsonl", "a") as out:
         for batch in loader:
-            # Every rank is here as often, or this would wait for ever.
+            # Every rank gets here equally often; otherwise this would wait forever.
             dist.barrier()
             rows = [list(r) for r in batch["rows"]]
             print(json.dumps({"rows": rows, "null": int((~batch["reward_known"]).sum())}), file=out, flush=True)

@@ -1,9 +1,9 @@
-"""One rank of a training that collects, for test_collect_ranks.py.
+"""One rank of a training job that collects, for test_collect_ranks.py.
 
 usage: rank_collect.py FOLDER RANK WORLD OPTIONS
 
 OPTIONS: JSON of {"tasks": N, "left_out": EVERY, "options": {…}, "program": PATH, "async": bool, "fail": bool, "ack": bool, "load": [STATE OF RANK 0, …]}.
-Writes what it was given as lines of FOLDER/rank-RANK.jsonl, and at last how it ended.
+Writes what it was given as lines of FOLDER/rank-RANK.jsonl, and finally how it ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rollout import collecting
 
 
 def tasks(n: int, fail: bool, left_out: int) -> Iterator[dict[str, Any]]:
-    """Yield tasks; of the groups of all but every so-many-th the stand-in says keep=false."""
+    """Yield tasks. The stand-in sets keep=false for all groups except every left_out-th."""
     for i in range(n):
         yield {"id": str(i), "prompt": f"p{i}", "answer": "left out" if i % left_out else ""}
     if fail:
@@ -69,13 +69,13 @@ def main(folder: Path, rank: int, world: int, wishes: dict[str, Any]) -> None:
                             late += 1
                             if wishes.get("ack") and late < 60:
                                 c.ack()
-                            elif given_to:  # else the collector is being started
+                            elif given_to:  # otherwise the collector is still starting
                                 raise
                 say(end=c.counts)
         except Exception as err:
             say(error=type(err).__name__, text=str(err))
         finally:
-            dist.destroy_process_group()  # its threads must not meet the interpreter's end
+            dist.destroy_process_group()  # its threads must end before the interpreter
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""A stand-in of `rollout collect --stream`, for what a real one does only when it is ill:
-it ends as it is told to. test_collect.py uses it for supervision, and nothing else.
+"""A stand-in for `rollout collect --stream`, for behavior that a real one only has when it is
+broken: it ends as configured. test_collect.py uses it for supervision, and nothing else.
 
+STANDIN is a JSON object. Its actions happen in the first `starts` starts (default: all).
 STANDIN is a JSON object: what it does is done in the first `starts` starts (default: all).
-    exit: [STATUS, TEXT]    say TEXT on standard error and end before anything else
-    kill: N                 kill itself after N commits
-    stuck: true             ignore that its standard input ends, and SIGTERM
-    noisy: N                say N events before the first request is answered
-    late: OP                answer the first request of that name once RUN/answer exists
-    drop: OP                hang up on the first request of that name, which is heard
-It notes each start and each request in RUN/heard.jsonl.
+        exit: [STATUS, TEXT]    write TEXT to standard error and end before anything else
+        kill: N                 kill itself after N commits
+        stuck: true             ignore SIGTERM and the end of its standard input
+        noisy: N                write N events before the first request is answered
+        late: OP                answer the first request of that name once RUN/answer exists
+        drop: OP                handle the first request of that name, then hang up
+    It records each start and each request in RUN/heard.jsonl.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def note(**fields: Any) -> None:
 
 
 class Collector:
-    """Commits a group for every task, as long as fewer than max_ahead are not acknowledged."""
+    """Commits a group for every task while fewer than max_ahead are unacknowledged."""
 
     def __init__(self) -> None:
         self.run = Run(folder, again=True)
@@ -53,7 +54,7 @@ class Collector:
         if (folder / "tasks.jsonl").exists():
             self.known = {t["id"]: t for t in map(json.loads, (folder / "tasks.jsonl").read_text().splitlines())}
         self.acked, self.ended, self.paused, self.committed = self._acked(), False, False, 0
-        self.left_out: set[int] = set()  # commits, each of one group
+        self.left_out: set[int] = set()  # commits of one group each
         self.todo = list(self.known.values())[self.run.seq :]
         self.changed = threading.Condition()
 
@@ -155,7 +156,7 @@ def serve(c: Collector, listener: socket.socket) -> None:
 def end_with_parent() -> None:
     while sys.stdin.read(1):
         pass
-    with contextlib.suppress(OSError):  # nobody may hear it
+    with contextlib.suppress(OSError):  # the reader can be gone
         say("warning", text="leaving at once; continue with: rollout collect --resume")
     if not wished("stuck"):
         os._exit(130)

@@ -1,4 +1,5 @@
-"""What test_presets.py does not say: forks, missing and unscored members, kinds of arrays."""
+"""Cases that test_presets.py does not cover: forks, missing and unscored members, kinds of
+arrays."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match=r"reward\[1\] = 2.0: another row of sample 5 has 1.0"):
         advantages.grpo([1, 2], [0, 0], [5, 5])
     with pytest.raises(ValueError, match=r"group\[2\] = 1: another row of sample 0 has 0"):
-        advantages.grpo([1, 2, 1, 2], [0, 0, 1, 1], [0, 1, 0, 1])  # sample_index, not sample
+        advantages.grpo([1, 2, 1, 2], [0, 0, 1, 1], [0, 1, 0, 1])  # sample_index instead of sample
     with pytest.raises(ValueError, match=r"group: shape \(1,\), want \(2,\)"):
         advantages.grpo([1, 2], [0])
     with pytest.raises(ValueError, match="preset='x'"):

@@ -1,4 +1,4 @@
-"""Every argument of the package that has a wrong type or value is an error that names it and shows the value."""
+"""Every argument with a wrong type or value is an error that names it and shows the value."""
 
 from __future__ import annotations
 

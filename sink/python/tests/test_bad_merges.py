@@ -1,4 +1,4 @@
-"""Merges that are damaged are refused."""
+"""Damaged merges are errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_bad_merges(merged: Run, change: Any, says: str) -> None:
     ],
 )
 def test_bad_samples_of_merges(merged: Run, change: Any, says: str) -> None:
-    # A table of rows looks at no samples.
+    # A table of rows reads no samples.
     merged.rewrite(5, change)
     refused(merged, says, rollout.Dataset, follow)
 

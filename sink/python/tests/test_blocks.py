@@ -1,4 +1,4 @@
-"""Shared memory of workers is used again, and never while somebody looks at it."""
+"""Shared memory of workers is reused, and never while it is still in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLLATES = {"groups": None, "padded": collate.padded(0, null_reward="nan"), "pac
 
 
 def content(batch: Any) -> list[Any]:
-    """Everything of a batch that is in shared memory, copied."""
+    """Return a copy of everything in a batch that is in shared memory."""
     if isinstance(batch, dict):
         return [(name, value.numpy().copy()) for name, value in batch.items() if isinstance(value, torch.Tensor)]
     return [(name, value.copy()) for group in batch for row in group.rows for name, value in row.items() if isinstance(value, np.ndarray)]
@@ -44,7 +44,7 @@ def test_what_is_kept_stays(tmp_path: Path, fmt: str, how: str) -> None:
     draw = random.Random(1)
     for keep in (0.0, 0.3, 1.0):
         loader = rollout.DataLoader(ds.batches(2, seed=3, collate=COLLATES[how]), num_workers=2, persistent_workers=True)
-        for end in (5, len(want)):  # the first pass is left early
+        for end in (5, len(want)):  # the first pass ends early
             kept: list[tuple[int, Any]] = []
             for i, batch in enumerate(loader):
                 if i == end:
@@ -65,7 +65,7 @@ def test_a_part_keeps_its_block(tmp_path: Path) -> None:
 
 
 class Counted:
-    """Counts the blocks that a worker has made, in the batch."""
+    """Adds to the batch the blocks that a worker has created."""
 
     def __call__(self, groups: Any) -> Any:
         from rollout import _blocks
@@ -76,22 +76,22 @@ class Counted:
 
 
 class Wild:
-    """A collate that does with its batches what it likes, and keeps what it must find unchanged."""
+    """A collate function that modifies its batches, and keeps parts that must not change."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[Any, Any]] = []
 
     def __call__(self, groups: Any) -> Any:
         make = collate.padded(0, null_reward="nan")
-        make(groups)  # is sent nowhere
+        make(groups)  # is not sent
         batch = make(groups)
         other = copy.deepcopy(make(groups))
         view = copy.copy(batch)
         self.kept = [*self.kept[-3:], (view["logprobs"][1:, :3], view["logprobs"][1:, :3].clone())]
         assert all(torch.equal(part, was) for part, was in self.kept)
         batch["logprobs"] = batch["logprobs"].double()  # larger than what is pickled by value
-        batch["left"] = batch["input_ids"][:, :2]  # a part that has gaps
-        batch["first"] = batch["versions"][0]  # a part that has none
+        batch["left"] = batch["input_ids"][:, :2]  # a part with gaps
+        batch["first"] = batch["versions"][0]  # a part without gaps
         batch["twin"] = other["input_ids"]
         return batch
 
@@ -114,7 +114,7 @@ def test_few_blocks_are_made(tmp_path: Path) -> None:
         copy.deepcopy(batch)
         made |= set(batch["addresses"])
         last = batch
-    # Two are on their way, one is looked at, one is being filled; a longer batch makes some anew.
+    # Two are in transit, one is in use, one is being filled; a longer batch creates some new ones.
     assert last is not None and len(last["addresses"]) <= 5 and len(made) <= 12, (last["addresses"], len(made))
 
 
@@ -147,7 +147,7 @@ def test_a_worker_is_forked_while_another_thread_reads(tmp_path: Path) -> None:
     holds.wait()
     pid = os.fork()
     if not pid:
-        signal.alarm(20)  # ends it where a lock stays closed
+        signal.alarm(20)  # ends the process if a lock stays locked
         files.file(0).part(0, [(0, 1)]).value("input_ids", 0)
         os._exit(0)
     _, status = os.waitpid(pid, 0)
@@ -166,7 +166,7 @@ def test_inference_mode_does_not_stop_workers(tmp_path: Path, how: str) -> None:
 
 
 class Own(torch.utils.data.IterableDataset):  # type: ignore[misc]
-    """Opens a run where it is iterated: in a worker."""
+    """Opens a run in the process that iterates it: a worker."""
 
     def __init__(self, run: Path) -> None:
         self.run = run

@@ -1,5 +1,4 @@
-"""rollout.check passes on what a model sampled, and names what was planted, or says
-that it does not know."""
+"""rollout.check accepts what a model sampled, and names planted causes or returns unknown."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ T = 120
 
 
 class Model:
-    """Logits by the last token and a decaying memory of those before."""
+    """Logits from the last token and a decaying memory of the tokens before."""
 
     def __init__(self, seed: int, noise: float = 0.0, sharp: float = 2.0):
         random = np.random.default_rng(seed)
@@ -52,8 +51,8 @@ class Model:
 def run_of(
     model: Model, n: int = 30, temperature: float = 1.0, versions: list[Model] | None = None, recorded: float | None = None
 ) -> list[Group]:
-    """Groups of rows prompt, assistant, tool, assistant; sampled at temperature, and
-    with versions by one model after the other."""
+    """Return groups of rows prompt, assistant, tool, assistant, sampled at a temperature, with
+    versions by one model after the other."""
     random, groups = np.random.default_rng(5), []
     for g in range(n // 2):
         rows = []
@@ -217,7 +216,8 @@ def test_what_nothing_singles_out_is_unknown(name: str, function: Callable[[Any]
 
 
 def short(model: Model, n: int, length: int, temperature: float = 1.0) -> list[Group]:
-    """Groups of one row of so many tokens, of which all but the first or the first two are sampled."""
+    """Return groups of one row of the given length, in which all tokens except the first one or
+    two are sampled."""
     random, groups = np.random.default_rng(length), []
     for g in range(n):
         ids = model.sample(random, length, temperature)

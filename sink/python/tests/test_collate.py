@@ -1,4 +1,4 @@
-"""Batches hold every token of every row once, in its place, and nothing else."""
+"""Batches contain every token of every row once, in its place, and nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_row(key: str, segment: int, n: int, reward: float | None, seed: int, ve
     }
     for array in arrays.values():
         if array is not None:
-            array.flags.writeable = False  # as those of a mapped file
+            array.flags.writeable = False  # like arrays of a mapped file
     return {"sample_key": key, "segment_index": segment, "reward": reward, "prompt_length": int(mask.argmax()), **arrays}
 
 
@@ -52,7 +52,7 @@ def groups(draw: st.DrawFn) -> list[Group]:
 
 
 def check(batch: Any, given_groups: list[Group], pad_id: int = 99, null_reward: str = "nan") -> None:
-    """The micro-batches hold each row once; padding is padding."""
+    """The micro-batches contain each row once; padding is padding."""
     dropping = null_reward == "drop"
     want = {(g.id, r["sample_key"], r["segment_index"]): r for g in given_groups for r in g.rows if not (dropping and r["reward"] is None)}
     seen = {}
@@ -201,7 +201,7 @@ def test_no_reward_is_an_error_unless_said_otherwise() -> None:
     assert (batch["rows"], batch["dropped"], batch["input_ids"].shape) == ([("b", 0)], 1, (1, 5))
     batch = collate.padded(0, null_reward="nan")(groups)
     assert batch["reward_known"].tolist() == [False, False, True] and batch["dropped"] == 0
-    rows[0]["reward"] = 1.0  # one row of two has none: the sample goes whole
+    rows[0]["reward"] = 1.0  # one row of two has none: the sample is dropped whole
     batch = collate.padded(0, null_reward="drop")(groups)
     assert (batch["rows"], batch["dropped"]) == ([("b", 0)], 1)
 
@@ -217,7 +217,8 @@ def test_a_batch_of_which_nothing_is_left() -> None:
 
 
 def test_each_token_is_copied_once() -> None:
-    """Neither lists of ints nor copies of arrays: what Python and numpy hold meanwhile is less than a byte per token."""
+    """Neither lists of ints nor copies of arrays: Python and numpy use less than a byte per
+    token meanwhile."""
     groups = some([50_000] * 20)
     for make, kept in ((collate.padded(0), 0), (collate.packed(), 8), (collate.bucketed(0), 8 * 65536 / 50_000)):  # row_ids
         make(groups)

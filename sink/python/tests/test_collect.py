@@ -1,7 +1,7 @@
-"""How collect() keeps its process: crashes, ends, errors, signals, forks.
+"""How collect() supervises its process: crashes, ends, errors, signals, forks.
 
-The process is a stand-in here, standin.py, that ends as it is told to. The real program is
-in test_collect_run.py.
+The process is a stand-in, standin.py, that ends as configured. The real program is in
+test_collect_run.py.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_async_iteration_and_async_tasks(stand_in: Callable[..., rollout.Collect
                 next(c)
             async for group in c:
                 out.append(group.id)
-                assert len(given) <= len(out) + 3  # the one that waits, and the one that is asked for next
+                assert len(given) <= len(out) + 3  # one that waits, and one that is requested next
         return out
 
     assert asyncio.run(main()) == [f"g{i}" for i in range(1, 7)]
@@ -184,7 +184,7 @@ def test_no_more_tasks_are_taken_than_can_begin(stand_in: Callable[..., rollout.
             next(c)
             wait_for(lambda: len(taken) >= n + 3)
             time.sleep(0.05)
-            assert len(taken) <= n + 3  # n - 1 acknowledged, 3 begun, 1 that waits
+            assert len(taken) <= n + 3  # n - 1 acknowledged, 3 started, 1 that waits
             assert c.status()["groups"]["ahead"] <= 3
 
 
@@ -196,7 +196,7 @@ def test_states(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> 
             states.append(c.state_dict())
             if len(states) == 5:
                 break
-    # g4 was in the hands of a trainer that ended: it comes again where nobody says otherwise.
+    # g4 was in the hands of a trainer that ended: without a state it comes again.
     with stand_in(prompts(6)) as c:
         assert [g.id for g in c] == ["g4", "g5", "g6"]
     for n, state in enumerate(states):
@@ -255,7 +255,7 @@ def test_manual_acknowledgement(stand_in: Callable[..., rollout.Collection], tmp
     none_comes()
     c.ack(second)
     third = next(c)
-    c.ack(first)  # acknowledged already, and changes nothing
+    c.ack(first)  # already acknowledged: no effect
     assert next(c).id == "g4"
     none_comes()
     c.ack(third)

@@ -1,4 +1,5 @@
-"""How a collector that collect() has started ends: with its owner, by signals, in forks, as garbage."""
+"""How a collector that collect() started ends: with its owner, by signals, in forks, as
+garbage."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def test_a_process_that_does_not_end_is_killed(stand_in: Callable[..., rollout.C
 
 @pytest.mark.parametrize("way", ["close", "aclose"])
 def test_a_close_is_no_drain(stand_in: Callable[..., rollout.Collection], tmp_path: Path, way: str) -> None:
-    """A trainer that stops may go on later: its run has not ended, nor has its pause."""
+    """A trainer that stops can resume later: neither its run nor its pause has ended."""
 
     async def tasks() -> AsyncIterator[dict[str, Any]]:
         yield {"prompt": "p"}
@@ -63,7 +64,7 @@ def test_a_close_is_no_drain(stand_in: Callable[..., rollout.Collection], tmp_pa
         async with stand_in(tasks(), out=run) as c:
             assert (await anext(c)).id == "g1"
 
-    for i in range(20):  # who says the word and who ends the process race
+    for i in range(20):  # the thread that sends the message races with the one that ends the process
         run = tmp_path / f"run{i}"
         if way == "aclose":
             asyncio.run(main())
@@ -74,7 +75,7 @@ def test_a_close_is_no_drain(stand_in: Callable[..., rollout.Collection], tmp_pa
 
 
 def test_a_close_that_is_cancelled(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
-    """The process ends though the tasks take their time to end."""
+    """The process ends even if the tasks are slow to end."""
 
     async def main() -> None:
         ending = asyncio.Event()
@@ -103,7 +104,7 @@ def test_a_close_that_is_cancelled(stand_in: Callable[..., rollout.Collection], 
 
 
 def test_ctrl_c_reaches_the_trainer_alone(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
-    # Whoever starts the tests in the background has SIGINT ignored, and children inherit that.
+    # If the tests were started in the background, SIGINT is ignored, and children inherit that.
     code = f"""
 import signal
 import rollout
@@ -168,7 +169,7 @@ def test_a_fork_while_the_process_starts_does_not_keep_it_alive(monkeypatch: pyt
 
     def begin(*args: Any, **options: Any) -> Any:
         starting.set()
-        forked.wait(0.5)  # the time in which a fork happens that nothing holds back
+        forked.wait(0.5)  # time for a fork that is not blocked
         return popen(*args, **options)
 
     monkeypatch.setattr(subprocess, "Popen", begin)
@@ -190,7 +191,7 @@ def test_a_fork_while_the_process_starts_does_not_keep_it_alive(monkeypatch: pyt
 
 
 def test_it_works_in_a_thread_that_is_not_the_main_one(stand_in: Callable[..., rollout.Collection]) -> None:
-    # As in an actor of Ray: nothing here may want the main thread.
+    # As in an actor of Ray: nothing here can require the main thread.
     got: list[str] = []
     handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)}
 

@@ -1,4 +1,5 @@
-"""collect() on the ranks of torch.distributed: whole groups, as many on each, one end."""
+"""collect() on the ranks of torch.distributed: whole groups, equally many on each rank, one
+end."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ Ranks = Callable[..., list[list[dict[str, Any]]]]
 
 @pytest.fixture
 def ranks(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> Ranks:
-    """ranks(world, standin={…}, **wishes) runs a training and gives what each rank wrote."""
+    """ranks(world, standin={…}, **wishes) runs a training job and returns what each rank wrote."""
 
     def run(world: int, standin: dict[str, Any] | None = None, **wishes: Any) -> list[list[dict[str, Any]]]:
-        stand_in(None, standin, out=tmp_path / "other").close()  # says what the stand-in does
+        stand_in(None, standin, out=tmp_path / "other").close()  # configures the stand-in
         folder = tmp_path / f"training-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         if (tmp_path / "run").exists():
@@ -52,7 +53,7 @@ def test_every_rank_gets_as_many_groups(ranks: Ranks, tmp_path: Path, iteration:
     assert [r["state"] for r in first[:-1]] == [r["state"] for r in second[:-1]]
     assert first[-1] == second[-1] == {"end": {"remainder": {"groups": 1, "samples": 2, "rows": 2}}}
     assert json.loads((tmp_path / "run/ack.json").read_text())["seq"] == 6, "what was not given must not be acknowledged"
-    # The group that was left comes first when there are more.
+    # The remaining group comes first when there are more.
     again = ranks(2, tasks=9)
     assert [[r.get("group") for r in rank] for rank in again] == [["g6", None], ["g7", None]]
     back = ranks(2, tasks=9, state=first[0]["state"])

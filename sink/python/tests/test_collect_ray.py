@@ -1,6 +1,6 @@
-"""collect() inside actors of Ray: a plain one and an asynchronous one, the program itself.
+"""collect() inside Ray actors: a plain one and an asynchronous one, with the real program.
 
-Runs where Ray is installed: `make raytest` makes an environment with it.
+Runs if Ray is installed: `make raytest` creates an environment with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def cluster() -> Iterator[None]:
 
 
 class Trainer:
-    """Takes the groups of a collection that it makes itself."""
+    """Takes the groups of a collection that it creates itself."""
 
     def begin(self, config: dict[str, Any], tasks: list[dict[str, Any]], out: str) -> None:
         import rollout
@@ -56,10 +56,10 @@ def test_a_collection_in_an_actor(cluster: None, simulator: Callable[..., tuple[
     ray.get(actor.begin.remote(given, tasks, str(tmp_path / "run")))
     ids, pid = ray.get(actor.train.remote(5))
     assert len(set(ids)) == 5 and alive(pid)
-    ray.kill(actor)  # as the machine's end: nothing is run in the actor
+    ray.kill(actor)  # like a machine failure: the actor runs no cleanup
     wait_for(lambda: not alive(pid))
     again = ray.remote(kind).remote()
     ray.get(again.begin.remote(given, tasks, str(tmp_path / "run")))
     more, _ = ray.get(again.train.remote(4))
-    # The one that the first actor had not come back from is given again.
+    # The group that the first actor had not finished comes again.
     assert more[0] == ids[4] and set(ids + more) == {g.id for g in rollout.Dataset(tmp_path / "run")}

@@ -1,4 +1,4 @@
-"""collect() with the program itself: when rows come, what is held, what a kill leaves."""
+"""collect() with the real program: when rows come, what is held back, what a kill leaves."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ import rollout
 LOOPING = Path(__file__).parent / "looping.py"
 
 KILLS = tuple(int(n) for n in os.environ.get("COLLECT_KILLS", "5,3").split(","))
-"""How often the collector and the trainer are killed: COLLECT_KILLS=20,10 is the long form."""
+"""The number of kills of the collector and of the trainer: COLLECT_KILLS=20,10 is the long
+form."""
 
 STOPPED = float(os.environ.get("COLLECT_STOPPED", "1"))
-"""Seconds for which a trainer asks for no group: COLLECT_STOPPED=60 is the long form."""
+"""Seconds during which a trainer requests no group: COLLECT_STOPPED=60 is the long form."""
 
 Server = tuple[str, Path]
 
@@ -88,7 +89,8 @@ def test_a_trainer_that_stops_holds_max_ahead_groups(server: Server, tmp_path: P
 
 
 def test_groups_that_filters_leave_out_are_not_held(server: Server, tmp_path: Path) -> None:
-    """Of two samples one half of the groups have equal rewards: the collector counts them as given."""
+    """With two samples, half of the groups have equal rewards: the collector counts them as
+    given."""
     where = rollout.Where(reward_variance=True)
     with rollout.collect(config(server), server[1], out=tmp_path / "run", samples=2, max_ahead=3, ack="manual", where=where, timeout=PATIENCE) as c:
         for _ in range(3):
@@ -99,13 +101,13 @@ def test_groups_that_filters_leave_out_are_not_held(server: Server, tmp_path: Pa
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process has, 0 where the system does not say."""
+    """Return a process's memory in bytes, or 0 if unknown."""
     path = Path(f"/proc/{pid}/statm")
     return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else 0
 
 
 def test_many_groups_that_nobody_has_acknowledged(server: Server, tmp_path: Path) -> None:
-    # The process says each of them before it answers, and its pipe holds some two hundred.
+    # The process reports each of them before it answers, and its pipe holds about two hundred.
     task, n = lines(server[1])[0], 400
     tasks = [{**task, "id": str(i)} for i in range(n)]
     with rollout.collect(config(server), tasks, out=tmp_path / "run", samples=1, ack="manual", timeout=PATIENCE) as c:
@@ -136,7 +138,7 @@ def test_a_faulty_trainer_is_seen(server: Server, tmp_path: Path, plant: str) ->
 
 
 def loop(folder: Path, server: Server, kills: tuple[int, ...], rng: random.Random, plant: str | None) -> tuple[list[str], int]:
-    """Train all tasks while processes are killed, and return what the last checkpoint has."""
+    """Train all tasks while processes are killed, and return what the last checkpoint contains."""
     wishes = {"config": config(server), "samples": 2, "max_ahead": 4, "restarts": 50}
     env = {**os.environ, **({"PLANT": plant} if plant else {})}
     left, starts = list(kills), 0
@@ -181,7 +183,7 @@ def trained_by(folder: Path) -> int:
 
 
 def collector_of(run: Path) -> int | None:
-    """The process that holds the lock of a run."""
+    """Return the process that holds the lock of a run."""
     try:
         return int(json.loads((run / "lock").read_text())["pid"])
     except (OSError, ValueError, KeyError):
@@ -208,9 +210,11 @@ def test_errors_of_the_program(server: Server, tmp_path: Path) -> None:
 
 
 def hidden_in(folder: Path) -> int:
-    """Asserts that no file below folder holds a secret of the test; the number of files it read.
+    """Assert that no file below folder contains a secret of the test, and return the number of
+    files read.
 
-    A run renames and removes files while it collects, so a file that is gone by the time it is opened counts as not there.
+    A run renames and removes files while it collects, so a file that is gone when it is opened
+    is ignored.
     """
     read = 0
     for at, _, names in os.walk(folder):
@@ -232,11 +236,11 @@ def test_a_password_is_in_no_file(server: Server, tmp_path: Path, monkeypatch: p
     with rollout.collect(settings, lines(server[1])[:2], out=tmp_path / "run", timeout=PATIENCE) as c:
         next(c)
         hidden_in(tmp_path)
-        if (pid := c.status().get("pid")) is not None:  # a run of two samples may have ended by now
+        if (pid := c.status().get("pid")) is not None:  # a run of two samples can have ended by now
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 assert b"sesame" not in Path(f"/proc/{pid}/cmdline").read_bytes()
         list(c)
-    assert hidden_in(tmp_path) > 3  # the run's own files at least, none of which changes any more
+    assert hidden_in(tmp_path) > 3  # at least the run's own files, none of which still changes
 
 
 def test_a_folder_with_a_long_path(server: Server, tmp_path: Path) -> None:
@@ -256,7 +260,7 @@ def test_tasks_that_run_out_before_until_groups(server: Server, tmp_path: Path) 
         rollout.collect(config(server), lines(server[1])[:3], out=tmp_path / "run", samples=2, until_groups=9, timeout=PATIENCE) as c,
     ):
         for group in c:
-            groups.append(group)  # all of them come before it is said
+            groups.append(group)  # all of them come before the error
     assert len(groups) == 3 and "takes more tasks" in error.value.hint
 
 

@@ -1,4 +1,4 @@
-"""The tasks of collect(): added ones, those of an iterable, what they may hold."""
+"""The tasks of collect(): added ones, tasks of an iterable, and their values."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_drain_by_another_process_is_said_again(stand_in: Callable[..., rollou
     with stand_in(None, max_ahead=1, ack="manual") as c:
         c.add(first)
         assert next(c).id == "ga"
-        c.add(second)  # may not begin
+        c.add(second)  # cannot start
         wait_for(lambda: len(heard(run, "task")) == 2)
     with stand_in(None, max_ahead=1, ack="manual") as c:
         c.status()
@@ -77,7 +77,7 @@ def test_a_drain_by_another_process_is_said_again(stand_in: Callable[..., rollou
             assert outside.ask("drain", PATIENCE)["ok"]
         known = len(heard(run, "status"))
         c.add(third)
-        wait_for(lambda: len(heard(run, "status")) > known)  # asked why the task is refused
+        wait_for(lambda: len(heard(run, "status")) > known)  # queried for the reason of the refusal
         wait_for(lambda: not c._supervisor._threads[1].is_alive())
         os.kill(heard(run, "start")[-1]["pid"], signal.SIGKILL)
         got = []

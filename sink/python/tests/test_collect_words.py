@@ -1,4 +1,4 @@
-"""What collect() says to its process, standin.py, and what it does where no answer comes."""
+"""The messages of collect() to its process, standin.py, and its behavior without an answer."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_word_that_is_refused(stand_in: Callable[..., rollout.Collection], tmp
     with stand_in(None, out=tmp_path / "run2") as c:
         c.status()
         monkeypatch.setattr(_words, "PATIENCE", 0)
-        c.set_version(-1)  # nobody waits for the answer
+        c.set_version(-1)  # no caller waits for the answer
         with pytest.raises(rollout.UsageError, match="set-version: the version is negative"):
             next(c)
 
@@ -203,8 +203,8 @@ def test_the_end_of_the_tasks_leaves_a_pause(stand_in: Callable[..., rollout.Col
         assert next(c).id == "g1"
         c.pause()
         more.set()
-        c._supervisor._threads[1].join(PATIENCE)  # has no more to hand over
-        c.set_version(2)  # is said after what was due
+        c._supervisor._threads[1].join(PATIENCE)  # has no more tasks to pass
+        c.set_version(2)  # is sent after what was due
         os.kill(heard(run, "start")[-1]["pid"], signal.SIGKILL)
         wait_for(lambda: len(heard(run, "pause")) == 2)
         c.set_version(3)

@@ -1,4 +1,4 @@
-"""The fixtures give what they promise."""
+"""The fixtures work as documented."""
 
 import json
 import urllib.request

@@ -1,4 +1,4 @@
-"""The counts of every combination of filters equal a plain count over the rows that pyarrow reads."""
+"""The counts of every combination of filters equal a plain count over rows read with pyarrow."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ stale = st.sampled_from([{}, {}, *({"policy_version": 9, "max_staleness": n, "un
 
 
 def bad(row: dict[str, Any], w: Where) -> str | None:
-    """The first filter that leaves out a row."""
+    """Return the first filter that drops a row."""
     grades = ["unverified", "count_verified", "exact"]
     version, reward = row["policy_version_min"], row["reward"]
     length = row["turn_offsets"][-1]
@@ -73,19 +73,19 @@ def bad(row: dict[str, Any], w: Where) -> str | None:
 
 
 class Plain:
-    """Counts by hand."""
+    """Counts computed plainly."""
 
     def __init__(self, rows: dict[str, list[dict[str, Any]]], where: Where) -> None:
         self.rows, self.where = rows, where
         self.counts: dict[str, dict[str, int]] = defaultdict(lambda: {"groups": 0, "samples": 0, "rows": 0})
-        self.left: dict[str, list[tuple[str, int]]] = {}  # by group that stays, its rows
+        self.left: dict[str, list[tuple[str, int]]] = {}  # by kept group, its rows
 
     def count(self, reason: str, groups: int, samples: int, rows: int) -> None:
         for name, n in (("groups", groups), ("samples", samples), ("rows", rows)):
             self.counts[reason][name] += n
 
     def sample(self, s: Sample) -> list[dict[str, Any]]:
-        """The rows of a sample that stay."""
+        """Return the kept rows of a sample."""
         rows, order = self.rows[s.key], [f.name for f in fields(Where)]
         reasons = [bad(r, self.where) for r in rows]
         if self.where.segments and None in reasons:
@@ -99,7 +99,7 @@ class Plain:
         return [] if hit else rows
 
     def group(self, name: str, members: list[Sample], judged: dict[str, list[dict[str, Any]]]) -> None:
-        """Apply the filters of groups."""
+        """Apply the group filters."""
         size = max(s.size for s in members)
         with_rows = [s for s in members if s.lengths]
         stay = [s for s in with_rows if judged[s.key]]
@@ -123,7 +123,7 @@ class Plain:
 
 def dataset_of(commits: list[list[Sample]], rows: dict[str, list[dict[str, Any]]], where: Where) -> Plain:
     plain = Plain(rows, where)
-    last = {s.key: s for commit in commits for s in commit}  # a later outcome takes the place of a failure
+    last = {s.key: s for commit in commits for s in commit}  # a later outcome replaces a failure
     judged = {key: plain.sample(s) for key, s in last.items() if s.lengths}
     for name in {s.group for s in last.values()}:
         plain.group(name, [s for s in last.values() if s.group == name], judged)
@@ -131,7 +131,7 @@ def dataset_of(commits: list[list[Sample]], rows: dict[str, list[dict[str, Any]]
 
 
 def following_of(commits: list[list[Sample]], rows: dict[str, list[dict[str, Any]]], where: Where, after: tuple[int, int] = (0, 0)) -> Plain:
-    """The counts of the groups that come after a cursor."""
+    """Return the counts of the groups after a cursor."""
     plain = Plain(rows, where)
     held: dict[str, dict[str, Sample]] = defaultdict(dict)
     done: set[str] = set()
@@ -160,7 +160,7 @@ def following_of(commits: list[list[Sample]], rows: dict[str, list[dict[str, Any
 
 
 def read(run: Run) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each sample, read by pyarrow alone."""
+    """Return the rows of each sample, read only with pyarrow."""
     out: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for entry in run.counting():
         path = run.dir / "data" / f"part-{entry}.{run.fmt}"

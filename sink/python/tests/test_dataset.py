@@ -23,7 +23,7 @@ FORMATS = ["parquet", "arrow"]
 
 
 def scattered(folder: Path, groups: int = 30, size: int = 4, fmt: str = "parquet", version: int = 3) -> Run:
-    """A run whose groups are scattered over blocks and commits; some samples are forks."""
+    """Return a run whose groups are scattered over blocks and commits; some samples are forks."""
     run = Run(folder, fmt, version, block=7)
     samples = [Sample(f"g{g:02}", i, [3 + (g + i) % 4] * (1 + (g * i) % 3 // 2), size) for g in range(groups) for i in range(size)]
     order = np.argsort([(s.index * 5 + int(s.group[1:])) for s in samples], kind="stable")
@@ -99,7 +99,7 @@ def test_rows_of_a_mapped_file_are_those_that_pyarrow_reads(tmp_path: Path, monk
 def test_workers_change_nothing(tmp_path: Path, fmt: str, context: str) -> None:
     pytest.importorskip("torch")
     ds = rollout.Dataset([scattered(tmp_path / f, fmt=f).dir for f in fmt.split("+")])
-    assert ds[0].rows  # what was looked at before does not go to the workers
+    assert ds[0].rows  # rows that were read before do not go to the workers
     want = list(ds.batches(3, seed=5, lanes=2))
     for workers in (2, 3) if context == "fork" else (2,):
         got = list(rollout.DataLoader(ds.batches(3, seed=5, lanes=2), num_workers=workers, multiprocessing_context=context))
@@ -148,7 +148,7 @@ def test_a_state_goes_on_with_other_workers(tmp_path: Path, fmt: str) -> None:
             again = rollout.DataLoader(rollout.Dataset(run.dir).batches(3, seed=2, lanes=2), num_workers=after)
             again.load_state_dict(state)
             assert again.state_dict() == state
-            again.set_epoch(4)  # of the loop that goes on: changes nothing
+            again.set_epoch(4)  # the epoch of the resumed loop: no effect
             assert got + ids(again) == want
             again.set_epoch(5)
             assert len(ids(again)) == len(want)
@@ -308,7 +308,7 @@ def resumed(batches: Any, state: Any) -> Any:
 
 
 def in_worker(number: int, workers: int, run: Callable[[], Any]) -> Any:
-    """Run as worker number of torch's, which its worker_init does."""
+    """Run as one of torch's workers, as worker_init does."""
     from torch.utils.data._utils import worker
 
     worker._worker_info = worker.WorkerInfo(id=number, num_workers=workers, seed=0, dataset=None)
@@ -358,7 +358,7 @@ def test_a_killed_worker_is_an_error_and_the_state_goes_on(tmp_path: Path) -> No
 
 
 class Killer:
-    """A collate that kills its process once a file is there."""
+    """A collate function that kills its process once a file exists."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "now"

@@ -1,9 +1,9 @@
-"""Every Python block of the documents runs, in a process of its own, in the folder with
-the run of the README's quick start, and shows something.
+"""Every Python block of the documents runs in its own process, in the folder with the run of
+the README's quick start, and prints something.
 
-A block stands alone: it imports what it uses. One that begins with `# continued` goes on
-where the block before it in the same document ended, and runs after it in one process.
-Examples in docstrings (>>>) run as well.
+A block is self-contained: it imports what it uses. A block that begins with `# continued` runs
+after the previous block of the document, in one process. Examples in docstrings (>>>) run as
+well.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DOCUMENTS = ("README.md", "sink/python/README.md")
 
 def blocks(document: str, language: str) -> list[str]:
     text = (ROOT / document).read_text(encoding="utf-8")
-    # A mark that closes nothing would hide what follows it.
+    # An unpaired fence would hide what follows it.
     marks = re.findall(r"^ *```(\w*)$", text, re.MULTILINE)
     assert all(mark == "" for mark in marks[1::2]), f"{document}: the marks of its blocks do not pair"
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def programs() -> Iterator[tuple[str, str]]:
-    """The Python programs of the documents, by where they begin."""
+    """Yield the Python programs of the documents, with their places."""
     for document in DOCUMENTS:
         before = ""
         for number, block in enumerate(blocks(document, "python")):
@@ -56,7 +56,7 @@ def quick_start(collect: Callable[..., Path]) -> Path:
 @pytest.mark.parametrize(("where", "code"), list(programs()), ids=lambda v: v if v.count("\n") == 0 else "")
 def test_python_block(quick_start: Path, simulator: Callable[..., tuple[str, Path]], where: str, code: str) -> None:
     assert quick_start.name == "run1"
-    if SERVER in code:  # of the quick start; tests have one on a port that is free
+    if SERVER in code:  # the quick start's server; tests have one on a free port
         code = code.replace(SERVER, simulator("--input-ids", "--scripted", "1", "--wrong", "0.3")[0])
     for name in ("datasets", "torch"):
         if re.search(rf"^(import|from) {name}\b", code, re.MULTILINE):

@@ -1,4 +1,4 @@
-"""Filters of samples and groups leave out what they say, and count it."""
+"""Filters of samples and groups drop what they should, and count it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FORMATS = ["parquet", "arrow"]
     ],
 )
 def test_filters(tmp_path: Path, fmt: str, version: int, where: Where, left: str, reason: str | None, counted: tuple[int, int, int] | None) -> None:
-    # Two samples in a group; what the filter is about is the second row of the first.
+    # Two samples in a group; the filter applies to the second row of the first sample.
     run = Run(tmp_path / "run", fmt, version)
 
     def group(name: str, **facts: Any) -> list[Sample]:
@@ -68,10 +68,10 @@ def test_filters(tmp_path: Path, fmt: str, version: int, where: Where, left: str
             s.facts["reward"] = None if s.index == 0 else 1.0
     want = set(left.split())
     if version == 2 and want != {"young"}:
-        want.add("unkept")  # without the column keep nothing says so
+        want.add("unkept")  # without the column keep, the row is kept
     run.commit(samples)
     ds = rollout.Dataset(run.dir, where=where)
-    # partial groups stay, and say how many samples they have lost
+    # partial groups stay, and count the samples that they have lost
     got = {g.id: g for g in ds}
     whole = {i for i, g in got.items() if g.left_out == 0}
     assert all(g.size == len({r["sample_key"] for r in g.rows}) + g.failed + g.empty + g.missing + g.left_out for g in got.values())
@@ -131,4 +131,4 @@ def test_the_words_are_those_that_the_program_writes() -> None:
 
     assert words("tokenize/words.go", "flagWords") == FLAGS
     assert words("sink/sample.go", "dataStatuses") == STATUSES
-    assert words("tokenize/words.go", "grades")[:3] == GRADES[::-1]  # what is quarantined has no rows
+    assert words("tokenize/words.go", "grades")[:3] == GRADES[::-1]  # quarantined samples have no rows

@@ -1,4 +1,4 @@
-"""The README's quick start, on a machine without Go: its short form, of .ci/firstrow.sh."""
+"""The README's quick start on a machine without Go: the short form of .ci/firstrow.sh."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_a_run_that_has_ended_is_followed_to_its_end(collect: Callable[..., Path
 
 
 def test_samples_cut_by_tail_end_the_run(collect: Callable[..., Path]) -> None:
-    # The cut samples that were never taken up are in no commit; report.json tells.
+    # Cut samples that never started are in no commit; report.json counts them.
     flags = ["--samples", "4", "--max-in-flight", "2", "--tail", "deadline=400ms"]
     run = collect(*flags, simulate=["--input-ids", "--scripted", "20", "--latency", "50ms"], status=[0, 3, 4])
     coverage = json.loads((run / "report.json").read_text())["coverage"]
@@ -120,7 +120,7 @@ def test_groups_come_when_they_are_complete(tmp_path: Path) -> None:
     steps = [
         [Sample("a", 2, [], failures=1), Sample("b", 0)],
         [Sample("a", 3, [])],  # a is complete: two failed, one empty
-        [Sample("a", 1, [5]), Sample("b", 2)],  # too late: the group was given
+        [Sample("a", 1, [5]), Sample("b", 2)],  # too late: the group was returned
         [Sample("b", 3)],
     ]
     at: list[tuple[str, int]] = []
@@ -139,7 +139,7 @@ def test_groups_come_when_they_are_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [{"run_id": "r", "seq": 4, "groups": 1}, {"run_id": "r", "seq": 1, "groups": 3}, {"run_id": "other", "seq": 1, "groups": 0}])
 def test_a_follower_that_met_an_error_gives_nothing_more(tmp_path: Path, after: dict[str, Any]) -> None:
-    """Its groups would not be those behind the cursor, or lack samples."""
+    """Its groups would not be the ones after the cursor, or would lack samples."""
     run = Run(tmp_path / "run")
     run.commit([Sample("a", 0, [3], 1), Sample("b", 0, [3], 1)])
     follow = Following(run.dir, after=after)
@@ -306,7 +306,7 @@ def test_batches_of_a_followed_run_count_what_they_leave_out(tmp_path: Path, wor
             loader.set_epoch(epoch)
             given = iter(loader)
             assert len(next(given)) == 2
-            if not workers:  # g00 was left out before the first round was full
+            if not workers:  # g00 was dropped before the first round was full
                 assert {name: n["samples"] for name, n in batches.counts.items()} == {"max_tokens": 1, "partial": 1}
                 with pytest.raises(TypeError, match="not known before its iteration has ended"):
                     assert batches.dropped

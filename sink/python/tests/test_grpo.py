@@ -1,4 +1,4 @@
-"""The loop of examples/grpo.py, which README.md shows: a policy learns from a collector that stays warm."""
+"""The loop of examples/grpo.py, which is in README.md: a policy learns from a warm collector."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def test_the_readme_shows_the_file() -> None:
 
 
 class Noted:
-    """A collector that notes what it gives; all of that is acknowledged with each version if it is not by itself."""
+    """A collector that records what it returns. It acknowledges everything with each version,
+    unless it does so by itself."""
 
     def __init__(self, collector: rollout.Collection, given: list[rollout.Group], ack: str) -> None:
         self.collector, self.given, self.ack = collector, given, ack
@@ -52,7 +53,7 @@ class Noted:
 
 
 class Loop:
-    """A training on the task of toy.py, which may be stopped and begun again."""
+    """A training job on the task of toy.py, which can be stopped and restarted."""
 
     def __init__(self, engine: toy.Engine, url: str, folder: Path) -> None:
         self.engine, self.url, self.folder, self.policy = engine, url, folder, copy.deepcopy(engine.policy)
@@ -99,7 +100,8 @@ def test_the_loop_is_on_its_policy_where_it_acknowledges_with_the_version(traini
 
 
 def test_a_restored_training_sees_each_group_once(training: Loop) -> None:
-    """It ends within its third step: the groups of that step are in no checkpoint, and come again."""
+    """It ends within its third step: the groups of that step are in no checkpoint, and come
+    again."""
     training.fails_at = 3
     with pytest.raises(ConnectionError):
         training.train(6)
@@ -115,7 +117,7 @@ def test_a_restored_training_sees_each_group_once(training: Loop) -> None:
 
 
 def test_old_groups_are_left_out_by_the_loop(collect: Callable[..., Path], tmp_path: Path) -> None:
-    """The groups have versions 0 to 11: the tenth step takes those from 5 on."""
+    """The groups have versions 0 to 11: the tenth step uses versions from 5."""
     table = torch.nn.Embedding(151_936, 1)
     empty = torch.optim.Adam(table.parameters(), 0.01).state_dict()
     start = {"model": table.state_dict(), "optimizer": empty, "step": 9, "collector": {"groups": 0}}

@@ -35,7 +35,7 @@ def test_many() -> None:
 
 
 def test_a_follower_forgets_what_it_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the last shards, which it knows, it keeps a hash of each group."""
+    """Besides the last shards, which it remembers, it keeps a hash of each group."""
     monkeypatch.setattr("rollout.files.ADDED", 8)
     monkeypatch.setattr("rollout.log.CHECKED", 8)
     monkeypatch.setattr("rollout.log._checked", {})  # other tests have filled it
@@ -50,7 +50,7 @@ def test_a_follower_forgets_what_it_gave(tmp_path: Path, monkeypatch: pytest.Mon
             assert group is not None and group.id == f"g{part}-{g}"
             if g % 20 == 19:
                 run.merge(run.counting()[-20:])
-        gc.collect()  # what other tests left may hold its collection up
+        gc.collect()  # leftovers of other tests can delay the collection
         ours = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/rollout/*.py", all_frames=True)])
         sizes.append(sum(trace.size for trace in ours.traces))
     tracemalloc.stop()

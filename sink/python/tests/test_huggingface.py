@@ -1,4 +1,4 @@
-"""The torch format of Hugging Face datasets takes the columns that README names, null or not."""
+"""The torch format of Hugging Face datasets accepts the columns that README names, null or not."""
 
 from __future__ import annotations
 
@@ -40,4 +40,4 @@ def test_the_columns_of_the_readme_become_tensors(collect: Callable[..., Path], 
     assert set(every[0]) == set(rows.column_names) - {"started_at"}  # README: every column but this one
     assert len(rows.with_format("torch", columns=columns)[0:3]["input_ids"]) == 3
     with pytest.raises(TypeError, match="datetime64"):
-        rows.with_format("torch")[0]  # once it does not, README needs no columns
+        rows.with_format("torch")[0]  # when this passes, README needs no columns

@@ -1,4 +1,4 @@
-"""The index of a run equals what a plain reading of its log gives."""
+"""The index of a run equals the result of reading its log plainly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ outcomes = st.sampled_from(["rows", "rows", "rows", "failed", "empty", "never"])
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[list[Sample]]:
-    """Commits of samples in any order; what failed may succeed in a later commit."""
+    """Return commits of samples in any order; a failed sample can succeed in a later commit."""
     commits: list[list[Sample]] = [[] for _ in range(draw(st.integers(1, 4)))]
     todo = []
     for g in range(draw(st.integers(0, 5))):
@@ -40,7 +40,7 @@ def logs(draw: st.DrawFn) -> list[list[Sample]]:
 
 
 def plain(commits: list[list[Sample]]) -> dict[str, dict[int, Sample]]:
-    """By group and index the outcome that counts: the last one."""
+    """Return, by group and index, the outcome that counts: the last one."""
     out: dict[str, dict[int, Sample]] = defaultdict(dict)
     for commit in commits:
         for s in commit:

@@ -1,4 +1,4 @@
-"""Columns are decoded when a row is asked for them, and each row group once."""
+"""Columns are decoded on first access, and each row group once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMATS = ["parquet", "arrow"]
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[str, int, str]]]:
-    """How often each column of each row group was decoded, by file, row group and column."""
+    """Count how often each column of each row group is decoded, by file, row group and column."""
     counts: Counter[tuple[str, int, str]] = Counter()
     before = ParquetFile.pieces
 
@@ -38,7 +38,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[str, int,
 
 
 def many(folder: Path, groups: int = 60, block: int = 25, commits: int = 1, fmt: str = "parquet") -> Run:
-    """Groups of two samples; the second sample of a group comes a few groups later."""
+    """Return groups of two samples; the second sample of a group comes a few groups later."""
     run = Run(folder, fmt, block=block)
     samples = [Sample(f"g{g:03}", 0, [3, 4], 2) for g in range(groups)]
     late = [Sample(f"g{g:03}", 1, [5], 2) for g in range(groups)]
@@ -86,7 +86,7 @@ def test_each_row_group_is_decoded_once(tmp_path: Path, decoded: Counter[Any], h
         for row in g.rows:
             assert len(row["input_ids"]) == len(row["loss_mask"]) and row["reward"] == 1.0
     assert {name for _, _, name in decoded} == {"input_ids", "loss_mask", "reward"}
-    assert max(decoded.values()) <= (2 if how == "behind" else 1), decoded  # which reads the first group twice
+    assert max(decoded.values()) <= (2 if how == "behind" else 1), decoded  # "behind" reads the first group twice
 
 
 def test_a_collection_decodes_each_row_group_once(tmp_path: Path, decoded: Counter[Any]) -> None:
@@ -130,7 +130,7 @@ def test_the_columns_of_the_row_group_before_are_decoded_together(tmp_path: Path
         for row in group.rows:
             row["input_ids"], row["reward"]
             if not i:
-                str(row)  # this row group has all columns, the next one again two
+                str(row)  # this row group has all columns, the next one two again
     assert asked[0] == ["input_ids"] and asked[-1] == ["input_ids", "reward"]
 
 

@@ -149,7 +149,7 @@ class Test(unittest.TestCase):
     def test_cut_stream(self):
         run = Run(self.folder, [])
         path = run.write(9, "arrow")
-        run.commit(path, 12, "arrow")  # as if the last batch were gone, and the digest were of what is left
+        run.commit(path, 12, "arrow")  # as if the last batch were missing, with the digest of the rest
         with self.assertRaisesRegex(CorruptError, "9 rows, the commit log says 12"):
             self.numbers()
 

@@ -1,4 +1,4 @@
-"""A forked sample weighs as its unforked twin, whatever its losses are."""
+"""A forked sample weighs like its unforked twin, whatever its losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODES = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"]
 
 
 def loss(rows: list[tuple[Any, Any]], mode: str) -> float:
-    """What a trainer computes, from (losses, mask) of each row."""
+    """Compute a trainer's loss from (losses, mask) of each row."""
     sums = np.array([(losses * mask).sum() for losses, mask in rows])
     counts = np.array([mask.sum() for _, mask in rows])
     if mode == "token-mean":
@@ -26,8 +26,8 @@ def loss(rows: list[tuple[Any, Any]], mode: str) -> float:
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
-    """Samples as (losses, mask), and the same cut into segments, each of which repeats
-    what is before it as context, with losses of its own."""
+    """Return samples as (losses, mask), and the same samples cut into segments. Each segment
+    repeats what precedes it as context, with its own losses."""
     seed = np.random.default_rng(draw(st.integers(0, 2**32)))
     whole, rows = [], []
     for s in range(draw(st.integers(1, 5))):

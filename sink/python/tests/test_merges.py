@@ -1,4 +1,4 @@
-"""Merges of small commits: whatever a reader has begun, it goes on as if there were none."""
+"""Merges of small commits: a reader continues as if there were none."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ import rollout
 from rollout import Following, Where, log, stream
 from rollout.index import Index
 
-# A merge: the places of its first and its last entry among those that count, as fractions;
-# whether shards are moved before entries; and after how many steps it is cut.
+# A merge: the positions of its first and last entry among the valid ones, as fractions; whether
+# shards are moved before entries; and the step at which it is cut short.
 merges = st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans(), st.integers(0, 12))
 
 
 def merge(run: Run, how: tuple[float, float, bool, int]) -> None:
-    """Merge some entries that follow each other."""
+    """Merge some consecutive entries."""
     first, last, shards_first, steps = how
     there = run.counting()
     ends = sorted((round(first * (len(there) - 1)), round(last * (len(there) - 1))))
@@ -93,7 +93,8 @@ def test_a_log_says_the_same_after_merges(commits: list[list[Sample]], how: list
 
 
 class Play:
-    """Writes a run step by step while it is read: commits, merges that are cut, and what finishes these."""
+    """Writes a run step by step while it is read: commits, merges that are cut short, and their
+    completion."""
 
     def __init__(self, run: Run, commits: list[list[Sample]], how: list[Any]) -> None:
         self.run = run
@@ -113,7 +114,7 @@ class Play:
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(logs(), st.lists(merges, min_size=1, max_size=8), st.sampled_from(["parquet", "arrow"]), st.integers(0, 9), st.integers(0, 4))
 def test_followers_pass_merges(commits: list[list[Sample]], how: list[Any], fmt: str, head: int, second: int) -> None:
-    """A follower begins after some steps; another one behind its cursor, after some groups."""
+    """A follower starts after some steps; a second one after its cursor, after some groups."""
     with tempfile.TemporaryDirectory() as folder:
         plain, run = Run(Path(folder) / "plain", fmt), Run(Path(folder) / "run", fmt)
         for commit in commits:
@@ -124,7 +125,8 @@ def test_followers_pass_merges(commits: list[list[Sample]], how: list[Any], fmt:
             play.step()
 
         def place(cursor: dict[str, Any]) -> tuple[int, int]:
-            """Where a cursor is in the run without merges, whose commits have other numbers."""
+            """Return the place of a cursor in the run without merges, whose commits have other
+            numbers."""
             return sorted(run.commits).index(cursor["seq"]) + 1, cursor["groups"]
 
         follow = Following(run.dir, interval=0, idle=play.step)
@@ -144,7 +146,7 @@ def test_followers_pass_merges(commits: list[list[Sample]], how: list[Any], fmt:
 
 
 def small(run: Run, commits: int) -> None:
-    """Commit a group of two each, of 2 to 6 tokens per row."""
+    """Commit groups of two samples, with 2 to 6 tokens per row."""
     for g in range(commits):
         run.commit([Sample(f"g{g:02}", i, [2 + (g + i) % 5], 2) for i in range(2)])
 
@@ -224,7 +226,7 @@ def test_a_state_of_before_says_where_its_order_was_another(tmp_path: Path) -> N
 
 def test_a_run_that_tasks_come_to_ends_with_its_report(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
-    run.plan(100)  # known when it began: how many come in the end nobody knew
+    run.plan(100)  # planned at the start; the final number was unknown
     info = json.loads((run.dir / "run.json").read_text())
     info["tasks"]["stream"] = True
     (run.dir / "run.json").write_text(json.dumps(info))
@@ -252,10 +254,10 @@ def test_poll_gives_what_is_there(tmp_path: Path) -> None:
     got = []
     while (group := follow.poll()) is not None:
         got.append((group.id, follow.cursor["seq"], follow.cursor["groups"]))
-    assert got == [("a", 1, 1), ("d", 1, 3), ("c", 2, 1)]  # what the filters leave out counts
+    assert got == [("a", 1, 1), ("d", 1, 3), ("c", 2, 1)]  # dropped groups count
     assert follow.counts["no_rows"]["groups"] == 2
     run.commit([Sample("f", 0, [9], 1)])
-    assert follow.poll() is None and follow.cursor == {"run_id": "r", "seq": 3, "groups": 1}  # given, as far as anyone asks
+    assert follow.poll() is None and follow.cursor == {"run_id": "r", "seq": 3, "groups": 1}  # it counts as returned
 
 
 def test_wake_ends_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +352,7 @@ def test_readers_while_a_run_is_merged(tmp_path: Path) -> None:
 
 
 def extra(run: Run, ds: rollout.Dataset) -> int:
-    """How many of the numbers up to the dataset's last commit are those of merges."""
+    """Return how many of the numbers up to the dataset's last commit belong to merges."""
     return sum(1 for n in run.merges if n < ds.snapshot[0]["seq"])
 
 

@@ -1,4 +1,4 @@
-"""Merges that the program has made, and makes while it is read."""
+"""Merges by the program, finished and while the run is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MERGED = Path(__file__).resolve().parents[2] / "testdata" / "merged"
 
 
 def test_merges_of_the_program(tmp_path: Path) -> None:
-    """A folder as the program left it, and once it has deleted what it replaced."""
+    """A folder as the program left it, and after it has deleted what it replaced."""
     if not MERGED.is_dir():
         pytest.skip("the source is not here")
     for run in (MERGED, tmp_path / "run"):
@@ -57,7 +57,7 @@ def test_a_stream_of_the_program_is_followed(
             errors.append(err)
 
     def begin() -> Any:
-        with open(tasks, "rb") as f:  # those that were accepted are known
+        with open(tasks, "rb") as f:  # accepted tasks are recognized
             return start(*flags, stdin=f)
 
     collector = begin()

@@ -1,5 +1,5 @@
-"""Every group is dealt out once, the same number to every rank, in an order that
-depends on the seed and the epoch alone."""
+"""Every group is dealt once, the same number to every rank, in an order that depends only on
+the seed and the epoch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_epochs_and_seeds_differ() -> None:
 
 
 def test_the_order_is_pinned() -> None:
-    # A saved state must mean the same with every later version. Do not change this test.
+    # A saved state must mean the same in every later version. Do not change this test.
     assert order.shuffled(10, 7, 3, None).tolist() == PINNED
     assert order.shuffled(10, 7, 3, np.arange(10) // 4).tolist() == PINNED_BLOCKS
 

@@ -1,4 +1,4 @@
-"""Each preset is what its source computes, to 1e-9 in float64."""
+"""Each preset computes what its source computes, to 1e-9 in float64."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def openrlhf() -> trainers.OpenRlhf:
 
 
 def batches() -> list[Any]:
-    """Complete groups: of equal rewards, of two values, of small and of large ones."""
+    """Return complete groups: with equal rewards, two values, small ones and large ones."""
     made = []
     for seed in range(30):
         random = np.random.default_rng(seed)
@@ -92,7 +92,7 @@ def test_openrlhf(openrlhf: trainers.OpenRlhf, b: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"])
 def test_loss_of_forked_samples_is_that_of_verl_unforked(verl: trainers.Verl, mode: str) -> None:
-    """verl's own aggregate: unforked as it is, and forked with our weights."""
+    """verl's own aggregate: unforked without weights, and forked with our weights."""
     random = np.random.default_rng(1)
     tokens = random.integers(1, 9, 6)
     loss = [torch.from_numpy(random.normal(size=n)) for n in tokens]
@@ -109,6 +109,6 @@ def test_loss_of_forked_samples_is_that_of_verl_unforked(verl: trainers.Verl, mo
 
     weights = loss_weights([len(v) for _, v in rows], [s for s, _ in rows], mode, scale="mean")
     got = aggregate([w * v for w, (_, v) in zip(weights, rows)])
-    # agg_loss adds 1e-8 to the tokens of a row: not a property of the weights.
+    # agg_loss adds 1e-8 to the tokens of a row, which is unrelated to the weights.
     assert got == pytest.approx(aggregate(loss), rel=1e-7)
     assert len(rows) > len(loss) and aggregate([v for _, v in rows]) != pytest.approx(aggregate(loss)) or mode == "token-mean"

@@ -1,4 +1,4 @@
-"""The package and the program that it carries, as they are installed."""
+"""The package and the program in it, as installed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ INSTALLED = not Path(package.__file__).resolve().is_relative_to(TESTS.parent)
 
 
 def installed() -> importlib.metadata.Distribution:
-    """The distribution, whose source must not be what is imported."""
+    """Return the distribution, whose source must not be imported."""
     if not INSTALLED:
         pytest.skip("runs on the source: the wheel is not installed")
     return importlib.metadata.distribution("rollout-rl")
 
 
 def module(*args: str, **popen) -> subprocess.CompletedProcess:
-    """python -m rollout, to its end."""
+    """Run python -m rollout to its end."""
     return subprocess.run([sys.executable, "-m", "rollout", *args], capture_output=True, text=True, **popen)
 
 
 def test_installed_package_is_tested():
-    # make test must not pass on what lies in the source. --source says what it does.
+    # make test must not pass on files in the source. --source states what it does.
     assert INSTALLED or os.environ.get("PYTHONPATH", "").endswith("sink/python/src")
 
 
@@ -53,7 +53,7 @@ def test_licences_are_there(run_program):
     assert meta["License-Expression"] == "Apache-2.0"
     texts = {n: installed().read_text(f"licenses/{n}") for n in meta.get_all("License-File")}
     assert "Apache License" in texts["LICENSE"]
-    # What the program contains is what it says itself.
+    # The program contains what it reports.
     assert texts["licenses.txt"] == run_program("version", "--licenses")
 
 
@@ -65,8 +65,8 @@ def test_module_runs_the_program():
 
 
 def test_module_becomes_the_program(environment):
-    # The process that was started is the program itself: its signals arrive, and there
-    # is none in between that could outlive it.
+    # The started process is the program itself: signals reach it, and no process in between can
+    # outlive it.
     command = [sys.executable, "-m", "rollout", "simulate", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -79,7 +79,7 @@ def test_module_becomes_the_program(environment):
 
 
 def test_import_is_light(tmp_path):
-    # The package opens without torch, and says nothing while it is imported.
+    # The package imports without torch, and prints nothing on import.
     (tmp_path / "torch.py").write_text("raise ImportError('there is no torch here')\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])}
     done = subprocess.run([sys.executable, "-W", "error", "-c", "import rollout; print(rollout.__version__)"], env=env, capture_output=True, text=True)

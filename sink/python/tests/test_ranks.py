@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(scope="module")
 def mixed_run(simulator: Callable[..., tuple[str, Path]], collect: Callable[..., Path]) -> Path:
-    """A run in which tasks have forks, failed samples, and every fourth no answer."""
+    """A run in which tasks have forks, failed samples, and every fourth task no answer."""
     url, tasks = simulator("--input-ids", "--scripted", "60", "--drift", "0.4", "--fault", "stop-error=0.05")
     lines = [json.loads(line) for line in tasks.read_text().splitlines()]
     for line in lines[::4]:
@@ -35,7 +35,7 @@ def mixed_run(simulator: Callable[..., tuple[str, Path]], collect: Callable[...,
 
 @pytest.fixture
 def ranks(mixed_run: Path) -> Iterator[Callable[..., list[subprocess.Popen[bytes]]]]:
-    """ranks(folder, workers, slow) starts two ranks; they are killed at the end."""
+    """ranks(folder, workers, slow) starts two ranks, which are killed at the end."""
     started: list[subprocess.Popen[bytes]] = []
 
     def begin(folder: Path, workers: int, slow: bool = False) -> list[subprocess.Popen[bytes]]:
@@ -99,7 +99,7 @@ def test_a_killed_job_goes_on(ranks: Callable[..., Any], tmp_path: Path) -> None
         process.wait()
     before = [json.loads((cut / f"state-{rank}.json").read_text())["next"] for rank in range(2)]
     first = [lines(cut, rank)[: before[rank]] for rank in range(2)]
-    # A rank may be a batch ahead of the other: the job goes on where the last one is.
+    # One rank can be a batch ahead of the other: the job continues at the last one.
     for rank in range(2):
         state = cut / f"state-{rank}.json"
         state.write_text(json.dumps({**json.loads(state.read_text()), "next": min(before), "begin": min(before)}))
@@ -107,7 +107,7 @@ def test_a_killed_job_goes_on(ranks: Callable[..., Any], tmp_path: Path) -> None
     finish(ranks(cut, 3), cut)
     for rank in range(2):
         want = lines(whole, rank)
-        assert 2 <= min(before) < len(want)  # the kill may lie between a line and its state
+        assert 2 <= min(before) < len(want)  # the kill can come between a line and its state
         assert first[rank][: min(before)] + lines(cut, rank) == want
 
 

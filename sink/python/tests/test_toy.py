@@ -1,4 +1,4 @@
-"""A policy learns from shards by the loop of README.md, and check knows what is wrong."""
+"""A policy learns from shards with the loop of README.md, and check identifies faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDS = 10
 
 
 def readme_loop() -> Callable[..., None]:
-    """The function train of the README, with what it imports."""
+    """Return the function train of the README, with its imports."""
     (block,) = (b.partition("```")[0] for b in README.read_text("utf-8").split("```python\n") if "\ndef train(" in b)
     wanted: list[ast.stmt] = [n for n in ast.parse(block).body if isinstance(n, (ast.Import, ast.ImportFrom, ast.FunctionDef))]
     names: dict[str, Any] = {}
@@ -43,7 +43,7 @@ def test_the_logprobs_of_a_causal_model_are_those_of_the_readme() -> None:
 
 
 class Collected:
-    """Runs that were collected from one server, whose calls an engine makes."""
+    """Runs collected from one server, whose calls an engine answers."""
 
     def __init__(self, engine: toy.Engine, address: str, collect: Callable[..., Path], url: str, folder: Path):
         self.engine, self.address, self._collect, self._url, self._folder = engine, address, collect, url, folder
@@ -73,13 +73,13 @@ def mean_reward(run: Path) -> float:
 
 
 def one(policy: toy.Policy) -> Callable[..., Any]:
-    """What check takes."""
+    """Return the function for check."""
     return lambda ids, temperature=1.0: policy.logprobs_of(ids[None], temperature)[0]
 
 
 @pytest.fixture(scope="module")
 def rounds(collected: Collected) -> list[tuple[toy.Policy, Path]]:
-    """The runs of a training, each with the policy that it was sampled from."""
+    """The runs of a training job, each with the policy that sampled it."""
     train, policy, made = readme_loop(), collected.engine.policy, []
     optimizer = torch.optim.Adam(policy.parameters(), 0.04)
     for version in range(ROUNDS):
@@ -93,9 +93,8 @@ def rounds(collected: Collected) -> list[tuple[toy.Policy, Path]]:
 
 def test_the_policy_learns(rounds: list[tuple[toy.Policy, Path]]) -> None:
     rewards = [mean_reward(run) for _, run in rounds]
-    # The order in which groups are committed, and so the batches, differ from run to run:
-    # 0.66 to 1.0 was seen after eight rounds. Of 128 guesses among four, 0.6 are right
-    # once in 10^15.
+    # The order of commits, and so of batches, differs between runs: 0.66 to 1.0 was seen after
+    # eight rounds. Of 128 guesses among four, 0.6 are right once in 10^15.
     assert rewards[0] < 0.5 and rewards[-1] > 0.6, rewards
 
 
@@ -125,7 +124,7 @@ def test_check_names_other_weights(rounds: list[tuple[toy.Policy, Path]]) -> Non
         causes.append(check(one(other), run, rows=1000).cause)
     # 149 of 160 such changes were named, 10 were within the tolerance, one was unknown.
     assert causes.count("weights") >= 3 and set(causes) <= {"weights", "none", "unknown"}, causes
-    # What earlier and later weights sample may be so rare here that nothing is proven.
+    # Samples of earlier and later weights can be so rare here that nothing is proven.
     for policy, run in ((rounds[3][0], rounds[1][1]), (rounds[0][0], rounds[2][1])):
         report = check(one(policy), run, rows=1000)
         assert not report.ok and report.cause in ("weights", "unknown"), report
@@ -148,7 +147,7 @@ def test_check_names_a_temperature(rounds: list[tuple[toy.Policy, Path]], collec
 
 
 def test_check_names_the_version_that_has_other_weights(rounds: list[tuple[toy.Policy, Path]], collected: Collected) -> None:
-    """Weights change in the middle of a run: each version in the rows is that of the weights."""
+    """Weights change during a run: each version in the rows is the version of the weights."""
     engine, (before, _), (after, _) = collected.engine, rounds[1], rounds[5]
     engine.policy, engine.version, engine.update = before, 201, (64, after, 205)
     run = collected("updated", "--policy-version", f"{collected.address}/model_info", "--one-engine", "--max-in-flight", "4")

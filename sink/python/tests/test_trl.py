@@ -1,4 +1,4 @@
-"""TRL's own queue dataset, batchers and collator take the groups of a collector."""
+"""TRL's own queue dataset, batchers and collator accept the groups of a collector."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def trl() -> Iterator[SimpleNamespace]:
 
 
 def dataset(trl: SimpleNamespace, worker: RolloutWorker, version: int, metrics: dict[str, list[Any]], most: int = 4) -> Any:
-    """The dataset as AsyncGRPOTrainer.get_train_dataloader makes it, with a trainer at a version."""
+    """Return the dataset as in AsyncGRPOTrainer.get_train_dataloader, with a trainer at a
+    version."""
     return trl.RolloutQueueDataset(
         rollout_queue=worker.rollout_buffer, model_version_fn=lambda: version, check_health_fn=worker.check_health,
         stale_after_s=300.0, metrics=metrics, max_staleness=most, poll_interval_s=0.05,
@@ -45,7 +46,7 @@ def dataset(trl: SimpleNamespace, worker: RolloutWorker, version: int, metrics: 
 
 
 def taken(trl: SimpleNamespace, given: list[Group], version: int = 0, most: int = 4) -> tuple[list[dict[str, Any]], dict[str, list[Any]]]:
-    """All rows that TRL takes of groups until they end, and what it counted."""
+    """Return all rows that TRL takes from groups, and its counts."""
     worker, metrics, rows = RolloutWorker(frameworks.Finished(given)), defaultdict(list), []
     worker.update_model_version(version)  # TRL gives the engine weights before it starts the worker
     worker.start()
@@ -59,7 +60,7 @@ def taken(trl: SimpleNamespace, given: list[Group], version: int = 0, most: int 
 
 
 def scores(rewards: list[float | None]) -> tuple[Any, float]:
-    """Advantages and deviation as TRL's own worker makes them (_score_group)."""
+    """Compute advantages and deviation as TRL's own worker does (_score_group)."""
     if frameworks.INSTALLED:
         import trl.experimental.async_grpo.async_rollout_worker as module
 
@@ -82,9 +83,9 @@ def test_the_worker_has_what_the_protocol_asks(trl: SimpleNamespace) -> None:
     assert set(methods) == {"start", "stop", "update_model_version", "check_health"}
     for name, method in methods.items():
         given = [p for p in inspect.signature(method).parameters if p != "self"]
-        inspect.signature(getattr(worker, name)).bind(*given)  # by place, as TRL calls them
+        inspect.signature(getattr(worker, name)).bind(*given)  # positional, as TRL calls them
     assert worker.metrics_queue.empty()
-    worker.stop()  # before it was started, as after an error of the trainer
+    worker.stop()  # before the start, as after an error of the trainer
 
 
 def test_every_row_is_taken_as_it_is(trl: SimpleNamespace, groups: list[Group]) -> None:
@@ -119,7 +120,8 @@ def test_advantages_are_those_of_trls_own_worker(trl: SimpleNamespace, groups: l
 
 
 def test_stale_rows_are_dropped_by_the_trainer(trl: SimpleNamespace, groups: list[Group]) -> None:
-    """The groups have versions 0 to 11: a trainer at 9 that takes 4 back has those from 5 on."""
+    """The groups have versions 0 to 11: a trainer at 9 that accepts a lag of 4 gets versions
+    from 5."""
     rows, metrics = taken(trl, groups, version=9, most=4)
     assert sorted({row["group_id"] for row in rows}) == list(range(5, 12))
     assert len(metrics["sample/dropped_stale_total"]) == sum(len(g.rows) for g in groups[:5]) > 0
@@ -132,7 +134,7 @@ def test_rows_of_unknown_version_are_as_old_as_they_may_be(groups: list[Group]) 
     assert worker.versions(row) == (0, 0)
     for version in (3, 4):
         worker.update_model_version(version)
-    assert worker.versions(row) == (0, 4)  # it began before
+    assert worker.versions(row) == (0, 4)  # it started before
     assert worker.versions({**row, "started_at": datetime.now(timezone.utc)}) == (4, 4)
     worker.update_model_version(5)
     assert worker.versions(frameworks.aged(groups[0], 2, 3).rows[0]) == (2, 3)
@@ -147,7 +149,8 @@ def test_rows_without_a_token_to_train_on_stay_away(trl: SimpleNamespace, groups
 
 @pytest.mark.parametrize("budget", [0, 3000])
 def test_micro_batches_are_made_of_them(trl: SimpleNamespace, groups: list[Group], budget: int) -> None:
-    """Two ranks: each micro-batch has all sampled tokens of its rows, with their log-probabilities and advantages."""
+    """With two ranks, each micro-batch has all sampled tokens of its rows, with their
+    log-probabilities and advantages."""
     worker = RolloutWorker(frameworks.Finished(groups, end=False))
     metrics: dict[str, list[Any]] = defaultdict(list)
     worker.start()
@@ -202,7 +205,7 @@ def test_a_collector_takes_no_settings() -> None:
 
 
 def test_a_state_that_is_refused_starts_no_collector(stand_in: Callable[..., Any], tmp_path: Path) -> None:
-    stand_in(None, out=tmp_path / "other").close()  # the program is the stand-in from here on
+    stand_in(None, out=tmp_path / "other").close()  # from here on the program is the stand-in
     state = {"run_id": "another", "seq": 1, "groups": 0}
     worker = RolloutWorker(tasks=[{"prompt": "p"}], out=tmp_path / "run")
     with pytest.raises(StateError, match="the state is of run 'another'"):
@@ -227,7 +230,7 @@ def test_a_finished_run_is_trained_once(trl: SimpleNamespace, collect: Callable[
     worker, rows = RolloutWorker(given), []
     worker.update_model_version(0)
     worker.start()
-    worker.update_model_version(9)  # the trainer's version is of its own weights, and not of those that sampled
+    worker.update_model_version(9)  # the trainer's version is the version of its weights, not of the weights that sampled
     with pytest.raises(RuntimeError, match=r"no more groups come: all \d+ groups of .*run1 were given: train for fewer steps, or pass more runs"):
         for row in dataset(trl, worker, 9, defaultdict(list)):
             rows.append(row)
@@ -254,7 +257,8 @@ def test_what_is_no_collector_and_no_run_says_so(tmp_path: Path, collect: Callab
 
 
 def test_the_settings_are_those_of_collect(trl: SimpleNamespace, simulator: Callable[..., tuple[str, Path]], tmp_path: Path) -> None:
-    """A collector of its own: it knows the version that TRL told before it began, and ends with the training."""
+    """A collector of its own: it knows the version that TRL set before it started, and ends
+    with the training."""
     url, _ = simulator("--input-ids", "--scripted", "1")
     tasks = [{"prompt": f"Add {n} and 2.", "answer": str(n + 2)} for n in range(3)]
     worker = RolloutWorker(tasks=tasks, out=tmp_path / "run1", server=url, model="sglang//models/qwen3", samples=4, max_ahead=2, flags=["--reward=number"])

@@ -1,4 +1,5 @@
-"""check never reports ok for log-probabilities that an engine renormalized after a cut, and names the cut; noise is not a cut."""
+"""check never accepts log-probabilities that an engine renormalized after truncation, and names
+the setting; noise is not mistaken for truncation."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ V, T = 400, 160
 
 
 def model(sharp: float, memory: int = 24) -> Any:
-    """Logits by the last token: some of its contexts are certain, some open."""
+    """Return a model of logits from the last token: some contexts are certain, some open."""
     random = np.random.default_rng(3)
     scale = np.where(random.random(memory) < 0.5, sharp, sharp / 3)
     table = random.normal(0, 1, (memory, V)) * scale[:, None]
@@ -26,7 +27,7 @@ def log_softmax(x: Any) -> Any:
 
 
 def cut(logprobs: Any, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0) -> Any:
-    """Log-probabilities after a cut, renormalized, as engines do it."""
+    """Return renormalized log-probabilities after truncation, as engines compute them."""
     out = logprobs.copy()
     for i, row in enumerate(out):
         order = np.argsort(-row, kind="stable")
@@ -38,7 +39,8 @@ def cut(logprobs: Any, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0) -
 
 
 def run_of(logits: Any, rows: int = 12, noise: float = 0.0, temperature: float = 1.0, bfloat16: bool = False, seed: int = 5, **how: Any) -> list[Group]:
-    """Rows that an engine sampled from logits with noise, and whose log-probabilities it reported after the cut."""
+    """Return rows that an engine sampled from noisy logits, with the log-probabilities that it
+    reported after truncation."""
     random, groups = np.random.default_rng(seed), []
     table = logits(np.arange(24))
     whole = cut(log_softmax(table / temperature), **how)
@@ -99,7 +101,7 @@ def test_settings_that_the_row_has_are_tried() -> None:
 
 
 def test_noise_is_no_cut() -> None:
-    """Each of 30 honest runs with noise of several kinds is ok."""
+    """Each of 30 honest runs with several kinds of noise is ok."""
     wrong = []
     for seed in range(6):
         logits = model(1.5 + seed % 4)

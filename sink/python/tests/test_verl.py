@@ -1,4 +1,5 @@
-"""verl's own replay buffers and advantages take the groups of a collector from the TransferQueue."""
+"""verl's own replay buffers and advantages accept the groups of a collector from the
+TransferQueue."""
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ def groups(collect: Callable[..., Path]) -> list[Group]:
 
 @pytest.fixture(scope="module")
 def whole(groups: list[Group]) -> list[Group]:
-    """Those of which no sample failed."""
+    """Return the groups without failed samples."""
     return [group for group in groups if not group.failed]
 
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[frameworks.Verl | None]:
-    """Where verl is installed, its queue for all tests: it takes half a minute to begin."""
+    """If verl is installed, its queue for all tests: it takes half a minute to start."""
     found = frameworks.Verl() if frameworks.INSTALLED else None
     if found:
         found.tq.init()
@@ -62,7 +63,8 @@ class Trainer:
         )  # fmt: skip
 
     def submit(self, prompts: int) -> None:
-        """As _submit_batch_to_rollout: prompts of the trainer's own dataset, known by their uid."""
+        """Like _submit_batch_to_rollout: prompts of the trainer's own dataset, identified by
+        their uid."""
         uids = [str(uuid.uuid4()) for _ in range(prompts)]
         self.asked += prompts
         tags = [{"is_prompt": True, "status": "pending", "global_steps": self.step} for _ in uids]
@@ -133,7 +135,8 @@ def test_rows_have_verls_keys_fields_and_tags(verl: frameworks.Verl, trainer: Ca
 
 
 def test_the_last_segment_of_a_sample_counts(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
-    """index is segment_index: verl takes one score of each sample, and gives all of its segments the advantage."""
+    """index is segment_index: verl takes one score per sample, and gives the advantage to all
+    of its segments."""
     one = trainer(whole, threshold=None)
     one.submit(len(whole))
     keys, _, _ = one.sample(len(whole))
@@ -152,7 +155,7 @@ def test_the_last_segment_of_a_sample_counts(verl: frameworks.Verl, trainer: Cal
 
 
 def test_the_asynchronous_trainer_evicts_groups_with_failed_samples(trainer: Callable[..., Trainer], groups: list[Group], whole: list[Group]) -> None:
-    """It asks for another group in place of each."""
+    """It requests another group in place of each."""
     one = trainer(groups, threshold=None)
     one.submit(len(whole))
     keys, _, metrics = one.sample(len(whole))
@@ -168,7 +171,7 @@ def test_the_synchronous_trainer_takes_what_has_not_failed(trainer: Callable[...
 
 
 def test_a_sample_without_a_reward_has_failed(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
-    """As where verl's own reward fails: no score is invented."""
+    """As when verl's own reward fails: no score is invented."""
     group = replace(whole[0], rows=[{**r, "reward": None if r["sample_index"] == 1 else r["reward"]} for r in whole[0].rows])
     none = replace(whole[1], rows=[{**r, "reward": None} for r in whole[1].rows])
     one = trainer([group, none], kind="ReplayBuffer", threshold=None)
@@ -178,7 +181,8 @@ def test_a_sample_without_a_reward_has_failed(verl: frameworks.Verl, trainer: Ca
 
 
 def test_an_empty_response_is_no_row(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
-    """No run has one: verify refuses it. A group of nothing else has failed."""
+    """No run has an empty response, because verify rejects it. A group with nothing else has
+    failed."""
 
     def emptied(row: dict[str, Any]) -> dict[str, Any]:
         at = row["prompt_length"]
@@ -202,7 +206,8 @@ def test_what_a_filter_left_out_has_not_failed(verl: frameworks.Verl, trainer: C
 
 
 def test_stale_groups_are_dropped_by_the_trainer(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
-    """Step 10 trains with the weights of version 9: at most 4 apart are versions 6 to 9."""
+    """Step 10 trains with the weights of version 9: a distance of at most 4 allows versions 6
+    to 9."""
     aged = [frameworks.aged(whole[i % len(whole)], version) for i, version in enumerate(range(10))]
     one = trainer(aged, threshold=4)
     one.step = 10
@@ -218,7 +223,7 @@ def test_unknown_versions_are_bounds(verl: frameworks.Verl, trainer: Callable[..
     one.submit(1)
     _, tags, _ = one.sample(1)
     assert {(t["min_global_steps"], t["max_global_steps"]) for t in tags} == {(0, 4)}
-    assert one.collector.versions == []  # verl does not say when weights change: nothing is claimed
+    assert one.collector.versions == []  # verl does not report weight changes, so no version is claimed
 
 
 def test_groups_come_when_they_are_asked_for(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
@@ -251,7 +256,7 @@ def test_the_end_of_the_tasks_reaches_the_trainer(verl: frameworks.Verl, trainer
     one = trainer(frameworks.Finished(whole[:1]), threshold=None)
     one.submit(2)
     with pytest.raises(RuntimeError, match="no more groups come: the tasks have ended"):
-        one.sample(2)  # it evicts the prompt that has failed, and asks for another
+        one.sample(2)  # it evicts the failed prompt, and requests another
 
 
 def test_an_error_of_the_queue_reaches_the_trainer(trainer: Callable[..., Trainer], whole: list[Group]) -> None:
@@ -314,7 +319,7 @@ def test_a_finished_run_is_trained_once_and_goes_on(verl: frameworks.Verl, train
         verl.tq.kv_clear(keys=keys, partition_id="train")
         return [sorted(np.asarray(got[key]["input_ids"]).tolist() for key in of) for of in by_uid(keys).values()]
 
-    one = trainer({"config": run}, threshold=None)  # as rollout.custom.rollout={config: run1} gives it
+    one = trainer({"config": run}, threshold=None)  # as with rollout.custom.rollout={config: run1}
     first = given(one, 2)
     one.feeder.close()
     two = trainer({"config": str(run)}, threshold=None)
@@ -326,7 +331,8 @@ def test_a_finished_run_is_trained_once_and_goes_on(verl: frameworks.Verl, train
 
 
 def sequences(verl: frameworks.Verl, trainer: Callable[..., Trainer], group: Group, **options: Any) -> dict[str, Any]:
-    """By sample, its part of the loss where each token has a loss of 1, by verl's own sum over sequences."""
+    """Return, by sample, its share of the loss if each token has a loss of 1, by verl's own sum
+    over sequences."""
     one = trainer({"config": frameworks.Finished([group], end=False), **options}, threshold=None)
     one.submit(1)
     keys, _, _ = one.sample(1)
@@ -338,7 +344,7 @@ def sequences(verl: frameworks.Verl, trainer: Callable[..., Trainer], group: Gro
     mask, parts = torch.stack(pad), {}
     for sample in {key.split("_")[1] for key in keys}:
         losses = torch.stack([m * w * (key.split("_")[1] == sample) for m, w, key in zip(pad, weight, keys)]).float()
-        # n * ppo_mini_batch_size, of which the trainer knows no forks
+        # n * ppo_mini_batch_size, which ignores forks
         parts[sample] = frameworks.trainers.Verl().core.agg_loss(losses, mask, "seq-mean-token-mean", global_batch_size=len({k.split("_")[1] for k in keys})).item()
     return parts
 
@@ -366,7 +372,7 @@ def test_the_settings_are_those_of_collect(
     keys, _, _ = one.sample(2)
     verl.tq.kv_clear(keys=keys, partition_id="train")
     one.feeder.close()
-    two = trainer(settings)  # as after a checkpoint of the queue: it goes on behind it
+    two = trainer(settings)  # as after a checkpoint of the queue: it continues after it
     two.submit(3)
     keys += two.sample(3)[0]
     assert len(by_uid(keys)) == len(Dataset(tmp_path / "run1")) == 5 and len(keys) == sum(len(g.rows) for g in Dataset(tmp_path / "run1"))

@@ -1,4 +1,4 @@
-"""The wheel as a file, and how pip takes it. Needs the source that it is built from."""
+"""The wheel as a file, and its installation with pip. Needs the source that it is built from."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with pip and nothing else."""
+    """The Python of an environment with only pip."""
     folder = tmp_path_factory.mktemp("bare") / "env"
     run(sys.executable, "-m", "venv", folder)
     return folder / "bin" / "python"
@@ -57,7 +57,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_same_bytes_elsewhere(wheel, clone, tmp_path):
-    # Another folder, home, time zone and mask of modes; the caches of Go stay, for time.
+    # Another folder, home, time zone and umask; Go's caches stay, to save time.
     changed = run("git", "ls-files", "-m", "-o", "--exclude-standard", cwd=ROOT).split()
     if changed:
         pytest.skip(f"the source has changes that no commit has: {changed[:3]}")
@@ -84,7 +84,7 @@ def test_source_date_epoch(wheel, tmp_path):
 
 
 def test_contents(wheel):
-    # pip's own library reads the tags of the name; zipfile the rest.
+    # pip's own library parses the tags of the name; zipfile reads the rest.
     from packaging.metadata import Metadata
     from packaging.utils import parse_wheel_filename
 
@@ -95,7 +95,7 @@ def test_contents(wheel):
         assert z.testzip() is None
         names = z.namelist()
         modes = {i.filename: i.external_attr >> 16 for i in z.infolist()}
-        meta = Metadata.from_email(z.read(f"{base}.dist-info/METADATA"))  # raises on what is not valid
+        meta = Metadata.from_email(z.read(f"{base}.dist-info/METADATA"))  # raises if invalid
         about = z.read(f"{base}.dist-info/WHEEL").decode().splitlines()
         program = z.read(f"{base}.data/scripts/rollout")
     assert len(names) == len(set(names)) and names[-1] == f"{base}.dist-info/RECORD"
@@ -104,14 +104,14 @@ def test_contents(wheel):
     assert {n: oct(m) for n, m in modes.items() if m != 0o100644} == {f"{base}.data/scripts/rollout": "0o100755"}
     assert {line.removeprefix("Tag: ") for line in about if line.startswith("Tag: ")} == {str(t) for t in tags}
     assert meta.version == version and str(meta.requires_python) == ">=3.10" and meta.description_content_type == "text/markdown"
-    # A static program asks for no loader, and knows no folder of the machine it was built on.
+    # A static program needs no loader, and contains no path of the build machine.
     assert b"/lib64/ld-linux" not in program and b"/lib/ld-musl" not in program
     assert str(ROOT).encode() not in program and os.path.expanduser("~/go").encode() not in program
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a chroot")
 def test_program_needs_nothing(wheel, tmp_path):
-    # As in an image from scratch: no libc, no shell, no user's name, no folder for temporary files.
+    # As in an image from scratch: no libc, no shell, no user name, no folder for temporary files.
     (tmp_path / "data").mkdir()
     with zipfile.ZipFile(wheel) as z:
         (name,) = (n for n in z.namelist() if n.endswith("/scripts/rollout"))
@@ -125,7 +125,7 @@ def test_program_needs_nothing(wheel, tmp_path):
 
 
 def test_pip_takes_the_right_one(wheel, bare, tmp_path):
-    # Of several wheels in a folder pip takes that of the platform.
+    # Of several wheels in a folder, pip takes the one for the platform.
     folder = tmp_path / "wheels"
     folder.mkdir()
     os.link(wheel, folder / wheel.name)
@@ -161,7 +161,7 @@ def test_program_is_found(wheel, bare, tmp_path, way):
 
 
 def test_installation_from_source(bare, clone, tmp_path, environment):
-    # Without a program the reader works, and the command says what is missing.
+    # Without a program the reader works, and the command reports what is missing.
     env = {**environment, "PATH": f"{bare.parent}:/usr/bin:/bin"}
     base = str(Path(pyarrow.__file__).parents[1])
     install = [bare, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps"]
@@ -172,7 +172,7 @@ def test_installation_from_source(bare, clone, tmp_path, environment):
         # A script that took itself for the program would never end.
         out = run(*command, "version", env=env, cwd=tmp_path, status=127, timeout=60)
         assert "this installation has the reader, but not the program" in out and "go install" in out
-    # One on PATH is taken.
+    # A program on PATH is used.
     (tmp_path / "bin").mkdir()
     os.symlink(package.program(), tmp_path / "bin" / "rollout")
     env["PATH"] = f"{tmp_path / 'bin'}:{env['PATH']}"

@@ -1,9 +1,9 @@
-"""A policy of one small recurrent net, and an engine that samples from it over HTTP, in
-the dialect of SGLang's /generate.
+"""A policy of one small recurrent net, and an engine that samples from it over HTTP, in the
+dialect of SGLang's /generate.
 
-The task: "say b" is to be answered with "b". Ids are bytes, and a newline ends an
-answer. Before it learns, the policy has read such lines with any letter as the answer:
-it knows what an answer looks like, and not which one is right.
+The task: "say b" must be answered with "b". Ids are bytes, and a newline ends an answer. Before
+it learns, the policy has read such lines with any letter as the answer: it knows the form of an
+answer, and not which one is right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VOCABULARY, STOP, MOST = 128, ord("\n"), 4
 
 
 class Policy(torch.nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
-    """Logits [b, T, V] of what comes after each token of ids [b, T]."""
+    """Logits [b, T, V] of the token after each token of ids [b, T]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,13 +37,13 @@ class Policy(torch.nn.Module):  # type: ignore[misc,name-defined,unused-ignore]
         return self.head(self.memory(self.embedding(ids))[0])
 
     def logprobs_of(self, ids: Any, temperature: float = 1.0) -> Any:
-        """Log-probabilities [b, T] of each token after those before it; 0 for the first."""
+        """Log-probabilities [b, T] of each token after the tokens before it; 0 for the first."""
         found = (self(ids)[:, :-1] / temperature).log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
         return torch.nn.functional.pad(found, (1, 0))
 
 
 def read_before(seed: int) -> Policy:
-    """A policy that has read lines."""
+    """Return a policy that has read lines."""
     torch.manual_seed(seed)
     policy = Policy()
     optimizer = torch.optim.Adam(policy.parameters(), 0.02)
@@ -58,16 +58,16 @@ def read_before(seed: int) -> Policy:
 
 
 class Engine:
-    """Samples from its policy, and says which version of it that was.
+    """Samples from its policy, and reports the version of it.
 
-    The n-th request for a prompt from one version has a seed of its own, so that the
-    answers do not depend on the order in which requests of several prompts arrive.
+    The n-th request for a prompt from one version has its own seed, so that the answers do not
+    depend on the order in which requests of several prompts arrive.
     """
 
     def __init__(self, policy: Policy):
         self.policy, self.version = policy, 0
         self.update: tuple[int, Policy, int] | None = None
-        """After so many more calls, the next weights and their version."""
+        """After that many more calls, the next weights and their version."""
         self.asked: Counter[tuple[int, bytes]] = Counter()
         self._lock = threading.Lock()
 
@@ -109,7 +109,7 @@ class Engine:
 
 @contextmanager
 def serve(engine: Engine) -> Iterator[str]:
-    """The URL of an engine, as long as the block lasts."""
+    """Serve an engine within the block, and return its URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

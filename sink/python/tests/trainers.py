@@ -1,5 +1,5 @@
-"""Functions of trainers, cut out of their pinned wheels (make trainers) by their AST,
-so that nothing of a trainer is installed, imported or copied.
+"""Functions of trainers, extracted from their pinned wheels (make trainers) by their AST, so
+that nothing of a trainer is installed, imported or copied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if not FOLDER.is_dir() and "ROLLOUT_TRAINERS" not in os.environ:
 
 
 def source(package: str, path: str) -> ast.Module:
-    """The module at a path inside a wheel."""
+    """Return the module at a path inside a wheel."""
     (wheel,) = FOLDER.glob(f"{package}-*.whl")
     with zipfile.ZipFile(wheel) as z:
         (name,) = [n for n in z.namelist() if n == path or n.endswith(f"/purelib/{path}")]
@@ -35,7 +35,7 @@ def source(package: str, path: str) -> ast.Module:
 
 @contextmanager
 def doubles() -> Iterator[None]:
-    """Constants and quotients of ints are float64, where torch makes float32 else."""
+    """Make constants and quotients of ints float64, where torch would use float32."""
     torch.set_default_dtype(torch.float64)
     try:
         yield
@@ -44,7 +44,7 @@ def doubles() -> Iterator[None]:
 
 
 def run(nodes: list[ast.stmt], names: dict[str, Any]) -> dict[str, Any]:
-    """Runs statements with these names, and gives all names."""
+    """Run statements with these names, and return all names."""
     module = ast.fix_missing_locations(ast.Module(body=nodes, type_ignores=[]))
     code = compile(module, "<wheel>", "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True)
     with doubles():
@@ -53,7 +53,7 @@ def run(nodes: list[ast.stmt], names: dict[str, Any]) -> dict[str, Any]:
 
 
 def functions(package: str, path: str, names: dict[str, Any], *wanted: str) -> SimpleNamespace:
-    """Functions of the top level, without their decorators."""
+    """Return top-level functions without their decorators."""
     found = {n.name: n for n in source(package, path).body if isinstance(n, ast.FunctionDef) and n.name in wanted}
     assert set(found) == set(wanted)
     for node in found.values():
@@ -63,8 +63,8 @@ def functions(package: str, path: str, names: dict[str, Any], *wanted: str) -> S
 
 
 def statements(package: str, path: str, method: str, first: str, last: str) -> list[ast.stmt]:
-    """The statements of a method from the first that holds a text to the next that
-    holds another, in the block where both are."""
+    """Return the statements of a method from the first that contains one text to the next that
+    contains another, in the block with both."""
     for node in ast.walk(source(package, path)):
         if isinstance(node, ast.FunctionDef) and node.name == method:
             words = [ast.unparse(s) for s in node.body]
@@ -89,7 +89,7 @@ class Verl:
         )  # fmt: skip
 
     def __call__(self, name: str, reward: Any, tokens: Any, group: Any, **more: Any) -> Any:
-        """The advantage of each response: the reward is on its last token."""
+        """Return the advantage of each response: the reward is on its last token."""
         mask = torch.from_numpy(np.arange(max(tokens) + 2) < np.asarray(tokens)[:, None]).double()
         rewards = torch.zeros_like(mask)
         rewards[torch.arange(len(tokens)), torch.as_tensor(tokens) - 1] = torch.as_tensor(reward)
@@ -149,7 +149,7 @@ class OpenRlhf:
         names: dict[str, Any] = {"torch": torch, "args": args, "rewards": torch.as_tensor(reward).reshape(-1, size)}
         shaped = run(self.shape, names)["rewards"].reshape(-1)
         mask = torch.from_numpy(np.arange(max(tokens)) < np.asarray(tokens)[:, None])
-        # What get_cumulative_returns gives where gamma is 1 and there is no penalty.
+        # The result of get_cumulative_returns if gamma is 1 and there is no penalty.
         made = SimpleNamespace(advantages=shaped[:, None] * mask, action_mask=mask)
         run(self.whiten, {**names, "experiences": [made]})
         return made.advantages[:, 0].numpy()

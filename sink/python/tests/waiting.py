@@ -1,4 +1,4 @@
-"""What the tests of collect() share."""
+"""Helpers shared by the tests of collect()."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 PATIENCE = 180.0
-"""Seconds after which a test fails that waits for what must happen: many, for a machine with much to do."""
+"""Seconds after which a waiting test fails: many, for a busy machine."""
 
 
 def prompts(n: int) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Opens a run's folder by load_dataset, in several ways, and prints what it finds.
+"""Open a run's folder with load_dataset, in several ways, and print the results.
 
-Usage: card.py RUN CACHE. One JSON object: for each way the number of rows and the columns with
-their types, or the name of the error.
+Usage: card.py RUN CACHE. Prints one JSON object: for each way the number of rows and the
+columns with their types, or the name of the error.
 """
 
 import json
@@ -26,7 +26,7 @@ def load(*config, streaming=False):
         tokens = sum(len(row["input_ids"]) for row in rows) if "input_ids" in rows.features else 0
         columns = {name: repr(feature) for name, feature in rows.features.items()}
         return {"rows": len(keys), "keys": keys, "tokens": tokens, "columns": columns}
-    except Exception as err:  # which one is what the test asks
+    except Exception as err:  # the test checks which error it is
         return {"error": type(err).__name__}
 
 

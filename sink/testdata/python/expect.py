@@ -1,4 +1,4 @@
-"""Compare what a reader gives with what was written, value for value."""
+"""Compare what a reader returns with what was written, value for value."""
 
 import json
 
@@ -16,7 +16,7 @@ def load(path):
 
 
 def bits(values, dtype):
-    """The bits of floats, any NaN as one and the same."""
+    """Return the bits of floats, with all NaNs equal."""
     a = np.asarray(values, dtype=dtype).copy()
     a[np.isnan(a)] = np.nan
     return a.view(np.uint32 if dtype == np.float32 else np.uint64)
@@ -28,13 +28,13 @@ def from_bits(values, kind):
 
 
 def check_table(table, want, kind="data"):
-    """table is a pyarrow table with all columns, in any order of rows."""
+    """table is a pyarrow table with all columns and rows in any order."""
     names, n = want["columns"], want["rows"]
     assert table.column_names == names, (table.column_names, names)
     assert table.num_rows == n, (table.num_rows, n)
     order = pc.sort_indices(table.select([k for k, _ in KEYS[kind]]), sort_keys=KEYS[kind])
     for name in names:
-        # By column, for taking whole tables of lists can overflow their offsets.
+        # By column, because taking whole tables of lists can overflow their offsets.
         column = table.column(name).combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = pa.concat_arrays(column.chunks)

@@ -1,4 +1,4 @@
-"""pyarrow reads every shard; the two formats have one schema.
+"""pyarrow reads every shard; both formats have one schema.
 
 usage: read_pyarrow.py JOB.json
 """

@@ -1,19 +1,19 @@
-// Package otlp sends spans to an OpenTelemetry collector, as the environment says:
-// OTLP over HTTP, in protobuf.
+// Package otlp sends spans to an OpenTelemetry collector: OTLP over HTTP, in protobuf.
+// The environment configures it:
 //
-//	OTEL_EXPORTER_OTLP_ENDPOINT             /v1/traces is added; http://localhost:4318
-//	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT      taken as it is
-//	OTEL_EXPORTER_OTLP[_TRACES]_HEADERS     name=value, commas between, percent-encoded
-//	OTEL_EXPORTER_OTLP[_TRACES]_TIMEOUT     milliseconds; 10,000
+//	OTEL_EXPORTER_OTLP_ENDPOINT             /v1/traces is appended; default http://localhost:4318
+//	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT      used unchanged
+//	OTEL_EXPORTER_OTLP[_TRACES]_HEADERS     name=value, separated by commas, percent-encoded
+//	OTEL_EXPORTER_OTLP[_TRACES]_TIMEOUT     milliseconds; default 10,000
 //	OTEL_EXPORTER_OTLP[_TRACES]_COMPRESSION gzip or none
-//	OTEL_EXPORTER_OTLP[_TRACES]_CERTIFICATE PEM file of the authorities to trust
-//	OTEL_EXPORTER_OTLP[_TRACES]_PROTOCOL    http/protobuf: there is no other here
+//	OTEL_EXPORTER_OTLP[_TRACES]_CERTIFICATE PEM file of the trusted authorities
+//	OTEL_EXPORTER_OTLP[_TRACES]_PROTOCOL    http/protobuf, the only supported protocol
 //	OTEL_TRACES_EXPORTER                    otlp or none
-//	OTEL_SDK_DISABLED                       true: nothing is sent
+//	OTEL_SDK_DISABLED                       true: send nothing
 //
-// It stands in for the library's otlptracehttp, which links all of gRPC: 5.6 MB of a
-// program, where this and the rest of the SDK take 1.8. It is the transport only; spans
-// are encoded by the library.
+// It replaces the SDK's otlptracehttp, which links all of gRPC and adds 5.6 MB to the binary.
+// This package and the rest of the SDK add 1.8 MB. It is only the transport: the SDK encodes
+// the spans.
 package otlp
 
 import (
@@ -42,27 +42,27 @@ const (
 	tracesPath      = "v1/traces"
 	defaultTimeout  = 10 * time.Second
 
-	// An upload that is refused for now is tried again until its time is over, at first
-	// after firstPause.
+	// A rejected upload is retried until its timeout. The pause doubles from firstPause to
+	// maxPause.
 	firstPause = 500 * time.Millisecond
 	maxPause   = 5 * time.Second
-	// maxAnswer bounds what is read of an answer, which nobody looks at.
+	// maxAnswer bounds how much of a response body is read and discarded.
 	maxAnswer = 64 << 10
 )
 
-// A Client uploads spans: an otlptrace.Client. It holds no goroutine of its own.
+// A Client uploads spans. It implements otlptrace.Client and starts no goroutine.
 type Client struct {
 	url     string
-	headers http.Header // may hold secrets
+	headers http.Header // can hold secrets
 	timeout time.Duration
 	gzip    bool
 	http    *http.Client
 	failed  func(error)
 }
 
-// FromEnv returns the client that the environment asks for, and nil where it asks for
-// none. failed is told of each upload that is given up; the error names no address and
-// no header, for both may hold secrets. It must not block.
+// FromEnv returns the client that the environment configures, or nil if it configures none. It
+// calls failed for each upload that is abandoned. The error contains no address and no header,
+// because both can hold secrets. failed must not block.
 func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	env := func(name string) string {
 		if v := getenv("OTEL_EXPORTER_OTLP_TRACES_" + name); v != "" {
@@ -115,7 +115,7 @@ func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	}
 	c.http = &http.Client{
 		Transport: transport,
-		// A redirect would take the headers along.
+		// A redirect would carry the headers to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -124,8 +124,7 @@ func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	return c, nil
 }
 
-// endpoint is the address of the collector. Its text is in no error: it may hold a
-// password.
+// endpoint returns the collector's URL. Its errors omit the value, because it can hold a password.
 func endpoint(getenv func(string) string) (string, error) {
 	name, text := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	whole := text != ""
@@ -172,7 +171,7 @@ func readAuthorities(name string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Start is otlptrace.Client's; there is nothing to start.
+// Start implements otlptrace.Client. It does nothing.
 func (c *Client) Start(context.Context) error { return nil }
 
 // Stop closes idle connections.
@@ -181,8 +180,7 @@ func (c *Client) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces sends spans. What cannot be sent is lost and told to failed: a trace is
-// no reason for a run to end, so it returns nil.
+// UploadTraces sends spans. A failure goes to failed, not to the result: it must not end a run.
 func (c *Client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	if len(spans) == 0 {
 		return nil
@@ -194,8 +192,7 @@ func (c *Client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 }
 
 func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	// On the wire a TracesData is an ExportTraceServiceRequest; the latter's package
-	// would bring gRPC along.
+	// On the wire, a TracesData equals an ExportTraceServiceRequest, whose package imports gRPC.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err
@@ -228,8 +225,7 @@ func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) err
 	}
 }
 
-// post makes one request. wait is how long to wait before another one, negative where
-// there is to be none.
+// post sends one request. wait is the minimum pause before a retry, or negative: do not retry.
 func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
@@ -251,7 +247,7 @@ func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // 0 where it is none
+		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // 0 if the header is missing
 		wait = time.Duration(max(0, seconds)) * time.Second
 	default:
 		wait = -1

@@ -14,13 +14,13 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/otlp"
 )
 
-// What a collector refuses for now is sent again, what it refuses for good is not; and
-// no upload fails the caller.
+// TestUploadTriesAgain checks that a transient rejection is retried, that a permanent one is not,
+// and that no upload fails the caller.
 func TestUploadTriesAgain(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name     string
-		answers  []int // the last one from then on
+		answers  []int // the last one repeats
 		requests int32
 		lost     bool
 	}{

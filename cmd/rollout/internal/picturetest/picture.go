@@ -1,6 +1,5 @@
-// Package picturetest makes the pictures of the README: what the program writes to a
-// terminal, drawn as SVG. A picture is made anew by the test that compares it, so it shows
-// what the program shows today.
+// Package picturetest draws the README's pictures: terminal output as SVG. A test redraws each
+// picture and compares it, so a picture always shows the current output.
 package picturetest
 
 import (
@@ -16,14 +15,14 @@ import (
 	"unicode/utf8"
 )
 
-// The size of a character, and of the frame around all of them, in CSS pixels.
+// The size of a character and of the margin, in CSS pixels.
 const (
 	column, row = 8, 18
 	margin      = 16
 )
 
-// Terminal draws text on a terminal so many columns wide. It knows the escape sequences
-// that the program writes: bold, dim, and colours. A longer line is an error of the test.
+// Terminal draws text on a terminal of the given width. It supports the escape sequences that the
+// program writes: bold, dim and colors. A longer line or another sequence fails the test.
 func Terminal(t *testing.T, columns int, text string) []byte {
 	t.Helper()
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
@@ -57,10 +56,9 @@ func Terminal(t *testing.T, columns int, text string) []byte {
 	return out.Bytes()
 }
 
-// escape is a sequence that sets colours.
+// escape matches a sequence that sets the style.
 var escape = regexp.MustCompile(`^\x1b\[([0-9;]*)m`)
 
-// attributes are those of the text after a sequence.
 func attributes(codes string) string {
 	if n, ok := strings.CutPrefix(codes, "38;5;"); ok {
 		c, _ := strconv.Atoi(n) // the sequence has digits only
@@ -73,11 +71,11 @@ func attributes(codes string) string {
 	}[codes]
 }
 
-// words are the parts of a text between two spaces or more, which a browser would make one.
+// words matches text without two consecutive spaces, because a browser collapses them.
 var words = regexp.MustCompile(`[^ ]+(?: [^ ]+)*`)
 
-// draw writes text at a place, and returns how many columns it takes. The blocks of a bar
-// are drawn, because in many fonts there is a gap between them.
+// draw writes text at a column and returns its width in columns. It draws the blocks of a bar as
+// rectangles, because many fonts leave gaps between them.
 func draw(out *bytes.Buffer, at, y int, text, style string) int {
 	for _, span := range words.FindAllStringIndex(text, -1) {
 		word := text[span[0]:span[1]]
@@ -94,7 +92,7 @@ func draw(out *bytes.Buffer, at, y int, text, style string) int {
 	return utf8.RuneCountInString(text)
 }
 
-// Check compares a picture with the one of the repository, or replaces that.
+// Check compares a picture with its file in testdata/pictures, or writes the file if update is set.
 func Check(t *testing.T, name string, picture []byte, update bool) {
 	t.Helper()
 	path := filepath.Join(root(t), "testdata", "pictures", name)
@@ -113,7 +111,6 @@ func Check(t *testing.T, name string, picture []byte, update bool) {
 	}
 }
 
-// root is the folder of go.mod.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()

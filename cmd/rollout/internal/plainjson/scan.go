@@ -1,6 +1,5 @@
-// Package plainjson reads and writes the JSON of people. It reads strictly: what two
-// readers would read differently is an error. It writes plainly: what only HTML minds is
-// not escaped.
+// Package plainjson parses and writes the JSON of users. It parses strictly: JSON that two parsers
+// would read differently is an error. It writes without HTML escapes.
 package plainjson
 
 import (
@@ -14,37 +13,35 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// How JSON of people is read: strictly, in one pass. encoding/json takes the last of
-// two equal keys, and makes U+FFFD of half a surrogate pair: a task would silently be
-// another one. Both are errors here, at any depth.
+// Strict parsing, in one pass. encoding/json keeps the last of two equal keys and turns half a
+// surrogate pair into U+FFFD, which would silently change a task. Both are errors here.
 
-// maxDepth is how deep a task may be nested. Readers of rows in other languages give
-// up not far above.
+// maxDepth is the maximum nesting depth. Readers of rows in other languages fail not far above it.
 const maxDepth = 256
 
-// A scanner goes over one JSON value.
+// A scanner scans one JSON value.
 type scanner struct {
 	text  []byte
 	at    int
 	depth int
 }
 
-// An AmbiguousError is about JSON that is well formed, and that others take.
+// An AmbiguousError reports well-formed JSON that parsers read differently.
 type AmbiguousError struct{ text string }
 
 func (e *AmbiguousError) Error() string { return e.text }
 
-// ErrNotUTF8 is the error of every other encoding.
+// ErrNotUTF8 is the error for every other encoding.
 var ErrNotUTF8 = errors.New("not UTF-8")
 
-// errSyntax stands for every error of which encoding/json knows a better text.
+// errSyntax stands for errors that encoding/json describes better.
 var errSyntax = errors.New("syntax")
 
-// Scan checks that text is one JSON value and nothing else. member, which may be nil,
-// is called with every member of an object at the top; both slices are parts of text.
+// Scan checks that text is exactly one JSON value. It calls member, which can be nil, for each
+// member of a top-level object. Both arguments are slices of text.
 func Scan(text []byte, member func(key string, value json.RawMessage)) error {
-	// Decoding would replace what is broken in a prompt, and keep it in metadata, which
-	// no column can hold.
+	// Decoding would replace invalid bytes in a prompt, and keep them in metadata, which no column
+	// can store.
 	if !utf8.Valid(text) {
 		return ErrNotUTF8
 	}
@@ -67,7 +64,7 @@ func Scan(text []byte, member func(key string, value json.RawMessage)) error {
 	return err
 }
 
-// syntaxError says where text is not JSON.
+// syntaxError describes where text is not JSON.
 func syntaxError(text []byte) error {
 	var v json.RawMessage
 	err := json.Unmarshal(text, &v)
@@ -77,7 +74,7 @@ func syntaxError(text []byte) error {
 	return errors.New("not JSON")
 }
 
-// peek is the next byte; 0 at the end, which begins no value.
+// peek returns the next byte, or 0 at the end.
 func (s *scanner) peek() byte {
 	if s.at < len(s.text) {
 		return s.text[s.at]
@@ -96,7 +93,7 @@ func (s *scanner) space() {
 	}
 }
 
-// take takes c, or reports that something else comes.
+// take consumes c, or returns false if another byte follows.
 func (s *scanner) take(c byte) bool {
 	if s.peek() != c {
 		return false
@@ -128,7 +125,7 @@ func (s *scanner) enter() error {
 	return nil
 }
 
-// fewKeys is up to how many keys of an object are compared one by one.
+// fewKeys is the number of keys up to which keys are compared one by one.
 const fewKeys = 12
 
 func (s *scanner) object(member func(key string, value json.RawMessage)) error {
@@ -218,7 +215,7 @@ func (s *scanner) array() error {
 	}
 }
 
-// text1 goes over a text with its quotes.
+// text1 scans a string with its quotes.
 func (s *scanner) text1() error {
 	s.at++
 	for s.at < len(s.text) {
@@ -239,7 +236,7 @@ func (s *scanner) text1() error {
 	return errSyntax
 }
 
-// escape goes over a backslash and what belongs to it.
+// escape scans an escape sequence.
 func (s *scanner) escape() error {
 	if s.at+1 >= len(s.text) {
 		return errSyntax
@@ -269,7 +266,7 @@ func (s *scanner) escape() error {
 	return &AmbiguousError{fmt.Sprintf("%s at byte %d: half of a surrogate pair, which is not a character", s.text[s.at:s.at+6], s.at+1)}
 }
 
-// unit is the number of the \u escape at a place.
+// unit decodes the \u escape at a position.
 func (s *scanner) unit(at int) (n uint32, ok bool) {
 	if at+6 > len(s.text) || s.text[at] != '\\' || s.text[at+1] != 'u' {
 		return 0, false
@@ -326,8 +323,8 @@ func (s *scanner) word() error {
 	return errSyntax
 }
 
-// Text is the text of a JSON string; ok is false for any other value. It must have
-// been scanned.
+// Text returns the text of a JSON string. ok is false for any other value. raw must have been
+// scanned.
 func Text(raw []byte) (text string, ok bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
@@ -339,8 +336,8 @@ func Text(raw []byte) (text string, ok bool) {
 	return string(raw[1 : len(raw)-1]), true
 }
 
-// Elements calls yield with the elements of a JSON array, which must have been scanned;
-// it returns false for any other value.
+// Elements calls yield with the elements of a JSON array, which must have been scanned. It returns
+// false for any other value.
 func Elements(raw json.RawMessage, yield func(json.RawMessage)) bool {
 	s := scanner{text: raw}
 	if !s.take('[') {

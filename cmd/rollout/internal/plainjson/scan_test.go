@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// What encoding/json takes is taken, but for what it would change silently: keys given
-// twice, halves of surrogate pairs, what is nested without end, what is not UTF-8.
+// checkScan checks that Scan accepts what encoding/json accepts, except JSON that encoding/json
+// changes silently: repeated keys, half surrogate pairs, deep nesting, other encodings.
 func checkScan(t *testing.T, text []byte) {
 	t.Helper()
 	err := Scan(text, nil)
@@ -22,7 +22,7 @@ func checkScan(t *testing.T, text []byte) {
 	case err == nil:
 		var v any
 		if json.Unmarshal(text, &v) != nil {
-			return // a number that no float64 holds
+			return // a number that no float64 can hold
 		}
 		b, _ := json.Marshal(v)
 		if bytes.ContainsRune(b, utf8.RuneError) && !bytes.ContainsRune(text, utf8.RuneError) && !bytes.Contains(bytes.ToLower(text), []byte(`\ufffd`)) {
@@ -44,7 +44,7 @@ func FuzzScanJSON(f *testing.F) {
 	f.Fuzz(checkScan)
 }
 
-// Keys are compared as what they read as, in objects of any size.
+// TestKeysGivenTwice checks that keys are compared after decoding, in objects of any size.
 func TestKeysGivenTwice(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, fewKeys - 1, fewKeys, fewKeys + 1, 40} {

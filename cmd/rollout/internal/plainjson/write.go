@@ -6,20 +6,19 @@ import (
 	"io"
 )
 
-// Compact copies a JSON value without the spaces, so that a snapshot has one line
-// per task.
+// Compact returns a JSON value without white space, so that a snapshot has one line per task.
 func Compact(v json.RawMessage) json.RawMessage {
 	if v == nil {
 		return nil
 	}
 	var out bytes.Buffer
 	if json.Compact(&out, v) != nil {
-		return v // cannot be: v came out of a decoder
+		return v // cannot happen: v came from a decoder
 	}
 	return out.Bytes()
 }
 
-// Line is v on one line, without escaping what only HTML minds.
+// Line encodes v on one line, without HTML escapes.
 func Line(v any) (json.RawMessage, error) {
 	var out bytes.Buffer
 	enc := NewEncoder(&out)
@@ -29,7 +28,7 @@ func Line(v any) (json.RawMessage, error) {
 	return Compact(bytes.TrimSpace(out.Bytes())), nil
 }
 
-// NewEncoder writes JSON without escaping what only HTML minds.
+// NewEncoder returns an encoder without HTML escapes.
 func NewEncoder(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

@@ -1,6 +1,5 @@
-// Package preflight finds out before anything is written whether a run would work. [Ask]
-// asks every server what a run needs of it; a [Trial] has it make one call of the model and
-// judges what comes as a sample is.
+// Package preflight checks whether a run can work before anything is written. [Ask] checks each
+// server. A [Trial] makes one model call per server and judges the reply as the run would.
 package preflight
 
 import (
@@ -19,16 +18,15 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Ask asks every server what a run needs before anything is written: that it
-// answers, lets us in, has the model, and gives token data. One that cannot be used
-// ends it, however many others there are. What may pass is tried a few times; again is
-// told before each.
+// Ask checks every server for a run: that it answers, authorizes us, has the model and returns
+// token data. One unusable server fails the check, whatever the others answer. Transient errors are
+// retried a few times; again is called before each retry.
 func Ask(ctx context.Context, backends []*agent.Backend, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
 	return askEach(ctx, backends, askServer, again)
 }
 
-// AskReaders is Ask where nothing is sent to the servers: that each answers, lets us in, and
-// lists its server runs.
+// AskReaders is Ask for a run that only reads. It checks that each server answers, authorizes us
+// and lists its server runs.
 func AskReaders(ctx context.Context, readers []*agent.Reader, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
 	return askEach(ctx, readers, func(ctx context.Context, r *agent.Reader) (runfolder.Server, error) {
 		version, err := r.Client().Health(ctx)
@@ -42,7 +40,7 @@ func AskReaders(ctx context.Context, readers []*agent.Reader, again func(server 
 	}, again)
 }
 
-// askEach asks one after the other.
+// askEach asks the servers one after the other.
 func askEach[B interface{ Client() *letta.Client }](ctx context.Context, all []B, ask func(context.Context, B) (runfolder.Server, error), again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
 	var infos []runfolder.Server
 	for _, b := range all {
@@ -62,7 +60,6 @@ func askEach[B interface{ Client() *letta.Client }](ctx context.Context, all []B
 	return infos, nil
 }
 
-// askServer is the preflight of one server.
 func askServer(ctx context.Context, b *agent.Backend) (runfolder.Server, error) {
 	found, err := b.Preflight(ctx)
 	if err != nil {
@@ -72,17 +69,16 @@ func askServer(ctx context.Context, b *agent.Backend) (runfolder.Server, error) 
 	return info, nil
 }
 
-// The bounds of tryAgain: a server that is not there is given up after seconds, and
-// one that lets every request time out is not asked for minutes.
+// The bounds of tryAgain. An unreachable server fails within seconds. A server whose requests all
+// time out is not retried for minutes.
 const (
 	preflightTries = 3
-	preflightPause = time.Second // then twice as long
+	preflightPause = time.Second // doubled after each try
 	preflightMost  = 30 * time.Second
-	preflightAsked = 5 * time.Second // of a Retry-After, at most
+	preflightAsked = 5 * time.Second // longest Retry-After that is honored
 )
 
-// tryAgain asks again where an error may pass: nobody may be there to start an
-// unattended run again.
+// tryAgain retries ask after a transient error, because no user restarts an unattended run.
 func tryAgain(ctx context.Context, ask func() error, again func(err error, wait time.Duration)) error {
 	began := time.Now()
 	for try, pause := 1, preflightPause; ; try, pause = try+1, 2*pause {
@@ -103,8 +99,8 @@ func tryAgain(ctx context.Context, ask func() error, again func(err error, wait 
 	}
 }
 
-// mayPass reports whether an error is about the moment and not about the server: no
-// connection, no room, no answer in time, or a failure of its own.
+// mayPass reports whether an error is transient: no connection, no capacity, no answer in time, or
+// an error of the server.
 func mayPass(err error) bool {
 	if errors.Is(err, http.ErrSchemeMismatch) {
 		return false
@@ -114,13 +110,12 @@ func mayPass(err error) bool {
 		return true
 	case collector.ClassServerError:
 		e, ok := errors.AsType[*letta.APIError](err)
-		return ok && e.Status >= http.StatusInternalServerError // and not an answer that cannot be read
+		return ok && e.Status >= http.StatusInternalServerError // a reply that cannot be decoded is not transient
 	default:
 		return false
 	}
 }
 
-// describeServerModel is what a server says about a model; nil where it has none.
 func describeServerModel(m *letta.Model) *runfolder.ServerModel {
 	if m == nil {
 		return nil
@@ -132,7 +127,7 @@ func describeServerModel(m *letta.Model) *runfolder.ServerModel {
 	return &runfolder.ServerModel{Handle: m.Handle, Name: name, ContextWindow: m.ContextWindow, EndpointType: m.ModelEndpointType}
 }
 
-// Unusable says which server it is about and what the user can do.
+// Unusable adds the server's URL and a hint to an error that ends the run.
 func Unusable(client *letta.Client, err error) error {
 	if !strings.Contains(err.Error(), client.BaseURL()) {
 		err = fmt.Errorf("server %s: %w", client.BaseURL(), err)
@@ -166,7 +161,7 @@ func Unusable(client *letta.Client, err error) error {
 	}
 }
 
-// withPort is a URL that names no port with that of a Letta server; empty for every other.
+// withPort adds Letta's port to an http URL without a port. It returns "" for any other URL.
 func withPort(base string) string {
 	u, err := url.Parse(base)
 	if err != nil || u.Port() != "" || u.Scheme != "http" {

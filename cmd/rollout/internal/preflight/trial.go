@@ -25,45 +25,42 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// The bounds of a trial: a call of the model takes seconds, and that of a thinking model
-// on a slow engine up to minutes. One that takes longer proves nothing, and the run
-// begins without it.
+// The bounds of a trial. A model call takes seconds, or minutes for a thinking model on a slow
+// engine. A longer call proves nothing, and the run starts without the proof.
 const (
 	trialTimeout = 2 * time.Minute
-	trialQuiet   = 3 * time.Second // then it is said what is waited for
+	trialQuiet   = 3 * time.Second // then a note names the server that has not answered
 )
 
-// A Trial finds out, before anything is written, whether a run would give rows: each
-// server makes one real call of the model, and what comes is judged as a sample is. Its
-// message is the first one of the run's first task, because that is what the model will
-// be shown. A trial that fails for a reason of its own (the server is busy, the task is
-// bad, time runs out) says nothing and does not keep the run from beginning.
+// A Trial checks whether a run would produce rows before anything is written. Each server makes one
+// real model call, and the reply is judged like a sample's. The call sends the first message of the
+// run's first task. A trial that fails for an unrelated reason proves nothing and does not stop the
+// run. Such reasons are a busy server, a bad task or a timeout.
 type Trial struct {
 	config  *config.Config
 	prompts prompt.Config
 	judge   collector.Config
-	find    agent.Prompter // of the judge
+	find    agent.Prompter // finds prompts for judge
 	task    *collector.Task
-	note    func(format string, args ...any) // tells people
+	note    func(format string, args ...any) // logs for the user
 
 	timeout, quiet time.Duration
 }
 
-// NewTrial is the trial of a run with that configuration, whose prompts are found, and
-// whose replies are judged, as the run would. note tells people.
+// NewTrial returns the trial of a run. It rebuilds prompts and judges replies as the run would.
+// note logs for the user.
 func NewTrial(c *config.Config, prompts prompt.Config, judge collector.Config, task *collector.Task, note func(format string, args ...any)) (*Trial, error) {
-	find, err := prompt.New(prompts) // of its own: what it costs is none of the run's costs
+	find, err := prompt.New(prompts) // separate, so that the trial does not count in the run's statistics
 	if err != nil {
 		return nil, err
 	}
 	return &Trial{config: c, prompts: prompts, judge: judge, find: find, task: task, note: note, timeout: trialTimeout, quiet: trialQuiet}, nil
 }
 
-// Servers makes the trial on every server that has not proved itself in this run. proven
-// are the versions, by URL, of those that have. answered tells of each backend whether it
-// answered the call.
+// Servers runs the trial on every server that has not passed one in this run. proven maps the URL
+// of each server that has passed to its version. answered[i]: backend i's call was answered.
 func (t *Trial) Servers(ctx context.Context, backends []*agent.Backend, servers []runfolder.Server, proven map[string]string) (answered []bool, err error) {
-	// An interrupt ends the call, and its agent is removed; another one ends the process.
+	// The first interrupt ends the call and deletes its agent. The second ends the process.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
@@ -79,20 +76,20 @@ func (t *Trial) Servers(ctx context.Context, backends []*agent.Backend, servers 
 			return nil
 		})
 	}
-	_ = g.Wait() // none returns an error
+	_ = g.Wait() // the functions return no error
 	if ctx.Err() != nil {
 		return nil, exit.With(exit.Interrupted, errors.New("interrupted before the run began"))
 	}
 	for _, err := range refused {
 		if err != nil {
-			return nil, err // the first one: with many servers it is the same for all
+			return nil, err // many servers usually fail alike
 		}
 	}
 	return answered, nil
 }
 
-// server makes the trial on one server: one call, and a second one if the time that the first
-// call's prompt prints is open although the server's zone is known. Its error says why the run would have no rows.
+// server runs the trial on one server. It makes a second call if the prompt's time stays ambiguous
+// although the server's time zone is known. The error explains why the run would have no rows.
 func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (answered bool, err error) {
 	url := b.Client().BaseURL()
 	defer time.AfterFunc(t.quiet, func() {
@@ -115,7 +112,7 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (a
 		})
 	}
 	if err = call(); t.config.Server.Timezone != nil && collector.ReasonOf(err) == tokenize.ReasonClock {
-		calls++ // the first call can have run over midnight
+		calls++ // the first call can span midnight
 		err = call()
 	}
 	switch {
@@ -132,11 +129,11 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (a
 	return judged, nil
 }
 
-// look judges the reply as that of a sample. One that cannot be data comes back as an
-// error; a *mismatchError says more of a prompt that has another length than counted.
+// look judges the reply like a sample's and returns an error if it cannot be data. If a rebuilt
+// prompt has the wrong length, the error is a *mismatchError or a *releaseError when the cause is
+// known.
 func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
-	// Only one call was asked for, and no question is answered: that the rollout goes on
-	// does not make it a bad one.
+	// The trial asks for one call and answers no approval, so it ignores an unfinished rollout.
 	if n := len(reply.Sends); n > 0 && letta.StopReason(reply.Sends[n-1].StopReason) == letta.StopRequiresApproval {
 		reply.Sends[n-1].StopReason = string(letta.StopMaxSteps)
 	}
@@ -170,8 +167,8 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 	return err
 }
 
-// readTraces reads the traces of the calls, even if no proof needs them. They show whether a
-// tap with continuity is in front of the engine.
+// readTraces reads the traces of the calls even if no proof needs them. They show whether a tap
+// with continuity is in front of the engine.
 func readTraces(ctx context.Context, e *record.Rollout, calls []tokenize.Call) {
 	for i := range calls {
 		if id := calls[i].StepID; id != "" && calls[i].Source != tokenize.SourceTap {
@@ -180,8 +177,8 @@ func readTraces(ctx context.Context, e *record.Rollout, calls []tokenize.Call) {
 	}
 }
 
-// lookTapped tells people of a call that the tap did not see. Its prompt may come from
-// elsewhere, and is then proven less well than the person expects.
+// lookTapped logs a call that the tap did not see. Its prompt can come from another source, with a
+// lower grade than the user expects.
 func (t *Trial) lookTapped(calls []tokenize.Call) {
 	if t.prompts.Tap == nil || t.config.Tokens.Prompts != config.PromptsAuto {
 		return
@@ -194,11 +191,11 @@ func (t *Trial) lookTapped(calls []tokenize.Call) {
 	}
 }
 
-// tapRemedy is what to do where a tap does not see calls.
+// tapRemedy is the hint if a tap does not see calls.
 const tapRemedy = "does the base URL of the server's provider point at the tap? rollout doctor, given the same settings, says more"
 
-// A mismatchError is a prompt that was rebuilt to another length than the server counted,
-// with what differs.
+// A mismatchError reports a rebuilt prompt whose length differs from the server's count, and the
+// part that differs.
 type mismatchError struct {
 	verdict model.Diagnosis
 	err     error
@@ -209,8 +206,7 @@ func (e *mismatchError) Error() string {
 }
 func (e *mismatchError) Unwrap() error { return e.err }
 
-// A releaseError is a prompt that is rebuilt right by the rules of another release of
-// transformers.
+// A releaseError reports a prompt that only another transformers release renders correctly.
 type releaseError struct {
 	ours, theirs chat.Transformers
 	err          error
@@ -221,8 +217,8 @@ func (e *releaseError) Error() string {
 }
 func (e *releaseError) Unwrap() error { return e.err }
 
-// refusal is what to say of a server whose calls give no rows for the reason in err; nil
-// where another call of it may give some. calls is how many were tried.
+// refusal returns the error for a server whose calls produce no rows because of err. It returns nil
+// if another call can produce rows. calls is the number of calls tried.
 func (t *Trial) refusal(url, version string, calls int, err error) error {
 	what := err.Error()
 	switch reason := collector.ReasonOf(err); reason {
@@ -261,8 +257,8 @@ func (t *Trial) refusal(url, version string, calls int, err error) error {
 	return exit.Hint(exit.With(exit.Unusable, bad), remedy)
 }
 
-// Remedy is what to add or to leave out where samples fail for the reason; empty where
-// nothing of that kind helps.
+// Remedy returns a hint on which setting to add or remove if samples fail for the reason. It
+// returns "" if no setting helps.
 func Remedy(c *config.Config, reason tokenize.Reason) string {
 	const addTokenizer = "add --tokenizer DIR, the folder of the model's tokenizer and chat template, or use a server that sends input_ids"
 	switch reason {

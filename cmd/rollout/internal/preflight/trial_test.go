@@ -20,7 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// trialOn is the trial of a run without a tokenizer, on a simulated server.
+// trialOn returns the trial of a run without a tokenizer, on a simulated server.
 func trialOn(t *testing.T, sim *lettasim.Server) (_ *Trial, _ *agent.Backend, said func() string) {
 	t.Helper()
 	server := httptest.NewServer(sim)
@@ -55,8 +55,8 @@ func trialOn(t *testing.T, sim *lettasim.Server) (_ *Trial, _ *agent.Backend, sa
 	return one, backend, said
 }
 
-// A slow engine is waited for, with words and not for ever; then the run begins, and the
-// agent is gone.
+// TestTrialIsBounded checks that the trial waits for a slow engine with a message and a timeout,
+// and that the run then starts and the agent is deleted.
 func TestTrialIsBounded(t *testing.T) {
 	t.Parallel()
 	sim := simulated(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: time.Hour}})
@@ -75,8 +75,8 @@ func TestTrialIsBounded(t *testing.T) {
 	}
 }
 
-// One call is made, whatever the task and the agent would go on to, and nothing is said
-// of what is right. What the network lost is tried again.
+// TestTrialMakesOneCall checks that the trial makes one call, even if the task and the agent need
+// more. It logs nothing on success, and retries a lost connection.
 func TestTrialMakesOneCall(t *testing.T) {
 	t.Parallel()
 	lost, err := lettasim.ParseFault("lost@a/-1/1")
@@ -94,13 +94,13 @@ func TestTrialMakesOneCall(t *testing.T) {
 	if s := sim.Stats(); s.Answered != 1 || s.AgentsAlive != 0 {
 		t.Errorf("%d sends were answered, %d agents live", s.Answered, s.AgentsAlive)
 	}
-	// Four calls of 8 tokens at least would be more.
+	// Four calls would sample at least 8 tokens each.
 	if a := sim.Answers(); len(a) != 1 || a[0].Sample != -1 || a[0].Sampled > 200 {
 		t.Errorf("answered: %+v", a)
 	}
 }
 
-// A clockPrompter finds prompts of which the first ones are open because of the clock.
+// A clockPrompter leaves the clock of its first prompts ambiguous.
 type clockPrompter struct {
 	agent.Prompter
 	open  int
@@ -118,15 +118,16 @@ func (p *clockPrompter) Prompts(ctx context.Context, r *collector.Reply, of *rec
 	return calls, err
 }
 
-// With the server's zone, one call with an open clock can have run over midnight, and two calls
-// cannot: the template prints the time too exactly, and the run would have no rows.
+// TestTrialOfAClock checks the second call of a trial. If the server's time zone is known, one call
+// with an ambiguous clock can span midnight, and two cannot. The template then prints the time too
+// exactly, and the run would have no rows.
 func TestTrialOfAClock(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		zone  *time.Location
 		open  int
 		calls int
-		want  []string // of the refusal; nil: none
+		want  []string // parts of the error; nil: none
 	}{
 		{time.UTC, 0, 1, nil},
 		{time.UTC, 1, 2, nil},

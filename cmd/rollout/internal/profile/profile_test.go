@@ -1,8 +1,8 @@
-// Package profile_test runs the program under measurement: make profile.
+// Package profile_test profiles the program: make profile.
 //
-// A server of its own process plays long lives, and the program collects them, with the
-// prompts of turns and with rebuilt ones. What is measured is the CPU time of the
-// collecting process alone, user and system.
+// A simulated server in its own process plays recorded rollouts, and the program collects them,
+// with prompts from turns and with rebuilt prompts. The measurement is the CPU time, user and
+// system, of the collecting process.
 package profile_test
 
 import (
@@ -31,13 +31,13 @@ type road struct {
 	simulate, collect []string
 }
 
-// A load is how fast the server answers.
+// A load is the speed of the server.
 type load struct {
 	name, latency string
 }
 
-// A program that waits takes more time for the same rollout than one that is busy: its
-// threads sleep and wake, and its memory is no longer in the caches of the processor.
+// A waiting program takes more time per rollout than a busy one: its threads sleep and wake, and
+// its memory leaves the CPU caches.
 func loads() []load {
 	return []load{{"busy", "0s"}, {"waiting", "100ms..300ms"}}
 }
@@ -49,22 +49,20 @@ func roads() []road {
 	}
 }
 
-const profileLives = 16 // different ones: on few, branch predictors learn the bytes
+const profileLives = 16 // distinct ones: with few, branch predictors learn the bytes
 
-// A profiler runs the program under measurement.
 type profiler struct {
 	lives, out string // folders: of the lives, and for profiles
 	config     string
 }
 
-// A served is a simulated server in a process of its own.
+// A served is a simulated server in its own process.
 type served struct {
 	cmd        *exec.Cmd
 	url, tasks string
 }
 
-// serve starts the server of a road. It always is the newer program, so that two
-// programs are asked the same.
+// serve starts the server of a road, from the newer program even when the older one is measured.
 func (p *profiler) serve(t *testing.T, bin string, r road, l load) *served {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,7 +82,6 @@ func (p *profiler) serve(t *testing.T, bin string, r road, l load) *served {
 	return s
 }
 
-// stop ends the server.
 func (s *served) stop(t *testing.T) {
 	t.Helper()
 	_ = s.cmd.Process.Signal(os.Interrupt)
@@ -93,14 +90,12 @@ func (s *served) stop(t *testing.T) {
 	}
 }
 
-// collect prepares a collection of the tasks, each sampled some times.
 func (p *profiler) collect(t *testing.T, bin string, r road, s *served, samples int, more ...string) *exec.Cmd {
 	t.Helper()
 	args := append([]string{"collect", "-c", p.config, "--server", s.url, "--model", "sglang//models/qwen3", "--tasks", s.tasks, "--samples", strconv.Itoa(samples), "--out", filepath.Join(t.TempDir(), "run")}, r.collect...)
 	return exec.CommandContext(t.Context(), bin, append(args, more...)...)
 }
 
-// A cost is what one collection took.
 type cost struct {
 	cpu  time.Duration
 	peak int64 // bytes resident
@@ -121,9 +116,8 @@ func (p *profiler) measure(t *testing.T, bin string, r road, s *served, samples 
 	return cost{cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), peak: <-peak}
 }
 
-// watchPeak sends the most memory that the process had resident, in bytes, when the
-// process has ended. The rusage of a child is of no use: its peak is at least that of the
-// process that started it.
+// watchPeak sends the process's peak resident memory in bytes when it has ended. A child's rusage
+// is useless: its peak is at least the peak of its parent.
 func watchPeak(pid int) <-chan int64 {
 	peak := make(chan int64, 1)
 	high := regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
@@ -132,7 +126,7 @@ func watchPeak(pid int) <-chan int64 {
 		for {
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 			m := high.FindSubmatch(status)
-			if err != nil || m == nil { // a process that ended has no memory
+			if err != nil || m == nil { // a process that has ended has no memory
 				peak <- last
 				return
 			}
@@ -144,13 +138,13 @@ func watchPeak(pid int) <-chan int64 {
 	return peak
 }
 
-// perRollout is the CPU time of one more rollout: that of a long run without that of a
-// short one, which holds the start, the tokenizer and the check of the server.
+// perRollout returns the CPU time of one more rollout: a long run minus a short one, which contains
+// the start, the tokenizer and the check of the server.
 func perRollout(long, short cost, samples int) time.Duration {
 	return (long.cpu - short.cpu) / time.Duration((samples-1)*profileLives)
 }
 
-// TestProfile is make profile. It needs ROLLOUT_NEW, the program, and ROLLOUT_PROFILE, a
+// TestProfile implements make profile. It needs ROLLOUT_NEW, the program, and ROLLOUT_PROFILE, a
 // folder for profiles. With ROLLOUT_OLD it compares two programs instead.
 func TestProfile(t *testing.T) { //nolint:paralleltest // it has the machine for itself
 	out, bin, old := os.Getenv("ROLLOUT_PROFILE"), os.Getenv("ROLLOUT_NEW"), os.Getenv("ROLLOUT_OLD")
@@ -196,8 +190,8 @@ func count(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// compare runs two programs in turn. The ratio of each round counts, and the best time
-// of each program: whatever else the machine does only adds.
+// compare runs two programs in turn. It uses the ratio of each round and the best time of each
+// program, because other load only adds time.
 func (p *profiler) compare(t *testing.T, before, after string, r road, s *served, samples, rounds int) {
 	t.Helper()
 	var took [2][]time.Duration
@@ -225,8 +219,7 @@ func (p *profiler) compare(t *testing.T, before, after string, r road, s *served
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// profile measures one program, takes profiles of it while it is under way, and prints
-// where the time goes.
+// profile measures one program, takes profiles of it while it runs, and prints where the time goes.
 func (p *profiler) profile(t *testing.T, bin string, r road, s *served, samples int) {
 	t.Helper()
 	short, long := p.measure(t, bin, r, s, 1), p.measure(t, bin, r, s, samples)
@@ -260,7 +253,7 @@ func (p *profiler) profile(t *testing.T, bin string, r road, s *served, samples 
 		during[name] = metric(t, url, name) - before[name]
 	}
 	allocs := p.save(t, r.name+".allocs.pb.gz", get(t, url+"/debug/pprof/allocs"))
-	_ = cmd.Process.Kill() // how it ends is not what is measured
+	_ = cmd.Process.Kill() // its exit status does not matter
 	_ = cmd.Wait()
 
 	rows := during["rollout_rows_total"]
@@ -282,7 +275,6 @@ func waitFor(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// pprof runs go tool pprof.
 func pprof(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"tool", "pprof"}, args...)...)
@@ -309,7 +301,6 @@ func get(t *testing.T, url string) []byte {
 	return b
 }
 
-// metric is the value of a metric without labels.
 func metric(t *testing.T, url, name string) float64 {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(get(t, url+"/metrics"))
@@ -332,17 +323,17 @@ func (p *profiler) save(t *testing.T, name string, b []byte) (path string) {
 	return path
 }
 
-// A stage of the whole path is known by the functions that it is entered through.
+// A stage is a part of the pipeline, identified by its entry functions.
 type stage struct {
 	name    string
 	entered *regexp.Regexp
 }
 
-// background is work of the runtime for all stages.
+// background is runtime work for all stages.
 var background = stage{"garbage collection", regexp.MustCompile(`^runtime\.(gcBgMarkWorker|gcAssistAlloc|bgsweep|bgscavenge|gcStart|gcMarkDone|deductAssistCredit)`)}
 
-// readers are the functions that read the JSON of a server, and documents what they read
-// it for, wherever in the stack it shows.
+// readers match the functions that parse a server's JSON. documents are the purposes of the
+// parsing, found anywhere in the stack.
 var (
 	readers   = regexp.MustCompile(`^encoding/json|go-json-experiment|/collector/letta\.(\(\*scanner\)|newScanner|validText)|\.UnmarshalJSON(From)?$`)
 	wire      = regexp.MustCompile(`/collector/(letta|agent|record|prompt)\.`)
@@ -355,8 +346,7 @@ var (
 	}
 )
 
-// stages are looked for from the innermost function of a stack outwards; of those that
-// one function enters, the first counts.
+// stages are matched from the innermost function outwards; the first match of a function counts.
 var stages = []stage{
 	{"prompts: render, encode", regexp.MustCompile(`/tokenize/(bpe|chat)\.`)},
 	{"prompts: the rest", regexp.MustCompile(`/collector/(prompt|record)\.`)},
@@ -370,8 +360,7 @@ var stages = []stage{
 	{"scheduler, timers", regexp.MustCompile(`^runtime\.(mcall|mstart|schedule|findRunnable|sysmon|goexit0|park_m|timer)`)},
 }
 
-// stageTable adds the samples of a profile up by stage, and shares the time of one
-// rollout among them.
+// stageTable divides the time of one rollout among the stages by their samples in a profile.
 func stageTable(traces string, each time.Duration) string {
 	by, total := map[string]float64{}, 0.0
 	for block := range strings.SplitSeq(traces, "-----------+") {

@@ -4,7 +4,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Advice says what to do about a class of failures.
+// Advice returns the remedy for a class of failures.
 func Advice(class string) string {
 	if text, ok := advice[class]; ok {
 		return text
@@ -12,7 +12,7 @@ func Advice(class string) string {
 	return "See the error, and rollout inspect RUN --failures."
 }
 
-// advice by class. Every class of collector that a sample can fail with has one.
+// advice by class. Every class that a sample can fail with has an entry.
 var advice = map[string]string{
 	collector.ClassTimeoutTotal.String():    "The sample took longer than run.attempt_timeout. Raise it, or give the agent fewer steps.",
 	collector.ClassTimeoutIdle.String():     "The server went silent in the middle of a reply. Look at the server's log and load; lower server.max_in_flight.",

@@ -11,29 +11,27 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// The size of a plot in CSS pixels, and what of it is beside the drawing itself. It is
-// as wide as a telephone, so that letters keep their size there; wider pages have more
-// plots in a line.
+// The size of a plot and its margins, in CSS pixels. A plot is as wide as a phone, so letters keep
+// their size there. Wider pages show more plots per line.
 const (
 	plotWidth, plotHeight = 360, 190
 
-	leftMargin, rightMargin = 46, 14 // of a label of the y axis with its name; of half a label
-	topMargin, bottomMargin = 8, 34  // of air; of a label of the x axis with its name
+	leftMargin, rightMargin = 46, 14 // for a y label and the axis name; for half a label
+	topMargin, bottomMargin = 8, 34  // for space; for an x label and the axis name
 	fontSize, letterWidth   = 11, 6
 	legendLine              = 15
 )
 
-// A figure is a plot with its caption.
 type figure struct {
 	Title string
-	SVG   template.HTML // made by a chart, which escapes text
-	Note  string        // in the place of a drawing
+	SVG   template.HTML // written by a chart, which escapes text
+	Note  string        // shown instead of a drawing
 }
 
-// An axis places values between two ends of the drawing.
+// An axis maps values to coordinates.
 type axis struct {
 	name      string
-	low, high float64 // values
+	low, high float64 // coordinates
 	from, to  float64 // where they lie
 	log       bool
 	ticks     []tick
@@ -52,17 +50,15 @@ func (a *axis) place(v float64) float64 {
 	return a.from + (v-low)/(high-low)*(a.to-a.from)
 }
 
-// A chart writes SVG for a page: no style attributes, so that a strict content security
-// policy lets it be. Colours are classes that the page's style sheet knows, so one
-// drawing serves light and dark; what a value is stands in a title, which browsers show
-// under the pointer.
+// A chart writes SVG for a page. It uses no style attributes, so a strict content security policy
+// accepts it. Colors are classes of the page's style sheet, so one drawing serves light and dark
+// mode. A title element shows the value under the pointer.
 type chart struct {
 	out  strings.Builder
 	x, y axis
 }
 
-// newChart draws the frame: names, ticks and the lines of a grid. Above the drawing is
-// room for so many lines of a legend.
+// newChart draws names, ticks and grid lines, and leaves space for legend lines above the drawing.
 func newChart(x, y axis, legend int) *chart {
 	c := &chart{x: x, y: y}
 	c.x.from, c.x.to = leftMargin, plotWidth-rightMargin
@@ -86,7 +82,7 @@ func newChart(x, y axis, legend int) *chart {
 	return c
 }
 
-// every is of how many labels of the x axis one has room.
+// every returns n so that every n-th label of the x axis fits.
 func (c *chart) every() int {
 	if len(c.x.ticks) < 2 {
 		return 1
@@ -99,7 +95,6 @@ func (c *chart) every() int {
 	return max(1, int(math.Ceil(float64(longest*letterWidth+4)/apart)))
 }
 
-// figure is the finished drawing.
 func (c *chart) figure(title string) *figure {
 	svg := fmt.Sprintf(`<svg class="plot" viewBox="0 0 %d %d" role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg">%s</svg>`,
 		plotWidth, plotHeight, html.EscapeString(fmt.Sprintf("%s: %s by %s", title, c.y.name, c.x.name)), c.out.String())
@@ -114,23 +109,22 @@ func (c *chart) path(class, d, title string) {
 	fmt.Fprintf(&c.out, `<path class="%s" d="%s"><title>%s</title></path>`, class, d, html.EscapeString(tame.Text(title, maxName)))
 }
 
-// box fills what lies between two values of x and two of y.
+// box fills the rectangle between two x values and two y values.
 func (c *chart) box(class string, x0, x1, y0, y1, gap float64, title string) {
 	left, right := c.x.place(x0), c.x.place(x1)
 	c.path(class, fmt.Sprintf("M%s %sV%sH%sV%sZ", num(left), num(c.y.place(y0)), num(c.y.place(y1)), num(max(right-gap, left+.5)), num(c.y.place(y0))), title)
 }
 
-// text writes where the letters stand; class says which end of them is at x.
+// text writes text at a coordinate. class sets its alignment to x.
 func (c *chart) text(class string, x, y float64, text string) {
 	fmt.Fprintf(&c.out, `<text class="%s" x="%s" y="%s">%s</text>`, class, num(x), num(y), html.EscapeString(text))
 }
 
-// num is a coordinate to a tenth.
 func num(v float64) string {
 	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64)
 }
 
-// top leaves some air above the highest value.
+// top leaves space above the highest value.
 func top(v float64) float64 {
 	if v <= 0 || math.IsInf(v, 0) {
 		return 1
@@ -138,20 +132,20 @@ func top(v float64) float64 {
 	return v * 1.12
 }
 
-// ticks marks about n round values.
+// ticks returns about n round values.
 func ticks(low, high float64, n int) (out []tick) {
 	if high <= low {
 		return nil
 	}
 	step := roundStep((high - low) / float64(n))
 	for i := math.Ceil(low/step - 1e-9); i*step <= high+1e-9*step; i++ {
-		v := i*step + 0 // no negative zero
+		v := i*step + 0 // avoids negative zero
 		out = append(out, tick{v, short(v)})
 	}
 	return out
 }
 
-// short writes a number for an axis: 0.25, 1,200 as 1.2k, 3.4M.
+// short formats a number for an axis: 0.25, 1.2k, 3.4M.
 func short(v float64) string {
 	abs := math.Abs(v)
 	for _, u := range []struct {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Whatever the values are, a drawing stays within its frame, and says what is drawn.
+// TestCharts checks that drawings of any values stay within their frame and have the right titles.
 func TestCharts(t *testing.T) {
 	t.Parallel()
 	series := func(n int, y func(i int) float64) (out []point) {
@@ -79,7 +79,7 @@ func TestCharts(t *testing.T) {
 	if lines("Rate", "s", "tokens/s", []line{{name: "a"}}) != nil || histogram("Rewards", "reward", nil, "samples") != nil {
 		t.Error("a drawing of nothing")
 	}
-	for n := range 3 { // at one time: there is nothing between two ends of the axis
+	for n := range 3 { // all at one time: the axis has no extent
 		all := []line{{points: []point{{5, 1}}}, {points: series(0, nil)}}
 		for range n {
 			all[1].points = append(all[1].points, point{5, 2})
@@ -90,7 +90,7 @@ func TestCharts(t *testing.T) {
 	}
 }
 
-// outside are the places of a path that are not in the drawing.
+// outside returns the coordinates of a path that are outside the drawing.
 func outside(d string) (out []string) {
 	x, y := 0.0, 0.0
 	for _, m := range regexp.MustCompile(`([MLHVhvZ])([-0-9.]*) ?([-0-9.]*)`).FindAllStringSubmatch(d, -1) {

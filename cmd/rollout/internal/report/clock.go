@@ -5,25 +5,23 @@ import (
 	"time"
 )
 
-// What of the times of log lines is not a jump: lines of several goroutines come a little
-// out of order, and between two status lines are ten seconds.
+// Differences between log times that are not clock jumps. Lines of several goroutines are slightly
+// out of order, and status lines are ten seconds apart.
 const (
 	maxDisorder = 2 * time.Second
 	maxSilence  = 10 * time.Minute
-	maxJumps    = 20 // that a report names
+	maxJumps    = 20 // named in a report
 )
 
-// A clock goes through the lines of all logs, in order, and finds the jumps of the clock
-// that dated them.
+// A clock reads the lines of all logs in order and finds jumps of the clock that dated them.
 type clock struct {
 	log   string
 	last  time.Time
-	beats bool // the log has come to its status lines
+	beats bool // this log has reached its status lines
 	jumps []ClockJump
 }
 
-// passed is how many seconds of an invocation went by before the next line. A jump is
-// none of them.
+// passed returns the seconds since an invocation's previous line. A jump counts as 0.
 func (c *clock) passed(log string, l *logLine, at time.Time) float64 {
 	first := c.log != log
 	by := at.Sub(c.last)
@@ -44,7 +42,7 @@ func (c *clock) passed(log string, l *logLine, at time.Time) float64 {
 	return max(0, by.Seconds())
 }
 
-// clockNotes say what times cannot be relied on.
+// clockNotes reports which times are unreliable.
 func clockNotes(r *Report) (out []string) {
 	for _, j := range r.ClockJumps {
 		what := fmt.Sprintf("jumped back by %s", seconds(-j.Seconds))
@@ -62,11 +60,11 @@ func clockNotes(r *Report) (out []string) {
 	return out
 }
 
-// maxSkew is by how much the clocks of two machines may differ unnoticed.
+// maxSkew is how far the clocks of two machines can differ without a note.
 const maxSkew = time.Minute
 
-// rate is the mean over the time of the invocations where the clock jumped: from the
-// first start to the last end may be years then.
+// rate computes the mean rate over the time of the invocations if the clock jumped. The time from
+// the first start to the last end can then be years.
 func (r *Report) rate() {
 	var worked float64
 	for _, in := range r.Invocations {

@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A clock that is set while a run is collected leaves no negative and no absurd number:
-// the report says where it jumped, and leaves the jumps out.
+// TestClockJumps checks that a clock change during a run leaves no negative or absurd number. The
+// report names the jump and excludes it.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
 	const hour, day, year = 3600.0, 86400.0, 365 * 86400.0
@@ -18,7 +18,7 @@ func TestClockJumps(t *testing.T) {
 		name     string
 		by       float64
 		notes    []string
-		throughs int // at most so many steps
+		throughs int // maximum number of steps
 	}{
 		{"no jump", 0, nil, 96},
 		{"an hour back", -hour, []string{"jumped back by 59 min 50 s", "before the run was made"}, 96},
@@ -30,7 +30,7 @@ func TestClockJumps(t *testing.T) {
 			t.Parallel()
 			f := newFolder(t)
 			var lines []logLine
-			for i := range 12 { // two minutes of work; the clock is set after the first
+			for i := range 12 { // two minutes of work; the clock changes after the first
 				at := 10 * float64(i)
 				if i >= 6 {
 					at += test.by
@@ -79,8 +79,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// An invocation that began before the one before it ended is told of, lines a little out
-// of order are not; and the first jumps stand for many.
+// TestClockJumpsOfLogs checks that overlapping invocations are reported, that slightly disordered
+// lines are not, and that the number of jumps is bounded.
 func TestClockJumpsOfLogs(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)

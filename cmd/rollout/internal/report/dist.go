@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// A Distribution sums up one number over many rows or samples. Percentiles are by
-// the nearest rank: each is one of the values.
+// A Distribution summarizes a number over rows or samples. Percentiles use the nearest rank.
 type Distribution struct {
 	Count int     `json:"count"`
 	Mean  float64 `json:"mean"`
@@ -17,7 +16,7 @@ type Distribution struct {
 	P90   float64 `json:"p90"`
 	P99   float64 `json:"p99"`
 	Max   float64 `json:"max"`
-	// Bins hold every value once: [From, To), the last one To as well.
+	// Bins count every value once, in [From, To). The last bin includes To.
 	Bins []Bin `json:"bins"`
 }
 
@@ -28,14 +27,14 @@ type Bin struct {
 	Count int     `json:"count"`
 }
 
-// The bins of a histogram: each value on its own where there are few, as with
-// rewards of 0 and 1, else a round width.
+// A histogram has one bin per value if there are at most fewValues distinct ones, as with rewards
+// of 0 and 1. Otherwise its bins have a round width.
 const (
 	fewValues = 12
 	maxBins   = 24
 )
 
-// distribute sums values up; they are sorted in place. No value: nil.
+// distribute summarizes values. It sorts them in place and returns nil if there are none.
 func distribute(values []float64) *Distribution {
 	if len(values) == 0 {
 		return nil
@@ -57,7 +56,6 @@ func distribute(values []float64) *Distribution {
 	return d
 }
 
-// bins counts sorted values.
 func bins(values []float64) []Bin {
 	var few []Bin
 	for _, v := range values {
@@ -95,8 +93,8 @@ func bins(values []float64) []Bin {
 	return out
 }
 
-// roundStep is the least of 1, 2, 2.5 and 5 times a power of ten that is not below
-// x, which must be positive.
+// roundStep returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is at least x. x must
+// be positive.
 func roundStep(x float64) float64 {
 	p := math.Pow(10, math.Floor(math.Log10(x)))
 	for _, m := range []float64{1, 2, 2.5, 5} {

@@ -19,10 +19,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// epoch is when the runs of these tests began.
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// A folder is a run that a test makes by hand.
 type folder struct {
 	t       *testing.T
 	dir     string
@@ -36,7 +34,7 @@ func newFolder(t *testing.T) *folder {
 	return &folder{t: t, dir: t.TempDir(), b: sinktest.NewBuilder(5)}
 }
 
-// sample adds a sample of one row: prompt and sampled tokens as given.
+// sample adds a sample of one row with the given numbers of prompt and sampled tokens.
 func (f *folder) sample(task string, index, size int, reward *float64, prompt, sampled int) *tokenize.Sample {
 	s := f.b.Sample(f.b.Row(prompt, sampled))
 	f.name(s, task, index, size)
@@ -45,7 +43,6 @@ func (f *folder) sample(task string, index, size int, reward *float64, prompt, s
 	return s
 }
 
-// failure adds a sample that failed.
 func (f *folder) failure(task string, index, size int, class, text string) *tokenize.Sample {
 	s := f.b.Failure(0)
 	f.name(s, task, index, size)
@@ -61,15 +58,14 @@ func (f *folder) name(s *tokenize.Sample, task string, index, size int) {
 	s.StartedAt = epoch
 }
 
-// write commits what was added so far.
 func (f *folder) write(format sink.Format) {
 	f.t.Helper()
 	sinktest.Write(f.t, f.dir, sink.Config{Format: format}, f.samples)
 	f.samples = nil
 }
 
-// log writes the log of one invocation: lines of a moment, in seconds after epoch,
-// a message, and attributes.
+// log writes the log of one invocation. A line has a time in seconds after epoch, a message and
+// attributes.
 func (f *folder) log(lines ...logLine) {
 	f.t.Helper()
 	f.logs++
@@ -124,7 +120,7 @@ func page(t *testing.T, r *report.Report) string {
 	return b.String()
 }
 
-// bigRun is a run with something of everything.
+// bigRun returns a run that uses every feature of a report.
 func bigRun(t *testing.T) *folder {
 	t.Helper()
 	f := newFolder(t)
@@ -166,7 +162,7 @@ func bigRun(t *testing.T) *folder {
 	var lines []logLine
 	lines = append(lines, logLine{0, "launch", map[string]any{"run_id": "x", "resumed": false, "planned": 1200}})
 	limit := map[string]int{"http://10.0.0.1:8283": 32, "http://10.0.0.2:8283": 32}
-	endpoints := slices.Sorted(maps.Keys(limit)) // always the same run
+	endpoints := slices.Sorted(maps.Keys(limit)) // sorted, so that the run is always the same
 	for _, e := range endpoints {
 		n := limit[e]
 		lines = append(lines, logLine{0, "limit changed", map[string]any{"endpoint": e, "from": 0, "to": n, "reason": "start"}})

@@ -8,18 +8,16 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// A Lag is how many policy versions old groups were when they were whole. No row has it: it
-// comes of the logs.
+// A Lag counts groups by their policy lag when they were complete. Only the logs have it.
 type Lag struct {
-	// Groups[i] counts the groups that arrived i versions old, up to the last that is not 0;
-	// Groups[pace.LagMost] those that were older as well. Groups of unknown age are in none.
+	// Groups[i] counts the groups that were i versions old, up to the last nonzero count.
+	// Groups[pace.LagMost] includes older ones. Groups of unknown age are not counted.
 	Groups []int `json:"groups"`
-	// CutShort counts the processes of which the last groups may be missing, because they did
-	// not end in order: their log says how it was some seconds before.
+	// CutShort counts processes that did not end in order. Their last status line can miss the last
+	// groups.
 	CutShort int `json:"cut_short,omitempty"`
 }
 
-// add takes the histogram of a log.
 func (l *Lag) add(counts []int) {
 	for i, n := range counts[:min(len(counts), pace.LagMost+1)] {
 		for len(l.Groups) <= i {
@@ -29,7 +27,6 @@ func (l *Lag) add(counts []int) {
 	}
 }
 
-// text is the histogram in words.
 func (l *Lag) text() string {
 	text := human.Lags(l.Groups, pace.LagMost+1) + ", in policy versions"
 	if l.CutShort > 0 {
@@ -38,7 +35,7 @@ func (l *Lag) text() string {
 	return text
 }
 
-// shares is the part of the page about lags, in their order.
+// shares returns the page's table of lags, in their order.
 func (l *Lag) shares() shares {
 	if l == nil {
 		return shares{}

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// Samples with keep=false are counted apart, by their reason, and the counts add up.
+// TestFiltered checks that samples with keep=false are counted by reason, and the counts add up.
 func TestFiltered(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -52,7 +52,7 @@ func TestFiltered(t *testing.T) {
 	}
 }
 
-// The lags of all processes are added up: of each, those of its last status.
+// TestLag checks that the lags of all processes are added, from the last status of each.
 func TestLag(t *testing.T) {
 	t.Parallel()
 	status := func(at float64, lag []int) logLine {
@@ -66,7 +66,7 @@ func TestLag(t *testing.T) {
 	f.log(logLine{100, "launch", nil}, status(110, []int{1, 0, 2})) // killed
 	f.log(logLine{200, "launch", nil}, logLine{210, "status", map[string]any{"in_flight": 1}}, end)
 	huge := make([]int, 100)
-	huge[0], huge[1], huge[99] = 1, -7, 5 // no program of ours wrote that
+	huge[0], huge[1], huge[99] = 1, -7, 5 // not written by any version of this program
 	f.log(logLine{300, "launch", nil}, status(310, huge), end)
 	r := f.read(1)
 	if r.Lag == nil || !slices.Equal(r.Lag.Groups[:3], []int{5, 1, 2}) || len(r.Lag.Groups) != 33 || r.Lag.CutShort != 1 {

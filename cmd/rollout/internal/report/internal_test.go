@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// passAtK is checked against every choice of k samples.
+// TestPassAtKAgainstEnumeration compares passAtK with the enumeration of all choices of k samples.
 func TestPassAtKAgainstEnumeration(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 10; n++ {
@@ -36,7 +36,7 @@ func TestPassAtKAgainstEnumeration(t *testing.T) {
 	}
 }
 
-// Bins hold every value once, whatever the values are.
+// TestBins checks that bins contain every value once.
 func TestBins(t *testing.T) {
 	t.Parallel()
 	spread := func(n int, f func(i int) float64) (v []float64) {
@@ -48,7 +48,7 @@ func TestBins(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		values []float64
-		bins   int // 0: not said
+		bins   int // 0: not checked
 	}{
 		{"one value", []float64{7}, 1},
 		{"rewards", []float64{0, 1, 1, 0, 1}, 2},
@@ -82,7 +82,7 @@ func TestBins(t *testing.T) {
 	}
 }
 
-// A distribution's percentiles are by the nearest rank.
+// TestDistribute checks that percentiles use the nearest rank.
 func TestDistribute(t *testing.T) {
 	t.Parallel()
 	var v []float64
@@ -98,7 +98,7 @@ func TestDistribute(t *testing.T) {
 	}
 }
 
-// However long the run, a timeline has few steps and loses no token.
+// TestTimelineIsBounded checks that a timeline of any length has few steps and loses no token.
 func TestTimelineIsBounded(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

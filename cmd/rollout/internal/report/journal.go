@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/journal"
 )
 
-// readJournal counts the attempts that have no outcome, of samples that are not done.
-// It keeps a few bytes for each attempt that was in flight at one time.
+// readJournal counts the attempts without an outcome whose samples are not done. It uses a few
+// bytes for each attempt in flight at one time.
 func readJournal(dir string, r *Report, done keys) {
 	dir = filepath.Join(dir, "journal")
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -27,7 +27,7 @@ func readJournal(dir string, r *Report, done keys) {
 			open[e.Key] = struct{}{}
 		case journal.OpEnd:
 			delete(open, e.Key)
-		default: // ids, and what was paid: no beginning and no end
+		default: // agent ids and charges: neither start nor end of an attempt
 		}
 	}
 	n := 0

@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// TestTakeOver: a report of a dataset that did not change since the last one is the same
-// report, without reading a row; what is damaged or was added since is seen.
+// TestTakeOver checks that the report of an unchanged dataset is reused without reading a row, and
+// that damage and new data are noticed.
 func TestTakeOver(t *testing.T) {
 	f := bigRun(t)
 	run := report.Run{CreatedAt: epoch, Now: epoch.Add(time.Hour), Planned: 1200, Tasks: 150, Program: "v1", Pass: report.DefaultPass}
@@ -50,7 +50,7 @@ func TestTakeOver(t *testing.T) {
 		t.Error("the page is another one")
 	}
 	const mark = 123456
-	take(mark) // which no row says
+	take(mark) // no row has this value
 	if r, _ := read(); r.Rewards.Passed != mark {
 		t.Error("the rows were read again")
 	}

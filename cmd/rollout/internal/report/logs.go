@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// The bounds of what a report keeps of the logs.
+// Bounds of what a report keeps from the logs.
 const (
-	maxLogLine  = 64 << 10 // longer lines are none of those that are looked for
+	maxLogLine  = 64 << 10 // the lines of interest are shorter
 	maxChanges  = 1000
 	maxInFlight = 480
 )
 
-// A logLine is a line of logs/, as far as a report looks at it.
+// A logLine is a line of logs/, with the fields that a report reads.
 type logLine struct {
 	Time time.Time `json:"time"`
 	Msg  string    `json:"msg"`
@@ -28,7 +28,7 @@ type logLine struct {
 	Resumed   bool `json:"resumed"`   // launch
 	Unstarted int  `json:"unstarted"` // tail
 	InFlight  int  `json:"in_flight"` // status
-	// Lag counts the groups of the process so far by their policy lag. Nil: it has no groups.
+	// Lag counts the process's groups so far by policy lag; nil: no groups.
 	Lag       []int `json:"lag"`
 	ExitCode  *int  `json:"exit"` // end
 	Duplicate *int  `json:"duplicates_refused"`
@@ -42,19 +42,16 @@ type logLine struct {
 	Delay    float64 `json:"delay_s"`
 }
 
-// A diary gathers what the logs say.
 type diary struct {
 	report    *Report
 	endpoints map[string]*EndpointLimit
 	order     []string
-	every     int // of the status lines, one in every is kept
+	every     int // one of every so many status lines is kept
 	statuses  int
 	clock     clock
-	lag       []int // of the last status line of this log
+	lag       []int // from the last status line of this log
 }
 
-// readLogs goes through the logs of every invocation, in order. A run without logs
-// has none of what they say.
 func readLogs(dir string, r *Report) {
 	d := &diary{report: r, endpoints: map[string]*EndpointLimit{}, every: 1}
 	logs := filepath.Join(dir, "logs")
@@ -95,7 +92,7 @@ func (d *diary) file(name string) error {
 			text = nil
 			_, err = b.ReadSlice('\n')
 		}
-		if err != nil { // a last line without an end was being written
+		if err != nil { // the last line was incomplete
 			if in.Log != "" && !in.Started.IsZero() {
 				d.report.Invocations = append(d.report.Invocations, in)
 			}
@@ -123,7 +120,7 @@ func (d *diary) line(l *logLine, in *Invocation) {
 	switch l.Msg {
 	case "launch":
 		in.Resumed = l.Resumed
-		r.Coverage.Unstarted = 0 // what was skipped before is taken up again
+		r.Coverage.Unstarted = 0 // a resumed run collects what was skipped before
 	case "tail":
 		r.Coverage.Unstarted = l.Unstarted
 	case "end":
@@ -152,7 +149,7 @@ func (d *diary) line(l *logLine, in *Invocation) {
 	}
 }
 
-// lags takes the lags of the process whose log was read.
+// lags adds the lags of the process whose log was read.
 func (d *diary) lags(in *Invocation) {
 	if d.lag == nil {
 		return
@@ -166,7 +163,7 @@ func (d *diary) lags(in *Invocation) {
 	}
 }
 
-// status keeps every so many of the points, so that there are never too many.
+// status keeps one of every d.every points, to bound their number.
 func (d *diary) status(p Point) {
 	d.statuses++
 	if (d.statuses-1)%d.every != 0 {
@@ -193,7 +190,7 @@ func (d *diary) changed(c LimitChange) {
 		d.order = append(d.order, c.Endpoint)
 	}
 	e.Min, e.Max, e.Last = min(e.Min, c.To), max(e.Max, c.To), c.To
-	if c.From != 0 { // 0: the limit that it began with
+	if c.From != 0 { // 0: the initial limit
 		e.Changes++
 		if c.To < c.From {
 			e.Cuts++
@@ -210,11 +207,10 @@ func (d *diary) changed(c LimitChange) {
 	k.Changes = append(k.Changes, c)
 }
 
-// walBytes is the size of what lies in wal/.
 func walBytes(dir string) (n int64) {
 	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
 	if err != nil {
-		return 0 // there is none
+		return 0 // no wal/
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && !strings.HasPrefix(e.Name(), ".") {

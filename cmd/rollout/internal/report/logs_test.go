@@ -14,8 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// The logs of several invocations, the last of which was killed in the middle of a
-// line.
+// TestLogs reads the logs of several invocations. The last was killed while it wrote a line.
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -61,7 +60,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// Attempts without an outcome are those that a killed process left.
+// TestOpenAttempts checks that attempts without an outcome are counted as left by a killed process.
 func TestOpenAttempts(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -89,7 +88,7 @@ func TestOpenAttempts(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := f.sample("t", 2, 4, nil, 5, 5) // it is done: the end of its attempt got lost
+	s := f.sample("t", 2, 4, nil, 5, 5) // done: the end of its attempt was lost
 	s.Key = key(2)
 	f.write(sink.Parquet)
 	r := f.read(9)
@@ -101,7 +100,7 @@ func TestOpenAttempts(t *testing.T) {
 	}
 }
 
-// However long a run is, the report keeps a bounded number of changes and points.
+// TestLogsAreBounded checks that a report of any run keeps a bounded number of changes and points.
 func TestLogsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)

@@ -22,7 +22,7 @@ var pageCSS string
 // maxShownChanges bounds the table of the controller's decisions.
 const maxShownChanges = 60
 
-// A page is what the template shows of a Report.
+// A page is a Report prepared for the template.
 type page struct {
 	R      *Report
 	Style  template.CSS
@@ -43,7 +43,7 @@ type page struct {
 	Open                                                         int // attempts without an outcome
 }
 
-// A note is something that a reader must not miss. Mood is good, warn or bad.
+// A note is a prominent message. Mood is good, warn or bad.
 type note struct{ Text, Mood string }
 
 type tile struct{ Name, Value, Note, Mood string }
@@ -53,9 +53,8 @@ type invocationRow struct {
 	Lasted, End, Mood string
 }
 
-// Page writes the report as one HTML page that needs nothing else: no script, no
-// font, no image, and nothing from the network. Whatever a model, a task or a
-// server may have written is escaped, and what cannot be seen of it is made visible.
+// Page writes the report as one self-contained HTML page: no script, font, image or network access.
+// Text from models, tasks and servers is escaped, and invisible characters are shown.
 func Page(w io.Writer, r *Report) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"count": countAny, "plural": pluralAny,
@@ -66,13 +65,13 @@ func Page(w io.Writer, r *Report) error {
 		"shorten": func(s string) string { return tame.Text(s, 80) },
 	}).Parse(pageHTML)
 	if err != nil {
-		return err // a mistake in page.html: every test finds it
+		return err // a mistake in page.html, which every test finds
 	}
 	out := tame.NewWriter(w)
 	return errors.Join(t.Execute(out, newPage(r)), out.Flush())
 }
 
-// countAny is count for what the template has.
+// countAny is count for the template's types.
 func countAny(v any) string {
 	switch n := v.(type) {
 	case int:
@@ -87,7 +86,6 @@ func countAny(v any) string {
 	return fmt.Sprint(v)
 }
 
-// pluralAny is a number of things, with their name.
 func pluralAny(v any, one string) string {
 	text := countAny(v) + " " + one
 	if countAny(v) != "1" {
@@ -151,7 +149,6 @@ func invocation(in Invocation, running bool) invocationRow {
 	return row
 }
 
-// notes come worst first.
 func notes(r *Report) (out []note) {
 	say := func(mood, format string, args ...any) { out = append(out, note{tame.Sprintf(format, args...), mood}) }
 	for _, text := range r.Problems {

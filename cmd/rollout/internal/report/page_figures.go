@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// spreads are the rows of one table.
 type spreads struct {
 	Title string
 	Rows  []spreadRow
@@ -66,8 +65,7 @@ func (p *page) times() {
 	p.TimePlots = append(present(histogram("Time per sample", "seconds", t.Total, "samples")), p.throughput()...)
 }
 
-// throughput is over the time since the first sample began. A sample counts when it
-// ends.
+// throughput plots rates since the first sample started. A sample counts when it ends.
 func (p *page) throughput() []*figure {
 	s := p.R.Throughput
 	if s == nil {
@@ -93,7 +91,7 @@ func (p *page) throughput() []*figure {
 	)
 }
 
-// control draws the limits and what was in flight over the time of the logs.
+// control plots the limits and the samples in flight over the time of the logs.
 func (p *page) control() {
 	k := p.R.Controller
 	p.Changes = slices.Clone(k.Changes[max(0, len(k.Changes)-maxShownChanges):])
@@ -138,7 +136,7 @@ func (p *page) control() {
 		limits = append(limits, l)
 	}
 	const limit, flying = "Limit of samples in flight", "Samples in flight"
-	if last.Sub(first) < time.Second { // the few milliseconds of one change
+	if last.Sub(first) < time.Second { // only the few milliseconds of one change
 		p.ControlPlots = []*figure{tooShort(limit), tooShort(flying)}
 		return
 	}
@@ -152,7 +150,6 @@ func (p *page) control() {
 	)
 }
 
-// present leaves out what is not there.
 func present(figures ...*figure) (out []*figure) {
 	for _, f := range figures {
 		if f != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// A part of the coverage bar, which is 100 wide.
+// A part is a segment of the coverage bar, which is 100 wide.
 type part struct {
 	Name, Key, Note, Share string
 	Count                  int
 	X, Width               string
 }
 
-// shares is a table of counts with their part of the whole.
+// shares is a table of counts with their shares of the whole.
 type shares struct {
 	Title string
 	Rows  []shareRow
@@ -29,7 +29,7 @@ type shareRow struct {
 	Count              int
 }
 
-// parts are those of the coverage bar. filtered counts its filtered samples by reason.
+// parts returns the segments of the coverage bar. filtered counts the filtered samples by reason.
 func parts(c Coverage, filtered map[string]int) []part {
 	committed := ""
 	if c.Empty > 0 {
@@ -84,7 +84,7 @@ func parts(c Coverage, filtered map[string]int) []part {
 	return out
 }
 
-// reasons names why samples are left out, the most frequent first.
+// reasons lists the reasons for filtering, most frequent first.
 func reasons(by map[string]int) string {
 	var all []string
 	for _, row := range sharesOf("", by).Rows {
@@ -95,10 +95,10 @@ func reasons(by map[string]int) string {
 
 func num2(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// maxName is how much is shown of a name that a server may have given.
+// maxName bounds the shown length of a name that can come from a server.
 const maxName = 120
 
-// sharesOf is a table of counts, the largest first; an empty name is a dash.
+// sharesOf returns a table of counts, largest first. An empty name becomes a dash.
 func sharesOf(title string, by map[string]int) shares {
 	whole := 0
 	for _, n := range by {
@@ -107,7 +107,7 @@ func sharesOf(title string, by map[string]int) shares {
 	return partsOf(title, by, whole)
 }
 
-// partsOf is sharesOf where the counts are parts of a whole that is known.
+// partsOf is sharesOf with a given whole.
 func partsOf(title string, by map[string]int, whole int) shares {
 	s := shares{Title: title}
 	for _, name := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// What a model, a task or a server wrote is text on the page and nothing else.
+// TestPageEscapes checks that text from models, tasks and servers is escaped on the page.
 func TestPageEscapes(t *testing.T) {
 	t.Parallel()
 	const evil = `<script>alert(1)</script>"><img src=x onerror=alert(2)>'&amp;{{.}}]]>--><style>*{display:none}</style>`
@@ -41,7 +41,7 @@ func TestPageEscapes(t *testing.T) {
 	}
 }
 
-// The page asks for nothing, runs nothing, and its policy allows its own style only.
+// TestPageStandsAlone checks that a page loads and runs nothing, and allows only its own style.
 func TestPageStandsAlone(t *testing.T) {
 	t.Parallel()
 	html := page(t, bigRun(t).read(1200))
@@ -72,7 +72,7 @@ func TestPageStandsAlone(t *testing.T) {
 	}
 }
 
-// A run that was over at once has words in the place of empty frames.
+// TestPageOfAShortRun checks that a very short run has notes instead of empty plots.
 func TestPageOfAShortRun(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -89,7 +89,7 @@ func TestPageOfAShortRun(t *testing.T) {
 	}
 }
 
-// No two cards of a page, or a card and a heading, have one title.
+// TestPageTitlesDiffer checks that all titles of cards and headings on a page differ.
 func TestPageTitlesDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -104,7 +104,7 @@ func TestPageTitlesDiffer(t *testing.T) {
 	}
 }
 
-// Every drawing is well-formed XML, and every class that it uses has a colour.
+// TestPlots checks that every drawing is well-formed XML and that each of its classes has a color.
 func TestPlots(t *testing.T) {
 	t.Parallel()
 	html := page(t, bigRun(t).read(1200))

@@ -13,15 +13,14 @@ import (
 
 var update = flag.Bool("update", false, "make the picture of the page anew")
 
-// TestPictureOfThePage makes a picture of a page's tiles and of some of its plots, in the
-// page's own style.
+// TestPictureOfThePage draws a page's tiles and some of its plots, with the page's style.
 func TestPictureOfThePage(t *testing.T) {
 	t.Parallel()
 	html := page(t, bigRun(t).read(1200))
 	style := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindStringSubmatch(html)[1]
 	plots := map[string]string{}
 	for _, m := range regexp.MustCompile(`<figcaption>([^<]*)</figcaption>(<svg class="plot".*?</svg>)`).FindAllStringSubmatch(html, -1) {
-		// What a browser shows under the pointer is of no use in a picture.
+		// A picture has no pointer, so it needs no titles.
 		svg := regexp.MustCompile(`<path class="f h"[^>]*>.*?</path>|<title>.*?</title>`).ReplaceAllString(m[2], "")
 		plots[m[1]] = strings.Replace(svg, `<svg class="plot"`, `<svg x="%d" y="%d" width="360" height="190"`, 1)
 	}

@@ -9,10 +9,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// lineInks are the colours of several lines in one plot.
+// lineInks are the color classes of the lines in one plot.
 var lineInks = []string{"s1", "s2", "s3", "s4"}
 
-// A line is one line of a plot.
 type line struct {
 	name   string
 	points []point
@@ -22,14 +21,13 @@ type line struct {
 
 type point struct{ x, y float64 }
 
-// Where the counts of a histogram are written out, and where a line's points have
-// titles.
+// Limits up to which a histogram shows its counts and a line's points have titles.
 const (
 	maxCounts = 8
 	maxTitles = 100
 )
 
-// histogram draws bins; those of single values stand apart and bear their count.
+// histogram draws bins. Bins of single values are drawn apart, with their counts.
 func histogram(title, unit string, d *Distribution, what string) *figure {
 	if d == nil {
 		return nil
@@ -41,7 +39,7 @@ func histogram(title, unit string, d *Distribution, what string) *figure {
 	high := top(float64(most))
 	x := axis{name: unit, low: d.Bins[0].From, high: d.Bins[len(d.Bins)-1].To}
 	single := x.low == d.Bins[0].To
-	if single { // one place for each value
+	if single { // one slot per value
 		x.low, x.high = -.6, float64(len(d.Bins))-.4
 		for i, b := range d.Bins {
 			x.ticks = append(x.ticks, tick{float64(i), short(b.From)})
@@ -63,7 +61,7 @@ func histogram(title, unit string, d *Distribution, what string) *figure {
 	return c.figure(title)
 }
 
-// lines draws lines from 0 on, up to what is highest of them.
+// lines draws lines from 0 up to their highest value.
 func lines(title, x, y string, all []line) *figure {
 	high := 0.0
 	for _, l := range all {
@@ -82,7 +80,7 @@ func lines(title, x, y string, all []line) *figure {
 	return drawLines(title, axis{name: x, low: low, high: end, ticks: ticks(low, end, 5)}, axis{name: y, high: high, ticks: ticks(0, high, 4)}, all)
 }
 
-// extent is from the first to the last x of lines. Without a point it is from +Inf to -Inf.
+// extent returns the first and the last x of the lines, or +Inf and -Inf without a point.
 func extent(all []line) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, l := range all {
@@ -93,12 +91,12 @@ func extent(all []line) (low, high float64) {
 	return low, high
 }
 
-// tooShort is a figure of what has no extent in time, which would be an empty frame.
+// tooShort returns a note instead of a plot without extent in time.
 func tooShort(title string) *figure {
 	return &figure{Title: title, Note: "Too short to plot."}
 }
 
-// drawLines draws lines within two axes; without a point there is no figure.
+// drawLines draws lines within two axes, or returns nil without a point.
 func drawLines(title string, x, y axis, all []line) *figure {
 	named, drawn := 0, 0
 	for _, l := range all {
@@ -137,7 +135,7 @@ func drawLines(title string, x, y axis, all []line) *figure {
 	return c.figure(title)
 }
 
-// trace is the path of a line.
+// trace returns the path of a line.
 func (c *chart) trace(l *line) string {
 	var d strings.Builder
 	for i, p := range l.points {
@@ -154,8 +152,8 @@ func (c *chart) trace(l *line) string {
 	return d.String()
 }
 
-// titles lays a box over the part of the drawing that is nearest to each point, or for
-// which its value holds, to say what it is.
+// titles draws an invisible box for each point that shows the point's value. The box covers the
+// points nearest to it, or the range where its value holds.
 func (c *chart) titles(l *line) {
 	for i, p := range l.points {
 		from, to := p.x, p.x
@@ -173,7 +171,7 @@ func (c *chart) titles(l *line) {
 	}
 }
 
-// elapsed is a clock for an axis that spans d.
+// elapsed returns the time unit for an axis that spans d, and its seconds.
 func elapsed(d time.Duration) (unit string, per float64) {
 	switch {
 	case d <= 3*time.Minute:

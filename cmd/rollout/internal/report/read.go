@@ -7,11 +7,11 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// DefaultPass is the reward that counts as a pass: 1, which is what a task that is
-// solved gets from every scorer of ours. A sample that was solved in part has less.
+// DefaultPass is the reward that counts as a pass. Every built-in scorer gives 1 to a solved task
+// and less to a partly solved one.
 const DefaultPass = 1
 
-// A Run is what run.json says, and what the caller knows of the folder.
+// A Run is the content of run.json that a report needs, and settings of the caller.
 type Run struct {
 	ID        string
 	CreatedAt time.Time
@@ -19,27 +19,27 @@ type Run struct {
 	Servers   []string
 	// Tasks and Planned count tasks and samples.
 	Tasks, Planned int
-	// Running says that a process is collecting into the folder.
+	// Running reports whether a process is collecting into the folder.
 	Running bool
-	// Program is the version of the program that makes the report, Now its clock.
+	// Program is the version of this program. Now is the current time.
 	Program string
 	Now     time.Time
-	// Pass is the least reward of a pass.
+	// Pass is the lowest reward of a pass.
 	Pass float64
-	// LastInvocation is taken over as it is.
+	// LastInvocation is copied unchanged.
 	LastInvocation json.RawMessage
-	// Last is the report before; nil: there is none. Where its Basis is that of now, its
-	// numbers about samples are taken over, and of the shards only the digests are compared.
+	// Last is the previous report, or nil. If its Basis still holds, its numbers about samples are
+	// reused, and shards are only compared with their digests.
 	Last *Report
 }
 
-// Read makes the report of the run in dir. It changes nothing. An error is one of
-// the commit log; whatever else cannot be read is listed in Problems.
+// Read builds the report of the run in dir. It changes nothing. It returns an error if the commit
+// log cannot be read; other unreadable files are listed in Problems.
 //
-// It keeps some 20 bytes per sample, and some 200 more where the rows are read.
+// It uses about 20 bytes per sample, and 200 more if it reads the rows.
 func Read(dir string, run Run) (*Report, error) {
-	// What is in the write-ahead log may be committed while it is read, and be seen twice
-	// or not at all: then again, but not for ever.
+	// Samples of the write-ahead log can be committed during the read, and be seen twice or not at
+	// all. Then read again, up to maxTries.
 	for try := 0; ; try++ {
 		r, log, err := read(dir, run)
 		if err != nil {
@@ -55,7 +55,7 @@ func Read(dir string, run Run) (*Report, error) {
 	}
 }
 
-// maxTries bounds how often a run that is at work is read again.
+// maxTries bounds how often an active run is read again.
 const maxTries = 3
 
 func read(dir string, run Run) (*Report, *sink.Log, error) {
@@ -85,7 +85,7 @@ func read(dir string, run Run) (*Report, *sink.Log, error) {
 	case run.Running:
 		r.State = "running"
 		if n := len(r.Invocations); r.Lag != nil && n > 0 && r.Invocations[n-1].Outcome == "" {
-			r.Lag.CutShort = max(0, r.Lag.CutShort-1) // it is at work
+			r.Lag.CutShort = max(0, r.Lag.CutShort-1) // that process is still running
 		}
 	case r.Coverage.Remaining == 0:
 		r.State = "complete"

@@ -19,14 +19,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A small run whose every number was counted by hand, in both formats.
+// TestReadCounts compares the report of a small run with numbers counted by hand, in both formats.
 func TestReadCounts(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
 		t.Run(format.String(), func(t *testing.T) {
 			t.Parallel()
 			f := newFolder(t)
-			for i, reward := range []*float64{new(1.0), new(0.0), new(0.5), nil} { // 1 of 3 scored passes
+			for i, reward := range []*float64{new(1.0), new(0.0), new(0.5), nil} { // 1 of 3 scored samples passes
 				s := f.sample("a", i, 4, reward, 10*(i+1), 100)
 				s.Duration, s.Working = time.Duration(i+1)*time.Second, time.Second
 				s.Attempt = int32(1 + i/3)
@@ -108,8 +108,8 @@ func TestReadCounts(t *testing.T) {
 	}
 }
 
-// A sample with several rows that were cut is one, and what we cut is not what the
-// engine's limit ended, nor what used up its steps.
+// TestTruncatedSamples checks that a sample with several cut rows counts once, and that rows cut by
+// us, ended by the engine's limit, or out of steps are counted separately.
 func TestTruncatedSamples(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -148,14 +148,13 @@ func TestTruncatedSamples(t *testing.T) {
 	}
 }
 
-// A run that cut nothing is not said to have cut anything: what the engine's limit
-// ended is something else.
+// TestNothingWasCut checks that a row that ended at the engine's limit is not reported as cut.
 func TestNothingWasCut(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.b.Sample()
 	row := f.b.Row(10, 5)
-	row.Truncated = true // as written before there was a flag for it
+	row.Truncated = true // as written before the flag existed
 	row.SegmentCount = 1
 	s.Rows, s.CompletionTokens = append(s.Rows, row), 5
 	f.name(s, "t", 0, 1)
@@ -173,7 +172,7 @@ func TestNothingWasCut(t *testing.T) {
 	}
 }
 
-// The row of a slow sample is the one that rollout inspect --row shows.
+// TestSlowestRows checks that the row number of a slow sample is the one for rollout inspect --row.
 func TestSlowestRows(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -208,7 +207,7 @@ func TestSlowestRows(t *testing.T) {
 	}
 }
 
-// Samples that are durable and in no shard yet are seen, and remain.
+// TestDurableSamples checks that samples without a shard are reported, and count as remaining.
 func TestDurableSamples(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -244,7 +243,8 @@ func TestDurableSamples(t *testing.T) {
 	}
 }
 
-// What the tail policy never began is skipped, until a later process takes it up.
+// TestUnstarted checks that samples that the tail policy did not start are skipped until a later
+// process collects them.
 func TestUnstarted(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -258,8 +258,7 @@ func TestUnstarted(t *testing.T) {
 	}
 }
 
-// A run that has nothing yet says so in words, without a plot and without a number
-// that nobody measured.
+// TestEmptyRun checks that a run without data has notes, and no plots or unmeasured numbers.
 func TestEmptyRun(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -287,7 +286,7 @@ func TestEmptyRun(t *testing.T) {
 	}
 }
 
-// A shard that cannot be read is named, and the rest is counted.
+// TestDamagedShard checks that an unreadable shard is named and the others are counted.
 func TestDamagedShard(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -313,7 +312,7 @@ func TestDamagedShard(t *testing.T) {
 	}
 }
 
-// More samples than were planned is said, not hidden.
+// TestIdentityThatDoesNotHold checks that more samples than planned are reported.
 func TestIdentityThatDoesNotHold(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -326,7 +325,7 @@ func TestIdentityThatDoesNotHold(t *testing.T) {
 	}
 }
 
-// Every class that a sample can fail with has an advice of its own.
+// TestAdvice checks that every class that a sample can fail with has its own advice.
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	other := report.Advice("no such class")
@@ -341,8 +340,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// TestGateReportMemory: tokens are not read, so a run of many tokens needs little
-// more than one of few.
+// TestGateReportMemory checks that memory does not depend on tokens, because they are not read.
 func TestGateReportMemory(t *testing.T) {
 	measure := func(sampled int) uint64 {
 		f := newFolder(t)

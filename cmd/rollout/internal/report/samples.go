@@ -16,15 +16,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// censored is the class of the samples that the tail policy cut: skipped, not
-// failed.
+// censored is the class of samples that the tail policy cut. They are skipped, not failed.
 const censored = "censored"
 
-// maxExample bounds the error that stands for a class.
+// maxExample bounds the example error of a class.
 const maxExample = 300
 
-// A survey goes through the rows of a run, one at a time. It keeps some 100 bytes
-// per sample and nothing per token.
+// A survey reads a run's rows one at a time. It uses about 100 bytes per sample, none per token.
 type survey struct {
 	pass   float64
 	log    *sink.Log
@@ -40,13 +38,13 @@ type survey struct {
 	cutTotal, cutCompletion                      []float64
 	line                                         *timeline
 
-	failed  map[string]failure // by key, the last one
+	failed  map[string]failure // last failure by sample key
 	slowest slowHeap
-	lesser  int  // rows of lost answers that are not exact
-	along   bool // received answers brought their prompts along
+	lesser  int  // rows of lost replies that are not exact
+	along   bool // received replies contained their prompts
 	held    int  // samples with rows in shards
-	ended   ends // what was counted of the sample that is being read
-	rows    int  // of all data shards so far, also those that could not be read
+	ended   ends // what was counted for the current sample
+	rows    int  // rows of all data shards so far, including unreadable ones
 
 	versions versionSums
 }
@@ -56,7 +54,7 @@ type attemptSum struct {
 	sum             float64
 }
 
-// A failure is what became of a sample that is not done.
+// A failure is the last failure of a sample that is not done.
 type failure struct {
 	class, stage, error string
 	slow                Slow
@@ -71,7 +69,7 @@ func newSurvey(r *Report, log *sink.Log, done keys, pass float64) *survey {
 	}
 }
 
-// run reads every shard. One that cannot be read is a problem of the report.
+// run reads every shard. An unreadable shard becomes a problem of the report.
 func (s *survey) run() {
 	r := s.report
 	t := &r.Truncation
@@ -104,10 +102,10 @@ func (s *survey) run() {
 	s.finish()
 }
 
-// inNoShard is the number of a row that is in the write-ahead log only.
+// inNoShard is the row number of a row that is only in the write-ahead log.
 const inNoShard = -2
 
-// waiting takes what is durable and in no shard yet.
+// waiting reads the samples of the write-ahead log.
 func (s *survey) waiting() {
 	for w, err := range s.log.Waiting() {
 		if err != nil {
@@ -123,7 +121,6 @@ func (s *survey) waiting() {
 	}
 }
 
-// problem notes what could not be read.
 func (r *Report) problem(what string, err error) {
 	r.Problems = append(r.Problems, fmt.Sprintf("%s%v", what, err))
 	if _, ok := errors.AsType[*frame.CorruptError](err); ok || errors.Is(err, sink.ErrCorrupt) {
@@ -135,8 +132,8 @@ func (s *survey) problem(err error) {
 	s.report.problem("not counted: ", err)
 }
 
-// row takes row number at of the dataset, or inNoShard. The rows of a sample lie one after the
-// other, the first one with SegmentIndex 0.
+// row adds a row. at is its number in the dataset, or inNoShard. The rows of a sample are
+// consecutive, and the first has SegmentIndex 0.
 func (s *survey) row(row *sink.StoredRow, at int) {
 	r := s.report
 	r.Lengths.Rows++
@@ -164,15 +161,15 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 	cut := slices.Contains(row.Flags, tokenize.FlagCut.String())
 	once(row.Truncated, &s.ended.truncated, &r.Truncation.Truncated)
 	once(cut, &s.ended.cut, &r.Truncation.Cut)
-	// Rows of before the flag length say it by being truncated and not cut.
+	// Rows older than the length flag are truncated and not cut.
 	length := slices.Contains(row.Flags, tokenize.FlagLength.String()) || row.Truncated && !cut
 	once(length, &s.ended.length, &r.Truncation.Length)
 }
 
-// ends says which ends of the rows of one sample were counted.
+// ends records which ends were counted for the current sample.
 type ends struct{ truncated, cut, length bool }
 
-// once counts what is so, the first time.
+// once increments n the first time that is holds.
 func once(is bool, counted *bool, n *int) {
 	if is && !*counted {
 		*counted = true
@@ -256,7 +253,6 @@ func (s *survey) failure(f *sink.StoredFailure) {
 	}
 }
 
-// finish turns what was gathered into the report's numbers.
 func (s *survey) finish() {
 	r := s.report
 	s.finishFailures()

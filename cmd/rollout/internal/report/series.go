@@ -4,11 +4,10 @@ import (
 	"time"
 )
 
-// maxSteps bounds what a series holds, however long the run.
+// maxSteps bounds the length of a series, however long the run.
 const maxSteps = 96
 
-// A timeline adds values up by the moment. When it spans too many steps, a step
-// becomes twice as long.
+// A timeline adds values by time. If it spans too many steps, it doubles the step.
 type timeline struct {
 	step       int64 // seconds
 	low, high  int64 // steps
@@ -21,7 +20,6 @@ func newTimeline() *timeline {
 	return &timeline{step: 1, tokens: map[int64]float64{}, samples: map[int64]float64{}}
 }
 
-// add notes a sample that ended.
 func (t *timeline) add(started, ended time.Time, tokens int64) {
 	if t.begun.IsZero() || started.Before(t.begun) {
 		t.begun = started
@@ -61,7 +59,7 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// series is nil where nothing ended.
+// series returns nil if no sample ended.
 func (t *timeline) series() *Series {
 	if len(t.samples) == 0 {
 		return nil

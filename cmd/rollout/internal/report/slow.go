@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// maxSlow is how many of the slowest samples a report names.
+// maxSlow is how many of the slowest samples a report lists.
 const maxSlow = 20
 
-// slow keeps the slowest.
+// slow keeps c if it is one of the slowest.
 func (s *survey) slow(c Slow) {
 	if len(s.slowest) < maxSlow {
 		heap.Push(&s.slowest, c)
@@ -19,7 +19,7 @@ func (s *survey) slow(c Slow) {
 	}
 }
 
-// A slowHeap has the fastest of the slowest on top.
+// A slowHeap has the fastest of the slowest samples on top.
 type slowHeap []Slow
 
 func (h slowHeap) Len() int { return len(h) }
@@ -28,14 +28,14 @@ func (h slowHeap) Less(i, j int) bool { return h[i].Seconds < h[j].Seconds }
 
 func (h slowHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
-// Push and Pop are heap.Interface's.
+// Push implements heap.Interface.
 func (h *slowHeap) Push(v any) {
 	if s, ok := v.(Slow); ok {
 		*h = append(*h, s)
 	}
 }
 
-// Pop takes the last one.
+// Pop implements heap.Interface.
 func (h *slowHeap) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]

@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// Text is the short form of a report, for a terminal.
+// Text returns the short form of a report, for a terminal.
 func Text(r *Report) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {

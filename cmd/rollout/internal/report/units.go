@@ -10,12 +10,12 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
 )
 
-// Numbers for people: with thousands set apart and the unit beside them.
+// Numbers for people, with thousands separators and units.
 
 // nbsp keeps a number and its unit on one line.
 const nbsp = "\u00a0"
 
-// count writes 1,234,567.
+// count formats 1,234,567.
 func count[T int | int64](n T) string {
 	s := strconv.FormatInt(int64(n), 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -24,7 +24,7 @@ func count[T int | int64](n T) string {
 	return s
 }
 
-// amount writes a number of tokens or calls: whole where it is large.
+// amount formats a number of tokens or calls; a large one without decimals.
 func amount(v float64) string {
 	if math.Abs(v) >= 100 || v == math.Trunc(v) {
 		return count(int64(math.Round(v)))
@@ -32,10 +32,9 @@ func amount(v float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-// value writes a reward.
 func value(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
-// seconds writes 0.42 s, 12.3 s, 1 min 05 s, 2 h 03 min.
+// seconds formats 0.42 s, 12.3 s, 1 min 05 s, 2 h 03 min.
 func seconds(s float64) string {
 	switch {
 	case s < 9.995:
@@ -51,10 +50,10 @@ func seconds(s float64) string {
 	}
 }
 
-// size writes 512 B, 1.23 MB.
+// size formats 512 B, 1.23 MB.
 func size(n int64) string { return strings.Replace(human.Bytes(n), " ", nbsp, 1) }
 
-// share writes 12.3 %.
+// share formats 12.3 %.
 func share(part, whole int) string {
 	if whole == 0 {
 		return "–"
@@ -74,5 +73,4 @@ func share(part, whole int) string {
 	return text + nbsp + "%"
 }
 
-// moment writes a time in UTC.
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + nbsp + "UTC" }

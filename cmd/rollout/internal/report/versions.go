@@ -11,19 +11,18 @@ import (
 
 // Versions counts rows by the policy version that sampled them.
 type Versions struct {
-	// Unknown counts rows with a sampled token whose version nobody told, Mixed rows that were
-	// sampled by more than one version.
+	// Unknown counts rows with a sampled token of unknown version. Mixed counts rows that several
+	// versions sampled.
 	Unknown int `json:"unknown,omitempty"`
 	Mixed   int `json:"mixed,omitempty"`
-	// Newest counts all rows but the Unknown ones by the newest version in them: one entry for
-	// each, or, where there are many, one for a range such as 100-149.
+	// Newest counts the other rows by their newest version. A key is one version, or a range such
+	// as 100-149 if there are many.
 	Newest map[string]int `json:"newest,omitempty"`
 }
 
 // maxVersions bounds the entries of Versions.Newest.
 const maxVersions = 12
 
-// versionSums counts rows while they are read.
 type versionSums struct {
 	unknown, mixed int
 	newest         map[int32]int
@@ -43,7 +42,7 @@ func (v *versionSums) add(row *sink.StoredRow) {
 	v.newest[*row.PolicyVersionMax]++
 }
 
-// versions returns what was counted; nil where no row has a version.
+// versions returns the counts, or nil if no row has a version.
 func (v *versionSums) versions() *Versions {
 	if len(v.newest) == 0 {
 		return nil
@@ -67,7 +66,7 @@ func (v *versionSums) versions() *Versions {
 	return out
 }
 
-// shares is the part of the page about versions.
+// shares returns the page's table of versions.
 func (v *Versions) shares() shares {
 	if v == nil {
 		return shares{}

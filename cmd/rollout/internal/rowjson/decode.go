@@ -15,21 +15,21 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// maxLine bounds a line, and with it what reading holds. A token takes some 20 bytes.
+// maxLine bounds the length of a line, and so the memory of a Reader. A token takes about 20 bytes.
 const maxLine = 256 << 20
 
 // A Reader reads lines. It holds one.
 type Reader struct {
 	r    *bufio.Reader
 	buf  []byte
-	Line int // the number of the last line that was read, from 1
+	Line int // number of the last line read, from 1
 }
 
 // NewReader returns a Reader of r.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 256<<10)} }
 
-// Read returns the next line that is not empty: a part of a sample, or a header. At the end
-// it returns io.EOF. Other errors do not say the line, which Line is.
+// Read returns the next line that is not empty: a part of a sample, or a header. It returns io.EOF
+// at the end. Other errors omit the line number, which is Line.
 func (r *Reader) Read() (*sink.StoredSample, *Header, error) {
 	for {
 		text, err := r.line()
@@ -56,7 +56,7 @@ func (r *Reader) line() (string, error) {
 		case err == io.EOF && len(r.buf) > 0, err == nil:
 			r.Line++
 			text := string(r.buf)
-			if cap(r.buf) > 16<<20 { // one that large is not kept
+			if cap(r.buf) > 16<<20 { // do not keep a buffer that large
 				r.buf = nil
 			}
 			return text, nil
@@ -110,8 +110,8 @@ type emptySample struct {
 
 var emptyColumns = columnsOf[emptySample]()
 
-// hasMember reports whether an object in the line has a member of that name. Quotes within
-// strings are escaped, so it is not fooled by a text.
+// hasMember reports whether an object in the line has the member name. Quotes inside strings are
+// escaped, so text cannot look like a member.
 func hasMember(text, name string) bool {
 	quoted := `"` + name + `"`
 	for {
@@ -154,7 +154,7 @@ func decodeHeader(text string) (*Header, error) {
 	return h, nil
 }
 
-// decodeRow reads an object with these columns into row, a pointer to a struct.
+// decodeRow decodes an object with the given columns into row, a pointer to a struct.
 func decodeRow(text, what string, columns []column, row any) error {
 	s := &scanner{text: text}
 	v := reflect.ValueOf(row).Elem()
@@ -195,7 +195,7 @@ func decodeRow(text, what string, columns []column, row any) error {
 	return nil
 }
 
-// columnAt is the column of that name, or -1. It is likely the one at that place.
+// columnAt returns the index of a column, or -1. likely is a hint.
 func columnAt(columns []column, name string, likely int) int {
 	if likely < len(columns) && columns[likely].name == name {
 		return likely
@@ -208,7 +208,7 @@ func columnAt(columns []column, name string, likely int) int {
 	return -1
 }
 
-// decodeValue reads the value of a field.
+// decodeValue decodes the value of a field.
 func decodeValue(s *scanner, field any, nullable bool) (err error) {
 	switch p := field.(type) {
 	case *string:
@@ -263,10 +263,10 @@ func pointer[T any](s *scanner, p **T) error {
 	return decodeValue(s, *p, false)
 }
 
-// maxAhead bounds the memory that is made for a list before its elements are read.
+// maxAhead bounds the preallocation for a list.
 const maxAhead = 1 << 20
 
-// list reads a list. One that is not null is not nil.
+// list decodes a list. The result is nil only for null.
 func list[T any](s *scanner, p *[]T, nullable bool, one func(*scanner, *T) error) error {
 	if nullable && s.null() {
 		return nil

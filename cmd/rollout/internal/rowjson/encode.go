@@ -16,18 +16,18 @@ import (
 
 // A Header is the first line of the export of a whole run.
 type Header struct {
-	// Version is that of the lines: 1.
+	// Version is the version of the lines: 1.
 	Version       int               `json:"rollout_export"`
 	RunID         string            `json:"run_id"`
 	SchemaVersion int               `json:"schema_version"`
 	Format        sink.Format       `json:"format"` // of the shards
 	Rows          int64             `json:"rows"`
 	Failures      int64             `json:"failures"`
-	Samples       int64             `json:"samples"` // a sample that failed and then did not counts twice
-	Meta          map[string]string `json:"meta"`    // the key-values that all shards have
+	Samples       int64             `json:"samples"` // a sample that failed and then succeeded counts twice
+	Meta          map[string]string `json:"meta"`    // metadata that all shards share
 }
 
-// headerVersion is the version of lines that this program writes and reads.
+// headerVersion is the line version that this program writes and reads.
 const headerVersion = 1
 
 // A column is a field of a row.
@@ -35,7 +35,7 @@ type column struct {
 	name     string
 	index    int
 	nullable bool
-	added    bool // in a later version of the schema than the first: may be missing
+	added    bool // by a later schema version than the first: can be missing
 }
 
 var (
@@ -54,7 +54,7 @@ func columnsOf[T any]() []column {
 	return columns
 }
 
-// A Writer writes lines. It holds one line.
+// A Writer writes lines. It holds one.
 type Writer struct {
 	w   io.Writer
 	buf []byte
@@ -73,7 +73,7 @@ func (w *Writer) Header(h Header) error {
 	return err
 }
 
-// Write writes the rows and failures of s, a line for each; one line where s has neither.
+// Write writes one line for each row and failure of s, or one line if s has neither.
 func (w *Writer) Write(s *sink.StoredSample) error {
 	for i := range s.Rows {
 		if err := w.row(rowColumns, &s.Rows[i]); err != nil {
@@ -122,7 +122,7 @@ func (w *Writer) row(columns []column, row any) error {
 func (w *Writer) line(b []byte) error {
 	w.buf = append(b, '\n')
 	_, err := w.w.Write(w.buf)
-	if cap(w.buf) > 16<<20 { // one that large is not kept
+	if cap(w.buf) > 16<<20 { // do not keep a buffer that large
 		w.buf = nil
 	}
 	return err
@@ -188,7 +188,7 @@ func appendList[T any](b []byte, list []T, nullable bool, one func([]byte, T) []
 	return append(b, ']')
 }
 
-// The bits of the NaN that is written without them.
+// The bits of the NaN that is written without its bits.
 const (
 	plainNaN32 = 0x7fc00000
 	plainNaN64 = 0x7ff8000000000000
@@ -197,7 +197,7 @@ const (
 func appendFloat32(b []byte, v float32) []byte {
 	bits := math.Float32bits(v)
 	switch {
-	case bits == 0: // most of them
+	case bits == 0: // the most frequent value
 		return append(b, '0')
 	case v != v && bits != plainNaN32:
 		return append(strconv.AppendUint(append(b, `"NaN:`...), uint64(bits), 16), '"')
@@ -221,15 +221,15 @@ func appendFloat(b []byte, v float64, size int) []byte {
 	case math.IsInf(v, -1):
 		return append(b, `"-Infinity"`...)
 	case v == 0 && math.Signbit(v):
-		return append(b, "-0.0"...) // many readers make an integer of -0
+		return append(b, "-0.0"...) // many parsers turn -0 into an integer
 	}
 	return strconv.AppendFloat(b, v, 'g', -1, size)
 }
 
 const hexDigits = "0123456789abcdef"
 
-// appendText appends a string, whose text is UTF-8. What a terminal must not be sent is
-// escaped, so that a line can be shown as it is.
+// appendText appends a JSON string of UTF-8 text. It escapes what a terminal must not receive, so a
+// line can be printed unchanged.
 func appendText(b []byte, s string) []byte {
 	b = append(b, '"')
 	from := 0

@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// everything is what a run of all corner cases holds, as it is stored.
+// everything returns the stored samples of a run with all corner cases.
 func everything(tb testing.TB) (parts []*sink.StoredSample) {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -32,7 +32,7 @@ func everything(tb testing.TB) (parts []*sink.StoredSample) {
 	return parts
 }
 
-// Floats that are not numbers, with the bits that they have.
+// special returns floats that are not ordinary numbers, by their bits.
 func special() []float32 {
 	var list []float32
 	for _, bits := range []uint32{0x7fc00000, 0xffc00000, 0x7fc00001, 0x7f800001, 0xffffffff, 0x7f800000, 0xff800000, 0x80000000, 1, 0x7f7fffff, 0x3dcccccd} {
@@ -41,7 +41,8 @@ func special() []float32 {
 	return list
 }
 
-// What is written is read back bit by bit, is JSON, and is written again as it was.
+// TestThereAndBack checks that lines are JSON and that they read back and are written again bit for
+// bit.
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()
 	parts := everything(t)
@@ -94,7 +95,8 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// bitsOf is a value with floats as their bits, and empty lists as nil where both are one.
+// bitsOf returns a value with floats as bits, and with empty lists as nil if both are equal in
+// storage.
 func bitsOf(v reflect.Value) any {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -154,7 +156,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// The last four columns came with schema version 2; a line of an older program lacks them.
+// TestOlderRow checks that a line without the four columns of schema version 2 is read.
 func TestOlderRow(t *testing.T) {
 	t.Parallel()
 	line := rowLine(t)
@@ -165,7 +167,7 @@ func TestOlderRow(t *testing.T) {
 	}
 }
 
-// rowLine is the line of a short row.
+// rowLine returns the line of a short row.
 func rowLine(tb testing.TB) string {
 	tb.Helper()
 	b := sinktest.NewBuilder(1)
@@ -177,7 +179,7 @@ func rowLine(tb testing.TB) string {
 	return strings.TrimSpace(out.String())
 }
 
-// Whatever a line is, the answer is one error that names the column.
+// TestHostile checks that any bad line gives one error that names the column.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	good := rowLine(t)
@@ -241,7 +243,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A line without an end does not fill the memory.
+// TestEndlessLine checks that an endless line does not fill the memory.
 func TestEndlessLine(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -262,7 +264,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzRead: no line panics, and one that is read is written and read back as it was.
+// FuzzRead checks that no line panics, and that a line that is read survives a round trip.
 func FuzzRead(f *testing.F) {
 	f.Add(rowLine(f))
 	f.Add(`{"rollout_export":1,"run_id":"r","format":"arrow","meta":{}}`)
@@ -296,7 +298,7 @@ func FuzzRead(f *testing.F) {
 
 var errStop = errors.New("stop")
 
-// The error of what is read comes through.
+// TestReadError checks that an error of the underlying reader is returned.
 func TestReadError(t *testing.T) {
 	t.Parallel()
 	if _, _, err := NewReader(io.MultiReader(strings.NewReader("{"), failing{})).Read(); !errors.Is(err, errStop) {

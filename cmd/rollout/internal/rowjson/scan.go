@@ -10,13 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner goes over one line. After an error the place of the scanner means nothing.
+// A scanner scans one line. Its position is undefined after an error.
 type scanner struct {
 	text string
 	at   int
 }
 
-// peek is the next byte that is not a space, 0 at the end.
+// peek returns the next byte that is not white space, or 0 at the end.
 func (s *scanner) peek() byte {
 	for s.at < len(s.text) {
 		c := s.text[s.at]
@@ -28,7 +28,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// take passes over c if it comes next.
+// take consumes c if it comes next.
 func (s *scanner) take(c byte) bool {
 	if s.peek() != c {
 		return false
@@ -37,7 +37,7 @@ func (s *scanner) take(c byte) bool {
 	return true
 }
 
-// null passes over null if it comes next.
+// null consumes null if it comes next.
 func (s *scanner) null() bool {
 	if s.peek() != 'n' || !strings.HasPrefix(s.text[s.at:], null) {
 		return false
@@ -46,7 +46,7 @@ func (s *scanner) null() bool {
 	return true
 }
 
-// wrong says what there is where something else should be.
+// wrong returns an error that shows the text at the current position.
 func (s *scanner) wrong(want string) error {
 	if s.peek() == 0 {
 		return errors.New("the line ends early")
@@ -69,7 +69,7 @@ func (s *scanner) boolean() (bool, error) {
 	return false, s.wrong("true or false")
 }
 
-// integer reads an integer of so many bits.
+// integer parses an integer with the given number of bits.
 func (s *scanner) integer(bits int) (int64, error) {
 	c := s.peek()
 	from := s.at
@@ -100,7 +100,7 @@ func (s *scanner) integer(bits int) (int64, error) {
 	return int64(n), nil
 }
 
-// float32 reads a float of 32 bits.
+// float32 parses a 32-bit float.
 func (s *scanner) float32() (float32, error) {
 	if s.peek() == '"' {
 		bits, err := s.special(32)
@@ -110,7 +110,7 @@ func (s *scanner) float32() (float32, error) {
 	return float32(v), err
 }
 
-// float64 reads a float of 64 bits.
+// float64 parses a 64-bit float.
 func (s *scanner) float64() (float64, error) {
 	if s.peek() == '"' {
 		bits, err := s.special(64)
@@ -122,7 +122,7 @@ func (s *scanner) float64() (float64, error) {
 func (s *scanner) number(bits int) (float64, error) {
 	if end := s.at + 1; end < len(s.text) && s.text[s.at] == '0' && (s.text[end] == ',' || s.text[end] == ']') {
 		s.at++
-		return 0, nil // most of them
+		return 0, nil // the most frequent value
 	}
 	from := s.at
 	for s.at < len(s.text) && strings.IndexByte("0123456789.eE+-", s.text[s.at]) >= 0 {
@@ -141,7 +141,7 @@ func (s *scanner) number(bits int) (float64, error) {
 	return v, nil
 }
 
-// special reads what JSON has no number for, and returns its bits.
+// special parses a float without a JSON number and returns its bits.
 func (s *scanner) special(size int) (uint64, error) {
 	from := s.at
 	word, err := s.str()
@@ -168,7 +168,7 @@ func (s *scanner) special(size int) (uint64, error) {
 	return 0, s.wrong(`a number, "NaN", "Infinity" or "-Infinity"`)
 }
 
-// isNumber reports whether word is a number of JSON.
+// isNumber reports whether word is a JSON number.
 func isNumber(word string) bool {
 	digits := func() bool {
 		n := 0
@@ -200,7 +200,7 @@ func isNumber(word string) bool {
 	return word == ""
 }
 
-// str reads a string.
+// str parses a string.
 func (s *scanner) str() (string, error) {
 	if !s.take('"') {
 		return "", s.wrong("a string")
@@ -221,7 +221,7 @@ func (s *scanner) str() (string, error) {
 	return "", errors.New("the line ends early")
 }
 
-// escaped is str for a string that begins at from and has an escape here.
+// escaped continues str at the first escape of a string that begins at from.
 func (s *scanner) escaped(from int) (string, error) {
 	b := []byte(s.text[from:s.at])
 	for s.at < len(s.text) {
@@ -255,7 +255,7 @@ func (s *scanner) escaped(from int) (string, error) {
 	return "", errors.New("the line ends early")
 }
 
-// unicode reads \uXXXX, or two of them that are a surrogate pair.
+// unicode decodes \uXXXX, or two of them as a surrogate pair.
 func (s *scanner) unicode() (rune, bool) {
 	one := func() (rune, bool) {
 		if len(s.text)-s.at < 6 || s.text[s.at] != '\\' || s.text[s.at+1] != 'u' {

@@ -8,25 +8,24 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// checkRate is how many bytes per second are read for digests beside a run at work: some
-// 5 to 10 % of one core, and little of a disk.
+// checkRate is the read rate for digests during a run, in bytes per second. It takes 5 to 10% of
+// one core and little disk bandwidth.
 const checkRate = 64 << 20
 
 // CheckFiles compares every committed file of the run in dir with its digest. It calls found
 // for each file that differs.
 func CheckFiles(ctx context.Context, dir string, found func(error)) error {
-	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // its samples are not needed
+	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // the commits are not needed
 	if err != nil {
 		return OpenError(dir, err)
 	}
 	return log.CheckDigests(ctx, nil, found)
 }
 
-// CheckSlowly does what [CheckFiles] does, slowly enough for a run that is collecting, until
-// ctx is done. It also calls found if the commit log cannot be read. It returns how many
-// bytes it has read.
+// CheckSlowly is [CheckFiles] at checkRate, until ctx is done. It also calls found if the commit
+// log cannot be read. It returns the number of bytes read.
 func CheckSlowly(ctx context.Context, dir string, found func(error)) (read int, err error) {
-	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // as above
+	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // the commits are not needed
 	if err != nil {
 		found(err)
 		return 0, err
@@ -47,14 +46,14 @@ func CheckSlowly(ctx context.Context, dir string, found func(error)) (read int, 
 	return read, err
 }
 
-// A Damage collects what is wrong with the files that earlier processes committed. The sink
-// reads back what this process commits, so that is not checked again.
+// A Damage collects errors in files that earlier processes committed. The sink verifies the commits
+// of this process itself.
 type Damage struct {
 	mu    sync.Mutex
 	found []error
 }
 
-// Add notes one damaged file and returns how many there are now.
+// Add records one damaged file and returns the number recorded so far.
 func (d *Damage) Add(err error) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,7 +61,7 @@ func (d *Damage) Add(err error) int {
 	return len(d.found)
 }
 
-// Found returns all that was noted so far.
+// Found returns the errors recorded so far.
 func (d *Damage) Found() []error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// HasRows reports whether the dataset of a run holds a row. The row may be in a shard, or in
-// the write-ahead log, from which the next process makes a shard.
+// HasRows reports whether a run has a row. It looks in the shards and in the write-ahead log, which
+// the next process turns into a shard.
 func HasRows(dir string) (bool, error) {
 	has, err := sink.HasRows(dir)
 	if err != nil {
@@ -20,8 +20,8 @@ func HasRows(dir string) (bool, error) {
 	return has, nil
 }
 
-// Waiting returns how many samples wait in the write-ahead log of a run for their shard. The
-// number is only shown, so it leaves out what cannot be read.
+// Waiting returns the number of samples in a run's write-ahead log. It skips unreadable records,
+// because the number is only displayed.
 func Waiting(dir string) (n int) {
 	log, err := sink.ReadLog(dir)
 	if err != nil {
@@ -35,7 +35,7 @@ func Waiting(dir string) (n int) {
 	return n
 }
 
-// OpenError gives an error of opening a run's files its exit code and its hint.
+// OpenError adds the exit code and the hint to an error from opening a run's files.
 func OpenError(dir string, err error) error {
 	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged || errors.Is(err, sink.ErrCorrupt) {
 		return DamageError(dir, []error{err})
@@ -46,7 +46,6 @@ func OpenError(dir string, err error) error {
 	return exit.With(exit.Storage, err)
 }
 
-// damageHint returns what a user can do about damage to a run's files.
 func damageHint(dir string, damage error) string {
 	if Repairable(damage) {
 		return RepairHint(dir)
@@ -54,8 +53,7 @@ func damageHint(dir string, damage error) string {
 	return "rollout verify " + human.Shell(dir) + " lists what is damaged; a commit or a shard cannot be repaired: restore a copy, or start another run with --out"
 }
 
-// DamageError returns the error of a run with damaged files. It shows the first damage and
-// counts the others.
+// DamageError returns the error for a run with damaged files: the first error, and their number.
 func DamageError(dir string, damage []error) error {
 	err := fmt.Errorf("%s: %w", dir, damage[0])
 	if n := len(damage); n > 1 {
@@ -64,7 +62,7 @@ func DamageError(dir string, damage []error) error {
 	return exit.Hint(exit.With(exit.Verify, err), damageHint(dir, damage[0]))
 }
 
-// ReadError gives an error of reading the dataset its exit code and its hint.
+// ReadError adds the exit code and the hint to an error from reading the dataset.
 func ReadError(dir string, err error) error {
 	err = fmt.Errorf("%s: %w", dir, err)
 	switch {
@@ -77,13 +75,13 @@ func ReadError(dir string, err error) error {
 	}
 }
 
-// Repairable reports whether verify --repair can help with a problem.
+// Repairable reports whether verify --repair can repair the cause of a problem.
 func Repairable(problem error) bool {
 	_, ok := errors.AsType[*frame.CorruptError](problem)
 	return ok || errors.Is(problem, sink.ErrLostCommit)
 }
 
-// RepairHint returns what a user can do about a damaged write-ahead log or journal.
+// RepairHint returns the hint for a damaged write-ahead log or journal.
 func RepairHint(dir string) string {
 	return "rollout verify --repair " + human.Shell(dir) + " keeps all that is whole; --dry-run says what that is"
 }

@@ -1,28 +1,28 @@
-// Package runfolder keeps the folder of a run: who may collect into it, which configuration
-// it has, and what its rows depend on.
+// Package runfolder manages the folder of a run: its lock, its configuration, and the settings
+// that its rows depend on.
 //
 //	run/
 //	  lock           lock.go       one process at a time
 //	  run.json       info.go       the configuration and the history, with a checksum
-//	                 identity.go   what has to stay the same for its rows
-//	  tasks.jsonl    snapshot.go   its checked tasks, and how they grow
-//	                 tasklog.go    the tasks that come while the run goes on
-//	  report.json    report.go     how it went, for programs; report.html is for people
-//	  journal/       of package journal: attempts, what servers may still be doing
+//	                 identity.go   settings that must not change, because rows depend on them
+//	  tasks.jsonl    snapshot.go   the validated tasks, and how they grow
+//	                 tasklog.go    tasks that arrive during the run
+//	  report.json    report.go     the report for programs; report.html is for people
+//	  journal/       package journal: attempts, and what servers can still be doing
 //	  logs/          one file per invocation
-//	  the rest       of package sink: the dataset
+//	  the rest       package sink: the dataset
 //
-// For a new run, [Begin] locks the folder and [Folder.Create] writes run.json and the tasks.
-// For a run that is continued, [Find] locks the folder and fills in the settings,
-// [Earlier.ReadTasks] merges the tasks of the run with those given now, [Changes] lists what
-// else does not fit, and [Folder.Update] writes what the invocation changes.
+// For a new run, [Begin] locks the folder, and [Folder.Create] writes run.json and the tasks.
+// For a resumed run, [Find] locks the folder and loads the settings. [Earlier.ReadTasks] merges
+// the run's tasks with the given ones, and [Changes] lists the other differences.
+// [Folder.Update] writes the changes of the invocation.
 //
-// run.json, tasks.jsonl, report.json and report.html are written under a temporary name, synced
-// and renamed, and then the folder is synced. A power cut leaves the old file or the new one.
-// tasks.jsonl of a new run is durable before run.json is written. If the tasks of a run have
-// grown, run.json is written first and has both digests. run.json and tasks.jsonl are durable
-// before the dataset and the journal are opened. tasks.jsonl of a run that takes tasks as they
-// come is synced before a task is called accepted. The lock and the log are not synced.
+// run.json, tasks.jsonl, report.json and report.html are written to a temporary file, synced and
+// renamed; then the folder is synced. A power failure leaves the old file or the new one.
+// A new run's tasks.jsonl is durable before run.json is written. If the tasks of a run grow,
+// run.json is written first, with both digests. run.json and tasks.jsonl are durable before the
+// dataset and the journal are opened. A streaming run syncs tasks.jsonl before it reports a task
+// as accepted. The lock and the logs are not synced.
 package runfolder
 
 import (
@@ -43,7 +43,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
-// The files of a run's folder that belong to the command; the sink owns the rest.
+// The command's files in a run's folder. The sink owns the others.
 const (
 	RunFile    = "run.json"
 	TasksFile  = "tasks.jsonl"
@@ -51,15 +51,15 @@ const (
 	ReportFile = "report.json"
 	JournalDir = "journal"
 
-	temporary = ".tmp-" // begins the name of a file that is being written
+	temporary = ".tmp-" // prefix of a file that is being written
 )
 
 // A Folder is a run's folder that this process has locked.
 type Folder struct {
 	Dir  string
-	Mode fs.FileMode // of the files that are made in it
+	Mode fs.FileMode // of files created in the folder
 	lock *Lock
-	made []string // the folders that Begin made, the innermost first
+	made []string // folders that Begin created, innermost first
 }
 
 // CheckNew returns an error if a run cannot be created in dir. It changes nothing.
@@ -82,7 +82,7 @@ func CheckNew(dir string) error {
 	for _, e := range entries {
 		switch name := e.Name(); {
 		case name == LockFile, name == TasksFile, strings.HasPrefix(name, temporary):
-			// A process that ended before it wrote run.json left nothing to lose.
+			// A process that ended before it wrote run.json left no data.
 		case name == RunFile:
 			if h, held := Locked(dir); held {
 				return LockedError(dir, h, "wait for it, or give another folder with --out")
@@ -107,8 +107,8 @@ func CheckNew(dir string) error {
 	return nil
 }
 
-// Begin makes the folder of a new run and locks it. [Folder.Abandon] removes all of it again,
-// unless [Folder.Create] was called.
+// Begin creates and locks the folder of a new run. [Folder.Abandon] removes it, unless
+// [Folder.Create] was called.
 func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 	if err := CheckNew(dir); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 		f.lock, err = TakeLock(dir, mode)
 	}
 	if err == nil {
-		if Exists(dir) { // another process made it between the check and the lock
+		if Exists(dir) { // another process created the run between the check and the lock
 			err = CheckNew(dir)
 		}
 		err = errors.Join(err, f.Clear())
@@ -136,14 +136,14 @@ func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 	return f, nil
 }
 
-// Create writes the snapshot of the tasks and then run.json. The snapshot is durable first,
-// so a folder with run.json has its tasks. So are the names of the folders that [Begin] made.
+// Create writes the task snapshot and then run.json. The snapshot and the folders that [Begin]
+// created are durable first, so a folder with run.json has its tasks.
 func (f *Folder) Create(info Info, tasks *TaskSet) error {
 	return f.create(info, tasks, durable.SyncDir)
 }
 
-// create is Create. syncDir makes the names in a folder durable. It must open the folder,
-// and a folder that allows new names may forbid that: then the run does without.
+// create implements Create. syncDir syncs a folder. It needs read permission, which a writable
+// folder can lack. The run then continues without the sync.
 func (f *Folder) create(info Info, tasks *TaskSet, syncDir func(string) error) error {
 	err := f.writeTasks(tasks)
 	for _, dir := range f.made {
@@ -160,7 +160,7 @@ func (f *Folder) create(info Info, tasks *TaskSet, syncDir func(string) error) e
 	return exit.With(exit.Storage, err)
 }
 
-// Abandon releases the lock. If no run was created it first removes what [Begin] made.
+// Abandon releases the lock. If no run was created, it first removes what [Begin] created.
 func (f *Folder) Abandon() error {
 	if f.lock == nil {
 		return nil
@@ -170,17 +170,17 @@ func (f *Folder) Abandon() error {
 	}
 	err := f.Clear()
 	if f.made != nil {
-		_ = os.Remove(f.TasksPath()) // there if Create failed after it
-		// The lock is still held: a process that opens the file now finds that its name is gone.
+		_ = os.Remove(f.TasksPath()) // exists if Create failed after it
+		// The lock is still held: a process that opens the file now finds its name gone.
 		err = errors.Join(err, os.Remove(filepath.Join(f.Dir, LockFile)))
 		for _, dir := range f.made {
-			_ = os.Remove(dir) // fails if somebody put something there
+			_ = os.Remove(dir) // fails if another process put a file there
 		}
 	}
 	return errors.Join(err, f.close())
 }
 
-// Open locks a folder that holds a run.
+// Open locks the folder of an existing run.
 func Open(dir string, mode fs.FileMode) (*Folder, error) {
 	if err := Need(dir); err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func Open(dir string, mode fs.FileMode) (*Folder, error) {
 	return f, nil
 }
 
-// Clear removes the temporary files that a killed process left.
+// Clear removes temporary files of killed processes.
 func (f *Folder) Clear() error {
 	entries, err := os.ReadDir(f.Dir)
 	for _, e := range entries {
@@ -207,17 +207,16 @@ func (f *Folder) Clear() error {
 	return err
 }
 
-// Exists reports whether dir is the folder of a run, which is whether it has a run.json.
+// Exists reports whether dir is a run's folder, that is, contains run.json.
 func Exists(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, RunFile))
 	return err == nil
 }
 
-// ResumeCommand returns the command that continues the run in dir.
+// ResumeCommand returns the command that resumes the run in dir.
 func ResumeCommand(dir string) string { return "rollout collect --resume --out " + human.Shell(dir) }
 
-// writeTasks renames the spooled tasks to the snapshot of the run. The spool is in the run's
-// folder.
+// writeTasks renames the spool, which is in the run's folder, to the task snapshot.
 func (f *Folder) writeTasks(tasks *TaskSet) error {
 	info, err := os.Stat(tasks.path)
 	if err == nil && !tasks.grows {
@@ -233,7 +232,6 @@ func (f *Folder) writeTasks(tasks *TaskSet) error {
 	return durable.SyncDir(f.Dir)
 }
 
-// writeJSON writes v as a file of the folder, durably.
 func (f *Folder) writeJSON(name string, v any) error {
 	return WriteFile(f.Dir, name, f.Mode, func(w io.Writer) error {
 		enc := plainjson.NewEncoder(w)
@@ -242,23 +240,21 @@ func (f *Folder) writeJSON(name string, v any) error {
 	})
 }
 
-// TasksPath returns the path of the snapshot of the tasks.
+// TasksPath returns the path of the task snapshot.
 func (f *Folder) TasksPath() string { return filepath.Join(f.Dir, TasksFile) }
 
-// close releases the lock.
 func (f *Folder) close() error { return f.lock.Close() }
 
-// WriteFile writes dir/name so that it appears as a whole. It writes and syncs a temporary
-// file, renames it and syncs the folder.
+// WriteFile writes dir/name atomically and durably, through a temporary file.
 func WriteFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {
 	if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.IsDir() {
-		return exit.Hint(exit.With(exit.Storage, errors.New("is a folder, not a file")), "give the path of a file") // before all the work
+		return exit.Hint(exit.With(exit.Storage, errors.New("is a folder, not a file")), "give the path of a file") // before write does its work
 	}
-	f, err := createTemporary(dir, "", mode) // without name, which may have the greatest length already
+	f, err := createTemporary(dir, "", mode) // without name, which can already have the maximum length
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // fails after the rename, as it should
+	defer func() { _ = os.Remove(f.Name()) }() // fails after the rename
 	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -268,9 +264,8 @@ func WriteFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) 
 	return durable.SyncDir(dir)
 }
 
-// WriteNamed writes the file that a person named: as a whole, in place of the file that a link
-// of that name leads to. A pipe or a device of that name, such as /dev/null, is written to
-// and stays.
+// WriteNamed writes the file that the user named, atomically. It follows a symbolic link and
+// replaces the target. It writes directly to a pipe or a device such as /dev/null.
 func WriteNamed(path string, write func(io.Writer) error) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -289,20 +284,19 @@ func WriteNamed(path string, write func(io.Writer) error) error {
 	return WriteFile(filepath.Dir(path), filepath.Base(path), 0o666, write)
 }
 
-// createTemporary makes a temporary file in dir. prefix tells what it is for.
 func createTemporary(dir, prefix string, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, temporary+prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
 
-// MkdirAll makes a folder for files with the given mode. Its parents get the mode that the
-// umask allows.
+// MkdirAll creates a folder for files with the given mode. Its parents get the mode that the umask
+// allows.
 func MkdirAll(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
 		return err
 	}
 	err := os.Mkdir(dir, config.FolderMode(mode))
 	if errors.Is(err, fs.ErrExist) {
-		return nil // its mode stays
+		return nil // an existing folder keeps its mode
 	}
 	return err
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// spooled is a checked task set of one task.
 func spooled(t *testing.T, dir string) *TaskSet {
 	t.Helper()
 	check := TaskCheck{samples: 3, Dir: dir, Mode: 0o600}
@@ -66,8 +65,8 @@ func TestRunFolder(t *testing.T) {
 	}
 }
 
-// A new run is found after a power cut: the name of each folder that was made for it is in a
-// synced parent before there is a run. Where that fails, there is none.
+// TestNamesOfANewRunAreSynced checks that a new run survives a power failure: each created folder's
+// name is synced before the run exists. If a sync fails, no run is created.
 func TestNamesOfANewRunAreSynced(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -93,7 +92,7 @@ func TestNamesOfANewRunAreSynced(t *testing.T) {
 			t.Errorf("%s is synced after run.json was written", parent)
 		}
 		synced = append(synced, parent)
-		return &fs.PathError{Op: "open", Path: parent, Err: fs.ErrPermission} // as where names may be made and not read
+		return &fs.PathError{Op: "open", Path: parent, Err: fs.ErrPermission} // as in a folder that is writable and not readable
 	})
 	if want := []string{filepath.Join(root, "a"), root}; err != nil || !slices.Equal(synced, want) {
 		t.Errorf("synced %q, %v; want %q", synced, err, want)
@@ -103,7 +102,8 @@ func TestNamesOfANewRunAreSynced(t *testing.T) {
 	}
 }
 
-// A start that ended before run.json was there left nothing to lose.
+// TestRunFolderAfterABrokenStart checks that a start that ended before run.json leaves a usable
+// folder.
 func TestRunFolderAfterABrokenStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -154,7 +154,7 @@ func TestCheckTasks(t *testing.T) {
 	if got := string(b); got != want {
 		t.Errorf("snapshot:\n%s\nwant:\n%s", got, want)
 	}
-	// The snapshot reads as what it was made of.
+	// The snapshot reads back as the tasks that it was made from.
 	again, err := check.Run(tasks.Read(set.path, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,8 @@ func TestCheckTasks(t *testing.T) {
 	}
 }
 
-// The number of complaints is bounded, their count is not.
+// TestCheckTasksManyBad checks that the number of named bad tasks is bounded, and that all are
+// counted.
 func TestCheckTasksManyBad(t *testing.T) {
 	t.Parallel()
 	_, err := new(TaskCheck).Run(tasksOf(strings.Repeat("x\n", 100)))

@@ -16,27 +16,27 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// An Identity is what the rows of a run depend on besides its tasks. A run that is continued
-// must have the same identity, apart from what [Changes] allows. Everything else may change.
+// An Identity holds what the rows of a run depend on besides its tasks. A resumed run must have the
+// same identity, except for what [Changes] allows. Other settings can change.
 type Identity struct {
 	// SHA256 is the digest of the fields below and of the tokenizer and template.
 	SHA256 string `json:"sha256"`
 	// Settings are the values of the settings that rows depend on.
 	Settings map[string]json.RawMessage `json:"settings"`
-	// AgentFileSHA256 is the digest of the agent file's content. It is empty without one.
+	// AgentFileSHA256 is the digest of the agent file's content; empty: no agent file.
 	AgentFileSHA256 string `json:"agent_file_sha256,omitempty"`
 }
 
-// keptSetting reports whether a setting must keep its value for the life of a run. The file
-// snapshot.go has the rules for tasks, samples and limit.
+// keptSetting reports whether a setting must keep its value for the life of a run. snapshot.go has
+// the rules for tasks, samples and limit.
 func keptSetting(key string) bool {
 	switch key {
 	case "agent.keep", "reward.processes", "reward.timeout", "tokens.experimental":
-		return false // it does not change rows
+		return false // rows do not depend on it
 	case "tokens.policy_version", "tokens.one_engine", "tokens.policy_version_delay":
-		return false // each invocation says it of what it sends itself
+		return false // each invocation states it for its own calls
 	case "agent.file", "tokens.tokenizer":
-		return false // the digest of the content is compared, not the path
+		return false // the content's digest is compared, not the path
 	case "output.messages", "server.timezone":
 		return true
 	}
@@ -78,10 +78,10 @@ func IdentityOf(l *config.Loader, model *Model) (Identity, error) {
 	return id, nil
 }
 
-// Changes compares the run with the invocation that continues it, and returns a complaint
-// for every difference that rows would show. rows tells whether the dataset has rows. Until
-// it has, tokens.* may change, because no row depends on it. A run without a tokenizer may
-// always be given one, because its rows did not need it.
+// Changes compares the run with the invocation that resumes it. It returns a complaint for each
+// difference that would affect rows. rows reports whether the dataset has rows; without rows,
+// tokens.* can change. A run without a tokenizer can always be given one, because its rows did not
+// need it.
 func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool) exit.Complaints {
 	var bad exit.Complaints
 	defaults := config.NewLoader(func(string) string { return "" })
@@ -91,14 +91,14 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 			continue
 		}
 		before, ok := had.Identity.Settings[s.Key]
-		if !ok && s.Key == "tokens.transformers" { // such a program kept to no one release
+		if !ok && s.Key == "tokens.transformers" { // such a program did not fix one release
 			continue
 		}
-		if !ok { // the run was made by a program without this setting
-			before, _ = defaults.ByKey[s.Key].Json() // a default can be written
+		if !ok { // a program without this setting created the run
+			before, _ = defaults.ByKey[s.Key].Json() // a default always encodes
 		}
 		if s.Key == "server.timezone" && showValue(before) == "none" {
-			continue // rows that are proven so far are proven in every zone
+			continue // existing rows are proven in every time zone
 		}
 		if before = plainjson.Compact(before); !bytes.Equal(before, given) {
 			bad = append(bad, differs(s.Key, showValue(before), showValue(given), s.Given()))
@@ -124,7 +124,6 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 	return bad
 }
 
-// differs returns the complaint about one difference.
 func differs(what, had, given, from string) error {
 	if had == given {
 		had, given = "another value", "this one"
@@ -132,7 +131,6 @@ func differs(what, had, given, from string) error {
 	return fmt.Errorf("%s: the run has %s, you gave %s%s", what, had, given, from)
 }
 
-// showValue returns a value as it is shown to people.
 func showValue(raw json.RawMessage) string {
 	var text string
 	switch {
@@ -144,7 +142,7 @@ func showValue(raw json.RawMessage) string {
 	return tame.Text(string(raw), 60)
 }
 
-// ShortDigest returns the beginning of a SHA-256. It is empty if hex is.
+// ShortDigest returns "sha256 " and the first 12 characters of hex, or "" if hex is empty.
 func ShortDigest(hex string) string {
 	if len(hex) > 12 {
 		hex = hex[:12]
@@ -155,9 +153,9 @@ func ShortDigest(hex string) string {
 	return "sha256 " + hex
 }
 
-// ServerChanges compares the servers with those of the run. Another version of the same
-// release gives a notice. Another release, or another model behind the handle, gives a
-// complaint, because it may sample other tokens. Another URL gives neither.
+// ServerChanges compares the servers with the run's servers. Another version of the same release is
+// a notice. Another release, or another model behind the handle, is a complaint, because it can
+// sample other tokens. Another URL is neither.
 func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 	if len(had) == 0 {
 		return nil, nil
@@ -176,7 +174,7 @@ func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 		default:
 			bad = append(bad, fmt.Errorf("server %s: the run has version %s, this one is %s", n.URL, h.Version, n.Version))
 		}
-		if h.Model == nil || n.Model == nil || h.Model.Handle != n.Model.Handle { // another handle is a complaint of its own
+		if h.Model == nil || n.Model == nil || h.Model.Handle != n.Model.Handle { // Changes reports another handle
 			continue
 		}
 		for _, f := range []struct{ what, had, now string }{
@@ -192,14 +190,13 @@ func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 	return bad, notices
 }
 
-// release returns the first two numbers of a version.
+// release returns the first two components of a version.
 func release(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// Refuse returns the error of a run that cannot be continued as it was asked. It is nil
-// without complaints.
+// Refuse returns the error for a run that cannot be resumed as requested; nil without complaints.
 func Refuse(dir string, bad exit.Complaints) error {
 	if len(bad) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// configured is a loader with a configuration file's text.
+// configured returns a loader with the text as configuration file.
 func configured(t *testing.T, text string) *config.Loader {
 	t.Helper()
 	l := config.NewLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
@@ -23,7 +23,7 @@ func configured(t *testing.T, text string) *config.Loader {
 	return l
 }
 
-// described is run.json of a run with that configuration, as it is read back.
+// described returns run.json of a run with that configuration, after a round trip.
 func described(t *testing.T, l *config.Loader, model *Model) *Info {
 	t.Helper()
 	id, err := IdentityOf(l, model)
@@ -59,7 +59,8 @@ run: {fail_on_error: 5%, tail: oversample=1.05, grace: 90s}
 output: {shard_bytes: 1MiB, messages: true}
 `
 
-// A run gives back every setting, and is the same run then.
+// TestSettingsComeBackFromARun checks that a run restores every setting, and that its identity is
+// then the same.
 func TestSettingsComeBackFromARun(t *testing.T) {
 	t.Parallel()
 	was := configured(t, fullConfig)
@@ -92,7 +93,7 @@ func TestSettingsComeBackFromARun(t *testing.T) {
 	}
 }
 
-// Every setting that rows depend on is compared, every other one is not.
+// TestIdentity checks that exactly the settings that rows depend on are compared.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	agentFile := fileOf(t, "agent.af", "{}")
@@ -101,7 +102,7 @@ func TestIdentity(t *testing.T) {
 		name   string
 		config string
 		model  *Model
-		want   []string // what each complaint begins with; none: the run goes on
+		want   []string // prefix of each complaint; none: the run can resume
 	}{
 		{"the same", fullConfig, model, nil},
 		{"what may change", strings.NewReplacer("max_in_flight: 7", "max_in_flight: 8", `"http://b"`, `"http://c"`, "5%", "0", "1.05", "1.5",
@@ -144,8 +145,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// As long as there is no row, what rows are made with may change; and who had no
-// tokenizer may get one.
+// TestTokensMayChange checks that tokens.* can change while the run has no rows, and that a run
+// without a tokenizer can get one.
 func TestTokensMayChange(t *testing.T) {
 	t.Parallel()
 	qwen := &Model{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
@@ -156,7 +157,7 @@ func TestTokensMayChange(t *testing.T) {
 		had, now *Model
 		before   string // configuration
 		rows     bool
-		want     int // complaints
+		want     int // number of complaints
 	}{
 		{"a tokenizer is added", nil, qwen, fullConfig, false, 0},
 		{"a tokenizer is added to rows that used none", nil, qwen, fullConfig, true, 0},
@@ -181,8 +182,8 @@ func TestTokensMayChange(t *testing.T) {
 	}
 }
 
-// A run whose rows were made before there was tokens.transformers kept to no one release:
-// it takes any. A run that has one keeps it.
+// TestTransformersOfEarlierRuns checks that a run older than tokens.transformers accepts any
+// release, and that a run with a release keeps it.
 func TestTransformersOfEarlierRuns(t *testing.T) {
 	t.Parallel()
 	qwen := &Model{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
@@ -230,7 +231,8 @@ func TestServerChanges(t *testing.T) {
 	}
 }
 
-// A process that died between the two files of a growth leaves a run that goes on.
+// TestGrowthCutShort checks that a process killed between the two writes of a growth leaves a run
+// that can resume.
 func TestGrowthCutShort(t *testing.T) {
 	t.Parallel()
 	l := configured(t, "tasks: {samples: 2}\n")
@@ -244,7 +246,7 @@ func TestGrowthCutShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = folder.close() }() // of a test
+	defer func() { _ = folder.close() }() // the test does not need the error
 	begin := spooled(t, dir)
 	info, err := Describe(l, nil, id, begin, nil, nil)
 	if err != nil {
@@ -303,7 +305,6 @@ func TestGrowthCutShort(t *testing.T) {
 	}
 }
 
-// fileOf is the path of a file that holds a text.
 func fileOf(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

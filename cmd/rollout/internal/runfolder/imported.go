@@ -16,10 +16,9 @@ import (
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
-// Import makes the folder of a run that was not collected. fill writes the dataset into a
-// folder beside dir, which gets its name when all is there: dir is a whole run or nothing.
-// from are the files that it is made of. What earlier imports to dir left that were killed is
-// removed first.
+// Import creates the folder of a run that was not collected. fill writes the dataset into a
+// temporary folder beside dir, which is renamed when complete: dir is a whole run or unchanged.
+// from lists the source files. Import first removes the temporary folders of killed imports to dir.
 func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir string) error) (err error) {
 	if err := CheckNew(dir); err != nil {
 		return err
@@ -64,8 +63,9 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 	return exit.With(exit.Storage, err)
 }
 
-// beginImport makes the folder of an import. Its lock tells other imports that this one is at
-// work. One that looked before it was locked may have removed the folder: then there is another.
+// beginImport creates and locks the temporary folder of an import. The lock shows other imports
+// that this one is alive. An import that looked before the lock was taken can remove the folder;
+// beginImport then retries.
 func beginImport(parent, prefix string, mode fs.FileMode) (temp string, lock *Lock, err error) {
 	for range beginTries {
 		temp, err = os.MkdirTemp(parent, prefix)
@@ -83,13 +83,13 @@ func beginImport(parent, prefix string, mode fs.FileMode) (temp string, lock *Lo
 	return "", nil, err
 }
 
-// beginTries is more than the imports to one name that begin at one moment.
+// beginTries exceeds the number of imports to one name that start at the same moment.
 const beginTries = 10
 
-// clearImports removes the folders of imports that were killed: those whose lock nobody holds.
-// What cannot be removed stays, and hinders no one.
+// clearImports removes the temporary folders of killed imports: the unlocked ones. It ignores
+// folders that it cannot remove.
 func clearImports(parent, prefix string, mode fs.FileMode) {
-	entries, _ := os.ReadDir(parent) // a folder may allow new names and forbid to list them
+	entries, _ := os.ReadDir(parent) // a folder can be writable and not readable
 	for _, e := range entries {
 		if !e.IsDir() || !strings.HasPrefix(e.Name(), prefix) {
 			continue
@@ -102,9 +102,8 @@ func clearImports(parent, prefix string, mode fs.FileMode) {
 	}
 }
 
-// replaceEmpty gives the folder temp the name dir. A folder of that name is one that [CheckNew]
-// takes and that no process has locked, with nothing in it but what one left that never began:
-// its mode is kept.
+// replaceEmpty renames the folder temp to dir. An existing dir must pass [CheckNew] and be
+// unlocked; its leftovers are removed, and its mode is kept.
 func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	lock, err := TakeLock(dir, mode)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +123,7 @@ func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	if err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(dir) // of the names that CheckNew takes
+	entries, err := os.ReadDir(dir) // only names that CheckNew allows
 	if err != nil {
 		return err
 	}
@@ -139,7 +138,7 @@ func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	return nameRun(temp, dir)
 }
 
-// nameRun gives the folder temp the name dir, of which there is none or an empty folder.
+// nameRun renames the folder temp to dir, which must be missing or empty.
 func nameRun(temp, dir string) error {
 	err := os.Rename(temp, dir)
 	if errors.Is(err, fs.ErrExist) {
@@ -158,7 +157,7 @@ func (f *Folder) writeImported(id string, from []string) error {
 		return err
 	}
 	now := time.Now().UTC()
-	host, _ := os.Hostname() // without a name there is none
+	host, _ := os.Hostname() // empty if unknown
 	return f.writeRun(Info{
 		Version: runVersion, ID: id, CreatedAt: now, Rollout: version.Read(), Config: config.Values{}, Imported: from,
 		Tasks:       Tasks{SHA256: digest},

@@ -13,8 +13,8 @@ import (
 
 func fillNothing(string) error { return nil }
 
-// An import takes the place of a folder that holds what a dead process left, and of no folder
-// that another process is beginning a run in.
+// TestImportIntoAFolder checks that an import replaces a folder with leftovers of a dead process,
+// but not a folder in which another process is starting a run.
 func TestImportIntoAFolder(t *testing.T) {
 	t.Parallel()
 	left := filepath.Join(t.TempDir(), "left")
@@ -54,8 +54,8 @@ func TestImportIntoAFolder(t *testing.T) {
 	}
 }
 
-// Of imports to one name that begin at the same moment one makes the run. The others say that
-// it is there, and leave nothing behind.
+// TestImportsAtOnce checks that one of several simultaneous imports creates the run. The others
+// report that it exists, and leave no files.
 func TestImportsAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 20 {

@@ -27,31 +27,31 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// runVersion is the version of run.json that this program writes. Version 2 added the
-// checksum. Version 1 is still read, and a newer one is refused.
+// runVersion is the version of run.json that this program writes. Version 2 added the checksum.
+// Version 1 is still read. A newer version is an error.
 const runVersion = 2
 
-// An Info is the content of run.json: the configuration and the history of a run. It is
-// written before the run begins, and again before it is continued. It holds no secret.
+// An Info is the content of run.json: the configuration and the history of a run. It is written
+// before the run starts and before each resume. It contains no secret.
 type Info struct {
 	Version   int           `json:"version"` // of this file: runVersion
 	ID        string        `json:"id"`
 	CreatedAt time.Time     `json:"created_at"`
-	Rollout   version.Build `json:"rollout"` // the program that began the run
-	// Config is the resolved configuration of the last invocation, and ConfigSHA256
-	// the digest of its JSON.
+	Rollout   version.Build `json:"rollout"` // the program that created the run
+	// Config is the resolved configuration of the last invocation. ConfigSHA256 is the digest of
+	// its JSON.
 	Config       config.Values `json:"config"`
 	ConfigSHA256 string        `json:"config_sha256"`
 	// Identity is what must stay the same for the life of the run.
 	Identity Identity `json:"identity"`
 	Tasks    Tasks    `json:"tasks"`
 	Servers  []Server `json:"servers"`         // of the last invocation
-	Model    *Model   `json:"model,omitempty"` // where a tokenizer was given
-	// Imported says that the run was made of an export, and of which files.
+	Model    *Model   `json:"model,omitempty"` // nil without a tokenizer
+	// Imported lists the files that the run was imported from; empty: it was collected.
 	Imported []string `json:"imported,omitempty"`
 	// Invocations are the processes that collected into the run, in order.
 	Invocations []Invocation `json:"invocations"`
-	// SHA256 is the checksum of the file; see encodeRun. Empty in version 1.
+	// SHA256 is the checksum of the file, see encodeRun; empty in version 1.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
@@ -64,19 +64,18 @@ type Invocation struct {
 	ConfigSHA256 string        `json:"config_sha256"`
 	Planned      int           `json:"planned"`
 	RetryFailed  bool          `json:"retry_failed,omitempty"`
-	Log          string        `json:"log"` // its file, relative to the folder
-	// VersionsSource names who may have told the policy versions of its calls: trace, url, flag
-	// and set-version, with commas between them, or none. Empty: an older program, which knew traces
-	// alone.
+	Log          string        `json:"log"` // path of its log, relative to the folder
+	// VersionsSource lists the possible sources of the calls' policy versions, separated by commas:
+	// trace, url, flag and set-version; or none. Empty: written by an older program, which only
+	// read traces.
 	VersionsSource string `json:"versions_source,omitempty"`
 }
 
-// noVersions is the VersionsSource where nobody tells versions.
+// noVersions is the VersionsSource if versions have no source.
 const noVersions = "none"
 
-// VersionsSource names who may have told the policy versions in shards that are written from
-// now on, which may hold samples of earlier invocations: the sources of all invocations, with
-// commas between them, or none.
+// VersionsSource returns the possible sources of the policy versions in shards written from now on.
+// Such shards can hold samples of earlier invocations, so it joins the sources of all invocations.
 func (i *Info) VersionsSource() string {
 	var said []string
 	for _, v := range i.Invocations {
@@ -85,11 +84,11 @@ func (i *Info) VersionsSource() string {
 	return VersionsSources(said)
 }
 
-// VersionsSourceKey is the key-value of a shard that is a VersionsSource.
+// VersionsSourceKey is the shard metadata key of VersionsSource.
 const VersionsSourceKey = "rollout.versions_source"
 
-// VersionsSources names everyone whom one of these names. An empty one is of an older program,
-// which knew traces alone.
+// VersionsSources returns the union of the given sources. An empty string counts as trace, because
+// only an older program wrote it.
 func VersionsSources(said []string) string {
 	var all []string
 	for _, names := range said {
@@ -102,13 +101,13 @@ func VersionsSources(said []string) string {
 	return cmp.Or(strings.Join(all, ","), noVersions)
 }
 
-// versionsSource is that of an invocation. told says that it may be told versions while it
-// goes on.
+// versionsSource returns the sources of an invocation. told reports whether ctl set-version can set
+// versions during the run.
 func versionsSource(c *config.Config, told bool) string {
 	var all []string
 	v := &c.Tokens.PolicyVersion
 	asks := v.Traces || v.URL.Reveal() != ""
-	// Traces are read for versions, or for prompts that are rebuilt.
+	// Traces are read for versions and for rebuilt prompts.
 	rebuilds := c.Tokens.Tokenizer != "" && c.Tokens.Prompts != config.PromptsTurns && c.Tokens.Prompts != config.PromptsLiteral && c.Tokens.Prompts != config.PromptsTap
 	if asks || rebuilds {
 		all = append(all, tokenize.VersionTrace.String())
@@ -131,42 +130,40 @@ func versionsSource(c *config.Config, told bool) string {
 // LastLog returns the path of the last invocation's log, relative to the folder.
 func (i *Info) LastLog() string { return i.Invocations[len(i.Invocations)-1].Log }
 
-// Tasks is the part of run.json about the tasks.
+// Tasks is the tasks section of run.json.
 type Tasks struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"` // of tasks.jsonl
-	// Stream tells that the run takes tasks as they come. tasks.jsonl then grows at its end:
-	// SHA256 is of its first Bytes bytes, and the other numbers count what was known when the
-	// last invocation began.
+	// Stream marks a run that accepts tasks while it runs: tasks.jsonl grows at its end. SHA256
+	// then covers the first Bytes bytes, and the other numbers are from the last start.
 	Stream bool  `json:"stream,omitempty"`
 	Bytes  int64 `json:"bytes,omitempty"`
-	// Groups tells that an invocation worked by whole groups, and Raised that one gave tasks of the
-	// run more samples. No run may have both.
+	// Groups records that an invocation committed whole groups. Raised records that an invocation
+	// raised the samples of existing tasks. A run cannot have both.
 	Groups bool `json:"groups,omitempty"`
 	Raised bool `json:"raised,omitempty"`
-	// GrewFrom is the digest that tasks.jsonl had before it last grew. A process that was
-	// killed before it replaced the file left the file with this digest.
+	// GrewFrom is the digest of tasks.jsonl before it last grew. A process killed before it
+	// replaced the file leaves a file with this digest.
 	GrewFrom string `json:"grew_from,omitempty"`
 	Tasks    int    `json:"tasks"`
-	// Samples is the number of samples of all tasks. It is 0 if an older program made the run.
+	// Samples is the number of samples of all tasks; 0: an older program created the run.
 	Samples int `json:"samples,omitempty"`
 	// Planned is the number of samples after the limit.
 	Planned int `json:"planned"`
-	// Bad counts the lines that were left out.
+	// Bad counts the skipped lines.
 	Bad int `json:"bad"`
 }
 
-// A Server is the part of run.json about one server.
+// A Server describes one server in run.json.
 type Server struct {
 	URL     string `json:"url"`
 	Version string `json:"version"`
-	// Model is the server's description of the model. It is nil if agents are imported from a
-	// file that names the model.
+	// Model is the server's description of the model; nil if agents are imported from a file that
+	// names the model.
 	Model *ServerModel `json:"model,omitempty"`
 }
 
-// A ServerModel holds the fields of a server's model that decide what is sampled. The
-// address of the engine is left out, because it may change.
+// A ServerModel holds a server's model fields that affect sampling, without the engine's address.
 type ServerModel struct {
 	Handle        string `json:"handle"`
 	Name          string `json:"name"`
@@ -174,7 +171,7 @@ type ServerModel struct {
 	EndpointType  string `json:"endpoint_type,omitempty"`
 }
 
-// NewID returns a new id of a run. Ids sort by time and are unique.
+// NewID returns a new run id. Ids are unique and sort by time.
 func NewID(now time.Time) string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -187,8 +184,8 @@ func Need(dir string) error {
 	return err
 }
 
-// Around returns the folder of the run that path lies in, which may be one of its files,
-// its data folder or a shard there; empty if there is none.
+// Around returns the run folder that contains path, or "". path can be one of the run's files, its
+// data folder or a shard.
 func Around(path string) string {
 	for dir := path; ; {
 		parent := filepath.Dir(dir)
@@ -201,7 +198,7 @@ func Around(path string) string {
 	}
 }
 
-// Read reads the run.json in dir and compares it with its checksum.
+// Read reads run.json in dir and verifies its checksum.
 func Read(dir string) (Info, error) {
 	var info Info
 	b, err := os.ReadFile(filepath.Join(dir, RunFile))
@@ -235,12 +232,12 @@ func Read(dir string) (Info, error) {
 	return info, nil
 }
 
-// A Model is the part of run.json about the files that prompts are rebuilt with.
+// A Model describes the tokenizer and the template in run.json.
 type Model struct {
 	Family    string `json:"family"`
 	VocabSize int    `json:"vocab_size"`
-	// EngineVocabSize is vocab_size of config.json; 0: there was no config.json. StopIDs are
-	// the ids of generation_config.json and config.json, and the tokenizer's end of text.
+	// EngineVocabSize is vocab_size of config.json; 0: the file is missing. StopIDs are the ids
+	// from generation_config.json and config.json, and the tokenizer's end of text.
 	EngineVocabSize    int     `json:"engine_vocab_size,omitempty"`
 	StopIDs            []int32 `json:"stop_ids,omitempty"`
 	TokenizerSHA256    string  `json:"tokenizer_sha256"`
@@ -258,7 +255,7 @@ func DescribeModel(m *prompt.Model) *Model {
 	}
 }
 
-// Tokenizer returns the digest of the tokenizer. It is empty without one.
+// Tokenizer returns the digest of the tokenizer, or "" if m is nil.
 func (m *Model) Tokenizer() string {
 	if m == nil {
 		return ""
@@ -266,8 +263,8 @@ func (m *Model) Tokenizer() string {
 	return m.TokenizerSHA256
 }
 
-// engine returns the values of config.json and generation_config.json on which rows depend.
-// It is empty if the files have none of them.
+// engine returns the values of config.json and generation_config.json that rows depend on, or "" if
+// the files have none.
 func (m *Model) engine() string {
 	if m == nil || m.EngineVocabSize == 0 && len(m.StopIDs) == 0 {
 		return ""
@@ -275,8 +272,8 @@ func (m *Model) engine() string {
 	return fmt.Sprintf("vocab_size %d, eos_token_id %v", m.EngineVocabSize, m.StopIDs)
 }
 
-// TokenizerPath returns the folder of the tokenizer that the last invocation was given, where
-// it still is there, else nothing. A relative path may be from here or from beside the run.
+// TokenizerPath returns the last invocation's tokenizer folder if it still exists, or "". A
+// relative path is tried from the working directory and from the run's parent folder.
 func (i *Info) TokenizerPath(dir string) string {
 	var path string
 	if json.Unmarshal(i.Config["tokens"]["tokenizer"], &path) != nil || path == "" {
@@ -294,7 +291,7 @@ func (i *Info) TokenizerPath(dir string) string {
 	return ""
 }
 
-// template returns the digest of the chat template. It is empty without a tokenizer.
+// template returns the digest of the chat template, or "" if m is nil.
 func (m *Model) template() string {
 	if m == nil {
 		return ""
@@ -307,8 +304,8 @@ func (m *Model) Same(other *Model) bool {
 	return m.Tokenizer() == other.Tokenizer() && m.template() == other.template()
 }
 
-// Describe returns the run.json of a run that is about to begin. had is the run.json of a run
-// that is continued, or nil: such a run keeps its id, its beginning and its invocations.
+// Describe returns run.json for a run that is about to start. had is the run.json of a resumed run,
+// or nil. A resumed run keeps its id, creation time and invocations.
 func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers []Server, model *Model) (Info, error) {
 	now := time.Now()
 	info := Info{Version: runVersion, ID: NewID(now), CreatedAt: now.UTC(), Rollout: version.Read()}
@@ -360,20 +357,19 @@ func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers 
 	return info, nil
 }
 
-// logsDir is the folder of a run's logs. Each invocation has one file.
+// logsDir is the folder of a run's logs, with one file per invocation.
 const logsDir = "logs"
 
 // LogName returns the path of the n-th invocation's log, relative to the folder.
 func LogName(n int) string { return fmt.Sprintf("%s/collect-%04d.jsonl", logsDir, n) }
 
-// run.json ends with its checksum: the SHA-256, in lower-case hex, of all bytes of the file
-// before this comma. run.json also has the digest of tasks.jsonl.
+// run.json ends with its checksum: the SHA-256, in lower-case hex, of all bytes of the file before
+// this comma.
 const (
 	runSumBegin = ",\n  \"sha256\": \""
 	runSumEnd   = "\"\n}\n"
 )
 
-// encodeRun returns the bytes of run.json.
 func encodeRun(info Info) ([]byte, error) {
 	info.Version, info.SHA256 = runVersion, ""
 	var out bytes.Buffer
@@ -387,8 +383,8 @@ func encodeRun(info Info) ([]byte, error) {
 	return fmt.Appendf(body, "%s%x%s", runSumBegin, sum, runSumEnd), nil
 }
 
-// checkRunSum compares run.json with the checksum at its end. summed reports whether the file
-// has one.
+// checkRunSum verifies the checksum at the end of run.json. summed reports whether the file has
+// one.
 func checkRunSum(body []byte) (summed bool, err error) {
 	at := len(body) - len(runSumBegin) - 2*sha256.Size - len(runSumEnd)
 	if at < 0 || !bytes.HasPrefix(body[at:], []byte(runSumBegin)) || !bytes.HasSuffix(body, []byte(runSumEnd)) {
@@ -401,7 +397,6 @@ func checkRunSum(body []byte) (summed bool, err error) {
 	return true, nil
 }
 
-// writeRun writes info as run.json.
 func (f *Folder) writeRun(info Info) error {
 	body, err := encodeRun(info)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// CheckLimit refuses a limit that ends inside a group, for a run that commits whole groups: the
-// samples before the limit would wait for the others for ever. Tasks that are not there yet (a
-// stream, a dry run) have the run's number of samples, see CheckSamples.
+// CheckLimit rejects a limit that ends inside a group of a run that commits whole groups: the
+// samples before the limit would wait forever for the others. Tasks that have not arrived (stream,
+// dry run) count with the run's number of samples; see CheckSamples.
 func CheckLimit(c *config.Config, set *TaskSet) error {
 	limit, samples := c.Tasks.Limit, c.Tasks.Samples
 	if limit == 0 || !set.grows && limit >= set.Samples {
@@ -42,8 +42,8 @@ func CheckLimit(c *config.Config, set *TaskSet) error {
 	return exit.Hint(exit.Usagef("tasks.limit: %d samples end inside a group of %d, which is committed whole or not at all (--stream, --until-groups)", limit, after-before), hint)
 }
 
-// CheckSamples refuses a task of a stream with a number of samples of its own where there is a
-// limit, which could then end inside a group.
+// CheckSamples rejects a streamed task that sets its own number of samples if the run has a limit.
+// The limit could then end inside a group.
 func CheckSamples(c *config.Config, t *collector.Task) error {
 	if own, samples := samplesOf(t.Samples, c.Tasks.Samples), c.Tasks.Samples; c.Tasks.Limit > 0 && own != samples {
 		return fmt.Errorf("samples: %d where each task has %d: tasks.limit could end inside a group; leave out one of the two", own, samples)

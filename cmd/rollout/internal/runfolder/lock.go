@@ -14,16 +14,15 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// A Holder is the process that holds the lock of a run's folder. The lock file names it for
-// people. The lock itself belongs to the system, which releases it when the process ends in
-// any way.
+// A Holder is the process that holds the lock of a run's folder. The lock file names it for people.
+// The lock itself is a kernel lock, which is released however the process ends.
 type Holder struct {
 	PID       int       `json:"pid"`
 	Host      string    `json:"host"`
 	StartedAt time.Time `json:"started_at"`
 }
 
-// String describes the process. It is empty if the process is not known.
+// String describes the process. It returns "" if the process is unknown.
 func (h Holder) String() string {
 	if h.PID == 0 {
 		return ""
@@ -31,21 +30,21 @@ func (h Holder) String() string {
 	return fmt.Sprintf("process %d on %s, since %s", h.PID, h.Host, h.StartedAt.Local().Format("2006-01-02 15:04:05"))
 }
 
-// A Lock is the lock of a run's folder that this process holds.
+// A Lock is a run folder's lock that this process holds.
 type Lock struct {
 	file *os.File
 	// Stale is the earlier process that ended without releasing the lock, if any.
 	Stale Holder
 }
 
-// TakeLock tries lockTries times, lockPause apart, while the holder has not named itself.
+// TakeLock retries lockTries times, lockPause apart, while the holder has not written its name.
 const (
 	lockTries = 10
 	lockPause = 20 * time.Millisecond
 )
 
-// TakeLock takes the lock of a run's folder. If another process holds it, TakeLock returns an
-// error with [exit.Locked] that names the process.
+// TakeLock locks a run's folder. If another process holds the lock, the error has code
+// [exit.Locked] and names the process.
 func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 	path := filepath.Join(dir, LockFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, mode)
@@ -68,7 +67,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 		if held = readHolder(f); !errors.Is(err, syscall.EWOULDBLOCK) || held.PID != 0 {
 			break
 		}
-		time.Sleep(lockPause) // a process in Locked holds it for a moment
+		time.Sleep(lockPause) // a process in Locked holds it briefly
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written
@@ -77,7 +76,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 		}
 		return nil, exit.With(exit.Storage, fmt.Errorf("lock %s: %w", dir, err))
 	}
-	if !sameFile(f, path) { // the process that made the folder has removed it meanwhile
+	if !sameFile(f, path) { // the process that created the folder has removed it
 		_ = f.Close() // nothing was written
 		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: another process has just abandoned a run in it", dir)), "try again")
 	}
@@ -96,8 +95,8 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 	return l, nil
 }
 
-// foreignLock returns the error of a lock that is not a regular file. Taking it would
-// overwrite the file that it leads to.
+// foreignLock returns the error for a lock that is not a regular file. Locking it would overwrite
+// its target.
 func foreignLock(path, what string) error {
 	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is %s, not the lock of a run", path, what)), "remove it, or give another folder with --out")
 }
@@ -117,14 +116,13 @@ func writeAtStart(f *os.File, b []byte) error {
 	return err
 }
 
-// Close releases the lock and empties the file. An empty file shows that the process ended
-// in order. The file stays: if it were removed, two processes could lock two files with the
-// same name.
+// Close releases the lock and empties the file. An empty file shows that the process ended in
+// order. The file stays, because otherwise two processes could lock two files with the same name.
 func (l *Lock) Close() error {
 	return errors.Join(l.file.Truncate(0), l.file.Close())
 }
 
-// readHolder reads who holds or held the lock. It returns the zero Holder if it cannot.
+// readHolder returns the process that holds or held the lock; zero if it cannot be decoded.
 func readHolder(f *os.File) (h Holder) {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
 	if err == nil && json.Unmarshal(b, &h) != nil {
@@ -133,8 +131,7 @@ func readHolder(f *os.File) (h Holder) {
 	return h
 }
 
-// Locked reports whether another process holds the lock of a run's folder, and returns the
-// process.
+// Locked reports whether another process holds the lock of a run's folder, and returns it.
 func Locked(dir string) (Holder, bool) {
 	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -147,7 +144,7 @@ func Locked(dir string) (Holder, bool) {
 	return readHolder(f), true
 }
 
-// LockedError returns the error of a folder that another process collects into.
+// LockedError returns the error for a folder that another process collects into.
 func LockedError(dir string, h Holder, hint string) error {
 	text := dir + ": another process is collecting into it"
 	if who := h.String(); who != "" {

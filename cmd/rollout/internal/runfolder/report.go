@@ -15,12 +15,12 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 )
 
-// ReportPage is the name of the report for people. [ReportFile] is the same for programs.
+// ReportPage is the report for people. [ReportFile] has the same content for programs.
 const ReportPage = "report.html"
 
-// WriteReport writes report.json and report.html of a run that has just ended, from its
-// files. last returns the summary of this process as JSON, or nil; it can use numbers of the
-// report. WriteReport returns the damage that it found in the files.
+// WriteReport writes report.json and report.html of a run that has just ended. last returns the
+// summary of this process as JSON, or nil; it can use the report. WriteReport returns the damage
+// that it found in the run's files.
 func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, error)) (damage []error, err error) {
 	r, err := ReadReport(folder.Dir, report.DefaultPass, false, true)
 	if err != nil {
@@ -39,9 +39,8 @@ func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, err
 	return r.Damage, WriteFile(folder.Dir, ReportPage, folder.Mode, func(w io.Writer) error { return report.Page(w, r) })
 }
 
-// ReadReport makes the report of the run in dir as it is now. running tells that another
-// process is collecting into it. again allows it to take the numbers of the existing report
-// if nothing was collected since.
+// ReadReport builds the current report of the run in dir. running reports whether another process
+// is collecting into it. again allows reuse of the existing report if nothing was collected since.
 func ReadReport(dir string, pass float64, running, again bool) (*report.Report, error) {
 	info, err := Read(dir)
 	if err != nil {
@@ -54,7 +53,7 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 		ID: info.ID, CreatedAt: info.CreatedAt, Tasks: info.Tasks.Tasks, Planned: info.Tasks.Planned,
 		Running: running, Program: version.Read().Version, Now: time.Now(), Pass: pass,
 	}
-	// The report shows no more of the configuration than names.
+	// From the configuration, the report shows only the model's name.
 	_ = json.Unmarshal(info.Config["agent"]["model"], &run.Model)
 	for _, s := range info.Servers {
 		run.Servers = append(run.Servers, s.URL)
@@ -76,8 +75,7 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 	return r, nil
 }
 
-// lastReport returns the existing report in dir. It is nil if there is none, or if it cannot
-// be decoded.
+// lastReport returns the existing report in dir, or nil if it is missing or cannot be decoded.
 func lastReport(dir string) (*report.Report, error) {
 	b, err := os.ReadFile(filepath.Join(dir, ReportFile))
 	if errors.Is(err, fs.ErrNotExist) {

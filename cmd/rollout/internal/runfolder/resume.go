@@ -17,15 +17,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An Earlier is the run that an invocation continues.
+// An Earlier is the run that an invocation resumes.
 type Earlier struct {
 	Info   Info
 	Folder *Folder // nil for a dry run, which locks nothing
 }
 
-// Find opens the run in the configured folder and takes the settings that nothing else gave
-// from it. Without a run there it returns nil, because --resume then begins one, or an error
-// if needed is true. A dry run locks nothing.
+// Find opens the run in the configured folder and loads the settings that no flag, variable or file
+// set. Without a run, it returns nil, because --resume then starts a run; or an error if needed is
+// set. A dry run locks nothing.
 func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	dir := l.Config.Output.Dir
 	switch {
@@ -55,7 +55,7 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	}
 	l.FromRun(e.Info.Config, "")
 	if s := l.ByKey["output.share"]; s.Origin == config.OriginDefault {
-		if folder, err := os.Stat(dir); err == nil { // the program that made the run did not have the setting
+		if folder, err := os.Stat(dir); err == nil { // an older program without the setting created the run
 			l.Put(s, config.OriginRun, string(config.ShareOf(folder)))
 		}
 	}
@@ -65,8 +65,7 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	return e, nil
 }
 
-// Stale describes the process that ended without releasing the folder. It is empty if there
-// is none.
+// Stale describes the process that ended without releasing the folder, or returns "".
 func (e *Earlier) Stale() string {
 	if e == nil || e.Folder == nil {
 		return ""
@@ -82,9 +81,8 @@ func (e *Earlier) Close() error {
 	return e.Folder.close()
 }
 
-// ReadTasks reads the tasks of a run that is continued: the tasks given now, or else the
-// run's own, with more samples if more are asked for. stream tells that more tasks are to come.
-// bad says what does not fit the run.
+// ReadTasks reads a resumed run's tasks: the given ones, or else its own, with more samples if
+// requested. stream: more tasks will arrive. bad lists the conflicts with the run.
 func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), stream bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	dir := l.Config.Output.Dir
 	snapshot := (&Folder{Dir: dir}).TasksPath()
@@ -130,12 +128,11 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	return set, nil, nil
 }
 
-// keepsGroups is why a run that commits whole groups refuses another number of samples.
+// keepsGroups is the reason why a run of whole groups rejects another number of samples.
 const keepsGroups = "a group that was begun keeps its size (--stream, --until-groups)"
 
-// tasksNow merges the snapshot of the run with the tasks given now. If both are the same it
-// reads the tasks once. If no tasks are given it does not read them. groups tells that no task
-// may have another number of samples than before.
+// tasksNow merges the snapshot of the run with the given tasks. It reads the tasks once if both are
+// equal, and not at all if none are given. groups forbids another number of samples for a task.
 func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), snapshot string, had int, groups bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	same := &TaskSet{path: snapshot, own: true, digest: e.Info.Tasks.SHA256, Tasks: e.Info.Tasks.Tasks, Samples: e.Info.Tasks.Samples, Bad: e.Info.Tasks.Bad}
 	check := NewTaskCheck(l.Config, skipped)
@@ -183,25 +180,25 @@ func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, sk
 	return same, nil, nil
 }
 
-// NewTaskCheck returns the check of the tasks of this invocation. It has no folder to spool
-// them to. It calls skipped for each task that is left out.
+// NewTaskCheck returns the check of this invocation's tasks, without a spool. It calls skipped for
+// each skipped task.
 func NewTaskCheck(c *config.Config, skipped func(error)) *TaskCheck {
 	check := &TaskCheck{samples: c.Tasks.Samples, skipBad: c.Tasks.SkipBad, skipped: skipped}
-	if c.Tasks.File == "-" { // standard input may have no end
+	if c.Tasks.File == "-" { // standard input can be endless
 		check.limit = c.Tasks.Limit
 	}
 	return check
 }
 
-// taskSettings returns what the last invocation was told of the tasks: tasks.* alone.
+// taskSettings returns the tasks.* settings of the last invocation.
 func (i *Info) taskSettings() (*config.Config, error) {
 	l := config.NewLoader(func(string) string { return "" })
 	l.FromRun(i.Config, "tasks")
 	return l.Config, l.Err()
 }
 
-// Update writes what an invocation changes in a run. It writes run.json first, which has both
-// digests of the tasks, and then the tasks if they have grown.
+// Update writes the changes of an invocation. It writes run.json first, with both digests of the
+// tasks, and then the tasks if they have grown.
 func (f *Folder) Update(info Info, tasks *TaskSet) error {
 	err := f.writeRun(info)
 	if err == nil && !tasks.own {
@@ -210,8 +207,8 @@ func (f *Folder) Update(info Info, tasks *TaskSet) error {
 	return exit.With(exit.Storage, err)
 }
 
-// Claimed returns the policy version that the user said of the run's last invocation, or
-// nothing. It says nothing of another one.
+// Claimed returns the policy version that the user set for the run's last invocation, or "". It
+// does not cover earlier invocations.
 func (e *Earlier) Claimed() string {
 	var text string
 	if json.Unmarshal(e.Info.Config["tokens"]["policy_version"], &text) != nil || !config.ClaimedVersion(text) {
@@ -220,8 +217,8 @@ func (e *Earlier) Claimed() string {
 	return text
 }
 
-// Proven returns the versions, by URL, of the servers that are known to give rows: those of
-// the run, if it has rows and keeps its tokenizer.
+// Proven returns the version of each server that is known to produce rows, by URL: the run's
+// servers, if the run has rows and keeps its tokenizer.
 func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 	if e == nil || !e.Info.Model.Same(model) {
 		return nil, nil
@@ -237,9 +234,8 @@ func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 	return out, nil
 }
 
-// TurnsHavePrompts reports whether the servers' answers bring their prompts along. It returns
-// nil if that is not known. Without a tokenizer prompts come in no other way. Otherwise the
-// rows of the last shard show it.
+// TurnsHavePrompts reports whether the servers' replies contain their prompts, or nil if unknown.
+// Without a tokenizer, prompts have no other source. Otherwise the rows of the last shard show it.
 func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error) {
 	switch c.Tokens.Prompts {
 	case config.PromptsAuto:
@@ -263,7 +259,7 @@ func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error)
 	}
 	for row, err := range log.Facts(last) {
 		if err != nil {
-			return nil, nil // verify reports the damage; here the answer is only not known
+			return nil, nil // verify reports the damage; the answer here is unknown
 		}
 		if !slices.Contains(row.Flags, tokenize.FlagReattached.String()) {
 			return new(row.PromptSource == tokenize.SourceTurns.String()), nil
@@ -272,7 +268,7 @@ func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error)
 	return nil, nil
 }
 
-// Planned returns the number of samples that the run will make.
+// Planned returns the number of samples that the run will collect.
 func Planned(c *config.Config, tasks *TaskSet) int {
 	if c.Tasks.Limit > 0 {
 		return min(tasks.Samples, c.Tasks.Limit)

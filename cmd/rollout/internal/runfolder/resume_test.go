@@ -9,9 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 )
 
-// TestGateResumeOfManyTasks: a run whose tasks did not change is continued without reading
-// them, or, where they are given again, by reading them once. Of each task that is given 16
-// bytes of its id are kept, and no text.
+// TestGateResumeOfManyTasks checks that a run with unchanged tasks resumes without reading them, or
+// with one read if they are given again. Memory holds 16 bytes per given task and no text.
 func TestGateResumeOfManyTasks(t *testing.T) {
 	const many = 20_000
 	var text strings.Builder
@@ -26,7 +25,7 @@ func TestGateResumeOfManyTasks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = folder.close() }() // of a test
+	defer func() { _ = folder.close() }() // the test does not need the error
 	check := NewTaskCheck(l.Config, nil)
 	check.Dir, check.Mode = folder.Dir, folder.Mode
 	set, err := check.Run(tasks.Read(file, nil))

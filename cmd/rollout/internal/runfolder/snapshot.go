@@ -25,28 +25,26 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// This file checks and keeps the tasks of a run, and lets them grow. A run that is continued
-// may be given its tasks in another order, more tasks, and more samples of each. No task may
-// be missing or changed, because its samples are in the dataset. A run that commits whole
-// groups takes no more samples of a task either: its group would have two sizes, and nobody
-// could say when it is whole.
+// This file validates and stores the tasks of a run, and lets them grow. A resumed run can reorder
+// its tasks, add tasks and raise their samples. No task can be missing or changed, because its
+// samples are in the dataset. A run of whole groups cannot raise samples either: its group would
+// have two sizes, so its end would be undefined.
 
-// A TaskSet is the checked tasks of a run. They are spooled to a file, so that standard input
-// and huge files need no memory.
+// A TaskSet is the validated tasks of a run. They are spooled to a file, so that standard input and
+// huge files need no memory.
 type TaskSet struct {
-	// path is the file. It is empty if the tasks were only checked. own tells that it is the
-	// run's unchanged snapshot and not a spool.
+	// path is the file; empty: the tasks were only validated. own marks the run's unchanged
+	// snapshot, as opposed to a spool.
 	path   string
 	own    bool
 	digest string // SHA-256 of the file in hex; empty without a file
-	// Tasks and Samples count what there is without the limit. Bad counts the lines that were
-	// left out.
+	// Tasks and Samples ignore the limit. Bad counts the skipped lines.
 	Tasks, Samples, Bad int
-	// raised tells that tasks of the run have more samples than before.
+	// raised reports whether existing tasks have more samples than before.
 	raised bool
 
-	// grows tells that the run takes more tasks while it goes on. The file then has a length
-	// of bytes, and marks has what must not change in its tasks. See tasklog.go.
+	// grows marks a run that accepts tasks while it runs. bytes is then the length of the file, and
+	// marks holds what must not change in its tasks. See tasklog.go.
 	grows bool
 	bytes int64
 	marks map[taskHash]taskMark
@@ -55,18 +53,17 @@ type TaskSet struct {
 // Close removes the spool.
 func (s *TaskSet) Close() {
 	if s != nil && s.path != "" && !s.own {
-		_ = os.Remove(s.path) // the next process tries again
+		_ = os.Remove(s.path) // the next process removes it if this fails
 	}
 }
 
-// Has reports whether a run that takes tasks as they come had the task with the id when this
-// process began.
+// Has reports whether a streaming run had the task when this process started.
 func (s *TaskSet) Has(id string) bool {
 	_, has := s.marks[hashOf(id)]
 	return has
 }
 
-// A taskHash stands for a task's id. It is the beginning of the id's SHA-256.
+// A taskHash identifies a task: the first bytes of its id's SHA-256.
 type taskHash [16]byte
 
 func hashOf(id string) taskHash {
@@ -76,7 +73,7 @@ func hashOf(id string) taskHash {
 
 // A taskMark is what must not change in a task.
 type taskMark struct {
-	content [16]byte // digest of everything but the number of samples
+	content [16]byte // digest of everything except the number of samples
 	samples int32    // 0: the run's default
 }
 
@@ -93,29 +90,29 @@ func markOf(t *collector.Task) taskMark {
 		field([]byte(*t.Answer))
 	}
 	h.Write([]byte{0xff})
-	field(t.Metadata) // compact JSON since it was read
+	field(t.Metadata) // compact JSON since parsing
 	return taskMark{content: [16]byte(h.Sum(nil)), samples: int32(t.Samples)}
 }
 
 // maxComplaints is how many bad tasks are named. The others are counted.
 const maxComplaints = 20
 
-// A TaskCheck checks tasks and spools them.
+// A TaskCheck validates tasks and spools them.
 type TaskCheck struct {
-	samples int // of a task without a number of its own
-	// limit ends the reading once so many samples are planned. 0: it never does.
+	samples int // of a task that does not set its own number
+	// limit stops the reading after that many planned samples; 0: no limit.
 	limit   int
 	skipBad bool
-	skipped func(error) // called for each task that skipBad leaves out
-	// Dir is the folder of the spool, and Mode the mode of its file. Empty: no spool.
+	skipped func(error) // called for each task that skipBad skips
+	// Dir is the folder of the spool and Mode the mode of its file; empty: no spool.
 	Dir  string
 	Mode fs.FileMode
-	// marks collects the mark of each task, unless it is nil.
+	// marks collects the mark of each task if it is not nil.
 	marks map[taskHash]taskMark
 }
 
-// Run reads all tasks, checks them and spools them. It returns an error with a line for each
-// bad task, or leaves them out if skipBad is set.
+// Run reads, validates and spools all tasks. It returns an error with a line for each bad task, or
+// skips them if skipBad is set.
 func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, error) {
 	spool, err := newSpool(c.Dir, c.Mode)
 	if err != nil {
@@ -123,7 +120,7 @@ func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, erro
 	}
 	defer spool.discard()
 	set := &spool.set
-	first := map[taskHash]uint32{} // lines, by id
+	first := map[taskHash]uint32{} // line numbers by id
 	var bad exit.Complaints
 	for t, err := range source {
 		if err == nil {
@@ -168,22 +165,22 @@ func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, erro
 	return spool.finish()
 }
 
-// A growth merges the snapshot of a run with the tasks given now.
+// A growth merges the snapshot of a run with the given tasks.
 type growth struct {
 	old   string   // the snapshot
-	given *TaskSet // checked
-	// marks has the marks of given. grow removes those of tasks in the snapshot.
+	given *TaskSet // validated
+	// marks holds the marks of given. grow removes the marks of tasks in the snapshot.
 	marks           map[taskHash]taskMark
-	had, now        int  // samples of a task without a number of its own, before and now
-	groups          bool // no task may have more samples than before
-	raised          bool // one has
+	had, now        int  // default samples per task, before and now
+	groups          bool // no task can have more samples than before
+	raised          bool // a task has more samples than before
 	spool           *spool
 	removed, change []string
 	fewer, more     []string
 }
 
-// grow returns the merged tasks: those of the snapshot in their order, then the new ones. bad
-// names the tasks that are missing or changed, or that have fewer samples.
+// grow returns the merged tasks: the snapshot's in their order, then the new ones. bad names the
+// tasks that are missing, are changed, or have fewer samples.
 func (g *growth) grow() (_ *TaskSet, bad exit.Complaints, err error) {
 	defer g.spool.discard()
 	for t, err := range tasks.Read(g.old, nil) {
@@ -264,7 +261,6 @@ func samplesOf(own, run int) int {
 	return run
 }
 
-// firstFew returns the first few ids as a text.
 func firstFew(ids []string) string {
 	const few = 5
 	var shown []string
@@ -277,9 +273,9 @@ func firstFew(ids []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// A spool writes checked tasks to a file, or only counts them.
+// A spool writes validated tasks to a file, or only counts them.
 type spool struct {
-	file *os.File // nil: there is none
+	file *os.File // nil: only count
 	w    *bufio.Writer
 	enc  *json.Encoder
 	sum  hash.Hash
@@ -287,8 +283,8 @@ type spool struct {
 	done bool
 }
 
-// newSpool makes a spool in the run's folder dir. If the process is killed, the next process
-// removes the file. Without dir the spool has no file.
+// newSpool creates a spool in the run's folder dir. If this process is killed, the next one removes
+// the file. Without dir the spool only counts.
 func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	if dir == "" {
 		return new(spool), nil
@@ -303,7 +299,7 @@ func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	return s, nil
 }
 
-// count counts a task with own samples, or else with the default number.
+// count counts a task with own samples, or with the default number if own is 0.
 func (s *spool) count(own, samples int) {
 	s.set.Tasks++
 	s.set.Samples += samplesOf(own, samples)
@@ -318,7 +314,6 @@ func (s *spool) add(t *collector.Task, samples int) error {
 	return exit.With(exit.Storage, s.enc.Encode(tasks.LineOf(t, time.Now())))
 }
 
-// finish makes the file durable and returns the tasks that were added.
 func (s *spool) finish() (*TaskSet, error) {
 	if s.file != nil {
 		if err := errors.Join(s.w.Flush(), s.file.Sync(), s.file.Close()); err != nil {
@@ -330,15 +325,14 @@ func (s *spool) finish() (*TaskSet, error) {
 	return &s.set, nil
 }
 
-// discard removes the file, unless finish returned it.
+// discard removes the file unless finish returned it.
 func (s *spool) discard() {
 	if !s.done && s.file != nil {
-		_ = s.file.Close() // it is removed next
+		_ = s.file.Close() // the file is removed next
 		s.set.Close()
 	}
 }
 
-// digestFile returns the SHA-256 of a file in hex.
 func digestFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -352,11 +346,10 @@ func digestFile(path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// restoreTasks is what a user can do whose run has lost its tasks.
+// restoreTasks is the hint if a run's tasks are lost.
 const restoreTasks = "restore the run's own " + TasksFile + "; give other tasks with --tasks"
 
-// CheckSnapshot compares the tasks of the run in dir with the digests in run.json, and returns
-// their digest.
+// CheckSnapshot compares the tasks of the run in dir with run.json, and returns their digest.
 func CheckSnapshot(dir string, info *Info) (digest string, err error) {
 	path := filepath.Join(dir, TasksFile)
 	if info.Tasks.Stream {

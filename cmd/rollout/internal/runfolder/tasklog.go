@@ -21,15 +21,14 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// This file keeps the tasks of a run that takes tasks as they come (collect --stream). Its
-// tasks.jsonl only grows at its end. A task is accepted once its whole line is durable; what
-// stands behind the last line feed was never accepted. run.json has the digest of the bytes
-// that the file had when the last invocation began.
+// This file stores the tasks of a streaming run (collect --stream). Its tasks.jsonl only grows at
+// the end. A task is accepted once its whole line is durable. Bytes after the last line feed were
+// never accepted. run.json has the digest of the file at the start of the last invocation.
 
-// ErrNoMore is the error of a task that comes after the end of the tasks.
+// ErrNoMore is the error for a task that arrives after End.
 var ErrNoMore = errors.New("no more tasks are taken")
 
-// NoTasks returns the tasks of a run that begins without any and takes them as they come.
+// NoTasks returns the tasks of a streaming run that starts without any.
 func NoTasks(dir string, mode fs.FileMode) (*TaskSet, error) {
 	if dir == "" {
 		return &TaskSet{grows: true}, nil
@@ -46,9 +45,8 @@ func NoTasks(dir string, mode fs.FileMode) (*TaskSet, error) {
 	return set, err
 }
 
-// streamNow reads the accepted tasks of a run that takes tasks as they come, or from now on
-// does. It cuts what a killed process left behind the last whole line. keep tells that more
-// tasks are to come.
+// streamNow reads the accepted tasks of a run that is or becomes a streaming run. It truncates an
+// incomplete last line of a killed process. keep reports whether more tasks will arrive.
 func (e *Earlier) streamNow(l *config.Loader, keep bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	if given := l.ByKey["tasks.file"].Given(); given != "" && !keep {
 		return nil, exit.Complaints{fmt.Errorf("tasks.file: the run takes its tasks as they come: give --stream as well to add some%s", given)}, nil
@@ -97,7 +95,6 @@ func (e *Earlier) readStream(l *config.Loader, keep bool) (*TaskSet, error) {
 	}
 }
 
-// cutFile cuts a file to a length, durably.
 func cutFile(path string, to int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -106,7 +103,7 @@ func cutFile(path string, to int64) error {
 	return errors.Join(f.Truncate(to), f.Sync(), f.Close())
 }
 
-// checkPrefix compares the beginning of the tasks of a stream with its digest in run.json.
+// checkPrefix returns the digest of the first had.Bytes bytes of a stream's tasks.
 func checkPrefix(path string, had *Tasks) (digest string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -115,32 +112,32 @@ func checkPrefix(path string, had *Tasks) (digest string, err error) {
 	defer func() { _ = f.Close() }() // read only
 	sum := sha256.New()
 	if _, err := io.CopyN(sum, f, had.Bytes); err != nil && !errors.Is(err, io.EOF) {
-		return "", err // at its end the digest differs
+		return "", err // if the file is too short, the digest differs
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// A TaskLog takes tasks while the run goes on. Its methods may be called from many goroutines.
+// A TaskLog accepts tasks during the run. It is safe for concurrent use.
 type TaskLog struct {
 	file  *os.File
-	begin int64 // what the file held when it was opened
+	begin int64 // size of the file when it was opened
 
 	mu      sync.Mutex
 	change  *sync.Cond
 	marks   map[taskHash]taskMark
 	size    int64 // written
-	durable int64 // synced: whole lines
+	durable int64 // synced; ends with a whole line
 	syncing bool
-	ended   bool // nothing is taken any more
-	stopped bool // and nothing is given any more
+	ended   bool // no more tasks are accepted
+	stopped bool // no more tasks are delivered either
 	err     error
 }
 
-// OpenTaskLog opens the tasks of a run for more of them.
+// OpenTaskLog opens the tasks of a run for appending.
 func (f *Folder) OpenTaskLog(set *TaskSet) (*TaskLog, error) {
 	path := f.TasksPath()
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
-	if errors.Is(err, fs.ErrPermission) { // the run began with known tasks
+	if errors.Is(err, fs.ErrPermission) { // the run started with a fixed set of tasks, which is read-only
 		if info, serr := os.Stat(path); serr == nil && os.Chmod(path, info.Mode().Perm()|0o200) == nil {
 			file, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 		}
@@ -153,15 +150,15 @@ func (f *Folder) OpenTaskLog(set *TaskSet) (*TaskLog, error) {
 	return l, nil
 }
 
-// An Added says what became of one task.
+// An Added is the result for one task.
 type Added struct {
 	Again bool  // it was accepted before
-	Err   error // why it is refused: another task has its id
+	Err   error // why it is rejected: another task has its id
 }
 
-// Add appends the tasks that are new. A task that it does not refuse is accepted once Wait
-// returned nil for the end that Add returns. Its error is of the storage, or ErrNoMore: then no
-// task of the batch is accepted.
+// Add appends the new tasks of the batch. A task without an Err is accepted once Wait returns nil
+// for the returned end. Add returns a storage error or ErrNoMore; then no task of the batch is
+// accepted.
 func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,7 +182,7 @@ func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error)
 			out[i].Err = fmt.Errorf("id %q is that of a task with other messages, agent, answer, metadata or samples, which was accepted before", t.ID)
 		default:
 			if err := enc.Encode(tasks.LineOf(t, now)); err != nil {
-				out[i].Err = err // of checked JSON: cannot happen
+				out[i].Err = err // cannot happen: the JSON was validated
 				continue
 			}
 			l.marks[id] = mark
@@ -193,7 +190,7 @@ func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error)
 	}
 	if buf.Len() > 0 {
 		if _, err := l.file.Write(buf.Bytes()); err != nil {
-			_ = l.file.Truncate(l.size) // if not, the next process cuts it
+			_ = l.file.Truncate(l.size) // if this fails, the next process truncates it
 			return nil, 0, l.fail(err)
 		}
 		l.size += int64(buf.Len())
@@ -209,14 +206,14 @@ func (l *TaskLog) Has(id string) bool {
 	return has
 }
 
-// Wait returns when what Add appended up to end is durable. One sync serves all who wait.
+// Wait blocks until everything that Add appended up to end is durable. One sync serves all waiters.
 func (l *TaskLog) Wait(end int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.sync(end)
 }
 
-// sync is Wait. The mutex is held.
+// sync implements Wait. l.mu is held.
 func (l *TaskLog) sync(to int64) error {
 	for l.durable < to && l.err == nil {
 		if l.syncing {
@@ -239,7 +236,7 @@ func (l *TaskLog) sync(to int64) error {
 	return l.err
 }
 
-// fail notes that the storage failed: nothing is taken any more. The mutex is held.
+// fail records a storage error and stops accepting tasks. l.mu is held.
 func (l *TaskLog) fail(err error) error {
 	if l.err == nil {
 		l.err = exit.With(exit.Storage, fmt.Errorf("the tasks of the run: %w", err))
@@ -248,8 +245,7 @@ func (l *TaskLog) fail(err error) error {
 	return l.err
 }
 
-// Fail ends the taking of tasks with an error. [TaskLog.Follow] returns it behind the last task
-// that was accepted.
+// Fail stops accepting tasks. [TaskLog.Follow] returns err after the last accepted task.
 func (l *TaskLog) Fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,17 +255,17 @@ func (l *TaskLog) Fail(err error) {
 	l.change.Broadcast()
 }
 
-// Err returns the error that ended the taking of tasks; nil: none did.
+// Err returns the error that stopped the log, or nil.
 func (l *TaskLog) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// End ends the taking of tasks. What was accepted is still given.
+// End stops accepting tasks. Accepted tasks are still delivered.
 func (l *TaskLog) End() { l.set(func() { l.ended = true }) }
 
-// Stop ends the giving of tasks as well.
+// Stop also stops delivering tasks.
 func (l *TaskLog) Stop() { l.set(func() { l.ended, l.stopped = true, true }) }
 
 func (l *TaskLog) set(f func()) {
@@ -286,14 +282,13 @@ func (l *TaskLog) Stopped() bool {
 	return l.stopped
 }
 
-// Close closes the file. Nothing else may be called any more.
+// Close closes the file. No other method can be called after it.
 func (l *TaskLog) Close() error { return l.file.Close() }
 
-// Known reads the tasks that the file held when it was opened.
+// Known reads the tasks that the file had when it was opened.
 func (l *TaskLog) Known() io.Reader { return io.NewSectionReader(l.file, 0, l.begin) }
 
-// Follow reads what is accepted after that, in whole lines. It waits for more, until End or
-// Stop is called.
+// Follow reads the tasks accepted after that, in whole lines. It blocks for more until End or Stop.
 func (l *TaskLog) Follow() io.Reader { return &taskReader{log: l, at: l.begin} }
 
 type taskReader struct {
@@ -308,7 +303,7 @@ func (r *taskReader) Read(p []byte) (int, error) {
 		l.change.Wait()
 	}
 	if l.ended && !l.stopped {
-		_ = l.sync(l.size) // what came just before the end is accepted too; the error is l.err
+		_ = l.sync(l.size) // tasks added just before the end are accepted too; l.err has the error
 	}
 	left, stopped, err := l.durable-r.at, l.stopped, l.err
 	l.mu.Unlock()
@@ -323,9 +318,8 @@ func (r *taskReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CountTasks brings the counts of tasks up to date that a run takes as they come: run.json has
-// those of the moment when the last invocation began. A line that is being written is not
-// counted.
+// CountTasks updates the task counts of a streaming run; run.json has the counts from the start of
+// the last invocation. An incomplete last line is not counted.
 func (i *Info) CountTasks(dir string) error {
 	if !i.Tasks.Stream {
 		return nil

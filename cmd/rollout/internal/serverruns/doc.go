@@ -1,27 +1,27 @@
 // Package serverruns lists the server runs that other programs drove, as tasks that read them
 // (collect --from-runs).
 //
-//	feed.go      the way: list, give what has ended, wait for the rest
-//	listing.go   one list of the server, oldest first, and where it goes on
-//	waiting.go   those that have not ended
-//	tagged.go    which agents have a tag
+//	feed.go      the loop: list, yield the ended runs, wait for the others
+//	listing.go   one list of the server, oldest run first, and where it continues
+//	waiting.go   runs that have not ended
+//	tagged.go    agents that have one of the tags
 //
 // # No server run is lost
 //
-// The server lists runs by the moment when they began, not when they ended. So a run that was
-// listed and has not ended is kept aside and looked at again until it has; the listing goes on
-// behind it. What began first may end last.
+// The server lists runs by their start time, not their end time, and the first run can end
+// last. A listed run that has not ended is kept aside and checked again until it ends. The
+// listing continues after it.
 //
-// A run may also become visible behind others that began later: its time is taken before it is
-// committed, and several processes have several clocks. So the listing does not go on behind
-// the newest run but behind the newest that is older than a minute or two (overlap), and what
-// it shows a second time is known.
+// A run can also become visible after runs that started later: its time is taken before its
+// commit, and the clocks of several processes differ. So the listing continues after the newest
+// run that is older than overlap, not after the newest run. Runs that are listed twice are
+// recognized by id.
 //
-// The listing continues after a run. If that run was deleted with its agent, the listing
-// continues after the newest run that is older.
+// If the run after which the listing continues was deleted with its agent, the listing continues
+// after the newest older run.
 //
-// Nothing of this is kept: the next process lists from the beginning, or from since=. The
-// tasks of the run say what is known, and its commit log what is done.
+// This state is not saved. The next process lists from the beginning, or from since=. The run's
+// tasks show which server runs are known, and its commit log shows which are done.
 //
-// Nothing is asked but GETs, one at a time.
+// All requests are GETs, one at a time.
 package serverruns

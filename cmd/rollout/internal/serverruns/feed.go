@@ -14,45 +14,45 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Config says which server runs a Feed gives.
+// Config selects the server runs of a Feed.
 type Config struct {
 	Client *letta.Client
 	Which  config.Runs
-	// Follow goes on until the context is done, or nothing more can come. Else the feed ends
-	// when everything that is there was given.
+	// Follow keeps the feed running until the context is done or no run can be added. Otherwise the
+	// feed ends after the runs that exist.
 	Follow bool
-	// StuckAfter is after how long without a sign of it a run is not waited for any more. It
-	// is given: whoever reads it says that it has not ended.
+	// StuckAfter is how long the feed waits for a run without activity. It then yields the run, and
+	// the reader reports that it has not ended.
 	StuckAfter time.Duration
-	// Known reports whether a server run is a task of the collection already.
+	// Known reports whether a server run is already a task of the collection.
 	Known func(id string) bool
-	// Again is told of a request that failed and is made again after wait.
+	// Again is called before a failed request is retried; wait is the pause.
 	Again func(err error, wait time.Duration)
 }
 
-// Counts says what a Feed has found.
+// Counts counts the runs that a Feed has found.
 type Counts struct {
-	// Given were given as tasks, Known were tasks before, and Running have not ended.
+	// Given were yielded as tasks, Known were tasks before, and Running have not ended.
 	Given, Known, Running int
 }
 
-// Total is the sum.
+// Total returns the number of runs found.
 func (c Counts) Total() int { return c.Given + c.Known + c.Running }
 
-// A Feed gives the server runs that have ended, each once as far as Known knows. It is used
-// from one goroutine.
+// A Feed yields each server run that has ended once, as far as Known can tell. It is not safe for
+// concurrent use.
 type Feed struct {
 	cfg      Config
 	listings []*listing
-	tagged   *tagged // of the last listing; nil: all of its runs count
+	tagged   *tagged // for the last listing; nil: no tags are set
 
-	seen    map[string]bool // runs that the first pass saw, whatever their outcome; nil after it
+	seen    map[string]bool // runs of the first pass, ended or not; nil after that pass
 	waiting []*waiting
-	ahead   int // runs at hand that were not given yet
+	ahead   int // ended runs that are fetched and not yet yielded
 	counts  Counts
 }
 
-// New returns a feed.
+// New returns a Feed.
 func New(cfg Config) *Feed {
 	f := &Feed{cfg: cfg, seen: map[string]bool{}}
 	for _, id := range cfg.Which.Agents {
@@ -67,30 +67,30 @@ func New(cfg Config) *Feed {
 	return f
 }
 
-// Counts returns what was found so far.
+// Counts returns the counts so far.
 func (f *Feed) Counts() Counts {
 	c := f.counts
 	c.Running = len(f.waiting)
 	return c
 }
 
-// Ready reports whether the next task is at hand, without a request.
+// Ready reports whether the next task is available without a request.
 func (f *Feed) Ready() bool { return f.ahead > 0 }
 
-// A MissingError is a server run that was asked for by its id and is not there.
+// A MissingError reports a server run that was requested by id and does not exist.
 type MissingError struct{ ID string }
 
 func (e *MissingError) Error() string { return "the server has no run " + e.ID }
 
-// The pauses between two looks at the server of a feed that follows: the first after
-// something new.
+// The pause between two passes of a feed that follows. It starts again at pauseLeast after a new
+// run.
 const (
 	pauseLeast = time.Second
 	pauseMost  = 10 * time.Second
 )
 
-// Tasks yields one task per server run that has ended. An error ends it: one that cannot pass,
-// or that did not pass for patience.
+// Tasks yields one task for each server run that has ended. An error ends the iteration: a
+// permanent one, or a transient one that lasts longer than patience.
 func (f *Feed) Tasks(ctx context.Context) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		err := f.each(ctx, func(runs []letta.Run) error {
@@ -110,15 +110,14 @@ func (f *Feed) Tasks(ctx context.Context) iter.Seq2[collector.Task, error] {
 	}
 }
 
-// errEnough ends a feed whose user wants no more.
+// errEnough ends a feed whose caller stops the iteration.
 var errEnough = errors.New("enough")
 
-// task is the task that reads a server run.
 func (f *Feed) task(r *letta.Run) collector.Task {
 	return collector.Task{ID: r.ID, Samples: 1, Recorded: &collector.Recorded{Server: f.cfg.Client.BaseURL(), Run: r.ID}}
 }
 
-// each gives what is new to give, look after look.
+// each passes the new runs to give, in one pass or, with Follow, in many.
 func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 	if err := f.named(ctx, give); err != nil {
 		return err
@@ -128,7 +127,7 @@ func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 		if err := f.look(ctx, give); err != nil {
 			return err
 		}
-		if !f.cfg.Follow || len(f.listings) == 0 && len(f.waiting) == 0 { // named ones do not become more
+		if !f.cfg.Follow || len(f.listings) == 0 && len(f.waiting) == 0 { // runs named by id do not grow in number
 			return nil
 		}
 		if pause = min(pause*3/2, pauseMost); f.counts.Given > before {
@@ -140,7 +139,7 @@ func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 	}
 }
 
-// named gives the runs that were asked for by their ids.
+// named gives the runs that were requested by id.
 func (f *Feed) named(ctx context.Context, give func([]letta.Run) error) error {
 	for _, id := range f.cfg.Which.IDs {
 		var run *letta.Run
@@ -169,7 +168,7 @@ func (f *Feed) named(ctx context.Context, give func([]letta.Run) error) error {
 	return nil
 }
 
-// look lists what is new, and looks at what has not ended.
+// look makes one pass: it lists new runs and checks the runs that had not ended.
 func (f *Feed) look(ctx context.Context, give func([]letta.Run) error) error {
 	for i, l := range f.listings {
 		tagged := f.tagged
@@ -202,7 +201,7 @@ func (f *Feed) look(ctx context.Context, give func([]letta.Run) error) error {
 	return give(ended)
 }
 
-// withTag returns those of the runs whose agents have one of the tags.
+// withTag returns the runs whose agents have one of the tags.
 func (f *Feed) withTag(ctx context.Context, runs []letta.Run) ([]letta.Run, error) {
 	out := runs[:0:0]
 	for i := range runs {
@@ -217,7 +216,7 @@ func (f *Feed) withTag(ctx context.Context, runs []letta.Run) ([]letta.Run, erro
 	return out, nil
 }
 
-// sort gives those of the runs that are new and have ended, and keeps those that have not.
+// sort gives the new runs that have ended and keeps the new runs that have not.
 func (f *Feed) sort(runs []letta.Run, give func([]letta.Run) error) error {
 	ended := runs[:0:0]
 	for i := range runs {
@@ -246,21 +245,21 @@ func (f *Feed) sort(runs []letta.Run, give func([]letta.Run) error) error {
 	return give(ended)
 }
 
-// firstLook is when the steps of a run are looked at for the first time.
+// firstLook returns when the steps of a run are first checked.
 func (f *Feed) firstLook(r *letta.Run) time.Time {
 	at, _ := began(r)
 	return at.Add(quietLeast)
 }
 
-// The bounds of patiently: a server may be started anew, and a long outage should end the
-// program with an error that somebody sees.
+// The bounds of patiently. A server restart must pass unnoticed, and a long outage must end the
+// program with an error.
 const (
 	patience  = 10 * time.Minute
 	retryMost = 30 * time.Second
 )
 
-// patiently makes a look again that fails for a reason that may pass. What it gave before it
-// failed is known when it is made again.
+// patiently retries look after a transient error. Runs that look gave before it failed are
+// recognized on the retry.
 func (f *Feed) patiently(ctx context.Context, look func() error) error {
 	began := time.Now()
 	for pause := pauseLeast; ; pause = min(2*pause, retryMost) {
@@ -275,7 +274,7 @@ func (f *Feed) patiently(ctx context.Context, look func() error) error {
 	}
 }
 
-// passing reports whether a failure may pass.
+// passing reports whether a failure is transient.
 func passing(err error) bool {
 	for _, may := range []error{letta.ErrConnection, letta.ErrUnavailable, letta.ErrBusy, letta.ErrServer, letta.ErrTimeout, letta.ErrIdle} {
 		if errors.Is(err, may) {
@@ -285,7 +284,6 @@ func passing(err error) bool {
 	return false
 }
 
-// sleep waits, until ctx is done.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -20,12 +20,12 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// A fakeRun is a server run with the moments that matter to who lists it.
+// A fakeRun is a server run with the times that matter to a listing.
 type fakeRun struct {
 	id, agent           string
 	began, seen, ended  time.Time // seen: its row is committed; ended: zero is never
 	deleted             time.Time // zero: never
-	conversation, quits bool      // says created for ever; its steps have ended
+	conversation, quits bool      // its status stays created; its steps have ended
 }
 
 // A fakeServer lists runs as the server does.
@@ -35,14 +35,14 @@ type fakeServer struct {
 	t    *testing.T
 	tags map[string][]string // of agents
 
-	fixed bool // after and before mean what they say
-	most  int  // what a page holds at most, whatever is asked; 0: 1000
-	// listed is called behind each page with its last run, or nil.
+	fixed bool // after and before work as documented
+	most  int  // maximum page size, whatever is requested; 0: 1000
+	// listed is called after each page with its last run, or nil.
 	listed func(*fakeRun)
 
 	mu       sync.Mutex
 	runs     []*fakeRun
-	failures int // requests that fail before one goes well
+	failures int // number of requests that fail before one succeeds
 	asked    map[string]int
 }
 
@@ -147,7 +147,7 @@ func (s *fakeServer) list(query map[string][]string, now time.Time) []any {
 	}
 	slices.SortFunc(list, order)
 	for name, behind := range map[string]bool{"after": s.fixed, "before": !s.fixed} {
-		if i := slices.IndexFunc(s.runs, func(r *fakeRun) bool { return r.id == get(name) && s.visible(r, now) }); i >= 0 { // an unknown one is no filter
+		if i := slices.IndexFunc(s.runs, func(r *fakeRun) bool { return r.id == get(name) && s.visible(r, now) }); i >= 0 { // an unknown id does not filter
 			list = slices.DeleteFunc(list, func(r *fakeRun) bool { return order(r, s.runs[i]) == 0 || order(r, s.runs[i]) > 0 != behind })
 		}
 	}
@@ -169,8 +169,7 @@ func (s *fakeServer) list(query map[string][]string, now time.Time) []any {
 	return out
 }
 
-// collect runs a feed until the context is done, or it ends, and returns how often it gave each
-// run.
+// collect runs a feed until it ends or ctx is done. It returns how often each run was yielded.
 func (s *fakeServer) collect(ctx context.Context, t *testing.T, c *letta.Client, cfg serverruns.Config) (map[string]int, serverruns.Counts) {
 	t.Helper()
 	got := map[string]int{}
@@ -211,9 +210,8 @@ func id(kind string, n int) string {
 	return fmt.Sprintf("%s-%08x-0000-4000-8000-000000000000", kind, n)
 }
 
-// TestFollow: whatever ends when, becomes visible late or behind others, is deleted, or is in
-// progress while requests fail, a feed that follows gives every run that ended once, and those
-// that died.
+// TestFollow checks that a following feed yields every ended or dead run once, although runs end in
+// any order, become visible late, are deleted, and requests fail.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -281,7 +279,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestWhich: the filters are united, since leaves out, and what has not ended is counted.
+// TestWhich checks that the filters are a union, that since excludes older runs, and that active
+// runs are counted.
 func TestWhich(t *testing.T) {
 	t.Parallel()
 	s := newFake(t)
@@ -332,14 +331,14 @@ func TestWhich(t *testing.T) {
 	})
 }
 
-// TestPaging: while a list is read, runs begin, and the run behind which it should continue is
-// deleted. Each run is given once, and counted once.
+// TestPaging checks that each run is yielded and counted once although runs begin during a listing
+// and its cursor run is deleted.
 func TestPaging(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		fixed   bool
-		moments int // of the runs
+		moments int // distinct start times of the runs
 		since   time.Duration
 	}{
 		{"0.16", false, 500, 0},
@@ -397,7 +396,7 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// TestFollowNamed: named runs that are followed end the feed when they have ended.
+// TestFollowNamed checks that a following feed of named runs ends when they have ended.
 func TestFollowNamed(t *testing.T) {
 	t.Parallel()
 	s := newFake(t)
@@ -414,7 +413,7 @@ func TestFollowNamed(t *testing.T) {
 	})
 }
 
-// TestLateAgent: an agent that is made while a feed follows a tag is looked at once.
+// TestLateAgent checks that an agent created while a feed follows a tag is fetched once.
 func TestLateAgent(t *testing.T) {
 	t.Parallel()
 	s := newFake(t)
@@ -430,7 +429,7 @@ func TestLateAgent(t *testing.T) {
 		time.AfterFunc(4*time.Minute, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.tags[id("agent", 0)], s.tags[id("agent", 1)] = []string{"prod"}, []string{"other"} // the third is gone already
+			s.tags[id("agent", 0)], s.tags[id("agent", 1)] = []string{"prod"}, []string{"other"} // the third is deleted
 		})
 		got, _ := s.collect(ctx, t, c, serverruns.Config{Which: config.Runs{Tags: []string{"prod"}}, Follow: true})
 		if want := map[string]int{id("run", 0): 1, id("run", 3): 1}; !maps.Equal(got, want) {
@@ -439,7 +438,7 @@ func TestLateAgent(t *testing.T) {
 	})
 }
 
-// TestErrors: a run that is not there ends a feed, and so does a server that is away for long.
+// TestErrors checks that a missing run ends a feed, and so does a long outage.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	s := newFake(t)

@@ -8,29 +8,27 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// pageSize is the longest page that the server gives.
+// pageSize is the largest page that the server returns.
 const pageSize = 1000
 
-// overlap is how old a run must be for a listing to go on behind it: longer than a send needs
-// to commit its run, and than the clocks of a server's processes differ.
+// overlap is the age a run needs before the listing continues after it. It exceeds the time until a
+// send commits its run, and the clock differences between a server's processes.
 const overlap = 2 * time.Minute
 
-// A listing is one list of the server's runs, oldest first, that is continued where it ended.
+// A listing is one list of the server's runs, oldest first. A pass continues where the last ended.
 type listing struct {
 	client *letta.Client
-	agent  string // of which agent; empty: of all
+	agent  string // agent id; empty: all agents
 	since  time.Time
-	after  *letta.Run // the run after which it continues; nil: from the beginning
+	after  *letta.Run // the list continues after it; nil: from the beginning
 	begun  bool
 }
 
-// restarts bounds how often a pass restarts after an older run, because the run after which it
-// should continue was deleted.
+// restarts bounds how often a pass restarts after an older run because its cursor run was deleted.
 const restarts = 10
 
-// all passes each page of runs that are not older than since to take, until the list ends. The
-// list ends with an empty page, because a server can return pages shorter than the limit. It
-// also ends with a run that began after the pass did.
+// all passes each page of runs not older than since to take, until an empty page or a run that
+// began after the pass. A short page is not the end: a server can return fewer than the limit.
 func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	if !l.begun && !l.since.IsZero() {
 		if err := l.seek(ctx, l.since.Add(-overlap)); err != nil {
@@ -74,7 +72,7 @@ func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	}
 }
 
-// seek makes the list continue after the newest run that began before a moment.
+// seek makes the list continue after the newest run that began before moment.
 func (l *listing) seek(ctx context.Context, moment time.Time) error {
 	l.after = nil
 	query := letta.RunsQuery{AgentID: l.agent, Limit: pageSize}
@@ -98,7 +96,6 @@ func (l *listing) seek(ctx context.Context, moment time.Time) error {
 	}
 }
 
-// now is the time by the server's clock.
 func (l *listing) now() time.Time { return serverNow(l.client) }
 
 func serverNow(c *letta.Client) time.Time {

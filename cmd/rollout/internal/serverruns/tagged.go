@@ -8,20 +8,19 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// agentsPage is how many agents are listed at once: their states are large.
+// agentsPage is the number of agents per page. It is small because their states are large.
 const agentsPage = 100
 
-// A tagged knows which agents have one of the tags. Those that are there when the first run is
-// looked at are listed; each one that was made later is asked for once.
+// A tagged knows which agents have one of the tags. It lists the agents once, at the first run. It
+// fetches each agent that was created later once.
 type tagged struct {
 	client *letta.Client
 	tags   []string
-	has    map[string]bool // by agent id; nil: nothing was listed yet
+	has    map[string]bool // by agent id; nil: not listed yet
 	listed time.Time       // by the server's clock
 }
 
-// match reports whether the agent of the run has one of the tags. An agent that is gone has
-// none.
+// match reports whether the agent of the run has one of the tags. A deleted agent has none.
 func (t *tagged) match(ctx context.Context, r *letta.Run) (bool, error) {
 	if t.has == nil {
 		if err := t.list(ctx); err != nil {
@@ -45,7 +44,6 @@ func (t *tagged) match(ctx context.Context, r *letta.Run) (bool, error) {
 	return has, nil
 }
 
-// list lists the agents that have one of the tags.
 func (t *tagged) list(ctx context.Context) error {
 	has, now := map[string]bool{}, serverNow(t.client)
 	for _, tag := range t.tags {

@@ -7,24 +7,21 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A waiting is a server run that was listed and has not ended.
 type waiting struct {
 	letta.Run
-	next time.Time // when its steps are looked at; by the server's clock
+	next time.Time // when its steps are checked next, by the server's clock
 }
 
 const (
-	// askedEach is up to how many runs are asked for one by one. More are compared with the
-	// list of those that have not ended.
+	// Up to askedEach runs are fetched one by one. More are compared with the list of active runs.
 	askedEach = 4
-	// quietLeast is how long the last sign of a run must be ago before its steps say that it
-	// has ended. The run of a conversation never says so itself, but every other one does
-	// soon after its last step.
+	// quietLeast is how long a run must be silent before its steps prove that it has ended. A
+	// conversation's run never reports its end; every other run does soon after its last step.
 	quietLeast = 30 * time.Second
-	quietMost  = 5 * time.Minute // between two looks
+	quietMost  = 5 * time.Minute // between two checks
 )
 
-// ended returns those of the waiting runs that have ended, and keeps the others.
+// ended returns the waiting runs that have ended, and keeps the others.
 func (f *Feed) ended(ctx context.Context) (out []letta.Run, err error) {
 	if len(f.waiting) == 0 {
 		return nil, nil
@@ -40,7 +37,7 @@ func (f *Feed) ended(ctx context.Context) (out []letta.Run, err error) {
 		over := false
 		if !active[w.ID] {
 			if over, err = f.over(ctx, w); err != nil {
-				return nil, err // all of them are looked at again
+				return nil, err // all of them are checked again
 			}
 		}
 		if !over && !serverNow(f.cfg.Client).Before(w.next) {
@@ -71,7 +68,7 @@ func (f *Feed) active(ctx context.Context) (map[string]bool, error) {
 	return active, nil
 }
 
-// over reports whether the run has ended, or is gone: whoever reads it says so.
+// over reports whether the run has ended or is deleted. The reader reports a deleted run.
 func (f *Feed) over(ctx context.Context, w *waiting) (bool, error) {
 	run, err := f.cfg.Client.Run(ctx, w.ID)
 	switch {
@@ -84,8 +81,8 @@ func (f *Feed) over(ctx context.Context, w *waiting) (bool, error) {
 	return run.Ended(), nil
 }
 
-// quiet reports whether the steps of a run that says that it goes on show that it has ended,
-// or it did nothing for Config.StuckAfter: a server that dies leaves such runs.
+// quiet reports whether a run that still counts as active is over. It is over if its steps prove
+// the end, or if it was silent for Config.StuckAfter. A server that crashes leaves such runs.
 func (f *Feed) quiet(ctx context.Context, w *waiting) (bool, error) {
 	steps, err := f.cfg.Client.RunSteps(ctx, w.ID)
 	if letta.IsNotFound(err) {

@@ -20,7 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// An alertFile is configs/alerts.yml, as far as it is looked at.
+// An alertFile is the tested part of configs/alerts.yml.
 type alertFile struct {
 	Groups []struct {
 		Name  string
@@ -45,7 +45,7 @@ func readAlerts(t *testing.T) (f alertFile) {
 	return f
 }
 
-// A dashboard is configs/grafana-dashboard.json, as far as it is looked at.
+// A dashboard is the tested part of configs/grafana-dashboard.json.
 type dashboard struct {
 	Title      string
 	Templating struct {
@@ -72,8 +72,8 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// Every metric and every label that the dashboard and the alerts use is there, and
-// every metric of ours is on the dashboard or in an alert.
+// TestDashboardAndAlertsFitTheMetrics checks that every metric and label of the dashboard and the
+// alerts exists, and that every metric is on the dashboard or in an alert.
 func TestDashboardAndAlertsFitTheMetrics(t *testing.T) {
 	t.Parallel()
 	families, err := busyMetrics(t, 30).registry.Gather()
@@ -176,7 +176,7 @@ func TestDashboardAndAlertsFitTheMetrics(t *testing.T) {
 	}
 }
 
-// promtool reads the alerts, and every expression of the dashboard.
+// TestPromtool checks the alerts and every expression of the dashboard with promtool.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
@@ -219,7 +219,7 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// alertTests make every alert fire, and show that a run in good order makes none.
+// alertTests make every alert fire, and show that a healthy run fires none.
 const alertTests = `
 rule_files: [RULES]
 evaluation_interval: 1m
@@ -357,7 +357,6 @@ tests:
         exp_samples: []
 `
 
-// fileOf is the path of a file that holds a text.
 func fileOf(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -13,14 +13,13 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// A Display shows a run while it collects. It has four modes: a live block on a terminal, a
-// plain line from time to time, JSON lines, or nothing. Messages to people go through it, so
-// that they never land inside the live block. None of its methods but Flush waits for who reads
-// what it writes.
+// A Display shows the progress of a run. It has four modes: a live block on a terminal, a plain
+// line at intervals, JSON lines, or nothing. Messages go through it, so that they never land inside
+// the live block. No method except Flush waits for the reader of the output.
 type Display struct {
 	mode  displayMode
 	every time.Duration
-	out   *queue // where the block, the plain lines or the JSON lines go
+	out   *queue // the block, the plain lines or the JSON lines
 	talk  *queue // stderr
 	width func() int
 	paint Painter
@@ -41,7 +40,7 @@ const (
 	displayQuiet
 )
 
-// NewDisplay chooses the mode by the flags and by whether stderr is a terminal.
+// NewDisplay selects the mode from the flags and from whether stderr is a terminal.
 func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON, quiet bool) *Display {
 	talk := newQueue(stderr)
 	d := &Display{mode: displayPlain, every: 10 * time.Second, out: talk, talk: talk, now: time.Now, width: func() int { return 80 }}
@@ -65,19 +64,19 @@ func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON,
 	return d
 }
 
-// JSON reports whether the run is shown as JSON lines.
+// JSON reports whether the output is JSON lines.
 func (d *Display) JSON() bool { return d.mode == displayJSON }
 
-// Crowded makes f told when more lines wait for their reader than are to wait, with true, and
-// when they do no longer, with false. f must not wait, for a disk neither, and not write to the display.
+// Crowded sets a callback. It gets true when the reader falls too far behind and false when it has
+// caught up. f must not block, not even on a disk, and must not write to the display.
 func (d *Display) Crowded(f func(bool)) {
 	d.out.mu.Lock()
 	defer d.out.mu.Unlock()
 	d.out.crowded = f
 }
 
-// Flush waits until everything is read. It returns false for the events, or for the messages to
-// people, if none of them was for as long as patience.
+// Flush waits until all output is read. It returns false for the events or the messages if no byte
+// of them was read for patience.
 func (d *Display) Flush(patience time.Duration) (events, messages bool) {
 	if events = d.out.flush(patience); d.out == d.talk {
 		return events, events
@@ -88,8 +87,8 @@ func (d *Display) Flush(patience time.Duration) (events, messages bool) {
 // Quiet reports whether only errors are shown.
 func (d *Display) Quiet() bool { return d.mode == displayQuiet }
 
-// Show shows the run until ctx is done. It draws the live block at once. The other modes begin
-// after their interval, with the rates since Show was called.
+// Show shows the run until ctx is done. It draws the live block at once. The other modes start
+// after their interval, with the rates since the call of Show.
 func (d *Display) Show(ctx context.Context, state func() View) {
 	if d.mode == displayQuiet {
 		return
@@ -115,7 +114,7 @@ func (d *Display) Show(ctx context.Context, state func() View) {
 	}
 }
 
-// show shows one state of the run, unless the one before it is not read yet.
+// show shows one state of the run, unless the previous state is still unread.
 func (d *Display) show(v View) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,14 +134,13 @@ func (d *Display) show(v View) {
 	d.out.status()
 }
 
-// measure puts the time and the rates into a state of the run. The caller holds the mutex.
+// measure sets the time and the rates of v. d.mu is held.
 func (d *Display) measure(v *View) {
 	v.Now = d.now()
 	d.meter.add(v.Now, doneNow(v.Stats), v.Sampled)
 	v.rate, v.tokens = d.meter.samples(), d.meter.tokens()
 }
 
-// draw replaces the live block with lines.
 func (d *Display) draw(lines []string) {
 	var b bytes.Buffer
 	d.erase(&b)
@@ -154,8 +152,7 @@ func (d *Display) draw(lines []string) {
 	_, _ = d.out.Write(b.Bytes())
 }
 
-// erase writes the codes that remove the live block from the screen. It counts the lines that
-// a terminal wrapped when it became narrower.
+// erase writes the escapes that remove the live block, counting lines that a terminal has wrapped.
 func (d *Display) erase(b *bytes.Buffer) {
 	width, rows := d.width(), 0
 	for _, n := range d.drawn {
@@ -191,8 +188,8 @@ func (d *Display) Say(format string, args ...any) {
 	}
 }
 
-// Others returns a writer for what other programs say to people. It shows that above the live block,
-// and drops it while more than a megabyte is unread. Writing to it never waits.
+// Others returns a writer for the messages of child processes. It writes them above the live block,
+// and drops them while more than a megabyte is unread. It never blocks.
 func (d *Display) Others() io.Writer { return others{d} }
 
 type others struct{ *Display }
@@ -209,14 +206,14 @@ func (o others) Write(b []byte) (int, error) {
 	return o.talk.Write(b)
 }
 
-// Note is [Display.Say] for a message that --quiet leaves out.
+// Note is [Display.Say] for a message that --quiet omits.
 func (d *Display) Note(format string, args ...any) {
 	if d.mode != displayQuiet {
 		d.Say(format, args...)
 	}
 }
 
-// Event writes an event as a JSON line. It does nothing in the other modes, and after Finish.
+// Event writes an event as a JSON line. It does nothing in the other modes and after Finish.
 func (d *Display) Event(name string, fields map[string]any) {
 	if d.mode != displayJSON {
 		return
@@ -228,7 +225,7 @@ func (d *Display) Event(name string, fields map[string]any) {
 	}
 }
 
-// Finish shows how the run ended: as the summary for people, or as the last JSON line.
+// Finish shows the end of the run: the summary as text, or as the last JSON line.
 func (d *Display) Finish(s *Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -245,8 +242,8 @@ func (d *Display) Finish(s *Summary) {
 	}
 }
 
-// folded breaks long lines on a terminal, for a text whose lines begin with a name, such as
-// the summary. Elsewhere it changes nothing.
+// folded wraps long lines for a terminal. Each line of text must begin with a name, as in the
+// summary. In other modes it returns text.
 func (d *Display) folded(text string) string {
 	if d.mode != displayLive {
 		return text
@@ -254,7 +251,7 @@ func (d *Display) folded(text string) string {
 	return human.Fold(text, d.width()-1, len("  committed  "))
 }
 
-// A meter turns counts into rates over the last 30 seconds.
+// A meter computes rates over the last 30 seconds.
 type meter struct {
 	marks []mark
 }

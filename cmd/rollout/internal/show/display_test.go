@@ -15,7 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// midway is a run that is half done and has all that can be shown.
+// midway returns a half-finished run with everything that can be shown.
 func midway() View {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	return View{
@@ -66,7 +66,7 @@ func TestViewLine(t *testing.T) {
 	}
 }
 
-// A run with a reward shows its mean over the samples that were scored, or none yet.
+// TestViewRewards checks that a run with a reward shows the mean over its scored samples, if any.
 func TestViewRewards(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -103,7 +103,8 @@ func TestViewRewards(t *testing.T) {
 	}
 }
 
-// A run that was resumed and is being ended says so, and counts the grace time down.
+// TestViewOfAResumedRun checks that a resumed run that is ending shows both, and counts the grace
+// time down.
 func TestViewOfAResumedRun(t *testing.T) {
 	t.Parallel()
 	v := midway()
@@ -129,7 +130,7 @@ func TestViewOfAResumedRun(t *testing.T) {
 	}
 }
 
-// No line of the block is wider than the terminal, whatever the counts are.
+// TestViewBlockFits checks that no line of the block is wider than the terminal.
 func TestViewBlockFits(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{21, 40, 80, 200} {
@@ -144,13 +145,12 @@ func TestViewBlockFits(t *testing.T) {
 	}
 }
 
-// liveDisplay is a display with a live block on a terminal of 80 columns.
+// liveDisplay returns a display with a live block on a terminal of 80 columns.
 func liveDisplay(out io.Writer) *Display {
 	q := newQueue(out)
 	return &Display{mode: displayLive, out: q, talk: q, width: func() int { return 80 }, now: time.Now}
 }
 
-// flush waits until everything is written.
 func flush(t *testing.T, d *Display) {
 	t.Helper()
 	if events, messages := d.Flush(time.Minute); !events || !messages {
@@ -158,7 +158,7 @@ func flush(t *testing.T, d *Display) {
 	}
 }
 
-// A display leaves nothing of the live block behind, and talk stands above it.
+// TestDisplayLive checks that a display erases its live block, and writes messages above it.
 func TestDisplayLive(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -174,7 +174,7 @@ func TestDisplayLive(t *testing.T) {
 	}
 }
 
-// The same on a terminal that was made narrower meanwhile, and so wrapped the block.
+// TestDisplayResized is TestDisplayLive on a terminal that became narrower and wrapped the block.
 func TestDisplayResized(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -197,7 +197,7 @@ func TestDisplayResized(t *testing.T) {
 	}
 }
 
-// How many may be in flight is only said where it says something.
+// TestViewFlight checks that the limit is shown only if it matters.
 func TestViewFlight(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -217,7 +217,7 @@ func TestViewFlight(t *testing.T) {
 	}
 }
 
-// screen plays the few codes that the display uses.
+// screen interprets the escape sequences that the display uses.
 func screen(text string) string {
 	lines := []string{""}
 	for len(text) > 0 {
@@ -242,7 +242,7 @@ func screen(text string) string {
 	return strings.Trim(strings.Join(lines, "\n"), "\n")
 }
 
-// TestFirstLineHasRates: the first plain line tells what was done since the run began.
+// TestFirstLineHasRates checks that the first plain line shows the rates since the start.
 func TestFirstLineHasRates(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,27 +7,26 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// A groupSummary says what became of the groups of a run that works by whole groups. The
-// counts are those of the whole run, but for Lag.
+// A groupSummary counts the groups of a run of whole groups: all but Lag cover the whole run.
 type groupSummary struct {
 	Begun int `json:"begun"`
-	// Whole is the sum of the next three. An informative group is one that is given to the
-	// reader, a filtered one has keep=false, and of a failed one there is no row.
+	// Whole is the sum of the next three. The reader gets the informative groups. A filtered group
+	// has keep=false. A failed group has no row.
 	Whole       int `json:"whole"`
 	Informative int `json:"informative"`
 	Filtered    int `json:"filtered"`
 	Failed      int `json:"failed"`
-	// Until is how many informative groups were asked for; 0: all that there are.
+	// Until is the requested number of informative groups; 0: no limit.
 	Until int `json:"until"`
 	// Ahead counts the groups in progress and those that the reader has not acknowledged.
 	Ahead int `json:"ahead"`
-	// Version is the last that was told; nil: none.
+	// Version is the last policy version; nil: none is known.
 	Version *int32 `json:"version"`
 	// Lag is pace.Stats.LagCounts of this invocation.
 	Lag []int `json:"lag"`
 }
 
-// groupsOf is nil where the run does not work by whole groups.
+// groupsOf returns nil if the run does not commit whole groups.
 func groupsOf(s *pace.Stats) *groupSummary {
 	if s == nil {
 		return nil
@@ -42,10 +41,10 @@ func groupsOf(s *pace.Stats) *groupSummary {
 	return g
 }
 
-// Short reports whether fewer groups are informative than were asked for.
+// Short reports whether fewer groups are informative than requested.
 func (g *groupSummary) Short() bool { return g != nil && g.Informative < g.Until }
 
-// String tells the counts to people.
+// String formats the counts for people.
 func (g *groupSummary) String() string {
 	text := fmt.Sprintf("%d whole of %d begun: %d informative", g.Whole, g.Begun, g.Informative)
 	if g.Until > 0 {
@@ -58,5 +57,5 @@ func (g *groupSummary) String() string {
 	return text
 }
 
-// lags is empty where no lag is known.
+// lags is empty if no lag is known.
 func (g *groupSummary) lags() string { return human.Lags(g.Lag, pace.LagMost+1) }

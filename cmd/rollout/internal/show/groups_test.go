@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A run that works by whole groups says so in every form, and its counts add up; any other
-// run says nothing of groups.
+// TestGroups checks that a run of whole groups shows them in every form, that their counts add up,
+// and that other runs show no groups.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	s := collector.Stats{

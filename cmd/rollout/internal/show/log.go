@@ -20,19 +20,17 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Log records what a run does, as JSON lines of log/slog. It holds no secret and nothing
-// that a person or a model wrote: no prompt, no answer, and no error text in which a server
-// may quote either.
+// A Log records the events of a run as JSON lines of log/slog. It contains no secrets and no text
+// of a person or a model: no prompt, no answer, and no error text in which a server can quote them.
 type Log struct {
 	*slog.Logger
-	file *os.File // nil: nothing is kept
+	file *os.File // nil: discard
 }
 
-// DiscardLog returns a log that keeps nothing.
+// DiscardLog returns a log that discards everything.
 func DiscardLog() *Log { return &Log{Logger: slog.New(slog.DiscardHandler)} }
 
-// OpenLog opens a log in a run's folder. It replaces the given secrets in every text, in case
-// one appears all the same.
+// OpenLog opens a log in a run's folder. As a precaution it replaces the secrets in every text.
 func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error) {
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	if err := runfolder.MkdirAll(filepath.Dir(path), mode); err != nil {
@@ -61,11 +59,10 @@ func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error)
 	return &Log{Logger: slog.New(slog.NewJSONHandler(tame.NewWriter(f), &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
 }
 
-// shortestSecret is the least length of a secret that is replaced. A shorter text is part of
-// ordinary words.
+// shortestSecret is the minimum length of a replaced secret. A shorter text occurs in other words.
 const shortestSecret = 5
 
-// Close closes the file of the log.
+// Close closes the log's file.
 func (l *Log) Close() error {
 	if l.file == nil {
 		return nil
@@ -73,7 +70,7 @@ func (l *Log) Close() error {
 	return l.file.Close()
 }
 
-// statusEvery is the time between two entries about the state of the run.
+// statusEvery is the time between two status entries.
 const statusEvery = 10 * time.Second
 
 // Follow logs the state of the run every [statusEvery] until ctx is done.
@@ -100,7 +97,7 @@ func (l *Log) Status(s collector.Stats) {
 		"in_flight", s.InFlight, "limit", limit, "committed", s.Committed, "failed", s.Failed, "skipped", s.Skipped, "remaining", s.Remaining,
 		"accepted", s.Accepted, "attempts", s.Attempts, "retries", s.Retries, "sampled_tokens", s.Sampled, "trained_tokens", s.Trained,
 	}
-	if g := groupsOf(s.Pace); g != nil { // the report reads the lags here: they are in no row
+	if g := groupsOf(s.Pace); g != nil { // the report reads the lags here, because no row has them
 		attrs = append(attrs, "filtered", s.Filtered, "groups_begun", g.Begun, "groups_whole", g.Whole, "groups_ahead", g.Ahead,
 			"version", s.Pace.Version, "held", s.Pace.Held.String(), "lag", g.Lag)
 	}
@@ -118,17 +115,15 @@ func (l *Log) committed(c sink.Commit) {
 	l.Info("commit", "seq", c.Seq, "samples", len(c.Samples), "rows", rows, "tokens", tokens)
 }
 
-// retry logs why an attempt failed and how long its sample waits for the next one.
 func (l *Log) retry(a collector.Attempt, err error, delay time.Duration) {
 	l.Warn("retry", append([]any{"sample_key", a.Key, "attempt", a.N, "delay_s", delay.Seconds()}, errorAttrs(err)...)...)
 }
 
-// LimitChanged logs a new limit of the samples in flight at an endpoint.
+// LimitChanged logs a new concurrency limit of an endpoint.
 func (l *Log) LimitChanged(endpoint string, from, to int, reason string) {
 	l.Info("limit changed", "endpoint", endpoint, "from", from, "to", to, "reason", reason)
 }
 
-// reattached logs whether an attempt of an earlier process could be taken over.
 func (l *Log) reattached(a collector.Attempt, endpoint string, err error) {
 	attrs := []any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}
 	if err == nil {
@@ -138,7 +133,6 @@ func (l *Log) reattached(a collector.Attempt, endpoint string, err error) {
 	l.Warn("not reattached", append(attrs, errorAttrs(err)...)...)
 }
 
-// failed logs a sample that has failed and is not tried again.
 func (l *Log) failed(s *tokenize.Sample) {
 	if len(s.Rows) > 0 || len(s.Failures) == 0 {
 		return
@@ -176,9 +170,8 @@ func (l *Log) Tail(t *tailSummary) {
 		"cut", t.Cut.Samples, "cut_mean_s", t.Cut.MeanSeconds, "cut_mean_tokens", t.Cut.MeanTokens, "unstarted", t.Unstarted)
 }
 
-// Ended logs how the run ended, as the last line. An end that the user asked for, or failures
-// that the user allowed, are logged at a lower level than an error. They have no class if err
-// says nothing else.
+// Ended logs the end of the run, as the last line. An end that the user requested and failures that
+// the user allowed are not logged as errors.
 func (l *Log) Ended(outcome string, err error) {
 	code := exit.Code(err)
 	if s, ok := errors.AsType[exit.SilentError](err); ok {
@@ -198,7 +191,7 @@ func (l *Log) Ended(outcome string, err error) {
 	l.Log(context.Background(), level, "end", attrs...)
 }
 
-// errorAttrs returns the class of an error, and its text without the words of a server.
+// errorAttrs returns the class of an error, and its text without the server's words.
 func errorAttrs(err error) []any {
 	attrs := []any{"class", collector.Classify(err).String()}
 	if text := collector.Redacted(err); text != "" {

@@ -19,8 +19,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The log is one JSON object per line, with the messages and fields that report reads;
-// it holds no secret, and no text that a server or a model wrote.
+// TestLog checks that the log is one JSON object per line with the messages and fields that the
+// report reads, without secrets and without text of a server or a model.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	const secret, prose = `canary "secret"`, "canary prose"
@@ -90,7 +90,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// The last line of a log is an error only where the run met one.
+// TestLogEnd checks that the last line of a log is an error only if the run had one.
 func TestLogEnd(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

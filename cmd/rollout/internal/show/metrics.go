@@ -19,18 +19,17 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Metrics presents a run to Prometheus. Names and units follow its naming rules. Every label
-// has a closed list of values, or one value per endpoint, so the number of series does not
-// grow with the run. Ids and texts of errors are never labels. Most series exist from the
-// start, at zero.
+// Metrics exports a run to Prometheus. Names and units follow its naming rules. Every label has a
+// closed set of values, or one value per endpoint, so the number of series does not grow with the
+// run. Ids and error texts are never labels. Most series exist from the start, at zero.
 //
-// Events are counted when they happen. The numbers of a snapshot are read when the metrics
-// are scraped (metrics_stats.go). Counters count what this process does. They begin at zero
-// in a resumed run, and rollout_samples_earlier has what the run had before.
+// Events are counted when they happen. Snapshot numbers are read on each scrape (metrics_stats.go).
+// Counters cover this process: they start at zero in a resumed run, and rollout_samples_earlier has
+// the counts from before.
 type Metrics struct {
 	registry *prometheus.Registry
 
-	// Of samples.
+	// Samples.
 	duration, working *prometheus.HistogramVec // by outcome
 	reward            prometheus.Observer
 	turns             prometheus.Observer
@@ -41,7 +40,7 @@ type Metrics struct {
 	groups            *prometheus.CounterVec // by outcome, reason
 	open              openGroups
 
-	// Of attempts.
+	// Attempts.
 	attempts  *prometheus.CounterVec   // by class: the kind of attempt
 	attempt   *prometheus.HistogramVec // by outcome
 	admission prometheus.Observer
@@ -49,14 +48,14 @@ type Metrics struct {
 	taken     *prometheus.CounterVec   // by endpoint, reason
 	waited    *prometheus.CounterVec   // by reason
 
-	// Of requests and endpoints.
+	// Requests and endpoints.
 	requests *prometheus.CounterVec   // by endpoint, method, code
 	exchange *prometheus.HistogramVec // by endpoint, method
 	changes  *prometheus.CounterVec   // by endpoint, direction, reason
 	kv       *prometheus.GaugeVec     // by endpoint
 	queue    *prometheus.GaugeVec     // by endpoint
 
-	// Of storage.
+	// Storage.
 	commit prometheus.Gauge
 	bytes  *prometheus.CounterVec   // by format, kind
 	shards *prometheus.CounterVec   // by format, kind
@@ -64,25 +63,22 @@ type Metrics struct {
 	fsync  prometheus.Observer
 }
 
-// Vitals are the sources that are read when the metrics are scraped. Each may be nil until
-// it is known.
+// Vitals are the sources that each scrape reads. A source is nil until it is known.
 type Vitals struct {
 	Collector func() collector.Stats
 	Sink      func() sink.Stats
-	Dir       string // where the run is stored
-	// Taps says what the taps saw. Nil: there is none.
+	Dir       string // the run's folder
+	// Taps returns the statistics of the taps; nil: no tap.
 	Taps func() tap.IndexStats
 }
 
-// The buckets of durations go from a second to over an hour, and from a millisecond to a
-// minute.
+// The buckets of durations, from a second to over an hour, and from a millisecond to a minute.
 var (
 	longBuckets  = prometheus.ExponentialBuckets(1, 2, 13)
 	shortBuckets = prometheus.ExponentialBuckets(0.001, 4, 9)
 )
 
-// rewardBuckets returns the buckets from -1 to 1 by a tenth. They are not sums of steps,
-// which would miss 0.
+// rewardBuckets returns the buckets from -1 to 1 in tenths. Adding steps would miss 0 by rounding.
 func rewardBuckets() (b []float64) {
 	for i := -10; i <= 10; i++ {
 		b = append(b, float64(i)/10)
@@ -90,10 +86,10 @@ func rewardBuckets() (b []float64) {
 	return b
 }
 
-// nativeFactor is the resolution of native histograms, for servers that want them.
+// nativeFactor is the resolution of native histograms, for servers that use them.
 const nativeFactor = 1.1
 
-// NewMetrics returns metrics that call now when they are scraped.
+// NewMetrics returns metrics that call now on each scrape.
 func NewMetrics(version string, now func() Vitals) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), open: openGroups{groups: map[string]*openGroup{}}}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -154,7 +150,7 @@ func NewMetrics(version string, now func() Vitals) *Metrics {
 	return m
 }
 
-// The labels of outcomes of samples and groups, and of what ends a sample early.
+// Label values: outcomes of samples and groups, and reasons for an early end of a sample.
 const (
 	outcomeCommitted = "committed"
 	outcomeFailed    = "failed"
@@ -172,7 +168,7 @@ const (
 	reasonMaxRowTokens = "max_row_tokens"
 )
 
-// begin makes the series whose labels are known, so that a rate has a first value.
+// begin creates the series with known labels, so that a rate has a first value.
 func (m *Metrics) begin() {
 	for _, outcome := range []string{outcomeCommitted, outcomeFailed, outcomeSkipped} {
 		m.duration.WithLabelValues(outcome)
@@ -211,7 +207,7 @@ func (m *Metrics) begin() {
 	}
 }
 
-// Endpoint makes the series of one endpoint.
+// Endpoint creates the series of one endpoint.
 func (m *Metrics) Endpoint(name string) {
 	m.first.WithLabelValues(name)
 	m.taken.WithLabelValues(name, "taken_over")
@@ -266,8 +262,8 @@ func (m *Metrics) sampleFinished(s *tokenize.Sample) {
 	}
 }
 
-// attemptStarted, attemptFinished, reattached, retryWaiting and limitChanged count events of
-// the collector.
+// attemptStarted counts an event of the collector, as do attemptFinished, reattached, retryWaiting
+// and limitChanged.
 func (m *Metrics) attemptStarted(a collector.Attempt, _ string) {
 	m.attempts.WithLabelValues(a.Kind.String()).Inc()
 }
@@ -304,7 +300,7 @@ func (m *Metrics) limitChanged(endpoint string, from, to int, reason string) {
 	m.changes.WithLabelValues(endpoint, direction, reason).Inc()
 }
 
-// engine sets the gauges of an endpoint's engine. A value below 0 is not known.
+// engine sets the gauges of an endpoint's engine. A negative value is unknown.
 func (m *Metrics) engine(endpoint string, e limit.Engine) {
 	if e.KVUsage >= 0 {
 		m.kv.WithLabelValues(endpoint).Set(e.KVUsage)
@@ -314,7 +310,6 @@ func (m *Metrics) engine(endpoint string, e limit.Engine) {
 	}
 }
 
-// exchanged counts a request to an endpoint.
 func (m *Metrics) exchanged(endpoint string, e letta.Exchange) {
 	m.requests.WithLabelValues(endpoint, e.Method, codeLabel(e.Code)).Inc()
 	if e.Op != "send" {
@@ -322,8 +317,8 @@ func (m *Metrics) exchanged(endpoint string, e letta.Exchange) {
 	}
 }
 
-// codeLabel returns the label of a status. All statuses that HTTP does not define have one
-// label, because a server may send any number.
+// codeLabel returns the label of a status. Statuses that HTTP does not define share one label,
+// because a server can send any number.
 func codeLabel(code int) string {
 	switch {
 	case code == 0:
@@ -334,7 +329,7 @@ func codeLabel(code int) string {
 	return strconv.Itoa(code)
 }
 
-// committed, sealed and synced count events of the sink.
+// committed counts an event of the sink, as do sealed and synced.
 func (m *Metrics) committed(c sink.Commit) {
 	m.commit.Set(float64(c.CreatedAt.UnixMilli()) / 1e3)
 	for _, s := range c.Shards {
@@ -352,7 +347,7 @@ func (m *Metrics) sealed(t sink.SealTimes) {
 
 func (m *Metrics) synced(took time.Duration, _ int, _ int64) { m.fsync.Observe(took.Seconds()) }
 
-// Watch returns the observer of the requests of an endpoint's client.
+// Watch returns the request observer for an endpoint's client.
 func (m *Metrics) Watch(endpoint string) func(context.Context, string, string) (context.Context, func(letta.Exchange)) {
 	return func(ctx context.Context, _, _ string) (context.Context, func(letta.Exchange)) {
 		return ctx, func(e letta.Exchange) { m.exchanged(endpoint, e) }

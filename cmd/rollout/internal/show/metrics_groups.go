@@ -6,8 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// openGroups holds the groups of which some samples have ended in this process and others
-// have not. There are few, because the collector finishes open groups first.
+// openGroups holds the groups with some but not all samples ended in this process. There are few,
+// because the collector finishes open groups first.
 type openGroups struct {
 	mu     sync.Mutex
 	groups map[string]*openGroup
@@ -19,7 +19,7 @@ type openGroup struct {
 	differ             bool
 }
 
-// add counts a sample that has ended. ended reports whether it is the last one of its group.
+// add counts a sample that has ended. ended reports whether it is the last sample of its group.
 func (o *openGroups) add(s *tokenize.Sample, kept bool) (g *openGroup, ended bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,13 +15,13 @@ var (
 	descLag     = prometheus.NewDesc("rollout_policy_lag_versions", "Groups by how many policy versions old they were when they became whole, in this process.", nil, nil)
 )
 
-// descsPace are those of runs that work by whole groups.
+// descsPace are the metrics of runs that commit whole groups.
 var descsPace = []*prometheus.Desc{descBegun, descWhole, descAhead, descPaused, descVersion, descLag}
 
-// lagBounds are the bounds of the buckets of the histogram. All above are in +Inf.
+// lagBounds are the histogram's bucket bounds. Larger lags are in +Inf.
 var lagBounds = []int{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, pace.LagMost - 1}
 
-// pace sends nothing of a run that does not work by whole groups.
+// pace sends nothing if the run does not commit whole groups.
 func (out sender) pace(s *pace.Stats) {
 	if s == nil {
 		return
@@ -39,7 +39,7 @@ func (out sender) pace(s *pace.Stats) {
 	if s.Version >= 0 {
 		out.gauge(descVersion, float64(s.Version))
 	}
-	// A lag above LagMost was counted as LagMost: the sum is too low by what is above.
+	// A lag above LagMost was counted as LagMost, so the sum is a lower bound.
 	var count uint64
 	sum, at := 0.0, 0
 	buckets := map[float64]uint64{}

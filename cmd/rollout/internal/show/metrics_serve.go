@@ -15,9 +15,9 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Serve answers /metrics, /healthz, /readyz and, if profiles is set, /debug/pprof on l until
-// ctx is done, and then closes l. It returns a function that ends it and waits. ready returns
-// why the run cannot work at the moment, or nil.
+// Serve serves /metrics, /healthz, /readyz and, if profiles is set, /debug/pprof on l until ctx is
+// done, and then closes l. stop ends it and waits. ready returns the reason why the run cannot work
+// now, or nil.
 func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, ready func() error) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
@@ -39,7 +39,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, read
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(l) // ends when the server is closed; the scraper reports a scrape that fails
+		_ = server.Serve(l) // ends when the server is closed; the scraper reports a failed scrape
 	}()
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
 	return func() {
@@ -49,10 +49,10 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, read
 	}
 }
 
-// writable is the mode of access(2) that asks for the right to write.
+// writable is W_OK of access(2).
 const writable = 2
 
-// Ready returns why a run cannot work: no endpoint is up, or its folder cannot be written to.
+// Ready returns the reason why a run cannot work: no endpoint is up, or its folder is not writable.
 // It returns nil if the run can work.
 func (v Vitals) Ready() error {
 	if v.Collector == nil || v.Sink == nil {

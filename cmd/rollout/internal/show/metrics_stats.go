@@ -13,11 +13,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// snapshots turns the statistics of the collector and the sink into metrics when they are
-// scraped.
+// snapshots converts the statistics of the collector and the sink to metrics on each scrape.
 type snapshots struct {
 	now      func() Vitals
-	prompted *atomic.Int64 // tokens, as the server counts them
+	prompted *atomic.Int64 // tokens, by the server's count
 }
 
 var (
@@ -44,7 +43,7 @@ var (
 	descDisk       = prometheus.NewDesc("rollout_disk_free_bytes", "Free space where the run is stored.", nil, nil)
 )
 
-// Describe sends the descriptions of all metrics that [snapshots.Collect] may send.
+// Describe sends the descriptions of all metrics that [snapshots.Collect] can send.
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPlanned, descSamples, descEarlier, descRemaining, descInFlight, descLimit, descCeiling, descDown, descTokens, descRows,
@@ -149,8 +148,8 @@ func (out sender) sink(s sink.Stats) {
 	out.count(descMerges, s.MergeErrors, "failed")
 }
 
-// diskFree returns how many bytes a user may still write on the disk of dir. ok reports
-// whether the system tells.
+// diskFree returns how many bytes an unprivileged user can write on dir's disk. ok reports whether
+// the number is known.
 func diskFree(dir string) (free uint64, ok bool) {
 	var fs syscall.Statfs_t
 	if dir == "" || syscall.Statfs(dir, &fs) != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// NewTapMetrics returns the metrics of a tap: those of its proxy, its spool and, if prompts is
-// not nil, of its continuity. The functions are called for each scrape.
+// NewTapMetrics returns the metrics of a tap: its proxy, its spool and, if prompts is not nil, its
+// continuity. Each scrape calls the functions.
 func NewTapMetrics(calls func() proxy.Stats, spool func() tap.SpoolStats, prompts func() continuity.Stats) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), tapSnapshots{calls, spool, prompts})
@@ -56,7 +56,7 @@ var (
 	descTapFailures = prometheus.NewDesc("rollout_tap_spool_errors_total", "Writes and syncs of the spool that failed.", nil, nil)
 )
 
-// Describe sends nothing: which metrics there are depends on the tap.
+// Describe sends nothing, because the set of metrics depends on the tap.
 func (tapSnapshots) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the metrics of one snapshot.

@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// What a collection found in the spools of taps. The taps' own metrics are in metrics_tap.go.
+// Metrics of a collection that reads taps' spools. A tap's own metrics are in metrics_tap.go.
 var (
 	descTappedCalls   = prometheus.NewDesc("rollout_tapped_calls_total", "Calls that the taps saw and the collection has read.", nil, nil)
 	descTappedJoined  = prometheus.NewDesc("rollout_tapped_joined_total", "Calls of samples that were found among them.", nil, nil)
@@ -22,7 +22,7 @@ var (
 	descTappedErrors  = prometheus.NewDesc("rollout_tapped_read_errors_total", "Reads of a spool that failed and were tried again.", nil, nil)
 )
 
-// descsTapped are those of runs that read taps.
+// descsTapped are the metrics of runs that read taps.
 var descsTapped = []*prometheus.Desc{
 	descTappedCalls, descTappedJoined, descTappedRefused, descTappedUnshown, descTappedLeft, descTappedUnread, descTappedBroken, descTappedEvicted,
 	descTappedBytes, descTappedMissing, descTappedErrors,
@@ -49,7 +49,7 @@ func (out sender) tapped(s tap.IndexStats) {
 	out.count(descTappedErrors, s.Read.Errors)
 }
 
-// A missed is something that is missing in spools.
+// A missed counts one kind of missing spool data.
 type missed struct {
 	reason string
 	n      int64

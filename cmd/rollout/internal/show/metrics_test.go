@@ -27,7 +27,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// busyRun is what a run in full swing shows.
+// busyRun returns the sources of a run at full load.
 func busyRun(dir string) Vitals {
 	return Vitals{
 		Dir: dir,
@@ -54,7 +54,7 @@ func busyRun(dir string) Vitals {
 	}
 }
 
-// happen makes everything happen to n samples that can, each with names of its own.
+// happen triggers every event for n samples, each with its own names.
 func happen(m *Metrics, n int) {
 	m.Endpoint("http://a")
 	watch := m.Watch("http://a")
@@ -91,7 +91,6 @@ func happen(m *Metrics, n int) {
 	}
 }
 
-// busyMetrics are the metrics of such a run.
 func busyMetrics(t *testing.T, samples int) *Metrics {
 	t.Helper()
 	v := busyRun(t.TempDir())
@@ -100,7 +99,6 @@ func busyMetrics(t *testing.T, samples int) *Metrics {
 	return m
 }
 
-// scrape serves m and gets one of its pages.
 func scrape(t *testing.T, m *Metrics, profiles bool, ready func() error, path string) (code int, body string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -120,7 +118,7 @@ func scrape(t *testing.T, m *Metrics, profiles bool, ready func() error, path st
 	return resp.StatusCode, string(b)
 }
 
-// What is scraped is what was counted, and no id becomes a label.
+// TestMetrics checks that the scraped values are the counted ones, and that no id becomes a label.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	_, body := scrape(t, busyMetrics(t, 6), false, nil, "/metrics")
@@ -228,7 +226,7 @@ func TestMetrics(t *testing.T) {
 
 func goVersion() string { return regexp.MustCompile(`go[0-9.]+\S*`).FindString(version.Read().Go) }
 
-// The number of series does not grow with the run.
+// TestMetricsCardinality checks that the number of series does not grow with the run.
 func TestMetricsCardinality(t *testing.T) {
 	t.Parallel()
 	series := func(samples int) int {
@@ -252,7 +250,7 @@ func TestMetricsCardinality(t *testing.T) {
 	t.Logf("%d series", many)
 }
 
-// No group stays in memory once it has ended.
+// TestOpenGroups checks that no ended group stays in memory.
 func TestOpenGroups(t *testing.T) {
 	t.Parallel()
 	m := busyMetrics(t, 1000)
@@ -273,7 +271,7 @@ func TestOpenGroups(t *testing.T) {
 	}
 }
 
-// Names, types and helps keep Prometheus' rules.
+// TestMetricsLint checks that names, types and help texts follow the rules of Prometheus.
 func TestMetricsLint(t *testing.T) {
 	t.Parallel()
 	_, body := scrape(t, busyMetrics(t, 30), false, nil, "/metrics")
@@ -293,7 +291,7 @@ func TestMetricsLint(t *testing.T) {
 	}
 }
 
-// A process is healthy as soon as it serves, and ready when it can work.
+// TestReadiness checks that a process is healthy as soon as it serves, and ready when it can work.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	up := busyRun(t.TempDir())
@@ -328,7 +326,7 @@ func TestReadiness(t *testing.T) {
 			if code, _ := scrape(t, m, true, tc.v.Ready, "/debug/pprof/cmdline"); code != http.StatusNotFound {
 				t.Errorf("/debug/pprof/cmdline: %d: it would show arguments", code)
 			}
-			// Profiles are served to nobody who did not ask for them.
+			// Profiles are served only if enabled.
 			for profiles, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
 				if code, _ := scrape(t, m, profiles, tc.v.Ready, "/debug/pprof/goroutine?debug=1"); code != want {
 					t.Errorf("/debug/pprof/goroutine with profiles %v: %d, want %d", profiles, code, want)
@@ -338,7 +336,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// The closed lists that labels take their values from hold no name twice.
+// TestLabelValues checks that the closed sets of label values have no duplicates.
 func TestLabelValues(t *testing.T) {
 	t.Parallel()
 	var reasons []string

@@ -18,24 +18,23 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An Observer receives the events of a run and passes them on: to people, the log, metrics,
-// spans, and the tally that the summary is made of.
+// An Observer passes a run's events to the display, log, metrics, spans and the summary's tally.
 type Observer struct {
 	*Display
 	Log     *Log
 	Metrics *Metrics
-	Tracing *Tracing // nil: no spans are wanted
+	Tracing *Tracing // nil: no spans
 	Tally   Tally
 
-	agentLeft   atomic.Bool // the message that an agent could not be removed was shown
-	scoreFailed atomic.Bool // the message that a sample could not be scored was shown
+	agentLeft   atomic.Bool // the message about an agent that was not removed was shown
+	scoreFailed atomic.Bool // the message about a sample that was not scored was shown
 
 	mu           sync.Mutex
-	versionNotes []string // why policy versions are unknown
+	versionNotes []string // reasons for unknown policy versions
 }
 
-// Events returns the events of the collector. They call ended first for every attempt that
-// has ended, and for every attempt of an earlier process that could not be taken over.
+// Events returns the collector's event functions. They call ended first, for every attempt that
+// ends and for every earlier attempt that cannot be reattached.
 func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.Events {
 	return o.Tracing.Events(collector.Events{
 		SampleFinished: func(s *tokenize.Sample) func() {
@@ -60,7 +59,7 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 		},
 		ScoreFailed: func(a collector.Attempt, err error) {
 			o.Log.scoreFailed(a, err)
-			if !o.scoreFailed.Swap(true) { // a scorer that is broken fails on every sample
+			if !o.scoreFailed.Swap(true) { // a broken scorer fails on every sample
 				o.Say("%s #%d could not be scored and has no reward: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
 			}
 		},
@@ -74,7 +73,7 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 		},
 		CloseFailed: func(a collector.Attempt, endpoint string, err error) {
 			o.Log.agentLeft(a, endpoint, err)
-			if !o.agentLeft.Swap(true) { // a server that dies may leave hundreds
+			if !o.agentLeft.Swap(true) { // a crashing server can leave hundreds
 				o.Say("agent of %s #%d not removed: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
 			}
 		},
@@ -93,15 +92,15 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 	})
 }
 
-// outline returns a copy of the sample that may be read once the sink has the sample:
-// everything but the elements of the slices of its rows and failures, whose lengths stay.
+// outline returns a copy of the sample that is readable after the sink takes the sample. The slices
+// of its rows and failures keep their lengths, but their elements belong to the sink.
 func outline(s *tokenize.Sample) *tokenize.Sample {
 	one := *s
 	one.Rows, one.Failures = slices.Clone(s.Rows), slices.Clone(s.Failures)
 	return &one
 }
 
-// SinkEvents returns the events of the sink.
+// SinkEvents returns the event functions for the sink.
 func (o *Observer) SinkEvents() sink.Events {
 	return sink.Events{Committed: o.committed, Sealed: o.Metrics.sealed, Synced: o.Metrics.synced}
 }
@@ -117,8 +116,8 @@ func (o *Observer) committed(commit sink.Commit) {
 	}
 }
 
-// Recovered shows what an earlier process left in the folder. open is how many of its
-// attempts may be taken over.
+// Recovered shows what an earlier process left in the folder. open is the number of its attempts
+// that can be reattached.
 func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Recovery {
 	if r.Segments == 0 && r.Temporaries == 0 && len(r.Orphans) == 0 && found.Open == 0 && len(found.Torn) == 0 {
 		return Recovery{}
@@ -144,8 +143,8 @@ func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Rec
 	return Recovery{Samples: r.Replayed + r.Waiting, Open: open}
 }
 
-// Cleared shows how many agents of earlier processes were removed from a server. err is why
-// others were not.
+// Cleared shows how many agents of earlier processes were removed from a server. err is the reason
+// why others were not.
 func (o *Observer) Cleared(endpoint string, n int, err error) {
 	o.Log.Info("leftover agents removed", "endpoint", endpoint, "agents", n)
 	if n > 0 {
@@ -157,14 +156,14 @@ func (o *Observer) Cleared(endpoint string, n int, err error) {
 	}
 }
 
-// Silent logs a send whose answer has not begun, and the steps that the server shows of it.
+// Silent logs a send without a reply so far, and the steps that the server shows for it.
 func (o *Observer) Silent(p agent.Progress) {
 	o.Log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
 		"steps", p.Steps, "silent_s", p.Silent.Seconds())
 }
 
-// Damaged logs a damaged file of the run at once. If first is true it also shows it. The run
-// continues, because what it collects is right, and its end reports all damage.
+// Damaged logs a damaged file of the run. If first is set, it also shows it. The run continues,
+// because new data is unaffected, and reports all damage at its end.
 func (o *Observer) Damaged(err error, first bool) {
 	o.Log.Error("damage", "error", err)
 	if first {
@@ -172,9 +171,8 @@ func (o *Observer) Damaged(err error, first bool) {
 	}
 }
 
-// Engine returns two functions: read takes metrics of the inference engine that were read, and
-// failed the error if they could not be. One goroutine calls both. read passes the metrics on
-// to seen.
+// Engine returns callbacks for the reader of an inference engine's metrics: read for metrics, which
+// it passes to seen, and failed for an error. They must be called from one goroutine.
 func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit.Engine)) (read func(limit.Engine), failed func(error)) {
 	failing, ever := false, false
 	read = func(e limit.Engine) {
@@ -204,7 +202,7 @@ func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit
 	return read, failed
 }
 
-// VersionUnknown tells why policy versions are unknown, once for each reason.
+// VersionUnknown reports why policy versions are unknown. It is called once per reason.
 func (o *Observer) VersionUnknown(text string) {
 	o.mu.Lock()
 	o.versionNotes = append(o.versionNotes, text)
@@ -213,7 +211,7 @@ func (o *Observer) VersionUnknown(text string) {
 	o.Say("%s", text)
 }
 
-// VersionNotes returns what VersionUnknown was told.
+// VersionNotes returns the texts passed to VersionUnknown.
 func (o *Observer) VersionNotes() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -7,9 +7,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A sample that the sink refuses counts as the failure that takes its place, and not also
-// as the rows that nobody has. A sample that was cut off while it waited for the sink does
-// not count.
+// TestOnlyWhatTheSinkAcceptsIsCounted checks that a sample that the sink rejects counts as the
+// failure that replaces it, and that a sample cut while it waited for the sink does not count.
 func TestOnlyWhatTheSinkAcceptsIsCounted(t *testing.T) {
 	t.Parallel()
 	o := &Observer{Log: DiscardLog(), Metrics: NewMetrics("v1", nil)}
@@ -17,7 +16,7 @@ func TestOnlyWhatTheSinkAcceptsIsCounted(t *testing.T) {
 	good := func() *tokenize.Sample {
 		return &tokenize.Sample{Key: "k", GroupID: "g", GroupSize: 1, Rows: []tokenize.Row{{InputIDs: make([]int32, 5)}}}
 	}
-	finished(good()) // refused
+	finished(good()) // rejected
 	failure := &tokenize.Sample{Key: "k", GroupID: "g", GroupSize: 1, Failures: []tokenize.Failure{{Class: "internal", Stage: "append", Call: -1}}}
 	accepted := finished(failure)
 	if n := len(o.Tally.Failures()); n != 0 {
@@ -30,7 +29,7 @@ func TestOnlyWhatTheSinkAcceptsIsCounted(t *testing.T) {
 
 	kept := good()
 	accepted = finished(kept)
-	kept.Rows[0] = tokenize.Row{} // the sink has it, and does with it what it wants
+	kept.Rows[0] = tokenize.Row{} // the sink owns the rows and can change them
 	accepted()
 	if r := o.Tally.result(); r.Tokens != 5 || r.MostRows != 1 {
 		t.Errorf("after one accepted sample: %+v", r)

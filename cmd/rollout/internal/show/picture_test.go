@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "make the picture of the live block anew")
 
-// TestPictureOfTheLiveBlock makes the picture of a run while it collects.
+// TestPictureOfTheLiveBlock draws the picture of a run in progress.
 func TestPictureOfTheLiveBlock(t *testing.T) {
 	t.Parallel()
 	v := midway()

@@ -6,36 +6,34 @@ import (
 	"time"
 )
 
-// A queue gives what is written to it to another writer, in order. A write to it never waits for
-// the reader behind that writer: a goroutine does the writing, and lives as long as something is
-// unwritten.
+// A queue passes writes to another writer, in order. A write never blocks on that writer: a
+// goroutine does the writing and lives while data is unwritten.
 type queue struct {
 	to io.Writer
-	// crowded is called with true when more than queueFull bytes are unwritten, and with false
-	// when less than half of that is. It must neither wait nor write. Nil: nobody asks.
+	// crowded is called with true when more than queueFull bytes are unwritten, and with false when
+	// less than half of that is. It must not block or write. Nil: not used.
 	crowded func(bool)
 
 	mu      sync.Mutex
-	lines   [][]byte // each as it was written; not begun
+	lines   [][]byte // one per Write, not yet being written
 	size    int      // unwritten bytes
 	last    int      // unwritten bytes up to the end of the last status; ≤ 0: it is written
 	full    bool
-	running bool          // the goroutine lives
-	moved   chan struct{} // closed when the goroutine has written something; nil: nobody waits
+	running bool          // the goroutine is running
+	moved   chan struct{} // closed when the goroutine has written something; nil: no waiter
 }
 
 const (
-	// queueFull is from which size on a queue is crowded. A group of eight samples has some
-	// 2 kB of events.
+	// queueFull is the size of a crowded queue. The events of a group of eight samples have about 2
+	// kB.
 	queueFull = 1 << 20
-	// queueBatch is how many bytes are written at a time, about: what a pipe holds.
+	// queueBatch is the approximate size of one write: the capacity of a pipe.
 	queueBatch = 64 << 10
 )
 
 func newQueue(to io.Writer) *queue { return &queue{to: to} }
 
-// Write is io.Writer's. It takes all of b and returns no error: a reader that is gone is not a
-// reason to stop a run.
+// Write implements io.Writer. It never fails, because a missing reader must not stop a run.
 func (q *queue) Write(b []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -49,29 +47,27 @@ func (q *queue) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// status marks what was written last as a status.
+// status marks the last write as a status.
 func (q *queue) status() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.last = q.size
 }
 
-// behind reports whether a status is unwritten. Another one would only make a reader that is
-// late later.
+// behind reports whether a status is unwritten. Another would only delay a slow reader further.
 func (q *queue) behind() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.last > 0
 }
 
-// isFull reports whether more is unwritten than should be.
 func (q *queue) isFull() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.full
 }
 
-// run writes until nothing is left.
+// run writes until the queue is empty.
 func (q *queue) run() {
 	var batch []byte
 	for {
@@ -93,11 +89,11 @@ func (q *queue) run() {
 			return
 		}
 		q.mu.Unlock()
-		_, _ = q.to.Write(batch) // what could not be written is gone
+		_, _ = q.to.Write(batch) // data that cannot be written is lost
 	}
 }
 
-// tell calls crowded when that changes.
+// tell calls crowded if the state changes.
 func (q *queue) tell() {
 	full := q.size > queueFull || q.full && q.size > queueFull/2
 	if full != q.full && q.crowded != nil {
@@ -106,8 +102,7 @@ func (q *queue) tell() {
 	q.full = full
 }
 
-// flush waits until everything is written. It returns false when nothing was for as long as
-// patience.
+// flush waits until everything is written. It returns false if nothing was written for patience.
 func (q *queue) flush(patience time.Duration) bool {
 	for {
 		q.mu.Lock()

@@ -14,15 +14,15 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 )
 
-// jsonDisplay is a display of events, and the end that reads them.
+// jsonDisplay returns a display of events, and the pipe that reads them.
 func jsonDisplay() (*Display, *io.PipeReader) {
 	r, w := io.Pipe()
 	d := NewDisplay(tame.NewWriter(w), tame.NewWriter(io.Discard), func(string) string { return "" }, true, false)
 	return d, r
 }
 
-// Whoever tells something does not wait for the reader, who gets all of it in order when it
-// reads at last.
+// TestUnreadOrder checks that writers of events do not wait for the reader, who gets all events in
+// order.
 func TestUnreadOrder(t *testing.T) {
 	t.Parallel()
 	d, r := jsonDisplay()
@@ -57,7 +57,7 @@ func TestUnreadOrder(t *testing.T) {
 	}
 }
 
-// While a status is unread no further one is told.
+// TestUnreadStatus checks that no further status is written while one is unread.
 func TestUnreadStatus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestUnreadStatus(t *testing.T) {
 	})
 }
 
-// Once much is unread, whoever makes more is told, and told again when less is.
+// TestCrowded checks that the callback reports when too much is unread, and when less is.
 func TestCrowded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestCrowded(t *testing.T) {
 	})
 }
 
-// Nothing that nobody reads is waited for: a reader that is gone ends nothing.
+// TestReaderGone checks that a missing reader blocks nothing.
 func TestReaderGone(t *testing.T) {
 	t.Parallel()
 	d, r := jsonDisplay()
@@ -128,7 +128,7 @@ func TestReaderGone(t *testing.T) {
 	}
 }
 
-// The event done is the last one. A message that comes later is told to people only.
+// TestNothingAfterDone checks that done is the last event. Later messages are only for people.
 func TestNothingAfterDone(t *testing.T) {
 	t.Parallel()
 	var out, talk bytes.Buffer

@@ -20,18 +20,18 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A RowView says how [WriteRow] shows a row.
+// A RowView configures [WriteRow].
 type RowView struct {
 	Number int
 	Paint  Painter
 	Spell  model.Speller
-	Whole  bool // also the middle of long spans
+	Whole  bool // also show the middle of long spans
 	Width  int
-	// Unshown counts the calls of samples that no answer shows, by key.
+	// Unshown counts a sample's calls that no reply shows, by sample key.
 	Unshown map[string]tokenize.Unshown
 }
 
-// unshown says how many calls of a sample no answer shows. It is empty where there are none.
+// unshown describes the calls of a sample that no reply shows, or returns "".
 func (v RowView) unshown(key string) string {
 	n, ok := v.Unshown[key]
 	if !ok {
@@ -40,7 +40,7 @@ func (v RowView) unshown(key string) string {
 	return n.String() + ": calls that the tap saw and that no answer shows"
 }
 
-// edgeTokens is how many tokens of each end of a long context span are shown.
+// edgeTokens is how many tokens are shown at each end of a long context span.
 const edgeTokens = 24
 
 // WriteRow writes one row: its facts, then its spans with their tokens.
@@ -74,7 +74,7 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	b.WriteByte('\n')
 	for k, role := range r.TurnRoles {
 		if k+1 >= len(r.TurnOffsets) {
-			break // verify reports the error; the facts before it are shown
+			break // verify reports the error; the facts above are still shown
 		}
 		showSpan(&b, r, v, tokenize.Role(role), int(r.TurnOffsets[k]), int(r.TurnOffsets[k+1]))
 	}
@@ -82,8 +82,8 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	return err
 }
 
-// A storedDivergence is the divergence column of a row. It has the place where the row forked,
-// with a kind, and the places where it was realigned.
+// A storedDivergence is the decoded divergence column: the point where the row forked, and the
+// points where it was realigned.
 type storedDivergence struct {
 	divergedAt
 	Realigned []divergedAt
@@ -103,8 +103,7 @@ func ReadDivergence(text *string) (d storedDivergence, err error) {
 	return d, err
 }
 
-// showDivergence shows why a row does not continue the one before it, and what was realigned
-// within it.
+// showDivergence shows why a row does not continue the previous one, and what was realigned in it.
 func showDivergence(fact func(name, format string, args ...any), text *string, v RowView) {
 	d, err := ReadDivergence(text)
 	if err != nil {
@@ -134,7 +133,6 @@ func showDivergence(fact func(name, format string, args ...any), text *string, v
 	}
 }
 
-// divergenceText describes where a prompt left a row.
 func divergenceText(kind string) string {
 	switch kind {
 	case "prompt":
@@ -153,7 +151,7 @@ func divergenceText(kind string) string {
 	return kind
 }
 
-// WriteFailure writes one failure: its facts, what is left of its tokens, its text.
+// WriteFailure writes one failure: its facts, its remaining tokens and its text.
 func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	var b bytes.Buffer
 	fact := func(name, format string, args ...any) {
@@ -167,7 +165,7 @@ func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	}
 	fact("lost", "%s", what)
 	fact("class", "%s in %s%s", f.Class, f.Stage, map[bool]string{true: ", " + f.Reason}[f.Reason != ""])
-	// An error may be long: it lists everything that was tried.
+	// An error can be long, because it lists everything that was tried.
 	for i, part := range strings.Split(tame.Text(f.Error, ErrorWidth(true)), "; ") {
 		fact(map[bool]string{true: "error"}[i == 0], "%s", part)
 	}
@@ -261,7 +259,7 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v RowView, role tokenize.Role,
 	b.WriteString("\n\n")
 }
 
-// logprob colours a token: from green for a certain one to red for an unlikely one.
+// logprob colors a token by its log-probability, from green for certain to red for unlikely.
 func (p Painter) logprob(lp float32, s string) tame.Own {
 	shades := [...]struct {
 		above float32
@@ -275,8 +273,7 @@ func (p Painter) logprob(lp float32, s string) tame.Own {
 	return p.Code("38;5;196", s)
 }
 
-// ColumnsOf returns a stored row by the names of its columns. A NaN becomes null, because
-// JSON has none.
+// ColumnsOf returns a stored row by column name. A NaN becomes null, because JSON has no NaN.
 func ColumnsOf(row any) map[string]any {
 	v := reflect.ValueOf(row).Elem()
 	out := make(map[string]any, v.NumField())
@@ -298,7 +295,7 @@ func ColumnsOf(row any) map[string]any {
 	return out
 }
 
-// Trained returns the number of tokens that a trainer learns from.
+// Trained returns the number of trained tokens.
 func Trained(mask []int8) (n int) {
 	for _, m := range mask {
 		n += int(m)
@@ -306,8 +303,7 @@ func Trained(mask []int8) (n int) {
 	return n
 }
 
-// ShortKey returns the first digits and the index of a key, which are enough to tell samples
-// apart.
+// ShortKey returns the first digits and the index of a key, enough to distinguish samples.
 func ShortKey(key string) string {
 	group, index, ok := strings.Cut(key, "-")
 	if !ok || len(group) < 8 {
@@ -316,7 +312,7 @@ func ShortKey(key string) string {
 	return group[:8] + "-" + index
 }
 
-// Reward returns the text of a reward, which may be nil.
+// Reward formats a reward, which can be nil.
 func Reward(r *float64) string {
 	if r == nil {
 		return "-"
@@ -324,11 +320,10 @@ func Reward(r *float64) string {
 	return strconv.FormatFloat(*r, 'g', 6, 64)
 }
 
-// List returns the words joined by commas, or "-" without any.
+// List joins words with commas, or returns "-" for none.
 func List(words []string) string { return cmp.Or(strings.Join(words, ","), "-") }
 
-// RowFlags returns the flags of a row, with keep=false and its reason where the row is left
-// out.
+// RowFlags returns the flags of a row, with keep=false and its reason if the row is filtered.
 func RowFlags(r *sink.StoredRow) string {
 	flags := r.Flags
 	if r.Keep != nil && !*r.Keep {
@@ -337,7 +332,6 @@ func RowFlags(r *sink.StoredRow) string {
 	return List(flags)
 }
 
-// keepReason is why a row is kept or left out.
 func keepReason(r *sink.StoredRow) string {
 	if r.KeepReason == nil {
 		return "no reason given"

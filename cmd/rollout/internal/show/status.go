@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// Status returns the lines of a status below its first one.
+// Status returns the lines of a status after its first line.
 func (v *View) Status(oldest []collector.InFlight) []string {
 	var lines []string
 	line := func(name, format string, args ...any) {
@@ -78,7 +78,7 @@ func (v *View) doing(o *collector.InFlight) string {
 	return text
 }
 
-// Block writes a head and lines below it, above the live block.
+// Block writes a head and the lines below it, above the live block.
 func (d *Display) Block(head string, lines []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,8 +90,8 @@ func (d *Display) Block(head string, lines []string) {
 	_, _ = d.talk.Write(b.Bytes())
 }
 
-// Works describes what the samples in flight do. It does not count samples that wait for a
-// retry, because a drain does not wait for them.
+// Works describes what the samples in flight do. It omits samples that wait for a retry, because a
+// drain does not wait for them.
 func Works(s collector.Stats) string {
 	var inFlight, scored, written, removed int
 	for _, e := range s.Endpoints {

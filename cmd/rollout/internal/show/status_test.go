@@ -6,8 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// What a drain waits for is said by what is done with it; what only waits is not
-// waited for.
+// TestDrainSaysWhatItWaitsFor checks that a drain describes the samples that it waits for, without
+// those that wait for a retry.
 func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

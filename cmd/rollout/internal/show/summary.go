@@ -17,31 +17,28 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Summary says how a run ended. It is shown in report.json, in the last JSON line, and as
-// the text that a person reads.
+// A Summary describes the end of a run: for report.json, the last JSON line and the text.
 type Summary struct {
 	RunID   string `json:"run_id"`
 	Dir     string `json:"dir"`
 	Outcome string `json:"outcome"` // finished, interrupted, stopped, retried
 	Error   string `json:"error,omitempty"`
 
-	// Planned is the sum of the next five. Committed counts the samples that are not left out,
-	// and Filtered those of which the rows have keep=false.
+	// Planned is the sum of the next five. Committed counts kept samples, and Filtered samples
+	// whose rows have keep=false.
 	Planned   int `json:"planned"`
 	Committed int `json:"committed"`
 	Failed    int `json:"failed"`
 	Skipped   int `json:"skipped"`
 	Remaining int `json:"remaining"`
 	Filtered  int `json:"filtered"`
-	// Durable is the part of Remaining that is finished but has no shard, because the storage
-	// failed, or because others of the group are missing. It waits in the write-ahead log. The
-	// next invocation makes the shard.
+	// Durable is the part of Remaining that is finished and only in the write-ahead log, because
+	// the storage failed or its group is incomplete. The next invocation commits it.
 	Durable int `json:"durable,omitempty"`
 
-	// Earlier counts the samples of earlier processes. All numbers below are of this
-	// invocation, the Invocation-th of the run. It found Recovered samples in the write-ahead
-	// log and OpenFound attempts in flight. It took over Reattached of these, and could not
-	// take over Gone of them.
+	// Earlier counts the samples of earlier processes. All numbers below are of this invocation,
+	// number Invocation of the run. It found Recovered samples in the write-ahead log and OpenFound
+	// attempts in flight. It reattached Reattached attempts; Gone were lost.
 	Earlier    earlier `json:"earlier"`
 	Invocation int     `json:"invocation"`
 	Recovered  int64   `json:"recovered"`
@@ -53,10 +50,10 @@ type Summary struct {
 	Attempts      int            `json:"attempts"`
 	Retries       int            `json:"retries"`
 	LostCalls     int            `json:"lost_calls"`
-	// Remade counts rollouts that the infrastructure lost and that were made again. Its keys
-	// are classes of failure or, if an answer was lost and the record of the server run gives
-	// less, what is missing. Kept counts the rollouts that became data. Downgraded counts rows
-	// with a lower grade because their answer was lost.
+	// Remade counts rollouts that the infrastructure lost and that were collected again. Its keys
+	// are failure classes or, if a reply was lost and the server run's record is incomplete, what
+	// is missing. Kept counts the rollouts that became data. Downgraded counts rows with a lower
+	// grade because their reply was lost.
 	Remade     map[string]RolloutCount `json:"remade"`
 	Kept       RolloutCount            `json:"kept"`
 	Downgraded int                     `json:"downgraded_rows"`
@@ -65,9 +62,8 @@ type Summary struct {
 
 	Rows  int `json:"rows"`
 	Empty int `json:"empty"` // samples without a row
-	// CutCalls and CutTokens count what tokens.max_row_tokens cut off. No other number has
-	// them. EmptyRows counts the rows that were left out because they have no token to train
-	// on.
+	// CutCalls and CutTokens count what tokens.max_row_tokens cut off; no other number includes
+	// them. EmptyRows counts the rows dropped because they have no token to train on.
 	CutCalls  int   `json:"cut_calls"`
 	CutTokens int64 `json:"cut_tokens"`
 	EmptyRows int   `json:"empty_rows"`
@@ -76,39 +72,37 @@ type Summary struct {
 
 	Sampled int64 `json:"sampled"`
 	Trained int64 `json:"trained"`
-	// TrainedShare is Trained divided by Sampled, and ActionRatio is Trained divided by Tokens.
+	// TrainedShare is Trained divided by Sampled. ActionRatio is Trained divided by Tokens.
 	TrainedShare float64 `json:"trained_share"`
 	ActionRatio  float64 `json:"action_ratio"`
-	// Versions counts the sampled tokens of rows by who told the policy version of their call:
-	// trace, url, flag, set-version, or unknown. VersionNotes says why some are unknown.
+	// Versions counts sampled tokens in rows by the source of their policy version: trace, url,
+	// flag, set-version, or unknown. VersionNotes has the reasons for unknown ones.
 	Versions     map[string]int64 `json:"versions"`
 	VersionNotes []string         `json:"version_notes,omitempty"`
-	// Prompts is the cost of finding the prompts, which the rollouts themselves do not have.
-	Prompts promptCost `json:"prompts"`
-	// Tap is what the taps saw; nil: there is none.
+	Prompts      promptCost       `json:"prompts"`
+	// Tap has the counts of the taps; nil: no tap.
 	Tap *tapCounts `json:"tap,omitempty"`
 
-	// Groups is nil where the run does not work by whole groups.
+	// Groups is nil if the run does not commit whole groups.
 	Groups *groupSummary `json:"groups,omitempty"`
 
-	// Unscored counts the committed samples of the run that have rows but no reward, as the
-	// report does. It includes earlier processes.
+	// Unscored counts the run's committed samples with rows and without a reward, as the report
+	// does. It includes earlier processes.
 	Unscored int `json:"unscored"`
-	inRun    int // committed samples of the run that have rows; 0: not known
-	// ScorerFailures counts the samples of this process on which the scorer failed.
+	inRun    int // committed samples of the run that have rows; 0: unknown
+	// ScorerFailures counts the samples of this process whose scorer failed.
 	ScorerFailures int `json:"scorer_failures"`
 
 	Shards  int64   `json:"shards"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 
-	// Tail shows how the tail policy biased the data. It is nil if the policy cut nothing.
+	// Tail shows how the tail policy biased the data; nil: it cut nothing.
 	Tail *tailSummary `json:"tail,omitempty"`
 
 	Hints []string `json:"hints,omitempty"`
 }
 
-// earlier counts the samples of earlier processes of the run.
 type earlier struct {
 	Committed int `json:"committed"`
 	Filtered  int `json:"filtered,omitempty"`
@@ -116,20 +110,18 @@ type earlier struct {
 	Skipped   int `json:"skipped"`
 }
 
-// A promptCost is the cost of finding the prompts.
 type promptCost struct {
 	Requests int64 `json:"requests"`
-	// BySource counts the requests by what they ask for: steps, messages, traces, agents,
-	// conversations.
+	// BySource counts requests by kind: steps, messages, traces, agents, conversations.
 	BySource  map[string]int64 `json:"by_source"`
-	Seconds   float64          `json:"seconds"` // of samples' time, summed
+	Seconds   float64          `json:"seconds"` // summed over samples
 	MillisPer float64          `json:"ms_per_request"`
 }
 
-// versionUnknown is the source of the policy versions that nobody told.
+// versionUnknown is the key for tokens without a policy version.
 const versionUnknown = "unknown"
 
-// versionCounts counts tokens by who told their policy version. What is 0 is left out.
+// versionCounts counts tokens by the source of their policy version, without zeros.
 func versionCounts(y collector.Yield) map[string]int64 {
 	out := map[string]int64{
 		tokenize.VersionTrace.String(): y.VersionTrace, tokenize.VersionTap.String(): y.VersionTap, tokenize.VersionURL.String(): y.VersionURL,
@@ -147,7 +139,7 @@ func costOf(s prompt.Stats) promptCost {
 	return c
 }
 
-// Summarize makes a Summary of the numbers that the parts of a run counted.
+// Summarize builds a Summary from the statistics of a run's parts.
 func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took time.Duration) *Summary {
 	of := t.result()
 	return &Summary{
@@ -168,8 +160,8 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 	}
 }
 
-// AddUnscored sets how many samples of the run have a reward and how many have none. Without
-// this call, Unscored counts only this process, and also samples that are not committed.
+// AddUnscored sets how many samples of the run have a reward and how many do not. Without this
+// call, Unscored covers only this process, and includes uncommitted samples.
 func (s *Summary) AddUnscored(scored, unscored int) {
 	s.Unscored, s.inRun = unscored, scored+unscored
 }
@@ -284,12 +276,11 @@ func (s *Summary) text() string {
 	return b.String()
 }
 
-// ended counts the samples that ended by themselves.
+// ended counts the samples that reached their own end.
 func (s *Summary) ended() int { return s.Committed + s.Filtered + s.Failed }
 
 func (e earlier) ended() int { return e.Committed + e.Filtered + e.Failed }
 
-// resumed describes what was taken over from earlier processes.
 func (s *Summary) resumed() string {
 	before := s.Earlier.ended()
 	text := fmt.Sprintf("%s samples done before and %s now", human.Count(int64(before)), human.Count(int64(max(0, s.ended()-before))))
@@ -305,8 +296,7 @@ func (s *Summary) resumed() string {
 	return text
 }
 
-// leftOut describes what was sampled and is in no row and no failure. It is empty if there is
-// nothing of the kind.
+// leftOut describes sampled tokens in no row and no failure, or returns "".
 func (s *Summary) leftOut() string {
 	var parts []string
 	if s.CutCalls > 0 {
@@ -318,7 +308,7 @@ func (s *Summary) leftOut() string {
 	return strings.Join(parts, ", ")
 }
 
-// Counted returns counts as a text, such as "turns 12, stored 3".
+// Counted formats counts, such as "turns 12, stored 3".
 func Counted[N int | int64](by map[string]N) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(by)) {

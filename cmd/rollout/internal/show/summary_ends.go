@@ -8,12 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// sampleEnds counts the samples with rows that something other than the policy ended. A
-// sample may count in several fields.
+// sampleEnds counts samples with rows whose end the policy did not choose. The fields can overlap.
 type sampleEnds struct {
 	Cut      int `json:"cut"`       // a row was cut at tokens.max_row_tokens
-	Length   int `json:"length"`    // the engine's limit of tokens ended a row's last output
-	MaxSteps int `json:"max_steps"` // the steps were used up
+	Length   int `json:"length"`    // a row's last output ended at the engine's token limit
+	MaxSteps int `json:"max_steps"` // all steps were used
 }
 
 func (e *sampleEnds) add(s *tokenize.Sample) {
@@ -35,7 +34,7 @@ func (e *sampleEnds) add(s *tokenize.Sample) {
 	}
 }
 
-// text is empty if the policy ended every sample.
+// text returns "" if the policy ended every sample.
 func (e *sampleEnds) text() string {
 	var parts []string
 	say := func(n int, what string) {

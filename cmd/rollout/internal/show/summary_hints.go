@@ -10,19 +10,18 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// AddHints adds hints on how to make the run better.
+// AddHints adds hints on how to improve the run.
 func (s *Summary) AddHints(c *config.Config, stats collector.Stats) { s.Hints = s.hints(c, stats) }
 
-// hints returns hints on how to make the run better.
 func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	var out []string
-	drives := c.Tasks.FromRuns == nil // else agent.* is of no use
+	drives := c.Tasks.FromRuns == nil // otherwise agent.* has no effect
 	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" && drives {
 		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens: agent.keep_reasoning would avoid most of them", s.Forks, s.Rows))
 	}
 	for _, e := range stats.Endpoints {
-		// More samples in flight may be faster only if the controller of the limit measured a
-		// gain that lasted to the end.
+		// More samples in flight can be faster only if the limit's controller measured a gain that
+		// lasted to the end.
 		if g := e.Topped; g != nil && !e.Down && !e.Lost {
 			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight and %s with %d, the most that server.max_in_flight allows: "+
 				"--max-in-flight %d may be faster still (a Letta server with a default PostgreSQL fails near 30)",

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A RolloutCount counts rollouts and has the mean of how long they took.
+// A RolloutCount counts rollouts and has their mean duration.
 type RolloutCount struct {
 	N     int     `json:"n"`
 	Timed int     `json:"timed"` // rollouts with a known duration
@@ -30,8 +30,8 @@ func remadeMap(by map[string]collector.RolloutCount) map[string]RolloutCount {
 	return out
 }
 
-// remade describes the rollouts that the infrastructure lost. It compares how long they took
-// with those that were kept, because a longer rollout is lost more often.
+// remade describes the rollouts that the infrastructure lost. It compares their durations with the
+// kept rollouts, because longer rollouts are lost more often.
 func (s *Summary) remade() string {
 	n, timed, sum := 0, 0, 0.0
 	var parts []string

@@ -9,17 +9,16 @@ import (
 )
 
 // A tailSummary compares the samples that the tail policy kept with those that it cut. A cut
-// sample counts as long as it was when it was cut.
+// sample's duration and length are those at the cut.
 type tailSummary struct {
 	Policy string     `json:"policy"`
 	Kept   tailLength `json:"kept"`
 	Cut    tailLength `json:"cut"`
-	// Unstarted counts the samples that never began. Nothing is known of them.
+	// Unstarted counts the samples that never started.
 	Unstarted int `json:"unstarted"`
 }
 
-// A tailLength has the durations and the lengths of samples. The lengths are of the Known
-// samples, whose tokens are known.
+// A tailLength has durations and lengths of samples. The lengths are of the Known samples only.
 type tailLength struct {
 	Samples       int     `json:"samples"`
 	MeanSeconds   float64 `json:"mean_seconds"`
@@ -29,8 +28,7 @@ type tailLength struct {
 	MedianTokens  float64 `json:"median_tokens"`
 }
 
-// AddTail adds what the tail policy did. It adds nothing if all samples had ended before the
-// cut.
+// AddTail adds the effect of the tail policy, or nothing if all samples had ended before the cut.
 func (s *Summary) AddTail(policy string, unstarted int, t collector.TailStats) {
 	if !t.Cut || t.Censored.N == 0 && unstarted == 0 {
 		return

@@ -8,25 +8,24 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// tapCounts is what the taps saw while the run went on.
+// tapCounts counts the calls that the taps saw during the run.
 type tapCounts struct {
 	Calls   int64 `json:"calls"`
-	Claimed int64 `json:"claimed"` // they are calls of samples
-	// Retries have the prompt of a claimed call, and no answer shows them. Unread have no
-	// token ids: a server's summaries. Others are of rollouts that failed, or of other programs.
+	Claimed int64 `json:"claimed"` // calls of samples
+	// Retries have the prompt of a claimed call, and no reply shows them. Unread have no token ids:
+	// a server's summaries. Others belong to failed rollouts or to other programs.
 	Retries int64 `json:"retries"`
 	Unread  int64 `json:"unread"`
 	Others  int64 `json:"others"`
 	Evicted int64 `json:"evicted"`
-	// Broken failed at the engine, or their answer broke off. Unshown counts calls of samples
-	// that no answer shows, by kind: retry, failed, cut, summary.
+	// Broken calls failed at the engine, or their reply broke off. Unshown counts calls of samples
+	// that no reply shows, by kind: retry, failed, cut, summary.
 	Broken  int64            `json:"broken"`
 	Unshown map[string]int64 `json:"unshown,omitempty"`
-	// Refused counts the calls of samples that were not found, by reason.
+	// Refused counts the samples' calls that were not found, by reason.
 	Refused map[string]int64 `json:"refused,omitempty"`
-	// Missing counts what is missing in the spools, by reason: damaged, torn, dropped, lost,
-	// orphans, removed. ReadErrors counts reads that failed and were tried again, and ReadError
-	// says why none goes well now.
+	// Missing counts missing spool data by reason: damaged, torn, dropped, lost, orphans, removed.
+	// ReadErrors counts failed reads. ReadError is the current error, if reads still fail.
 	Missing    map[string]int64 `json:"missing,omitempty"`
 	ReadErrors int64            `json:"read_errors,omitempty"`
 	ReadError  string           `json:"read_error,omitempty"`
@@ -51,7 +50,6 @@ func tapOf(s *tap.IndexStats) *tapCounts {
 	return t
 }
 
-// tell adds the lines of the summary.
 func (t *tapCounts) tell(line func(name, format string, args ...any)) {
 	if t == nil {
 		return
@@ -77,7 +75,7 @@ func (t *tapCounts) tell(line func(name, format string, args ...any)) {
 	}
 }
 
-// troubles says what is missing in the spools, and what can be done about each.
+// troubles describes missing spool data and the remedies.
 func (t *tapCounts) troubles() (all []string) {
 	add := func(n int64, what, todo string) {
 		if n > 0 {
@@ -98,7 +96,7 @@ func (t *tapCounts) troubles() (all []string) {
 	return all
 }
 
-// hint says why the taps may have seen nothing of the run; it is empty where they did.
+// hint explains why the taps saw no call of the run, or returns "".
 func (t *tapCounts) hint() string {
 	switch {
 	case t == nil || t.Claimed > 0:

@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A cut is told where it cut something: a last sample that failed by itself leaves none.
+// TestSummaryTail checks that the tail policy is shown only if it cut something.
 func TestSummaryTail(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -38,8 +38,8 @@ func TestSummaryTail(t *testing.T) {
 	}
 }
 
-// What the taps saw, and what is missing in their spools, is told in plain words with what to do
-// about it; nothing is told of what did not happen.
+// TestSummaryTaps checks that the summary shows what the taps saw, what is missing in their spools,
+// and the remedies, without zero counts.
 func TestSummaryTaps(t *testing.T) {
 	t.Parallel()
 	const saw = "saw 20 calls, 9 of them of samples"
@@ -76,8 +76,8 @@ func TestSummaryTaps(t *testing.T) {
 	}
 }
 
-// What was sampled and is in no row and no failure is told, in one line and only
-// where there is some.
+// TestSummaryLeftOut checks that sampled tokens in no row and no failure are shown in one line, if
+// there are any.
 func TestSummaryLeftOut(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -120,8 +120,8 @@ func TestSummaryLeftOut(t *testing.T) {
 	}
 }
 
-// TestHintOfMore: more in flight is advised where the controller of the limit measured
-// that the last growth paid off, and not because all places were busy.
+// TestHintOfMore checks that more samples in flight are suggested only if the limit's controller
+// measured a lasting gain.
 func TestHintOfMore(t *testing.T) {
 	t.Parallel()
 	c := config.Default()
@@ -147,8 +147,8 @@ func TestHintOfMore(t *testing.T) {
 	}
 }
 
-// TestHintOfVersions: traces of all calls are advised where the engine has versions that were
-// not read, and nobody said whose word is to be taken.
+// TestHintOfVersions checks that reading all traces is suggested if the engine has versions that
+// were not read, and no version source is set.
 func TestHintOfVersions(t *testing.T) {
 	t.Parallel()
 	const advice = "--policy-version trace"

@@ -9,16 +9,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Tally sums up the samples of a run while it collects. Its methods may be called from many
-// goroutines. Add is called once for every sample that the sink accepted.
+// A Tally sums up the samples of a run during the collection. It is safe for concurrent use. Add is
+// called once for every sample that the sink accepted.
 type Tally struct {
 	mu     sync.Mutex
 	sums   sums
 	failed map[string]int // samples by class, committed or not
 }
 
-// Add adds a sample that the sink accepted. It gets the outline of the sample, because the
-// tokens belong to the sink.
+// Add adds a sample that the sink accepted. s must be an outline: the tokens belong to the sink.
 func (t *Tally) Add(s *tokenize.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,27 +29,27 @@ func (t *Tally) Add(s *tokenize.Sample) {
 	}
 }
 
-// Failures returns how many samples have failed so far, committed or not, by class.
+// Failures returns the number of failed samples so far, committed or not, by class.
 func (t *Tally) Failures() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.failed)
 }
 
-// Rewards returns what has been scored so far, committed or not.
+// Rewards returns the rewards so far, committed or not.
 func (t *Tally) Rewards() Rewards {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return Rewards{Scored: t.sums.Scored, Mean: t.sums.MeanReward}
 }
 
-// Rewards are the rewards of the samples that this process has finished.
+// Rewards summarizes the rewards of the samples that this process has finished.
 type Rewards struct {
 	Scored int
 	Mean   *float64 // nil: none was scored
 }
 
-// mean writes the mean reward so that its length does not change while a run goes on.
+// mean formats the mean reward with a constant length.
 func (r Rewards) mean() string {
 	switch {
 	case r.Mean == nil:
@@ -61,7 +60,7 @@ func (r Rewards) mean() string {
 	return strconv.FormatFloat(*r.Mean, 'g', 4, 64)
 }
 
-// result returns the sums of all samples. No sample may be added later.
+// result returns the sums of all samples. No sample can be added after it.
 func (t *Tally) result() sums {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +90,6 @@ type sums struct {
 	Ends sampleEnds `json:"ends"`
 }
 
-// each returns the sums in the order of the text.
 func (s *sums) each() []namedSum {
 	return []namedSum{
 		{"rows", &s.rowSums},
@@ -101,7 +99,6 @@ func (s *sums) each() []namedSum {
 	}
 }
 
-// A namedSum is one of the sums, with its name in the text.
 type namedSum struct {
 	name string
 	sum
@@ -110,18 +107,16 @@ type namedSum struct {
 // A sum is one aggregate of the samples.
 type sum interface {
 	add(s *tokenize.Sample)
-	// text returns a line for people. It is empty if there is nothing to show, or if
-	// Summary.text shows the numbers in another line.
+	// text returns a line for people. It returns "" if there is nothing to show, or if Summary.text
+	// shows the numbers in another line.
 	text() string
 }
 
-// rowSums counts rows and tokens.
 type rowSums struct {
 	CutRows int   `json:"cut_rows"`
 	Forks   int   `json:"forks"`
 	Tokens  int64 `json:"tokens"` // of all rows, context included
-	// RowsPerSample is the mean over the samples with a row. MostRows is the largest number of
-	// rows of one sample.
+	// RowsPerSample is the mean over samples with a row. MostRows is the most rows of a sample.
 	RowsPerSample float64 `json:"rows_per_sample"`
 	MostRows      int     `json:"most_rows"`
 
@@ -150,9 +145,8 @@ func (r *rowSums) add(s *tokenize.Sample) {
 
 func (r *rowSums) text() string { return "" }
 
-// proofSums counts how well rows are proven. Grades and Sources count rows. Reasons counts
-// what was quarantined: a whole sample counts once, and so does a single call of a sample
-// that kept its other rows.
+// proofSums counts the proofs of rows. Grades and Sources count rows. Reasons counts quarantined
+// samples and single quarantined calls.
 type proofSums struct {
 	Grades  map[string]int `json:"grades"`
 	Sources map[string]int `json:"prompt_sources"`
@@ -173,7 +167,6 @@ func (p *proofSums) add(s *tokenize.Sample) {
 
 func (p *proofSums) text() string { return "" }
 
-// rewardSums sums up the rewards.
 type rewardSums struct {
 	Scored     int      `json:"scored"`
 	MeanReward *float64 `json:"mean_reward"` // nil: none was scored
@@ -192,7 +185,6 @@ func (r *rewardSums) add(s *tokenize.Sample) {
 
 func (r *rewardSums) text() string { return "" }
 
-// count adds one to the count of a name.
 func count(counts *map[string]int, name string) {
 	if *counts == nil {
 		*counts = map[string]int{}

@@ -28,23 +28,22 @@ import (
 // flushTimeout bounds how long the end of a run waits for the last spans.
 const flushTimeout = 5 * time.Second
 
-// Tracing makes the spans of a run:
+// Tracing creates the spans of a run:
 //
 //	rollout.sample             task, sample index, key
 //	  └─ rollout.attempt       number, kind, endpoint; its error's class
-//	       └─ create agent     an HTTP request, as letta calls it; its status
+//	       └─ create agent     an HTTP request, named as in letta; its status
 //	       └─ invoke_agent     a send
 //
-// It forwards the trace to the server in the headers traceparent and tracestate. The
-// attributes hold no prompt, no answer and no text of an error. A nil *Tracing makes no spans
-// and costs nothing. It is nil if the environment does not ask for spans.
+// It forwards the trace to the server in the headers traceparent and tracestate. The attributes
+// contain no prompt, no answer and no error text. A nil *Tracing creates no spans.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	headers  propagation.TraceContext
 }
 
-// NewTracing returns nil if the environment asks for no spans. It calls say once if spans are
+// NewTracing returns nil if the environment configures no spans. It calls say once if spans are
 // lost.
 func NewTracing(getenv func(string) string, say func(format string, args ...any)) (*Tracing, error) {
 	var once sync.Once
@@ -58,13 +57,12 @@ func NewTracing(getenv func(string) string, say func(format string, args ...any)
 		return nil, nil
 	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(otlptrace.NewUnstarted(client)), // it drops what does not fit, and never blocks
+		sdktrace.WithBatcher(otlptrace.NewUnstarted(client)), // it drops spans when full, and never blocks
 		sdktrace.WithResource(resourceOf(getenv)),
 	)
 	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/rollout-rl/rollout")}, nil
 }
 
-// resourceOf returns the description of the program that makes the spans.
 func resourceOf(getenv func(string) string) *resource.Resource {
 	name := getenv("OTEL_SERVICE_NAME")
 	attrs := []attribute.KeyValue{attribute.String("service.version", version.Read().Version)}
@@ -84,7 +82,7 @@ func resourceOf(getenv func(string) string) *resource.Resource {
 	return resource.NewSchemaless(append(attrs, attribute.String("service.name", name))...)
 }
 
-// Stop sends the spans that were not sent yet.
+// Stop sends the remaining spans.
 func (t *Tracing) Stop(ctx context.Context) {
 	if t == nil {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Without the environment there is nothing: no hook, no header, no goroutine, no
-// memory.
+// TestNoSpansWithoutEnvironment checks that without the environment no hook, header, goroutine or
+// allocation exists.
 func TestNoSpansWithoutEnvironment(t *testing.T) {
 	for _, env := range []map[string]string{
 		{},
@@ -40,7 +40,7 @@ func TestNoSpansWithoutEnvironment(t *testing.T) {
 	}
 }
 
-// What the environment gets wrong is a usage error, which shows no secret.
+// TestSpanSettings checks that a bad environment variable is a usage error that shows no secret.
 func TestSpanSettings(t *testing.T) {
 	t.Parallel()
 	notPEM := fileOf(t, "ca.pem", "canary-key")

@@ -24,19 +24,19 @@ type View struct {
 	Sink         sink.Stats
 	Now          time.Time
 	rate, tokens float64 // finished samples and sampled tokens, per second
-	// Failing counts the samples that have failed, by class. Failed counts a sample when it is
-	// committed, which may be minutes later.
+	// Failing counts the failed samples by class. Failed counts a sample only when it is committed,
+	// which can be minutes later.
 	Failing map[string]int
-	// Rewards are those of the samples so far. Nil: the run scores nothing.
+	// Rewards summarizes the samples so far; nil: the run scores nothing.
 	Rewards *Rewards
-	// Draining tells that no more samples begin, and Stopping that the samples in flight are
-	// ended. Until is the end of a drain's grace time. Zero: it has no end.
+	// Draining: no more samples start. Stopping: the samples in flight are canceled. Until is the
+	// end of a drain's grace time; zero: no limit.
 	Draining, Stopping bool
 	Until              time.Time
 	Recovery           Recovery
 }
 
-// end describes how the run is being ended. It is empty if the run is not.
+// end describes how the run is ending, or returns "".
 func (v *View) end() string {
 	switch {
 	case v.Stopping:
@@ -49,7 +49,6 @@ func (v *View) end() string {
 	return fmt.Sprintf("draining, %d to go, at most %s", v.InFlight, human.Duration(max(0, v.Until.Sub(v.Now)).Round(time.Second)))
 }
 
-// failed returns how many samples have failed.
 func (v *View) failed() (n int) {
 	for _, k := range v.Failing {
 		n += k
@@ -57,7 +56,7 @@ func (v *View) failed() (n int) {
 	return n
 }
 
-// retried counts the failed attempts, by class, that another attempt follows or may follow.
+// retried counts the failed attempts, by class, that another attempt can follow.
 func (v *View) retried() map[string]int {
 	out := map[string]int{}
 	for c, n := range v.FailedByClass {
@@ -68,7 +67,7 @@ func (v *View) retried() map[string]int {
 	return out
 }
 
-// done counts the samples that need nothing more but their commit.
+// done counts the samples that need only their commit.
 func done(s collector.Stats) int {
 	return s.Committed + s.Filtered + s.Failed + s.Skipped + s.Accepted
 }
@@ -78,7 +77,7 @@ func doneNow(s collector.Stats) int {
 	return done(s) - earlier(s.Earlier).ended() - s.Earlier.Skipped
 }
 
-// eta returns how long the rest takes at the present rate, or -1 if that is not known.
+// eta returns the remaining time at the current rate, or -1 if unknown.
 func (v *View) eta() time.Duration {
 	left := v.Planned - done(v.Stats)
 	if v.rate <= 0 || left < 0 || v.Draining {
@@ -87,7 +86,7 @@ func (v *View) eta() time.Duration {
 	return time.Duration(float64(left) / v.rate * float64(time.Second))
 }
 
-// slots returns how many samples may be in flight at the moment.
+// slots returns the current limit of samples in flight.
 func (v *View) slots() (n int) {
 	for _, e := range v.Endpoints {
 		if !e.Lost {
@@ -97,7 +96,7 @@ func (v *View) slots() (n int) {
 	return n
 }
 
-// most returns how many samples may be in flight at the highest limit.
+// most returns the highest limit of samples in flight.
 func (v *View) most() (n int) {
 	for _, e := range v.Endpoints {
 		if !e.Lost {
@@ -107,12 +106,12 @@ func (v *View) most() (n int) {
 	return n
 }
 
-// flight describes how many samples are in flight and how many may be. After the limit was
-// cut there are more than it allows, until enough of them are done.
+// flight describes the samples in flight and their limit. After a cut of the limit, more are in
+// flight until enough have ended.
 func (v *View) flight() string {
 	limit, most := v.slots(), v.most()
 	switch {
-	case v.Draining: // the limit is for samples that begin
+	case v.Draining: // the limit applies to new samples
 		return fmt.Sprint(v.InFlight)
 	case limit == most:
 		return fmt.Sprintf("%d/%d", v.InFlight, most)
@@ -120,7 +119,7 @@ func (v *View) flight() string {
 	return fmt.Sprintf("%d, limit %d of %d", v.InFlight, limit, most)
 }
 
-// scored describes how many samples the mean reward is of.
+// scored describes the samples behind the mean reward.
 func (v *View) scored() string {
 	text := human.Count(int64(v.Rewards.Scored)) + " scored"
 	if v.Earlier.Committed > 0 {
@@ -132,7 +131,7 @@ func (v *View) scored() string {
 	return text
 }
 
-// groups describes the groups of a run that works by whole groups. It is empty for others.
+// groups describes the groups of a run of whole groups, or returns "".
 func (v *View) groups() string {
 	p := v.Pace
 	if p == nil {
@@ -201,7 +200,7 @@ func (v *View) block(width int, paint Painter) []string {
 	if v.Sink.Shards > 0 {
 		more = append(more, fmt.Sprintf("%d shards, %s", v.Sink.Shards, human.Bytes(v.Sink.Bytes)))
 	}
-	for _, part := range more { // half a number would be worse than none
+	for _, part := range more { // never show part of a number
 		if utf8.RuneCountInString(flight)+3+utf8.RuneCountInString(part) > width-3 {
 			break
 		}
@@ -238,8 +237,7 @@ func (v *View) block(width int, paint Painter) []string {
 	return lines
 }
 
-// recoveredText describes what was taken over from earlier processes. It is empty if there
-// was nothing.
+// recoveredText describes what came from earlier processes, or returns "".
 func (v *View) recoveredText() string {
 	var parts []string
 	if n := earlier(v.Earlier).ended(); n > 0 {
@@ -292,15 +290,14 @@ func (v *View) json() map[string]any {
 	return out
 }
 
-// writeEvent writes an event as one JSON line with its name.
 func writeEvent(w io.Writer, name string, fields map[string]any) {
 	out := map[string]any{"event": name}
 	maps.Copy(out, fields)
 	enc := plainjson.NewEncoder(w)
-	_ = enc.Encode(out) // a queue takes everything
+	_ = enc.Encode(out) // a queue accepts everything
 }
 
-// classes returns the counts by class as a text, the largest first.
+// classes formats counts by class, largest first.
 func classes(m map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(m[b]-m[a], strings.Compare(a, b)) })
 	parts := make([]string, len(names))
@@ -318,10 +315,10 @@ func classMap(m map[collector.Class]int) map[string]int {
 	return out
 }
 
-// A Painter colours text if it is true.
+// A Painter colors text if it is true.
 type Painter bool
 
-// Code returns text in the colour of an escape sequence.
+// Code returns text in the color of an escape sequence.
 func (p Painter) Code(code, text string) tame.Own {
 	text = tame.Text(text, tame.MaxText)
 	if !p || text == "" {
@@ -336,8 +333,7 @@ func (p Painter) red(s string) tame.Own    { return p.Code("31", s) }
 func (p Painter) green(s string) tame.Own  { return p.Code("32", s) }
 func (p Painter) yellow(s string) tame.Own { return p.Code("33", s) }
 
-// bar returns a bar of size columns for whole, filled for good and bad. A part that is too
-// small to be seen gets one column.
+// bar returns size columns for whole, with parts for good and bad. A nonzero bad has at least one.
 func (p Painter) bar(good, bad, whole, size int) tame.Own {
 	if size < 4 || whole <= 0 {
 		return ""
@@ -350,8 +346,8 @@ func (p Painter) bar(good, bad, whole, size int) tame.Own {
 	return p.green(strings.Repeat("█", g)) + p.red(strings.Repeat("█", b)) + p.dim(strings.Repeat("░", size-g-b))
 }
 
-// A Recovery counts what earlier processes left: samples in the write-ahead log, and
-// attempts without an end.
+// A Recovery counts what earlier processes left: samples in the write-ahead log, and attempts
+// without an outcome.
 type Recovery struct {
 	Samples int64
 	Open    int

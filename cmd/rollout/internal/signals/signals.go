@@ -1,5 +1,5 @@
-// Package signals turns signals into what they mean to a run: an end in three steps, a
-// question how it goes, the end of a program that has not begun.
+// Package signals maps signals to actions of a run: stopping it in three steps, printing its
+// status, and canceling a program before its run starts.
 package signals
 
 import (
@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// ErrInterrupted is the cause of a run that the user stopped at once.
+// ErrInterrupted is the cause if the user stops a run at once.
 var ErrInterrupted = errors.New("interrupted")
 
-// ErrGrace is the cause of a run whose samples in flight did not finish in time.
+// ErrGrace is the cause if the samples in flight do not finish within run.grace.
 var ErrGrace = errors.New("the samples in flight did not finish within run.grace")
 
-// Stops are the three ways in which a run is ended from outside.
+// Stops are the three ways to end a run from outside.
 type Stops struct {
-	Drain func()            // take up nothing more
-	Stop  func(cause error) // end what is in flight
+	Drain func()            // start no more samples
+	Stop  func(cause error) // cancel the samples in flight
 	Abort func()            // end the process
 }
 
-// Watch turns interrupts into stops until ctx is done: the first drains, the
-// second, or the end of the grace time, stops, and the next one aborts.
+// Watch translates interrupts until ctx is done. The first interrupt drains. The second one, or the
+// end of the grace time, stops. The next one aborts.
 func Watch(ctx context.Context, grace time.Duration, s Stops) {
-	got := make(chan os.Signal, 3) // three: so many are told apart
+	got := make(chan os.Signal, 3) // room for one signal per step
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(got)
 	var late <-chan time.Time
@@ -60,8 +60,7 @@ func Watch(ctx context.Context, grace time.Duration, s Stops) {
 	}
 }
 
-// OnStatus calls show for every SIGUSR1 until the function that it returns is
-// called, which waits for the last show.
+// OnStatus calls show for every SIGUSR1 until end is called. end waits for a running show.
 func OnStatus(show func()) (end func()) {
 	got := make(chan os.Signal, 1)
 	signal.Notify(got, syscall.SIGUSR1)
@@ -84,15 +83,13 @@ func OnStatus(show func()) (end func()) {
 	}
 }
 
-// OutliveReaders keeps the process alive when the reader of its standard output or error is gone,
-// until it ends: a write fails then, and no SIGPIPE ends the process. Programs that it starts get
-// SIGPIPE as ever, which they would not if it were ignored.
+// OutliveReaders makes a write to a closed standard output or error fail, instead of SIGPIPE ending
+// the process. Child processes still get SIGPIPE; they would not if it were ignored.
 func OutliveReaders() {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nobody needs to receive
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the channel needs no receiver
 }
 
-// First calls do on the first interrupt, until the function that it returns is called,
-// which may be called again.
+// First calls do on the first interrupt until end is called. end can be called more than once.
 func First(do func()) (end func()) {
 	got := make(chan os.Signal, 1)
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

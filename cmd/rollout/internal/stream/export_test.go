@@ -1,6 +1,6 @@
 package stream
 
-// Held counts what the tracker keeps of groups that are not told.
+// Held returns the number of entries that the tracker keeps for groups that are not reported.
 func (t *Tracker) Held() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

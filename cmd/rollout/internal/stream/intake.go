@@ -1,14 +1,13 @@
-// Package stream lets a run take tasks as they come, and tells what becomes of their groups.
+// Package stream lets a run accept tasks while it runs, and reports the outcome of their groups.
 //
-//	intake.go    tasks from readers and from the socket: checked, made durable, given on
-//	lines.go     the lines of a reader, of which any may be bad
-//	tracker.go   commits become whole groups: events, acknowledgement, what the pace counts
-//	recall.go    the figures of groups that are told again
+//	intake.go    tasks from readers and from the socket: validated, made durable, passed on
+//	lines.go     the lines of a reader, any of which can be bad
+//	tracker.go   commits become whole groups: events, acknowledgement, counts for the pacer
+//	recall.go    figures of groups that are reported again
 //	judge.go     which groups are marked with keep=false
 //
-// An accepted task is in tasks.jsonl of the run and nowhere else: the collector reads it from
-// there. So a producer that never stops costs no memory but 40 bytes a task, by which a task
-// that comes again is known.
+// Accepted tasks are only in the run's tasks.jsonl, from which the collector reads them. So an
+// endless producer costs 40 bytes of memory per task, which identify a repeated task.
 package stream
 
 import (
@@ -22,84 +21,80 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// MaxWaiting is about how many tasks may be accepted and not begun. Further ones wait in their
-// pipe or connection.
+// MaxWaiting is the approximate limit of tasks that are accepted and not started. Further tasks
+// wait in their pipe or connection.
 const MaxWaiting = 4096
 
-// Config is what an Intake needs.
+// Config configures an Intake.
 type Config struct {
 	Log *runfolder.TaskLog
-	// Samples is the number of samples of a task that does not say its own.
+	// Samples is the number of samples of a task that does not set its own.
 	Samples int
-	// Check looks at a task for what only the settings of the run can say. It is called from
-	// one goroutine at a time.
+	// Check validates a task against the run's settings. It is called from one goroutine at a time.
 	Check func(*collector.Task) error
-	// Accepted is called with the number of samples of each task that is new. It is called from
-	// one goroutine at a time.
+	// Accepted is called with the number of samples of each new task, from one goroutine at a time.
 	Accepted func(samples int)
 }
 
-// A Receipt says what became of a task.
+// A Receipt is the result for one task.
 type Receipt struct {
 	Group   string // collector.GroupID of the task
 	Samples int
 	Again   bool  // it was accepted before
-	Err     error // why it is refused; nil: it is accepted
+	Err     error // why it is rejected; nil: it is accepted
 }
 
-// An Intake takes the tasks of a run as they come. Its methods may be called from many
-// goroutines.
+// An Intake accepts tasks during a run. It is safe for concurrent use.
 type Intake struct {
 	cfg Config
 
 	mu      sync.Mutex
 	change  *sync.Cond
-	waiting map[string]struct{} // groups that this process accepted and that have not begun
-	why     string              // of the first End; empty: tasks are taken
-	crowded bool                // by Crowd
+	waiting map[string]struct{} // groups that this process accepted and that have not started
+	why     string              // of the first End; empty: tasks are accepted
+	crowded bool                // set by Crowd
 
 	checking sync.Mutex
 }
 
-// New makes an Intake.
+// New returns an Intake.
 func New(cfg Config) *Intake {
 	in := &Intake{cfg: cfg, waiting: map[string]struct{}{}}
 	in.change = sync.NewCond(&in.mu)
 	return in
 }
 
-// End ends the taking of tasks. What was accepted is still given to the collector. Only the
-// first why counts.
+// End stops accepting tasks. The collector still gets the accepted ones. Only the first why counts.
 func (in *Intake) End(why string) {
 	in.mu.Lock()
 	if in.why == "" {
 		in.why = why
 	}
 	in.change.Broadcast()
-	in.cfg.Log.End() // under the lock: what Add still takes is counted before End returns
+	in.cfg.Log.End() // under the lock, so that tasks which Add still accepts are counted before End returns
 	in.mu.Unlock()
 }
 
-// Stop ends the giving of tasks to the collector as well.
+// Stop also stops passing tasks to the collector.
 func (in *Intake) Stop(why string) {
 	in.End(why)
 	in.cfg.Log.Stop()
 }
 
-// Why returns why no tasks are taken any more; empty: they are.
+// Why returns the reason why tasks are no longer accepted, or "".
 func (in *Intake) Why() string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.why
 }
 
-// Add takes tasks, in their place among the others. The function that it returns waits until
-// those that are accepted are durable, and then returns one receipt for each, in their order.
-// Add waits while MaxWaiting tasks are accepted and not begun, and after Crowd(true).
+// Add adds tasks in order. The returned function blocks until the accepted ones are durable and
+// returns one receipt for each task, in order. Add blocks while MaxWaiting tasks are accepted and
+// not started, and after Crowd(true).
 func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	out := make([]Receipt, len(batch))
 	var good []*collector.Task
-	var at []int // their places in batch
+	var at []int // indexes into batch
 	closed := in.room()
 	for i, t := range batch {
 		if out[i].Err = closed; closed == nil {
@@ -114,7 +109,7 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 		}
 		good, at = append(good, t), append(at, i)
 	}
-	in.mu.Lock() // until the tasks are noted, because one may begin at once
+	in.mu.Lock() // held until the tasks are recorded, because a task can start at once
 	added, end, err := in.cfg.Log.Add(good)
 	for k := range added {
 		r := &out[at[k]]
@@ -140,8 +135,7 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	}
 }
 
-// Crowd lets no task be taken from Crowd(true) to Crowd(false): whoever tells what becomes of
-// them has more to tell than it may keep.
+// Crowd blocks Add between Crowd(true) and Crowd(false), while too many events are unread.
 func (in *Intake) Crowd(on bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -149,8 +143,8 @@ func (in *Intake) Crowd(on bool) {
 	in.change.Broadcast()
 }
 
-// Begun notes that a sample of the group has begun, or that none will, and reports whether the
-// group was waiting for that.
+// Begun records that a sample of the group has started, or that none will. It reports whether the
+// group was waiting.
 func (in *Intake) Begun(group string) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -162,7 +156,7 @@ func (in *Intake) Begun(group string) bool {
 	return waited
 }
 
-// room waits until a task may be taken, or returns why none is taken any more.
+// room blocks until a task can be accepted. It returns an error if no more tasks are.
 func (in *Intake) room() error {
 	in.mu.Lock()
 	for (len(in.waiting) >= MaxWaiting || in.crowded) && in.why == "" {
@@ -172,7 +166,6 @@ func (in *Intake) room() error {
 	return in.closed()
 }
 
-// closed is the error of a task that comes too late.
 func (in *Intake) closed() error {
 	if why := in.Why(); why != "" {
 		return &ClosedError{why}
@@ -180,7 +173,7 @@ func (in *Intake) closed() error {
 	return nil
 }
 
-// A ClosedError is why a task is refused that comes after the end of the tasks.
+// A ClosedError rejects a task that arrives after End.
 type ClosedError struct{ why string }
 
 func (e *ClosedError) Error() string { return "no more tasks are taken: " + e.why }
@@ -190,18 +183,18 @@ func (in *Intake) check(t *collector.Task) error {
 	defer in.checking.Unlock()
 	err := in.cfg.Check(t)
 	if bad, ok := errors.AsType[*tasks.BadError](err); ok {
-		return bad.Err // its place is told beside it
+		return bad.Err // the caller reports the place
 	}
 	return err
 }
 
-// Known yields the tasks that the run had when this process began.
+// Known yields the tasks that the run had when this process started.
 func (in *Intake) Known() iter.Seq2[collector.Task, error] {
 	return tasks.ReadLines(in.cfg.Log.Known(), runfolder.TasksFile)
 }
 
-// More yields what is accepted after that, and waits for it. It ends after End, when
-// everything was yielded, and after Stop. It is collector.Config.More.
+// More yields the tasks accepted after that, and blocks for more. It ends after End, when all tasks
+// were yielded, and after Stop. It is used as collector.Config.More.
 func (in *Intake) More(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
 		defer context.AfterFunc(ctx, in.cfg.Log.Stop)()

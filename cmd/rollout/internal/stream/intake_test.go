@@ -22,7 +22,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// newIntake is an intake of a run without tasks in a folder of its own.
+// newIntake returns the intake of a run without tasks, in a new folder.
 func newIntake(t *testing.T) (*stream.Intake, *runfolder.TaskLog, string) {
 	t.Helper()
 	folder := &runfolder.Folder{Dir: t.TempDir(), Mode: 0o600}
@@ -47,7 +47,6 @@ func newIntake(t *testing.T) (*stream.Intake, *runfolder.TaskLog, string) {
 	return stream.New(stream.Config{Log: log, Samples: 4, Check: check, Accepted: func(int) {}}), log, folder.TasksPath()
 }
 
-// given are the ids of the tasks that the collector is given.
 func given(in *stream.Intake) (ids []string) {
 	for t, err := range in.More(context.Background()) {
 		if err != nil {
@@ -58,7 +57,7 @@ func given(in *stream.Intake) (ids []string) {
 	return ids
 }
 
-// Tasks that are on their way to the disk when the end comes are accepted, and so they are given.
+// TestEndMeetsTasks checks that tasks that are being written at the end are accepted and delivered.
 func TestEndMeetsTasks(t *testing.T) {
 	t.Parallel()
 	in, _, _ := newIntake(t)
@@ -74,7 +73,8 @@ func TestEndMeetsTasks(t *testing.T) {
 	}
 }
 
-// Any line may be bad: it is told with its number and why, and those around it are accepted.
+// TestReadBadLines checks that a bad line is reported with its number and reason, and that the
+// lines around it are accepted.
 func TestReadBadLines(t *testing.T) {
 	t.Parallel()
 	in, _, path := newIntake(t)
@@ -112,7 +112,8 @@ func TestReadBadLines(t *testing.T) {
 	}
 }
 
-// A producer gets its receipts while its pipe is open, and they are given on at once.
+// TestReadWhileOpen checks that a producer gets its receipts while its pipe is open, and that its
+// tasks are delivered at once.
 func TestReadWhileOpen(t *testing.T) {
 	t.Parallel()
 	in, _, path := newIntake(t)
@@ -129,7 +130,7 @@ func TestReadWhileOpen(t *testing.T) {
 		}
 	})
 	for i := range 3 {
-		if _, err := fmt.Fprintf(w, "\n"+`{"id":"%d","prompt":"x"}`+"\n \n{\"id\":", i); err != nil { // blank lines are not waited behind
+		if _, err := fmt.Fprintf(w, "\n"+`{"id":"%d","prompt":"x"}`+"\n \n{\"id\":", i); err != nil { // blank lines do not block
 			t.Fatal(err)
 		}
 		if got := <-told; got != fmt.Sprint(i) {
@@ -142,7 +143,7 @@ func TestReadWhileOpen(t *testing.T) {
 		if got := <-next; got != fmt.Sprint(i) {
 			t.Fatalf("given %s, want %d", got, i)
 		}
-		if _, err := fmt.Fprintf(w, "\"%d\",\"prompt\":7}\n", i); err != nil { // a bad one
+		if _, err := fmt.Fprintf(w, "\"%d\",\"prompt\":7}\n", i); err != nil { // a bad line
 			t.Fatal(err)
 		}
 		<-told
@@ -154,8 +155,8 @@ func TestReadWhileOpen(t *testing.T) {
 	reading.Wait()
 }
 
-// A producer that never stops waits once MaxWaiting tasks are accepted and not begun, and goes
-// on as they begin.
+// TestFlood checks that an endless producer blocks once MaxWaiting tasks are accepted and not
+// started, and continues as they start.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -211,8 +212,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// Seconds until a deadline count from the moment when the task is accepted, however long it waited
-// for room, and only once: a task that comes again keeps its deadline.
+// TestDeadlineCountsFromAcceptance checks that seconds until a deadline count once, from the
+// acceptance of the task. A repeated task keeps its deadline.
 func TestDeadlineCountsFromAcceptance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -247,8 +248,8 @@ func TestDeadlineCountsFromAcceptance(t *testing.T) {
 	})
 }
 
-// Many producers at once: each task is accepted once, all that were accepted are given, and
-// what comes again is known.
+// TestManyProducers checks concurrent producers: each task is accepted once, all accepted tasks are
+// delivered, and repeats are recognized.
 func TestManyProducers(t *testing.T) {
 	t.Parallel()
 	in, _, path := newIntake(t)
@@ -282,15 +283,15 @@ func TestManyProducers(t *testing.T) {
 	}
 }
 
-// Where the tasks cannot be written, they are refused, and the run gets the error behind the
-// tasks that were accepted, with its exit code.
+// TestFullDisk checks that tasks that cannot be written are rejected, and that the run gets the
+// error, with its exit code, after the accepted tasks.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	in, log, path := newIntake(t)
 	if r := in.Add(&collector.Task{ID: "a", Messages: []string{"x"}})(); r[0].Err != nil {
 		t.Fatal(r[0].Err)
 	}
-	if err := log.Close(); err != nil { // every write fails from now on
+	if err := log.Close(); err != nil { // every later write fails
 		t.Fatal(err)
 	}
 	for _, id := range []string{"b", "c"} {

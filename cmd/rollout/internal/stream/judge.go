@@ -7,29 +7,26 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// What keep_reason says of marked rows. Those of ReasonStale have keep=true, the others
-// keep=false.
+// Values of keep_reason for marked rows. ReasonStale has keep=true, the others keep=false.
 const (
-	// ReasonStd: the rewards of the group differ too little: their standard deviation is less
-	// than reward.min_std.
+	// ReasonStd: the standard deviation of the group's rewards is below reward.min_std.
 	ReasonStd = "reward_std"
-	// ReasonNoReward: fewer than two samples of the group have a reward, so there is nothing
-	// to compare.
+	// ReasonNoReward: fewer than two samples of the group have a reward to compare.
 	ReasonNoReward = "reward_missing"
-	// ReasonStale: the rows were more than run.max_lag versions old when their group was whole, by
-	// the present version, where one was known then.
+	// ReasonStale: when the group was whole, the rows were more than run.max_lag versions older
+	// than the current version, if it was known.
 	ReasonStale = "stale"
 )
 
-// figures are what a group event tells beside its counts.
+// figures are the contents of a group event besides its counts.
 type figures struct {
-	mean, std *float64 // of the rewards of samples with rows; nil: none has one
+	mean, std *float64 // of the rewards of samples with rows; nil: no rewards
 	versions  *[2]int32
-	stale     *bool // what its rows say, of a group that is told again; nil: nobody knows
-	late      bool  // a sample was cut at the deadline of the task
+	stale     *bool // from the rows of a group that is reported again; nil: unknown
+	late      bool  // a sample was cut at the task's deadline
 }
 
-// figuresOf sums a group up. rewards is how many of its samples with rows have a reward.
+// figuresOf summarizes a group. rewards is the number of its samples with rows and a reward.
 func figuresOf(g *sink.GroupFacts) (f figures, rewards int) {
 	var sum, squares float64
 	known := true
@@ -74,10 +71,9 @@ func figuresOf(g *sink.GroupFacts) (f figures, rewards int) {
 
 func finite(x float64) bool { return !math.IsInf(x, 0) && !math.IsNaN(x) }
 
-// Judge looks at a whole group before its rows are written. With a MinStd it marks all samples
-// of a group that says nothing about which rollout is better. Of the others, with a MaxLag, it
-// marks the samples that are too old: they are kept, and whoever trains decides. It is
-// sink.Config.Judge.
+// Judge decides on a whole group before its rows are written. With MinStd, it marks all samples of
+// a group without a training signal. With MaxLag, it marks stale samples of other groups; these are
+// kept, and the trainer decides. It is used as sink.Config.Judge.
 func (t *Tracker) Judge(g *sink.GroupFacts) {
 	f, rewards := figuresOf(g)
 	if reason := t.cfg.reason(f, rewards); reason != "" {
@@ -95,8 +91,8 @@ func (t *Tracker) Judge(g *sink.GroupFacts) {
 	t.figures[g.ID] = f
 }
 
-// markStale marks the samples that are too old. It marks nothing until a present version is
-// known, and no sample whose own versions are not proven.
+// markStale marks stale samples. It marks nothing until the current version is known, and no sample
+// whose versions are unknown.
 func (t *Tracker) markStale(g *sink.GroupFacts) {
 	now := int64(t.cfg.Pace.Version())
 	if now < 0 {
@@ -110,7 +106,7 @@ func (t *Tracker) markStale(g *sink.GroupFacts) {
 	}
 }
 
-// reason is why a group is left out; empty: it is not.
+// reason returns why a group is filtered, or "".
 func (c *TrackerConfig) reason(f figures, rewards int) string {
 	switch {
 	case c.MinStd <= 0:

@@ -9,8 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// facts is a whole group of samples with these rewards, sampled by these versions; nil is
-// unknown.
+// facts returns a whole group of samples with these rewards and versions; nil is unknown.
 func facts(rewards []float64, versions ...*int32) *sink.GroupFacts {
 	g := &sink.GroupFacts{ID: "g", Size: int32(len(versions))}
 	for i, v := range versions {
@@ -23,7 +22,6 @@ func facts(rewards []float64, versions ...*int32) *sink.GroupFacts {
 	return g
 }
 
-// verdicts is what was said of each sample.
 func verdicts(g *sink.GroupFacts) string {
 	var out string
 	for _, s := range g.Samples {
@@ -36,7 +34,7 @@ func verdicts(g *sink.GroupFacts) string {
 	return out
 }
 
-// judging is a tracker that judges groups and does nothing else.
+// judging returns a tracker that only judges groups.
 func judging(std float64, lag int, p *pace.Pacer) *stream.Tracker {
 	return stream.NewTracker(stream.TrackerConfig{MinStd: std, MaxLag: lag, Pace: p, LeftOut: func(...string) {}})
 }
@@ -71,7 +69,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Where no version was ever set, nothing is known to be old.
+// TestJudgeWithoutVersions checks that nothing is stale if no version was ever set.
 func TestJudgeWithoutVersions(t *testing.T) {
 	t.Parallel()
 	p := pace.New(pace.Config{MaxLag: 0})

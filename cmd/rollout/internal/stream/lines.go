@@ -13,19 +13,18 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Tasks of a source share a sync: at most so many, and not much more than so many bytes.
+// Tasks of a source share a sync. These bound their number and, approximately, their bytes.
 const (
 	batchMost  = 256
 	batchBytes = 4 << 20
 )
 
-// Told is called with what became of each task and each bad line, in their order. task is what
-// could be read of it.
+// Told is called with the result of each task and each bad line, in order. task has the fields that
+// could be parsed.
 type Told func(task *collector.Task, r Receipt)
 
-// Take takes the tasks of a source until it ends or no task is taken any more. A bad one is
-// told and passed over. Its error is that of the source. ready reports whether the source has
-// more at this moment; nil: always.
+// Take adds a source's tasks until it ends, fails or tasks are no longer accepted. It reports a bad
+// task to told and continues. ready reports whether the source has more now; nil: always.
 func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() bool, told Told) error {
 	var batch []*collector.Task
 	size := 0
@@ -38,7 +37,7 @@ func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() boo
 	for t, err := range source {
 		bad, isBad := errors.AsType[*tasks.BadError](err)
 		if err != nil {
-			flush() // what is told is in the order of the lines
+			flush() // keeps the results in the order of the lines
 		}
 		switch {
 		case errors.Is(err, errBlank):
@@ -64,27 +63,26 @@ func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() boo
 	return nil
 }
 
-// Read is Take of a reader that has a JSON object per line, of which any may be bad. name is
-// what messages call the reader.
+// Read is Take for a reader with one JSON object per line. Messages refer to the reader as name.
 func (in *Intake) Read(from io.Reader, name string, told Told) error {
 	lines := &lineReader{from: bufio.NewReaderSize(from, 64<<10)}
 	return in.Take(lines.tasks(name), lines.ready, told)
 }
 
-// errTooLong is the error of a line that is too long to be a task.
+// errTooLong is the error for a line that is too long to be a task.
 var errTooLong = fmt.Errorf("a line of more than %s", human.Size(tasks.MaxTaskBytes))
 
-// errBlank is yielded for a blank line when no whole line is in the buffer: whoever waits for the
-// next task would wait for the producer.
+// errBlank is yielded for a blank line if the buffer has no whole line: waiting for the next task
+// would wait for the producer.
 var errBlank = errors.New("a blank line")
 
-// A lineReader reads lines of any length, of which it keeps no more than a task may have.
+// A lineReader reads lines of any length. It keeps at most the maximum length of a task.
 type lineReader struct {
 	from *bufio.Reader
 	line []byte
 }
 
-// tasks yields the tasks, and a *tasks.BadError for each line that is none.
+// tasks yields the tasks, and a *tasks.BadError for each bad line.
 func (l *lineReader) tasks(name string) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		for n := 1; ; n++ {
@@ -118,8 +116,8 @@ func (l *lineReader) tasks(name string) iter.Seq2[collector.Task, error] {
 	}
 }
 
-// next returns the next line, which is valid until the next call. After errTooLong it may be
-// called again. What stands behind the last line feed is a line too.
+// next returns the next line, which is valid until the next call. It can be called again after
+// errTooLong. Text after the last line feed is a line too.
 func (l *lineReader) next() ([]byte, error) {
 	if cap(l.line) > 1<<20 {
 		l.line = nil
@@ -144,8 +142,8 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// ready reports whether a whole line is in the buffer.
+// ready reports whether the buffer has a whole line.
 func (l *lineReader) ready() bool {
-	have, _ := l.from.Peek(l.from.Buffered()) // of what is there
+	have, _ := l.from.Peek(l.from.Buffered()) // cannot fail: only buffered bytes
 	return bytes.IndexByte(have, '\n') >= 0
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// recalled is how many groups are told again with their figures. More of them wait where nobody
-// acknowledges, and a start is not to read all rows of a run.
+// recalled is the maximum number of groups that are reported again with figures. A run whose reader
+// never acknowledges has more, and a start must not read all rows of a run.
 const recalled = 1024
 
-// Recall reads the figures of the groups that are to be told again from their rows and failures. It
-// comes after Load. Groups of which not all is found are told without. With more groups than are
-// recalled it returns an error, and all are told without.
+// Recall reads the figures of the groups to report again from their rows and failures. It must
+// follow Load. Groups that are not found completely have no figures. If there are more than
+// recalled groups, it returns an error, and none has figures.
 func (t *Tracker) Recall(log *sink.Log) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,7 +71,8 @@ func (t *Tracker) Recall(log *sink.Log) error {
 	return nil
 }
 
-// factsOf is what a row says. The reward is that of its sample, and so counts once.
+// factsOf returns the facts of one row. It has the sample's reward only in its first row, so that
+// the reward counts once.
 func factsOf(r *sink.StoredRow) sink.SampleFacts {
 	f := sink.SampleFacts{Rows: 1}
 	if r.PolicyVersionMin != nil && r.PolicyVersionMax != nil {

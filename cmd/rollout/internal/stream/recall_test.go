@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A group that is told again is stale where its rows say so, and was cut at its deadline where its
-// failures do.
+// TestRecall checks that a group that is reported again takes staleness from its rows and the
+// deadline from its failures.
 func TestRecall(t *testing.T) {
 	t.Parallel()
 	dir, old, fresh := t.TempDir(), collector.GroupID(taskOf("old", time.Time{})), collector.GroupID(taskOf("fresh", time.Time{}))
@@ -71,7 +71,7 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// Of more groups than are recalled nobody knows whether they are stale.
+// TestRecallMany checks that staleness is unknown if there are more groups than are recalled.
 func TestRecallMany(t *testing.T) {
 	t.Parallel()
 	tr := newTracked()

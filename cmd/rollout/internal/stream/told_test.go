@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A tracked is a tracker, and the groups that it told.
+// A tracked is a tracker with the groups that it reported.
 type tracked struct {
 	*stream.Tracker
 	told  []map[string]any
@@ -29,7 +29,6 @@ func newTracked() *tracked {
 	return t
 }
 
-// track makes the tracker.
 func (t *tracked) track(tell func(string, map[string]any)) {
 	t.Tracker = stream.NewTracker(stream.TrackerConfig{
 		RunID: "run", MaxLag: -1, Acks: true, Pace: pace.New(pace.Config{MaxLag: -1}),
@@ -43,7 +42,7 @@ func (t *tracked) track(tell func(string, map[string]any)) {
 	})
 }
 
-// commit is a commit of one sample of each task, of groups of size samples.
+// commit returns a commit of one sample per task, of groups of size samples.
 func commit(seq int64, at time.Time, size int32, index int32, class string, tasks ...*collector.Task) *sink.Commit {
 	c := &sink.Commit{Seq: seq, CreatedAt: at}
 	for i, of := range tasks {
@@ -63,8 +62,8 @@ func taskOf(id string, deadline time.Time) *collector.Task {
 
 const lateText = "collector: cut at the deadline of its task, 2026-01-01T12:00:00Z"
 
-// An event says deadline where a sample was cut at the deadline of its task, and not where the
-// tail policy cut it, however late that is committed. Where nobody has looked it says nothing.
+// TestToldDeadline checks that an event has deadline set if a sample was cut at its task's
+// deadline, not if the tail policy cut it, and null if unknown.
 func TestToldDeadline(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -91,7 +90,7 @@ func TestToldDeadline(t *testing.T) {
 			if tt.want != nil {
 				tr.Judge(g)
 			}
-			if again { // of a group that was judged while the dataset was opened
+			if again { // a group that was judged while the dataset was opened
 				tr.Load(c)
 				if err := tr.Known(func(yield func(collector.Task, error) bool) { yield(*of, nil) }); err != nil {
 					t.Fatal(err)
@@ -108,7 +107,7 @@ func TestToldDeadline(t *testing.T) {
 	}
 }
 
-// Of a group that was told nothing is kept, whatever comes of it later.
+// TestTrackerForgets checks that nothing is kept of a reported group.
 func TestTrackerForgets(t *testing.T) {
 	t.Parallel()
 	tr, now := newTracked(), time.Now()
@@ -118,7 +117,7 @@ func TestTrackerForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.Again()
-	tr.Task(old) // its failed sample is tried anew
+	tr.Task(old) // its failed sample is retried
 	tr.Task(fresh)
 	tr.Committed(commit(2, now, 2, 0, collector.ClassCensored.String(), fresh))
 	if n := tr.Held(); n != 1 {
@@ -133,7 +132,8 @@ func TestTrackerForgets(t *testing.T) {
 	}
 }
 
-// Where nobody reads events, groups are counted and acknowledged, and nothing is kept to be told.
+// TestNobodyReads checks that without a reader of events groups are counted and acknowledged, and
+// nothing is kept.
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()
 	tr, now := new(tracked), time.Now()
@@ -155,7 +155,8 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
-// A cursor that no reader of this run can have is refused, and says where it should be.
+// TestAcknowledgeImpossible checks that a cursor that no reader of this run can have is rejected
+// with the right range.
 func TestAcknowledgeImpossible(t *testing.T) {
 	t.Parallel()
 	tr, now := newTracked(), time.Now()
@@ -172,7 +173,7 @@ func TestAcknowledgeImpossible(t *testing.T) {
 		{1, 3, "no whole group is number 3 of commit 1"},
 		{1, 2, ""},
 		{1, 3, "no whole group is number 3 of commit 1"},
-		{1, 1, ""}, // before the last one: it changes nothing
+		{1, 1, ""}, // before the last one: no effect
 		{2, 1, ""},
 		{3, 1, "no whole group is number 1 of commit 3"},
 		{3, 0, ""},

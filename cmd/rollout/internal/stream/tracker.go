@@ -11,62 +11,59 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// TrackerConfig is what a Tracker needs.
+// TrackerConfig configures a Tracker.
 type TrackerConfig struct {
 	RunID string
-	// MinStd is the least standard deviation of the rewards of a group that is kept. 0: every
-	// group is.
+	// MinStd is the lowest standard deviation of a kept group's rewards; 0: keep every group.
 	MinStd float64
 	// MaxLag is pace.Config.MaxLag.
 	MaxLag int
-	// Acks tells that somebody waits for acknowledgements: pace.Config.MaxAhead, or MaxLag, for
-	// which a group is the trainer's only when it is acknowledged.
+	// Acks reports whether acknowledgements matter. pace.Config.MaxAhead needs them, and so does
+	// MaxLag: a group belongs to the trainer only once it is acknowledged.
 	Acks bool
-	// Pace is told which groups are whole, and which of them are acknowledged.
+	// Pace is notified of whole groups and of acknowledged ones.
 	Pace *pace.Pacer
-	// Claimed is the policy version that the run begins with. Judge goes by it until Pace has a
-	// version: groups of earlier processes are judged before the run begins. 0: none is claimed.
+	// Claimed is the policy version at the start. Judge uses it until Pace has a version, because
+	// groups of earlier processes are judged before the run starts. 0: none.
 	Claimed int32
-	// Tell writes an event. It is called from one goroutine at a time. Nil: nobody reads events.
+	// Tell writes an event. It is called from one goroutine at a time. Nil: no events.
 	Tell func(name string, fields map[string]any)
-	// Whole is called with each group that is whole, and LeftOut with the keys of samples that
-	// are to be committed with keep=false.
+	// Whole is called with each whole group. LeftOut is called with the keys of samples that will
+	// be committed with keep=false.
 	Whole   func(group string)
 	LeftOut func(keys ...string)
 	// Acknowledge makes a cursor durable.
 	Acknowledge func(sink.Cursor) error
 }
 
-// A Tracker follows the commits of a run and tells its groups when they are whole. Its methods
-// may be called from many goroutines.
+// A Tracker follows a run's commits and reports whole groups. It is safe for concurrent use.
 type Tracker struct {
 	cfg TrackerConfig
 
-	acking sync.Mutex // one acknowledgement at a time
+	acking sync.Mutex // held during an acknowledgement
 
 	mu      sync.Mutex
 	log     sink.GroupLog
-	tasks   map[string]string  // ids of the tasks of groups that are not told, by group
-	figures map[string]figures // of groups that are judged and not told
-	again   []sink.WholeGroup  // groups of earlier processes that are to be told again
-	ahead   []place            // groups that somebody is to acknowledge, in order
+	tasks   map[string]string  // task ids of groups that are not reported, by group
+	figures map[string]figures // of groups that are judged and not reported
+	again   []sink.WholeGroup  // groups of earlier processes to report again
+	ahead   []place            // groups that are not acknowledged, in order
 	acked   sink.Cursor
 	end     sink.Cursor // of the last whole group
 }
 
-// A place is where a whole group lies in the log.
 type place struct {
 	id  string
 	seq int64
 	n   int
 }
 
-// NewTracker makes a Tracker of a run of which nothing is known.
+// NewTracker returns the Tracker of a run without commits.
 func NewTracker(cfg TrackerConfig) *Tracker {
 	return &Tracker{cfg: cfg, tasks: map[string]string{}, figures: map[string]figures{}}
 }
 
-// Task notes a task whose samples may be collected.
+// Task records a task whose samples can be collected.
 func (t *Tracker) Task(of *collector.Task) {
 	group := collector.GroupID(of)
 	t.mu.Lock()
@@ -76,11 +73,11 @@ func (t *Tracker) Task(of *collector.Task) {
 	}
 }
 
-// Acknowledged notes what was acknowledged in earlier processes. It comes before Load.
+// Acknowledged sets the cursor acknowledged in earlier processes. It must precede Load.
 func (t *Tracker) Acknowledged(c sink.Cursor) { t.acked = c }
 
-// Load takes a commit that was there before this process. Groups that nobody acknowledged are
-// told again by Again, where somebody reads events.
+// Load adds a commit of an earlier process. Again reports its groups that are not acknowledged, if
+// events are read.
 func (t *Tracker) Load(c *sink.Commit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +91,7 @@ func (t *Tracker) Load(c *sink.Commit) {
 	}
 }
 
-// Known notes the tasks of the groups that are to be told again. It comes after Load.
+// Known records the tasks of the groups to report again. It must follow Load.
 func (t *Tracker) Known(tasks iter.Seq2[collector.Task, error]) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,8 +113,8 @@ func (t *Tracker) Known(tasks iter.Seq2[collector.Task, error]) error {
 	return nil
 }
 
-// Again tells the groups that were whole before this process and that nobody acknowledged. It
-// comes before Task.
+// Again reports the groups that were whole before this process and not acknowledged. It must
+// precede Task.
 func (t *Tracker) Again() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,8 +124,7 @@ func (t *Tracker) Again() {
 	t.again, t.tasks = nil, map[string]string{} // a map never shrinks
 }
 
-// Committed takes the next commit of the log: it tells its samples, and the groups that it
-// makes whole.
+// Committed adds the next commit of the log, and reports its samples and the groups it completes.
 func (t *Tracker) Committed(c *sink.Commit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,7 +136,6 @@ func (t *Tracker) Committed(c *sink.Commit) {
 	}
 }
 
-// tellSamples tells the samples of a commit.
 func (t *Tracker) tellSamples(c *sink.Commit) {
 	for i := range c.Samples {
 		s := &c.Samples[i]
@@ -158,7 +153,7 @@ func (t *Tracker) tellSamples(c *sink.Commit) {
 	}
 }
 
-// count lets the pace know of a whole group.
+// count reports a whole group to the pacer.
 func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 	outcome := pace.Given
 	switch {
@@ -174,7 +169,7 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 	a := t.cfg.Pace.Whole(g.ID, outcome, oldest)
 	t.cfg.Whole(g.ID)
 	t.end = sink.Cursor{RunID: t.cfg.RunID, Seq: g.Seq, Groups: g.N}
-	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // nobody waits for it, and no list grows
+	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // no acknowledgement will come, and no list must grow
 		t.cfg.Pace.Acknowledged(g.ID)
 		return a
 	}
@@ -182,7 +177,7 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 	return a
 }
 
-// tell tells one whole group. again says that an earlier process may have told it.
+// tell reports one whole group. again is set if an earlier process may have reported it.
 func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival, again bool) {
 	task := t.tasks[g.ID]
 	f, known := t.figures[g.ID]
@@ -200,7 +195,7 @@ func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival, again bool) {
 	if task != "" {
 		out["task"] = task
 	}
-	if g.Failed > 0 { // by what its failures say, which is not known of every group
+	if g.Failed > 0 { // from its failures, which are not known for every group
 		if out["deadline"] = nil; known {
 			out["deadline"] = f.late
 		}
@@ -219,14 +214,13 @@ func (t *Tracker) forget(group string) {
 	delete(t.figures, group)
 }
 
-// behind reports whether a group lies behind a cursor.
+// behind reports whether a group is at or before a cursor.
 func behind(c sink.Cursor, seq int64, n int) bool {
 	return seq < c.Seq || seq == c.Seq && n <= c.Groups
 }
 
-// Acknowledge takes what a reader has for good: all groups behind the cursor. One that lies
-// before the last one changes nothing. One that is ahead of the groups that are whole is an
-// error.
+// Acknowledge records that the reader has all groups up to the cursor. A cursor before the last one
+// has no effect. A cursor after the last whole group is an error.
 func (t *Tracker) Acknowledge(seq int64, groups int) error {
 	t.acking.Lock()
 	defer t.acking.Unlock()
@@ -245,14 +239,14 @@ func (t *Tracker) Acknowledge(seq int64, groups int) error {
 	defer t.mu.Unlock()
 	t.acked = c
 	for len(t.ahead) > 0 && behind(c, t.ahead[0].seq, t.ahead[0].n) {
-		t.cfg.Pace.Acknowledged(t.ahead[0].id) // changes nothing for those that were not given, or left out
+		t.cfg.Pace.Acknowledged(t.ahead[0].id) // no effect for groups that failed or were filtered
 		t.ahead = t.ahead[1:]
 	}
 	return nil
 }
 
-// LeaveOut notes that the reader leaves out one group: it is ahead no longer, although groups
-// before it may be. Nothing is written: the cursor that passes it is.
+// LeaveOut records that the reader skips one group. The group then no longer counts as ahead,
+// although earlier groups can. Nothing is written until a cursor passes it.
 func (t *Tracker) LeaveOut(seq int64, n int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -260,13 +254,13 @@ func (t *Tracker) LeaveOut(seq int64, n int) error {
 		return err
 	}
 	at := slices.IndexFunc(t.ahead, func(p place) bool { return p.seq == seq && p.n == n })
-	if at >= 0 { // else it was acknowledged
+	if at >= 0 { // otherwise it was acknowledged
 		t.cfg.Pace.Acknowledged(t.ahead[at].id)
 	}
 	return nil
 }
 
-// check looks whether a cursor is behind a group that is whole.
+// check returns an error unless the cursor is at a whole group.
 func (t *Tracker) check(c sink.Cursor) error {
 	at := func(p place) bool { return p.seq == c.Seq && p.n == c.Groups }
 	switch {
@@ -282,8 +276,7 @@ func (t *Tracker) check(c sink.Cursor) error {
 	return nil
 }
 
-// Cursors returns the last cursor that was acknowledged, and the one behind the last whole
-// group. Their Seq is 0 where there is none.
+// Cursors returns the cursors of the last acknowledged and the last whole group; Seq 0: none.
 func (t *Tracker) Cursors() (acked, end sink.Cursor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A group that the reader leaves out is ahead no longer, although the one before it is.
+// TestLeaveOut checks that a skipped group no longer counts as ahead, though an earlier one does.
 func TestLeaveOut(t *testing.T) {
 	t.Parallel()
 	p := pace.New(pace.Config{MaxAhead: 8, MaxLag: -1})

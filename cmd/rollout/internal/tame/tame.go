@@ -1,26 +1,24 @@
-// Package tame makes text fit to be shown, whoever wrote it: a server, a model, a task,
-// a file, or the name of a folder. Such text could move the cursor of a terminal, set
-// its title, recolour or hide what stands there, turn the reading direction around, or
-// begin a line that looks like one of ours.
+// Package tame escapes untrusted text for display: text from a server, a model, a task, a
+// file or a folder name. Raw, such text could move the terminal's cursor, set its title, hide
+// or recolor output, reverse the reading direction, or imitate one of our lines.
 //
-// [Text] is the one function that decides what may be shown. What is not a letter, a
-// mark, a number, punctuation, a symbol or a space of some kind is written as an escape
-// that can be seen, as JSON has it:
+// [Text] alone decides which characters are shown. Letters, marks, numbers, punctuation,
+// symbols and spaces pass. Everything else becomes a visible escape in JSON's notation:
 //
 //	ESC, other C0 and C1 controls, DEL        \u001b
-//	direction and other format controls       \u202e  (all but the two joiners)
+//	direction and other format controls       \u202e  (except the two joiners)
 //	line and paragraph separators             \u2028
 //	private and unassigned code points        \ue000
 //	bytes that are not UTF-8                  \xff
-//	breaks of lines, tabs                     a space
+//	line breaks, tabs                         a space
 //
-// Two doors lead to it, and everything that the command prints goes through both:
+// All output of the command passes through two layers:
 //
-//   - [Fprintf] and [Sprintf] do it for their operands. What is ours is in the format,
-//     or has the type [Own].
-//   - A [Writer] stands before standard output, standard error, logs and pages. It knows
-//     no operands, so it lets breaks of lines and tabs pass, and escapes whatever else
-//     was forgotten. Its escapes are those of JSON, so JSON stays valid and the same.
+//   - [Fprintf] and [Sprintf] escape their operands. The format and operands of type [Own]
+//     are trusted.
+//   - A [Writer] wraps standard output, standard error, logs and pages. It cannot tell
+//     operands from the format, so it keeps line breaks and tabs, and escapes the rest. Its
+//     escapes are JSON escapes, so JSON output keeps its value.
 package tame
 
 import (
@@ -32,16 +30,16 @@ import (
 	"unicode/utf8"
 )
 
-// MaxText is how many characters of an operand are shown.
+// MaxText is the maximum length of an operand, in characters.
 const MaxText = 4096
 
-// Text is s on one line, with escapes for what cannot be shown, and cut to width
-// characters, the last of them an ellipsis.
+// Text returns s as one line with escapes, cut to width characters. If it cuts, the last character
+// is an ellipsis.
 func Text(s string, width int) string {
 	if len(s) <= width && isFit(s) {
 		return s
 	}
-	s = strings.TrimRight(s, "\r\n") // an end of a line at the end says nothing
+	s = strings.TrimRight(s, "\r\n") // a trailing line break carries no information
 	out := make([]byte, 0, min(len(s), 4*width)+16)
 	left := width
 	for s != "" {
@@ -50,7 +48,7 @@ func Text(s string, width int) string {
 		switch r {
 		case '\n', '\r':
 			out = append(out, ' ')
-			size = len(s) - len(strings.TrimLeft(s, " \t\r\n")) // and so does what indents the next
+			size = len(s) - len(strings.TrimLeft(s, " \t\r\n")) // nor does the next line's indentation
 		case '\t':
 			out = append(out, ' ')
 		default:
@@ -70,7 +68,7 @@ func Text(s string, width int) string {
 	return string(out)
 }
 
-// isFit reports whether s is ASCII without controls, as most is.
+// isFit reports whether s is printable ASCII. Most text is.
 func isFit(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -80,12 +78,11 @@ func isFit(s string) bool {
 	return true
 }
 
-// appendShown appends a character, or the escape that stands for it.
 func appendShown(out []byte, piece string, r rune) []byte {
 	switch {
 	case r == utf8.RuneError && len(piece) == 1:
 		return fmt.Appendf(out, `\x%02x`, piece[0])
-	case unicode.IsGraphic(r), r == '\u200c', r == '\u200d': // words of some scripts, and emoji, need the joiners
+	case unicode.IsGraphic(r), r == '\u200c', r == '\u200d': // some scripts and emoji need the joiners
 		return append(out, piece...)
 	case r > 0xffff:
 		high, low := utf16.EncodeRune(r)
@@ -95,23 +92,22 @@ func appendShown(out []byte, piece string, r rune) []byte {
 	}
 }
 
-// Own is text of ours, made of what Text gave: it may have several lines and colours.
+// Own is trusted text, built from results of Text. It can contain line breaks and colors.
 type Own string
 
-// Fprintf is fmt.Fprintf with operands that are fit to be shown, whatever their kind.
-// A writer that fails is for who closes it to find.
+// Fprintf is fmt.Fprintf with escaped operands. It ignores write errors: w's owner reports them.
 func Fprintf(w io.Writer, format string, args ...any) {
 	operands(args)
 	_, _ = fmt.Fprintf(w, format, args...)
 }
 
-// Sprintf is fmt.Sprintf likewise.
+// Sprintf is like fmt.Sprintf with escaped operands.
 func Sprintf(format string, args ...any) string {
 	operands(args)
 	return fmt.Sprintf(format, args...)
 }
 
-// operands takes care of all that may hold text. Numbers stay, as widths have to.
+// operands wraps every argument that can hold text. Numbers stay, because they can be widths.
 func operands(args []any) {
 	for i, a := range args {
 		switch a.(type) {
@@ -122,10 +118,10 @@ func operands(args []any) {
 	}
 }
 
-// An operand is shown as Text shows what fmt makes of it.
+// An operand formats its value with fmt and then escapes it with Text.
 type operand struct{ v any }
 
-// Format is fmt.Formatter's.
+// Format implements fmt.Formatter.
 func (o operand) Format(f fmt.State, verb rune) {
 	_, _ = io.WriteString(f, Text(fmt.Sprintf(fmt.FormatString(f, verb), o.v), MaxText))
 }

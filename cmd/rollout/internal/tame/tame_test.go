@@ -64,8 +64,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// FuzzText: whatever comes in, what goes out is on one line, can be seen, has no more
-// than the width, and is not changed by another time.
+// FuzzText checks that Text gives one visible line within the width, and is idempotent.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "a\x1b[2Jb", "\u202e\u2066", "\xff\xfe", "a\r\n b", strings.Repeat("ü\x9b", 300), "\U000e0041"} {
 		f.Add(s, 20)
@@ -82,7 +81,7 @@ func FuzzText(f *testing.F) {
 		if again := tame.Text(got, width); again != got {
 			t.Fatalf("%q became %q", got, again)
 		}
-		// The Writer agrees with Text, however the bytes come.
+		// The Writer agrees with Text for any split of the bytes.
 		var whole, pieces bytes.Buffer
 		w := tame.NewWriter(&whole)
 		_, _ = io.WriteString(w, s)
@@ -99,7 +98,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// strange is the first character that must not be shown; 0: none.
+// strange returns the first character that must not be shown, or 0.
 func strange(s string) rune {
 	if !utf8.ValidString(s) {
 		return utf8.RuneError
@@ -116,7 +115,7 @@ type named struct{ name string }
 
 func (n named) String() string { return n.name }
 
-// Every kind of operand is taken care of; what is ours, and numbers, are left alone.
+// TestOperands checks that operands of every kind are escaped, except Own and numbers.
 func TestOperands(t *testing.T) {
 	t.Parallel()
 	evil := "\x1b[2J\nrollout: ok"
@@ -142,7 +141,7 @@ func TestOperands(t *testing.T) {
 	}
 }
 
-// What passes a Writer as JSON is the same JSON.
+// TestWriterKeepsJSON checks that JSON keeps its value through a Writer.
 func TestWriterKeepsJSON(t *testing.T) {
 	t.Parallel()
 	in := map[string]string{"\u202ekey": "\x1b\u009b\u2028\u007f\U000e0041\U0001f600 \t\n\"\\"}
@@ -161,7 +160,7 @@ func TestWriterKeepsJSON(t *testing.T) {
 	}
 }
 
-// Colours pass once they are ours, and nothing else does.
+// TestWriterColours checks that our color sequences pass once allowed, and no others.
 func TestWriterColours(t *testing.T) {
 	t.Parallel()
 	const drawn = "\r\x1b[2A\x1b[J\x1b[31;1mbad\x1b[0m\n"

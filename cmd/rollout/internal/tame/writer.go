@@ -7,28 +7,27 @@ import (
 	"unicode/utf8"
 )
 
-// A Writer writes what it is given with escapes for what cannot be shown, but for
-// breaks of lines and tabs. It may be used by several goroutines.
+// A Writer escapes text as Text does, except line breaks and tabs. It is safe for concurrent use.
 type Writer struct {
 	mu      sync.Mutex
 	to      io.Writer
 	colours bool
-	held    []byte // the beginning of a character whose end is still to come
+	held    []byte // the first bytes of an incomplete character
 	out     []byte
 }
 
 // NewWriter returns a Writer to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{to: w} }
 
-// Colours lets pass from now on what we draw with on a terminal: colours, and the steps
-// back over a block that is drawn anew. Nothing else that begins with ESC ever passes.
+// Colours allows the sequences that we draw with on a terminal: colors, and the cursor movements
+// that redraw a block. Every other sequence is still escaped.
 func (w *Writer) Colours() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.colours = true
 }
 
-// Write is io.Writer's. It reports all of b as written, or none.
+// Write implements io.Writer. It reports all of b as written, or none.
 func (w *Writer) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -38,7 +37,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 		w.held = nil
 	}
 	w.out = w.out[:0]
-	from := 0 // of what needs no escape
+	from := 0 // start of the text that needs no escape
 	for i := 0; i < len(text); {
 		c := text[i]
 		if c >= ' ' && c <= '~' || c == '\n' || c == '\t' {
@@ -60,7 +59,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 		i += size
 		from = i
 	}
-	if from == 0 { // nothing was escaped
+	if from == 0 {
 		if len(text) > 0 {
 			if _, err := w.to.Write(text); err != nil {
 				return 0, err
@@ -75,8 +74,8 @@ func (w *Writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// ours is how long the sequence of ours is that text begins with: ESC [ digits and
-// semicolons, then m, A or J; a carriage return may stand before it.
+// ours returns the length of the allowed sequence at the start of text, or 0. Such a sequence is
+// ESC [, digits and semicolons, then m, A or J; a carriage return can precede it.
 func (w *Writer) ours(text []byte) int {
 	if !w.colours {
 		return 0
@@ -100,7 +99,7 @@ func (w *Writer) ours(text []byte) int {
 	return 0
 }
 
-// Flush writes what is held back of a character that was cut off.
+// Flush writes the held bytes of an incomplete character as escapes.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,8 +115,8 @@ func (w *Writer) Flush() error {
 	return err
 }
 
-// Raw is the writer behind w where it is a Writer, for what must come out as it is; else
-// w itself.
+// Raw returns the writer behind w if w is a Writer, and otherwise w. Use it for output that must
+// stay unescaped.
 func Raw(w io.Writer) io.Writer {
 	if p, ok := w.(*Writer); ok {
 		return p.to
@@ -125,7 +124,7 @@ func Raw(w io.Writer) io.Writer {
 	return w
 }
 
-// File is the file that w writes to in the end, if it is one.
+// File returns the file that w finally writes to, if it is a file.
 func File(w io.Writer) (*os.File, bool) {
 	f, ok := Raw(w).(*os.File)
 	return f, ok

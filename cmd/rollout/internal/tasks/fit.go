@@ -11,28 +11,29 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A Fit looks at tasks while they are read, for what only the settings of the run
-// can say: whether their agents can be made so, and whether they can be scored.
+// A Fit checks tasks against the settings of the run while they are read: whether their agents are
+// possible, and whether their answers can be scored.
 type Fit struct {
 	agent  agent.Config
-	scorer reward.Checker // nil: it scores whatever comes
+	scorer reward.Checker // nil: every task can be scored
 	agents map[string]error
 
 	first             *collector.Task // the first valid task; nil: none yet
 	tasks, unscorable int
 }
 
-// NewFit looks at tasks for agents that are made so, and for a scorer, which may be nil.
+// NewFit returns a Fit for the agent's settings and the scorer. scorer can be nil.
 func NewFit(agent agent.Config, scorer collector.Scorer) *Fit {
 	k := &Fit{agent: agent, agents: map[string]error{}}
 	k.scorer, _ = scorer.(reward.Checker)
 	return k
 }
 
-// maxAgents bounds how many different agents of tasks are remembered.
+// maxAgents bounds how many distinct agent overrides are cached.
 const maxAgents = 1 << 12
 
-// Read yields the tasks; one whose agent cannot be is a bad one. A nil one looks at nothing.
+// Read yields the tasks. A task with an impossible agent becomes a *BadError. A nil Fit checks
+// nothing.
 func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.Task, error] {
 	if k == nil {
 		return tasks
@@ -49,8 +50,8 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 	}
 }
 
-// Check validates one task. It returns a *BadError if its agent is not possible, or if the
-// scorer cannot compare with its answer.
+// Check validates one task. It returns a *BadError if its agent is not possible, or if the scorer
+// cannot compare with its answer.
 func (k *Fit) Check(t *collector.Task) error {
 	if t.Recorded != nil {
 		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: a server run is named with --from-runs run=ID, and not in a task")}
@@ -87,10 +88,11 @@ func (k *Fit) Check(t *collector.Task) error {
 // First returns the first valid task, or nil.
 func (k *Fit) First() *collector.Task { return k.first }
 
-// Unscorable returns how many tasks so far hold nothing that the scorer can compare with.
+// Unscorable returns the number of tasks so far without an answer that the scorer can compare with.
 func (k *Fit) Unscorable() int { return k.unscorable }
 
-// Scorable is the error of tasks of which none can be scored, and tells of some.
+// Scorable returns an error if no task can be scored. If only some can be, it logs their number
+// with note.
 func (k *Fit) Scorable(kind string, note func(format string, args ...any)) error {
 	switch k.unscorable {
 	case 0:

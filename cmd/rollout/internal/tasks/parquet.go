@@ -17,10 +17,9 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// readParquet yields the tasks of a Parquet file. Columns that a task does not know are
-// left alone; the line of a task is its row, from 1. Rows are read without a Go type:
-// reading into a struct turns a null into "", a number into a text and a struct into
-// nothing, silently.
+// readParquet yields the tasks of a Parquet file. It ignores unknown columns. A task's line is its
+// row number, from 1. Rows are read without a Go type, because reading into a struct silently turns
+// a null into "", a number into text and a struct into nothing.
 func readParquet(f *os.File, name string, yield func(collector.Task, error) bool) {
 	fail := func(err error) { yield(collector.Task{}, exit.Usagef("%s: %w", name, err)) }
 	info, err := f.Stat()
@@ -65,7 +64,7 @@ func readParquet(f *os.File, name string, yield func(collector.Task, error) bool
 	}
 }
 
-// checkTaskColumns says which columns are missing, and which there are.
+// checkTaskColumns returns an error if a required column is missing or a column name repeats.
 func checkTaskColumns(s *parquet.Schema) error {
 	var have []string
 	for _, f := range s.Fields() {
@@ -90,7 +89,7 @@ func checkTaskColumns(s *parquet.Schema) error {
 		"rename the columns: a task has id, prompt or messages, and perhaps answer, metadata, samples, agent")
 }
 
-// taskFromRow checks a row as a line of JSON is checked.
+// taskFromRow validates a row like a JSON line.
 func taskFromRow(row any) (collector.Task, error) {
 	columns, ok := row.(map[string]any)
 	if !ok {
@@ -99,14 +98,14 @@ func taskFromRow(row any) (collector.Task, error) {
 	var fields taskFields
 	for i, name := range taskFieldNames {
 		v, ok := columns[name]
-		if !ok || v == nil || i == fieldDeadline || i == fieldRecorded { // a column of that name is the user's own
+		if !ok || v == nil || i == fieldDeadline || i == fieldRecorded { // a column with that name belongs to the user
 			continue
 		}
 		v, err := plain(v)
 		if err != nil {
 			return collector.Task{}, fmt.Errorf("%s: %w", name, err)
 		}
-		// metadata and agent are objects; in a flat file they are their JSON.
+		// metadata and agent are objects. A flat file contains them as JSON text.
 		if s, ok := v.(string); ok && (i == fieldMetadata || i == fieldAgent) {
 			text := []byte(strings.TrimSpace(s))
 			err := plainjson.Scan(text, nil)
@@ -130,9 +129,8 @@ func taskFromRow(row any) (collector.Task, error) {
 	return fields.task()
 }
 
-// plain turns what parquet-go gives for a column into what JSON knows: bytes become the
-// text that they are, and lists lose the two levels that wrap their elements. Bytes that
-// are not text are an error.
+// plain converts a value from parquet-go for encoding/json. Bytes become text, and lists lose the
+// two levels that wrap their elements. Bytes that are not UTF-8 are an error.
 func plain(v any) (any, error) {
 	var err error
 	switch v := v.(type) {
@@ -148,7 +146,7 @@ func plain(v any) (any, error) {
 			out := make([]any, len(list))
 			for i, e := range list {
 				if m, ok := e.(map[string]any); ok && len(m) == 1 {
-					for _, only := range m { // called element, item or array_element
+					for _, only := range m { // the name is element, item or array_element
 						e = only
 					}
 				}

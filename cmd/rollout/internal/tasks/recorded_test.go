@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 )
 
-// TestRecordedTask: the task of a server run is read as it is written, and is taken from nobody
-// but the run itself.
+// TestRecordedTask checks that the task of a server run survives a round trip, and that only the
+// run itself can provide it.
 func TestRecordedTask(t *testing.T) {
 	t.Parallel()
 	task := collector.Task{ID: "run-1", Samples: 1, Recorded: &collector.Recorded{Server: "http://127.0.0.1:8283", Run: "run-1"}}

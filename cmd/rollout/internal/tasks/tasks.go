@@ -1,5 +1,5 @@
-// Package tasks reads files of tasks: JSON lines, perhaps compressed, and Parquet. Every
-// task is checked on its own here, and, by [Fit], against the settings of a run.
+// Package tasks reads task files: JSON Lines, optionally compressed, and Parquet. It validates each
+// task on its own. A [Fit] validates tasks against the settings of a run.
 package tasks
 
 import (
@@ -28,22 +28,21 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A BadError is a complaint about one task of a file; the ones after it can still
-// be read.
+// A BadError reports one bad task of a file. The tasks after it can still be read.
 type BadError struct {
-	Place string // tasks.jsonl:7
+	Place string // such as tasks.jsonl:7
 	Err   error
 }
 
 func (e *BadError) Error() string { return e.Place + ": " + e.Err.Error() }
 func (e *BadError) Unwrap() error { return e.Err }
 
-// FileHint is what a user can do whose file of tasks cannot be opened.
+// FileHint is the hint if a task file cannot be opened.
 const FileHint = "give a file of tasks with --tasks, one JSON object per line"
 
-// Read yields the tasks of a file, by its name: .jsonl and anything else is
-// JSON lines, perhaps under .gz or .zst, .parquet is Parquet, and "-" is standard
-// input. After a *BadError the iteration may go on, after any other error not.
+// Read yields the tasks of a file. The extension selects the format: .parquet is Parquet; .gz and
+// .zst are compressed JSON Lines; any other is JSON Lines. "-" is standard input. The iteration can
+// continue after a *BadError, but not after any other error.
 func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		if path == "-" {
@@ -82,18 +81,17 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 	}
 }
 
-// MaxTaskBytes is the longest line that can be a task. A longer one is more
-// likely a file that is not JSON lines at all.
+// MaxTaskBytes is the maximum length of a task's line. A longer one is probably not JSON Lines.
 const MaxTaskBytes = 64 << 20
 
-// ReadLines yields the tasks of JSON lines, as [Read] does. name is what messages call r.
+// ReadLines yields the tasks of JSON Lines as [Read] does. Messages refer to r as name.
 func ReadLines(r io.Reader, name string) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) { readLines(r, name, yield) }
 }
 
 func readLines(r io.Reader, name string, yield func(collector.Task, error) bool) {
 	lines := bufio.NewReaderSize(r, 64<<10)
-	// Binary files and UTF-16 have zeros near their beginning: no line is looked for then.
+	// Binary files and UTF-16 have zeros near the beginning.
 	head, err := lines.Peek(1)
 	if err == nil {
 		head, _ = lines.Peek(min(lines.Buffered(), 4096))
@@ -129,8 +127,7 @@ func readLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 	}
 }
 
-// A Line is a task as the snapshot of a run holds it: one line, always with
-// messages, never with prompt.
+// A Line is a task in the snapshot of a run: one line, always with messages instead of prompt.
 type Line struct {
 	ID       string          `json:"id"`
 	Messages []string        `json:"messages,omitempty"`
@@ -139,18 +136,17 @@ type Line struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	Samples  int             `json:"samples,omitempty"`
 	Agent    json.RawMessage `json:"agent,omitempty"`
-	// Deadline is a time as RFC 3339 has it; empty: none.
+	// Deadline is an RFC 3339 time; empty: none.
 	Deadline string `json:"deadline,omitempty"`
 }
 
-// A RecordedLine is a task that is a server run, whose id is that of the task: it has no
-// messages.
+// A RecordedLine marks a task that is a server run. Its id is the run's id; it has no messages.
 type RecordedLine struct {
 	Server string `json:"server"`
 }
 
-// LineOf returns the task as a Line of a run that accepts it now: seconds until its deadline
-// become a time here, once.
+// LineOf returns the task as a Line of a run that accepts it now. A deadline in seconds becomes a
+// time here, once.
 func LineOf(t *collector.Task, now time.Time) Line {
 	l := Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}
 	if t.Recorded != nil {
@@ -166,7 +162,7 @@ func LineOf(t *collector.Task, now time.Time) Line {
 	return l
 }
 
-// ParseTask reads one task object, without white space around it. It says which field is wrong.
+// ParseTask parses one task object without surrounding white space. Its errors name the bad field.
 func ParseTask(line []byte) (collector.Task, error) {
 	if len(line) == 0 || line[0] != '{' {
 		if err := plainjson.Scan(line, nil); err != nil {
@@ -198,10 +194,9 @@ func ParseTask(line []byte) (collector.Task, error) {
 	return fields.task()
 }
 
-// taskFieldNames are the names that a task may use.
 var taskFieldNames = [...]string{"id", "prompt", "messages", "answer", "metadata", "samples", "agent", "deadline", "recorded"}
 
-// The places of the names.
+// Indexes into taskFieldNames.
 const (
 	fieldID = iota
 	fieldPrompt
@@ -214,14 +209,12 @@ const (
 	fieldRecorded
 )
 
-// taskFields are the values of a task's fields, scanned JSON. A null field is as good as
-// none.
+// taskFields are the JSON values of a task's fields. null counts as missing.
 type taskFields [len(taskFieldNames)]json.RawMessage
 
-// maxIDBytes is the longest id. An id is in every row of its task, in logs and in messages.
+// maxIDBytes is the maximum length of an id, which is in every row, in logs and in messages.
 const maxIDBytes = 1024
 
-// task builds the task that the fields give.
 func (f *taskFields) task() (collector.Task, error) {
 	var t collector.Task
 	for i, v := range f {
@@ -308,8 +301,7 @@ func (f *taskFields) task() (collector.Task, error) {
 	return t, nil
 }
 
-// recorded builds the task of a server run. Only a run writes such a line, into its own
-// tasks.jsonl.
+// recorded builds the task of a server run. Only a run writes such a line, in its tasks.jsonl.
 func (f *taskFields) recorded(t collector.Task) (collector.Task, error) {
 	for i, v := range f {
 		if v != nil && i != fieldID && i != fieldRecorded && i != fieldSamples {
@@ -324,11 +316,9 @@ func (f *taskFields) recorded(t collector.Task) (collector.Task, error) {
 	return t, nil
 }
 
-// maxDeadline is the longest time until a deadline that is given in seconds.
 const maxDeadline = 10 * 365 * 24 * time.Hour
 
-// deadline reads a time as RFC 3339 has it, or a number of seconds from the acceptance of the
-// task on.
+// deadline parses an RFC 3339 time, or a number of seconds after the task is accepted.
 func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error) {
 	if text, ok := plainjson.Text(v); ok {
 		at, err := time.Parse(time.RFC3339Nano, text)
@@ -344,7 +334,7 @@ func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error)
 	return at, max(1, time.Duration(seconds*float64(time.Second))), nil
 }
 
-// errNUL is why a message cannot be sent as it is.
+// errNUL is the reason why a message cannot be sent unchanged.
 var errNUL = errors.New("holds a NUL character, which the server drops when it stores the message")
 
 func unknownField(name string) error {
@@ -354,7 +344,7 @@ func unknownField(name string) error {
 	return fmt.Errorf("%s: unknown field; put fields of your own into metadata", tame.Text(name, 60))
 }
 
-// scalarText is the text of a JSON string, number or boolean.
+// scalarText returns the text of a JSON string, number or boolean.
 func scalarText(v json.RawMessage) (string, bool) {
 	switch v[0] {
 	case '{', '[':

@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A line that is not UTF-8 is a bad task wherever the broken byte stands: in a
-// prompt it would be replaced without a word, in metadata no sample could be stored.
+// TestTaskThatIsNotUTF8 checks that an invalid byte anywhere makes a task bad. In a prompt it would
+// be replaced silently, and in metadata no sample could be stored.
 func TestTaskThatIsNotUTF8(t *testing.T) {
 	t.Parallel()
 	lines := `{"id":"a","prompt":"x"}` + "\n" +
@@ -30,7 +30,7 @@ func TestTaskThatIsNotUTF8(t *testing.T) {
 	}
 }
 
-// A line without anything is not a task, whoever asks.
+// TestTaskOfNothing checks that an empty line is not a task.
 func TestTaskOfNothing(t *testing.T) {
 	t.Parallel()
 	if _, err := ParseTask(nil); err == nil || !strings.HasPrefix(err.Error(), "not a JSON object: ") {
@@ -38,7 +38,8 @@ func TestTaskOfNothing(t *testing.T) {
 	}
 }
 
-// Two columns of one name: which of them counts is the reader's whim.
+// TestColumnsOfOneName checks that two columns with one name are an error, because parsers disagree
+// on which counts.
 func TestColumnsOfOneName(t *testing.T) {
 	t.Parallel()
 	schema := parquet.NewSchema("tasks", twice{parquet.Group{"id": parquet.String(), "prompt": parquet.String()}})
@@ -47,7 +48,7 @@ func TestColumnsOfOneName(t *testing.T) {
 	}
 }
 
-// twice is a group that has its last field a second time.
+// twice is a group that repeats its last field.
 type twice struct{ parquet.Group }
 
 func (g twice) Fields() []parquet.Field {

@@ -1,4 +1,4 @@
-// Package version says what this binary was built from.
+// Package version describes the source of this binary.
 package version
 
 import (
@@ -6,11 +6,10 @@ import (
 	"runtime/debug"
 )
 
-// Number is the version of this source: of the program, and of the Python package that
-// carries it (sink/python/pyproject.toml).
+// Number is the version of the program and of its Python package (sink/python/pyproject.toml).
 const Number = "0.1.0"
 
-// A Build says what this binary was built from.
+// A Build describes the source and platform of this binary.
 type Build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -20,7 +19,7 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
-// Read reads what the Go linker left in the binary.
+// Read returns the build information in the binary.
 func Read() Build {
 	v := Build{Version: Number, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -1,5 +1,5 @@
-// Package words_test keeps a list of every text that a user can be shown, so that all
-// of them are read together when one changes.
+// Package words_test keeps a list of every text that a user can see, so that a change of one is
+// reviewed with all of them.
 package words_test
 
 import (
@@ -21,7 +21,6 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/messages.txt anew")
 
-// root is the repository.
 var root = filepath.Join("..", "..", "..", "..")
 
 // A text is one string of the sources.
@@ -30,8 +29,7 @@ type text struct {
 	value   string
 }
 
-// sources calls yield with every Go file that is part of the program, tests and their
-// support left out.
+// sources calls yield with every Go file of the program, without tests and test support.
 func sources(t *testing.T, yield func(path string, file *ast.File)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -65,11 +63,11 @@ func sources(t *testing.T, yield func(path string, file *ast.File)) {
 	}
 }
 
-// sentence finds texts that are words, not data: two words with a space between.
+// sentence matches texts that are words, not data: two words with a space between.
 var sentence = regexp.MustCompile(`[a-z]{2}\S* +\S*[a-z]{2}|[a-z]{2}.*%[svdqw]|%[svdqw].*[a-z]{2}`)
 
-// texts returns every string of a file that a user may read, strings that are added
-// together as one, with … for what is not constant.
+// texts returns every string of a file that a user can read. Concatenated strings are one text,
+// with … for parts that are not constant.
 func texts(dir string, file *ast.File) []text {
 	var all []text
 	for _, d := range file.Decls {
@@ -130,7 +128,7 @@ func receiver(e ast.Expr) string {
 	return "?"
 }
 
-// joined is the value of strings that are added together, if one of them is constant.
+// joined returns the value of concatenated strings, if one of them is constant.
 func joined(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
@@ -167,9 +165,8 @@ func unquoted(lit *ast.BasicLit) string {
 	return s
 }
 
-// TestMessages compares the list with testdata/messages.txt. After a change of a message
-// run it with -update, and read the whole list: one voice, what is wrong, where, and what
-// to do about it.
+// TestMessages compares the list with testdata/messages.txt. After a change of a message, run it
+// with -update and read the whole list: one voice; what is wrong, where, and what to do.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	var all []text
@@ -206,7 +203,6 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// difference lists lines that only one of two texts has.
 func difference(want, got string) string {
 	count := map[string]int{}
 	for line := range strings.Lines(want) {

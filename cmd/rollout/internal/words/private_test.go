@@ -10,16 +10,15 @@ import (
 	"testing"
 )
 
-// private are words that this code once had for concepts that have names: a trip, a probe,
-// a reset, a charge and a refund of the breaker, the record of a server run, redacted
-// texts. "It is no row" reads like a translation; write "it is not a row".
+// private matches words that this code once used for concepts that have names: a trip, a probe, a
+// reset, a charge and a refund of the breaker, the record of a server run, redacted texts.
 var private = regexp.MustCompile(`(?i)\b(streaks?|acquit\w*|mourn\w*|recollect\w*|repay\w*|stillest|suspects?)\b|(?i:own)Words\b`)
 
-// translated is "is no x" and "are no x", but for what English has: there is no x, is no
-// longer, is no more.
+// translated matches "is no x" and "are no x", except in correct English: there is no x, is no
+// longer, is no more. Write "it is not a row" instead of "it is no row".
 var translated = regexp.MustCompile(`(\w+ )?\b(?:is|are) no ([\w-]+)`)
 
-// TestPrivateWords keeps both out of the sources.
+// TestPrivateWords checks that the sources contain neither.
 func TestPrivateWords(t *testing.T) {
 	t.Parallel()
 	sources(t, func(path string, _ *ast.File) {

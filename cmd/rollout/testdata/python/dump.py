@@ -1,7 +1,7 @@
-"""Print what pyarrow reads of a run: one JSON object per row, kind by kind.
+"""Print a run as pyarrow reads it: one JSON object per row, kind by kind.
 
-Floats are printed by their bits, timestamps in microseconds, null as null; nothing
-of ours is used but the names in the commit log.
+Floats are printed as bits, timestamps in microseconds, null as null. Of our code, only the
+names in the commit log are used.
 """
 
 import json
@@ -37,7 +37,7 @@ for name in sorted(os.listdir(commits)):
                 table = reader.read_all()
         else:
             table = pq.read_table(path)
-        # pyarrow's own datetime has a time zone; the bits are what is compared.
+        # pyarrow's own datetime has a time zone; the comparison needs the bits.
         at = table.schema.get_field_index("started_at")
         table = table.set_column(at, "started_at", table.column(at).cast(pa.int64()))
         columns = [(f.name, f.type, table.column(i).to_pylist()) for i, f in enumerate(table.schema)]

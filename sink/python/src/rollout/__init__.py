@@ -1,4 +1,4 @@
-"""Collect rollouts, and read what was collected: whole groups at a time, from PyTorch or without it."""
+"""Collect rollouts, and read collected ones: whole groups at a time, with or without PyTorch."""
 
 from rollout import advantages, collate
 from rollout._check import check

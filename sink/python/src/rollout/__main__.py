@@ -1,4 +1,4 @@
-"""python -m rollout runs the program rollout, with the same arguments and exit status."""
+"""python -m rollout runs the rollout program with the same arguments and exit status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rollout._program import program
 
 
 def main() -> int:
-    """Become the program; where a process cannot become another, wait for it."""
+    """Replace this process with the program. On Windows, run it and wait."""
     try:
         path = program()
     except FileNotFoundError as err:

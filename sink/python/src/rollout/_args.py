@@ -1,4 +1,5 @@
-"""Checks of arguments. A wrong type raises TypeError, a wrong value ValueError; both name the argument, its value and a valid one."""
+"""Checks of arguments. A wrong type raises TypeError, a wrong value ValueError. Both name the
+argument, its value and a valid value."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def filepath(name: str, value: Any) -> None:
 
 
 def paths(name: str, value: Any) -> list[str]:
-    """Return one path or several as strings."""
+    """Return one or more paths as a list of strings."""
     if not isinstance(value, (str, os.PathLike)) and (isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable)):
         raise TypeError(f"{name}={shown(value)}: must be a path or a list of paths")
     out = [value] if isinstance(value, (str, os.PathLike)) else list(value)

@@ -1,4 +1,4 @@
-"""Arrays of numpy or torch, where torch may be missing."""
+"""numpy and torch arrays. torch is optional."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> npt.NDArray[Any]:
-    """value as a numpy array of dtype; with length, a vector of that many entries, or of any number with -1."""
+    """Return value as a numpy array of dtype. With length, it must be a vector of that many
+    entries; -1 allows any number."""
     if is_tensor(value):
         value = value.detach().cpu()
         if value.dtype == torch.bfloat16:
@@ -42,7 +43,8 @@ def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> np
 
 
 def give_back(array: npt.NDArray[Any], like: Any) -> Any:
-    """array as a tensor on like's device where like is a tensor, of its dtype if that is one of floats."""
+    """Return array as a tensor on like's device if like is a tensor, with its dtype if that is
+    a float dtype."""
     if not is_tensor(like):
         return array
     tensor = torch.from_numpy(np.ascontiguousarray(array))

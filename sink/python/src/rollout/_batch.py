@@ -1,4 +1,4 @@
-"""The dict of a batch, and its way from a worker to the process that trains."""
+"""The dict of a batch, and its transfer from a worker to the training process."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from rollout._arrays import is_tensor, torch
 from rollout._blocks import ALIGN, Block, in_worker, lend, lent, memory
 
 SMALL = 1 << 15
-"""Bytes that are cheaper in the pickle than in a block of their own."""
+"""Up to this size in bytes, pickling is cheaper than a block."""
 
 Place = tuple[int, int, int, Any, tuple[int, ...]]
-"""Of a tensor: the number of its memory, its begin there, its bytes, dtype and shape."""
+"""Of a tensor: the number of its memory, its offset there, its size in bytes, dtype and shape."""
 
 
 class Batch(dict[str, Any]):
-    """What the functions of rollout.collate make: tensors by name, and the list rows.
+    """The result of rollout.collate: tensors by name, and the list rows.
 
-    A worker sends it as a block of shared memory that the tensors are views of: torch
-    sends each tensor with a file descriptor of its own, some half a millisecond each, and
-    a batch has twenty. What collate made in the worker lies in a block already, the rest
-    is copied.
+    A worker sends it as one block of shared memory. torch would send each tensor with its own
+    file descriptor, at about half a millisecond each, and a batch has twenty. Tensors that
+    collate created in the worker are already in a block; others are copied.
     """
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -49,7 +48,7 @@ class Batch(dict[str, Any]):
             places[name] = (number, begin, size, value.dtype, tuple(value.shape))
         pickled = end <= SMALL or not in_worker()
         if pickled:
-            room = np.empty(max(end, ALIGN), np.uint8)  # torch views no type in an empty one
+            room = np.empty(max(end, ALIGN), np.uint8)  # torch cannot view an empty array as another type
         else:
             block, room = lend(end)
             blocks.append(block)
@@ -69,7 +68,7 @@ class Batch(dict[str, Any]):
 
 
 def plain(value: Any) -> bool:
-    """Report whether a value is a tensor of numbers in memory; torch knows how to send the others."""
+    """Report whether a value is a dense numeric tensor in memory. torch sends the others itself."""
     return is_tensor(value) and value.device.type == "cpu" and value.layout == torch.strided and not value.is_quantized
 
 

@@ -1,13 +1,12 @@
-"""Shared memory for batches on their way from workers, used again when they are gone.
+"""Shared memory for batches from workers, reused when the batches are gone.
 
-New shared memory costs more than what is copied into it: each page is made, cleared and
-mapped when it is first touched, in the worker and once more in the process that trains.
-So a worker keeps its blocks, and lends them: to a collate, which writes a batch where it
-will be sent from, or to what copies a batch that lies elsewhere.
+New shared memory costs more than the copy into it: each page is created, cleared and mapped on
+first access, in the worker and again in the training process. So a worker keeps its blocks and
+lends them, to collate, which writes a batch into one, or to the code that copies other batches.
 
-A block is free when nothing in the worker refers to its memory and all that was sent of
-it came back. Two words at its beginning count that: sent, which the worker writes, and
-returned, which the process that trains writes when nothing refers to the batch any more.
+A block is free when nothing in the worker refers to its memory and everything that was sent has
+come back. Two words at its beginning count this: sent, written by the worker, and returned,
+written by the training process when nothing refers to the batch any more.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from rollout._arrays import torch
 HEADER = 64
 """Bytes before the batch."""
 ALIGN = 64
-"""Bytes at which arrays begin in it, so that every dtype is aligned."""
+"""Alignment of arrays in a block, sufficient for every dtype."""
 KEPT = 16
-"""Blocks that a worker remembers. A caller that keeps batches keeps their blocks; the worker
-then forgets the oldest."""
+"""The number of blocks that a worker remembers. If the caller keeps batches, their blocks stay
+in use, and the worker forgets the oldest."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -40,7 +39,7 @@ class Block:
     """Shared memory of a worker."""
 
     def __init__(self, size: int) -> None:
-        # share_memory_() of a tensor would write every page of it.
+        # A tensor's share_memory_() would write every page.
         storage = torch.UntypedStorage._new_shared(HEADER + size)
         self.tensor: Any = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
         self.size = size
@@ -49,14 +48,14 @@ class Block:
         self._counts[:] = 0
 
     def free(self) -> bool:
-        """Report whether nobody uses the memory."""
-        if self._held:  # first: what is on its way is counted as sent before it is let go of
+        """Report whether the memory is unused."""
+        if self._held:  # checked first: memory is counted as sent before its hold ends
             return False
         sent, returned = self._counts.tolist()
         return bool(sent == returned)
 
     def hold(self) -> Bytes:
-        """Return the memory, which is held until this array and all its views are gone."""
+        """Return the memory. It stays held until this array and all its views are gone."""
         whole: Bytes = self.tensor.numpy()
         self._held = True
         _when_gone(whole, self._let_go)
@@ -66,12 +65,12 @@ class Block:
         self._held = False
 
     def send(self) -> Any:
-        """Count the block as sent. Return its tensor, which the receiver passes to memory()."""
+        """Count the block as sent and return its tensor, which the receiver passes to memory()."""
         self._counts[0] += 1
         return self.tensor
 
     def place(self, tensor: Any) -> int | None:
-        """Return where in the memory a tensor begins, None where it is not a part of it."""
+        """Return the offset of a tensor in the memory, or None if it is not part of it."""
         at = int(tensor.data_ptr()) - int(self.tensor.data_ptr()) - HEADER
         size = int(tensor.element_size())
         return at if 0 <= at and at + tensor.numel() * size <= self.size and at % size == 0 else None
@@ -82,7 +81,7 @@ _blocks: list[Block] = []
 
 
 def lend(size: int) -> tuple[Block, Bytes]:
-    """Return a block of size bytes or more and its memory, which is held."""
+    """Return a block of at least size bytes and its memory, which is held."""
     with _lock:
         free = [b for b in _blocks if b.free()]
         fits = [b for b in free if b.size >= size]
@@ -90,7 +89,7 @@ def lend(size: int) -> tuple[Block, Bytes]:
             block = min(fits, key=lambda b: b.size)
             _blocks.remove(block)
         else:
-            # One that is free and too small makes room; or the oldest, if there are many.
+            # Replace a free block that is too small; or the oldest block, if there are many.
             if free or len(_blocks) >= KEPT:
                 _blocks.remove(free[0] if free else _blocks[0])
             block = Block(size + size // 4)
@@ -99,15 +98,15 @@ def lend(size: int) -> tuple[Block, Bytes]:
 
 
 def lent(tensor: Any) -> tuple[Block, int] | None:
-    """Return the block that a tensor is a part of and where it begins, None where there is none."""
+    """Return the block that contains a tensor and the tensor's offset, or None."""
     with _lock:
         return next(((b, at) for b in _blocks if (at := b.place(tensor)) is not None), None)
 
 
 def memory(tensor: Any) -> Bytes:
-    """Return the memory of a block that another process has sent.
+    """Return the memory of a block that another process sent.
 
-    It is returned when this array and all arrays and tensors that are views of it are gone.
+    The block is returned when this array and all its views, arrays or tensors, are gone.
     """
     whole: Bytes = tensor.numpy()
     _when_gone(whole, partial(_count_returned, counts(tensor)))
@@ -115,7 +114,7 @@ def memory(tensor: Any) -> Bytes:
 
 
 def counts(tensor: Any) -> npt.NDArray[np.int64]:
-    """Return the counts of a block: sent, returned. torch's modes do not reach numpy's memory."""
+    """Return a block's counts: sent, returned. torch's modes do not affect numpy's view."""
     out: npt.NDArray[np.int64] = tensor.numpy()[:16].view(np.int64)
     return out
 
@@ -129,7 +128,7 @@ _numbers = itertools.count()
 
 
 def _when_gone(array: Bytes, call: Callable[[], None]) -> None:
-    """Call a function once an array is gone, in this process."""
+    """Call a function in this process once an array is gone."""
     number = next(_numbers)
 
     def gone() -> None:
@@ -141,7 +140,8 @@ def _when_gone(array: Bytes, call: Callable[[], None]) -> None:
 
 
 def _before_fork() -> None:
-    # The other process sees the memory as well, and nobody knows for how long: what is held now is never lent again.
+    # The child sees the memory too, for an unknown time, so memory that is held now is never lent
+    # again.
     for finalizer in list(_watched.values()):
         finalizer.detach()
     _watched.clear()
@@ -158,5 +158,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def in_worker() -> bool:
-    """Report whether this process is a worker of a DataLoader."""
+    """Report whether this process is a DataLoader worker."""
     return torch is not None and torch.utils.data.get_worker_info() is not None

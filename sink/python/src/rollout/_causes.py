@@ -1,5 +1,5 @@
-"""Why recomputed log-probabilities differ: each cause has a test of its own, and
-without one that singles it out the cause is unknown."""
+"""Causes of differences between recomputed log-probabilities and recorded ones. Each cause has
+its own test. If no test identifies one, the cause is unknown."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rollout._truncation import explained, one_sided
 from rollout._types import Row
 
 BETTER = 4.0
-"""By what factor an explanation must lessen the mean |Δ|, besides reaching the tolerance."""
+"""The factor by which an explanation must reduce the mean |Δ|, besides reaching the tolerance."""
 
 _MOST_TOKENS = 2000
-"""Tokens on which a temperature is fitted, and as many again on which it is tried."""
+"""The number of tokens to fit a temperature on, and to test it on."""
 
 Finding = tuple[str, str]
 
@@ -24,7 +24,7 @@ _UNCUT = "take the engine's log-probabilities before it cuts (raw_logprobs), or 
 
 
 def diagnose(function: Function, rows: Sequence[Row], tokens: Tokens, tolerance: float, tests: dict[str, Any]) -> Finding:
-    """The cause and a sentence about it; what was tried goes into tests."""
+    """Return the cause and a sentence about it. Results of the tests are added to tests."""
     if len(tokens) < FEW:
         return "unknown", f"{len(tokens)} sampled tokens are too few to single out a cause: give more rows, of {FEW} tokens or more together"
     base = mean_difference(tokens.recomputed - tokens.recorded)
@@ -41,7 +41,7 @@ def mean_difference(delta: Floats) -> float:
 
 
 def is_off(delta: Floats, tolerance: float) -> bool:
-    """The mean |Δ| is above the tolerance, by more than three of its standard errors."""
+    """Report whether the mean |Δ| exceeds the tolerance by more than three standard errors."""
     size = np.abs(delta)
     return len(size) >= FEW and bool(size.mean() - 3 * size.std() / np.sqrt(len(size)) > tolerance)
 
@@ -51,7 +51,7 @@ def _explains(value: float, base: float, tolerance: float) -> bool:
 
 
 def _shift(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """The values fit the tokens one place away."""
+    """The values fit the tokens one position away."""
     found = None
     fit, rest = _halves(rows)
     some = fit if fit is rest else fit + rest
@@ -66,7 +66,7 @@ def _shift(function: Function, rows: Sequence[Row], _: Tokens, base: float, tole
 
 
 def _versions(_: Function, __: Sequence[Row], tokens: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """Tokens of some policy versions agree and those of others do not."""
+    """Tokens of some policy versions agree and tokens of others do not."""
     good: list[int] = []
     bad: list[int] = []
     for version in np.unique(tokens.version[tokens.version >= 0]).tolist():
@@ -89,7 +89,8 @@ def _named(versions: Sequence[int]) -> str:
 
 
 def _truncation(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """The recorded values are too high because of a cut, and agree with the values under that cut."""
+    """The recorded values are too high because of truncated sampling, and agree with values
+    under that truncation."""
     delta = tokens.recomputed - tokens.recorded
     if not one_sided(delta):
         return None
@@ -119,7 +120,7 @@ def _unknown(tokens: Tokens, base: float, tolerance: float) -> str:
 
 
 def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """One temperature makes them agree, on rows that it was not fitted on."""
+    """The values agree at one temperature, on rows that it was not fitted on."""
     if not function.takes_temperature:
         tests["temperature"] = "not tried: logprob_fn gives no logits and takes no temperature"
         return None
@@ -154,8 +155,8 @@ def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float
 
 
 def _halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Rows to fit on and rows to try on, of some thousand sampled tokens each; the same
-    list twice where those to try on would be of a few tokens."""
+    """Return rows to fit on and rows to test on, with a few thousand sampled tokens each. If
+    the second part would be too small, both are all rows."""
     halves: tuple[list[Row], list[Row]] = ([], [])
     had = [0, 0]
     for row in rows:
@@ -173,9 +174,9 @@ def _deltas(function: Function, row: Row, temperature: float = 1.0, shift: int =
 
 
 def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, __: float, tests: dict[str, Any]) -> Finding | None:
-    """The model would do better if it guessed: on what was sampled and on what was not.
+    """The model does worse than guessing, on sampled and on other tokens.
 
-    Other weights still do better than guessing on text in ids of their own vocabulary.
+    Other weights still beat guessing on text in ids of their own vocabulary.
     """
     size = function.vocabulary or 1 + max(int(np.max(r["input_ids"])) for r in rows)
     chance = -float(np.log(size))
@@ -194,11 +195,10 @@ def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: floa
 
 
 def _distribution(function: Function, _: Sequence[Row], tokens: Tokens, __: float, ___: float, tests: dict[str, Any]) -> Finding | None:
-    """The recomputed values are a distribution over the same tokens, and another one.
+    """The recomputed values are another distribution over the same tokens.
 
-    Where tokens are sampled from p, the mean of q/p is 1 for every distribution q over
-    the same tokens in the same contexts, and the deviations of one token are not
-    correlated with those of another.
+    If tokens are sampled from p, the mean of q/p is 1 for every distribution q over the same
+    tokens in the same contexts. The deviations of different tokens are then uncorrelated.
     """
     ratio = np.exp(np.minimum(tokens.recomputed - tokens.recorded, 50.0))
     n = len(ratio)

@@ -1,4 +1,4 @@
-"""Are the log-probabilities of a run those that the trainer's model gives?"""
+"""Compare the log-probabilities of a run with the trainer's model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROLES = {-1: "unknown", 0: "prompt", 1: "assistant", 2: "tool", 3: "user"}
 
 @dataclass(frozen=True)
 class Line:
-    """|Δ| over some sampled tokens, Δ = recomputed - recorded, in nats."""
+    """|Δ| over some sampled tokens, where Δ = recomputed - recorded, in nats."""
 
     name: str
     tokens: int
@@ -29,39 +29,39 @@ class Line:
     p99: float
     max: float
     bias: float
-    """The mean of Δ with its sign."""
+    """The mean of Δ, with its sign."""
     off: bool = False
-    """mean is above the tolerance by more than three standard errors, of 20 tokens or more; or
-    Δ is one-sided: bias is a quarter of mean or more, above 1e-4, and six standard errors off,
-    of 40 tokens or more."""
+    """The mean exceeds the tolerance by more than three standard errors, over at least 20
+    tokens. Or Δ is one-sided: bias is at least a quarter of the mean, above 1e-4, and six
+    standard errors from 0, over at least 40 tokens."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What check found. print() shows it as a table."""
+    """The result of check. str() formats it as a table."""
 
     ok: bool
-    """Mean |Δ| is within the tolerance, and no line is off."""
+    """The mean |Δ| is within the tolerance, and no line is off."""
     cause: str
     """none, shift, truncation, temperature, tokenizer, weights, random or unknown."""
     message: str
-    """The cause in a sentence, with the numbers that single it out."""
+    """The cause as a sentence, with the numbers that identify it."""
     tolerance: float
     rows: int
     total: Line
     by_span: list[Line] = field(default_factory=list)
     """By the number of the sampled span in its row, from 0."""
     by_position: list[Line] = field(default_factory=list)
-    """By the token's place in its row, in powers of two."""
+    """By the token's position in its row, in powers of two."""
     by_role: list[Line] = field(default_factory=list)
-    """By turn_roles; sampled tokens alone, so most often one line."""
+    """By turn_roles. Only sampled tokens, so usually one line."""
     by_version: list[Line] = field(default_factory=list)
-    """By policy version; "unknown" where the row has none."""
+    """By policy version; "unknown" if the row has none."""
     context: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """By role, tokens that were not sampled and the mean of their recomputed
-    log-probabilities: nothing is recorded that they could be compared with."""
+    """By role, the number of tokens that were not sampled and the mean of their recomputed
+    log-probabilities. They have no recorded values to compare with."""
     tests: dict[str, Any] = field(default_factory=dict)
-    """What was tried to find the cause, with its result."""
+    """The tests that were run to find the cause, with their results."""
 
     def __str__(self) -> str:
         lines = [f"{'ok' if self.ok else 'NOT ok'}: {self.message}"]
@@ -87,54 +87,53 @@ def check(
     tolerance: float = 0.05,
     vocabulary: int | None = None,
 ) -> Report:
-    """Recompute log-probabilities of sampled tokens and say how far they are from those
-    that the engine reported when it sampled them, and why.
+    """Recompute the log-probabilities of sampled tokens, measure their difference from the
+    values that the engine reported when it sampled, and find its cause.
 
-    run is a run's folder, several of them, a Dataset, or an iterable of Group. Whole
-    groups are drawn by seed until there are so many rows.
+    run is the folder of a run, a list of folders, a Dataset, or an iterable of Group. Whole
+    groups are drawn by seed until there are at least that many rows.
 
-    logprob_fn gets the ids of one row, an int64 tensor [T] on the CPU (a numpy array
-    where torch is not installed), without gradients, and returns one of
+    logprob_fn gets the ids of one row without gradients, as an int64 tensor [T] on the CPU, or
+    as a numpy array if torch is not installed. It returns one of:
 
-        [T]     log-probabilities: at i, of token i given the tokens before it. What is
-                at 0 is not looked at: nothing predicts the first token.
-        [T, V]  logits: at i, what the model says after token i, as a causal language
-                model of transformers gives them.
+        [T]     log-probabilities: entry i is of token i given the tokens before it.
+                Entry 0 is ignored, because nothing predicts the first token.
+        [T, V]  logits: entry i is the prediction after token i, as from a causal
+                language model of transformers.
 
         def logprob_fn(ids):
             return model(ids[None].to(model.device)).logits[0]
 
-    With log-probabilities, a parameter temperature=1.0, by which the logits are divided,
-    lets check try temperatures; with logits it does so itself. vocabulary is the number
-    of ids that the model knows, where it gives no logits.
+    If logprob_fn returns log-probabilities, a parameter temperature=1.0, which divides the
+    logits, allows check to try temperatures. With logits, check does so itself. vocabulary is
+    the number of ids that the model knows; it is not needed with logits.
 
-    The causes, each with the test that singles it out. One that is not singled out is
-    not named: "unknown" is an answer.
+    The causes and their tests follow. A cause that no test identifies is "unknown".
 
-        none         the mean |Δ| is within tolerance (nats): of all tokens, and of no span,
-                     position, role or version above it by three standard errors; and
+        none         the mean |Δ| is within the tolerance (nats) over all tokens; no span,
+                     position, role or version exceeds it by three standard errors; and
                      Δ is not one-sided in any of them
         random       the same row gives other values when it is computed again
-        shift        the values agree with the tokens one place before or after
-        truncation   the recorded values are higher, and agree with values renormalized over
-                     what one top_p, top_k or min_p leaves; for a function that gives logits
-        temperature  they agree at one temperature, or at the one that rows have recorded;
-                     fitted on some rows, tried on others
-        tokenizer    an id is outside the model's vocabulary; or the model gives sampled
-                     and other tokens less than guessing would
-        weights      tokens of some policy versions agree and those of others do not; or
-                     every token gets what guessing would give it; or the mean of q/p is
-                     1, as for any distribution q over the same tokens, and no
-                     temperature explains the difference
+        shift        the values agree with the tokens one position before or after
+        truncation   the recorded values are higher, and agree with values renormalized
+                     over the tokens that one top_p, top_k or min_p keeps; needs logits
+        temperature  the values agree at one temperature, or at the recorded one; it is
+                     fitted on some rows and tested on others
+        tokenizer    an id is outside the model's vocabulary; or the model does worse than
+                     guessing on sampled and on other tokens
+        weights      tokens of some policy versions agree and tokens of others do not; or
+                     every token gets the value of guessing; or the mean of q/p is 1, as
+                     for any distribution q over the same tokens, and no temperature
+                     explains the difference
 
-    An explanation must reach the tolerance and lessen the mean |Δ| to a quarter, over 20
-    tokens or more: of fewer the cause is unknown, but for random and tokenizer. The
-    default tolerance is for engines in bfloat16; one in float32 agrees to 1e-4. A
-    recomputed value below -100 counts as -100.
+    An explanation must reach the tolerance and reduce the mean |Δ| to a quarter, over at least
+    20 tokens. With fewer tokens the cause is unknown, except random and tokenizer. The default
+    tolerance is for bfloat16 engines; float32 engines agree to 1e-4. A recomputed value below
+    -100 counts as -100.
 
-    Raises ValueError where logprob_fn gives another shape, NaN, probabilities or a loss, or
-    where no row was found. What logprob_fn raises is not caught, except an IndexError that
-    rows of the same length with id 0 do not raise.
+    Raises ValueError if logprob_fn returns another shape, NaN, probabilities or a loss, or if
+    no row was found. Exceptions of logprob_fn are not caught, except an IndexError that rows of
+    the same length with id 0 do not raise.
     """
     if not callable(logprob_fn):
         raise TypeError(f"logprob_fn={logprob_fn!r}: give the function first, and then the run")
@@ -173,7 +172,7 @@ def check(
 
 
 def _again(function: Function, rows: Sequence[Row]) -> float:
-    """By how much a row's values differ when it is computed again, at most, of the first rows."""
+    """Return the largest difference when the first rows are computed again."""
     most, seen = 0.0, 0
     for row in rows:
         most = max(most, float(np.abs(function(row) - function(row)).max()))
@@ -184,7 +183,7 @@ def _again(function: Function, rows: Sequence[Row]) -> float:
 
 
 def _groups(run: Any, seed: int) -> Iterator[Group]:
-    """All groups of a run in an order drawn by seed."""
+    """Yield all groups of a run in an order drawn by seed."""
     from rollout.dataset import Dataset
     from rollout.filters import Where
 

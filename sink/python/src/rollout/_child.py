@@ -1,4 +1,4 @@
-"""The process of a collector: its start, its events, its last words, its end."""
+"""The collector process: start, events, last messages, end."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ from rollout.errors import BY_STATUS, CollectError, CrashError
 log = logging.getLogger("rollout.collect")
 
 LAST_LINES = 40
-"""Lines of the standard error that are kept."""
+"""The number of standard error lines that are kept."""
 
 _PANIC = re.compile(r"^(panic: |fatal error: |runtime: |SIG[A-Z]+: )")
-"""What the Go runtime writes before it ends a program with exit status 2."""
+"""The output of the Go runtime before it ends a program with exit status 2."""
 
 _children: weakref.WeakSet[Child] = weakref.WeakSet()
 
 _pipes = threading.RLock()
-"""A fork waits for it, so that a fork never has a pipe that it cannot close: one between its making and its Child."""
+"""A fork waits for this lock, so that it never inherits a pipe that it cannot close: a pipe
+that is created and not yet owned by a Child."""
 
 
 class Child:
-    """A collector that runs until its standard input ends, or it has collected all.
+    """A collector that runs until its standard input ends or it has collected everything.
 
-    It has a session of its own: Ctrl-C at a terminal reaches this process alone, which
-    ends the collector when it ends itself, however that happens. The other end of the
-    pipe is not left to forked processes, such as the workers of a DataLoader.
+    It has its own session. Ctrl-C at a terminal reaches only this process, which stops the
+    collector when it ends, however it ends. Forked processes, such as DataLoader workers, do
+    not inherit the other end of the pipe.
 
-    settings: the content of its file of settings, -c. The file has no name in any folder, so
-    none stays behind, however either side ends.
+    settings: the content of the settings file, -c. The file has no name in any folder, so it
+    cannot be left behind.
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], secrets: Sequence[str], settings: bytes | None = None) -> None:
         self._secrets = list(secrets)
-        self._config = ""  # the path of the file of settings
+        self._config = ""  # the path of the settings file
         self.lines: deque[str] = deque(maxlen=LAST_LINES)
         self.launched = False
         self._alive: list[int] = []
@@ -63,7 +64,7 @@ class Child:
                 files = []
                 if settings is not None:
                     file.write(settings)
-                    file.seek(0)  # on macOS the two sides share the place in the file
+                    file.seek(0)  # on macOS both sides share the file offset
                     files, self._config = [file.fileno()], f"/dev/fd/{file.fileno()}"
                     args += ["-c", self._config]
                 self.process = subprocess.Popen(
@@ -76,7 +77,7 @@ class Child:
             os.close(read)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield what the process says, until it says no more."""
+        """Yield events until the process closes its output."""
         assert self.process.stdout is not None
         with self.process.stdout as out:
             for line in out:
@@ -90,14 +91,14 @@ class Child:
                     yield event
 
     def wait(self) -> int:
-        """Return the exit status of a process that has said all."""
+        """Return the exit status of a process that has closed its output."""
         code = self.process.wait()
         self._listener.join(5)
         self._let_go()
         return code
 
     def stop(self, grace: float) -> None:
-        """End the process: it is asked to stop at once, and killed after grace seconds."""
+        """Stop the process: first with SIGTERM at once, then with SIGKILL after grace seconds."""
         self._let_go()
         try:
             for signal_after in (grace / 2, grace / 2):
@@ -121,17 +122,17 @@ class Child:
                 log.info("%s", line)
 
     def _let_go(self) -> None:
-        """Close this side of the standard input, whose end stops the process."""
+        """Close our end of the standard input. Its end stops the process."""
         with _pipes:
             while self._alive:
                 os.close(self._alive.pop())
 
     def crashed(self, code: int) -> bool:
-        """Report whether the process did not end by its own decision."""
+        """Report whether the process ended abnormally."""
         return code < 0 or code > 130 or code == 2 and any(_PANIC.match(line) for line in self.lines)
 
     def error(self, code: int) -> CollectError | None:
-        """Return the error of an exit status, None where all was collected."""
+        """Return the error for an exit status, or None if everything was collected."""
         if code in (0, 3):
             return None
         lines = tuple(self.lines)
@@ -150,7 +151,7 @@ class Child:
 
 
 def _forked() -> None:
-    """Leave the processes of the parent to the parent."""
+    """Detach from the parent's processes."""
     for child in list(_children):
         child._let_go()
     _pipes.release()
@@ -161,6 +162,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def back_off(tries: int) -> float:
-    """Return how long to wait before a process is started again: 0.1 s, doubled, 10 s at most."""
+    """Return the pause before a restart: 0.1 s, doubled each time, at most 10 s."""
     return min(10.0, 0.1 * 2.0 ** max(0, tries))
 

@@ -1,4 +1,4 @@
-"""The groups of a collector that collect() has started, as a plain and an asynchronous iterator."""
+"""The groups of a collector that collect() started, as an iterator and an async iterator."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ Ack = Literal["auto", "manual"]
 
 
 class Collection:
-    """The groups of a run that is being collected for one trainer; collect() makes it.
+    """The groups of a run that is being collected for one trainer. collect() creates it.
 
-    It is an iterator, plain and asynchronous, for one consumer, and a context manager of
-    both kinds. Its methods may be called from any thread of the process that made it; a
-    forked process must not use it, and it cannot be pickled: give workers the groups.
+    It is an iterator and an async iterator for one consumer, and a context manager of both
+    kinds. Its methods are safe to call from any thread of the process that created it. A forked
+    process must not use it, and it cannot be pickled: pass the groups to workers instead.
     """
 
     def __init__(self, supervisor: Supervisor, reader: Reader, source: Source, place: Place, ack: Ack, timeout: float | None) -> None:
         self._supervisor, self._reader, self._source = supervisor, reader, source
         self._words = supervisor.words
-        self._place = place  # of the group that was given last
+        self._place = place  # of the last group returned
         self._auto, self._timeout = ack == "auto", timeout
-        self._open: deque[tuple[str, Place]] = deque()  # given and not acknowledged
-        self._ready: deque[tuple[Group, Place]] = deque()  # read, and not given: who asked was cancelled
+        self._open: deque[tuple[str, Place]] = deque()  # returned and not acknowledged
+        self._ready: deque[tuple[Group, Place]] = deque()  # read and not returned, because the caller was canceled
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        # On garbage collection, and at the interpreter's exit.
+        # Runs on garbage collection and at the interpreter's exit.
         self._finalizer = weakref.finalize(self, supervisor.close)
 
     # Groups.
 
     def __iter__(self) -> Iterator[Group]:
-        """The iterator is the collection itself: a second loop goes on where the first ended."""
+        """Return the collection itself: a second loop continues where the first ended."""
         return self
 
     def __next__(self) -> Group:
-        """Wait for the next group. Asking for it acknowledges the one before (ack="auto").
+        """Wait for the next group. The call acknowledges the previous group if ack="auto".
 
-        Raises StopIteration once all tasks are collected and given, and TimeoutError after
-        timeout seconds without a group; then it may be asked again. An error that ended the
-        collector is raised after the groups that were whole by then.
+        Raises StopIteration when all tasks are collected and returned. Raises TimeoutError
+        after timeout seconds without a group; the call can then be repeated. An error that
+        ended the collector is raised after the groups that were whole by then.
         """
         self._mine()
         if self._source.wants_loop:
@@ -66,7 +66,7 @@ class Collection:
         return group
 
     def within(self, timeout: float | None) -> Group | None:
-        """As next(), but None where no group has come after timeout seconds."""
+        """Like next(), but return None if no group comes within timeout seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         done = self._done()
         while True:
@@ -83,14 +83,14 @@ class Collection:
                 return None
 
     def __aiter__(self) -> AsyncIterator[Group]:
-        """As __iter__, for `async for`."""
+        """Return the collection itself, for `async for`."""
         return self
 
     async def __anext__(self) -> Group:
-        """As __next__. A call that is cancelled loses no group: the next one gives it.
+        """Like __next__. A canceled call loses no group: the next call returns it.
 
-        It has acknowledged the group before, as any call: who asks for a group while it still
-        trains on one wants ack="manual".
+        Like every call, it has acknowledged the previous group. Use ack="manual" to request a
+        group while still training on another.
         """
         self._mine()
         loop, event = asyncio.get_running_loop(), asyncio.Event()
@@ -113,20 +113,21 @@ class Collection:
                     raise self._late() from None
 
     def feed(self) -> None:
-        """Take the tasks of an async iterable in the running event loop; `async for` does it."""
+        """Read the tasks of an async iterable in the running event loop. `async for` calls it."""
         self._source.pump()
 
     def _done(self) -> Place | None:
-        """Return the place behind what the consumer is done with that asks now; None: nothing new.
+        """Return the place up to which the consumer is done, or None if unchanged.
 
-        It is looked up at once: _advance may come late, after another call has given a group.
+        It is determined at once, because _advance can come after another call has returned a
+        group.
         """
         with contextlib.suppress(IndexError):
             return self._open[-1][1] if self._auto else None
         return None
 
     def _advance(self, done: Place | None) -> bool:
-        """Report whether a group is ready. The consumer is done with those before a place."""
+        """Report whether a group is ready. done acknowledges the groups up to that place."""
         with self._lock:
             n = 0 if done is None else sum(place <= done for _, place in self._open)
             if n:
@@ -137,7 +138,7 @@ class Collection:
                 self._words.leave_out(self._reader.left_out())
                 if found is not None:
                     self._ready.append(found)
-                elif not self._open:  # a cursor passes what was left out, too
+                elif not self._open:  # a cursor also passes skipped groups
                     self._words.acknowledge(self._reader.end)
             return bool(self._ready)
 
@@ -157,7 +158,7 @@ class Collection:
         return TimeoutError(f"{self._supervisor.run}: no group for {self._timeout:g} s; status() says what the collector does")
 
     def _over(self) -> None:
-        """Raise what ended the collector."""
+        """Raise the error that ended the collector."""
         if not self._finalizer.alive:
             raise ValueError("the collection is closed")
         if self._supervisor.error is not None:
@@ -170,92 +171,93 @@ class Collection:
     def __reduce__(self) -> Any:
         raise TypeError("a collection cannot be pickled: it owns a process; give workers the groups, or make it in the actor that trains")
 
-    # Words for the collector.
+    # Messages to the collector.
 
     def set_version(self, version: int) -> None:
-        """Say that this version of the policy answers from now on.
+        """Set the policy version that samples from now on.
 
-        Call it after the engine has the new weights. What was sampled across the change has
-        no version, null; tasks that are taken after it wait until it was heard. A collector
-        that is started again is told the last one, and one that does not answer for 30 s,
-        which is logged, hears it when it does.
+        Call it after the engine has the new weights. Tokens sampled across the change have no
+        version (null). Tasks taken after the call wait until the collector has received it. A
+        restarted collector is told the last version. A collector that does not answer for 30 s
+        is told later, and a warning is logged.
         """
         self._mine()
         integer("version", version)
         self._words.say("version", "set-version", version=int(version))
 
     def pause(self) -> None:
-        """Begin no more samples until resume or drain; those in flight go on.
+        """Start no more samples until resume or drain. Samples in flight continue.
 
-        The end of the tasks does not end it, nor does a new start of the collector: who asks
-        for a group that is not in flight waits for resume, after drain as well. It does
+        A pause survives the end of the tasks and a restart of the collector. A caller that
+        waits for a group not in flight waits for resume, also after drain. The call does
         nothing once the collector has ended.
         """
         self._mine()
         self._words.say("pause", "pause")
 
     def resume(self) -> None:
-        """Begin samples again."""
+        """Start samples again."""
         self._mine()
         self._words.say("pause", "resume")
 
     def drain(self) -> None:
-        """Take no more tasks. What was taken or added is collected and given, and the iteration ends.
+        """Take no more tasks. Tasks that were taken or added are collected and returned, and
+        then the iteration ends.
 
-        It ends a pause. One that comes after it holds what is left until resume.
+        It ends a pause. A later pause holds the remaining tasks until resume.
         """
         self._mine()
         self._supervisor.drain()
 
     def add(self, task: Mapping[str, Any]) -> None:
-        """Add a task, before those of the iterable that were not taken yet. It does not block.
+        """Add a task before the remaining tasks of the iterable. Does not block.
 
-        A task is taken when the collector can begin it; those that were added wait in
-        memory until then. Give it an id that is the same when the trainer starts again.
+        A task is taken when the collector can start it; added tasks wait in memory until then.
+        Give it an id that stays the same when the trainer is restarted.
         """
         self._mine()
         self._source.add(task)
 
     def ack(self, group: Group | None = None) -> None:
-        """Acknowledge a group and all that were given before it; None: all.
+        """Acknowledge a group and all groups returned before it; None: all returned groups.
 
-        With ack="manual" this is what lets further groups begin, see max_ahead.
+        With ack="manual" this lets further groups start, see max_ahead.
         """
         self._mine()
         with self._lock:
             ids = [name for name, _ in self._open]
             if group is not None and group.id not in ids:
-                return  # acknowledged already
+                return  # already acknowledged
             n = len(ids) if group is None else len(ids) - ids[::-1].index(group.id)
             if n:
                 self._acknowledged(n)
 
-    # What is known of it.
+    # State.
 
     def status(self, timeout: float = 30) -> dict[str, Any]:
-        """What the collector says of itself: counts of samples, groups, lag, version.
+        """Return the collector's status: counts of samples, groups, lag, version.
 
-        Waits for a collector that is being started; TimeoutError where none answers within
-        timeout seconds, and the error of one that has ended with one. Of one that has ended in
-        order it is {"phase": "ended"}.
+        Waits for a collector that is starting. Raises TimeoutError if there is no answer within
+        timeout seconds, and the collector's error if it has failed. Returns {"phase": "ended"}
+        if it has ended in order.
         """
         self._mine()
         return self._supervisor.status(timeout)
 
     @property
     def counts(self) -> Counts:
-        """What the filters left out so far: by reason, how many groups, samples and rows."""
+        """What the filters have dropped so far: by reason, the numbers of groups, samples and rows."""
         with self._lock:
             return self._reader.counts
 
     @property
     def over(self) -> bool:
-        """Whether the collector has ended for good; groups of it may be left to give."""
+        """Whether the collector has ended for good. Groups can remain to be returned."""
         return self._supervisor.over
 
     @property
     def restarts(self) -> int:
-        """How often the process was started again after it was killed or had crashed."""
+        """How often the process was restarted after a crash or a kill."""
         return self._supervisor.restarts
 
     @property
@@ -264,15 +266,15 @@ class Collection:
         return self._supervisor.run
 
     def state_dict(self) -> dict[str, Any]:
-        """The place behind the last group that was given, as a dict of JSON values."""
+        """Return the place after the last returned group, as a dict of JSON values."""
         with self._lock:
             return cursor(self._reader.run_id, self._place)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind a state: the groups after it are given, each once.
+        """Continue after a state: the groups after it are returned once each.
 
-        Groups of the future of that state come again. Raises StateError where it is of
-        another run or ahead of this one's log; then nothing has changed.
+        Groups that were returned after that state come again. Raises StateError, without an
+        effect, if the state is from another run or ahead of this run's log.
         """
         self._mine()
         run_id, place = parse(state)
@@ -285,12 +287,13 @@ class Collection:
             self._ready.clear()
         self._words.acknowledge(place)
 
-    # The end.
+    # End.
 
     def close(self) -> None:
-        """End the process: what is in flight is taken up when the run is continued.
+        """Stop the process. A resumed run continues the samples in flight.
 
-        It is asked to end, and killed after the grace time. Calling it again does nothing.
+        The process is asked to stop, and killed after the grace time. Repeated calls do
+        nothing.
         """
         if os.getpid() == self._pid:
             self._finalizer()
@@ -308,8 +311,8 @@ class Collection:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """As close, without blocking the event loop."""
+        """Like close, without blocking the event loop."""
         try:
             await self._source.stop()
-        finally:  # cancelled, or not
+        finally:  # also if canceled
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))

@@ -1,4 +1,4 @@
-"""The socket of a collector: a request is a line of JSON, and so is its answer."""
+"""The control socket of a collector. Requests and answers are lines of JSON."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from typing import Any
 from rollout.errors import BY_STATUS, CollectError, UsageError
 
 LONGEST_PATH = 100
-"""Bytes of a path that a socket's address holds on every system (104 on macOS, 108 on Linux)."""
+"""The path length in bytes that a socket address supports on every system (104 on macOS, 108 on Linux)."""
 
 
 class GoneError(ConnectionError):
-    """The collector does not answer: it has ended, or it is being started again."""
+    """The collector does not answer: it has ended or is restarting."""
 
 
 class Control:
-    """One connection, for the requests of one thread; any thread may close it."""
+    """One connection for the requests of one thread. Any thread can close it."""
 
     def __init__(self, path: str, timeout: float = 10) -> None:
         self.path = path
         self._socket = _connect(path, timeout)
         self._file = self._socket.makefile("rb")
-        self._lock = threading.RLock()  # the garbage collector may close it in the thread that asks
+        self._lock = threading.RLock()  # reentrant, because the garbage collector can call close in the thread that asks
 
     def ask(self, op: str, timeout: float | None, **fields: Any) -> dict[str, Any]:
-        """Return the answer to a request, whatever it says.
+        """Return the answer to a request, including an error answer.
 
-        timeout: seconds to wait for it; None waits as long as the collector lives.
-        Raises GoneError where no answer comes. The connection is of no use then.
+        timeout: seconds to wait; None waits as long as the collector runs.
+        Raises GoneError if no answer comes. The connection is then unusable.
         """
         line = json.dumps({"op": op, **fields}, allow_nan=False).encode() + b"\n"
         with self._lock:
@@ -53,7 +53,7 @@ class Control:
         return out
 
     def close(self) -> None:
-        """End the connection; a request that waits ends with GoneError."""
+        """Close the connection. A waiting request ends with GoneError."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer
         with self._lock:
@@ -65,7 +65,7 @@ class Control:
 
 
 def _connect(path: str, timeout: float) -> socket.socket:
-    """Return a connection to a socket, however long its path is."""
+    """Connect to a socket with a path of any length."""
     out = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         out.settimeout(timeout)
@@ -79,7 +79,7 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 @contextlib.contextmanager
 def _short(path: str) -> Iterator[str]:
-    """Give a short name of a path while it is used."""
+    """Yield a short name for a path while it is in use."""
     if len(os.fsencode(path)) <= LONGEST_PATH:
         yield path
         return
@@ -98,7 +98,7 @@ def _short(path: str) -> Iterator[str]:
 
 
 def refusal(what: str, answer: dict[str, Any]) -> CollectError:
-    """Return the error of an answer that is not ok."""
+    """Return the error for an answer that is not ok."""
     text, hint = str(answer.get("error") or "refused, with no reason"), str(answer.get("hint") or "")
     kind = BY_STATUS.get(int(answer.get("code") or 2), UsageError)
     return kind(f"{what}: {text}", code=None, hint=hint)

@@ -1,8 +1,8 @@
-"""How far a trainer has come in a run: which groups it has, in the order of the log.
+"""How far a trainer has come in a run, in the order of the log.
 
-A cursor is a dict {"run_id": str, "seq": S, "groups": N}: all groups that became whole by
-commits before S, and the first N that became whole in commit S. RUN/ack.json holds the
-one that was acknowledged last.
+A cursor is a dict {"run_id": str, "seq": S, "groups": N}: all groups that commits before S
+completed, and the first N groups that commit S completed. RUN/ack.json contains the last
+acknowledged cursor.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from rollout.entries import entries
 from rollout.errors import CorruptError, StateError
 
 Place = tuple[int, int]
-"""seq and groups of a cursor; of one run, a later cursor is the greater pair."""
+"""seq and groups of a cursor. Within a run, a later cursor is a greater pair."""
 
 START: Place = (0, 0)
 
 
 def parse(state: Mapping[str, Any], where: str = "state") -> tuple[str, Place]:
-    """Return run id and place of a cursor; StateError where it is none."""
+    """Return the run id and the place of a cursor. Raises StateError if it is not a cursor."""
     try:
         run_id, place = str(state["run_id"] or ""), (operator.index(state["seq"]), operator.index(state["groups"]))
     except (KeyError, TypeError) as err:
@@ -35,12 +35,12 @@ def parse(state: Mapping[str, Any], where: str = "state") -> tuple[str, Place]:
 
 
 def cursor(run_id: str, place: Place) -> dict[str, Any]:
-    """Return the cursor as it is saved."""
+    """Return the cursor in its saved form."""
     return {"run_id": run_id, "seq": place[0], "groups": place[1]}
 
 
 def acknowledged(run: str) -> tuple[str, Place]:
-    """Return the cursor that was acknowledged last in a run, its start where none was."""
+    """Return the last acknowledged cursor of a run, or its start."""
     path = os.path.join(run, "ack.json")
     try:
         with open(path, "rb") as f:
@@ -53,9 +53,9 @@ def acknowledged(run: str) -> tuple[str, Place]:
 
 
 def belongs(run: str, run_id: str, place: Place, what: str = "the state") -> None:
-    """Raise StateError unless a cursor is of the run in a folder, and not ahead of its log.
+    """Raise StateError unless a cursor is from the run in the folder and not ahead of its log.
 
-    It comes before the cursor is acknowledged: that cannot be taken back.
+    Call it before the cursor is acknowledged, because that cannot be undone.
     """
     held, last = _held(run), newest(run)
     if run_id and run_id != held:
@@ -66,7 +66,7 @@ def belongs(run: str, run_id: str, place: Place, what: str = "the state") -> Non
 
 
 def _held(run: str) -> str:
-    """Return the id of the run in a folder, "" where it has none yet."""
+    """Return the id of the run in a folder, or "" if it has none yet."""
     try:
         with open(os.path.join(run, "run.json"), "rb") as f:
             return str(json.loads(f.read())["id"])
@@ -76,7 +76,7 @@ def _held(run: str) -> str:
 
 
 def newest(run: str) -> int:
-    """Return the number of the newest entry of the log, 0 without one."""
+    """Return the number of the newest log entry, or 0."""
     try:
         return max((int(n[:20]) for n in os.listdir(os.path.join(run, "_commits")) if n[:20].isdigit()), default=0)
     except OSError:
@@ -86,9 +86,8 @@ def newest(run: str) -> int:
 def acknowledge(run: str, run_id: str, place: Place) -> None:
     """Write a cursor into a run that no process collects into.
 
-    The collector does this itself while it runs. Nothing is written where another process
-    has the folder: that one may be told by who started it. StateError where the cursor is not
-    of this run.
+    A running collector does this itself. Nothing is written if another process has the folder,
+    because its own trainer acknowledges. Raises StateError if the cursor is not from this run.
     """
     belongs(run, run_id, place, "what was acknowledged")
     try:

@@ -1,14 +1,15 @@
-"""A collection for all ranks of a training: rank 0 has the process, every rank gets groups.
+"""A collection for all ranks of a training job: rank 0 has the process, and every rank gets
+groups.
 
-A round gives each rank one whole group, in the order of the log: rank r of W gets groups
-r, r + W, r + 2W … All ranks see the same number of rounds, and the end and an error of rank
-0 in the same one. Groups travel over a group of processes of their own (gloo), so that a
-wait for a slow rollout is no timeout of the training's collectives: every second rank 0
-says that it is still waiting.
+A round gives each rank one whole group, in log order: rank r of W gets groups r, r + W, r + 2W
+… All ranks see the same number of rounds, and see the end or an error of rank 0 in the same
+round. Groups travel over a separate process group (gloo), so that waiting for a slow rollout
+does not time out the training's collectives. Rank 0 reports every second that it is still
+waiting.
 
-A round is acknowledged when all ranks have asked for the next one. The last groups, fewer
-than there are ranks, are not given, not acknowledged and behind no state: they come first
-when the run is continued.
+A round is acknowledged when all ranks have requested the next one. The last groups, if fewer
+than ranks, are not returned or acknowledged, and no state covers them. They come first when the
+run is resumed.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from rollout.errors import RolloutError, StateError
 from rollout.filters import Counts
 
 BEAT = 1.0
-"""Seconds between two words of a rank 0 that waits."""
+"""Seconds between two messages of a waiting rank 0."""
 
 PATIENCE = datetime.timedelta(days=1)
-"""How long a rank may train on one group: a rank that has died is noticed at once."""
+"""How long a rank can train on one group. A dead rank is noticed at once."""
 
 
 class RankedCollection:
     """What collect() returns on each rank of torch.distributed; see Collection.
 
-    Every rank must iterate, and as often as the others. What rank 0 says to the collector
-    counts (set_version, pause, resume, drain, add, ack); on other ranks these do nothing,
-    so that all ranks may run the same code. state_dict is the same on all ranks, and every
-    rank calls load_state_dict, with the same state.
+    Every rank must iterate, equally often. set_version, pause, resume, drain, add and ack take
+    effect on rank 0 and do nothing on other ranks, so that all ranks can run the same code.
+    state_dict is the same on all ranks, and every rank calls load_state_dict with the same
+    state.
     """
 
     def __init__(self, make: Callable[[], Collection], auto: bool, timeout: float | None, max_ahead: int | None) -> None:
@@ -51,8 +52,8 @@ class RankedCollection:
         self._group = self._dist.new_group(backend="gloo", timeout=PATIENCE)
         self._auto, self._timeout, self._max_ahead = auto, timeout, max_ahead
         self._inner: Collection | None = None
-        self._pulled: list[Group] = []  # of a round that is not full
-        self._last: Group | None = None  # of the last full round, until it is acknowledged
+        self._pulled: list[Group] = []  # of an incomplete round
+        self._last: Group | None = None  # of the last complete round, until it is acknowledged
         self._over: BaseException | None = None
         self._counts: Counts = {}
         self._state: dict[str, Any] = {}
@@ -69,10 +70,10 @@ class RankedCollection:
         return self
 
     def __next__(self) -> Group:
-        """Wait until every rank has asked, and then for this rank's group of the round.
+        """Wait until every rank has asked, and then return this rank's group of the round.
 
-        Raises on all ranks what it raises on rank 0, see Collection. After a TimeoutError it
-        may be asked again, by every rank.
+        Raises on all ranks what rank 0 raises, see Collection. After a TimeoutError, every rank
+        can call it again.
         """
         if self._over is not None:
             raise self._over
@@ -100,7 +101,7 @@ class RankedCollection:
         return self
 
     async def __anext__(self) -> Group:
-        """As __next__. A call that is cancelled leaves the other ranks waiting."""
+        """Like __next__. A canceled call leaves the other ranks waiting."""
         if self._inner is not None:
             self._inner.feed()
         try:
@@ -115,14 +116,14 @@ class RankedCollection:
             raise _EndError from None
 
     def _words(self, since: float) -> list[bytes]:
-        """Return what rank 0 has for each rank, after a beat at the latest."""
+        """Return rank 0's message to each rank, within one beat."""
         inner = self._inner
         assert inner is not None
         n = self.world_size
         wait = [pickle.dumps(("wait", None, None, None))] * n
         try:
             if self._max_ahead is None:
-                try:  # of the settings' file
+                try:  # from the settings file
                     self._max_ahead = int(inner.status(BEAT).get("groups", {}).get("max_ahead") or 0)
                 except TimeoutError:
                     return wait
@@ -150,7 +151,7 @@ class RankedCollection:
         return [pickle.dumps(("group", group, inner.state_dict(), inner.counts)) for group in round_]
 
     def _agreed(self, error: BaseException | None) -> dict[str, Any]:
-        """Return the state of rank 0 on all ranks, or raise its error on all."""
+        """Return the state of rank 0 on all ranks, or raise its error on all ranks."""
         said: list[Any] = [_packed(error, {}) if error else pickle.dumps(("state", self._state, None, None))]
         self._dist.broadcast_object_list(said, src=0, group=self._group)
         kind, value, _, _ = pickle.loads(said[0])
@@ -160,53 +161,54 @@ class RankedCollection:
         return state
 
     def set_version(self, version: int) -> None:
-        """As Collection.set_version, on rank 0."""
+        """Collection.set_version on rank 0."""
         if self._inner is not None:
             self._inner.set_version(version)
 
     def pause(self) -> None:
-        """As Collection.pause, on rank 0."""
+        """Collection.pause on rank 0."""
         if self._inner is not None:
             self._inner.pause()
 
     def resume(self) -> None:
-        """As Collection.resume, on rank 0."""
+        """Collection.resume on rank 0."""
         if self._inner is not None:
             self._inner.resume()
 
     def drain(self) -> None:
-        """As Collection.drain, on rank 0."""
+        """Collection.drain on rank 0."""
         if self._inner is not None:
             self._inner.drain()
 
     def add(self, task: Mapping[str, Any]) -> None:
-        """As Collection.add, on rank 0."""
+        """Collection.add on rank 0."""
         if self._inner is not None:
             self._inner.add(task)
 
     def ack(self) -> None:
-        """Acknowledge all rounds that were given, on rank 0."""
+        """Acknowledge all returned rounds, on rank 0."""
         last, self._last = self._last, None
         if self._inner is not None and last is not None:
             self._inner.ack(last)
 
     def status(self, timeout: float = 30) -> dict[str, Any]:
-        """As Collection.status on rank 0; {} on the others."""
+        """Collection.status on rank 0; {} on the others."""
         return {} if self._inner is None else self._inner.status(timeout)
 
     @property
     def counts(self) -> Counts:
-        """As Collection.counts in the last round; after the end also remainder: what was not given."""
+        """Collection.counts as of the last round. After the end it also has remainder: the
+        groups that were not returned."""
         return {k: dict(v) for k, v in self._counts.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The place behind the last round that was given, the same on all ranks."""
+        """Return the place after the last returned round, the same on all ranks."""
         return dict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind a state, as Collection.load_state_dict. It waits for every rank.
+        """Continue after a state, like Collection.load_state_dict. Waits for every rank.
 
-        Raises on all ranks StateError where the states differ, and what rank 0 raises.
+        Raises on all ranks: StateError if the states differ, and what rank 0 raises.
         """
         states: list[Any] = [None] * self.world_size
         self._dist.all_gather_object(states, dict(state), group=self._group)
@@ -223,7 +225,7 @@ class RankedCollection:
         self._over = None
 
     def close(self) -> None:
-        """End the process of rank 0. It waits for no other rank."""
+        """Stop the process of rank 0. Waits for no other rank."""
         if self._inner is not None:
             self._inner.close()
 
@@ -245,17 +247,17 @@ class RankedCollection:
 
 
 class _EndError(Exception):
-    """The end of an iteration, where StopIteration cannot be raised."""
+    """The end of an iteration in code that cannot raise StopIteration."""
 
 
 def enough(max_ahead: int, world_size: int) -> None:
-    """Refuse a bound under which a round would never be full."""
+    """Raise ValueError for a bound under which no round could be complete."""
     if 0 < max_ahead < world_size:
         raise ValueError(f"max_ahead={max_ahead}: is fewer than a group for each of {world_size} ranks: give at least {world_size}")
 
 
 def _packed(error: BaseException, counts: Counts) -> bytes:
-    """Return an error as it can be sent; one that cannot is sent as its text."""
+    """Return an error in a form that can be sent. An error that cannot be pickled is sent as text."""
     try:
         out = pickle.dumps(("error", error, None, counts))
         pickle.loads(out)

@@ -1,4 +1,4 @@
-"""When a run that is followed has ended."""
+"""When a followed run has ended."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rollout.errors import CorruptError
 
 
 def planned_end(run: str) -> int | None:
-    """Return how many samples with an outcome in the log are the run's end.
+    """Return the number of samples with an outcome in the log at which the run has ended.
 
-    Of a run that tasks come to while it goes on that is 0 once its report says that it is
-    complete, and before it a number that is never reached. None where run.json does not exist. What cannot be read is not an end: run.json is
-    replaced as a whole, so it is CorruptError where it is damaged.
+    For a streaming run it is 0 once its report is complete, and before that a number that is
+    never reached. Returns None if run.json does not exist. Raises CorruptError if run.json is
+    damaged; it is only ever replaced as a whole.
     """
     path = os.path.join(run, "run.json")
     try:
@@ -39,6 +39,6 @@ def planned_end(run: str) -> int | None:
 
 
 def instant(text: str) -> tuple[str, str]:
-    """Return a time of RFC 3339 in UTC as what sorts by time, whatever its digits."""
+    """Convert a UTC time in RFC 3339 to a key that sorts by time, with any number of digits."""
     whole, _, fraction = text.removesuffix("Z").partition(".")
     return whole, fraction

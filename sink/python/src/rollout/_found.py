@@ -1,4 +1,4 @@
-"""Groups of a run that is followed, which are not read yet."""
+"""Groups of a followed run that are not read yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rollout.log import Shard
 
 @dataclass(frozen=True)
 class Taken:
-    """A sample of an open group that has rows."""
+    """A sample with rows of an open group."""
 
     index: int
     key: bytes
@@ -19,7 +19,7 @@ class Taken:
     rows: int
     reward: float = math.nan
     spans: list[tuple[int, int]] | None = None
-    """The rows that are left of it; None: the filters have not looked at it."""
+    """The rows that the filters keep; None: not filtered yet."""
 
     @property
     def left(self) -> int:
@@ -29,7 +29,7 @@ class Taken:
 
 @dataclass
 class Found:
-    """A group, and where its rows are; it grows until all of its samples are there."""
+    """A group and the places of its rows. It grows until all its samples are known."""
 
     id: str
     size: int = 0
@@ -37,21 +37,21 @@ class Found:
     empty: int = 0
     left_out: int = 0
     samples: list[Taken] = field(default_factory=list)
-    """Those with rows that are left."""
+    """Samples with kept rows."""
     keys: set[bytes] = field(default_factory=set)
-    """Keys that have rows."""
+    """Keys of samples with rows."""
     failures: set[bytes] = field(default_factory=set)
-    """Keys that have failed so far."""
+    """Keys of samples that have failed so far."""
 
     @property
     def held(self) -> int:
-        """Samples of it that the log holds."""
+        """The number of its samples in the log."""
         return len(self.samples) + self.failed + self.empty + self.left_out
 
 
 @dataclass(frozen=True)
 class Told:
-    """A sample of a commit, as its entry has it."""
+    """A sample of a commit, as in the commit's entry."""
 
     key: bytes
     group: str

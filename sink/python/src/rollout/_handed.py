@@ -1,4 +1,4 @@
-"""Hand the groups of a collector or a finished run to another trainer, from a separate thread."""
+"""Pass the groups of a collector or a finished run to another trainer, from a separate thread."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rollout.dataset import Dataset
 
 
 def given(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
-    """Return the collector or finished run that a worker got, or config, from which begin makes a collector."""
+    """Return a worker's collector or finished run; or config, from which begin creates a collector."""
     alone = tasks is None and not options
     path = isinstance(config, (str, os.PathLike))
     made = hasattr(config, "set_version")
     if path and (alone or os.path.isdir(config)):
-        config = Dataset(config)  # a collector has out=
+        config = Dataset(config)  # a collector would need out=
     if made or isinstance(config, Dataset):
         if not alone:
             what = "an existing collector" if made else "a finished run"
@@ -39,14 +39,14 @@ def given(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
 
 
 class Worker:
-    """A thread that gives each group to _hand, which waits until the trainer has room.
+    """A thread that passes each group to _hand, which blocks until the trainer has room.
 
-    Rows without a token to train on are left out: a trainer's code may take no empty response.
+    Rows without a token to train on are dropped, because trainers can reject an empty response.
 
-    config, tasks, options: those of rollout.collect, which is called when the training
-        begins; or as config alone the collector that it returned. It is closed at the end.
-        Or as config alone the folder of a finished run, or a Dataset: its groups come once, in
-        its order, with the versions that they have.
+    config, tasks, options: the arguments of rollout.collect, which is called when the training
+    starts. Or config alone is an existing collector; it is closed at the end. Or config alone
+    is the folder of a finished run or a Dataset: its groups come once, in its order, with their
+    versions.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -62,14 +62,14 @@ class Worker:
         raise NotImplementedError
 
     def begin(self, state: dict[str, Any] | None = None) -> None:
-        """Begin to collect, behind a saved state if there is one. Raises what rollout.collect raises."""
+        """Start collecting, after a saved state if given. Raises what rollout.collect raises."""
         if self._stopped.is_set():
             raise RuntimeError("the worker was closed: make another one")
         config, tasks, options = self._given
         if not hasattr(config, "set_version"):
             if state is not None:
                 options = {**options, "state": state}
-            # The trainer gives the rows to its ranks itself.
+            # The trainer distributes the rows to its ranks itself.
             self._collector = collect(config, tasks, **{"distributed": False, **options})
         else:
             if state is not None:
@@ -80,11 +80,11 @@ class Worker:
                     raise
             self._collector = config
         self._thread.start()
-        if self._stopped.is_set():  # by who saw no collector to close
+        if self._stopped.is_set():  # by a caller that saw no collector to close
             self.close()
 
     def close(self) -> None:
-        """End the collector and wait for its end. What it has begun stays in its run, see rollout.collect."""
+        """Stop the collector and wait. Samples in flight stay in its run, see rollout.collect."""
         self._stopped.set()
         if self._collector is not None:
             self._collector.close()
@@ -92,7 +92,7 @@ class Worker:
                 self._thread.join()
 
     def note(self, version: int) -> None:
-        """Note that the engines have had the weights of a version since now or before."""
+        """Record that the engines have the weights of a version, now or earlier."""
         if not self._set or version != self._version:
             self._version = version
             self._set.append((time.time(), version))
@@ -104,11 +104,11 @@ class Worker:
             self._collector.set_version(version)
 
     def versions(self, row: Row) -> tuple[int, int]:
-        """Return the oldest and the newest version of the policy that can have sampled a row.
+        """Return the oldest and the newest policy version that can have sampled a row.
 
-        The columns policy_version_min and policy_version_max where they are known. Else no
-        weights are older than those that were set when the sample began, or than 0 where it
-        began before the worker, and none are newer than those of now.
+        They are the columns policy_version_min and policy_version_max if known. Otherwise the
+        oldest is the version that was set when the sample started, or 0 if it started before
+        the worker, and the newest is the current version.
         """
         oldest, newest = row["policy_version_min"], row["policy_version_max"]
         if oldest is None:
@@ -117,7 +117,7 @@ class Worker:
         return int(oldest), int(self._version if newest is None else newest)
 
     def check(self) -> None:
-        """Raise RuntimeError where no more groups will come."""
+        """Raise RuntimeError if no more groups will come."""
         if self._ended is not None and not self._stopped.is_set():
             raise RuntimeError(f"no more groups come: {str(self._ended) or type(self._ended).__name__}") from self._ended
 
@@ -134,14 +134,16 @@ class Worker:
 
 
 class OnRequest(Worker):
-    """A worker that gives a group to each request of the trainer, in the order of the requests.
+    """A worker that passes a group to each request of the trainer, in the order of the
+    requests.
 
-    A request for which no group comes is refused, one after close is not taken; check tells why.
+    A request that gets no group is refused, and a request after close is ignored; check raises
+    the reason.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
         super().__init__(config, tasks, **options)
-        self._requests: queue.Queue[str | None] = queue.Queue()  # None: no more are taken
+        self._requests: queue.Queue[str | None] = queue.Queue()  # None: no more requests are accepted
 
     def _answer(self, request: str, group: Group) -> None:
         raise NotImplementedError
@@ -150,13 +152,13 @@ class OnRequest(Worker):
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise RuntimeError where no more groups will come."""
+        """Raise RuntimeError if no more groups will come."""
         if self._stopped.is_set():
             raise RuntimeError("no more groups come: the worker was closed")
         super().check()
 
     def close(self) -> None:
-        """End the collector and wait for its end."""
+        """Stop the collector and wait."""
         self._stopped.set()
         self._requests.put(None)
         super().close()

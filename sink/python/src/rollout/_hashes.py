@@ -1,4 +1,4 @@
-"""A set that grows for as long as a run is followed."""
+"""A set that grows as long as a run is followed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 SLACK = 1 << 10
-"""Places behind the last one that a hash begins at."""
+"""Slots after the last one at which a hash can start."""
 
 
 class Hashes:
-    """A set of texts, of which it keeps 64 bits each: 16 to 32 bytes per text.
+    """A set of byte strings that keeps 64 bits of each: 16 to 32 bytes per string.
 
-    Of a million texts, two have one hash with a probability of 3 in 10^8.
+    Among a million strings, two share a hash with probability 3 in 10^8.
     """
 
     def __init__(self) -> None:
         self._bits, self._used = 10, 0
-        # Sorted but for what was added since it grew: a hash lies at its first bits, or in
-        # the next free place. 0 is free.
+        # Sorted, except entries added since it grew. A hash is at the index of its first bits, or
+        # in the next free slot. 0 marks a free slot.
         self._table: npt.NDArray[np.uint64] = np.zeros((1 << self._bits) + SLACK, np.uint64)
 
     def __len__(self) -> int:
@@ -30,7 +30,7 @@ class Hashes:
         return bool(self._used) and self._table[self._find(hashed(text))] != 0
 
     def add(self, text: bytes) -> None:
-        """Add a text, which may be there."""
+        """Add a string, which can already be in the set."""
         number = hashed(text)
         at = self._find(number)
         if self._table[at]:
@@ -41,7 +41,7 @@ class Hashes:
             self._grow()
 
     def _find(self, number: int) -> int:
-        """Return the place of a hash, or the free one where it would be."""
+        """Return the index of a hash, or of the free slot for it."""
         at = number >> 64 - self._bits
         while (there := int(self._table[at])) and there != number:
             at += 1
@@ -58,5 +58,5 @@ class Hashes:
 
 
 def hashed(text: bytes) -> int:
-    """Return 64 bits of a hash, which are not 0."""
+    """Return 64 bits of a hash; never 0."""
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") or 1

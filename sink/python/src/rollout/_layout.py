@@ -1,4 +1,4 @@
-"""Rows of groups into arrays that are allocated once."""
+"""Copy rows of groups into arrays that are allocated once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rollout._arrays import torch
 from rollout._blocks import ALIGN, in_worker, lend
 from rollout._types import Group, Row
 
-# By name: the dtype, and what lies where there is no token (None: the pad id).
+# By name: the dtype, and the value of padding (None: the pad id).
 _TOKENS: dict[str, tuple[str, int | None]] = {
     "input_ids": ("int64", None),
     "loss_mask": ("int8", 0),
@@ -21,7 +21,7 @@ _TOKENS: dict[str, tuple[str, int | None]] = {
     "position_ids": ("int64", 0),
     "attention_mask": ("int64", 0),
 }
-# What a narrower dtype would cut: an id of 151,645 in int16 is another token.
+# Names whose values a narrower dtype would truncate: id 151,645 in int16 is another token.
 _INTS = ("int32", "int64")
 _WIDE: dict[str, tuple[str, ...]] = {"input_ids": _INTS, "versions": _INTS, "position_ids": _INTS, "logprobs": ("float16", "float32", "float64")}
 _NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "prompt_length", "reward")
@@ -29,7 +29,7 @@ _USED = (*_NEEDED, "versions")
 
 
 def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[str, Any]]:
-    """The rows to collate, and the beginning of their batch.
+    """Return the rows to collate and the start of their batch.
 
     Each row gets the members _group, _sample, _group_size, _absent and _reward.
     """
@@ -41,7 +41,7 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
         for name in _NEEDED:
             if any(name not in row for row in group.rows):
                 raise ValueError(f"group {group.id}: its rows have no column {name}: read it (columns=…), collate needs it")
-    if null_reward == "drop":  # before any row is taken: a sample goes whole
+    if null_reward == "drop":  # before any row is taken, because samples are dropped whole
         dropped = {(g, r["sample_key"]) for g, group in enumerate(groups) for r in group.rows if _unscored(r)}
     for g, group in enumerate(groups):
         absent = group.failed + group.empty + group.missing
@@ -68,7 +68,7 @@ def _unscored(row: Row) -> bool:
 
 
 def per_row(rows: Sequence[Row]) -> dict[str, Any]:
-    """What a batch has per row; numpy arrays, and the list rows."""
+    """Return the per-row entries of a batch: numpy arrays, and the list rows."""
 
     def ints(name: str) -> Any:
         return np.fromiter((r[name] for r in rows), np.int64, len(rows))
@@ -91,10 +91,10 @@ def per_row(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 class Flat:
-    """A vector of n tokens per name, to be filled.
+    """One vector of n tokens per name, to be filled.
 
-    The vectors are written through numpy: each value of a row is copied once, and its
-    dtype converted on the way. In a worker they lie in the memory that is sent.
+    The vectors are written through numpy: each value of a row is copied once and converted to
+    its dtype. In a worker they are in the memory that is sent.
     """
 
     def __init__(self, n: int, pad_id: int, dtypes: Mapping[str, str], attention: bool):
@@ -113,12 +113,12 @@ class Flat:
 
 
 def _empty(n: int, kind: np.dtype[Any]) -> Any:
-    """Memory is torch's where torch is there, at the addresses that its kernels like."""
+    """Allocate with torch if installed, for the alignment that its kernels prefer."""
     return np.empty(n, kind) if torch is None else torch.empty(n, dtype=getattr(torch, kind.name), device="cpu").numpy()
 
 
 def dtypes_of(given: Mapping[str, Any] | None) -> dict[str, str]:
-    """The dtype of everything per token, after those that were given were checked."""
+    """Return the dtype of each per-token name, after checking the given ones."""
     instance("dtypes", given, Mapping, "a dict of dtypes by name", none=True)
     unknown = sorted(map(str, set(given or ()) - set(_TOKENS)))
     if unknown:
@@ -127,7 +127,7 @@ def dtypes_of(given: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _dtype(name: str, dtype: Any) -> str:
-    """The name of a dtype that numpy and torch have; torch's own are taken too."""
+    """Return the name of a dtype that numpy and torch share. torch dtypes are accepted."""
     try:
         word = np.dtype(str(dtype).removeprefix("torch.")).name
     except TypeError:
@@ -140,7 +140,8 @@ def _dtype(name: str, dtype: Any) -> str:
 
 
 def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
-    """Copies each row to where it starts, and writes padding around. The starts ascend, and rows do not overlap."""
+    """Copy each row to its start and fill the rest with padding. Starts must ascend, and rows
+    must not overlap."""
     longest = max((len(r["input_ids"]) for r in rows), default=0)
     positions = np.arange(longest)
     end = 0
@@ -155,7 +156,7 @@ def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
                 here[:] = 1
             else:
                 values = row.get(name)
-                if values is None:  # versions that are not known: as padding
+                if values is None:  # unknown versions: like padding
                     values = flat.padding[name]
                 elif len(values) != n:
                     raise ValueError(f"sample {row['sample_key']}: {len(values)} {name} for {n} input_ids")

@@ -1,4 +1,4 @@
-"""Weights that make a sample in several rows count as one in one row."""
+"""Weights that make a sample of several rows count like a sample of one row."""
 
 from __future__ import annotations
 
@@ -22,38 +22,40 @@ def loss_weights(
     samples: int | None = None,
     total_tokens: int | None = None,
 ) -> Any:
-    """Weights per row, float64 [B], that make a forked sample weigh as its unforked twin.
+    """Return weights per row, float64 [B], that make a forked sample weigh like an unforked
+    one.
 
-    A sample that was cut into segments is several rows. A loss that takes the mean over
-    rows then counts it several times, and its short segments as much as its long ones.
-    Multiplied by these weights, the loss is what it would be if each sample were one
-    row, since every sampled token is trained in exactly one row.
+    A sample that was cut into segments has several rows. A loss that takes the mean over rows
+    counts it several times, and counts its short segments as much as its long ones. With these
+    weights, the loss is what it would be if each sample were one row, because every sampled
+    token is trained in exactly one row.
 
         tokens  int [B]   the sampled tokens of each row, batch["tokens"]: the sum of its mask
         sample  int [B]   equal for the rows of one sample, batch["sample"]
 
-    With t the tokens of a row, T those of all rows of its sample, N those of the batch,
-    S the samples and B the rows that have a sampled token:
+    t is the number of tokens of a row, T of all rows of its sample, N of the batch. S is the
+    number of samples and B the number of rows with a sampled token:
 
         mode                  scale="sum"   scale="mean"
         token-mean            1 / N         1
         seq-mean-token-mean   1 / (S * T)   B * t / (S * T)
         seq-mean-token-sum    1 / S         B / S
 
-    scale="sum": the loss is sum(weight * mask * loss of the token) and nothing else, in
-    one go or over micro-batches, which add up. scale="mean": the weight multiplies the
-    losses of a row before a trainer's own mean over rows (seq-mean-…) or tokens
-    (token-mean), which counts rows where we count samples. The names of the modes, and
-    the mean over rows that have a sampled token, are those of verl 0.9.1
-    (verl/trainer/ppo/core_algos.py:1140, agg_loss). TRL 1.16.0 has them as loss_type
-    dapo, grpo and, over a constant length, dr_grpo (trl/trainer/grpo_trainer.py:3153).
+    scale="sum": the loss is sum(weight * mask * token loss), in one pass or summed over
+    micro-batches. scale="mean": multiply the losses of a row by the weight before a trainer's
+    own mean over rows (seq-mean-…) or tokens (token-mean). The modes' names, and the mean over
+    rows with a sampled token, are from verl 0.9.1 (verl/trainer/ppo/core_algos.py:1140,
+    agg_loss). In TRL 1.16.0 they are the loss_type dapo, grpo and, over a constant length,
+    dr_grpo (trl/trainer/grpo_trainer.py:3153).
 
-    Where the batch is spread over ranks or steps, pass the sums over all of them: rows
-    (B, what the trainer divides by), samples (S) and total_tokens (N). All segments of a
-    sample must be in one call: whole groups are.
+    If the batch is split over ranks or steps, pass the totals over all of them: rows (B, the
+    trainer's divisor), samples (S) and total_tokens (N). All segments of a sample must be in
+    one call, as they are with whole groups.
 
-    The result is numpy, or a float64 tensor on the device of tokens where that is one.
-    A row without a sampled token has weight 0.
+    The result is a numpy array, or a float64 tensor on the device of tokens if tokens is a
+    tensor. A row without a sampled token has weight 0.
+
+    Raises ValueError for a bad mode, scale or shape.
     """
     one_of("mode", mode, MODES)
     one_of("scale", scale, ("sum", "mean"))

@@ -1,4 +1,4 @@
-"""Files that are mapped into memory: their names for other processes, and their pages."""
+"""Memory-mapped files: their names for other processes, and their resident pages."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from rollout.errors import CorruptError
 from rollout.log import replaced
 
 TOUCHED_BYTES = 24 << 20
-"""Mapped bytes in memory with which a process lets go of the pages, of all its files.
-They stay in the page cache of the system, so reading one again is no access to the disk."""
+"""The resident mapped bytes at which a process releases the pages of all its files. The pages
+stay in the system's page cache, so reading them again needs no disk access."""
 LOOK_BYTES = 8 << 20
-"""Bytes that are read before it looks how many are in memory."""
+"""The number of bytes read between two checks of the resident size."""
 
 
 class Source(NamedTuple):
-    """A mapped file, for another process that maps it."""
+    """A mapped file that another process can map."""
 
     path: str
     device: int
     inode: int
     kept: str = ""
-    """Another name of it, on Linux, for as long as the process that has mapped it keeps it open."""
+    """Another name for it, on Linux, valid while the process that mapped it keeps it open."""
 
     def map(self) -> mmap.mmap:
-        """Map the file. Raise CorruptError where it is not the same any more."""
-        for path in (self.path, replaced(self.path), self.kept):  # a merge may move and delete it
+        """Map the file. Raises CorruptError if another file has replaced it."""
+        for path in (self.path, replaced(self.path), self.kept):  # a merge can move and delete it
             try:
                 with open(path, "rb") as f:
                     now = os.fstat(f.fileno())
@@ -40,17 +40,18 @@ class Source(NamedTuple):
 
 
 class Pages:
-    """Says when a process lets go of the pages that it has mapped.
+    """Decides when a process releases the pages that it has mapped.
 
-    How much the system maps around a page that is read is its own affair, so it is asked.
+    The system chooses how much to map around a page that is read, so the resident size is
+    queried.
     """
 
     def __init__(self) -> None:
         self._read = 0
-        self._left = 0  # in memory where pages were let go of
+        self._left = 0  # resident when the pages were last released
 
     def full(self, read: int) -> bool:
-        """Count bytes that were read, and report whether it is time."""
+        """Count bytes read, and report whether to release the pages."""
         self._read += read
         if self._read <= LOOK_BYTES:
             return False
@@ -58,12 +59,12 @@ class Pages:
         return now > self._left + TOUCHED_BYTES or not now
 
     def gone(self) -> None:
-        """Note that the pages were let go of."""
+        """Record that the pages were released."""
         self._left = resident()
 
 
 def resident() -> int:
-    """Return how many bytes of files this process has mapped and touched, 0 where the system does not say."""
+    """Return how many bytes of mapped files are resident in this process, or 0 if unknown."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as f:
             return int(f.read(200).split()[2]) * mmap.PAGESIZE

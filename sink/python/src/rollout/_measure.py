@@ -1,4 +1,4 @@
-"""Log-probabilities of rows, recomputed by a function of the caller's."""
+"""Log-probabilities of rows, recomputed by the caller's function."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rollout._arrays import is_tensor, torch
 from rollout._types import Row
 
 LOWEST = -100.0
-"""What a recomputed log-probability below it counts as, so that a mean is finite."""
+"""A recomputed log-probability below this counts as this, so that means are finite."""
 
 FEW = 20
-"""Tokens below which a part of them proves nothing."""
+"""With fewer tokens, a part of them proves nothing."""
 
 ROUNDED = 0.5
-"""How far above 0 a log-probability may be that was computed in bfloat16, whose numbers from 32 to 64 are 0.25 apart."""
+"""How far above 0 a log-probability in bfloat16 can be. bfloat16 numbers between 32 and 64 are 0.25 apart."""
 
 _MOST_LOGITS = 1 << 24
 """Logits that are copied to float64 at a time: 128 MB."""
@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class OutOfRange(Exception):
-    """The function takes rows of this length, but not these ids."""
+    """The function accepts rows of this length, but not these ids."""
 
 
 def _no_logprob(value: float, token: int, row: Row) -> ValueError:
@@ -39,7 +39,7 @@ def _no_logprob(value: float, token: int, row: Row) -> ValueError:
 
 
 class Function:
-    """logprob_fn, whichever of its forms it has; see rollout.check."""
+    """logprob_fn in any of its forms; see rollout.check."""
 
     def __init__(self, call: Callable[..., Any], vocabulary: int | None):
         self._call = call
@@ -55,10 +55,10 @@ class Function:
         return self._has_temperature or self.gives_logits
 
     def __call__(self, row: Row, temperature: float = 1.0, shift: int = 0) -> Floats:
-        """One log-probability per token of the row; that of the first is 0.
+        """Return one log-probability per token of the row; the first is 0.
 
-        With shift, what is taken for each token lies so many places further on; NaN
-        where nothing lies.
+        With shift, each token gets the value from that many positions further on, or NaN if
+        there is none.
         """
         ids = np.array(row["input_ids"], np.int64)
         if self.vocabulary is not None and ids.max() >= self.vocabulary:
@@ -87,7 +87,7 @@ class Function:
         return np.maximum(logprobs, LOWEST)
 
     def logits(self, row: Row, at: Ints) -> Floats:
-        """Return the logits of some tokens of a row, if the function returns logits."""
+        """Return the logits for the given tokens of a row. The function must return logits."""
         values = self._values(row, np.array(row["input_ids"], np.int64), 1.0)[at - 1]
         return np.asarray(values.double().cpu().numpy() if is_tensor(values) else values, np.float64)
 
@@ -97,7 +97,7 @@ class Function:
         try:
             values = self._without_gradient(given, more)
         except IndexError as err:
-            self._without_gradient(given * 0, more)  # if this fails as well, the ids are not why
+            self._without_gradient(given * 0, more)  # if this fails too, the ids are not the cause
             raise OutOfRange(
                 f"logprob_fn takes {len(ids)} ids of 0, but not those of sample {row['sample_key']}, of which {ids.max()} is the largest: {err}"
             ) from err
@@ -115,13 +115,13 @@ class Function:
 
 
 def _sum_to_one(values: Any) -> bool:
-    """Report whether logits are probabilities: none is below 0, none 1, and each token's sum is 1."""
+    """Report whether logits are probabilities: none below 0, none 1, and a sum of 1 per token."""
     some = values.double().cpu().numpy() if is_tensor(values) else np.asarray(values, np.float64)
     return some.shape[1] > 1 and bool(((some >= 0) & (some < 1)).all() and (np.abs(some.sum(1) - 1) < 0.01).all())
 
 
 def _of_logits(logits: Any, ids: Ints, temperature: float, shift: int) -> Floats:
-    """The log-probability of each token under the logits before it, some at a time."""
+    """Return each token's log-probability under the logits before it, computed in steps."""
     step = max(1, _MOST_LOGITS // int(logits.shape[1]))
     out = np.full(len(ids), np.nan)
     first, last = max(1, 1 - shift), min(len(ids), len(ids) + 1 - shift)
@@ -141,15 +141,15 @@ def _of_logits(logits: Any, ids: Ints, temperature: float, shift: int) -> Floats
 
 @dataclass
 class Tokens:
-    """The sampled tokens of the rows that were measured, one entry each."""
+    """The sampled tokens of the measured rows, one entry each."""
 
     recorded: Floats = field(default_factory=lambda: np.zeros(0))
     recomputed: Floats = field(default_factory=lambda: np.zeros(0))
-    span: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # which sampled span of its row
+    span: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # number of the sampled span within its row
     position: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    role: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # -1: not known
-    version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # -1: not known
-    # Log-probabilities recomputed for what was not sampled, by role: (tokens, their sum).
+    role: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # -1: unknown
+    version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # -1: unknown
+    # Recomputed log-probabilities of tokens that were not sampled, by role: (tokens, their sum).
     context: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -159,8 +159,9 @@ class Tokens:
 def measure(function: Function, rows: Iterable[Row]) -> Tokens:
     """Recompute all rows.
 
-    Raises ValueError where nine of ten values are not negative, and not by rounding. That
-    is counted over rows, because nine of ten of a short row may be all of it.
+    Raises ValueError if more than nine of ten values are not negative, and the highest is above
+    0 by more than rounding. The values of all rows are counted, because one short row proves
+    nothing.
     """
     parts: dict[str, list[Any]] = {}
     total = Tokens()
@@ -205,7 +206,7 @@ def measure(function: Function, rows: Iterable[Row]) -> Tokens:
 
 
 def sampled(row: Row) -> npt.NDArray[np.bool_]:
-    """Where the tokens are that were sampled, but for the first of the row: nothing predicts it."""
+    """Return a mask of the sampled tokens, without the first token, which nothing predicts."""
     mask: npt.NDArray[np.bool_] = np.asarray(row["loss_mask"]) != 0
     mask[:1] = False
     return mask

@@ -1,4 +1,4 @@
-"""What this process is: a worker of a DataLoader, a rank of a training, or neither."""
+"""The role of this process: a DataLoader worker, a rank of a training job, or neither."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from rollout._arrays import torch
 
 
 def worker() -> tuple[int, int] | None:
-    """Return which worker of how many this process is, None where it is none."""
+    """Return this process's worker number and the number of workers, or None outside a worker."""
     info = None if torch is None else torch.utils.data.get_worker_info()
     return None if info is None else (info.id, info.num_workers)
 
 
 def not_alone() -> Callable[[float], None]:
-    """Return what ends a worker that waits for commits once its trainer is gone.
+    """Return a function that ends a waiting worker once its trainer is gone.
 
-    torch looks for that between two batches, and there may never be another one.
+    torch checks this only between two batches, and there might not be another batch.
     """
     parent = os.getppid()
 
@@ -29,7 +29,7 @@ def not_alone() -> Callable[[float], None]:
 
 
 def distributed() -> tuple[int, int]:
-    """Return rank and world size of torch.distributed, 0 of 1 where it is not initialised."""
+    """Return rank and world size of torch.distributed; 0 and 1 if it is not initialized."""
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(torch.distributed.get_rank()), int(torch.distributed.get_world_size())
     return 0, 1

@@ -1,4 +1,4 @@
-"""Where the program rollout is, and which version this is."""
+"""The path of the rollout program, and the version of the package."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ PATH: go install github.com/rollout-rl/rollout/cmd/rollout@latest"""
 
 
 def version() -> str:
-    """Return the version of the package, which is that of the program it carries.
+    """Return the version of the package and of the program in it.
 
-    It is "0+unknown" where the package was never installed: its source is on
-    sys.path.
+    Returns "0+unknown" if the package was never installed, that is, its source is on sys.path.
     """
     try:
         return metadata.version("rollout-rl")
@@ -29,11 +28,11 @@ def version() -> str:
 
 
 def program() -> str:
-    """Return the absolute path of the program rollout.
+    """Return the absolute path of the rollout program.
 
-    That is the one which was installed with this package, wherever pip put it: an
-    environment, the user's site, --prefix or --target. Without one it is the first
-    on PATH. Raises FileNotFoundError where there is none.
+    This is the program that pip installed with this package: into an environment, the user's
+    site, --prefix or --target. Otherwise it is the first one on PATH. Raises FileNotFoundError
+    if there is none.
     """
     for path in _candidates():
         if _is_program(path):
@@ -44,7 +43,7 @@ def program() -> str:
 def _candidates() -> Iterator[str]:
     package = os.path.dirname(os.path.abspath(__file__))
     try:
-        # pip writes into RECORD where it put the program.
+        # pip records the program's path in RECORD.
         for file in metadata.files("rollout-rl") or []:
             if file.name == _NAME:
                 yield str(file.locate())
@@ -59,9 +58,9 @@ def _candidates() -> Iterator[str]:
 
 
 def _is_program(path: str) -> bool:
-    """Report whether path is an executable file and no script.
+    """Report whether path is an executable file and not a script.
 
-    An installation from the source has a script of this name, which ends up here.
+    A source installation has a script with this name. It calls this module.
     """
     try:
         with open(path, "rb") as f:

@@ -1,4 +1,4 @@
-"""The groups of a collection behind a cursor, as soon as they are in the log."""
+"""The groups of a collection after a cursor, as they are committed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rollout.log import Check
 
 
 class Reader:
-    """Reads a group when it is asked for, and not before."""
+    """Reads a group only when it is requested."""
 
     def __init__(self, run: Path, run_id: str, after: Place, where: Where | None, columns: Sequence[str] | None, check: Check) -> None:
         names = None if columns is None else list(columns)
@@ -23,31 +23,31 @@ class Reader:
 
     @property
     def run_id(self) -> str:
-        """Of the run; "" before its first commit, where no cursor names it."""
+        """The run's id; "" before its first commit if no cursor names it."""
         return str(self._following.cursor["run_id"])
 
     def after(self, run_id: str, place: Place) -> Reader:
-        """Return one that begins behind another place."""
+        """Return a reader that starts after another place."""
         return Reader(self._following.run, run_id, place, *self._what)
 
     @property
     def end(self) -> Place:
-        """The place behind all groups that were given and those that the filters left out before the next one."""
+        """The place after all returned groups and after the filtered ones before the next."""
         at = self._following.cursor
         return at["seq"], at["groups"]
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """What the filters left out; see Following."""
+        """What the filters dropped; see Following."""
         return {k: dict(v) for k, v in self._following.counts.items()}
 
     def left_out(self) -> list[Place]:
-        """Return the groups that the filters left out since the last call."""
+        """Return the groups that the filters dropped since the last call."""
         out = list(self._left_out)
         self._left_out.clear()
         return out
 
     def next(self) -> tuple[Group, Place] | None:
-        """Return the next group and the place behind it, None where none is there."""
+        """Return the next group and the place after it, or None if there is none yet."""
         group = self._following.poll()
         return None if group is None else (group, self.end)

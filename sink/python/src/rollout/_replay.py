@@ -11,7 +11,8 @@ from rollout.errors import StateError
 
 
 class Replay:
-    """Iterates over each group of a dataset once, in order, and has the methods of a collection that a trainer calls."""
+    """Iterates over each group of a dataset once, in order. It has the methods of a collection
+    that a trainer calls."""
 
     def __init__(self, dataset: Dataset) -> None:
         if dataset.follow:
@@ -33,11 +34,11 @@ class Replay:
         """Do nothing: rows keep the versions that they were sampled with."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last group that was given, as a dict of JSON values."""
+        """Return the position after the last returned group, as a dict of JSON values."""
         return {"snapshot": self._dataset.snapshot, "next": self._next}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after a saved state. Raise StateError if the state belongs to other runs."""
+        """Continue after a saved state. Raises StateError if the state is from other runs."""
         try:
             snapshot, place = list(state["snapshot"]), int(state["next"])
         except (KeyError, TypeError, ValueError) as err:
@@ -46,4 +47,4 @@ class Replay:
         self._next = place
 
     def close(self) -> None:
-        """Do nothing: there is no process to end."""
+        """Do nothing: there is no process."""

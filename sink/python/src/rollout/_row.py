@@ -6,15 +6,15 @@ from collections.abc import Callable, ItemsView, Iterator, Sequence, ValuesView
 from typing import Any, Protocol
 
 _UNREAD: Any = type("Unread", (), {"__repr__": lambda _: "<a column that was not read: dict(row) reads all>"})()
-"""The placeholder of a value that was not read. Code that reads the memory of a dict without its methods
-finds it and fails; a missing key would look like null."""
+"""The placeholder of a value that was not read. Code that bypasses the methods of a dict finds
+it and fails. A missing key would look like null."""
 
 
 class Source(Protocol):
-    """Rows of a file. It reads a column when a row first needs it."""
+    """Rows of a file. A column is read when a row first needs it."""
 
     def value(self, name: str, number: int) -> Any:
-        """Return the value of a column in a row, by the row's number in the shard."""
+        """Return a column's value in a row, by the row's number in the shard."""
 
 
 class LazyRow(dict[str, Any]):
@@ -87,5 +87,5 @@ class LazyRow(dict[str, Any]):
 
 
 def template(have: Sequence[str], columns: Sequence[str] | None) -> dict[str, Any]:
-    """Return the initial dict of the rows of a file that has some columns; a column that it lacks is None."""
+    """Return the initial dict of a file's rows. have are the file's columns; others are None."""
     return {name: _UNREAD if name in have else None for name in (have if columns is None else columns)}

@@ -1,4 +1,4 @@
-"""What a collector is started with: its flags, its file of settings, its environment."""
+"""A collector's flags, settings file and environment."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from rollout.log import Path
 _REFERENCE = re.compile(r"\$\{(env|file):.+\}\Z", re.DOTALL)
 _SECRET = "COLLECT_SECRET_"
 _OF_TOOLS = ("secrets", "tool_exec_environment_variables")
-"""Fields of agent.create in which a server takes the secrets of an agent's tools."""
+"""Fields of agent.create with the secrets of an agent's tools."""
 
 
 @dataclass
 class Settings:
-    """The arguments of `rollout collect` beside those that every stream has."""
+    """The arguments of `rollout collect` that not every stream has."""
 
     flags: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
-    """What is added to the environment of this process."""
+    """Added to the environment of this process."""
     secrets: list[str] = field(default_factory=list, repr=False)
-    """Values that no message may show."""
+    """Values that no message must show."""
     body: bytes | None = None
-    """The content of a file of settings, which each process is given; see Child."""
+    """The content of a settings file for each process; see Child."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Limits:
     """How long the supervisor tries."""
 
     restarts: int = 5
-    """Starts in a row without a new commit before CrashError."""
+    """Restarts without a new commit before CrashError."""
     lock_wait: float = 60.0
     """Seconds to wait for another process to leave the folder."""
     grace: float = 20.0
@@ -45,11 +45,11 @@ class Limits:
 def settings(
     config: Path | Mapping[str, Any] | None, flags: Mapping[str, Any], more: Sequence[str], env: Mapping[str, str] | None
 ) -> Settings:
-    """Return what to start a collector with.
+    """Return the settings to start a collector with.
 
-    config is the path of a file or the settings themselves, by section as in the file. A
-    secret among them goes to the environment, and the file names it. flags are by name;
-    None leaves one out, and a list gives it several times.
+    config is the path of a file, or the settings as a dict of sections. A secret in the dict
+    moves to the environment, and the file refers to it. flags are by name; None omits a flag,
+    and a list repeats it.
     """
     out = Settings(env=dict(env or {}))
     if isinstance(config, Mapping):
@@ -59,7 +59,7 @@ def settings(
             text = json.dumps(body, allow_nan=False)
         except (TypeError, ValueError) as err:
             raise TypeError(f"config: {err}; settings are what a YAML file can hold: texts, numbers, booleans, lists and dicts") from None
-        out.body = text.encode()  # JSON is YAML
+        out.body = text.encode()  # JSON is valid YAML
     elif config is not None:
         out.flags += ["-c", os.fspath(config)]
     for name, value in flags.items():
@@ -71,7 +71,7 @@ def settings(
 
 
 def _hide(body: dict[str, Any], out: Settings) -> None:
-    """Move the secrets of a dict of settings into the environment."""
+    """Move the secrets of a settings dict into the environment."""
     server = body.get("server")
     if isinstance(server, Mapping):
         server = body["server"] = dict(server)
@@ -97,7 +97,7 @@ def _hide(body: dict[str, Any], out: Settings) -> None:
 
 
 def _reference(name: str, value: str, out: Settings) -> str:
-    """Return what names a secret, and put the secret itself into the environment."""
+    """Move a secret into the environment and return a reference to it."""
     if not value or _REFERENCE.match(value):
         return value
     out.env[_SECRET + name] = value
@@ -106,7 +106,7 @@ def _reference(name: str, value: str, out: Settings) -> str:
 
 
 def without(lines: Sequence[str], secrets: Sequence[str]) -> tuple[str, ...]:
-    """Return lines of output in which no secret can be seen."""
+    """Return output lines with all secrets hidden."""
     out = []
     for line in lines:
         for secret in secrets:

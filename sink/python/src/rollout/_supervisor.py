@@ -1,11 +1,12 @@
-"""Keeps a collector running: starts it, starts it again, tells it what it must know.
+"""Keeps a collector running: starts it, restarts it, and repeats the trainer's messages.
 
-What the trainer has said (the version of the policy, a pause, what was acknowledged, that
-no more tasks come) is said again to a collector that was started again, see Words.
-Threads: one starts the process and reads its events, one hands over tasks, one says words.
-All of them end with close. The thread that runs the caller's iterable is not waited for: it
-ends with the task that it is making. The first never waits for an answer: a process that nobody
-reads waits itself, and answers nobody.
+A restarted collector gets the trainer's last messages again (policy version, pause,
+acknowledgement, end of the tasks), see Words.
+
+Threads: one starts the process and reads its events, one passes tasks, and one sends messages.
+close ends all of them. It does not wait for the thread that runs the caller's iterable, which
+ends with the task that it is producing. The first thread never waits for an answer: a process
+whose output is not read blocks, and then answers no request.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LAST_WORD = 5.0
 
 
 class Supervisor:
-    """The process of one run and the words that it was told."""
+    """The process of one run, and the messages to it."""
 
     def __init__(self, program: str, run: str, settings: Settings, source: Source, limits: Limits) -> None:
         self.run, self.settings, self.limits = run, settings, limits
@@ -41,39 +42,39 @@ class Supervisor:
         self.over = False
         """The last process has ended, and no other will be started."""
         self.error: BaseException | None = None
-        """Why, where that is not the end of the run. Groups that are there may be read first."""
+        """The error that ended it, or None. Committed groups can still be read before it is raised."""
         self.starts = 0
         self.restarts = 0
-        """Starts after the end of a process that had no reason to end; waiting for the lock is none."""
+        """Restarts after an unexpected end of the process. Waiting for the lock does not count."""
         self.words = Words(run)
         self.news = 0
-        """Grows with everything that a reader of the log may have to look at."""
+        """Increases with every change that a reader of the log might have to see."""
         self._program = program
         self._source = source
         self._changed = threading.Condition()
         self._wakers: list[Callable[[], object]] = []
         self._closing = threading.Event()
         self._child: Child | None = None
-        self._tasks: Control | None = None  # of the task that is being handed over
+        self._tasks: Control | None = None  # for the task that is being passed
         self._draining = False
-        self._versioned = False  # a process was told a version, by whomever
-        self._waits = False  # a task is being handed over, or its group has not begun
-        self._begun: set[str] = set()  # groups that began meanwhile
+        self._versioned = False  # a process was told a version, by any client
+        self._waits = False  # a task is being passed, or its group has not started
+        self._begun: set[str] = set()  # groups that started meanwhile
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the threads, and the process with them."""
+        """Start the threads, which start the process."""
         for name, work in (("supervise", self._supervise), ("tasks", self._hand_over), ("words", self.words.tell)):
             thread = threading.Thread(target=self._until_closed, args=(work,), name=f"rollout-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    # What the reader of the log needs.
+    # For the reader of the log.
 
     def wait(self, news: int, timeout: float | None) -> bool:
-        """Wait until there are more news than these, and report whether there are.
+        """Wait until there is more news, and report whether there is.
 
-        At most a second: a signal that another thread gets does not end a longer wait.
+        Waits at most a second, because a signal to another thread does not end a longer wait.
         """
         with self._changed:
             return self._changed.wait_for(lambda: self.news > news, 1.0 if timeout is None else min(timeout, 1.0))
@@ -98,10 +99,11 @@ class Supervisor:
             with contextlib.suppress(RuntimeError):  # its loop was closed
                 waker()
 
-    # What the trainer says.
+    # Messages from the trainer.
 
     def drain(self) -> None:
-        """Take no more tasks, and end a pause. Once those that were added are accepted the process is told, and ends after them."""
+        """Take no more tasks, and end a pause. The process is told once the added tasks are
+        accepted, and ends after them."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
@@ -109,13 +111,13 @@ class Supervisor:
         self.words.end_pause()
 
     def status(self, timeout: float) -> dict[str, Any]:
-        """Return what the collector says of itself; wait for one that is being started."""
+        """Return the collector's status. Waits for a collector that is starting."""
         end = time.monotonic() + timeout
         while True:
             path = self.words.socket(end)
             left = max(0.1, end - time.monotonic())
             if path is not None:
-                # A connection of its own: another one may wait for an answer.
+                # A separate connection: another one can be waiting for an answer.
                 with contextlib.suppress(GoneError), contextlib.closing(Control(path, left)) as control:
                     answer = control.ask("status", left)
                     if not answer.pop("ok", False):
@@ -146,7 +148,7 @@ class Supervisor:
             code = child.wait()
             if self._closing.is_set() or self.over:
                 break
-            self._notify()  # what it has committed last
+            self._notify()  # for its last commits
             if code == LOCKED and not child.launched:
                 now = time.monotonic()
                 if locked_since is None:
@@ -169,10 +171,10 @@ class Supervisor:
             self._closing.wait(back_off(fruitless - 1) if fruitless else 0)
 
     def _start(self) -> Child | None:
-        # No version that was said: a trainer that says a newer one meanwhile would have samples of
-        # it take the older one. A version is unknown until the process has heard it.
+        # Never pass the last version as a flag. If the trainer sets a newer version meanwhile, its
+        # samples would get the older one. The version is unknown until the process is told.
         command = [self._program, "collect", "--stream", "--attached", "--json", "--resume", f"--out={self.run}", *self.settings.flags]
-        if self._versioned or self.words.versioned:  # a number in the settings is as old
+        if self._versioned or self.words.versioned:  # a version in the settings is just as old
             command.append("--unclaimed")
         try:
             child = Child(command, {**os.environ, **self.settings.env}, self.settings.secrets, self.settings.body)
@@ -182,7 +184,7 @@ class Supervisor:
         with self._changed:
             self._child, self.starts = child, self.starts + 1
             self._changed.notify_all()
-        if self._closing.is_set() or self.over:  # since it was looked at: who ended all has not seen this process
+        if self._closing.is_set() or self.over:  # closed since the last check: the thread that closed everything has not seen this process
             child.stop(self.limits.grace)
         return child
 
@@ -196,12 +198,12 @@ class Supervisor:
             self._notify()
         elif name == "version":
             self._versioned = True
-        elif name in ("begun", "group"):  # a group whose samples were all cut never begins
+        elif name in ("begun", "group"):  # a group whose samples were all cut never starts
             with self._changed:
                 if self._waits:
                     self._begun.add(str(event.get("group")))
                 self._changed.notify_all()
-        elif name == "warning" and not self._closing.is_set():  # else it says how to go on with what was meant to end
+        elif name == "warning" and not self._closing.is_set():  # otherwise the warning explains how to resume a run that was closed on purpose
             log.warning("%s", event.get("text") or event.get("message") or event)
 
     def _end(self, error: BaseException | None) -> None:
@@ -213,7 +215,7 @@ class Supervisor:
     # The tasks.
 
     def _hand_over(self) -> None:
-        """Hand every task over once it is taken, one at a time, until no more come."""
+        """Pass every task to the process when it is taken, one at a time, until no more come."""
         while True:
             starts = self.starts
             if (task := self._source.take()) is None:
@@ -229,17 +231,17 @@ class Supervisor:
                 self._await_begin(str(answer.get("group")), starts)
             with self._changed:
                 self._begun, self._waits = set(), False
-        if self._source.closed:  # a run that the trainer goes on with later has not ended
+        if self._source.closed:  # the trainer will resume this run later, so it has not ended
             return
         with self._changed:
             self._draining, self._waits = True, False
         self.words.say("drain", "drain")
 
     def _accepted(self, task: Task) -> dict[str, Any] | None:
-        """Return what a process answered to a task, None where none takes any more: it was drained, or none comes.
+        """Return the process's answer to a task, or None if no process accepts tasks any more.
 
-        A process that ended before it answered may have accepted the task: the next one
-        knows it again.
+        A process that ended before it answered may have accepted the task. The next process
+        recognizes it.
         """
         while (path := self.words.listener()) is not None:
             try:
@@ -252,10 +254,10 @@ class Supervisor:
         return None
 
     def _await_begin(self, group: str, starts: int) -> None:
-        """Wait until a group begins, so that no more tasks are taken than can begin.
+        """Wait until a group starts, so that no more tasks are taken than can start.
 
-        A process that was started again since begins groups of which this was not heard. Nor
-        is a drain waited with: what was added is safe once it is accepted.
+        The wait ends if the process was restarted, because the start of a group is then not
+        reported again. It also ends on a drain, because an accepted task is safe.
         """
         with self._changed:
             done = lambda: group in self._begun or self.starts > starts or self._draining or self.over or self._closing.is_set()  # noqa: E731
@@ -266,7 +268,7 @@ class Supervisor:
     def _until_closed(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as err:  # of the caller's tasks, or a fault of this package
+        except BaseException as err:  # from the caller's tasks, or a bug in this package
             self._fail(err)
 
     def _fail(self, error: BaseException) -> None:
@@ -276,13 +278,13 @@ class Supervisor:
             child.stop(self.limits.grace)
 
     def close(self) -> None:
-        """End the process and the threads. Only the process that started it can."""
+        """Stop the process and the threads. Only the process that created them can."""
         if os.getpid() != self.pid or self._closing.is_set():
             return
         self._closing.set()
         try:
             self._source.close()
-            self.words.flush(LAST_WORD)  # a signal may end the wait for it
+            self.words.flush(LAST_WORD)  # a signal can end the wait
         finally:
             self._stop()
 
@@ -299,11 +301,11 @@ class Supervisor:
                 tasks.close()
             for thread in self._threads:
                 if thread is not threading.current_thread():
-                    thread.join(1 + self.limits.grace)  # one may be ending a process that it has just started
+                    thread.join(1 + self.limits.grace)  # a thread can be stopping a process that it has just started
             if self.words.acked > START and self.words.run_id:
                 try:
                     acknowledge(self.run, self.words.run_id, self.words.acked)
-                except RolloutError as err:  # the next one to read it meets it again
+                except RolloutError as err:  # the next reader gets the same error
                     log.warning("%s", err)
             with self._changed:
                 self.over = True

@@ -1,4 +1,4 @@
-"""The tasks of a collection, one at a time: of an iterable, of an async one, added ones."""
+"""The tasks of a collection, one at a time: from an iterable, from an async iterable, or added."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tasks = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
 
 
 def of_file(path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the tasks of a file of JSON lines, which may be compressed with gzip."""
+    """Yield the tasks of a JSON Lines file, which can be compressed with gzip."""
     with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as f:
         for number, line in enumerate(f, 1):
             if not line.strip():
@@ -37,10 +37,10 @@ def of_file(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 class Source:
-    """Tasks, as they are asked for. A task without an id gets its number, from 1 on.
+    """Provides tasks on request. A task without an id gets its number, from 1.
 
-    Added tasks come first, also while the iterable makes its next one. Where there is an
-    iterable, its end is the end.
+    Added tasks come first, even while the iterable produces its next one. If there is an
+    iterable, its end ends the tasks.
     """
 
     def __init__(self, tasks: Tasks | Path | None) -> None:
@@ -49,12 +49,12 @@ class Source:
         if tasks is not None and (isinstance(tasks, (bytes, Mapping)) or not hasattr(tasks, "__iter__") and not hasattr(tasks, "__aiter__")):
             raise TypeError(f"tasks={tasks!r:.60}: give an iterable of dicts, each with a prompt or messages")
         self._changed = threading.Condition()
-        self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # with what tells the pump that it was taken
+        self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # with an event for the pump that the task was taken
         self._n = 0
-        self._wanted = False  # a task is waited for, and none was added
+        self._wanted = False  # take waits for a task, and none was added
         self._ended = False
         self.closed = False
-        """No more are taken, though more may come: another collection goes on with them."""
+        """No more tasks are taken, though more can come: another collection continues with them."""
         self._sync: Iterator[Mapping[str, Any]] | None = None
         self._async: AsyncIterator[Mapping[str, Any]] | None = None
         if isinstance(tasks, AsyncIterable):
@@ -71,7 +71,7 @@ class Source:
         return self._async is not None
 
     def add(self, task: Mapping[str, Any]) -> None:
-        """Put a task before those of the iterable."""
+        """Add a task before those of the iterable."""
         numbered = self._numbered(task)
         with self._changed:
             if self._ended:
@@ -80,20 +80,20 @@ class Source:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Say that no more come than were added."""
+        """Accept no more added tasks."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Say that no more are taken."""
+        """Take no more tasks."""
         with self._changed:
             self.closed = True
             self._added.clear()
         self.end()
 
     def take(self) -> Task | None:
-        """Wait for the next task; None where no more come."""
+        """Wait for the next task. Returns None if no more come."""
         with self._changed:
             if self._sync is not None:  # the first call
                 threading.Thread(target=self._pull, args=(self._sync,), name="rollout-iterable", daemon=True).start()
@@ -108,12 +108,13 @@ class Source:
                 return None
             task, taken = self._added.popleft()
             if self._loop is not None and taken is not None:
-                with contextlib.suppress(RuntimeError):  # it was closed
+                with contextlib.suppress(RuntimeError):  # the loop was closed
                     self._loop.call_soon_threadsafe(taken.set)
             return task
 
     def _pull(self, tasks: Iterator[Mapping[str, Any]]) -> None:
-        """Take a task of an iterable each time that one is wanted: the work of a thread, which the tasks may hold."""
+        """Take a task from an iterable each time one is wanted. Runs in its own thread, because
+        the iterable can block."""
         try:
             while True:
                 with self._changed:
@@ -131,7 +132,7 @@ class Source:
             self._failed(err)
 
     def pump(self) -> None:
-        """Take tasks from the running event loop, from now on."""
+        """Take tasks from the running event loop from now on."""
         if self._async is None:
             return
         loop = asyncio.get_running_loop()
@@ -160,13 +161,13 @@ class Source:
 
     def _failed(self, error: BaseException) -> None:
         with self._changed:
-            if self._ended:  # nobody wants its tasks, and those that were added before are to be taken
+            if self._ended:  # its tasks are not wanted, and the tasks added before are still to be taken
                 return
             self._error = error
             self._changed.notify_all()
 
     async def stop(self) -> None:
-        """As close, and end the pump, which belongs to an event loop."""
+        """Like close, and also end the pump, which belongs to an event loop."""
         self.close()
         pump, self._pump = self._pump, None
         if pump is None or self._loop is None:
@@ -175,7 +176,7 @@ class Source:
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
         else:
-            with contextlib.suppress(RuntimeError):  # it was closed
+            with contextlib.suppress(RuntimeError):  # the loop was closed
                 self._loop.call_soon_threadsafe(pump.cancel)
 
     def _numbered(self, task: Mapping[str, Any]) -> Task:
@@ -189,9 +190,10 @@ class Source:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return a copy of a value as JSON has it: numbers and arrays of numpy become Python's.
+    """Return a copy of a value with JSON types: numpy numbers and arrays become Python values.
 
-    Raises TypeError, or ValueError for a number that JSON has not, with the place of the value.
+    Raises TypeError, or ValueError for a number that JSON lacks. Both name the place of the
+    value.
     """
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()

@@ -1,4 +1,4 @@
-"""Log-probabilities of a distribution that top_p, top_k or min_p cut and that was renormalized."""
+"""Log-probabilities of a distribution that top_p, top_k or min_p truncated and renormalized."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rollout._measure import Floats, Function, sampled
 from rollout._types import Row
 
 SIDED = 0.25
-"""Δ is one-sided if its mean is at least this part of the mean |Δ|. Noise of both signs cancels out."""
+"""Δ is one-sided if its mean is at least this fraction of the mean |Δ|. Noise of both signs cancels."""
 LEAST = 1e-4
 """The smallest mean Δ that counts: float32 agrees to this precision."""
 ERRORS = 6.0
-"""The smallest number of standard errors between the mean Δ and 0."""
+"""The minimum number of standard errors between the mean Δ and 0."""
 SEEN = 40
 """With fewer tokens, Δ is never one-sided."""
 
@@ -30,7 +30,7 @@ Setting = tuple[str, float]
 
 
 def one_sided(delta: Floats) -> bool:
-    """Report whether Δ has one sign more often than noise does."""
+    """Report whether Δ has one sign more often than noise would."""
     if len(delta) < SEEN:
         return False
     mean, error = abs(float(delta.mean())), float(delta.std()) / np.sqrt(len(delta))
@@ -47,7 +47,8 @@ def settings(rows: Sequence[Row]) -> list[Setting]:
 
 
 def explained(function: Function, fit: Sequence[Row], rest: Sequence[Row]) -> tuple[Setting, Floats, Floats] | None:
-    """Return the setting with the best agreement, and Δ without and with it on the rows that did not choose it."""
+    """Return the setting with the best agreement, and Δ without and with it on the rows that
+    did not choose it."""
     tried = settings([*fit, *rest])
     before, after = _deltas(function, fit, tried)
     if not len(before):

@@ -1,13 +1,13 @@
-"""What a trainer says to its collector: said to the process, and again to one that is started again.
+"""The trainer's messages to its collector, repeated to a restarted collector.
 
-Of the words on a subject, such as the version, the last one counts. One thread says all of
-them over one connection, in the order in which they were given: no process hears an older
-version after a newer one. It waits for an answer as long as the process lives, for a word
-that was said again over a second connection could overtake the first. Who gives a word waits
-for PATIENCE seconds, and the word stays due.
+For each subject, such as the version, only the last message counts. One thread sends all
+messages over one connection, in order, so no process gets an older version after a newer one.
+It waits for an answer as long as the process lives, because a repeated message over a second
+connection could overtake the first. The caller of say waits for PATIENCE seconds; the message
+then stays due.
 
-A drain ends a pause in the process, so it waits for the end of the pause: a trainer that has
-paused to give the engine new weights has no samples begin because the tasks have ended.
+A drain ends a pause in the process, so it is held until the pause ends. A trainer that has
+paused to update the engine's weights then gets no samples just because the tasks have ended.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rollout._cursor import START, Place
 from rollout.errors import CollectError
 
 PATIENCE = 30.0
-"""Seconds for which who gives a word waits for the answer."""
+"""Seconds that a caller waits for the answer to its message."""
 ACK_PATIENCE = 10.0
-"""Seconds for which the process may refuse an acknowledgement of what is in the log."""
+"""Seconds during which the process can reject an acknowledgement of what is in the log."""
 AGAIN = 0.05
-"""Seconds before a connection that broke is made again."""
+"""Seconds before a broken connection is replaced."""
 
 _ACK = "ack"
 
@@ -40,32 +40,32 @@ class Word:
     op: str
     fields: dict[str, Any] = field(default_factory=dict)
     awaited: bool = False
-    """Who gave it waits, and raises the refusal."""
+    """Its caller waits, and raises the refusal."""
     refused: CollectError | None = None
 
 
 class Words:
-    """The last word on each subject, and which of them the process has heard."""
+    """The last message on each subject, and which of them the process has received."""
 
     def __init__(self, run: str) -> None:
         self.run_id = ""
-        """Of the run, once a reader knows it: the collector of another one refuses its cursors."""
+        """The run's id, once a reader knows it. The collector of another run rejects its cursors."""
         self._run = run
         self._acks = Acks()
         self._changed = threading.Condition()
-        self._said: dict[str, Word] = {}  # by subject, in the order in which they were given
-        self._heard: dict[str, Word] = {}  # by the process that is there
-        self._socket: str | None = None  # of the process that is there
+        self._said: dict[str, Word] = {}  # by subject, in order
+        self._heard: dict[str, Word] = {}  # by the current process
+        self._socket: str | None = None  # of the current process
         self._control: Control | None = None
         self._process = 0  # its number
         self._closed = False
 
-    # What the trainer says.
+    # Messages from the trainer.
 
     def say(self, subject: str, op: str, **fields: Any) -> None:
-        """Say a word and wait for its answer; a process that is being started hears it later.
+        """Send a message and wait for its answer. A process that is starting gets it later.
 
-        Raises what the process refuses, which is then as if it had not been said.
+        Raises the refusal of the process; the message then has no effect.
         """
         word = Word(op, fields, awaited=True)
         with self._changed:
@@ -74,7 +74,7 @@ class Words:
             self._changed.notify_all()
             try:
                 answered = self._changed.wait_for(lambda: self._settled(subject, word), PATIENCE)
-            finally:  # a signal may end the wait
+            finally:  # a signal can end the wait
                 word.awaited = False
         if word.refused is not None:
             raise word.refused
@@ -83,12 +83,12 @@ class Words:
 
     @property
     def versioned(self) -> bool:
-        """Whether a version was said."""
+        """Whether a version was set."""
         with self._changed:
             return "version" in self._said
 
     def end_pause(self) -> None:
-        """Say, soon and without waiting, that a pause is over."""
+        """End a pause, without waiting."""
         with self._changed:
             if self._paused():
                 self._said["pause"] = Word("resume")
@@ -101,13 +101,13 @@ class Words:
         return word.op == "drain" and self._paused()
 
     def acknowledge(self, place: Place) -> None:
-        """Say, soon and without waiting, how far the trainer is."""
+        """Acknowledge all groups before a place, without waiting."""
         with self._changed:
             self._acks.acknowledge(place)
             self._changed.notify_all()
 
     def leave_out(self, places: list[Place]) -> None:
-        """Say of groups that the filters leave them out: the trainer may have others in their place."""
+        """Report groups that the filters drop, so that the trainer can get others instead."""
         if places:
             with self._changed:
                 self._acks.leave_out(places)
@@ -115,23 +115,23 @@ class Words:
 
     @property
     def acked(self) -> Place:
-        """How far the trainer is."""
+        """The acknowledged place."""
         with self._changed:
             return self._acks.cursor
 
     def flush(self, timeout: float) -> None:
-        """Wait until the process, where there is one, has heard how far the trainer is."""
+        """Wait until the process, if any, has received the acknowledged place."""
         with self._changed:
             self._changed.wait_for(lambda: not self._acks.unsaid or self._socket is None or self._closed, timeout)
 
     def _settled(self, subject: str, word: Word) -> bool:
-        """Report whether there is nothing to wait for: it was answered, or nobody will."""
+        """Report whether there is no answer to wait for: it has come, or none will."""
         return self._heard.get(subject) is word or self._said.get(subject) is not word or self._held(word) or self._socket is None or self._closed
 
-    # Whom it is said to.
+    # The process.
 
     def reached(self, socket: str) -> None:
-        """Say everything to a process that has begun."""
+        """Send everything to a process that has started."""
         with self._changed:
             self._socket, self._process = socket, self._process + 1
             self._heard = {}
@@ -139,7 +139,7 @@ class Words:
             self._changed.notify_all()
 
     def gone(self) -> None:
-        """Note that the process has ended."""
+        """Record that the process has ended."""
         with self._changed:
             self._socket, self._heard = None, {}
             control, self._control = self._control, None
@@ -148,32 +148,33 @@ class Words:
             control.close()
 
     def socket(self, until: float | None = None) -> str | None:
-        """Wait for a process, and return its socket; None where there will be none, or not in time."""
+        """Wait for a process and return its socket; None if there will be none, or on timeout."""
         with self._changed:
             left = None if until is None else max(0.0, until - time.monotonic())
             self._changed.wait_for(lambda: self._socket is not None or self._closed, left)
             return None if self._closed else self._socket
 
     def listener(self) -> str | None:
-        """Wait for a process that has heard all that was said, and return its socket; None where there will be none.
+        """Wait for a process that has received all messages and return its socket; None if
+        there will be none.
 
-        What a trainer says before it gives a task, such as a version, holds for the task's samples.
+        Messages before a task, such as a version, then apply to the task's samples.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or (self._socket is not None and self._word_due() is None))
             return None if self._closed else self._socket
 
     def close(self) -> None:
-        """End: nothing is said from now on."""
+        """Send no more messages."""
         with self._changed:
             self._closed = True
         self.gone()
 
-    # How it is said.
+    # Sending.
 
     def tell(self) -> None:
-        """Say what is due, until close. It is the work of a thread; it raises what nobody waits for."""
-        refusing = (0, 0.0)  # which process refuses acknowledgements, since when
+        """Send what is due, until close. Runs in its own thread. Raises refusals that no caller waits for."""
+        refusing = (0, 0.0)  # the process that refuses acknowledgements, and since when
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._due() is not None)
@@ -192,7 +193,7 @@ class Words:
             if subject == _ACK and answer.get("ok"):
                 refusing = (0, 0.0)
             elif subject == _ACK:
-                # The log may be read before the process has counted what it has just committed.
+                # The log can be read before the process has counted its latest commit.
                 if refusing[0] != number:
                     refusing = (number, time.monotonic())
                 if time.monotonic() - refusing[1] <= ACK_PATIENCE:
@@ -202,7 +203,8 @@ class Words:
             self._answered(number, subject, word, answer)
 
     def _due(self) -> tuple[str, Word] | None:
-        """Return the next word and its subject; acknowledgements come last, for they may have to wait."""
+        """Return the next message and its subject. Acknowledgements come last, because they can
+        have to wait."""
         if self._socket is None:
             return None
         word = self._word_due()
@@ -216,7 +218,7 @@ class Words:
         return next(due, None)
 
     def _connected(self, socket: str, number: int) -> Control | None:
-        """Return a connection to a process; None where it was gone meanwhile."""
+        """Return a connection to a process, or None if it has ended meanwhile."""
         control = Control(socket)
         with self._changed:
             if self._process == number and self._socket is not None:
@@ -226,7 +228,7 @@ class Words:
         return None
 
     def _dropped(self, control: Control | None) -> None:
-        """Note that a connection is of no use. Its process is about to end, or lives and is asked again."""
+        """Drop a broken connection. Its process is about to end, or gets the request again."""
         with self._changed:
             if self._control is control:
                 self._control = None

@@ -1,43 +1,42 @@
 """Advantages of the samples of a batch, from rewards and groups alone.
 
-Every function takes arrays with one entry per row (B rows) and returns one advantage
-per row, as numpy float64, or as a torch tensor of the reward's dtype and device where
-the reward is one. The names of the arguments are those of a batch:
+Every function takes arrays with one entry per row (B rows) and returns one advantage per row:
+numpy float64, or a torch tensor with the dtype and device of the reward if the reward is a
+tensor. The arguments have the names of a batch:
 
     a = advantages.grpo(batch["reward"], batch["group"], batch["sample"], preset="trl")
 
-reward  float [B]   NaN where the sample was not scored, see null
+reward  float [B]   NaN if the sample was not scored, see null
 group   int [B]     equal for the samples of one group
 sample  int [B]     equal for the rows (segments) of one sample, which share a reward
                     and count once; None: every row is a sample
 
-So a sample that was cut into segments gets, in each of its rows, the advantage that it
-would have in one row.
+All rows of a sample that was cut into segments get the advantage that it would have as one row.
 
-What a framework does where the papers leave it open is a preset:
+A preset selects what a framework does where the papers leave it open:
 
     preset    grpo: epsilon  ddof   one sample in its group   reinforce_plus_plus
     trl             1e-4     1      0                         (TRL has none)
     verl            1e-6     1      its reward                sqrt(var + 1e-8), ddof 1
     openrlhf        1e-9     1      0 (NaN there)             sqrt(max(var, 1e-8)), ddof 0
 
-One reward function is meant, or their sum before anything is normalised. Sources, each compared with this module by tests/test_presets.py:
-TRL 1.16.0 trl/trainer/grpo_trainer.py:2761-2811 and rloo_trainer.py:1675-1699; verl
-0.9.1 verl/trainer/ppo/core_algos.py:268-331, :536-636, :694-731; OpenRLHF 0.11.2
-openrlhf/trainer/ppo_utils/experience_maker.py:252-333. epsilon, ddof and single
-override the preset.
+There must be one reward function, or the sum of several before normalization.
+tests/test_presets.py compares this module with each source: TRL 1.16.0
+trl/trainer/grpo_trainer.py:2761-2811 and rloo_trainer.py:1675-1699; verl 0.9.1
+verl/trainer/ppo/core_algos.py:268-331, :536-636, :694-731; OpenRLHF 0.11.2
+openrlhf/trainer/ppo_utils/experience_maker.py:252-333. epsilon, ddof and single override the
+preset.
 
-Two policies say what happens to a group that is not whole:
+Two policies control groups that are not complete:
 
-null     a sample whose reward is NaN: "error" raises (the default). "zero" leaves it
-         out of the statistics and gives it the advantage 0.0, as TRL does. "nan" leaves
-         it out and gives it NaN, for a caller that leaves its rows out of the loss.
-missing  members of which nothing can be trained, as they failed, were committed without
-         a row, or were not collected: absent says how many each group has, int or
-         int [B], as batch["absent"]. "ignore" computes over those that are there (the
-         default). "error" raises. A number is the reward that each of them counts with.
-         Members that filters or null_reward="drop" left out are not among them: they
-         never count.
+null     a sample whose reward is NaN: "error" raises (the default). "zero" excludes it
+         from the statistics and gives it the advantage 0.0, as TRL does. "nan" excludes
+         it and gives it NaN, for a caller that drops its rows from the loss.
+missing  members with nothing to train on, because they failed, were committed without a
+         row, or were not collected. absent is their number per group, int or int [B],
+         as batch["absent"]. "ignore" computes over the others (the default). "error"
+         raises. A number is the reward that each of them counts with. Members that
+         filters or null_reward="drop" excluded never count.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ Missing = str | float
 class _Preset:
     epsilon: float
     ddof: int
-    single: str  # the advantage of a sample alone in its group: zero, or its reward
+    single: str  # advantage of a sample alone in its group: zero, or its reward
     batch_epsilon: float = 1e-8
     batch_ddof: int = 1
-    floor: bool = False  # batch_epsilon is the least variance; else it is added to it
-    # What verl adds to a number of tokens before it divides by it (masked_mean,
+    floor: bool = False  # True: batch_epsilon is the minimum variance; False: it is added
+    # verl adds this to a number of tokens before it divides by it (masked_mean,
     # verl/utils/torch_functional.py:308).
     count_epsilon: float = 0.0
 
@@ -93,9 +92,9 @@ def grpo(
 ) -> Any:
     """GRPO: (r - mean of the group) / (standard deviation of the group + epsilon).
 
-    The deviation divides by n - ddof, where n is the number of members that count. A
-    sample that is alone gets 0.0 (single="zero") or its reward, divided by 1 + epsilon
-    (single="reward"). Equal rewards give 0.0, with epsilon=0 too.
+    The deviation divides by n - ddof, where n is the number of members that count. A sample
+    alone in its group gets 0.0 (single="zero"), or its reward divided by 1 + epsilon
+    (single="reward"). Equal rewards give 0.0, even with epsilon=0.
 
     Reference: Shao et al., DeepSeekMath, https://arxiv.org/abs/2402.03300, equation of
     section 4.1.2.
@@ -120,8 +119,8 @@ def dr_grpo(
 ) -> Any:
     """Dr. GRPO: r - mean of the group.
 
-    The other half of Dr. GRPO is in the loss: a sum over tokens divided by a constant,
-    see loss_weights with mode="seq-mean-token-sum".
+    The other half of Dr. GRPO is in the loss: a sum over tokens divided by a constant. See
+    loss_weights with mode="seq-mean-token-sum".
 
     Reference: Liu et al., Understanding R1-Zero-Like Training,
     https://arxiv.org/abs/2503.20783; scale_rewards="none" in TRL,
@@ -145,7 +144,7 @@ def rloo(
 ) -> Any:
     """RLOO: r - mean of the other members of the group = n/(n-1) * (r - mean).
 
-    This is TRL's with normalize_advantages=False, its default.
+    This matches TRL with normalize_advantages=False, its default.
 
     Reference: Ahmadian et al., Back to Basics, https://arxiv.org/abs/2402.14740.
     """
@@ -171,18 +170,18 @@ def reinforce_plus_plus(
         m = sum(t * r) / N      v = sum(t * (r - m)^2) / (N - ddof)
         a = (r - m) / sqrt(v + epsilon)
 
-    with t the sampled tokens of a sample and N those of the batch. preset="openrlhf"
-    divides by sqrt(max(v, epsilon)) instead. The return of every token is the reward of
-    its sample: no discount (gamma = 1) and no KL penalty in the reward.
+    t is the number of sampled tokens of a sample, and N of the batch. preset="openrlhf" divides
+    by sqrt(max(v, epsilon)) instead. The return of every token is its sample's reward: no
+    discount (gamma = 1), and no KL penalty in the reward.
 
-    tokens is int [B], the sampled tokens of each row: batch["tokens"]. Longer samples
-    weigh more, as in the sources, and a sample's segments weigh together as the sample.
+    tokens is int [B], the sampled tokens of each row: batch["tokens"]. Longer samples weigh
+    more, as in the sources, and a sample's segments together weigh as the sample.
 
-    With group, the mean of the group is subtracted from the rewards first
-    (REINFORCE++-baseline). A sample that is alone keeps its reward under verl's preset
-    and gets 0.0 under openrlhf's.
+    With group, the mean of the group is first subtracted from the rewards
+    (REINFORCE++-baseline). A sample alone in its group keeps its reward with verl's preset and
+    gets 0.0 with openrlhf's.
 
-    The batch is what is passed here: over several ranks, gather reward and tokens first.
+    The arguments are the whole batch: with several ranks, gather reward and tokens first.
 
     Reference: Hu et al., REINFORCE++, https://arxiv.org/abs/2501.03262.
     """
@@ -227,14 +226,14 @@ def _preset(name: str, epsilon: float | None = None, ddof: int | None = None, si
 
 
 def _alone(g: _Groups, p: _Preset, advantage: Floats, scale: float = 1.0) -> Floats:
-    """Replaces the advantage of samples that are the only member that counts."""
+    """Replace the advantage of samples that are the only member that counts."""
     return np.where(g.count > 1, advantage, g.reward / scale if p.single == "reward" else 0.0)
 
 
 class _Groups:
-    """Rewards by sample, with the statistics of the group of each.
+    """Rewards by sample, with the statistics of each sample's group.
 
-    All arrays have one entry per sample; sample_of_row maps rows to them.
+    All arrays have one entry per sample; sample_of_row maps rows to samples.
     """
 
     def __init__(self, reward: Any, group: Any, sample: Any, absent: Any, missing: Missing, null: str):
@@ -282,8 +281,8 @@ class _Groups:
                     raise ValueError(f"missing={missing!r}: must be 'ignore', 'error' or a finite reward")
         n_known: Any = np.bincount(self.group, self.known.astype(np.float64), self.groups)
         self._n: Floats = n_known + self.absent
-        # Means are taken of differences from one member's reward, so that rewards that
-        # are all equal have an advantage of exactly 0.
+        # Means are computed from differences to one member's reward, so that equal rewards have an
+        # advantage of exactly 0.
         base = np.zeros(self.groups)
         base[self.group[self.known]] = self.reward[self.known]
         r = np.where(self.known, self.reward - base[self.group], 0.0)
@@ -294,16 +293,16 @@ class _Groups:
         self.count: Floats = self._n[self.group]
 
     def centred(self) -> Floats:
-        """The reward minus the mean of its group."""
+        """Return the reward minus the mean of its group."""
         return self._centred
 
     def deviation(self, ddof: int) -> Floats:
-        """The standard deviation of the group; 0.0 where it has no more than ddof members."""
+        """Return the standard deviation of the group; 0.0 if it has at most ddof members."""
         squares = np.where(self.known, self._centred, 0.0) ** 2
         total = np.bincount(self.group, squares, self.groups) + self.absent * self._absent_centred**2
         return np.asarray(np.sqrt(total / np.maximum(self._n - ddof, 1))[self.group])
 
     def give(self, advantage: Floats) -> Any:
-        """Advantages by row, of the kind of the reward that was given."""
+        """Return the advantages by row, with the type of the given reward."""
         unknown = 0.0 if self.null == "zero" else np.nan
         return give_back(np.where(self.known, advantage, unknown)[self.sample_of_row], self.given)

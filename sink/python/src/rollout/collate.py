@@ -1,52 +1,50 @@
-"""Batches of tensors from whole groups: padded, packed, or in buckets of one length.
+"""Batches of tensors from whole groups: padded, packed, or bucketed by length.
 
-Each factory returns a function from list[Group] to Batch, to be passed as collate= to
-Dataset.batches:
+Each factory returns a function from list[Group] to Batch, for collate= of Dataset.batches:
 
     batches = dataset.batches(8, collate=collate.padded(pad_id=0, null_reward="drop"))
 
-The function can be pickled, as workers that are not forked need it.
+The function can be pickled, as spawned workers require.
 
-A Batch is a dict of torch tensors, or of numpy arrays where torch is not installed. B
-rows are ordered by group, sample and segment, except that packed() and bucketed() put
-rows together by length; everything per row is in that same order. Nothing is shifted
-or cut: a row is in the batch whole.
+A Batch is a dict of torch tensors, or of numpy arrays if torch is not installed. B rows are
+ordered by group, sample and segment, except that packed() and bucketed() group rows by length;
+all per-row entries are in that order. Nothing is shifted or truncated.
 
 Per row:
 
-    reward          float64 [B]   NaN where the sample was not scored
+    reward          float64 [B]   NaN if the sample was not scored
     reward_known    bool [B]
     group           int64 [B]     index of the row's group in the list
-    sample          int64 [B]     index of the row's sample among those of the batch
-    group_size      int64 [B]     the members that the group was asked for
-    absent          int64 [B]     those of which nothing can be trained: they failed, were
-                                  committed without a row, or were not collected
-    segment_index   int64 [B]     place of the row among those of its sample
+    sample          int64 [B]     index of the row's sample in the batch
+    group_size      int64 [B]     number of samples requested for the group
+    absent          int64 [B]     number of those with nothing to train on: failed, committed
+                                  without a row, or not collected
+    segment_index   int64 [B]     index of the row within its sample
     length          int64 [B]     tokens of the row
     tokens          int64 [B]     sampled tokens of the row: the sum of its loss_mask
     prompt_length   int64 [B]     tokens before the first sampled one
     versions_known  bool [B]
     rows            list of (sample_key, segment_index)
-    dropped         int           samples that null_reward="drop" left out, all rows of each
+    dropped         int           samples that null_reward="drop" dropped, with all their rows
 
 Per token, in the shape of the layout:
 
     input_ids       int64         pad_id on padding
-    loss_mask       int8          1 where the policy sampled the token, 0 on padding
+    loss_mask       int8          1 if the policy sampled the token, 0 on padding
     logprobs        float32       of the token itself; 0.0 where the mask is 0
-    versions        int32         policy version; -1 where not sampled, on padding, and in
-                                  rows whose versions are not known
+    versions        int32         policy version; -1 if not sampled, on padding, and in
+                                  rows of unknown versions
     position_ids    int64         from 0 in each row; 0 on padding
     attention_mask  int64         1 on tokens, 0 on padding; not in packed()
-    row_ids         int64         the row of each token, of a shape that broadcasts with
+    row_ids         int64         the row of each token, in a shape that broadcasts with
                                   the layout: advantage[row_ids] has one value per token
 
-dtypes={"loss_mask": "float32"} chooses another dtype by its numpy name, but none that
-would cut an id, a version or a position.
+dtypes={"loss_mask": "float32"} selects another dtype by its numpy name, unless it would
+truncate an id, a version or a position.
 
-What a training loop takes is micro_batches(batch): it is the same for every layout.
-null_reward says what happens to a sample without a reward: "error" (the default)
-raises, "drop" leaves out all of its rows and counts it, "nan" keeps it with NaN.
+A training loop iterates over micro_batches(batch), which works for every layout. null_reward
+controls samples without a reward: "error" (the default) raises, "drop" drops all rows of the
+sample and counts it, "nan" keeps it with NaN.
 """
 
 from __future__ import annotations
@@ -80,12 +78,13 @@ def padded(
     null_reward: str = "error",
     dtypes: Mapping[str, Any] | None = None,
 ) -> Collate:
-    """One matrix [B, L], L the longest row rounded up to multiple_of.
+    """Return a function that makes one matrix [B, L]. L is the longest row rounded up to
+    multiple_of.
 
-    side is where the padding is: "right", "left", or "split", as verl and TRL want it:
-    the prompts end and the responses begin at one column, prompt_width (an int of the
-    batch), so that input_ids[:, :prompt_width] are prompts padded on the left and the
-    rest responses padded on the right.
+    side is the side of the padding: "right", "left", or "split", as in verl and TRL: prompts
+    end and responses begin at one column, prompt_width (an int of the batch).
+    input_ids[:, :prompt_width] are then prompts padded on the left, and the rest are responses
+    padded on the right.
 
     row_ids is [B, 1].
     """
@@ -120,25 +119,26 @@ def packed(
     null_reward: str = "error",
     dtypes: Mapping[str, Any] | None = None,
 ) -> Collate:
-    """Rows end to end without padding, in packs of at most max_tokens (None: one pack).
+    """Return a function that joins rows without padding, in packs of at most max_tokens (None:
+    one pack).
 
-    The batch has one vector of all N tokens, and micro_batches() cuts it into packs:
+    The batch has one vector of all N tokens. micro_batches() cuts it into packs:
 
-        cu_seqlens   int32 [B + 1]   where rows begin and end, from 0
+        cu_seqlens   int32 [B + 1]   start and end offsets of rows, from 0
         max_seqlen   int             tokens of the longest row
         pack_rows    int64 [P + 1]   the first row of each pack; not in a pack
         row_ids      int64 [N]       the row of each token
 
-    cu_seqlens, max_seqlen and position_ids are what attention with variable lengths
-    takes (flash_attn_varlen_func); of a pack they are those of the pack.
+    cu_seqlens, max_seqlen and position_ids are the arguments of variable-length attention
+    (flash_attn_varlen_func); in a pack they are relative to the pack.
 
-    order="first-fit" puts the longest rows first, each into the first pack that has
-    room (first-fit decreasing: at most 11/9 of the least number of packs, plus 6/9), ties
-    in the order of the batch. "given" keeps the order and begins a pack where the next
-    row has no room. Both depend on the lengths alone.
+    order="first-fit" takes the longest rows first and puts each into the first pack with room
+    (first-fit decreasing: at most 11/9 of the minimum number of packs, plus 6/9). Ties keep the
+    order of the batch. "given" keeps the order and starts a pack when the next row does not
+    fit. Both depend only on the lengths.
 
-    longer says what happens to a row of more than max_tokens: "error" raises, "own"
-    makes it a pack of its own, which is over the budget.
+    longer controls rows of more than max_tokens: "error" raises, "own" makes the row its own
+    pack, over the budget.
     """
     one_of("order", order, ("first-fit", "given"))
     one_of("null_reward", null_reward, _NULL)
@@ -181,20 +181,19 @@ def bucketed(
     null_reward: str = "error",
     dtypes: Mapping[str, Any] | None = None,
 ) -> Collate:
-    """Rows by length, each bucket a matrix padded to its edge.
+    """Return a function that groups rows by length, each bucket as a matrix padded to its edge.
 
-    A row is in the bucket of the least edge that is not below its length; None means the
-    powers of two from 64 on. With max_tokens, a bucket is cut into matrices of at most
-    so many tokens, padding included, and at least one row. micro_batches() yields the
-    matrices, [b, edge], the shortest edge first; in the batch itself they lie one after
-    the other in vectors, with
+    A row is in the bucket of the smallest edge that is at least its length. None means the
+    powers of two from 64. With max_tokens, a bucket is split into matrices of at most that many
+    tokens, padding included, and at least one row. micro_batches() yields the matrices
+    [b, edge], shortest edge first. In the batch itself they are concatenated in vectors, with
 
         bucket_rows    int64 [K + 1]   the first row of each matrix
         bucket_width   int64 [K]       its edge
 
-    So there are as many shapes as edges, and little padding. side is "right" or "left".
-    longer says what happens to a row that is longer than the last edge: "error" raises,
-    "own" makes it a matrix of its own length.
+    So there are as many shapes as edges, and little padding. side is "right" or "left". longer
+    controls rows longer than the last edge: "error" raises, "own" makes the row a matrix of its
+    own length.
     """
     _token_id(pad_id)
     one_of("side", side, _SIDES[:2])
@@ -242,11 +241,11 @@ def _bucketed(
 
 
 def micro_batches(batch: Batch) -> Iterator[Batch]:
-    """Yield what goes through the model in one pass: packs, matrices of one length, or
-    the padded batch itself. A batch without rows has none.
+    """Yield the inputs of the model, one per forward pass: packs, matrices of one length, or
+    the padded batch itself. A batch without rows yields nothing.
 
-    The tensors per token are views of the batch's. What the batch has per row stays
-    there, and is found through row_ids, which counts rows of the batch:
+    The per-token tensors are views of the batch. Per-row entries stay in the batch; row_ids
+    refers to its rows:
 
         for micro in collate.micro_batches(batch):
             advantage = advantages[micro["row_ids"]]   # broadcasts with micro["logprobs"]
@@ -290,20 +289,20 @@ def _fits(rows: Sequence[Any], n: Any, limit: int, name: str, other: str) -> Non
 
 
 def _lengths(rows: Sequence[Any]) -> tuple[Any, Any]:
-    """The tokens of each row, and those before its first sampled one."""
+    """Return the number of tokens of each row, and of those before its first sampled one."""
     n = np.fromiter((len(r["input_ids"]) for r in rows), np.int64, len(rows))
     return n, np.fromiter((r["prompt_length"] for r in rows), np.int64, len(rows))
 
 
 def _place(n: Any, p: Any, side: str, multiple_of: int) -> tuple[Any, int]:
-    """The column at which each row begins, and the width of the matrix."""
+    """Return the column at which each row starts, and the width of the matrix."""
     before = p.max(initial=0) - p if side == "split" else np.zeros_like(n)
     width = -(-int((before + n).max(initial=0)) // multiple_of) * multiple_of
     return (width - n if side == "left" else before), width
 
 
 def _packs(n: Any, max_tokens: int | None, order: str) -> list[list[int]]:
-    """The rows of each pack."""
+    """Return the rows of each pack."""
     if max_tokens is None:
         return [list(range(len(n)))] if len(n) else []
     packs: list[list[int]] = []
@@ -330,5 +329,5 @@ def _shape(values: Any, shape: tuple[int, int]) -> Any:
 
 
 def _known(batch: dict[str, Any]) -> Batch:
-    """The batch with its arrays per row as tensors."""
+    """Return the batch with its per-row arrays as tensors."""
     return Batch({name: _give(v) if isinstance(v, np.ndarray) else v for name, v in batch.items()})

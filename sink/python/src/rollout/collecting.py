@@ -1,20 +1,20 @@
-"""A collector that stays warm for a training loop: its process, and its groups as they come.
+"""A collector that stays warm for a training loop, and its groups as they are committed.
 
     with rollout.collect("run.yaml", tasks, out="run1", max_ahead=2) as c:
         for group in c:                 # or: async for group in c
             step = train(group)
-            c.set_version(step)         # which weights answer from now on
+            c.set_version(step)         # the weights that sample from now on
 
-The process is `rollout collect --stream`: it takes tasks as they come, commits a group as
-soon as it is whole, and begins no more than max_ahead groups that were not acknowledged.
-Groups are read from the log of the run, so nothing is lost or given twice when the process
-is killed: it is started again and goes on. When this process is killed the collector stops,
-and collect() with the same folder goes on.
+The process is `rollout collect --stream`. It takes tasks as they come, commits a group as soon
+as it is whole, and starts at most max_ahead groups that are not acknowledged. Groups are read
+from the run's log, so nothing is lost or returned twice if the process is killed: it is
+restarted and continues. If this process is killed, the collector stops, and collect() with the
+same folder resumes.
 
-A checkpoint holds state_dict(). From a state exactly the groups behind it are given, each
-once, acknowledged since or not. Without a state the groups come that were not acknowledged:
-those in a trainer's hands when it was killed come again. So a trainer that must see each
-group exactly once saves a state before its first group, too.
+A checkpoint contains state_dict(). With a state, exactly the groups after it are returned once
+each, whether or not they were acknowledged since. Without a state, the groups that were not
+acknowledged are returned; those in a trainer's hands when it was killed come again. So a
+trainer that must see each group exactly once must also save a state before its first group.
 """
 
 from __future__ import annotations
@@ -65,39 +65,38 @@ def collect(
     grace: float = 20,
     distributed: bool | None = None,
 ) -> Collection | RankedCollection:
-    """Start a collector, or go on with the run in out, and return its groups as they come.
+    """Start a collector, or resume the run in out, and return its groups as they are committed.
 
-    config: a file of settings (YAML, as for `rollout collect -c`), or the settings as a
-        dict of sections. A password or a header's value may stand in the dict: it goes to
-        the program by its environment, and into no file.
-    tasks: an iterable or async iterable of dicts, each a task: prompt or messages, and
-        perhaps id, answer, metadata, samples, agent, deadline. It is asked for the next
-        one when the collector can begin it. A task without an id gets its number, from 1,
-        so the tasks of a run that is continued must be the same, in the same order: those
-        that the run has are taken as collected. A path is a file of JSON lines. None: those of
-        config, and of add(), until drain().
+    config: a settings file (YAML, as for `rollout collect -c`), or the settings as a dict of
+        sections. The dict can contain a password or a header's value: it goes to the program
+        in its environment, and into no file.
+    tasks: an iterable or async iterable of task dicts: prompt or messages, and optionally
+        id, answer, metadata, samples, agent, deadline. The next task is requested when the
+        collector can start it. A task without an id gets its number, from 1, so a resumed run
+        needs the same tasks in the same order; tasks that the run already has are not
+        collected again. A path is a JSON Lines file. None: the tasks of config and of add(),
+        until drain().
     out: the folder of the run.
     server, model, samples, max_ahead, max_lag, until_groups, min_std: the flags of
-        `rollout collect` of these names. flags: more of them, such as ["--reward=exact"].
-    env: what is added to the environment of the program.
-    where, columns, check: which groups, which columns and how files are checked, as for
-        Dataset. What is left out is acknowledged in its turn; max_ahead does not count it.
-    state: what state_dict() gave: go on behind it. None: behind what was acknowledged.
-    ack: "auto": asking for the next group acknowledges the one before; or "manual", by ack().
-    timeout: seconds without a group after which TimeoutError is raised; None waits for ever.
-    lock_wait: seconds to wait for another process to leave the folder, such as the
-        collector of a trainer that was killed a moment ago.
-    restarts: starts in a row without a new commit, after which a collector that is killed
-        or crashes is a CrashError.
-    grace: seconds that the process has to end before it is killed.
+        `rollout collect` with these names. flags: more of them, such as ["--reward=exact"].
+    env: added to the environment of the program.
+    where, columns, check: which groups and columns to read and how to check files, as for
+        Dataset. Dropped groups are acknowledged in order; max_ahead does not count them.
+    state: a result of state_dict(): continue after it. None: after the acknowledged groups.
+    ack: "auto": requesting the next group acknowledges the previous one; "manual": ack() does.
+    timeout: seconds without a group before TimeoutError; None waits forever.
+    lock_wait: seconds to wait for another process to leave the folder, such as the collector
+        of a trainer that was just killed.
+    restarts: starts in a row without a new commit, after which a collector that is killed or
+        crashes is a CrashError.
+    grace: seconds for the process to end before it is killed.
+    distributed: with torch.distributed, rank 0 has the process and every rank gets one group
+        of each round, see RankedCollection; all ranks call collect alike. None: if it is
+        initialized with more than one rank. False: this process alone.
 
-    distributed: with torch.distributed, rank 0 has the process and every rank gets one
-        group of each round, see RankedCollection; all ranks call collect alike. None:
-        where it is initialised with more than one rank. False: this process alone.
-
-    Raises FileNotFoundError without a program, and StateError where the state is of another run
-    or ahead of the log of this one. What the program refuses is raised where a
-    group is asked for: UsageError, ServerError and the other children of CollectError.
+    Raises FileNotFoundError without a program, and StateError if the state is from another
+    run or ahead of this run's log. Errors of the program are raised when a group is
+    requested: UsageError, ServerError and the other subclasses of CollectError.
     """
     if config is not None and not isinstance(config, Mapping):
         filepath("config", config)

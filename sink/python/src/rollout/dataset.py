@@ -26,41 +26,40 @@ if TYPE_CHECKING:
 
 
 class Dataset:
-    """The groups of runs, each whole: all rows of all samples of a task.
+    """The groups of one or more runs, each whole: all rows of all samples of a task.
 
         ds = rollout.Dataset("run1")
         for batch in ds.batches(groups=8, seed=1):   # list of Group
             ...
 
-    A group comes out together, whatever the order in which its samples ended. The
-    groups are in the order in which the first of their rows were committed, which no merge
-    of shards changes; those of several runs follow each other, and equal ids in two runs are
-    two groups. A sample that failed and succeeded later counts once, with its success.
+    A group is returned whole, in whatever order its samples ended. Groups are in the order of
+    their first committed row, which no merge of shards changes. Groups of several runs follow
+    each other, and equal ids in two runs are two groups. A sample that failed and later
+    succeeded counts once, with its success.
 
-    runs: the folder of a run, or several. A folder given twice gives its groups twice.
-    where: what to leave out, see Where. By default groups that are not complete, and
-        samples of which a row says keep=false. counts says how many were left out.
-    columns: the columns of the rows, None for all. A column is decoded when a row is asked
-        for it: of a Parquet shard, columns that no row is asked for cost nothing. A row is a
-        dict; dict(row) has read all columns.
-    check: "sha256" compares each file with its checksum before its first row is read,
-        once for the process and its workers. "size" compares sizes only.
-    follow: yield the groups of a run that is being collected, as they get complete;
-        see Following. Such a dataset has no length.
-    timeout: with follow=True, seconds without a new commit after which TimeoutError is
-        raised. None waits for ever: a collector that was stopped may be resumed.
+    runs: the folder of a run, or several. A folder given twice yields its groups twice.
+    where: what to drop, see Where. By default incomplete groups, and samples with
+        keep=false. counts has the numbers of dropped ones.
+    columns: the columns of the rows, None for all. A column is decoded on first access to a
+        row's value: columns of a Parquet shard that are never accessed cost nothing. A row
+        is a dict; dict(row) reads all columns.
+    check: "sha256" compares each file with its checksum before its first row is read, once
+        for the process and its workers. "size" only compares sizes.
+    follow: yield the groups of a run in progress as they become complete; see Following.
+        Such a dataset has no length.
+    timeout: with follow=True, seconds without a new commit before TimeoutError. None waits
+        forever, because a stopped collector can be resumed.
 
-    The log is read when the dataset is made; rows stay in the files. Ranks that open a
-    run while it grows may see different ends of it: give all of them the snapshot of
-    one, see at.
+    The log is read when the dataset is created; rows stay in the files. Ranks that open a
+    growing run can see different ends of it: give all of them the snapshot of one, see at.
 
-    A dataset costs some 100 bytes per sample and 200 per group, and what a reader has in
-    hand. Parquet is decoded by row groups of a million tokens. The last ones are kept, up to
-    64 MB or two: reading in order decodes each once, and ds[i] in any other order can decode
-    one each time; batches() decodes each once. Arrow shards are mapped, and the arrays of
-    their rows are read-only views.
+    A dataset uses about 100 bytes per sample and 200 per group, plus the data being read.
+    Parquet is decoded in row groups of a million tokens. The last ones are cached, up to 64 MB
+    or two: reading in order decodes each once, and so does batches(); ds[i] in another order
+    can decode one each time. Arrow shards are mapped, and their rows' arrays are read-only
+    views.
 
-    Raises CorruptError where a file is not what the log says.
+    Raises CorruptError if a file is not what the log says.
     """
 
     def __init__(
@@ -106,23 +105,23 @@ class Dataset:
 
     @property
     def counts(self) -> Counts:
-        """What was left out: by reason, how many groups, samples and rows.
+        """What was dropped: by reason, the numbers of groups, samples and rows.
 
-        The reasons are the fields of Where, and no_rows: groups of which no sample
-        has a row that is left. Of a run that is followed see Batches.counts.
+        The reasons are the fields of Where, and no_rows: groups in which no sample has a row
+        left. For a followed run see Batches.counts.
         """
         return {k: dict(v) for k, v in self.selection.counts.items()}
 
     @property
     def selection(self) -> Selection:
-        """The groups that are left and where their rows are, as numpy arrays."""
+        """The kept groups and the places of their rows, as numpy arrays."""
         if self.follow:
             raise TypeError("a dataset with follow=True has neither length nor numbers: iterate over it")
         return self._selection
 
     @property
     def indexes(self) -> list[Index]:
-        """What each run holds."""
+        """The content of each run."""
         return self._indexes
 
     @property
@@ -132,10 +131,10 @@ class Dataset:
 
     @property
     def snapshot(self) -> list[dict[str, Any]]:
-        """By run, the last commit of its log that the dataset has: run_id and seq.
+        """The last commit of each run that the dataset has: run_id and seq.
 
-        Merges of shards do not change it. Of a run that is followed only run_id, "" before
-        its first commit.
+        Merges of shards do not change it. For a followed run it only has run_id, which is ""
+        before its first commit.
         """
         if self.follow:
             log = Log(self.runs[0])
@@ -144,7 +143,7 @@ class Dataset:
         return [{"run_id": x.run_id, "seq": x.seq} for x in self._indexes]
 
     def at(self, snapshot: Sequence[dict[str, Any]]) -> Dataset:
-        """Return the dataset as it was, or is by now, at a snapshot of the same runs.
+        """Return the dataset at a snapshot of the same runs, older or newer.
 
             ds = rollout.Dataset(run)
             ds = ds.at(snapshot_of_rank_0)   # the same groups on every rank
@@ -165,20 +164,20 @@ class Dataset:
         return self if self.follow else other
 
     def __len__(self) -> int:
-        """The number of groups that are left."""
+        """The number of kept groups."""
         return len(self.selection)
 
     def __getitem__(self, i: SupportsIndex) -> Group:
-        """Group i, from 0; negative numbers count from the end."""
+        """Return group i, from 0. Negative numbers count from the end."""
         n, at = len(self), operator.index(i)
         if not -n <= at < n:
             raise IndexError(f"group {at}: the dataset has {n}")
         return self.assemble(at % n, self._files.read(self.selection.spans(at % n)))
 
     def group(self, id: str, run: Path | None = None) -> Group:
-        """The group with an id, of the run if several have it.
+        """Return the group with an id, of the given run if several have it.
 
-        Raises KeyError where no group that is left has it.
+        Raises KeyError if no kept group has it.
         """
         s = self.selection
         found = []
@@ -193,11 +192,11 @@ class Dataset:
         return self[found[0]]
 
     def row(self, which: int | tuple[str, int], run: Path | None = None) -> Row:
-        """One row, whatever the filters say.
+        """Return one row, whatever the filters.
 
-        which: its number from 0 in the order of the commits, as in `rollout inspect --row`,
-        those of several runs one after the other; or (sample_key, segment_index).
-        Raises IndexError or KeyError.
+        which: its number from 0 in commit order, as in `rollout inspect --row`, counting the
+        rows of several runs one after the other; or (sample_key, segment_index). Raises
+        IndexError or KeyError.
         """
         indexes = [(i, x) for i, x in enumerate(self._indexes) if run is None or os.fspath(run) == x.run_dir]
         if isinstance(which, tuple):
@@ -242,13 +241,13 @@ class Dataset:
         )
 
     def __iter__(self) -> Iterator[Group]:
-        """Every group once, in order; with follow=True as they get complete."""
+        """Yield every group once, in order; with follow=True as they become complete."""
         if self.follow:
             return iter(self.following())
         return (self[i] for i in range(len(self)))
 
     def following(self, **options: Any) -> Following:
-        """The iteration of a dataset with follow=True; see Following for the options."""
+        """Return the iteration of a dataset with follow=True; see Following for the options."""
         from rollout.follow import Following
 
         if not self.follow:
@@ -268,16 +267,16 @@ class Dataset:
         collate: Callable[[list[Group]], Any] | None = None,
         lanes: int | None = None,
     ) -> Batches:
-        """Batches of groups for one rank of a training; see rollout.loader.Batches.
+        """Return batches of groups for one rank of a training job; see rollout.loader.Batches.
 
         groups: groups in each batch.
-        seed, epoch, shuffle: what the order depends on; set_epoch changes the epoch.
-        rank, world_size: of torch.distributed where it is initialised, else 0 of 1.
-        fill: every rank has the same number of full batches. "drop" leaves groups out
-            of the epoch, others in each; "repeat" gives some twice.
-        collate: what makes a batch of a list of groups, called in the worker.
-        lanes: blocks that a rank reads at the same time, see rollout.order; a multiple
-            of the number of workers, so that no two decode the same. None chooses.
+        seed, epoch, shuffle: determine the order; set_epoch changes the epoch.
+        rank, world_size: by default from torch.distributed if initialized, otherwise 0 and 1.
+        fill: every rank has the same number of full batches. "drop" drops groups from the
+            epoch, different ones each epoch; "repeat" yields some twice.
+        collate: makes a batch from a list of groups; called in the worker.
+        lanes: blocks that a rank reads at the same time, see rollout.order; a multiple of the
+            number of workers, so that no two decode the same block. None chooses.
         """
         from rollout.loader import Batches
 

@@ -1,16 +1,16 @@
-"""The entries of a commit log, and the commits that they hold.
+"""The entries of a commit log, and the commits in them.
 
-A commit is what a collector made part of the dataset at once, and has a number, seq. Its
-entry, _commits/<seq>.json, names its samples and their shards. A merge is an entry too: it
-holds the samples of small commits that follow each other, one commit after the other, in
-one shard, and what it replaces is moved to replaced/ and deleted later. So commits stay
-what they are, with their numbers and samples, and only their rows move:
+A commit is what a collector added to the dataset at once. It has a number, seq. Its entry,
+_commits/<seq>.json, names its samples and their shards. A merge is an entry too: it puts the
+samples of consecutive small commits into one shard, one commit after the other. The files that
+it replaces move to replaced/ and are deleted later. Commits keep their numbers and samples, and
+only their rows move:
 
     entries   1 2 3 4 5 6 7 8 10 11    9 = a merge of 1 to 8, which replaces their entries
     then      9 10 11
     commits   1 2 3 4 5 6 7 8 10 11    before and after
 
-Whatever has an order goes by commits: by their numbers, and the samples in each.
+Every order is by commits: by their numbers, and by the samples in each.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from rollout.errors import CorruptError, NewerError
 Path = str | os.PathLike[str]
 
 MERGE_VERSION = 4
-"""The newest version of an entry that this package reads: that of merges, and of nothing else."""
+"""The newest entry version that this package reads. Only merges have it."""
 SCHEMA_VERSION = 2
-"""The newest version of the columns that this package reads."""
+"""The newest schema version that this package reads."""
 LOOKS = 8
-"""How often the log is looked at where a number is missing, within 0.3 s: what a merge
-replaces leaves the folder while it is listed."""
+"""How often the log is checked for a missing number, within 0.3 s. Entries that a merge
+replaces can disappear during a listing."""
 
 _NAME = re.compile(r"^\d{20}\.json$")
-# An entry of version 2 or later ends so: the SHA-256 of all bytes before that comma.
+# An entry of version 2 or later ends with this: the SHA-256 of all bytes before that comma.
 _SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
 _OWN = re.compile(rb'{"version":[123],')
 _MERGE = b'{"version":%d,' % MERGE_VERSION
-_REPLACES = b'"replaces":'  # no text in an entry holds these bytes: its quotes are escaped
+_REPLACES = b'"replaces":'  # no text in an entry contains these bytes, because quotes in text are escaped
 _MORE = "; rollout verify says more"
 
 
 class Commit(NamedTuple):
-    """A commit, in the entry that holds its samples."""
+    """A commit, in the entry with its samples."""
 
     seq: int
     begin: int
@@ -55,43 +55,43 @@ class Commit(NamedTuple):
     end: int
     """The sample after its last."""
     tokens: int
-    """Of its rows."""
+    """The tokens of its rows."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry that counts, and those of its commits that were asked for."""
+    """A valid entry, with the requested commits in it."""
 
     body: dict[str, Any]
     commits: list[Commit]
-    """By seq. They follow each other in the entry."""
+    """By seq; consecutive in the entry."""
 
     @property
     def seq(self) -> int:
-        """Its own number, which is no commit's where it is a merge."""
+        """Its own number; for a merge, not the number of a commit."""
         return int(self.body["seq"])
 
     @property
     def merge(self) -> bool:
-        """Report whether the rows lay in other shards before."""
+        """Whether the rows were in other shards before."""
         return bool(self.body["version"] == MERGE_VERSION)
 
     @property
     def samples(self) -> int:
-        """How many samples it holds, of all commits."""
+        """The number of samples in the entry, over all commits."""
         return len(self.body["samples"] or [])
 
     def until(self, seq: int | None) -> Entry:
-        """Return it with its commits up to a number only."""
+        """Return the entry with only its commits up to a number."""
         return self if seq is None else Entry(self.body, [c for c in self.commits if c.seq <= seq])
 
     def before(self, sample: int, what: str = "rows") -> int:
-        """Return how many rows, or failures, its samples before that one have."""
+        """Return the number of rows, or failures, of its samples before a sample."""
         return sum(s[what] for s in (self.body["samples"] or [])[:sample])
 
 
 class readable:
-    """Turns what is wrong with an entry into a CorruptError that names it."""
+    """Turns errors in an entry into a CorruptError that names the entry."""
 
     def __init__(self, where: Path, seq: object) -> None:
         self._where, self._seq = os.fspath(where), seq
@@ -105,18 +105,18 @@ class readable:
 
 
 def _compared(path: str) -> bytes:
-    """Return the bytes of an entry, after its checksum was compared."""
+    """Return the bytes of an entry after verifying its checksum."""
     with open(path, "rb") as f:
         body = f.read()
     end = _SUM.search(body, max(0, len(body) - 100))
-    # The checksum first: a damaged version must not look like another one.
+    # Verify the checksum first: a damaged version must not look like another version.
     if end and hashlib.sha256(memoryview(body)[: end.start()]).hexdigest().encode() != end.group(1):
         raise CorruptError(f"{path}: the checksum of the entry is wrong{_MORE}")
     return body
 
 
 def _decoded(path: str, body: bytes) -> dict[str, Any]:
-    """Return an entry whose checksum was compared."""
+    """Decode an entry whose checksum was verified."""
     summed = _SUM.search(body, max(0, len(body) - 100)) is not None
     try:
         entry: dict[str, Any] = json.loads(body)
@@ -132,7 +132,7 @@ def _decoded(path: str, body: bytes) -> dict[str, Any]:
 
 
 def _commits(entry: dict[str, Any]) -> list[Commit]:
-    """Return the commits whose samples an entry holds."""
+    """Return the commits of an entry."""
     n = len(entry["samples"] or [])
     if entry["version"] != MERGE_VERSION:
         return [Commit(entry["seq"], 0, n, sum(s["tokens"]["total"] for s in entry["shards"] or [] if s["kind"] == "data"))]
@@ -154,7 +154,7 @@ def _commits(entry: dict[str, Any]) -> list[Commit]:
 
 
 def _ranges(path: str, body: bytes) -> list[list[int]]:
-    """Return what an entry replaces whose checksum was compared, without decoding its samples."""
+    """Return the ranges that a verified entry replaces, without decoding its samples."""
     if body.startswith(_MERGE):
         at = body.rfind(_REPLACES)
         try:
@@ -162,7 +162,7 @@ def _ranges(path: str, body: bytes) -> list[list[int]]:
             if at >= 0 and all(isinstance(n, int) for n in itertools.chain(*ranges)) and all(len(r) == 2 for r in ranges):
                 return ranges
         except (ValueError, TypeError):
-            pass  # decoding all of it says what is wrong
+            pass  # decoding everything reports the error
     entry = _decoded(path, body)
     with readable(path, entry.get("seq")):
         _commits(entry)
@@ -175,23 +175,22 @@ def _holds(ranges: list[list[int]], seq: int) -> bool:
 
 
 class Log:
-    """Reads the log of a run, commit by commit, as far as it is there.
+    """Reads the log of a run, commit by commit, up to its current end.
 
-    next goes on where it was: what it has given it never gives again, wherever merges
-    have put it. Use one object from one thread at a time.
+    next never returns a commit twice, even if a merge has moved it. Not thread-safe.
     """
 
     def __init__(self, run_dir: Path, after: int = 0) -> None:
         self.folder = os.path.join(run_dir, "_commits")
         self.run_id: str | None = None
-        self._at = after  # this number and those before were given, or are no commits
-        self._merges: dict[int, list[list[int]]] = {}  # what the merges that are there replace
-        self._own: set[int] = set()  # entries that are no merges, of those that were listed
-        self._last: Entry | None = None  # the last merge that was decoded, with all its commits
+        self._at = after  # this number and lower ones were returned, or are not commits
+        self._merges: dict[int, list[list[int]]] = {}  # the ranges that the existing merges replace
+        self._own: set[int] = set()  # listed entries that are not merges
+        self._last: Entry | None = None  # the last decoded merge, with all its commits
 
     def next(self) -> Entry | None:
-        """Return the next entry that holds commits behind those that were given, and these
-        commits of it; None where the log ends by now."""
+        """Return the next entry with new commits, and only those commits of it. Returns None at
+        the current end of the log."""
         looks = 0
         while True:
             seq = self._at + 1
@@ -213,7 +212,7 @@ class Log:
             looks, self._last = 0, None
             self._at = seq
             if body.startswith(_MERGE):
-                continue  # of commits with lower numbers, which were given
+                continue  # an entry of commits with lower numbers, which were returned
             path = self._path(seq)
             entry = self._checked(seq, _decoded(path, body))
             with readable(os.path.dirname(self.folder), seq):
@@ -221,14 +220,14 @@ class Log:
                     return Entry(entry, _commits(entry))
 
     def back(self, seq: int) -> None:
-        """Go back to a commit that was given: the next one is the first behind it."""
+        """Go back to a returned commit: the next one is the first after it."""
         self._at, self._last = seq, None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}
 
     def holder(self, seq: int) -> Entry | None:
-        """Return the merge that replaces an entry, with all its commits; None where none does."""
+        """Return the merge that replaces an entry, with all its commits, or None."""
         for look in range(LOOKS):
             there = self._listed()
             for merge in reversed(there):
@@ -253,7 +252,7 @@ class Log:
             return None
 
     def _listed(self) -> list[int]:
-        """Return the numbers of all entries that are there, rising."""
+        """Return the numbers of all existing entries, ascending."""
         try:
             names = os.listdir(self.folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -264,7 +263,7 @@ class Log:
         return sorted(there)
 
     def _replaces(self, seq: int) -> list[list[int]]:
-        """Return what an entry replaces: nothing unless it is a merge."""
+        """Return the ranges that an entry replaces; empty unless it is a merge."""
         if seq in self._own:
             return []
         if seq not in self._merges:
@@ -283,7 +282,7 @@ class Log:
         return self._merges[seq]
 
     def _whole(self, seq: int) -> Entry | None:
-        """Return an entry with all its commits, None where it is gone."""
+        """Return an entry with all its commits, or None if it is gone."""
         if self._last is None or self._last.seq != seq:
             body = self._read(seq)
             if body is None:
@@ -294,7 +293,7 @@ class Log:
         return self._last
 
     def _merged(self, seq: int, there: list[int]) -> Entry | None:
-        """Return the merge that holds what was an entry, from that on; None where none does."""
+        """Return the merge that contains a former entry, from that entry on, or None."""
         for merge in (s for s in reversed(there) if s > seq):
             for first, last in self._replaces(merge):
                 if not first <= seq <= last:
@@ -304,7 +303,7 @@ class Log:
                     return None
                 self._at = last
                 commits = [c for c in whole.commits if seq <= c.seq <= last]
-                # Where none is left, a merge was replaced, and its commits were given.
+                # If none is left, a merge was replaced whose commits were returned.
                 return Entry(whole.body, commits) if commits else self.next()
         return None
 
@@ -318,12 +317,12 @@ class Log:
         return entry
 
     def waiting(self) -> bool:
-        """Report whether an entry is there that was not looked at; a cheap look that may miss one."""
+        """Report whether there is an unread entry. A cheap check that can miss one."""
         return os.path.exists(self._path(self._at + 1))
 
 
 def entries(run_dir: Path, after: int = 0) -> Iterator[Entry]:
-    """Yield the entries of a run that hold commits behind a number, in the order of these."""
+    """Yield the entries of a run with commits after a number, in commit order."""
     log = Log(run_dir, after)
     return iter(log.next, None)
 

@@ -1,4 +1,4 @@
-"""The errors of the package. Each says what is wrong, where, and what to do."""
+"""The errors of the package. Each states what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 
 class RolloutError(Exception):
-    """The base of the errors below."""
+    """The base class of the errors below."""
 
 
 class CorruptError(RolloutError):
-    """The log or a shard is not what it should be; `rollout verify RUN` says more."""
+    """The log or a shard is damaged; `rollout verify RUN` shows details."""
 
 
 class NewerError(CorruptError):
@@ -18,13 +18,13 @@ class NewerError(CorruptError):
 
 
 class StateError(RolloutError):
-    """A saved state does not belong to these batches."""
+    """A saved state is from other batches or another run."""
 
 
 class CollectError(RolloutError):
-    """The collector that collect() started has ended with an error.
+    """The collector that collect() started has failed.
 
-    Its text has the hint and, where the program said little, the last lines of its
+    The text includes the hint and, if the program printed little, the last lines of its
     standard error. It can be pickled, so that a rank or an actor can pass it on.
     """
 
@@ -32,11 +32,11 @@ class CollectError(RolloutError):
         super().__init__(text)
         self.text = text
         self.code = code
-        """The exit status of the program, negative for a signal; None where none ended it."""
+        """The program's exit status, negative for a signal; None if it did not exit."""
         self.hint = hint
-        """What to do, in the program's words; "" where it says nothing."""
+        """The program's hint on what to do, or ""."""
         self.lines = lines
-        """The last lines of its standard error."""
+        """The last lines of the program's standard error."""
 
     def __str__(self) -> str:
         return f"{self.text}\nhint: {self.hint}" if self.hint else self.text
@@ -54,14 +54,14 @@ class UsageError(CollectError):
 
 
 class ToleranceError(CollectError):
-    """More samples failed than the settings allow, or none gave a row (exit status 4).
+    """More samples failed than the settings allow, or none produced a row (exit status 4).
 
     It is raised after the last group.
     """
 
 
 class ServerError(CollectError):
-    """No server or model is usable (exit status 5)."""
+    """No server or model can be used (exit status 5)."""
 
 
 class StorageError(CollectError):
@@ -69,11 +69,11 @@ class StorageError(CollectError):
 
 
 class FolderError(CollectError):
-    """The folder holds something else, or its run cannot be continued so (exit status 7)."""
+    """The folder has other content, or its run cannot be resumed this way (exit status 7)."""
 
 
 class LockedError(CollectError):
-    """Another process has collected into the folder for longer than lock_wait (exit status 8)."""
+    """Another process has held the folder for longer than lock_wait (exit status 8)."""
 
 
 class DamagedError(CollectError, CorruptError):
@@ -81,11 +81,11 @@ class DamagedError(CollectError, CorruptError):
 
 
 class InterruptedRunError(CollectError):
-    """Someone else interrupted the collector (exit status 130); the run can be continued."""
+    """Another process interrupted the collector (exit status 130). The run can be resumed."""
 
 
 class CrashError(CollectError):
-    """The collector was killed or has crashed, and starting it again did not help."""
+    """The collector was killed or crashed, and restarts did not help."""
 
 
 BY_STATUS: dict[int, type[CollectError]] = {
@@ -98,4 +98,4 @@ BY_STATUS: dict[int, type[CollectError]] = {
     9: DamagedError,
     130: InterruptedRunError,
 }
-"""The error of each exit status of the program; of any other it is CollectError."""
+"""The error class by exit status of the program. Any other status is a CollectError."""

@@ -1,4 +1,4 @@
-"""The shards of a dataset by number, and rows of several of them."""
+"""The numbered shards of a dataset, and reads across several of them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ T = TypeVar("T")
 OPEN_FILES = 16
 """Shards that a process keeps open."""
 ADDED = 256
-"""Shards that are known, of those that were added; see Files.trim."""
+"""The number of added shards to remember; see Files.trim."""
 KEPT_BYTES = 64 << 20
 """Decoded bytes of blocks to cache for the groups that are read next, in order."""
 KEPT_BLOCKS = (2, 256)
 """The minimum number of cached blocks, whatever their size, and the maximum."""
 CHECKERS = 8
-"""Shards that are compared with the log at the same time."""
+"""Shards to verify at the same time."""
 
 _all: weakref.WeakSet[Files] = weakref.WeakSet()
 
@@ -41,29 +41,29 @@ def _unlock() -> None:
         files._lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # a worker may be forked while another thread reads
+if hasattr(os, "register_at_fork"):  # a worker can be forked while another thread reads
     os.register_at_fork(after_in_child=_unlock)
 
 
 class Files:
-    """The shards of a dataset, opened when they are needed, the last OPEN_FILES kept.
+    """The shards of a dataset. They are opened on demand, and the last OPEN_FILES stay open.
 
-    A shard has a number for as long as this object knows it. A merge may replace its file
-    meanwhile: place says in which shard its rows are by now, and whoever reads does so by
-    stable, which reads again where a file left its place.
+    A shard keeps its number as long as this object knows it. A merge can replace its file:
+    place returns the shard that has its rows now, and readers use stable, which reads again if
+    a file has moved.
 
-    The workers of each epoch are new processes. Forked ones have the files that were open,
-    whose positions nobody uses, and what one process has compared with the log the others
-    do not compare again. Copies that were pickled open and compare files of their own.
+    The workers of each epoch are new processes. Forked workers inherit the open files, whose
+    file positions are not used. A file that one of these processes has verified is not verified
+    again by the others. Unpickled copies open and verify files themselves.
     """
 
     def __init__(self, shards: Sequence[Shard], columns: Sequence[str] | None, check: Check) -> None:
         self.shards = dict(enumerate(shards))
         self._columns, self._check = columns, check
         self._next = self._given = len(self.shards)
-        self._moved: dict[int, tuple[int, int]] = {}  # to which shard, and where it begins there
-        self._numbers: dict[str, int] = {}  # by path, of shards that were added
-        self._merged: dict[str, int] = {}  # by path, of shards that have taken the place of others
+        self._moved: dict[int, tuple[int, int]] = {}  # the shard with the rows now, and their start in it
+        self._numbers: dict[str, int] = {}  # by path, of added shards
+        self._merged: dict[str, int] = {}  # by path, of shards that replaced others
         self._starts: dict[int, Ints] = {}
         self._open: OrderedDict[int, ParquetFile | ArrowFile] = OrderedDict()
         self._lock = threading.RLock()
@@ -81,11 +81,11 @@ class Files:
 
     @property
     def given(self) -> list[Shard]:
-        """The shards that it was made with, where they are by now."""
+        """The shards it was created with, at their current paths."""
         return [self.shards[i] for i in range(self._given)]
 
     def add(self, shard: Shard) -> int:
-        """Return the number of a shard, a new one if it is; trim forgets it some time."""
+        """Return the number of a shard, a new one if needed. trim can forget it later."""
         with self._lock:
             number = self._numbers.pop(shard.path, None)
             if number is None:
@@ -95,7 +95,7 @@ class Files:
             return number
 
     def trim(self) -> None:
-        """Forget all shards that were added but the last ADDED."""
+        """Forget all added shards except the last ADDED."""
         with self._lock:
             while len(self._numbers) > ADDED:
                 old = self._numbers.pop(next(iter(self._numbers)))
@@ -103,7 +103,7 @@ class Files:
                     known.pop(old, None)
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return the number of the shard that has the rows of a shard by now, and where they begin there."""
+        """Return the number of the shard that has a shard's rows now, and their start in it."""
         begin = 0
         while number in self._moved:
             number, more = self._moved[number]
@@ -111,7 +111,7 @@ class Files:
         return number, begin
 
     def now(self, spans: Sequence[Span]) -> list[Span]:
-        """Return where rows are by now."""
+        """Return the current places of rows."""
         if not self._moved:
             return list(spans)
         out = []
@@ -121,7 +121,7 @@ class Files:
         return out
 
     def stable(self, read: Callable[[], T]) -> T:
-        """Call read, and again where a shard was not in its place: its rows are in another one."""
+        """Call read, and again if a shard has moved: another one has its rows."""
         for left in range(MOVES, -1, -1):
             try:
                 return read()
@@ -145,12 +145,12 @@ class Files:
                 self._moved[number] = self._merged[found.path], begin
 
     def file(self, number: int) -> ParquetFile | ArrowFile:
-        """Return a shard that was compared with the log, open."""
+        """Return an open shard that was verified."""
         self.compare(number)
         return self._opened(number)
 
     def _opened(self, number: int) -> ParquetFile | ArrowFile:
-        """Return a shard, open: its rows have not been compared with the log."""
+        """Return an open shard that was not verified."""
         with self._lock:
             file = self._open.pop(number, None)
             if file is None:
@@ -163,8 +163,8 @@ class Files:
             return file
 
     def compare(self, number: int) -> None:
-        """Compare a shard with the log, once."""
-        counted = number < len(self._compared)  # shards that were added are not
+        """Verify a shard against the log, once."""
+        counted = number < len(self._compared)  # added shards are not counted
         if not (counted and self._compared[number]):
             try:
                 check_once(self.shards[number], self._check)
@@ -174,17 +174,17 @@ class Files:
                 self._compared[number] = 1
 
     def compare_mapped(self) -> None:
-        """Compare all Arrow shards with the log, several at a time.
+        """Verify all Arrow shards in parallel.
 
-        An order that goes back and forth between them needs all from the beginning.
+        An order that jumps between them needs all of them from the start.
         """
         mapped = [i for i in range(self._given) if self.shards[i].format == "arrow"]
-        mapped.sort(key=lambda i: -(self.shards[i].bytes or 0))  # so that none of the longest is left for the end
+        mapped.sort(key=lambda i: -(self.shards[i].bytes or 0))  # largest first, so that none of them is left for the end
         with ThreadPoolExecutor(min(CHECKERS, os.cpu_count() or 1)) as pool:
             list(pool.map(lambda i: self.stable(lambda: self.compare(self.place(i)[0])), mapped))
 
     def let_go(self) -> None:
-        """Unmap pages where many were read."""
+        """Unmap pages after many were read."""
         with self._lock:
             mapped = [f for f in self._open.values() if isinstance(f, ArrowFile)]
         read = sum(f.touched for f in mapped)
@@ -198,7 +198,7 @@ class Files:
     def starts(self, number: int) -> Ints:
         """Return the first row of each block of a shard, and the number of its rows.
 
-        The file is not compared with its checksum for that.
+        The file is not verified for that.
         """
         if number not in self._starts:
             self._starts[number] = self.stable(lambda: self._cuts(number))
@@ -210,12 +210,12 @@ class Files:
         return starts if at == number else np.unique(np.clip(starts - begin, 0, self.shards[number].rows))
 
     def all_null(self, number: int, name: str) -> bool:
-        """Report whether a column of a shard has only null, or is not there; no row is read."""
+        """Report whether a column of a shard is missing or all null, without reading rows."""
         return self._opened(number).all_null(name)
 
     def places(self, addresses: Ints, ends: Ints) -> tuple[list[Source], Ints, Ints]:
-        """Return the mapped files that are open, and which of them memory is a part of, and
-        where it begins there: -1 where it is a part of none."""
+        """Return the open mapped files and, for each memory range, its file and its offset
+        there, or -1 if it is in none."""
         with self._lock:
             mapped = [file for file in self._open.values() if isinstance(file, ArrowFile)]
         sources = [(file, source) for file in mapped if (source := file.source) is not None]
@@ -229,7 +229,7 @@ class Files:
 
 
     def read(self, spans: Sequence[Span]) -> list[Row]:
-        """Return rows of groups that are read in order; cache their blocks for the next groups."""
+        """Read rows of groups that are read in order, and cache their blocks for the next groups."""
         rows = self.stable(lambda: self._through(self.now(spans)))
         self.let_go()
         return rows
@@ -259,7 +259,7 @@ class Files:
 
 
 class Parts:
-    """Rows of several blocks, each of which is decoded once."""
+    """Rows of several blocks, each decoded once."""
 
     def __init__(self, files: Files, spans: Sequence[Span]) -> None:
         files.stable(lambda: self._read(files, spans))
@@ -279,7 +279,7 @@ class Parts:
             self._parts[shard, block] = files.file(shard).part(block, here)
 
     def _now(self, spans: Sequence[Span]) -> list[Span]:
-        """Return where rows were when they were read."""
+        """Return the places of rows at the time of the read."""
         out = []
         for shard, begin, end in spans:
             number, more = self._places[shard]
@@ -287,10 +287,10 @@ class Parts:
         return out
 
     def rows(self, spans: Sequence[Span]) -> list[Row]:
-        """Return some of the wanted rows, in the order given."""
+        """Return some of the requested rows, in the given order."""
         have: dict[tuple[int, int], Row] = {}
         now = self._now(spans)
-        for shard, begin, end in joined(now):  # few long reads: the samples of a group lie together, in any order
+        for shard, begin, end in joined(now):  # few long reads: a group's samples are close together, in any order
             for block, first, last in cut(self._starts[shard], begin, end):
                 for number, row in enumerate(self._parts[shard, block].rows(first, last), first):
                     have[shard, number] = row
@@ -298,7 +298,7 @@ class Parts:
 
 
 def joined(spans: Sequence[Span]) -> list[Span]:
-    """Return spans in order, those that touch or overlap as one."""
+    """Return spans in order, with adjacent or overlapping ones joined."""
     out: list[Span] = []
     for span in sorted(spans):
         shard, begin, end = span

@@ -1,7 +1,7 @@
-"""What is left out of a dataset, and why: filters on samples and on groups.
+"""Filters on samples and groups of a dataset.
 
-A filter decides about a sample, all its rows together, or about a group. What it
-leaves out is counted under its name in Dataset.counts.
+A filter decides on a sample with all its rows, or on a group. What it drops is counted under
+its name in Dataset.counts.
 """
 
 from __future__ import annotations
@@ -21,62 +21,62 @@ Policy = Literal["keep", "drop"]
 Bools = npt.NDArray[np.bool_]
 
 GRADES = ("unverified", "count_verified", "exact")
-"""The column verification, from the least proven to the best."""
+"""Values of the column verification, from least to best proven."""
 STATUSES = ("completed", "truncated", "max_steps")
-"""The column status. Samples that were cancelled or ended in an error have no rows."""
+"""Values of the column status. Samples that were canceled or ended in an error have no rows."""
 FLAGS = ("cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced", "after_stop", "padded_id")
-"""The column flags. The lists of words are closed: a later schema only adds columns."""
+"""Values of the column flags. The lists are closed: a later schema only adds columns."""
 
 Counts = dict[str, dict[str, int]]
-"""By reason, how many groups, samples and rows were left out."""
+"""By reason, the numbers of dropped groups, samples and rows."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """What a dataset holds. Every field but keep and missing leaves all in by default.
+    """The filters of a dataset. By default every field except keep and missing keeps
+    everything.
 
-    The filters of samples look at every row of a sample, and leave out the sample
-    whole as soon as one row of it is to be left out; with segments=True they leave
-    out that row alone. They come first, in this order. Then the filters of groups
-    look at what is left. A sample or a group is counted under the first reason.
+    Sample filters check every row of a sample, and drop the whole sample if one row fails. With
+    segments=True they drop only that row. They run first, in this order. Then the group filters
+    check what is left. A sample or group is counted under the first reason.
     """
 
-    # Filters of samples.
+    # Sample filters.
     keep: Policy = "drop"
-    """Samples with a row of which the column keep is false; null is never false."""
+    """Drop samples with a row whose column keep is false; null counts as true."""
     verification: Literal["unverified", "count_verified", "exact"] = "unverified"
-    """The least grade of its rows."""
+    """The lowest accepted grade of a row."""
     status: Collection[str] | None = None
-    """The allowed words of the column status, such as {"completed", "max_steps"}; see STATUSES."""
+    """The accepted values of the column status, such as {"completed", "max_steps"}; see STATUSES."""
     truncated: Policy = "keep"
-    """Samples with a row whose end the policy did not choose (column truncated)."""
+    """Drop samples with a row whose end the policy did not choose (column truncated)."""
     flags: Collection[str] = ()
-    """Samples with a row that has one of these flags, such as {"cut"}, are left out; see FLAGS."""
+    """Drop samples with a row that has one of these flags, such as {"cut"}; see FLAGS."""
     min_tokens: int = 0
-    """Every row is at least that long (T)."""
+    """The minimum length of every row (T)."""
     max_tokens: int | None = None
-    """No row is longer than that (T)."""
+    """The maximum length of every row (T)."""
     policy_version: int | None = None
-    """The version that the trainer has now; needed for max_staleness."""
+    """The trainer's current version; required for max_staleness."""
     max_staleness: int | None = None
-    """No token was sampled by a version below policy_version - max_staleness."""
+    """Drop samples with a token sampled by a version below policy_version - max_staleness."""
     unknown_version: Policy | None = None
-    """Samples with a row of unknown version; has to be said where max_staleness is."""
+    """Drop samples with a row of unknown version; required with max_staleness."""
     null_reward: Policy = "keep"
-    """Samples without a reward. Null is unknown, not zero."""
+    """Drop samples without a reward. Null is unknown, not zero."""
     segments: bool = False
-    """Leave out single rows instead of whole samples."""
+    """Drop single rows instead of whole samples."""
 
-    # Filters of groups.
+    # Group filters.
     missing: Policy = "drop"
-    """Groups of which the log does not hold every sample: not collected yet, or cut."""
+    """Drop groups with samples that are not in the log: not collected yet, or cut."""
     failed: Policy = "keep"
-    """Groups with a sample that failed, or was committed without a row."""
+    """Drop groups with a sample that failed or was committed without a row."""
     partial: Policy = "keep"
-    """Groups that have lost a sample to a filter above."""
+    """Drop groups that have lost a sample to a filter above."""
     reward_variance: bool = False
-    """Leave out groups whose known rewards are all equal, or fewer than two: their
-    advantages are zero. One reward per sample, that of its first row."""
+    """Drop groups whose known rewards are all equal, or fewer than two: their advantages are
+    zero. The reward of a sample is the reward of its first row."""
 
     def __post_init__(self) -> None:
         for name in ("status", "flags"):
@@ -95,7 +95,8 @@ class Where:
         ):
             for word in given:
                 if word not in known:
-                    # A word that is part of two, as verified, may mean the opposite of one.
+                    # A word that is part of two values, such as verified, can mean the opposite of
+                    # one.
                     near = [k for k in known if str(word) in k] or difflib.get_close_matches(str(word), known, 1)
                     meant = f"; did you mean {near[0]!r}?" if len(near) == 1 else ""
                     raise ValueError(f"{name}={word!r}: must be one of {', '.join(known)}{meant}")
@@ -111,7 +112,7 @@ class Where:
             raise ValueError("policy_version and unknown_version need max_staleness")
 
     def name(self) -> str:
-        """Return the filters that are not the default, the same text for equal ones."""
+        """Return the non-default filters as text; equal filters have equal texts."""
         said = []
         for f in fields(self):
             value = getattr(self, f.name)
@@ -120,7 +121,7 @@ class Where:
         return ", ".join(said)
 
     def columns(self) -> list[str]:
-        """Return the columns that the filters of samples look at."""
+        """Return the columns that the sample filters read."""
         use = {
             "keep": self.keep == "drop",
             "verification": self.verification != GRADES[0],
@@ -134,7 +135,7 @@ class Where:
         return [name for name, used in use.items() if used]
 
     def bad_rows(self, batch: pa.RecordBatch) -> Mapping[str, Bools]:
-        """Return by filter which rows of a batch are to be left out, shape [rows]."""
+        """Return, by filter, which rows of a batch to drop, shape [rows]."""
         import pyarrow.compute as pc  # 8 MB that only filters need
 
         have = set(batch.schema.names)
@@ -168,13 +169,13 @@ class Where:
 
 
 def bools(column: pa.Array) -> Bools:
-    """Return a column of booleans without null as numpy."""
+    """Return a boolean column without nulls as a numpy array."""
     out: Bools = column.to_numpy(zero_copy_only=False).astype(bool)
     return out
 
 
 def has_any(column: pa.Array, words: Collection[str]) -> Bools:
-    """Return which lists hold one of the words."""
+    """Return which lists contain one of the words."""
     import pyarrow.compute as pc
 
     hit = bools(pc.is_in(column.flatten(), value_set=pa.array(sorted(words), pa.string())))
@@ -184,7 +185,7 @@ def has_any(column: pa.Array, words: Collection[str]) -> Bools:
 
 
 def last(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the last number of each list, 0 of an empty one; of turn_offsets that is T."""
+    """Return the last number of each list, or 0 for an empty list; for turn_offsets this is T."""
     ends = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     values = column.values.to_numpy(zero_copy_only=False)
     out = np.zeros(len(column), dtype=np.int64)
@@ -194,10 +195,10 @@ def last(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def oldest(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the lowest policy version of each row, -1 where it is not known for all of
-    its sampled tokens.
+    """Return the lowest policy version of each row, or -1 if a sampled token's version is
+    unknown.
 
-    Rows of schema version 1 have versions per token only; they are all looked at.
+    Rows of schema version 1 only have per-token versions, which are all checked.
     """
     if "policy_version_min" in batch.schema.names:
         import pyarrow.compute as pc
@@ -209,5 +210,5 @@ def oldest(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     for i in range(batch.num_rows):
         if versions[i].is_valid:
             sampled = versions[i].values.to_numpy(zero_copy_only=False)[masks[i].values.to_numpy(zero_copy_only=False) == 1]
-            out[i] = sampled.min() if sampled.size else -1  # -1 where one is not known
+            out[i] = sampled.min() if sampled.size else -1  # -1 if one is unknown
     return out

@@ -1,17 +1,15 @@
-"""The groups of a run that is being collected, each once, when all of it is there.
+"""The groups of a run in progress, each once, when it is complete.
 
-A group is complete once the log holds an outcome of every sample of it: rows, a
-failure for good, or nothing to train on. Groups come in the order of the commits that
-complete them, which depends on the log alone: every rank sees the same order, and so
-does a process that begins anew. Shards are read only after their commit, so nothing
-that a collector was killed in the middle of is ever seen.
+A group is complete once the log has an outcome for every sample of it: rows, a final failure,
+or nothing to train on. Groups come in the order of the commits that complete them. This order
+depends only on the log, so every rank and every restarted process sees the same one. Shards are
+read only after their commit, so the leftovers of a killed collector are never read.
 
-A run has ended when every sample that run.json plans has an outcome in the log, or when
-report.json says of its last invocation that it is complete: with --tail some planned
-samples are never taken up. Of a run with collect --stream only the report says it: tasks
-come while it goes on. A collector that was killed or interrupted has not ended its
-run, and neither is one at its end that was stopped by an error: --resume may go on, and
-Following waits for that, for timeout seconds.
+A run has ended when every sample planned in run.json has an outcome in the log, or when
+report.json reports that its last invocation completed: with --tail some planned samples never
+start. A run with collect --stream has only the second criterion, because tasks arrive while it
+runs. A run whose collector was killed, interrupted or stopped by an error has not ended.
+--resume can continue it, and Following waits for that, for timeout seconds.
 """
 
 from __future__ import annotations
@@ -43,34 +41,35 @@ from rollout.log import Check, Shard, entry_shards, fits, rows_are
 from rollout.selection import SAMPLE_REASONS, count, judge, spans, varies
 
 INTERVAL = 0.5
-"""Seconds between two looks at the folder _commits/ by default."""
+"""Default seconds between two listings of _commits/."""
 GLANCE = 0.02
-"""Seconds between two looks for the next entry alone, of which the last may be a merge."""
+"""Seconds between two checks for the next entry alone, see Log.waiting."""
 
 
 class Following:
-    """The iteration over a run that may still be collected.
+    """The iteration over a run that can still be in progress.
 
-    timeout: seconds without a new commit after which TimeoutError is raised; None waits
-        for ever. interval: seconds between two looks at the folder of the log; the next
-        entry is looked for more often. idle: called at each look that finds nothing new,
-        with the seconds since the last commit; it may raise. left_out: called with the place
-        (seq, number) of each group that the filters leave out, when the cursor passes it.
-    after: a cursor; only groups behind it are given, and only these are counted.
+    timeout: seconds without a new commit before TimeoutError; None waits forever.
+    interval: seconds between two listings of the log's folder; the next entry is checked
+        more often.
+    idle: called after each check that finds nothing new, with the seconds since the last
+        commit; it can raise.
+    left_out: called with the place (seq, number) of each group that the filters drop, when
+        the cursor passes it.
+    after: a cursor; only groups after it are returned and counted.
 
-    Filters are those of Dataset. A group that is never completed is left out and
-    counted as missing when the run ends, or given then with Where(missing="keep"). A
-    sample of a group that was given already (it had failed and was tried again, or more
-    samples were asked for) comes too late: it is counted as late.
+    The filters are the filters of Dataset. When the run ends, groups that are not complete
+    are dropped and counted as missing, or returned with Where(missing="keep"). A sample of
+    a group that was already returned, because it was retried or more samples were
+    requested, is too late and is counted as late. counts has what was dropped so far, as
+    Dataset.counts: by reason, the numbers of groups, samples and rows. Batches of a
+    followed run have the same in Batches.counts.
 
-    counts is what was left out so far, as Dataset.counts: by reason, how many groups,
-    samples and rows. Batches of a followed run have the same in Batches.counts.
-
-    One iteration takes some 600 bytes for each sample of a group that is not complete, and 16
-    to 32 bytes for each group that was complete and each sample that failed: it runs for
-    days. Only wake may be called by another thread. An error of the log or of the cursor is
-    raised again by each further call: begin anew, behind cursor, where its cause is gone. An
-    error in reading the rows of a group is not: the group is the next one still.
+    An iteration uses about 600 bytes for each sample of an incomplete group, and 16 to 32
+    bytes for each completed group and each failed sample, so it can run for days. Only
+    wake is safe to call from another thread. After an error of the log or of the cursor,
+    every further call raises it again: start again after cursor when the cause is fixed.
+    After an error in reading a group's rows, that group is still the next one.
     """
 
     def __init__(
@@ -99,56 +98,56 @@ class Following:
         self._left_out = left_out
         self.counts: Counts = {}
         self._run_id, self._after = ("", START) if after is None else parse(after, "after")
-        self._place = self._after  # of the last group that was given
+        self._place = self._after  # of the last returned group
         self._log = Log(run)
         self._body: dict[str, Any] = {}  # of the last entry
         self._shards: dict[str, Shard] = {}  # by kind
-        self._commits: deque[Commit] = deque()  # of the entry, those that were not taken yet
+        self._commits: deque[Commit] = deque()  # the commits of the entry that are not taken yet
         self._row = 0  # the next commit's first row in the entry's shard
         self._columns = Columns(check)
         self._files = Files([], columns, check)
-        self._seq = 0  # of the last commit that was taken
+        self._seq = 0  # of the last commit taken
         self._outcomes = 0
         self._open: dict[str, Found] = {}  # groups that are not complete
-        self._given = Hashes()  # ids of those that were
-        self._failed = Hashes()  # keys of samples that have failed
-        self._ready: deque[tuple[int, int, Found | None]] = deque()  # seq, number in that commit, None: left out
-        self._broken: Exception | None = None  # what ended a step
+        self._given = Hashes()  # ids of returned groups
+        self._failed = Hashes()  # keys of failed samples
+        self._ready: deque[tuple[int, int, Found | None]] = deque()  # seq, number in that commit, None: dropped
+        self._broken: Exception | None = None  # the error that ended a step
         self._wake = threading.Event()
 
     @property
     def cursor(self) -> dict[str, Any]:
-        """The place of the last group that was given: run_id, seq and groups, fit for JSON.
+        """The place of the last returned group as JSON values: run_id, seq and groups.
 
-        It says that all groups were given that commits before seq have completed, and the
-        first groups of those that commit seq has. Filters change none of these numbers: what
-        they leave out counts as given once what lies before it was given. It is a place
-        among commits, so no merge of shards moves it.
+        All groups that commits before seq completed were returned, and the first groups of
+        those that commit seq completed. Filters do not change these numbers: a dropped group
+        counts as returned once everything before it was returned. The place refers to commits,
+        so merges of shards do not move it.
         """
         return cursor(self._run_id or self._log.run_id or "", self._place)
 
     def __iter__(self) -> Iterator[Group]:
-        """Yield every group, until the run has ended."""
+        """Yield every group until the run has ended."""
         return (self.read(found) for found in self.complete())
 
     def poll(self) -> Group | None:
-        """Return the next group if it is there; None at once where it is not."""
+        """Return the next group, or None at once if it is not complete."""
         found = self._first()
         if found is None:
             return None
-        group = self.read(found)  # where that fails, it is the next one still
+        group = self.read(found)  # if it fails, this group is still the next one
         self._next()
         return group
 
     def wake(self) -> None:
-        """Make an iteration that waits look at once: a commit is there. Any thread may call it."""
+        """Make a waiting iteration check at once, because there is a new commit. Thread-safe."""
         self._wake.set()
 
     def complete(self) -> Iterator[Found]:
-        """Yield the places of every group; read gives its rows."""
+        """Yield the places of every group; read returns its rows."""
         since = time.monotonic()
         while True:
-            end = planned_end(self.run)  # looked at before the log: all commits of that end are in it
+            end = planned_end(self.run)  # read before the log, which then has all commits up to that end
             seq = self._seq
             while (found := self._next()) is not None:
                 yield found
@@ -174,21 +173,21 @@ class Following:
                 count(self.counts, "missing", 1, len(found.samples), sum(s.left for s in found.samples))
 
     def _wait(self, until: float) -> None:
-        """Wait until then, for the next entry, or for wake."""
+        """Wait until a time, the next entry, or wake."""
         while (left := until - time.monotonic()) > 0:
             if self._wake.wait(min(left, GLANCE)) or self._log.waiting():
                 break
         self._wake.clear()
 
     def _next(self) -> Found | None:
-        """Return the next group that is left, None where the log has none by now."""
+        """Return the next kept group, or None if the log has no more yet."""
         found = self._first()
         if found is not None:
             self._pass()
         return found
 
     def _first(self) -> Found | None:
-        """Return the next group that is left, which stays the next one."""
+        """Return the next kept group without consuming it."""
         while True:
             while self._ready:
                 if (found := self._ready[0][2]) is not None:
@@ -198,16 +197,16 @@ class Following:
                 return None
 
     def _pass(self) -> None:
-        """Move the cursor behind the next group."""
+        """Move the cursor past the next group."""
         seq, number, found = self._ready.popleft()
         self._place = (seq, number)
         if found is None and self._left_out is not None:
             self._left_out(self._place)
 
     def _step(self) -> bool:
-        """Take one commit, and put the groups that it completes where _next finds them.
+        """Take one commit and queue the groups that it completes.
 
-        What ends it leaves the half of a commit: it is raised for ever.
+        An error leaves the commit half taken, so it is raised by every later call.
         """
         if self._broken is not None:
             raise self._broken
@@ -230,7 +229,7 @@ class Following:
             raise
 
     def _begun(self, entry: Entry) -> None:
-        """Begin with the commits of an entry."""
+        """Start with the commits of an entry."""
         run_id = entry.body.get("run_id") or ""
         if self._run_id not in ("", run_id):
             raise StateError(f"{self.run}: holds run {run_id!r}, the state is of run {self._run_id!r}: give the folder of that run")
@@ -243,7 +242,7 @@ class Following:
             self._commits.extend(entry.commits)
 
     def _caught_up(self) -> None:
-        """Compare the cursor to begin after with the log, all of which was taken."""
+        """Compare the starting cursor with the log after all of it was taken."""
         if self._after > (self._seq + 1, 0):
             raise StateError(f"{self.run}: its log ends with commit {self._seq}, the cursor is in commit {self._after[0]}: the folder is an older copy")
         self._after = START
@@ -268,7 +267,7 @@ class Following:
         ends = np.cumsum([s.rows for s in samples], dtype=np.int64)
         rows = int(ends[-1]) if samples else 0
         begin, self._row = self._row, self._row + rows
-        behind = seq > self._after[0]  # otherwise the filters check the samples when their group is given: most were given before
+        behind = seq > self._after[0]  # otherwise the filters run when the group is returned; most were returned before
         late = [s.group.encode() in self._given for s in samples]
         placed = [
             Taken(s.index, s.key, shard, begin + int(end) - s.rows, s.rows)
@@ -280,7 +279,7 @@ class Following:
         for s, too_late in zip(samples, late):
             reason, taken = next(verdicts) if s.rows and not too_late else (0, None)
             if s.key in self._failed:
-                self._outcomes -= 1  # this one takes its place
+                self._outcomes -= 1  # this one replaces it
             self._outcomes += 1
             if outcome_of(s.rows, s.failures) == FAILED:
                 self._failed.add(s.key)
@@ -300,7 +299,7 @@ class Following:
             raise StateError(f"{self.run}: commit {seq} completes {number} groups, the cursor has given {self._after[1]} of them: it is of another log")
 
     def _judged(self, samples: list[Taken]) -> list[tuple[int, Taken]]:
-        """Return samples of one shard with the reason to leave each out, 0: it stays."""
+        """Return samples of one shard with the reason to drop each; 0: keep."""
         if not samples:
             return []
         number = self._files.add(samples[0].shard)
@@ -319,10 +318,10 @@ class Following:
 
     def _add(self, found: Found, s: Told, reason: int, taken: Taken | None) -> None:
         """Add a sample to its group."""
-        found.size = max(found.size, s.size)  # more samples were asked for later
+        found.size = max(found.size, s.size)  # more samples were requested later
         if s.key in found.failures:
             found.failures.discard(s.key)
-            found.failed -= 1  # this outcome takes its place
+            found.failed -= 1  # this outcome replaces it
         outcome = outcome_of(s.rows, s.failures)
         if outcome == ROWS:
             if s.key in found.keys:
@@ -339,7 +338,7 @@ class Following:
             found.samples.append(taken)
 
     def _complete(self, seq: int, number: int, found: Found) -> None:
-        """Note that a group is complete; from now on it is given, left out, or behind the cursor."""
+        """Record that a group is complete: it is returned, dropped, or before the cursor."""
         del self._open[found.id]
         self._given.add(found.id.encode())
         if (seq, number) <= self._after:

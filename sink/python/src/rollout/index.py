@@ -1,10 +1,10 @@
-"""Which samples a run has, and where their rows are, as numpy arrays.
+"""The samples of a run and the places of their rows, as numpy arrays.
 
-An Index is filled from the commit log alone where its entries name groups (version
-3 and merges); of older entries the small columns that name sample and group are read from the
-shards. It costs about 70 bytes per sample and 200 per group; rows cost nothing,
-because the rows of a sample lie one after the other. Shards are numbered in the order of
-the commits that they hold, so merges change neither the order of samples nor that of rows.
+An Index is built from the commit log alone if its entries name groups (version 3 and merges).
+For older entries, the small columns that identify sample and group are read from the shards. It
+uses about 70 bytes per sample and 200 per group. Rows need no memory, because the rows of a
+sample are consecutive. Shards are numbered in the order of their commits, so merges change
+neither the order of samples nor of rows.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ Span = tuple[int, int, int]
 """Rows of a shard: its number, the first row, and the row after the last."""
 
 ROWS, FAILED, EMPTY, SUPERSEDED = 0, 1, 2, 3
-"""Outcome of a sample: it has rows; it failed for good; it was committed without a
-row and without a failure; it failed, and a later success took its place."""
+"""Outcome of a sample: it has rows; it failed for good; it was committed without a row and
+without a failure; it failed and a later outcome replaced it."""
 
 
 @dataclass
 class Samples:
-    """Samples in the order of the commits, an entry per sample in every array."""
+    """Samples in commit order; every array has one entry per sample."""
 
     key: npt.NDArray[np.bytes_]
     group: npt.NDArray[np.int32]
-    """Number of the group in Index.group_ids."""
+    """Index of the group in Index.group_ids."""
     index: npt.NDArray[np.int32]
     """The column sample_index."""
     shard: npt.NDArray[np.int32]
-    """Number of the shard in Index.shards, -1 without rows."""
+    """Index of the shard in Index.shards; -1 without rows."""
     first: npt.NDArray[np.int32]
-    """Row of the shard that is the sample's first."""
+    """The number of the sample's first row in the shard."""
     rows: npt.NDArray[np.int32]
     outcome: npt.NDArray[np.int8]
 
@@ -51,19 +51,19 @@ class Samples:
 
     @classmethod
     def placed(cls, shard: int, first: Sequence[int], rows: Sequence[int]) -> Samples:
-        """Return samples with rows of which only the places matter."""
+        """Return samples with rows, of which only the places are set."""
         n, none = len(first), np.zeros(len(first), dtype=np.int32)
         places = np.full(n, shard, dtype=np.int32), np.asarray(first, dtype=np.int32), np.asarray(rows, dtype=np.int32)
         return cls(np.zeros(n, dtype="S1"), none, none, *places, np.full(n, ROWS, dtype=np.int8))
 
 
 def outcome_of(rows: int, failures: int) -> int:
-    """Return the outcome of one sample by how many rows and failures it has."""
+    """Return the outcome of a sample from its numbers of rows and failures."""
     return ROWS if rows > 0 else FAILED if failures > 0 else EMPTY
 
 
 class Index:
-    """What one run holds, up to the last commit that was added."""
+    """The content of one run up to the last added commit."""
 
     def __init__(self, run_dir: Path, check: Check = "sha256") -> None:
         self.run_dir = os.fspath(run_dir)
@@ -71,20 +71,20 @@ class Index:
         self.run_id = ""
         self.seq = 0  # of the last commit
         self.shards: list[Shard] = []  # of data
-        self.extents: list[tuple[int, int]] = []  # of each shard, the first row that is in the index, and how many are
-        self.commits: list[tuple[int, int, int]] = []  # of each commit, the number of its shard, its rows and tokens
+        self.extents: list[tuple[int, int]] = []  # for each shard, its first row in the index and the number of rows
+        self.commits: list[tuple[int, int, int]] = []  # for each commit, the index of its shard, its rows and its tokens
         self.group_ids: list[str] = []
         self.group_sizes: list[int] = []
         self._log = Log(run_dir)
         self._group: dict[str, int] = {}
         self._parts: list[Samples] = []
-        self._failed: dict[bytes, tuple[int, int]] = {}  # key: part and place of a failure
+        self._failed: dict[bytes, tuple[int, int]] = {}  # key: part and index of a failure
         self._columns = Columns(check)
         self.superseded = 0
         self._all: Samples | None = None
 
     def update(self, until: int | None = None) -> int:
-        """Add the new commits of the log, up to number until, and return how many."""
+        """Add the new commits of the log, up to seq until, and return their number."""
         had = len(self.commits)
         while until is None or self.seq < until:
             entry = self._log.next()
@@ -97,7 +97,7 @@ class Index:
         return len(self.commits) - had
 
     def add(self, entry: Entry) -> Samples:
-        """Add an entry, the commits of which are the next ones, and return their samples."""
+        """Add an entry with the next commits, and return their samples."""
         if not entry.commits:
             return self._make([], [], [], [], [], 0)
         body = entry.body
@@ -120,17 +120,17 @@ class Index:
 
     @property
     def outcomes(self) -> int:
-        """How many samples have an outcome in the log."""
+        """The number of samples with an outcome in the log."""
         return sum(len(p) for p in self._parts) + len(self._columns.lost) - self.superseded
 
     @property
     def samples(self) -> Samples:
-        """All samples, in the order of the log."""
+        """All samples, in log order."""
         if self._all is None:
             parts = self._parts or [self._make([], [], [], [], [], 0)]
             columns = zip(*(vars(p).values() for p in parts), strict=True)
             self._all = Samples(*(np.concatenate(c) for c in columns))
-            if self._parts:  # one copy only; the places of failures stay what they are
+            if self._parts:  # keep one copy; the indexes of failures stay valid
                 self._parts = self._views(self._all)
         return self._all
 
@@ -139,17 +139,17 @@ class Index:
         return [Samples(*(c[e - len(p) : e] for c in vars(whole).values())) for p, e in zip(self._parts, ends, strict=True)]
 
     def _number(self, group_id: str, size: int) -> int:
-        """Return the number of a group, a new one if it is."""
+        """Return the number of a group, a new one if needed."""
         number = self._group.setdefault(group_id, len(self.group_ids))
         if number == len(self.group_ids):
             self.group_ids.append(group_id)
             self.group_sizes.append(int(size))
-        else:  # more samples were asked for later
+        else:  # more samples were requested later
             self.group_sizes[number] = max(self.group_sizes[number], int(size))
         return number
 
     def _make(self, keys: Sequence[Any], group: Sequence[int], index: Sequence[int], rows: Sequence[int], failures: Sequence[int], first: int) -> Samples:
-        """Return samples of the next shard, the first row of which has that number there."""
+        """Return samples of the next shard; first is the number of their first row in it."""
         count = np.asarray(rows, dtype=np.int64)
         failed = np.asarray(failures, dtype=np.int64)
         outcome = np.where(count > 0, ROWS, np.where(failed > 0, FAILED, EMPTY)).astype(np.int8)
@@ -164,7 +164,7 @@ class Index:
         )
 
     def _of_entry(self, entry: Entry, files: dict[str, Shard]) -> tuple[int, Samples]:
-        """Take everything from an entry that names groups. Return the first of the rows, and the samples."""
+        """Read an entry that names groups. Returns the number of its first row, and the samples."""
         fits(entry, files)
         every = entry.body["samples"] or []
         begin, end = entry.commits[0].begin, entry.commits[-1].end
@@ -172,7 +172,8 @@ class Index:
         groups = entry.body["groups"] or []
         local = np.asarray([s["group"] for s in samples], dtype=np.int64)
         number = np.full(len(groups), -1, dtype=np.int64)
-        # Those of other commits of the entry are not known yet. In an entry groups are in the order in which they begin.
+        # Groups of other commits of the entry are unknown. An entry lists groups in the order of
+        # their first samples.
         for g in np.unique(local).tolist() if entry.merge else range(len(groups)):
             number[g] = self._number(groups[g]["id"], groups[g]["size"])
         rows = [s["rows"] for s in samples]
@@ -183,14 +184,14 @@ class Index:
         return first, part
 
     def _of_columns(self, body: dict[str, Any], files: dict[str, Shard]) -> tuple[int, Samples]:
-        """Take the groups from the columns of the entry's shards."""
+        """Read the groups from the columns of the entry's shards."""
         named = self._columns.named(body, files)
         rows_are(sum(named.rows), files)
         group = [self._number(*g) for g in named.groups]
         return 0, self._make(named.keys, group, named.index, named.rows, named.failures, 0)
 
     def _supersede(self, part: Samples) -> None:
-        """Let the later outcome of a key take the place of its earlier failure."""
+        """Replace the earlier failure of a key by its later outcome."""
         number, failed = len(self._parts), part.outcome == FAILED
         if self._failed or failed.any():
             for place, (key, lost) in enumerate(zip(part.key.tolist(), failed.tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""Batches of whole groups: for one rank, over any number of workers, with a state."""
+"""Batches of whole groups for one rank, with any number of workers, and with a saved state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ torch: Any = None
 try:
     torch = importlib.import_module("torch")
     Base: Any = torch.utils.data.IterableDataset
-except ImportError:  # the batches are a plain iterable then
+except ImportError:  # then the batches are a plain iterable
     Base = object
 
 if TYPE_CHECKING:
@@ -34,28 +34,27 @@ if TYPE_CHECKING:
 
 STATE_VERSION = 2
 BYTES_PER_TOKEN = 10
-"""Of a decoded row, roughly: ids 4, log-probabilities 4, mask 1, and the rest."""
+"""Approximate size of a decoded row: ids 4, log-probabilities 4, mask 1, and the rest."""
 
 
 class Batches(Base):  # type: ignore[misc]
-    """The batches of one rank: lists of Group, or what collate makes of them.
+    """The batches of one rank: lists of Group, or the results of collate.
 
-    Made by Dataset.batches. It is a torch IterableDataset; batches come from
+    Created by Dataset.batches. It is a torch IterableDataset. Batches come from
 
         DataLoader(batches, batch_size=None, num_workers=W)
 
-    in the same order for every W. Every rank has len(batches) batches of the same
-    number of groups, and no group is on two ranks (but for those that fill="repeat"
-    gives twice; dropped and repeated count them).
+    in the same order for every W. Every rank has len(batches) batches of the same number of
+    groups. No group is on two ranks, except groups that fill="repeat" repeats. dropped and
+    repeated count the exceptions.
 
-    set_epoch chooses the order of the next iteration. state_dict says how far the
-    iteration of this object has come, and load_state_dict makes the next iteration go
-    on there. In the process that has a DataLoader with workers this object is not
-    iterated itself: save the state of rollout.DataLoader instead, which is the same.
-    With torch's own DataLoader and workers, call set_epoch or load_state_dict before each
-    pass: after a loaded state, each pass begins at that state's batch. And pass
-    batch_size=None, for a batch of batches means nothing.
-    torchdata's StatefulDataLoader works as well, with the number of workers unchanged.
+    set_epoch selects the order of the next iteration. state_dict returns the progress of this
+    object's iteration, and load_state_dict makes the next iteration continue there. A
+    DataLoader with workers does not iterate this object in its own process: save the state of
+    rollout.DataLoader instead, which has the same form. With torch's own DataLoader and
+    workers, call set_epoch or load_state_dict before each pass; after a loaded state, each pass
+    starts at that state's batch. Pass batch_size=None, because these are batches already.
+    torchdata's StatefulDataLoader also works if the number of workers stays the same.
     """
 
     def __init__(
@@ -90,10 +89,10 @@ class Batches(Base):  # type: ignore[misc]
         self.dataset, self.collate, self.rank = ds, collate, rank
         self.groups, self.world_size, self.fill = groups, world_size, fill
         self.seed, self.shuffle, self._lanes = seed, shuffle, lanes
-        self._next = 0  # the batch of this rank that comes next
-        self._pending = 0  # where the next iteration begins
+        self._next = 0  # the next batch of this rank
+        self._pending = 0  # where the next iteration starts
         self._local: tuple[int, int] | None = None  # in a worker: a loaded state
-        # Shared with workers, which may outlive an epoch: the epoch, and where it begins.
+        # Shared with workers, which can outlive an epoch: the epoch, and its first batch.
         self._control = shared(np.array([epoch, 0], dtype=np.int64))
         self._tally = Tally(shared)
         self._prepare()
@@ -119,7 +118,7 @@ class Batches(Base):  # type: ignore[misc]
             )
 
     def __len__(self) -> int:
-        """Batches in an epoch, the same on every rank."""
+        """The number of batches in an epoch, the same on every rank."""
         if self.dataset.follow:
             raise TypeError("the number of batches of a run that is followed is not known")
         return self.deal.batches
@@ -131,25 +130,25 @@ class Batches(Base):  # type: ignore[misc]
 
     @property
     def counts(self) -> Counts:
-        """What the filters left out: by reason, how many groups, samples and rows.
+        """What the filters dropped: by reason, the numbers of groups, samples and rows.
 
-        Those of Dataset.counts. Of a run that is followed, what the last iteration has
-        left out so far, from the run's first commit on; see Following for the reasons.
-        Every worker follows the whole log: the counts are those of the first worker, which
-        may have read ahead. What fill leaves out or gives again is dropped and repeated.
+        This is Dataset.counts. For a followed run, it is what the last iteration has dropped so
+        far, from the run's first commit; see Following for the reasons. Every worker follows
+        the whole log. The counts are from the first worker, which can have read ahead. dropped
+        and repeated count the effects of fill.
         """
         return self._tally.told().counts if self.dataset.follow else self.dataset.counts
 
     @property
     def dropped(self) -> int:
-        """Groups that no batch of an epoch has, on any rank, with fill="drop". Of a run that
-        is followed those of the last iteration; TypeError as long as it has not ended."""
+        """The number of groups in no batch of an epoch on any rank, with fill="drop". For a
+        followed run, of the last iteration; TypeError until it has ended."""
         return self._ended().dropped if self.dataset.follow else self.deal.dropped
 
     @property
     def repeated(self) -> int:
-        """Places of an epoch, on all ranks, that have a group again, with fill="repeat"; of a
-        run that is followed as dropped."""
+        """The number of places in an epoch, over all ranks, with a repeated group, with
+        fill="repeat". For a followed run, see dropped."""
         return self._ended().repeated if self.dataset.follow else self.deal.repeated
 
     def _ended(self) -> Told:
@@ -159,33 +158,33 @@ class Batches(Base):  # type: ignore[misc]
         return told
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next iteration, which begins at the first batch, unless
-        a state of this epoch was loaded and not used yet."""
+        """Select the order of the next iteration. It starts at the first batch, unless a state
+        of this epoch was loaded and not used yet."""
         integer("epoch", epoch)
         if epoch != self.epoch:
             self._control[0] = epoch
             self.begin_at(0)
 
     def begin_at(self, batch: int) -> None:
-        """Make the next iteration begin at a batch of this rank."""
+        """Make the next iteration start at a batch of this rank."""
         self._control[1] = self._pending = self._next = batch
 
     def begin(self) -> int:
-        """Begin an iteration, in workers or here, and return its first batch."""
+        """Start an iteration, in workers or here, and return its first batch."""
         first, self._pending = self._pending, 0
         self._control[1] = self._next = first
         return first
 
     def delivered(self) -> None:
-        """Count a batch that workers have given."""
+        """Count a batch that workers have delivered."""
         self._next += 1
 
     def __iter__(self) -> Iterator[Any]:
         here = worker()
         number, workers = here or (0, 1)
         if here is not None:
-            # What the process was forked with is not collected: looking at it would make
-            # a copy of every page for each worker.
+            # Exclude inherited objects from garbage collection, which would copy every page in each
+            # worker.
             gc.freeze()
             decode_small()
         begin = int(self._control[1])
@@ -203,7 +202,7 @@ class Batches(Base):  # type: ignore[misc]
                 yield batch if here is None else Shipment(batch, None if self.dataset.follow else self.dataset.files)
 
     def _from(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
-        """Yield batches first, first + step, … of this rank that are start or later."""
+        """Yield batches first, first + step, … of this rank, from start on."""
         if self.dataset.follow:
             yield from self._followed(first, step, start)
             return
@@ -225,12 +224,12 @@ class Batches(Base):  # type: ignore[misc]
             yield j, next(streams[j % deal.lanes])
 
     def compare(self) -> None:
-        """Compare with the log what the first batches need, before workers would do so each."""
+        """Verify the files that the first batches need, so that workers need not do so each."""
         if self.shuffle and not self.dataset.follow and self._home is None:
             self.dataset.files.compare_mapped()
 
     def _followed(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
-        """Yield batches as their groups get complete, a round of all ranks at a time."""
+        """Yield batches as their groups become complete, one round of all ranks at a time."""
         g, world = self.groups, self.world_size
         alone, first_of_all = not_alone(), (worker() or (0, 1))[0] == 0
 
@@ -260,21 +259,21 @@ class Batches(Base):  # type: ignore[misc]
             yield j, [follow.read(f) for f in full[self.rank * g : (self.rank + 1) * g]]
 
     def settings(self) -> dict[str, Any]:
-        """What the order depends on besides the epoch and the log."""
+        """The inputs of the order besides the epoch and the log."""
         ds = self.dataset
         lanes = {} if ds.follow else {"lanes": self.deal.lanes}
         said = {"groups": self.groups, "seed": self.seed, "shuffle": self.shuffle, "world_size": self.world_size, "fill": self.fill}
         return {**said, **lanes, "follow": ds.follow, "where": ds.where.name()}
 
     def _as_before(self) -> bool:
-        """Report whether the order is that of version 1, in which every row group was a block."""
+        """Report whether the order is the order of version 1, in which every row group was a block."""
         if self.dataset.follow or not self.shuffle or self._home is None:
             return True
         before = homes(self.dataset)
         return before is not None and np.array_equal(self._home, before)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration is: a dict of numbers and words, fit for JSON."""
+        """Return the progress of the iteration, as a dict of JSON values."""
         here = worker()
         return {
             "version": STATE_VERSION,
@@ -288,11 +287,11 @@ class Batches(Base):  # type: ignore[misc]
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration go on where the state was saved.
+        """Make the next iteration continue where the state was saved.
 
-        If the runs have grown since, the groups are still those of then until the
-        object is made anew. Raises StateError where the state cannot be that of this
-        object: other runs, settings, filters, or another number of ranks.
+        If the runs have grown since, the groups of the state stay until the object is
+        created again. Raises StateError if the state cannot be from this object: other runs,
+        settings, filters, or another number of ranks.
         """
         try:
             version, epoch, place, begin = (int(state[k]) for k in ("version", "epoch", "next", "begin"))
@@ -327,12 +326,12 @@ class Batches(Base):  # type: ignore[misc]
 
 
 class DataLoader:
-    """torch's DataLoader over batches, which counts what it has delivered.
+    """torch's DataLoader over batches, which counts the delivered batches.
 
-    So state_dict and load_state_dict work in mid-epoch, also with another number of
-    workers: what workers have read ahead and nobody got is read again. Options are
-    those of torch.utils.data.DataLoader; batch_size and shuffle are the batches' own.
-    Without torch num_workers is 0.
+    So state_dict and load_state_dict work within an epoch, also with another number of workers:
+    batches that workers have read ahead and not delivered are read again. Options are the
+    options of torch.utils.data.DataLoader, except batch_size and shuffle, which belong to the
+    batches. Without torch num_workers is 0.
     """
 
     def __init__(self, batches: Batches, num_workers: int = 0, **options: Any) -> None:
@@ -355,7 +354,7 @@ class DataLoader:
         return torch.utils.data.DataLoader(self.batches, batch_size=None, num_workers=self._workers, **self._options)
 
     def __len__(self) -> int:
-        """Batches in an epoch, the same on every rank."""
+        """The number of batches in an epoch, the same on every rank."""
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
@@ -369,26 +368,26 @@ class DataLoader:
             yield from self._loader
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next iteration, see Batches.set_epoch."""
+        """Select the order of the next iteration, see Batches.set_epoch."""
         self.batches.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the epoch has been delivered: a dict of numbers and words, fit for JSON."""
+        """Return what has been delivered of the epoch, as a dict of JSON values."""
         return self.batches.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration go on where the state was saved, see Batches."""
+        """Make the next iteration continue where the state was saved, see Batches."""
         before = self.batches.dataset
         self.batches.load_state_dict(state)
-        if self.batches.dataset is not before:  # workers that stay have the one of before
+        if self.batches.dataset is not before:  # persistent workers have the old dataset
             self._loader = self._make()
 
 
 def shared(array: Ints) -> Any:
-    """Return the array in memory that worker processes have as well, where there is torch."""
+    """Return the array in memory shared with worker processes, if torch is installed."""
     return array if torch is None else torch.from_numpy(array).share_memory_()
 
 
 def as_it_is(batch: Any) -> Any:
-    """Return the batch: what torch would convert is a tensor already, or must not be."""
+    """Return the batch unchanged. Anything that torch would convert is a tensor already, or must stay."""
     return batch

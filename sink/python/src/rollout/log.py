@@ -1,14 +1,13 @@
-"""The commit log of a run, its shards and their rows, one file after the other.
+"""The commit log of a run, its shards and their rows, file by file.
 
-A run's folder holds shards in data/ and a commit log in _commits/. A shard exists
-only if an entry of the log names it: never list data/ yourself, for it may hold
-what an interrupted run left behind, and files that a merge is about to move. The log grows
-while rollouts are collected; what it names never changes, but may move, see
-rollout.entries. Every entry has a checksum, and so has every file that it names: what
-differs is a CorruptError. Whoever trusts the disk and wants each Arrow file mapped without
-being read once before passes check="size".
+A run's folder has shards in data/ and a commit log in _commits/. A shard exists only if an
+entry of the log names it. Never list data/ yourself, because it can contain leftovers of an
+interrupted run, and files that a merge is about to move. The log grows during collection. What
+it names never changes, but can move, see rollout.entries. Every entry and every file that it
+names has a checksum; a difference raises CorruptError. check="size" skips the checksums, so
+that an Arrow file is mapped without being read once first.
 
-This module reads rows in the order of the files. Dataset reads whole groups.
+This module reads rows in file order. Dataset reads whole groups.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ Check = Literal["sha256", "size"]
 T = TypeVar("T")
 
 CHECKED = 1 << 12
-"""Files of which a process remembers that it has compared them."""
+"""The number of verified files that a process remembers."""
 MOVES = 16
-"""How often a file is looked for that leaves the place where it was found."""
+"""The number of attempts to find a file that keeps moving."""
 
-# By this process or by the one it was forked from, the oldest first.
+# Verified by this process or its parent, oldest first.
 _checked: dict[tuple[str, str | None], None] = {}
 _MORE = "; rollout verify says more"
 
 
 class Shard(NamedTuple):
-    """A committed file; see the commit entry for what else it says."""
+    """A committed file; the commit entry has more about it."""
 
     path: str
-    """Absolute, or relative to where the run's folder is."""
+    """Absolute, or relative to the parent of the run's folder."""
     format: str
     """parquet or arrow."""
     kind: str
@@ -57,25 +56,23 @@ class Shard(NamedTuple):
     commit: int
     """The seq of the entry."""
     bytes: int | None = None
-    """None where the entry does not say."""
+    """None if the entry does not have it."""
     sha256: str | None = None
     first: int = sys.maxsize
-    """The seq of the first commit that has rows or failures in it; less than commit where
-    the entry is a merge."""
+    """The seq of the first commit with rows or failures in it; less than commit for a merge."""
 
     @property
     def merged(self) -> bool:
-        """Report whether it is the shard of a merge."""
+        """Whether it is the shard of a merge."""
         return self.first < self.commit
 
 
 def commits(run_dir: Path, after: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the entries of the commit log that hold commits with seq > after, in the order
-    of these.
+    """Yield the entries of the commit log with commits of seq > after, in commit order.
 
-    A merge holds the samples of several commits, its member merged says how many of each,
-    and stands in their place; the first of them may be one up to after. To follow a run
-    that is still collecting, call it again with the last seq.
+    A merge contains the samples of several commits; its member merged has the number per
+    commit. It takes their place, and its first commits can be up to after. To follow a run in
+    progress, call this again with the last seq.
     """
     filepath("run_dir", run_dir)
     integer("after", after, 0)
@@ -103,7 +100,8 @@ def entry_shards(run_dir: Path, entry: dict[str, Any]) -> list[Shard]:
 
 
 def fits(entry: Entry, files: dict[str, Shard]) -> None:
-    """Raise ValueError or IndexError unless the samples of an entry that names groups can be, and fit its shard."""
+    """Raise ValueError or IndexError unless the samples of an entry that names groups are valid
+    and fit its shard."""
     samples = entry.body["samples"] or []
     if min((s["group"] for s in samples), default=0) < 0:
         raise IndexError("a sample has a negative group")
@@ -120,9 +118,9 @@ def rows_are(rows: int, files: dict[str, Shard]) -> None:
 
 
 def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
-    """Return the committed shards of a kind, data or failures, in the order of the log.
+    """Return the committed shards of a kind, data or failures, in log order.
 
-    A merge may move a shard from data/ to replaced/ and delete it later, with its rows in
+    A merge can move a shard from data/ to replaced/ and delete it later, with its rows in
     another shard. Every function of this package that reads a shard finds them there.
     """
     one_of("kind", kind, ("data", "failures"))
@@ -130,10 +128,10 @@ def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
 
 
 def find(shard: Shard) -> tuple[Shard, int]:
-    """Return where the rows of a shard are by now, and the number there of the first.
+    """Return the shard that has a shard's rows now, and the number of the first one there.
 
-    That is the file itself, in data/ or replaced/, or the shard of the merge that has
-    replaced it. Raises CorruptError where it is nowhere.
+    It is the file itself, in data/ or replaced/, or the shard of the merge that has replaced
+    it. Raises CorruptError if the rows are in neither.
     """
     for path in (shard.path, replaced(shard.path)):
         if os.path.exists(path):
@@ -152,14 +150,14 @@ def find(shard: Shard) -> tuple[Shard, int]:
 
 
 def replaced(path: str) -> str:
-    """Return where a file of data/ or failures/ lies once a merge has replaced it."""
+    """Return the path of a file of data/ or failures/ after a merge has replaced it."""
     folder, name = os.path.split(path)
     run_dir, kind = os.path.split(folder)
     return path if os.path.basename(run_dir) == "replaced" else os.path.join(run_dir, "replaced", kind, name)
 
 
 def wherever(shard: Shard, use: Callable[[Shard, int], T]) -> T:
-    """Call use with where the rows of a shard are, as find says, again if they leave it then."""
+    """Call use with the shard that has the rows, as find returns it. Call it again if they move."""
     begin = 0
     for _ in range(MOVES):
         try:
@@ -171,14 +169,14 @@ def wherever(shard: Shard, use: Callable[[Shard, int], T]) -> T:
 
 
 def compare(shard: Shard, check: Check) -> None:
-    """Do as check_shard, with this one file: FileNotFoundError where it is not there."""
+    """Like check_shard for this file only. Raises FileNotFoundError if it is missing."""
     one_of("check", check, ("sha256", "size"))
     size = os.path.getsize(shard.path)
     if shard.bytes is not None and size != shard.bytes:
         raise CorruptError(f"{shard.path}: {size} bytes, the commit log says {shard.bytes}{_MORE}")
     if check == "size" or shard.sha256 is None:
         return
-    digest, block = hashlib.sha256(), memoryview(bytearray(min(1 << 18, size + 1)))  # stays in the cache
+    digest, block = hashlib.sha256(), memoryview(bytearray(min(1 << 18, size + 1)))  # fits in the CPU cache
     with open(shard.path, "rb", buffering=0) as f:
         while n := f.readinto(block):
             digest.update(block[:n])
@@ -187,16 +185,16 @@ def compare(shard: Shard, check: Check) -> None:
 
 
 def check_shard(shard: Shard, check: Check = "sha256") -> None:
-    """Raise CorruptError unless the file is the one that was committed.
+    """Raise CorruptError unless the file is the committed one.
 
-    check="sha256" reads all of it, at the speed of the disk or some GB/s from memory;
-    check="size" looks at its size only. The file is where find says.
+    check="sha256" reads all of it, at disk speed, or at some GB/s from memory; check="size"
+    only compares its size. The file is found as by find.
     """
     wherever(shard, lambda at, _: compare(at, check))
 
 
 def check_once(shard: Shard, check: Check) -> None:
-    """Compare one file, as compare does, once per process."""
+    """Verify one file, like compare, once per process."""
     mark = (os.path.abspath(shard.path), shard.sha256 if check == "sha256" else None)
     if mark not in _checked:
         compare(shard, check)
@@ -208,8 +206,8 @@ def check_once(shard: Shard, check: Check) -> None:
 def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256") -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a shard; columns=None means all.
 
-    The file is checked first, see check_shard. An Arrow shard is mapped into memory
-    and its batches are views; of a Parquet shard one row group at a time is decoded.
+    The file is verified first, see check_shard. An Arrow shard is mapped into memory and its
+    batches are views. A Parquet shard is decoded one row group at a time.
     """
 
     def opened(at: Shard, begin: int) -> tuple[Shard, int, Any]:
@@ -224,12 +222,12 @@ def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "
             n += batch.num_rows
             if first < end:
                 yield batch if end - first == batch.num_rows else batch.slice(first, end - first)
-    if n != at.rows:  # an Arrow stream cut between two batches looks whole
+    if n != at.rows:  # an Arrow stream truncated between two batches looks complete
         raise CorruptError(f"{at.path}: {n} rows, the commit log says {at.rows}{_MORE}")
 
 
 def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a file that is open."""
+    """Yield the batches of an open file."""
     texts("columns", columns, none=True)
     names = None if columns is None else list(columns)
     if shard.format == "arrow":
@@ -242,9 +240,9 @@ def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[p
 
 
 def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = None, check: Check = "sha256") -> pa.Table:
-    """Return all committed rows as one table, for looking at data rather than training.
+    """Return all committed rows as one table, for analysis rather than training.
 
-    Columns that only newer shards have are null in the rows of older ones.
+    Columns that only newer shards have are null in older rows.
     """
     parts = [
         pa.Table.from_batches([batch]).replace_schema_metadata(None)
@@ -255,7 +253,7 @@ def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = Non
 
 
 def getter(column: pa.Array) -> Callable[[int], Any]:
-    """Return a function from the number of a row to its value: numpy views for lists of numbers."""
+    """Return a function from a row number to the row's value: numpy views for lists of numbers."""
     kind = column.type
     if (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
         return numbers(column).item
@@ -269,9 +267,9 @@ def getter(column: pa.Array) -> Callable[[int], Any]:
 
 
 def numbers(column: pa.Array) -> npt.NDArray[Any]:
-    """Return the numbers of a column without null as a view of its memory.
+    """Return the numbers of a column without nulls as a view of its memory.
 
-    to_numpy would import pandas where it is installed: 36 MB in every worker.
+    to_numpy would import pandas if it is installed: 36 MB in every worker.
     """
     kind = column.type
     if not (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) or column.null_count:
@@ -288,7 +286,7 @@ def rows(shard: Shard, columns: Sequence[str] | None = None, start: int = 0, ste
     integer("start", start, 0)
     integer("step", step, 1)
     texts("columns", columns, none=True)
-    at = 0  # of the batch's first row in the shard
+    at = 0  # number of the batch's first row in the shard
     for batch in batches(shard, columns, check):
         get = {name: getter(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         first = start - at if start > at else (start - at) % step

@@ -1,20 +1,20 @@
-"""In which order groups are dealt out: pure functions of numbers.
+"""The order in which groups are distributed: pure functions of numbers.
 
-An epoch has n batches for each of R ranks, of g groups each. Batch j of rank r is
-batch k = j·R + r of the epoch; worker w of W gives the rank's batches w, w + W, ….
+An epoch has n batches of g groups for each of R ranks. Batch j of rank r is batch k = j·R + r
+of the epoch. Worker w of W yields the rank's batches w, w + W, ….
 
-Where rows are mapped, the epoch is one permutation of all groups. Where blocks have to
-be decoded (row groups of Parquet), their groups stay near each other: blocks are
-permuted, and the groups of each block. The epoch is then cut into R·L lanes, one after
-the other, and batch j of a rank comes from its lane j mod L:
+If rows are mapped, the epoch is one permutation of all groups. If blocks must be decoded
+(Parquet row groups), the groups of a block stay close to each other: blocks are permuted, and
+the groups within each block. The epoch is then cut into R·L consecutive lanes, and batch j of a
+rank comes from its lane j mod L:
 
     blocks, permuted   5 5 5 2 2 2 7 7 7 1 1 1 4 4 4 0 0 0      3 groups each
     lanes              └─ lane 0 ──┘└─ lane 1 ──┘└─ lane 2 ──┘
     batches            lane 0, lane 1, lane 2, lane 0, lane 1, …
 
-So consecutive batches are of different blocks, a rank has L blocks in memory, and with
-W workers, where W divides L, no two workers decode the same block (but for those at
-the ends of lanes). The order never depends on W.
+So consecutive batches are from different blocks, and a rank has L blocks in memory. With W
+workers, if W divides L, no two workers decode the same block, except at the ends of lanes. The
+order never depends on W.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Fill = Literal["drop", "repeat"]
 LANES = (4, 2)
 """The numbers of lanes to choose from, see lanes."""
 LANE_BLOCKS = 3
-"""Blocks that a lane has at least: each end of a lane decodes part of a block again."""
+"""The minimum number of blocks per lane. Each end of a lane decodes part of a block again."""
 LANES_BYTES = 32 << 20
-"""Decoded bytes that the lanes of a rank hold at most, all workers together."""
+"""The maximum of decoded bytes for the lanes of a rank, over all workers."""
 
 
 def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Return well-mixed bits of each number: the finalizer of SplitMix64.
 
-    https://prng.di.unimi.it/splitmix64.c. numpy's own permutations may differ between
-    its versions (NEP 19), and a saved state outlives an upgrade.
+    https://prng.di.unimi.it/splitmix64.c. numpy's own permutations can differ between its
+    versions (NEP 19), and a saved state must survive an upgrade.
     """
     with np.errstate(over="ignore"):
         x = x + np.uint64(0x9E3779B97F4A7C15)
@@ -50,7 +50,7 @@ def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def keys(count: int, seed: int, epoch: int, salt: int) -> npt.NDArray[np.uint64]:
-    """Return a number per item; sorted by them the items are shuffled."""
+    """Return a number per item; sorting by it shuffles the items."""
     start = np.zeros(1, dtype=np.uint64)
     for word in (seed, epoch, salt):
         start = mix(start ^ np.uint64(word % (1 << 64)))
@@ -60,7 +60,7 @@ def keys(count: int, seed: int, epoch: int, salt: int) -> npt.NDArray[np.uint64]
 def shuffled(count: int, seed: int, epoch: int, block: Ints | None) -> Ints:
     """Return a permutation of count groups, shape [count].
 
-    block is the block of each group: then blocks are permuted, and groups in them.
+    block is the block of each group: then blocks are permuted, and groups within them.
     """
     own = keys(count, seed, epoch, 1)
     if block is None or not count:
@@ -80,7 +80,7 @@ def lanes(blocks: int, block_bytes: int, world: int) -> int:
 
 @dataclass(frozen=True)
 class Deal:
-    """The batches of an epoch. Equal numbers, batches and settings give equal deals."""
+    """The batches of an epoch. Equal inputs give equal deals."""
 
     groups: int
     """Groups in a batch, g."""
@@ -105,16 +105,16 @@ class Deal:
 
     @property
     def dropped(self) -> int:
-        """Groups that no batch of the epoch has."""
+        """Groups in no batch of the epoch."""
         return max(0, self.total - self.dealt)
 
     @property
     def repeated(self) -> int:
-        """Places that are filled with groups that another batch has."""
+        """Places filled with groups of another batch."""
         return max(0, self.dealt - self.total)
 
     def lane(self, rank: int, lane: int, order: Ints) -> Ints:
-        """Return the groups of a lane, a batch after the other, shape [batches, g]."""
+        """Return the groups of a lane, batch by batch, shape [batches, g]."""
         n, g = self.batches, self.groups
         before = rank * n + sum(self.length(i) for i in range(lane))
         at = np.arange(before * g, (before + self.length(lane)) * g) % max(1, self.total)
@@ -122,7 +122,7 @@ class Deal:
         return out
 
     def length(self, lane: int) -> int:
-        """Return how many batches a lane has."""
+        """Return the number of batches in a lane."""
         return max(0, -(-(self.batches - lane) // self.lanes))
 
     def in_turn(self, rank: int, order: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""Which groups a dataset holds, and where their rows are: the index after the filters."""
+"""The kept groups of a dataset and the places of their rows: the index after the filters."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ SAMPLE_REASONS = (
     *("min_tokens", "max_tokens", "max_staleness", "unknown_version", "null_reward"),
 )
 GROUP_REASONS = ("missing", "failed", "no_rows", "partial", "reward_variance")
-"""no_rows: no sample of the group has a row that is left, so there is nothing to give."""
+"""no_rows: no sample of the group has a row left."""
 
 
 @dataclass
 class Verdict:
-    """What the filters say about the samples of one shard, in their order."""
+    """The filters' decisions on the samples of one shard, in order."""
 
     reason: npt.NDArray[np.int8]
-    """1 + the number in SAMPLE_REASONS, 0: the sample stays."""
+    """1 + the index in SAMPLE_REASONS; 0: the sample is kept."""
     reward: npt.NDArray[np.float64]
-    """Of the sample's first row; NaN where it is null or no filter looks at it."""
+    """The reward of the sample's first row; NaN if it is null or no filter needs it."""
     left_out: dict[str, int]
-    """Rows by reason, of samples that stay: with Where.segments."""
+    """Dropped rows of kept samples by reason, with Where.segments."""
     mask: Bools | None
-    """Rows of the shard up to the samples' last that stay; None: those of all samples that stay."""
+    """The kept rows of the shard up to the samples' last row; None: all rows of kept samples."""
     rows: Ints
     """The number of rows of each sample that the row filters keep."""
 
 
 def judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
-    """Apply the filters of samples to samples of a shard with rows, which follow each other there."""
+    """Apply the sample filters to consecutive samples of a shard."""
     return files.stable(lambda: _judge(files, number, part, where))
 
 
@@ -69,29 +69,29 @@ def _judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
         if "reward" in names:
             reward[start:end] = batch["reward"].to_numpy(zero_copy_only=False)
     rewards = reward[first]
-    ends = np.column_stack([first, first + length]).ravel()  # of each sample, and of what lies between two
+    ends = np.column_stack([first, first + length]).ravel()  # ends of each sample, and of the gap after it
     if where.segments:
         kept: Ints = np.add.reduceat(np.append(code == 0, False).astype(np.int64), ends)[::2]
         stays = kept > 0
         alone = np.concatenate([code[a:b] for a, b, s in zip(first, first + length, stays) if s] or [code[:0]])
         left = {SAMPLE_REASONS[r - 1]: int(n) for r, n in enumerate(np.bincount(alone, minlength=1)) if r and n}
         return Verdict(np.where(stays, 0, code[first]).astype(np.int8), rewards, left, code == 0, kept)
-    # The first reason of a sample's rows: 0 as a number above all reasons.
+    # The first reason of a sample's rows; 0 is treated as higher than all reasons.
     lowest = np.minimum.reduceat(np.append(np.where(code == 0, 127, code), 127), ends)[::2]
     return Verdict(np.where(lowest == 127, 0, lowest).astype(np.int8), rewards, {}, None, length)
 
 
 @dataclass
 class Selection:
-    """The groups that are left, in the order of their first rows.
+    """The kept groups, in the order of their first rows.
 
-    Arrays over groups have length G; the samples of group i are start[i]:start[i+1],
-    by sample_index, and those with rows only.
+    Arrays over groups have length G. The samples of group i are start[i]:start[i+1], by
+    sample_index, only those with rows.
     """
 
     run: npt.NDArray[np.int32]
     group: npt.NDArray[np.int32]
-    """Number of the group in its run's Index."""
+    """Index of the group in its run's Index."""
     size: npt.NDArray[np.int32]
     failed: npt.NDArray[np.int32]
     empty: npt.NDArray[np.int32]
@@ -109,7 +109,7 @@ class Selection:
         return len(self.group)
 
     def spans(self, i: int) -> list[Span]:
-        """Return where the rows of group i are."""
+        """Return the places of the rows of group i."""
         samples = slice(int(self.start[i]), int(self.start[i + 1]))
         out: list[Span] = []
         for shard, first, rows in zip(*(column[samples].tolist() for column in (self.shard, self.first, self.rows)), strict=True):
@@ -118,14 +118,14 @@ class Selection:
 
 
 def spans(shard: int, first: int, rows: int, mask: Bools | None) -> list[Span]:
-    """Return where the rows of a sample are that a mask of the shard's rows leaves."""
+    """Return the places of a sample's rows that a mask of the shard's rows keeps."""
     if mask is None:
         return [(shard, first, first + rows)]
     return [(shard, n, n + 1) for n in (first + np.flatnonzero(mask[first : first + rows])).tolist()]
 
 
 def count(counts: Counts, reason: str, groups: int = 0, samples: int = 0, rows: int = 0) -> None:
-    """Add to what was left out for a reason."""
+    """Add to the counts of a reason."""
     if groups or samples or rows:
         had = counts.setdefault(reason, {"groups": 0, "samples": 0, "rows": 0})
         for name, n in (("groups", groups), ("samples", samples), ("rows", rows)):
@@ -139,7 +139,7 @@ def varies(reward: npt.NDArray[np.float64]) -> bool:
 
 
 def once(run: str, part: Samples) -> None:
-    """Raise CorruptError where a sample has rows in two places: it would be trained twice."""
+    """Raise CorruptError if a sample has rows in two places: it would be trained twice."""
     at = np.flatnonzero(part.outcome == ROWS)
     at = at[np.lexsort((part.index[at], part.group[at]))]
     again = (np.diff(part.group[at]) == 0) & (np.diff(part.index[at]) == 0)
@@ -163,7 +163,7 @@ def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
         reward = np.full(len(part), np.nan)
         kept = part.rows.astype(np.int64)
         placed = np.flatnonzero(part.shard >= 0)
-        ends = np.searchsorted(part.shard[placed], np.arange(len(index.shards) + 1))  # shards come in order
+        ends = np.searchsorted(part.shard[placed], np.arange(len(index.shards) + 1))  # shards are in order
         for number in range(len(index.shards)):
             at = placed[ends[number] : ends[number + 1]]
             here = Samples(*(c[at] for c in vars(part).values()))
@@ -211,7 +211,7 @@ def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
 
     s = np.flatnonzero(stays & keep[group])
     s = s[np.lexsort((at[s], group[s]))]
-    # The order of groups: that of their first rows.
+    # Order the groups by their first rows.
     numbers, begin, n = np.unique(group[s], return_index=True, return_counts=True)
     place = shard[s].astype(np.int64) << 32 | first[s]
     order = np.argsort(np.minimum.reduceat(place, begin), kind="stable") if len(s) else np.empty(0, np.int64)
@@ -239,7 +239,7 @@ def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
 
 
 def variance(group: npt.NDArray[np.int32], reward: npt.NDArray[np.float64], total: int) -> Bools:
-    """Return which groups have known rewards that differ, shape [total]."""
+    """Return which groups have differing known rewards, shape [total]."""
     known = ~np.isnan(reward)
     low, high = np.full(total, np.inf), np.full(total, -np.inf)
     np.minimum.at(low, group[known], reward[known])

@@ -1,7 +1,7 @@
-"""A shard that is open: Parquet decoded by row groups and columns, Arrow mapped into memory.
+"""Open shards: Parquet decoded by row groups and columns, Arrow mapped into memory.
 
-A block is what is decoded at once: a row group of a Parquet shard. An Arrow shard is
-mapped and never decoded, so any row of it is as near as any other.
+A block is decoded at once: a row group of a Parquet shard. An Arrow shard is mapped and never
+decoded, so its rows are equally fast in any order.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from rollout.index import Ints
 from rollout.log import Check, Shard, check_once, getter, replaced, wherever
 
 AROUND_BYTES = 64 << 10
-"""What Linux maps at once around a page that is read, in each column."""
+"""How much Linux maps around a page that is read, in each column."""
 HELD_BYTES = 2 << 20
-"""Of a mapped file that are copied: columns of short values, and where lists begin."""
+"""Bytes of a mapped file to copy: columns of short values, and list offsets."""
 PIECE_BYTES = 900 << 10
-"""Of a row group that are decoded at once."""
+"""Bytes of a row group to decode at once."""
 
 # Columns that schema version 2 added: None in the rows of older shards.
 _ADDED = frozenset(["policy_version_min", "policy_version_max", "keep", "keep_reason"])
@@ -44,12 +44,12 @@ def _unlock() -> None:
     _opening = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):  # a worker may be forked while another thread opens a file
+if hasattr(os, "register_at_fork"):  # a worker can be forked while another thread opens a file
     os.register_at_fork(after_in_child=_unlock)
 
 
 class Used:
-    """The columns that rows read lately. The next block decodes these columns together."""
+    """The recently read columns. The next block decodes these columns together."""
 
     def __init__(self) -> None:
         self._before: frozenset[str] = frozenset()
@@ -61,7 +61,7 @@ class Used:
             self._before, self._now = frozenset(self._now), set()
 
     def use(self, name: str) -> frozenset[str]:
-        """Record that a column is used, and return the columns that were used in the previous block."""
+        """Record the use of a column, and return the columns used in the previous block."""
         self._now.add(name)
         return self._before
 
@@ -70,7 +70,7 @@ class Part:
     """Rows of a block of a Parquet shard. A column is decoded when a row first reads it."""
 
     def __init__(self, file: ParquetFile, wanted: Sequence[tuple[int, int]], used: Used) -> None:
-        self._file = weakref.ref(file)  # its metadata of columns is large
+        self._file = weakref.ref(file)  # its column metadata is large
         self._shard, self._check, self._wanted, self._used = file.shard, file.check, wanted, used
         self._take, self._row = file.take, file.row
         self._columns: dict[str, tuple[list[int], list[Callable[[int], Any]]]] = {}
@@ -85,7 +85,7 @@ class Part:
         return [LazyRow(self._row, self, number) for number in range(begin, end)]
 
     def value(self, name: str, number: int) -> Any:
-        """Return the value of a column in a row; numbers are views of the decoded column."""
+        """Return a column's value in a row; number lists are views of the decoded column."""
         if name not in self._asked:
             self._asked.add(name)
             before = self._used.use(name)
@@ -103,7 +103,7 @@ class Part:
             self._columns[name] = starts, [getter(batch.column(name)) for _, batch in pieces]
 
     def _pieces(self, shard: Shard, moved: int, names: list[str]) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode columns of the file that now has the rows, which it stores moved rows later."""
+        """Decode columns of the file that has the rows now, moved rows later than before."""
         file = self._file() if shard is self._shard else None
         if file is None:
             check_once(shard, self._check)
@@ -116,7 +116,7 @@ class Part:
 
 
 class Piece:
-    """The rows of a mapped record batch, first being the number of the first in its shard."""
+    """The rows of a mapped record batch; first is the number of its first row in the shard."""
 
     def __init__(self, batch: pa.RecordBatch, columns: Sequence[str] | None, first: int) -> None:
         self._first, self._batch = first, batch
@@ -130,7 +130,7 @@ class Piece:
         return [LazyRow(self._row, self, number) for number in range(begin, end)]
 
     def value(self, name: str, number: int) -> Any:
-        """Return the value of a column in a row; numbers are views of the batch's memory."""
+        """Return a column's value in a row; number lists are views of the batch's memory."""
         get = self._get.get(name)
         if get is None:
             get = self._get[name] = getter(self._batch.column(name))
@@ -155,15 +155,16 @@ class ParquetFile:
         self.row = template(self._names, columns)
 
     def part(self, block: int, wanted: Sequence[tuple[int, int]]) -> Part:
-        """Return a block for the given rows of it: where they begin and end, in order."""
+        """Return a block for the given ranges of its rows, in order."""
         return Part(self, wanted, self._used)
 
     def pieces(self, block: int, names: Sequence[str], wanted: Sequence[tuple[int, int]]) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode columns of a block for the given rows of it, each piece with the number of its first row.
+        """Decode columns of a block for the given ranges of its rows, in pieces with the number
+        of their first row.
 
-        Piece by piece: decoding takes five times the memory of what it gives. What comes
-        after the last of the rows is not decoded: a group that began in the block before
-        may end at the beginning of this one.
+        Decoding in pieces saves memory: it takes five times the memory of its result. Rows
+        after the last range are not decoded, because a group that began in the previous block
+        can end at the start of this one.
         """
         size = int(self.starts[block + 1] - self.starts[block])
         step = max(1, PIECE_BYTES * size // max(1, self._bytes[block]))
@@ -176,13 +177,13 @@ class ParquetFile:
                 at = until
                 if at >= wanted[-1][1]:
                     break
-        pool = pa.default_memory_pool()  # what was read of the file lay there
+        pool = pa.default_memory_pool()  # the compressed bytes that were read are in this pool
         if pool.backend_name != "system":
             pool.release_unused()
         return out
 
     def all_null(self, name: str) -> bool:
-        """Report whether a column has only null, or is not there; its statistics tell."""
+        """Report whether a column is missing or all null, by its statistics."""
         meta = self._meta
         at = [i for i in range(meta.num_columns) if meta.schema.column(i).path == name]
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
@@ -190,14 +191,15 @@ class ParquetFile:
         return all(s is not None and s.has_null_count and s.null_count == n for s, n in stats)
 
     def column(self, block: int, names: Sequence[str], instead_of: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-        """Decode some columns of a block; others instead of those that the file lacks."""
+        """Decode some columns of a block, or the alternatives of columns that the file lacks."""
         with damage(self.shard), self._open() as file:
             return one_batch(file.read_row_group(block, columns=present(self._names, names, instead_of), use_threads=False))
 
     def _open(self) -> pq.ParquetFile:
-        """Open the file for one block: an open one keeps the last block's compressed bytes.
+        """Open the file for one block, because an open file keeps the last block's compressed
+        bytes.
 
-        A file decodes into memory of the pool that is the default when it is opened.
+        A file decodes into the memory pool that is the default when it is opened.
         """
         with _opening:
             default = pa.default_memory_pool()
@@ -211,14 +213,14 @@ class ParquetFile:
 def decode_small() -> None:
     """Make the system's allocator the default of pyarrow.
 
-    It gives most of what was freed back. The pools that pyarrow prefers keep twice as
-    much, or are slower where they are told to release it after each block.
+    It returns most of the freed memory. The pools that pyarrow prefers keep twice as much, or
+    are slower if they must release it after each block.
     """
     pa.set_memory_pool(pa.system_memory_pool())
 
 
 class ArrowFile:
-    """A committed Arrow shard, mapped. Its parts are views and stay valid for good."""
+    """A committed, mapped Arrow shard. Its parts are views and stay valid."""
 
     mapped = True
 
@@ -233,11 +235,11 @@ class ArrowFile:
         self._take = choose(shard, self._batches[0].schema.names, columns)
         self._parts: dict[int, Piece] = {}
         self.touched = 0
-        """Bytes of the rows that were asked for, until somebody counts them."""
-        self.let_go()  # of the headers of all batches
+        """Bytes of the requested rows since the last count."""
+        self.let_go()  # the headers of all batches were read
 
     def part(self, block: int, wanted: Sequence[tuple[int, int]]) -> Piece:
-        """Return a block; the given rows of it are counted as read: where they begin and end."""
+        """Return a block, and count the given ranges of its rows as read."""
         part = self._parts.get(block)
         if part is None:
             part = self._parts[block] = Piece(self._hold(block), self._columns, int(self.starts[block]))
@@ -245,9 +247,10 @@ class ArrowFile:
         return part
 
     def _hold(self, block: int) -> pa.RecordBatch:
-        """Return the columns of a block that are read, the short ones copied as long as there is room.
+        """Return the selected columns of a block, with copies of short columns while there is
+        room.
 
-        They lie far apart: a few rows of each would map a window of the file.
+        Columns are far apart in the file: a few rows of each would map a window of it.
         """
         batch = self._batches[block]
         batch = batch.select(self._take)
@@ -262,15 +265,15 @@ class ArrowFile:
 
     @property
     def source(self) -> Source | None:
-        """The file, for another process; None where a merge has replaced it, so it may be deleted."""
+        """The file for another process; None if a merge has replaced it, so that it can be deleted."""
         path = self._source.path
         there = path != replaced(path) and os.path.exists(path)
         return self._source._replace(kept=f"/proc/{os.getpid()}/fd/{self._fd}") if there else None
 
     def offsets(self, addresses: Ints, ends: Ints) -> Ints:
-        """Return where memory that begins and ends there lies in the file, -1 where it does not.
+        """Return the offset of each memory range in the file, or -1 if it is not in it.
 
-        The system begins to read it from the disk, without waiting.
+        Also asks the system to start reading the ranges from disk, without waiting.
         """
         inside = (addresses >= self._base) & (ends <= self._base + len(self._map))
         order = np.flatnonzero(inside)[np.argsort(addresses[inside])]
@@ -283,31 +286,31 @@ class ArrowFile:
         return np.where(inside, addresses - self._base, -1)
 
     def let_go(self) -> None:
-        """Unmap the pages; what is read again is mapped again."""
+        """Unmap the pages. They are mapped again on the next read."""
         self.touched = 0
         if hasattr(self._map, "madvise"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def all_null(self, name: str) -> bool:
-        """Report whether a column has only null, or is not there; the headers of the batches tell."""
+        """Report whether a column is missing or all null, by the headers of the batches."""
         out = all(b.schema.get_field_index(name) < 0 or b[name].null_count == b.num_rows for b in self._batches)
         self.let_go()
         return out
 
     def column(self, block: int, names: Sequence[str], instead_of: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-        """Return some columns of a block; others instead of those that the file lacks."""
+        """Return some columns of a block, or the alternatives of columns that the file lacks."""
         batch = self._batches[block]
         return batch.select(present(batch.schema.names, names, instead_of))
 
 
 def outer(column: pa.Array) -> list[Any]:
-    """Return the buffers of a column, of lists without those of what they hold."""
+    """Return the buffers of a column; for lists, without the buffers of their values."""
     buffers: list[Any] = column.buffers()
     return buffers[:2] if pa.types.is_list(column.type) else buffers
 
 
 def held(column: pa.Array) -> pa.Array:
-    """Return a column whose outer buffers are copies: they do not lie in a mapped file."""
+    """Return a column whose outer buffers are copies outside a mapped file."""
     kind = column.type
     if pa.types.is_nested(kind) and not pa.types.is_list(kind) or pa.types.is_dictionary(kind):
         return column
@@ -317,7 +320,7 @@ def held(column: pa.Array) -> pa.Array:
 
 
 class Gone(FileNotFoundError):
-    """The file of a shard is not where it was: a merge has replaced it, or it is lost."""
+    """The file of a shard has moved: a merge has replaced it, or it is lost."""
 
     def __init__(self, shard: Shard) -> None:
         super().__init__(shard.path)
@@ -325,7 +328,7 @@ class Gone(FileNotFoundError):
 
 
 class damage:
-    """Turns what is wrong with a file into Gone, or into a CorruptError with its path."""
+    """Turns errors of a file into Gone, or into a CorruptError with its path."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard, self._path = shard, shard.path
@@ -341,12 +344,12 @@ class damage:
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Return where the memory of an array begins."""
+    """Return the start address of an array's memory."""
     return int(array.__array_interface__["data"][0])
 
 
 def open_arrow(shard: Shard) -> tuple[Source, int, mmap.mmap, list[pa.RecordBatch]]:
-    """Map an Arrow shard and return its batches, which are views of the mapping, and an open file descriptor."""
+    """Map an Arrow shard. Returns its batches, which are views of the mapping, and an open file descriptor."""
     with open(shard.path, "rb") as f:
         status = os.fstat(f.fileno())
         mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
@@ -361,15 +364,15 @@ def open_arrow(shard: Shard) -> tuple[Source, int, mmap.mmap, list[pa.RecordBatc
 
 
 def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
-    """Return where blocks begin, after comparing their rows with the log."""
+    """Return the first rows of the blocks, after comparing their number with the log."""
     starts = np.cumsum([0, *sizes]).astype(np.int64)
-    if starts[-1] != shard.rows:  # an Arrow stream cut between two batches looks whole
+    if starts[-1] != shard.rows:  # an Arrow stream truncated between two batches looks complete
         raise CorruptError(f"{shard.path}: {starts[-1]} rows, the commit log says {shard.rows}; rollout verify says more")
     return starts
 
 
 def cut(starts: Sequence[int], begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the blocks that a range of rows lies in, each with its part of the range.
+    """Yield the blocks that contain a range of rows, each with its part of the range.
 
     starts are the first rows of the blocks, and the row after the last.
     """
@@ -391,7 +394,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def present(have: Sequence[str], names: Sequence[str], instead_of: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the names that a file has, and others instead of those that it lacks."""
+    """Return the names that a file has, with the alternatives of those that it lacks."""
     out: list[str] = []
     for name in names:
         out += [name] if name in have else [n for n in instead_of.get(name, ()) if n in have]
@@ -399,7 +402,7 @@ def present(have: Sequence[str], names: Sequence[str], instead_of: Mapping[str, 
 
 
 def choose(shard: Shard, have: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    """Return the columns to read of a file, which may be older than some of them."""
+    """Return the columns to read from a file, which can be older than some of them."""
     if columns is None:
         return list(have)
     unknown = [c for c in columns if c not in have and c not in _ADDED]

@@ -1,9 +1,9 @@
-"""Groups on their way from a worker to the process that trains.
+"""Transfer of groups from a worker to the training process.
 
-Pickled one by one, the arrays of a batch would be copied four times and go through a
-pipe. They are put into one block of shared memory instead, which the other process
-maps: one copy, one file descriptor per batch. What is a view of a mapped shard is not
-copied at all: the other process maps the shard as well, and is told where to look.
+Pickling arrays one by one would copy a batch four times and pass it through a pipe. Instead,
+arrays go into one block of shared memory, which the other process maps: one copy, one file
+descriptor per batch. Views of a mapped shard are not copied at all: the other process maps the
+shard too and gets the offsets.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rollout.files import OPEN_FILES, Files
 from rollout.shardfile import address
 
 Where = tuple[int, int, int, str]
-"""Of an array: the number of its file, or -1 for the block, and its offset there; its length and dtype."""
+"""Of an array: the number of its file, or -1 for the block; its offset there; its length and dtype."""
 
 
 class Shipment(list[Group]):
     """A list of groups that is pickled as one block of shared memory.
 
-    Unpickled it is a plain list, whose arrays are views of that block or of shards.
+    It unpickles to a plain list, whose arrays are views of that block or of shards.
     """
 
     def __init__(self, groups: Iterable[Group], files: Files | None) -> None:
@@ -71,11 +71,11 @@ class Shipment(list[Group]):
 
 
 class Place(int):
-    """The number of an array, in its place in a row."""
+    """The number of an array, in place of the array in a row."""
 
 
 class Maps:
-    """Files that workers have named, mapped, the last OPEN_FILES kept."""
+    """Mapped files named by workers. The last OPEN_FILES stay mapped."""
 
     def __init__(self) -> None:
         self._maps: OrderedDict[tuple[int, int], mmap.mmap] = OrderedDict()
@@ -85,7 +85,7 @@ class Maps:
     def get(self, source: Source) -> mmap.mmap:
         """Return the mapping of a file."""
         with self.lock:
-            key = source.device, source.inode  # several processes name it
+            key = source.device, source.inode  # several processes name the same file
             found = self._maps.pop(key, None)
             if found is None:
                 found = source.map()
@@ -95,7 +95,7 @@ class Maps:
             return found
 
     def read(self, size: int) -> None:
-        """Count bytes that will be read, and unmap pages where many were."""
+        """Count bytes that will be read, and unmap pages after many were."""
         with self.lock:
             if self._pages.full(size) and hasattr(mmap, "MADV_DONTNEED"):
                 for mapping in self._maps.values():
@@ -110,7 +110,7 @@ def _unlock() -> None:
     _maps.lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):  # a process may be forked while another thread unpacks
+if hasattr(os, "register_at_fork"):  # a process can be forked while another thread unpacks
     os.register_at_fork(after_in_child=_unlock)
 
 
@@ -123,7 +123,7 @@ def unpack(sent: Any, sources: list[Source], where: list[Where], heads: list[tup
     for source, at, n, kind in where:
         if source >= 0:
             arrays.append(np.frombuffer(used[source], kind, n, at))
-            read += 2 * arrays[-1].nbytes  # with what is mapped around
+            read += 2 * arrays[-1].nbytes  # including the readahead around it
         elif held is not None:
             arrays.append(held[at : at + n * np.dtype(kind).itemsize].view(kind))
     _maps.read(read)

@@ -1,4 +1,4 @@
-"""Groups in a given order, read by windows: every block of a window is decoded once."""
+"""Groups in a given order, read in windows: every block of a window is decoded once."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ if TYPE_CHECKING:
     from rollout.dataset import Dataset
 
 WINDOW_GROUPS = 4096
-"""Groups of one window at most, where blocks are small."""
+"""The maximum number of groups in a window, for small blocks."""
 
 
 BLOCK_TOKENS = 1_000_000
-"""Tokens of a block of small commits at most, about as many as a row group has."""
+"""The maximum number of tokens in a block of small commits, about as in a row group."""
 
 
 def homes(ds: Dataset) -> Ints | None:
-    """Return the block of each group's first row in the files, numbered over all shards,
-    shape [G].
+    """Return the block of each group's first row, numbered over all shards, shape [G].
 
-    None where all shards are mapped: then blocks do not matter.
+    Returns None if all shards are mapped, because blocks do not matter then.
     """
     files = ds.files
     if mapped(ds):
@@ -44,28 +43,28 @@ def homes(ds: Dataset) -> Ints | None:
 
 
 class Blocks(NamedTuple):
-    """Blocks to shuffle by, which no merge of shards changes."""
+    """The blocks to shuffle by. Merges of shards do not change them."""
 
     home: Ints
     """The block of each group, shape [G]."""
     number: int
     tokens: int
-    """Of all blocks."""
+    """Tokens of all blocks."""
 
 
 def blocks(ds: Dataset) -> Blocks | None:
-    """Return the blocks that an order is made of, None where all shards are mapped.
+    """Return the blocks of an order, or None if all shards are mapped.
 
-    A commit with several row groups has a block of each of them: it is in no merge. Others
-    follow each other in a block up to BLOCK_TOKENS, whatever shard they are in by now.
+    A commit with several row groups has one block per row group; such a commit is never merged.
+    Other consecutive commits share a block of up to BLOCK_TOKENS, whatever their current shard.
     """
     if mapped(ds):
         return None
     cuts: list[int] = []
-    before = [0]  # rows before each shard, over all
+    before = [0]  # rows before each shard, over all shards
     at, tokens, base = 0, 0, 0
     for index in ds.indexes:
-        held: int | None = None  # tokens of the block that commits are added to
+        held: int | None = None  # tokens of the open block
         for number, rows, own in index.commits:
             tokens += own
             if not rows:
@@ -104,10 +103,10 @@ def firsts(ds: Dataset) -> tuple[Ints, Ints]:
 
 
 def stream(ds: Dataset, batches: Ints, home: Ints | None = None) -> Iterator[list[Group]]:
-    """Yield groups by number, batches being an array of shape [n, groups].
+    """Yield groups by number; batches has shape [n, groups].
 
-    A window is as many groups as follow each other with one home; its rows are read
-    together and held until they were given.
+    A window is a series of groups with the same home. Its rows are read together and held until
+    they are yielded.
     """
     order = batches.reshape(-1)
     if home is None:

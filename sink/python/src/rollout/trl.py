@@ -4,20 +4,19 @@
     AsyncGRPOTrainer(model, ..., rollout_worker=worker).train()
 
 Written for TRL 1.16.0 (trl/experimental/async_grpo/): RolloutWorkerProtocol,
-async_grpo_trainer.py:115. A row is a RolloutSample, async_rollout_worker.py:214; all rows
-of a sample have its advantage, as there (:1086), which is (reward - mean) / (deviation +
-1e-8) over the scored samples of the group, and 0 without a reward (:1058). Rows with no
-token to train on are left out (:167), as are failed samples and keep=false.
-
-Old rows are handed over as all others: the trainer drops what is more than max_staleness
-older than its weights (async_grpo_trainer.py:367). model_version is the oldest version
-that can have sampled the row: policy_version_min, or where that is unknown the version
-that was set when the sample began, which is what TRL's own worker says (:626).
+async_grpo_trainer.py:115. A row is a RolloutSample, async_rollout_worker.py:214. As there
+(:1086), all rows of a sample have its advantage: (reward - mean) / (deviation + 1e-8) over the
+scored samples of the group, and 0 without a reward (:1058). Rows without a token to train on
+are dropped (:167), as are failed samples and samples with keep=false. Stale rows are passed on:
+the trainer drops rows more than max_staleness older than its weights
+(async_grpo_trainer.py:367). model_version is the oldest version that can have sampled the row:
+policy_version_min or, if unknown, the version when the sample started, as in TRL's own worker
+(:626).
 
     worker = RolloutWorker("run1")     # or a Dataset: each group once, in order
 
-The rows of a finished run keep their versions, which the trainer would find too old after
-max_staleness steps: give AsyncGRPOConfig a max_staleness that is larger than its max_steps.
+The rows of a finished run keep their versions, which the trainer would consider too old after
+max_staleness steps: set max_staleness of AsyncGRPOConfig to more than its max_steps.
 """
 
 from __future__ import annotations
@@ -38,10 +37,11 @@ from rollout._types import Group
 
 
 class RolloutWorker(Worker):
-    """The rollout_worker of AsyncGRPOTrainer. Its arguments are the arguments of rollout.collect, or a finished run.
+    """The rollout_worker of AsyncGRPOTrainer. Its arguments are the arguments of
+    rollout.collect, or a finished run.
 
-    The queue holds one row: what waits for the trainer waits in the collector, where
-    max_ahead and max_lag bound it.
+    The queue holds one row. Other rows wait in the collector, where max_ahead and max_lag bound
+    them.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -51,13 +51,13 @@ class RolloutWorker(Worker):
         self.stop, self.update_model_version = self.close, self.set_version
 
     def start(self) -> None:
-        """Begin to collect, with the version that TRL told before it: that of the first weights. It waits for no group."""
+        """Start collecting, with the version that TRL set before, of the first weights. Waits for no group."""
         self.begin()
         if self._set:
             self.set_version(self._version)
 
     def check_health(self, stale_after_s: float) -> None:
-        """Raise RuntimeError where no more rows come. One that takes long is no error."""
+        """Raise RuntimeError if no more rows will come. A slow row is not an error."""
         if self.rollout_buffer.empty():
             self.check()
 

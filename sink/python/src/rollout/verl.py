@@ -3,24 +3,24 @@
     actor_rollout_ref.rollout.agent.agent_loop_manager_class=rollout.verl.Feeder
     +actor_rollout_ref.rollout.custom.rollout={config: rollout.yaml, tasks: tasks.jsonl, out: run1, max_ahead: 2}
 
-For each prompt that the trainer submits (verl 0.9.1, trainer/ppo/v1/trainer_base.py:1496)
-the next group of the collector goes into the TransferQueue (0.1.11), under the prompt's
-uid: keys {uid}_{sample_index}_{segment_index}, fields and tags as agent_loop_tq.py:180. The
-prompt gets global_steps = the oldest version of the group + 1, as step s trains what
-version s - 1 sampled (trainer_base.py:1987), and the status failure where a sample failed
-or has no reward (agent_loop_tq.py:142): dropping it is left to the replay buffer. Versions
-that a row does not know are bounds, see Worker.versions.
+For each prompt that the trainer submits (verl 0.9.1, trainer/ppo/v1/trainer_base.py:1496), the
+next group of the collector goes into the TransferQueue (0.1.11) under the prompt's uid. Keys
+are {uid}_{sample_index}_{segment_index}; fields and tags are as in agent_loop_tq.py:180. The
+prompt gets global_steps = the oldest version of the group + 1, because step s trains what
+version s - 1 sampled (trainer_base.py:1987). Its status is failure if a sample failed or has no
+reward (agent_loop_tq.py:142); the replay buffer decides whether to drop it. Unknown versions of
+a row are bounds, see Worker.versions.
 
-A sample in several rows is several sequences for verl. With the modes token-mean and
-seq-mean-token-sum of loss_agg_mode its tokens weigh what they would in one row. With
-seq-mean-token-mean each row weighs 1: of two samples, one in five rows, the weights are
-0.833 and 0.167. With weigh_samples=True each row has the field rollout_is_weights, which
-verl multiplies the losses of its tokens with (workers/utils/losses.py:87): its part of the
-sampled tokens of its sample, so both samples weigh 0.5. verl's own rollout correction
-(algorithm.rollout_correction.rollout_is) writes the same field: use one of the two.
+A sample of several rows is several sequences for verl. With loss_agg_mode token-mean and
+seq-mean-token-sum, its tokens weigh as in one row. With seq-mean-token-mean each row weighs 1:
+for two samples, one of them in five rows, the weights are 0.833 and 0.167. With
+weigh_samples=True each row has the field rollout_is_weights, by which verl multiplies the
+losses of its tokens (workers/utils/losses.py:87): the row's share of its sample's sampled
+tokens, so both samples weigh 0.5. verl's own rollout correction
+(algorithm.rollout_correction.rollout_is) writes the same field: use only one of them.
 
-The key "rollout" has the collector's place as its tag, put with each group: a checkpoint
-of the queue (trainer_base.py:1004) holds it and goes on behind it.
+The tag of the key "rollout" is the collector's place, written with each group. A checkpoint of
+the queue (trainer_base.py:1004) contains it, and collecting continues after it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ from rollout._types import Group, Row
 
 
 class Feeder(OnRequest):
-    """The feeder for PPOTrainer.fit. Its arguments are the arguments of rollout.collect, or a finished run. A request is the uid of a prompt.
+    """The feeder for PPOTrainer.fit. Its arguments are the arguments of rollout.collect, or a
+    finished run. A request is the uid of a prompt.
 
-    weigh_samples: each sample weighs 1 with loss_agg_mode=seq-mean-token-mean, however many rows it has.
+    weigh_samples: each sample weighs 1 with loss_agg_mode=seq-mean-token-mean, whatever its
+    number of rows.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, *, weigh_samples: bool = False, **options: Any) -> None:
@@ -55,9 +57,10 @@ class Feeder(OnRequest):
         return cls(**given)
 
     def generate_sequences(self, prompts: Any) -> None:
-        """Ask for as many groups as there are prompts, and return at once; the first call starts the collector.
+        """Request one group per prompt, and return at once. The first call starts the
+        collector.
 
-        Raises RuntimeError where no more groups will come, NotImplementedError for validation.
+        Raises RuntimeError if no more groups will come, NotImplementedError for validation.
         """
         import transfer_queue as tq
 

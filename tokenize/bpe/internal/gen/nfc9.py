@@ -1,7 +1,7 @@
-"""Writes testdata/unicode/nfc9.txt: what canonical composition needs to know of
-Unicode 9.0. Combining classes and canonical decompositions of an assigned
-character never change, so any Python of Unicode 9 or later gives the same file
-once the code points that 9.0 had not assigned are left out.
+"""Writes testdata/unicode/nfc9.txt: the data of Unicode 9.0 for canonical composition.
+Combining classes and canonical decompositions of an assigned character never change, so any
+Python with Unicode 9 or later writes the same file, without the code points that 9.0 had not
+assigned.
 
 usage: nfc9.py testdata/unicode
 """

@@ -2,10 +2,10 @@
 
 usage: auto.py
 
-The first line printed is the version of transformers. Then each line read is an object
-{"files": {name: text}, "path": folder, "texts": [text]}: the files of a model's folder,
-those of another folder that it also has, and what to encode. The answer is {"ids"}, or
-{"error"} if AutoTokenizer cannot load the folder.
+The first output line is the version of transformers. Each input line is an object {"files":
+{name: text}, "path": folder, "texts": [text]}: the files of a model's folder, another folder
+whose files it also has, and the texts to encode. The answer is {"ids"}, or {"error"} if
+AutoTokenizer cannot load the folder.
 """
 
 import json
@@ -20,7 +20,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RUST_BACKTRACE"] = "0"
 
 out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-os.dup2(2, 1)  # what the libraries print is no answer
+os.dup2(2, 1)  # output of the libraries is not an answer
 
 import transformers  # noqa: E402: reads the environment
 from transformers import AutoTokenizer  # noqa: E402

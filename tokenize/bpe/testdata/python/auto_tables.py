@@ -1,4 +1,5 @@
-"""Writes auto_table.go: the classes of AutoTokenizer in the releases that are given as folders of virtual environments.
+"""Writes auto_table.go: the classes of AutoTokenizer in the releases of the given virtual
+environments.
 
 usage: auto_tables.py DIR/4.57.6 DIR/5.3.0 DIR/5.20.2 DIR/5.21.1 DIR/5.22.2 DIR/5.23.0 >auto_table.go
 """

@@ -1,8 +1,8 @@
-"""What the reference engine makes of tokenizer.json files, for the tests of package bpe.
+"""What the reference engine does with tokenizer.json files, for the tests of package bpe.
 
-Reads one JSON list per line: the text of a file, and texts to encode. Answers each
-with null where the file is refused, else with a list: for each text its ids, with
-the post-processor's and without, and the ids decoded.
+Reads one JSON list per line: the text of a file, and texts to encode. Answers null if the
+engine rejects the file, otherwise a list: for each text its ids, with and without the
+post-processor, and the decoded ids.
 """
 import json
 import os
@@ -22,6 +22,6 @@ for line in sys.stdin.buffer:
         for text in texts:
             ids = tok.encode(text, add_special_tokens=False).ids
             answer.append([ids, tok.encode(text).ids, tok.decode(ids, skip_special_tokens=False)])
-    except BaseException:  # a panic of the engine is no Exception
+    except BaseException:  # a panic of the engine is not an Exception
         answer = None
     print(json.dumps(answer, separators=(",", ":")))

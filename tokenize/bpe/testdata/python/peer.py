@@ -5,16 +5,14 @@ usage: peer.py encode  tokenizer.json [special-as-text] [post-process] [no-added
        peer.py bench   tokenizer.json documents.json
        peer.py cases   anything
 
-encode reads one JSON string per line and answers each with a line of ids; no-added
-takes the added tokens out of the file first. decode
-reads one JSON list of ids per line and answers with two JSON strings: special
-tokens skipped, and printed. bench prints seconds of processor time for one pass over a JSON list of
-documents, the best of three, in batches on one thread. cases reads one object
-{"file", "texts", "ids"} per line: a whole tokenizer.json, texts to encode and ids
-to decode. It answers {"error"}, or {"ids", "special", "post", "none", "texts"} with
-null for what the engine has no answer to; special are the ids with special tokens
-as text, post those with the post-processor, none those of the file without added
-tokens.
+encode reads one JSON string per line and answers each with a line of ids; no-added removes the
+added tokens from the file first. decode reads one JSON list of ids per line and answers with
+two JSON strings: special tokens skipped, and printed. bench prints the CPU seconds for one pass
+over a JSON list of documents, the best of three, in batches on one thread. cases reads one
+object {"file", "texts", "ids"} per line: a whole tokenizer.json, texts to encode and ids to
+decode. It answers {"error"}, or {"ids", "special", "post", "none", "texts"} with null for
+anything that the engine cannot answer. special are the ids with special tokens as text, post
+the ids with the post-processor, none the ids of the file without added tokens.
 """
 import json
 import os
@@ -78,7 +76,7 @@ elif what == "cases":
 
     for line in sys.stdin.buffer:
         out.flush()
-        signal.alarm(60)  # the engine may loop: then it ends here, and the case is known
+        signal.alarm(60)  # the engine can loop: then it ends here, and the case is known
         case = json.loads(line)
         try:
             tok = tokenizers.Tokenizer.from_str(json.dumps(case["file"]))

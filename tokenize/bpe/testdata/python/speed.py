@@ -2,9 +2,9 @@
 
 usage: speed.py tokenizer.json texts.json
 
-texts.json is a JSON list of texts. A line "INDEX CALLS cold|warm" on standard
-input is answered with the processor time, in seconds, of the fastest of CALLS
-calls, each of one text, on one thread. A cold call follows a clearing of the cache of words.
+texts.json is a JSON list of texts. A line "INDEX CALLS cold|warm" on standard input is answered
+with the CPU time, in seconds, of the fastest of CALLS calls, each of one text, on one thread.
+Before a cold call the cache of words is cleared.
 """
 import json
 import os

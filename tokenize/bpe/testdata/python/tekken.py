@@ -2,9 +2,8 @@
 
 usage: tekken.py encode|decode tekken.json
 
-encode reads one JSON string per line and answers each with a line of ids. decode
-reads one JSON list of ids per line and answers with two JSON strings: special
-tokens left out, and printed.
+encode reads one JSON string per line and answers each with a line of ids. decode reads one JSON
+list of ids per line and answers with two JSON strings: special tokens skipped, and printed.
 """
 import json
 import sys

@@ -1,11 +1,11 @@
 """Renders chat templates with apply_chat_template of the installed transformers.
 
-Reads JSON lines. The first is an object of templates by name. Each further one is
-{"name": of a template, or "src": a template itself, "messages": [...], and what else
-apply_chat_template takes: "tools", "documents", "add_generation_prompt",
-"continue_final_message" (a key of the final message, or ""), "vars": {...}}. Where
-"enum" is true, the roles are members of a class of str and Enum, as Letta's are. The
-answer to it is a line {"out": text} or {"err": what was raised}.
+Reads JSON lines. The first is an object of templates by name. Each further line is {"name": of
+a template, or "src": a template itself, "messages": [...]} and other arguments of
+apply_chat_template: "tools", "documents", "add_generation_prompt", "continue_final_message" (a
+key of the final message, or ""), "vars": {...}. If "enum" is true, the roles are members of a
+class of str and Enum, like Letta's. The answer is a line {"out": text} or {"err": what was
+raised}.
 
 Usage: python apply_chat_template.py < requests > answers
 """
@@ -42,7 +42,7 @@ chat_template_utils.datetime = Clock
 
 
 class Tokenizer:
-    """What apply_chat_template asks of a tokenizer where it returns text."""
+    """The members of a tokenizer that apply_chat_template uses to return text."""
 
     special_tokens_map = {
         "bos_token": "<s_bos>",

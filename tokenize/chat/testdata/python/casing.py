@@ -1,6 +1,6 @@
-"""Writes casing_table.go: where str.upper, str.title and str.casefold give more
-than one character, or another one than Go's simple mappings do, and which
-characters are digits and numerals beyond their category.
+"""Writes casing_table.go: the characters for which str.upper, str.title and str.casefold return
+several characters or differ from Go's simple mappings, and the characters that are digits or
+numerals beyond their category.
 
 Usage: python casing.py > ../../casing_table.go
 """
@@ -8,7 +8,7 @@ Usage: python casing.py > ../../casing_table.go
 import sys
 import unicodedata
 
-# Characters of later versions of Unicode than the interpreter's are left to Go.
+# Characters of later Unicode versions than the interpreter's are left to Go.
 
 
 def quote(s):

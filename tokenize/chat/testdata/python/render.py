@@ -1,9 +1,9 @@
 """Renders chat templates with Jinja2 as Hugging Face sets it up.
 
-Reads JSON lines. The first is an object of templates by name. Each further one
-is {"name": of a template, or "src": a template itself, "vars": {...}}; the
-answer to it is a line {"out": text}, {"err": what was raised}, or {"skip": why}
-where the template met a limit: of time, of memory or of Python's own stack.
+Reads JSON lines. The first is an object of templates by name. Each further line is {"name": of
+a template, or "src": a template itself, "vars": {...}}. The answer is a line {"out": text},
+{"err": what was raised}, or {"skip": why} if the template hit a limit: time, memory or Python's
+own stack.
 
 Usage: python render.py < requests > answers
 """
@@ -22,8 +22,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 if jinja2.__version__ != "3.1.6":
     sys.exit("render.py: jinja2 3.1.6 is needed, this is " + jinja2.__version__)
 
-SECONDS = 3  # of CPU for one template
-BYTES = 2 << 30  # of memory for all of them
+SECONDS = 3  # CPU time per template
+BYTES = 2 << 30  # memory for all templates
 NOW = datetime.datetime(2026, 7, 4, 12, 30, 0)
 
 
