@@ -54,6 +54,7 @@ type Match struct {
 // A Refusal is why a call was not found.
 type Refusal uint8
 
+// RefusedNone is the Refusal of a call that was found.
 const (
 	RefusedNone    Refusal = iota
 	RefusedUnseen          // no tap saw such a call during its send
