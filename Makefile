@@ -96,7 +96,7 @@ letta: ## install the Letta servers LETTA (0.16.7 and 0.16.8) with PostgreSQL in
 
 .PHONY: e2e-letta
 e2e-letta: letta ## test the program against real Letta servers, 0.16.7 and 0.16.8 or LETTA; SHORT=1 skips slow tests, RUN selects tests
-	LETTA='$(LETTA)' .ci/e2e-letta.sh $(if $(SHORT),-short) $(if $(RUN),-run '$(RUN)')
+	LETTA='$(LETTA)' .ci/e2e-letta.sh $(if $(SHORT),-short) $(if $(value RUN),-run '$(value RUN)')
 
 .PHONY: hostile
 hostile: ## test the program against every bad server, on each of its requests

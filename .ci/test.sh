@@ -24,5 +24,9 @@ fi
 grep -E -B1 '^[[:space:]]*--- SKIP' "$log" | grep -vE '^(--$|=== )'
 printf '%d passed, %d failed, %d skipped\n' \
   "$(grep -cE '^[[:space:]]*--- PASS' "$log")" "$(grep -cE '^[[:space:]]*--- FAIL' "$log")" "$(grep -cE '^[[:space:]]*--- SKIP' "$log")"
+if ! grep -qE '^[[:space:]]*--- (PASS|FAIL|SKIP)' "$log"; then
+  echo 'test.sh: no test ran: do these packages have a test of this name?' >&2
+  [ "$status" != 0 ] || status=1
+fi
 [ -n "${TEST_LOG:-}" ] || rm -f "$log"
 exit "$status"
