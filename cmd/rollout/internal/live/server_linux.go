@@ -39,7 +39,9 @@ func (s *server) start() error {
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"),
 		"HOME=" + s.dir, "LETTA_DIR=" + s.dir, "TMPDIR=" + s.dir,
-		"LETTA_PG_URI=" + l.Postgres.uri(),
+		// Without ssl=disable a server with a pool requires TLS, and one without a pool asks for TLS on
+		// every new connection.
+		"LETTA_PG_URI=" + l.Postgres.uri() + "?ssl=disable",
 		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1",
 		// A small environment for tools saves 3.5 s of CPU per tool call. A reload would empty it.
 		"TOOL_EXEC_DIR=" + filepath.Join(l.dir, "tools"), "TOOL_EXEC_VENV_NAME=venv", "TOOL_EXEC_AUTORELOAD_VENV=false",
@@ -51,9 +53,7 @@ func (s *server) start() error {
 		cmd.Env = append(cmd.Env, "LETTA_TRACK_PROVIDER_TRACE=false")
 	}
 	if l.cfg.Pool {
-		// With a pool the server requires TLS from PostgreSQL, unless the URI disables it.
-		cmd.Env = append(cmd.Env, "LETTA_PG_URI="+l.Postgres.uri()+"?ssl=disable",
-			"LETTA_DISABLE_SQLALCHEMY_POOLING=false", "LETTA_PG_POOL_SIZE=50", "LETTA_PG_MAX_OVERFLOW=50")
+		cmd.Env = append(cmd.Env, "LETTA_DISABLE_SQLALCHEMY_POOLING=false", "LETTA_PG_POOL_SIZE=50", "LETTA_PG_MAX_OVERFLOW=50")
 	}
 	cmd.Env = append(cmd.Env, l.cfg.Env...)
 	p, err := startProcess(l.dir, s.name, cmd)

@@ -12,9 +12,9 @@ import (
 // TestLetta runs all cases in sequence on one Letta, in the short or the full form.
 func TestLetta(t *testing.T) {
 	full := !testing.Short()
-	cfg := live.Config{}
+	cfg := live.Config{Pool: true}
 	if full {
-		cfg.Servers, cfg.Pool = 2, true
+		cfg.Servers = 2
 	}
 	w := newWorld(t, cfg)
 	w.spread = full
@@ -40,7 +40,13 @@ func TestLetta(t *testing.T) {
 	}
 	// Without a pool, because only a new connection uses the new plans. One server is enough.
 	w.spread = false
-	t.Run("flip", func(t *testing.T) { w.flipped(t, w.either(full, 4, 2)) })
+	t.Run("flip", func(t *testing.T) {
+		if !full { // in the full form the faults have restarted it
+			w.l.Pool(false)
+			w.l.Restart(t, 0)
+		}
+		w.flipped(t, w.either(full, 4, 2))
+	})
 	t.Run("continuity untapped", w.untapped)
 	t.Run("foreign splice", w.foreign)
 	t.Run("traces off", func(t *testing.T) {
