@@ -195,7 +195,7 @@ func TestAdmissionWait(t *testing.T) {
 		}
 		for _, sample := range s.samples {
 			if sample.Working != 10*time.Second || sample.Duration != 10*time.Second {
-				t.Errorf("%s took %v, working %v: what waits to be taken up is in neither", sample.TaskID, sample.Duration, sample.Working)
+				t.Errorf("%s took %v, working %v: the wait for a takeover is in neither", sample.TaskID, sample.Duration, sample.Working)
 			}
 		}
 	})
@@ -211,7 +211,7 @@ func TestEngineMetricsReachTheLimit(t *testing.T) {
 	}
 	c.Engine("a", limit.Engine{KVUsage: 0.95})
 	if e := c.Stats().Endpoints[0]; e.Limit != 25 || e.Engine.KVUsage != 0.95 || e.EngineSeen.IsZero() {
-		t.Errorf("%+v, want a limit of 25 and what was seen", e)
+		t.Errorf("%+v, want a limit of 25 and the observed values", e)
 	}
 }
 

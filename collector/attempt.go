@@ -248,7 +248,7 @@ func (w *worker) stopped(ctx context.Context, cl *claim, a *attempt) {
 		class = ClassCancelled
 	}
 	if err := w.noteEnd(cl, a.N, class, false); err != nil {
-		w.c.cfg.Logger.WarnContext(ctx, "end of attempt not noted", "endpoint", w.ep.Name, "sample_key", cl.key, "error", err)
+		w.c.cfg.Logger.WarnContext(ctx, "cannot journal the end of an attempt", "endpoint", w.ep.Name, "sample_key", cl.key, "error", err)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestTheTableOfClassesIsTrue(t *testing.T) {
 			}
 		}
 		if got := kindOf(class); got != row[2] {
-			t.Errorf("%s: kind %s, and worker.end says %s", class, row[2], got)
+			t.Errorf("%s: kind %s, but worker.end returned %s", class, row[2], got)
 		}
 		then := row[3]
 		if class.Retryable() != strings.HasPrefix(then, "retry") || class.DataRetryable() != strings.HasPrefix(then, "data retry") || class.Fatal() != (then == "run ends") {

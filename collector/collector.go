@@ -86,7 +86,7 @@ func (c *Collector) Plan(samples int) { c.counters.planned(c.limited(samples)) }
 // until then Stats counts them as Accepted. After a stop the samples in flight remain to be done.
 func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) error {
 	if c.started.Swap(true) {
-		return errors.New("collector: Run was called before")
+		return errors.New("collector: Run can be called only once")
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -179,33 +179,33 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("collector.%s: %s", path, fmt.Sprintf(format, args...)))
 	}
 	if len(c.Endpoints) == 0 {
-		bad("endpoints", "none given: at least one server is needed")
+		bad("endpoints", "at least one is required")
 	}
 	names := make(map[string]bool)
 	for i, e := range c.Endpoints {
 		at := fmt.Sprintf("endpoints[%d]", i)
 		switch {
 		case e.Name == "":
-			bad(at+".name", "is empty")
+			bad(at+".name", "must not be empty")
 		case names[e.Name]:
-			bad(at+".name", "%q: given twice", e.Name)
+			bad(at+".name", "%q: duplicate name", e.Name)
 		}
 		names[e.Name] = true
 		if e.Backend == nil {
-			bad(at+".backend", "is nil")
+			bad(at+".backend", "must not be nil")
 		}
 		if e.MaxInFlight < 0 {
 			bad(at+".max_in_flight", "%d: must be ≥ 1", e.MaxInFlight)
 		}
 		if !(e.Weight >= MinWeight && e.Weight <= MaxWeight) { // also rejects NaN
-			bad(at+".weight", "%v: must be from %v to %v", e.Weight, MinWeight, MaxWeight)
+			bad(at+".weight", "%v: must be between %v and %v", e.Weight, MinWeight, MaxWeight)
 		}
 	}
 	if c.Sink == nil {
-		bad("sink", "is nil")
+		bad("sink", "must not be nil")
 	}
 	if c.RetryFailed && c.Left == nil {
-		bad("retry_failed", "needs left, which says what has failed")
+		bad("retry_failed", "requires left, which lists the failed samples")
 	}
 	for _, n := range []struct {
 		path  string
@@ -244,10 +244,10 @@ func (c Config) Validate() error {
 	if err := c.Tail.validate(); err != nil {
 		bad("tail", "%v", err)
 	} else if c.Tail.Kind == TailOversample && c.Planned == 0 {
-		bad("tail", "oversample needs the number of samples, which is not known")
+		bad("tail", "oversample requires planned, the number of samples")
 	}
 	if c.BackoffMax < c.BackoffMin {
-		bad("backoff_max", "%v: is less than backoff_min %v", c.BackoffMax, c.BackoffMin)
+		bad("backoff_max", "%v: must be at least backoff_min (%v)", c.BackoffMax, c.BackoffMin)
 	}
 	return errors.Join(errs...)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // atDeadline is the prefix of a deadlineError's text, which failure rows store.
-const atDeadline = "collector: cut at the deadline of its task, "
+const atDeadline = "collector: cut at the task's deadline, "
 
 // CutAtDeadline reports whether a failure with this class and text cut its sample at the deadline
 // of its task, and not by the tail policy. Text of the server can only follow the prefix.

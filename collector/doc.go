@@ -104,8 +104,8 @@
 //     of cmd/rollout/internal/runfolder (resume.go), which derives the same from earlier rows.
 //  4. cmd/rollout: the setting (internal/config: words.go with Prompts.best, settings.go; the
 //     comment on tokens.prompts in configs/collect.yaml) and the report
-//     (internal/report/samples.go). The table of the README. Samples for the tests of formats
-//     (sink/sinktest/samples.go).
+//     (internal/report/samples.go). The table of grades in sink/README.md. Samples for the tests of
+//     formats (sink/sinktest/samples.go).
 //
 // A class of failure: Class, its row in the comment of Class, and classes (classify.go). Add a
 // sentinel in errors.go if another package returns it. The linter names every switch without a

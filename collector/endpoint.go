@@ -144,7 +144,7 @@ func (e *endpoint) follow(ch breaker.Change, cause error) error {
 	c.shift()
 	c.cfg.Events.EndpointLost(e.Name, cause)
 	if c.living.Add(-1) == 0 {
-		return fmt.Errorf("%w: no endpoint answers: %w", ErrUnavailable, cause)
+		return fmt.Errorf("%w: all endpoints are down: %w", ErrUnavailable, cause)
 	}
 	return nil
 }

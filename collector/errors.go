@@ -27,16 +27,16 @@ var (
 	// ErrConnection: the connection was refused, reset, or ended before the whole answer arrived.
 	ErrConnection = errors.New("collector: connection failed")
 	// ErrIdle: no byte arrived within the time limit.
-	ErrIdle = errors.New("collector: nothing received in time")
+	ErrIdle = errors.New("collector: idle timeout")
 	// ErrTimeout: the attempt, or one request of it, exceeded its total time limit.
-	ErrTimeout = errors.New("collector: took too long")
+	ErrTimeout = errors.New("collector: timeout")
 	// ErrServer: the server failed without a better reason (a 500 that its server run does not
 	// explain).
 	ErrServer = errors.New("collector: server error")
 
 	// ErrAborted: the engine aborted a call of the model, for example to update its weights, and
 	// the server continued with the partial output.
-	ErrAborted = errors.New("collector: the engine aborted a call")
+	ErrAborted = errors.New("collector: engine aborted a call")
 
 	// ErrRejected: the server understood the request and rejected it (4xx). The sample fails.
 	ErrRejected = errors.New("collector: request rejected")
@@ -53,7 +53,7 @@ var (
 
 	// ErrGone: nothing of an attempt of an earlier process can be taken over, or less than a new
 	// attempt would give. Another attempt is made, at no cost.
-	ErrGone = errors.New("collector: nothing left to take over")
+	ErrGone = errors.New("collector: open attempt cannot be resumed")
 
 	// ErrCensored: the tail policy or the task's deadline cut the rollout off. The sample counts as
 	// skipped, and a failure row has its remaining tokens.
@@ -61,17 +61,17 @@ var (
 
 	// ErrNoAnswer: the task has no reference to score by. A Scorer returns it. This is not a
 	// failure.
-	ErrNoAnswer = errors.New("collector: nothing to score by")
+	ErrNoAnswer = errors.New("collector: no reference answer")
 
 	// ErrAuth: the server rejected the credentials. Ends the run.
 	ErrAuth = errors.New("collector: not authorized")
 	// ErrUnusable: the server, model or agent cannot work for any request: an unknown model, an
 	// agent that will never return turns. Ends the run.
-	ErrUnusable = errors.New("collector: server or model not usable")
+	ErrUnusable = errors.New("collector: server or model unusable")
 	// ErrStorage: the sink or the journal failed. Ends the run.
 	ErrStorage = errors.New("collector: storage failed")
 	// ErrTolerance: more samples failed, or were not scored, than the Config allows. Ends the run.
-	ErrTolerance = errors.New("collector: more failures than allowed")
+	ErrTolerance = errors.New("collector: too many failures")
 )
 
 // An AttemptError is the failure of an attempt, with the attempt and its stage.
@@ -93,7 +93,7 @@ func (e *AttemptError) Unwrap() error { return e.Err }
 func (e *AttemptError) Class() Class { return Classify(e) }
 
 // errOutOfTime ends an attempt that used up its time limit.
-var errOutOfTime = fmt.Errorf("%w: attempt not done in time", ErrTimeout)
+var errOutOfTime = fmt.Errorf("%w: the attempt exceeded its time limit", ErrTimeout)
 
 // outOfTime reports whether the rollout used up the attempt's time limit, so that no request
 // failed.

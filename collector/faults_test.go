@@ -137,7 +137,7 @@ func randomRun(t *testing.T, seed uint64) {
 	seen := map[string]bool{}
 	for _, sample := range s.samples {
 		if seen[sample.Key] {
-			t.Errorf("sample %s is there twice", sample.Key)
+			t.Errorf("duplicate sample %s", sample.Key)
 		}
 		seen[sample.Key] = true
 		if len(sample.Rows) == 0 && len(sample.Failures) > 0 {

@@ -87,7 +87,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	if seen < len(borders)+len(exactly) {
-		t.Errorf("%d borders looked at, want at least %d: go list gave\n%s", seen, len(borders)+len(exactly), out)
+		t.Errorf("%d borders checked, want at least %d: go list printed\n%s", seen, len(borders)+len(exactly), out)
 	}
 }
 

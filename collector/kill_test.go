@@ -83,7 +83,7 @@ func killedRun(t *testing.T, seed uint64) {
 		w.mu.Lock()
 		remaining = len(w.sink) < nTasks*samples
 		if err == nil && st.Remaining == 0 && remaining {
-			t.Errorf("process %d says that nothing remains, the sink has %d", processes, len(w.sink))
+			t.Errorf("process %d reports that nothing remains, but the sink has %d", processes, len(w.sink))
 		}
 		w.mu.Unlock()
 		die(nil)
@@ -256,7 +256,7 @@ func (p *process) End(key string, n int, class collector.Class, charged bool) er
 		l.Open = nil
 		if g := p.w.agents[collector.RolloutID(key, n)]; g != nil && class == collector.ClassLost {
 			if g.seen = true; !g.closed && !g.spoiled && slices.Contains(p.w.names, g.endpoint) && !p.lost(g.endpoint) {
-				p.w.t.Errorf("attempt %d of %s is given up, and its agent is there", n, taskOf(key))
+				p.w.t.Errorf("attempt %d of %s was given up, but its agent exists", n, taskOf(key))
 			}
 		}
 		switch {
@@ -272,7 +272,7 @@ func (p *process) End(key string, n int, class collector.Class, charged bool) er
 func (p *process) Append(_ context.Context, s *tokenize.Sample, done func(error)) error {
 	err := p.step(func() error {
 		if _, twice := p.w.sink[s.Key]; twice {
-			p.w.t.Errorf("sample %s is there twice", taskOf(s.Key))
+			p.w.t.Errorf("duplicate sample %s", taskOf(s.Key))
 		}
 		class := collector.ClassNone
 		if len(s.Rows) == 0 {

@@ -55,13 +55,13 @@ type lostAnswerError struct {
 }
 
 func (e *lostAnswerError) Error() string {
-	return "the answer was lost, and what the server keeps of it gives less than an answer: " + e.why.Error() + "; lost to: " + e.cause.Error()
+	return "answer lost, and the server's record of it is incomplete: " + e.why.Error() + "; cause: " + e.cause.Error()
 }
 
 func (e *lostAnswerError) Redacted() string {
-	text := "the answer was lost, and what the server keeps of it gives less than an answer: " + e.word
+	text := "answer lost, and the server's record of it is incomplete: " + e.word
 	if cause := Redacted(e.cause); cause != "" {
-		text += "; lost to: " + cause
+		text += "; cause: " + cause
 	}
 	return text
 }
@@ -107,10 +107,10 @@ func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 		e.part = lost < len(calls)
 	} else {
 		reason = tokenize.ReasonGrade
-		note = fmt.Errorf("it is %s, and %s is required", first.Grade, *c.cfg.Require)
+		note = fmt.Errorf("grade is %s, want at least %s", first.Grade, *c.cfg.Require)
 	}
 	e.word = reason.String()
-	e.why = &tokenize.AlignError{Turn: -1, Token: -1, Reason: reason, Err: fmt.Errorf("%d of %d calls; the first one: %w", bad, len(calls), note)}
+	e.why = &tokenize.AlignError{Turn: -1, Token: -1, Reason: reason, Err: fmt.Errorf("%d of %d calls; first: %w", bad, len(calls), note)}
 	return e
 }
 

@@ -34,7 +34,7 @@ func TestMapsNameFilesThatExist(t *testing.T) {
 		}
 		for _, name := range names.FindAllString(string(text), -1) {
 			if !there[name] && !strings.Contains(name, "*") && name != "from_X.go" {
-				t.Errorf("%s names %s, and there is no such file", doc, name)
+				t.Errorf("%s mentions %s, which does not exist", doc, name)
 			}
 		}
 	}

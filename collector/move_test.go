@@ -194,7 +194,7 @@ func TestWaitingSamplesMoveFromASilentServer(t *testing.T) {
 		}
 		counts(t, c.Stats(), 100, 0, 0, 0)
 		if took := time.Since(start); took > 40*time.Second {
-			t.Errorf("took %v: two pings of 10 s tell that it does not answer", took)
+			t.Errorf("took %v: two pings of 10 s show that it does not answer", took)
 		}
 	})
 }

@@ -55,7 +55,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 		if worst := cfg.Require; worst != nil && rows[i].Grade > *worst { // a higher grade is worse
 			return nil, &tokenize.AlignError{
 				Turn: -1, Token: -1, Reason: tokenize.ReasonGrade,
-				Err: fmt.Errorf("row %d is %s, and %s is required", i, rows[i].Grade, *worst),
+				Err: fmt.Errorf("row %d: grade is %s, want at least %s", i, rows[i].Grade, *worst),
 			}
 		}
 		if err := rows[i].Check(cfg.Align.VocabSize); err != nil {
@@ -92,7 +92,7 @@ func nothingKnown(calls []tokenize.Call) error {
 	c := &calls[0]
 	return &tokenize.AlignError{
 		Turn: -1, Token: -1, Reason: c.Reason,
-		Err: fmt.Errorf("no call of the sample can be trusted; the first one: %s", noteOf(c)),
+		Err: fmt.Errorf("all calls are quarantined; first: %s", noteOf(c)),
 	}
 }
 
@@ -247,7 +247,7 @@ func noteOf(call *tokenize.Call) string {
 	if call.Note != "" {
 		return call.Note
 	}
-	return "the context of this call cannot be trusted"
+	return "the prompt of this call is not proven"
 }
 
 // appendLogprobs appends n log-probabilities: the values of src, then NaN.

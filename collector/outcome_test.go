@@ -243,7 +243,7 @@ func TestSendsAreFlagged(t *testing.T) {
 			for i := range s.Rows {
 				got = append(got, s.Rows[i].Flags == flag)
 				if s.Rows[i].Flags&^flag != 0 {
-					t.Errorf("flags %v, of which only %v was said", s.Rows[i].Flags, flag)
+					t.Errorf("flags %v, want only %v", s.Rows[i].Flags, flag)
 				}
 			}
 			if !slices.Equal(got, tt.want) {

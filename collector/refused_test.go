@@ -66,7 +66,7 @@ func TestRefusedSampleIsAFailure(t *testing.T) {
 		t.Errorf("attempt finished with %v and %d trained tokens", r.Class, r.Trained)
 	}
 	if trained := c.Stats().Trained; trained != 2*finished[0].Trained {
-		t.Errorf("%d trained tokens, want those of two samples", trained)
+		t.Errorf("%d trained tokens, want the tokens of two samples", trained)
 	}
 }
 

@@ -118,7 +118,7 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 }
 
 // errMoved ends an attempt whose server is down while another server can make the sample.
-var errMoved = fmt.Errorf("%w: it is down, and another server takes the sample", ErrUnavailable)
+var errMoved = fmt.Errorf("%w: the sample moves to another server", ErrUnavailable)
 
 func moved(err error) bool { return errors.Is(err, errMoved) }
 

@@ -184,7 +184,7 @@ func StatusOf(stopReason string) string {
 // enough: its tokens would be missing in the middle.
 func checkEnd(s *tokenize.Sample, r *Reply) error {
 	if len(r.Sends) == 0 {
-		return fmt.Errorf("%w: nothing was answered", ErrNoTurns)
+		return fmt.Errorf("%w: no send was answered", ErrNoTurns)
 	}
 	if s.Status == StatusCancelled || s.Status == StatusError {
 		return fmt.Errorf("%w: stop reason %q", ErrAgent, s.StopReason)

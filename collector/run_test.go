@@ -173,7 +173,7 @@ func TestDrainGivesBackWhatWaits(t *testing.T) {
 			b.check(t)
 			counts(t, c.Stats(), 2, 0, 0, 8)
 			if took := time.Since(start); took != 90*time.Second {
-				t.Errorf("took %v, want the 90 s of what is at work", took)
+				t.Errorf("took %v, want the 90 s of the samples in flight", took)
 			}
 			for _, start := range []string{"end t0-0/1 rate_limited false", "end t1-0/1 server_error "} {
 				if !slices.ContainsFunc(j.lines, func(l string) bool { return strings.HasPrefix(l, start) }) {
@@ -349,10 +349,10 @@ func TestConfigComplaintsComeTogether(t *testing.T) {
 		Samples:   -1, BackoffMin: time.Minute, BackoffMax: time.Second, RetryFailed: true,
 	})
 	for _, want := range []string{
-		"collector.endpoints[0].backend: is nil", "collector.endpoints[0].max_in_flight: -1: must be ≥ 1",
-		`collector.endpoints[1].name: "a": given twice`, "collector.sink: is nil",
-		"collector.samples: -1: must not be negative", "collector.backoff_max: 1s: is less than backoff_min 1m0s",
-		"collector.retry_failed: needs left",
+		"collector.endpoints[0].backend: must not be nil", "collector.endpoints[0].max_in_flight: -1: must be ≥ 1",
+		`collector.endpoints[1].name: "a": duplicate name`, "collector.sink: must not be nil",
+		"collector.samples: -1: must not be negative", "collector.backoff_max: 1s: must be at least backoff_min (1m0s)",
+		"collector.retry_failed: requires left",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New = %v, want %q in it", err, want)

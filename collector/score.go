@@ -18,7 +18,7 @@ type ScorerError struct {
 }
 
 func (e *ScorerError) Error() string {
-	return fmt.Sprintf("%d samples could not be scored, and none was: %s", e.Samples, line(e.Err))
+	return fmt.Sprintf("the scorer failed on all %d samples so far: %s", e.Samples, line(e.Err))
 }
 
 // Unwrap returns ErrTolerance.
@@ -41,7 +41,7 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls
 		return context.Cause(ctx)
 	}
 	if v := reward.Value; err == nil && v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0)) {
-		err = fmt.Errorf("the scorer gave %v, which is not a finite number", *v)
+		err = fmt.Errorf("the scorer returned %v, want a finite number", *v)
 	}
 	if err := a.w.c.scored(a.Attempt, err); err != nil {
 		return err

@@ -29,7 +29,7 @@ func TestRewardThatIsNotFinite(t *testing.T) {
 			t.Fatalf("%v: %d failures of the scorer, %d samples", v, st.ScorerFailures, len(s.samples))
 		}
 		got := s.samples[0]
-		if want := fmt.Sprintf(`{"error":"the scorer gave %v, which is not a finite number"}`, v); got.Reward != nil || got.RewardDetails == nil || *got.RewardDetails != want {
+		if want := fmt.Sprintf(`{"error":"the scorer returned %v, want a finite number"}`, v); got.Reward != nil || got.RewardDetails == nil || *got.RewardDetails != want {
 			t.Errorf("%v: reward %v, details %v", v, got.Reward, got.RewardDetails)
 		}
 	}
@@ -77,7 +77,7 @@ func TestScorerThatFails(t *testing.T) {
 				t.Errorf("ended with %v", err)
 			}
 			if st.Unscored != tt.unscored || st.ScorerFailures != tt.failed || told != tt.failed {
-				t.Errorf("%d unscored, %d failures, told of %d; want %d, %d, %d", st.Unscored, st.ScorerFailures, told, tt.unscored, tt.failed, tt.failed)
+				t.Errorf("%d unscored, %d failures, %d reported; want %d, %d, %d", st.Unscored, st.ScorerFailures, told, tt.unscored, tt.failed, tt.failed)
 			}
 			if tt.ends {
 				counts(t, st, 15, 0, 0, 25) // the sample that ended the run remains

@@ -73,11 +73,11 @@ func TestSharesTellOfChanges(t *testing.T) {
 		select {
 		case <-changed:
 			if !step.changes {
-				t.Error("told without a change")
+				t.Error("notified without a change")
 			}
 		default:
 			if step.changes {
-				t.Error("not told of a change")
+				t.Error("not notified of a change")
 			}
 		}
 		if at, _ := s.next(); at != step.next {

@@ -85,7 +85,7 @@ func ParseTail(text string) (Tail, error) {
 		err = t.validate()
 	}
 	if err != nil {
-		return Tail{}, fmt.Errorf("tail %q: %w: want wait, deadline=2h or oversample=1.05", text, err)
+		return Tail{}, fmt.Errorf("tail %q: %w (want wait, deadline=2h or oversample=1.05)", text, err)
 	}
 	return t, nil
 }
@@ -96,16 +96,16 @@ func (t Tail) validate() error {
 		return nil
 	case TailDeadline:
 		if t.Deadline <= 0 {
-			return fmt.Errorf("deadline %v: must be more than 0", t.Deadline)
+			return fmt.Errorf("deadline %v: must be > 0", t.Deadline)
 		}
 		return nil
 	case TailOversample:
 		if !(t.Factor > 1 && t.Factor <= MaxTailFactor) { // also rejects NaN
-			return fmt.Errorf("factor %v: must be above 1 and at most %d; 1.05 plans 5 %% more samples than are needed", t.Factor, MaxTailFactor)
+			return fmt.Errorf("factor %v: must be > 1 and ≤ %d; 1.05 plans 5 %% more samples than needed", t.Factor, MaxTailFactor)
 		}
 		return nil
 	}
-	return fmt.Errorf("kind %v: unknown", t.Kind)
+	return fmt.Errorf("unknown kind %v", t.Kind)
 }
 
 func (t Tail) need(planned int) int { return int(math.Ceil(float64(planned)/t.Factor - 1e-9)) }

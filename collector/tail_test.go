@@ -28,11 +28,11 @@ func TestParseTail(t *testing.T) {
 	}
 	for _, text := range []string{"", "cut", "wait=1", "deadline", "deadline=0s", "deadline=-1h", "deadline=5", "oversample", "oversample=1", "oversample=NaN", "oversample=+Inf", "oversample=105", "oversample=4.01", "oversample=1e9", "oversample=0.9"} {
 		if got, err := collector.ParseTail(text); err == nil || got != (collector.Tail{}) || !strings.Contains(err.Error(), "oversample=1.05") {
-			t.Errorf("ParseTail(%q) = %+v, %v, want an error that says what is right", text, got, err)
+			t.Errorf("ParseTail(%q) = %+v, %v, want an error that lists the valid forms", text, got, err)
 		}
 	}
 	_, err := collector.New(collector.Config{Tail: collector.Tail{Kind: collector.TailOversample, Factor: 1.1}})
-	if err == nil || !strings.Contains(err.Error(), "collector.tail: oversample needs the number of samples") {
+	if err == nil || !strings.Contains(err.Error(), "collector.tail: oversample requires planned") {
 		t.Errorf("New = %v", err)
 	}
 }
@@ -68,7 +68,7 @@ func TestTailDeadline(t *testing.T) {
 		})
 		start := time.Now()
 		if err := c.Run(t.Context(), tasks(20)); err != nil {
-			t.Fatalf("Run = %v: what is cut is no failure", err)
+			t.Fatalf("Run = %v: a cut sample is not a failure", err)
 		}
 		b.check(t)
 		if took := time.Since(start); took != 5*time.Minute+30*time.Second {
@@ -170,7 +170,7 @@ func TestTailCutsWhatWaits(t *testing.T) {
 		}
 		counts(t, c.Stats(), 0, 0, 5, 0)
 		if len(s.samples) != 2 {
-			t.Fatalf("%d rows, want those of t0 and t1", len(s.samples))
+			t.Fatalf("%d rows, want the rows of t0 and t1", len(s.samples))
 		}
 		for _, sample := range s.samples {
 			f := sample.Failures[0]

@@ -35,7 +35,7 @@ func (a *attempt) tookOverNothing(v breaker.Verdict) bool {
 }
 
 func (w *worker) goneElsewhere(cl *claim) error {
-	return w.gone(cl, cl.left.N, safeError{fmt.Errorf("%w: it was made at %q", ErrGone, cl.left.Endpoint)})
+	return w.gone(cl, cl.left.N, safeError{fmt.Errorf("%w: it belongs to endpoint %q", ErrGone, cl.left.Endpoint)})
 }
 
 // gone gives up open attempt n because of err, and refunds the charges for its lookup.

@@ -294,7 +294,7 @@ func arrowMeta(f File, size int64, meta map[string]string) error {
 
 func arrowLayout(d arrow.ArrayData) (layout, error) {
 	if d.Offset() != 0 {
-		return layout{}, fmt.Errorf("array offset %d", d.Offset())
+		return layout{}, fmt.Errorf("array offset %d, want 0", d.Offset())
 	}
 	l := layout{n: d.Len(), nulls: d.NullN(), buffers: make([][]byte, len(d.Buffers()))}
 	for i, b := range d.Buffers() {
@@ -324,7 +324,7 @@ func checkArrowEnd(f File, size int64) error {
 		return err
 	}
 	if string(end[:]) != arrowEnd {
-		return errors.New("no end mark: the stream was cut")
+		return errors.New("no end mark: the stream is truncated")
 	}
 	return nil
 }

@@ -177,7 +177,7 @@ func (k *card) write() {
 		err = k.put(k.facts.text())
 	}
 	if err != nil {
-		k.logger.Warn("the dataset card was not written", "path", filepath.Join(k.dir, cardName), "error", err)
+		k.logger.Warn("cannot write the dataset card", "path", filepath.Join(k.dir, cardName), "error", err)
 		return
 	}
 	k.written, k.at = k.facts.seq, time.Now()

@@ -37,7 +37,7 @@ func (f *cardFacts) body(b *bytes.Buffer) {
 		b.WriteString("The run has no commit yet.\n")
 		return
 	}
-	fmt.Fprintf(b, "As of commit %d, %s. The card may lag behind the commit log in `_commits/`, which says what exists.\n\n",
+	fmt.Fprintf(b, "As of commit %d, %s. The card can lag behind the commit log in `_commits/`, which is authoritative.\n\n",
 		f.seq, f.created.UTC().Format(time.RFC3339))
 	b.WriteString("| | |\n|---|---:|\n")
 	line := func(what string, n int64) { fmt.Fprintf(b, "| %s | %d |\n", what, n) }
@@ -51,7 +51,7 @@ func (f *cardFacts) body(b *bytes.Buffer) {
 		known += f.graded[grade]
 	}
 	if known < f.rows[KindData] {
-		line("rows of commits that do not count the verification", f.rows[KindData]-known)
+		line("rows of commits without counts of the verification", f.rows[KindData]-known)
 	}
 	line("failure rows", f.rows[KindFailures])
 	b.WriteString(cardRows)
@@ -76,19 +76,19 @@ share ` + "`sample_key`" + ` and are numbered by ` + "`segment_index`" + ` of ` 
 
 | columns | |
 |---|---|
-| ` + "`input_ids`, `loss_mask`, `logprobs`" + ` | length T: token ids; 1 where the policy sampled the token and it may be trained on; log-probabilities, 0 where the mask is 0 |
-| ` + "`versions`" + ` | length T or null: policy version of each sampled token, -1 elsewhere and where unknown |
-| ` + "`turn_offsets`, `turn_roles`" + ` | K+1 and K: the spans; 0 prompt, 1 assistant, 2 tool |
-| ` + "`prompt_length`" + ` | tokens before the first sampled one |
-| ` + "`reward`, `reward_details`" + ` | null where the sample was not scored |
+| ` + "`input_ids`, `loss_mask`, `logprobs`" + ` | length T: token ids; 1 if the policy sampled the token and it can be trained on; log-probabilities, 0 if the mask is 0 |
+| ` + "`versions`" + ` | length T or null: policy version of each sampled token, -1 for other tokens and if unknown |
+| ` + "`turn_offsets`, `turn_roles`" + ` | K+1 and K: the spans; 0 prompt, 1 assistant, 2 tool, 3 user |
+| ` + "`prompt_length`" + ` | tokens before the first sampled token |
+| ` + "`reward`, `reward_details`" + ` | null if the sample was not scored |
 | ` + "`status`, `stop_reason`, `finish_reasons`, `truncated`" + ` | how the row and its sample ended |
-| ` + "`verification`, `prompt_source`" + ` | how the tokens are proven, and where the prompts come from |
-| ` + "`flags`, `divergence`, `n_unscored`, `n_trimmed`" + ` | what is special about the row |
+| ` + "`verification`, `prompt_source`" + ` | the proof of the tokens, and the source of the prompts |
+| ` + "`flags`, `divergence`, `n_unscored`, `n_trimmed`" + ` | special facts about the row |
 `
 
 const cardKeep = `
-Rows with ` + "`keep=false`" + ` were left out by a filter, and ` + "`keep_reason`" + ` says why. ` + "`rollout.Dataset`" + ` leaves them out, plain
-readers must:
+A filter excluded the rows with ` + "`keep=false`" + `, for the reason in ` + "`keep_reason`" + `. ` + "`rollout.Dataset`" + ` skips
+them. Other readers must filter:
 
 ` + "```python" + `
 rows = rows.filter(lambda keep: keep is not False, input_columns="keep")
@@ -101,5 +101,5 @@ reads all configurations of a card in one format. ` + "`rollout export RUN --kin
 `
 
 const cardEnd = `
-The card states no licence: that is the owner's to add.
+This card has no license. The owner of the data can add one.
 `

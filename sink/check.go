@@ -34,7 +34,7 @@ func (l *Log) CheckSizes() error {
 	case 1:
 		return first
 	}
-	return &CorruptError{Path: first.Path, Row: -1, Err: fmt.Errorf("%w; %d committed files are missing or have another size", first.Err, n)}
+	return &CorruptError{Path: first.Path, Row: -1, Err: fmt.Errorf("%w; %d committed files are missing or have the wrong size", first.Err, n)}
 }
 
 func (l *Log) checkSize(s Shard) error {
@@ -44,7 +44,7 @@ func (l *Log) checkSize(s Shard) error {
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return &CorruptError{Path: s.Path, Row: -1, Err: errors.New("is missing, and a commit names it")}
+		return &CorruptError{Path: s.Path, Row: -1, Err: errors.New("committed file is missing")}
 	}
 	if err != nil {
 		return &ShardError{Path: path, Op: "open", Err: err}
@@ -57,7 +57,7 @@ func (l *Log) checkSize(s Shard) error {
 		return &ShardError{Path: path, Op: "open", Err: err}
 	}
 	if size != s.Bytes {
-		return &CorruptError{Path: s.Path, Row: -1, Err: fmt.Errorf("%d bytes, its commit says %d", size, s.Bytes)}
+		return &CorruptError{Path: s.Path, Row: -1, Err: fmt.Errorf("%d bytes, but the commit has %d", size, s.Bytes)}
 	}
 	return nil
 }

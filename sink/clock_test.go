@@ -104,7 +104,7 @@ func TestClockJumps(t *testing.T) {
 			t.Errorf("the log holds %q, want %q in the order of the commits", keys, want)
 		}
 		if slices.IsSortedFunc(times, time.Time.Compare) || !slices.EqualFunc(times[:len(dated)], dated, time.Time.Equal) {
-			t.Errorf("commits are dated %v, the clock said %v and went back", times, dated)
+			t.Errorf("commits are dated %v, but the clock showed %v and went back", times, dated)
 		}
 		report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
 		if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.Samples != int64(len(all)) {

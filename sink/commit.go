@@ -221,7 +221,7 @@ func checkLinks(fsys FS, dir string) error {
 		return nil
 	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported): // Linux returns EPERM
 		// Not wrapped, because the cause is not a missing permission.
-		err = fmt.Errorf("%w (%s): choose a folder on a file system that has them", ErrNoLinks, err.Error())
+		err = fmt.Errorf("%w (%s): use a file system that has them", ErrNoLinks, err.Error())
 	}
 	return &ShardError{Path: dir, Op: "link", Err: err}
 }

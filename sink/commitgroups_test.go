@@ -331,7 +331,7 @@ func wholeGroups(t *testing.T, dir string, n int) {
 				t.Fatal(err)
 			}
 			if r.Keep == nil || *r.Keep != (reasonOf(r.GroupID) == "") {
-				t.Errorf("%s of %s: keep is %v, and the group is left out for %q", r.SampleKey, r.GroupID, r.Keep, reasonOf(r.GroupID))
+				t.Errorf("%s of %s: keep is %v, but the group is filtered for %q", r.SampleKey, r.GroupID, r.Keep, reasonOf(r.GroupID))
 			}
 		}
 	}

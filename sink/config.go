@@ -204,14 +204,14 @@ func (c Config) Validate() error {
 		complain("vocab_size: %d: must be ≥ 0", c.VocabSize)
 	}
 	if !isName(c.RunID) {
-		complain("run_id: %q: must be made of letters, digits, '.', '-' and '_', at most %d, and not begin with '.'", c.RunID, maxNameLen)
+		complain("run_id: %q: must be at most %d letters, digits, '.', '-' or '_', and not begin with '.'", c.RunID, maxNameLen)
 	}
 	for key := range c.Meta {
 		switch key {
 		case "":
 			complain("meta: empty key")
 		case metaSchemaVersion, metaRunID, metaKind:
-			complain("meta: %s: is written by the sink itself", key)
+			complain("meta: %s: reserved for the sink", key)
 		}
 	}
 	return errors.Join(errs...)

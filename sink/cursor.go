@@ -47,7 +47,7 @@ func readAck(fsys FS, dir string) (c Cursor, err error) {
 	}
 	err = json.Unmarshal(body, &c)
 	if err == nil && (c.RunID == "" || c.Seq < 0 || c.Groups < 0) {
-		err = fmt.Errorf("run %q, seq %d, groups %d: no cursor is such", c.RunID, c.Seq, c.Groups)
+		err = fmt.Errorf("run %q, seq %d, groups %d: not a valid cursor", c.RunID, c.Seq, c.Groups)
 	}
 	if err != nil {
 		return Cursor{}, &CorruptError{Path: ackName, Row: -1, Err: err}
@@ -90,11 +90,11 @@ func (d *Dataset) Acknowledged() Cursor {
 func (c Cursor) check(runID string, last int64) error {
 	switch {
 	case c.RunID != runID:
-		return fmt.Errorf("sink: the cursor is of run %q, the dataset of run %q", c.RunID, runID)
+		return fmt.Errorf("sink: the cursor belongs to run %q, but the dataset to run %q", c.RunID, runID)
 	case c.Seq < 0 || c.Groups < 0:
-		return fmt.Errorf("sink: a cursor with seq %d and groups %d: both must be ≥ 0", c.Seq, c.Groups)
+		return fmt.Errorf("sink: cursor with seq %d and groups %d: both must be ≥ 0", c.Seq, c.Groups)
 	case c.Seq > last+1 || c.Seq == last+1 && c.Groups > 0:
-		return fmt.Errorf("sink: the cursor is at group %d of commit %d, and the log ends with entry %d", c.Groups, c.Seq, last)
+		return fmt.Errorf("sink: the cursor is at group %d of commit %d, but the log ends at entry %d", c.Groups, c.Seq, last)
 	}
 	return nil
 }

@@ -39,10 +39,10 @@ func TestAcknowledge(t *testing.T) {
 		{cursor("run", 1, 2), "", cursor("run", 1, 2)},
 		{cursor("run", 1, 1), "", cursor("run", 1, 2)},
 		{cursor("run", 0, 7), "", cursor("run", 1, 2)},
-		{cursor("other", 1, 3), `of run "other"`, cursor("run", 1, 2)},
-		{cursor("", 1, 3), `of run ""`, cursor("run", 1, 2)},
-		{cursor("run", 2, 1), "the log ends with entry 1", cursor("run", 1, 2)},
-		{cursor("run", 9, 0), "the log ends with entry 1", cursor("run", 1, 2)},
+		{cursor("other", 1, 3), `belongs to run "other"`, cursor("run", 1, 2)},
+		{cursor("", 1, 3), `belongs to run ""`, cursor("run", 1, 2)},
+		{cursor("run", 2, 1), "the log ends at entry 1", cursor("run", 1, 2)},
+		{cursor("run", 9, 0), "the log ends at entry 1", cursor("run", 1, 2)},
 		{cursor("run", -1, 0), "must be ≥ 0", cursor("run", 1, 2)},
 		{cursor("run", 2, 0), "", cursor("run", 2, 0)},
 	} {
@@ -73,9 +73,9 @@ func TestAcknowledge(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{`:                                     "unexpected end",
-		`{"seq":1}`:                             "no cursor is such",
-		`{"run_id":"run","seq":7,"groups":0}`:   "the log ends with entry 1",
-		`{"run_id":"other","seq":1,"groups":0}`: `of run "other"`,
+		`{"seq":1}`:                             "not a valid cursor",
+		`{"run_id":"run","seq":7,"groups":0}`:   "the log ends at entry 1",
+		`{"run_id":"other","seq":1,"groups":0}`: `belongs to run "other"`,
 	} {
 		if err := os.WriteFile(name, []byte(body), 0o666); err != nil {
 			t.Fatal(err)

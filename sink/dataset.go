@@ -164,7 +164,7 @@ func (d *Dataset) Run(ctx context.Context) error {
 	d.running = true
 	d.mu.Unlock()
 	if again {
-		return errors.New("sink: Run was called twice")
+		return errors.New("sink: Run can be called only once")
 	}
 	if stopped { // Close came first and did not wait
 		close(d.ended)

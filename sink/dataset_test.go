@@ -99,7 +99,7 @@ func TestAppendBlocks(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := d.Stats().BytesInFlight; n < 15_000 || n > 25_000 {
-			t.Errorf("%d bytes in flight, want those of two samples", n)
+			t.Errorf("%d bytes in flight, want the bytes of two samples", n)
 		}
 		gone := errors.New("gone")
 		cancel(gone)

@@ -41,7 +41,7 @@ func checkSum(body []byte) (summed bool, err error) {
 	sum := sha256.Sum256(body[:at])
 	says := body[at+len(sumBegin) : len(body)-len(sumEnd)]
 	if want := hex.EncodeToString(sum[:]); want != string(says) {
-		return true, fmt.Errorf("the checksum of the entry is wrong: it says sha256 %s, its bytes have %s", says, want)
+		return true, fmt.Errorf("wrong checksum: the entry has sha256 %s, want %s", says, want)
 	}
 	return true, nil
 }
@@ -109,18 +109,18 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	}
 	switch {
 	case c.Version > MergeVersion || c.SchemaVersion > SchemaVersion:
-		return c, fmt.Errorf("commit version %d, schema version %d: this program knows %d and %d; use a newer one: %w",
+		return c, fmt.Errorf("commit version %d, schema version %d: this program reads versions up to %d and %d; upgrade rollout: %w",
 			c.Version, c.SchemaVersion, MergeVersion, SchemaVersion, ErrNewer)
 	case c.Version > 1 && !summed:
 		return c, errors.New("the entry has no checksum at its end")
 	case c.Version == 1 && summed:
-		return c, errors.New("an entry of version 1 has no checksum, this one has")
+		return c, errors.New("an entry of version 1 must not have a checksum")
 	case c.Replaces != nil && c.Version != MergeVersion:
-		return c, fmt.Errorf("the entry replaces others, which this program cannot read; use a newer one: %w", ErrNewer)
+		return c, fmt.Errorf("this program cannot read an entry that replaces others; upgrade rollout: %w", ErrNewer)
 	case err != nil:
 		return c, err
 	case c.Version < 3 && c.grouped():
-		return c, fmt.Errorf("an entry of version %d has no groups, this one has", c.Version)
+		return c, fmt.Errorf("an entry of version %d must not have groups", c.Version)
 	case c.Version > 1:
 		return c, nil
 	}
@@ -159,7 +159,7 @@ func (c *Commit) check(name string) error {
 		return fmt.Errorf("commit version %d, schema version %d: both must be ≥ 1", c.Version, c.SchemaVersion)
 	}
 	if commitName(c.Seq) != name {
-		return fmt.Errorf("seq is %d", c.Seq)
+		return fmt.Errorf("seq %d does not match the file name", c.Seq)
 	}
 	if c.Writer < 0 || c.Epoch < 0 {
 		return fmt.Errorf("writer %d, epoch %d: both must be ≥ 0", c.Writer, c.Epoch)
@@ -189,7 +189,7 @@ func (c *Commit) check(name string) error {
 		return err
 	}
 	if rows != kinds[KindData] || failures != kinds[KindFailures] {
-		return fmt.Errorf("samples have %d rows and %d failures, shards %d and %d", rows, failures, kinds[KindData], kinds[KindFailures])
+		return fmt.Errorf("the samples have %d rows and %d failures, but the shards have %d and %d", rows, failures, kinds[KindData], kinds[KindFailures])
 	}
 	return nil
 }
@@ -202,15 +202,15 @@ func (c *Commit) checkGroups() error {
 	next := int32(0) // number of groups that have begun
 	for _, s := range c.Samples {
 		if s.Group < 0 || s.Group > next || int(s.Group) >= len(c.Groups) {
-			return fmt.Errorf("sample %q is of group %d, and %d groups of %d have begun before it", s.Key, s.Group, next, len(c.Groups))
+			return fmt.Errorf("sample %q has group index %d after %d of %d groups", s.Key, s.Group, next, len(c.Groups))
 		}
 		if size := c.Groups[s.Group].Size; s.Index < 0 || s.Index >= size {
-			return fmt.Errorf("sample %q has index %d in a group of %d", s.Key, s.Index, size)
+			return fmt.Errorf("sample %q: index %d is out of range for a group of %d", s.Key, s.Index, size)
 		}
 		next = max(next, s.Group+1)
 	}
 	if int(next) != len(c.Groups) {
-		return fmt.Errorf("%d groups, and the samples are of %d", len(c.Groups), next)
+		return fmt.Errorf("%d groups, but the samples belong to %d", len(c.Groups), next)
 	}
 	return nil
 }
@@ -227,13 +227,13 @@ func (s *sequence) add(c *Commit) error {
 		s.runID = c.RunID
 	}
 	if c.RunID != s.runID {
-		return fmt.Errorf("the entry is of run %q, the log of run %q", c.RunID, s.runID)
+		return fmt.Errorf("the entry belongs to run %q, but the log to run %q", c.RunID, s.runID)
 	}
 	if c.IsMerge() {
 		return nil // a merge is not made by a writer
 	}
 	if last := s.epochs[c.Writer]; c.Epoch < last {
-		return fmt.Errorf("writer %d commits in epoch %d after epoch %d: another process had taken over", c.Writer, c.Epoch, last)
+		return fmt.Errorf("writer %d: epoch %d after epoch %d: another process had taken over", c.Writer, c.Epoch, last)
 	}
 	if c.Epoch > 0 {
 		if s.epochs == nil {

@@ -116,15 +116,15 @@ func TestEntryRefused(t *testing.T) {
 	}{
 		{"version 1 as it was written", "", false, plain(func(*sink.Commit) {})},
 		{"version 1 with a name that nobody wrote", "unknown field", false, bytes.Replace(plain(func(*sink.Commit) {}), []byte(`"attempt"`), []byte(`"attempu"`), 1)},
-		{"version 1 with a checksum", "has no checksum, this one has", false, summed(func(c *sink.Commit) { c.Version = 1 })},
+		{"version 1 with a checksum", "must not have a checksum", false, summed(func(c *sink.Commit) { c.Version = 1 })},
 		{"version 1 with something behind it", "after top-level value", false, append(plain(func(*sink.Commit) {}), "{}"...)},
 		{"version 2 without a checksum", "has no checksum", false, plain(func(c *sink.Commit) { c.Version = 2 })},
 		{"checksum in another place", "has no checksum at its end", false, append(bytes.TrimSuffix(plain(func(c *sink.Commit) { c.Version = 2 }), []byte("}\n")), `,"sha256":"`+strings.Repeat("0", 64)+"\"}\n"...)[1:]},
-		{"newer, with a checksum", "use a newer one", true, summed(func(c *sink.Commit) { c.Version = sink.MergeVersion + 1 })},
-		{"newer, and its checksum is wrong", "the checksum of the entry is wrong", false, bytes.Replace(summed(func(*sink.Commit) {}), []byte(`"version":3`), []byte(`"version":5`), 1)},
-		{"version 1 with groups", "of version 1 has no groups", false, plainOf(t, c, 1)},
-		{"version 2 with groups", "of version 2 has no groups", false, summed(func(c *sink.Commit) { c.Version = 2 })},
-		{"version 2 with a group", "of version 2 has no groups", false, summed(func(c *sink.Commit) { c.Version, c.Groups = 2, nil })},
+		{"newer, with a checksum", "upgrade rollout", true, summed(func(c *sink.Commit) { c.Version = sink.MergeVersion + 1 })},
+		{"newer, and its checksum is wrong", "wrong checksum", false, bytes.Replace(summed(func(*sink.Commit) {}), []byte(`"version":3`), []byte(`"version":5`), 1)},
+		{"version 1 with groups", "of version 1 must not have groups", false, plainOf(t, c, 1)},
+		{"version 2 with groups", "of version 2 must not have groups", false, summed(func(c *sink.Commit) { c.Version = 2 })},
+		{"version 2 with a group", "of version 2 must not have groups", false, summed(func(c *sink.Commit) { c.Version, c.Groups = 2, nil })},
 		{"replaces", "replaces others", true, summed(func(c *sink.Commit) { c.Replaces = []sink.SeqRange{{1, 1}} })},
 		{"replaces nothing, said so", "replaces others", true, plain(func(*sink.Commit) {})},
 	} {
@@ -173,7 +173,7 @@ func TestEntryOfAnotherRun(t *testing.T) {
 	t.Parallel()
 	dir, _ := entryOf(t)
 	b := sinktest.NewBuilder(6)
-	if _, err := sink.Create(dir, sink.Config{RunID: "other"}); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), `the log of run "other"`) {
+	if _, err := sink.Create(dir, sink.Config{RunID: "other"}); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), `but the log to run "other"`) {
 		t.Errorf("Create: %v", err)
 	}
 	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{RunID: "other"})
@@ -201,7 +201,7 @@ func TestEntryOfAnotherRun(t *testing.T) {
 		t.Fatalf("Verify: %+v, %v", report, err)
 	}
 	for _, err := range []error{readErr, createErr, report.Problems[0]} {
-		if !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), `is of run "other"`) {
+		if !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), `belongs to run "other"`) {
 			t.Errorf("%v", err)
 		}
 	}

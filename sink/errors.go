@@ -22,7 +22,7 @@ var (
 	ErrClosed = errors.New("sink: dataset is closed")
 	// ErrWaiting means that the sample is durable but not committed, because samples of its group
 	// are missing (Config.CommitGroups). It stays in the write-ahead log until the group is whole.
-	ErrWaiting = errors.New("sink: the sample waits in the write-ahead log for the rest of its group")
+	ErrWaiting = errors.New("sink: the sample is durable and waits for the rest of its group")
 	// ErrCorrupt matches every CorruptError.
 	ErrCorrupt = errors.New("sink: corrupt")
 	// ErrReplaced means that a merge has replaced a shard since the log was read, the shard was

@@ -153,7 +153,7 @@ func TestFactsCheckTheDigest(t *testing.T) {
 		}
 		for _, err := range log.Facts(s) {
 			if !errors.Is(err, sink.ErrCorrupt) {
-				t.Fatalf("error %v, want one that says so", err)
+				t.Fatalf("error %v, want an error that reports it", err)
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func TestZeroAfterOtherIsZero(t *testing.T) {
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
 		for i, r := range readRaw(t, format, rows) {
 			if (r.Reward == nil) != (rows[i].Reward == nil) || r.Reward != nil && *r.Reward != *rows[i].Reward {
-				t.Errorf("%s: reward of row %d is not what was written", format, i)
+				t.Errorf("%s: the reward of row %d differs from the written one", format, i)
 			}
 		}
 	}

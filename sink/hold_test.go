@@ -101,7 +101,7 @@ func TestGroupsLieInOnePiece(t *testing.T) {
 				pieces, disorder := inPieces(t, dir)
 				for id, n := range pieces {
 					if n != 1 {
-						t.Errorf("%s lies in %d pieces", id, n)
+						t.Errorf("%s is in %d pieces", id, n)
 					}
 				}
 				if len(pieces) != 60 || len(disorder) > 0 {
@@ -161,10 +161,10 @@ func TestHeldLetsAppendOn(t *testing.T) {
 		}
 		synctest.Wait()
 		if s := d.Stats(); s.Commits != 0 || s.Pending != 31 || told != 0 {
-			t.Errorf("%+v, %d told, want 31 samples held", s, told)
+			t.Errorf("%+v, %d reported, want 31 samples held", s, told)
 		}
 		if err := errors.Join(d.Close(t.Context()), wait()); err != nil || told != 31 {
-			t.Errorf("%v, %d told", err, told)
+			t.Errorf("%v, %d reported", err, told)
 		}
 	})
 	if pieces, _ := inPieces(t, dir); pieces["group-0"] != 1 || pieces["large"] != 1 {
@@ -304,7 +304,7 @@ func TestHeldIsTold(t *testing.T) {
 			t.Errorf("Run() = %v", err)
 		}
 		if len(told) != 6 {
-			t.Errorf("%d of 6 were told", len(told))
+			t.Errorf("%d of 6 were reported", len(told))
 		}
 		for range len(told) {
 			if err := <-told; !errors.Is(err, gone) {
@@ -368,7 +368,7 @@ func TestHeldCannotBeReadAgain(t *testing.T) {
 			t.Errorf("Run() = %v, want that the segment cannot be read", err)
 		}
 		if refused != nil || len(told) != 4 {
-			t.Errorf("Append() = %v, %d of 4 told", refused, len(told))
+			t.Errorf("Append() = %v, %d of 4 reported", refused, len(told))
 		}
 		for range len(told) {
 			if err := <-told; !errors.As(err, &shard) {

@@ -109,7 +109,7 @@ func TestGroupsAgainstPython(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(all[i], want) {
-			t.Errorf("seed %d: Following gives\n%v\nwant\n%v", i, all[i], want)
+			t.Errorf("seed %d: Following returned\n%v\nwant\n%v", i, all[i], want)
 		}
 		if len(want) < 15 {
 			t.Errorf("seed %d: %d groups", i, len(want))

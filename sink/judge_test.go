@@ -37,7 +37,7 @@ func (c *court) judge(g *sink.GroupFacts) {
 	defer c.mu.Unlock()
 	c.times[g.ID]++
 	if len(g.Samples) != int(g.Size) {
-		c.t.Errorf("%s: told of %d samples of %d", g.ID, len(g.Samples), g.Size)
+		c.t.Errorf("%s: %d samples of %d reported", g.ID, len(g.Samples), g.Size)
 	}
 	keep := reasonOf(g.ID) == ""
 	for i := range g.Samples {
@@ -101,7 +101,7 @@ func (c *court) check(dir string) {
 			}
 			want[s.Key] = reason
 			if s.Filtered != reason {
-				t.Errorf("the entry says that %s was left out for %q, want %q", s.Key, s.Filtered, reason)
+				t.Errorf("in the entry %s was filtered for %q, want %q", s.Key, s.Filtered, reason)
 			}
 		}
 	})
@@ -223,7 +223,7 @@ func TestJudgeParts(t *testing.T) {
 				want = sink.LeftOut
 			}
 			if s.Filtered != want {
-				t.Errorf("%s, attempt %d: left out for %q, want %q", s.Key, s.Attempt, s.Filtered, want)
+				t.Errorf("%s, attempt %d: filtered for %q, want %q", s.Key, s.Attempt, s.Filtered, want)
 			}
 		}
 	}); err != nil {

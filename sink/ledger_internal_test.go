@@ -60,7 +60,7 @@ func TestLedger(t *testing.T) {
 			}
 		}
 		if _, class, ok := l.Find("nobody"); ok || class != "" {
-			t.Errorf("Find of a sample that is not there: %q, %v", class, ok)
+			t.Errorf("Find of a missing sample: %q, %v", class, ok)
 		}
 		if done, failed := l.Counts(); l.Len() != 3 || done != 2 || failed != 1 {
 			t.Errorf("%d samples, %d done, %d failed, want 3, 2, 1", l.Len(), done, failed)

@@ -37,8 +37,8 @@ func TestFileSystemWithoutLinks(t *testing.T) {
 			t.Errorf("%v: Create() = %v, want a *ShardError of ErrNoLinks", errno, err)
 			continue
 		}
-		if !strings.Contains(err.Error(), "choose a folder") {
-			t.Errorf("%v: %q says no way forward", errno, err)
+		if !strings.Contains(err.Error(), "use a file system") {
+			t.Errorf("%v: %q suggests no remedy", errno, err)
 		}
 		if names, err := fs.Glob(os.DirFS(dir), "*/*"); err != nil || len(names) > 0 {
 			t.Errorf("left behind: %q, %v", names, err)

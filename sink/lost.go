@@ -10,7 +10,7 @@ import (
 )
 
 // ErrLostCommit means that the last entry of the log is lost: its shard holds samples found nowhere else.
-var ErrLostCommit = errors.New("sink: the entry of a shard is missing at the end of the commit log")
+var ErrLostCommit = errors.New("sink: the last entry of the commit log is lost")
 
 // lostShards returns the shards that no entry names and that hold a sample which is neither in a commit
 // nor in the write-ahead log. A stopped process leaves no such shard: its samples stay in the
@@ -116,5 +116,5 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 }
 
 func lostCommit(path string) error {
-	return &CorruptError{Path: path, Row: -1, Err: fmt.Errorf("no commit names it, and its samples are nowhere else: %w", ErrLostCommit)}
+	return &CorruptError{Path: path, Row: -1, Err: fmt.Errorf("the shard is in no commit, and its samples are nowhere else: %w", ErrLostCommit)}
 }

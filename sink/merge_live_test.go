@@ -166,7 +166,7 @@ func TestMergeUnderReaders(t *testing.T) {
 						at++
 					}
 					if want[at] != s.Key {
-						return 0, fmt.Errorf("sample %d is %s, the log says %s", at, s.Key, want[at])
+						return 0, fmt.Errorf("sample %d is %s, but the log has %s", at, s.Key, want[at])
 					}
 				}
 				return at + 1, errors.Join(log.CheckSizes(), log.CheckDigests(t.Context(), nil, func(e error) { err = errors.Join(err, e) }), err)

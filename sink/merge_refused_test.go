@@ -44,16 +44,16 @@ func TestMergeRefused(t *testing.T) {
 		{"ranges that fall", "must rise", func(c *sink.Commit) { c.Replaces = Ranges{{3, 4}, {1, 2}} }, false},
 		{"ranges that meet", "must rise", func(c *sink.Commit) { c.Replaces = Ranges{{1, 3}, {3, 4}} }, false},
 		{"from 0", "must rise", func(c *sink.Commit) { c.Replaces = Ranges{{0, 4}} }, false},
-		{"nothing", "replaces nothing", func(c *sink.Commit) { c.Replaces = nil }, false},
-		{"a commit that it does not replace", "among the replaced ones", func(c *sink.Commit) { c.Replaces = Ranges{{1, 3}} }, false},
+		{"nothing", "replaces no entries", func(c *sink.Commit) { c.Replaces = nil }, false},
+		{"a commit that it does not replace", "be replaced by the merge", func(c *sink.Commit) { c.Replaces = Ranges{{1, 3}} }, false},
 		{"commits that fall", "must rise", func(c *sink.Commit) { c.Merged[0], c.Merged[1] = c.Merged[1], c.Merged[0] }, false},
 		{"a sample too many", "samples and", func(c *sink.Commit) { c.Merged[1].Samples++ }, false},
 		{"a sample of no commit", "samples and", func(c *sink.Commit) { c.Merged[3].Samples-- }, false},
 		{"a token too many", "tokens", func(c *sink.Commit) { c.Merged[3].Tokens++ }, false},
-		{"a newer version", "use a newer one", func(c *sink.Commit) { c.Version = sink.MergeVersion + 1 }, false},
+		{"a newer version", "upgrade rollout", func(c *sink.Commit) { c.Version = sink.MergeVersion + 1 }, false},
 		{"tokens of another commit", "tokens", func(c *sink.Commit) { c.Merged[0].Tokens--; c.Merged[3].Tokens++ }, true},
 		{"samples of another commit", "tokens", func(c *sink.Commit) { c.Merged[0].Samples++; c.Merged[1].Samples-- }, true},
-		{"samples twice", "is done already", func(c *sink.Commit) { c.Samples[len(c.Samples)-1].Key = c.Samples[0].Key }, true},
+		{"samples twice", "is already done", func(c *sink.Commit) { c.Samples[len(c.Samples)-1].Key = c.Samples[0].Key }, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -77,8 +77,8 @@ func TestMergeRefused(t *testing.T) {
 		name, want string
 		change     func(dir string) error
 	}{
-		{"the merge is gone", "missing, but there is entry 6", func(dir string) error { return os.Remove(filepath.Join(dir, "_commits", entryName(5))) }},
-		{"a commit is gone", "missing, but there is entry 7", func(dir string) error { return os.Remove(filepath.Join(dir, "_commits", entryName(6))) }},
+		{"the merge is gone", "missing, but entry 6 exists", func(dir string) error { return os.Remove(filepath.Join(dir, "_commits", entryName(5))) }},
+		{"a commit is gone", "missing, but entry 7 exists", func(dir string) error { return os.Remove(filepath.Join(dir, "_commits", entryName(6))) }},
 		{"replaced commits are back", "", func(dir string) error {
 			return os.Rename(filepath.Join(dir, "replaced", "_commits", entryName(2)), filepath.Join(dir, "_commits", entryName(2)))
 		}},
@@ -200,8 +200,8 @@ func TestMergeFails(t *testing.T) {
 				if err := errors.Join(d.Close(t.Context()), wait()); err != nil || d.Stats().Samples != 10 {
 					t.Errorf("%v, %+v", err, d.Stats())
 				}
-				if n := strings.Count(said.String(), "small commits could not be merged"); n != 1 || !strings.Contains(said.String(), "no space left") {
-					t.Errorf("said %d times:\n%s", n, said.String())
+				if n := strings.Count(said.String(), "cannot merge small commits"); n != 1 || !strings.Contains(said.String(), "no space left") {
+					t.Errorf("logged %d times:\n%s", n, said.String())
 				}
 			}
 			if d.Stats().Merges > 0 {

@@ -274,7 +274,7 @@ func loaded(tb testing.TB, dir string, seed uint64) *sinktest.PowerCut {
 	return disk
 }
 
-var updateMerged = flag.Bool("merged", false, "write testdata/merged anew")
+var updateMerged = flag.Bool("merged", false, "rewrite testdata/merged")
 
 // TestMergedFolder tests a run folder with merges, for readers in other languages: merges of commits, a
 // merge of merges, later commits, and replaced files of the last merge.

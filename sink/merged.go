@@ -98,17 +98,17 @@ func (c *Commit) Originals() iter.Seq[*Commit] {
 func (c *Commit) checkMerge() error {
 	if !c.IsMerge() {
 		if len(c.Merged) > 0 {
-			return fmt.Errorf("an entry of version %d holds no samples of other entries, this one does", c.Version)
+			return fmt.Errorf("an entry of version %d must not hold samples of other entries", c.Version)
 		}
 		return nil
 	}
 	if len(c.Replaces) == 0 || len(c.Merged) == 0 {
-		return errors.New("a merge that replaces nothing")
+		return errors.New("the merge replaces no entries")
 	}
 	last := int64(0)
 	for _, r := range c.Replaces {
 		if r[0] <= last || r[1] < r[0] || r[1] >= c.Seq {
-			return fmt.Errorf("entry %d replaces %d to %d, after %d: the ranges must rise, and end before the entry", c.Seq, r[0], r[1], last)
+			return fmt.Errorf("entry %d replaces %d to %d after %d: the ranges must rise and end before the entry", c.Seq, r[0], r[1], last)
 		}
 		last = r[1]
 	}
@@ -117,17 +117,17 @@ func (c *Commit) checkMerge() error {
 	last = 0
 	for _, m := range c.Merged {
 		if m.Seq <= last || !replaced.has(m.Seq) {
-			return fmt.Errorf("samples of commit %d, after those of %d: the commits must rise, and be among the replaced ones", m.Seq, last)
+			return fmt.Errorf("samples of commit %d after samples of commit %d: the commits must rise and be replaced by the merge", m.Seq, last)
 		}
 		if m.Samples < 1 || m.Samples > left || m.Tokens < 0 || m.Tokens > tokens {
-			return fmt.Errorf("%d samples and %d tokens of commit %d, and %d and %d are left", m.Samples, m.Tokens, m.Seq, left, tokens)
+			return fmt.Errorf("%d samples and %d tokens of commit %d, but only %d and %d are left", m.Samples, m.Tokens, m.Seq, left, tokens)
 		}
 		left -= m.Samples
 		tokens -= m.Tokens
 		last = m.Seq
 	}
 	if left > 0 || tokens > 0 {
-		return fmt.Errorf("%d samples and %d tokens of no commit", left, tokens)
+		return fmt.Errorf("%d samples and %d tokens belong to no commit", left, tokens)
 	}
 	return nil
 }

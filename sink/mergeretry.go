@@ -73,13 +73,13 @@ func (m *merger) failed(err error) (more bool) {
 	d.mu.Unlock()
 	source, ok := errors.AsType[*sourceError](err)
 	if ok && m.leaveOut(source) {
-		d.cfg.Logger.Warn("an entry is left out of merges", "seq", source.seq, "error", err)
+		d.cfg.Logger.Warn("entry excluded from merges", "seq", source.seq, "error", err)
 		return true
 	}
 	m.retry.later()
 	if cause := causeOf(err); !slices.Contains(m.retry.said, cause) {
 		m.retry.said = append(m.retry.said, cause)
-		d.cfg.Logger.Warn("small commits could not be merged; they are data as they are, and merging is tried again", "after", m.retry.after, "error", err)
+		d.cfg.Logger.Warn("cannot merge small commits, will retry; no data is lost", "after", m.retry.after, "error", err)
 	}
 	return false
 }

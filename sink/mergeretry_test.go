@@ -116,8 +116,8 @@ func TestMergeIsTriedAgain(t *testing.T) {
 				if n := d.Stats().MergeErrors; n < 24 || n > 32 {
 					t.Errorf("%d tries in a day", n)
 				}
-				if n := strings.Count(said.String(), "could not be merged"); n != 1 || !strings.Contains(said.String(), "no space left") {
-					t.Errorf("said %d times, want once:\n%s", n, said.String())
+				if n := strings.Count(said.String(), "cannot merge small commits"); n != 1 || !strings.Contains(said.String(), "no space left") {
+					t.Errorf("logged %d times, want once:\n%s", n, said.String())
 				}
 				disk.full.Store(false)
 				disk.stuck.Store(false)
@@ -149,8 +149,8 @@ func TestMergeRetryBeginsAnew(t *testing.T) {
 		wantMerges(t, d, "at first", 1, failed+1)
 		time.Sleep(61 * time.Second)
 		wantMerges(t, d, "after a minute", 1, failed+2)
-		if n := strings.Count(said.String(), "could not be merged"); n != 2 {
-			t.Errorf("said %d times, want twice:\n%s", n, said.String())
+		if n := strings.Count(said.String(), "cannot merge small commits"); n != 2 {
+			t.Errorf("logged %d times, want twice:\n%s", n, said.String())
 		}
 	})
 }
@@ -182,8 +182,8 @@ func TestDamagedEntryIsNotMerged(t *testing.T) {
 				time.Sleep(4 * time.Minute)
 			}
 			wantMerges(t, d, "at last", 2, want)
-			if n := strings.Count(said.String(), "left out of merges"); n != 1 || !strings.Contains(said.String(), "seq=4") {
-				t.Errorf("damage %v: said %d times, want once:\n%s", damage, n, said.String())
+			if n := strings.Count(said.String(), "excluded from merges"); n != 1 || !strings.Contains(said.String(), "seq=4") {
+				t.Errorf("damage %v: logged %d times, want once:\n%s", damage, n, said.String())
 			}
 			time.Sleep(2 * time.Hour)
 			wantMerges(t, d, "later", 2, want)

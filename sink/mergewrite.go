@@ -81,7 +81,7 @@ func (m *merger) copy(ctx context.Context, c *Commit) error {
 	row := func(r *StoredRow) error {
 		for left == 0 {
 			if next == len(c.Samples) {
-				return notOf(c, fmt.Errorf("a row of sample %s, and the entry has no more samples", r.SampleKey))
+				return notOf(c, fmt.Errorf("row of sample %s after the entry's last sample", r.SampleKey))
 			}
 			current = take()
 			left = current.Rows

@@ -133,5 +133,5 @@ func (l *Log) findMoved(s Shard) (in rowRange, err error) {
 			}
 		}
 	}
-	return in, fmt.Errorf("%w, which does not name its rows", ErrReplaced)
+	return in, fmt.Errorf("%w: no shard of the merge has its rows", ErrReplaced)
 }

@@ -173,7 +173,7 @@ func schemaDifference(got, want *parquet.Schema) string {
 			return fmt.Sprintf("column %d is %q, want %q", i, g[i].Name(), w[i].Name())
 		}
 		if !parquet.EqualNodes(g[i], w[i]) {
-			return fmt.Sprintf("column %q is not of its type or nullability", g[i].Name())
+			return fmt.Sprintf("column %q has the wrong type or nullability", g[i].Name())
 		}
 	}
 	return fmt.Sprintf("%d columns, want %d", len(g), len(w))

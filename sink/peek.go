@@ -91,7 +91,7 @@ func (l *Log) Row(s Shard, n int64) (*StoredRow, error) {
 // Failure is Row for a shard of failures.
 func (l *Log) Failure(s Shard, n int64) (*StoredFailure, error) {
 	return rowAt(l, s, KindFailures, n, func(File, int64, int64) (*StoredFailure, error) {
-		return nil, errors.New("failures are never in format arrow")
+		return nil, errors.New("format arrow has no failures")
 	})
 }
 
@@ -102,7 +102,7 @@ func rowAt[T any](l *Log, s Shard, kind Kind, n int64, inArrow func(f File, size
 		}
 	}()
 	if s.Kind != kind || n < 0 || n >= s.Rows {
-		return nil, fmt.Errorf("no row %d of %s in a shard of %d %s", n, kind, s.Rows, s.Kind)
+		return nil, fmt.Errorf("no row %d (%s) in a shard of %d rows (%s)", n, kind, s.Rows, s.Kind)
 	}
 	f, in, err := l.openChecked(s)
 	if err != nil {

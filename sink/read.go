@@ -122,7 +122,7 @@ func corruptShard(s Shard, err error) error {
 func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) error {
 	corrupt := func(err error) error { return corruptShard(s, err) }
 	if s.Kind != kind {
-		return corrupt(fmt.Errorf("a shard of %s, want %s", s.Kind, kind))
+		return corrupt(fmt.Errorf("shard of kind %s, want %s", s.Kind, kind))
 	}
 	f, in, err := l.openChecked(s)
 	if err != nil {
@@ -133,7 +133,7 @@ func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) er
 	if s = in.shard; s.Format == Arrow {
 		rows, ok := any(more).(func(*StoredRow) bool)
 		if !ok {
-			return corrupt(fmt.Errorf("failures are never in format %s", s.Format))
+			return corrupt(fmt.Errorf("format %s has no failures", s.Format))
 		}
 		err = readArrow(f, s.Bytes, s.Rows, rows)
 	} else {

@@ -252,7 +252,7 @@ func (d *Dataset) replaySegment(w *writer, known attempts, name string, last boo
 	case err == nil, errors.Is(err, ErrNewer), errors.Is(err, ErrCorrupt), errors.As(err, &shard):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		err = fmt.Errorf("%w: is another process at work on the folder?", err)
+		err = fmt.Errorf("%w: is another process using the folder?", err)
 	}
 	return &ShardError{Path: filepath.Join(d.dir, walDir, name), Op: "open", Err: err}
 }

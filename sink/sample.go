@@ -17,13 +17,13 @@ var dataStatuses = []string{"completed", "truncated", "max_steps"}
 func checkSample(s *tokenize.Sample, vocab int) error {
 	refuse := func(row int, err error) error { return &SampleError{Key: s.Key, Row: row, Err: err} }
 	if s.Key == "" {
-		return refuse(-1, errors.New("no key"))
+		return refuse(-1, errors.New("empty sample key"))
 	}
 	if s.Index < 0 || s.Index >= s.GroupSize {
-		return refuse(-1, fmt.Errorf("index %d in a group of %d", s.Index, s.GroupSize))
+		return refuse(-1, fmt.Errorf("index %d is out of range for a group of %d", s.Index, s.GroupSize))
 	}
 	if s.Attempt < 1 {
-		return refuse(-1, fmt.Errorf("attempt %d: attempts count from 1", s.Attempt))
+		return refuse(-1, fmt.Errorf("attempt %d: must be ≥ 1", s.Attempt))
 	}
 	for _, text := range []string{s.Key, s.TaskID, s.GroupID, s.RolloutID, s.Status, s.StopReason, s.Model, s.AgentID} {
 		if !utf8.ValidString(text) {
@@ -55,7 +55,7 @@ func checkSample(s *tokenize.Sample, vocab int) error {
 	for i := range s.Failures {
 		f := &s.Failures[i]
 		if f.Call < -1 {
-			return refuse(-1, fmt.Errorf("failure %d: call %d", i, f.Call))
+			return refuse(-1, fmt.Errorf("failure %d: call %d: must be ≥ -1", i, f.Call))
 		}
 		if err := checkTexts([]string{f.Class, f.Stage, f.Reason}); err != nil {
 			return refuse(-1, fmt.Errorf("failure %d: %w", i, err))
@@ -93,7 +93,7 @@ func sampledTokens(r *tokenize.Row) int64 {
 // unknown. The rows can have fewer tokens: they lack rows without a trainable token and failed calls.
 func checkSampled(sampled, counted int64) error {
 	if counted > 0 && sampled > counted {
-		return fmt.Errorf("%d sampled tokens in the sample so far, the server counted %d", sampled, counted)
+		return fmt.Errorf("%d sampled tokens in the sample so far, but the server counted %d", sampled, counted)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func checkReward(v *float64) error {
 	if v == nil || !math.IsNaN(*v) && !math.IsInf(*v, 0) {
 		return nil
 	}
-	return fmt.Errorf("reward %v is not finite; it is null where there is none", *v)
+	return fmt.Errorf("reward %v is not finite; use null if there is no reward", *v)
 }
 
 func checkJSON(details, messages, metadata *string) error {

@@ -63,7 +63,7 @@ func scanGroup(group parquet.RowGroup, columns part[StoredRow], lists *tokenList
 		return yield(row)
 	})
 	if err == nil && (at > n || more && at != n) {
-		return fmt.Errorf("%d rows or more, want %d", at, n)
+		return fmt.Errorf("at least %d rows, want %d", at, n)
 	}
 	return err
 }
@@ -158,7 +158,7 @@ func (a *listArena[T]) read(group parquet.RowGroup, rows int, name string, take 
 
 func (a *listArena[T]) page(page parquet.Page, take func([]T, parquet.Page) []T) error {
 	if page.Dictionary() != nil {
-		return errors.New("a page holds indexes of a dictionary")
+		return errors.New("unexpected dictionary page")
 	}
 	rep, def := page.RepetitionLevels(), page.DefinitionLevels()
 	if len(rep) != len(def) {
@@ -172,7 +172,7 @@ func (a *listArena[T]) page(page parquet.Page, take func([]T, parquet.Page) []T)
 		}
 		if rep[i] != 0 { // continues the last list of the previous page
 			if len(a.ends) == 0 {
-				return errors.New("the first page begins within a list")
+				return errors.New("the first page begins inside a list")
 			}
 			end += n
 			a.ends[len(a.ends)-1] = end
@@ -188,7 +188,7 @@ func (a *listArena[T]) page(page parquet.Page, take func([]T, parquet.Page) []T)
 	}
 	a.values = take(a.values, page)
 	if len(a.values) != end {
-		return fmt.Errorf("%d values, the levels say %d", len(a.values), end)
+		return fmt.Errorf("%d values, but the levels have %d", len(a.values), end)
 	}
 	return nil
 }

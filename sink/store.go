@@ -122,7 +122,7 @@ func nothing[T any]() (*T, error, bool) { return nil, nil, false }
 func expect[T any](next func() (*T, error, bool), c *Commit) (*T, error) {
 	row, err, ok := next()
 	if err == nil && !ok {
-		err = &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: errors.New("its samples have more rows than its shards")}
+		err = &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: errors.New("the samples have more rows than the shards")}
 	}
 	return row, err
 }
@@ -175,7 +175,7 @@ func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats
 		return Stats{}, err
 	}
 	if d.nextSeq > 1 {
-		return Stats{}, &ShardError{Path: dir, Op: "create", Err: errors.New("there is a dataset")}
+		return Stats{}, &ShardError{Path: dir, Op: "create", Err: errors.New("the folder already holds a dataset")}
 	}
 	w := newWriter(d, 0)
 	defer w.age.Stop()
@@ -293,13 +293,13 @@ func (d *Dataset) checkStored(s *StoredSample) error {
 	refuse := func(row int, err error) error { return &SampleError{Key: s.Key, Row: row, Err: err} }
 	switch {
 	case s.Key == "":
-		return refuse(-1, errors.New("no key"))
+		return refuse(-1, errors.New("empty sample key"))
 	case s.Group == nil:
-		return refuse(-1, errors.New("the group is not known"))
+		return refuse(-1, errors.New("missing group"))
 	case s.Index < 0 || s.Index >= s.Group.Size:
-		return refuse(-1, fmt.Errorf("index %d in a group of %d", s.Index, s.Group.Size))
+		return refuse(-1, fmt.Errorf("index %d is out of range for a group of %d", s.Index, s.Group.Size))
 	case s.Attempt < 1:
-		return refuse(-1, fmt.Errorf("attempt %d: attempts count from 1", s.Attempt))
+		return refuse(-1, fmt.Errorf("attempt %d: must be ≥ 1", s.Attempt))
 	}
 	if err := checkTexts([]string{s.Key, s.Group.ID}); err != nil {
 		return refuse(-1, err)
@@ -324,7 +324,7 @@ func (d *Dataset) checkStored(s *StoredSample) error {
 		err := errors.Join(of.owns(f.SampleKey, f.Attempt), check.checkGroup(of, CommittedGroup{f.GroupID, f.GroupSize}, f.SampleIndex),
 			checkStrings(f), checkJSON(nil, f.Messages, f.Metadata))
 		if err == nil && f.Call < -1 {
-			err = fmt.Errorf("call %d", f.Call)
+			err = fmt.Errorf("call %d: must be ≥ -1", f.Call)
 		}
 		if err != nil {
 			return refuse(len(s.Rows)+i, fmt.Errorf("failure: %w", err))

@@ -158,7 +158,7 @@ func TestStoreRefuses(t *testing.T) {
 		{"messages", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].Messages = new("{"); return p }, "messages is not JSON"},
 		{"status", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].Status = "x"; return p }, `status "x"`},
 		{"utf8", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].Model = "\xff"; return p }, "Model: "},
-		{"no group", func(p []*sink.StoredSample) []*sink.StoredSample { p[2].Group = nil; return p }, "the group is not known"},
+		{"no group", func(p []*sink.StoredSample) []*sink.StoredSample { p[2].Group = nil; return p }, "missing group"},
 		{"call", func(p []*sink.StoredSample) []*sink.StoredSample { p[3].Failures[0].Call = -2; return p }, "call -2"},
 		{"attempt", func(p []*sink.StoredSample) []*sink.StoredSample {
 			p[3].Attempt, p[3].Failures[0].Attempt = 0, 0

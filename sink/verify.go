@@ -214,14 +214,14 @@ func (v *verifier) commit(ctx context.Context, path string, c *Commit, files []o
 		done, seen := v.done[s.Key]
 		switch {
 		case done:
-			v.problem(path, -1, fmt.Errorf("sample %s is done already", s.Key))
+			v.problem(path, -1, fmt.Errorf("sample %s is already done", s.Key))
 		case !seen || !s.Failed():
 			v.done[s.Key] = !s.Failed()
 		}
 	}
 	for i, s := range c.Shards {
 		if v.named[s.Path] {
-			v.problem(path, -1, fmt.Errorf("shard %s is named twice", s.Path))
+			v.problem(path, -1, fmt.Errorf("shard %s is listed twice", s.Path))
 			continue
 		}
 		v.named[s.Path] = true

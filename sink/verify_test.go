@@ -133,11 +133,11 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"cut and committed so", func(s S) { s.shard(func(b []byte) []byte { return b[:len(b)-9] }); s.rehash() }, "data/part-run-0-0"},
 		{"empty and committed so", func(s S) { s.shard(func([]byte) []byte { return nil }); s.rehash() }, "data/part-run-0-0"},
 		{"shard gone", func(s S) { s.shard(func(b []byte) []byte { return b }); removeAll(s, "data/part-run-0-0*") }, "no such file"},
-		{"entry gone", func(s S) { removeAll(s, "_commits/*1.json") }, "missing, but there is entry 2"},
-		{"last entry gone", func(s S) { removeAll(s, "_commits/*2.json") }, "no commit names it, and its samples are nowhere else"},
+		{"entry gone", func(s S) { removeAll(s, "_commits/*1.json") }, "missing, but entry 2 exists"},
+		{"last entry gone", func(s S) { removeAll(s, "_commits/*2.json") }, "the shard is in no commit, and its samples are nowhere else"},
 		{"entry torn", func(s S) { b := s.read(s.entry(1)); s.write(s.entry(1), b[:len(b)/2]) }, "unexpected end"},
-		{"entry under another number", func(s S) { s.write(s.entry(3), s.read(s.entry(2))) }, "seq is 2"},
-		{"entry of another run", func(s S) { s.commit(2, func(c *sink.Commit) { c.RunID = "other" }) }, `of run "other"`},
+		{"entry under another number", func(s S) { s.write(s.entry(3), s.read(s.entry(2))) }, "seq 2 does not match"},
+		{"entry of another run", func(s S) { s.commit(2, func(c *sink.Commit) { c.RunID = "other" }) }, `belongs to run "other"`},
 		{"writer that lost its place", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = 2 }) }, "epoch 0 after epoch 2"},
 		{"negative epoch", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = -1 }) }, "must be ≥ 0"},
 		{"path leads out", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Path = "data/../../x" }) }, "is not in data/"},
@@ -146,7 +146,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 				s.commit(1, func(first *sink.Commit) { c.Shards, c.Groups, c.Samples = first.Shards, first.Groups, first.Samples })
 				c.Samples[0].Key = "other"
 			})
-		}, "is named twice"},
+		}, "is listed twice"},
 		{"row count", func(s S) {
 			s.commit(1, func(c *sink.Commit) { c.Shards[0].Rows++; c.Samples[0].Rows++ })
 		}, "want"},
@@ -161,8 +161,8 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 			s.commit(2, func(c *sink.Commit) {
 				s.commit(1, func(first *sink.Commit) { c.Samples[0].Key = first.Samples[0].Key })
 			})
-		}, "is done already"},
-		{"key", row(func(r *sink.StoredRow) { r.SampleKey = "x" }), "the commit says"},
+		}, "is already done"},
+		{"key", row(func(r *sink.StoredRow) { r.SampleKey = "x" }), "but the commit has"},
 		{"mask", row(func(r *sink.StoredRow) { r.LossMask[0] = 1 }), "row 1"},
 		{"mask 2", row(func(r *sink.StoredRow) { r.LossMask[len(r.LossMask)-1] = 2 }), "row 1"},
 		{"logprob", row(func(r *sink.StoredRow) { r.Logprobs[len(r.Logprobs)-1] = 1 }), "row 1"},
@@ -176,46 +176,46 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"rollout", row(func(r *sink.StoredRow) { r.RolloutID = "x" }), "rollout_id"},
 		{"status", row(func(r *sink.StoredRow) { r.Status = "error" }), "status"},
 		{"grade", row(func(r *sink.StoredRow) { r.Verification = "quarantined" }), "row 1"},
-		{"better than its source", row(func(r *sink.StoredRow) { r.Verification = "exact" }), "grade exact of prompt source stored"},
+		{"better than its source", row(func(r *sink.StoredRow) { r.Verification = "exact" }), "prompt source stored does not prove grade exact"},
 		{"unknown grade", row(func(r *sink.StoredRow) { r.Verification = "sure" }), "sure"},
 		{"unknown source", row(func(r *sink.StoredRow) { r.PromptSource = "" }), "row 1"},
 		{"unknown flag", row(func(r *sink.StoredRow) { r.Flags = []string{"odd"} }), "odd"},
-		{"group_id", row(func(r *sink.StoredRow) { r.GroupID = "x" }), `group_id "x", group_size 4, the commit says "task-0", 4`},
-		{"group_size", row(func(r *sink.StoredRow) { r.GroupSize = 9 }), "group_size 9, the commit says"},
-		{"sample_index", row(func(r *sink.StoredRow) { r.SampleIndex = 0 }), "sample_index 0, the commit says 1"},
-		{"index of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Index = 0 }) }, "sample_index 3, the commit says 0"},
-		{"index beyond the group", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Index = 4 }) }, "has index 4 in a group of 4"},
-		{"group that is not there", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Group = 1 }) }, "is of group 1, and 1 groups of 1 have begun"},
+		{"group_id", row(func(r *sink.StoredRow) { r.GroupID = "x" }), `group_id "x", group_size 4, but the commit has "task-0", 4`},
+		{"group_size", row(func(r *sink.StoredRow) { r.GroupSize = 9 }), "group_size 9, but the commit has"},
+		{"sample_index", row(func(r *sink.StoredRow) { r.SampleIndex = 0 }), "sample_index 0, but the commit has 1"},
+		{"index of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Index = 0 }) }, "sample_index 3, but the commit has 0"},
+		{"index beyond the group", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Index = 4 }) }, "index 4 is out of range for a group of 4"},
+		{"group that is not there", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Group = 1 }) }, "has group index 1 after 1 of 1 groups"},
 		{"group of nobody", func(s S) {
 			s.commit(2, func(c *sink.Commit) { c.Groups = append(c.Groups, sink.CommittedGroup{ID: "x", Size: 1}) })
-		}, "2 groups, and the samples are of 1"},
-		{"no groups", func(s S) { s.commit(2, func(c *sink.Commit) { c.Groups = nil }) }, "0 groups of 0 have begun"},
+		}, "2 groups, but the samples belong to 1"},
+		{"no groups", func(s S) { s.commit(2, func(c *sink.Commit) { c.Groups = nil }) }, "has group index 0 after 0 of 0 groups"},
 		{"group listed twice", func(s S) {
 			s.commit(2, func(c *sink.Commit) { c.Groups, c.Samples[1].Group = append(c.Groups, c.Groups[0]), 1 })
 		}, `group "task-0" of 4 is listed twice`},
-		{"span of the versions", row(func(r *sink.StoredRow) { r.PolicyVersionMin = new(int32(1)) }), "policy versions 1 to null, the tokens have null to null"},
+		{"span of the versions", row(func(r *sink.StoredRow) { r.PolicyVersionMin = new(int32(1)) }), "policy versions 1 to null, but the tokens have null to null"},
 		{"no span of the versions", row(func(r *sink.StoredRow) {
 			r.Versions = make([]int32, len(r.InputIDs))
 			for i, m := range r.LossMask {
 				r.Versions[i] = int32(m)*8 - 1
 			}
-		}), "policy versions null to null, the tokens have 7 to 7"},
-		{"group", row(func(r *sink.StoredRow) { r.SampleIndex = r.GroupSize }), "in a group of"},
-		{"attempt", row(func(r *sink.StoredRow) { r.Attempt = 2 }), "attempt 2, the commit says 1"},
-		{"attempt of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Attempt = 3 }) }, "attempt 1, the commit says 3"},
+		}), "policy versions null to null, but the tokens have 7 to 7"},
+		{"group", row(func(r *sink.StoredRow) { r.SampleIndex = r.GroupSize }), "out of range for a group of"},
+		{"attempt", row(func(r *sink.StoredRow) { r.Attempt = 2 }), "attempt 2, but the commit has 1"},
+		{"attempt of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Attempt = 3 }) }, "attempt 1, but the commit has 3"},
 		{"more than was sampled", row(func(r *sink.StoredRow) { r.CompletionTokens = 40 }), "the server counted 40"},
 		{"divergence", row(func(r *sink.StoredRow) { r.Divergence = new("{") }), "divergence is not JSON"},
 		{"divergence of no known kind", row(func(r *sink.StoredRow) { r.Divergence = new(`{"call":1,"kind":"odd"}`) }), "odd"},
 		{"realigned without the flag", row(func(r *sink.StoredRow) {
 			r.Divergence = new(realignedAt(r, 50))
-		}), "1 realigned places, 0 tokens trimmed"},
+		}), "1 realigned positions, 0 tokens trimmed"},
 		{"realigned", row(func(r *sink.StoredRow) {
 			r.Divergence, r.Flags, r.Trimmed = new(realignedAt(r, 50)), []string{"realigned"}, 1
 			r.CompletionTokens = 0 // not counted
 		}), ""},
-		{"realigned beyond the row", row(func(r *sink.StoredRow) {
+		{"realigned past the end", row(func(r *sink.StoredRow) {
 			r.Divergence, r.Flags, r.Trimmed = new(strings.Replace(realignedAt(r, 50), "50", "54", 1)), []string{"realigned"}, 1
-		}), "realigned beyond the row's 54 tokens"},
+		}), "realigned past the end of the row (54 tokens)"},
 		{"messages", row(func(r *sink.StoredRow) { r.Messages = new("{") }), "messages is not JSON"},
 		{"orphans", func(s S) {
 			s.write(filepath.Join(s.dir, "data", "part-x.parquet"), nil)
@@ -283,7 +283,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 		_, verifyErr := sink.Verify(t.Context(), s.dir, sink.VerifyOptions{})
 		_, createErr := sink.Create(s.dir, sink.Config{})
 		for _, err := range []error{readErr, verifyErr, createErr} {
-			if !errors.Is(err, sink.ErrNewer) || !strings.Contains(err.Error(), "use a newer one") {
+			if !errors.Is(err, sink.ErrNewer) || !strings.Contains(err.Error(), "upgrade rollout") {
 				t.Errorf("%v, want ErrNewer with a way forward", err)
 			}
 		}
@@ -372,9 +372,9 @@ func TestCommittedFilesAreChecked(t *testing.T) {
 				body                 []byte
 			}{
 				{"whole", "", "", body},
-				{"missing", "is missing, and a commit names it", "no such file", nil},
-				{"cut", "bytes, its commit says", "bytes, want", body[:len(body)-1]},
-				{"longer", "bytes, its commit says", "bytes, want", append(bytes.Clone(body), 0)},
+				{"missing", "committed file is missing", "no such file", nil},
+				{"cut", "bytes, but the commit has", "bytes, want", body[:len(body)-1]},
+				{"longer", "bytes, but the commit has", "bytes, want", append(bytes.Clone(body), 0)},
 				{"a bit", "", "sha256", flipped},
 			} {
 				if err := os.Remove(name); err != nil {
@@ -399,7 +399,7 @@ func TestCommittedFilesAreChecked(t *testing.T) {
 				}
 				is("CheckDigests", found, tt.digests)
 				if read == 0 {
-					t.Error("the pace of reading was not asked for")
+					t.Error("pace was not called")
 				}
 				if tt.body == nil {
 					s.write(name, body)

@@ -72,10 +72,10 @@ func (s *shardCheck) row(r *StoredRow) {
 // owns returns an error if a row belongs to another sample or attempt.
 func (s CommittedSample) owns(key string, attempt int32) error {
 	if key != s.Key {
-		return fmt.Errorf("sample_key %q, the commit says %q", key, s.Key)
+		return fmt.Errorf("sample_key %q, but the commit has %q", key, s.Key)
 	}
 	if attempt != s.Attempt {
-		return fmt.Errorf("attempt %d, the commit says %d", attempt, s.Attempt)
+		return fmt.Errorf("attempt %d, but the commit has %d", attempt, s.Attempt)
 	}
 	return nil
 }
@@ -86,10 +86,10 @@ func (s *shardCheck) checkGroup(of CommittedSample, group CommittedGroup, index 
 		return nil
 	}
 	if want := s.groups[of.Group]; group != want {
-		return fmt.Errorf("group_id %q, group_size %d, the commit says %q, %d", group.ID, group.Size, want.ID, want.Size)
+		return fmt.Errorf("group_id %q, group_size %d, but the commit has %q, %d", group.ID, group.Size, want.ID, want.Size)
 	}
 	if index != of.Index {
-		return fmt.Errorf("sample_index %d, the commit says %d", index, of.Index)
+		return fmt.Errorf("sample_index %d, but the commit has %d", index, of.Index)
 	}
 	return nil
 }
@@ -99,16 +99,16 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 		return err
 	}
 	if r.RolloutID != s.rollout {
-		return fmt.Errorf("rollout_id %q, the rows before of the sample have %q", r.RolloutID, s.rollout)
+		return fmt.Errorf("rollout_id %q, but the sample's first row has %q", r.RolloutID, s.rollout)
 	}
 	if r.SampleIndex < 0 || r.SampleIndex >= r.GroupSize {
-		return fmt.Errorf("sample_index %d in a group of %d", r.SampleIndex, r.GroupSize)
+		return fmt.Errorf("sample_index %d is out of range for a group of %d", r.SampleIndex, r.GroupSize)
 	}
 	if err := s.checkGroup(of, CommittedGroup{r.GroupID, r.GroupSize}, r.SampleIndex); err != nil {
 		return err
 	}
 	if r.Attempt < 1 {
-		return fmt.Errorf("attempt %d: attempts count from 1", r.Attempt)
+		return fmt.Errorf("attempt %d: must be ≥ 1", r.Attempt)
 	}
 	if err := oneOf("status", r.Status, dataStatuses); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 		return err
 	}
 	if of.Filtered != "" && (r.Keep == nil || *r.Keep || r.KeepReason == nil || *r.KeepReason != of.Filtered) {
-		return fmt.Errorf("keep and keep_reason do not say that the row was left out (%q), as the commit does", of.Filtered)
+		return fmt.Errorf("the commit filters the row out (%q), but keep and keep_reason do not", of.Filtered)
 	}
 	if err := s.checkVersions(r, &row); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (s *shardCheck) checkVersions(r *StoredRow, row *tokenize.Row) error {
 		least, greatest = &span.Min, &span.Max
 	}
 	if !same(r.PolicyVersionMin, least) || !same(r.PolicyVersionMax, greatest) {
-		return fmt.Errorf("policy versions %s to %s, the tokens have %s to %s",
+		return fmt.Errorf("policy versions %s to %s, but the tokens have %s to %s",
 			orNull(r.PolicyVersionMin), orNull(r.PolicyVersionMax), orNull(least), orNull(greatest))
 	}
 	return nil
@@ -161,7 +161,7 @@ func (s *shardCheck) failure(f *StoredFailure) {
 	} else if err := s.checkGroup(of, CommittedGroup{f.GroupID, f.GroupSize}, f.SampleIndex); err != nil {
 		s.v.problem(s.shard.Path, s.n, err)
 	} else if f.Call < -1 {
-		s.v.problem(s.shard.Path, s.n, fmt.Errorf("call %d", f.Call))
+		s.v.problem(s.shard.Path, s.n, fmt.Errorf("call %d: must be ≥ -1", f.Call))
 	}
 	s.n++
 	if s.counted() {
@@ -185,7 +185,7 @@ func (s *shardCheck) setMerged(merged []MergedCommit) {
 func (s *shardCheck) endMerged(merged []MergedCommit) error {
 	for at, n := range s.origins {
 		if n != merged[at].Tokens {
-			return fmt.Errorf("%d tokens of commit %d, the merge says %d", n, merged[at].Seq, merged[at].Tokens)
+			return fmt.Errorf("%d tokens of commit %d, but the merge has %d", n, merged[at].Seq, merged[at].Tokens)
 		}
 	}
 	return nil
@@ -195,16 +195,16 @@ func (s *shardCheck) endMerged(merged []MergedCommit) error {
 func (s *shardCheck) end() error {
 	got, want := &s.sums, &s.shard
 	if got.tokens != want.Tokens {
-		return fmt.Errorf("tokens %+v, the commit says %+v", got.tokens, want.Tokens)
+		return fmt.Errorf("tokens %+v, but the commit has %+v", got.tokens, want.Tokens)
 	}
 	if !got.rewards.summary().near(want.Reward) {
-		return fmt.Errorf("rewards %+v, the commit says %+v", got.rewards.summary(), want.Reward)
+		return fmt.Errorf("rewards %+v, but the commit has %+v", got.rewards.summary(), want.Reward)
 	}
 	if (got.versions == nil) != (want.PolicyVersions == nil) || got.versions != nil && *got.versions != *want.PolicyVersions {
-		return fmt.Errorf("policy versions %+v, the commit says %+v", got.versions, want.PolicyVersions)
+		return fmt.Errorf("policy versions %+v, but the commit has %+v", got.versions, want.PolicyVersions)
 	}
 	if want.Verification != nil && !maps.Equal(got.graded, want.Verification) {
-		return fmt.Errorf("verifications %v, the commit says %v", got.graded, want.Verification)
+		return fmt.Errorf("verifications %v, but the commit has %v", got.graded, want.Verification)
 	}
 	return nil
 }

@@ -307,7 +307,7 @@ func (w *wal) committed(s *segment, n int) {
 // remove deletes a segment. If it comes back or stays, recovery finds its samples in commits.
 func (w *wal) remove(s *segment) {
 	if err := w.d.cfg.FS.Remove(s.path); err != nil {
-		w.d.cfg.Logger.Warn("segment not removed", "path", s.path, "error", err)
+		w.d.cfg.Logger.Warn("cannot remove the segment", "path", s.path, "error", err)
 	}
 	failpoint.Hit(failpoint.WALDeleted)
 	w.mu.Lock()

@@ -107,7 +107,7 @@ func TestGroupCommit(t *testing.T) {
 					}
 				}
 				if s := d.Stats(); s.WALSyncs != int64(len(fs.began)) || told != len(all) || s.WALBytes != 0 {
-					t.Errorf("%d syncs, Stats %+v, Synced told of %d samples", len(fs.began), s, told)
+					t.Errorf("%d syncs, Stats %+v, Synced reported %d samples", len(fs.began), s, told)
 				}
 				if n, most := len(fs.began), 400*17/200+3; n > most {
 					t.Errorf("%d syncs of 400 samples, want ≤ %d", n, most)
@@ -332,7 +332,7 @@ func TestRepair(t *testing.T) {
 	}
 	for _, part := range []string{"wal/00000001.wal", fmt.Sprintf("offset %d", damage.Offset)} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not say %q", err, part)
+			t.Errorf("%q does not contain %q", err, part)
 		}
 	}
 	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})

@@ -184,7 +184,7 @@ func FuzzWALSample(f *testing.F) {
 			return
 		}
 		if _, err := sink.DecodeSample(sink.AppendSample(nil, s)); err != nil {
-			t.Errorf("what was read cannot be written and read: %v", err)
+			t.Errorf("the decoded sample cannot be encoded and decoded again: %v", err)
 		}
 	})
 }

@@ -15,7 +15,7 @@ func decodeSample(b []byte) (*tokenize.Sample, error) {
 	d := &sampleDecoder{frame.PayloadOf(b)}
 	s := d.sample()
 	if err := d.End(); err != nil {
-		return nil, fmt.Errorf("no sample: %w", err)
+		return nil, fmt.Errorf("cannot decode the sample: %w", err)
 	}
 	return s, nil
 }
@@ -87,14 +87,14 @@ func (d *sampleDecoder) scored(r *tokenize.Row) {
 	for i := range runs {
 		v := d.Uvarint()
 		if v > uint64(left) {
-			d.Fail(fmt.Errorf("runs of more than %d tokens", len(r.InputIDs)))
+			d.Fail(fmt.Errorf("mask runs of more than %d tokens", len(r.InputIDs)))
 			return
 		}
 		runs[i] = int(v)
 		left -= int(v)
 	}
 	if left > 0 {
-		d.Fail(fmt.Errorf("runs of %d tokens fewer than %d", left, len(r.InputIDs)))
+		d.Fail(fmt.Errorf("mask runs are %d tokens short of %d", left, len(r.InputIDs)))
 		return
 	}
 	r.LossMask, r.Logprobs = make([]int8, len(r.InputIDs)), make([]float32, len(r.InputIDs))

@@ -77,7 +77,7 @@ func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) e
 			part.corrupt = corrupt
 		}
 		if t := part.torn; t != nil && !last {
-			part.torn, part.corrupt = nil, &frame.CorruptError{Offset: t.Offset, Bytes: t.Bytes, Err: errors.New("a later segment exists, so it was whole")}
+			part.torn, part.corrupt = nil, &frame.CorruptError{Offset: t.Offset, Bytes: t.Bytes, Err: errors.New("incomplete, but a later segment exists")}
 		}
 		at, damaged = r.Offset(), part.corrupt != nil
 		return yield(part)
@@ -85,7 +85,7 @@ func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) e
 	if err != nil || last || damaged || r.Ended() {
 		return err
 	}
-	return yield(segmentPart{corrupt: &frame.CorruptError{Offset: size, Err: errors.New("its end is missing: a later segment exists, so it was whole")}})
+	return yield(segmentPart{corrupt: &frame.CorruptError{Offset: size, Err: errors.New("the end is missing, but a later segment exists")}})
 }
 
 func corruptSegment(name string, damage *frame.CorruptError) error {

@@ -146,10 +146,10 @@ func checkCalls(calls []Call) error {
 			return &AlignError{Turn: k, Token: min(len(c.Logprobs), len(c.OutputIDs)), Reason: ReasonLengthMismatch, Err: ErrLength}
 		}
 		if c.Versions != nil && len(c.Versions) != len(c.OutputIDs) {
-			return &AlignError{Turn: k, Token: -1, Err: &detailError{ErrInvariant, "a version for each token, or none"}}
+			return &AlignError{Turn: k, Token: -1, Err: &detailError{ErrInvariant, "Versions and OutputIDs differ in length"}}
 		}
 		if !c.Source.proves(c.Grade) {
-			return &AlignError{Turn: k, Token: -1, Err: &detailError{ErrInvariant, "source " + c.Source.String() + " does not prove grade " + c.Grade.String()}}
+			return &AlignError{Turn: k, Token: -1, Err: &detailError{ErrInvariant, "prompt source " + c.Source.String() + " does not prove grade " + c.Grade.String()}}
 		}
 		isLiteral := 0
 		if c.Source == SourceLiteral {
@@ -159,7 +159,7 @@ func checkCalls(calls []Call) error {
 			return &AlignError{Turn: k, Token: -1, Reason: ReasonNoPrompt, Err: ErrNoPrompt}
 		}
 		if literal >= 0 && literal != isLiteral || isLiteral == 1 && c.PromptIDs != nil {
-			return &AlignError{Turn: k, Token: -1, Reason: ReasonNoPrompt, Err: &detailError{ErrNoPrompt, "literal calls do not mix with known prompts"}}
+			return &AlignError{Turn: k, Token: -1, Reason: ReasonNoPrompt, Err: &detailError{ErrNoPrompt, "literal calls cannot be mixed with calls that have prompts"}}
 		}
 		literal = isLiteral
 	}

@@ -78,7 +78,7 @@ func checkChain(calls []tokenize.Call, rows []tokenize.Row, lost []int32) error 
 			}
 			c := &calls[k]
 			if !slices.Equal(row.InputIDs[:lo], c.PromptIDs) {
-				return fmt.Errorf("row %d: call %d stands behind %v, the model saw %v", i, k, row.InputIDs[:lo], c.PromptIDs)
+				return fmt.Errorf("row %d: call %d comes after %v, but the model saw %v", i, k, row.InputIDs[:lo], c.PromptIDs)
 			}
 			if !slices.Equal(row.InputIDs[lo:hi], c.OutputIDs) || slices.Contains(row.LossMask[lo:hi], 0) {
 				return fmt.Errorf("row %d: output of call %d is %v mask %v, want all of %v", i, k, row.InputIDs[lo:hi], row.LossMask[lo:hi], c.OutputIDs)
@@ -90,7 +90,7 @@ func checkChain(calls []tokenize.Call, rows []tokenize.Row, lost []int32) error 
 			k++
 		}
 		if k != int(row.LastCall) {
-			return fmt.Errorf("row %d says calls up to %d, has them up to %d", i, row.LastCall, k)
+			return fmt.Errorf("row %d claims calls up to %d, but has them up to %d", i, row.LastCall, k)
 		}
 	}
 	for k := range calls {

@@ -29,11 +29,11 @@ func CheckCounts(calls []Call, want Counts) error {
 	}
 	switch {
 	case want.CompletionTokens >= 0 && outputs != want.CompletionTokens:
-		return countError(ReasonHole, "turns have %d output ids, usage has %d", outputs, want.CompletionTokens)
+		return countError(ReasonHole, "turns have %d output ids, usage.completion_tokens is %d", outputs, want.CompletionTokens)
 	case want.Steps >= 0 && int64(len(calls)) != int64(want.Steps):
-		return countError(ReasonHole, "turns have %d calls, usage has %d steps", int64(len(calls)), int64(want.Steps))
+		return countError(ReasonHole, "turns have %d calls, usage.step_count is %d", int64(len(calls)), int64(want.Steps))
 	case want.PromptTokens >= 0 && known && prompts != want.PromptTokens:
-		return countError(ReasonCountMismatch, "prompts have %d ids, usage has %d", prompts, want.PromptTokens)
+		return countError(ReasonCountMismatch, "prompts have %d ids, usage.prompt_tokens is %d", prompts, want.PromptTokens)
 	}
 	return nil
 }

@@ -229,7 +229,7 @@ func (d *Decoder) triple() (v float32, id int32, err error) {
 		v = float32(math.NaN())
 		err = d.literal("null")
 	case c == ']':
-		return 0, 0, d.fail(ErrSchema, "a triple without a log-probability")
+		return 0, 0, d.fail(ErrSchema, "triple without a log-probability")
 	case c == '-' || c-'0' <= 9:
 		var text []byte
 		if text, err = d.number(); err == nil {
@@ -246,7 +246,7 @@ func (d *Decoder) triple() (v float32, id int32, err error) {
 	}
 	if c := d.space(); c != ',' {
 		if c == ']' {
-			return 0, 0, d.fail(ErrSchema, "a log-probability without its id")
+			return 0, 0, d.fail(ErrSchema, "log-probability without a token id")
 		}
 		return 0, 0, d.expected("','", c)
 	}

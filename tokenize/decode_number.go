@@ -139,7 +139,7 @@ scan:
 	}
 	text := d.buf[d.i:j]
 	if len(text) > maxNumberBytes {
-		return nil, &DecodeError{Offset: d.offset(), Err: limitError("the longest number", maxNumberBytes)}
+		return nil, &DecodeError{Offset: d.offset(), Err: limitError("maximum number length", maxNumberBytes)}
 	}
 	valid, complete := numberPrefix(text)
 	if valid < len(text) || !complete {
@@ -205,7 +205,7 @@ func (d *Decoder) tokenID() (int32, error) {
 			return 0, &DecodeError{Offset: at, Err: ErrRange}
 		}
 		if c-'0' > 9 {
-			return 0, &DecodeError{Offset: at, Err: &detailError{ErrSchema, "a token id is an integer"}}
+			return 0, &DecodeError{Offset: at, Err: &detailError{ErrSchema, "token id is not an integer"}}
 		}
 		if v = v*10 + int64(c-'0'); v > math.MaxInt32 {
 			return 0, &DecodeError{Offset: at, Err: ErrRange}

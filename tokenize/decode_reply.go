@@ -214,7 +214,7 @@ func (d *Decoder) turn() error {
 	}
 	d.i++
 	if seen&sawRole == 0 {
-		return &DecodeError{Offset: start, Err: &detailError{ErrSchema, "a turn needs a role"}}
+		return &DecodeError{Offset: start, Err: &detailError{ErrSchema, "turn without a role"}}
 	}
 	if early.lo >= 0 && t.output.lo >= 0 {
 		t.mismatch = firstMismatch(d.out.ids[t.output.lo:t.output.hi], d.out.ids[early.lo:early.hi])
@@ -289,7 +289,7 @@ func (d *Decoder) role() (Role, error) {
 	case "tool":
 		return RoleTool, nil
 	}
-	return 0, &DecodeError{Offset: at, Err: &detailError{ErrSchema, "role is neither assistant nor tool"}}
+	return 0, &DecodeError{Offset: at, Err: &detailError{ErrSchema, "role is not assistant or tool"}}
 }
 
 // text decodes a string or null into the text arena.

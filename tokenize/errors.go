@@ -9,10 +9,10 @@ import (
 var (
 	ErrSyntax       = errors.New("tokenize: not JSON")
 	ErrUTF8         = errors.New("tokenize: invalid UTF-8")
-	ErrSchema       = errors.New("tokenize: not what TurnTokenData allows here")
-	ErrDuplicateKey = errors.New("tokenize: key appears twice")
-	ErrRange        = errors.New("tokenize: token id outside int32")
-	ErrTooLarge     = errors.New("tokenize: over a limit of DecoderConfig")
+	ErrSchema       = errors.New("tokenize: unexpected value")
+	ErrDuplicateKey = errors.New("tokenize: duplicate key")
+	ErrRange        = errors.New("tokenize: token id does not fit in int32")
+	ErrTooLarge     = errors.New("tokenize: limit exceeded")
 )
 
 // Errors in turns, calls and rows. An *AlignError wraps one of these.
@@ -23,9 +23,9 @@ var (
 	ErrVocab      = errors.New("tokenize: token id outside the vocabulary")
 	ErrPrefix     = errors.New("tokenize: prompt does not continue the row")
 	ErrNoTokens   = errors.New("tokenize: no sampled tokens")
-	ErrNoPrompt   = errors.New("tokenize: prompt unknown")
-	ErrCounts     = errors.New("tokenize: sums differ from the server's")
-	ErrInvariant  = errors.New("tokenize: row breaks an invariant")
+	ErrNoPrompt   = errors.New("tokenize: unknown prompt")
+	ErrCounts     = errors.New("tokenize: counts differ from the server's")
+	ErrInvariant  = errors.New("tokenize: invariant violated")
 )
 
 // A DecodeError reports malformed bytes in a reply.

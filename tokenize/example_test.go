@@ -101,5 +101,5 @@ func ExampleDecodeError() {
 	fmt.Println(err)
 	// Output:
 	// 46 /turns/0/output_ids/1 true
-	// /turns/0/output_ids/1 (byte 46): tokenize: token id outside int32
+	// /turns/0/output_ids/1 (byte 46): tokenize: token id does not fit in int32
 }

@@ -156,7 +156,7 @@ func checkAlignment(calls []tokenize.Call, cfg tokenize.AlignConfig, rows []toke
 		}
 	}
 	if len(trained) != sum.Trained {
-		return fmt.Errorf("%d tokens are trained, the sum says %d", len(trained), sum.Trained)
+		return fmt.Errorf("%d tokens are trained, the sum is %d", len(trained), sum.Trained)
 	}
 	for k, c := range calls {
 		for j, id := range c.OutputIDs {

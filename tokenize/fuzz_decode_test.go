@@ -35,7 +35,7 @@ func FuzzDecode(f *testing.F) {
 				if foldedKey(b) {
 					return
 				}
-				t.Fatalf("accepted, but encoding/json says %v", err)
+				t.Fatalf("accepted, but encoding/json returned %v", err)
 			}
 			if got != want && !foldedKey(b) {
 				t.Fatalf("differs from encoding/json\n got %s\nwant %s", got, want)
@@ -44,7 +44,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		var e *tokenize.DecodeError
 		if !errors.As(err, &e) {
-			t.Fatalf("error %v is no DecodeError", err)
+			t.Fatalf("error %v is not a DecodeError", err)
 		}
 		if e.Offset < 0 || e.Offset > int64(len(b)) {
 			t.Fatalf("offset %d outside of %d bytes", e.Offset, len(b))

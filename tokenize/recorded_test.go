@@ -46,7 +46,7 @@ func recordedCalls(t *testing.T, rec recording) ([]tokenize.Call, tokenize.Count
 	}
 	for k := range calls {
 		if calls[k].Grade != tokenize.Quarantined || calls[k].Reason != tokenize.ReasonNoPrompt {
-			t.Errorf("%s call %d: something is claimed about a prompt that the reply does not give: %s %s", rec.name, k, calls[k].Grade, calls[k].Reason)
+			t.Errorf("%s call %d: a claim about a prompt that the reply lacks: %s %s", rec.name, k, calls[k].Grade, calls[k].Reason)
 		}
 	}
 	if len(calls) != len(prompts) {
@@ -186,7 +186,7 @@ func TestDriftRejectRecorded(t *testing.T) {
 		rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{Drift: tokenize.DriftReject}).Align(nil, calls)
 		var e *tokenize.AlignError
 		if (sum.Forks > 0) != errors.As(err, &e) {
-			t.Errorf("%s: %d forks, reject says %v", rec.name, sum.Forks, err)
+			t.Errorf("%s: %d forks, but reject returned %v", rec.name, sum.Forks, err)
 		}
 		if e != nil && (e.Reason != tokenize.ReasonDrift || !errors.Is(err, tokenize.ErrPrefix) || len(rows) != 0) {
 			t.Errorf("%s: %v with %d rows", rec.name, err, len(rows))

@@ -27,11 +27,11 @@ func (r *Row) Check(vocab int) error {
 		v := r.Logprobs[i]
 		switch {
 		case uint32(r.InputIDs[i]) > limit:
-			return rowError(r.spanOf(i), i, ErrVocab, "id %d, vocabulary %d", r.InputIDs[i], vocab)
+			return rowError(r.spanOf(i), i, ErrVocab, "id %d, vocabulary size %d", r.InputIDs[i], vocab)
 		case m == 1:
 			trained++
 			if !UsableLogprob(v) {
-				return rowError(r.spanOf(i), i, ErrLogprob, "mask 1 with %v", v)
+				return rowError(r.spanOf(i), i, ErrLogprob, "mask 1 with log-probability %v", v)
 			}
 		case m != 0:
 			return rowError(r.spanOf(i), i, ErrInvariant, "mask %d", m)
@@ -95,10 +95,10 @@ func (r *Row) checkProvenance(trained int) error {
 		}
 	}
 	if int(r.PromptLength) != first {
-		return rowError(-1, -1, ErrInvariant, "prompt length %d, first sampled token at %d", r.PromptLength, first)
+		return rowError(-1, -1, ErrInvariant, "prompt length is %d, but the first sampled token is at %d", r.PromptLength, first)
 	}
 	if sampled-trained != int(r.Unscored) {
-		return rowError(-1, -1, ErrInvariant, "%d sampled tokens, %d trained, %d unscored", sampled, trained, r.Unscored)
+		return rowError(-1, -1, ErrInvariant, "%d sampled tokens, but %d with mask 1 and %d unscored", sampled, trained, r.Unscored)
 	}
 	return nil
 }
@@ -114,13 +114,13 @@ func (r *Row) checkFacts() error {
 	case r.Grade >= Quarantined:
 		return rowError(-1, -1, ErrInvariant, "grade %s", r.Grade)
 	case !r.Source.proves(r.Grade):
-		return rowError(-1, -1, ErrInvariant, "grade %s of prompt source %s", r.Grade, r.Source)
+		return rowError(-1, -1, ErrInvariant, "prompt source %s does not prove grade %s", r.Source, r.Grade)
 	case r.Trimmed < 0 || (r.Trimmed > 0) != (r.Flags&FlagRealigned != 0):
 		return rowError(-1, -1, ErrInvariant, "%d tokens trimmed, flags %q", r.Trimmed, r.Flags)
 	case r.Flags&FlagCut != 0 && !r.Truncated:
-		return rowError(-1, -1, ErrInvariant, "cut and not truncated")
+		return rowError(-1, -1, ErrInvariant, "flag cut, but not truncated")
 	case r.Flags&FlagLength != 0 && (!r.Truncated || r.FinishReasons[calls-1] != FinishLength):
-		return rowError(-1, -1, ErrInvariant, "flag length, truncated %v, and the last call ended with %q", r.Truncated, r.FinishReasons[calls-1])
+		return rowError(-1, -1, ErrInvariant, "flag length, but truncated is %v and the last finish reason is %q", r.Truncated, r.FinishReasons[calls-1])
 	case r.Flags>>len(flagWords) != 0:
 		return rowError(-1, -1, ErrInvariant, "flags %#x", uint16(r.Flags))
 	}
@@ -133,17 +133,17 @@ func (r *Row) checkRealigned() error {
 		return nil
 	}
 	if r.Flags&FlagRealigned == 0 || r.Trimmed == 0 {
-		return rowError(-1, -1, ErrInvariant, "%d realigned places, %d tokens trimmed, flags %q", len(r.Realigned), r.Trimmed, r.Flags)
+		return rowError(-1, -1, ErrInvariant, "%d realigned positions, %d tokens trimmed, flags %q", len(r.Realigned), r.Trimmed, r.Flags)
 	}
 	if calls := int(r.LastCall - r.FirstCall); len(r.Realigned) >= calls {
-		return rowError(-1, -1, ErrInvariant, "%d realigned places in a row of %d calls", len(r.Realigned), calls)
+		return rowError(-1, -1, ErrInvariant, "%d realigned positions in a row of %d calls", len(r.Realigned), calls)
 	}
 	for i := range r.Realigned {
 		d := &r.Realigned[i]
 		at := int(d.Offset)
 		switch {
 		case at < 0 || at >= len(r.InputIDs):
-			return rowError(-1, at, ErrInvariant, "realigned beyond the row's %d tokens", len(r.InputIDs))
+			return rowError(-1, at, ErrInvariant, "realigned past the end of the row (%d tokens)", len(r.InputIDs))
 		case i > 0 && (d.Offset <= r.Realigned[i-1].Offset || d.Call <= r.Realigned[i-1].Call):
 			return rowError(r.spanOf(at), at, ErrInvariant, "realigned by call %d after call %d at %d", d.Call, r.Realigned[i-1].Call, r.Realigned[i-1].Offset)
 		case d.Kind != DivergedInLast:
@@ -151,7 +151,7 @@ func (r *Row) checkRealigned() error {
 		case len(d.Row) == 0 || len(d.Row) > DivergenceWindow || len(d.Prompt) == 0 || len(d.Prompt) > DivergenceWindow:
 			return rowError(r.spanOf(at), at, ErrInvariant, "realigned with %d ids of the row and %d of the prompt, want 1 to %d", len(d.Row), len(d.Prompt), DivergenceWindow)
 		case r.LossMask[at] != 0 || d.Prompt[0] != r.InputIDs[at] || d.Row[0] == d.Prompt[0]:
-			return rowError(r.spanOf(at), at, ErrInvariant, "realigned from %d to %d, the row has %d with mask %d", d.Row[0], d.Prompt[0], r.InputIDs[at], r.LossMask[at])
+			return rowError(r.spanOf(at), at, ErrInvariant, "realigned from id %d to %d, but the row has id %d with mask %d", d.Row[0], d.Prompt[0], r.InputIDs[at], r.LossMask[at])
 		}
 	}
 	return nil

@@ -196,7 +196,7 @@ func (s *Scanner) Text(limit int) (string, error) {
 	d.i++
 	text, err := d.str(nil, limit+1)
 	if err == nil && len(text) > limit {
-		err = &DecodeError{Offset: at, Err: limitError("the longest text here", int64(limit))}
+		err = &DecodeError{Offset: at, Err: limitError("maximum text length", int64(limit))}
 	}
 	if err != nil {
 		return "", err

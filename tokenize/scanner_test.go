@@ -98,7 +98,7 @@ func TestScannerReadsTheDecodersBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(got.Logprobs, reply.Turns[0].Logprobs) || len(got.Logprobs) != 3 {
-		t.Errorf("the engine's answer gives %v, the server's %v", got.Logprobs, reply.Turns[0].Logprobs)
+		t.Errorf("the engine's answer has %v, the server's answer %v", got.Logprobs, reply.Turns[0].Logprobs)
 	}
 }
 

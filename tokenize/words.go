@@ -89,7 +89,7 @@ func (f Flags) String() string { return strings.Join(f.AppendNames(nil), ",") }
 // MarshalText returns the names joined by commas. A bit without a name is an error.
 func (f Flags) MarshalText() ([]byte, error) {
 	if f>>len(flagWords) != 0 {
-		return nil, fmt.Errorf("flags %#x have no name", uint16(f))
+		return nil, fmt.Errorf("flags %#x: unknown bits", uint16(f))
 	}
 	return []byte(f.String()), nil
 }

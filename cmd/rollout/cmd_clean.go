@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
@@ -27,24 +27,23 @@ func (p *program) cleanCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clean RUN | --run-id ID",
 		Short: "remove the agents that a run left on the server",
-		Long: `Remove the agents that a run left on the server. Every agent of a run carries the
-run's id as a tag; no other agent is touched. What the server still does for the run
-goes too: collect --resume would have taken it over. The servers and how they are reached
-(password, headers, certificates) are those of the run, unless flags, environment or
--c say otherwise.`,
-		Annotations: exits("Exit status: 0 done, 2 wrong flags, 5 the server does not answer or an agent could not be removed, 7 RUN is not a run folder, 8 RUN is still being collected into, 9 its run.json is damaged."),
+		Long: `Delete the agents that a run left on the server. Every agent of a run has the run's id
+as a tag, so no other agent is deleted. Server runs in progress are lost; collect --resume
+would reattach to them. The servers, password, headers and certificates come from the run
+unless flags, the environment or -c override them.`,
+		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 7 RUN is not a run folder, 8 a collector is running on RUN, 9 its run.json is damaged."),
 		Example: `  rollout clean run1
   rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.runID, "run-id", "", "the `ID` of the run, where its folder is gone")
-	f.BoolVar(&o.dryRun, "dry-run", false, "list the agents and leave them")
+	f.StringVar(&o.runID, "run-id", "", "the `ID` of the run, if its folder is gone")
+	f.BoolVar(&o.dryRun, "dry-run", false, "list the agents but do not delete them")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per agent")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if (len(args) == 1) == (o.runID != "") {
-			return exit.Hint(exit.Usagef("%s: give the folder of a run, or --run-id", cmd.CommandPath()), "see rollout clean --help")
+			return exit.Hint(exit.Usagef("%s: pass the folder of a run, or --run-id", cmd.CommandPath()), "see rollout clean --help")
 		}
 		l, err := load(func(l *config.Loader) error {
 			if len(args) == 0 {
@@ -55,7 +54,7 @@ goes too: collect --resume would have taken it over. The servers and how they ar
 				return err
 			}
 			if h, held := runfolder.Locked(args[0]); held {
-				return runfolder.LockedError(args[0], h, "its agents are in use; wait for it")
+				return runfolder.LockedError(args[0], h, "its agents are in use; wait until it ends")
 			}
 			o.runID = info.ID
 			l.FromRun(info.Config, "server")
@@ -78,7 +77,7 @@ func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) 
 		return err
 	}
 	if len(clients) == 0 {
-		return exit.Hint(exit.Usagef("no server"), "give one with --server URL")
+		return exit.Hint(exit.Usagef("no server"), "pass one with --server URL")
 	}
 	total := 0
 	var failed []error
@@ -93,7 +92,7 @@ func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) 
 			if o.asJSON {
 				return json.NewEncoder(p.stdout).Encode(map[string]any{"server": client.BaseURL(), "agent_id": a.ID, "name": a.Name, "removed": !o.dryRun})
 			}
-			tame.Fprintf(p.stdout, "%s %s\n", a.ID, a.Name)
+			termsafe.Fprintf(p.stdout, "%s %s\n", a.ID, a.Name)
 			return nil
 		})
 		if err != nil {

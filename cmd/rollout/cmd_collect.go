@@ -17,8 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -40,42 +40,41 @@ func (p *program) collectCmd() *cobra.Command {
 	var o collectOptions
 	cmd := &cobra.Command{
 		Use:   "collect",
-		Short: "collect rollouts: the main job",
-		Long: `Collect rollouts: make an agent for every sample of every task, send the task's
-messages, and write what the model saw and sampled as rows of token ids,
+		Short: "collect rollouts from Letta servers",
+		Long: `Collect rollouts: create an agent for every sample of every task, send the task's
+messages, and write the model's prompts and outputs as rows of token ids,
 log-probabilities and a loss mask.
 
-All settings may stand in a file (-c), in the environment (ROLLOUT_…) or on the
-command line; rollout config show lists them. Before anything is written, the tasks
-are checked, the scorer scores a trial sample, and every server makes one call of
-the model: a run that would have no rows, or no rewards, is refused, with what to add.
+Configure collect with a YAML file (-c), environment variables (ROLLOUT_…) or flags;
+rollout config show lists all settings. Before it writes anything, collect checks the
+tasks, scores a trial sample and makes one model call per server. If the run would have
+no rows or no rewards, collect refuses it and prints what is missing.
 
-The first interrupt lets the samples in flight finish, the second stops at once, and
-the third leaves at once; what is finished is kept in all three cases. SIGUSR1 prints
-what is going on. Whatever ended a run, kill -9 included, --resume --out DIR continues
-it: its settings and tasks are those of the run, unless they are given again. What a
-row depends on must stay: agent.*, tokens.*, reward.*, output.messages, and the tasks,
-of which there may be more, in any order; with --stream or --until-groups also the
-number of samples. Everything else may change, and so may tokens.* while the run has no
-row yet; a tokenizer may be added to a run that had none.
+The first interrupt lets samples in flight finish, the second one stops them, and the
+third one exits at once. Finished samples are kept in all three cases. SIGUSR1 prints the
+status. --resume --out DIR continues a run whatever ended it, kill -9 included. It uses
+the settings and tasks of the run unless you pass new ones. You cannot change what rows
+depend on: agent.*, tokens.*, reward.*, output.messages and existing tasks, and with
+--stream or --until-groups the number of samples. You can add and reorder tasks, change
+all other settings, change tokens.* while the run has no rows, and add a tokenizer to a
+run without one.
 
-With --stream the run stays and takes tasks as they come, one JSON object per line, as
-in a file of tasks: from standard input, whose end is the end of the tasks, or, where
-that is a terminal or /dev/null, from its socket alone (rollout ctl RUN add) until
-rollout ctl RUN drain. A task may have a deadline, a time or seconds from the moment
-when it is accepted, pauses and resumes included: samples without a reply are cut then.
-Each group is committed as soon as it is whole. A bad line is told and passed over; a
-task that comes again is the same task. What was accepted is in the folder: --resume
-finishes it, --resume --stream takes more as well.
+With --stream, collect keeps running and takes tasks as they arrive, one JSON object per
+line. They come from standard input, whose end is the end of the tasks. If standard input
+is a terminal or /dev/null, they come only from the run's socket (rollout ctl RUN add)
+until rollout ctl RUN drain. A task can have a deadline: a time, or a number of seconds
+after it is accepted, including pauses and restarts. Samples without a reply are then
+cut. Each group is committed as soon as it is whole. Bad lines are reported and skipped;
+a repeated task is ignored. Accepted tasks are in the folder: --resume finishes them, and
+--resume --stream also takes new ones.
 
-With --from-runs no agent is made: server runs that another program drove (a product,
-curl, an evaluation) are read from what the server keeps of them: the tokens from their
-traces, the prompts too. Each is a sample and a group of its own, known by its id: what
-the run has is not read again, also with --resume. Nothing is sent, changed or deleted.
-What a server run does not give is a failure with its reason: no_trace, not_native (no
-token ids), compacted, deleted, unfinished, no_prompt (the agent was edited since), or
-agent_error where it went wrong itself. A run that has not ended is left out, or, with
---follow, waited for.`,
+With --from-runs, collect creates no agents. It reads server runs that another program
+drove (a product, curl, an evaluation) from the server's records, with tokens and prompts
+from their traces. Each server run is one sample and one group, identified by its id. It
+is read only once, also with --resume. Nothing is sent, changed or deleted. A server run
+that cannot be read is a failure with a reason: no_trace, not_native (no token ids),
+compacted, deleted, unfinished, no_prompt (the agent was edited later), or agent_error if
+it failed itself. A server run that has not ended is skipped; --follow waits for it.`,
 		Annotations: exits(exitTable),
 		Example: `  rollout collect -c run.yaml
   rollout collect --resume --out run1
@@ -85,13 +84,13 @@ agent_error where it went wrong itself. A run that has not ended is left out, or
 		Args: exactArgs(),
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.dryRun, "dry-run", false, "check everything, say what would be done, write nothing")
-	f.BoolVar(&o.resume, "resume", false, "continue the run in the folder, or begin one if there is none")
-	f.BoolVar(&o.retryFailed, "retry-failed", false, "continue the run with only the samples that failed or were cut; nothing is cut again unless --tail is given; of --from-runs: read the server runs again that could not be read, and no others")
-	f.BoolVar(&o.stream, "stream", false, "take tasks as they come, from standard input and from the socket of the run, and commit each group as soon as it is whole")
-	f.BoolVar(&o.attached, "attached", false, "with --stream: standard input carries no tasks, and its end stops the run at once")
-	f.BoolVar(&o.unclaimed, "unclaimed", false, "no number is taken as --policy-version: set-version has told an earlier process another")
-	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning, done, and of groups more")
+	f.BoolVar(&o.dryRun, "dry-run", false, "check everything and print the plan; write nothing")
+	f.BoolVar(&o.resume, "resume", false, "continue the run in the folder, or start one if there is none")
+	f.BoolVar(&o.retryFailed, "retry-failed", false, "collect only the samples that failed or were cut; none is cut again unless --tail is given; with --from-runs: read again only the server runs that could not be read")
+	f.BoolVar(&o.stream, "stream", false, "take tasks as they arrive, from standard input and from the run's socket, and commit each group as soon as it is whole")
+	f.BoolVar(&o.attached, "attached", false, "with --stream: take no tasks from standard input, and stop the run at once when it ends")
+	f.BoolVar(&o.unclaimed, "unclaimed", false, "ignore a number in --policy-version, because set-version replaced it in an earlier process")
+	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: launch, status, commit, warning and done events, and events of groups")
 	f.BoolVar(&o.quiet, "quiet", false, "print errors only")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
 	completeFlag(cmd, "model", p.models(load))
@@ -104,7 +103,7 @@ agent_error where it went wrong itself. A run that has not ended is left out, or
 				earlier, err = runfolder.Find(l, o.dryRun, o.retryFailed)
 			}
 			if who := earlier.Stale(); who != "" && !o.quiet {
-				p.say("%s: was left behind by a process that died (%s)", l.Config.Output.Dir, who)
+				p.say("%s: left behind by a process that died (%s)", l.Config.Output.Dir, who)
 			}
 			if err == nil && earlier != nil {
 				err = checkReads(l, &earlier.Info)
@@ -126,7 +125,7 @@ agent_error where it went wrong itself. A run that has not ended is left out, or
 		}
 		if err := l.Err(); err != nil {
 			if o.resume && earlier == nil {
-				err = exit.Hint(err, l.Config.Output.Dir+" holds no run that could be continued, and one that begins needs these: is --out the right folder?")
+				err = exit.Hint(err, l.Config.Output.Dir+" has no run to resume, and a new run needs these settings: is --out the right folder?")
 			}
 			return err
 		}
@@ -163,7 +162,7 @@ func (c *collection) makeParts(context.Context) (err error) {
 func (c *collection) takeTasks(context.Context) (err error) {
 	c.atEnd(c.giveUp)
 	fit := tasks.NewFit(c.parts.agent, c.parts.collector.Scorer)
-	skipped := func(bad error) { c.Say("left out: %v", bad) }
+	skipped := func(bad error) { c.Say("skipped: %v", bad) }
 	if c.earlier != nil {
 		return c.takeTasksAgain(fit, skipped)
 	}
@@ -207,7 +206,7 @@ func (c *collection) takeTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	had, now := c.earlier.Info.Model, c.parts.model
 	bad := runfolder.Changes(c.loader, &c.earlier.Info, c.identity, now, rows)
 	if bad == nil && !had.Same(now) {
-		c.Note("prompts are rebuilt with tokenizer %s from now on, and with %s before", cmp.Or(runfolder.ShortDigest(now.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
+		c.Note("prompts are now rebuilt with tokenizer %s (before: %s)", cmp.Or(runfolder.ShortDigest(now.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
 	}
 	set, more, err := c.earlier.ReadTasks(c.loader, fit, c.program.stdin, skipped, c.options.stream)
 	if err == nil {
@@ -248,8 +247,8 @@ func (c *collection) tryScorerWith(ctx context.Context, task *collector.Task) er
 	}
 	c.phase.Store(phaseScorer)
 	if err := reward.Try(ctx, c.parts.collector.Scorer, task, c.config.Output.Messages); err != nil {
-		return exit.Hint(exit.Usagef("reward.kind %s: the scorer fails on a trial sample of task %s, before the run: %w", c.config.Reward.Kind, tame.Text(task.ID, 40), err),
-			"it must return a finite number for the sample, which has \"trial\": true; README, A reward, lists the fields")
+		return exit.Hint(exit.Usagef("reward.kind %s: the scorer failed on a trial sample of task %s: %w", c.config.Reward.Kind, termsafe.Text(task.ID, 40), err),
+			"it must return a finite number for a sample with \"trial\": true; README, A reward, lists the fields")
 	}
 	return nil
 }
@@ -295,7 +294,7 @@ func (c *collection) connect(ctx context.Context) (err error) {
 	}
 	if v := c.config.Tokens.PolicyVersion; c.earlier != nil && !c.options.unclaimed && !v.Claimed && !v.Traces && v.URL.Reveal() == "" {
 		if had := c.earlier.Claimed(); had != "" {
-			c.Note("policy version %s was said of the last invocation, and is not assumed of this one: --policy-version says what samples now", had)
+			c.Note("policy version %s was claimed for the last invocation only; set --policy-version for this one", had)
 		}
 	}
 	if c.options.reads {
@@ -312,7 +311,7 @@ func (c *collection) connect(ctx context.Context) (err error) {
 func (c *collection) askServers(ctx context.Context) error {
 	c.phase.Store("asking the servers")
 	again := func(server string, err error, wait time.Duration) {
-		c.Say("%s does not answer as it should, trying again in %v: %v", server, wait, err)
+		c.Say("%s: no valid answer, retrying in %v: %v", server, wait, err)
 	}
 	servers, err := preflight.Ask(ctx, c.backends, again)
 	if c.options.reads {
@@ -320,7 +319,7 @@ func (c *collection) askServers(ctx context.Context) error {
 	}
 	if err != nil {
 		if len(c.backends) > 1 && ctx.Err() == nil {
-			c.Say("every server is needed to begin: to go on without one, give the others with --server")
+			c.Say("a run starts only if every server answers; to start without one, pass only the others with --server")
 		}
 		return err
 	}
@@ -363,7 +362,7 @@ func (c *collection) prepare(ctx context.Context) (err error) {
 	}
 	if addr := c.config.Run.MetricsAddr; addr != "" {
 		if c.scrapes, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
-			return exit.Hint(exit.Usagef("run.metrics_addr: %w", err), "give another address with --metrics-addr; port 0 takes a free one")
+			return exit.Hint(exit.Usagef("run.metrics_addr: %w", err), "choose another address with --metrics-addr; port 0 picks a free port")
 		}
 		c.atEnd(func() { _ = c.scrapes.Close() }) // already closed if it was served
 	}
@@ -398,7 +397,7 @@ func (c *collection) tryServers(ctx context.Context) error {
 	return c.tryWith(ctx, task)
 }
 
-const phaseTrial = "trying a call of the model"
+const phaseTrial = "trying a model call"
 
 func (c *collection) tryWith(ctx context.Context, task *collector.Task) error {
 	if c.config.Run.Preflight == config.PreflightConnect || c.options.reads { // it would send a call

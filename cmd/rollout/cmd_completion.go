@@ -13,7 +13,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 )
 
@@ -24,13 +24,13 @@ func (p *program) completionCmd() *cobra.Command {
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "print a script that completes verbs, flags and values in a shell",
 		Long: `Print a script that completes verbs, flags, their values and run folders in a shell.
-To have it in every new shell, put one of these lines into its start-up file:
+To load it in every new shell, add one of these lines to its startup file:
 
   ~/.bashrc                    source <(rollout completion bash)
   ~/.zshrc, after compinit     source <(rollout completion zsh)
   ~/.config/fish/config.fish   rollout completion fish | source
   $PROFILE                     rollout completion powershell | Out-String | Invoke-Expression`,
-		Annotations: exits("Exit status: 0 written, 2 wrong flags."),
+		Annotations: exits("Exit status: 0 written, 2 usage error."),
 		Example:     "  rollout completion bash",
 		ValidArgs:   shells,
 		Args:        exactArgs("SHELL"),
@@ -46,11 +46,11 @@ To have it in every new shell, put one of these lines into its start-up file:
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(p.stdout)
 			}
-			hint := "one of them: " + strings.Join(shells, ", ")
-			if near := human.Nearest(args[0], shells); near != "" {
+			hint := "the shells are: " + strings.Join(shells, ", ")
+			if near := format.Nearest(args[0], shells); near != "" {
 				hint = "did you mean " + near + "?"
 			}
-			return exit.Hint(exit.Usagef("completion: no script for the shell %q", args[0]), hint)
+			return exit.Hint(exit.Usagef("completion: unknown shell %q", args[0]), hint)
 		},
 	}
 }
@@ -59,8 +59,8 @@ func (p *program) helpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:         "help [VERB …]",
 		Short:       "print the help of a verb",
-		Long:        "Print the help of a verb, as VERB --help does.",
-		Annotations: exits("Exit status: 0 printed, 2 there is no such verb."),
+		Long:        "Print the help of a verb, like VERB --help.",
+		Annotations: exits("Exit status: 0 printed, 2 unknown verb."),
 		Example:     "  rollout help steps list",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at := cmd.Root()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 func (p *program) configCmd() *cobra.Command {
@@ -17,8 +17,8 @@ func (p *program) configCmd() *cobra.Command {
 		Short: "show, check and describe the configuration",
 		Long: `Show, check and describe the configuration.
 
-A value is taken from the first of these that gives it: a flag, the environment
-(server.max_in_flight is ROLLOUT_SERVER_MAX_IN_FLIGHT), the file of -c, the default.`,
+Precedence, highest first: flag, environment variable (ROLLOUT_SERVER_MAX_IN_FLIGHT for
+server.max_in_flight), configuration file (-c), default.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -37,8 +37,8 @@ func (p *program) configShowCmd() *cobra.Command {
 		Use:   "show",
 		Short: "print the configuration that collect would use",
 		Long: `Print the configuration that collect would use: every setting with its value, and
-with --origin where that comes from. Secrets are shown as references.`,
-		Annotations: exits("Exit status: 0 shown, 2 the configuration is wrong."),
+with --origin the source of the value. Secrets are shown as references.`,
+		Annotations: exits("Exit status: 0 shown, 2 the configuration has errors."),
 		Example:     "  rollout config show -c run.yaml --origin",
 		Args:        exactArgs(),
 	}
@@ -59,9 +59,9 @@ with --origin where that comes from. Secrets are shown as references.`,
 		w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 		for _, s := range l.Settings {
 			if origin {
-				tame.Fprintf(w, "%s\t%s\t%s\n", s.Key, s.Text(), s.Origin)
+				termsafe.Fprintf(w, "%s\t%s\t%s\n", s.Key, s.Text(), s.Origin)
 			} else {
-				tame.Fprintf(w, "%s\t%s\n", s.Key, s.Text())
+				termsafe.Fprintf(w, "%s\t%s\n", s.Key, s.Text())
 			}
 		}
 		return w.Flush()
@@ -71,11 +71,10 @@ with --origin where that comes from. Secrets are shown as references.`,
 
 func (p *program) configCheckCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "check -c FILE",
-		Short: "report everything that is wrong with a configuration",
-		Long: `Report everything that is wrong with a configuration, all at once. No server is
-asked and nothing is written.`,
-		Annotations: exits("Exit status: 0 nothing is wrong, 2 something is."),
+		Use:         "check -c FILE",
+		Short:       "report all errors of a configuration",
+		Long:        `Report all errors of a configuration at once. Contacts no server and writes nothing.`,
+		Annotations: exits("Exit status: 0 no error, 2 errors found."),
 		Example:     "  rollout config check -c run.yaml",
 		Args:        exactArgs(),
 	}
@@ -91,7 +90,7 @@ asked and nothing is written.`,
 		if err := l.Err(); err != nil {
 			return err
 		}
-		tame.Fprintf(p.stdout, "ok\n")
+		termsafe.Fprintf(p.stdout, "ok\n")
 		return nil
 	}
 	return cmd
@@ -101,9 +100,9 @@ func (p *program) configSchemaCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "print the configuration file's JSON Schema",
-		Long: `Print the JSON Schema of the configuration file. An editor that knows YAML completes
-and checks a file with it.`,
-		Annotations: exits("Exit status: 0 written, 2 wrong flags."),
+		Long: `Print the JSON Schema of the configuration file. YAML editors use it for completion and
+checks.`,
+		Annotations: exits("Exit status: 0 written, 2 usage error."),
 		Example:     "  rollout config schema > rollout.schema.json",
 		Args:        exactArgs(),
 		RunE: func(*cobra.Command, []string) error {

@@ -17,9 +17,9 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // opAdd sends tasks, each in a request with ctl.OpTask.
@@ -32,12 +32,12 @@ var ctlOps = []struct {
 	args  []string
 	short string
 }{
-	{ctl.OpStatus, nil, "show what is done, what is in progress, and how far the reader is"},
-	{ctl.OpPause, nil, "begin no further sample; what is in flight goes on"},
+	{ctl.OpStatus, nil, "show progress and the reader's cursor"},
+	{ctl.OpPause, nil, "stop starting samples; finish those in flight"},
 	{ctl.OpResume, nil, "end a pause"},
-	{ctl.OpDrain, nil, "accept no more tasks, collect those that were accepted and end"},
-	{ctl.OpSetVersion, []string{"N"}, "policy version N samples from now on"},
-	{ctl.OpAck, []string{"SEQ", "GROUPS"}, "the reader has all groups up to there"},
+	{ctl.OpDrain, nil, "accept no more tasks, finish the accepted ones and exit"},
+	{ctl.OpSetVersion, []string{"N"}, "set the policy version of new sends to N"},
+	{ctl.OpAck, []string{"SEQ", "GROUPS"}, "acknowledge all groups up to this cursor"},
 	{opAdd, []string{"[FILE|-]"}, "add tasks, one JSON object per line"},
 }
 
@@ -45,25 +45,23 @@ func (p *program) ctlCmd() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "ctl RUN status|pause|resume|drain|set-version N|ack SEQ GROUPS|add [FILE|-]",
-		Short: "tell a collector at work what to do",
-		Long: `Tell the collector that is at work on a run what to do, and print what it answers. It
-listens where collect was given --stream, at ctl.sock in the folder of the run, and to the
-user who collects alone.
+		Short: "control a running collector",
+		Long: `Control a running collector and print its answer. A collector with --stream listens at
+ctl.sock in the run folder. Only the user who runs it can connect.
 
-  status          what is done, what is in progress, and how far the reader is
-  pause           begin no further sample; what is in flight goes on
+  status          show progress and the reader's cursor
+  pause           stop starting samples; finish those in flight
   resume          end a pause
-  drain           accept no more tasks, collect those that were accepted and end; a
-                  pause ends
-  set-version N   policy version N samples from now on
-  ack SEQ GROUPS  the reader has all groups of the commits before SEQ, and the first
-                  GROUPS of commit SEQ; the events of groups name both, as seq and n
-  add [FILE|-]    add tasks, one JSON object per line, from the file or standard input;
-                  each is on the disk when it is answered, and may be added again
+  drain           accept no more tasks, end a pause, finish the accepted tasks and exit
+  set-version N   set the policy version of new sends to N
+  ack SEQ GROUPS  acknowledge all groups of the commits before SEQ, and the first GROUPS
+                  groups of commit SEQ; events of groups have both as seq and n
+  add [FILE|-]    add tasks, one JSON object per line, from FILE or standard input; an
+                  answered task is on disk, and adding it again has no effect
 
-A send that began and ended under set-version N carries version N; one that the change fell
-into does not, unless its trace says more.`,
-		Annotations: exits("Exit status: 0 done, 2 wrong arguments or a task that is refused, 5 no collector is at work on RUN or it does not answer, 6 its socket cannot be used or the acknowledgement not be written, 7 RUN is not a run folder."),
+A send that begins and ends under set-version N gets version N. A send that overlaps a
+change gets no version, unless its trace has one.`,
+		Annotations: exits("Exit status: 0 done, 2 usage error or a task was refused, 5 no collector is running on RUN or it does not answer, 6 its socket cannot be used or the acknowledgement cannot be written, 7 RUN is not a run folder."),
 		Example: `  rollout ctl run1 status
   rollout ctl run1 set-version 3
   rollout ctl run1 add more.jsonl
@@ -88,7 +86,7 @@ into does not, unless its trace says more.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return p.ctl(cmd.Context(), args, asJSON) },
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the answer as it is, one JSON line per request")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the raw answers, one JSON line per request")
 	return cmd
 }
 
@@ -107,11 +105,11 @@ func checkCtlArgs(cmd *cobra.Command, args []string) error {
 	}
 	i := slices.Index(names, args[1])
 	if i < 0 {
-		if near := human.Nearest(args[1], names); near != "" {
+		if near := format.Nearest(args[1], names); near != "" {
 			hint = "did you mean " + near + "?"
 		}
 		if slices.Contains(names, args[0]) {
-			hint = "the run comes first: rollout ctl " + human.Shell(args[1]) + " " + args[0]
+			hint = "the run comes first: rollout ctl " + format.Shell(args[1]) + " " + args[0]
 		}
 		return exit.Hint(exit.Usagef("ctl: unknown operation %q", args[1]), hint)
 	}
@@ -122,7 +120,7 @@ func checkCtlArgs(cmd *cobra.Command, args []string) error {
 	}
 	if n := len(args) - 2; n < least || n > most {
 		want := cmp.Or(strings.Join(ctlOps[i].args, " "), "no arguments")
-		return exit.Hint(exit.Usagef("ctl: %s takes %s, got %s", args[1], want, human.Plural(int64(n), "argument")), "see "+cmd.CommandPath()+" --help")
+		return exit.Hint(exit.Usagef("ctl: %s takes %s, got %s", args[1], want, format.Plural(int64(n), "argument")), "see "+cmd.CommandPath()+" --help")
 	}
 	return nil
 }
@@ -133,9 +131,9 @@ func ctlRequest(op string, args []string) (ctl.Request, error) {
 	for _, text := range args {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 0 || n > math.MaxInt32 && (op != ctl.OpAck || len(numbers) > 0) {
-			hint := "rollout ctl RUN status says which version samples now"
+			hint := "rollout ctl RUN status prints the current version"
 			if op == ctl.OpAck {
-				hint = "the event of a group has SEQ as seq and GROUPS as n"
+				hint = "use seq and n of a group event as SEQ and GROUPS"
 			}
 			return r, exit.Hint(exit.Usagef("ctl: %s: %q is not a whole number ≥ 0 and ≤ %d", op, text, math.MaxInt32), hint)
 		}
@@ -184,13 +182,13 @@ func (p *program) ctl(ctx context.Context, args []string, asJSON bool) (err erro
 		}
 		return p.showCtlStatus(dir, &s)
 	case ctl.OpPause:
-		p.say("%s: paused: no further sample begins; rollout ctl %s resume ends it", dir, human.Shell(dir))
+		p.say("%s: paused; rollout ctl %s resume ends the pause", dir, format.Shell(dir))
 	case ctl.OpResume:
-		p.say("%s: samples begin again", dir)
+		p.say("%s: resumed", dir)
 	case ctl.OpDrain:
-		p.say("%s: no more tasks are accepted; the run ends when those that were are collected; a pause has ended", dir)
+		p.say("%s: draining: no more tasks are accepted, and the run ends when the accepted ones are collected", dir)
 	case ctl.OpSetVersion:
-		p.say("%s: version %d samples from now on", dir, *r.Version)
+		p.say("%s: policy version %d applies to new sends", dir, *r.Version)
 	case ctl.OpAck:
 		p.say("%s: acknowledged up to group %d of commit %d", dir, *r.Groups, *r.Seq)
 	}
@@ -208,31 +206,31 @@ func refusal(err error) error {
 func (p *program) showCtlStatus(dir string, s *ctl.Status) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	line := func(label, format string, args ...any) {
-		tame.Fprintf(w, "%s\t%s\n", tame.Own(label), tame.Own(tame.Sprintf(format, args...)))
+		termsafe.Fprintf(w, "%s\t%s\n", termsafe.Own(label), termsafe.Own(termsafe.Sprintf(format, args...)))
 	}
 	state := cmp.Or(s.Phase, "collecting")
 	if s.Paused {
 		state += ", paused"
 	}
 	if s.EndOfTasks {
-		state += ", no further tasks are accepted"
+		state += ", accepting no more tasks"
 	}
 	line("run", "%s in %s", s.RunID, dir)
-	line("state", "%s; process %d, for %s", state, s.PID, human.Duration(time.Since(s.StartedAt)))
+	line("state", "%s; process %d, for %s", state, s.PID, format.Duration(time.Since(s.StartedAt)))
 	line("samples", "%d planned = %d committed + %d filtered + %d failed + %d skipped + %d remaining (%d in flight)",
 		s.Planned, s.Committed, s.Filtered, s.Failed, s.Skipped, s.Remaining, s.InFlight)
-	line("groups", "%d begun, %d whole: %d informative, %d filtered%s", s.Groups.Begun, s.Groups.Whole, s.Groups.Informative, s.Groups.Filtered,
-		tame.Own(bound(s.Groups.Until, "; the run ends with %d informative ones")))
-	line("ahead", "%d of the reader%s", s.Groups.Ahead, tame.Own(bound(s.Groups.MaxAhead, ", %d at most")))
+	line("groups", "%d started, %d whole: %d informative, %d filtered%s", s.Groups.Begun, s.Groups.Whole, s.Groups.Informative, s.Groups.Filtered,
+		termsafe.Own(bound(s.Groups.Until, "; the run ends at %d informative groups")))
+	line("ahead", "%d groups not acknowledged%s", s.Groups.Ahead, termsafe.Own(bound(s.Groups.MaxAhead, ", at most %d")))
 	if s.Version != nil {
 		line("version", "%d", *s.Version)
 	} else {
-		line("version", "not told")
+		line("version", "unknown")
 	}
 	if counts := s.Lag.Text(); counts != "" {
 		line("lag", "%s", counts)
 	}
-	line("reader", "%s; the last whole group is %s", cursorText(s.Cursor, "has acknowledged nothing", "has acknowledged up to "), cursorText(s.End, "not there yet", ""))
+	line("reader", "%s; last whole group: %s", cursorText(s.Cursor, "has acknowledged nothing", "has acknowledged up to "), cursorText(s.End, "none yet", ""))
 	return w.Flush()
 }
 
@@ -245,9 +243,9 @@ func bound(n int, format string) string {
 }
 
 // cursorText formats a cursor after before. It returns none if there is no cursor.
-func cursorText(c *ctl.Cursor, none, before string) tame.Own {
+func cursorText(c *ctl.Cursor, none, before string) termsafe.Own {
 	if c == nil || *c == (ctl.Cursor{}) {
-		return tame.Own(none)
+		return termsafe.Own(none)
 	}
-	return tame.Own(before + fmt.Sprintf("group %d of commit %d", c.Groups, c.Seq))
+	return termsafe.Own(before + fmt.Sprintf("group %d of commit %d", c.Groups, c.Seq))
 }

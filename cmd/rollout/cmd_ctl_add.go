@@ -14,10 +14,10 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 const (
@@ -37,7 +37,7 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	defer from.Close() //nolint:errcheck // read only
 	a := &adding{p: p, client: c, json: asJSON, refused: refusedTasks{p: p, name: name}}
 	a.waits = sync.OnceFunc(func() {
-		p.say("%s: the collector has tasks enough for now, and takes further ones as it begins them", dir)
+		p.say("%s: the collector has enough tasks for now; it accepts more as it starts them", dir)
 	})
 	c.Patience = 0 // no time limit: the collector accepts only tasks that it can start soon
 	lines := make(chan addedLine, sentAhead)
@@ -48,9 +48,9 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	}()
 	lost := a.answers(lines)
 	if err = <-sending; lost != nil {
-		err = exit.Hint(lost, "add the same again when a collector is at work: what was accepted is not taken twice")
+		err = exit.Hint(lost, "add the same file again when a collector is running; accepted tasks are not duplicated")
 	}
-	p.say("%s: %s", dir, tame.Own(a.text()))
+	p.say("%s: %s", dir, termsafe.Own(a.text()))
 	return errors.Join(err, a.refused.err())
 }
 
@@ -61,7 +61,7 @@ func (p *program) openAdded(dir, path string) (from io.ReadCloser, name string, 
 	}
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".parquet", ".gz", ".zst":
-		return nil, "", exit.Hint(exit.Usagef("%s: add takes JSON lines", path), "decompress it before: … | rollout ctl "+human.Shell(dir)+" add")
+		return nil, "", exit.Hint(exit.Usagef("%s: add takes JSON lines", path), "decompress it first: … | rollout ctl "+format.Shell(dir)+" add")
 	}
 	file, err := input.Open(path, input.Wait)
 	if err != nil {
@@ -102,7 +102,7 @@ func sendTasks(c *ctl.Client, from io.Reader, lines chan<- addedLine) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, bufio.ErrTooLong):
-		return exit.Hint(exit.Usagef("ctl: add: line %d is longer than a task may be, %s", n, human.Size(tasks.MaxTaskBytes)), "one task per line; those before it are added, and may be added again")
+		return exit.Hint(exit.Usagef("ctl: add: line %d exceeds the limit of %s for a task", n, format.Size(tasks.MaxTaskBytes)), "put one task on each line; the lines before it were added, and adding them again has no effect")
 	default:
 		return exit.Usagef("ctl: add: line %d: %w", n, err)
 	}
@@ -165,9 +165,9 @@ func (a *adding) answer(line int) error {
 }
 
 func (a *adding) text() string {
-	said := fmt.Sprintf("%s accepted, %s", human.Plural(a.accepted, "task"), human.Plural(a.samples, "sample"))
+	said := fmt.Sprintf("%s accepted, %s", format.Plural(a.accepted, "task"), format.Plural(a.samples, "sample"))
 	if a.again > 0 {
-		said += fmt.Sprintf("; %s known already", human.Plural(a.again, "task"))
+		said += fmt.Sprintf("; %s already known", format.Plural(a.again, "task"))
 	}
 	return said
 }
@@ -192,7 +192,7 @@ func (r *refusedTasks) err() error {
 	if r.count == 0 {
 		return nil
 	}
-	err := exit.With(exit.Code(exit.With(exit.Usage, r.first)), fmt.Errorf("%s refused; the others are accepted", human.Plural(r.count, "task")))
+	err := exit.With(exit.Code(exit.With(exit.Usage, r.first)), fmt.Errorf("%s refused, the others accepted", format.Plural(r.count, "task")))
 	if hint := exit.HintOf(r.first); hint != "" {
 		err = exit.Hint(err, hint)
 	}

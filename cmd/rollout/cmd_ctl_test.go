@@ -48,7 +48,7 @@ func (r *toldRun) SetVersion(v int32) error { return r.note("version %d", v) }
 
 func (r *toldRun) Acknowledge(_ context.Context, c ctl.Cursor) error {
 	if c.Seq > 12 {
-		return exit.Hint(exit.Usagef("commit %d is not there yet", c.Seq), "acknowledge what was given")
+		return exit.Hint(exit.Usagef("commit %d is none yet", c.Seq), "acknowledge what was given")
 	}
 	return r.note("ack %d %d", c.Seq, c.Groups)
 }
@@ -80,7 +80,7 @@ func TestCtl(t *testing.T) {
 	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir, "--quiet")
 
 	r := mustRun(t, exit.Unusable, "ctl", dir, "status")
-	if !strings.Contains(r.stderr, "no collector is at work on it") || !strings.Contains(r.stderr, "--resume --out "+dir) {
+	if !strings.Contains(r.stderr, "no collector is running") || !strings.Contains(r.stderr, "--resume --out "+dir) {
 		t.Errorf("without a collector: %s", r.stderr)
 	}
 	if r := mustRun(t, exit.Folder, "ctl", t.TempDir(), "status"); !strings.Contains(r.stderr, "run") {
@@ -114,11 +114,11 @@ func TestCtl(t *testing.T) {
 	want := `run      20260101-1 in ` + dir + `
 state    collecting, paused; process 7, for 1m01s
 samples  96 planned = 64 committed + 8 filtered + 2 failed + 1 skipped + 21 remaining (5 in flight)
-groups   12 begun, 9 whole: 8 informative, 1 filtered; the run ends with 64 informative ones
-ahead    3 of the reader, 4 at most
+groups   12 started, 9 whole: 8 informative, 1 filtered; the run ends at 64 informative groups
+ahead    3 groups not acknowledged, at most 4
 version  3
 lag      0: 5 groups, 1: 1 group, 3: 2 groups; 2 above 1
-reader   has acknowledged up to group 2 of commit 12; the last whole group is not there yet
+reader   has acknowledged up to group 2 of commit 12; last whole group: none yet
 `
 	if status != want {
 		t.Errorf("status:\n%s\nwant:\n%s", status, want)
@@ -129,27 +129,27 @@ reader   has acknowledged up to group 2 of commit 12; the last whole group is no
 	}
 	for _, args := range [][]string{{"pause"}, {"resume"}, {"set-version", "3"}, {"ack", "12", "1"}, {"drain"}} {
 		if r := mustRun(t, exit.OK, append([]string{"ctl", dir}, args...)...); r.stdout != "" || !strings.HasPrefix(r.stderr, "rollout: "+dir+": ") {
-			t.Errorf("%q says %q, %q", args, r.stdout, r.stderr)
+			t.Errorf("%q printed %q, %q", args, r.stdout, r.stderr)
 		}
 	}
 	if r := mustRun(t, exit.OK, "ctl", dir, "pause", "--json"); r.stdout != `{"ok":true}`+"\n" {
-		t.Errorf("pause --json says %q", r.stdout)
+		t.Errorf("pause --json printed %q", r.stdout)
 	}
 	if want := []string{"pause", "resume", "version 3", "ack 12 1", "drain", "pause"}; !slices.Equal(run.told, want) {
-		t.Errorf("told %q, want %q", run.told, want)
+		t.Errorf("got %q, want %q", run.told, want)
 	}
-	if r := mustRun(t, exit.Usage, "ctl", dir, "ack", "13", "0"); r.stderr != "rollout: commit 13 is not there yet\nhint: acknowledge what was given\n" {
-		t.Errorf("a refusal says %q", r.stderr)
+	if r := mustRun(t, exit.Usage, "ctl", dir, "ack", "13", "0"); r.stderr != "rollout: commit 13 is none yet\nhint: acknowledge what was given\n" {
+		t.Errorf("a refusal printed %q", r.stderr)
 	}
 
 	more := writeFile(t, "more.jsonl", []byte("\xef\xbb\xbf"+`{"id":"b", "prompt":"<b>"}`+"\n\n"+`{"id":"c"}`+"\n[1]\n{\"id\":\n"+`{"id":"b","prompt":"<b>"}`+"\n"+`{"id":"b"}`+"\n"+`{"id":"d"}`))
 	r = mustRun(t, exit.Usage, "ctl", dir, "add", more)
 	for _, want := range []string{
 		"more.jsonl:4: is not a JSON object", "more.jsonl:5: is not a JSON object", `more.jsonl:7: task "b" is there with other content`,
-		"3 tasks accepted, 12 samples; 1 task known already", "3 tasks refused",
+		"3 tasks accepted, 12 samples; 1 task already known", "3 tasks refused",
 	} {
 		if !strings.Contains(r.stderr, want) {
-			t.Errorf("add does not say %q: %s", want, r.stderr)
+			t.Errorf("the output of add lacks %q: %s", want, r.stderr)
 		}
 	}
 	if run.tasks["b"] != `{"id":"b","prompt":"<b>"}` || len(run.tasks) != 3 {
@@ -188,7 +188,7 @@ func TestCtlArgs(t *testing.T) {
 		{[]string{"run1", "add", "a", "b"}, "add takes [FILE|-], got 2 arguments"},
 	} {
 		if r := mustRun(t, exit.Usage, append([]string{"ctl"}, tt.args...)...); !strings.Contains(r.stderr, tt.want) {
-			t.Errorf("ctl %q says %q, want %q", tt.args, r.stderr, tt.want)
+			t.Errorf("ctl %q printed %q, want %q", tt.args, r.stderr, tt.want)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestCtlAddLongLine(t *testing.T) {
 	t.Parallel()
 	long := io.MultiReader(strings.NewReader("\n\n"), io.LimitReader(zeros{}, ctl.MaxLine))
 	err := sendTasks(nil, long, nil)
-	if exit.Code(err) != exit.Usage || !strings.Contains(err.Error(), "ctl: add: line 3 is longer than a task may be, 64MiB") || exit.HintOf(err) == "" {
+	if exit.Code(err) != exit.Usage || !strings.Contains(err.Error(), "ctl: add: line 3 exceeds the limit of 64MiB for a task") || exit.HintOf(err) == "" {
 		t.Errorf("sendTasks = %v, hint %q", err, exit.HintOf(err))
 	}
 }

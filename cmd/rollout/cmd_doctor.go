@@ -15,7 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/doctor"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
@@ -30,24 +30,24 @@ func (p *program) doctorCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "check that a run would work, with one real call",
-		Long: `Check that a run would work: the machine, the servers, the model, and one real
-rollout per server with the run's own agent settings. It is of the first task,
-if there are tasks. An agent with tools that called none of them is then asked to call
-one, because some templates go wrong only there; with --prompt or --task it is not.
+		Long: `Check that a run would work: the machine, the servers, the model, and one real rollout
+per server with the run's agent settings. The rollout plays the first task, if there is
+one. If its agent has tools but called none, doctor asks a second agent to call one,
+because some templates fail only there (not with --prompt or --task).
 
-With a tokenizer, the prompt of every call is rebuilt by both recipes and compared
-with the server's count, or with the ids that a tap saw or the server sends. Where they
-disagree, it says which of template, tokenizer or server differs, and shows the
-first difference. It also reports which --transformers fits the server. With
---tap it lists the agents that bypass the tap.
+With a tokenizer, doctor rebuilds the prompt of every call, from the stored messages and
+from the trace. It compares the prompts with the server's token count, or with ids from a
+tap or the server. If they differ, it reports whether the template, the tokenizer or the
+server is the cause, with the first difference. It also reports which --transformers fits
+the server. With --tap it lists the agents that bypass the tap.
 
-With --tune it also names what makes a Letta slow or fragile, the setting that mends
-it, and its effect: measured on this server, or marked as a reference. It runs a tool
-that does nothing in the server's sandbox, three times, which tells a few settings of
-the server by name, and reads the number of agents up to 256 times at once.
+With --tune it also reports what makes a Letta server slow or fragile, the setting that
+fixes it, and the effect, measured on this server or marked as a reference. For that it
+runs an empty tool three times in the server's sandbox, which returns a few settings of
+the server, and reads the number of agents up to 256 times in parallel.
 
-It writes nothing, and deletes the agents that it makes.`,
-		Annotations: exits("Exit status: 0 nothing is bad, 2 wrong flags or configuration, 5 something is bad, 130 interrupted."),
+doctor writes nothing and deletes its agents.`,
+		Annotations: exits("Exit status: 0 all checks passed, 2 usage or configuration error, 5 a check failed, 130 interrupted."),
 		Example: `  rollout doctor -c run.yaml
   rollout doctor --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tokenizer models/qwen3 --prompt 'Add 2 and 3 with the tool.'
   rollout doctor -c run.yaml --tune`,
@@ -56,7 +56,7 @@ It writes nothing, and deletes the agents that it makes.`,
 	f := cmd.Flags()
 	f.StringVar(&o.prompt, "prompt", "", "the `TEXT` of the user message, instead of a task's")
 	f.StringVar(&o.task, "task", "", "the task with this `ID`, instead of the first one")
-	f.BoolVar(&o.tune, "tune", false, "name what makes the servers slow or fragile, and the setting that mends it")
+	f.BoolVar(&o.tune, "tune", false, "also report what makes the servers slow or fragile, with the setting that fixes it")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per check")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
 		"tokens.prompts", "tokens.tap", "tokens.tokenizer", "tokens.transformers", "tokens.experimental", "tasks.file", "output.dir")
@@ -140,11 +140,11 @@ func (p *program) checked(c doctor.Check, asJSON bool) {
 	}
 	color := map[doctor.State]string{doctor.OK: "32", doctor.Bad: "31;1", doctor.Hint: "33"}[c.State]
 	paint, _ := p.painter("auto")
-	tame.Fprintf(p.stdout, "%s %-10s %s\n", paint.Code(color, fmt.Sprintf("%-4s", c.State)), c.Name, c.Text)
+	termsafe.Fprintf(p.stdout, "%s %-10s %s\n", paint.Code(color, fmt.Sprintf("%-4s", c.State)), c.Name, c.Text)
 	for _, line := range c.Detail {
-		tame.Fprintf(p.stdout, "     %-10s %s\n", "", line)
+		termsafe.Fprintf(p.stdout, "     %-10s %s\n", "", line)
 	}
 	if c.Hint != "" {
-		tame.Fprintf(p.stdout, "     %-10s hint: %s\n", "", c.Hint)
+		termsafe.Fprintf(p.stdout, "     %-10s hint: %s\n", "", c.Hint)
 	}
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -38,14 +38,14 @@ func (p *program) exportCmd() *cobra.Command {
 		Use:   "export RUN",
 		Short: "write the rows of a run as JSON Lines",
 		Long: `Write the rows of a run as JSON Lines, one object per row with all of its columns:
-token ids, loss mask and log-probabilities as arrays, texts that are JSON as strings,
-times in microseconds since 1970. Floats are written so that they are read back bit by
-bit; what JSON has no number for is "NaN", "Infinity" and "-Infinity".
+token ids, loss mask and log-probabilities as arrays, JSON texts as strings, times in
+microseconds since 1970. Floats round-trip exactly; "NaN", "Infinity" and "-Infinity"
+stand for values that JSON lacks.
 
---kind failures writes what failed instead. --kind all writes the whole run: a first line
-about it, rows, failures, and samples without either, in the order of the commits; import
-makes a run of it that equals the first one, row by row.`,
-		Annotations: exits("Exit status: 0 written, 2 wrong flags, 7 RUN is not a run folder, 6 it cannot be read or FILE not written, 9 it is damaged."),
+--kind failures writes the failures instead. --kind all writes the whole run in commit
+order: a header line, rows, failures, and samples with neither. import turns it into a
+run with equal rows.`,
+		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read or FILE cannot be written, 7 RUN is not a run folder, 9 RUN is damaged."),
 		Example: `  rollout export run1 | jq -c '[.task_id, .reward]'
   rollout export run1 --kind all -o run1.jsonl.zst`,
 		Args: exactArgs("RUN"),
@@ -57,12 +57,12 @@ makes a run of it that equals the first one, row by row.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.out, "output", "o", "-", "write to `FILE`, whole or not at all; compressed if it ends with .gz or .zst; - is stdout")
+	f.StringVarP(&o.out, "output", "o", "-", "write to `FILE` atomically, compressed if it ends in .gz or .zst; - is standard output")
 	f.StringVar(&o.kind, "kind", "data", "`KIND` of rows: data, failures, all")
-	f.StringVar(&o.task, "task", "", "rows of the task with this `ID` only")
+	f.StringVar(&o.task, "task", "", "only rows of the task with this `ID`")
 	values(cmd, "kind", cobra.ShellCompDirectiveNoFileComp, "data", "failures", "all")
-	f.StringVar(&o.group, "group", "", "rows of the group with this `ID` only")
-	f.StringVar(&o.key, "key", "", "rows of the sample with this whole `KEY` only")
+	f.StringVar(&o.group, "group", "", "only rows of the group with this `ID`")
+	f.StringVar(&o.key, "key", "", "only rows of the sample with this full `KEY`")
 	return cmd
 }
 
@@ -71,7 +71,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	case "data", "failures": // write selects the rows
 	case "all":
 		if o.task+o.group+o.key != "" {
-			return exit.Hint(exit.Usagef("--kind all exports the whole run"), "leave out --task, --group and --key, or export data and failures each")
+			return exit.Hint(exit.Usagef("--kind all exports the whole run"), "drop --task, --group and --key, or export data and failures separately")
 		}
 	default:
 		return exit.Usagef("--kind: %q is not one of data, failures, all", o.kind)
@@ -85,7 +85,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 		return runfolder.ReadError(dir, err)
 	}
 	if n := runfolder.Waiting(dir); n > 0 {
-		p.say("%s in the write-ahead log are not exported: no commit has them yet", human.Plural(int64(n), "sample"))
+		p.say("%s in the write-ahead log are not exported, because they are not committed yet", format.Plural(int64(n), "sample"))
 	}
 	n := int64(0)
 	write := func(w io.Writer) (err error) {
@@ -93,7 +93,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 		return err
 	}
 	if o.out == "-" {
-		err = compressed(tame.Raw(p.stdout), "", write)
+		err = compressed(termsafe.Raw(p.stdout), "", write)
 	} else {
 		err = runfolder.WriteNamed(o.out, func(w io.Writer) error { return compressed(w, o.out, write) })
 	}
@@ -109,7 +109,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 		p.sayNothingOf(o.task, dir, log)
 	}
 	if o.out != "-" {
-		p.say("wrote %s: %s", o.out, human.Plural(n, "line"))
+		p.say("wrote %s: %s", o.out, format.Plural(n, "line"))
 	}
 	return nil
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -30,14 +30,13 @@ func (p *program) failuresCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "failures RUN",
 		Short: "group and list the samples that a run failed to collect",
-		Long: `Group the samples that a run failed to collect by the class of the failure and the
-stage that it happened in, and list them. Single calls that are missing in samples
-whose other calls are data are grouped apart. --all lists them as well, and samples
-whose failure a later attempt put right.
+		Long: `Group the failed samples of a run by class and stage of the failure, and list them.
+Single failed calls of samples with data are grouped separately. --all also lists these
+calls, and samples that a later attempt collected.
 
-rollout collect --retry-failed takes up again what is listed here. It works while the
-run is being collected; what is not in a shard yet is not seen.`,
-		Annotations: exits("Exit status: 0 shown, 2 wrong flags, 7 RUN is not a run folder, 6 it cannot be read, 9 it is damaged."),
+rollout collect --retry-failed collects the listed samples again. It works while the run
+is being collected, too; failures that are not in a shard yet are not listed.`,
+		Annotations: exits("Exit status: 0 shown, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 9 RUN is damaged."),
 		Example: `  rollout failures run1
   rollout failures run1 --class token_mismatch --limit 0
   rollout failures run1 --json
@@ -46,10 +45,10 @@ run is being collected; what is not in a shard yet is not seen.`,
 		RunE: func(_ *cobra.Command, args []string) error { return p.failures(args[0], &o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.class, "class", "", "failures of this `CLASS` only")
-	f.IntVar(&o.limit, "limit", 20, "list the first `N` only; 0: all")
-	f.BoolVar(&o.all, "all", false, "also what a later attempt put right, and single calls")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per failure, and no groups (no limit, unless it is given)")
+	f.StringVar(&o.class, "class", "", "only failures of this `CLASS`")
+	f.IntVar(&o.limit, "limit", 20, "list only the first `N`; 0: all")
+	f.BoolVar(&o.all, "all", false, "also list single calls, and samples that a later attempt collected")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per failure and no groups; no limit unless --limit is given")
 	var classes []string
 	for _, c := range collector.Classes() {
 		classes = append(classes, c.String())
@@ -127,37 +126,37 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	}
 	switch {
 	case len(groups) == 0 && len(calls) == 0:
-		p.say("%s: nothing has failed", dir)
+		p.say("%s: no failures", dir)
 		return nil
 	case len(groups) == 0:
-		p.say("%s: no sample has failed", dir)
+		p.say("%s: no failed samples", dir)
 		return p.showCalls(calls, partial)
 	}
 	if err := p.showGroups(groups); err != nil {
 		return err
 	}
-	tame.Fprintf(p.stdout, "\n")
+	termsafe.Fprintf(p.stdout, "\n")
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	tame.Fprintf(w, "key\ttask\tindex\tattempt\tclass\tstage\treason\tcall\terror\n")
+	termsafe.Fprintf(w, "key\ttask\tindex\tattempt\tclass\tstage\treason\tcall\terror\n")
 	for i := range list {
 		f := &list[i]
 		call := "all"
 		if f.Call >= 0 {
 			call = fmt.Sprint(f.Call)
 		}
-		tame.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", show.ShortKey(f.SampleKey), tame.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
-			f.Class, f.Stage, cmp.Or(f.Reason, "-"), call, tame.Text(f.Error, 80))
+		termsafe.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", show.ShortKey(f.SampleKey), termsafe.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
+			f.Class, f.Stage, cmp.Or(f.Reason, "-"), call, termsafe.Text(f.Error, 80))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	if hidden := shown - len(list); hidden > 0 {
-		p.say("%d more are not listed: --limit 0 lists all", hidden)
+		p.say("%d more not listed; --limit 0 lists all", hidden)
 	}
 	if len(calls) == 0 {
 		return nil
 	}
-	tame.Fprintf(p.stdout, "\n")
+	termsafe.Fprintf(p.stdout, "\n")
 	return p.showCalls(calls, partial)
 }
 
@@ -167,7 +166,7 @@ func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[stri
 	for _, calls := range samples {
 		n += calls
 	}
-	tame.Fprintf(p.stdout, "%s of %s that have rows; --all lists them\n", human.Plural(int64(n), "single call"), human.Plural(int64(len(samples)), "sample"))
+	termsafe.Fprintf(p.stdout, "%s in %s with rows; --all lists them\n", format.Plural(int64(n), "single call"), format.Plural(int64(len(samples)), "sample"))
 	return p.showGroups(groups)
 }
 
@@ -252,10 +251,10 @@ func (p *program) showGroups(groups map[groupName]*failureGroup) error {
 			strings.Compare(a.class, b.class), strings.Compare(a.stage, b.stage), strings.Compare(a.reason, b.reason))
 	})
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	tame.Fprintf(w, "samples\tcalls\tclass\tstage\treason\tcause\texample\n")
+	termsafe.Fprintf(w, "samples\tcalls\tclass\tstage\treason\tcause\texample\n")
 	for _, n := range names {
 		g := groups[n]
-		tame.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", g.samples, g.calls, n.class, n.stage, cmp.Or(n.reason, "-"), cause(n.class), tame.Text(g.example, 60))
+		termsafe.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", g.samples, g.calls, n.class, n.stage, cmp.Or(n.reason, "-"), cause(n.class), termsafe.Text(g.example, 60))
 	}
 	return w.Flush()
 }

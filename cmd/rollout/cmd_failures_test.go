@@ -36,7 +36,7 @@ func TestFailuresOfSingleCalls(t *testing.T) {
 		}
 		return dir
 	}
-	const calls = "3 single calls of 2 samples that have rows; --all lists them\nsamples  calls  class"
+	const calls = "3 single calls in 2 samples with rows; --all lists them\nsamples  calls  class"
 	for _, tt := range []struct {
 		name    string
 		failure bool
@@ -44,9 +44,9 @@ func TestFailuresOfSingleCalls(t *testing.T) {
 		out     string // text in stdout; with a leading "!", text that must not be in stdout
 		err     string
 	}{
-		{"only those", false, nil, calls, ": no sample has failed\n"},
-		{"of a class", false, []string{"--class", "no_prompt"}, calls, ": no sample has failed\n"},
-		{"of another class", false, []string{"--class", "no_turns"}, "!single", ": nothing has failed\n"},
+		{"only those", false, nil, calls, ": no failed samples\n"},
+		{"of a class", false, []string{"--class", "no_prompt"}, calls, ": no failed samples\n"},
+		{"of another class", false, []string{"--class", "no_turns"}, "!single", ": no failures\n"},
 		{"beside a sample", true, nil, "\n\n" + calls, ""},
 		{"all of it", true, []string{"--all"}, "!single", ""},
 		{"for programs", false, []string{"--json"}, "!no_prompt", ""},

@@ -20,7 +20,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/rowjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
@@ -36,21 +36,20 @@ func (p *program) importCmd() *cobra.Command {
 	o := importOptions{}
 	cmd := &cobra.Command{
 		Use:   "import FILE... --out RUN",
-		Short: "make a run of what export wrote",
-		Long: `Make a run of what export wrote: rows equal bit by bit, checked by every rule that rows
-keep. The first line that breaks one is named, and then RUN is not there: it appears as a
-whole or not at all.
+		Short: "create a run from an export",
+		Long: `Create a run from files that export wrote. Rows are bit-identical and checked against
+every invariant. On the first invalid line, import names it and creates nothing.
 
-A file of export --kind all gives the whole run, with its id, its failures and what its
-shards say of it; one that was cut is refused. Files of rows, or of failures, give these.
-All lines of one sample stand together. The tasks of a run are not in its export, so a run
-that was imported cannot be continued.`,
-		Annotations: exits("Exit status: 0 made, 2 a FILE cannot be imported, 7 RUN is there already, 6 a FILE cannot be read or RUN not written."),
+A file of export --kind all restores the whole run, with its id, failures and shard
+metadata; a truncated file is refused. Files of rows or failures restore only those. All
+lines of a sample must be adjacent. An export lacks the tasks of the run, so an imported
+run cannot be resumed.`,
+		Annotations: exits("Exit status: 0 created, 2 a FILE cannot be imported, 6 a FILE cannot be read or RUN cannot be written, 7 RUN already exists."),
 		Example: `  rollout export run1 --kind all -o all.jsonl.zst && rollout import all.jsonl.zst --out run2
   rollout export run1 --kind all | rollout import - --out run2 --format arrow`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return exit.Hint(exit.Usagef("%sneeds FILE", verb(cmd)), "see "+cmd.CommandPath()+" --help")
+				return exit.Hint(exit.Usagef("%sneeds at least one FILE", verb(cmd)), "see "+cmd.CommandPath()+" --help")
 			}
 			return nil
 		},
@@ -61,15 +60,15 @@ that was imported cannot be continued.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.out, "out", "", "make the run in the folder `RUN`, which is new or empty")
-	f.StringVar(&o.format, "format", "", "`FORMAT` of the shards: parquet, arrow (default: as the export says, else parquet)")
+	f.StringVar(&o.out, "out", "", "create the run in the new or empty folder `RUN`")
+	f.StringVar(&o.format, "format", "", "`FORMAT` of the shards: parquet, arrow (default: the format of the export, otherwise parquet)")
 	values(cmd, "format", cobra.ShellCompDirectiveNoFileComp, sink.Parquet.String(), sink.Arrow.String())
 	return cmd
 }
 
 func (p *program) importRun(ctx context.Context, files []string, o *importOptions) error {
 	if o.out == "" {
-		return exit.Usagef("import: --out is not set: where should the run be?")
+		return exit.Usagef("import: --out is required")
 	}
 	in := &importer{p: p, ctx: ctx, files: files, closed: func() {}}
 	defer func() { in.closed() }()
@@ -100,10 +99,10 @@ func (p *program) importRun(ctx context.Context, files []string, o *importOption
 	if err != nil {
 		return in.failed(err)
 	}
-	p.say("made %s: %s, %s, %s; %s tokens", o.out, human.Plural(stats.Samples, "sample"), human.Plural(stats.Rows, "row"),
-		human.Plural(stats.Failures, "failure row"), human.Count(stats.Tokens.Total))
+	p.say("created %s: %s, %s, %s; %s tokens", o.out, format.Plural(stats.Samples, "sample"), format.Plural(stats.Rows, "row"),
+		format.Plural(stats.Failures, "failure row"), format.Count(stats.Tokens.Total))
 	if header == nil && in.versions {
-		p.say("%s: who told the policy versions of its rows is not known (%s): only an export of --kind all says it", o.out, runfolder.VersionsSourceKey)
+		p.say("%s: the source of its policy versions is unknown (%s); only an export with --kind all has it", o.out, runfolder.VersionsSourceKey)
 	}
 	return nil
 }
@@ -113,16 +112,16 @@ func importedAll(h *rowjson.Header, s *sink.Stats, file string) error {
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples == h.Samples {
 		return nil
 	}
-	hint := "without its first line, import takes what is there"
+	hint := "remove the first line to import the lines that exist"
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples > h.Samples {
 		hint = together // or the same sample was counted twice
 	}
-	return exit.Hint(exit.Usagef("%s: has %d rows, %d failure rows and %d samples, and its first line says %d, %d and %d: it is not whole",
+	return exit.Hint(exit.Usagef("%s: incomplete: it has %d rows, %d failure rows and %d samples, but its first line announces %d, %d and %d",
 		file, s.Rows, s.Failures, s.Samples, h.Rows, h.Failures, h.Samples), hint)
 }
 
 // together is the hint for files that mix the lines of different samples, or have a sample twice.
-const together = "all lines of a sample stand together, as export writes them"
+const together = "all lines of a sample must be adjacent, as export writes them"
 
 // An importer reads files in order and remembers the lines of the last two samples.
 type importer struct {
@@ -156,9 +155,9 @@ func (in *importer) begin() (*rowjson.Header, error) {
 	case in.ctx.Err() != nil:
 		return nil, exit.With(exit.Interrupted, signals.ErrInterrupted)
 	case err == io.EOF:
-		return nil, exit.Usagef("%s: has no line", in.at)
+		return nil, exit.Usagef("%s: is empty", in.at)
 	case err != nil:
-		return nil, exit.Hint(in.wrong(err), "give a file that rollout export wrote")
+		return nil, exit.Hint(in.wrong(err), "use a file that rollout export wrote")
 	case header != nil && len(in.files) > 1:
 		return nil, exit.Hint(in.wrong(errors.New("this is the export of a whole run")), "import it alone")
 	}
@@ -190,7 +189,7 @@ func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
 				case err != nil:
 					err = in.wrong(err)
 				case header != nil:
-					err = exit.Hint(in.wrong(errors.New("the first line of an export, within others")), "import whole runs one by one")
+					err = exit.Hint(in.wrong(errors.New("header line of an export after the first line")), "import whole runs one at a time")
 				}
 				if err != nil {
 					yield(nil, err)
@@ -233,7 +232,7 @@ func (in *importer) failed(err error) error {
 	}
 	err = exit.Usagef("%s: sample %s: %w", at, refused.Key, refused.Err)
 	if errors.Is(err, sink.ErrCommitted) {
-		return exit.Hint(err, together+"; a sample is in a run once, and export --kind all has its rows and failures together")
+		return exit.Hint(err, together+"; a run has each sample once, and export --kind all writes its rows and failures together")
 	}
 	if _, ok := errors.AsType[*sink.SegmentError](err); ok {
 		return exit.Hint(err, together)
@@ -259,7 +258,7 @@ func (in *importer) open(name string) error {
 	}
 	f, err := input.Open(name, input.Wait)
 	if err != nil {
-		return exit.Hint(exit.With(exit.Usage, err), "give a file that rollout export wrote, or - for standard input")
+		return exit.Hint(exit.With(exit.Usage, err), "use a file that rollout export wrote, or - for standard input")
 	}
 	closed := func() { _ = f.Close() } // read only
 	var r io.Reader = f

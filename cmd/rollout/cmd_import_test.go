@@ -99,10 +99,10 @@ func TestImportAfterKill(t *testing.T) {
 	}
 	run := filepath.Join(dir, "run")
 	if said := mustRun(t, exit.OK, "import", writeFile(t, "one.jsonl", []byte(line)), "--out", run).stderr; strings.Count(said, "\n") != 1 {
-		t.Errorf("the import says %q", said)
+		t.Errorf("the import printed %q", said)
 	}
 	if got := folders(); !slices.Contains(got, second) {
-		t.Errorf("the folder of an import at work is gone: %v", got)
+		t.Errorf("the folder of a running import is gone: %v", got)
 	}
 	if err := stdin.Close(); err != nil {
 		t.Fatal(err)

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -43,29 +43,26 @@ func (p *program) inspectCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect RUN",
 		Short: "show the rows of a run",
-		Long: `Show the rows of a run: a table; or, with --row, one row with its tokens, span by
-span. Tokens that a trainer learns from are coloured by their log-probability, from
-green (likely) to red (unlikely); what is context is dim; sampled tokens that are
-masked out are underlined. Without colours, masked-out ones stand in parentheses. A
-row that is not the continuation of the one before it says where it parted from it,
-with both sides.
+		Long: `Show the rows of a run as a table, or one row with its tokens, span by span (--row).
+Trained tokens are colored by log-probability, from green (likely) to red (unlikely).
+Context is dim, and masked sampled tokens are underlined (in parentheses without color).
+A forked row shows where its prompt differs from the row before, with both versions.
 
-Where a tap saw calls of a sample that the server's answer does not show, they are
-counted: a retry has the prompt of a call that the answer shows; so have those that
-failed at the engine and those that were cut off; a summary is what the server asks for
-at a compaction. With --key they are told below the table, with --row beside it. None
-of their tokens is in a row.
+If a tap saw calls of a sample that the server's answer does not show, they are counted:
+retries, calls that failed at the engine, calls that were cut off, and summaries of a
+compaction. --key prints them below the table, and --row beside the row. No row contains
+their tokens.
 
-With --failures, what is not in the data and why: whole samples, and single calls
-whose context could not be known, with what was tried.
+--failures shows failed samples, and single calls without a known context, with the
+reason and the sources that were tried.
 
-Only what is shown is read: of a table the columns that it has, of a row its part of one
-shard, which the commit log knows. The digests of the shards that are opened are compared
-with the log, and the rules that rows keep are not: verify checks those, and all shards.
+inspect reads only the columns and the part of a shard that it shows. It compares the
+digests of opened shards with the commit log. Use verify to check all shards and all
+invariants.
 
-Tokens are shown as text by the run's own tokenizer, where it still lies where collect
-found it and has the digest that the run recorded.`,
-		Annotations: exits("Exit status: 0 shown, 2 no such row, 7 RUN is not a run folder, 6 it cannot be read, 9 it is damaged."),
+Tokens are shown as text with the run's tokenizer, if it is still at its recorded path
+with the recorded digest.`,
+		Annotations: exits("Exit status: 0 shown, 2 usage error or no such row, 6 RUN cannot be read, 7 RUN is not a run folder, 9 RUN is damaged."),
 		Example: `  rollout inspect run1 --limit 20
   rollout inspect run1 --row 3
   rollout inspect run1 --key d4e5cf24-0 --row 0
@@ -75,22 +72,22 @@ found it and has the digest that the run recorded.`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("row") && o.row < 0 {
-				return exit.Usagef("--row: %d: rows are counted from 0", o.row)
+				return exit.Usagef("--row: %d: must be ≥ 0", o.row)
 			}
 			return p.inspect(args[0], &o)
 		},
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.row, "row", -1, "show row `N` of the table, counted from 0")
-	f.StringVar(&o.task, "task", "", "rows of the task with this `ID` only; --row counts among them")
-	f.StringVar(&o.group, "group", "", "rows of the group with this `ID` only; --row counts among them")
-	f.StringVar(&o.key, "key", "", "rows of the sample with this `KEY` only, as the table has it or whole; --row counts among them")
-	f.IntVar(&o.limit, "limit", 0, "show the first `N` only (default: all)")
+	f.StringVar(&o.task, "task", "", "only rows of the task with this `ID`; --row counts among them")
+	f.StringVar(&o.group, "group", "", "only rows of the group with this `ID`; --row counts among them")
+	f.StringVar(&o.key, "key", "", "only rows of the sample with this short or full `KEY`; --row counts among them")
+	f.IntVar(&o.limit, "limit", 0, "show only the first `N` (default: all)")
 	f.BoolVar(&o.failures, "failures", false, "show what failed instead")
-	f.StringVar(&o.tokenizer, "tokenizer", "", "with --row: show the tokens as text, by the tokenizer in `DIR`; none: as ids (default: the run's)")
-	f.BoolVar(&o.whole, "whole", false, "with --row: all tokens, also of long spans; with --failures: all of the error")
+	f.StringVar(&o.tokenizer, "tokenizer", "", "with --row: show tokens as text with the tokenizer in `DIR`; none shows ids (default: the run's tokenizer)")
+	f.BoolVar(&o.whole, "whole", false, "with --row: show all tokens of long spans; with --failures: show the full error")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines; with --row all columns of the row")
-	f.StringVar(&o.color, "color", "auto", "`WHEN` to colour: auto, always, never")
+	f.StringVar(&o.color, "color", "auto", "`WHEN` to use color: auto, always, never")
 	values(cmd, "color", cobra.ShellCompDirectiveNoFileComp, "auto", "always", "never")
 	return cmd
 }
@@ -132,7 +129,7 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 		p.sayNothingOf(o.task, dir, log)
 	}
 	if n := o.unshown[o.key]; err == nil && o.row < 0 && !o.asJSON && n != (tokenize.Unshown{}) {
-		p.say("the tap saw calls of the sample that no answer shows: %s", n)
+		p.say("the tap saw calls that no answer of the sample shows: %s", n)
 	}
 	if err == nil && o.row < 0 && !o.asJSON {
 		p.say("%s", runTotals(log))
@@ -153,13 +150,13 @@ func (o *inspectOptions) shards(log *sink.Log) (func(sink.Kind) iter.Seq[sink.Sh
 				continue
 			}
 			if whole != "" && s.Key != whole {
-				return nil, exit.Usagef("--key: %s: is the short form of several keys, of %s and %s: give the whole key", o.key, whole, s.Key)
+				return nil, exit.Usagef("--key: %s is ambiguous (%s, %s): use the full key", o.key, whole, s.Key)
 			}
 			whole, holds[log.Commits[i].Seq] = s.Key, true
 		}
 	}
 	if whole == "" {
-		return nil, exit.Hint(exit.Usagef("--key: %s: no sample of the run has this key", tame.Text(o.key, 60)), "the table has the keys; --json has them whole")
+		return nil, exit.Hint(exit.Usagef("--key: %s: no sample of the run has this key", termsafe.Text(o.key, 60)), "the table lists the keys; --json lists the full keys")
 	}
 	o.key = whole
 	return func(kind sink.Kind) iter.Seq[sink.Shard] {
@@ -218,8 +215,8 @@ func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], err
 			}
 			o.searched = true
 		}
-		what := map[sink.Kind]string{sink.KindData: "rows", sink.KindFailures: "failure rows"}[kind]
-		return sink.Shard{}, 0, exit.Hint(exit.Usagef("--row: %d: there are %d %s", o.row, n, what), "they are counted from 0")
+		what := map[sink.Kind]string{sink.KindData: "row", sink.KindFailures: "failure row"}[kind]
+		return sink.Shard{}, 0, exit.Hint(exit.Usagef("--row: %d: out of range: %s", o.row, format.Plural(int64(n), what)), "rows are numbered from 0")
 	}
 }
 
@@ -261,22 +258,22 @@ func (p *program) runSpeller(dir string, info *runfolder.Info) model.Speller {
 	}
 	path := info.TokenizerPath(dir)
 	if path == "" {
-		p.say("tokens are shown as ids: the run's tokenizer is not where collect found it; --tokenizer DIR says where it is")
+		p.say("showing tokens as ids: the run's tokenizer is no longer at its recorded path; use --tokenizer DIR")
 		return model.Decimal
 	}
 	spell, err := model.SpellerWith(path, digest)
 	if err != nil {
-		p.say("tokens are shown as ids: %v; --tokenizer DIR takes another one", err)
+		p.say("showing tokens as ids: %v; --tokenizer DIR uses another tokenizer", err)
 		return model.Decimal
 	}
-	p.say("tokens are shown by %s, the run's tokenizer; --tokenizer none shows ids", path)
+	p.say("showing tokens as text with the run's tokenizer %s; --tokenizer none shows ids", path)
 	return spell
 }
 
 func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o *inspectOptions) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	if !o.asJSON {
-		tame.Fprintf(w, "row\tkey\ttask\tindex\tsegment\ttokens\ttrained\treward\tgrade\tstatus\tflags\n")
+		termsafe.Fprintf(w, "row\tkey\ttask\tindex\tsegment\ttokens\ttrained\treward\tgrade\tstatus\tflags\n")
 	}
 	n, tokens, trained, forks, leftOut := 0, 0, 0, 0, 0
 	grades, sources := map[string]int{}, map[string]int{}
@@ -305,7 +302,7 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 				return err
 			}
 		} else {
-			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, show.ShortKey(r.SampleKey), tame.Text(r.TaskID, 32), r.SampleIndex,
+			termsafe.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, show.ShortKey(r.SampleKey), termsafe.Text(r.TaskID, 32), r.SampleIndex,
 				r.SegmentIndex+1, r.SegmentCount, total, t, show.Reward(r.Reward), r.Verification, r.Status, show.RowFlags(r))
 		}
 		n++
@@ -328,13 +325,13 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 		return err
 	}
 	if n == 0 && o.key != "" {
-		p.say("the sample has no rows; --failures shows what failed of it")
+		p.say("the sample has no rows; --failures shows its failures")
 		return nil
 	}
 	p.say("%d rows, %s tokens, %s of them trained; %s; prompts from %s; %d forks",
-		n, human.Count(int64(tokens)), human.Percent(int64(trained), int64(tokens)), show.Counted(grades), show.Counted(sources), forks)
+		n, format.Count(int64(tokens)), format.Percent(int64(trained), int64(tokens)), show.Counted(grades), show.Counted(sources), forks)
 	if leftOut > 0 {
-		p.say("%d of the rows have keep=false: rollout.Dataset leaves them out", leftOut)
+		p.say("%d of the rows have keep=false; rollout.Dataset skips them", leftOut)
 	}
 	return nil
 }
@@ -342,7 +339,7 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 func (p *program) inspectFailures(failures iter.Seq2[foundRow[sink.StoredFailure], error], done map[string]struct{}, o *inspectOptions) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	if !o.asJSON {
-		tame.Fprintf(w, "row\tkey\ttask\tindex\tattempt\tclass\treason\tstage\tcall\ttokens\terror\n")
+		termsafe.Fprintf(w, "row\tkey\ttask\tindex\tattempt\tclass\treason\tstage\tcall\ttokens\terror\n")
 	}
 	n := 0
 	for at, err := range failures {
@@ -367,8 +364,8 @@ func (p *program) inspectFailures(failures iter.Seq2[foundRow[sink.StoredFailure
 			if f.Call >= 0 {
 				call = strconv.Itoa(int(f.Call))
 			}
-			tame.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, show.ShortKey(f.SampleKey), tame.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
-				f.Class, cmp.Or(f.Reason, "-"), f.Stage, call, len(f.OutputIDs), tame.Text(f.Error, show.ErrorWidth(o.whole)))
+			termsafe.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, show.ShortKey(f.SampleKey), termsafe.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
+				f.Class, cmp.Or(f.Reason, "-"), f.Stage, call, len(f.OutputIDs), termsafe.Text(f.Error, show.ErrorWidth(o.whole)))
 		}
 		n++
 	}

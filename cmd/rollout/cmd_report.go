@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/report"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 type reportOptions struct {
@@ -27,15 +27,13 @@ func (p *program) reportCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report RUN",
 		Short: "report how a run went",
-		Long: `Report how a run went, from its files alone: what became of every sample, failures by
-class and what to do about them, rewards and pass@k, lengths, truncation, how well
-the data are proven, times, tokens per second, what the controller of concurrency
-did, the slowest samples. It works while the run is being collected and after it was
-killed.
+		Long: `Report the result of a run from its files: the outcome of the samples, failures by class
+with remedies, rewards and pass@k, lengths, truncation, grades, times, tokens per second,
+concurrency over time, and the slowest samples. It works during a run and after a crash.
 
-collect writes it into the folder when it ends, as report.json and report.html. The
-page is one file that needs nothing else. Without flags a short form is printed.`,
-		Annotations: exits("Exit status: 0 written, 2 wrong flags, 7 RUN is not a run folder, 6 it cannot be read, 9 its files are damaged: what could be read is written."),
+collect writes report.json and report.html to the folder when it ends. The page is
+self-contained. Without flags, report prints a short form.`,
+		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 9 its files are damaged; the readable part is reported."),
 		Example: `  rollout report run1
   rollout report run1 --html report.html
   rollout report run1 --json | jq .coverage`,
@@ -43,15 +41,15 @@ page is one file that needs nothing else. Without flags a short form is printed.
 		RunE: func(_ *cobra.Command, args []string) error { return p.showReport(args[0], &o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.html, "html", "", "write the page to `FILE`, or to stdout with -")
+	f.StringVar(&o.html, "html", "", "write the page to `FILE`; - is standard output")
 	f.BoolVar(&o.asJSON, "json", false, "print the whole report as one JSON object")
-	f.Float64Var(&o.pass, "pass", report.DefaultPass, "a reward of at least `X` is a pass, for pass@k")
+	f.Float64Var(&o.pass, "pass", report.DefaultPass, "count a reward of at least `X` as a pass, for pass@k")
 	return cmd
 }
 
 func (p *program) showReport(dir string, o *reportOptions) error {
 	if o.asJSON && o.html == "-" {
-		return exit.Usagef("--json and --html -: both would go to stdout: give --html FILE")
+		return exit.Usagef("--json and --html - both write to standard output; use --html FILE")
 	}
 	if math.IsNaN(o.pass) || math.IsInf(o.pass, 0) {
 		return exit.Usagef("--pass: %v is not a reward", o.pass)
@@ -84,9 +82,9 @@ func (p *program) printReport(dir string, r *report.Report, o *reportOptions) er
 	if o.asJSON {
 		return p.printJSON(r)
 	}
-	tame.Fprintf(p.stdout, "%s", tame.Own(report.Text(r)))
+	termsafe.Fprintf(p.stdout, "%s", termsafe.Own(report.Text(r)))
 	if _, err := os.Stat(filepath.Join(dir, runfolder.ReportPage)); err != nil {
-		p.say("rollout report %s --html FILE writes the whole as a page", human.Shell(dir))
+		p.say("rollout report %s --html FILE writes the full report as a page", format.Shell(dir))
 	}
 	return nil
 }

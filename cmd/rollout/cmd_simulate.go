@@ -20,8 +20,8 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -47,61 +47,60 @@ func (p *program) simulateCmd() *cobra.Command {
 	var o simulateOptions
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "a Letta server to try things against",
-		Long: `A Letta server to try things against: real HTTP, no model. It replays recorded
-exchanges and plays scripted agents; what it answers depends on the seed, the task
-and the sample alone. The URL goes to stdout; an interrupt ends it with a line of
-what it did.
+		Short: "run a simulated Letta server",
+		Long: `Run a simulated Letta server: real HTTP, no model. It replays recorded exchanges and
+plays scripted agents. Its answers depend only on the seed, the task and the sample. It
+prints its URL on standard output. An interrupt ends it with a one-line summary.
 
-A fault is KIND=SHARE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT, and
-the kinds are:` + wrap(strings.Join(faultKinds(), ", "), 80, "  ") + `
+A fault is KIND=SHARE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT. The
+kinds are:` + wrap(strings.Join(faultKinds(), ", "), 80, "  ") + `
 
 A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.
 
-With --engine URL the calls of scripted agents are made by an engine of yours, which
-is asked as SGLang is: POST URL/generate with
+With --engine URL, your own engine makes the calls of scripted agents. It must answer
+SGLang's POST URL/generate:
 
   { "input_ids": [51, 32, 10], "sampling_params": { … }, "return_logprob": true }
 
-It answers with the ids that it sampled and their log-probabilities:
+with the sampled ids and their log-probabilities:
 
   { "output_ids": [52, 0], "meta_info": {
       "output_token_logprobs": [[-0.7, 52, null], [-0.1, 0, null]],
       "finish_reason": { "type": "stop", "matched": 0 }, "weight_version": "3" } }
 
-A prompt is the UTF-8 bytes of the task's message and a newline (10), so ids below
-256 are enough. What a reward sees is the answer's "text", or else its ids as decimal
-numbers with spaces between them, without the last one if it is "matched".`,
-		Annotations: exits("Exit status: 0 after an interrupt, 2 wrong flags, 5 the address cannot be used."),
+A prompt is the UTF-8 bytes of the task's message plus a newline (10), so ids below 256
+are enough. A reward scores the answer's "text", or else its ids as decimal numbers
+separated by spaces, without the last one if it is "matched".`,
+		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used."),
 		Example: `  rollout simulate --input-ids --scripted 100 --write-tasks tasks.jsonl
   rollout simulate --exchanges testdata/letta --input-ids --fault engine-down=0.01`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.simulate(cmd.Context(), &o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8283", "`ADDRESS` to listen on; port 0 takes a free one")
-	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` once the server answers")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8283", "`ADDRESS` to listen on; port 0 picks a free port")
+	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` when the server is ready")
 	f.StringVar(&o.exchanges, "exchanges", "", "replay the recorded exchanges in `DIR`")
-	f.BoolVar(&o.inputIDs, "input-ids", false, "put the prompt ids on assistant turns, as a newer server does")
-	f.BoolVar(&o.noTraces, "no-traces", false, "keep no provider traces, as a server with LETTA_TRACK_PROVIDER_TRACE=false")
+	f.BoolVar(&o.inputIDs, "input-ids", false, "put the prompt ids on assistant turns, like a newer server")
+	f.BoolVar(&o.noTraces, "no-traces", false, "keep no provider traces, like a server with LETTA_TRACK_PROVIDER_TRACE=false")
 	f.BoolVar(&o.keepIDs, "keep-ids", false, "replay the recorded ids too: one agent per exchange at a time")
 	f.IntVar(&o.scripted, "scripted", 0, "write `N` tasks for scripted agents")
-	f.StringVar(&o.writeTasks, "write-tasks", "", "write tasks that this server answers to `FILE`, JSON lines")
-	f.Uint64Var(&o.seed, "seed", 1, "`N`, the seed of everything that is drawn")
+	f.StringVar(&o.writeTasks, "write-tasks", "", "write tasks for this server to `FILE`, as JSON Lines")
+	f.Uint64Var(&o.seed, "seed", 1, "`N`, the seed of all random choices")
 	f.StringVar(&o.engine, "engine", "", "`URL` of an engine that makes the calls of scripted agents, in SGLang's dialect; needs --input-ids")
-	f.StringVar(&o.weights, "weights", "", "update the weights of the scripted engine meanwhile, as a `SPEC`: every=300ms or every=40 (calls); ,engines=2 ,lag=100ms ,fall=3 ,words. Its page is /model_info")
-	f.StringVar(&o.weightsLog, "weights-log", "", "write the version of every call to `FILE`, JSON lines")
-	f.IntSliceVar(&o.calls, "calls", nil, "`MIN,MAX` calls of the model in a send to a scripted agent (default 1,4; with --engine 1,1)")
-	f.StringVar(&o.latency, "latency", "", "how long a send takes, a `LATENCY` (default: no time)")
-	f.IntVar(&o.capacity, "capacity", 0, "work on `N` sends at a time, and let the others wait (default: no bound)")
-	f.StringVar(&o.bodyRate, "body-rate", "", "bytes per second at which an answer is written, as a `SIZE` (default: no bound)")
-	f.StringArrayVar(&o.faults, "fault", nil, "a `FAULT` to inject; give it again for several")
-	f.Float64Var(&o.drift, "drift", 0, "`SHARE` of tool calls of scripted agents before which text is lost")
-	f.Float64Var(&o.wrong, "wrong", 0, "`SHARE` of scripted agents' answers that are wrong")
-	f.IntSliceVar(&o.tokens, "tokens", nil, "`MIN,MAX` sampled tokens of a scripted agent's last call")
+	f.StringVar(&o.weights, "weights", "", "update the weights of the scripted engine during the run, a `SPEC`: every=300ms or every=40 (calls), and optionally ,engines=2 ,lag=100ms ,fall=3 ,words; its page is /model_info")
+	f.StringVar(&o.weightsLog, "weights-log", "", "write the version of every call to `FILE`, as JSON Lines")
+	f.IntSliceVar(&o.calls, "calls", nil, "`MIN,MAX` model calls per send to a scripted agent (default 1,4; with --engine 1,1)")
+	f.StringVar(&o.latency, "latency", "", "duration of a send, a `LATENCY` (default: none)")
+	f.IntVar(&o.capacity, "capacity", 0, "process `N` sends at a time and queue the others (default: no limit)")
+	f.StringVar(&o.bodyRate, "body-rate", "", "write answers at `SIZE` bytes per second (default: no limit)")
+	f.StringArrayVar(&o.faults, "fault", nil, "inject a `FAULT`; repeatable")
+	f.Float64Var(&o.drift, "drift", 0, "`SHARE` of scripted tool calls before which the server deletes text")
+	f.Float64Var(&o.wrong, "wrong", 0, "`SHARE` of scripted answers that are wrong")
+	f.IntSliceVar(&o.tokens, "tokens", nil, "`MIN,MAX` sampled tokens in the last call of a scripted agent")
 	f.StringVar(&o.model, "model", "", "`HANDLE` of the model (default sglang//models/qwen3)")
-	f.StringVar(&o.version, "server-version", "", "the `VERSION` that the server names (default 0.16.7)")
-	f.StringVar(&o.passwordRef, "password", "", "ask for this password, given as a `REFERENCE`: ${env:NAME} or ${file:/path}")
+	f.StringVar(&o.version, "server-version", "", "the `VERSION` that the server reports (default 0.16.7)")
+	f.StringVar(&o.passwordRef, "password", "", "require this password, given as a `REFERENCE`: ${env:NAME} or ${file:/path}")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: one when ready, one at the end")
 	values(cmd, "fault", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp, faultKinds()...)
 	return cmd
@@ -157,7 +156,7 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 		c.Latency = l
 	}
 	if o.bodyRate != "" {
-		n, err := human.ParseSize(o.bodyRate)
+		n, err := format.ParseSize(o.bodyRate)
 		complain("body-rate", err)
 		c.BodyRate = n
 	}
@@ -188,7 +187,7 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 		case 2:
 			*r.into = lettasim.Range{Min: r.given[0], Max: r.given[1]}
 		default:
-			complain(r.flag, errors.New("give two numbers: MIN,MAX"))
+			complain(r.flag, errors.New("must be two numbers: MIN,MAX"))
 		}
 	}
 	password, err := config.ParseSecret(o.passwordRef, getenv)
@@ -225,7 +224,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
 	if err != nil {
-		return exit.Hint(exit.With(exit.Unusable, err), "give another address with --listen; port 0 takes a free one")
+		return exit.Hint(exit.With(exit.Unusable, err), "choose another address with --listen; port 0 picks a free port")
 	}
 	url := "http://" + listener.Addr().String()
 	if o.writeTasks != "" {
@@ -268,7 +267,7 @@ func (p *program) ready(o *simulateOptions, url string) error {
 			return err
 		}
 	} else {
-		tame.Fprintf(p.stdout, "%s\n", url)
+		termsafe.Fprintf(p.stdout, "%s\n", url)
 	}
 	if o.readyFile == "" {
 		return nil
@@ -288,8 +287,8 @@ func (p *program) simulated(o *simulateOptions, s lettasim.Stats) error {
 			"engine_calls": s.EngineCalls, "engine_errors": s.EngineErrors,
 		})
 	}
-	line := fmt.Sprintf("simulated: %d sends, %d answered, %s, at most %d at once; agents: %d made, %d alive",
-		s.Sends, s.Answered, human.Bytes(s.BytesSent), s.MaxInFlight, s.AgentsCreated, s.AgentsAlive)
+	line := fmt.Sprintf("simulated: %d sends, %d answered, %s, at most %d at once; agents: %d created, %d alive",
+		s.Sends, s.Answered, format.Bytes(s.BytesSent), s.MaxInFlight, s.AgentsCreated, s.AgentsAlive)
 	if s.EngineCalls+s.EngineErrors > 0 {
 		line += fmt.Sprintf("; engine: %d calls, %d failed", s.EngineCalls+s.EngineErrors, s.EngineErrors)
 	}

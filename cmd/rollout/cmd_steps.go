@@ -16,20 +16,20 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-const stepsLong = `Ask a Letta server about its steps, one for each call of a model. The server
-comes from --server, ROLLOUT_SERVER_URLS or -c. --json prints what the server answered,
-one line per object.`
+const stepsLong = `Query the steps of a Letta server; a step is one model call. The server comes from
+--server, ROLLOUT_SERVER_URLS or -c. --json prints the server's answer, one object per
+line.`
 
-const stepsExits = "Exit status: 0 done, 2 wrong flags, 5 the server does not answer or refuses."
+const stepsExits = "Exit status: 0 done, 2 usage error, 5 the server did not answer or refused the request."
 
 func (p *program) stepsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "steps",
-		Short:       "ask a server about its steps",
+		Short:       "query the steps of a server",
 		Long:        stepsLong,
 		Annotations: exits(stepsExits),
 		Args:        cobra.ArbitraryArgs,
@@ -50,20 +50,20 @@ func (p *program) stepsCmd() *cobra.Command {
 			}
 			return o.print(stepTable([]letta.Step{*s}), s.JSON)
 		}),
-		p.stepCmd("metrics", "show how long a step took", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
+		p.stepCmd("metrics", "show the durations of a step", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
 			m, err := c.StepMetrics(ctx, id)
 			if err != nil {
 				return err
 			}
 			return o.print(metricsTable(m), m.JSON)
 		}),
-		p.stepCmd("trace", "show the request and the answer of the model's provider", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
+		p.stepCmd("trace", "show the request to the model's provider and its response", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
 			t, err := c.PollStepTrace(ctx, id)
 			if err != nil {
 				return err
 			}
 			if t == nil {
-				return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("step %s has no trace", id)), "a trace appears a moment after the call; failed calls have none")
+				return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("step %s has no trace", id)), "a trace is stored shortly after its call; failed calls have none")
 			}
 			return o.print(traceTable(t), t.JSON)
 		}),
@@ -128,7 +128,7 @@ func (p *program) stepCmd(name, short string, f func(context.Context, *letta.Cli
 		Use: name + " STEP", Short: short, Long: sentence(short) + "\n\n" + stepsLong, Args: exactArgs("STEP"), Annotations: exits(stepsExits),
 		Example: "  rollout steps " + name + " step-… --server http://127.0.0.1:8283",
 	}
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the server's answer")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error { return f(ctx, c, args[0], o) })
@@ -146,15 +146,15 @@ func (p *program) stepsListCmd() *cobra.Command {
 		Example: "  rollout steps list --agent agent-… --server http://127.0.0.1:8283",
 	}
 	f := cmd.Flags()
-	f.StringVar(&q.AgentID, "agent", "", "of the agent with this `ID`")
-	f.StringVar(&q.RunID, "server-run", "", "of the server run with this `ID`")
-	f.StringVar(&q.Model, "of-model", "", "of the model with this `NAME` or handle")
-	f.StringVar(&q.Feedback, "feedback", "", "with this `FEEDBACK`: positive or negative")
-	f.StringVar(&q.After, "after", "", "after the step with this `ID`")
-	f.StringVar(&q.Before, "before", "", "before the step with this `ID`")
+	f.StringVar(&q.AgentID, "agent", "", "only steps of the agent with this `ID`")
+	f.StringVar(&q.RunID, "server-run", "", "only steps of the server run with this `ID`")
+	f.StringVar(&q.Model, "of-model", "", "only steps of the model with this `NAME` or handle")
+	f.StringVar(&q.Feedback, "feedback", "", "only steps with this `FEEDBACK`: positive or negative")
+	f.StringVar(&q.After, "after", "", "only steps after the step with this `ID`")
+	f.StringVar(&q.Before, "before", "", "only steps before the step with this `ID`")
 	f.BoolVar(&q.Descending, "newest", false, "newest first")
-	f.IntVar(&q.Limit, "limit", 50, "`N` at most")
-	f.BoolVar(&o.asJSON, "json", false, "print what the server answered")
+	f.IntVar(&q.Limit, "limit", 50, "at most `N` steps")
+	f.BoolVar(&o.asJSON, "json", false, "print the server's answer")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if q.Feedback != "" && q.Feedback != "positive" && q.Feedback != "negative" {
@@ -162,13 +162,13 @@ func (p *program) stepsListCmd() *cobra.Command {
 		}
 		for _, name := range []string{"agent", "server-run", "of-model", "feedback", "after", "before"} {
 			if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
-				return exit.Usagef("--%s: it is empty; leave it out where it does not matter", name)
+				return exit.Usagef("--%s: is empty; omit the flag to match all", name)
 			}
 		}
 		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error {
 			steps, err := c.Steps(ctx, q)
 			if errors.Is(err, letta.ErrStepsListBroken) {
-				return exit.Hint(exit.With(exit.Unusable, err), "give --agent or --server-run")
+				return exit.Hint(exit.With(exit.Unusable, err), "pass --agent or --server-run")
 			}
 			if err != nil {
 				return err
@@ -197,8 +197,8 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 			return []string{"positive", "negative", "none"}, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print what the server answered")
-	cmd.Flags().StringSliceVar(&tags, "tag", nil, "a `TAG` to add; give it again for several")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the server's answer")
+	cmd.Flags().StringSliceVar(&tags, "tag", nil, "a `TAG` to add; repeatable")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f := letta.Feedback{Tags: tags}
@@ -222,15 +222,15 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 
 func stepTable(steps []letta.Step) func(io.Writer) {
 	return func(w io.Writer) {
-		tame.Fprintf(w, "step\tstatus\tstop\tprompt\tcompletion\tmodel\tfeedback\tserver run\terror\n")
+		termsafe.Fprintf(w, "step\tstatus\tstop\tprompt\tcompletion\tmodel\tfeedback\tserver run\terror\n")
 		for i := range steps {
 			s := &steps[i]
 			failure := s.ErrorType
 			if s.ErrorData != nil && s.ErrorData.Message != "" {
 				failure = s.ErrorData.Message
 			}
-			tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, cmp.Or(s.Status, "-"), cmp.Or(string(s.StopReason), "-"),
-				shown(s.PromptTokens), shown(s.CompletionTokens), cmp.Or(s.ModelHandle, "-"), cmp.Or(s.Feedback, "-"), cmp.Or(s.RunID, "-"), cmp.Or(tame.Text(failure, 60), "-"))
+			termsafe.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, cmp.Or(s.Status, "-"), cmp.Or(string(s.StopReason), "-"),
+				shown(s.PromptTokens), shown(s.CompletionTokens), cmp.Or(s.ModelHandle, "-"), cmp.Or(s.Feedback, "-"), cmp.Or(s.RunID, "-"), cmp.Or(termsafe.Text(failure, 60), "-"))
 		}
 	}
 }
@@ -243,28 +243,28 @@ func metricsTable(m *letta.StepMetrics) func(io.Writer) {
 			}
 			return time.Duration(*n).Round(time.Microsecond).String()
 		}
-		tame.Fprintf(w, "step\twhole\tmodel\ttools\tserver run\tagent\n")
-		tame.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, nanos(m.StepNanos), nanos(m.LLMRequestNanos), nanos(m.ToolExecutionNanos), cmp.Or(m.RunID, "-"), cmp.Or(m.AgentID, "-"))
+		termsafe.Fprintf(w, "step\twhole\tmodel\ttools\tserver run\tagent\n")
+		termsafe.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, nanos(m.StepNanos), nanos(m.LLMRequestNanos), nanos(m.ToolExecutionNanos), cmp.Or(m.RunID, "-"), cmp.Or(m.AgentID, "-"))
 	}
 }
 
 func traceTable(t *letta.ProviderTrace) func(io.Writer) {
 	return func(w io.Writer) {
-		tame.Fprintf(w, "step\t%s\n", cmp.Or(t.StepID, "-"))
-		tame.Fprintf(w, "kind\t%s\n", cmp.Or(t.CallType, "-"))
-		tame.Fprintf(w, "agent\t%s\n", cmp.Or(t.AgentID, "-"))
-		tame.Fprintf(w, "server run\t%s\n", cmp.Or(t.RunID, "-"))
-		tame.Fprintf(w, "request\t%d bytes\t%s\n", len(t.RequestJSON), tame.Text(string(t.RequestJSON), 160))
-		tame.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.ResponseJSON), tame.Text(string(t.ResponseJSON), 160))
+		termsafe.Fprintf(w, "step\t%s\n", cmp.Or(t.StepID, "-"))
+		termsafe.Fprintf(w, "kind\t%s\n", cmp.Or(t.CallType, "-"))
+		termsafe.Fprintf(w, "agent\t%s\n", cmp.Or(t.AgentID, "-"))
+		termsafe.Fprintf(w, "server run\t%s\n", cmp.Or(t.RunID, "-"))
+		termsafe.Fprintf(w, "request\t%d bytes\t%s\n", len(t.RequestJSON), termsafe.Text(string(t.RequestJSON), 160))
+		termsafe.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.ResponseJSON), termsafe.Text(string(t.ResponseJSON), 160))
 	}
 }
 
 func messagesTable(messages letta.Messages) func(io.Writer) {
 	return func(w io.Writer) {
-		tame.Fprintf(w, "message\tkind\ttext\n")
+		termsafe.Fprintf(w, "message\tkind\ttext\n")
 		for i := range messages {
 			m := &messages[i]
-			tame.Fprintf(w, "%s\t%s\t%s\n", m.ID, m.Type, tame.Text(messageText(m), 100))
+			termsafe.Fprintf(w, "%s\t%s\t%s\n", m.ID, m.Type, termsafe.Text(messageText(m), 100))
 		}
 	}
 }

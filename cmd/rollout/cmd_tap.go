@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
@@ -41,50 +41,49 @@ func (p *program) tapCmd() *cobra.Command {
 	var o tapOptions
 	cmd := &cobra.Command{
 		Use:   "tap --engine URL --spool DIR",
-		Short: "keep the token ids of every call between a Letta server and its engines",
-		Long: `Keep the token ids of every call between a Letta server and its engines. The tap is a
-reverse proxy: give its URL to the server in place of the engine's (the base URL of
-a provider, or SGLANG_API_BASE before the server's first start; README says how to
-move a server that has run). Requests and answers pass byte for byte, streams event
-by event; ids, log-probabilities and sampling parameters of each generation go
-to the spool, and a collection that reads it has the engine's own prompts.
+		Short: "record the token ids of every call between a Letta server and its engines",
+		Long: `Record the token ids of every call between a Letta server and its engines. The tap is a
+reverse proxy: use its URL in place of the engine's, as the base URL of a provider, or as
+SGLANG_API_BASE before the server's first start. (See the README for a server that has
+already run.) Requests and answers pass unchanged, streams event by event. The ids,
+log-probabilities and sampling parameters of each generation go to the spool, and collect
+--tap reads the engine's prompts from it.
 
-It reads SGLang's /generate, and /v1/chat/completions and /v1/completions of vLLM and
-SGLang where the answer has token ids; --ask-ids asks for them. Other requests, such
-as an update of weights, go to one of the engines: send those to each of them itself.
+The tap records SGLang's /generate, and /v1/chat/completions and /v1/completions of vLLM
+and SGLang if the answer has token ids; --ask-ids requests them. Other requests, such as a
+weight update, go to only one engine, so send those to each engine directly.
 
-With --set NAME=VALUE the engine samples as you say, whatever the server sends:` + wrap(strings.Join(proxy.SettingNames(), ", "), 80, "  ") + `
+--set NAME=VALUE overrides a sampling parameter of the server:` + wrap(strings.Join(proxy.SettingNames(), ", "), 80, "  ") + `
 
-With --continuity the engine is given the model's own earlier tokens where the server
-renders them in another way. It needs the model's tokenizer, and changes no token
-that was not sampled. Each answer then says what was changed (meta_info.rollout).
+With --continuity, the engine receives the model's own earlier tokens if the server
+renders them differently. This needs the model's tokenizer and replaces only text that
+was sampled. Each answer describes the replacement in meta_info.rollout.
 
-With several engines a conversation stays at one of them, and new ones go to the
-least busy. Own pages: /healthz, /tap/metrics (Prometheus), /tap/segments (the spool,
-for collectors elsewhere). The first interrupt, or SIGTERM, refuses new requests and
-waits for those at work; the second one ends them. The log on standard error has no
-bodies.`,
-		Annotations: exits("Exit status: 0 after an interrupt, 2 wrong flags, 5 the address cannot be used,\n6 the spool cannot be written, 8 another process writes it, 130 interrupted twice."),
+With several engines, a conversation stays on one engine, and a new one goes to the least
+busy engine. The tap serves /healthz, /tap/metrics (Prometheus) and /tap/segments (the
+spool, for remote collectors). The first SIGINT or SIGTERM refuses new requests and waits
+for open ones; the second one ends them. The log on standard error has no bodies.`,
+		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used,\n6 the spool cannot be written, 8 another process writes it, 130 interrupted twice."),
 		Example: `  rollout tap --listen 127.0.0.1:30001 --engine http://127.0.0.1:30000 --spool spool
   rollout tap --engine http://127.0.0.1:30000 --engine http://127.0.0.1:30010 --spool spool --set top_p=1.0 --set max_new_tokens=8192`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.tap(cmd.Context(), &o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.listen, "listen", "127.0.0.1:30001", "`ADDRESS` to listen on; port 0 takes a free one. Whoever reaches it reaches the engines and the spool")
-	f.StringArrayVar(&o.engines, "engine", nil, "base `URL` of an engine, without /v1; give it again for several")
-	f.StringVar(&o.spool, "spool", "", "keep the calls in `DIR`")
-	f.StringVar(&o.spoolBytes, "spool-bytes", "8GiB", "the `SIZE` of the spool at most: the oldest calls go")
-	f.DurationVar(&o.spoolAge, "spool-age", 24*time.Hour, "how long a call is kept, a `DURATION`")
-	f.StringArrayVar(&o.set, "set", nil, "sample by `NAME=VALUE`; give it again for several")
-	f.BoolVar(&o.askIDs, "ask-ids", false, "ask engines for token ids and log-probabilities where a request does not, but for streams of OpenAI's API")
-	f.BoolVar(&o.continuity, "continuity", false, "give engines the model's own earlier tokens; needs --tokenizer")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:30001", "`ADDRESS` to listen on; port 0 picks a free port. Its clients can reach the engines and read the spool")
+	f.StringArrayVar(&o.engines, "engine", nil, "base `URL` of an engine, without /v1; repeatable")
+	f.StringVar(&o.spool, "spool", "", "store the calls in `DIR`")
+	f.StringVar(&o.spoolBytes, "spool-bytes", "8GiB", "the largest `SIZE` of the spool; the oldest calls are removed")
+	f.DurationVar(&o.spoolAge, "spool-age", 24*time.Hour, "keep a call for this `DURATION`")
+	f.StringArrayVar(&o.set, "set", nil, "override a sampling parameter, `NAME=VALUE`; repeatable")
+	f.BoolVar(&o.askIDs, "ask-ids", false, "request token ids and log-probabilities if the client does not, except in streams of the OpenAI API")
+	f.BoolVar(&o.continuity, "continuity", false, "send engines the model's own earlier tokens; needs --tokenizer")
 	f.StringVar(&o.tokenizer, "tokenizer", "", "the model's `DIR` with tokenizer and chat template, for --continuity")
-	f.StringVar(&o.transformers, "transformers", "", "the server has this `VERSION` of transformers, for --continuity: 4.57, 5.0, 5.21, 5.22.2, 5.23, each up to the next one; without it, all must make the same tokenizer, and templates go by 4.57")
+	f.StringVar(&o.transformers, "transformers", "", "the server's `VERSION` of transformers, for --continuity: 4.57, 5.0, 5.21, 5.22.2, 5.23, each up to the next one; default: all must load the same tokenizer, and templates follow 4.57")
 	f.BoolVar(&o.experimental, "experimental", false, "accept tokenizers of families that were not compared with the reference")
-	f.IntVar(&o.maxPrompt, "max-prompt-tokens", 0, "the most `TOKENS` that --continuity makes a prompt; 0: what the engines say that they take, less max_new_tokens (4096, or as --set says)")
-	f.DurationVar(&o.healthEvery, "health-every", 5*time.Second, "how often engines are asked for /health, a `DURATION`")
-	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` once the tap answers")
+	f.IntVar(&o.maxPrompt, "max-prompt-tokens", 0, "the most `TOKENS` of a prompt with --continuity; 0: the engines' context length minus max_new_tokens (4096, or the value of --set)")
+	f.DurationVar(&o.healthEvery, "health-every", 5*time.Second, "interval between health checks of the engines, a `DURATION`")
+	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` when the tap is ready")
 	f.BoolVar(&o.verbose, "verbose", false, "log every call")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: one when ready, one at the end")
 	var names []string
@@ -110,7 +109,7 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 	}
 	c := proxy.Config{AskIDs: o.askIDs, HealthEvery: o.healthEvery, Log: log}
 	if len(o.engines) == 0 {
-		complain("engine", errors.New("give the URL of at least one engine"))
+		complain("engine", errors.New("is required: the URL of an engine"))
 	}
 	for _, text := range o.engines {
 		u, err := engineURL(text)
@@ -131,9 +130,9 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 	c.Set = set
 	spool := tap.SpoolConfig{Dir: o.spool, MaxAge: o.spoolAge, Log: log}
 	if o.spool == "" {
-		complain("spool", errors.New("give the folder for the calls"))
+		complain("spool", errors.New("is required: the folder for the calls"))
 	}
-	spool.MaxBytes, err = human.ParseSize(o.spoolBytes)
+	spool.MaxBytes, err = format.ParseSize(o.spoolBytes)
 	complain("spool-bytes", err)
 	if err == nil && o.spool != "" {
 		complain("spool", spool.Validate())
@@ -142,7 +141,7 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 		complain("health-every", errors.New("must be > 0"))
 	}
 	if o.continuity != (o.tokenizer != "") {
-		complain("continuity", errors.New("it needs the model's tokenizer, and --tokenizer is for nothing else: give both, or neither"))
+		complain("continuity", errors.New("needs --tokenizer, and --tokenizer needs --continuity"))
 	}
 	if len(bad) > 0 {
 		return c, spool, exit.Refuse(exit.Usage, bad, "")
@@ -179,13 +178,13 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
 	if err != nil {
-		return exit.Hint(exit.With(exit.Unusable, err), "give another address with --listen; port 0 takes a free one")
+		return exit.Hint(exit.With(exit.Unusable, err), "choose another address with --listen; port 0 picks a free port")
 	}
 	spool, err := tap.OpenSpool(spoolCfg)
 	if err != nil {
 		err = exit.With(exit.Storage, err)
 		if errors.Is(err, tap.ErrLocked) {
-			err = exit.Hint(exit.With(exit.Locked, err), "another tap writes there; give each its own folder")
+			err = exit.Hint(exit.With(exit.Locked, err), "another tap writes there; use a separate folder for each tap")
 		}
 		return errors.Join(err, listener.Close())
 	}
@@ -219,7 +218,7 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	go signals.Watch(ctx, 0, signals.Stops{
 		Drain: func() {
 			tapped.Drain()
-			p.say("tap: no new requests; %s at work (a second interrupt ends them)", human.Plural(tapped.Stats().Open, "request"))
+			p.say("tap: refusing new requests; waiting for %s (interrupt again to end them)", format.Plural(tapped.Stats().Open, "request"))
 			close(drained)
 		},
 		Stop:  func(cause error) { stop(cause) },
@@ -269,11 +268,11 @@ func (p *program) tapped(o *tapOptions, s proxy.Stats, spool tap.SpoolStats) err
 			"continued": s.Continued, "unread": s.Unread, "bytes": spool.WrittenBytes, "errors": spool.Errors,
 		})
 	}
-	parts := []string{fmt.Sprintf("tapped: %d calls, %d kept (%s)", s.Calls, kept, human.Bytes(spool.WrittenBytes))}
+	parts := []string{fmt.Sprintf("tapped: %d calls, %d kept (%s)", s.Calls, kept, format.Bytes(spool.WrittenBytes))}
 	for _, n := range []struct {
 		count int64
 		what  string
-	}{{dropped, "dropped"}, {s.Unreachable, "without an engine"}, {s.Refused, "refused while ending"}, {s.Continued, "continued"}, {spool.Errors, "errors of the spool"}} {
+	}{{dropped, "dropped"}, {s.Unreachable, "without an engine"}, {s.Refused, "refused during shutdown"}, {s.Continued, "continued"}, {spool.Errors, "spool errors"}} {
 		if n.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n.count, n.what))
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
@@ -33,20 +33,20 @@ type tokenizeOptions struct {
 func (o *tokenizeOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "tokenizer", "", "the model's folder `DIR`, with tokenizer.json (or .gz, .zst) and chat template")
-	f.StringVar(&o.transformers, "transformers", "", "the server has this `VERSION` of transformers: 4.57, 5.0, 5.21, 5.22.2, 5.23, each up to the next one; without it, all must make the same tokenizer, and templates go by 4.57")
+	f.StringVar(&o.transformers, "transformers", "", "the server's `VERSION` of transformers: 4.57, 5.0, 5.21, 5.22.2, 5.23, each up to the next one; default: all must load the same tokenizer, and templates follow 4.57")
 	var releases []string
 	for _, r := range chat.AllTransformers() {
 		releases = append(releases, r.String())
 	}
 	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releases...)
-	f.BoolVar(&o.experimental, "experimental", false, "accept a tokenizer whose vocabulary has not been compared with the reference")
-	f.BoolVar(&o.table, "table", false, "print a line per token: place, id, offset in bytes, text")
+	f.BoolVar(&o.experimental, "experimental", false, "accept a tokenizer whose vocabulary was not compared with the reference")
+	f.BoolVar(&o.table, "table", false, "print a line per token: index, id, byte offset, text")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
 }
 
 func (o *tokenizeOptions) load() (*bpe.Tokenizer, error) {
 	if o.dir == "" {
-		return nil, exit.Hint(exit.Usagef("no tokenizer"), "give the model's folder with --tokenizer DIR")
+		return nil, exit.Hint(exit.Usagef("no tokenizer"), "pass the model's folder with --tokenizer DIR")
 	}
 	if o.table && o.asJSON {
 		return nil, exit.Usagef("--table and --json: choose one")
@@ -62,8 +62,8 @@ func (p *program) tokenizeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tokenize",
 		Short: "encode, decode and render with a model's own files",
-		Long: `Encode, decode and render with a model's own tokenizer and chat template, as
-collect does where it rebuilds prompts: exactly what the model's own library gives.`,
+		Long: `Encode, decode and render with a model's own tokenizer and chat template. The result is
+identical to the model's own library. collect rebuilds prompts the same way.`,
 		Example: `  rollout tokenize encode --tokenizer models/qwen3 'Hello, world'
   rollout tokenize encode --tokenizer models/qwen3 <text | rollout tokenize decode --tokenizer models/qwen3
   rollout tokenize render --tokenizer models/qwen3 conversation.json --ids`,
@@ -79,7 +79,7 @@ collect does where it rebuilds prompts: exactly what the model's own library giv
 	return cmd
 }
 
-const tokenizeExits = "Exit status: 0 done, 2 wrong input, or a tokenizer or template that cannot be used."
+const tokenizeExits = "Exit status: 0 done, 2 invalid input, or an unusable tokenizer or template."
 
 func (p *program) encodeCmd() *cobra.Command {
 	var o tokenizeOptions
@@ -87,11 +87,11 @@ func (p *program) encodeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "encode [TEXT …]",
 		Short: "print the ids of a text",
-		Long: `Print the ids of a text: the arguments, with a space between them, or else
-standard input to its last byte, a final line break included.
+		Long: `Print the ids of a text: the arguments, joined with spaces, or all of standard input,
+including a final line break.
 
-Special tokens in the text are found, as in a rendered chat template. Text that
-must not make one, such as the answer of a tool, wants --no-special.`,
+Special tokens in the text are recognized, as in a rendered chat template. Use
+--no-special for text that must not contain any, such as a tool result.`,
 		Annotations: exits(tokenizeExits),
 		Example:     "  rollout tokenize encode --tokenizer models/qwen3 --table '<|im_start|>user'",
 		Args:        cobra.ArbitraryArgs,
@@ -115,8 +115,8 @@ must not make one, such as the answer of a tool, wants --no-special.`,
 			return p.printIDs(tok, ids, &o)
 		},
 	}
-	cmd.Flags().BoolVar(&noSpecial, "no-special", false, "read special tokens as plain text: for text that is not trusted")
-	cmd.Flags().BoolVar(&postProcess, "post-process", false, "put around the text what tokenizer.json says, such as <|begin_of_text|>")
+	cmd.Flags().BoolVar(&noSpecial, "no-special", false, "treat special tokens as plain text, for untrusted text")
+	cmd.Flags().BoolVar(&postProcess, "post-process", false, "add the tokens of the post-processor, such as <|begin_of_text|>")
 	o.addFlags(cmd)
 	return cmd
 }
@@ -127,9 +127,8 @@ func (p *program) decodeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decode [ID …]",
 		Short: "print the text of ids",
-		Long: `Print the text of ids: the arguments, or else standard input. Ids are a JSON list,
-or numbers with spaces or commas between them. Bytes that are not UTF-8 become U+FFFD;
-nothing is added at the end.`,
+		Long: `Print the text of ids: the arguments, or standard input. Ids are a JSON list, or numbers
+separated by spaces or commas. Invalid UTF-8 becomes U+FFFD. No line break is added.`,
 		Annotations: exits(tokenizeExits),
 		Example:     "  rollout tokenize decode --tokenizer models/qwen3 9707 11 1879",
 		Args:        cobra.ArbitraryArgs,
@@ -159,7 +158,7 @@ nothing is added at the end.`,
 			return p.printText(b, nil, &o)
 		},
 	}
-	cmd.Flags().BoolVar(&skipSpecial, "skip-special", false, "leave special tokens out")
+	cmd.Flags().BoolVar(&skipSpecial, "skip-special", false, "omit special tokens")
 	o.addFlags(cmd)
 	return cmd
 }
@@ -170,17 +169,17 @@ func (p *program) renderCmd() *cobra.Command {
 	var name, keepOpen string
 	cmd := &cobra.Command{
 		Use:   "render [FILE]",
-		Short: "print what the chat template makes of a conversation",
-		Long: `Print what the chat template makes of a conversation: FILE, or else standard input.
-It is a JSON list of messages, or an object with messages and, each of them optional,
-tools, documents, and variables for the template.
+		Short: "render a conversation with the chat template",
+		Long: `Render a conversation with the chat template. The conversation is FILE or standard input:
+a JSON list of messages, or an object with messages and, optionally, tools, documents and
+variables for the template.
 
-Of a model's named templates the one called tool_use serves conversations with tools,
-where there is one, and default all others; --template chooses.
+If a model has named templates, tool_use is the default for conversations with tools and
+default for all others; --template chooses another.
 
---continue-final-message leaves the final message open, as apply_chat_template does:
-the text ends where its content ends, and the model goes on there. With =KEY it ends
-where the value of that key ends.`,
+--continue-final-message leaves the final message open, like apply_chat_template: the
+text ends after its content, and the model continues there. With =KEY it ends after the
+value of that key.`,
 		Annotations: exits(tokenizeExits),
 		Example: `  echo '[{"role":"user","content":"Hi"}]' | rollout tokenize render --tokenizer models/qwen3
   rollout tokenize render --tokenizer models/qwen3 conversation.json --ids
@@ -193,7 +192,7 @@ where the value of that key ends.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if keepOpen == "" && cmd.Flags().Changed("continue-final-message") {
-				return exit.Usagef("tokenize render: --continue-final-message= names no key")
+				return exit.Usagef("tokenize render: --continue-final-message= has an empty key")
 			}
 			tok, err := o.load()
 			if err != nil {
@@ -224,7 +223,7 @@ where the value of that key ends.`,
 				template = templates.Named(name)
 			}
 			if template == nil {
-				return exit.Hint(exit.Usagef("tokenize render: no template is called %q", cmp.Or(name, chat.DefaultName)), "the names are "+strings.Join(templates.Names(), ", "))
+				return exit.Hint(exit.Usagef("tokenize render: no template named %q", cmp.Or(name, chat.DefaultName)), "the names are "+strings.Join(templates.Names(), ", "))
 			}
 			var asked []string
 			in.Now, in.Formats = time.Now(), &asked
@@ -233,7 +232,7 @@ where the value of that key ends.`,
 				return exit.Usagef("tokenize render: %w", err)
 			}
 			if len(asked) > 0 {
-				tame.Fprintf(p.stderr, "note: the template reads the time, and got the time of this machine\n")
+				termsafe.Fprintf(p.stderr, "note: the template reads the clock; it got the time of this machine\n")
 			}
 			ids, err := tok.AppendTokens([]int32{}, string(text))
 			if err != nil {
@@ -246,11 +245,11 @@ where the value of that key ends.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&noGeneration, "no-generation-prompt", false, "leave out what opens the model's turn")
-	f.StringVar(&keepOpen, "continue-final-message", "", "leave the final message open: end where its content ends, or the value of another `KEY`")
+	f.BoolVar(&noGeneration, "no-generation-prompt", false, "omit the start of the model's turn")
+	f.StringVar(&keepOpen, "continue-final-message", "", "leave the final message open: end after its content, or after the value of another `KEY`")
 	f.Lookup("continue-final-message").NoOptDefVal = "content"
 	f.BoolVar(&asIDs, "ids", false, "print ids instead of text")
-	f.StringVar(&name, "template", "", "the `NAME` of the template, where a model has several")
+	f.StringVar(&name, "template", "", "the `NAME` of the template, if the model has several")
 	o.addFlags(cmd)
 	return cmd
 }
@@ -269,7 +268,7 @@ func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformer
 		}
 		names = append(names, release.String())
 	}
-	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(names, ", ")), "give the last one that is not newer than the server's transformers: 5.21 for 5.22.1")
+	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(names, ", ")), "use the newest release that is not newer than the server's: 5.21 for 5.22.1")
 }
 
 // textOf returns the arguments, or standard input if there are none.
@@ -293,7 +292,7 @@ func parseIDs(text string) ([]int32, error) {
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || strings.ContainsRune(" \t\r\n", r) }) {
 		n, err := strconv.ParseInt(word, 10, 64)
 		if err != nil || n < 0 || n > math.MaxInt32 {
-			return nil, fmt.Errorf("id %d: %q is not a token id", i, tame.Text(word, 24))
+			return nil, fmt.Errorf("id %d: %q is not a token id", i, termsafe.Text(word, 24))
 		}
 		ids = append(ids, int32(n))
 	}
@@ -345,7 +344,7 @@ func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) 
 	case o.table:
 		spell := model.SpellerOf(tok)
 		w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-		tame.Fprintf(w, "token\tid\toffset\ttext\n")
+		termsafe.Fprintf(w, "token\tid\toffset\ttext\n")
 		at := 0
 		for i, id := range ids {
 			b, err := tok.Bytes(id)
@@ -356,7 +355,7 @@ func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) 
 			if tok.IsSpecial(id) {
 				special = "  (special)"
 			}
-			tame.Fprintf(w, "%d\t%d\t%d\t%s%s\n", i, id, at, spell(id), special)
+			termsafe.Fprintf(w, "%d\t%d\t%d\t%s%s\n", i, id, at, spell(id), special)
 			at += len(b)
 		}
 		return w.Flush()
@@ -382,8 +381,8 @@ func (p *program) printText(text []byte, ids []int32, o *tokenizeOptions) error 
 		}
 		return p.printJSON(out)
 	}
-	out := tame.Raw(p.stdout)
-	if f, ok := tame.File(p.stdout); ok && term.IsTerminal(int(f.Fd())) {
+	out := termsafe.Raw(p.stdout)
+	if f, ok := termsafe.File(p.stdout); ok && term.IsTerminal(int(f.Fd())) {
 		text, out = append(text, '\n'), p.stdout
 	}
 	_, err := out.Write(text)

@@ -11,9 +11,9 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/frame"
@@ -24,19 +24,18 @@ func (p *program) verifyCmd() *cobra.Command {
 	var o sink.VerifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify RUN",
-		Short: "check every promise that a run's data makes",
-		Long: `Check every promise that a run's data makes: run.json and the tasks are those that the
-run wrote; the commit log has no gap, and its entries, all of this run, have their
-checksums; every shard is there with its checksum and row count; no sample is in it
-twice, and every row keeps the invariants of its arrays; what waits in the write-ahead
-log and in the journal can be read. Nothing is changed, and the run may be at work.
+		Short: "check the integrity of a run",
+		Long: `Check the integrity of a run: run.json and the tasks are unchanged; the commit log has no
+gap, and its entries belong to this run and have valid checksums; every shard exists with
+its checksum and row count; no sample is duplicated, and every row satisfies the
+invariants; the write-ahead log and the journal are readable. verify changes nothing, and
+can check a run in progress.
 
-With --repair, a damaged write-ahead log or journal is repaired first: verify says what
-is damaged and what can be kept, keeps all that is whole, and sets the damaged file
-aside. It also sets aside a shard whose entry is missing at the end of the commit log.
-What was lost is collected again by collect --resume. Damaged shards and commits cannot
-be repaired.`,
-		Annotations: exits("Exit status: 0 all is well, 9 something is wrong and is listed on stdout, 7 RUN is not a run folder, 6 it cannot be read, 8 with --repair: RUN is being collected into."),
+--repair first repairs a damaged write-ahead log or journal: it reports the damage, keeps
+all intact records and moves the damaged file aside. It also moves aside a shard whose
+entry is missing at the end of the commit log. collect --resume collects lost samples
+again. Damaged shards and commits cannot be repaired.`,
+		Annotations: exits("Exit status: 0 no problem, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 8 RUN is in use (with --repair), 9 problems found and listed."),
 		Example: `  rollout verify run1
   rollout verify run1 --repair --dry-run
   rollout verify run1 --repair`,
@@ -48,7 +47,7 @@ be repaired.`,
 			}
 			o.RunID = info.ID
 			if dryRun && !repair {
-				return exit.Hint(exit.Usagef("--dry-run needs --repair"), "verify changes nothing anyway")
+				return exit.Hint(exit.Usagef("--dry-run needs --repair"), "without --repair, verify never changes a file")
 			}
 			if repair {
 				damaged, err := p.repair(args[0], dryRun)
@@ -80,10 +79,10 @@ be repaired.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().BoolVar(&repair, "repair", false, "first repair a damaged write-ahead log or journal, and say what is done")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --repair: say what would be done, and do nothing")
-	cmd.Flags().IntVar(&o.MaxProblems, "max-problems", 100, "list `N` problems at most; all are counted")
-	cmd.Flags().IntVar(&o.VocabSize, "vocab-size", 0, "`N` ids that the vocabulary has (default: not checked)")
+	cmd.Flags().BoolVar(&repair, "repair", false, "first repair a damaged write-ahead log or journal")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "with --repair: report the repair but do not perform it")
+	cmd.Flags().IntVar(&o.MaxProblems, "max-problems", 100, "list at most `N` problems; all are counted")
+	cmd.Flags().IntVar(&o.VocabSize, "vocab-size", 0, "check ids against a vocabulary of size `N` (default: not checked)")
 	return cmd
 }
 
@@ -103,25 +102,25 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 		}
 	} else {
 		for _, text := range problems {
-			tame.Fprintf(p.stdout, "%s\n", text)
+			termsafe.Fprintf(p.stdout, "%s\n", text)
 		}
 		for _, name := range r.Orphans {
-			p.say("%s: no commit names it, so it is not data", name)
+			p.say("%s: orphan: no commit names it", name)
 		}
 		if r.WAL.Pending > 0 {
-			p.say("%d samples wait in the write-ahead log for their shard", r.WAL.Pending)
+			p.say("%d samples are in the write-ahead log and not yet in a shard", r.WAL.Pending)
 		}
 		state := "ok"
 		if r.ProblemCount > 0 {
-			state = human.Plural(r.ProblemCount, "problem")
+			state = format.Plural(r.ProblemCount, "problem")
 			if hidden := r.ProblemCount - int64(len(problems)); hidden > 0 {
 				state += fmt.Sprintf(", %d of them not listed", hidden)
 			}
 		}
-		tame.Fprintf(p.stdout, "%s: %s: %d commits, %d shards, %s; %d samples, %d of them failed; %d rows, %d failure rows; %d tokens, %d trainable\n",
-			dir, state, r.Commits, r.Shards, human.Bytes(r.Bytes), r.Samples, r.Failed, r.Rows, r.Failures, r.Tokens.Total, r.Tokens.Trainable)
+		termsafe.Fprintf(p.stdout, "%s: %s: %d commits, %d shards, %s; %d samples, %d of them failed; %d rows, %d failure rows; %d tokens, %d trainable\n",
+			dir, state, r.Commits, r.Shards, format.Bytes(r.Bytes), r.Samples, r.Failed, r.Rows, r.Failures, r.Tokens.Total, r.Tokens.Trainable)
 		if slices.ContainsFunc(r.Problems, runfolder.Repairable) {
-			tame.Fprintf(p.stderr, "hint: %s\n", runfolder.RepairHint(dir))
+			termsafe.Fprintf(p.stderr, "hint: %s\n", runfolder.RepairHint(dir))
 		}
 	}
 	if r.ProblemCount > 0 {
@@ -152,24 +151,24 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 		return false, err
 	}
 	if len(plan.Segments) == 0 && len(plan.Lost) == 0 && len(notes) == 0 {
-		p.say("%s: neither the write-ahead log nor the journal is damaged: there is nothing to repair", dir)
+		p.say("%s: the write-ahead log and the journal are intact; nothing to repair", dir)
 		return false, nil
 	}
 	for _, s := range plan.Segments {
-		p.say("%s: %d bytes in %s cannot be read; %s whole and kept; the damaged file goes to %s",
-			s.Path, s.LostBytes, human.Plural(int64(len(s.Damage)), "place"), human.Plural(int64(s.Samples), "sample"), s.Aside)
+		p.say("%s: %d unreadable bytes in %s; %s intact and kept; moving the damaged file to %s",
+			s.Path, s.LostBytes, format.Plural(int64(len(s.Damage)), "place"), format.Plural(int64(s.Samples), "sample"), s.Aside)
 		for _, d := range s.Damage {
 			p.say("%s: %v", s.Path, d)
 		}
 	}
 	for _, path := range plan.Lost {
-		p.say("%s: the entry that named it is missing at the end of the commit log; the file goes to orphans/", path)
+		p.say("%s: its entry is missing at the end of the commit log; moving the file to orphans/", path)
 	}
 	for _, err := range notes {
 		p.say("%v", err)
 	}
 	if len(notes) > 0 {
-		p.say("%s: %s cannot be read; every entry that is whole is kept", runfolder.JournalDir, human.Plural(int64(len(notes)), "place"))
+		p.say("%s: %s unreadable; all intact entries are kept", runfolder.JournalDir, format.Plural(int64(len(notes)), "place"))
 	}
 	if dryRun {
 		return true, nil
@@ -186,7 +185,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 			return true, exit.With(exit.Storage, fmt.Errorf("%s: repair: %w", dir, err))
 		}
 	}
-	p.say("%s: repaired; %s collects again what was lost", dir, runfolder.ResumeCommand(dir))
+	p.say("%s: repaired; %s collects the lost samples again", dir, runfolder.ResumeCommand(dir))
 	return true, nil
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/licenses"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 )
 
@@ -17,16 +17,16 @@ func (p *program) versionCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "print the version of this binary",
-		Long: `Print the version of this binary, the Go that built it and its platform, and the
-commit that it was built from where that is known. rollout --version prints the same.`,
-		Annotations: exits("Exit status: 0 printed, 2 wrong flags."),
+		Long: `Print the version of this binary, its Go version and platform, and its commit if known.
+rollout --version prints the same.`,
+		Annotations: exits("Exit status: 0 printed, 2 usage error."),
 		Example: `  rollout version --json
   rollout version --licenses`,
 		Args: exactArgs(),
 		RunE: func(*cobra.Command, []string) error {
 			if texts {
 				if asJSON {
-					return exit.Usagef("version: --json and --licenses: give one of them")
+					return exit.Usagef("version: --json and --licenses exclude each other")
 				}
 				_, err := io.WriteString(p.stdout, licenses.Text)
 				return err
@@ -35,7 +35,7 @@ commit that it was built from where that is known. rollout --version prints the 
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().BoolVar(&texts, "licenses", false, "print the licences of all that this binary is built from")
+	cmd.Flags().BoolVar(&texts, "licenses", false, "print the licenses of all code in this binary")
 	return cmd
 }
 
@@ -44,13 +44,13 @@ func (p *program) printVersion(asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(p.stdout).Encode(v)
 	}
-	tame.Fprintf(p.stdout, "rollout %s %s %s\n", v.Version, v.Go, v.Platform)
+	termsafe.Fprintf(p.stdout, "rollout %s %s %s\n", v.Version, v.Go, v.Platform)
 	if v.Revision != "" {
 		dirty := ""
 		if v.Modified {
 			dirty = " (modified)"
 		}
-		tame.Fprintf(p.stdout, "commit %s of %s%s\n", v.Revision, v.Time, dirty)
+		termsafe.Fprintf(p.stdout, "commit %s of %s%s\n", v.Revision, v.Time, dirty)
 	}
 	return nil
 }

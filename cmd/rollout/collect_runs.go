@@ -8,7 +8,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/serverruns"
@@ -32,19 +32,19 @@ func (o *collectOptions) readRuns(c *config.Config) {
 func checkReads(l *config.Loader, info *runfolder.Info) error {
 	had := config.NewLoader(func(string) string { return "" })
 	had.FromRun(info.Config, "tasks")
-	text := "the run drives its own agents, and reads no server runs"
+	text := "this run drives its own agents and cannot read server runs"
 	switch before := had.Config.Tasks.FromRuns != nil; {
 	case before == (l.Config.Tasks.FromRuns != nil):
 		return nil
 	case before:
-		text = "the run reads server runs, and drives no agents"
+		text = "this run reads server runs and cannot drive agents"
 	}
 	return runfolder.Refuse(l.Config.Output.Dir, exit.Complaints{errors.New("tasks.from_runs: " + text)})
 }
 
 func checkRead(t *collector.Task) error {
 	if t.Recorded == nil {
-		return errors.New("the run reads server runs (tasks.from_runs) and takes no other tasks")
+		return errors.New("this run reads server runs (tasks.from_runs) and accepts no other tasks")
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func (c *collection) feed(known func(id string) bool) *serverruns.Feed {
 		Client: c.clients[0], Which: *c.config.Tasks.FromRuns, Follow: c.config.Tasks.Follow && !c.options.dryRun,
 		StuckAfter: c.config.Server.StuckAfter, Known: known,
 		Again: func(err error, wait time.Duration) {
-			c.Say("the list of server runs cannot be read, trying again in %v: %v", wait, err)
+			c.Say("cannot list the server runs, retrying in %v: %v", wait, err)
 		},
 	})
 }
@@ -106,7 +106,7 @@ func (g *grouping) takeRuns(ctx context.Context) error {
 // runsError returns the error for server runs that cannot be listed.
 func (c *collection) runsError(err error) error {
 	if _, missing := errors.AsType[*serverruns.MissingError](err); missing {
-		return exit.Hint(exit.Usagef("tasks.from_runs: %w", err), "it may have been deleted with its agent; rollout steps list shows what a server run has")
+		return exit.Hint(exit.Usagef("tasks.from_runs: %w", err), "it may have been deleted with its agent; rollout steps list shows the steps of a server run")
 	}
 	return preflight.Unusable(c.clients[0], err)
 }
@@ -119,7 +119,7 @@ func (c *collection) tellFound(n serverruns.Counts) {
 	}
 	c.Note("%s", foundText(n))
 	if n.Running > 0 {
-		c.Say("%d server runs have not ended and are left out: --follow waits for them, and so does %s later", n.Running, runfolder.ResumeCommand(c.dir()))
+		c.Say("%d server runs have not ended and are skipped; use --follow, or run %s later", n.Running, runfolder.ResumeCommand(c.dir()))
 	}
 }
 
@@ -127,17 +127,17 @@ func (c *collection) tellFound(n serverruns.Counts) {
 // one.
 func (c *collection) unmatchedError() error {
 	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run of %s matches --from-runs", c.clients[0].BaseURL())),
-		"check agent=, tag= and since=, which is compared with the clock of the server; --follow waits for server runs that begin later")
+		"check agent=, tag= and since= (compared with the server's clock); --follow waits for new server runs")
 }
 
 func foundText(n serverruns.Counts) string {
-	return fmt.Sprintf("%d server runs match: %d to be read, %d in the run already, %d have not ended", n.Total(), n.Given, n.Known, n.Running)
+	return fmt.Sprintf("%d server runs match: %d to read, %d already in the run, %d not ended", n.Total(), n.Given, n.Known, n.Running)
 }
 
 // tellFollowed explains why a run that follows does not end by itself.
 func (g *grouping) tellFollowed() {
 	if g.config.Tasks.Follow {
-		g.Note("server runs are read as they end, until rollout ctl %s drain or an interrupt", human.Shell(g.folder.Dir))
+		g.Note("reading server runs as they end; rollout ctl %s drain or an interrupt ends the run", format.Shell(g.folder.Dir))
 	}
 }
 

@@ -107,7 +107,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 		if kill := c.toKill.Load(); kill != nil {
 			(*kill)()
 		}
-		c.abort("interrupted before the run began")
+		c.abort("interrupted before the run started")
 	})
 	defer started()
 	defer c.close()
@@ -324,7 +324,7 @@ func (c *collection) work(ctx context.Context) (runErr, sinkErr error) {
 	if c.collector.Tail().Cut {
 		c.dataset.CommitParts() // the rest of their groups is skipped
 	}
-	c.phase.Store("writing what is finished")
+	c.phase.Store("writing finished samples")
 	sinkErr = errors.Join(c.dataset.Close(unstopped), c.journal.Close())
 	done()
 	stop()

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,13 +10,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The tables of the README list exactly the reasons for quarantining a call, and the reasons why a
+// The tables of the pages list exactly the reasons for quarantining a call, and the reasons why a
 // tap refuses a prompt.
-func TestReadmeNamesReasons(t *testing.T) {
+func TestPagesNameReasons(t *testing.T) {
 	t.Parallel()
-	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
+	var text strings.Builder
+	for _, name := range pages(t) {
+		text.WriteString(page(t, name))
 	}
 	var reasons, refusals []string
 	for r := tokenize.ReasonNone + 1; ; r++ {
@@ -32,7 +30,7 @@ func TestReadmeNamesReasons(t *testing.T) {
 		refusals = append(refusals, r.Word())
 	}
 	for head, want := range map[string][]string{"| reason | why the call is not in `data/` |": reasons, "| word | why the call has no prompt from the tap |": refusals} {
-		_, table, found := strings.Cut(string(b), head+"\n|---|---|\n")
+		_, table, found := strings.Cut(text.String(), head+"\n|---|---|\n")
 		table, _, _ = strings.Cut(table, "\n\n")
 		var got []string
 		for line := range strings.SplitSeq(table, "\n") {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ type docBlock struct {
 	shown []string // the output that the document shows
 }
 
-// docBlocks finds every block of commands in the READMEs, in all help texts and in the package
+// docBlocks finds every block of commands in the pages, in all help texts and in the package
 // comments.
 func docBlocks(t *testing.T) []docBlock {
 	t.Helper()
@@ -45,30 +46,17 @@ func docBlocks(t *testing.T) []docBlock {
 			}
 		}
 	}
-	for _, document := range []string{"README.md", "sink/python/README.md"} {
-		b, err := os.ReadFile(filepath.Join("..", "..", document))
-		if err != nil {
-			t.Fatal(err)
-		}
-		inside, shown, before := false, false, "" // before: first line of the previous block
-		for line := range strings.Lines(string(b)) {
-			switch line = strings.TrimRight(line, "\n"); {
-			case line == "```sh":
-				inside, before = true, line
-				all = append(all, docBlock{from: document})
-			case line == "```text":
-				shown, before = before == "```sh", line // output of the previous commands
-			case line == "```":
-				inside, shown = false, false
-			case strings.HasPrefix(line, "```"):
-				before = line
-			case inside && strings.TrimSpace(line) != "":
-				last := &all[len(all)-1]
-				last.lines = append(last.lines, line)
-			case shown:
-				last := &all[len(all)-1]
-				last.shown = append(last.shown, line)
+	for _, name := range pages(t) {
+		before := ""
+		for _, f := range fences(t, name) {
+			lines := slices.DeleteFunc(f.lines, func(line string) bool { return f.language == "sh" && strings.TrimSpace(line) == "" })
+			switch {
+			case f.language == "sh":
+				all = append(all, docBlock{from: name, lines: lines})
+			case f.language == "text" && before == "sh":
+				all[len(all)-1].shown = lines // the output of these commands
 			}
+			before = f.language
 		}
 	}
 	var walk func(cmd *cobra.Command)
@@ -122,6 +110,7 @@ var elsewhere = map[string]string{
 	"make demo":              "a step of .ci/run, which wants its rows too",
 	"pip install dist/*.whl": "the program is this one; .ci/firstrow.sh begins with it",
 	"make test":              "this is one of its tests",
+	"docker ":                "the machine can lack docker; .ci/release builds the image and runs it",
 	"producer | rollout collect -c run.yaml --stream ":                                     "producer and trainer are programs of the reader; stream.txtar has both ends",
 	"rollout collect --server http://127.0.0.1:8283 --tokenizer models/qwen3 --from-runs ": "its server runs are those of another program; from_runs.txtar reads some",
 	"rollout ctl run1 ":                   "a collector must be at work; cmd_ctl_test.go and ctl.txtar tell one the same",

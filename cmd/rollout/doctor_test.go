@@ -42,10 +42,10 @@ func TestDoctorUsesATool(t *testing.T) {
 	// The recorded agent had another message. Only its trace shows that.
 	r := mustRun(t, exit.OK, append(args, qwen)...)
 	if !strings.Contains(sent.String(), "Call the tool ") {
-		t.Errorf("the agent was told %s", sent.String())
+		t.Errorf("the agent got %s", sent.String())
 	}
 	if strings.Contains(r.stdout, "no tool was called") || !strings.Contains(r.stdout, "2 calls with ") {
-		t.Errorf("doctor says\n%s", r.stdout)
+		t.Errorf("doctor printed\n%s", r.stdout)
 	}
 
 	other := t.TempDir()
@@ -57,7 +57,7 @@ func TestDoctorUsesATool(t *testing.T) {
 		if name == "tokenizer_config.json" {
 			changed := bytes.ReplaceAll(b, []byte(`<tool_response>\\n`), []byte(`<tool_result>\\n`)) // only in the template
 			if bytes.Equal(changed, b) {
-				t.Fatal("the template says nothing of results")
+				t.Fatal("the template does not mention results")
 			}
 			b = changed
 		}
@@ -67,7 +67,7 @@ func TestDoctorUsesATool(t *testing.T) {
 	}
 	r = mustRun(t, exit.Unusable, append(args, other)...)
 	if !strings.Contains(r.stdout, "bad  prompt 1 ") || strings.Contains(r.stdout, "bad  prompt 0 ") {
-		t.Errorf("doctor says\n%s", r.stdout)
+		t.Errorf("doctor printed\n%s", r.stdout)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestAgentFileAlone(t *testing.T) {
 		t.Errorf("%d samples have rows", len(got.rows))
 	}
 	mustRun(t, exit.OK, "collect", "--resume", "--out", dir)
-	if r := mustRun(t, exit.Usage, "collect", "--server", url, "--tasks", tasks, "--out", dir+"2"); !strings.Contains(r.stderr, "or an agent file with --agent-file") {
+	if r := mustRun(t, exit.Usage, "collect", "--server", url, "--tasks", tasks, "--out", dir+"2"); !strings.Contains(r.stderr, "use --model or --agent-file, or set agent.model") {
 		t.Errorf("neither model nor file: %s", r.stderr)
 	}
 }

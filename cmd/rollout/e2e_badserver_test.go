@@ -342,9 +342,9 @@ func TestGateHostileServers(t *testing.T) {
 				case bad.want == nil && !slices.Contains([]int{exit.Failures, exit.Tolerance, exit.Unusable}, code) && !readsWell(on, bad.name, code):
 					t.Errorf("exit code %d\n%.2000s", code, said)
 				case code != exit.OK && strings.TrimSpace(said) == "":
-					t.Error("it said nothing")
+					t.Error("it printed nothing")
 				case strings.ContainsAny(said, "\x00\x1b") || len(said) > 20_000:
-					t.Errorf("it said %d bytes, or what a terminal does not show", len(said))
+					t.Errorf("it printed %d bytes, or bytes that a terminal cannot show", len(said))
 				}
 				if memory > 256 || memory == 0 && took > time.Second { // a short process can end before it is measured
 					t.Errorf("it took %d MB", memory)

@@ -394,7 +394,7 @@ func checkNoLeaks(t *testing.T, when, dir string, said map[string]string) {
 	}
 	for what, text := range said {
 		for _, found := range leaks([]byte(text)) {
-			t.Errorf("%s: %s says the %s", when, what, found)
+			t.Errorf("%s: %s shows the %s", when, what, found)
 		}
 	}
 	log, err := sink.ReadLog(dir)

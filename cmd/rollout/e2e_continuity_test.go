@@ -82,7 +82,7 @@ func TestTapContinuity(t *testing.T) {
 	ask(again, ids(head+shown+result))
 	want := ids(head + said + result)
 	if len(given) != 2 || !slices.Equal(given[1], want) {
-		t.Errorf("the engine is given %v, want %v", given, want)
+		t.Errorf("the engine got %v, want %v", given, want)
 	}
 	if c := again.calls(t, 2)[1]; !slices.Equal(c.Prompt, want) || !slices.Equal(c.Asked, ids(head+shown+result)) {
 		t.Errorf("the call is kept as %+v", c)
@@ -106,7 +106,7 @@ func TestTapContinuity(t *testing.T) {
 	third := startTap(t, append(args, "--spool", p.spool)...)
 	ask(third, ids(head+shown+result))
 	if len(given) != 3 || !slices.Equal(given[2], ids(head+shown+result)) {
-		t.Errorf("the engine is given %v, want what was asked", given)
+		t.Errorf("the engine got %v, want what was asked", given)
 	}
 	counted(third, "refused", "taken")
 
@@ -116,7 +116,7 @@ func TestTapContinuity(t *testing.T) {
 	ask(short, ids(head))
 	ask(short, ids(head+shown+result))
 	if len(given) != 5 || !slices.Equal(given[4], ids(head+shown+result)) {
-		t.Errorf("the engine is given %v, want what was asked", given)
+		t.Errorf("the engine got %v, want what was asked", given)
 	}
 	counted(short, "refused", "long")
 }

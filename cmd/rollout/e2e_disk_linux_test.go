@@ -96,7 +96,7 @@ func TestDiskFull(t *testing.T) {
 				// The disk is full for the next write: of the log, a shard or a commit entry.
 				`(?m)^rollout: storage failed: \S+/(data|wal|_commits)/\S+: (write|sync|create|commit): .*no space left on device$`,
 				`(?m)^  remaining +[1-9][0-9]*(   [1-9][0-9]* of them finished, in the write-ahead log)?$`,
-				`(?m)^hint: make room on the disk, then continue with: rollout collect --resume --out \S+; what is finished is kept$`,
+				`(?m)^hint: free disk space, then continue with: rollout collect --resume --out \S+; finished samples are kept$`,
 				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; [1-9][0-9]* samples, 0 of them failed; `,
 				`(?m)^[1-9][0-9]+$`, // rows from inspect
 				`(?m)^on a full disk: 6\nrollout: .*no space left on device$`,
@@ -108,7 +108,7 @@ func TestDiskFull(t *testing.T) {
 			}
 			// A log that cannot grow right after a commit leaves nothing after it.
 			said := regexp.MustCompile(`(?m)^  remaining .* ([0-9]+) of them finished`).FindStringSubmatch(out)
-			waits := regexp.MustCompile(`(?m)^rollout: ([0-9]+) samples? waits? in the write-ahead log`).FindStringSubmatch(out)
+			waits := regexp.MustCompile(`(?m)^rollout: ([0-9]+) samples are in the write-ahead log`).FindStringSubmatch(out)
 			if len(said) != len(waits) || len(said) == 2 && said[1] != waits[1] {
 				t.Errorf("the run left %q in the write-ahead log, verify finds %q", said, waits)
 			}
@@ -116,7 +116,7 @@ func TestDiskFull(t *testing.T) {
 				t.Errorf("a full disk is named %d times, want 2: once for each run", n)
 			}
 			if s := sim.Stats(); s.AgentsAlive != 0 || s.AgentsCreated == 0 {
-				t.Errorf("%d of %d agents are left", s.AgentsAlive, s.AgentsCreated)
+				t.Errorf("%d of %d agents remain", s.AgentsAlive, s.AgentsCreated)
 			}
 			if t.Failed() {
 				t.Log(out)
@@ -284,13 +284,13 @@ func TestTapDiskFull(t *testing.T) {
 	calls(3)
 	waitFor(t, "three calls in the spool", func() bool { return kept(3) })
 	if text := get("/healthz"); text != "ok\n" {
-		t.Errorf("healthz says %q", text)
+		t.Errorf("healthz returned %q", text)
 	}
 	order("fill")
 	waitFor(t, "a full disk", func() bool { _, err := os.Stat(at("filled")); return err == nil })
 	calls(5)
 	waitFor(t, "a tap that is degraded", func() bool {
-		return strings.HasPrefix(get("/healthz"), "degraded: calls pass and are not kept: ") && strings.Contains(get("/healthz"), "no space left on device")
+		return strings.HasPrefix(get("/healthz"), "degraded: calls pass but are not kept: ") && strings.Contains(get("/healthz"), "no space left on device")
 	})
 	if !kept(3) {
 		t.Errorf("calls that cannot be read count as kept:\n%s", get("/tap/metrics"))
@@ -303,6 +303,6 @@ func TestTapDiskFull(t *testing.T) {
 	waitFor(t, "a tap that is degraded", func() bool { return strings.HasPrefix(get("/healthz"), "degraded") })
 	order("stop")
 	if out := <-ended; !strings.Contains(out, "tapped: 12 calls, 8 kept") || !strings.Contains(out, "4 dropped") {
-		t.Errorf("at the end the tap says\n%s", out)
+		t.Errorf("at the end the tap printed\n%s", out)
 	}
 }

@@ -82,13 +82,13 @@ func TestEndsOfRows(t *testing.T) {
 		}
 	}
 	if length < 4 || middle < 2 {
-		t.Fatalf("%d samples with a truncated row and %d rows with the limit in the middle are too few to say anything", length, middle)
+		t.Fatalf("%d samples with a truncated row and %d rows with the limit in the middle are too few", length, middle)
 	}
-	if !strings.Contains(r.stderr, "by the engine's limit of tokens") || strings.Contains(r.stderr, "max_row_tokens") {
-		t.Errorf("the summary says\n%s", r.stderr)
+	if !strings.Contains(r.stderr, "at the engine's token limit") || strings.Contains(r.stderr, "max_row_tokens") {
+		t.Errorf("the summary is\n%s", r.stderr)
 	}
 	text := mustRun(t, exit.OK, "report", dir).stdout
-	if strings.Contains(text, "max_row_tokens") || !strings.Contains(text, "limit of tokens ended") {
-		t.Errorf("the report says\n%s", text)
+	if strings.Contains(text, "max_row_tokens") || !strings.Contains(text, "ended at the engine") {
+		t.Errorf("the report is\n%s", text)
 	}
 }

@@ -20,8 +20,8 @@ func TestEngineAway(t *testing.T) {
 	url := serveSim(t, sim)
 	r := invoke(t.Context(), "doctor", "--server", url, "--model", simModel)
 	all := r.stdout + r.stderr
-	if r.code != exit.Unusable || !strings.Contains(all, "its model engine (http://127.0.0.1:30000/generate) failed") ||
-		!strings.Contains(all, "hint: the Letta server is there: look at the model engine behind it") {
+	if r.code != exit.Unusable || !strings.Contains(all, "the server's model engine (http://127.0.0.1:30000/generate) failed") ||
+		!strings.Contains(all, "hint: the Letta server is up: check the model engine behind it") {
 		t.Errorf("exit code %d\n%s", r.code, all)
 	}
 	if strings.Contains(all, "is the address right") {
@@ -47,7 +47,7 @@ func TestEngineDownAfterTheTrial(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "4",
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4})))
-	waitFor(t, "the program to see it", func() bool { return strings.Contains(p.said(), "does not answer") || !p.alive() })
+	waitFor(t, "the program to see it", func() bool { return strings.Contains(p.said(), " is down: ") || !p.alive() })
 	back.Store(true)
 	if code := p.wait(t, time.Minute); code != exit.OK {
 		t.Errorf("exit code %d\n%s", code, p.said())

@@ -150,10 +150,10 @@ func TestUnreachable(t *testing.T) {
 				t.Errorf("exit code %d, want %d and %s\n%s", r.code, exit.Unusable, tt.want, r.stderr)
 			}
 			if took := time.Since(began); took > 30*time.Second {
-				t.Errorf("it took %v to say so", took)
+				t.Errorf("it took %v to report it", took)
 			}
 			if entries, _ := filepath.Glob(dir + "/*"); entries != nil {
-				t.Errorf("a run that never began left %v", entries)
+				t.Errorf("a run that never started left %v", entries)
 			}
 			t.Log(strings.TrimSpace(r.stderr))
 		})
@@ -221,7 +221,7 @@ func TestConnectionsCut(t *testing.T) {
 		n += len(list)
 	}
 	if n > tasks*samples*21/20 {
-		t.Errorf("%d sends for %d samples: what the server had begun was made again", n, tasks*samples)
+		t.Errorf("%d sends for %d samples: samples in progress on the server were collected again", n, tasks*samples)
 	}
 	if cut < 10 {
 		t.Errorf("%d connections were cut: the test has lost its teeth", cut)
@@ -410,6 +410,6 @@ func TestAgentNobodyKnows(t *testing.T) {
 	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet",
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})))
 	if s := sim.Stats(); s.AgentsAlive != 0 || lost.Load() < 3 {
-		t.Errorf("%d of %d agents are left, of %d nobody was told", s.AgentsAlive, s.AgentsCreated, lost.Load())
+		t.Errorf("%d of %d agents remain, of which %d were not reported", s.AgentsAlive, s.AgentsCreated, lost.Load())
 	}
 }

@@ -124,7 +124,7 @@ func TestFromRunsModesWait(t *testing.T) {
 	early := filepath.Join(t.TempDir(), "early")
 	r := mustRun(t, exit.OK, "collect", "--server", c.url, "--from-runs", "tag=prod", "--out", early)
 	if got := status(); slices.Equal(got, []string{"running", "created"}) { // otherwise the machine was slow
-		if !strings.Contains(r.stderr, "2 have not ended") {
+		if !strings.Contains(r.stderr, "2 not ended") {
 			t.Errorf("%s", r.stderr)
 		}
 	}

@@ -93,13 +93,13 @@ func TestFromRunsRetry(t *testing.T) {
 	}
 
 	// A second --retry-failed finds only the lost one. A resume takes the new one.
-	if r := collect(exit.Usage, "--retry-failed", "--follow"); !strings.Contains(r.stderr, "--follow: --retry-failed reads again the server runs that failed, and waits for no others") {
+	if r := collect(exit.Usage, "--retry-failed", "--follow"); !strings.Contains(r.stderr, "--follow and --retry-failed exclude each other: --retry-failed reads only failed server runs") {
 		t.Errorf("%s", r.stderr)
 	}
 	if r := collect(exit.Failures, "--retry-failed", "--from-runs", "tag=prod"); strings.Contains(r.stderr, "server runs match") || !strings.Contains(strings.Join(strings.Fields(r.stderr), " "), "planned 4 committed 3 failed 1") {
 		t.Errorf("%s", r.stderr)
 	}
-	if r := collect(exit.Failures, "--resume"); !strings.Contains(r.stderr, "4 server runs match: 1 to be read, 3 in the run already") {
+	if r := collect(exit.Failures, "--resume"); !strings.Contains(r.stderr, "4 server runs match: 1 to read, 3 already in the run") {
 		t.Errorf("%s", r.stderr)
 	}
 	mustRun(t, exit.OK, "verify", dir)

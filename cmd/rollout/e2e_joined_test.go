@@ -129,7 +129,7 @@ func TestTapSeesNothing(t *testing.T) {
 	t.Parallel()
 	s := newTapped(t, 3, lettasim.Config{Engine: "direct"})
 	_, r := s.collect(t, exit.Unusable, "--tap", s.tap.spool, "--prompts", "tap")
-	if !strings.Contains(r.stderr, "the tap did not see the call") || !strings.Contains(r.stderr, "does the base URL of the server's provider point at the tap?") {
+	if !strings.Contains(r.stderr, "the tap did not see the call") || !strings.Contains(r.stderr, "does the base URL of the server's provider point to the tap?") {
 		t.Errorf("stderr\n%s", r.stderr)
 	}
 	dir, r := s.collect(t, exit.Tolerance, "--tap", s.tap.spool, "--prompts", "tap", "--preflight", "connect")
@@ -142,7 +142,7 @@ func TestTapSeesNothing(t *testing.T) {
 		t.Errorf("sources %v\n%s", f.Sources, r.stdout)
 	}
 	doctor := mustRun(t, exit.Unusable, "doctor", "--server", s.url, "--model", simModel, "--tap", s.tap.url, "--prompts", "tap")
-	if !strings.Contains(doctor.stdout+doctor.stderr, "it saw no call at all") {
+	if !strings.Contains(doctor.stdout+doctor.stderr, "it saw no call: ") {
 		t.Errorf("doctor\n%s%s", doctor.stdout, doctor.stderr)
 	}
 	_, r = s.collect(t, exit.Unusable, "--tap", filepath.Join(t.TempDir(), "none"))
@@ -187,7 +187,7 @@ func TestDoctorBypassing(t *testing.T) {
 		t.Helper()
 		r := mustRun(t, exit.Unusable, "doctor", "--server", s.url, "--model", simModel, "--tap", s.tap.url, "--prompts", "tap")
 		if !strings.Contains(r.stdout, want) || !strings.Contains(r.stdout, "the server calls the model of a new agent at http://127.0.0.1:30000/v1") {
-			t.Errorf("doctor does not say %q\n%s%s", want, r.stdout, r.stderr)
+			t.Errorf("doctor lacks %q\n%s%s", want, r.stdout, r.stderr)
 		}
 	}
 	doctor(fmt.Sprintf("4 of 5 agents with token data bypass the tap, most of them at http://127.0.0.1:30000/v1: %s, %s, %s, …\n", made[1].ID, made[2].ID, made[3].ID))

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -22,8 +22,8 @@ import (
 // wait in the write-ahead log and the next process commits them. Leftover agents can be removed.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	for _, format := range []string{"parquet", "arrow"} {
-		t.Run(format, func(t *testing.T) {
+	for _, shardFormat := range []string{"parquet", "arrow"} {
+		t.Run(shardFormat, func(t *testing.T) {
 			t.Parallel()
 			cfg := lettasim.Config{InputIDs: true, KeepAnswers: true}
 			cfg.Latency = latencyOf(t, "20ms..200ms")
@@ -31,7 +31,7 @@ func TestKilled(t *testing.T) {
 			url := serveSim(t, sim)
 			dir := filepath.Join(t.TempDir(), "run")
 			args := []string{
-				"collect", "--server", url, "--model", simModel, "--out", dir, "--format", format, "--max-in-flight", "16", "--samples", "1000",
+				"collect", "--server", url, "--model", simModel, "--out", dir, "--format", shardFormat, "--max-in-flight", "16", "--samples", "1000",
 				"-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 1s}\n")),
 				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 50})),
 			}
@@ -69,7 +69,7 @@ func TestKilled(t *testing.T) {
 				t.Fatal("nothing waits in the write-ahead log: the test has lost its teeth")
 			}
 			v := mustRun(t, exit.OK, "verify", dir)
-			if !strings.Contains(v.stdout, ": ok: ") || !regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: no commit names it, so it is not data$`).MatchString(v.stderr) {
+			if !strings.Contains(v.stdout, ": ok: ") || !regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: orphan: no commit names it$`).MatchString(v.stderr) {
 				t.Errorf("verify: %s%s", v.stdout, v.stderr)
 			}
 			got := readDataset(t, dir)
@@ -108,7 +108,7 @@ func TestKilled(t *testing.T) {
 				t.Errorf("clean removed %d agents, %d were left", n, left)
 			}
 			if s := sim.Stats(); s.AgentsAlive != 0 {
-				t.Errorf("%d agents are left after clean", s.AgentsAlive)
+				t.Errorf("%d agents remain after clean", s.AgentsAlive)
 			}
 
 			// The lock died with its process. A plain start is still refused, and the message has
@@ -129,8 +129,8 @@ func TestKilled(t *testing.T) {
 			if code := again.exit(t); code != exit.Interrupted {
 				t.Fatalf("resumed: exit code %d\n%s", code, again.said(t))
 			}
-			if want := fmt.Sprintf("recovered: %s from the write-ahead log; ", human.Plural(waiting, "finished sample")); !strings.Contains(again.said(t), want) {
-				t.Errorf("nothing says %q:\n%s", want, again.said(t))
+			if want := fmt.Sprintf("recovered: %s from the write-ahead log; ", format.Plural(waiting, "finished sample")); !strings.Contains(again.said(t), want) {
+				t.Errorf("no output contains %q:\n%s", want, again.said(t))
 			}
 			mustRun(t, exit.OK, "verify", dir)
 			whole := readDataset(t, dir).keys()
@@ -148,7 +148,7 @@ func TestKilled(t *testing.T) {
 				t.Errorf("%d samples after %d that were committed and %d that waited", n, len(keys), waiting)
 			}
 			if s := sim.Stats(); s.AgentsAlive != 0 {
-				t.Errorf("%d agents are left", s.AgentsAlive)
+				t.Errorf("%d agents remain", s.AgentsAlive)
 			}
 		})
 	}

@@ -200,7 +200,7 @@ func (k *killRun) died(t *testing.T, p *process) {
 // a kill.
 func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 	t.Helper()
-	if v := invoke(t.Context(), "verify", k.dir); v.code != exit.OK || strings.Contains(v.stderr, "not data") {
+	if v := invoke(t.Context(), "verify", k.dir); v.code != exit.OK || strings.Contains(v.stderr, "orphan: ") {
 		t.Errorf("verify: exit code %d\n%s%s", v.code, v.stdout, v.stderr)
 	}
 	got := readDataset(t, k.dir)
@@ -247,7 +247,7 @@ func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 	sameSamples(t, got.logical(t), want)
 	k.checkSends(t, got)
 	if left := agentsLeft(t, k.sim); left != nil {
-		t.Errorf("%d agents are left: %v", len(left), left)
+		t.Errorf("%d agents remain: %v", len(left), left)
 	}
 }
 

@@ -141,7 +141,7 @@ func TestKillAtSteps(t *testing.T) {
 					p = k.start(t)
 					code = p.wait(t, time.Minute)
 				case hit == 1:
-					t.Fatalf("the step was never come to: exit code %d\n%s", code, p.said())
+					t.Fatalf("the step was never reached: exit code %d\n%s", code, p.said())
 				}
 				if code != exit.OK && code != exit.Failures {
 					t.Fatalf("exit code %d\n%s", code, p.said())

@@ -318,6 +318,6 @@ func TestGateLoop(t *testing.T) {
 	}
 	s.close()
 	if n := s.told()["sample"]; n != iterations*loopTasks*loopSamples {
-		t.Errorf("%d samples were told", n)
+		t.Errorf("%d samples were reported", n)
 	}
 }

@@ -128,8 +128,8 @@ func TestGateMemoryOfMillionsInFlight(t *testing.T) {
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}
 	most := peak()
-	if n := strings.Count(stderr.String(), "max_in_flight"); n != 1 || !strings.Contains(stderr.String(), "max_in_flight 10000000 is lowered to 6: the run has 6 samples\n") {
-		t.Errorf("it is said %d times:\n%s", n, stderr.String())
+	if n := strings.Count(stderr.String(), "max_in_flight"); n != 1 || !strings.Contains(stderr.String(), "max_in_flight lowered from 10000000 to 6: the run has 6 samples\n") {
+		t.Errorf("it is printed %d times:\n%s", n, stderr.String())
 	}
 	if runtime.GOOS != "linux" || raceEnabled {
 		t.Skip("needs the resident memory of a process as Linux gives it, without the race detector")

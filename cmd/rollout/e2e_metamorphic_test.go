@@ -125,7 +125,7 @@ func crash(t *testing.T, bin string, at failpoint.Name, args []string) {
 	}
 	for _, step := range steps {
 		if p := startProgram(t, bin, []string{"ROLLOUT_FAILPOINT=" + step}, args...); p.wait(t, time.Minute) != -1 {
-			t.Fatalf("%s was never come to: exit code %d\n%s", step, p.code, p.said())
+			t.Fatalf("%s was never reached: exit code %d\n%s", step, p.code, p.said())
 		}
 	}
 }

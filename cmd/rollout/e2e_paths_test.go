@@ -10,7 +10,7 @@ import (
 	"unicode"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -142,7 +142,7 @@ func put(t *testing.T, path, text string) {
 func TestShellWord(t *testing.T) {
 	t.Parallel()
 	for _, tt := range hostileNames {
-		word := human.Shell(tt.run)
+		word := format.Shell(tt.run)
 		out, err := exec.CommandContext(t.Context(), "bash", "-c", "printf %s "+word).Output()
 		if got := strings.TrimPrefix(string(out), "./"); err != nil || got != tt.run {
 			t.Errorf("%s: %s is %q to a shell (%v)", tt.name, word, got, err)

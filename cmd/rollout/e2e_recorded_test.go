@@ -130,7 +130,7 @@ func TestRecordedExchanges(t *testing.T) {
 				}
 			}
 			if s := sim.Stats(); s.AgentsAlive != 0 {
-				t.Errorf("%d agents are left on the server", s.AgentsAlive)
+				t.Errorf("%d agents remain on the server", s.AgentsAlive)
 			}
 		})
 	}
@@ -318,12 +318,12 @@ func TestRecordedWithoutPrompts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{"collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir, "--retries", "1", "--fail-on-error", "100%"}
 	if r := mustRun(t, exit.Unusable, args...); runfolder.Exists(dir) || !strings.Contains(r.stderr, "add --tokenizer DIR") {
-		t.Errorf("a run is there, or nothing says what would help:\n%s", r.stderr)
+		t.Errorf("a run was created, or the remedy is missing:\n%s", r.stderr)
 	}
 	// One at a time, so that no sample is still in flight when the run ends.
 	args = append(args, "--preflight", "connect", "--max-in-flight", "1")
-	if r := mustRun(t, exit.Unusable, args...); !strings.Contains(r.stderr, "16 samples failed with no_prompt and none gave a row: ") || !strings.Contains(r.stderr, "add --tokenizer DIR") {
-		t.Errorf("nothing says why it ended and what would help:\n%s", r.stderr)
+	if r := mustRun(t, exit.Unusable, args...); !strings.Contains(r.stderr, "16 samples failed with no_prompt and no sample has a row: ") || !strings.Contains(r.stderr, "add --tokenizer DIR") {
+		t.Errorf("the reason or the remedy is missing:\n%s", r.stderr)
 	}
 	mustRun(t, exit.Failures, append(args, "--resume")...)
 	mustRun(t, exit.OK, "verify", dir)

@@ -87,7 +87,7 @@ func TestLostAnswers(t *testing.T) {
 			}
 			last := report.Last
 			if last.Downgraded != lesser || report.Proof.Downgraded != lesser {
-				t.Errorf("%d rows are less than exact; the run says %d, its report %d", lesser, last.Downgraded, report.Proof.Downgraded)
+				t.Errorf("%d rows are less than exact; the run counts %d, its report %d", lesser, last.Downgraded, report.Proof.Downgraded)
 			}
 			if last.Kept.N != tasks*samples || last.Kept.Mean <= 0 {
 				t.Errorf("kept: %+v", last.Kept)
@@ -97,11 +97,11 @@ func TestLostAnswers(t *testing.T) {
 				t.Errorf("%d answers were lost; made again: %+v", lost, last.Remade)
 			}
 			for text, want := range map[string]bool{
-				fmt.Sprintf("%d rollouts under way were lost and made again: %s %d of ", lost, tt.remade, lost): tt.remade != "",
-				fmt.Sprintf("%d rows are not exact because their answer was lost", lesser):                      lesser > 0,
+				fmt.Sprintf("%d rollouts in progress were lost and collected again: %s %d of ", lost, tt.remade, lost): tt.remade != "",
+				fmt.Sprintf("%d rows are not exact because their reply was lost", lesser):                              lesser > 0,
 			} {
 				if strings.Contains(r.stderr, text) != want {
-					t.Errorf("%q is told: %v, want %v\n%s", text, !want, want, r.stderr)
+					t.Errorf("%q is reported: %v, want %v\n%s", text, !want, want, r.stderr)
 				}
 			}
 		})

@@ -102,6 +102,6 @@ func TestHugeReplies(t *testing.T) {
 		t.Errorf("the process took %d MB", most>>20)
 	}
 	if s := sim.Stats(); s.AgentsAlive != 0 {
-		t.Errorf("%d agents are left", s.AgentsAlive)
+		t.Errorf("%d agents remain", s.AgentsAlive)
 	}
 }

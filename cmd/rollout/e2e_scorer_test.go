@@ -231,11 +231,7 @@ func TestThoughtsAreNotScored(t *testing.T) {
 		return // the rest needs a Python
 	}
 	// The scorer of the README, verbatim.
-	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(b), "```py\n")
+	_, code, _ := strings.Cut(page(t, "README.md"), "```py\n")
 	code, _, _ = strings.Cut(code, "```")
 	if n := strings.Count(strings.ReplaceAll(code, "\n\n", "\n"), "\n"); n != 8 {
 		t.Errorf("the scorer in README has %d lines, want 8", n)
@@ -253,10 +249,10 @@ func TestThoughtsAreNotScored(t *testing.T) {
 	before := sim.Stats().Sends
 	r := mustRun(t, exit.Usage, "collect", "--server", url, "--model", simModel, "--out", dir,
 		"-c", writeFile(t, "run.yaml", []byte(scorer(slip))), "--tasks", writeFile(t, "tasks.jsonl", lines))
-	if n := strings.Count(r.stderr, "rollout: "); n != 1 || !strings.Contains(r.stderr, "ended without an answer: exit status 1: TypeError: 'NoneType' object is not subscriptable\n") {
-		t.Errorf("a mistake in the scorer is told in %d lines:\n%s", n, r.stderr)
+	if n := strings.Count(r.stderr, "rollout: "); n != 1 || !strings.Contains(r.stderr, "exited without an answer: exit status 1: TypeError: 'NoneType' object is not subscriptable\n") {
+		t.Errorf("a scorer error is reported in %d lines:\n%s", n, r.stderr)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || sim.Stats().Sends != before {
-		t.Errorf("the run began: %v, %d sends", err, sim.Stats().Sends-before)
+		t.Errorf("the run started: %v, %d sends", err, sim.Stats().Sends-before)
 	}
 }

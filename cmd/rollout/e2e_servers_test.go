@@ -43,7 +43,7 @@ func startSim(t *testing.T, addr, password string, args ...string) *simProcess {
 }
 
 // metricOf reads a metric of one server from the metrics of a collector. It returns -1 if the
-// metric is not there yet.
+// metric is none yet.
 func metricOf(p *process, name, endpoint, labels string) float64 {
 	page := metricsAddress.FindString(p.said())
 	if page == "" {

@@ -114,7 +114,7 @@ func (l *streamLife) heard(line []byte) {
 		l.accepted[e.Task] = true
 	case "group":
 		if l.now[e.Group] || l.acked[e.Group] {
-			l.t.Errorf("life %d: group %s is told again: in this life %v, acknowledged %v", l.n, e.Group, l.now[e.Group], l.acked[e.Group])
+			l.t.Errorf("life %d: group %s is reported again: in this life %v, acknowledged %v", l.n, e.Group, l.now[e.Group], l.acked[e.Group])
 		}
 		l.now[e.Group], l.told[e.Group] = true, true
 		if l.client == nil {
@@ -177,7 +177,7 @@ func TestStreamKilled(t *testing.T) {
 		t.Errorf("%d samples are committed, %d of them different, want %d", n, len(slices.Compact(keys)), total*samples)
 	}
 	if len(k.told) != total || len(k.accepted) != total {
-		t.Errorf("%d groups were told and %d tasks accepted, want %d", len(k.told), len(k.accepted), total)
+		t.Errorf("%d groups were reported and %d tasks accepted, want %d", len(k.told), len(k.accepted), total)
 	}
 	kept := map[string]bool{}
 	for task, err := range tasks.Read(filepath.Join(dir, runfolder.TasksFile), nil) {

@@ -147,6 +147,6 @@ func TestStreamKeepsFewFiles(t *testing.T) {
 		t.Errorf("%d files of %d commits at the end: %v", files, commits, by)
 	}
 	if s.told()["group"] != groups {
-		t.Errorf("%d groups were told, %d taken", s.told()["group"], groups)
+		t.Errorf("%d groups were reported, %d committed", s.told()["group"], groups)
 	}
 }

@@ -47,7 +47,7 @@ func TestStuckAfter(t *testing.T) {
 		"--tasks", writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n")),
 		"-c", writeFile(t, "run.yaml", []byte("server: {stuck_after: 1s}\nrun: {preflight: connect}\n"))) // the first send belongs to the sample
 	log, err := os.ReadFile(filepath.Join(dir, runfolder.LogName(1)))
-	if err != nil || !strings.Contains(string(log), "did nothing for ") {
+	if err != nil || !strings.Contains(string(log), "made no progress for ") {
 		t.Errorf("the first run was waited for: %v\n%s%s", err, log, r.stderr)
 	}
 }

@@ -149,7 +149,7 @@ func TestTap(t *testing.T) {
 		}
 		for _, told := range []string{`"top_p":1.0`, `"max_new_tokens":64`, `"sampling_seed":5`} {
 			if !bytes.Contains(truth[at].Sampling, []byte(told)) {
-				t.Errorf("the engine was told %s, want %s", truth[at].Sampling, told)
+				t.Errorf("the engine received %s, want %s", truth[at].Sampling, told)
 			}
 		}
 		truth = slices.Delete(truth, at, at+1)
@@ -193,7 +193,7 @@ func TestTapEnds(t *testing.T) {
 		go func() { status <- ask(t.Context()) }()
 		<-began
 		p.signal(t, syscall.SIGTERM)
-		p.logged(t, "no new requests; 1 request at work")
+		p.logged(t, "refusing new requests; waiting for 1 request")
 		if got := ask(t.Context()); got != http.StatusServiceUnavailable {
 			t.Errorf("a new request is answered with %d", got)
 		}
@@ -206,7 +206,7 @@ func TestTapEnds(t *testing.T) {
 		} else {
 			close(release)
 			if got := <-status; got != http.StatusOK {
-				t.Errorf("the request at work was answered with %d", got)
+				t.Errorf("the open request was answered with %d", got)
 			}
 			p.ends(t, 0)
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	seen "github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	seen "github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 )
@@ -117,7 +117,7 @@ func TestTapKilled(t *testing.T) {
 		}
 		x.check(0.5)
 		if m := readTapFacts(t, x.run).Tap.Missing; m["torn"] == 0 || m["damaged"]+m["dropped"]+m["removed"] > 0 {
-			t.Errorf("the report says that %v are missing", m)
+			t.Errorf("the report counts %v as missing", m)
 		}
 	})
 }
@@ -138,7 +138,7 @@ func TestTapDamaged(t *testing.T) {
 			t.Errorf("nothing was damaged: %v", res)
 		}
 		if m := readTapFacts(t, x.run).Tap.Missing; m["damaged"] == 0 || m["dropped"]+m["torn"] > 0 {
-			t.Errorf("the report says that %v are missing", m)
+			t.Errorf("the report counts %v as missing", m)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func TestTrialInterrupted(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := p.wait(t, 90*time.Second); code != exit.Interrupted || !strings.Contains(p.said(), "interrupted before the run began") {
+	if code := p.wait(t, 90*time.Second); code != exit.Interrupted || !strings.Contains(p.said(), "interrupted before the run started") {
 		t.Errorf("exit %d: %s", code, p.said())
 	}
 	if runfolder.Exists(out) || sim.Stats().AgentsAlive != 0 {

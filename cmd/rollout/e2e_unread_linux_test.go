@@ -180,7 +180,7 @@ func TestUnreadEvents(t *testing.T) {
 			samples[e.Group]++
 		case "group":
 			if samples[e.Group] != unreadSamples {
-				t.Errorf("group %s is told after %d of its samples", e.Group, samples[e.Group])
+				t.Errorf("group %s is reported after %d of its samples", e.Group, samples[e.Group])
 			}
 			if e.Seq < seq || e.Seq == seq && e.N != n+1 || e.Seq > seq && e.N != 1 {
 				t.Errorf("group %d of commit %d comes after group %d of commit %d", e.N, e.Seq, n, seq)
@@ -220,7 +220,7 @@ func TestUnreadEventsInterrupted(t *testing.T) {
 
 	u = startUnread(t)
 	u.do(ctl.Request{Op: ctl.OpDrain}, nil)
-	waitFor(t, "the end of the run", func() bool { return strings.Contains(u.stderr.String(), "waits until its standard output is read") })
+	waitFor(t, "the end of the run", func() bool { return strings.Contains(u.stderr.String(), "waits for its standard output to be read") })
 	u.interrupt()
 	u.endsWell()
 }
@@ -271,7 +271,7 @@ func TestUnreadEventsBounded(t *testing.T) {
 	enough.Store(true)
 	var s ctl.Status
 	if u.do(ctl.Request{Op: ctl.OpStatus}, &s); s.Paused {
-		t.Error("it says that it is paused")
+		t.Error("it reports a pause")
 	}
 	refused, groups := 0, 0
 	for lines := bufio.NewScanner(u.events); lines.Scan(); {

@@ -167,11 +167,11 @@ func TestUnshown(t *testing.T) {
 			}
 		}
 		text := strings.Join(parts, ", ")
-		if r := mustRun(t, 0, "inspect", dir, "--key", key); !strings.Contains(r.stderr, "the tap saw calls of the sample that no answer shows: "+text+"\n") {
-			t.Errorf("inspect --key %s does not say %q:\n%s", key, text, r.stderr)
+		if r := mustRun(t, 0, "inspect", dir, "--key", key); !strings.Contains(r.stderr, "the tap saw calls that no answer of the sample shows: "+text+"\n") {
+			t.Errorf("inspect --key %s lacks %q:\n%s", key, text, r.stderr)
 		}
 		if r := mustRun(t, 0, "inspect", dir, "--key", key, "--row", "0"); !strings.Contains(r.stdout, "unshown      "+text+": ") {
-			t.Errorf("inspect --key %s --row 0 does not say %q:\n%s", key, text, r.stdout)
+			t.Errorf("inspect --key %s --row 0 lacks %q:\n%s", key, text, r.stdout)
 		}
 		js, _ := json.Marshal(counts) // a map of numbers can always be encoded
 		var line struct{ Unshown map[string]int }
@@ -180,8 +180,8 @@ func TestUnshown(t *testing.T) {
 			t.Errorf("inspect --key %s --json: %v, want %s", key, line.Unshown, js)
 		}
 	}
-	text := fmt.Sprintf("of samples, and in no answer: cut %d, failed %d, retry %d", total["cut"], total["failed"], total["retry"])
+	text := fmt.Sprintf("by samples, but in no answer: cut %d, failed %d, retry %d", total["cut"], total["failed"], total["retry"])
 	if !strings.Contains(said.stderr, text) {
-		t.Errorf("the summary does not say %q:\n%s", text, said.stderr)
+		t.Errorf("the summary lacks %q:\n%s", text, said.stderr)
 	}
 }

@@ -110,7 +110,7 @@ func untapped(t *testing.T, args ...string) {
 			}
 		}
 	}
-	if rows == 0 || lost == 0 || !strings.Contains(r.stderr+r.stdout, "read them with --tap") {
+	if rows == 0 || lost == 0 || !strings.Contains(r.stderr+r.stdout, "use --tap") {
 		t.Errorf("%d rows, %d failures\n%s%s", rows, lost, r.stdout, r.stderr)
 	}
 }

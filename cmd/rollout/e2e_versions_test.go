@@ -142,13 +142,13 @@ func TestVersions(t *testing.T) {
 		{name: "arrow", weights: "every=2s", noTraces: true, page: "/model_info", args: []string{"--one-engine", "--format", "arrow"}, least: 0.15, most: 0.99, long: true},
 		{name: "a page that is late", weights: "every=1s,lag=150ms", noTraces: true, page: "/model_info", args: both, least: 0.01, most: 0.99, long: true},
 		{name: "a page that is early", weights: "every=1s,lag=-150ms", noTraces: true, page: "/model_info", args: both, least: 0.01, most: 0.99, long: true},
-		{name: "two engines", weights: "every=700ms,engines=2", noTraces: true, page: "/model_info", most: 0, notice: "nothing says that one engine stands behind"},
-		{name: "two engines with traces", weights: "every=700ms,engines=2", page: "/model_info", least: 0.99, most: 1, notice: "nothing says that one engine stands behind", long: true},
+		{name: "two engines", weights: "every=700ms,engines=2", noTraces: true, page: "/model_info", most: 0, notice: "proves no version without --one-engine"},
+		{name: "two engines with traces", weights: "every=700ms,engines=2", page: "/model_info", least: 0.99, most: 1, notice: "proves no version without --one-engine", long: true},
 		{name: "a number that falls", weights: "every=1s,fall=4", noTraces: true, page: "/model_info", args: both, most: 0.95, notice: "fell from 4 to 1", samples: 10, long: true},
 		{name: "traces of all calls", weights: "every=500ms,engines=2", page: "trace", least: 0.99, most: 1},
 		{name: "traces of all calls, and there are none", weights: "every=700ms", noTraces: true, page: "trace", most: 0, long: true},
 		{name: "traces of all calls, killed", weights: "every=500ms", page: "trace", kills: 2, faults: true, least: 0.95, most: 1, long: true},
-		{name: "words", weights: "every=700ms,words", page: "/model_info", args: both, most: 0, notice: `says "default", which is not a number`},
+		{name: "words", weights: "every=700ms,words", page: "/model_info", args: both, most: 0, notice: `returned "default", not a number`},
 		{name: "no page", weights: "every=700ms", most: 0, long: true},
 	} {
 		if v.long && testing.Short() {
@@ -254,7 +254,7 @@ func TestVersionPageOfAnother(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	r := mustRun(t, exit.OK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--samples", "20", "--max-in-flight", "1",
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 5})), "--policy-version", page, "--one-engine")
-	if want := "said 1000000 during a call of which the engine itself says "; strings.Count(r.stderr, want) != 1 {
+	if want := "returned 1000000 during a call, but the engine's trace of the call has "; strings.Count(r.stderr, want) != 1 {
 		t.Errorf("want %q once:\n%s", want, r.stderr)
 	}
 	if n, _ := compareVersions(t, dir, log.byStep(t)); n.wrong > 0 || n.unknown > 0 {
@@ -275,8 +275,8 @@ func TestVersionClaim(t *testing.T) {
 		}, more...)
 	}
 	mustRun(t, exit.OK, args("--limit", "3", "--policy-version", "5")...)
-	if r := mustRun(t, exit.OK, args("--limit", "5")...); !strings.Contains(r.stderr, "policy version 5 was said of the last invocation, and is not assumed of this one") {
-		t.Errorf("nothing says that the claim is over:\n%s", r.stderr)
+	if r := mustRun(t, exit.OK, args("--limit", "5")...); !strings.Contains(r.stderr, "policy version 5 was claimed for the last invocation only") {
+		t.Errorf("no message about the end of the claim:\n%s", r.stderr)
 	}
 	mustRun(t, exit.OK, args("--limit", "8", "--policy-version", "6")...)
 	count := map[string]int{}
@@ -346,8 +346,8 @@ func TestVersionSecret(t *testing.T) {
 	}
 	file := writeFile(t, "page", []byte(page+"\n"))
 	r := mustRun(t, exit.OK, append(args, "--policy-version", "${file:"+file+"}")...)
-	if strings.Contains(r.stdout+r.stderr, secret) || !strings.Contains(r.stderr, "policy version: "+url+" says") {
-		t.Errorf("said:\n%s%s", r.stdout, r.stderr)
+	if strings.Contains(r.stdout+r.stderr, secret) || !strings.Contains(r.stderr, "policy version: "+url+" returned") {
+		t.Errorf("printed:\n%s%s", r.stdout, r.stderr)
 	}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -8,29 +8,29 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
 
 // exitTable is the part of the help texts that lists the exit codes.
 const exitTable = `Exit status:
-    0  everything that was planned is committed, or cut by --tail
+    0  all planned samples are committed, or cut by --tail
     1  internal error
-    2  wrong flags, configuration or tasks
-    3  finished; some samples failed or could not be scored, no more than --fail-on-error allows
-    4  more of them than --fail-on-error (default: none) or --max-failures allows, more
-       cut than --tail says, fewer groups than --until-groups wants, or no row at all
-    5  server or model not usable, or no sample would give a row
+    2  usage, configuration or task error
+    3  finished; some samples failed or were not scored, within --fail-on-error
+    4  more failures than --fail-on-error (default: none) or --max-failures allows, more
+       cuts than --tail allows, fewer groups than --until-groups, or no row at all
+    5  server or model unusable, or no sample would give a row
     6  storage failed: disk full, permission denied
-    7  the folder is not empty, already holds a run, or its run cannot be resumed this way
+    7  the folder is not empty, already contains a run, or its run cannot be resumed this way
     8  the folder is locked by another process
-    9  the run's files are damaged; verify lists what is wrong
+    9  the run's files are damaged; see rollout verify
   130  interrupted; collect --resume continues`
 
 // report prints err once and returns the exit code. It prints Complaints one per line.
@@ -45,7 +45,7 @@ func (p *program) report(err error) int {
 		p.say("%s", line)
 	}
 	if hint := exit.HintOf(err); hint != "" {
-		tame.Fprintf(p.stderr, "hint: %s\n", hint)
+		termsafe.Fprintf(p.stderr, "hint: %s\n", hint)
 	}
 	return exit.Code(err)
 }
@@ -59,9 +59,9 @@ func (c *collection) stopped(runErr, sinkErr error) error {
 	err := exit.With(exit.Storage, fmt.Errorf("storage failed: %w", sinkErr))
 	switch dir := c.folder.Dir; {
 	case errors.Is(sinkErr, sink.ErrFull):
-		err = exit.Hint(err, "make room on the disk, then continue with: "+runfolder.ResumeCommand(dir)+"; what is finished is kept")
+		err = exit.Hint(err, "free disk space, then continue with: "+runfolder.ResumeCommand(dir)+"; finished samples are kept")
 	case errors.Is(sinkErr, sink.ErrPermission):
-		err = exit.Hint(err, "make "+dir+" writable, then continue with: "+runfolder.ResumeCommand(dir)+"; what is finished is kept")
+		err = exit.Hint(err, "make "+dir+" writable, then continue with: "+runfolder.ResumeCommand(dir)+"; finished samples are kept")
 	}
 	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
 		return err
@@ -80,17 +80,17 @@ func (c *collection) end(s *show.Summary, err error) error {
 	case err != nil && !interrupted(err):
 		s.Outcome, s.Error = "stopped", err.Error()
 		if _, ok := errors.AsType[*collector.ScorerError](err); ok {
-			err = exit.Hint(err, "fix the scorer ("+string(c.config.Reward.Kind)+"), then continue with: "+runfolder.ResumeCommand(c.folder.Dir)+"; samples without a reward stay without one")
+			err = exit.Hint(err, "fix the scorer ("+string(c.config.Reward.Kind)+"), then continue with: "+runfolder.ResumeCommand(c.folder.Dir)+"; unscored samples stay unscored")
 		}
 		if errors.Is(err, collector.ErrTolerance) {
-			err = exit.Hint(err, "rollout failures "+human.Shell(c.folder.Dir)+" shows why; --max-failures allows more; continue with: "+runfolder.ResumeCommand(c.folder.Dir))
+			err = exit.Hint(err, "rollout failures "+format.Shell(c.folder.Dir)+" shows why; --max-failures allows more; continue with: "+runfolder.ResumeCommand(c.folder.Dir))
 		}
 		if barren, ok := errors.AsType[*collector.BarrenError](err); ok {
-			dir, remedy := human.Shell(c.folder.Dir), preflight.Remedy(c.config, barren.Reason)
+			dir, remedy := format.Shell(c.folder.Dir), preflight.Remedy(c.config, barren.Reason)
 			if remedy == "" {
 				remedy = "rollout failures " + dir + " shows why; fix the cause"
 			}
-			err = exit.Hint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" takes up what failed, and "+runfolder.ResumeCommand(c.folder.Dir)+" the rest")
+			err = exit.Hint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" collects the failed samples, and "+runfolder.ResumeCommand(c.folder.Dir)+" the rest")
 		}
 		if s.Remaining > 0 {
 			err = exit.Hint(err, "fix that, then continue with: "+runfolder.ResumeCommand(c.folder.Dir))
@@ -100,9 +100,9 @@ func (c *collection) end(s *show.Summary, err error) error {
 		s.Outcome = "retried"
 		none := ""
 		if s.Attempts == 0 {
-			none = ", and there were none"
+			none = " (there were none)"
 		}
-		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("%d of %d samples remain: --retry-failed took up only those that had failed%s", s.Remaining, s.Planned, none)),
+		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("%d of %d samples remain: --retry-failed collected only the failed ones%s", s.Remaining, s.Planned, none)),
 			"continue with: "+runfolder.ResumeCommand(c.folder.Dir))
 	case s.Remaining > 0:
 		s.Outcome = "interrupted"
@@ -116,7 +116,7 @@ func (c *collection) end(s *show.Summary, err error) error {
 // finished returns the error of a run that completed all its samples. It is nil if failures, skips
 // and groups are within the limits of the run.
 func (c *collection) finished(s *show.Summary) error {
-	dir, allowed := human.Shell(c.folder.Dir), c.config.Run.FailOnError.Allowed(s.Planned)
+	dir, allowed := format.Shell(c.folder.Dir), c.config.Run.FailOnError.Allowed(s.Planned)
 	lost, said := s.Failed+s.ScorerFailures, fmt.Sprintf("%d of %d samples failed", s.Failed, s.Planned)
 	switch {
 	case s.ScorerFailures > 0 && s.Failed > 0:
@@ -125,7 +125,7 @@ func (c *collection) finished(s *show.Summary) error {
 		said = fmt.Sprintf("%d of %d samples could not be scored", s.ScorerFailures, s.Planned)
 	}
 	said += fmt.Sprintf(", allowed: %d", allowed)
-	hint := "rollout failures " + dir + " shows why; collect --retry-failed tries them again; --fail-on-error allows some"
+	hint := "rollout failures " + dir + " shows why; collect --retry-failed collects them again; --fail-on-error allows some"
 	if s.Failed == 0 {
 		hint = "rollout inspect " + dir + " --row N shows why, under reward; --fail-on-error allows some"
 	}
@@ -139,22 +139,22 @@ func (c *collection) finished(s *show.Summary) error {
 	case lost > allowed:
 		return exit.Hint(exit.With(exit.Tolerance, errors.New(said)), hint)
 	case s.Skipped > told:
-		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d of %d samples were cut, --tail %s cuts %d at most", s.Skipped, s.Planned, c.tail(), told)),
-			"an earlier process cut the others: rollout collect --retry-failed --out "+dir+" takes them up")
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d of %d samples were cut; --tail %s allows %d", s.Skipped, s.Planned, c.tail(), told)),
+			"an earlier process cut the others; rollout collect --retry-failed --out "+dir+" collects them")
 	case !c.hasRows(s):
 		by := "by --tail"
 		if c.tail().Kind == collector.TailWait {
-			by = "at a deadline, or not needed"
+			by = "at a deadline or because they were not needed"
 		}
-		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut %s, %d have no token to train on", s.Planned, s.Skipped, by, s.Empty)),
-			"rollout report "+dir+" says more; what was cut is taken up by rollout collect --retry-failed --out "+dir)
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut %s, %d have no trainable token", s.Planned, s.Skipped, by, s.Empty)),
+			"rollout report "+dir+" has details; to collect the cut samples: rollout collect --retry-failed --out "+dir)
 	case s.Groups.Short() && c.ending.Load() == 0: // otherwise an interrupt ended the run
 		more := "rollout collect --resume --out " + dir + " --tasks MORE"
 		if c.info.Tasks.Stream {
 			more = "rollout collect --resume --stream --out " + dir
 		}
-		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no more tasks came before --until-groups %d: %s", s.Groups.Until, s.Groups)),
-			more+" takes more tasks, or a lower --until-groups; rollout report "+dir+" says what became of the groups")
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("the tasks ended before --until-groups %d: %s", s.Groups.Until, s.Groups)),
+			more+" adds tasks, or lower --until-groups; rollout report "+dir+" shows the outcome of the groups")
 	case lost > 0 && c.Quiet():
 		return exit.SilentError(exit.Failures)
 	case lost > 0 && s.Failed == 0:
@@ -216,7 +216,7 @@ func (c *collection) tooLate() {
 		c.leave()
 		return
 	}
-	c.Say("ending: what is finished is being written, and leftover agents removed; interrupt again to leave at once")
+	c.Say("ending: writing finished samples and removing leftover agents; interrupt again to exit now")
 }
 
 // drain handles the first interrupt: no further sample starts.
@@ -232,7 +232,7 @@ func (c *collection) drain() {
 	c.ending.Store(endDrain)
 	c.phase.Store("draining")
 	c.Log.Info("drain")
-	c.Say("draining: %s; interrupt again to stop now", c.waiting())
+	c.Say("draining: %s; interrupt again to stop", c.waiting())
 	c.collector.Drain()
 	c.grouping.stop(whyDrain)
 }
@@ -249,7 +249,7 @@ func (c *collection) halt(cause error, stop func(error)) {
 	c.ending.Store(endStop)
 	c.phase.Store("stopping")
 	c.Log.Info("stop", "cause", cause.Error())
-	c.Say("stopping: %v; what is finished is written; interrupt again to leave at once", cause)
+	c.Say("stopping: %v; writing finished samples; interrupt again to exit now", cause)
 	stop(cause)
 	c.grouping.stop(whyStop)
 	c.parts.kill() // a program that the scorer started can block it for any time
@@ -259,7 +259,7 @@ func (c *collection) halt(cause error, stop func(error)) {
 func (c *collection) leave() {
 	c.Log.Warn("end", "outcome", "aborted", "exit", exit.Interrupted)
 	c.parts.kill()
-	c.abort("leaving at once; continue with: %s", runfolder.ResumeCommand(c.folder.Dir))
+	c.abort("exiting now; continue with: %s", runfolder.ResumeCommand(c.folder.Dir))
 }
 
 func (c *collection) abort(format string, args ...any) {
@@ -290,13 +290,13 @@ func (c *collection) handOver(end error) error {
 		switch {
 		case c.unread:
 			c.Log.Warn("output was not read", "events", !events, "messages", !messages)
-			if nowhere := tame.NewWriter(io.Discard); !messages { // further writes would block
+			if nowhere := termsafe.NewWriter(io.Discard); !messages { // further writes would block
 				c.program.stdout, c.program.stderr = nowhere, nowhere
 			} else {
 				c.program.stdout = nowhere
 			}
 		case messages && c.phase.Swap(phase) != phase:
-			c.Say("the run is over, and waits until its standard output is read; interrupt to end without that")
+			c.Say("the run is over and waits for its standard output to be read; interrupt to exit")
 		}
 	}
 	return end
@@ -306,10 +306,10 @@ func (c *collection) waiting() string {
 	s := c.collector.Stats()
 	text := "waiting for " + show.Works(s)
 	if c.config.Run.Grace > 0 {
-		text += ", at most " + human.Duration(c.config.Run.Grace)
+		text += ", at most " + format.Duration(c.config.Run.Grace)
 	}
 	if s.Oldest != nil {
-		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", tame.Text(s.Oldest.TaskID, 24), s.Oldest.Index, human.Duration(time.Since(s.Oldest.Started)))
+		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", termsafe.Text(s.Oldest.TaskID, 24), s.Oldest.Index, format.Duration(time.Since(s.Oldest.Started)))
 	}
 	return text
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -43,7 +43,7 @@ func TestExitCode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var stderr bytes.Buffer
-			p := &program{stderr: tame.NewWriter(&stderr)}
+			p := &program{stderr: termsafe.NewWriter(&stderr)}
 			if got := p.report(tt.err); got != tt.want {
 				t.Errorf("exit code of %v = %d, want %d", tt.err, got, tt.want)
 			}
@@ -70,7 +70,7 @@ func TestReport(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var stderr bytes.Buffer
-			p := &program{stderr: tame.NewWriter(&stderr)}
+			p := &program{stderr: termsafe.NewWriter(&stderr)}
 			p.report(tt.err)
 			if got := stderr.String(); got != tt.want {
 				t.Errorf("report:\n%s\nwant:\n%s", got, tt.want)

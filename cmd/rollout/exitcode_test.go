@@ -114,7 +114,7 @@ func TestExitCodes(t *testing.T) {
 		{"no server", exit.Unusable, collect("http://127.0.0.1:1", "none"), "is the server running"},
 		{"no room for the folder", exit.Storage, append(collect(url, "x"), "--out", "/proc/rollout"), "/proc/rollout"},
 		{"a run is there", exit.Folder, collect(url, "broken"), "--resume"},
-		{"another run", exit.Folder, collect(url, "broken", "--resume", "--drift", "reject"), "tokens.drift: the run has fork, you gave reject"},
+		{"another run", exit.Folder, collect(url, "broken", "--resume", "--drift", "reject"), "tokens.drift: the run has fork, you set reject"},
 		{"locked", exit.Locked, collect(url, "good", "--resume"), fmt.Sprintf("process %d on ", os.Getpid())},
 		{"damaged", exit.Verify, []string{"verify", filepath.Join(dir, "broken")}, ""},
 	} {
@@ -130,7 +130,7 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("exit code %d, want %d with %q\n%s", code, tt.code, tt.want, cmd.said(t))
 			}
 			if !strings.Contains(help, fmt.Sprintf("\n  %3d  ", tt.code)) {
-				t.Errorf("the help does not say what %d means", tt.code)
+				t.Errorf("the help does not explain %d", tt.code)
 			}
 		})
 	}
@@ -181,7 +181,7 @@ func TestThreeInterrupts(t *testing.T) {
 	}{
 		{"drained", []os.Signal{os.Interrupt}, "300ms", "of 200 samples remain"},
 		{"stopped", []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, "10m", "of 200 samples remain"},
-		{"left", []os.Signal{os.Interrupt, os.Interrupt, os.Interrupt}, "10m", "leaving at once"},
+		{"left", []os.Signal{os.Interrupt, os.Interrupt, os.Interrupt}, "10m", "exiting now"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -204,7 +204,7 @@ func TestThreeInterrupts(t *testing.T) {
 			run := start(t, args...)
 			waitFor(t, "sends", func() bool { return sim.Stats().InFlight > 0 })
 			slow.Store(tt.name == "left")
-			said := []string{"draining: waiting for ", "stopping: interrupted", "leaving at once"}
+			said := []string{"draining: waiting for ", "stopping: interrupted", "exiting now"}
 			for i, sig := range tt.signals {
 				run.signal(t, sig, said[i])
 			}
@@ -212,7 +212,7 @@ func TestThreeInterrupts(t *testing.T) {
 				t.Errorf("exit code %d, want %d with %q\n%s", code, exit.Interrupted, tt.want, run.said(t))
 			}
 			if !strings.Contains(run.said(t), "rollout collect --resume --out "+dir) {
-				t.Errorf("nothing says how to go on:\n%s", run.said(t))
+				t.Errorf("no hint says how to continue:\n%s", run.said(t))
 			}
 			slow.Store(false)
 			again := invoke(t.Context(), "collect", "--resume", "--out", dir, "--dry-run")
@@ -232,8 +232,8 @@ func TestInterruptAtTheEnd(t *testing.T) {
 		said []string
 		want int
 	}{
-		{"once", []string{"ending: what is finished is being written"}, exit.OK},
-		{"twice", []string{"ending: what is finished is being written", "leaving at once"}, exit.Interrupted},
+		{"once", []string{"ending: writing finished samples"}, exit.OK},
+		{"twice", []string{"ending: writing finished samples", "exiting now"}, exit.Interrupted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -293,7 +293,7 @@ func TestStaleLock(t *testing.T) {
 	}
 	b, err := os.ReadFile(filepath.Join(dir, runfolder.LockFile))
 	if err != nil || !bytes.Equal(b, nil) {
-		t.Errorf("after an orderly end the lock says %q, %v", b, err)
+		t.Errorf("after an orderly end the lock contains %q, %v", b, err)
 	}
 	if l, err = runfolder.TakeLock(dir, 0o600); err != nil || l.Stale.PID != 0 {
 		t.Errorf("a lock after an orderly end: %v, %v", l, err)

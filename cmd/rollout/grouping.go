@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
 	"github.com/rollout-rl/rollout/collector"
@@ -57,18 +57,18 @@ func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Com
 		}
 	}
 	c, file := l.Config, l.ByKey["tasks.file"].Given()
-	complain(!o.asked || !o.reads, "--stream: server runs are the tasks (tasks.from_runs): leave it out; --follow takes those that end later")
+	complain(!o.asked || !o.reads, "--stream: cannot be used with tasks.from_runs; --follow takes server runs that end later")
 	complain(o.stream || !o.attached, "--attached: needs --stream")
-	complain(!o.attached || c.Tasks.File != "-" || file == "", "--attached: standard input carries no tasks then: leave --tasks - out")
-	complain(!o.asked || !o.retryFailed, "--stream: --retry-failed takes up what has failed, and no new tasks: give one of them")
+	complain(!o.attached || c.Tasks.File != "-" || file == "", "--attached: reads no tasks from standard input: remove --tasks -")
+	complain(!o.asked || !o.retryFailed, "--stream and --retry-failed exclude each other: --retry-failed takes no new tasks")
 	complain(!o.retryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file can have it for other invocations
-		"--follow: --retry-failed reads again the server runs that failed, and waits for no others: give one of them")
-	complain(!o.stream || c.Run.Tail.Kind != collector.TailOversample, "run.tail: oversample needs the number of samples, which --stream does not know")
+		"--follow and --retry-failed exclude each other: --retry-failed reads only failed server runs")
+	complain(!o.stream || c.Run.Tail.Kind != collector.TailOversample, "run.tail: oversample cannot be used with --stream, because the number of samples is unknown")
 	if l.ByKey["run.max_ahead"].Given() != "" {
-		complain(o.stream || c.Run.MaxAhead == 0, "run.max_ahead: groups are acknowledged over the socket of the run: needs --stream")
+		complain(o.stream || c.Run.MaxAhead == 0, "run.max_ahead: needs --stream, because groups are acknowledged over the run's socket")
 	}
 	if l.ByKey["run.max_lag"].Given() != "" {
-		complain(o.stream || c.Run.MaxLag < 0, "run.max_lag: groups are acknowledged over the socket of the run: needs --stream")
+		complain(o.stream || c.Run.MaxLag < 0, "run.max_lag: needs --stream, because groups are acknowledged over the run's socket")
 	}
 	if l.ByKey["reward.min_std"].Given() != "" {
 		complain(o.stream || c.Tasks.UntilGroups > 0 || c.Reward.MinStd == 0, "reward.min_std: needs --until-groups or --stream")
@@ -194,7 +194,7 @@ func (g *grouping) load() error {
 		return runfolder.ReadError(dir, err)
 	}
 	if err := g.tracker.Recall(log); err != nil {
-		g.Log.Warn("groups are told again without their figures", "error", err) // verify reports the damage
+		g.Log.Warn("groups are reported again without their figures", "error", err) // verify reports the damage
 	}
 	return g.tracker.Known(g.known())
 }
@@ -222,12 +222,12 @@ func (g *grouping) launch(event map[string]any) {
 		g.tellFollowed()
 		return
 	}
-	if dir := human.Shell(g.folder.Dir); g.from != "-" && !g.options.attached {
-		from := "from no file and no standard input"
+	if dir := format.Shell(g.folder.Dir); g.from != "-" && !g.options.attached {
+		from := "neither from a file nor from standard input"
 		if g.from != "" {
 			from = "from " + g.from
 		}
-		g.Note("tasks come %s, and over the socket of the run until it is drained: rollout ctl %s add FILE, rollout ctl %s drain", from, dir, dir)
+		g.Note("tasks come %s, and over the run's socket until a drain: rollout ctl %s add FILE, rollout ctl %s drain", from, dir, dir)
 	}
 }
 

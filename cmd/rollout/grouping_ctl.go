@@ -8,11 +8,11 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -88,7 +88,7 @@ func (g *grouping) Drain() error {
 // SetVersion records the policy version that samples from now on.
 func (g *grouping) SetVersion(version int32) error {
 	if g.options.reads {
-		return exit.Usagef("the run reads server runs (tasks.from_runs): traces tell the versions of their calls")
+		return exit.Usagef("the run reads server runs (tasks.from_runs); their versions come from traces")
 	}
 	if err := g.versions.SetVersion(version); err != nil {
 		return exit.Usagef("%w", err)
@@ -144,8 +144,8 @@ func (g *grouping) ours(c ctl.Cursor) error {
 	if c.RunID == "" || c.RunID == g.info.ID {
 		return nil
 	}
-	return exit.Hint(exit.Usagef("the cursor (seq %d, groups %d) is of run %s, this is run %s", c.Seq, c.Groups, tame.Text(c.RunID, 40), g.info.ID),
-		"give the cursor to the collector of its own run")
+	return exit.Hint(exit.Usagef("the cursor (seq %d, groups %d) belongs to run %s, but this is run %s", c.Seq, c.Groups, termsafe.Text(c.RunID, 40), g.info.ID),
+		"send the cursor to the collector of its own run")
 }
 
 // cursorError converts the error of a refused cursor. It returns nil for nil.
@@ -154,9 +154,9 @@ func (g *grouping) cursorError(err error) error {
 	case err == nil:
 		return nil
 	case storage:
-		return exit.Hint(exit.With(exit.Storage, err), "make "+g.folder.Dir+" writable and room on its disk, then acknowledge again")
+		return exit.Hint(exit.With(exit.Storage, err), "make "+g.folder.Dir+" writable or free disk space, then acknowledge again")
 	}
-	return exit.Hint(exit.With(exit.Usage, err), "give seq and n of an event group; rollout ctl "+human.Shell(g.folder.Dir)+" status says how far the run is")
+	return exit.Hint(exit.With(exit.Usage, err), "use seq and n of a group event; rollout ctl "+format.Shell(g.folder.Dir)+" status shows the last group")
 }
 
 // Task accepts one task. The returned function waits for the result.
@@ -170,7 +170,7 @@ func (g *grouping) Task(_ context.Context, line json.RawMessage) func() (ctl.Acc
 		r := wait()[0]
 		g.toldOf(&t, r)
 		if _, late := errors.AsType[*stream.ClosedError](r.Err); late {
-			return ctl.Accepted{}, exit.Refuse(exit.Usage, r.Err, "when this process has ended: "+runfolder.ResumeCommand(g.folder.Dir)+" --stream takes more tasks")
+			return ctl.Accepted{}, exit.Refuse(exit.Usage, r.Err, "after this process has ended, "+runfolder.ResumeCommand(g.folder.Dir)+" --stream takes more tasks")
 		}
 		if r.Err != nil {
 			return ctl.Accepted{}, exit.With(exit.Usage, r.Err)

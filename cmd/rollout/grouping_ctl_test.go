@@ -7,14 +7,14 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
 // toldGrouping returns a grouping that only writes its events to w.
 func toldGrouping(w io.Writer) *grouping {
-	d := show.NewDisplay(tame.NewWriter(w), tame.NewWriter(io.Discard), func(string) string { return "" }, true, false)
+	d := show.NewDisplay(termsafe.NewWriter(w), termsafe.NewWriter(io.Discard), func(string) string { return "" }, true, false)
 	return &grouping{
 		collection: &collection{Observer: &show.Observer{Display: d, Log: show.DiscardLog()}},
 		pace:       pace.New(pace.Config{MaxLag: -1}),

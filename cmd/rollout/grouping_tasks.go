@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -71,7 +71,7 @@ func (g *grouping) openIntake() (err error) {
 		before := fit.Unscorable()
 		err := fit.Check(t)
 		if before == 0 && fit.Unscorable() > 0 {
-			g.Note("task %s has no answer that reward.kind %s can compare with: its samples get no reward; more like this are not told", tame.Text(t.ID, 40), g.config.Reward.Kind)
+			g.Note("task %s has no answer that reward.kind %s can use, so its samples get no reward; further such tasks are not reported", termsafe.Text(t.ID, 40), g.config.Reward.Kind)
 		}
 		return err
 	}, Accepted: func(samples int) {
@@ -151,7 +151,7 @@ func (g *grouping) toldOf(t *collector.Task, r stream.Receipt) {
 		return
 	}
 	place := "a task over the socket"
-	fields := map[string]any{"line": nil, "task": nil, "error": tame.Text(r.Err.Error(), tame.MaxText)}
+	fields := map[string]any{"line": nil, "task": nil, "error": termsafe.Text(r.Err.Error(), termsafe.MaxText)}
 	if t.Line > 0 {
 		fields["line"], place = t.Line, fmt.Sprintf("%s:%d", t.Source, t.Line)
 	}
@@ -171,9 +171,9 @@ func (c *collection) attached() {
 	_, _ = io.Copy(io.Discard, c.program.stdin) // an error counts as the end
 	if c.began.Load() == nil {
 		c.giveUp()
-		c.abort("interrupted before the run began: standard input has ended (--attached)")
+		c.abort("interrupted before the run started: standard input has ended (--attached)")
 	}
 	c.Log.Warn("end", "outcome", "detached", "exit", exit.Interrupted)
 	c.parts.kill()
-	c.abort("standard input has ended, and with it, by --attached, the process that started this one: leaving at once; continue with: %s", runfolder.ResumeCommand(c.dir()))
+	c.abort("standard input has ended, so the parent process is gone (--attached): exiting now; continue with: %s", runfolder.ResumeCommand(c.dir()))
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -38,5 +38,5 @@ func runTotals(log *sink.Log) string {
 		failures += s.Rows
 	}
 	return fmt.Sprintf("the run has %d samples in its data with %s rows, %s tokens, %s of them trained; and %s failure rows",
-		len(log.Done()), human.Count(rows), human.Count(tokens.Total), human.Percent(tokens.Trainable, tokens.Total), human.Count(failures))
+		len(log.Done()), format.Count(rows), format.Count(tokens.Total), format.Percent(tokens.Trainable, tokens.Total), format.Count(failures))
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 func main() {
-	p := &program{stdin: os.Stdin, stdout: tame.NewWriter(os.Stdout), stderr: tame.NewWriter(os.Stderr), getenv: os.Getenv, environ: os.Environ()}
+	p := &program{stdin: os.Stdin, stdout: termsafe.NewWriter(os.Stdout), stderr: termsafe.NewWriter(os.Stderr), getenv: os.Getenv, environ: os.Environ()}
 	os.Exit(p.run(context.Background(), os.Args[1:]))
 }
 
 // A program holds everything that a verb can use of its environment.
 type program struct {
 	stdin          io.Reader
-	stdout, stderr *tame.Writer // escapes control characters
+	stdout, stderr *termsafe.Writer // escapes control characters
 	getenv         func(string) string
 	environ        []string // as in os.Environ; nil: only getenv is used
 	// abort ends the process at once, after the third interrupt.
@@ -40,7 +40,7 @@ type program struct {
 // run is the whole program. Data goes to stdout and messages go to stderr. It returns the exit
 // code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
-	return (&program{stdin: stdin, stdout: tame.NewWriter(stdout), stderr: tame.NewWriter(stderr), getenv: getenv}).run(ctx, args)
+	return (&program{stdin: stdin, stdout: termsafe.NewWriter(stdout), stderr: termsafe.NewWriter(stderr), getenv: getenv}).run(ctx, args)
 }
 
 func (p *program) run(ctx context.Context, args []string) int {
@@ -57,14 +57,14 @@ func (p *program) run(ctx context.Context, args []string) int {
 
 const rootLong = `Collect reinforcement-learning rollouts from Letta agents.
 
-Tasks go in; rows of token ids, log-probabilities and loss masks come out, as
-Parquet or Arrow shards that a trainer reads as they are.
+rollout reads tasks and writes rows of token ids, log-probabilities and loss masks, as
+Parquet or Arrow shards that trainers read directly.
 
   rollout simulate --listen 127.0.0.1:8283 --input-ids --scripted 40 --write-tasks tasks.jsonl
   rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --out run1
   rollout inspect run1
 
-rollout help VERB, or rollout VERB --help, says more about a verb.`
+Run rollout help VERB or rollout VERB --help for the help of a verb.`
 
 // rootCmd returns the command tree. Two calls share nothing.
 func (p *program) rootCmd() *cobra.Command {
@@ -126,7 +126,7 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 		}
 	}
 	hint := "the verbs are: " + strings.Join(verbs, ", ")
-	if near := human.Nearest(word, verbs); near != "" {
+	if near := format.Nearest(word, verbs); near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	return exit.Hint(exit.Usagef("%sunknown verb %q", verb(cmd), word), hint)
@@ -138,7 +138,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	if word, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
 		var flags []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
-		if near := human.Nearest(word, flags); near != "" {
+		if near := format.Nearest(word, flags); near != "" {
 			hint = "did you mean --" + near + "?"
 		}
 	}
@@ -154,7 +154,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 			}
 			return nil
 		}
-		want, got := "takes no arguments", human.Plural(int64(len(args)), "argument")
+		want, got := "takes no arguments", format.Plural(int64(len(args)), "argument")
 		if len(names) == 0 {
 			got = strconv.Quote(args[0]) // often the value of a flag that lacks one
 		} else {
@@ -200,7 +200,7 @@ flags:
 `
 
 func (p *program) say(format string, args ...any) {
-	tame.Fprintf(p.stderr, "rollout: "+format+"\n", args...)
+	termsafe.Fprintf(p.stderr, "rollout: "+format+"\n", args...)
 }
 
 func (p *program) printJSON(v any) error {

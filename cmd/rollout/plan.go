@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/serverruns"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 func (c *collection) dryRun(ctx context.Context) error {
@@ -41,29 +41,29 @@ func (c *collection) dryRun(ctx context.Context) error {
 		}
 		return c.dryMatched(found)
 	}
-	tame.Fprintf(p.stdout, "tasks      %d, %d bad ones left out\n", c.tasks.Tasks, c.tasks.Bad)
-	tame.Fprintf(p.stdout, "planned    %d samples", c.info.Tasks.Planned)
+	termsafe.Fprintf(p.stdout, "tasks      %d, %d bad ones skipped\n", c.tasks.Tasks, c.tasks.Bad)
+	termsafe.Fprintf(p.stdout, "planned    %d samples", c.info.Tasks.Planned)
 	if resumed {
-		tame.Fprintf(p.stdout, ", %d of them committed, %d failed", committed, failed)
+		termsafe.Fprintf(p.stdout, ", %d of them committed, %d failed", committed, failed)
 	}
 	if waiting > 0 {
-		tame.Fprintf(p.stdout, ", %d finished, in the write-ahead log", waiting)
+		termsafe.Fprintf(p.stdout, ", %d finished (in the write-ahead log)", waiting)
 	}
-	tame.Fprintf(p.stdout, "\n")
+	termsafe.Fprintf(p.stdout, "\n")
 	for _, s := range c.info.Servers {
-		tame.Fprintf(p.stdout, "server     %s, version %s\n", s.URL, s.Version)
+		termsafe.Fprintf(p.stdout, "server     %s, version %s\n", s.URL, s.Version)
 	}
 	if c.options.reads {
-		tame.Fprintf(p.stdout, "runs       %s\n", foundText(found))
+		termsafe.Fprintf(p.stdout, "runs       %s\n", foundText(found))
 	} else {
-		tame.Fprintf(p.stdout, "model      %s\n", cmp.Or(c.config.Agent.Model, "-"))
+		termsafe.Fprintf(p.stdout, "model      %s\n", cmp.Or(c.config.Agent.Model, "-"))
 	}
-	tame.Fprintf(p.stdout, "in flight  %d at most\n", slots)
-	tame.Fprintf(p.stdout, "prompts    %s\n", c.config.Tokens.Prompts)
+	termsafe.Fprintf(p.stdout, "in flight  at most %d\n", slots)
+	termsafe.Fprintf(p.stdout, "prompts    %s\n", c.config.Tokens.Prompts)
 	if c.config.Run.Preflight == config.PreflightCall && !c.options.reads {
-		tame.Fprintf(p.stdout, "preflight  one call of the model per server, when the run begins; rollout doctor makes it now\n")
+		termsafe.Fprintf(p.stdout, "preflight  one model call per server at the start of the run; rollout doctor makes it now\n")
 	}
-	tame.Fprintf(p.stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)
+	termsafe.Fprintf(p.stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)
 	return c.dryMatched(found)
 }
 

@@ -56,7 +56,7 @@ func TestPreflightTriesAgain(t *testing.T) {
 			tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n"))
 			r := invoke(t.Context(), "collect", "--server", serve(t, server), "--model", simModel, "--tasks", tasks,
 				"--out", filepath.Join(t.TempDir(), "run"), "--dry-run")
-			if again := strings.Count(r.stderr, "trying again in "); r.code != tt.code || again != tt.again {
+			if again := strings.Count(r.stderr, "retrying in "); r.code != tt.code || again != tt.again {
 				t.Errorf("exit code %d after trying again %d times, want %d after %d\n%s", r.code, again, tt.code, tt.again, r.stderr)
 			}
 		})

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 )
 
@@ -50,6 +50,6 @@ func (c *collection) showStatus() {
 	}
 	v := c.view()
 	v.Now = time.Now()
-	c.Block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.Dir, phase, human.Duration(time.Since(*began))),
+	c.Block(fmt.Sprintf("status of run %s in %s: %s, for %s", c.info.ID, c.folder.Dir, phase, format.Duration(time.Since(*began))),
 		v.Status(c.collector.Oldest(statusOldest)))
 }

@@ -33,7 +33,7 @@ func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Lo
 		for _, u := range engines {
 			n, err := longestPrompt(ctx, u, o.set)
 			if err != nil {
-				log.Warn("an engine does not say how long a prompt may be, give --max-prompt-tokens", "engine", u.Redacted(), "err", err)
+				log.Warn("an engine does not report its context length; set --max-prompt-tokens", "engine", u.Redacted(), "err", err)
 			} else if cfg.MaxPrompt == 0 || n < cfg.MaxPrompt {
 				cfg.MaxPrompt = n
 			}
@@ -41,7 +41,7 @@ func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Lo
 	}
 	table, err := continuity.New(cfg)
 	if err != nil {
-		return nil, exit.Hint(exit.With(exit.Usage, err), "without --continuity the tap keeps the calls all the same")
+		return nil, exit.Hint(exit.With(exit.Usage, err), "without --continuity, the tap still records the calls")
 	}
 	return table, nil
 }
@@ -107,7 +107,7 @@ func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.
 		err = recallFrom(ctx, table, r, began)
 	}
 	if err != nil {
-		log.Warn("continuity does not know the calls before the start", "err", err)
+		log.Warn("continuity cannot use the calls before this start", "err", err)
 	}
 }
 

@@ -54,17 +54,17 @@ func openTaps(c *config.Config, since func() time.Time) (*taps, error) {
 var hostPort = regexp.MustCompile(`^[^/\\]+:[0-9]+/?$`)
 
 func tapHint(where string, err error) string {
-	const without = "Without --tap prompts come from other sources, and what the tap sets is not in the rows"
+	const without = "Without --tap, prompts come from other sources, and rows lack the parameters that the tap sets"
 	switch {
 	case errors.Is(err, frame.ErrNewer):
-		return "read it with the rollout that the tap runs, or a newer one"
+		return "use the rollout version of the tap, or a newer one"
 	case strings.Contains(where, "://"):
-		return "does rollout tap run there? " + without
+		return "is rollout tap running there? " + without
 	case hostPort.MatchString(where):
-		return "if that is where rollout tap listens, give its URL: --tap http://" + strings.TrimSuffix(where, "/")
+		return "if rollout tap listens there, use its URL: --tap http://" + strings.TrimSuffix(where, "/")
 	}
-	return "--tap takes the folder that a tap writes its spool to, with files such as 1763912345678.tap: start the tap with rollout tap --engine URL --spool DIR " +
-		"and give that DIR, or the URL of the tap where it runs on another machine. " + without
+	return "--tap takes the spool folder of a tap, with files such as 1763912345678.tap. Start the tap with rollout tap --engine URL --spool DIR, " +
+		"and use that DIR, or the URL of the tap if it runs on another machine. " + without
 }
 
 func (t *taps) index() *tap.Index {
@@ -85,7 +85,7 @@ func (t *taps) follow(note func(format string, args ...any)) (stop func()) {
 	go func() {
 		defer close(done)
 		if err := t.calls.Run(ctx); err != nil {
-			note("the tap cannot be read any more, prompts come from other sources: %v", err)
+			note("the tap can no longer be read; prompts come from other sources: %v", err)
 		}
 	}()
 	return func() {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // painter returns whether to color stdout, for a value of --color.
@@ -17,7 +17,7 @@ func (p *program) painter(when string) (show.Painter, error) {
 	case "never":
 		return false, nil
 	case "auto":
-		f, ok := tame.File(p.stdout)
+		f, ok := termsafe.File(p.stdout)
 		if !ok || !term.IsTerminal(int(f.Fd())) || p.getenv("NO_COLOR") != "" {
 			return false, nil
 		}
@@ -28,7 +28,7 @@ func (p *program) painter(when string) (show.Painter, error) {
 }
 
 func (p *program) width() int {
-	if f, ok := tame.File(p.stdout); ok {
+	if f, ok := termsafe.File(p.stdout); ok {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w >= 40 {
 			return w
 		}

@@ -82,6 +82,6 @@ func TestTokenizerConfigMerged(t *testing.T) {
 	}
 	r := mustRun(t, exit.Folder, append(args, filepath.Join("..", "..", "testdata", "tokenizers", "qwen3"), "--resume")...)
 	if !strings.Contains(r.stderr, "tokenizer") {
-		t.Errorf("a resume with another tokenizer_config.json says\n%s", r.stderr)
+		t.Errorf("a resume with another tokenizer_config.json printed\n%s", r.stderr)
 	}
 }

@@ -103,8 +103,8 @@ func TestTransformersRelease(t *testing.T) {
 	t.Parallel()
 	dir := printsRoles(t)
 	for _, tt := range []struct{ name, url, wrong, right, says string }{
-		{"an old server", oldServer(t, dir), "5.23", "4.57", "the server renders by the rules of 4.57, 5.0, 5.21, "},
-		{"a new server", serveSim(t, newSim(t, lettasim.Config{})), "4.57", "5.22.2", "the server renders by the rules of 5.22.2, 5.23, "},
+		{"an old server", oldServer(t, dir), "5.23", "4.57", "the server renders like transformers 4.57, 5.0, 5.21, "},
+		{"a new server", serveSim(t, newSim(t, lettasim.Config{})), "4.57", "5.22.2", "the server renders like transformers 5.22.2, 5.23, "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -114,17 +114,17 @@ func TestTransformersRelease(t *testing.T) {
 			verb := func(name string, more ...string) []string { return append(append([]string{name}, args...), more...) }
 
 			r := mustRun(t, exit.Unusable, verb("doctor", tt.wrong)...)
-			if !strings.Contains(r.stdout, tt.says+"and tokens.transformers is "+tt.wrong) || !strings.Contains(r.stdout, "hint: --transformers "+tt.right+"\n") {
-				t.Errorf("doctor says\n%s", r.stdout)
+			if !strings.Contains(r.stdout, tt.says+"but tokens.transformers is "+tt.wrong) || !strings.Contains(r.stdout, "hint: --transformers "+tt.right+"\n") {
+				t.Errorf("doctor printed\n%s", r.stdout)
 			}
 			r = mustRun(t, exit.OK, verb("doctor", tt.right)...)
-			if !strings.Contains(r.stdout, "ok   transformers "+tt.says+"not of ") {
-				t.Errorf("doctor says\n%s", r.stdout)
+			if !strings.Contains(r.stdout, "ok   transformers "+tt.says+"not like ") {
+				t.Errorf("doctor printed\n%s", r.stdout)
 			}
 
 			r = mustRun(t, exit.Unusable, verb("collect", tt.wrong)...)
-			if !strings.Contains(r.stderr, "the server renders by the rules of transformers "+tt.right) || !strings.Contains(r.stderr, "hint: --transformers "+tt.right+"\n") {
-				t.Errorf("collect says\n%s", r.stderr)
+			if !strings.Contains(r.stderr, "the server renders like transformers "+tt.right) || !strings.Contains(r.stderr, "hint: --transformers "+tt.right+"\n") {
+				t.Errorf("collect printed\n%s", r.stderr)
 			}
 			mustRun(t, exit.Tolerance, verb("collect", tt.wrong, "--preflight", "connect")...)
 			if got := readDataset(t, out); len(got.rows) != 0 || len(got.failures) != 1 {
@@ -144,8 +144,8 @@ func TestTransformersRelease(t *testing.T) {
 				t.Errorf("%d samples have rows, want 1", len(got.rows))
 			}
 			r = mustRun(t, exit.Folder, verb("collect", tt.wrong, "--resume")...)
-			if want := "tokens.transformers: the run has " + tt.right + ", you gave " + tt.wrong + " (--transformers)"; !strings.Contains(r.stderr, want) {
-				t.Errorf("collect --resume says\n%s", r.stderr)
+			if want := "tokens.transformers: the run has " + tt.right + ", you set " + tt.wrong + " (--transformers)"; !strings.Contains(r.stderr, want) {
+				t.Errorf("collect --resume printed\n%s", r.stderr)
 			}
 		})
 	}
@@ -160,10 +160,10 @@ func TestTransformersReleaseWithIDs(t *testing.T) {
 	r := mustRun(t, exit.OK, "doctor", "--server", url, "--model", simModel, "--tokenizer", printsRoles(t), "--tasks", tasks)
 	for _, want := range []string{
 		"the release of transformers differs\n", "prompts still come from the turns, and are exact\n",
-		"hint transformers the server renders by the rules of 5.22.2, 5.23, and tokens.transformers is 4.57\n", "hint: --transformers 5.22.2\n",
+		"hint transformers the server renders like transformers 5.22.2, 5.23, but tokens.transformers is 4.57\n", "hint: --transformers 5.22.2\n",
 	} {
 		if !strings.Contains(r.stdout, want) {
-			t.Errorf("doctor says\n%s\nwithout %q", r.stdout, want)
+			t.Errorf("doctor printed\n%s\nwithout %q", r.stdout, want)
 		}
 	}
 }

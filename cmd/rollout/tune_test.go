@@ -51,11 +51,11 @@ func TestDoctorTune(t *testing.T) {
 			lettasim.Config{RunTool: probeOf(t, 3.4, true, true, nil), Database: lettasim.Database{Connections: 20, Takes: 300 * time.Millisecond}},
 			"server: {max_in_flight: 24}",
 			[]string{
-				`(?m)^hint sandbox    a tool that does nothing takes \S+( ms)?, 3\.40s of it CPU \(measured: the median of 3\)\n +effect: .*reference: release 0\.16\.7 on 2 cores\)\n +hint: TOOL_EXEC_DIR=DIR TOOL_EXEC_VENV_NAME=NAME `,
-				`(?m)^hint pool       the server connects to PostgreSQL anew for every use\n +effect: with a pool .*\n +hint: LETTA_DISABLE_SQLALCHEMY_POOLING=false `,
-				`(?m)^hint database   [0-9]+ of (32|64|96) reads at once failed, (16|32|64) at once went well: .*An unknown error occurred\n +effect: .*\n +hint: max_connections of PostgreSQL above 4 × server\.max_in_flight \(24\) .*, or --max-in-flight (4|8|16)\n`,
-				`(?m)^hint reasoning  .*\n +effect: measured: [0-9] of 1 prompts continue .*\n +hint: agent\.keep_reasoning: true`,
-				`(?m)^ok   agents     0 on the server, 0 of them of rollouts$`,
+				`(?m)^hint sandbox    an empty tool takes \S+( ms)?, of which 3\.40s CPU \(measured: median of 3\)\n +effect: .*reference: release 0\.16\.7 on 2 cores\)\n +hint: TOOL_EXEC_DIR=DIR TOOL_EXEC_VENV_NAME=NAME `,
+				`(?m)^hint pool       the server opens a new PostgreSQL connection for each use\n +effect: with a pool .*\n +hint: LETTA_DISABLE_SQLALCHEMY_POOLING=false `,
+				`(?m)^hint database   [0-9]+ of (32|64|96) parallel reads failed, (16|32|64) succeeded: .*An unknown error occurred\n +effect: .*\n +hint: set PostgreSQL's max_connections above 4 × server\.max_in_flight \(24\) .*, or --max-in-flight (4|8|16)\n`,
+				`(?m)^hint reasoning  .*\n +effect: measured: [0-9] of 1 prompts extend .*\n +hint: set agent\.keep_reasoning: true`,
+				`(?m)^ok   agents     0 on the server, 0 of them created by rollout$`,
 				`(?m)^hint sampling   .*top_p 0\.9 and max_new_tokens 4096.*\n +effect: .*\(reference: source of 0\.16\.7\)\n +hint: rollout tap --set `,
 				`(?m)^ok   traces     `,
 				`(?m)^ok   timeouts   30m0s for a send, 1h0m0s for an attempt$`,
@@ -68,9 +68,9 @@ func TestDoctorTune(t *testing.T) {
 			lettasim.Config{RunTool: probeOf(t, 0.06, false, true, map[string]string{"LETTA_DISABLE_SQLALCHEMY_POOLING": "False", "LETTA_TRACK_PROVIDER_TRACE": "true"})},
 			"server: {max_in_flight: 24}\nagent: {keep_reasoning: true}",
 			[]string{
-				`(?m)^ok   sandbox    a tool that does nothing takes \S+( ms)?, 60 ms of it CPU `,
+				`(?m)^ok   sandbox    an empty tool takes \S+( ms)?, of which 60 ms CPU `,
 				`(?m)^ok   pool       `,
-				`(?m)^ok   database   96 reads at once go well, [0-9]+ per second \(measured: one alone \S+( ms)?, the median of 96 \S+( ms)?\)$`,
+				`(?m)^ok   database   96 parallel reads succeed, [0-9]+ per second \(measured: one read \S+( ms)?, median of 96 \S+( ms)?\)$`,
 				`(?m)^ok   reasoning  `,
 			},
 			[]string{`(?m)^hint (sandbox|pool|database|reasoning|traces)`},
@@ -83,10 +83,10 @@ func TestDoctorTune(t *testing.T) {
 			},
 			"server: {timeout: 50s}\nagent: {keep: true}",
 			[]string{
-				`(?m)^hint database   [0-9] of 8 reads at once failed, 1 at once went well: .*\n +effect: .*\n +hint: .*LETTA_PG_POOL_SIZE \+ LETTA_PG_MAX_OVERFLOW`,
-				`(?m)^hint traces     the server keeps none\n`,
+				`(?m)^hint database   [0-9] of 8 parallel reads failed, 1 succeeded: .*\n +effect: .*\n +hint: .*LETTA_PG_POOL_SIZE \+ LETTA_PG_MAX_OVERFLOW`,
+				`(?m)^hint traces     the server stores no traces\n`,
 				`(?m)^hint timeouts   server\.timeout is 50s for a whole send\n`,
-				`(?m)^hint agents     .*agent\.keep leaves every one of a run\n`,
+				`(?m)^hint agents     .*agent\.keep keeps all agents of a run\n`,
 			},
 			[]string{`(?m)^....  ?sampling`}, // other releases are unknown
 		},
@@ -94,14 +94,14 @@ func TestDoctorTune(t *testing.T) {
 			"a sandbox elsewhere",
 			lettasim.Config{RunTool: probeOf(t, 0.06, false, false, nil)},
 			"",
-			[]string{`(?m)^ok   sandbox    `, `(?m)^hint pool       not known: .*\n +effect: .*reference`},
+			[]string{`(?m)^ok   sandbox    `, `(?m)^hint pool       unknown whether .*\n +effect: .*reference`},
 			nil,
 		},
 		{
 			"a sandbox that runs nothing",
 			lettasim.Config{},
 			"",
-			[]string{`(?m)^hint sandbox    a tool that does nothing could not be run: .*lettasim runs no code\n +effect: .*reference`},
+			[]string{`(?m)^hint sandbox    cannot run an empty tool: .*lettasim runs no code\n +effect: .*reference`},
 			nil,
 		},
 	} {
@@ -127,10 +127,10 @@ func TestDoctorTune(t *testing.T) {
 				}
 			}
 			if t.Failed() {
-				t.Logf("doctor said\n%s%s", r.stdout, r.stderr)
+				t.Logf("doctor printed\n%s%s", r.stdout, r.stderr)
 			}
 			if n := sim.Stats().AgentsAlive; n != 0 && !strings.Contains(tt.file, "keep: true") {
-				t.Errorf("%d agents are left", n)
+				t.Errorf("%d agents remain", n)
 			}
 		})
 	}
@@ -157,7 +157,7 @@ func TestDoctorTuneJSON(t *testing.T) {
 	}
 	for _, name := range []string{"sandbox", "pool", "database", "reasoning", "agents", "sampling", "traces", "timeouts", "processes"} {
 		if found[name] == "" {
-			t.Errorf("nothing is said of %s", name)
+			t.Errorf("%s is missing", name)
 		}
 	}
 }
@@ -171,8 +171,8 @@ func TestDoctorTuneSampling(t *testing.T) {
 		set  []string
 		want string
 	}{
-		{"set", []string{"--set", "top_p=1.0", "--set", "max_new_tokens=64"}, `(?m)^ok   sampling   the engine was told .*top_p 1, max_new_tokens 64 \(measured: what the tap saw\)$`},
-		{"as the server says", []string{"--set", "top_p=0.9", "--set", "max_new_tokens=4096"}, `(?m)^hint sampling   the engine was told .*top_p 0\.9, max_new_tokens 4096 \(measured: what the tap saw\)\n +effect: .*\n +hint: rollout tap --set `},
+		{"set", []string{"--set", "top_p=1.0", "--set", "max_new_tokens=64"}, `(?m)^ok   sampling   the engine received .*top_p 1, max_new_tokens 64 \(measured by the tap\)$`},
+		{"as the server says", []string{"--set", "top_p=0.9", "--set", "max_new_tokens=4096"}, `(?m)^hint sampling   the engine received .*top_p 0\.9, max_new_tokens 4096 \(measured by the tap\)\n +effect: .*\n +hint: rollout tap --set `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -67,7 +67,7 @@ func makeParts(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *parts, e
 		p.model = runfolder.DescribeModel(p.prompts.Model)
 	}
 	if p.prompter, err = prompt.New(p.prompts); err != nil {
-		return nil, exit.Hint(exit.Usagef("tokens.prompts: %w", err), "give the folder with the model's tokenizer and chat template with --tokenizer")
+		return nil, exit.Hint(exit.Usagef("tokens.prompts: %w", err), "pass the folder of the model's tokenizer and chat template with --tokenizer")
 	}
 	if p.agent, err = agentConfig(c); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
 		}
 		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // all scores have been returned
 	default:
-		return fmt.Errorf("reward.kind %q is not wired", r.Kind)
+		return fmt.Errorf("internal error: reward.kind %q is not handled", r.Kind)
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func tlsOf(c *config.Config) (*tls.Config, error) {
 		}
 		out.RootCAs = x509.NewCertPool()
 		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, exit.Usagef("server.ca_file: %s: no certificate in it; PEM is needed", c.Server.CAFile)
+			return nil, exit.Usagef("server.ca_file: %s: has no PEM certificate", c.Server.CAFile)
 		}
 	}
 	if c.Server.ClientCert != "" {
@@ -259,10 +259,10 @@ func connectWatched(c *config.Config, notice func(text string), watch func(endpo
 func connectOne(c *config.Config, notice func(text string)) (*letta.Client, error) {
 	switch len(c.Server.URLs) {
 	case 0:
-		return nil, exit.Hint(exit.Usagef("no server"), "give one with --server URL")
+		return nil, exit.Hint(exit.Usagef("no server"), "pass one with --server URL")
 	case 1:
 	default:
-		return nil, exit.Hint(exit.Usagef("%d servers are configured, one can be asked", len(c.Server.URLs)), "choose one with --server URL")
+		return nil, exit.Hint(exit.Usagef("%d servers are configured, but steps needs exactly one", len(c.Server.URLs)), "choose one with --server URL")
 	}
 	clients, err := connect(c, notice)
 	if err != nil {

@@ -30,7 +30,7 @@ func (g *agent) abortedCall(ctx context.Context, answer *letta.LettaResponse, ar
 	for i := range steps {
 		s := &steps[i]
 		if s.CompletionTokens != nil && *s.CompletionTokens == 0 && g.gaveUp(ctx, s.ID) {
-			return fmt.Errorf("%w: call %d of server run %s, before it made a token", collector.ErrAborted, i+1, runID)
+			return fmt.Errorf("%w: call %d of server run %s, before its first token", collector.ErrAborted, i+1, runID)
 		}
 	}
 	return nil

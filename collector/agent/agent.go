@@ -142,7 +142,7 @@ func (g *agent) keepReasoning(ctx context.Context) error {
 		return err
 	}
 	if on := changed.LLMConfig.EnableReasoner; on == nil || !*on {
-		return fmt.Errorf("%w: keep reasoning: the server did not take llm_config.enable_reasoner", collector.ErrUnusable)
+		return fmt.Errorf("%w: keep reasoning: the server ignored llm_config.enable_reasoner", collector.ErrUnusable)
 	}
 	g.state.LLMConfig = changed.LLMConfig
 	return g.state.CheckTurns()
@@ -241,7 +241,7 @@ func (g *agent) converse(ctx context.Context) (err error) {
 func (g *agent) exchange(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	switch {
 	case g.inexact:
-		return nil, gone("agent %s: the text of its last tool is not known to the last character", g.state.ID)
+		return nil, gone("agent %s: the exact text of its last tool result is unknown", g.state.ID)
 	case g.earlier.waiting():
 		return g.takeNext(ctx, in)
 	}

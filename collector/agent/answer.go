@@ -119,9 +119,9 @@ func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta
 	case ctx.Err() != nil:
 		return "", false, context.Cause(ctx)
 	case timed.Err() != nil:
-		return "", false, fail(fmt.Errorf("not done after %v", limit))
+		return "", false, fail(fmt.Errorf("timed out after %v", limit))
 	case stdout.over:
-		return "", false, fail(fmt.Errorf("wrote more than %d bytes", maxToolOutputBytes))
+		return "", false, fail(fmt.Errorf("output of more than %d bytes", maxToolOutputBytes))
 	case err == nil:
 		return strings.ToValidUTF8(string(stdout.b), "\uFFFD"), true, nil
 	case !errors.As(err, &exit):

@@ -50,7 +50,7 @@ func (g *agent) await(ctx context.Context, id string) (*keptRun, error) {
 		}
 		if g.outage.Load() {
 			// A send runs within the server's process and dies with it.
-			return nil, gone("server run %s is %s, and the server was down", id, g.quote(run.Status))
+			return nil, gone("server run %s has status %s, but the server was down meanwhile", id, g.quote(run.Status))
 		}
 		switch {
 		case seen < 0:
@@ -63,7 +63,7 @@ func (g *agent) await(ctx context.Context, id string) (*keptRun, error) {
 		}
 		silent := time.Since(grew)
 		if silent > g.cfg.StuckAfter {
-			return nil, gone("server run %s is %s and did nothing for %v", id, g.quote(run.Status), silent.Round(time.Second))
+			return nil, gone("server run %s has status %s and made no progress for %v", id, g.quote(run.Status), silent.Round(time.Second))
 		}
 		if silent > g.cfg.SilentAfter && time.Since(told) > g.cfg.SilentAfter {
 			told = time.Now()

@@ -108,7 +108,7 @@ func TestRunRecorded(t *testing.T) {
 						t.Errorf("send %d has %d turns, want %d", i, got, test.turns[i])
 					}
 					if s.RunID == "" {
-						t.Errorf("send %d names no server run", i)
+						t.Errorf("send %d has no server run", i)
 					}
 					tokens := int64(0)
 					for _, turn := range s.Turns {

@@ -113,7 +113,7 @@ func TestNothingLeftBehind(t *testing.T) {
 		p.Override["PATCH /v1/agents/"+id] = answer(http.StatusServiceUnavailable)
 		p.Override["DELETE /v1/agents/"+id] = answer(http.StatusBadRequest)
 		_, err = b.Open(t.Context(), attemptOf([]string{"Hi."}))
-		if got := collector.Classify(err); got != collector.ClassUnavailable || !strings.Contains(err.Error(), id+" is left on the server") {
+		if got := collector.Classify(err); got != collector.ClassUnavailable || !strings.Contains(err.Error(), id+" was not deleted") {
 			t.Errorf("Open = %v, class %v, want unavailable and a word about the agent", err, got)
 		}
 		delete(p.Override, "DELETE /v1/agents/"+id)

@@ -159,14 +159,14 @@ func (c Config) Validate() error {
 		add("create: must be a JSON object")
 	}
 	if c.Model == "" && len(c.File) == 0 && create["model"] == nil && create["llm_config"] == nil {
-		add("model: missing; give the handle of a model as the server lists it")
+		add("model: missing; set the handle of a model that the server lists")
 	}
 	if len(c.File) > 0 {
 		if !json.Valid(c.File) {
 			add("file: not an agent file (.af): not JSON")
 		}
 		if len(c.Create) > 0 || c.System != "" || len(c.Tools)+len(c.ToolIDs) > 0 || c.Temperature != nil || c.ContextWindow != 0 {
-			add("file: an imported agent brings its own system prompt, tools and settings; leave system, tools, temperature, context window and create out")
+			add("file: an imported agent has its own system prompt, tools and settings; remove system, tools, temperature, context window and create")
 		}
 	}
 	if c.MaxSteps < 0 {
@@ -182,13 +182,13 @@ func (c Config) Validate() error {
 		add("silent after %v, stuck after %v, lost after %v: must not be negative", c.SilentAfter, c.StuckAfter, c.LostAfter)
 	}
 	if _, err := c.Approvals.MarshalText(); err != nil {
-		add("approvals %v: unknown", c.Approvals)
+		add("unknown approvals %v", c.Approvals)
 	}
 	seen := map[string]bool{}
 	for i, t := range c.ClientTools {
 		name := t.Tool.Name
 		if name == "" || seen[name] {
-			add("client tool %d: name %q is empty or used twice", i, name)
+			add("client tool %d: name %q is empty or a duplicate", i, name)
 		}
 		seen[name] = true
 		if len(t.Command) > 0 && t.Answer != nil {

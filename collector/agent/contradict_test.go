@@ -40,10 +40,10 @@ func TestContradictions(t *testing.T) {
 		{"later by a second", "/messages", func(b []byte) []byte {
 			return bytes.ReplaceAll(b, []byte("2026-01-05T10:00:00"), []byte("2026-01-05T10:00:01"))
 		}, ""},
-		{"a token less", "/trace", replace(`"output_ids":\[\d+,`, `"output_ids":[`), "tokens, the step counted"},
+		{"a token less", "/trace", replace(`"output_ids":\[\d+,`, `"output_ids":[`), "tokens, but the step counted"},
 		{"no token is a number", "/trace", replace(`"output_ids":\[\d+,`, `"output_ids":["a",`), "expected a token id"},
-		{"a prompt token less", "/trace", replace(`"input_ids":\[\d+,`, `"input_ids":[`), "which the step did not count"},
-		{"no tokens", "/trace", replace(`"output_ids":\[[\d,]*\]`, `"output_ids":null`), "holds no tokens"},
+		{"a prompt token less", "/trace", replace(`"input_ids":\[\d+,`, `"input_ids":[`), "but the step has another count"},
+		{"no tokens", "/trace", replace(`"output_ids":\[[\d,]*\]`, `"output_ids":null`), "has no token ids"},
 		{"no trace", "/trace", func([]byte) []byte { return []byte("null") }, "has no trace"},
 		{"no trace of a later call", "/trace", func([]byte) []byte {
 			if traces.Add(1) == 1 {
@@ -51,19 +51,19 @@ func TestContradictions(t *testing.T) {
 			}
 			return []byte("null")
 		}, "has no trace"},
-		{"no result of a tool", "/trace", replace(`"role":"tool","tool_call_id":"call_`, `"role":"tool","tool_call_id":"other_`), "does not show the result of call"},
-		{"a step counts more", "/steps", replace(`"completion_tokens":(\d+)`, `"completion_tokens":1$1`), "tokens, the step counted"},
-		{"a step counts nothing", "/steps", replace(`"completion_tokens":\d+`, `"completion_tokens":null`), "does not say how many tokens"},
-		{"a failed step", "/steps", replace(`"status":"success"`, `"status":"failed"`), "is failed"},
+		{"no result of a tool", "/trace", replace(`"role":"tool","tool_call_id":"call_`, `"role":"tool","tool_call_id":"other_`), "lacks the result of call"},
+		{"a step counts more", "/steps", replace(`"completion_tokens":(\d+)`, `"completion_tokens":1$1`), "tokens, but the step counted"},
+		{"a step counts nothing", "/steps", replace(`"completion_tokens":\d+`, `"completion_tokens":null`), "has no completion token count"},
+		{"a failed step", "/steps", replace(`"status":"success"`, `"status":"failed"`), "has status failed"},
 		{"a step is missing", "/steps", func(b []byte) []byte {
 			return append([]byte("["), b[bytes.Index(b, []byte("},{"))+2:]...)
-		}, "and does not list it"},
-		{"no steps", "/steps", func([]byte) []byte { return []byte("[]") }, "and does not list it"},
-		{"other words were sent", "/messages", replace(`"content":"Add`, `"content":"Sub`), "was asked for something else"},
-		{"nothing was sent", "/messages", func([]byte) []byte { return []byte("[]") }, "was asked for something else"},
+		}, "but does not list the step"},
+		{"no steps", "/steps", func([]byte) []byte { return []byte("[]") }, "but does not list the step"},
+		{"other words were sent", "/messages", replace(`"content":"Add`, `"content":"Sub`), "is not message 1 of the task"},
+		{"nothing was sent", "/messages", func([]byte) []byte { return []byte("[]") }, "is not message 1 of the task"},
 		{"no text of the assistant", "/messages", replace(`"message_type":"assistant_message"`, `"message_type":"other"`), "the stored messages have none"},
 		{"a failed run", "", replace(`"status":"completed"`, `"status":"failed"`), ""}, // its stop reason takes precedence
-		{"no stop reason", "", replace(`"stop_reason":"end_turn"`, `"stop_reason":null`), "names no stop reason"},
+		{"no stop reason", "", replace(`"stop_reason":"end_turn"`, `"stop_reason":null`), "no stop reason"},
 		{"cancelled", "", replace(`"stop_reason":"end_turn"`, `"stop_reason":"cancelled"`), "cancelled"},
 		{"an unknown end", "", replace(`"stop_reason":"end_turn"`, `"stop_reason":"bored"`), "bored"},
 	} {
@@ -208,7 +208,7 @@ func TestForeignAgents(t *testing.T) {
 		t.Errorf("took agent %v, %v, want gone: that is one of another sample", other, err)
 	}
 	if n := l.sim.Stats().AgentsAlive; n != 1 {
-		t.Errorf("%d agents are left, want that of the other sample", n)
+		t.Errorf("%d agents are left, want the agent of the other sample", n)
 	}
 	closeAgent(t, g)
 }

@@ -26,7 +26,7 @@ func (b *Backend) create(ctx context.Context, cfg *Config, a collector.Attempt) 
 	case err != nil:
 		return nil, err
 	case state.ID == "":
-		return nil, fmt.Errorf("%w: the server made an agent and did not say which", collector.ErrServer)
+		return nil, fmt.Errorf("%w: the server created an agent but returned no id", collector.ErrServer)
 	}
 	return state, nil
 }
@@ -54,7 +54,7 @@ func (b *Backend) importFile(ctx context.Context, cfg *Config, a collector.Attem
 		return nil, err
 	}
 	if len(ids) != 1 {
-		err := fmt.Errorf("%w: import agent: the file made %d agents, and one is needed", collector.ErrUnusable, len(ids))
+		err := fmt.Errorf("%w: import agent: the file created %d agents, want 1", collector.ErrUnusable, len(ids))
 		for _, id := range ids {
 			err = b.abandon(ctx, id, err)
 		}
@@ -85,7 +85,7 @@ func (b *Backend) remove(ctx context.Context, id string) error {
 // deletion fails.
 func (b *Backend) abandon(ctx context.Context, id string, err error) error {
 	if left := b.remove(ctx, id); left != nil {
-		return fmt.Errorf("%w (agent %s is left on the server: %s)", err, id, left.Error())
+		return fmt.Errorf("%w (agent %s was not deleted: %s)", err, id, left.Error())
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func TestFailures(t *testing.T) {
 		{"unknown-agent", nil, collector.ClassBadRequest, "not found"},
 		{"http-500", rewrite("Server error '500 X'", "Server error '503 Service Unavailable'"), collector.ClassUnavailable, "503"},
 		{"http-500", rewrite("Server error '500 X'", "Client error '429 Too Many Requests'"), collector.ClassRateLimited, "429"},
-		{"http-500", rewrite("Server error '500 X'", "Client error '400 Bad Request'"), collector.ClassBadRequest, "the model engine (http://127.0.0.1:30000/generate) refused the call, its log says why: HTTPStatusError: Client error '400"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '400 Bad Request'"), collector.ClassBadRequest, "the model engine (http://127.0.0.1:30000/generate) refused the call (see its log): HTTPStatusError: Client error '400"},
 		{"http-500", grown(27_000, rewrite("Server error '500 X'", "Client error '400 Bad Request'")), collector.ClassBadRequest, "400"},
 		{"http-500", grown(28_000, rewrite("Server error '500 X'", "Client error '400 Bad Request'")), collector.ClassContextOverflow, "400"},
 		{"http-500", grown(28_000, rewrite("Server error '500 X'", "Server error '503 Service Unavailable'")), collector.ClassUnavailable, "503"},
@@ -39,7 +39,7 @@ func TestFailures(t *testing.T) {
 		{"http-500", rewrite("Server error '500 X'", "Client error '413 Too Large'"), collector.ClassBadRequest, "413"},
 		{
 			"http-500", rewrite("HTTPStatusError", "ConnectError", "Server error '500 X' for url 'http://127.0.0.1:30000/generate'", "All connection attempts failed"), collector.ClassUnavailable,
-			"the server answers, but cannot reach its model engine (http://127.0.0.1:30000/v1): ConnectError: All connection attempts failed",
+			"the server cannot reach its model engine (http://127.0.0.1:30000/v1): ConnectError: All connection attempts failed",
 		},
 		{"http-500", rewrite("HTTPStatusError", "ReadTimeout", "Server error '500 X'", ""), collector.ClassTimeoutTotal, "ReadTimeout"},
 		{"http-500", rewrite("HTTPStatusError", "OSError", "Server error '500 X'", "tokenizer unreadable"), collector.ClassServerError, "tokenizer unreadable"},

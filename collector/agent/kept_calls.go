@@ -29,17 +29,17 @@ func (m *keptRun) calls(ctx context.Context, g *agent) ([]keptCall, error) {
 		s := &m.steps[i]
 		switch {
 		case s.Status != "success":
-			return nil, gone("step %s is %s", s.ID, g.quote(s.Status))
+			return nil, gone("step %s has status %s", s.ID, g.quote(s.Status))
 		case s.CompletionTokens == nil:
-			return nil, gone("step %s does not say how many tokens it made", s.ID)
+			return nil, gone("step %s has no completion token count", s.ID)
 		case *s.CompletionTokens > 0:
 			calls = append(calls, keptCall{step: s})
 		case g.gaveUp(ctx, s.ID):
-			return nil, gone("the engine gave the call of step %s up", s.ID)
+			return nil, gone("the engine aborted the call of step %s", s.ID)
 		}
 	}
 	if len(calls) == 0 {
-		return nil, gone("server run %s has no step with an output", m.run.ID)
+		return nil, gone("server run %s has no step with output", m.run.ID)
 	}
 	if err := calls[0].read(ctx, g); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (c *keptCall) read(ctx context.Context, g *agent) error {
 		return err
 	}
 	if t == nil {
-		return goneBy(tokenize.ReasonNoTrace, "step %s has no trace: its tokens were only in the answer", c.step.ID)
+		return goneBy(tokenize.ReasonNoTrace, "step %s has no trace, and its tokens were only in the lost answer", c.step.ID)
 	}
 	c.trace = t
 	if c.answer, err = t.Answer(); err != nil {
@@ -81,7 +81,7 @@ func (c *keptCall) read(ctx context.Context, g *agent) error {
 		return goneBy(tokenize.ReasonNoTrace, "trace of step %s: request: %w", c.step.ID, err)
 	}
 	if c.answer.OutputIDs.IsNull() {
-		return goneBy(c.withoutTokens(), "trace of step %s holds no tokens", c.step.ID)
+		return goneBy(c.withoutTokens(), "trace of step %s has no token ids", c.step.ID)
 	}
 	return nil
 }

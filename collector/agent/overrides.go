@@ -20,13 +20,13 @@ func (c Config) overridden(task json.RawMessage) (Config, error) {
 	}
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(task, &given); err != nil {
-		return c, errors.New("agent of the task: must be an object")
+		return c, errors.New("agent of the task: must be a JSON object")
 	}
 	var tags []string
 	var create map[string]json.RawMessage
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(overrideMembers[:], name) {
-			return c, fmt.Errorf("agent of the task: %s: unknown member%s; the members are: %s", name, nearMember(name), strings.Join(overrideMembers[:], ", "))
+			return c, fmt.Errorf("agent of the task: %s: unknown setting%s; want one of %s", name, nearMember(name), strings.Join(overrideMembers[:], ", "))
 		}
 		if isNull(given[name]) {
 			continue
@@ -64,7 +64,7 @@ var overrideMembers = [...]string{
 
 // member returns the destination of a member's value, and the type that it must have.
 func (c *Config) member(name string, tags *[]string, create *map[string]json.RawMessage) (into any, want string) {
-	const text, list, count = "a text", "a list of strings", "a whole number"
+	const text, list, count = "a string", "a list of strings", "an integer"
 	switch name {
 	case "model":
 		return &c.Model, text
@@ -84,7 +84,7 @@ func (c *Config) member(name string, tags *[]string, create *map[string]json.Raw
 	case "context_window":
 		return &c.ContextWindow, count
 	case "create":
-		return create, "an object"
+		return create, "a JSON object"
 	case "keep_reasoning":
 		return &c.KeepReasoning, "true or false"
 	case "max_steps":
@@ -102,7 +102,7 @@ func (c *Config) member(name string, tags *[]string, create *map[string]json.Raw
 func nearMember(name string) string {
 	for _, m := range overrideMembers {
 		if spelling.Distance(name, m) <= 2 {
-			return "; did you mean " + m + "?"
+			return " (did you mean " + m + "?)"
 		}
 	}
 	return ""

@@ -109,7 +109,7 @@ type ModelError struct {
 // Error suggests handles that the server lists.
 func (e *ModelError) Error() string {
 	if e.Count == 0 {
-		return fmt.Sprintf("model %q: the server lists no models; make a provider of type sglang, or refresh it", e.Handle)
+		return fmt.Sprintf("model %q: the server lists no models; create a provider of type sglang or refresh it", e.Handle)
 	}
 	var near, likely []string
 	for _, h := range e.Near {

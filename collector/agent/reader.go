@@ -55,7 +55,7 @@ func (r *Reader) Open(ctx context.Context, a collector.Attempt) (collector.Agent
 
 func (r *Reader) open(ctx context.Context, a collector.Attempt) (collector.Agent, error) {
 	if a.Task.Recorded == nil {
-		return nil, fmt.Errorf("%w: task %s names no server run to be read", collector.ErrRejected, a.Task.ID)
+		return nil, fmt.Errorf("%w: task %s has no server run to read", collector.ErrRejected, a.Task.ID)
 	}
 	version, err := r.b.client.Version(ctx)
 	if err != nil {
@@ -87,5 +87,5 @@ func (g *recorded) deleted(err error) error {
 	if !letta.IsNotFound(err) {
 		return err
 	}
-	return final(goneBy(tokenize.ReasonDeleted, "server run %s was deleted, or its agent was, before it was read", g.attempt.Task.Recorded.Run))
+	return final(goneBy(tokenize.ReasonDeleted, "server run %s or its agent was deleted before it was read", g.attempt.Task.Recorded.Run))
 }

@@ -97,7 +97,7 @@ func (d *driven) wants(err error, class collector.Class, reason tokenize.Reason,
 		d.t.Errorf("%v: class %v, reason %v; want %v, %v and %q", err, got, collector.ReasonOf(err), class, reason, text)
 	}
 	if collector.Redacted(err) == "" {
-		d.t.Errorf("%v: nothing of it may be shown", err)
+		d.t.Errorf("%v: must not be shown", err)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestReaderReasons(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := d.readRun(run)
-		d.wants(err, collector.ClassNoTurns, tokenize.ReasonDeleted, "server run "+run+" was deleted, or its agent was, before it was read")
+		d.wants(err, collector.ClassNoTurns, tokenize.ReasonDeleted, "server run "+run+" or its agent was deleted before it was read")
 	})
 	t.Run("no traces", func(t *testing.T) {
 		t.Parallel()
@@ -164,7 +164,7 @@ func TestReaderReasons(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		_, err := d.read()
-		d.wants(err, collector.ClassNoTurns, tokenize.ReasonUnfinished, "is created, and has not ended")
+		d.wants(err, collector.ClassNoTurns, tokenize.ReasonUnfinished, "has status created and has not ended")
 		cancel()
 		<-sent
 	})
@@ -177,8 +177,8 @@ func TestReaderReasons(t *testing.T) {
 		}
 	})
 	for kind, text := range map[lettasim.FaultKind]string{
-		lettasim.EngineDown: "is failed: Server error '503 Service Unavailable'", lettasim.NullCall: "is failed: 1 validation error for FunctionCall",
-		lettasim.AbortEarly: "the engine gave up the call of step",
+		lettasim.EngineDown: "has status failed: Server error '503 Service Unavailable'", lettasim.NullCall: "has status failed: 1 validation error for FunctionCall",
+		lettasim.AbortEarly: "the engine aborted the call of step",
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()

@@ -170,7 +170,7 @@ func TestReattachFinds(t *testing.T) {
 		{"by its id", false, true, []string{"Add 2 and 3.", "Multiply 6 by 7."}, 0, 1, ""},
 		{"nothing sent yet", false, false, nil, 2, 1, ""},
 		{"agents are kept", true, false, nil, 2, 3, ""},
-		{"another task", false, false, []string{"Add 2 and 4."}, 0, 1, "was asked for something else than message 1"},
+		{"another task", false, false, []string{"Add 2 and 4."}, 0, 1, "is not message 1 of the task"},
 		{"too much", false, false, []string{"Add 2 and 3.", "Multiply 6 by 7.", "Add 1 and 1."}, 0, 1, "has 1 more server runs"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestReattachGone(t *testing.T) {
 	}
 	left := collector.OpenAttempt{N: 1, AgentID: id, ServerRuns: []string{"run-00000000-0000-4000-8000-000000000000"}}
 	if _, err := b.Reattach(t.Context(), scripted(1), left); !errors.Is(err, collector.ErrGone) || !contains(err, "server run run-0000") {
-		t.Errorf("a run that is not there: %v", err)
+		t.Errorf("a missing run: %v", err)
 	}
 	if n := l.sim.Stats().AgentsAlive; n != 0 {
 		t.Errorf("%d agents are left", n)
@@ -371,7 +371,7 @@ func TestOldRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = g.Run(ctx)
-			if errors.Is(err, collector.ErrGone) != test.gone || !test.gone && err != nil || test.gone && !contains(err, "did nothing for ") {
+			if errors.Is(err, collector.ErrGone) != test.gone || !test.gone && err != nil || test.gone && !contains(err, "made no progress for ") {
 				t.Errorf("%v", err)
 			}
 			closeAgent(t, g)

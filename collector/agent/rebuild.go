@@ -126,10 +126,10 @@ func (r *rebuilt) decode(m *keptRun, c *letta.Client, arena *tokenize.Reply) err
 		s := &m.steps[k]
 		k++
 		if int64(len(t.OutputIDs)) != *s.CompletionTokens {
-			return gone("trace of step %s has %d tokens, the step counted %d", s.ID, len(t.OutputIDs), *s.CompletionTokens)
+			return gone("trace of step %s has %d tokens, but the step counted %d", s.ID, len(t.OutputIDs), *s.CompletionTokens)
 		}
 		if t.PromptIDs != nil && (s.PromptTokens == nil || int64(len(t.PromptIDs)) != *s.PromptTokens) {
-			return gone("trace of step %s has a prompt of %d tokens, which the step did not count", s.ID, len(t.PromptIDs))
+			return gone("trace of step %s has a prompt of %d tokens, but the step has another count", s.ID, len(t.PromptIDs))
 		}
 	}
 	r.turns = nil

@@ -83,7 +83,7 @@ func (m *keptRun) turn(c *keptCall) (writtenTurn, error) {
 	case written != "" && m.recorded: // the request can exclude these messages
 		t.Content = &written
 	case written != "":
-		return t, gone("step %s: the trace has a text, the stored messages have none", c.step.ID)
+		return t, gone("step %s: the trace has text, but the stored messages have none", c.step.ID)
 	}
 	return t, nil
 }
@@ -129,7 +129,7 @@ func toolText(message *letta.Message, next []keptCall, state *letta.AgentState) 
 	if len(returns) > 0 {
 		call = returns[0].ToolCallID
 	}
-	return "", gone("the trace of step %s does not show the result of call %s", next[0].step.ID, call)
+	return "", gone("the trace of step %s lacks the result of call %s", next[0].step.ID, call)
 }
 
 // packaged does the same as the server's package_function_response (system.py:150-168).

@@ -50,7 +50,7 @@ func (g *recorded) read(ctx context.Context) error {
 		return err
 	}
 	if !g.run.Ended() && !letta.StepsEnded(m.steps) {
-		return goneBy(tokenize.ReasonUnfinished, "server run %s is %s, and has not ended", g.run.ID, g.quote(g.run.Status))
+		return goneBy(tokenize.ReasonUnfinished, "server run %s has status %s and has not ended", g.run.ID, g.quote(g.run.Status))
 	}
 	stop, wrong := g.ended(m)
 	calls, err := g.readCalls(ctx, m)
@@ -139,7 +139,7 @@ func (g *recorded) ended(m *keptRun) (letta.StopReason, error) {
 	if why == "" {
 		return stop, nil // the stop reason is sufficient
 	}
-	return stop, failed("server run %s is %s: %s", g.run.ID, g.quote(g.run.Status), g.quote(why))
+	return stop, failed("server run %s has status %s: %s", g.run.ID, g.quote(g.run.Status), g.quote(why))
 }
 
 // untracedMost is the number of missing traces, at the start of a run, after which none is
@@ -156,7 +156,7 @@ func (g *recorded) readCalls(ctx context.Context, m *keptRun) ([]keptCall, error
 		case s.CompletionTokens == nil || *s.CompletionTokens == 0:
 			if s.Status == "success" {
 				if g.gaveUp(ctx, s.ID) {
-					return nil, failed("the engine gave up the call of step %s before it made a token", s.ID)
+					return nil, failed("the engine aborted the call of step %s before its first token", s.ID)
 				}
 				kept = append(kept, s)
 			}
@@ -165,7 +165,7 @@ func (g *recorded) readCalls(ctx context.Context, m *keptRun) ([]keptCall, error
 			g.miss(len(calls), goneBy(tokenize.ReasonCompacted, "step %s ran a compaction and has no trace", s.ID))
 			continue
 		case len(calls) == 0 && len(g.reply.Missing) >= untracedMost:
-			g.miss(0, goneBy(tokenize.ReasonNoTrace, "step %s: the server keeps no traces of this run", s.ID))
+			g.miss(0, goneBy(tokenize.ReasonNoTrace, "step %s: the server has no traces of this run", s.ID))
 			continue
 		}
 		c := keptCall{step: &s}
@@ -266,9 +266,9 @@ func (g *recorded) nothing(m *keptRun, ended error) error {
 	case ended != nil:
 		return ended
 	case len(missing) > 0:
-		return goneBy(missing[0].Reason, "%s; no call of server run %s can be read", serverText(missing[0].Note), g.run.ID)
+		return goneBy(missing[0].Reason, "%s; server run %s has no usable call", serverText(missing[0].Note), g.run.ID)
 	}
-	return goneBy(tokenize.ReasonNoTurns, "server run %s is %s and has no step with an output", g.run.ID, g.quote(g.run.Status))
+	return goneBy(tokenize.ReasonNoTurns, "server run %s has status %s and no step with output", g.run.ID, g.quote(g.run.Status))
 }
 
 // model returns the model of the run, which the agent might no longer have.
@@ -284,7 +284,7 @@ func (g *recorded) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.
 	calls, err := g.agent.Prompts(ctx, r)
 	for k := range calls {
 		if err == nil && calls[k].FinishReason == tokenize.FinishAbort {
-			return nil, failed("the engine gave up call %d of server run %s, after %d tokens", k+1, g.run.ID, len(calls[k].OutputIDs))
+			return nil, failed("the engine aborted call %d of server run %s after %d tokens", k+1, g.run.ID, len(calls[k].OutputIDs))
 		}
 	}
 	return calls, err

@@ -193,7 +193,7 @@ func TestLostConnections(t *testing.T) {
 					}
 				}
 				if len(told) != 2 || told[0] != reply.Sends[0].RunID || told[1] != reply.Sends[1].RunID {
-					t.Errorf("told of runs %v, want those of the two sends", told)
+					t.Errorf("runs %v reported, want the runs of the two sends", told)
 				}
 
 				_, web = simulated(t, cfg, nil)
@@ -271,12 +271,12 @@ func TestStuck(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = g.Run(t.Context())
-	if collector.Classify(err) != collector.ClassConnection || !strings.Contains(err.Error(), "did nothing for") || told.Load() == 0 {
-		t.Errorf("told %d times: %v", told.Load(), err)
+	if collector.Classify(err) != collector.ClassConnection || !strings.Contains(err.Error(), "made no progress for") || told.Load() == 0 {
+		t.Errorf("reported %d times: %v", told.Load(), err)
 	}
 	closeAgent(t, g)
 	if n := l.sim.Stats().Requests["POST /v1/agents/{id}/messages/cancel"]; n != 1 {
-		t.Errorf("the server was asked %d times to stop the run, want once", n)
+		t.Errorf("%d requests to stop the run, want 1", n)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestSilent(t *testing.T) {
 	}
 	sameReply(t, reply, undisturbed(t, lettasim.Config{}, scripted(1)))
 	if steps.Load() == 0 || len(told) != 2 {
-		t.Errorf("%d steps seen, told of runs %v", steps.Load(), told)
+		t.Errorf("%d steps seen, runs %v reported", steps.Load(), told)
 	}
 }
 

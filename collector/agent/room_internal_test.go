@@ -23,7 +23,7 @@ func TestReplyRoom(t *testing.T) {
 			t.Errorf("a reply of 60 bytes took %d", n)
 		}
 		if n := take(60, false); n != 0 {
-			t.Errorf("a later reply for which there is no room took %d, want that it is not counted", n)
+			t.Errorf("a later reply without room took %d, want 0", n)
 		}
 		if n := take(40, false); n != 40 {
 			t.Errorf("a later reply for which there is room took %d, want 40", n)

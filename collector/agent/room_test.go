@@ -31,7 +31,7 @@ func TestHeldReplies(t *testing.T) {
 		ran <- err
 	}()
 	if !agent.Held(b) {
-		t.Error("nothing is held by an agent that has its replies")
+		t.Error("an agent with its replies holds nothing")
 	}
 	closeAgent(t, first)
 	if err := <-ran; err != nil {

@@ -26,11 +26,11 @@ func (e *ServerRunError) Error() string {
 	case e.Engine == "":
 		return "send: the server run failed: " + what
 	case isUnreached(e.Type, e.Message):
-		return "send: the server answers, but cannot reach its model engine (" + e.Engine + "): " + what
+		return "send: the server cannot reach its model engine (" + e.Engine + "): " + what
 	case engineStatus(e.Message) >= 400 && engineStatus(e.Message) < 500:
-		return "send: the model engine (" + e.Engine + ") refused the call, its log says why: " + what
+		return "send: the model engine (" + e.Engine + ") refused the call (see its log): " + what
 	}
-	return "send: the server answers, but its model engine (" + e.Engine + ") failed: " + what
+	return "send: the server's model engine (" + e.Engine + ") failed: " + what
 }
 
 // Unwrap returns Err.

@@ -25,7 +25,7 @@ func (g *agent) tryNext(ctx context.Context, in *input) (*letta.LettaResponse, e
 		return nil, cmp.Or(g.policyFailed(ctx, m.run), err)
 	}
 	if asked, _ := m.asked(); !sameInput(asked, in.messages) {
-		return nil, gone("server run %s was asked for something else than message %d of the task", m.run.ID, len(g.reply.Sends)+1)
+		return nil, gone("the input of server run %s is not message %d of the task", m.run.ID, len(g.reply.Sends)+1)
 	}
 	answer, err := g.take(ctx, m, in, nil)
 	if err != nil {
@@ -101,7 +101,7 @@ func (g *agent) reactedBefore(ctx context.Context, pending []letta.ToolCall) (*i
 	}
 	messages, ours := m.asked()
 	if len(messages) != 1 || !answersAll(messages[0], pending) {
-		return nil, gone("server run %s does not answer the calls that wait", m.run.ID)
+		return nil, gone("server run %s does not answer the pending calls", m.run.ID)
 	}
 	return &input{messages: messages, ours: ours}, nil
 }
@@ -134,7 +134,7 @@ func answersAll(message letta.InputMessage, pending []letta.ToolCall) bool {
 func (g *agent) settle(ctx context.Context) error {
 	switch {
 	case len(g.earlier.runs) > 0:
-		return gone("agent %s has %d more server runs than the task asked for", g.state.ID, len(g.earlier.runs))
+		return gone("agent %s has %d more server runs than the task needs", g.state.ID, len(g.earlier.runs))
 	case !g.earlier.resumed:
 		return nil
 	}

@@ -69,7 +69,7 @@ func TestTranslateEnded(t *testing.T) {
 		want  string
 	}{
 		{"a stop", errors.New("the run is stopping"), collector.ClassCancelled, "health: the run is stopping"},
-		{"the attempt's time", fmt.Errorf("%w: attempt not done in time", collector.ErrTimeout), collector.ClassTimeoutTotal, "health: collector: took too long: attempt not done in time"},
+		{"the attempt's time", fmt.Errorf("%w: the attempt exceeded its time limit", collector.ErrTimeout), collector.ClassTimeoutTotal, "health: collector: timeout: the attempt exceeded its time limit"},
 		{"a refusal that quotes", fmt.Errorf("%w: prose", collector.ErrAuth), collector.ClassAuth, "health: failed"},
 		{"a call that quotes", &letta.APIError{Op: "agent", Status: 500, Detail: "prose", Err: letta.ErrServer}, collector.ClassServerError, "health: agent: 500 Internal Server Error"},
 	} {

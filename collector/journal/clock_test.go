@@ -65,7 +65,7 @@ func TestClockJumps(t *testing.T) {
 		got[i].Time = want[i].Time
 	}
 	if !slices.Equal(got, want) {
-		t.Error("Read gives other entries, or in another order")
+		t.Error("Read returned other entries, or another order")
 	}
 	for _, cfg := range []journal.Config{{}, {CompactAt: 1}, {}} { // the second config compacts
 		j := open(t, dir, cfg)

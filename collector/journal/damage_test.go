@@ -168,7 +168,7 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	if whole != 5 || damage != 1 {
-		t.Errorf("Read gave %d entries and %d complaints, want 5 and 1", whole, damage)
+		t.Errorf("Read returned %d entries and %d errors, want 5 and 1", whole, damage)
 	}
 
 	j = open(t, dir, journal.Config{Salvage: true})
@@ -245,7 +245,7 @@ func TestBeginLost(t *testing.T) {
 		for range 2 { // as is, then compacted
 			again := open(t, dir, journal.Config{CompactAt: 1})
 			if left := again.Left(key(0, 0)); left.Attempts != 2 || left.Open != nil {
-				t.Errorf("%v of attempt 2: %+v, want two attempts, none of them open", op, left)
+				t.Errorf("%v of attempt 2: %+v, want two closed attempts", op, left)
 			}
 			closed(t, again)
 		}

@@ -75,7 +75,7 @@ func idOf(key string) (id, error) {
 	}
 	k.index = uint32(n)
 	if k.String() != key {
-		return id{}, fmt.Errorf("%q is not a sample key: that would be %q", key, k)
+		return id{}, fmt.Errorf("%q is not a sample key; did you mean %q?", key, k)
 	}
 	return k, nil
 }
@@ -149,7 +149,7 @@ func parse(payload []byte) (Entry, id, error) {
 		p.fail(fmt.Errorf("unknown %v", e.Op))
 	}
 	if len(p.rest) > 0 {
-		p.fail(fmt.Errorf("%d bytes too many", len(p.rest)))
+		p.fail(fmt.Errorf("%d extra bytes", len(p.rest)))
 	}
 	return e, k, p.err
 }
@@ -160,7 +160,7 @@ type parser struct {
 	err  error
 }
 
-var errShort = errors.New("it ends early")
+var errShort = errors.New("entry is truncated")
 
 func (p *parser) fail(err error) {
 	if p.err == nil {
@@ -190,7 +190,7 @@ func (p *parser) byte() byte {
 func (p *parser) uvarint(most uint64) uint64 {
 	v, n := binary.Uvarint(p.rest)
 	if n <= 0 || v > most || n > 1 && p.rest[n-1] == 0 {
-		p.fail(errors.New("a number is cut off, too long or too large"))
+		p.fail(errors.New("a number is truncated, too long or too large"))
 		return 0
 	}
 	p.rest = p.rest[n:]

@@ -92,7 +92,7 @@ func TestRefusedNotes(t *testing.T) {
 	j := open(t, dir, journal.Config{})
 	for _, k := range []string{"", "k", "doctor", key(0, 1) + "0x", key(0, 0)[:30] + "-1", key(0, 0) + "0", "ABCDEFABCDEFABCDEFABCDEFABCDEFAB-0", key(0, 0)[:33] + "4294967296"} {
 		if err := j.Agent(k, 1, "agent"); err == nil {
-			t.Errorf("key %q was taken", k)
+			t.Errorf("key %q was accepted", k)
 		}
 	}
 	closed(t, j)

@@ -173,14 +173,14 @@ func (a *AgentState) CheckTurns() error {
 	switch a.AgentType {
 	case "letta_v1_agent", "sleeptime_agent":
 	default:
-		return &NoTurnsError{AgentID: a.ID, Why: "its type is " + quote(a.AgentType) + "; only letta_v1_agent gives token data"}
+		return &NoTurnsError{AgentID: a.ID, Why: "its type is " + quote(a.AgentType) + "; only letta_v1_agent and sleeptime_agent return token data"}
 	}
 	c := &a.LLMConfig
 	if !c.ReturnTokenIDs {
-		return &NoTurnsError{AgentID: a.ID, Model: c.Handle, Why: "llm_config.return_token_ids is not true: the model's provider is not of type sglang, or its models were not synced when the agent was made"}
+		return &NoTurnsError{AgentID: a.ID, Model: c.Handle, Why: "llm_config.return_token_ids is not true: the model's provider is not of type sglang, or its models were not synced when the agent was created"}
 	}
 	if c.Handle == "" || !strings.HasPrefix(c.Handle, "sglang/") && !strings.Contains(strings.ToLower(c.ProviderName), "sglang") {
-		return &NoTurnsError{AgentID: a.ID, Model: c.Handle, Why: "neither does the model's handle begin with sglang/ nor does the name of its provider contain sglang"}
+		return &NoTurnsError{AgentID: a.ID, Model: c.Handle, Why: "the model's handle does not begin with sglang/, and its provider's name does not contain sglang"}
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func (c *Client) callOnce(ctx context.Context, r *request, out out) (err error) 
 	case undecoded != nil:
 		return &APIError{
 			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
-			Detail: oneLine(c.secrets.with(r.secrets).scrub("answer cannot be decoded: " + undecoded.Error())),
+			Detail: oneLine(c.secrets.with(r.secrets).scrub("cannot decode the answer: " + undecoded.Error())),
 			Err:    &classed{ErrServer, undecoded},
 		}
 	}
@@ -175,6 +175,6 @@ func checkLength(resp *http.Response, most int64) error {
 	if resp.ContentLength <= most {
 		return nil
 	}
-	return &tokenize.DecodeError{Err: fmt.Errorf("answer of %d bytes, more than the %d allowed: %w",
+	return &tokenize.DecodeError{Err: fmt.Errorf("answer of %d bytes (limit %d): %w",
 		resp.ContentLength, most, tokenize.ErrTooLarge)}
 }

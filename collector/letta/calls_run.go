@@ -25,7 +25,7 @@ type RunsQuery struct {
 
 // ErrCursorGone reports that the run after which a page should start was deleted with its agent.
 // The server then lists from the first run.
-var ErrCursorGone = errors.New("letta: the run after which the list should continue is gone")
+var ErrCursorGone = errors.New("letta: the run after which the list continues was deleted")
 
 // Runs lists one page of server runs. A page can have fewer runs than Limit before the end of the
 // list; only an empty page is the end.

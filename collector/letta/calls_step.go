@@ -52,13 +52,13 @@ func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 			return steps, err
 		}
 		c.stepsBroken.Store(true)
-		c.notice("this server's list of steps is broken (" + e.Detail + "); going by server runs instead")
+		c.notice("this server cannot list steps (" + e.Detail + "); listing the steps of server runs instead")
 	}
 	switch {
 	case query.RunID == "" && query.AgentID == "":
-		return nil, fmt.Errorf("%w: name a server run or an agent", ErrStepsListBroken)
+		return nil, fmt.Errorf("%w: set a server run or an agent", ErrStepsListBroken)
 	case !query.Start.IsZero() || !query.End.IsZero():
-		return nil, fmt.Errorf("%w by their time; name a server run or an agent, without times", ErrStepsListBroken)
+		return nil, fmt.Errorf("%w by time; set a server run or an agent, without times", ErrStepsListBroken)
 	case query.RunID != "":
 		return c.stepsOfRuns(ctx, query, []string{query.RunID})
 	}
@@ -106,15 +106,15 @@ func (c *Client) stepsOfRuns(ctx context.Context, query StepsQuery, runs []strin
 	}
 	switch {
 	case !begun:
-		return nil, fmt.Errorf("list steps: %w", unknownStep(query.After, "among them"))
+		return nil, fmt.Errorf("list steps: %w", unknownStep(query.After, "in the list"))
 	case query.Before != "":
-		return nil, fmt.Errorf("list steps: %w", unknownStep(query.Before, "among them"))
+		return nil, fmt.Errorf("list steps: %w", unknownStep(query.Before, "in the list"))
 	}
 	return all, nil
 }
 
 func unknownStep(id, where string) error {
-	return &classed{ErrRejected, fmt.Errorf("there is no step %s %s", id, where)}
+	return &classed{ErrRejected, fmt.Errorf("no step %s %s", id, where)}
 }
 
 // takes reports whether the query selects the step, apart from its place in the list.

@@ -32,22 +32,22 @@ func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *A
 	secrets := c.secrets.with(r.secrets)
 	e.Code, e.Detail = parseErrorBody(secrets.scrub(string(text)), secrets)
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
-		e.Detail = oneLine(secrets.scrub("redirected to " + withoutParameters(to) + "; give that address, without the path from /v1 on"))
+		e.Detail = oneLine(secrets.scrub("redirected to " + withoutParameters(to) + "; use that address without the path from /v1"))
 	}
 	e.Err = classifyStatus(e)
 	return e
 }
 
 var (
-	errSendTimeout = errors.New("no complete answer within the time limit of a send")
-	errCallTimeout = errors.New("no complete answer within the time limit of a call")
-	errStalled     = errors.New("the answer stopped coming")
-	errProxy       = errors.New("the address of the proxy, as the environment gives it, cannot be used")
+	errSendTimeout = errors.New("the send timed out")
+	errCallTimeout = errors.New("the call timed out")
+	errStalled     = errors.New("the answer stalled")
+	errProxy       = errors.New("the proxy address in the environment is invalid")
 )
 
 // ErrAnswerLost is the cause with which a caller cancels a send whose server run has ended
 // without an answer. The send then fails with ErrIdle.
-var ErrAnswerLost = errors.New("the server run is over, and its answer does not come")
+var ErrAnswerLost = errors.New("the server run has ended, but its answer did not arrive")
 
 // classifyTransport wraps the error of an unanswered request in its sentinel. ctx has its cause.
 func classifyTransport(ctx context.Context, err error) error {
@@ -79,7 +79,7 @@ func classifyTransport(ctx context.Context, err error) error {
 		return &classed{ErrUnusable, err}
 	}
 	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
-		return &classed{ErrConnection, fmt.Errorf("the host name %q cannot be resolved: %w", dns.Name, err)}
+		return &classed{ErrConnection, fmt.Errorf("cannot resolve host name %q: %w", dns.Name, err)}
 	}
 	return &classed{ErrConnection, unquoted(err)}
 }

@@ -283,7 +283,7 @@ func TestReplyTooLarge(t *testing.T) {
 			_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
 			bad, ok := errors.AsType[*tokenize.DecodeError](err)
 			if !ok || !errors.Is(err, tokenize.ErrTooLarge) || !chunked && bad.Offset != 0 {
-				t.Errorf("Send = %v, want ErrTooLarge, and nothing read where the length was told", err)
+				t.Errorf("Send = %v, want ErrTooLarge, and nothing read if the length is known", err)
 			}
 			<-done
 			if got := written.Load(); got > 32<<20 {
@@ -330,7 +330,7 @@ func TestConfigComplaints(t *testing.T) {
 		BaseURL: "localhost:8283", SendTimeout: -1, IdleConns: -1, Password: "a\nb",
 		Headers: http.Header{"idempotency-key": {"x"}, "Authorization": {"x"}},
 	}.Validate()
-	for _, want := range []string{"must begin with http", "send timeout", "idle connections -1", "password", "repeat a send", "Authorization"} {
+	for _, want := range []string{"must begin with http", "send timeout", "idle connections -1", "password", "repeat sends", "Authorization"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Validate = %v, want a complaint with %q", err, want)
 		}

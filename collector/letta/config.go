@@ -142,23 +142,23 @@ func (c ClientConfig) Validate() error {
 		add("idle connections %d: must not be negative", c.IdleConns)
 	}
 	if c.ReadBytes < 0 {
-		add("%d bytes of replies read at once: must not be negative", c.ReadBytes)
+		add("read bytes %d: must not be negative", c.ReadBytes)
 	}
 	if c.ReceiveBufferBytes < 0 {
-		add("receive buffer of %d bytes: must not be negative", c.ReceiveBufferBytes)
+		add("receive buffer bytes %d: must not be negative", c.ReceiveBufferBytes)
 	}
 	if c.MaxReplyBytes < 0 {
-		add("largest reply of %d bytes: must not be negative", c.MaxReplyBytes)
+		add("max reply bytes %d: must not be negative", c.MaxReplyBytes)
 	}
 	if strings.ContainsAny(string(c.Password), "\r\n\x00") {
-		add("password: holds a line break or NUL, which a header cannot carry")
+		add("password: contains a line break or NUL, which is invalid in a header")
 	}
 	for name := range c.Headers {
 		switch http.CanonicalHeaderKey(name) {
 		case "Authorization", "User-Agent", "Accept-Encoding", "Host", "Content-Length", "X-Stainless-Package-Version":
-			add("header %s: set by the client itself", name)
+			add("header %s: reserved for the client", name)
 		case "Idempotency-Key", "X-Idempotency-Key":
-			add("header %s: would let the transport repeat a send", name)
+			add("header %s: would make the transport repeat sends", name)
 		}
 	}
 	return errors.Join(errs...)
@@ -179,20 +179,20 @@ func BaseURL(text string) (string, error) {
 // after a ?.
 func parseBase(text string) (*url.URL, error) {
 	if text == "" {
-		return nil, errors.New("letta: server address is missing, such as http://localhost:8283")
+		return nil, errors.New("letta: server address is missing; want a URL such as http://localhost:8283")
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, errors.New("letta: server address cannot be parsed; it should look like http://localhost:8283")
+		return nil, errors.New("letta: server address is not a URL such as http://localhost:8283")
 	}
 	if u.User != nil {
-		return nil, errors.New("letta: server address holds a user or a password; give the password apart from it")
+		return nil, errors.New("letta: server address contains a user or a password; set the password separately")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errors.New("letta: server address must begin with http:// or https://, such as http://localhost:8283")
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("letta: server address %q must not have a query or a fragment", u.Scheme+"://"+u.Host+u.Path)
+		return nil, fmt.Errorf("letta: server address %q must not have a query or fragment", u.Scheme+"://"+u.Host+u.Path)
 	}
 	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1")
 	u.RawPath = ""

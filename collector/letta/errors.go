@@ -17,9 +17,9 @@ var (
 	// ErrConnection: the connection was refused, reset, or ended before the whole answer.
 	ErrConnection = errors.New("letta: connection failed")
 	// ErrIdle: no byte of the answer arrived for ClientConfig.IdleBodyTimeout.
-	ErrIdle = errors.New("letta: nothing received in time")
+	ErrIdle = errors.New("letta: idle timeout")
 	// ErrTimeout: the call exceeded a limit of ClientConfig, or a proxy timed out (408, 504).
-	ErrTimeout = errors.New("letta: took too long")
+	ErrTimeout = errors.New("letta: timeout")
 	// ErrServer: the server failed with an unspecific 500, or its answer cannot be decoded.
 	ErrServer = errors.New("letta: server error")
 	// ErrRejected: the server refuses the request (4xx), or it cannot be made (an empty id).
@@ -28,7 +28,7 @@ var (
 	ErrAuth = errors.New("letta: not authorized")
 	// ErrUnusable: no call of this kind will succeed: a wrong address, an untrusted certificate,
 	// a model whose provider refuses, an agent without turns.
-	ErrUnusable = errors.New("letta: server or model not usable")
+	ErrUnusable = errors.New("letta: server or model unusable")
 )
 
 // An APIError is a failed call: refused by the server, or not answered.
@@ -98,7 +98,7 @@ func (e *NoTurnsError) Error() string {
 	if e.Model != "" {
 		of = " of model " + e.Model
 	}
-	return "agent" + of + " will give no token data: " + e.Why
+	return "agent" + of + " returns no token data: " + e.Why
 }
 
 // Unwrap returns ErrUnusable.

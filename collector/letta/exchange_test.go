@@ -147,7 +147,7 @@ func TestNoSuchHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = c.Health(t.Context())
-	if !errors.Is(err, letta.ErrConnection) || !strings.Contains(err.Error(), `the host name "letta.invalid" cannot be resolved`) {
+	if !errors.Is(err, letta.ErrConnection) || !strings.Contains(err.Error(), `cannot resolve host name "letta.invalid"`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -46,11 +46,11 @@ func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
 	case t == nil:
 		return nil // null is an empty list
 	case t != json.Delim('['):
-		return fmt.Errorf("%v where a list is expected", t)
+		return fmt.Errorf("want a list, got %v", t)
 	}
 	for n := 0; d.More(); n++ {
 		if n == maxElements {
-			return fmt.Errorf("a list of more than %d elements: %w", maxElements, tokenize.ErrTooLarge)
+			return fmt.Errorf("list of more than %d elements: %w", maxElements, tokenize.ErrTooLarge)
 		}
 		var v T
 		in.since = 0
@@ -63,7 +63,7 @@ func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is more after the list")
+		return errors.New("unexpected data after the list")
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	case b.read > b.most:
 		b.err = tooLong(b.most)
 	case b.since > b.element:
-		b.err = &tokenize.DecodeError{Offset: b.read, Err: fmt.Errorf("an element of a list of more than %d bytes: %w", b.element, tokenize.ErrTooLarge)}
+		b.err = &tokenize.DecodeError{Offset: b.read, Err: fmt.Errorf("list element of more than %d bytes: %w", b.element, tokenize.ErrTooLarge)}
 	case err != nil && !errors.Is(err, io.EOF):
 		b.err = err
 	}

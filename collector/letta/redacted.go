@@ -28,7 +28,7 @@ func (e *APIError) Redacted() string {
 func withoutParameters(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return "an address that is not a URL"
+		return "an invalid URL"
 	}
 	u.User, u.RawQuery, u.ForceQuery, u.Fragment = nil, "", false, ""
 	return u.String()

@@ -91,7 +91,7 @@ func TestUnreadableAnswer(t *testing.T) {
 	})
 	_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
 	undecoded := (*tokenize.DecodeError)(nil)
-	if !errors.As(err, &undecoded) || errors.Is(err, letta.ErrServer) || !strings.Contains(err.Error(), "cannot be decoded") {
+	if !errors.As(err, &undecoded) || errors.Is(err, letta.ErrServer) || !strings.Contains(err.Error(), "cannot decode the answer") {
 		t.Errorf("Send = %v, want that it cannot be decoded", err)
 	}
 }

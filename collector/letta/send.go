@@ -109,7 +109,7 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse,
 	if err != nil {
 		return nil, &APIError{
 			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
-			Detail: oneLine(c.secrets.scrub("answer cannot be decoded: " + err.Error())),
+			Detail: oneLine(c.secrets.scrub("cannot decode the answer: " + err.Error())),
 			Err:    &tokenize.DecodeError{Err: err}, // another rollout would not decode better
 		}
 	}

@@ -71,10 +71,10 @@ func TestStepsFilters(t *testing.T) {
 		{"tags", letta.StepsQuery{Tags: []string{"x"}}, nil, ""},
 		{"trace", letta.StepsQuery{TraceIDs: []string{"x"}}, nil, ""},
 		{"project", letta.StepsQuery{ProjectID: "x"}, nil, ""},
-		{"after a step that is not there", letta.StepsQuery{After: "step-x"}, nil, "there is no step step-x among them"},
-		{"before a step that is not there", letta.StepsQuery{Before: "step-x"}, nil, "there is no step step-x among them"},
-		{"the wrong way round", letta.StepsQuery{After: id(6), Before: id(3)}, nil, "there is no step " + id(6) + " before step " + id(3)},
-		{"times", letta.StepsQuery{Start: time.Now()}, nil, "by their time"},
+		{"after a step that is not there", letta.StepsQuery{After: "step-x"}, nil, "no step step-x in the list"},
+		{"before a step that is not there", letta.StepsQuery{Before: "step-x"}, nil, "no step step-x in the list"},
+		{"the wrong way round", letta.StepsQuery{After: id(6), Before: id(3)}, nil, "no step " + id(6) + " before step " + id(3)},
+		{"times", letta.StepsQuery{Start: time.Now()}, nil, "by time"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, byRun := range []bool{false, true} {

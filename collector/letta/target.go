@@ -37,7 +37,7 @@ func segment(id string) (string, error) {
 	return url.PathEscape(id), nil
 }
 
-var errNoID = &classed{ErrRejected, errors.New("the id is empty")}
+var errNoID = &classed{ErrRejected, errors.New("empty id")}
 
 // needID returns an error for an empty id in a query, which would match everything.
 func needID(op, id string) error {

@@ -112,7 +112,7 @@ func TestIDsInPaths(t *testing.T) {
 		for name, call := range calls {
 			asked = nil
 			err := call(t.Context(), c, "")
-			if err == nil || !strings.Contains(err.Error(), "the id is empty") || !errors.Is(err, letta.ErrRejected) || len(asked) > 0 {
+			if err == nil || !strings.Contains(err.Error(), "empty id") || !errors.Is(err, letta.ErrRejected) || len(asked) > 0 {
 				t.Errorf("%s of no id asks %q: %v", name, asked, err)
 			}
 		}
@@ -191,11 +191,11 @@ func TestFindModel(t *testing.T) {
 		{name: "no handle, and one that is too long", body: `[{"name":"x"},{"handle":"` + strings.Repeat("c/d", 1000) + `"}]`, want: "near ", count: 2},
 		{name: "empty", body: ` [ ] `, want: "near "},
 		{name: "null", body: `null`, want: "near "},
-		{name: "no list", body: `{"detail":"x"}`, err: "list is expected"},
-		{name: "cut", body: `[{"handle":"a/b"},`, err: "cannot be decoded"},
-		{name: "no JSON", body: `[{"handle":"a/b"},{]`, err: "cannot be decoded"},
-		{name: "more behind it", body: `[{"handle":"c/d"}] x`, err: "more after the list"},
-		{name: "a huge element", body: `[{"handle":"` + strings.Repeat("x", 6<<20) + `"}]`, err: "an element of a list"},
+		{name: "no list", body: `{"detail":"x"}`, err: "want a list"},
+		{name: "cut", body: `[{"handle":"a/b"},`, err: "cannot decode the answer"},
+		{name: "no JSON", body: `[{"handle":"a/b"},{]`, err: "cannot decode the answer"},
+		{name: "more behind it", body: `[{"handle":"c/d"}] x`, err: "unexpected data after the list"},
+		{name: "a huge element", body: `[{"handle":"` + strings.Repeat("x", 6<<20) + `"}]`, err: "list element"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

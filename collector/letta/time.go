@@ -16,5 +16,5 @@ func (t Time) Time() (time.Time, error) {
 			return at, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("letta: time stamp %q has none of the known forms", string(t))
+	return time.Time{}, fmt.Errorf("letta: cannot parse timestamp %q", string(t))
 }

@@ -152,7 +152,7 @@ func sameTrace(t *testing.T, text []byte) {
 	wantErr := json.Unmarshal(text, &response)
 	got, err := trace.Response()
 	if (err != nil) != (wantErr != nil) {
-		t.Errorf("Response(%.300q) = %v, encoding/json says %v", text, err, wantErr)
+		t.Errorf("Response(%.300q) = %v, encoding/json returned %v", text, err, wantErr)
 	}
 	if err == nil && wantErr == nil {
 		if want := response.plain(); *got != *want {
@@ -173,7 +173,7 @@ func sameTrace(t *testing.T, text []byte) {
 	wantErr = json.Unmarshal(text, &request)
 	gotRequest, err := trace.Request()
 	if (err != nil) != (wantErr != nil) {
-		t.Errorf("Request(%.300q) = %v, encoding/json says %v", text, err, wantErr)
+		t.Errorf("Request(%.300q) = %v, encoding/json returned %v", text, err, wantErr)
 	}
 	if err != nil || wantErr != nil {
 		return
@@ -187,7 +187,7 @@ func sameTrace(t *testing.T, text []byte) {
 	}
 	list, err := gotRequest.ReadMessages()
 	if (err != nil) != (wantErr != nil) {
-		t.Errorf("ReadMessages(%.300q) = %v, encoding/json says %v", request.Messages, err, wantErr)
+		t.Errorf("ReadMessages(%.300q) = %v, encoding/json returned %v", request.Messages, err, wantErr)
 	}
 	if err != nil || wantErr != nil {
 		return

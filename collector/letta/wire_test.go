@@ -111,13 +111,13 @@ func TestRequestsRecorded(t *testing.T) {
 		t.Error(problem)
 	}
 	if got.objects < 80 {
-		t.Errorf("compared %d objects, want those of all requests", got.objects)
+		t.Errorf("compared %d objects, want the objects of all requests", got.objects)
 	}
 	if keys := slices.Sorted(maps.Keys(got.nulls)); !slices.Equal(keys, []string{"reason", "stderr", "stdout"}) {
-		t.Errorf("nulls added for absent fields: %v, want only those of what a client answers", got.nulls)
+		t.Errorf("nulls added for absent fields: %v, want only the fields of a client's answers", got.nulls)
 	}
 	if len(got.reprinted) > 0 {
-		t.Errorf("numbers printed anew: %v", got.reprinted)
+		t.Errorf("reprinted numbers: %v", got.reprinted)
 	}
 }
 
@@ -220,7 +220,7 @@ func TestUnions(t *testing.T) {
 		t.Errorf("kinds = %s\nwant %s", got, want)
 	}
 	if got := list[5].ToolCalls; len(got) != 1 || got[0].Name != "x" {
-		t.Errorf("calls = %v, want the one that stands in place of a list", got)
+		t.Errorf("calls = %v, want the call that replaces a list", got)
 	}
 	for i, kept := range map[int]string{1: "hologram", 8: "oracle", 11: "wisdom"} {
 		if !strings.Contains(string(list[i].JSON), kept) {

@@ -94,11 +94,11 @@ func TestGrowthOpensInSteps(t *testing.T) {
 	c.rounds(1)
 	c.sleep(time.Hour) // no call of Open
 	if n, _ := c.Open(c.at); n != 46 {
-		t.Errorf("open %d after an hour in which nobody asked, want one step more: 46", n)
+		t.Errorf("open %d after an hour without demand, want one more step: 46", n)
 	}
 	want(t, "cut", c.Refused(c.at, "9", limit.RateLimited), 64, 51, limit.RateLimited)
 	if n, _ := c.Open(c.at); n != 46 {
-		t.Errorf("open %d after the cut, want what was open", n)
+		t.Errorf("open %d after the cut, want the earlier value", n)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestGrowthWithoutGainIsPutOff(t *testing.T) {
 		}
 	}
 	if len(backs) < 6 || w.c.Limit() > 40 {
-		t.Fatalf("limit %d, taken back at %v", w.c.Limit(), backs)
+		t.Fatalf("limit %d, reduced at %v", w.c.Limit(), backs)
 	}
 	if first, last := backs[2]-backs[1], backs[5]-backs[4]; last < 2*first {
 		t.Errorf("tried again after %v, and later after %v: want ever longer", first, last)
@@ -163,7 +163,7 @@ func TestBaseAfterACut(t *testing.T) {
 		}
 	}
 	if c.Limit() != 99 {
-		t.Fatalf("limit %d, want one less than where it was cut", c.Limit())
+		t.Fatalf("limit %d, want one less than at the cut", c.Limit())
 	}
 	c.finish(99, 20*time.Second) // begun on the way
 	// From here on 20 per second at any limit.

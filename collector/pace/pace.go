@@ -46,7 +46,7 @@ const (
 	HeldLag          // until the next version, or until that is long overdue
 )
 
-var holds = [...]string{"", "paused", "waiting for the events to be read", "waiting for acknowledgement", "waiting for groups in progress", "waiting for version"}
+var holds = [...]string{"", "paused", "waiting for the events to be read", "waiting for acknowledgement", "waiting for groups in progress", "waiting for a new version"}
 
 func (h Hold) String() string {
 	if int(h) < len(holds) {

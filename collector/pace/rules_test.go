@@ -167,7 +167,7 @@ func TestLeave(t *testing.T) {
 		time.Sleep(time.Hour)
 		select {
 		case <-leave:
-			t.Error("told, and nothing has changed")
+			t.Error("notified without a change")
 		default:
 		}
 		p.SetVersion(4)

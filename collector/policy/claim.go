@@ -29,7 +29,7 @@ func (s *Source) SetVersion(version int32) error {
 	}
 	s.mu.Unlock()
 	if s.cfg.URL != "" {
-		s.notice("set", "policy version: you said %d, but %s tells the versions of this process: yours is not written to the data", version, s.cfg.Name)
+		s.notice("set", "policy version: claim %d is ignored, because the versions come from %s", version, s.cfg.Name)
 	}
 	return nil
 }
@@ -45,5 +45,5 @@ func (sp *Span) claimed() int32 {
 }
 
 func outOfRange(version int32) error {
-	return fmt.Errorf("policy version: %d: must be ≥ 0 and ≤ %d", version, math.MaxInt32)
+	return fmt.Errorf("policy version: %d: must be between 0 and %d", version, math.MaxInt32)
 }

@@ -146,7 +146,7 @@ func TestSetVersionBesideAPage(t *testing.T) {
 	if v := s.send(t, none); v != 4 {
 		t.Errorf("version %d, want the page's 4", v)
 	}
-	if said := s.notices(); len(said) != 1 || !strings.Contains(said[0], "you said 9") {
-		t.Errorf("the user is told %q", said)
+	if said := s.notices(); len(said) != 1 || !strings.Contains(said[0], "claim 9 is ignored") {
+		t.Errorf("notices %q", said)
 	}
 }

@@ -130,7 +130,7 @@ func New(cfg Config) (*Source, error) {
 func (s *Source) locate() error {
 	u, err := url.Parse(s.cfg.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return errors.New("policy version: want a whole number ≥ 0, or a URL such as http://127.0.0.1:30000/model_info")
+		return errors.New("policy version: want an integer ≥ 0 or a URL such as http://127.0.0.1:30000/model_info")
 	}
 	s.path = members(u.Fragment)
 	u.Fragment, u.RawFragment = "", ""
@@ -190,11 +190,11 @@ func (s *Source) Traced(version int32, word string, page int32) (contradicted bo
 	s.mu.Unlock()
 	switch {
 	case s.cfg.URL == "" && version != Unknown && page != Unknown && version != page:
-		s.notice("claim", "policy version: you said %d, and the engine's trace of a call says %d: where a trace was read its word is taken", page, version)
+		s.notice("claim", "policy version: claimed %d, but the engine's trace of a call has %d: traces take precedence", page, version)
 	case wrong:
-		s.notice("wrong", "policy version: %s said %d during a call of which the engine itself says %d: the page is not that engine's, and is not asked any more", s.cfg.Name, page, version)
+		s.notice("wrong", "policy version: %s returned %d during a call, but the engine's trace of the call has %d: the page belongs to another engine and is no longer polled", s.cfg.Name, page, version)
 	case version == Unknown && word != "":
-		s.notice("trace word", "policy version: the engine calls its weights %q in its traces, which is not a number: such calls have no version until the trainer gives the engine one (weight_version)", word)
+		s.notice("trace word", "policy version: weight_version in the engine's traces is %q, not a number: versions are unknown until the trainer sets a number", word)
 	}
 	return wrong
 }

@@ -175,7 +175,7 @@ func TestAfterMeansAfter(t *testing.T) {
 	p.mu.Unlock()
 	close(block)
 	if v, _ := sp.Version(t.Context()); v != policy.Unknown {
-		t.Errorf("version %d from an answer that was asked for before the send ended", v)
+		t.Errorf("version %d from a request that began before the send ended", v)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestDelay(t *testing.T) {
 			return false
 		}
 		if v, _ := sp.Version(t.Context()); v == int32(after) {
-			t.Errorf("version %d right after the page said it: the weights may still be %d", v, before)
+			t.Errorf("version %d right after the page showed it: the weights can still be %d", v, before)
 		}
 		return true
 	})
@@ -264,7 +264,7 @@ func TestProvesNothing(t *testing.T) {
 		for s.send(t, none) != 0 { // once the trainer has set one
 			time.Sleep(time.Millisecond)
 		}
-		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], `says "default", which is not a number`) {
+		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], `returned "default", not a number`) {
 			t.Errorf("notices: %q", told)
 		}
 	})
@@ -290,7 +290,7 @@ func TestProvesNothing(t *testing.T) {
 		s := run(t, policy.Config{URL: p.URL})
 		for range 3 {
 			if v := s.send(t, none); v != policy.Unknown {
-				t.Errorf("version %d, and nobody said that there is one engine", v)
+				t.Errorf("version %d without --one-engine", v)
 			}
 		}
 		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], "--one-engine") || p.count() > 1 {
@@ -309,7 +309,7 @@ func TestProvesNothing(t *testing.T) {
 		if v := s.send(t, none); v != policy.Unknown {
 			t.Errorf("version %d from a page that a trace contradicts", v)
 		}
-		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], "said 3 during a call of which the engine itself says 4") {
+		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], "returned 3 during a call, but the engine's trace of the call has 4") {
 			t.Errorf("notices: %q", told)
 		}
 	})
@@ -370,12 +370,12 @@ func TestPages(t *testing.T) {
 		{`{"version":12}`, "", -1, "no member weight_version"},
 		{`{"trainer":{"step":12}}`, "#trainer.steps", -1, "no member trainer.steps"},
 		{"12", "#step", -1, "not a JSON object"},
-		{"<html>", "", -1, `says "<html>"`},
-		{"-1", "", -1, `says "-1"`},
-		{"2147483648", "", -1, `says "2147483648"`},
-		{`{"weight_version":null}`, "", -1, `says "null"`},
-		{"1.5", "", -1, `says "1.5"`},
-		{"", "", -1, `says ""`},
+		{"<html>", "", -1, `returned "<html>"`},
+		{"-1", "", -1, `returned "-1"`},
+		{"2147483648", "", -1, `returned "2147483648"`},
+		{`{"weight_version":null}`, "", -1, `returned "null"`},
+		{"1.5", "", -1, `returned "1.5"`},
+		{"", "", -1, `returned ""`},
 	} {
 		t.Run(c.says+c.fragment, func(t *testing.T) {
 			p := startPage(t, c.says)

@@ -28,8 +28,8 @@ func (s *Source) Run(ctx context.Context) error {
 		s.mu.Unlock()
 	}()
 	if s.cfg.URL != "" && !s.cfg.OneEngine {
-		s.notice("engines", "policy version: nothing says that one engine stands behind %s and makes all calls, so its answers prove nothing: "+
-			"versions come from traces alone; --one-engine says that one does", s.cfg.Name)
+		s.notice("engines", "policy version: %s proves no version without --one-engine, which asserts that one engine behind it makes all calls: "+
+			"versions come only from traces", s.cfg.Name)
 	}
 	for s.cfg.URL != "" && ctx.Err() == nil {
 		a := s.ask(ctx)
@@ -113,11 +113,11 @@ func (s *Source) take(a answer) bool {
 	}
 	switch {
 	case fell:
-		s.notice("fell", "policy version: %s fell from %d to %d: a number that falls proves nothing, and the page is not asked any more", s.cfg.Name, highest, a.version)
+		s.notice("fell", "policy version: %s fell from %d to %d: a falling version proves nothing, and the page is no longer polled", s.cfg.Name, highest, a.version)
 	case a.err != nil:
-		s.notice("unreachable", "policy version: %s: %v: versions are unknown while it does not answer", s.cfg.Name, a.err)
+		s.notice("unreachable", "policy version: %s: %v: versions are unknown until it answers", s.cfg.Name, a.err)
 	case a.version == Unknown:
-		s.notice("word", "policy version: %s says %q, which is not a number: versions are unknown until the trainer gives the engine one (weight_version)", s.cfg.Name, a.word)
+		s.notice("word", "policy version: %s returned %q, not a number: versions are unknown until the trainer sets a number", s.cfg.Name, a.word)
 	}
 	return useful
 }
@@ -165,7 +165,7 @@ func (s *Source) ask(ctx context.Context) (a answer) {
 func (s *Source) get(ctx context.Context, page *url.URL) (int, []byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page.String(), nil)
 	if err != nil {
-		return 0, nil, errors.New("not a URL")
+		return 0, nil, errors.New("invalid URL")
 	}
 	request.Header.Set("Accept", "application/json, text/plain")
 	request.Header.Set("Cache-Control", "no-cache") // a cached answer proves nothing
@@ -182,7 +182,7 @@ func (s *Source) get(ctx context.Context, page *url.URL) (int, []byte, error) {
 	defer response.Body.Close() //nolint:errcheck // it was read
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxPage+1))
 	if err == nil && len(body) > maxPage {
-		err = fmt.Errorf("a page of more than %d bytes", maxPage)
+		err = fmt.Errorf("page of more than %d bytes", maxPage)
 	}
 	return response.StatusCode, body, err
 }
@@ -213,7 +213,7 @@ func number(body []byte, path []string) (version int32, word string, err error) 
 			}
 		}
 		if names == nil {
-			return Unknown, "", errors.New("the page has no member weight_version; name the one to read behind the URL: #member")
+			return Unknown, "", errors.New("the page has no member weight_version or policy_version; set another one as URL fragment (#member)")
 		}
 		for i, name := range names {
 			var in map[string]json.RawMessage
@@ -223,7 +223,7 @@ func number(body []byte, path []string) (version int32, word string, err error) 
 			value = in[name]
 		}
 	} else if path != nil {
-		return Unknown, "", fmt.Errorf("the page is not a JSON object, and has no member %s", strings.Join(path, "."))
+		return Unknown, "", fmt.Errorf("the page is not a JSON object with member %s", strings.Join(path, "."))
 	}
 	text := string(value)
 	var quoted string

@@ -17,7 +17,7 @@ func TestSeen(t *testing.T) {
 		case v := <-seen:
 			return v
 		case <-time.After(time.Minute):
-			t.Fatal("nothing is told")
+			t.Fatal("no version was reported")
 			return 0
 		}
 	}
@@ -25,7 +25,7 @@ func TestSeen(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); p.count() < n; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatal("the page is not asked")
+				t.Fatal("the page was not polled")
 			}
 		}
 	}
@@ -42,9 +42,9 @@ func TestSeen(t *testing.T) {
 	p.set("5") // it falls, and is not requested any more
 	asked(t, p, p.count()+1)
 	if len(seen) > 0 || !slices.Equal(got, []int32{3, 7}) {
-		t.Errorf("told %v and %d more, want 3 and 7", got, len(seen))
+		t.Errorf("reported %v and %d more, want 3 and 7", got, len(seen))
 	}
 	unproven := startPage(t, "3")
-	run(t, policy.Config{URL: unproven.URL, Seen: func(v int32) { t.Errorf("told %d of a page that proves nothing", v) }})
+	run(t, policy.Config{URL: unproven.URL, Seen: func(v int32) { t.Errorf("reported %d from a page that proves nothing", v) }})
 	asked(t, unproven, 1)
 }

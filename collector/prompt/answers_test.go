@@ -167,13 +167,13 @@ func TestAnswersMetamorphic(t *testing.T) {
 						records := take(t, cfg, false, reply, again(reply))
 						answers := take(t, cfg, true, reply, again(reply))
 						if err := sameRoads(records, answers); err != nil {
-							t.Errorf("source %v: records and answers give %v", cfg.Force, err)
+							t.Errorf("source %v: records and answers: %v", cfg.Force, err)
 						}
 						if answers.asked.Total() < records.asked.Total() {
 							fromAnswers.Add(1)
 						}
 						if answers.asked.Total() > records.asked.Total() {
-							t.Errorf("source %v: %v are asked for, and %v without answers", cfg.Force, asked(answers.asked), asked(records.asked))
+							t.Errorf("source %v: %v are requested, and %v without answers", cfg.Force, asked(answers.asked), asked(records.asked))
 						}
 					}
 				})
@@ -189,7 +189,7 @@ func TestAnswersMetamorphic(t *testing.T) {
 				}
 				records, answers := known.roads(t, model)
 				if err := sameRoads(records, answers); err != nil {
-					t.Errorf("%s, no traces %v: records and answers give %v", p.name, off, err)
+					t.Errorf("%s, no traces %v: records and answers: %v", p.name, off, err)
 				}
 				if answers.asked.Total() < records.asked.Total() {
 					fromAnswers.Add(1)

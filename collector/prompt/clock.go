@@ -116,8 +116,8 @@ var everyOffset = func() []time.Duration {
 const maxTimes = 32
 
 var (
-	errUnbounded = errors.New("the server's stamps do not bound the time of the call")
-	errManyTimes = fmt.Errorf("the template prints the time so exactly that more than %d texts are possible", maxTimes)
+	errUnbounded = errors.New("the server's timestamps do not bound the time of the call")
+	errManyTimes = fmt.Errorf("the template prints the time so precisely that more than %d prompts are possible", maxTimes)
 )
 
 // A clockTime is a possible time of the server's clock, with the offsets that print the same.
@@ -288,7 +288,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 }
 
 func severalFit(of int) error {
-	return fmt.Errorf("%d texts are possible, and more than one has the counted length", of)
+	return fmt.Errorf("%d prompts are possible, and more than one has the server's token count", of)
 }
 
 func clockGap(m *Model, why error) string {
@@ -299,5 +299,5 @@ func clockGap(m *Model, why error) string {
 }
 
 // ClockHint explains how to prove calls that have tokenize.ReasonClock.
-const ClockHint = "set server.timezone to the time zone of the server's process (UTC in most containers), or put rollout tap before the engine, " +
-	"or take the rows as unverified with --require any"
+const ClockHint = "set server.timezone to the time zone of the server's process (UTC in most containers), or run rollout tap in front of the engine, " +
+	"or accept unverified rows with --require any"

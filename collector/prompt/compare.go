@@ -20,9 +20,9 @@ func (b *rebuild) compare(s *send, in input) {
 	same, err := b.r.same(input{messages: shown, tools: s.witness.tools})
 	switch {
 	case err != nil:
-		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of its step: " + err.Error()}
+		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of the step: " + err.Error()}
 	case !same:
-		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " shows another text", contradicted: true}
+		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " has another prompt text", contradicted: true}
 	}
 }
 

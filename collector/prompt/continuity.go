@@ -14,7 +14,7 @@ import (
 // in this trace. doc.go explains how the tap is noticed.
 
 // ContinuityHint explains how to prove calls that have tokenize.ReasonContinuity.
-const ContinuityHint = "a tap with --continuity is in front of the engine, and only the tap has these prompts: read them with --tap, " +
+const ContinuityHint = "a tap with --continuity runs in front of the engine, and only the tap has these prompts: use --tap, " +
 	"or start the tap without --continuity"
 
 // askTap runs if a tap with continuity was noticed. It reads the trace of each call whose prompt
@@ -80,7 +80,7 @@ func (p *Prompter) unshown(c *tokenize.Call) {
 		c.Grade = tokenize.Unverified
 		return
 	}
-	c.Note = noted(c.Note, "no trace of the call shows whether the tap with --continuity changed its prompt")
+	c.Note = noted(c.Note, "no trace shows whether the tap with --continuity changed the prompt of this call")
 	withheld(c)
 }
 
@@ -90,7 +90,7 @@ func spliced(c *tokenize.Call, turns int32) {
 	if turns >= 0 {
 		text = fmt.Sprint(turns, " of its turns")
 	}
-	c.Note = noted(c.Note, "the tap with --continuity put sampled tokens in place of "+text+": the engine received another prompt than the server's")
+	c.Note = noted(c.Note, "the tap with --continuity replaced "+text+" by sampled tokens: the engine did not receive the server's prompt")
 	withheld(c)
 }
 

@@ -224,7 +224,7 @@ func TestContinuityProof(t *testing.T) {
 			t.Errorf("%s: %v, want %v: %s", tt.name, graded, tt.want, strings.Join(notes, "; "))
 		}
 		if tt.requests != "" && asked(got.asked) != tt.requests {
-			t.Errorf("%s: %q is asked for, want %q", tt.name, asked(got.asked), tt.requests)
+			t.Errorf("%s: %q is requested, want %q", tt.name, asked(got.asked), tt.requests)
 		}
 	}
 }

@@ -129,7 +129,7 @@ func (r *Rebuilt) same(other *Rebuilt) bool {
 }
 
 // ErrNotRebuilt means that there is nothing to rebuild a prompt from.
-var ErrNotRebuilt = errors.New("prompt: nothing to rebuild it from")
+var ErrNotRebuilt = errors.New("prompt: no records to rebuild it from")
 
 // Examine rebuilds the prompt of every call by both recipes, from all traces. It fetches more than
 // a Prompter does. It returns an error if steps and turns do not match.
@@ -202,7 +202,7 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 	case err != nil:
 		x.Trace.Err = err
 	case !read.answer.Proves(x.OutputIDs):
-		x.Trace.Err = fmt.Errorf("trace of step %s answers with other tokens than the turn", s.steps[k].ID)
+		x.Trace.Err = fmt.Errorf("trace of step %s has other output tokens than the turn", s.steps[k].ID)
 		x.Response = ""
 	default:
 		x.Trace, x.Spliced = m.rebuild(read.input(), s.window(k)), read.answer.Spliced

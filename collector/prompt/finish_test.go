@@ -61,7 +61,7 @@ func TestStepsOfRecordings(t *testing.T) {
 				case "":
 					unnamed[rec.name]++
 				default:
-					t.Errorf("%s: call %d is said to be step %s, it is %s", rec.name, k, calls[k].StepID, s.ID)
+					t.Errorf("%s: call %d has step %s, want %s", rec.name, k, calls[k].StepID, s.ID)
 				}
 				k++
 			}
@@ -103,11 +103,11 @@ func TestEndsOfRecordings(t *testing.T) {
 		}
 		for i := range calls {
 			if got := calls[i].FinishReason; got != "" && got != want[i] {
-				t.Errorf("%s: call %d ended with %q, the engine said %q", rec.name, i, got, want[i])
+				t.Errorf("%s: call %d ended with %q, but the engine returned %q", rec.name, i, got, want[i])
 			} else if got != "" {
 				known++
 			} else if want[i] != "length" { // the collector knows this from the stop reason
-				t.Logf("%s: call %d: not known, the engine said %q", rec.name, i, want[i])
+				t.Logf("%s: call %d: unknown, the engine returned %q", rec.name, i, want[i])
 			}
 		}
 	}

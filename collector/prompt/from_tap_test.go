@@ -137,7 +137,7 @@ func TestTappedSamples(t *testing.T) {
 			t.Errorf("%s: counts %q that no answer shows, want %q", rec.name, s.Unshown, unshown)
 		}
 		if n > 0 && p.Stats().Requests.Total() > 0 {
-			t.Errorf("%s: asked the server for %v", rec.name, p.Stats().Requests.BySource())
+			t.Errorf("%s: requested %v from the server", rec.name, p.Stats().Requests.BySource())
 		}
 		for i := range s.Rows {
 			if r := &s.Rows[i]; r.Source != tokenize.SourceTap || slices.Contains(r.FinishReasons, "") || r.Flags&tokenize.FlagSpliced != 0 {
@@ -176,10 +176,10 @@ func TestTapFallsBack(t *testing.T) {
 		exact   int // number of calls
 		note    string
 	}{
-		{name: "all of it", without: func([]*tap.Call) []*tap.Call { return nil }, note: "no tap saw such a call"},
+		{name: "all of it", without: func([]*tap.Call) []*tap.Call { return nil }, note: "no tap saw the call"},
 		{name: "one call", without: func(c []*tap.Call) []*tap.Call { return c[1:] }, exact: 2},
 		{name: "a tap that is down", without: func([]*tap.Call) []*tap.Call { return nil }, down: errors.New("connection refused")},
-		{name: "no other source", without: func(c []*tap.Call) []*tap.Call { return c[1:] }, force: tokenize.SourceTap, exact: 2, note: "tap: no tap saw such a call"},
+		{name: "no other source", without: func(c []*tap.Call) []*tap.Call { return c[1:] }, force: tokenize.SourceTap, exact: 2, note: "tap: no tap saw the call"},
 		{name: "a prompt that was changed", without: func(c []*tap.Call) []*tap.Call {
 			c[1].Asked = []int32{1}
 			return c
@@ -271,7 +271,7 @@ func TestForeign(t *testing.T) {
 		}
 	}
 	if !foreign(headOf([]int32{1 << 30})) {
-		t.Error("ids of no token are taken for the agent's")
+		t.Error("ids without a token pass for the agent's")
 	}
 }
 

@@ -69,11 +69,11 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	system := b.systemOver(s)
 	if overrides(s.request) {
 		if system == "" || s.epochs[k] > 0 {
-			b.note(i, "trace: the request overrode the system message, and the native one is not known")
+			b.note(i, "trace: the request overrides the system message, and the native one is unknown")
 			return nil, nil
 		}
 		if why, _, err := b.unchanged(ctx); err != nil || why != "" {
-			b.note(i, "trace: the request overrode the system message: %s", why)
+			b.note(i, "trace: the request overrides the system message: %s", why)
 			b.calls[i].TakenOver = why == whyLate
 			return nil, err
 		}
@@ -97,9 +97,9 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	case err != nil:
 		b.note(i, "trace of step %s: %v", step, err)
 	case !read.answer.Proves(b.calls[i].OutputIDs):
-		b.note(i, "trace of step %s answers with other tokens than the turn", step)
+		b.note(i, "trace of step %s has other output tokens than the turn", step)
 	case read.shortened:
-		b.note(i, "trace of step %s has the text of a tool cut", step)
+		b.note(i, "trace of step %s has a truncated tool text", step)
 	default:
 		// The engine's answer has the fields that turns lack.
 		c := &b.calls[i]

@@ -30,10 +30,10 @@ func (b *rebuild) accept(s *send, k int, ids []int32, err error, source tokenize
 		b.note(i, "%s: %v", source, err)
 		return false
 	case want == nil:
-		b.note(i, "%s: step %s has no count to compare with", source, s.steps[k].ID)
+		b.note(i, "%s: step %s has no prompt token count", source, s.steps[k].ID)
 		return false
 	case int64(len(ids)) != *want:
-		b.note(i, "%s: rebuilt %d tokens, the server counted %d", source, len(ids), *want)
+		b.note(i, "%s: rebuilt %d tokens, but the server counted %d", source, len(ids), *want)
 		c.Reason = tokenize.ReasonCountMismatch
 		return false
 	}
@@ -47,7 +47,7 @@ func (b *rebuild) withdraw() {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
 		if s.gap == nil && s.witness != nil && !s.compared {
-			s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " could not be compared: its prompt was not rebuilt"}
+			s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " was not compared: the prompt of its call was not rebuilt"}
 		}
 		if s.gap == nil {
 			continue

@@ -112,7 +112,7 @@ func (b *rebuild) pair(s *send) (int, error) {
 		}
 		step := &s.steps[s.calls]
 		if step.CompletionTokens == nil || int64(len(s.turns[t].OutputIDs)) != *step.CompletionTokens {
-			return 0, hole(n, "call has %d tokens, its step %s says %s", len(s.turns[t].OutputIDs), step.ID, counted(step.CompletionTokens))
+			return 0, hole(n, "call has %d tokens, but its step %s has %s", len(s.turns[t].OutputIDs), step.ID, counted(step.CompletionTokens))
 		}
 		if s.stepIndex(step.ID) != s.calls {
 			return 0, hole(n, "server run lists step %s twice", step.ID)
@@ -122,14 +122,14 @@ func (b *rebuild) pair(s *send) (int, error) {
 		n++
 	}
 	if s.calls < len(s.steps) {
-		return 0, hole(n, "server run has %d steps with an output, its answer %d turns", len(s.steps), s.calls)
+		return 0, hole(n, "server run has %d steps with output, but its answer has %d turns", len(s.steps), s.calls)
 	}
 	return n, nil
 }
 
 func counted(n *int64) string {
 	if n == nil {
-		return "nothing"
+		return "no count"
 	}
 	return fmt.Sprint(*n)
 }

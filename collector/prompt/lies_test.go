@@ -214,7 +214,7 @@ func TestAnswersThatLie(t *testing.T) {
 				records, answers := of.roads(t, model)
 				unread := l.unread && answers.asked.Traces < int64(len(known.reply.Sends)) && i+1 < len(known.reply.Sends)
 				if err := sameRoads(records, answers); err != nil && !unread {
-					t.Errorf("%s, send %d: %s: records and answers give %v", known.name, i, l.name, err)
+					t.Errorf("%s, send %d: %s: records and answers: %v", known.name, i, l.name, err)
 				}
 				for k := range answers.calls {
 					if c := &answers.calls[k]; !l.traced && c.Grade != tokenize.Quarantined && (k >= len(known.truths) || !slices.Equal(c.PromptIDs, known.truths[k].prompt)) {
@@ -231,7 +231,7 @@ func TestAnswersThatLie(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d answers were not believed, and of %d what was changed is in no prompt", told, believed)
+	t.Logf("%d answers were rejected, and the change of %d is in no prompt", told, believed)
 }
 
 // TestAnswersNotTaken: if the answers of a rollout are incomplete, none of them is used.
@@ -315,10 +315,10 @@ func TestAnswersNotTaken(t *testing.T) {
 			tt.change(known)
 			records, answers := known.roads(t, model)
 			if err := sameRoads(records, answers); err != nil {
-				t.Errorf("records and answers give %v", err)
+				t.Errorf("records and answers: %v", err)
 			}
 			if took := answers.asked.Messages == 0; took == tt.want {
-				t.Errorf("asked for %q (%v)", asked(answers.asked), answers.err)
+				t.Errorf("requested %q (%v)", asked(answers.asked), answers.err)
 			}
 		})
 	}

@@ -76,7 +76,7 @@ func TestMutations(t *testing.T) {
 			case slices.Equal(c.PromptIDs, truth):
 				n.same++ // the change does not reach this prompt
 			case len(c.PromptIDs) != len(truth):
-				t.Fatalf("seed %d: %s: %s mutated, and call %d claims %d ids where the model saw %d", seed, known.name, kind, i, len(c.PromptIDs), len(truth))
+				t.Fatalf("seed %d: %s: %s mutated, and call %d claims %d ids, but the model saw %d", seed, known.name, kind, i, len(c.PromptIDs), len(truth))
 			case kind == "template byte":
 				n.kept++
 			default:
@@ -240,7 +240,7 @@ func TestMutatedTokens(t *testing.T) {
 					gone++
 				case how == "both" && err == nil:
 					both++
-					if slices.ContainsFunc(calls, func(c tokenize.Call) bool { return strings.Contains(c.Note, "answers with other tokens") }) {
+					if slices.ContainsFunc(calls, func(c tokenize.Call) bool { return strings.Contains(c.Note, "has other output tokens") }) {
 						told++
 					}
 					for k := range calls {

@@ -135,7 +135,7 @@ func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
 		}
 		slices.Sort(server.asked)
 		if once := slices.Compact(slices.Clone(server.asked)); len(once) != len(server.asked) || len(once) != each*len(reply.Sends) {
-			t.Errorf("attempt %d: asked for %q", n+1, server.asked)
+			t.Errorf("attempt %d: requested %q", n+1, server.asked)
 		}
 		if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)

@@ -56,8 +56,8 @@ type Model struct {
 }
 
 // ToolOrderHint explains how to prove calls that have tokenize.ReasonToolOrder.
-const ToolOrderHint = "let the server keep traces (LETTA_TRACK_PROVIDER_TRACE=true, its default), or give the agent one tool, " +
-	"or take the rows as unverified with --require any"
+const ToolOrderHint = "enable traces on the server (LETTA_TRACK_PROVIDER_TRACE=true, its default), or use an agent with one tool, " +
+	"or accept unverified rows with --require any"
 
 // A Prompter finds the prompts of replies. It is safe for concurrent use.
 type Prompter struct {
@@ -93,10 +93,10 @@ func New(cfg Config) (*Prompter, error) {
 		p.trace = true
 	case tokenize.SourceLiteral:
 		if p.literal = cfg.Encoder; p.literal == nil {
-			return nil, errors.New("prompt: source literal needs a tokenizer for the texts of tools")
+			return nil, errors.New("prompt: source literal needs a tokenizer for tool texts")
 		}
 	default:
-		return nil, fmt.Errorf("prompt: source %s is not supported yet", cfg.Force)
+		return nil, fmt.Errorf("prompt: source %s is not supported", cfg.Force)
 	}
 	p.answers = p.stored
 	if p.rebuilds() && p.model == nil {
@@ -129,7 +129,7 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 	}
 	if p.rebuilds() && !complete(calls) {
 		if err := p.rebuild(ctx, r, rollout, calls); err != nil {
-			return nil, fmt.Errorf("prompts from the server: %w", err)
+			return nil, fmt.Errorf("rebuild prompts: %w", err)
 		}
 	}
 	more := rollout
@@ -141,7 +141,7 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 	p.finish.fill(ctx, r, more, calls)
 	if more != nil { // after everything that reads traces
 		if err := p.askTap(ctx, rollout, calls); err != nil {
-			return nil, fmt.Errorf("prompts from the server: %w", err)
+			return nil, fmt.Errorf("rebuild prompts: %w", err)
 		}
 	}
 	detach(calls)

@@ -99,7 +99,7 @@ func TestReaderPrompts(t *testing.T) {
 				case c.Grade != tokenize.CountVerified:
 					t.Errorf("%s run %d call %d: %v %v %s", rec.name, i, k, c.Grade, c.Reason, c.Note)
 				case !slices.Equal(c.PromptIDs, want[k].prompt) || !slices.Equal(c.OutputIDs, want[k].output):
-					t.Errorf("%s run %d call %d: not what the engine was given and gave", rec.name, i, k)
+					t.Errorf("%s run %d call %d: differs from the engine's input and output", rec.name, i, k)
 				default:
 					exact++
 				}
@@ -120,6 +120,6 @@ func TestReaderPrompts(t *testing.T) {
 		t.Errorf("ended %v, want %v", ended, want)
 	}
 	if n := changes.Load(); n > 0 {
-		t.Errorf("%d requests that may change something", n)
+		t.Errorf("%d requests that can change something", n)
 	}
 }

@@ -68,7 +68,7 @@ func TestReasons(t *testing.T) {
 				reverseTools(e)
 				delete(m.traces, m.steps[2][len(m.steps[2])-1].ID)
 			},
-			want: []string{"stored", "stored", "stored", "tool_order"}, note: "stored: no trace of this request shows in which order the server read the agent's 2 tools; step step-",
+			want: []string{"stored", "stored", "stored", "tool_order"}, note: "stored: no trace of this request shows the order in which the server read the agent's 2 tools; step step-",
 		},
 		{
 			name: "another order and a trace of the last call but one only", life: "tool-two",
@@ -81,13 +81,13 @@ func TestReasons(t *testing.T) {
 		{
 			name: "another order and no traces", life: "tool-two",
 			change: func(m *memory, e *record.Rollout) { reverseTools(e); noTraces(m) },
-			want:   []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows in which order",
+			want:   []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows the order in which",
 		},
 		{
 			// The agent, when read again, has its tools in the original order. That does not show
 			// their order during the request.
 			name: "no traces, and all is as it was", life: "tool-two", change: func(m *memory, _ *record.Rollout) { noTraces(m) },
-			want: []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows in which order",
+			want: []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows the order in which",
 		},
 		{
 			name: "traces without names of tools", life: "tool-two",
@@ -97,7 +97,7 @@ func TestReasons(t *testing.T) {
 					m.traces[id] = traceOf(t, `{"messages":[],"tools":[1,{"function":2},{"function":{"name":3}}]}`, string(trace.ResponseJSON))
 				}
 			},
-			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: `stored: its trace shows a tool "", which the agent did not have`,
+			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: `stored: the trace has tool "", which the agent did not have`,
 		},
 		{
 			name: "no steps", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.steps[0] = nil },
@@ -111,14 +111,14 @@ func TestReasons(t *testing.T) {
 			name: "a step without turn", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
 				m.steps[0] = append(slices.Clone(m.steps[0]), m.steps[0][2])
 			},
-			err: "(hole): server run has 4 steps with an output, its answer 3 turns",
+			err: "(hole): server run has 4 steps with output, but its answer has 3 turns",
 		},
 		{
 			name: "another number of tokens", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
 				m.steps[0] = slices.Clone(m.steps[0])
 				m.steps[0][1].CompletionTokens = new(int64(3))
 			},
-			err: "says 3",
+			err: "has 3",
 		},
 		{
 			name: "no messages, but traces", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.messages[0] = nil },
@@ -139,7 +139,7 @@ func TestReasons(t *testing.T) {
 				first := m.steps[0][0].ID
 				m.traces = map[string]*letta.ProviderTrace{first: m.traces[first]}
 			},
-			want: []string{"trace", "no_prompt", "no_prompt"}, note: "stored: the system message was not read; step step-",
+			want: []string{"trace", "no_prompt", "no_prompt"}, note: "stored: the system message is unknown; step step-",
 		},
 		{
 			name: "another system message", life: "tool-two", change: func(m *memory, e *record.Rollout) { e.SystemText += "!!"; noTraces(m) },
@@ -150,7 +150,7 @@ func TestReasons(t *testing.T) {
 				m.steps[0] = slices.Clone(m.steps[0])
 				m.steps[0][2].PromptTokens = nil
 			},
-			want: []string{"stored", "stored", "no_prompt"}, note: "has no count to compare with",
+			want: []string{"stored", "stored", "no_prompt"}, note: "has no prompt token count",
 		},
 		{
 			name: "traces of other calls", life: "tool-two", change: func(m *memory, e *record.Rollout) {
@@ -158,10 +158,10 @@ func TestReasons(t *testing.T) {
 				a, b := m.steps[0][0].ID, m.steps[0][2].ID
 				m.traces[a], m.traces[b] = m.traces[b], m.traces[a]
 			},
-			want: []string{"no_prompt", "trace", "no_prompt"}, note: "answers with other tokens than the turn",
+			want: []string{"no_prompt", "trace", "no_prompt"}, note: "has other output tokens than the turn",
 		},
 		{
-			name: "traces that are no JSON", life: "tool-two", change: func(m *memory, e *record.Rollout) {
+			name: "traces that are not JSON", life: "tool-two", change: func(m *memory, e *record.Rollout) {
 				e.SystemText = ""
 				for id := range m.traces {
 					m.traces[id] = traceOf(t, "{}", "[]")
@@ -175,7 +175,7 @@ func TestReasons(t *testing.T) {
 		},
 		{
 			name: "a second send without run", life: "multi", change: func(m *memory, e *record.Rollout) { e.Sends[1].RunID = ""; noTraces(m) },
-			want: []string{"tool_order", "no_prompt", "no_prompt", "no_prompt"}, note: "stored: send 2 names no server run; step step-",
+			want: []string{"tool_order", "no_prompt", "no_prompt", "no_prompt"}, note: "stored: send 2 has no server run id; step step-",
 		},
 		{
 			name: "compaction at the end of the first send", life: "compaction",
@@ -184,7 +184,7 @@ func TestReasons(t *testing.T) {
 		{
 			// Nothing else changes here, so every count would agree.
 			name: "compaction after the first call", life: "tool-two", change: func(m *memory, _ *record.Rollout) { noTraces(m); alertAfter(m, 0) },
-			want: []string{"tool_order", "compacted", "compacted"}, note: "the server summarized the history before this call",
+			want: []string{"tool_order", "compacted", "compacted"}, note: "a compaction ran before this call",
 		},
 		{
 			name: "a trace is not cut across a compaction", life: "tool-two", change: func(m *memory, e *record.Rollout) {
@@ -202,7 +202,7 @@ func TestReasons(t *testing.T) {
 				request.OverrideSystem = new("another")
 				e.Sends[0].Request = &request
 			},
-			want: []string{"tool_order", "compacted", "compacted"}, note: "the native one is not known",
+			want: []string{"tool_order", "compacted", "compacted"}, note: "the native one is unknown",
 		},
 		{
 			name: "a mismatch before a compaction keeps its reason", life: "compaction",
@@ -225,7 +225,7 @@ func TestReasons(t *testing.T) {
 				note := alertOf(m.messages[last][len(m.messages[last])-1].StepID)
 				m.messages[last] = append(slices.Clone(m.messages[last]), note)
 			},
-			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "its first system message is gone",
+			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "a compaction replaced the first system message",
 		},
 		{
 			// The override is in the trace. The system message that the engine received was read
@@ -240,7 +240,7 @@ func TestReasons(t *testing.T) {
 					e.Sends[i].Request = &request
 				}
 			},
-			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "its first system message is gone",
+			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "a compaction replaced the first system message",
 		},
 		{
 			name: "a step twice", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
@@ -338,8 +338,8 @@ func TestTraceLost(t *testing.T) {
 		reason tokenize.Reason
 		note   string
 	}{
-		{"nan", tokenize.ReasonTraceLost, "a log-probability that is NaN or infinite, and the server cannot store such a trace"},
-		{"tool-two", tokenize.ReasonToolOrder, "no trace of this request shows in which order the server read the agent's 2 tools"},
+		{"nan", tokenize.ReasonTraceLost, "a NaN or infinite log-probability, and the server cannot store such a trace"},
+		{"tool-two", tokenize.ReasonToolOrder, "no trace of this request shows the order in which the server read the agent's 2 tools"},
 	} {
 		known := remembered(t, tt.life)[0]
 		m := known.memory.with(func(m *memory) { clear(m.traces) })

@@ -234,8 +234,8 @@ func TestReattachOverridden(t *testing.T) {
 var notRemembered = map[string]string{
 	"compaction 1":    "has no trace", // a step with two traces: the server returns none
 	"nan 1":           "has no trace", // its database column cannot store NaN
-	"logprobs-only 1": "holds no tokens",
-	"http-500 1":      "is failed and names no stop reason: Server error '500 X'",
+	"logprobs-only 1": "has no token ids",
+	"http-500 1":      "has status failed and no stop reason: Server error '500 X'",
 }
 
 // differ describes how two rollouts differ, or returns nothing.

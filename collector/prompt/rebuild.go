@@ -99,7 +99,7 @@ func (b *rebuild) note(i int, format string, args ...any) {
 // noteBlind adds the note that this send names no server run.
 func (b *rebuild) noteBlind(s *send, number int) {
 	for k := range s.calls {
-		b.note(s.first+k, "stored: send %d names no server run", number)
+		b.note(s.first+k, "stored: send %d has no server run id", number)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestRecipes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c := string(archive.Comment); !strings.HasPrefix(c, "Seen") && !strings.HasPrefix(c, "Read") {
-				t.Errorf("%s does not say whether it was seen or read", file)
+				t.Errorf("%s does not state whether it was seen or read", file)
 			}
 			want, got := "", runRecipe(t, archive)
 			var rest []txtar.File

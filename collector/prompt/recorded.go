@@ -22,7 +22,7 @@ import (
 
 // errToday explains why the tools of a trace cannot be printed as the model received them. A trace
 // lists the members of a tool in an order of its own.
-var errToday = errors.New("its trace shows a tool that the agent does not have today with the same content: it was the client's, or the agent was edited")
+var errToday = errors.New("the trace has a tool that the agent no longer has in this form: it was a client tool, or the agent was edited")
 
 // fromOwn makes the prompt of each call of the send from the call's own trace.
 func (b *rebuild) fromOwn(ctx context.Context, s *send) error {
@@ -37,8 +37,8 @@ func (b *rebuild) fromOwn(ctx context.Context, s *send) error {
 		switch {
 		case own == nil:
 		case !b.compiled(own):
-			b.note(s.first+k, "trace of step %s: its system message is not the agent's, nor one that the server compiled: "+
-				"the request overrode it, or the agent was edited since", s.steps[k].ID)
+			b.note(s.first+k, "trace of step %s: the system message is neither the agent's nor compiled by the server: "+
+				"the request overrode it, or the agent was edited", s.steps[k].ID)
 		default:
 			_, _ = b.try(s, k, own.input(), tokenize.SourceTrace) // the note has the error
 		}

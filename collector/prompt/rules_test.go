@@ -52,7 +52,7 @@ func TestEveryRuleIsShown(t *testing.T) {
 	tests := map[string][]string{} // by folder
 	for i, rule := range rules {
 		if want := fmt.Sprintf("R%d", i+1); rule.name != want || rule.says == "" || len(rule.shown) == 0 {
-			t.Errorf("%s: want %s, what it says, and where it is shown", rule.name, want)
+			t.Errorf("%s: want %s, the rule, and the tests that prove it", rule.name, want)
 		}
 		for _, where := range rule.shown {
 			folder, name, isTest := strings.Cut(where, ":")

@@ -207,11 +207,11 @@ func checkRow(row *tokenize.Row, truths []truth, seen []bool) error {
 			k++
 		}
 		if k >= int(row.LastCall) || k >= len(truths) || seen[k] {
-			return fmt.Errorf("output %d belongs to no call, or to one that was there before", i)
+			return fmt.Errorf("output %d belongs to no call, or to an earlier one", i)
 		}
 		lo, hi := row.TurnOffsets[i], row.TurnOffsets[i+1]
 		if !slices.Equal(row.InputIDs[:lo], truths[k].prompt) {
-			return fmt.Errorf("call %d stands behind %d ids that are not its %d", k, lo, len(truths[k].prompt))
+			return fmt.Errorf("call %d comes after %d ids, which are not its %d", k, lo, len(truths[k].prompt))
 		}
 		if !slices.Equal(row.InputIDs[lo:hi], truths[k].output) {
 			return fmt.Errorf("call %d has another output", k)
@@ -220,7 +220,7 @@ func checkRow(row *tokenize.Row, truths []truth, seen []bool) error {
 		k++
 	}
 	if k != int(row.LastCall) {
-		return fmt.Errorf("calls up to %d, the row says %d", k, row.LastCall)
+		return fmt.Errorf("calls up to %d, but the row has %d", k, row.LastCall)
 	}
 	return nil
 }
@@ -293,8 +293,8 @@ func TestFailureSaysWhatWasTried(t *testing.T) {
 		name, reason, want string
 		model              *prompt.Model
 	}{
-		{"another template", "count_mismatch", "the first one: stored: rebuilt 2 tokens, the server counted 377; trace: rebuilt 2 tokens, the server counted 377", template("Hi there")},
-		{"a template that raises", "no_prompt", "the first one: stored: render: chat: model:2: template raised: no", template("\n{{ raise_exception('no') }}")},
+		{"another template", "count_mismatch", "first: stored: rebuilt 2 tokens, but the server counted 377; trace: rebuilt 2 tokens, but the server counted 377", template("Hi there")},
+		{"a template that raises", "no_prompt", "first: stored: render: chat: model:2: template raised: no", template("\n{{ raise_exception('no') }}")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

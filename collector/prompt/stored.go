@@ -17,10 +17,10 @@ type input struct {
 func (b *rebuild) fromStored() error {
 	switch {
 	case b.rollout.Conversation != nil && b.transcript.compacted():
-		b.noteAll("stored: the conversation was summarized, and its first system message is gone")
+		b.noteAll("stored: a compaction replaced the first system message of the conversation")
 		return nil
 	case b.transcript.system == "":
-		b.noteAll("stored: the system message was not read")
+		b.noteAll("stored: the system message is unknown")
 		return nil
 	}
 	incomplete := false
@@ -28,7 +28,7 @@ func (b *rebuild) fromStored() error {
 		incomplete = incomplete || len(s.stored) == 0
 		switch i := s.first + k; {
 		case s.epochs[k] > 0:
-			b.note(i, "stored: the server summarized the history before this call")
+			b.note(i, "stored: a compaction ran before this call")
 		case incomplete && i > 0:
 			b.note(i, "stored: the server run has no messages")
 		default:

@@ -19,7 +19,7 @@ type traced struct {
 	shortened bool // a tool text is cut
 }
 
-var errNotNative = errors.New("trace of a call that was not made on the native path")
+var errNotNative = errors.New("the call did not use the native path")
 
 // readTrace parses a provider trace. The OpenAI-style body in it was never sent. It differs from
 // the native prompt in few, known ways, and is already scrubbed like the prompt.

@@ -9,7 +9,7 @@ import (
 
 const (
 	unshown = "no trace of this request shows the system message, and "
-	whyLate = unshown + "the agent was read after a request"
+	whyLate = unshown + "the agent was read after a request was sent"
 )
 
 // unchanged reads the agent again. why explains why the server can have used another agent than the
@@ -18,11 +18,11 @@ const (
 func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err error) {
 	switch e := b.rollout; {
 	case e.Conversation != nil:
-		return unshown + "that of a conversation is made by the first request", false, nil
+		return unshown + "the first request creates the system message of a conversation", false, nil
 	case len(b.transcript.agent().Blocks) > 0:
-		return unshown + "the agent has memory blocks, which may be edited at any time", false, nil
+		return unshown + "the agent has memory blocks, which can change at any time", false, nil
 	case b.transcript.compacted():
-		return unshown + "the server wrote a new one when it summarized the history", false, nil
+		return unshown + "a compaction wrote a new one", false, nil
 	case e.Late: // the last case: a new rollout does not help with the cases above
 		return whyLate, false, nil
 	}
@@ -37,7 +37,7 @@ func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err 
 		}
 	}
 	if *b.changed != "" {
-		return "the agent's " + *b.changed + " has changed since before the first request", true, nil
+		return "the agent's " + *b.changed + " differs from before the first request", true, nil
 	}
 	return "", false, nil
 }

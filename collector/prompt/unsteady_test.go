@@ -39,7 +39,7 @@ func faced(tb testing.TB, model *prompt.Model) func([]int32, lettasim.Face) []in
 		}
 		ids, err := model.Tokenizer.AppendTokens(nil, out)
 		if err != nil || len(ids) != len(recorded) {
-			tb.Errorf("%d ids where %d were recorded, %v: the change does not keep the length", len(ids), len(recorded), err)
+			tb.Errorf("%d ids, but %d were recorded, %v: the change does not preserve the length", len(ids), len(recorded), err)
 		}
 		return ids
 	}

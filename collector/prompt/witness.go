@@ -63,7 +63,7 @@ func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 	}
 	c := &b.calls[s.first+k]
 	if !read.answer.Proves(c.OutputIDs) {
-		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[k].ID + " answers with other tokens than the turn", contradicted: true}
+		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[k].ID + " has other output tokens than the turn", contradicted: true}
 		return true
 	}
 	read.answer.Describe(c)
@@ -76,7 +76,7 @@ func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 	return true
 }
 
-const unstorable = "the engine gave a log-probability that is NaN or infinite, and the server cannot store such a trace"
+const unstorable = "the engine returned a NaN or infinite log-probability, and the server cannot store such a trace"
 
 // traceLost reports whether each call of the send with a useful trace has a log-probability that
 // the server cannot store in a trace.
@@ -120,13 +120,13 @@ func (b *rebuild) findGap(ctx context.Context, s *send) error {
 	switch {
 	case s.gap != nil:
 	case toolsVary(b.transcript.agent()) && len(tools) > 1:
-		s.gap = &gap{reason: tokenize.ReasonToolOrder, note: "the agent's tool rules may give each call other tools: only its own trace shows them"}
+		s.gap = &gap{reason: tokenize.ReasonToolOrder, note: "the agent's tool rules can select other tools for each call: only the call's own trace shows them"}
 	case s.witness != nil && !overrides(s.request):
 	case s.witness == nil && len(tools) > 1 && b.traceLost(s):
-		s.gap = &gap{reason: tokenize.ReasonTraceLost, note: "no trace of this request shows in which order the server read its tools: " + unstorable}
+		s.gap = &gap{reason: tokenize.ReasonTraceLost, note: "no trace of this request shows the order in which the server read its tools: " + unstorable}
 	case s.witness == nil && len(tools) > 1:
 		s.gap = &gap{reason: tokenize.ReasonToolOrder, note: fmt.Sprintf(
-			"no trace of this request shows in which order the server read the agent's %d tools", len(tools))}
+			"no trace of this request shows the order in which the server read the agent's %d tools", len(tools))}
 	default:
 		why, changed, err := b.unchanged(ctx)
 		if err != nil || why == "" {

@@ -180,7 +180,7 @@ func TestWitnessNotHeard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := &calls[0]; c.Grade != tokenize.Quarantined || c.Reason != tokenize.ReasonNoPrompt || !strings.Contains(c.Note, "could not be compared") {
+	if c := &calls[0]; c.Grade != tokenize.Quarantined || c.Reason != tokenize.ReasonNoPrompt || !strings.Contains(c.Note, "was not compared") {
 		t.Errorf("the first call is %v/%v; %s", c.Grade, c.Reason, c.Note)
 	}
 }
@@ -203,22 +203,22 @@ func TestReadAgain(t *testing.T) {
 		want   string // part of the note; empty: proven
 	}{
 		{name: "nothing has changed"},
-		{name: "its system message", now: func(m *memory) { m.system += "!" }, want: "the agent's system message has changed"},
+		{name: "its system message", now: func(m *memory) { m.system += "!" }, want: "the agent's system message differs from before the first request"},
 		{name: "its tool", now: func(m *memory) {
 			m.agent.Tools = slices.Clone(m.agent.Tools)
 			m.agent.Tools[0].JSONSchema = letta.RawJSON(strings.ReplaceAll(string(m.agent.Tools[0].JSONSchema), "a", "b"))
-		}, want: "the agent's list of tools has changed"},
-		{name: "one tool more", now: func(m *memory) { m.agent.Tools = append(slices.Clone(m.agent.Tools), letta.Tool{}) }, want: "list of tools has changed"},
-		{name: "a flag", now: func(m *memory) { m.agent.LLMConfig.JSON, _ = m.agent.LLMConfig.JSON.With("strict", "true") }, want: "the agent's llm_config has changed"},
-		{name: "a rule", now: func(m *memory) { m.agent.ToolRules = block }, want: "list of tool rules has changed"},
-		{name: "a block came", now: func(m *memory) { m.agent.Blocks = block }, want: "list of memory blocks has changed"},
+		}, want: "the agent's list of tools differs"},
+		{name: "one tool more", now: func(m *memory) { m.agent.Tools = append(slices.Clone(m.agent.Tools), letta.Tool{}) }, want: "list of tools differs"},
+		{name: "a flag", now: func(m *memory) { m.agent.LLMConfig.JSON, _ = m.agent.LLMConfig.JSON.With("strict", "true") }, want: "the agent's llm_config differs"},
+		{name: "a rule", now: func(m *memory) { m.agent.ToolRules = block }, want: "list of tool rules differs"},
+		{name: "a block came", now: func(m *memory) { m.agent.Blocks = block }, want: "list of memory blocks differs"},
 		{name: "it has a block", before: func(e *record.Rollout) { e.Agent.Blocks = block }, now: func(m *memory) { m.agent.Blocks = block }, want: "the agent has memory blocks"},
-		{name: "it was read late", before: func(e *record.Rollout) { e.Late = true }, want: "the agent was read after a request"},
+		{name: "it was read late", before: func(e *record.Rollout) { e.Late = true }, want: "the agent was read after a request was sent"},
 		{name: "it was read late, and there is a trace", before: func(e *record.Rollout) { e.Late = true }, trace: true},
 		{name: "it has a block, and there is a trace", before: func(e *record.Rollout) { e.Agent.Blocks = block }, trace: true},
 		{
 			name: "the trace shows an override", trace: true,
-			before: func(e *record.Rollout) { override(e) }, now: func(m *memory) { m.system += "!" }, want: "the agent's system message has changed",
+			before: func(e *record.Rollout) { override(e) }, now: func(m *memory) { m.system += "!" }, want: "the agent's system message differs from before the first request",
 		},
 		{name: "the trace shows an override, nothing has changed", trace: true, before: func(e *record.Rollout) { override(e) }},
 	} {

@@ -128,7 +128,7 @@ func TestTemplatesThatPrintThoughts(t *testing.T) {
 			}
 			cut := strings.Index(output, thought) + len(thought)
 			if got := split(s, output[:cut]); got.Output != "" || !strings.Contains(got.Reasoning, thought) {
-				t.Errorf("%s, %d: of %q, which is cut, the answer is %q", name, i, output[:cut], got.Output)
+				t.Errorf("%s, %d: the answer of the cut text %q is %q", name, i, output[:cut], got.Output)
 			}
 			mark := strings.TrimSpace(output[cut : end-len(answer)])
 			mark = mark[:strings.IndexAny(mark, ">]▷")+1]
@@ -324,7 +324,7 @@ func TestPromptOfTheCall(t *testing.T) {
 		{"closed", "<|im_start|>assistant\n<think>\n\n</think>\n\n", "It ends with\n</think>\n41<|im_end|>", "It ends with\n</think>\n41", "stop", "It ends with\n</think>\n41"},
 		{"not open", "<|im_start|>assistant\n", "41<|im_end|>", "41", "stop", "41"},
 		{"not open, the server cut it off", "<|im_start|>assistant\n", "<think>\n42\n</think>\n\n41<|im_end|>", "41", "stop", "41"},
-		{"a call of a tool in the thought", "<|im_start|>assistant\n", "<think>I could <tool_call> it.</think>41<tool_call>{}</tool_call><|im_end|>", "<think>I could", "stop", "41"},
+		{"a tool call in the thought", "<|im_start|>assistant\n", "<think>I could <tool_call> it.</think>41<tool_call>{}</tool_call><|im_end|>", "<think>I could", "stop", "41"},
 		{"a later one is cut", "<|im_start|>assistant\n", "<think>a</think>41? <think>42", "<think>a</think>41? <think>42", "length", ""},
 		{"a later one is a quotation", "<|im_start|>assistant\n", "<think>a</think>41 <think> b<|im_end|>", "<think>a</think>41 <think> b", "stop", "41 <think> b"},
 	} {

@@ -24,7 +24,7 @@ type Source interface {
 }
 
 // errNoSource is returned by every fetch of a Rollout without a Source.
-var errNoSource = errors.New("record: there is no server to read from")
+var errNoSource = errors.New("record: the rollout has no server")
 
 // A Rollout holds the data of one attempt and its agent. The backend fills in the fields from one
 // goroutine. The methods are safe for concurrent use.

@@ -75,7 +75,7 @@ const (
 // NewCommand returns a Command. Processes start on first use.
 func NewCommand(cfg CommandConfig) (*Command, error) {
 	if len(cfg.Args) == 0 {
-		return nil, errors.New("reward: no command given")
+		return nil, errors.New("reward: no command")
 	}
 	if cfg.Processes < 0 || cfg.Timeout < 0 {
 		return nil, errors.New("reward: processes and timeout must not be negative")
@@ -221,7 +221,7 @@ func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (v
 		if unasked := p.unasked(); unasked != "" {
 			p.kill()
 			_ = c.end(p) // its exit status does not matter
-			return verdict{}, nil, fmt.Errorf("wrote %.80q without being asked", unasked)
+			return verdict{}, nil, fmt.Errorf("wrote %.80q without a request", unasked)
 		}
 	}
 	if p == nil {
@@ -244,10 +244,10 @@ func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (v
 	switch {
 	case err != nil:
 	case v.ID != nil && *v.ID != id:
-		err = fmt.Errorf("answer %.80q is for question %d, and question %d was asked", answer, *v.ID, id)
+		err = fmt.Errorf("answer %.80q is for request %d, want %d", answer, *v.ID, id)
 	case p.r.Buffered() > 0:
 		rest, _ := p.r.Peek(p.r.Buffered())
-		err = fmt.Errorf("answered more than one line: %.80q after %.80q", rest, answer)
+		err = fmt.Errorf("wrote more than one line: %.80q after %.80q", rest, answer)
 	}
 	if err == nil {
 		return v, p, nil
@@ -269,11 +269,11 @@ func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (v
 	case c.isKilled():
 		return v, nil, errClosed
 	case killed:
-		return v, nil, errors.New("closed its standard output, or its input, without an answer, and did not end")
+		return v, nil, errors.New("closed its standard output or input without an answer and kept running")
 	case errors.Is(err, io.EOF) && ended != nil:
-		return v, nil, fmt.Errorf("ended without an answer: %w%s", ended, p.talk.last())
+		return v, nil, fmt.Errorf("exited without an answer: %w%s", ended, p.talk.last())
 	case errors.Is(err, io.EOF):
-		return v, nil, fmt.Errorf("ended without an answer%s", p.talk.last())
+		return v, nil, fmt.Errorf("exited without an answer%s", p.talk.last())
 	}
 	return v, nil, err
 }

@@ -26,13 +26,13 @@ func TestHostileCommands(t *testing.T) {
 		next   string // error of the next score
 	}{
 		{"echo", "", ""},
-		{"another", "is for question 0, and question 1 was asked", ""},
-		{"twice", "answered more than one line", ""},
-		{"late", "", `wrote "{\"reward\":0}\n" without being asked`},
+		{"another", "is for request 0, want 1", ""},
+		{"twice", "wrote more than one line", ""},
+		{"late", "", `wrote "{\"reward\":0}\n" without a request`},
 		{"flood", "longer than 1048576 bytes", ""},
 		{"shut", "closed its standard output", ""},
 		{"deaf", "", "no answer within 4s"},
-		{"middle", "ended without an answer: exit status 3", ""},
+		{"middle", "exited without an answer: exit status 3", ""},
 		{"hang", "no answer within 4s", ""},
 		{"stderr", "", ""},
 	} {
@@ -71,7 +71,7 @@ func TestCommandThatAnswersWithoutEnd(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	_, second := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "1"})
 	if (first == nil) == (second == nil) {
-		t.Errorf("scores: %v and %v, want one of them to tell", first, second)
+		t.Errorf("scores: %v and %v, want one error", first, second)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestLoudCommand(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := said.len(); n < 200<<10 || n > 300<<10 || !strings.Contains(said.text(), "the rest is left out") {
+	if n := said.len(); n < 200<<10 || n > 300<<10 || !strings.Contains(said.text(), "the rest is dropped") {
 		t.Errorf("%d bytes were passed on", n)
 	}
 }

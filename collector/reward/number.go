@@ -43,11 +43,11 @@ func plainNumber(text string) (*big.Rat, error) {
 	bare := unwrap(plainSpelling(text))
 	n, start, end := lastNumeral(bare)
 	if rest := strings.TrimRightFunc(bare[max(end, 0):], isUnit); start != 0 || rest != "" {
-		return nil, fmt.Errorf("%.40q is not a plain number, which reward.kind number compares with", text)
+		return nil, fmt.Errorf("%.40q is not a plain number, as reward.kind number requires", text)
 	}
 	v, ok := n.value()
 	if !ok {
-		return nil, fmt.Errorf("%.40q has no exact value that can be compared", text)
+		return nil, fmt.Errorf("%.40q has no exact value", text)
 	}
 	return v, nil
 }

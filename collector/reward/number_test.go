@@ -233,7 +233,7 @@ func TestPlainAnswer(t *testing.T) {
 			t.Errorf("%.60q: %v, want an *AnswerError", answer, err)
 		}
 		if got := scored(t, reward.Number{}, answer, answer); got != -1 {
-			t.Errorf("%.60q gives the reward %v", answer, got)
+			t.Errorf("%.60q has reward %v", answer, got)
 		}
 	}
 	if err := (reward.Number{}).Check(&collector.Task{}); !errors.Is(err, collector.ErrNoAnswer) {

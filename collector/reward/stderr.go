@@ -65,6 +65,6 @@ func (t *talk) Write(b []byte) (int, error) {
 	}
 	t.cut = true
 	_, _ = t.to.Write(b[:t.left])
-	_, _ = fmt.Fprintf(t.to, "\n(%s says more on its standard error than %d kB: the rest is left out)\n", t.name, maxTalk>>10)
+	_, _ = fmt.Fprintf(t.to, "\n(%s wrote more than %d kB to standard error; the rest is dropped)\n", t.name, maxTalk>>10)
 	return n, nil
 }

@@ -86,7 +86,7 @@ func (Contains) Check(t *collector.Task) error {
 		return err
 	}
 	if strings.TrimSpace(*t.Answer) == "" {
-		return fmt.Errorf("reward: the answer is empty, and every output contains it: %w", collector.ErrNoAnswer)
+		return fmt.Errorf("reward: the answer is empty, so every output contains it: %w", collector.ErrNoAnswer)
 	}
 	return nil
 }

@@ -34,9 +34,9 @@ func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversatio
 	case err != nil:
 		return err
 	case reward.Value == nil:
-		return errors.New("it returned no reward")
+		return errors.New("the scorer returned no reward")
 	case math.IsNaN(*reward.Value) || math.IsInf(*reward.Value, 0):
-		return fmt.Errorf("it returned %v, which is not a finite number", *reward.Value)
+		return fmt.Errorf("the scorer returned %v, want a finite number", *reward.Value)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func TestDamage(t *testing.T) {
 			}
 		}
 		if told := st.Damaged + st.Torn + st.Lost + st.Orphans + st.Removed; len(got) < calls && told == 0 {
-			t.Errorf("seed %d, round %d: %d calls are missing, and nothing says so: %+v", seed, round, calls-len(got), st)
+			t.Errorf("seed %d, round %d: %d calls are missing without a report: %+v", seed, round, calls-len(got), st)
 		}
 		if hit < len(names)-1 && !slices.Contains(got, calls-1) {
 			t.Errorf("seed %d, round %d: nothing is read behind the damage of segment %d: %+v", seed, round, hit, st)

@@ -35,7 +35,7 @@ const (
 	endClosed            // its process had nothing more to write
 )
 
-var errNoBase = errors.New("it begins like a call that is not there")
+var errNoBase = errors.New("the prompt shares a prefix with a missing call")
 
 // maxTokens is the longest prompt that decode accepts.
 const maxTokens = maxPayload / 5
@@ -44,7 +44,7 @@ const maxTokens = maxPayload / 5
 // added before the returned time is in an earlier payload. After an error the decoder can continue.
 func (d *decoder) decode(payload []byte) (*Call, time.Time, error) {
 	if len(payload) == 0 {
-		return nil, time.Time{}, fmt.Errorf("no call: %w", frame.ErrEnds)
+		return nil, time.Time{}, fmt.Errorf("invalid payload: %w", frame.ErrEnds)
 	}
 	f := &fields{frame.PayloadOf(payload[1:])}
 	var c *Call
@@ -62,10 +62,10 @@ func (d *decoder) decode(payload []byte) (*Call, time.Time, error) {
 	case opCall:
 		c, root, added = d.call(f)
 	default:
-		f.Fail(fmt.Errorf("it is of kind %d", payload[0]))
+		f.Fail(fmt.Errorf("unknown kind %d", payload[0]))
 	}
 	if err := f.End(); err != nil {
-		return nil, time.Time{}, fmt.Errorf("no call: %w", err)
+		return nil, time.Time{}, fmt.Errorf("invalid payload: %w", err)
 	}
 	if c != nil && c.Prompt != nil {
 		d.keep(c, root)
@@ -87,7 +87,7 @@ func (d *decoder) keep(c *Call, root bool) {
 func (d *decoder) call(f *fields) (c *Call, root bool, added time.Time) {
 	n, back := f.Uvarint(), f.Uvarint()
 	if f.Err() == nil && (n <= d.last || back >= n) {
-		f.Fail(fmt.Errorf("number %d after %d, and back %d", n, d.last, back))
+		f.Fail(fmt.Errorf("invalid call number %d after %d (back %d)", n, d.last, back))
 	}
 	if f.Err() != nil {
 		return nil, false, added
@@ -105,7 +105,7 @@ func (d *decoder) call(f *fields) (c *Call, root bool, added time.Time) {
 	c = &Call{Began: f.time(added), Ended: f.time(added), Engine: f.Text(), Dialect: f.Text()}
 	status := f.Varint()
 	if status != int64(int32(status)) {
-		f.Fail(fmt.Errorf("status %d", status))
+		f.Fail(fmt.Errorf("status %d does not fit in 32 bits", status))
 	}
 	c.Status, c.Cut = int(status), f.flag()
 	c.Finish, c.Matched, c.Version = f.Text(), f.int32(), f.Text()
@@ -152,7 +152,7 @@ func (d *decoder) prompt(f *fields) (prompt []int32, root bool) {
 	prompt = h.tokens.AppendTo(make([]int32, 0, n), int(shared))
 	prompt = f.idsInto(prompt, int(n-shared))
 	if f.Err() == nil && sum(seed, prompt) != want {
-		f.Fail(errors.New("its prompt has another checksum"))
+		f.Fail(errors.New("wrong checksum of the prompt"))
 	}
 	if f.Err() == nil && h.replaced(int(shared)) {
 		d.known.drop(d.last - back)
@@ -226,7 +226,7 @@ func (f *fields) idsInto(ids []int32, n int) []int32 {
 	for range n {
 		v := f.Uvarint()
 		if v > math.MaxUint32 {
-			f.Fail(fmt.Errorf("id %d", v))
+			f.Fail(fmt.Errorf("token id %d does not fit in 32 bits", v))
 		}
 		if f.Err() != nil {
 			return nil
@@ -239,7 +239,7 @@ func (f *fields) idsInto(ids []int32, n int) []int32 {
 func (f *fields) int32() int32 {
 	v := f.Varint()
 	if v != int64(int32(v)) {
-		f.Fail(fmt.Errorf("%d where a number of 32 bits should be", v))
+		f.Fail(fmt.Errorf("%d does not fit in 32 bits", v))
 	}
 	return int32(v)
 }
@@ -247,7 +247,7 @@ func (f *fields) int32() int32 {
 func (f *fields) flag() bool {
 	b := f.Take(1)
 	if b != nil && b[0] > 1 {
-		f.Fail(fmt.Errorf("%d where 0 or 1 should be", b[0]))
+		f.Fail(fmt.Errorf("flag %d, want 0 or 1", b[0]))
 	}
 	return b != nil && b[0] == 1
 }
@@ -256,7 +256,7 @@ func (f *fields) flag() bool {
 func (f *fields) nano() time.Time {
 	v := f.Uvarint()
 	if v > math.MaxInt64 {
-		f.Fail(fmt.Errorf("time %d", v))
+		f.Fail(fmt.Errorf("time %d is out of range", v))
 		return time.Time{}
 	}
 	return time.Unix(0, int64(v)).UTC()
@@ -266,7 +266,7 @@ func (f *fields) nano() time.Time {
 func (f *fields) time(from time.Time) time.Time {
 	seconds, nanos := f.Varint(), f.Uvarint()
 	if nanos > 999_999_999 {
-		f.Fail(fmt.Errorf("%d nanoseconds", nanos))
+		f.Fail(fmt.Errorf("%d nanoseconds are out of range", nanos))
 	}
 	if f.Err() != nil {
 		return time.Time{}

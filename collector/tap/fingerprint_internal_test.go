@@ -14,10 +14,10 @@ func TestSentinels(t *testing.T) {
 	want := s.of(ids, []float32{-1, float32(math.NaN())})
 	for _, v := range []float32{float32(math.Inf(-1)), -math.MaxFloat32, -9999, -1000.1, 0.5} {
 		if s.of(ids, []float32{-1, v}) != want {
-			t.Errorf("%v has bits of its own", v)
+			t.Errorf("%v has extra bits", v)
 		}
 		if telling(slices.Repeat([]float32{v}, 2*tellingTokens)) {
-			t.Errorf("%v tells a prompt", v)
+			t.Errorf("%v identifies a prompt", v)
 		}
 	}
 	if s.of(ids, []float32{-1, -1000}) == want || !telling(slices.Repeat([]float32{-1000}, tellingTokens)) {

@@ -66,7 +66,7 @@ func (s *Spool) serveList(w http.ResponseWriter, r *http.Request) {
 		return err != nil || len(list) > 0 && list[len(list)-1].number > after
 	})
 	if err != nil {
-		http.Error(w, "the spool cannot be read", http.StatusInternalServerError)
+		http.Error(w, "cannot read the spool", http.StatusInternalServerError)
 		return
 	}
 	l := listing{Version: Version, Segments: []listedSegment{}}
@@ -90,11 +90,11 @@ func (s *Spool) serveSegment(w http.ResponseWriter, r *http.Request) {
 	}
 	f, err := os.Open(segmentPath(s.cfg.Dir, number))
 	if errors.Is(err, os.ErrNotExist) {
-		http.Error(w, "there is no such segment", http.StatusNotFound)
+		http.Error(w, "no such segment", http.StatusNotFound)
 		return
 	}
 	if err != nil {
-		http.Error(w, "the segment cannot be read", http.StatusInternalServerError)
+		http.Error(w, "cannot read the segment", http.StatusInternalServerError)
 		return
 	}
 	defer func() { _ = f.Close() }() // read only
@@ -108,7 +108,7 @@ func (s *Spool) serveSegment(w http.ResponseWriter, r *http.Request) {
 		return size > from || open != number
 	})
 	if err != nil {
-		http.Error(w, "the segment cannot be read", http.StatusInternalServerError)
+		http.Error(w, "cannot read the segment", http.StatusInternalServerError)
 		return
 	}
 	n := min(size-from, maxChunk)
@@ -171,7 +171,7 @@ func rangeOf(text string) (int64, error) {
 	from, open := strings.CutSuffix(from, "-")
 	n, err := strconv.ParseInt(from, 10, 64)
 	if !ok || !open || err != nil || n < 0 {
-		return 0, fmt.Errorf("range: %q is not of the form bytes=100-", text)
+		return 0, fmt.Errorf("range: %q is not a range such as bytes=100-", text)
 	}
 	return n, nil
 }

@@ -129,10 +129,10 @@ func TestHTTPRestart(t *testing.T) {
 func TestHTTPRefuses(t *testing.T) {
 	t.Parallel()
 	answers := map[string]http.HandlerFunc{
-		"is not a tap (GET /tap/segments: 404 Not Found)":                 http.NotFound,
-		"is not a tap (its answer is not the list of segments)":           func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) },
-		"the tap writes version 2, this program knows 1; use a newer one": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"version":2}`)) },
-		"500 Internal Server Error":                                       func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"is not a tap (GET /tap/segments: 404 Not Found)":                                    http.NotFound,
+		"is not a tap (its answer is not a list of segments)":                                func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) },
+		"the tap writes version 2, but this program reads versions up to 1; upgrade rollout": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"version":2}`)) },
+		"500 Internal Server Error":                                                          func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
 	}
 	for want, answer := range answers {
 		server := httptest.NewServer(answer)

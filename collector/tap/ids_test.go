@@ -38,7 +38,7 @@ func same(t *testing.T, all []int32) {
 	for n := range all {
 		packed := tap.PackIDs(all[:n], nil, all[n:])
 		if got := packed.AppendTo([]int32{7}, len(all)); packed.Len() != len(all) || !slices.Equal(got[1:], all) {
-			t.Errorf("PackIDs gives %d", got)
+			t.Errorf("PackIDs = %d", got)
 		}
 		if got := packed.AppendTo(nil, n); !slices.Equal(got, all[:n]) {
 			t.Errorf("the first %d are %d", n, got)
@@ -46,7 +46,7 @@ func same(t *testing.T, all []int32) {
 		rest := packed
 		for _, want := range all {
 			if got := rest.Next(); got != want {
-				t.Errorf("Next gives %d, want %d", got, want)
+				t.Errorf("Next = %d, want %d", got, want)
 			}
 		}
 		if rest.Len() != 0 || packed.Len() != len(all) {

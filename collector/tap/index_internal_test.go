@@ -214,11 +214,11 @@ func TestIndexBound(t *testing.T) {
 	}
 	last := one("r199", 1000, call(199)) // other calls of its time were dropped
 	if m := x.Join(t.Context(), last); m[0].Refusal != RefusedWeak {
-		t.Errorf("a call of which the like may have been dropped: %q", m[0].Refusal)
+		t.Errorf("a call whose match can have been dropped: %q", m[0].Refusal)
 	}
 	x.add(moved(call(1), 5*time.Hour))
 	if s := x.Stats(); s.Bytes > 2*sightingBytes+6000 {
-		t.Errorf("stats %+v, want what is too old to be dropped", s)
+		t.Errorf("stats %+v, want old entries dropped", s)
 	}
 }
 

@@ -68,8 +68,8 @@ const (
 )
 
 var refusals = [...]string{
-	"", "no tap saw such a call in the time of its send", "several prompts are possible", "only one call is like it, which says too little, and others may be missing",
-	"the prompts of its send do not add up to what the server counted", "the prompt that the tap saw names another agent", "every call like it belongs to another rollout",
+	"", "no tap saw the call during its send", "several prompts are possible", "only one call matches, which proves too little because others can be missing",
+	"the prompts of its send do not add up to the server's count", "its prompt belongs to another agent", "every matching call belongs to another rollout",
 	"its prompt is no longer in memory", "the tap saw it without its prompt",
 }
 

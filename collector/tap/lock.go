@@ -13,7 +13,7 @@ import (
 const lockFile = "lock"
 
 // ErrLocked means that another process writes into the spool's folder.
-var ErrLocked = errors.New("tap: another process writes into this spool")
+var ErrLocked = errors.New("tap: another process is writing to this spool")
 
 // lock makes lockTries attempts, lockPause apart.
 const (

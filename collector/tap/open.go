@@ -96,7 +96,7 @@ func (w *writer) durable() {
 	defer s.mu.Unlock()
 	s.stats.Syncs++
 	if s.err != nil {
-		w.cfg.Log.Info("the spool is written again", "dir", w.cfg.Dir)
+		w.cfg.Log.Info("the spool is writable again", "dir", w.cfg.Dir)
 	}
 	s.err = nil
 }
@@ -135,7 +135,7 @@ func (w *writer) fail(err error) {
 	s := w.spool
 	s.mu.Lock()
 	if s.err == nil {
-		w.cfg.Log.Warn("the spool cannot be written; calls wait, and are dropped once the queue is full", "dir", w.cfg.Dir, "error", err)
+		w.cfg.Log.Warn("cannot write the spool; calls wait in the queue and are dropped when it is full", "dir", w.cfg.Dir, "error", err)
 	}
 	s.stats.Errors++
 	s.err = fmt.Errorf("%s: %w", w.cfg.Dir, err)

@@ -92,7 +92,7 @@ func TestOutage(t *testing.T) {
 		t.Error(err)
 	}
 	if !slices.Equal(got, taken) {
-		t.Errorf("%d calls were taken, %d are read", len(taken), len(got))
+		t.Errorf("%d calls were accepted, %d are read", len(taken), len(got))
 	}
 	st = s.Stats()
 	if st.Written != int64(len(taken)) || st.Full != int64(n-len(taken)) || st.Err != nil || st.Lost != 0 {
@@ -101,7 +101,7 @@ func TestOutage(t *testing.T) {
 	if rs := r.Stats(); rs.Dropped != st.Full || rs.Damaged+rs.Lost+rs.Orphans > 0 {
 		t.Errorf("the reader: %+v, %d were dropped", rs, st.Full)
 	}
-	if text := log.String(); strings.Count(text, "cannot be written") != 1 || strings.Count(text, "is written again") != 1 {
+	if text := log.String(); strings.Count(text, "cannot write the spool") != 1 || strings.Count(text, "is writable again") != 1 {
 		t.Errorf("log:\n%s", text)
 	}
 }
@@ -213,7 +213,7 @@ func TestTooLong(t *testing.T) {
 	t.Parallel()
 	s := open(t, tap.SpoolConfig{Dir: t.TempDir(), QueueBytes: 1 << 30})
 	if s.Add(&tap.Call{Prompt: make([]int32, 14<<20)}) {
-		t.Error("a call of 14 million tokens was taken")
+		t.Error("a call of 14 million tokens was accepted")
 	}
 	s.Add(call(1))
 	r := reader(t, s.Dir())

@@ -65,7 +65,7 @@ func OpenReader(where string) (*Reader, error) {
 		return nil, fmt.Errorf("tap: %w", err)
 	}
 	if _, err := os.Lstat(filepath.Join(where, lockFile)); err != nil && len(list) == 0 {
-		return nil, fmt.Errorf("tap: %s: is not the spool of a tap: it has neither a file %s nor a segment", where, lockFile)
+		return nil, fmt.Errorf("tap: %s is not the spool of a tap: it has no file %s and no segment", where, lockFile)
 	}
 	r.src = &folder{dir: where}
 	if err := r.known(list); err != nil {

@@ -20,7 +20,7 @@ func TestIdleRecovery(t *testing.T) {
 	s.mu.Unlock()
 	for began := time.Now(); s.Stats().Err != nil; time.Sleep(time.Millisecond) {
 		if time.Since(began) > 10*time.Second {
-			t.Fatal("it still says that it cannot be written")
+			t.Fatal("it still reports an error")
 		}
 	}
 }

@@ -40,7 +40,7 @@ const (
 func dial(where string) (*remote, error) {
 	u, err := url.Parse(where)
 	if err != nil || u.Host == "" {
-		return nil, errors.New("the URL of the tap is not one such as http://host:port") // the URL can hold a password
+		return nil, errors.New("the tap needs a URL such as http://host:port") // the URL can hold a password
 	}
 	transport, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -117,10 +117,10 @@ func (s *remote) listing(ctx context.Context, after uint64, wait time.Duration) 
 			return s.refused(r)
 		}
 		if err := json.NewDecoder(io.LimitReader(r.Body, maxList)).Decode(&l); err != nil || l.Version < 1 {
-			return s.notTap("its answer is not the list of segments")
+			return s.notTap("its answer is not a list of segments")
 		}
 		if l.Version > Version {
-			return fmt.Errorf("%s: the tap writes version %d, this program knows %d; use a newer one: %w", s.base.Redacted(), l.Version, Version, frame.ErrNewer)
+			return fmt.Errorf("%s: the tap writes version %d, but this program reads versions up to %d; upgrade rollout: %w", s.base.Redacted(), l.Version, Version, frame.ErrNewer)
 		}
 		return nil
 	})
@@ -136,7 +136,7 @@ func (s *remote) refused(r *http.Response) error {
 }
 
 func (s *remote) notTap(why string) error {
-	return fmt.Errorf("%s: is not a tap (%s); give the address at which rollout tap listens", s.base.Redacted(), why)
+	return fmt.Errorf("%s is not a tap (%s); use the listen address of rollout tap", s.base.Redacted(), why)
 }
 
 // rest waits if a request returned at once with nothing, as from a tap that is shutting down.
@@ -153,7 +153,7 @@ func (s *remote) list(ctx context.Context, after uint64) ([]segment, error) {
 	var list []segment
 	for _, seg := range l.Segments {
 		if n := len(list); n > 0 && seg.Number <= list[n-1].number {
-			return nil, s.notTap("its list of segments is out of order")
+			return nil, s.notTap("its segments are not in order")
 		}
 		list = append(list, segment{number: seg.Number, bytes: seg.Bytes})
 	}
@@ -224,7 +224,7 @@ func (f *fetched) grow(ctx context.Context, from, _ int64) (g growth, err error)
 func (f *fetched) append(r *http.Response, at int64) error {
 	var from, last int64
 	if _, err := fmt.Sscanf(r.Header.Get("Content-Range"), "bytes %d-%d/", &from, &last); err != nil || from != at || last-from >= maxChunk {
-		return f.src.notTap("it answers with another range than asked for")
+		return f.src.notTap("it returned a different range")
 	}
 	room := int(last - from + 1)
 	n := len(f.buf)

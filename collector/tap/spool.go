@@ -64,22 +64,22 @@ func (c SpoolConfig) Validate() error {
 	c = c.withDefaults()
 	var errs []error
 	if c.Dir == "" {
-		errs = append(errs, errors.New("dir: must name a folder"))
+		errs = append(errs, errors.New("dir: required"))
 	}
 	if c.SegmentBytes < minSegment {
 		errs = append(errs, fmt.Errorf("segment_bytes: %d: must be ≥ %d", c.SegmentBytes, minSegment))
 	}
 	if c.MaxBytes < 2*c.SegmentBytes {
-		errs = append(errs, fmt.Errorf("max_bytes: %d: must be ≥ %d, two segments", c.MaxBytes, 2*c.SegmentBytes))
+		errs = append(errs, fmt.Errorf("max_bytes: %d: must be ≥ %d (two segments)", c.MaxBytes, 2*c.SegmentBytes))
 	}
 	if c.MaxAge < 0 {
-		errs = append(errs, fmt.Errorf("max_age: %v: must be > 0", c.MaxAge))
+		errs = append(errs, fmt.Errorf("max_age: %v: must be ≥ 0", c.MaxAge))
 	}
 	if c.QueueBytes < 0 {
-		errs = append(errs, fmt.Errorf("queue_bytes: %d: must be > 0", c.QueueBytes))
+		errs = append(errs, fmt.Errorf("queue_bytes: %d: must be ≥ 0", c.QueueBytes))
 	}
 	if c.SyncEvery < 0 {
-		errs = append(errs, fmt.Errorf("sync_every: %v: must be > 0", c.SyncEvery))
+		errs = append(errs, fmt.Errorf("sync_every: %v: must be ≥ 0", c.SyncEvery))
 	}
 	return errors.Join(errs...)
 }

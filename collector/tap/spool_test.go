@@ -352,7 +352,7 @@ func TestOpenReaderRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if _, err := tap.OpenReader(filepath.Join(dir, "gone")); err == nil || !strings.Contains(err.Error(), "no such folder") {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("a missing folder: %v", err)
 	}
 	if _, err := tap.OpenReader(dir); err == nil || !strings.Contains(err.Error(), "is not the spool of a tap") {
 		t.Errorf("another folder: %v", err)
@@ -374,7 +374,7 @@ func TestOpenReaderRefuses(t *testing.T) {
 	}
 	f.Close()
 	for name, err := range map[string]error{"OpenReader": second(tap.OpenReader(dir)), "Next": second(follower.Next(t.Context()))} {
-		if !errors.Is(err, frame.ErrNewer) || !strings.Contains(err.Error(), "use a newer one") {
+		if !errors.Is(err, frame.ErrNewer) || !strings.Contains(err.Error(), "upgrade rollout") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

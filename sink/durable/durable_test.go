@@ -16,6 +16,6 @@ func TestSyncDir(t *testing.T) {
 		t.Error(err)
 	}
 	if err := durable.SyncDir(filepath.Join(dir, "gone")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("of a folder that is not there: %v", err)
+		t.Errorf("of a missing folder: %v", err)
 	}
 }

@@ -32,11 +32,11 @@ var chosen = sync.OnceValue(func() *point {
 	if counted {
 		var err error
 		if n, err = strconv.ParseInt(hit, 10, 64); err != nil || n < 1 {
-			panic(fmt.Sprintf("failpoint: %s: %q is not a number of a hit", Variable, hit))
+			panic(fmt.Sprintf("failpoint: %s: %q is not a hit number (want 1 or more)", Variable, hit))
 		}
 	}
 	if all := append(Names(), GroupNames()...); name != "" && !slices.Contains(all, p.name) {
-		panic(fmt.Sprintf("failpoint: %s: %q is none of %q", Variable, name, all))
+		panic(fmt.Sprintf("failpoint: %s: %q is not one of %q", Variable, name, all))
 	}
 	p.left.Store(n)
 	return p

@@ -49,7 +49,7 @@ type TornError struct {
 }
 
 func (e *TornError) Error() string {
-	return fmt.Sprintf("offset %d: %d bytes were not written to their end", e.Offset, e.Bytes)
+	return fmt.Sprintf("offset %d: %d bytes of an incomplete write", e.Offset, e.Bytes)
 }
 
 // A CorruptError is a part of a file that was durable and is damaged, or that a stopped process or
@@ -87,7 +87,7 @@ func parseHeader(b []byte) (h Header, framing uint16, err error) {
 		return Header{}, 0, errShort
 	}
 	if string(b[:len(magic)]) != magic {
-		return Header{}, 0, errors.New("the header is not one that rollout writes")
+		return Header{}, 0, errors.New("not a rollout file header")
 	}
 	if crc32.Checksum(b[:28], castagnoli) != binary.LittleEndian.Uint32(b[28:]) {
 		return Header{}, 0, errSum
@@ -110,7 +110,7 @@ func (s *summer) sum(offset int64, head, payload []byte) uint32 {
 }
 
 var (
-	errShort = errors.New("the file ends within it")
+	errShort = errors.New("the file ends too early")
 	errMark  = errors.New("no frame begins here")
-	errSum   = errors.New("the checksum is wrong")
+	errSum   = errors.New("wrong checksum")
 )

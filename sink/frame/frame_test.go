@@ -107,7 +107,7 @@ func extent(tb testing.TB, err error) (from, n int64) {
 	}
 	e, ok := errors.AsType[*frame.CorruptError](err)
 	if !ok {
-		tb.Fatalf("%v is no damage", err)
+		tb.Fatalf("%v is not damage", err)
 	}
 	return e.Offset, e.Bytes
 }
@@ -240,7 +240,7 @@ func TestSectorsNotWritten(t *testing.T) {
 	body, _, _ = marked(t, true, []string{"first"}, long)
 	clear(body[1024:1536])
 	if _, damage := read(t, body); len(damage) != 1 || isTorn(damage[0]) {
-		t.Errorf("a sector of what was synced: damage %v, want one that is loud", damage)
+		t.Errorf("a synced sector: damage %v, want an error", damage)
 	}
 }
 
@@ -368,7 +368,7 @@ func TestRefused(t *testing.T) {
 		text string
 	}{
 		{"newer kind", body, frame.Header{Kind: "test", Version: 2}, frame.ErrNewer, "version 3"},
-		{"newer framing", framing, header, frame.ErrNewer, "framing of version 3"},
+		{"newer framing", framing, header, frame.ErrNewer, "framing version 3"},
 		{"another kind", body, frame.Header{Kind: "journal", Version: 3}, nil, `kind "test", want "journal"`},
 	} {
 		_, err := frame.NewReader(bytes.NewReader(tt.body), int64(len(tt.body)), tt.want)
@@ -451,7 +451,7 @@ func FuzzFrame(f *testing.F) {
 			}
 		}
 		if got, damage := read(t, again.Bytes()); !slices.Equal(got, payloads) || len(damage) > 0 {
-			t.Errorf("what was salvaged reads %q, want %q, damage %v", got, payloads, damage)
+			t.Errorf("salvaged %q, want %q, damage %v", got, payloads, damage)
 		}
 	})
 }

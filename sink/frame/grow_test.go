@@ -61,7 +61,7 @@ func TestGrow(t *testing.T) {
 		n := 0
 		for ; n <= i; n++ {
 			if _, err := r.Next(); err != nil {
-				t.Errorf("payload %d is not there at once: %v", n, err)
+				t.Errorf("payload %d is missing: %v", n, err)
 			}
 		}
 		if _, err := r.Next(); err != io.EOF {

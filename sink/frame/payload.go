@@ -22,7 +22,7 @@ type Payload struct {
 }
 
 // ErrEnds means that a payload ends before a value is complete.
-var ErrEnds = errors.New("it ends too early")
+var ErrEnds = errors.New("unexpected end of the payload")
 
 // PayloadOf returns a Payload of b without copying it.
 func PayloadOf(b []byte) Payload { return Payload{b: b} }
@@ -44,7 +44,7 @@ func (p *Payload) Fail(err error) {
 // End returns the first error, or an error if bytes are left.
 func (p *Payload) End() error {
 	if p.err == nil && len(p.b) > 0 {
-		p.Fail(fmt.Errorf("%d bytes stand behind it", len(p.b)))
+		p.Fail(fmt.Errorf("%d extra bytes", len(p.b)))
 	}
 	return p.err
 }

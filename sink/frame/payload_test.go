@@ -40,7 +40,7 @@ func TestPayload(t *testing.T) {
 	}
 	p := frame.PayloadOf(b)
 	if _ = p.Uvarint(); p.End() == nil || p.Left() != 0 {
-		t.Error("bytes are left, and that is no error")
+		t.Error("no error for extra bytes")
 	}
 	p = frame.PayloadOf(binary.AppendUvarint(nil, math.MaxUint64))
 	if n, ok := p.Len(4); ok || n != 0 || !errors.Is(p.Err(), frame.ErrEnds) {

@@ -58,16 +58,16 @@ func (f *Reader) header() error {
 		f.broken = fmt.Errorf("header: %w", err)
 		return nil
 	case framing > Version:
-		return fmt.Errorf("framing of version %d, this program knows %d; use a newer one: %w", framing, Version, ErrNewer)
+		return fmt.Errorf("framing version %d: this program reads versions up to %d; upgrade rollout: %w", framing, Version, ErrNewer)
 	case h.Kind != want.Kind:
-		return &CorruptError{Bytes: f.size, Err: fmt.Errorf("a file of kind %q, want %q", h.Kind, want.Kind)}
+		return &CorruptError{Bytes: f.size, Err: fmt.Errorf("file of kind %q, want %q", h.Kind, want.Kind)}
 	case h.Version > want.Version:
-		return fmt.Errorf("%s of version %d, this program knows %d; use a newer one: %w", h.Kind, h.Version, want.Version, ErrNewer)
+		return fmt.Errorf("%s version %d: this program reads versions up to %d; upgrade rollout: %w", h.Kind, h.Version, want.Version, ErrNewer)
 	}
 	f.h, f.framing = h, framing
 	f.at = HeaderSize
 	if want.Number != 0 && framing > 1 && h.Number != want.Number {
-		f.other = &CorruptError{Bytes: HeaderSize, Err: fmt.Errorf("it was written as number %d, and has the name of number %d", h.Number, want.Number)}
+		f.other = &CorruptError{Bytes: HeaderSize, Err: fmt.Errorf("the file was written as number %d but is named number %d", h.Number, want.Number)}
 	}
 	return nil
 }

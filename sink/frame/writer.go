@@ -27,7 +27,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 		return nil, fmt.Errorf("frame: kind %q: must have 1 to %d bytes", h.Kind, kindLen)
 	}
 	if h.Version == 0 {
-		return nil, fmt.Errorf("frame: kind %q: version 0: versions count from 1", h.Kind)
+		return nil, fmt.Errorf("frame: kind %q: version 0: must be ≥ 1", h.Kind)
 	}
 	fw := &Writer{w: w, buf: appendHeader(nil, h)}
 	return fw, fw.write(fw.buf)
@@ -53,7 +53,7 @@ func (w *Writer) End(buf []byte) error {
 	w.buf = buf
 	payload := buf[Overhead:]
 	if uint64(len(payload)) > math.MaxUint32 {
-		return fmt.Errorf("frame: a payload of %d bytes: must be < 4 GiB", len(payload))
+		return fmt.Errorf("frame: payload of %d bytes: must be < 4 GiB", len(payload))
 	}
 	return w.seal(mark, buf)
 }

@@ -41,7 +41,7 @@ func check(t *testing.T, s *mapped.Sorted[key], n int) {
 	next := uint64(0)
 	s.Each(func(k *key) {
 		if number(k) != next {
-			t.Fatalf("Each gives %d, want %d", number(k), next)
+			t.Fatalf("Each yields %d, want %d", number(k), next)
 		}
 		next += 2
 	})

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrPower is the error of every operation after the power cut.
-var ErrPower = errors.New("sinktest: the power is cut")
+var ErrPower = errors.New("sinktest: power cut")
 
 // sector is the smallest unit that a disk writes as a whole.
 const sector = 512

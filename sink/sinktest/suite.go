@@ -17,7 +17,7 @@ import (
 func Run(t *testing.T, cfg sink.Config) {
 	t.Helper()
 	cfg.VocabSize = Vocab
-	t.Run("gives back every value", func(t *testing.T) { t.Parallel(); testValues(t, cfg) })
+	t.Run("returns every value", func(t *testing.T) { t.Parallel(); testValues(t, cfg) })
 	t.Run("many small shards", func(t *testing.T) { t.Parallel(); testRotation(t, cfg) })
 	t.Run("continues", func(t *testing.T) { t.Parallel(); testContinue(t, cfg) })
 	t.Run("refuses broken samples", func(t *testing.T) { t.Parallel(); testRefusals(t, cfg) })
@@ -128,7 +128,7 @@ func Compare(tb testing.TB, dir string, want []*tokenize.Sample) {
 		delete(failures, s.Key)
 	}
 	if len(keys)+len(rows)+len(failures) > 0 {
-		tb.Errorf("%d keys, %d samples with rows, %d with failures that nobody wrote", len(keys), len(rows), len(failures))
+		tb.Errorf("%d keys, %d samples with rows and %d with failures that were never appended", len(keys), len(rows), len(failures))
 	}
 }
 
@@ -332,8 +332,8 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 		{"mask shorter than ids", func(s *tokenize.Sample) { s.Rows[0].LossMask = s.Rows[0].LossMask[1:] }},
 		{"logprob under mask 0", func(s *tokenize.Sample) { s.Rows[0].Logprobs[0] = -1 }},
 		{"logprob NaN", func(s *tokenize.Sample) { s.Rows[0].Logprobs[4] = float32(math.NaN()) }},
-		{"logprob that stands for minus infinity", func(s *tokenize.Sample) { s.Rows[0].Logprobs[4] = -math.MaxFloat32 }},
-		{"id beyond the vocabulary", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = Vocab }},
+		{"logprob for minus infinity", func(s *tokenize.Sample) { s.Rows[0].Logprobs[4] = -math.MaxFloat32 }},
+		{"id outside the vocabulary", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = Vocab }},
 		{"negative id", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = -1 }},
 		{"turn offsets that do not end at T", func(s *tokenize.Sample) { s.Rows[0].TurnOffsets[2]-- }},
 		{"nothing to train on", func(s *tokenize.Sample) { clear(s.Rows[0].LossMask); clear(s.Rows[0].Logprobs) }},

@@ -21,7 +21,7 @@ type autoFiles struct {
 }
 
 // classHint is the remedy if rollout does not support the class of a tokenizer.
-const classHint = "set it to PreTrainedTokenizerFast, here and on the server"
+const classHint = "set it to PreTrainedTokenizerFast here and on the server"
 
 // An autoError names a field that cannot be merged, and its file.
 type autoError struct {
@@ -39,7 +39,7 @@ func badField(at, format string, args ...any) error {
 
 // fails returns the error for a field with which a release cannot load the folder.
 func fails(r reading, at, format string, args ...any) error {
-	return &autoError{fails: true, text: fmt.Sprintf("%v: %s %s: transformers %s does not load it", ErrUnsupported, at, fmt.Sprintf(format, args...), r)}
+	return &autoError{fails: true, text: fmt.Sprintf("%v: %s %s: transformers %s cannot load the folder", ErrUnsupported, at, fmt.Sprintf(format, args...), r)}
 }
 
 func isFails(err error) bool {
@@ -50,13 +50,13 @@ func isFails(err error) bool {
 // unmerged are fields that are rejected unless they are false, null, empty or missing.
 var unmerged = map[string]string{
 	"split_special_tokens":          "would encode the special tokens of the chat template as text",
-	"fast_tokenizer_files":          "names other files than tokenizer.json",
-	"init_inputs":                   "is not merged",
-	"model_specific_special_tokens": "is not merged",
-	"tokenizer_object":              "is not merged",
-	"post_processor":                "is not merged",
-	"tokenizer_padding":             "is not merged",
-	"tokenizer_truncation":          "is not merged",
+	"fast_tokenizer_files":          "selects files other than tokenizer.json",
+	"init_inputs":                   "is not supported",
+	"model_specific_special_tokens": "is not supported",
+	"tokenizer_object":              "is not supported",
+	"post_processor":                "is not supported",
+	"tokenizer_padding":             "is not supported",
+	"tokenizer_truncation":          "is not supported",
 }
 
 // readAuto reads the files other than tokenizer.json. It returns nil if there are none.
@@ -144,10 +144,10 @@ func (a *autoFiles) merge(f *jsonFile, r reading) (*merged, error) {
 	}
 	m.added, m.passes = engine.added()
 	if len(m.added) > maxAdded {
-		return nil, badField(FileConfig+": added_tokens_decoder", "makes %d added tokens, over %d", len(m.added), maxAdded)
+		return nil, badField(FileConfig+": added_tokens_decoder", "creates %d added tokens (limit %d)", len(m.added), maxAdded)
 	}
 	if n := len(m.added); n > 0 && m.added[n-1].ID > maxID {
-		return nil, badField(FileConfig+": added_tokens_decoder", "makes id %d, over %d", m.added[n-1].ID, maxID)
+		return nil, badField(FileConfig+": added_tokens_decoder", "creates id %d (limit %d)", m.added[n-1].ID, maxID)
 	}
 	return m, nil
 }
@@ -156,7 +156,7 @@ func (a *autoFiles) merge(f *jsonFile, r reading) (*merged, error) {
 func (a *autoFiles) check(f *jsonFile, r reading) error {
 	for field, why := range unmerged {
 		if v := a.config.get(field); v.truthy() {
-			return badField(FileConfig+": "+field, "%s: remove it, here and on the server", why)
+			return badField(FileConfig+": "+field, "%s: remove it here and on the server", why)
 		}
 	}
 	maps := []struct {
@@ -171,17 +171,17 @@ func (a *autoFiles) check(f *jsonFile, r reading) error {
 	}
 	for _, m := range maps {
 		if v := m.v; v.is() && (v.kind != '{' || v.get("AutoTokenizer").is()) {
-			return badField(m.file+": auto_map", "makes the server run code of the folder: remove its AutoTokenizer, here and on the server")
+			return badField(m.file+": auto_map", "makes the server run code from the folder: remove its AutoTokenizer here and on the server")
 		}
 	}
 	if a.config.get("fix_mistral_regex").truthy() && f.pieces.len()+len(f.added) > 100_000 {
-		return badField(FileConfig+": fix_mistral_regex", "changes the pattern of some models: write the right pattern into tokenizer.json and remove it, here and on the server")
+		return badField(FileConfig+": fix_mistral_regex", "changes the pattern of some models: write the correct pattern into tokenizer.json and remove this field, here and on the server")
 	}
 	switch file := a.config.get("tokenizer_file"); {
 	case file.is():
-		return badField(FileConfig+": tokenizer_file", "names another file than tokenizer.json: remove it, here and on the server")
+		return badField(FileConfig+": tokenizer_file", "selects a file other than tokenizer.json: remove it here and on the server")
 	case r == reading457 && file != nil && a.older != "":
-		return badField(FileConfig+": tokenizer_file", "is null, so that transformers 4.57 reads %s and not tokenizer.json: remove it, here and on the server", a.older)
+		return badField(FileConfig+": tokenizer_file", "is null, so transformers 4.57 reads %s instead of tokenizer.json: remove it here and on the server", a.older)
 	case r == reading457 && file != nil:
 		return fails(r, FileConfig+": tokenizer_file", "is null")
 	}
@@ -194,7 +194,7 @@ func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	bad := prefix.truthy()
 	switch {
 	case r == reading457 && a.config.get("from_slow").truthy():
-		return badField(FileConfig+": from_slow", "makes another tokenizer than tokenizer.json: remove it, here and on the server")
+		return badField(FileConfig+": from_slow", "changes the tokenizer of tokenizer.json: remove it here and on the server")
 	case r == reading457 && class == "LlamaTokenizer":
 		bad = prefix.is() // transformers then reads tokenizer.model
 	case r == reading457:
@@ -203,7 +203,7 @@ func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 		bad = false
 	}
 	if bad {
-		return badField(FileConfig+": add_prefix_space", "makes another tokenizer than tokenizer.json: remove it, here and on the server")
+		return badField(FileConfig+": add_prefix_space", "changes the tokenizer of tokenizer.json: remove it here and on the server")
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (a *autoFiles) parts(name string, class *autoClass, unk *special) (jsonFile
 		decoder = `{"type":"Sequence","decoders":[` + decoder + `]}`
 	case "GemmaTokenizer":
 		if unk == nil {
-			return p, badField(FileConfig+": unk_token", "is null, and GemmaTokenizer needs it")
+			return p, badField(FileConfig+": unk_token", "is null, but GemmaTokenizer needs it")
 		}
 		p.model.UnkToken = &unk.content
 	}
@@ -299,17 +299,17 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 		case first == nil:
 			first, firstReading, state = m, r, got
 		case got != state:
-			remedy := ": say which release the server has (tokens.transformers), or change it, here and on the server"
+			remedy := ": set tokens.transformers to the server's release, or change the field here and on the server"
 			if len(releases) == 1 { // the user selected this release
-				remedy = fmt.Sprintf(", and %s stands for both: change it, here and on the server", releases[0])
+				remedy = fmt.Sprintf(", and tokens.transformers %s covers both: change the field here and on the server", releases[0])
 			}
-			remedy = fmt.Sprintf("transformers %s and %s load it as different tokenizers%s", firstReading, r, remedy)
+			remedy = fmt.Sprintf("transformers %s and %s load the folder as different tokenizers%s", firstReading, r, remedy)
 			return nil, badField(a.different(first, m), "%s", remedy)
 		}
 	}
 	if first == nil {
 		if failed == nil {
-			failed = badField(FileConfig+": tokenizer_class", "makes another kind of tokenizer than tokenizer.json; %s", classHint)
+			failed = badField(FileConfig+": tokenizer_class", "makes a different kind of tokenizer than tokenizer.json; %s", classHint)
 		}
 		return nil, failed
 	}

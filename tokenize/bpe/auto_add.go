@@ -83,7 +83,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 				v := &a.special.vals[i]
 				switch {
 				case key == "extra_special_tokens":
-					return badField(fileSpecialMap+": "+key, "is not merged: write it into tokenizer_config.json, here and on the server")
+					return badField(fileSpecialMap+": "+key, "is not supported: move it to tokenizer_config.json, here and on the server")
 				case v.kind == '{':
 					tok, err := readMapToken(v, key)
 					if err != nil {
@@ -108,7 +108,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 							return err
 						}
 						if tok == nil {
-							return badField(fileSpecialMap+": "+key, "has a null")
+							return badField(fileSpecialMap+": "+key, "contains null")
 						}
 						last = tok.content
 						if !among(s.extra, tok) {
@@ -407,7 +407,7 @@ func (a *autoFiles) legacy5(f *jsonFile, s *tokenSet, init, explicit *stated, ty
 					case x.kind != '{':
 						tok, err = readNamed(x, at)
 					case x.get("special") != nil:
-						err = fails(reading523, at, "has special in an element")
+						err = fails(reading523, at, "has an element with the field special")
 					default:
 						tok, err = readMapToken(x, key)
 					}
@@ -415,7 +415,7 @@ func (a *autoFiles) legacy5(f *jsonFile, s *tokenSet, init, explicit *stated, ty
 						return false, nil, err
 					}
 					if tok == nil {
-						return false, nil, badField(at, "has a null")
+						return false, nil, badField(at, "contains null")
 					}
 					if !among(s.extra, tok) {
 						s.extra = append(s.extra, tok)

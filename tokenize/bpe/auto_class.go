@@ -162,7 +162,7 @@ func (a *autoFiles) class(r reading) (string, error) {
 	case class == "other":
 		return "", badField(FileConfig+": tokenizer_class", "is the class %.40q, which rollout does not support; %s", name, classHint)
 	case class == "" && r == reading457:
-		return "", fails(r, FileConfig+": tokenizer_class", "is %.40q, not a class of this release", name)
+		return "", fails(r, FileConfig+": tokenizer_class", "is %.40q, which this release does not have", name)
 	case class == "":
 		class = "generic"
 	}
@@ -233,14 +233,14 @@ func (a *autoFiles) className457(given, byModel, modelType string) (string, erro
 	case given != "":
 		return given, nil
 	case a.model == nil:
-		return "", fails(reading457, FileConfig+": tokenizer_class", "is missing, and so is config.json")
+		return "", fails(reading457, FileConfig+": tokenizer_class", "is missing, and there is no config.json")
 	case byModel != "":
 		return byModel, nil
 	}
 	if c := reading457.typeClass(modelType); c != "" {
 		return c, nil
 	}
-	return "", fails(reading457, fileModelConfig+": model_type", "is %.40q, not a type of this release", modelType)
+	return "", fails(reading457, fileModelConfig+": model_type", "is %.40q, which this release does not support", modelType)
 }
 
 // text returns a string value, or "" for null.

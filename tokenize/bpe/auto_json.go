@@ -76,7 +76,7 @@ func (v *jsonValue) what() string {
 // tree reads a value into memory. A duplicate key is an error, because parsers disagree about it.
 func (r *jsonReader) tree(depth int) (jsonValue, error) {
 	if depth > maxJSONDepth {
-		return jsonValue{}, r.errorf("nested deeper than %d", maxJSONDepth)
+		return jsonValue{}, r.errorf("nested more than %d levels deep", maxJSONDepth)
 	}
 	switch c := r.peek(); c {
 	case '{':
@@ -84,7 +84,7 @@ func (r *jsonReader) tree(depth int) (jsonValue, error) {
 		seen := map[string]bool{}
 		err := r.object(func(key string) error {
 			if seen[key] {
-				return r.errorf("%.40q twice", key)
+				return r.errorf("duplicate field %.40q", key)
 			}
 			seen[key] = true
 			x, err := r.tree(depth + 1)
@@ -150,7 +150,7 @@ func parseObject(raw []byte, wanted func(key string) bool) (*jsonValue, error) {
 	r := &jsonReader{b: bytes.TrimRight(raw, " \t\r\n"), python: true}
 	err := r.object(func(key string) error {
 		if seen[key] {
-			return r.errorf("%.40q twice", key)
+			return r.errorf("duplicate field %.40q", key)
 		}
 		seen[key] = true
 		if !wanted(key) {
@@ -162,7 +162,7 @@ func parseObject(raw []byte, wanted func(key string) bool) (*jsonValue, error) {
 		return err
 	})
 	if err == nil && r.i != len(r.b) {
-		err = r.errorf("more after the end")
+		err = r.errorf("unexpected data after the end")
 	}
 	return v, err
 }

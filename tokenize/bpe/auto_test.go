@@ -95,7 +95,7 @@ func TestAutoPublished(t *testing.T) {
 					}
 				}
 				tok, err := bpe.Load(folderOf(t, name, files), bpe.Options{})
-				if name == "qwen3.5" && err != nil && strings.Contains(err.Error(), "load it as different tokenizers") {
+				if name == "qwen3.5" && err != nil && strings.Contains(err.Error(), "load the folder as different tokenizers") {
 					tok, err = bpe.Load(folderOf(t, name, files), bpe.Options{Releases: []chat.Transformers{chat.Transformers523}})
 				}
 				if err != nil {
@@ -120,7 +120,7 @@ func TestAutoRefused(t *testing.T) {
 	}
 	for _, tt := range []struct{ file, text, want string }{
 		{bpe.FileConfig, with("split_special_tokens", true), "tokenizer_config.json: split_special_tokens would"},
-		{bpe.FileConfig, with("add_prefix_space", true), "tokenizer_config.json: add_prefix_space makes"},
+		{bpe.FileConfig, with("add_prefix_space", true), "tokenizer_config.json: add_prefix_space changes"},
 		{bpe.FileConfig, with("added_tokens_decoder", nil), "tokenizer_config.json: added_tokens_decoder is null, want an object"},
 		{bpe.FileConfig, with("added_tokens_decoder", object{"1": object{"content": "x", "lstrip": 1}}), "added_tokens_decoder.1.lstrip is a number, want true or false"},
 		{bpe.FileConfig, with("added_tokens_decoder", object{"1": object{"content": "x", "strip": true}}), "added_tokens_decoder.1.strip is not a field"},
@@ -130,13 +130,13 @@ func TestAutoRefused(t *testing.T) {
 		{bpe.FileConfig, with("auto_map", object{"AutoTokenizer": []any{"a.B", nil}}), "tokenizer_config.json: auto_map makes the server run code"},
 		{bpe.FileConfig, with("extra_special_tokens", []any{1}), "tokenizer_config.json: extra_special_tokens"},
 		{bpe.FileConfig, with("bos_token", "<fresh>"), ""},
-		{bpe.FileConfig, `{"a": 1, "a": 2}`, `tokenizer_config.json: corrupt tokenizer: byte 13: "a" twice`},
-		{bpe.FileConfig, `{"bos_token": {"a": 1, "a": 2}}`, `"a" twice`},
+		{bpe.FileConfig, `{"a": 1, "a": 2}`, `tokenizer_config.json: corrupt tokenizer: byte 13: duplicate field "a"`},
+		{bpe.FileConfig, `{"bos_token": {"a": 1, "a": 2}}`, `duplicate field "a"`},
 		{bpe.FileConfig, `[]`, "tokenizer_config.json: corrupt tokenizer"},
-		{bpe.FileConfig, `{"extra_special_tokens":` + strings.Repeat("[", 1e6), "nested deeper"},
-		{bpe.FileConfig, `{} x`, "more after the end"},
+		{bpe.FileConfig, `{"extra_special_tokens":` + strings.Repeat("[", 1e6), "nested more than"},
+		{bpe.FileConfig, `{} x`, "unexpected data after the end"},
 		{bpe.FileConfig, with("tokenizer_file", nil), ""},
-		{bpe.FileConfig, with("tokenizer_file", "other.json"), "tokenizer_config.json: tokenizer_file names another file"},
+		{bpe.FileConfig, with("tokenizer_file", "other.json"), "tokenizer_config.json: tokenizer_file selects a file other than"},
 		{"config.json", `{"model_type": 7}`, "config.json: model_type is a number, want a string"},
 	} {
 		_, err := bpe.Load(folderOf(t, "qwen3", map[string]string{tt.file: tt.text}), bpe.Options{})
@@ -203,7 +203,7 @@ func TestAutoReleases(t *testing.T) {
 		bpe.FileConfig: {Data: []byte(`{"tokenizer_class": "LlamaTokenizer", "legacy": true}`)},
 	}
 	_, err := bpe.Load(folder, bpe.Options{})
-	if err == nil || !strings.Contains(err.Error(), "tokenizer_config.json: tokenizer_class transformers 4.57 and 5.3 load it as different tokenizers") {
+	if err == nil || !strings.Contains(err.Error(), "tokenizer_config.json: tokenizer_class transformers 4.57 and 5.3 load the folder as different tokenizers") {
 		t.Errorf("without a release: %v", err)
 	}
 	var digests []string
@@ -231,12 +231,12 @@ func TestAutoTokenizerFile(t *testing.T) {
 	for _, release := range chat.AllTransformers() {
 		_, err := bpe.Load(folder, bpe.Options{Releases: []chat.Transformers{release}})
 		want := release != chat.Transformers457
-		if (err == nil) != want || !want && !strings.Contains(err.Error(), "tokenizer_config.json: tokenizer_file is null: transformers 4.57 does not load it") {
+		if (err == nil) != want || !want && !strings.Contains(err.Error(), "tokenizer_config.json: tokenizer_file is null: transformers 4.57 cannot load the folder") {
 			t.Errorf("transformers %s: %v", release, err)
 		}
 	}
 	folder["vocab.json"] = &fstest.MapFile{Data: []byte("{}")}
-	const want = "tokenizer_config.json: tokenizer_file is null, so that transformers 4.57 reads vocab.json and not tokenizer.json: remove it, here and on the server"
+	const want = "tokenizer_config.json: tokenizer_file is null, so transformers 4.57 reads vocab.json instead of tokenizer.json: remove it here and on the server"
 	if _, err := bpe.Load(folder, bpe.Options{}); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("with vocab.json: %v, want %q", err, want)
 	}
@@ -257,13 +257,13 @@ func TestAutoTwoInOne(t *testing.T) {
 		bpe.FileConfig: {Data: []byte(`{"tokenizer_class": "LlamaTokenizer", "legacy": true}`)},
 		"config.json":  {Data: []byte(`{"model_type": "deepseek_v3"}`)},
 	}
-	const both = "transformers 5.3 and 5.20 load it as different tokenizers"
+	const both = "transformers 5.3 and 5.20 load the folder as different tokenizers"
 	for _, tt := range []struct {
 		releases []chat.Transformers
 		want     string
 	}{
-		{[]chat.Transformers{chat.Transformers50}, both + ", and 5.0 stands for both: change it, here and on the server"},
-		{[]chat.Transformers{chat.Transformers50, chat.Transformers521}, both + ": say which release the server has (tokens.transformers), or change it, here and on the server"},
+		{[]chat.Transformers{chat.Transformers50}, both + ", and tokens.transformers 5.0 covers both: change the field here and on the server"},
+		{[]chat.Transformers{chat.Transformers50, chat.Transformers521}, both + ": set tokens.transformers to the server's release, or change the field here and on the server"},
 	} {
 		_, err := bpe.Load(folder, bpe.Options{Releases: tt.releases})
 		if err == nil || !strings.HasSuffix(err.Error(), tt.want) {

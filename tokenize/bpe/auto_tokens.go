@@ -77,7 +77,7 @@ func readSpecial(v *jsonValue, field string) (*special, error) {
 		return nil, badField(field, "has no content")
 	}
 	if len(s.content) > maxAddedLen {
-		return nil, badField(field+".content", "has %d bytes, over %d", len(s.content), maxAddedLen)
+		return nil, badField(field+".content", "has %d bytes (limit %d)", len(s.content), maxAddedLen)
 	}
 	return s, nil
 }
@@ -226,7 +226,7 @@ func (s *tokenSet) readDecoder(v *jsonValue) error {
 		return badField(field, "is %s, want an object", v.what())
 	}
 	if len(v.keys) > maxAdded {
-		return badField(field, "has %d tokens, over %d", len(v.keys), maxAdded)
+		return badField(field, "has %d tokens (limit %d)", len(v.keys), maxAdded)
 	}
 	for i, key := range v.keys {
 		at := field + "." + quoteKey(key)

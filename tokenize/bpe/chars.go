@@ -47,7 +47,7 @@ func (m *model) buildChars(spec *modelSpec) error {
 		}
 	}
 	if missing > 0 && c.unk < 0 {
-		return unsupported("vocabulary without a token for what it does not know: %d of 256 bytes are missing, and there is no unk_token", missing)
+		return unsupported("vocabulary without all byte tokens (%d of 256 are missing) and without an unk_token", missing)
 	}
 	c.order = missing > 0
 	for i := range m.pieces.piece {

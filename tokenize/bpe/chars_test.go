@@ -99,11 +99,11 @@ func TestCharsRefused(t *testing.T) {
 		changes map[string]any
 		want    string
 	}{
-		{"bytes are missing", map[string]any{"model.byte_fallback": false, "model.unk_token": "<none>"}, "256 of 256 bytes are missing"},
+		{"bytes are missing", map[string]any{"model.byte_fallback": false, "model.unk_token": "<none>"}, "256 of 256 are missing"},
 		{"pattern", map[string]any{"pre_tokenizer": object{"type": "Whitespace"}}, "pre_tokenizer Whitespace"},
 		{"replace by a pattern", map[string]any{"normalizer": object{"type": "Replace", "pattern": object{"Regex": "a+"}, "content": "b"}}, `the pattern "a+"`},
-		{"replace of nothing", map[string]any{"normalizer": replacePart("", "b")}, "Replace of nothing"},
-		{"prepend of nothing", map[string]any{"normalizer": object{"type": "Prepend", "prepend": ""}}, "Prepend of nothing"},
+		{"replace of nothing", map[string]any{"normalizer": replacePart("", "b")}, "Replace of an empty string"},
+		{"prepend of nothing", map[string]any{"normalizer": object{"type": "Prepend", "prepend": ""}}, "Prepend of an empty string"},
 		{"growth", map[string]any{"normalizer": replacePart("a", strings.Repeat("b", 100))}, "64 times longer"},
 		{"steps", map[string]any{"normalizer": object{"type": "Sequence", "normalizers": slices.Repeat([]object{{"type": "NFC"}}, 100)}}, "100 steps"},
 		{"long prepend", map[string]any{"normalizer": object{"type": "Prepend", "prepend": strings.Repeat("a", 2000)}}, "prepends more than 64 bytes"},
@@ -112,22 +112,22 @@ func TestCharsRefused(t *testing.T) {
 		{"normalized to a long one", map[string]any{
 			"normalizer":   replacePart("a", strings.Repeat("b", 64)),
 			"added_tokens": []object{addedPart(278, strings.Repeat("a", 1000), "normalized")},
-		}, "64000 bytes when normalized"},
+		}, "64000 bytes after normalization"},
 		{"growth of the decoder", decoders(replacePart("a", strings.Repeat("b", 50)), replacePart("b", "cc")), "64 times longer"},
 		{"first and a normalizer", map[string]any{
 			"pre_tokenizer": object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"},
 			"added_tokens":  []object{addedPart(1, "<s>", "normalized")},
 		}, "prepend_scheme first"},
-		{"normalized to nothing", map[string]any{"normalizer": replacePart("<s>", ""), "added_tokens": []object{addedPart(1, "<s>", "normalized")}}, "leaves nothing"},
+		{"normalized to nothing", map[string]any{"normalizer": replacePart("<s>", ""), "added_tokens": []object{addedPart(1, "<s>", "normalized")}}, "empty after normalization"},
 		{"normalized to the same", map[string]any{
 			"normalizer":   replacePart("b", "a"),
 			"added_tokens": []object{addedPart(260, "a", "normalized"), addedPart(261, "b", "normalized")},
-		}, `both normalized to "a"`},
+		}, `both normalize to "a"`},
 		{"no decoder", map[string]any{"decoder": nil}, "decoder null"},
 		{"byte level", map[string]any{"decoder": object{"type": "ByteLevel"}}, "decoder ByteLevel"},
 		{"strip at the end", decoders(strip(0, 1)), "stop 1"},
 		{"replace after fuse", decoders(object{"type": "Fuse"}, replacePart("▁", " ")), "Replace after Fuse"},
-		{"fallback twice", decoders(object{"type": "ByteFallback"}, object{"type": "ByteFallback"}), "twice"},
+		{"fallback twice", decoders(object{"type": "ByteFallback"}, object{"type": "ByteFallback"}), "two ByteFallback"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -68,7 +68,7 @@ func TestPeerEveryCodePoint(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if digests[name] != line && !*update {
-					t.Errorf("%s is not what the reference engine gives now: %s", digestFile, line)
+					t.Errorf("%s differs from the reference engine's current result: %s", digestFile, line)
 				}
 				digests[name] = line
 			})

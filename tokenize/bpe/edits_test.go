@@ -92,7 +92,7 @@ func TestPeerEdits(t *testing.T) {
 			ours++
 			continue
 		case want == nil:
-			t.Errorf("taken here, refused by the reference engine: %s", changed(file, wholes[i]))
+			t.Errorf("accepted here, refused by the reference engine: %s", changed(file, wholes[i]))
 			bad++
 		default:
 			theirs++
@@ -117,7 +117,7 @@ func TestPeerEdits(t *testing.T) {
 			t.FailNow()
 		}
 	}
-	t.Logf("%d files: refused by both %d, by us alone %d, taken by both %d", len(cases), both, ours, theirs)
+	t.Logf("%d files: refused by both %d, by us alone %d, accepted by both %d", len(cases), both, ours, theirs)
 }
 
 // changed returns the part of file that differs from whole, with some context.

@@ -158,7 +158,7 @@ func TestStream(t *testing.T) {
 					}
 					rest = rest[n:]
 					if !utf8.Valid(got[before:]) || !strings.HasPrefix(want, string(got)) {
-						t.Fatalf("Stream gave %q so far, the whole is %q (seed %d)", got, want, *seed)
+						t.Fatalf("Stream wrote %q so far, but the whole is %q (seed %d)", got, want, *seed)
 					}
 				}
 				if got = stream.AppendRest(got); string(got) != want {

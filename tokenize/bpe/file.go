@@ -9,7 +9,7 @@ func (f *jsonFile) read(r *jsonReader) error {
 	var seen []string // bounded by the known names: an unknown name is an error
 	err := r.object(func(key string) error {
 		if slices.Contains(seen, key) {
-			return r.errorf("%q twice", key)
+			return r.errorf("duplicate field %q", key)
 		}
 		seen = append(seen, key)
 		switch key {
@@ -29,7 +29,7 @@ func (f *jsonFile) read(r *jsonReader) error {
 			var version string
 			err := value(r, key, &version)
 			if err == nil && version != "1.0" {
-				err = unsupported("version %.40q of the format, want \"1.0\"", version)
+				err = unsupported("format version %.40q (want \"1.0\")", version)
 			}
 			return err
 		case "truncation", "padding":
@@ -39,13 +39,13 @@ func (f *jsonFile) read(r *jsonReader) error {
 			}
 			return err
 		}
-		return unsupported("%q at the top of the file", key)
+		return unsupported("unknown top-level field %q", key)
 	})
 	if err != nil {
 		return err
 	}
 	if !slices.Contains(seen, "model") {
-		return fmt.Errorf("%w: no model", ErrCorrupt)
+		return fmt.Errorf("%w: model is missing", ErrCorrupt)
 	}
 	return nil
 }

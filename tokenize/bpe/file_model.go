@@ -32,16 +32,16 @@ func (f *jsonFile) readModel(r *jsonReader) error {
 		switch key {
 		case "vocab":
 			if hasVocab {
-				return r.errorf("%q twice", key)
+				return r.errorf("duplicate field %q", key)
 			}
 			hasVocab = true
 			if r.peek() == '[' {
-				return unsupported("model with a list for a vocabulary (Unigram)")
+				return unsupported("model Unigram (the vocabulary is a list)")
 			}
 			return f.readVocab(r)
 		case "merges":
 			if hasMerges {
-				return r.errorf("%q twice", key)
+				return r.errorf("duplicate field %q", key)
 			}
 			hasMerges = true
 			if hasVocab {
@@ -59,7 +59,7 @@ func (f *jsonFile) readModel(r *jsonReader) error {
 			return err
 		}
 		if len(options)+len(key)+len(raw) > maxOptionBytes {
-			return r.errorf("model: the options have more than %d bytes", maxOptionBytes)
+			return r.errorf("model options have more than %d bytes", maxOptionBytes)
 		}
 		if string(raw) == "null" && (key == "fuse_unk" || key == "byte_fallback" || key == "ignore_merges") {
 			return nil // false
@@ -127,7 +127,7 @@ func (f *jsonFile) readVocab(r *jsonReader) error {
 			return err
 		}
 		if len(text) > maxPieceLen {
-			return r.errorf("token of %d bytes, over %d", len(text), maxPieceLen)
+			return r.errorf("token of %d bytes (limit %d)", len(text), maxPieceLen)
 		}
 		key := text
 		if err := r.expect(':'); err != nil {
@@ -138,7 +138,7 @@ func (f *jsonFile) readVocab(r *jsonReader) error {
 			return err
 		}
 		if !f.pieces.add(key, id) {
-			return r.errorf("token %q twice in the vocabulary", key)
+			return r.errorf("duplicate token %q in the vocabulary", key)
 		}
 		if f.pieces.len() > maxID {
 			return r.errorf("more than %d tokens", maxID)
@@ -183,7 +183,7 @@ func (f *jsonFile) readMerges(r *jsonReader) error {
 		c, ok3 := f.pieces.id(made)
 		if !ok1 || !ok2 || !ok3 {
 			r.i = start
-			return r.errorf("merge %d (%.40q, %.40q) of what is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:])
+			return r.errorf("merge %d (%.40q, %.40q) with a token that is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:])
 		}
 		if len(f.merges) > maxID {
 			return r.errorf("more than %d merges", maxID)
@@ -211,7 +211,7 @@ func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int, err error) {
 		a, b, ok := bytes.Cut(line, []byte{' '})
 		if !ok || bytes.IndexByte(b, ' ') >= 0 {
 			r.i = start
-			return nil, 0, r.errorf("merge %.80q is not two tokens", line)
+			return nil, 0, r.errorf("merge %.80q is not a pair of tokens", line)
 		}
 		return append(append(joined, a...), b...), len(a), nil
 	case '[':

@@ -120,7 +120,7 @@ func FuzzLoad(f *testing.F) {
 		ids := encode(t, tok, text, bpe.EncodeOptions{PostProcess: true})
 		for _, id := range ids {
 			if !tok.Has(id) {
-				t.Fatalf("AppendTokens gave id %d, which no token has", id)
+				t.Fatalf("AppendTokens returned id %d, which no token has", id)
 			}
 		}
 		decode(t, tok, ids, bpe.DecodeOptions{})

@@ -132,7 +132,7 @@ type jsonFile struct {
 // parse parses raw, which parseFile checks to be UTF-8. auto is nil if there are no other files.
 func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	if len(raw) > min(maxFileBytes, math.MaxInt32) {
-		return nil, fmt.Errorf("%w: over %d bytes", ErrCorrupt, maxFileBytes)
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrCorrupt, maxFileBytes)
 	}
 	f := jsonFile{pieces: newPieceTable()}
 	r := &jsonReader{b: raw}
@@ -140,7 +140,7 @@ func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 		return nil, err
 	}
 	if r.peek(); r.i != len(raw) {
-		return nil, r.errorf("more after the end")
+		return nil, r.errorf("unexpected data after the end")
 	}
 	t := &Tokenizer{}
 	var m *merged
@@ -183,7 +183,7 @@ func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	if err != nil && m != nil && m.class != nil {
 		err = fmt.Errorf("with %s: tokenizer_class: %w; %s", FileConfig, err, classHint)
 	} else if err != nil && t.merged != "" {
-		err = fmt.Errorf("with %s: added_tokens_decoder and special tokens: %w", FileConfig, err)
+		err = fmt.Errorf("with added_tokens_decoder and special tokens of %s: %w", FileConfig, err)
 	}
 	return t, err
 }
@@ -225,23 +225,23 @@ func (t *Tokenizer) spellAdded(added []Added, passes []pass) ([]string, error) {
 	for i, a := range added {
 		spelled[i] = a.Content
 		if total += len(a.Content); total > maxAddedText {
-			return nil, unsupported("added tokens of more than %d bytes together", maxAddedText)
+			return nil, unsupported("added tokens of more than %d bytes in total", maxAddedText)
 		}
 		if passOf(&added[i], passes, i)&passNormalized == 0 {
 			continue
 		}
 		s := strings.Clone(n.normalize(t.norm, a.Content))
 		if s == "" {
-			return nil, unsupported("added token %q, of which the normalizer leaves nothing", a.Content)
+			return nil, unsupported("added token %q, which is empty after normalization", a.Content)
 		}
 		if len(s) > maxAddedLen {
-			return nil, unsupported("added token %.40q of %d bytes when normalized, over %d", a.Content, len(s), maxAddedLen)
+			return nil, unsupported("added token %.40q of %d bytes after normalization (limit %d)", a.Content, len(s), maxAddedLen)
 		}
 		if total += len(s); total > maxAddedText {
-			return nil, unsupported("added tokens of more than %d bytes together", maxAddedText)
+			return nil, unsupported("added tokens of more than %d bytes in total", maxAddedText)
 		}
 		if other, ok := seen[s]; ok { // the reference engine picks either one
-			return nil, unsupported("added tokens %q and %q, which are both normalized to %q", other, a.Content, s)
+			return nil, unsupported("added tokens %q and %q, which both normalize to %q", other, a.Content, s)
 		}
 		seen[s], spelled[i] = a.Content, s
 	}
@@ -284,7 +284,7 @@ func (t *Tokenizer) buildAdded(added []Added, passes []pass, spelled []string) {
 // engine numbers them itself, so a file with other ids is rejected.
 func (f *jsonFile) checkAdded() ([]Added, error) {
 	if len(f.added) > maxAdded {
-		return nil, unsupported("%d added tokens, over %d", len(f.added), maxAdded)
+		return nil, unsupported("%d added tokens (limit %d)", len(f.added), maxAdded)
 	}
 	added := make([]Added, 0, len(f.added))
 	seen := make(map[string]bool, len(f.added))
@@ -292,11 +292,11 @@ func (f *jsonFile) checkAdded() ([]Added, error) {
 	for _, s := range f.added {
 		switch {
 		case s.Content == "" || len(s.Content) > maxAddedLen:
-			return nil, fmt.Errorf("%w: added token %d: %d bytes long, want 1 to %d", ErrCorrupt, s.ID, len(s.Content), maxAddedLen)
+			return nil, fmt.Errorf("%w: added token %d has %d bytes, want 1 to %d", ErrCorrupt, s.ID, len(s.Content), maxAddedLen)
 		case seen[s.Content]:
-			return nil, fmt.Errorf("%w: added token %q: twice in the list", ErrCorrupt, s.Content)
+			return nil, fmt.Errorf("%w: duplicate added token %q", ErrCorrupt, s.Content)
 		case s.ID < 0 || s.ID > maxID:
-			return nil, fmt.Errorf("%w: added token %q: id %d is not in 0 to %d", ErrCorrupt, s.Content, s.ID, maxID)
+			return nil, fmt.Errorf("%w: added token %q has id %d, want 0 to %d", ErrCorrupt, s.Content, s.ID, maxID)
 		}
 		seen[s.Content] = true
 		id, ok := f.pieces.get(s.Content)
@@ -305,7 +305,7 @@ func (f *jsonFile) checkAdded() ([]Added, error) {
 			next++
 		}
 		if id != int32(s.ID) {
-			return nil, fmt.Errorf("%w: added token %q: id %d in the list, %d by its place", ErrCorrupt, s.Content, s.ID, id)
+			return nil, fmt.Errorf("%w: added token %q has id %d, want %d by its position", ErrCorrupt, s.Content, s.ID, id)
 		}
 		added = append(added, Added{
 			ID: id, Content: s.Content, Special: s.Special, Normalized: s.Normalized,

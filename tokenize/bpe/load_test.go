@@ -111,11 +111,11 @@ func TestRefused(t *testing.T) {
 		{"no pre-tokenizer", map[string]any{"pre_tokenizer": nil}, "pre_tokenizer null"},
 		{"metaspace", map[string]any{"pre_tokenizer": object{"type": "Metaspace"}}, "pre_tokenizer Metaspace"},
 		{"punctuation", map[string]any{"pre_tokenizer": seq(object{"type": "Punctuation"}, byteLevel)}, "pre_tokenizer Punctuation"},
-		{"digits last", map[string]any{"pre_tokenizer": seq(object{"type": "Digits", "individual_digits": true})}, "pre_tokenizer Digits in place 1 of 1"},
+		{"digits last", map[string]any{"pre_tokenizer": seq(object{"type": "Digits", "individual_digits": true})}, "pre_tokenizer Digits at position 1 of 1"},
 		{"prefix space", map[string]any{"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true}}, "add_prefix_space"},
 		{"pattern", map[string]any{"pre_tokenizer": splitPart(`\p{L}+(?<=a)`, "Isolated", false)}, `Split pattern "\\p{L}+(?<=a)": byte 6: group (?<=a)`},
 		{"behavior", map[string]any{"pre_tokenizer": splitPart(bpe.PatternO200K, "Merged", false)}, `behavior "Merged"`},
-		{"no byte level", map[string]any{"pre_tokenizer": seq(splitPart(bpe.PatternO200K, "Isolated", false)["pretokenizers"].([]object)[0])}, "want ByteLevel"},
+		{"no byte level", map[string]any{"pre_tokenizer": seq(splitPart(bpe.PatternO200K, "Isolated", false)["pretokenizers"].([]object)[0])}, "want one ByteLevel"},
 		{"decoder", map[string]any{"decoder": object{"type": "WordPiece"}}, "decoder WordPiece"},
 		{"no decoder", map[string]any{"decoder": nil}, "decoder null"},
 		{"post-processor", map[string]any{"post_processor": object{"type": "BertProcessing"}}, "post_processor BertProcessing"},
@@ -143,7 +143,7 @@ func TestCorrupt(t *testing.T) {
 		{"empty", ""},
 		{"null", "null"},
 		{"cut", whole[:len(whole)/2]},
-		{"more after the end", whole + "{}"},
+		{"unexpected data after the end", whole + "{}"},
 		{"invalid UTF-8", strings.Replace(whole, "abc", "ab\xff", 1)},
 		{"deep", `{"version":` + strings.Repeat("[", 100_000)},
 		{"no model", `{"version":"1.0"}`},
@@ -186,7 +186,7 @@ func TestHoles(t *testing.T) {
 	}
 	checkIDs(t, "abc", encode(t, tok, "abc", bpe.EncodeOptions{}), []int32{5000})
 	far := strings.Replace(file, `"abc":5000`, `"abc":4194303`, 1)
-	if _, err := bpe.Parse([]byte(far), bpe.Options{}); !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), "ids up to 4194303 for 259 tokens") {
+	if _, err := bpe.Parse([]byte(far), bpe.Options{}); !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), "ids up to 4194303 for only 259 tokens") {
 		t.Errorf("an id far from the others: %v", err)
 	}
 	for _, id := range []int32{257, 4999, 5001, -1, 1 << 30, -1 << 31} {
@@ -467,7 +467,7 @@ func TestLookup(t *testing.T) {
 		}
 	}
 	if _, ok := tok.ID("no such token"); ok {
-		t.Error("ID found a token that is not there")
+		t.Error("ID found a missing token")
 	}
 	if n := tok.VocabSize(); n != 151669 {
 		t.Errorf("VocabSize() = %d, want 151669", n)

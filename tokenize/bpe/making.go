@@ -43,7 +43,7 @@ func (m *model) buildMerges(merges []merge) error {
 			continue
 		}
 		if c.rank != unmade {
-			return unsupported("token %q, which is made both of its characters and of bytes or unknown ones", m.spelling(g.c))
+			return unsupported("token %q, which merges can make both from its characters and from byte or unknown tokens", m.spelling(g.c))
 		}
 		c.left, c.right, c.rank = g.a, g.b, g.rank+1
 		c.wild = a.wild || b.wild || c.rank <= a.rank || c.rank <= b.rank

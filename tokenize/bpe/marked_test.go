@@ -70,7 +70,7 @@ func TestMarkedNeedsMargin(t *testing.T) {
 	at := lastSafe(marks, a, b, 0)
 	wrong, _ := marked(t, tok, slices.Clone(ids[:at.IDs]), nil, b[at.Text:], at)
 	if slices.Equal(wrong, encode(t, tok, b, bpe.EncodeOptions{})) {
-		t.Error("going on without the margin gives the same ids: the test shows nothing")
+		t.Error("without the margin the ids are the same: the test proves nothing")
 	}
 }
 

@@ -202,7 +202,7 @@ func TestPeerMerges(t *testing.T) {
 	for k, want := range ask[smallAnswer](t, "cases", nil, cases) {
 		tok, err := bpe.Parse(cases[k].File, bpe.Options{})
 		if err != nil || want.Error != "" {
-			t.Fatalf("vocabulary %d: Parse = %v, the reference engine says %q (-seed %d)", k, err, want.Error, *seed)
+			t.Fatalf("vocabulary %d: Parse = %v, the reference engine returned %q (-seed %d)", k, err, want.Error, *seed)
 		}
 		for i, word := range cases[k].Texts {
 			if got := encode(t, tok, word, bpe.EncodeOptions{}); !slices.Equal(got, want.IDs[i]) {

@@ -81,7 +81,7 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 		}
 	}
 	if n := m.pieces.len() + len(added); int(top) > maxHoles*n+1<<16 { // tables have an entry per id
-		return unsupported("ids up to %d for %d tokens", top, n)
+		return unsupported("ids up to %d for only %d tokens", top, n)
 	}
 	m.flags = make([]uint8, top+1)
 	pieceOf := make([]int32, top+1)

@@ -41,7 +41,7 @@ func (p *part) decodeRaw(raw []byte) error {
 			return err
 		}
 		if p.Type != "" {
-			return fmt.Errorf("%q twice", key)
+			return fmt.Errorf("duplicate field %q", key)
 		}
 		return strict(value, key, &p.Type)
 	})

@@ -43,7 +43,7 @@ func readDecoder(p part) (*decoder, error) {
 		return nil, err
 	}
 	if n := len(d.before) + len(d.after) + len(d.trim); n > maxSteps {
-		return nil, unsupported("decoder of %d steps, over %d", n, maxSteps)
+		return nil, unsupported("decoder with %d steps (limit %d)", n, maxSteps)
 	}
 	growth := 1
 	for _, steps := range [2][]textStep{d.before, d.after} {
@@ -54,7 +54,7 @@ func readDecoder(p part) (*decoder, error) {
 		}
 	}
 	if growth > maxGrowth {
-		return nil, unsupported("decoder that makes a token more than %d times longer", maxGrowth)
+		return nil, unsupported("decoder that can make a token more than %d times longer", maxGrowth)
 	}
 	return d, nil
 }
@@ -75,7 +75,7 @@ func (d *decoder) read(p part, fused *bool, depth int) error {
 			return err
 		}
 		if depth > maxJSONDepth {
-			return unsupported("decoder nested deeper than %d", maxJSONDepth)
+			return unsupported("decoder nested more than %d levels deep", maxJSONDepth)
 		}
 		for _, q := range s.Decoders {
 			if err := d.read(q, fused, depth+1); err != nil {
@@ -125,7 +125,7 @@ func (d *decoder) read(p part, fused *bool, depth int) error {
 			return nil
 		}
 		if d.fallback {
-			return unsupported("decoder with ByteFallback twice")
+			return unsupported("decoder with two ByteFallback steps")
 		}
 		d.fallback = true
 		return nil

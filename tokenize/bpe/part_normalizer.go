@@ -35,7 +35,7 @@ func normSteps(p part) ([]normStep, error) {
 		return nil, err
 	}
 	if len(steps) > maxSteps {
-		return nil, unsupported("normalizer of %d steps, over %d", len(steps), maxSteps)
+		return nil, unsupported("normalizer with %d steps (limit %d)", len(steps), maxSteps)
 	}
 	growth, prepended := 1, 0
 	for _, s := range steps {
@@ -52,7 +52,7 @@ func normSteps(p part) ([]normStep, error) {
 		}
 	}
 	if growth > maxGrowth {
-		return nil, unsupported("normalizer that makes a text more than %d times longer", maxGrowth)
+		return nil, unsupported("normalizer that can make a text more than %d times longer", maxGrowth)
 	}
 	return steps, nil
 }
@@ -84,7 +84,7 @@ func appendNormSteps(steps []normStep, p part, depth int) ([]normStep, error) {
 			return nil, fmt.Errorf("%w: normalizer Prepend without prepend", ErrCorrupt)
 		}
 		if *s.Prepend == "" {
-			return nil, unsupported("normalizer Prepend of nothing") // would make the reference engine panic
+			return nil, unsupported("normalizer Prepend of an empty string") // would make the reference engine panic
 		}
 		return append(steps, normStep{kind: stepPrepend, to: *s.Prepend}), nil
 	case "Replace":
@@ -102,7 +102,7 @@ func appendNormSteps(steps []normStep, p part, depth int) ([]normStep, error) {
 			return nil, err
 		}
 		if depth > maxJSONDepth {
-			return nil, unsupported("normalizer nested deeper than %d", maxJSONDepth)
+			return nil, unsupported("normalizer nested more than %d levels deep", maxJSONDepth)
 		}
 		for _, q := range s.Normalizers {
 			var err error
@@ -124,7 +124,7 @@ func readReplace(p part, what string) (from, to string, err error) {
 	}
 	switch {
 	case (s.Pattern.Regex == nil) == (s.Pattern.String == nil):
-		return "", "", fmt.Errorf("%w: %s Replace without one pattern", ErrCorrupt, what)
+		return "", "", fmt.Errorf("%w: %s Replace needs exactly one pattern", ErrCorrupt, what)
 	case s.Pattern.String != nil:
 		from = *s.Pattern.String
 	case strings.ContainsAny(*s.Pattern.Regex, `\.+*?()|[]{}^$#&-~`):
@@ -133,7 +133,7 @@ func readReplace(p part, what string) (from, to string, err error) {
 		from = *s.Pattern.Regex
 	}
 	if from == "" {
-		return "", "", unsupported("%s Replace of nothing", what)
+		return "", "", unsupported("%s Replace of an empty string", what)
 	}
 	return from, s.Content, nil
 }

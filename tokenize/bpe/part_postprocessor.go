@@ -74,7 +74,7 @@ func (t *Tokenizer) addTemplate(raw []byte) error {
 	}
 	for _, e := range s.Pair { // never used, but an invalid file is rejected
 		if (e.SpecialToken == nil) == (e.Sequence == nil) || e.Sequence != nil && e.Sequence.ID != "A" && e.Sequence.ID != "B" {
-			return fmt.Errorf("%w: post_processor: pair with an unknown element", ErrCorrupt)
+			return fmt.Errorf("%w: post_processor: unknown element in pair", ErrCorrupt)
 		}
 	}
 	var prefix, suffix []int32
@@ -103,7 +103,7 @@ func (t *Tokenizer) addTemplate(raw []byte) error {
 		}
 	}
 	if texts != 1 {
-		return unsupported("post_processor TemplateProcessing with the text %d times", texts)
+		return unsupported("post_processor TemplateProcessing that inserts the text %d times (want 1)", texts)
 	}
 	t.prefix, t.suffix = prefix, suffix
 	return nil

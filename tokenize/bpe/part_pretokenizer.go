@@ -28,7 +28,7 @@ func (f *jsonFile) splits(t *Tokenizer) error {
 		return err
 	}
 	if len(parts) == 0 {
-		return unsupported("pre_tokenizer %s of nothing", f.preTokenizer.name())
+		return unsupported("pre_tokenizer %s without parts", f.preTokenizer.name())
 	}
 	var stages []stage
 	for i, p := range parts {
@@ -46,7 +46,7 @@ func (f *jsonFile) splits(t *Tokenizer) error {
 		case name != "Split" && name != "Digits" && name != "ByteLevel":
 			return unsupported("pre_tokenizer %s", name)
 		case last || name == "ByteLevel":
-			return unsupported("pre_tokenizer %s in place %d of %d, want ByteLevel last and only there", name, i+1, len(parts))
+			return unsupported("pre_tokenizer %s at position %d of %d (want one ByteLevel, in last position)", name, i+1, len(parts))
 		case name == "Split":
 			st, err = readSplit(p)
 		default:

@@ -18,7 +18,7 @@ func (f *jsonFile) preParts() ([]part, error) {
 			return nil, err
 		}
 		if n := len(s.Pretokenizers); n > maxStages {
-			return nil, unsupported("pre_tokenizer Sequence of %d, over %d", n, maxStages)
+			return nil, unsupported("pre_tokenizer Sequence of %d parts (limit %d)", n, maxStages)
 		}
 		return s.Pretokenizers, nil
 	}
@@ -49,7 +49,7 @@ func (f *jsonFile) spaces(t *Tokenizer) error {
 			}
 		case name == "Split":
 			if st, err = readSplit(p); err == nil && st.expr != "" {
-				err = unsupported("pre_tokenizer Split by a pattern in a vocabulary of characters")
+				err = unsupported("pre_tokenizer Split by a regular expression in a vocabulary of characters")
 			}
 			if st.text == " " && !st.invert && t.leavesNoSpace() {
 				st = stage{} // never matches
@@ -57,7 +57,7 @@ func (f *jsonFile) spaces(t *Tokenizer) error {
 		case name == "Digits":
 			st, err = readDigits(p)
 		default:
-			return unsupported("pre_tokenizer %s in place %d of %d in a vocabulary of characters", name, i+1, len(parts))
+			return unsupported("pre_tokenizer %s at position %d of %d in a vocabulary of characters", name, i+1, len(parts))
 		}
 		if err != nil {
 			return err
@@ -93,12 +93,12 @@ func (f *jsonFile) checkFirst(t *Tokenizer) error {
 	}
 	for _, a := range f.added {
 		if a.Normalized {
-			return unsupported("pre_tokenizer Metaspace with prepend_scheme first behind a normalizer, with added token %q, which is normalized", a.Content)
+			return unsupported("pre_tokenizer Metaspace with prepend_scheme first after a normalizer, with normalized added token %q", a.Content)
 		}
 	}
 	for _, s := range t.norm {
 		if s.kind == stepReplace && (s.to == "" || len([]rune(s.from)) > 1) {
-			return unsupported("pre_tokenizer Metaspace with prepend_scheme first behind a Replace of %q by %q", s.from, s.to)
+			return unsupported("pre_tokenizer Metaspace with prepend_scheme first after a Replace of %q by %q", s.from, s.to)
 		}
 	}
 	return nil

@@ -32,7 +32,7 @@ func python(tb testing.TB) string {
 		tb.Skip(oneGoroutine)
 	}
 	if testing.Short() {
-		tb.Skip("short: the reference engine in Python is not asked")
+		tb.Skip("-short: skipping the comparison with the reference engine in Python")
 	}
 	path := os.Getenv("ROLLOUT_PYTHON")
 	if path == "" {

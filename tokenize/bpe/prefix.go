@@ -63,7 +63,7 @@ func (p *prefixTable) add(makings []making, node int32, text []byte, id int32) e
 		next, ok := p.step(node, b)
 		switch {
 		case !ok && p.nodes == maxNodes:
-			return unsupported("a vocabulary of over %d different beginnings of tokens", maxNodes)
+			return unsupported("vocabulary with more than %d different token prefixes", maxNodes)
 		case !ok:
 			next = p.nodes
 			p.nodes++

@@ -122,7 +122,7 @@ func compareSplits(t *testing.T, cases []splitCase) {
 		n++
 		var want [][]string
 		if err := json.Unmarshal(line, &want); err != nil {
-			t.Errorf("%q: the reference engine says %s", c.Regex, line)
+			t.Errorf("%q: the reference engine returned %s", c.Regex, line)
 			continue
 		}
 		split, err := bpe.Splitter(c.Regex, c.String, c.Behavior, c.Invert)

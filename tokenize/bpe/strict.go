@@ -91,13 +91,13 @@ func decodeScalar(r *jsonReader, v reflect.Value) error {
 		n, err := strconv.ParseUint(s, 10, v.Type().Bits()-1)
 		v.SetInt(int64(n))
 		if err != nil {
-			want = "a whole number"
+			want = "an integer ≥ 0"
 		}
 	default:
 		n, err := strconv.ParseUint(s, 10, 32)
 		v.SetUint(n)
 		if err != nil {
-			want = "a whole number below 2^32"
+			want = "an integer from 0 to 2^32-1"
 		}
 	}
 	if want != "" {
@@ -117,11 +117,11 @@ func decodeStruct(r *jsonReader, v reflect.Value) error {
 		switch {
 		case i < 0:
 			if k := slices.IndexFunc(fields, func(f specField) bool { return strings.EqualFold(f.name, key) }); k >= 0 {
-				return fmt.Errorf("%.40q is not known, %q is", key, fields[k].name)
+				return fmt.Errorf("unknown field %.40q (did you mean %q?)", key, fields[k].name)
 			}
-			return fmt.Errorf("%.40q is not known", key)
+			return fmt.Errorf("unknown field %.40q", key)
 		case seen>>i&1 != 0:
-			return fmt.Errorf("%q twice", key)
+			return fmt.Errorf("duplicate field %q", key)
 		}
 		seen |= 1 << i
 		if err := decodeStrict(r, v.Field(i)); err != nil {
@@ -175,7 +175,7 @@ func decodeMap(r *jsonReader, v reflect.Value) error {
 	return r.object(func(key string) error {
 		k, e := reflect.ValueOf(key), reflect.New(v.Type().Elem()).Elem()
 		if v.MapIndex(k).IsValid() {
-			return fmt.Errorf("%.40q twice", key)
+			return fmt.Errorf("duplicate field %.40q", key)
 		}
 		if err := decodeStrict(r, e); err != nil {
 			return fmt.Errorf("%.40q: %w", key, err)

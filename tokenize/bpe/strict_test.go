@@ -22,16 +22,16 @@ func TestStrict(t *testing.T) {
 	t.Parallel()
 	whole := string(smallFile(map[string]any{"post_processor": template("<s>", "<s>", 259, 259)}))
 	for _, test := range []struct{ name, old, new, want string }{
-		{"case", `"ignore_merges":false`, `"Ignore_Merges":true`, `"Ignore_Merges" is not known, "ignore_merges" is`},
-		{"case beside", `"ignore_merges":false`, `"ignore_merges":false,"Ignore_merges":true`, `"Ignore_merges" is not known`},
+		{"case", `"ignore_merges":false`, `"Ignore_Merges":true`, `unknown field "Ignore_Merges" (did you mean "ignore_merges"?)`},
+		{"case beside", `"ignore_merges":false`, `"ignore_merges":false,"Ignore_merges":true`, `unknown field "Ignore_merges"`},
 		{"case of a part", `{"type":"NFC"}`, `{"Type":"NFC"}`, "normalizer without a type"},
 		{"case at the top", `"version"`, `"Version"`, `"Version"`},
-		{"case in a part", `"trim_offsets"`, `"Trim_Offsets"`, `"Trim_Offsets" is not known`},
-		{"twice in the model", `"ignore_merges":false`, `"ignore_merges":false,"ignore_merges":true`, `"ignore_merges" twice`},
-		{"twice a type", `{"type":"NFC"}`, `{"type":"NFC","type":"NFD"}`, `"type" twice`},
-		{"twice a flag", `"special":true`, `"special":true,"special":false`, `"special" twice`},
-		{"twice a token", `"ab":256`, `"ab":256,"ab":256`, `token "ab" twice`},
-		{"twice a special token", `"special_tokens":{`, `"special_tokens":{"<s>":{"id":"<s>","ids":[1],"tokens":["<s>"]},`, `"<s>" twice`},
+		{"case in a part", `"trim_offsets"`, `"Trim_Offsets"`, `unknown field "Trim_Offsets"`},
+		{"twice in the model", `"ignore_merges":false`, `"ignore_merges":false,"ignore_merges":true`, `duplicate field "ignore_merges"`},
+		{"twice a type", `{"type":"NFC"}`, `{"type":"NFC","type":"NFD"}`, `duplicate field "type"`},
+		{"twice a flag", `"special":true`, `"special":true,"special":false`, `duplicate field "special"`},
+		{"twice a token", `"ab":256`, `"ab":256,"ab":256`, `duplicate token "ab"`},
+		{"twice a special token", `"special_tokens":{`, `"special_tokens":{"<s>":{"id":"<s>","ids":[1],"tokens":["<s>"]},`, `duplicate field "<s>"`},
 		{"no flag", `"normalized":false,`, ``, `"normalized" is missing`},
 		{"null for a flag", `"normalized":false,`, `"normalized":null,`, "found null, want true or false"},
 		{"version null", `"version":"1.0"`, `"version":null`, "version: found null, want a string"},
@@ -40,9 +40,9 @@ func TestStrict(t *testing.T) {
 		{"null for the added tokens", `"added_tokens":[`, `"added_tokens":null,"x":[`, "added_tokens: found null, want a list"},
 		{"null in a list", `"pretokenizers":[`, `"pretokenizers":[null,`, "element 0: null"},
 		{"null for the vocabulary", `"vocab":{`, `"vocab":null,"x":{`, "found 'n'"},
-		{"merge without a space", `["a","b"]`, `"ab"`, `merge "ab" is not two tokens`},
-		{"merge with two spaces", `["a","b"]`, `"a  b"`, `merge "a  b" is not two tokens`},
-		{"merge with an empty side", `["a","b"]`, `["","ab"]`, `merge 0 ("", "ab") of what is not`},
+		{"merge without a space", `["a","b"]`, `"ab"`, `merge "ab" is not a pair of tokens`},
+		{"merge with two spaces", `["a","b"]`, `"a  b"`, `merge "a  b" is not a pair of tokens`},
+		{"merge with an empty side", `["a","b"]`, `["","ab"]`, `merge 0 ("", "ab") with a token`},
 		{"merge of one", `["a","b"]`, `["ab"]`, "found ']', want ','"},
 		{"merge of three", `["a","b"]`, `["a","b","c"]`, "found ',', want ']'"},
 		{"merge of a number", `["a","b"]`, `["a",1]`, "found '1', want '\"'"},
@@ -51,7 +51,7 @@ func TestStrict(t *testing.T) {
 		{"half a number", `"ab":256`, `"ab":256.`, "not an integer"},
 		{"no value", `"fuse_unk":false`, `"fuse_unk":falsch`, `"falsch" is not a value`},
 		{"comma at the end", `"fuse_unk":false`, `"fuse_unk":false,,`, "found ',', want '\"'"},
-		{"unknown option", `"fuse_unk":false`, `"fuse_unk":false,"fuse_byte":true`, `"fuse_byte" is not known`},
+		{"unknown option", `"fuse_unk":false`, `"fuse_unk":false,"fuse_byte":true`, `unknown field "fuse_byte"`},
 		{"text where a flag is wanted", `"fuse_unk":false`, `"fuse_unk":"false"`, `found "false", want true or false`},
 	} {
 		file := strings.Replace(whole, test.old, test.new, 1)
@@ -96,7 +96,7 @@ func TestTruncated(t *testing.T) {
 		}
 	}
 	nul := append(slices.Clip(whole), 0)
-	if _, err := bpe.Parse(nul, bpe.Options{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("byte %d: more after the end", len(whole))) {
+	if _, err := bpe.Parse(nul, bpe.Options{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("byte %d: unexpected data after the end", len(whole))) {
 		t.Errorf("NUL at the end: %v", err)
 	}
 	if _, err := bpe.Parse([]byte("{\x00"), bpe.Options{}); err == nil || !strings.Contains(err.Error(), `byte 1: found '\x00'`) {

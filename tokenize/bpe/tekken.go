@@ -58,7 +58,7 @@ func (f *tekkenFile) read(raw []byte) error {
 	seen := map[string]bool{}
 	err := r.object(func(key string) error {
 		if seen[key] {
-			return r.errorf("%q twice", key)
+			return r.errorf("duplicate field %q", key)
 		}
 		seen[key] = true
 		switch key {
@@ -79,23 +79,23 @@ func (f *tekkenFile) read(raw []byte) error {
 			_, err := r.raw()
 			return err
 		}
-		return unsupported("%.40q at the top of the file", key)
+		return unsupported("unknown top-level field %.40q", key)
 	})
 	if err != nil {
 		return err
 	}
 	if r.peek(); r.i != len(raw) {
-		return r.errorf("more after the end")
+		return r.errorf("unexpected data after the end")
 	}
 	if !seen["config"] || f.vocab == nil {
-		return fmt.Errorf("%w: no config or no vocab", ErrCorrupt)
+		return fmt.Errorf("%w: config or vocab is missing", ErrCorrupt)
 	}
 	c := &f.config
 	if !slices.Contains(tekkenVersions, c.Version) {
-		return unsupported("version %.20q, want one of %s", c.Version, tekkenVersions)
+		return unsupported("version %.20q (want one of %s)", c.Version, tekkenVersions)
 	}
 	if c.Special > c.VocabSize || c.VocabSize > maxID || c.Special > maxAdded {
-		return fmt.Errorf("%w: config: %d tokens, %d of them special", ErrCorrupt, c.VocabSize, c.Special)
+		return fmt.Errorf("%w: config: invalid sizes (%d tokens, %d special)", ErrCorrupt, c.VocabSize, c.Special)
 	}
 	if !seen["special_tokens"] {
 		if slices.Index(tekkenVersions, c.Version) > slices.Index(tekkenVersions, "v7") {
@@ -112,7 +112,7 @@ func (f *tekkenFile) read(raw []byte) error {
 func (f *tekkenFile) added() ([]Added, error) {
 	n := f.config.Special
 	if len(f.special) > n {
-		return nil, fmt.Errorf("%w: %d special tokens, config has %d", ErrCorrupt, len(f.special), n)
+		return nil, fmt.Errorf("%w: %d special tokens, but config has %d", ErrCorrupt, len(f.special), n)
 	}
 	added := make([]Added, n)
 	seen := make(map[string]bool, n)
@@ -121,11 +121,11 @@ func (f *tekkenFile) added() ([]Added, error) {
 		if i < len(f.special) {
 			s := f.special[i]
 			if text = s.Text; s.Rank != i {
-				return nil, fmt.Errorf("%w: special token %.40q: rank %d in place %d", ErrCorrupt, text, s.Rank, i)
+				return nil, fmt.Errorf("%w: special token %.40q has rank %d, want %d", ErrCorrupt, text, s.Rank, i)
 			}
 		}
 		if text == "" || len(text) > maxAddedLen || seen[text] {
-			return nil, fmt.Errorf("%w: special token %d: bad or repeated text %.40q", ErrCorrupt, i, text)
+			return nil, fmt.Errorf("%w: special token %d: text %.40q is empty, too long or a duplicate", ErrCorrupt, i, text)
 		}
 		seen[text] = true
 		added[i] = Added{ID: int32(i), Content: text, Special: true}
@@ -136,7 +136,7 @@ func (f *tekkenFile) added() ([]Added, error) {
 // parseTekken parses raw; the caller checks that raw is valid UTF-8.
 func parseTekken(raw []byte) (*Tokenizer, error) {
 	if len(raw) > min(maxFileBytes, math.MaxInt32) {
-		return nil, fmt.Errorf("%w: over %d bytes", ErrCorrupt, maxFileBytes)
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrCorrupt, maxFileBytes)
 	}
 	var f tekkenFile
 	if err := f.read(raw); err != nil {
@@ -185,7 +185,7 @@ func (f *tekkenFile) words() ([][]byte, error) {
 			return nil, err
 		}
 		if !ok {
-			return nil, fmt.Errorf("%w: vocab has %d tokens, config wants %d", ErrCorrupt, len(words), n)
+			return nil, fmt.Errorf("%w: vocab has %d tokens, but config needs %d", ErrCorrupt, len(words), n)
 		}
 		start := len(text)
 		if text, err = f.appendWord(text, len(words)); err != nil {
@@ -224,10 +224,10 @@ func (f *tekkenFile) appendWord(dst []byte, rank int) ([]byte, error) {
 		case "token_str": // the printed form, or null
 			has = &hasText
 		default:
-			return nil, r.errorf("token %d: %.40q is not known", rank, key)
+			return nil, r.errorf("token %d: unknown field %.40q", rank, key)
 		}
 		if *has {
-			return nil, r.errorf("token %d: %q twice", rank, key)
+			return nil, r.errorf("token %d: duplicate field %q", rank, key)
 		}
 		*has = true
 		if err := r.expect(':'); err != nil {
@@ -240,7 +240,7 @@ func (f *tekkenFile) appendWord(dst []byte, rank int) ([]byte, error) {
 				return nil, err
 			}
 			if int(id) != rank {
-				return nil, r.errorf("token %d has rank %d", rank, id)
+				return nil, r.errorf("token %d has rank %d, want %d", rank, id, rank)
 			}
 		case &hasBytes:
 			b64, err := r.str()
@@ -248,7 +248,7 @@ func (f *tekkenFile) appendWord(dst []byte, rank int) ([]byte, error) {
 				return nil, err
 			}
 			if dst, err = base64.StdEncoding.AppendDecode(dst, b64); err != nil || len(dst) == start || len(dst)-start > maxRankLen {
-				return nil, r.errorf("token %d: bad bytes %.40q", rank, b64)
+				return nil, r.errorf("token %d: invalid base64 token %.40q", rank, b64)
 			}
 		default:
 			if _, err := r.raw(); err != nil {
@@ -260,7 +260,7 @@ func (f *tekkenFile) appendWord(dst []byte, rank int) ([]byte, error) {
 		return nil, r.errorf("token %d: rank, token_bytes or token_str is missing", rank)
 	}
 	if rank < 256 && (len(dst) != start+1 || dst[start] != byte(rank)) {
-		return nil, r.errorf("token %d is not the byte %d", rank, rank)
+		return nil, r.errorf("token %d must be the byte %d", rank, rank)
 	}
 	return dst, nil
 }

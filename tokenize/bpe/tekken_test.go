@@ -81,7 +81,7 @@ func TestTekken(t *testing.T) {
 	ids := []int32{base + 0xC3, 2, base + 0xA9, abc, base + 0xC3, base + 0xA9, 1}
 	const skipped, printed = "\ufffd\ufffdabcé", "\ufffd</s>\ufffdabcé<s>"
 	if got := decode(t, tok, ids, bpe.DecodeOptions{SkipSpecial: true}); got != skipped {
-		t.Errorf("decoded, special tokens left out: %q, want %q", got, skipped)
+		t.Errorf("decoded without special tokens: %q, want %q", got, skipped)
 	}
 	if got := decode(t, tok, ids, bpe.DecodeOptions{}); got != printed {
 		t.Errorf("decoded: %q, want %q", got, printed)
@@ -157,12 +157,12 @@ func TestTekkenRefused(t *testing.T) {
 // version with a list of special tokens, as in newer formats.
 func TestPeerTekken(t *testing.T) {
 	if testing.Short() || raceEnabled {
-		t.Skip("Mistral's own engine is not asked")
+		t.Skip("skipping the comparison with Mistral's own engine")
 	}
 	t.Parallel()
 	interpreter := bpetest.Path("..", "..", ".build", "mistral", "bin", "python")
 	if _, err := os.Stat(interpreter); err != nil {
-		t.Skipf("%s is not there: make mistral", filepath.Clean(interpreter))
+		t.Skipf("%s does not exist: run make mistral", filepath.Clean(interpreter))
 	}
 	file, err := os.ReadFile(bpetest.Path("..", "..", ".build", "vocabularies", "tekken", bpe.FileTekken))
 	if err != nil {
@@ -201,7 +201,7 @@ func TestPeerTekken(t *testing.T) {
 		for k, want := range askScript[[2]string](t, interpreter, "tekken.py", "decode", file, seqs) {
 			got := [2]string{decode(t, tok, seqs[k], bpe.DecodeOptions{SkipSpecial: true}), decode(t, tok, seqs[k], bpe.DecodeOptions{})}
 			if got != want {
-				t.Fatalf("AppendText(%v), special tokens left out and printed = %q, want %q (seed %d)", seqs[k], got, want, *seed)
+				t.Fatalf("AppendText(%v) without and with special tokens = %q, want %q (seed %d)", seqs[k], got, want, *seed)
 			}
 			stream := tok.NewStream(bpe.DecodeOptions{SkipSpecial: true})
 			var out []byte

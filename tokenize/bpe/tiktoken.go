@@ -70,12 +70,12 @@ func readRanks(raw []byte) (words [][]byte, err error) {
 		}
 		word, rank, ok := bytes.Cut(line, []byte{' '})
 		if !ok {
-			return nil, fmt.Errorf("line %d: %w: not a token and its rank", n, ErrCorrupt)
+			return nil, fmt.Errorf("line %d: %w: want a token and its rank", n, ErrCorrupt)
 		}
 		b := make([]byte, base64.StdEncoding.DecodedLen(len(word)))
 		k, err := base64.StdEncoding.Decode(b, word)
 		if err != nil || k == 0 || k > maxRankLen {
-			return nil, fmt.Errorf("line %d: %w: bad token %.40q", n, ErrCorrupt, word)
+			return nil, fmt.Errorf("line %d: %w: invalid base64 token %.40q", n, ErrCorrupt, word)
 		}
 		id, err := strconv.Atoi(string(rank))
 		if err != nil || id != len(words) || id > maxID {
@@ -96,7 +96,7 @@ func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
 	for i, w := range words {
 		spelled = appendSpelled(spelled[:0], w)
 		if !pieces.add(spelled, first+int32(i)) {
-			return pieces, nil, fmt.Errorf("%w: token %q twice", ErrCorrupt, w)
+			return pieces, nil, fmt.Errorf("%w: duplicate token %q", ErrCorrupt, w)
 		}
 	}
 	// Every split of every word is looked up, so divide the words among the processors.
@@ -158,7 +158,7 @@ func configAdded(config []byte) (map[string]configToken, error) {
 			_, err := r.raw()
 			return err
 		case added != nil:
-			return r.errorf("%q twice", key)
+			return r.errorf("duplicate field %q", key)
 		}
 		return value(r, key, &added)
 	})
@@ -166,7 +166,7 @@ func configAdded(config []byte) (map[string]configToken, error) {
 		return nil, err
 	}
 	if r.peek(); r.i != len(config) {
-		return nil, r.errorf("more after the end")
+		return nil, r.errorf("unexpected data after the end")
 	}
 	for id, a := range added {
 		if a.SingleWord || a.LStrip || a.RStrip {
@@ -196,13 +196,13 @@ func kimiAdded(config []byte, n int32) ([]Added, error) {
 			delete(named, key)
 		}
 		if a.Content == "" || len(a.Content) > maxAddedLen || seen[a.Content] {
-			return nil, fmt.Errorf("%w: added token %d: bad or repeated content %.40q", ErrCorrupt, id, a.Content)
+			return nil, fmt.Errorf("%w: added token %d: content %.40q is empty, too long or a duplicate", ErrCorrupt, id, a.Content)
 		}
 		seen[a.Content] = true
 		added = append(added, a)
 	}
 	for id := range named {
-		return nil, fmt.Errorf("%w: added token %.20s is not one of the %d after %d ranks", ErrCorrupt, id, kimiReserved, n)
+		return nil, fmt.Errorf("%w: added token id %.20s is not one of the %d ids after %d ranks", ErrCorrupt, id, kimiReserved, n)
 	}
 	return added, nil
 }

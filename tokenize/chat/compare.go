@@ -225,7 +225,7 @@ func (c comparer) oneObject(a, b Value, depth int) (bool, error) {
 		unknown = a.s == b.s
 	}
 	if unknown {
-		return false, typeErrorf("%w: asking whether two equal values of %s are one object, as sameas does, and == of methods", ErrUnsupported, typeName(a))
+		return false, typeErrorf("%w: object identity of two equal values of type %s (test sameas, == of methods)", ErrUnsupported, typeName(a))
 	}
 	return false, nil
 }

@@ -21,9 +21,9 @@ func (in *Input) openFinal(source string) (text string, err error) {
 	items := in.Messages.Items()
 	switch {
 	case in.AddGenerationPrompt:
-		return "", continueErrorf("excludes add_generation_prompt: the model either continues the final message or begins a new one")
+		return "", continueErrorf("cannot be combined with add_generation_prompt")
 	case len(items) == 0:
-		return "", continueErrorf("there is no message")
+		return "", continueErrorf("the conversation is empty")
 	}
 	last := items[len(items)-1].Map()
 	if last == nil {
@@ -109,7 +109,7 @@ func cutFinal(rendered []byte, text string) ([]byte, error) {
 	tag := []byte(strings.TrimSpace(continueTag))
 	at := bytes.LastIndex(rendered, tag)
 	if at < 0 || !bytes.Contains(rendered, []byte(strings.TrimFunc(text, isSpace))) {
-		return nil, continueErrorf("the final message is not in the rendered text: the template changes it or leaves it out")
+		return nil, continueErrorf("the rendered text does not contain the final message: the template changes or omits it")
 	}
 	if bytes.HasPrefix(rendered[at:], []byte(continueTag)) {
 		return rendered[:at], nil

@@ -393,7 +393,7 @@ func (e *callExpr) evalWith(r *run, caller Value, block bool) (Value, error) {
 	a, err := r.arguments(e)
 	if err == nil && block {
 		if _, ok := a.keyword("caller"); ok {
-			err = typeErrorf("a call block cannot give the argument 'caller'")
+			err = typeErrorf("a call block cannot pass the argument 'caller'")
 		}
 		r.kws = append(r.kws, keyword{"caller", caller})
 		a.kw = r.kws[kws:]
@@ -499,7 +499,7 @@ func (r *run) callValue(fn Value, a args) (Value, error) {
 			return Value{}, typeErrorf("the loop must have the 'recursive' marker to be called")
 		}
 		if len(a.pos) != 1 || len(a.kw) > 0 {
-			return Value{}, typeErrorf("a recursive loop takes one argument")
+			return Value{}, typeErrorf("a recursive loop takes exactly one argument")
 		}
 		text, err := f.loop.recurse(r, a.pos[0], f.depth+1, f.env)
 		return strOf(text), err
@@ -604,7 +604,7 @@ next:
 		for i, n := range names {
 			if strings.TrimSuffix(n, "!") == k.name {
 				if b.has[i] {
-					return b, typeErrorf("%s got two values for argument '%s'", what, k.name)
+					return b, typeErrorf("%s got multiple values for argument '%s'", what, k.name)
 				}
 				b.v[i], b.has[i] = k.v, true
 				continue next
@@ -614,7 +614,7 @@ next:
 	}
 	for i, n := range names {
 		if strings.HasSuffix(n, "!") && !b.has[i] {
-			return b, typeErrorf("%s misses argument '%s'", what, strings.TrimSuffix(n, "!"))
+			return b, typeErrorf("%s: missing argument '%s'", what, strings.TrimSuffix(n, "!"))
 		}
 	}
 	return b, nil

@@ -205,7 +205,7 @@ func (s *filterStmt) exec(r *run) (flow, error) {
 // writeText writes the result of a call or filter block. Jinja does not convert it to text first.
 func (r *run) writeText(v Value) error {
 	if !v.isStr() {
-		return typeErrorf("a block must give a str, not %s", typeName(v))
+		return typeErrorf("a block must return a str, not %s", typeName(v))
 	}
 	return r.writeString(v.s)
 }
@@ -288,7 +288,7 @@ func (s *forStmt) recurse(r *run, v Value, depth int, up *env) (string, error) {
 
 func (r *run) call() error {
 	if r.depth++; r.depth > r.t.opts.MaxDepth {
-		return limitErrorf("macros call each other more than %d deep", r.t.opts.MaxDepth)
+		return limitErrorf("macro calls nest deeper than %d", r.t.opts.MaxDepth)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func (r *run) keep(a args) (args, error) {
 func (a args) notAgain(what string, names ...string) error {
 	for _, k := range a.kw {
 		if slices.Contains(names, k.name) {
-			return typeErrorf("%s got two values for argument '%s'", what, k.name)
+			return typeErrorf("%s got multiple values for argument '%s'", what, k.name)
 		}
 	}
 	return nil
@@ -79,7 +79,7 @@ func (r *run) mapper(a args) (getterFunc, error) {
 	name, rest := a.pos[0], args{a.pos[1:], a.kw}
 	return func(x Value) (Value, error) {
 		if !name.isStr() {
-			return x, typeErrorf("no filter named by a value of type %s", typeName(name))
+			return x, typeErrorf("filter name must be str, not %s", typeName(name))
 		}
 		f := filterByName(name.s)
 		if f == nil {
@@ -137,7 +137,7 @@ func (r *run) selector(name string, attr bool, a args) (func(Value) (bool, error
 	get := func(v Value) (Value, error) { return v, nil }
 	if attr {
 		if len(a.pos) == 0 {
-			return nil, errors.New(name + " misses the name of an attribute")
+			return nil, errors.New(name + " needs the name of an attribute")
 		}
 		var err error
 		if get, err = r.getter(a.pos[0], Value{}, false); err != nil {
@@ -158,7 +158,7 @@ func (r *run) selector(name string, attr bool, a args) (func(Value) (bool, error
 			return false, err
 		}
 		if !by.isStr() {
-			return false, typeErrorf("no test named by a value of type %s", typeName(by))
+			return false, typeErrorf("test name must be str, not %s", typeName(by))
 		}
 		t := testByName(by.s)
 		if t == nil {

@@ -111,7 +111,7 @@ func (r *run) attributePath(path Value) ([]Value, error) {
 			}
 			n, ok := parseInt(p, 10)
 			if !ok {
-				return nil, valueErrorf("bad number in an attribute")
+				return nil, valueErrorf("invalid number in an attribute")
 			}
 			key = n
 		}

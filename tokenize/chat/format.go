@@ -79,7 +79,7 @@ func (r *run) percent(v, arg Value) (Value, error) {
 				return v, err
 			}
 			if at < 0 {
-				return v, valueErrorf("a key of the format is not there")
+				return v, valueErrorf("missing key in the arguments of a format string")
 			}
 			x = dict.vals[at]
 			// The remaining arguments are only this value.
@@ -118,14 +118,14 @@ func (r *run) percent(v, arg Value) (Value, error) {
 					return 0, typeErrorf("* wants int")
 				}
 				if n > maxField || n < -maxField {
-					return 0, limitErrorf("a field of %d characters", n)
+					return 0, limitErrorf("field width of %d characters", n)
 				}
 				return int(n), nil
 			}
 			n := 0
 			for i < len(s) && isDecimal(s[i]) {
 				if n = n*10 + int(s[i]-'0'); n > maxField {
-					return 0, limitErrorf("a field of more than %d characters", maxField)
+					return 0, limitErrorf("field width of more than %d characters", maxField)
 				}
 				i++
 			}
@@ -527,7 +527,7 @@ func (r *run) formatField(field string, a args, auto *int, manual *bool) (string
 	default:
 		var ok bool
 		if x, ok = a.keyword(field); !ok {
-			return "", valueErrorf("a key of the format is not there")
+			return "", valueErrorf("missing key in the arguments of a format string")
 		}
 	}
 	switch conv {

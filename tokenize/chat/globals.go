@@ -187,7 +187,7 @@ func newRange(_ *run, a args) (Value, error) {
 		}
 		var ok bool
 		if n[i], ok = v.small(); !ok {
-			return Value{}, limitErrorf("range bound outside of 64 bits")
+			return Value{}, limitErrorf("range bound does not fit in 64 bits")
 		}
 	}
 	o := &interval{0, n[0], 1}

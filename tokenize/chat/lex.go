@@ -158,7 +158,7 @@ func (l *lexer) stripText(text string, sign byte, variable bool) string {
 func (l *lexer) comment(from int) error {
 	i := strings.Index(l.src[from:], "#}")
 	if i < 0 {
-		return fmt.Errorf("comment without end")
+		return fmt.Errorf("unterminated comment")
 	}
 	end := from + i
 	if end > from && (l.src[end-1] == '-' || l.src[end-1] == '+') {
@@ -216,7 +216,7 @@ func (l *lexer) raw(from int) error {
 	for at := from; ; {
 		i := strings.Index(l.src[at:], "{%")
 		if i < 0 {
-			return fmt.Errorf("raw block without endraw")
+			return fmt.Errorf("unterminated raw block")
 		}
 		open := at + i
 		p := open + 2
@@ -424,7 +424,7 @@ func (l *lexer) str(rest string) error {
 		end++
 	}
 	if end >= len(rest) {
-		return fmt.Errorf("string without end")
+		return fmt.Errorf("unterminated string")
 	}
 	text, err := unescape(rest[1:end])
 	if err != nil {

@@ -128,7 +128,7 @@ func sources(fsys fs.FS, config *Map, opts Options) (map[string]string, error) {
 			return out, nil
 		}
 	}
-	return nil, fmt.Errorf("chat: neither chat_template.jinja nor a chat_template in tokenizer_config.json: %w", fs.ErrNotExist)
+	return nil, fmt.Errorf("chat: no chat_template.jinja, and no chat_template in tokenizer_config.json: %w", fs.ErrNotExist)
 }
 
 // namedTemplates parses both forms of chat_template: a text, and a list of named templates.
@@ -138,19 +138,19 @@ func namedTemplates(out map[string]string, v Value) error {
 		return nil
 	}
 	if v.Kind() != List {
-		return fmt.Errorf("neither a text nor a list")
+		return fmt.Errorf("must be a string or a list")
 	}
 	for i, x := range v.Items() {
 		m := x.Map()
 		if m == nil {
-			return fmt.Errorf("element %d is not an object", i)
+			return fmt.Errorf("element %d must be an object", i)
 		}
 		n, _ := m.Get("name")
 		t, _ := m.Get("template")
 		name, ok1 := n.Text()
 		text, ok2 := t.Text()
 		if !ok1 || !ok2 {
-			return fmt.Errorf("element %d has no name or no template", i)
+			return fmt.Errorf("element %d: name or template is missing", i)
 		}
 		out[name] = text
 	}
@@ -182,7 +182,7 @@ func readConfig(fsys fs.FS, name string) (*Map, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if v.Map() == nil {
-		return nil, fmt.Errorf("chat: %s: not an object", name)
+		return nil, fmt.Errorf("chat: %s: must be an object", name)
 	}
 	return v.Map(), nil
 }

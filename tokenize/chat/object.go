@@ -104,7 +104,7 @@ func (s *sharedIter) next(r *run) (Value, bool, error) {
 	}
 	// A template can nest generators arbitrarily deep.
 	if r.nested++; r.nested > maxGenerators {
-		return Value{}, false, limitErrorf("more than %d generators within each other", maxGenerators)
+		return Value{}, false, limitErrorf("generators nest deeper than %d", maxGenerators)
 	}
 	v, ok, err := s.fn(r)
 	r.nested--

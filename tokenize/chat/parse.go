@@ -13,7 +13,7 @@ import (
 func Parse(name, src string, opts Options) (*Template, error) {
 	opts = opts.withDefaults()
 	if len(src) > opts.MaxSourceBytes {
-		return nil, &Error{Template: name, Err: limitErrorf("source of %d bytes, at most %d", len(src), opts.MaxSourceBytes)}
+		return nil, &Error{Template: name, Err: limitErrorf("source of %d bytes (limit %d)", len(src), opts.MaxSourceBytes)}
 	}
 	if !utf8.ValidString(src) {
 		return nil, &Error{Template: name, Err: fmt.Errorf("source is not valid UTF-8")}
@@ -360,7 +360,7 @@ func (p *parser) signature(m *macroBody) error {
 		}
 		for _, q := range m.params {
 			if q.name == t.text {
-				return p.failf(t.line, "parameter '%s' twice", t.text)
+				return p.failf(t.line, "duplicate parameter '%s'", t.text)
 			}
 		}
 		a := param{name: t.text, line: t.line}
@@ -370,7 +370,7 @@ func (p *parser) signature(m *macroBody) error {
 				return err
 			}
 		} else if defaults {
-			return p.failf(t.line, "parameter '%s' without default follows one with", t.text)
+			return p.failf(t.line, "parameter '%s' without a default follows a parameter with a default", t.text)
 		}
 		m.params = append(m.params, a)
 	}
@@ -392,7 +392,7 @@ func (p *parser) callBlock() (stmt, error) {
 	}
 	call, ok := e.(*callExpr)
 	if !ok {
-		return nil, p.failf(c.line, "call block without a call")
+		return nil, p.failf(c.line, "a call block needs a call")
 	}
 	c.call = call
 	c.body, err = p.function("endcall")

@@ -376,7 +376,7 @@ func (p *parser) intLiteral(t token) (expr, error) {
 	}
 	n, ok := new(big.Int).SetString(text, base)
 	if !ok {
-		return nil, p.failf(t.line, "bad integer %s", t.describe())
+		return nil, p.failf(t.line, "invalid integer %s", t.describe())
 	}
 	return &constExpr{BigValue(n)}, nil
 }

@@ -114,7 +114,7 @@ func (p *parser) subscribed(of expr) (expr, *sliceExpr, error) {
 func (p *parser) call(fn expr) (*callExpr, error) {
 	c := &callExpr{fn: fn, line: p.next().line}
 	bad := func() (*callExpr, error) {
-		return nil, p.failf(c.line, "arguments of a call in an order that Python refuses")
+		return nil, p.failf(c.line, "invalid order of call arguments")
 	}
 	for n := 0; !p.isOp(")"); n++ {
 		if n > 0 {
@@ -147,7 +147,7 @@ func (p *parser) call(fn expr) (*callExpr, error) {
 			p.skip()
 			for _, k := range c.kwargs {
 				if k.name == name {
-					return nil, p.failf(c.line, "argument '%s' twice", name)
+					return nil, p.failf(c.line, "duplicate argument '%s'", name)
 				}
 			}
 			var e expr
@@ -246,7 +246,7 @@ func (p *parser) test(of expr) (expr, error) {
 	case p.isOp("("):
 		t.call, err = p.call(nil)
 	case p.isName("is"):
-		err = p.failf(c.line, "tests cannot be chained with is")
+		err = p.failf(c.line, "tests cannot be chained")
 	case c.kind == tokString, c.kind == tokInt, c.kind == tokFloat, p.isOp("["), p.isOp("{"),
 		c.kind == tokName && c.text != "else" && c.text != "or" && c.text != "and":
 		var arg expr

@@ -42,7 +42,7 @@ func (r request) line(t *testing.T) []byte {
 func askPython(t *testing.T, sources map[string]string, requests []request) []answer {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("-short: the comparison with Python's Jinja2 is left out")
+		t.Skip("-short: skipping the comparison with Python's Jinja2")
 	}
 	python := interpreter()
 	if out, err := exec.Command(python, "-c", "import jinja2").CombinedOutput(); err != nil {

@@ -23,7 +23,7 @@ func resolveTemplate(t *Template) (int, error) {
 	c.body(t.body, s)
 	f := c.frame(s)
 	if work < 0 {
-		return 0, limitErrorf("too many variables in too many scopes")
+		return 0, limitErrorf("too many variables in nested scopes")
 	}
 	t.loads, t.slots = f.loads, fn.slots
 	return c.line, c.err
@@ -76,7 +76,7 @@ func placeOf(s *scope, r ref) place { return place{s.fn.depth - r.fn.depth, r.sl
 func (c *resolver) find(s *scope, name string, line int) place {
 	r, ok := s.find(name)
 	if !ok {
-		c.fail(line, fmt.Errorf("syntax error: name '%s' is used where Jinja cannot resolve it", name))
+		c.fail(line, fmt.Errorf("syntax error: Jinja cannot resolve the name '%s' here", name))
 		return place{}
 	}
 	return placeOf(s, r)

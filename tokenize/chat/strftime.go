@@ -10,7 +10,7 @@ import (
 // same on all platforms. A naive time has no zone, so %z and %Z print nothing.
 func Strftime(t time.Time, format string) (string, error) {
 	if strings.IndexByte(format, 0) >= 0 {
-		return "", fmt.Errorf("%w: a NUL in a format of strftime", ErrUnsupported)
+		return "", fmt.Errorf("%w: NUL in a strftime format", ErrUnsupported)
 	}
 	var b strings.Builder
 	for text, d := range directives(format) {

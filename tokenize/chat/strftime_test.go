@@ -16,7 +16,7 @@ import (
 func TestStrftimeAgainstPython(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("-short: the comparison with Python is left out")
+		t.Skip("-short: skipping the comparison with Python")
 	}
 	r := source(t)
 	const letters = "aAbBcCdDeEfFgGhHiIjJkKlLmMnNoOpPqQrRsStTuUvVwWxXyYzZ%+é"

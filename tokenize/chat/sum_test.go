@@ -26,7 +26,7 @@ func TestSum(t *testing.T) {
 				} {
 					got, err := sum(t, chain, chat.Options{})
 					if got != want || (err == nil) != (failed == nil) || err != nil && err.Error() != failed.Error() {
-						t.Errorf("%s gives %q, %v, want %q, %v", chain, got, err, want, failed)
+						t.Errorf("%s = %q, %v, want %q, %v", chain, got, err, want, failed)
 					}
 				}
 			}
@@ -62,7 +62,7 @@ func TestSumLimit(t *testing.T) {
 		}
 	}
 	if _, err := sum(t, chain, chat.Options{MaxOutputBytes: 13}); !errors.Is(err, chat.ErrLimit) {
-		t.Errorf("14 bytes of output where 13 may be: %v", err)
+		t.Errorf("14 bytes of output with a limit of 13: %v", err)
 	}
 }
 

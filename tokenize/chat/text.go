@@ -154,7 +154,7 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 // addressError refuses the text of an object that contains the object's address, because the
 // address differs between processes.
 func addressError(v Value) error {
-	return typeErrorf("%w: the text of a %s, which holds an address", ErrUnsupported, typeName(v))
+	return typeErrorf("%w: text of a %s, which contains a memory address", ErrUnsupported, typeName(v))
 }
 
 // begin records that the text of a container is being built. It reports whether it already was:

@@ -47,7 +47,7 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 			return v, err
 		}
 		if len(parts) != 2 {
-			return v, valueErrorf("separators must be two")
+			return v, valueErrorf("separators must be a pair")
 		}
 		if !v.isStr() && (!parts[0].isStr() || !parts[1].isStr()) {
 			return v, typeErrorf("separators must be strings")

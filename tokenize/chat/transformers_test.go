@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	update       = flag.Bool("update", false, "write testdata/chat-templates/transformers.json.gz anew with the environments of make transformers")
-	applications = flag.Int("applications", 40, "how many random conversations TestAgainstTransformers gives each template")
+	update       = flag.Bool("update", false, "rewrite testdata/chat-templates/transformers.json.gz with the environments of make transformers")
+	applications = flag.Int("applications", 40, "random conversations per template in TestAgainstTransformers")
 )
 
 // packages lists the releases to compare with and the rules that each follows.
@@ -318,7 +318,7 @@ func transformersDir(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ROLLOUT_TRANSFORMERS")
 	if dir == "" {
-		t.Skip("ROLLOUT_TRANSFORMERS names no environments: make transformers makes them in .build/transformers")
+		t.Skip("ROLLOUT_TRANSFORMERS is not set: make transformers creates the environments in .build/transformers")
 	}
 	return dir
 }

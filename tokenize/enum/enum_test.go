@@ -27,7 +27,7 @@ func TestList(t *testing.T) {
 	if got := colours.String(3); got != "colour(3)" {
 		t.Errorf("a value without a word reads %q", got)
 	}
-	if b, err := colours.Marshal(3); err == nil || err.Error() != "colour 3 has no name" {
+	if b, err := colours.Marshal(3); err == nil || err.Error() != "colour 3 is unknown" {
 		t.Errorf("a value without a word is written as %q, %v", b, err)
 	}
 	kept := colour(2)

@@ -52,7 +52,7 @@ func TestTracedAnswers(t *testing.T) {
 	s.header.Del("Authorization")
 	s.do(401, "GET", "/v1/agents/", "")
 	if n := len(answersOf(t, s)); n != 2 {
-		t.Errorf("without the password %d answers are told", n)
+		t.Errorf("without the password %d answers succeed", n)
 	}
 	s.do(404, "GET", "/sim/", "")
 	s.do(405, "GET", "/sim/refuse", "")
@@ -78,7 +78,7 @@ func TestRefuse(t *testing.T) {
 	s.do(200, "POST", "/sim/refuse?status=0", "")
 	s.do(200, "GET", "/v1/agents/"+id, "")
 	if !strings.Contains(string(s.do(200, "GET", "/sim/stats", "")), `"Refused":3`) {
-		t.Error("the counts are not told")
+		t.Error("the counts are not reported")
 	}
 }
 

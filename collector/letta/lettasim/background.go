@@ -78,12 +78,12 @@ func (s *Server) checkMode(q *request, a *agent, b *sendBody, mode sendMode) *an
 	case mode.streams() && b.Background:
 		return refuse(detail(http.StatusServiceUnavailable, "Background streaming requires Redis to be running."))
 	case mode.streams() && b.StreamTokens:
-		return refuse(detail(http.StatusNotImplemented, "lettasim does not stream tokens: leave stream_tokens out"))
+		return refuse(detail(http.StatusNotImplemented, "lettasim does not stream tokens: remove stream_tokens"))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if handle := a.state.string("model"); mode.streams() && !a.plain() && !strings.HasPrefix(handle, "sglang/") {
-		return refuse(detail(http.StatusNotImplemented, "lettasim does not simulate a stream of %s, which is not made on the native path", handle))
+		return refuse(detail(http.StatusNotImplemented, "lettasim does not simulate streams of %s, which is not on the native path", handle))
 	}
 	if mode != modeSync {
 		b.TokenIDs, b.Logprobs = false, false // only the agent's flags count

@@ -164,29 +164,29 @@ func (c Config) Validate() error {
 		}
 	}
 	for name, r := range map[string]Range{"calls": c.Script.Calls, "tokens": c.Script.Tokens, "think_tokens": c.Script.ThinkTokens} {
-		check(r == Range{} || r.Min >= 0 && r.Min <= r.Max, "script.%s: %d..%d: must be min ≤ max, not negative", name, r.Min, r.Max)
+		check(r == Range{} || r.Min >= 0 && r.Min <= r.Max, "script.%s: %d..%d: want 0 ≤ min ≤ max", name, r.Min, r.Max)
 	}
-	check(c.Script.Calls == Range{} || c.Script.Calls.Min >= 1, "script.calls: %d..%d: a send makes at least one call", c.Script.Calls.Min, c.Script.Calls.Max)
-	check(c.Script.Drift >= 0 && c.Script.Drift <= 1, "script.drift: %g: must be a share from 0 to 1", c.Script.Drift)
-	check(c.Script.Wrong >= 0 && c.Script.Wrong <= 1, "script.wrong: %g: must be a share from 0 to 1", c.Script.Wrong)
-	check(c.Script.Length >= 0 && c.Script.Length <= 1, "script.length: %g: must be a share from 0 to 1", c.Script.Length)
+	check(c.Script.Calls == Range{} || c.Script.Calls.Min >= 1, "script.calls: %d..%d: min must be ≥ 1", c.Script.Calls.Min, c.Script.Calls.Max)
+	check(c.Script.Drift >= 0 && c.Script.Drift <= 1, "script.drift: %g: must be between 0 and 1", c.Script.Drift)
+	check(c.Script.Wrong >= 0 && c.Script.Wrong <= 1, "script.wrong: %g: must be between 0 and 1", c.Script.Wrong)
+	check(c.Script.Length >= 0 && c.Script.Length <= 1, "script.length: %g: must be between 0 and 1", c.Script.Length)
 	check(c.BodyCache >= 0, "body_cache: %d: must be ≥ 0", c.BodyCache)
 	check(c.Capacity >= 0, "capacity: %d: must be ≥ 0", c.Capacity)
 	check(c.BodyRate >= 0, "body_rate: %d: must be ≥ 0", c.BodyRate)
 	check(c.ContextWindow >= 0, "context_window: %d: must be ≥ 0", c.ContextWindow)
 	if c.Engine != "" {
 		errs = append(errs, checkEngine(c.Engine))
-		check(c.InputIDs, "engine: the prompts of its calls are known from input_ids alone: set InputIDs (--input-ids)")
-		check(!c.Weights.changing(), "engine: it has weights of its own: set no Weights")
-		check(c.BodyCache == 0, "engine: body_cache keeps made-up answers: set one of the two")
+		check(c.InputIDs, "engine: requires InputIDs (--input-ids), because only they show the prompts")
+		check(!c.Weights.changing(), "engine: cannot be combined with Weights")
+		check(c.BodyCache == 0, "engine: cannot be combined with body_cache")
 		for _, f := range c.Faults {
-			check(!f.Kind.ofData(), "engine: fault %s changes made-up answers; an engine's are given as they are", f.Kind)
+			check(!f.Kind.ofData(), "engine: fault %s applies only to scripted answers", f.Kind)
 		}
 	}
 	errs = append(errs, c.Weights.validate())
 	seen := map[string]bool{}
 	for _, cs := range c.Cases {
-		check(!seen[cs.Name], "case %s: given twice", cs.Name)
+		check(!seen[cs.Name], "case %s: duplicate", cs.Name)
 		seen[cs.Name] = true
 	}
 	if err := c.Latency.validate(); err != nil {

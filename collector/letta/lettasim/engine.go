@@ -73,9 +73,9 @@ func checkEngine(address string) error {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return errors.New("lettasim: engine: not a URL")
+		return errors.New("lettasim: engine: invalid URL")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return fmt.Errorf("lettasim: engine: %s: want http://HOST:PORT; calls go to its path /generate", u.Redacted())
+		return fmt.Errorf("lettasim: engine: %s: want http://HOST:PORT (the base URL of /generate)", u.Redacted())
 	}
 	return nil
 }
@@ -143,10 +143,10 @@ func excerpt(b []byte) string {
 func readEngineAnswer(raw []byte) (*engineAnswer, error) {
 	a := &engineAnswer{raw: bytes.TrimSpace(raw)}
 	if err := json.Unmarshal(raw, a); err != nil {
-		return nil, fmt.Errorf("not the JSON of SGLang's /generate: %w", err)
+		return nil, fmt.Errorf("not an answer of SGLang's /generate: %w", err)
 	}
 	if len(a.raw) == 0 || a.raw[0] != '{' {
-		return nil, errors.New("want a JSON object, as for one prompt")
+		return nil, errors.New("want one JSON object")
 	}
 	if a.OutputIDs == nil || json.Unmarshal(a.OutputIDs, &a.ids) != nil || a.ids == nil {
 		return nil, errors.New("output_ids: want a list of 32-bit integers")
@@ -163,7 +163,7 @@ func readEngineAnswer(raw []byte) (*engineAnswer, error) {
 		var lp *float64
 		var id int32
 		if len(t) < 2 || json.Unmarshal(t[0], &lp) != nil || json.Unmarshal(t[1], &id) != nil || id != a.ids[i] {
-			return nil, fmt.Errorf("meta_info.output_token_logprobs[%d]: want [log-probability, %d, text or null], as output_ids says", i, a.ids[i])
+			return nil, fmt.Errorf("meta_info.output_token_logprobs[%d]: want [log-probability, %d, text or null], to match output_ids", i, a.ids[i])
 		}
 		a.logprobs[i] = float32(math.NaN())
 		if lp != nil {

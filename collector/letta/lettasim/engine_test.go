@@ -81,7 +81,7 @@ func TestEngine(t *testing.T) {
 	id, _ := s.create("echo", 0, 1)
 	a := sendTo(s, id, "ab")
 	if want := `POST /generate {"input_ids":[97,98,10],"sampling_params":{"temperature":1,"max_new_tokens":4096,"top_p":0.9},"return_logprob":true}`; e.asked[0] != want {
-		t.Errorf("the engine was asked %s, want %s", e.asked[0], want)
+		t.Errorf("the engine received %s, want %s", e.asked[0], want)
 	}
 	turn := a.Turns[0]
 	if string(turn.IDs) != "[51, 7,0]" || string(turn.Logprobs) != `[[-0.69314718246, 51,"3"],[-1e-07,7,null], [null,0,null]]` {
@@ -122,7 +122,7 @@ func TestEngineTemperature(t *testing.T) {
 	}
 	sendTo(s, agent.ID, "ab")
 	if want := `"sampling_params":{"temperature":0.6,`; !strings.Contains(e.asked[0], want) {
-		t.Errorf("the engine was asked %s, want %s", e.asked[0], want)
+		t.Errorf("the engine received %s, want %s", e.asked[0], want)
 	}
 }
 
@@ -162,8 +162,8 @@ func TestEngineFails(t *testing.T) {
 	}{
 		{"status", 500, "CUDA out of memory", "Server error '500 Internal Server Error' for url 'http"},
 		{"refused", 400, "too long", "Client error '400 Bad Request' for url 'http"},
-		{"no JSON", 200, "<html>", "not the JSON of SGLang's /generate"},
-		{"a list", 200, `[]`, "not the JSON of SGLang's /generate"},
+		{"no JSON", 200, "<html>", "not an answer of SGLang's /generate"},
+		{"a list", 200, `[]`, "not an answer of SGLang's /generate"},
 		{"no ids", 200, `{"meta_info":{"output_token_logprobs":[]}}`, "output_ids: want a list of 32-bit integers"},
 		{"wide id", 200, `{"output_ids":[4294967296],"meta_info":{"output_token_logprobs":[[-1,4294967296,null]]}}`, "output_ids: want"},
 		{"no logprobs", 200, `{"output_ids":[1],"meta_info":{}}`, "output_token_logprobs: want a list"},
@@ -182,7 +182,7 @@ func TestEngineFails(t *testing.T) {
 				t.Errorf("run %s: want %q in its error", runs, c.want)
 			}
 			if told == nil || !strings.Contains(told.Error(), c.want) || s.Stats().EngineErrors != 1 {
-				t.Errorf("told %v, stats %+v", told, s.Stats())
+				t.Errorf("reported %v, stats %+v", told, s.Stats())
 			}
 		})
 	}

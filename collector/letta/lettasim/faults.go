@@ -154,7 +154,7 @@ func ParseFault(s string) (Fault, error) {
 		rate, options, _ := strings.Cut(rate, ":")
 		r, err := strconv.ParseFloat(rate, 64)
 		if err != nil {
-			return Fault{}, fmt.Errorf("lettasim: fault %q: rate %q: want a share from 0 to 1", s, rate)
+			return Fault{}, fmt.Errorf("lettasim: fault %q: rate %q: want a number between 0 and 1", s, rate)
 		}
 		f := Fault{Kind: FaultKind(kind), Rate: r}
 		if err := f.parseOptions(options); err != nil {
@@ -199,7 +199,7 @@ func (f *Fault) parseOptions(text string) (err error) {
 		case "bytes":
 			f.Bytes, err = strconv.ParseInt(value, 10, 64)
 		default:
-			return fmt.Errorf("option %q: there are after, attempts, send and bytes", name)
+			return fmt.Errorf("unknown option %q (want after, attempts, send or bytes)", name)
 		}
 		if err != nil {
 			return fmt.Errorf("option %s: %q: %w", name, value, err)
@@ -219,10 +219,10 @@ func (f Fault) validate() error {
 		if near == "" {
 			near = fmt.Sprintf("; want one of %v", FaultKinds())
 		}
-		return fmt.Errorf("lettasim: fault kind %q: there is none%s", f.Kind, near)
+		return fmt.Errorf("lettasim: unknown fault kind %q%s", f.Kind, near)
 	}
 	if !(f.Rate >= 0 && f.Rate <= 1) {
-		return fmt.Errorf("lettasim: fault %s: rate %g: must be a share from 0 to 1", f.Kind, f.Rate)
+		return fmt.Errorf("lettasim: fault %s: rate %g: must be between 0 and 1", f.Kind, f.Rate)
 	}
 	return nil
 }

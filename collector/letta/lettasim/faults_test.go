@@ -421,9 +421,9 @@ func TestParseFault(t *testing.T) {
 		{"engine-down=0.25", "{engine-down 0.25 [] 0 0 0s 0}"},
 		{"reset@t1", "{reset 0 [{t1 -1 0}] 0 0 0s 0}"},
 		{"reset@t1/2/3", "{reset 0 [{t1 2 3}] 0 0 0s 0}"},
-		{"nonsense=1", `lettasim: fault kind "nonsense": there is none`},
-		{"reset=2", "lettasim: fault reset: rate 2: must be a share from 0 to 1"},
-		{"reset=NaN", "lettasim: fault reset: rate NaN: must be a share from 0 to 1"},
+		{"nonsense=1", `lettasim: unknown fault kind "nonsense"`},
+		{"reset=2", "lettasim: fault reset: rate 2: must be between 0 and 1"},
+		{"reset=NaN", "lettasim: fault reset: rate NaN: must be between 0 and 1"},
 		{"reset", `lettasim: fault "reset": want KIND=RATE or KIND@TASK/SAMPLE/ATTEMPT`},
 		{"reset@a/b", `lettasim: fault "reset@a/b": "b" is not a number`},
 	} {

@@ -26,7 +26,7 @@ func ParseLatency(s string) (Latency, error) {
 	}
 	if ranged {
 		if l.High, err = time.ParseDuration(high); err != nil {
-			return Latency{}, fmt.Errorf("lettasim: latency %q: upper end %q: want a duration", s, high)
+			return Latency{}, fmt.Errorf("lettasim: latency %q: upper bound %q: want a duration", s, high)
 		}
 	}
 	if skewed {

@@ -37,7 +37,7 @@ func (s *Server) resetMessages(q *request) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.life != nil {
-		return detail(http.StatusBadRequest, "lettasim: a recorded life cannot be reset")
+		return detail(http.StatusBadRequest, "lettasim: cannot reset a replayed agent")
 	}
 	a.setSystem(fmt.Sprintf("%s\n- reset at %s", a.prompt, s.cfg.Now().UTC().Format(time.RFC3339)))
 	a.reset = len(a.runs)

@@ -77,10 +77,10 @@ func TestScriptedReplyAddsUp(t *testing.T) {
 			}
 			last := turns[len(turns)-1]
 			if a.Usage.Prompt != prompt || a.Usage.Completion != completion || a.Usage.Context != len(last.InputIDs)+len(last.Output) {
-				t.Errorf("sample %d: usage %+v, steps say %d and %d", sample, a.Usage, prompt, completion)
+				t.Errorf("sample %d: usage %+v, but the steps have %d and %d", sample, a.Usage, prompt, completion)
 			}
 			if len(a.Logprobs.Content) != len(last.Output) || a.Logprobs.Content[0].Token != strconv.FormatInt(last.Output[0], 10) {
-				t.Errorf("sample %d: logprobs are not those of the last call", sample)
+				t.Errorf("sample %d: logprobs differ from the last call's", sample)
 			}
 			const end = 151645
 			if stop := a.StopReason.StopReason; (stop == "end_turn") != (last.Output[len(last.Output)-1] == end) || stop != "end_turn" && stop != "max_tokens_exceeded" {

@@ -421,9 +421,9 @@ func TestConfigIsChecked(t *testing.T) {
 		BodyCache: -1, Script: lettasim.Script{Drift: 2, Tokens: lettasim.Range{Min: 5, Max: 1}}, Faults: lettasim.Faults{{Kind: "x"}}, Latency: lettasim.Latency{Low: -1},
 		Cases: append(loadCases(t)[:1:1], loadCases(t)[0]),
 	})
-	for _, want := range []string{"body_cache: -1", "script.drift: 2", "script.tokens: 5..1", `fault kind "x"`, "latency -1ns", "given twice"} {
+	for _, want := range []string{"body_cache: -1", "script.drift: 2", "script.tokens: 5..1", `fault kind "x"`, "latency -1ns", "duplicate"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v does not say %q", err, want)
+			t.Errorf("error %v does not contain %q", err, want)
 		}
 	}
 }

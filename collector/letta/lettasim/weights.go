@@ -55,14 +55,14 @@ func ParseWeights(text string) (w Weights, err error) {
 		case "words":
 			w.Words = true
 		default:
-			return w, fmt.Errorf("lettasim: weights %q: there are every, engines, lag, fall and words", option)
+			return w, fmt.Errorf("lettasim: weights: unknown option %q (want every, engines, lag, fall or words)", option)
 		}
 		if err != nil {
-			return w, fmt.Errorf("lettasim: weights: %s: %q is neither a time nor a number that it can be", name, value)
+			return w, fmt.Errorf("lettasim: weights: %s: %q is not a valid value", name, value)
 		}
 	}
 	if !w.changing() {
-		return w, errors.New("lettasim: weights: every is missing: a time such as 300ms, or a number of calls")
+		return w, errors.New("lettasim: weights: every is required: a duration such as 300ms, or a number of calls")
 	}
 	return w, w.validate()
 }
@@ -72,11 +72,11 @@ func (w *Weights) changing() bool { return w.Every > 0 || w.Calls > 0 }
 func (w *Weights) validate() error {
 	switch {
 	case w.Every < 0 || w.Calls < 0 || w.Engines < 0 || w.Fall < 0:
-		return errors.New("lettasim: weights: numbers and times but lag must be ≥ 0")
+		return errors.New("lettasim: weights: all values except lag must be ≥ 0")
 	case w.Every > 0 && w.Calls > 0:
-		return errors.New("lettasim: weights: updates come after a time or after calls, not both")
+		return errors.New("lettasim: weights: every must be a duration or a number of calls, not both")
 	case w.Lag != 0 && w.Every == 0:
-		return errors.New("lettasim: weights: a lag needs updates after a time")
+		return errors.New("lettasim: weights: lag requires every as a duration")
 	}
 	return nil
 }

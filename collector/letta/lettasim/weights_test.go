@@ -20,7 +20,7 @@ func TestWeights(t *testing.T) {
 		return strings.Trim(field(t, s.do(200, "GET", "/model_info", ""), "weight_version"), `"`)
 	}
 	if got := page(); got != "1" {
-		t.Errorf("the page says %s before the first call, want 1", got)
+		t.Errorf("the page has %s before the first call, want 1", got)
 	}
 	for i := range 6 {
 		id, _ := s.create("w", i, 1)

@@ -54,11 +54,11 @@ type Poller struct {
 func New(cfg Config) (*Poller, error) {
 	var errs []error
 	if len(cfg.URLs) == 0 {
-		errs = append(errs, errors.New("engine metrics: no URL given"))
+		errs = append(errs, errors.New("engine metrics: no URL"))
 	}
 	for i, text := range cfg.URLs {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			errs = append(errs, fmt.Errorf("engine metrics: URL %d: want one like http://host:30000/metrics", i+1))
+			errs = append(errs, fmt.Errorf("engine metrics: URL %d is invalid (want http://host:30000/metrics)", i+1))
 		}
 	}
 	if cfg.Every < 0 {
@@ -141,7 +141,7 @@ const maxPageBytes = 16 << 20
 func (p *Poller) page(ctx context.Context, i int, page string) (limit.Engine, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
 	if err != nil {
-		return limit.Engine{}, errors.New("not a URL")
+		return limit.Engine{}, errors.New("invalid URL")
 	}
 	req.Header.Set("Accept", "text/plain;version=0.0.4")
 	resp, err := p.cfg.Client.Do(req)
@@ -158,7 +158,7 @@ func (p *Poller) page(ctx context.Context, i int, page string) (limit.Engine, er
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(resp.Body, maxPageBytes))
 	if err != nil {
-		return limit.Engine{}, fmt.Errorf("not in the text format of Prometheus: %w", err)
+		return limit.Engine{}, fmt.Errorf("not the Prometheus text format: %w", err)
 	}
 	return p.read(i, families)
 }
@@ -176,7 +176,7 @@ func (p *Poller) read(i int, families map[string]*dto.MetricFamily) (limit.Engin
 		}
 	}
 	if e.KVUsage < 0 && e.Waiting < 0 && e.Preemptions < 0 {
-		return e, errors.New("no known metric: SGLang needs --enable-metrics")
+		return e, errors.New("no SGLang or vLLM metric found; SGLang needs --enable-metrics")
 	}
 	return e, nil
 }

@@ -133,7 +133,7 @@ func TestLookThatFails(t *testing.T) {
 		{"status", gone.URL + "/metrics", "status 404"},
 		{"no answer", slow.URL, "deadline exceeded"},
 		{"no server", closed.URL, "refused"},
-		{"something else", page(t, always("<html>hello</html>")), "not in the text format"},
+		{"something else", page(t, always("<html>hello</html>")), "not the Prometheus text format"},
 		{"nothing that is known", page(t, always("go_goroutines 12\n")), "--enable-metrics"},
 	}
 	for _, tt := range tests {
@@ -145,7 +145,7 @@ func TestLookThatFails(t *testing.T) {
 				t.Fatalf("Look = %+v, %v, want %q: one page that fails spoils the look", e, err, tt.want)
 			}
 			if strings.Contains(err.Error(), "canary") {
-				t.Errorf("the error tells a secret: %v", err)
+				t.Errorf("the error contains a secret: %v", err)
 			}
 		})
 	}
@@ -155,7 +155,7 @@ func TestNew(t *testing.T) {
 	t.Parallel()
 	for _, urls := range [][]string{nil, {""}, {"localhost:30000"}, {"ftp://a/metrics"}, {"http://"}, {"http://me:canary@ x"}} {
 		if _, err := engine.New(engine.Config{URLs: urls}); err == nil || strings.Contains(err.Error(), "canary") {
-			t.Errorf("New(%q) = %v, want an error without what may be a secret", urls, err)
+			t.Errorf("New(%q) = %v, want an error without a possible secret", urls, err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ func TestShape(t *testing.T) {
 	lives := prompttest.Lives(t, 4)
 	again, err := prompttest.Qwen3(t).Life("long-01", 1)
 	if err != nil || !bytes.Equal(again, lives["long-01"]) {
-		t.Errorf("the same seed gives other bytes (%v)", err)
+		t.Errorf("the same seed makes other bytes (%v)", err)
 	}
 	for name, raw := range lives {
 		var l struct {

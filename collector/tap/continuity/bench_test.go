@@ -20,7 +20,7 @@ func BenchmarkPrompt(b *testing.B) {
 			for b.Loop() {
 				sent, _ := table.Prompt(asked)
 				if (sent != nil) != (drift != "none") {
-					b.Fatal("the prompt is spliced where it should not be, or the reverse")
+					b.Fatal("the prompt is spliced but should not be, or the reverse")
 				}
 				b.StopTimer()
 				table.Answered(&tap.Call{Status: 500, Prompt: sent, Asked: asked}) // so that it can come again

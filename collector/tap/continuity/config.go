@@ -49,19 +49,19 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	var all []error
 	if c.Tokenizer == nil {
-		all = append(all, errors.New("tokenizer: required: continuity compares texts, and needs the model's own"))
+		all = append(all, errors.New("tokenizer: the model's tokenizer is required, to compare texts"))
 	}
 	if c.Template == nil {
-		all = append(all, errors.New("template: required: continuity proves at the start how the template prints the model's turns"))
+		all = append(all, errors.New("template: the model's chat template is required, to find its turns in prompts"))
 	}
 	if c.MaxPrompt < 0 {
-		all = append(all, errors.New("max prompt: must be 0 or more tokens"))
+		all = append(all, errors.New("max prompt: must be ≥ 0"))
 	}
 	if c.MaxBytes < 0 {
-		all = append(all, errors.New("max bytes: must be 0 or more"))
+		all = append(all, errors.New("max bytes: must be ≥ 0"))
 	}
 	if c.MaxAge < 0 {
-		all = append(all, errors.New("max age: must be 0 or more"))
+		all = append(all, errors.New("max age: must be ≥ 0"))
 	}
 	return errors.Join(all...)
 }

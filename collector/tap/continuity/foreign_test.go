@@ -120,7 +120,7 @@ func TestForeignAfterRestart(t *testing.T) {
 			s.table.Recall(&tt.next)
 		}
 		if got := s.table.Stats().Prompts; got[continuity.ReasonNew] != 0 {
-			t.Errorf("what was recalled counts as prompts: %v", got)
+			t.Errorf("recalled text counts as prompts: %v", got)
 		}
 		want := ""
 		if tt.same.Spliced() {

@@ -81,7 +81,7 @@ func decide(tb testing.TB, table *continuity.Table, asked []int32) (sent []int32
 	before := table.Stats().Prompts
 	sent, spliced := table.Prompt(asked)
 	if n := changedTurns(asked, sent); n != spliced {
-		tb.Fatalf("%d turns are not as asked, and Prompt says %d", n, spliced)
+		tb.Fatalf("%d turns differ, but Prompt returned %d", n, spliced)
 	}
 	found := false
 	for r, n := range table.Stats().Prompts {

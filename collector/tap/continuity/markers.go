@@ -41,7 +41,7 @@ func findMarkers(cfg *Config) (markers, error) {
 	var m markers
 	tok := cfg.Tokenizer
 	if tok.Family() == bpe.FamilyChars {
-		return m, fmt.Errorf("%w: the tokenizer's vocabulary is one of characters, which drops a space at the start of a text", ErrTemplate)
+		return m, fmt.Errorf("%w: the tokenizer has a vocabulary of characters, which drops a leading space", ErrTemplate)
 	}
 	for _, marker := range []struct {
 		text string
@@ -49,7 +49,7 @@ func findMarkers(cfg *Config) (markers, error) {
 	}{{startText, &m.start}, {endText, &m.end}} {
 		id, ok := tok.ID(marker.text)
 		if !ok || !tok.IsSpecial(id) {
-			return m, fmt.Errorf("%w: the tokenizer has no special token %s; turns are found in ChatML alone (Qwen, Hermes and others)", ErrTemplate, marker.text)
+			return m, fmt.Errorf("%w: the tokenizer has no special token %s; only ChatML templates are supported (Qwen, Hermes and others)", ErrTemplate, marker.text)
 		}
 		*marker.id = id
 	}
@@ -58,7 +58,7 @@ func findMarkers(cfg *Config) (markers, error) {
 		return m, err
 	}
 	if len(m.header) < 2 || m.header[0] != m.start || slices.Contains(m.header[1:], m.start) || slices.Contains(m.header, m.end) {
-		return m, fmt.Errorf("%w: the tokenizer reads %q as %v, without a header of its own", ErrTemplate, headerText, m.header)
+		return m, fmt.Errorf("%w: the tokenizer encodes %q as %v, which is not a usable turn header", ErrTemplate, headerText, m.header)
 	}
 	return m, m.prove(cfg)
 }
@@ -80,12 +80,12 @@ func (m *markers) prove(cfg *Config) error {
 		return err
 	}
 	if !slices.Equal(m.last(first), m.header) {
-		return fmt.Errorf("%w: its prompts do not end in %q, so the model's turn begins with text of the template", ErrTemplate, headerText)
+		return fmt.Errorf("%w: its prompts do not end in %q, so the template adds text to the model's turn", ErrTemplate, headerText)
 	}
 	var begins [2]string // of the message after the turn
 	for i, later := range []struct{ what, messages, want, next string }{
 		{"an answer", says, answer, words},
-		{"a call of a tool", asks, "<tool_call>\n" + call + "\n</tool_call>", result},
+		{"a tool call", asks, "<tool_call>\n" + call + "\n</tool_call>", result},
 	} {
 		next, text, err := render(cfg, before+later.messages, now)
 		if err != nil {
@@ -96,20 +96,20 @@ func (m *markers) prove(cfg *Config) error {
 			return err
 		}
 		if !slices.Equal(m.last(next), m.header) || len(next) < len(first) || !slices.Equal(next[:len(first)], first) {
-			return fmt.Errorf("%w: the next prompt does not begin with the one before", ErrTemplate)
+			return fmt.Errorf("%w: a prompt does not begin with the previous prompt", ErrTemplate)
 		}
 		if end := slices.Index(next[len(first):], m.end); end < 0 || m.compare(cfg.Tokenizer, want, next[len(first):][:end]).reason != ReasonSame {
-			return fmt.Errorf("%w: it does not print %s as %q and %s", ErrTemplate, later.what, later.want, endText)
+			return fmt.Errorf("%w: it does not render %s as %q and %s", ErrTemplate, later.what, later.want, endText)
 		}
 		at := strings.LastIndex(text, later.next)
 		if at < 0 {
-			return fmt.Errorf("%w: it does not print the message after %s", ErrTemplate, later.what)
+			return fmt.Errorf("%w: it does not render the message after %s", ErrTemplate, later.what)
 		}
 		begins[i] = text[strings.LastIndex(text[:at], startText)+len(startText) : at]
 	}
 	m.result = trim([]byte(begins[1]))
 	if len(m.result) == 0 || strings.HasPrefix(begins[0]+words, string(m.result)) {
-		return fmt.Errorf("%w: it prints the result of a tool as the words of a user", ErrTemplate)
+		return fmt.Errorf("%w: it renders the result of a tool like a user message", ErrTemplate)
 	}
 	m.resultIDs, err = cfg.Tokenizer.AppendTokens(nil, string(m.result))
 	return err
@@ -157,7 +157,7 @@ func render(cfg *Config, messages string, now time.Time) (ids []int32, text stri
 	}
 	out, err := cfg.Template.Render(nil, chat.Input{Messages: list, AddGenerationPrompt: true, Transformers: cfg.Transformers, Now: now})
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: it refuses a conversation with a tool: %w", ErrTemplate, err)
+		return nil, "", fmt.Errorf("%w: it cannot render a conversation with a tool: %w", ErrTemplate, err)
 	}
 	ids, err = cfg.Tokenizer.AppendTokens(nil, string(out))
 	return ids, string(out), err

@@ -139,7 +139,7 @@ func TestForgotten(t *testing.T) {
 	s.tell("<|im_start|>system\n"+head, call)
 	s.want(head+call+result, "", continuity.ReasonNew)
 	if got := s.table.Stats(); got.Calls != 1 || got.Bytes > 2000 {
-		t.Errorf("of what is old the table still has %+v", got)
+		t.Errorf("the table still has the old %+v", got)
 	}
 
 	// A table with room for nothing, not even blind sites.
@@ -303,24 +303,24 @@ func TestRefusedModels(t *testing.T) {
 		want     string
 		template bool
 	}{
-		{"nothing", func(c *continuity.Config) { *c = continuity.Config{MaxPrompt: -1, MaxBytes: -1, MaxAge: -1} }, "tokenizer: required", false},
+		{"nothing", func(c *continuity.Config) { *c = continuity.Config{MaxPrompt: -1, MaxBytes: -1, MaxAge: -1} }, "tokenizer is required", false},
 		{"no markers", func(c *continuity.Config) { c.Tokenizer = bpetest.Tokenizer(t, "gpt-oss") }, "no special token <|im_start|>", true},
 		{"a thought is begun", func(c *continuity.Config) {
 			c.Template = parse(strings.ReplaceAll(source, "'<|im_start|>assistant\\n'", "'<|im_start|>assistant\\n<think>\\n'"))
 		}, "do not end in", true},
 		{"an empty thought is put in", func(c *continuity.Config) {
 			c.Template = parse(strings.ReplaceAll(source, "'<|im_start|>' + message.role + '\\n' + content", "'<|im_start|>' + message.role + '\\n<think></think>' + content"))
-		}, "does not print an answer", true},
+		}, "does not render an answer", true},
 		{"calls in another form", func(c *continuity.Config) {
 			c.Template = parse(strings.ReplaceAll(source, "\"arguments\": ", "\"parameters\": "))
-		}, "does not print a call", true},
+		}, "does not render a tool call", true},
 		{"no calls", func(c *continuity.Config) {
 			c.Template = parse("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{{ '<|im_start|>assistant\n' }}")
-		}, "does not print a call", true},
+		}, "does not render a tool call", true},
 		{"results as words", func(c *continuity.Config) {
 			c.Template = parse(strings.NewReplacer("<tool_response>", "", "</tool_response>", "").Replace(source))
-		}, "prints the result of a tool as the words of a user", true},
-		{"refuses", func(c *continuity.Config) { c.Template = parse("{{ raise_exception('no') }}") }, "refuses a conversation", true},
+		}, "renders the result of a tool like a user message", true},
+		{"refuses", func(c *continuity.Config) { c.Template = parse("{{ raise_exception('no') }}") }, "cannot render a conversation", true},
 	} {
 		c := cfg
 		tt.change(&c)

@@ -79,7 +79,7 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	var bad []error
 	if len(c.Engines) == 0 {
-		bad = append(bad, errors.New("proxy: engines: none"))
+		bad = append(bad, errors.New("proxy: engines: at least one is required"))
 	}
 	seen := map[string]bool{}
 	for i, u := range c.Engines {
@@ -87,9 +87,9 @@ func (c Config) Validate() error {
 		case u == nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 			bad = append(bad, fmt.Errorf("proxy: engines: number %d is not a URL such as http://127.0.0.1:30000", i+1))
 		case u.RawQuery != "" || u.Fragment != "":
-			bad = append(bad, fmt.Errorf("proxy: engines: %s: must have neither ? nor #", u.Redacted()))
+			bad = append(bad, fmt.Errorf("proxy: engines: %s: must not have a query or fragment", u.Redacted()))
 		case seen[u.Host+u.Path]:
-			bad = append(bad, fmt.Errorf("proxy: engines: %s: given twice", u.Redacted()))
+			bad = append(bad, fmt.Errorf("proxy: engines: %s: duplicate", u.Redacted()))
 		default:
 			seen[u.Host+u.Path] = true
 		}

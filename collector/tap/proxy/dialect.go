@@ -85,7 +85,7 @@ type member struct {
 }
 
 // errTwice means that a wanted member appears twice. Engines differ in which one counts.
-var errTwice = errors.New("proxy: a member appears twice")
+var errTwice = errors.New("proxy: duplicate member")
 
 // object parses an object and records the members that want accepts. read parses their values; if
 // read is nil, they are skipped. Other members are skipped.

@@ -189,7 +189,7 @@ func (x *exchange) restore(status int) bool {
 	x.give(x.own, x.asked.AppendTo(make([]int32, 0, n), n))
 	x.own, x.asked, x.spliced = idList{}, tap.IDs{}, 0
 	x.p.stats.spliceRefused(status)
-	x.p.once(slog.LevelWarn, "splice_refused", fmt.Errorf("an engine answered %d to a prompt of --continuity and was sent the server's own", status))
+	x.p.once(slog.LevelWarn, "splice_refused", fmt.Errorf("an engine answered %d to a prompt that --continuity changed; the tap sent the server's own prompt instead", status))
 	return true
 }
 
@@ -214,7 +214,7 @@ func (x *exchange) answered(res *http.Response) error {
 		return nil
 	}
 	if x.set && slices.Contains(refusals[:], res.StatusCode) {
-		x.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered %d to a request that --set had changed: %s", res.StatusCode, x.p.cfg.Set.names()))
+		x.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered %d to a request that --set changed: %s", res.StatusCode, x.p.cfg.Set.names()))
 	}
 	understood := x.call != nil
 	if !understood {
@@ -382,5 +382,5 @@ func (x *exchange) fill(through bool, desk *desk) {
 // unread counts a body, or a part of one, that passed unread.
 func (p *Proxy) unread(why string) {
 	p.stats.unread(why)
-	p.once(slog.LevelInfo, "unread_"+why, errors.New("a body passed unread"))
+	p.once(slog.LevelInfo, "unread_"+why, errors.New("a request or answer passed unread"))
 }

@@ -32,7 +32,7 @@ func TestBrokenIsNotStale(t *testing.T) {
 		t.Errorf("the client got %d %s", status, got)
 	}
 	if n := asked.Load(); n != 2 || r.proxy.Stats().Stale != 0 {
-		t.Errorf("the engine was asked %d times, want 2", n)
+		t.Errorf("the engine received %d requests, want 2", n)
 	}
 }
 

@@ -70,7 +70,7 @@ func (p *Proxy) healthy(ctx context.Context, e *engine) error {
 // be kept, they still pass, so the status stays 200.
 func (p *Proxy) healthz(w http.ResponseWriter) {
 	if p.draining.Load() {
-		http.Error(w, "ending", http.StatusServiceUnavailable)
+		http.Error(w, "draining", http.StatusServiceUnavailable)
 		return
 	}
 	for _, e := range p.balance.engines {
@@ -78,7 +78,7 @@ func (p *Proxy) healthz(w http.ResponseWriter) {
 			continue
 		}
 		if err := p.cfg.Unkept(); err != nil {
-			_, _ = fmt.Fprintf(w, "degraded: calls pass and are not kept: %v\n", err)
+			_, _ = fmt.Fprintf(w, "degraded: calls pass but are not kept: %v\n", err)
 		} else {
 			_, _ = io.WriteString(w, "ok\n")
 		}

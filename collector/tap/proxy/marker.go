@@ -246,7 +246,7 @@ func (x *exchange) marked(status int) bool {
 // mark wraps the body in a marking and removes the length. Its error comes from unmarkable.
 func (x *exchange) mark(res *http.Response) error {
 	if enc := res.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return x.unmarkable("the engine compresses it, although it is asked not to")
+		return x.unmarkable("the engine compressed it although the tap asked for no compression")
 	}
 	res.Header.Del("Content-Length")
 	res.ContentLength = -1
@@ -259,7 +259,7 @@ func (x *exchange) mark(res *http.Response) error {
 // server's own.
 func (x *exchange) unmarkable(why string) error {
 	x.p.unmarked.Store(true)
-	x.p.once(slog.LevelWarn, "unmarked", fmt.Errorf("an answer cannot be marked, and --continuity changes no prompt from now on: %s", why))
+	x.p.once(slog.LevelWarn, "unmarked", fmt.Errorf("cannot mark an answer, so --continuity is now off: %s", why))
 	if x.spliced == 0 {
 		return nil
 	}
@@ -269,7 +269,7 @@ func (x *exchange) unmarkable(why string) error {
 type unmarkedError string
 
 func (e unmarkedError) Error() string {
-	return "the answer is withheld, because it cannot say that --continuity changed the prompt of its call: " + string(e) + ". Send the call again: --continuity changes no prompt from now on"
+	return "the answer is withheld because it cannot be marked, and --continuity changed its prompt: " + string(e) + ". Retry the call: --continuity is now off"
 }
 
 func (b *marking) Read(p []byte) (int, error) {
@@ -280,11 +280,11 @@ func (b *marking) Read(p []byte) (int, error) {
 		b.x.p.guard("mark", func() { b.buf = b.m.append(b.buf[:0], p[:n]); whole = true })
 		switch spliced := b.x.spliced > 0; {
 		case !whole && spliced:
-			b.buf, b.err = b.buf[:0], b.x.unmarkable("the tap's own fault")
+			b.buf, b.err = b.buf[:0], b.x.unmarkable("internal error of the tap")
 		case !whole:
 			b.buf = append(b.buf[:0], p[:n]...)
 		case b.err == io.EOF && spliced && !b.m.added:
-			b.err = b.x.unmarkable("it is not the JSON of an answer")
+			b.err = b.x.unmarkable("it is not a JSON answer")
 		}
 		b.rest = b.buf
 	}

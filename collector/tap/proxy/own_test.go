@@ -57,7 +57,7 @@ func TestContinuer(t *testing.T) {
 		t.Errorf("kept %+v", call)
 	}
 	if len(c.calls) != 1 || !slices.Equal(c.calls[0].Asked, call.Asked) || !slices.Equal(c.calls[0].Output, call.Output) {
-		t.Errorf("the continuer was told of %d calls", len(c.calls))
+		t.Errorf("the continuer received %d calls", len(c.calls))
 	}
 	if s := r.proxy.Stats(); s.Continued != 1 || sum(s.Continuity.Counts) != 1 {
 		t.Errorf("%+v", s)
@@ -72,7 +72,7 @@ func TestContinuerOfAnotherPrompt(t *testing.T) {
 	r := newRig(t, proxy.Config{Continuer: c}, &answers{text: answered(3, []int32{7})})
 	r.post(t, "/generate", asked([]int32{1, 2}))
 	if got := c.calls[0]; !slices.Equal(got.Prompt, []int32{1, 2}) || got.Output != nil || got.Status != http.StatusOK {
-		t.Errorf("the continuer was told %+v", got)
+		t.Errorf("the continuer received %+v", got)
 	}
 	if got := r.kept.one(t); got.Prompt != nil || len(got.Output) != 1 {
 		t.Errorf("kept %+v", got)

@@ -89,7 +89,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.stats.refused.Add(1)
 		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Connection", "close")
-		http.Error(w, "rollout tap: it is ending and takes no new requests", http.StatusServiceUnavailable)
+		http.Error(w, "rollout tap: draining; no new requests", http.StatusServiceUnavailable)
 		return
 	}
 	defer p.leave()
@@ -99,7 +99,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if d := dialectOf(r.Method, r.URL.Path); d != nil {
 		p.stats.calls.Add(1)
 		if !x.begin(d, r) {
-			http.Error(w, "rollout tap: the body of the request did not come to its end", http.StatusBadRequest)
+			http.Error(w, "rollout tap: incomplete request body", http.StatusBadRequest)
 			return
 		}
 	}
@@ -154,7 +154,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 // withoutBody returns err without the bytes that net/http quotes from an invalid answer.
 func withoutBody(err error) error {
 	if text := err.Error(); strings.Contains(text, "malformed") {
-		return errors.New("the answer is not HTTP")
+		return errors.New("the answer is not valid HTTP")
 	}
 	return err
 }

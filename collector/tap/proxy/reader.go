@@ -88,7 +88,7 @@ func (r *reader) document(yield func(struct{}) bool) {
 // A source passes the written bytes to the coroutine.
 type source struct{ r *reader }
 
-var errStopped = errors.New("proxy: the reading was stopped")
+var errStopped = errors.New("proxy: reading stopped")
 
 func (s source) Read(p []byte) (int, error) {
 	for len(s.r.chunk) == 0 {

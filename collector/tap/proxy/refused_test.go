@@ -85,7 +85,7 @@ func TestRefusedSplice(t *testing.T) {
 				t.Errorf("kept %+v", call)
 			}
 			if len(told.calls) != 1 || !slices.Equal(told.calls[0].Prompt, []int32{1, 2}) || told.calls[0].Asked != nil {
-				t.Errorf("the continuer was told of %+v", told.calls)
+				t.Errorf("the continuer received %+v", told.calls)
 			}
 			wait(t, func() bool { return r.proxy.Open() == 0 })
 			s := r.proxy.Stats()

@@ -72,10 +72,10 @@ func (s *Set) parse(text string) error {
 	}
 	i := slices.Index(settingNames[:], name)
 	if i < 0 {
-		return fmt.Errorf("%w %q: it is one of %s", ErrSetting, name, strings.Join(settingNames[:], ", "))
+		return fmt.Errorf("%w %q (want one of %s)", ErrSetting, name, strings.Join(settingNames[:], ", "))
 	}
 	if s.values[i] != "" {
-		return errors.New("given twice")
+		return errors.New("duplicate setting")
 	}
 	if i == stop && !strings.HasPrefix(value, "[") {
 		value = string(quoted(value))
@@ -90,8 +90,8 @@ func (s *Set) parse(text string) error {
 
 // wants are the error messages for invalid values.
 var wants = [settings]string{
-	"want a number ≥ 0", "want a number in (0, 1]", "want a number in [0, 1]", "want a whole number, -1 for all tokens", "want a whole number > 0",
-	"want a whole number", "want a text, or a JSON list of texts", "want a JSON list of token ids",
+	"want a number ≥ 0", "want a number in (0, 1]", "want a number in [0, 1]", "want an integer, -1 for all tokens", "want an integer > 0",
+	"want an integer", "want a string, or a JSON list of strings", "want a JSON list of token ids",
 }
 
 func quoted(text string) []byte {

@@ -70,7 +70,7 @@ class Collector:
                 if "prompt" not in task:
                     return {"ok": False, "error": "the task has no prompt", "hint": "give it one", "code": 2}
                 if self.ended:
-                    return {"ok": False, "error": "no more tasks are taken: drain", "code": 2}
+                    return {"ok": False, "error": "no more tasks are accepted: drain", "code": 2}
                 again = task["id"] in self.known
                 if again and self.known[task["id"]] != task:
                     return {"ok": False, "error": f"task {task['id']} was accepted before with another content", "code": 2}
@@ -157,7 +157,7 @@ def end_with_parent() -> None:
     while sys.stdin.read(1):
         pass
     with contextlib.suppress(OSError):  # the reader can be gone
-        say("warning", text="leaving at once; continue with: rollout collect --resume")
+        say("warning", text="exiting now; continue with: rollout collect --resume")
     if not wished("stuck"):
         os._exit(130)
 

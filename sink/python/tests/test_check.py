@@ -138,15 +138,15 @@ def test_shift_is_named(by: int, logits: bool) -> None:
 @pytest.mark.parametrize("temperature", [0.7, 1.15])
 def test_temperature_is_named(form: str, temperature: float) -> None:
     report = check(FORMS[form], run_of(MODEL, temperature=temperature))
-    assert (report.ok, report.cause) == (False, "temperature") and f"at {temperature:.3g} they agree" in report.message
+    assert (report.ok, report.cause) == (False, "temperature") and f"the values agree at {temperature:.3g}" in report.message
     report = check(FORMS[form], run_of(MODEL, temperature=temperature, recorded=temperature))
-    assert report.cause == "temperature" and "that each row has recorded" in report.message
+    assert report.cause == "temperature" and "at the recorded temperature of each row" in report.message
 
 
 def test_temperature_that_cannot_be_tried_is_unknown() -> None:
     report = check(FORMS["values"], run_of(MODEL, temperature=0.9))
     assert (report.ok, report.cause) == (False, "unknown")
-    assert "other weights or another temperature; give logprob_fn a parameter temperature" in report.message
+    assert "other weights or another temperature; add a parameter temperature" in report.message
 
 
 @pytest.mark.parametrize("form", ["temperature", "logits"])
@@ -174,7 +174,7 @@ def test_another_tokenizer_is_named() -> None:
     other = np.random.default_rng(3).permutation(V)
     for function in (lambda ids: MODEL.logprobs(other[ids.numpy()]), lambda ids: MODEL.logits(other[ids.numpy()])[:, other]):
         report = check(function, RUN)
-        assert (report.ok, report.cause) == (False, "tokenizer") and "less than guessing among 50 ids would" in report.message
+        assert (report.ok, report.cause) == (False, "tokenizer") and "below a uniform guess among 50 ids" in report.message
 
 
 def test_ids_outside_the_vocabulary_are_another_tokenizer() -> None:
@@ -197,7 +197,7 @@ def test_a_model_in_training_mode_is_named() -> None:
 
 def test_an_untrained_model_is_named() -> None:
     report = check(lambda ids: np.random.default_rng(0).normal(0, 0.05, (len(ids), V)), RUN)
-    assert (report.ok, report.cause) == (False, "weights") and "never trained" in report.message
+    assert (report.ok, report.cause) == (False, "weights") and "untrained model" in report.message
 
 
 @pytest.mark.parametrize(
@@ -231,12 +231,12 @@ def short(model: Model, n: int, length: int, temperature: float = 1.0) -> list[G
 @pytest.mark.parametrize("length", [2, 3, 6, 10, 11, T])
 def test_probabilities_are_refused_whatever_the_length_of_the_rows(length: int) -> None:
     run = short(MODEL, 30, length)
-    with pytest.raises(ValueError, match="is no log-probability: is it a loss, or a probability?"):
+    with pytest.raises(ValueError, match="is not a log-probability: is it a loss or a probability?"):
         check(lambda ids: np.exp(MODEL.logprobs(ids.numpy())), run)
-    with pytest.raises(ValueError, match="is no log-probability: is it a loss, or a probability?"):
+    with pytest.raises(ValueError, match="is not a log-probability: is it a loss or a probability?"):
         check(lambda ids: -MODEL.logprobs(ids.numpy()), run)
     for softmax in (lambda ids: torch.from_numpy(MODEL.logits(ids.numpy())).softmax(-1).half(), lambda ids: np.full((len(ids), V), 1 / V)):
-        with pytest.raises(ValueError, match="sums to 1, as probabilities do: give logits, or log-probabilities"):
+        with pytest.raises(ValueError, match="sum to 1, like probabilities: return logits or log-probabilities"):
             check(softmax, run)
     assert check(FORMS["values"], run).ok
 
@@ -272,7 +272,7 @@ def test_a_few_tokens_name_no_wrong_cause(fault: str) -> None:
             few = report.total.tokens < 20
             assert report.cause in ({"unknown", "none"} if few else {cause, "unknown"}), (length, n, report.message)
             if few:
-                assert ("prove little" if report.ok else "too few to single out a cause") in report.message
+                assert ("prove little" if report.ok else "too few to find a cause") in report.message
 
 
 def test_one_row_is_fitted_and_tried_alike() -> None:
@@ -298,15 +298,15 @@ def test_the_report_is_a_table() -> None:
 
 
 def test_what_the_function_does_wrong_is_said() -> None:
-    with pytest.raises(ValueError, match=r"gave shape \(119,\) for 120 ids: want \(120,\), or logits \(120, V\); put a 0 before the first"):
+    with pytest.raises(ValueError, match=r"returned shape \(119,\) for 120 ids: want \(120,\), or logits \(120, V\); put a 0 before the first"):
         check(lambda ids: MODEL.logprobs(ids.numpy())[1:], RUN)
     with pytest.raises(ValueError, match="NaN at token 1 of sample"):
         check(lambda ids: np.full(len(ids), np.nan), RUN)
-    with pytest.raises(ValueError, match="is no log-probability: is it a loss, or a probability?"):
+    with pytest.raises(ValueError, match="is not a log-probability: is it a loss or a probability?"):
         check(lambda ids: -MODEL.logprobs(ids.numpy()), RUN)
-    with pytest.raises(TypeError, match="logprob_fn='run1': give the function first, and then the run"):
+    with pytest.raises(TypeError, match="logprob_fn='run1': pass the function first, then the run"):
         check("run1", FORMS["values"])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="give the folder of a run"):
+    with pytest.raises(TypeError, match="must be the folder of a run"):
         check(FORMS["values"], [RUN])
     short = [Group("r", "g", 1, [{name: value for name, value in RUN[0].rows[0].items() if name != "logprobs"}])]
     with pytest.raises(ValueError, match="group g has no column logprobs"):

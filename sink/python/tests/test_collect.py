@@ -156,7 +156,7 @@ def test_an_error_of_the_tasks_is_raised(stand_in: Callable[..., rollout.Collect
         next(c)
     with pytest.raises(TypeError, match="a task is a dict"):
         list(stand_in(["text"], out=c.run + "2"))
-    with pytest.raises(TypeError, match="give an iterable of dicts"):
+    with pytest.raises(TypeError, match="must be an iterable of dicts"):
         stand_in({"prompt": "p"})
 
 
@@ -217,8 +217,8 @@ def test_states_of_another_run(stand_in: Callable[..., rollout.Collection], tmp_
     ack = {"run_id": "r", "seq": 1, "groups": 1}
     assert json.loads((run / "ack.json").read_text()) == ack
     bad = [
-        ({"run_id": "other", "seq": 1, "groups": 1}, "holds run 'r', the state is of run 'other'"),
-        ({"run_id": "other", "seq": 3, "groups": 0}, "holds run 'r', the state is of run 'other'"),
+        ({"run_id": "other", "seq": 1, "groups": 1}, "contains run 'r', the state is from run 'other'"),
+        ({"run_id": "other", "seq": 3, "groups": 0}, "contains run 'r', the state is from run 'other'"),
         ({"run_id": "r", "seq": 5, "groups": 0}, "its log ends with entry 3, the state is in commit 5"),
         ({"run_id": "r", "seq": 4, "groups": 1}, "its log ends with entry 3, the state is in commit 4"),
         ({"epoch": 1}, "is not a cursor: want"),
@@ -237,10 +237,10 @@ def test_states_of_another_run(stand_in: Callable[..., rollout.Collection], tmp_
     for run_id, place in [("other", (9, 0)), ("r", (9, 0))]:
         with pytest.raises(rollout.StateError):
             acknowledge(str(run), run_id, place)
-    with pytest.raises(rollout.StateError, match="holds no run, the state is of run 'r'"):
+    with pytest.raises(rollout.StateError, match="contains no run, the state is from run 'r'"):
         stand_in(prompts(3), state=state, out=other)
     (run / "ack.json").write_text(json.dumps({"run_id": "other", "seq": 1, "groups": 0}))
-    with pytest.raises(rollout.StateError, match="holds run 'r', its ack.json is of run 'other'"):
+    with pytest.raises(rollout.StateError, match="contains run 'r', its ack.json is from run 'other'"):
         stand_in(prompts(3))
     assert not other.exists()
 
@@ -321,5 +321,5 @@ def test_what_was_said_is_said_again(stand_in: Callable[..., rollout.Collection]
         c.drain()
         with pytest.raises(StopIteration):
             next(c)
-        with pytest.raises(ValueError, match="no more tasks are taken"):
+        with pytest.raises(ValueError, match="no more tasks are accepted"):
             c.add({"prompt": "p"})

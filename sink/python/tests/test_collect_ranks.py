@@ -62,7 +62,7 @@ def test_every_rank_gets_as_many_groups(ranks: Ranks, tmp_path: Path, iteration:
     back = ranks(2, tasks=9, load=[state, state])
     assert [[r.get("group") for r in rank] for rank in back] == [["g4", "g6", None], ["g5", "g7", None]]
     other = {**state, "run_id": "other"}
-    for load, text in (([state, other], "the ranks were given different states"), ([other, other], "the state is of run 'other'")):
+    for load, text in (([state, other], "the ranks have different states"), ([other, other], "the state is from run 'other'")):
         one, two = ranks(2, tasks=9, load=load)
         assert one == two and one[-1]["error"] == "StateError" and text in one[-1]["text"], (one, two)
 
@@ -82,7 +82,7 @@ def test_an_error_of_rank_0_is_raised_on_all(ranks: Ranks) -> None:
         ({"standin": {"exit": [5, "rollout: no server\nhint: start one"]}}, "ServerError", "no server"),
         ({"options": {"columns": 7}}, "TypeError", "must be a list of strings"),
         ({"fail": True}, "KeyError", "mine"),
-        ({"options": {"flags": ["--max-ahead=1"], "max_ahead": 1}}, "ValueError", "fewer than a group for each of 2 ranks"),
+        ({"options": {"flags": ["--max-ahead=1"], "max_ahead": 1}}, "ValueError", "must be at least 2, a group for each rank"),
     ):
         first, second = ranks(2, tasks=3, **wishes)
         assert first[-1] == second[-1] and first[-1]["error"] == kind and text in first[-1]["text"], (wishes, first)

@@ -256,12 +256,12 @@ def test_a_folder_with_a_long_path(server: Server, tmp_path: Path) -> None:
 def test_tasks_that_run_out_before_until_groups(server: Server, tmp_path: Path) -> None:
     groups = []
     with (
-        pytest.raises(rollout.ToleranceError, match="no more tasks came before --until-groups 9: 3 whole of 3 begun: 3 informative") as error,
+        pytest.raises(rollout.ToleranceError, match="the tasks ended before --until-groups 9: 3 whole of 3 started: 3 informative") as error,
         rollout.collect(config(server), lines(server[1])[:3], out=tmp_path / "run", samples=2, until_groups=9, timeout=PATIENCE) as c,
     ):
         for group in c:
             groups.append(group)  # all of them come before the error
-    assert len(groups) == 3 and "takes more tasks" in error.value.hint
+    assert len(groups) == 3 and "adds tasks" in error.value.hint
 
 
 def test_until_groups_ends_the_iteration(server: Server, tmp_path: Path) -> None:

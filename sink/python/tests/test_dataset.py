@@ -199,8 +199,8 @@ def test_states_that_do_not_fit(tmp_path: Path) -> None:
         (ds.batches(3, seed=2, rank=1, world_size=2), "rank 0, this is rank 1"),
         (rollout.Dataset(run.dir, where=Where(failed="drop")).batches(3, seed=2), "where"),
         (rollout.Dataset(run.dir, follow=True).batches(3, seed=2), "follow=False, this dataset has follow=True"),
-        (rollout.Dataset(other.dir).batches(3, seed=2), "holds run 'another', the state is of run 'r'"),
-        (rollout.Dataset([run.dir, run.dir]).batches(3, seed=2), "1 runs, the dataset has 2"),
+        (rollout.Dataset(other.dir).batches(3, seed=2), "contains run 'another', the state is from run 'r'"),
+        (rollout.Dataset([run.dir, run.dir]).batches(3, seed=2), "1 runs, the dataset 2"),
     ):
         with pytest.raises(rollout.StateError, match=says):
             made.load_state_dict(state)
@@ -222,7 +222,7 @@ def test_what_is_no_number_and_no_batches(tmp_path: Path) -> None:
     assert repr(ds[0]).startswith("Group(run=") and "input_ids" not in repr(ds[0])  # it would be thousands of numbers
     with pytest.raises(TypeError, match="'slice'"):
         ds[0:2]  # type: ignore[index]
-    with pytest.raises(TypeError, match="Dataset: give batches"):
+    with pytest.raises(TypeError, match="Dataset: must be batches"):
         rollout.DataLoader(ds)  # type: ignore[arg-type]
 
 
@@ -237,7 +237,7 @@ def test_what_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
     ds = rollout.Dataset(tmp_path / "run")
     with pytest.raises(ValueError, match="30 groups do not fill 4 × 8"):
         ds.batches(8, rank=0, world_size=4)
-    with pytest.raises(ValueError, match="no group is left.*max_tokens"):
+    with pytest.raises(ValueError, match="no groups remain.*max_tokens"):
         rollout.Dataset(tmp_path / "run", where=Where(max_tokens=1)).batches()
     with pytest.raises(IndexError, match="group 30: the dataset has 30"):
         ds[30]

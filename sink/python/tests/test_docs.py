@@ -1,8 +1,8 @@
-"""Every Python block of the documents runs in its own process, in the folder with the run of
+"""Every Python block of the pages runs in its own process, in the folder with the run of
 the README's quick start, and prints something.
 
 A block is self-contained: it imports what it uses. A block that begins with `# continued` runs
-after the previous block of the document, in one process. Examples in docstrings (>>>) run as
+after the previous block of the page, in one process. Examples in docstrings (>>>) run as
 well.
 """
 
@@ -23,24 +23,24 @@ import rollout as package
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVER = "http://127.0.0.1:8283"
-DOCUMENTS = ("README.md", "sink/python/README.md")
+PAGES = (ROOT / "cmd" / "rollout" / "testdata" / "pages.txt").read_text(encoding="utf-8").split()
 
 
-def blocks(document: str, language: str) -> list[str]:
-    text = (ROOT / document).read_text(encoding="utf-8")
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
     # An unpaired fence would hide what follows it.
     marks = re.findall(r"^ *```(\w*)$", text, re.MULTILINE)
-    assert all(mark == "" for mark in marks[1::2]), f"{document}: the marks of its blocks do not pair"
+    assert all(mark == "" for mark in marks[1::2]), f"{page}: the marks of its blocks do not pair"
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def programs() -> Iterator[tuple[str, str]]:
-    """Yield the Python programs of the documents, with their places."""
-    for document in DOCUMENTS:
+    """Yield the Python programs of the pages, with their places."""
+    for page in PAGES:
         before = ""
-        for number, block in enumerate(blocks(document, "python")):
+        for number, block in enumerate(blocks(page, "python")):
             before = f"{before}\n{block}" if block.startswith("# continued") else block
-            yield f"{document} {number}", before
+            yield f"{page} {number}", before
 
 
 @pytest.fixture(scope="session")
@@ -74,5 +74,5 @@ def test_docstrings(quick_start: Path, monkeypatch: pytest.MonkeyPatch, name: st
     assert failed == 0
 
 
-def test_documents_have_programs() -> None:
-    assert len({where.split()[0] for where, _ in programs()}) == len(DOCUMENTS)
+def test_pages_have_programs() -> None:
+    assert {where.split()[0] for where, _ in programs()} == {"README.md", "sink/README.md", "sink/python/README.md"}

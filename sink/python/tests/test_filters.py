@@ -103,7 +103,7 @@ def test_single_segments(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        (lambda: Where(status="completed"), "give a set of words"),
+        (lambda: Where(status="completed"), "must be a set of words"),
         (lambda: Where(verification="good"), "must be one of"),  # type: ignore[arg-type]
         (lambda: Where(verification="exakt"), "count_verified, exact; did you mean 'exact'"),  # type: ignore[arg-type]
         (lambda: Where(verification="verified"), "verification='verified': must be one of unverified, count_verified, exact$"),  # type: ignore[arg-type]

@@ -168,7 +168,7 @@ def test_a_commit_that_was_taken_in_part_is_not_passed(tmp_path: Path, monkeypat
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(follow, "_complete", interrupted)
         follow.poll()
-    with pytest.raises(rollout.StateError, match="KeyboardInterrupt.. ended the reading of its log: begin anew behind the cursor"):
+    with pytest.raises(rollout.StateError, match="KeyboardInterrupt.. ended the reading of its log: start again after the cursor"):
         follow.poll()
     again = Following(run.dir, after=at)
     assert [g.id for g in (again.poll(), again.poll()) if g] == ["b", "c"]
@@ -180,7 +180,7 @@ def test_a_sample_that_is_there_twice_is_damage(tmp_path: Path) -> None:
         run.commit([Sample("g", 0, [n], 2)])
     run.plan(2)
     for follow in (False, True):
-        with pytest.raises(rollout.CorruptError, match="the log has rows of sample g-0 twice; rollout verify"):
+        with pytest.raises(rollout.CorruptError, match="the log has rows of sample g-0 twice; see rollout verify"):
             list(rollout.Dataset(run.dir, follow=follow))
 
 
@@ -207,7 +207,7 @@ def test_incomplete_at_the_end(tmp_path: Path, missing: Any) -> None:
 def test_waiting_ends(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run.commit([Sample("a", 0, [3], 1)])
-    with pytest.raises(ValueError, match="has no run.json, so its end cannot be known"):
+    with pytest.raises(ValueError, match="has no run.json, so its end is unknown"):
         list(Following(run.dir))
     run.plan(2)
     waited: list[float] = []
@@ -275,10 +275,10 @@ def test_batches_of_a_followed_run(tmp_path: Path) -> None:
     assert [g.id for b in [*first, *again] for g in b] == [f"g{i:02}" for i in range(10)]
     other = Run(tmp_path / "other", run_id="another")
     other.commit([Sample("h", 0, [3], 1)])
-    with pytest.raises(rollout.StateError, match="holds run 'another', the state is of run 'r'"):
+    with pytest.raises(rollout.StateError, match="contains run 'another', the state is from run 'r'"):
         rollout.Dataset(other.dir, follow=True).batches(2).load_state_dict(loader.state_dict())
     for ask in (len, lambda b: b.dropped, lambda b: b.repeated):
-        with pytest.raises(TypeError, match="not known"):
+        with pytest.raises(TypeError, match="unknown"):
             ask(loader.batches)
 
 
@@ -308,7 +308,7 @@ def test_batches_of_a_followed_run_count_what_they_leave_out(tmp_path: Path, wor
             assert len(next(given)) == 2
             if not workers:  # g00 was dropped before the first round was full
                 assert {name: n["samples"] for name, n in batches.counts.items()} == {"max_tokens": 1, "partial": 1}
-                with pytest.raises(TypeError, match="not known before its iteration has ended"):
+                with pytest.raises(TypeError, match="unknown until its iteration has ended"):
                     assert batches.dropped
             assert len(list(given)) == (1 if fill == "drop" else 2)
             assert batches.counts == want == rollout.Dataset(run.dir, where=where).counts
@@ -325,7 +325,7 @@ def test_counts_are_there_while_no_batch_comes(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError):
         list(batches)
     assert {name: n["samples"] for name, n in batches.counts.items()} == {"max_tokens": 1, "no_rows": 0}
-    with pytest.raises(TypeError, match="not known before its iteration has ended"):
+    with pytest.raises(TypeError, match="unknown until its iteration has ended"):
         assert batches.dropped
 
 
@@ -336,11 +336,11 @@ def test_what_a_followed_dataset_is_not(tmp_path: Path) -> None:
     for use in (len, lambda d: d[0], lambda d: d.counts, lambda d: d.group("x")):
         with pytest.raises(TypeError, match="follow=True"):
             use(ds)
-    with pytest.raises(ValueError, match="takes one run"):
+    with pytest.raises(ValueError, match="needs exactly one run"):
         rollout.Dataset([run.dir, run.dir], follow=True)
     with pytest.raises(TypeError, match="does not follow"):
         rollout.Dataset(run.dir).following()
-    with pytest.raises(ValueError, match="is for follow=True"):
+    with pytest.raises(ValueError, match="needs follow=True"):
         rollout.Dataset(run.dir, timeout=1)
 
 

@@ -1,4 +1,4 @@
-"""The torch format of Hugging Face datasets accepts the columns that README names, null or not."""
+"""The torch format of Hugging Face datasets accepts the columns that sink/README.md names, null or not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import rollout
 
-README = (Path(__file__).resolve().parents[3] / "README.md").read_text(encoding="utf-8")
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])

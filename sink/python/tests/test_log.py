@@ -109,7 +109,7 @@ class Test(unittest.TestCase):
     def test_entry_of_another_run(self):
         run = Run(self.folder, [1])
         run.commit(run.write(1, "parquet"), 1, "parquet", run_id="other")
-        with self.assertRaisesRegex(CorruptError, "of run 'other'"):
+        with self.assertRaisesRegex(CorruptError, "from run 'other'"):
             self.numbers()
 
     def test_every_byte_of_an_entry(self):
@@ -150,7 +150,7 @@ class Test(unittest.TestCase):
         run = Run(self.folder, [])
         path = run.write(9, "arrow")
         run.commit(path, 12, "arrow")  # as if the last batch were missing, with the digest of the rest
-        with self.assertRaisesRegex(CorruptError, "9 rows, the commit log says 12"):
+        with self.assertRaisesRegex(CorruptError, "9 rows, the commit log has 12"):
             self.numbers()
 
     def test_every_step(self):

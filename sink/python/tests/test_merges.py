@@ -220,7 +220,7 @@ def test_a_state_of_before_says_where_its_order_was_another(tmp_path: Path) -> N
         if fits:
             batches.load_state_dict(state)
             continue
-        with pytest.raises(rollout.StateError, match="version 1, whose order of this run's small shards was another"):
+        with pytest.raises(rollout.StateError, match="version 1, which orders this run's small shards differently"):
             batches.load_state_dict(state)
 
 
@@ -279,9 +279,9 @@ def test_wake_ends_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("after", "says"),
     [
-        ({"run_id": "other", "seq": 1, "groups": 1}, "holds run 'r', the state is of run 'other'"),
+        ({"run_id": "other", "seq": 1, "groups": 1}, "contains run 'r', the state is from run 'other'"),
         ({"run_id": "r", "seq": 3, "groups": 1}, "its log ends with commit 2, the cursor is in commit 3"),
-        ({"run_id": "r", "seq": 1, "groups": 2}, "commit 1 completes 1 groups, the cursor has given 2"),
+        ({"run_id": "r", "seq": 1, "groups": 2}, "commit 1 completes 1 groups, the cursor is after 2"),
         ({"run_id": "r", "seq": 1}, "not a cursor"),
         ({"run_id": "r", "seq": -1, "groups": 0}, "must be ≥ 0"),
         ({"run_id": "r", "seq": "1", "groups": 0}, "not a cursor"),
@@ -312,7 +312,7 @@ def test_shards_are_found_where_they_are(tmp_path: Path, fmt: str, check: Any) -
             log.check_shard(s, check)
     (left,) = (run.dir / "data").iterdir()
     left.unlink()
-    with pytest.raises(rollout.CorruptError, match="is missing, the commit log names it"):
+    with pytest.raises(rollout.CorruptError, match="is missing although the commit log names it"):
         log.check_shard(shards[3])
 
 

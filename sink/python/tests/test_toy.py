@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import copy
 import json
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +33,7 @@ def readme_loop() -> Callable[..., None]:
 
 def test_the_logprobs_of_a_causal_model_are_those_of_the_readme() -> None:
     text = README.read_text("utf-8").partition("causal language model of transformers")[2]
-    code = textwrap.dedent(text[text.index("    def logprobs_of") : text.index("\n\nand `rollout.check(")])
+    code = text.partition("```py\n")[2].partition("```")[0]
     policy = toy.Policy()
     names: dict[str, Any] = {"torch": torch, "model": lambda ids: SimpleNamespace(logits=policy(ids))}
     exec(code, names)

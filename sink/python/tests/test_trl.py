@@ -208,7 +208,7 @@ def test_a_state_that_is_refused_starts_no_collector(stand_in: Callable[..., Any
     stand_in(None, out=tmp_path / "other").close()  # from here on the program is the stand-in
     state = {"run_id": "another", "seq": 1, "groups": 0}
     worker = RolloutWorker(tasks=[{"prompt": "p"}], out=tmp_path / "run")
-    with pytest.raises(StateError, match="the state is of run 'another'"):
+    with pytest.raises(StateError, match="the state is from run 'another'"):
         worker.begin(state)
     assert worker._collector is None and "rollout-supervise" not in {t.name for t in threading.enumerate()}
 
@@ -231,7 +231,7 @@ def test_a_finished_run_is_trained_once(trl: SimpleNamespace, collect: Callable[
     worker.update_model_version(0)
     worker.start()
     worker.update_model_version(9)  # the trainer's version is the version of its weights, not of the weights that sampled
-    with pytest.raises(RuntimeError, match=r"no more groups come: all \d+ groups of .*run1 were given: train for fewer steps, or pass more runs"):
+    with pytest.raises(RuntimeError, match=r"no more groups come: all \d+ groups of .*run1 were used: train for fewer steps, or pass more runs"):
         for row in dataset(trl, worker, 9, defaultdict(list)):
             rows.append(row)
     worker.stop()
@@ -243,10 +243,10 @@ def test_what_is_no_collector_and_no_run_says_so(tmp_path: Path, collect: Callab
     run = collect("--samples", "2", "--reward", "number", simulate=("--input-ids", "--scripted", "1"))
     (tmp_path / "empty").mkdir()
     for bad, error, says in (
-        (lambda: RolloutWorker(str(tmp_path / "none")), FileNotFoundError, "none: no such folder; give the folder that"),
+        (lambda: RolloutWorker(str(tmp_path / "none")), FileNotFoundError, "none: no such folder; pass the --out folder"),
         (lambda: RolloutWorker(tmp_path / "empty"), FileNotFoundError, "is not the folder of a run"),
-        (lambda: RolloutWorker(run, out=tmp_path / "run2"), TypeError, "out: a finished run takes no settings"),
-        (lambda: RolloutWorker(Dataset(run), [{"prompt": "p"}]), TypeError, "tasks: a finished run takes no settings"),
+        (lambda: RolloutWorker(run, out=tmp_path / "run2"), TypeError, "out: a finished run accepts no settings"),
+        (lambda: RolloutWorker(Dataset(run), [{"prompt": "p"}]), TypeError, "tasks: a finished run accepts no settings"),
         (lambda: RolloutWorker(Dataset(run, follow=True)), TypeError, "follow=True"),
         (lambda: RolloutWorker(7), TypeError, "config=7: want settings for rollout.collect, a collector, a Dataset, or the folder"),
         (lambda: RolloutWorker(), TypeError, "missing a required argument: 'out'"),

@@ -64,7 +64,7 @@ func check(info fs.FileInfo, name string, most int64) error {
 		return &Error{Name: name, Reason: "is " + kind + ", not a file"}
 	}
 	if info.Size() > most {
-		return &Error{Name: name, Reason: fmt.Sprintf("has %d bytes, over %d: is this the right file?", info.Size(), most), TooLarge: true}
+		return &Error{Name: name, Reason: fmt.Sprintf("has %d bytes (limit %d): is this the right file?", info.Size(), most), TooLarge: true}
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func read(f io.Reader, name string, size int) ([]byte, error) {
 	case bytes.HasPrefix(buf, []byte(pointerStart)):
 		return nil, &Error{Name: name, Reason: `is a Git LFS pointer, not the file itself: run "git lfs pull" in the model's repository`}
 	case n > 0 && len(bytes.Trim(buf, "\x00")) == 0:
-		return nil, &Error{Name: name, Reason: fmt.Sprintf("begins with %d NUL bytes: it was not written out, download it again", n)}
+		return nil, &Error{Name: name, Reason: fmt.Sprintf("begins with %d NUL bytes: the download is incomplete, download it again", n)}
 	}
 	if size > head {
 		buf = append(make([]byte, 0, size), buf...)[:size]
@@ -97,7 +97,7 @@ func read(f io.Reader, name string, size int) ([]byte, error) {
 	var more [1]byte
 	switch k, err := io.ReadFull(f, more[:]); {
 	case k > 0:
-		return nil, &Error{Name: name, Reason: fmt.Sprintf("has more than the %d bytes it had at first: it is being written", size)}
+		return nil, &Error{Name: name, Reason: fmt.Sprintf("grew past %d bytes while rollout read it: another process is writing it", size)}
 	case err != io.EOF:
 		return nil, fmt.Errorf("%s: byte %d: %w", name, n, err)
 	}
@@ -105,5 +105,5 @@ func read(f io.Reader, name string, size int) ([]byte, error) {
 }
 
 func changed(name string, size, n int) error {
-	return &Error{Name: name, Reason: fmt.Sprintf("ends at byte %d of %d: it is being written, or cannot be read whole", n, size)}
+	return &Error{Name: name, Reason: fmt.Sprintf("ends at byte %d of %d: another process is writing it, or it is damaged", n, size)}
 }

@@ -94,9 +94,9 @@ func TestReadBounded(t *testing.T) {
 		fsys lyingFS
 		want string
 	}{
-		{"endless, says nothing", lyingFS{0, endless()}, "has more than the 0 bytes"},
-		{"endless, says little", lyingFS{1000, endless()}, "has more than the 1000 bytes"},
-		{"says too much", lyingFS{1 << 50, endless()}, "over 1048576"},
+		{"endless, says nothing", lyingFS{0, endless()}, "grew past 0 bytes"},
+		{"endless, says little", lyingFS{1000, endless()}, "grew past 1000 bytes"},
+		{"says too much", lyingFS{1 << 50, endless()}, "limit 1048576"},
 		{"holds less", lyingFS{1 << 20, strings.NewReader("{}")}, "ends at byte 2 of 1048576"},
 		{"fails", lyingFS{4, io.MultiReader(strings.NewReader("{"), broken{})}, "input/output error"},
 	} {

@@ -27,7 +27,7 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 			continue
 		}
 		if before, ok := servers[sameURL(u)]; ok {
-			complain("server.urls", "%s and %s are one server: max_in_flight would be exceeded there", before, u)
+			complain("server.urls", "%s and %s are the same server, so max_in_flight would be exceeded", before, u)
 		}
 		servers[sameURL(u)] = u
 	}
@@ -37,10 +37,10 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 		}
 	}
 	if (c.Server.ClientCert == "") != (c.Server.ClientKey == "") {
-		complain("server.client_cert", "needs server.client_key: give both or neither")
+		complain("server.client_cert", "needs server.client_key: set both or neither")
 	}
 	if best := c.Tokens.Prompts.best(); best > c.Require() {
-		complain("tokens.require", "tokens.prompts %s gives %s at best: require less, or give another source", c.Tokens.Prompts, best)
+		complain("tokens.require", "tokens.prompts %s proves at most %s: lower tokens.require or choose another source", c.Tokens.Prompts, best)
 	}
 	for _, where := range c.Tokens.Tap {
 		switch {
@@ -49,40 +49,40 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 				complain("tokens.tap", "%v", err)
 			}
 		case where == "":
-			complain("tokens.tap", "names no tap: give the URL of one, or the folder of its spool")
+			complain("tokens.tap", "is empty: want the URL of a tap or the folder of its spool")
 		}
 	}
 	switch prompts := c.Tokens.Prompts; {
 	case prompts == PromptsTap && len(c.Tokens.Tap) == 0:
-		complain("tokens.tap", "tokens.prompts tap needs it: give the URL of a tap, or the folder of its spool")
+		complain("tokens.tap", "is required by tokens.prompts tap: want the URL of a tap or the folder of its spool")
 	case prompts != PromptsTap && prompts != PromptsAuto && len(c.Tokens.Tap) > 0:
-		complain("tokens.tap", "is not used with tokens.prompts %s: give auto or tap, or leave it out", prompts)
+		complain("tokens.tap", "is not used with tokens.prompts %s: choose auto or tap, or drop it", prompts)
 	}
 	if c.Tokens.OneEngine && c.Tokens.PolicyVersion.URL.Reveal() == "" {
-		complain("tokens.one_engine", "says what the page of tokens.policy_version proves: give its URL too")
+		complain("tokens.one_engine", "needs a URL in tokens.policy_version")
 	}
 	if c.Reward.Kind == RewardRegex {
 		if c.Reward.Pattern == "" {
-			complain("reward.pattern", "reward.kind regex needs it")
+			complain("reward.pattern", "is required by reward.kind regex")
 		} else if _, err := regexp.Compile(c.Reward.Pattern); err != nil {
 			complain("reward.pattern", "%v", err)
 		}
 	}
 	if c.Reward.Kind == RewardJSON && c.Reward.Path == "" {
-		complain("reward.path", "reward.kind json needs it")
+		complain("reward.path", "is required by reward.kind json")
 	}
 	if c.Reward.Kind == RewardCommand && len(c.Reward.Command) == 0 {
-		complain("reward.command", "reward.kind command needs it")
+		complain("reward.command", "is required by reward.kind command")
 	}
 	if c.Reward.MinStd > 0 && c.Reward.Kind == RewardNone {
-		complain("reward.min_std", "compares the rewards of a group: give reward.kind too")
+		complain("reward.min_std", "compares rewards, so reward.kind is required")
 	}
 	if c.Reward.MinStd > 0 && c.Tasks.Samples == 1 {
-		complain("reward.min_std", "compares the rewards of a group, and tasks.samples is 1: give more samples")
+		complain("reward.min_std", "compares the rewards of a group, so tasks.samples must be > 1")
 	}
 	c.checkRuns(complain)
 	if c.Run.MetricsPprof && c.Run.MetricsAddr == "" {
-		complain("run.metrics_pprof", "the profiles are served at run.metrics_addr: give that too")
+		complain("run.metrics_pprof", "needs run.metrics_addr, where the profiles are served")
 	}
 	return bad
 }
@@ -93,11 +93,11 @@ func (c *Config) CheckComplete(tasks bool) exit.Complaints {
 	var bad exit.Complaints
 	need := func(ok bool, key, flag string) {
 		if !ok {
-			bad = append(bad, fmt.Errorf("%s is not set: give --%s, or %s in the configuration file", key, flag, key))
+			bad = append(bad, fmt.Errorf("%s is not set: use --%s, or set %s in the configuration file", key, flag, key))
 		}
 	}
 	need(len(c.Server.URLs) > 0, "server.urls", "server")
-	need(c.Tasks.FromRuns != nil || c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model, or an agent file with --agent-file")
+	need(c.Tasks.FromRuns != nil || c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model or --agent-file")
 	need(!tasks || c.Tasks.FromRuns != nil || c.Tasks.File != "", "tasks.file", "tasks")
 	need(c.Output.Dir != "", "output.dir", "out")
 	return bad
@@ -108,7 +108,7 @@ func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err == nil && u.User != nil:
-		return fmt.Errorf("%s://%s: a URL holds no user and no password; use server.password", u.Scheme, u.Host)
+		return fmt.Errorf("%s://%s: a URL must not contain a user or password; use server.password", u.Scheme, u.Host)
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		if near := withScheme(text); near != "" {
 			return fmt.Errorf("%q does not begin with http:// or https://; did you mean %s?", text, near)
@@ -118,7 +118,7 @@ func checkURL(text string) error {
 		}
 		return fmt.Errorf("%q is not a URL (want one like http://127.0.0.1:8283)", text)
 	case u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("%s://%s: a server's URL has neither query nor fragment", u.Scheme, u.Host)
+		return fmt.Errorf("%s://%s: a server URL must not have a query or fragment", u.Scheme, u.Host)
 	}
 	return nil
 }

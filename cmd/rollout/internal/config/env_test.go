@@ -48,7 +48,7 @@ func TestUnknownVariables(t *testing.T) {
 	want := []string{
 		"$ROLLOUT_RUN_RETRYS: is not a setting; did you mean ROLLOUT_RUN_RETRIES?",
 		"$ROLLOUT_SERVER_URL: is not a setting; did you mean ROLLOUT_SERVER_URLS?",
-		"$ROLLOUT_OUTPUT_COLOUR: is not a setting; rollout config show lists all of them",
+		"$ROLLOUT_OUTPUT_COLOUR: is not a setting; rollout config show lists all settings",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("complaints:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 )
 
@@ -18,7 +18,7 @@ import (
 func (l *Loader) File(path string) error {
 	b, err := input.Read(path, input.MaxConfig, input.Wait)
 	if err != nil {
-		return exit.Hint(exit.Usagef("configuration: %w", err), "give the path of a YAML file after -c")
+		return exit.Hint(exit.Usagef("configuration: %w", err), "use -c with the path of a YAML file")
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	var doc yaml.Node
@@ -30,7 +30,7 @@ func (l *Loader) File(path string) error {
 		return nil
 	}
 	if values := countNodes(&doc, 0, 0); values > maxConfigNodes {
-		l.complain(path, "its aliases make it more than %d values", maxConfigNodes)
+		l.complain(path, "expands to more than %d values through aliases", maxConfigNodes)
 		return nil
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
@@ -50,7 +50,7 @@ func (l *Loader) notYAML(path string, text []byte, said string) {
 	}
 	_, said, _ = strings.Cut(said, ": ")
 	if lines := strings.Split(string(text), "\n"); line >= 1 && line <= len(lines) && strings.HasPrefix(strings.TrimLeft(lines[line-1], " "), "\t") {
-		said = "begins with a tab: YAML is indented with spaces"
+		said = "begins with a tab; indent YAML with spaces"
 	}
 	l.complain(fmt.Sprintf("%s:%d", path, line), "%s", said)
 }
@@ -88,7 +88,7 @@ func (l *Loader) mapping(path, prefix string, n *yaml.Node) {
 		key, value := n.Content[i], n.Content[i+1]
 		full := prefix + key.Value
 		if line, ok := seen[full]; ok {
-			l.complain(place(path, key), "%s: given twice, first in line %d", full, line)
+			l.complain(place(path, key), "%s: duplicate key, first on line %d", full, line)
 			continue
 		}
 		seen[full] = key.Line
@@ -135,7 +135,7 @@ func (l *Loader) value(path string, s *Setting, n *yaml.Node) {
 }
 
 var removed = map[string]string{
-	"server.read_slots": "server.read_bytes replaces it, in bytes; leave it out for the default",
+	"server.read_slots": "use server.read_bytes, in bytes, or remove it for the default",
 }
 
 func (l *Loader) unknown(at, prefix, full string) {
@@ -153,7 +153,7 @@ func (l *Loader) unknown(at, prefix, full string) {
 			same = append(same, section)
 		}
 	}
-	near := human.Nearest(strings.TrimPrefix(full, prefix), trimAll(same, prefix))
+	near := format.Nearest(strings.TrimPrefix(full, prefix), trimAll(same, prefix))
 	switch {
 	case near != "":
 		near = prefix + near
@@ -219,6 +219,6 @@ func (s *Setting) shape() string {
 	case s.reset != nil:
 		return "a list of strings"
 	default:
-		return "one value"
+		return "a single value"
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // A Loader fills a Config from its four sources and records the origin of each value.
@@ -89,13 +89,13 @@ func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 		if !ours || value == "" || asked[name] {
 			continue
 		}
-		near := human.Nearest(name, names)
+		near := format.Nearest(name, names)
 		section, _, inSection := strings.Cut(strings.ToLower(short), "_")
 		switch {
 		case near != "":
-			l.complain("$"+tame.Text(name, 60), "is not a setting; did you mean %s?", near)
+			l.complain("$"+termsafe.Text(name, 60), "is not a setting; did you mean %s?", near)
 		case inSection && l.isSection(section):
-			l.complain("$"+tame.Text(name, 60), "is not a setting; rollout config show lists all of them")
+			l.complain("$"+termsafe.Text(name, 60), "is not a setting; rollout config show lists all settings")
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (h *headers) put(m map[string]string, getenv func(string) string) error {
 			return fmt.Errorf("%q is not a header name (allowed: letters, digits and any of !#$%%&'*+-.^_`|~)", name)
 		}
 		if before, twice := spelled[http.CanonicalHeaderKey(name)]; twice {
-			return fmt.Errorf("%s and %s are one header", before, name)
+			return fmt.Errorf("%s and %s are the same header", before, name)
 		}
 		spelled[http.CanonicalHeaderKey(name)] = name
 		v := headerValue{text: text, shown: Hidden}
@@ -80,7 +80,7 @@ func (h *headers) put(m map[string]string, getenv func(string) string) error {
 			v = headerValue{text: s.Reveal(), shown: text}
 		}
 		if strings.IndexFunc(v.text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) >= 0 {
-			return fmt.Errorf("%s: holds a line break, NUL or another control character, which a header cannot carry", name)
+			return fmt.Errorf("%s: contains a control character, which is not allowed in a header", name)
 		}
 		(*h)[name] = v
 	}

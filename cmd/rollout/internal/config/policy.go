@@ -65,7 +65,7 @@ func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersio
 	case secret:
 		v.Shown = u.Scheme + "://" + u.Host
 	case u.User != nil || u.RawQuery != "":
-		return v, fmt.Errorf("%s://%s: a URL with a user or a query may hold a secret: give it by reference, ${env:NAME} or ${file:/path}", u.Scheme, u.Host)
+		return v, fmt.Errorf("%s://%s: a URL with a user or query can contain a secret: use a reference, ${env:NAME} or ${file:/path}", u.Scheme, u.Host)
 	default:
 		v.Shown = u.Scheme + "://" + u.Host + u.EscapedPath()
 	}

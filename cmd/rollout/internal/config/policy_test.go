@@ -28,8 +28,8 @@ func TestPolicyVersion(t *testing.T) {
 		{name: "a large number", flag: "2147483648", bad: "must be ≥ 0 and ≤ 2147483647"},
 		{name: "a word", flag: "latest", bad: "want a whole number"},
 		{name: "no whole number", flag: "1.5", bad: "want a whole number"},
-		{name: "a password", flag: "http://u:hunter2@h/", bad: "by reference"},
-		{name: "a query", flag: "http://h/?token=hunter2", bad: "by reference"},
+		{name: "a password", flag: "http://u:hunter2@h/", bad: "use a reference"},
+		{name: "a query", flag: "http://h/?token=hunter2", bad: "use a reference"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // Runs selects server runs: by id, by agent, or by a tag of their agent. If all three lists are
@@ -28,14 +28,14 @@ func (r *Runs) add(text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok || !slices.Contains(runsNames, name) {
 		near := ""
-		if n := human.Nearest(name, runsNames); n != "" {
+		if n := format.Nearest(name, runsNames); n != "" {
 			near = "; did you mean " + n + "=…?"
 		}
-		return fmt.Errorf("%q is not one of agent=ID, run=ID, tag=TAG, since=TIME%s", tame.Text(text, 60), near)
+		return fmt.Errorf("%q is not one of agent=ID, run=ID, tag=TAG, since=TIME%s", termsafe.Text(text, 60), near)
 	}
 	id := func(to *[]string) error {
 		if !strings.HasPrefix(value, name+"-") || len(value) > 100 || strings.Trim(value[len(name)+1:], "0123456789abcdef-") != "" {
-			return fmt.Errorf("%q is not the id of a server's %s (want %s- and a UUID)", tame.Text(value, 60), name, name)
+			return fmt.Errorf("%q is not the id of a server's %s (want %s- and a UUID)", termsafe.Text(value, 60), name, name)
 		}
 		*to = append(*to, value)
 		return nil
@@ -47,20 +47,20 @@ func (r *Runs) add(text string) error {
 		return id(&r.IDs)
 	case "tag":
 		if value == "" {
-			return fmt.Errorf("tag=: names no tag")
+			return fmt.Errorf("tag=: is empty")
 		}
 		r.Tags = append(r.Tags, value)
 		return nil
 	}
 	if !r.Since.IsZero() {
-		return fmt.Errorf("since=: was given before")
+		return fmt.Errorf("since=: given twice")
 	}
 	at, err := time.Parse(time.RFC3339Nano, value)
 	if ago, no := time.ParseDuration(value); err != nil && no == nil && ago > 0 {
 		at, err = time.Now().Add(-ago).UTC().Truncate(time.Second), nil
 	}
 	if err != nil || at.Year() < 1970 || at.Year() > 9998 {
-		return fmt.Errorf("%q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 24h", tame.Text(value, 60))
+		return fmt.Errorf("%q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 24h", termsafe.Text(value, 60))
 	}
 	r.Since = at
 	return nil
@@ -112,27 +112,27 @@ func runsSetting(key string, to **Runs) *Setting {
 func (c *Config) checkRuns(complain func(key, format string, args ...any)) {
 	if c.Tasks.FromRuns == nil {
 		if c.Tasks.Follow {
-			complain("tasks.follow", "waits for server runs: give tasks.from_runs too")
+			complain("tasks.follow", "needs tasks.from_runs")
 		}
 		return
 	}
 	const key = "tasks.from_runs"
 	if len(c.Server.URLs) > 1 {
-		complain(key, "reads the runs of one server, and %d are given: choose one; several that share a database show the same runs", len(c.Server.URLs))
+		complain(key, "reads from one server, but %d are configured: choose one; servers that share a database have the same runs", len(c.Server.URLs))
 	}
 	if c.Tasks.File != "" {
-		complain(key, "the server runs are the tasks: leave tasks.file out")
+		complain(key, "cannot be used with tasks.file")
 	}
 	if c.Tasks.Samples != 1 {
-		complain(key, "each server run is one sample: leave tasks.samples out")
+		complain(key, "cannot be used with tasks.samples, because each server run is one sample")
 	}
 	if c.Groups() {
-		complain(key, "each server run is a group of its own: leave tasks.until_groups and reward.min_std out")
+		complain(key, "cannot be used with tasks.until_groups or reward.min_std, because each server run is its own group")
 	}
 	if c.Tokens.Prompts == PromptsStored || c.Tokens.Prompts == PromptsLiteral {
-		complain(key, "tokens.prompts %s needs what was sent to the agent: give another source", c.Tokens.Prompts)
+		complain(key, "cannot be used with tokens.prompts %s, which needs the messages to the agent", c.Tokens.Prompts)
 	}
 	if v := &c.Tokens.PolicyVersion; v.Claimed || v.Traces || v.URL.Reveal() != "" {
-		complain(key, "tokens.policy_version tells the version of what this process sends, and it sends nothing: leave it out; traces tell it")
+		complain(key, "cannot be used with tokens.policy_version, because this process sends nothing; versions come from traces")
 	}
 }

@@ -34,7 +34,7 @@ func ParseSecret(text string, getenv func(string) string) (Secret, error) {
 	if kind == "env" {
 		v := getenv(name)
 		if v == "" {
-			return Secret{}, fmt.Errorf("the environment variable %s is not set: export it, or name another one", name)
+			return Secret{}, fmt.Errorf("the environment variable %s is not set: export it", name)
 		}
 		return Secret{letta.Secret(v), text}, nil
 	}

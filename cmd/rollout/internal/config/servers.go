@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/collector"
 )
@@ -122,9 +122,9 @@ func parseServer(text string) (s Server, err error) {
 		name, value, ok := strings.Cut(word, "=")
 		switch {
 		case name == wordHeaders:
-			return s, errors.New("headers are secrets: give them in the file, where a value may be a reference")
+			return s, errors.New("headers can be secret: set them in the configuration file, where a value can be a reference")
 		case !ok:
-			return s, errors.New("there is more than a URL: want weight=N or max_in_flight=N behind it") // the word can be a secret
+			return s, errors.New("unexpected text after the URL (want weight=N or max_in_flight=N)") // the word can be a secret
 		case given[name]:
 			return s, fmt.Errorf("%s is given twice", name)
 		}
@@ -154,7 +154,7 @@ func (s *Server) put(name, value string) (err error) {
 }
 
 func unknownWord(name string) error {
-	if near := human.Nearest(name, []string{"url", wordWeight, wordMaxInFlight, wordHeaders}); near != "" {
+	if near := format.Nearest(name, []string{"url", wordWeight, wordMaxInFlight, wordHeaders}); near != "" {
 		return fmt.Errorf("%s: unknown key; did you mean %s?", name, near)
 	}
 	return fmt.Errorf("%s: unknown key (want url, weight, max_in_flight or headers)", name)
@@ -185,7 +185,7 @@ func serverOf(n *yaml.Node, getenv func(string) string) (s Server, err error) {
 		case name == wordHeaders:
 			err = s.Headers.setting(wordHeaders, getenv).object(value)
 		case value.Kind != yaml.ScalarNode:
-			err = errors.New("must be one value")
+			err = errors.New("must be a single value")
 		case name == "url":
 			s.URL = value.Value
 		default:

@@ -93,7 +93,7 @@ func TestServersFromRun(t *testing.T) {
 			`["http://a",{"url":"http://b","weight":2,"max_in_flight":7,"headers":{"X-Own":"${env:OWN}"}}]`,
 			`[http://a, http://b weight=2 max_in_flight=7 headers={"X-Own":"${env:OWN}"}]`, "",
 		},
-		{`[{"url":"http://b","headers":{"X":"***"}}]`, "[]", "run.json: server.urls: the run does not keep the values of headers: give the file again; a reference such as ${env:NAME} is kept"},
+		{`[{"url":"http://b","headers":{"X":"***"}}]`, "[]", "run.json: server.urls: the run does not store the values of headers: pass the file again; references such as ${env:NAME} are stored"},
 		{`[{"url":"http://b","newer":1}]`, "[]", "run.json: server.urls: server 1: newer: unknown key (want url, weight, max_in_flight or headers)"},
 	} {
 		l := NewLoader(env)
@@ -121,13 +121,13 @@ func TestServersThatAreWrong(t *testing.T) {
 		{"['http://a weight=NaN']", `server 1: weight: "NaN" is not a number from 0.001 to 1000`},
 		{"['http://a weight=1 weight=2']", "server 1: weight is given twice"},
 		{"['http://a max_in_flight=0']", "server 1: max_in_flight: 0: must be ≥ 1 and ≤ 2147483647"},
-		{"['http://a s3cret']", "server 1: there is more than a URL: want weight=N or max_in_flight=N behind it"},
-		{"['http://a headers=s3cret']", "server 1: headers are secrets: give them in the file, where a value may be a reference"},
+		{"['http://a s3cret']", "server 1: unexpected text after the URL (want weight=N or max_in_flight=N)"},
+		{"['http://a headers=s3cret']", "server 1: headers can be secret: set them in the configuration file, where a value can be a reference"},
 		{"[http://a, {weight: 2}]", "server 2: has no url"},
 		{"[{url: http://a, url: http://b}]", "server 1: url is given twice"},
-		{"[{url: [http://a]}]", "server 1: url: must be one value"},
+		{"[{url: [http://a]}]", "server 1: url: must be a single value"},
 		{"[{url: http://a, headers: s3cret}]", "server 1: headers: must be a mapping of names to strings"},
-		{"[{url: http://a, headers: {X: '${env:NONE}'}}]", "server 1: headers: X: the environment variable NONE is not set: export it, or name another one"},
+		{"[{url: http://a, headers: {X: '${env:NONE}'}}]", "server 1: headers: X: the environment variable NONE is not set: export it"},
 		{"[[http://a]]", "server 1: must be a URL, or a mapping with one"},
 	} {
 		l, err := loadWith(t, "server:\n  urls: "+tt.urls+"\n", nil)

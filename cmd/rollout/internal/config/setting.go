@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 )
 
@@ -85,7 +85,7 @@ func enumSetting[T comparable](key string, to *T, values ...T) *Setting {
 			i := slices.Index(words, text)
 			if i < 0 {
 				near := ""
-				if n := human.Nearest(text, words); n != "" {
+				if n := format.Nearest(text, words); n != "" {
 					near = "; did you mean " + n + "?"
 				}
 				return fmt.Errorf("%q is not one of %s%s", text, strings.Join(words, ", "), near)
@@ -159,17 +159,17 @@ func bytesSetting(key string, to *int64, least int64) *Setting {
 	return &Setting{
 		Key: key, arg: "SIZE",
 		set: func(s string) error {
-			n, err := human.ParseSize(s)
+			n, err := format.ParseSize(s)
 			if err != nil {
 				return err
 			}
 			if n < least {
-				return fmt.Errorf("%s: must be ≥ %s", s, human.Size(least))
+				return fmt.Errorf("%s: must be ≥ %s", s, format.Size(least))
 			}
 			*to = n
 			return nil
 		},
-		get: func() any { return human.Size(*to) },
+		get: func() any { return format.Size(*to) },
 	}
 }
 

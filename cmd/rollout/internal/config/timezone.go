@@ -10,7 +10,7 @@ import (
 	"time"
 	_ "time/tzdata" // a bare container has no zones
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
 // timezoneSetting is a zone of the IANA database, or none.
@@ -74,7 +74,7 @@ func nearestZone(text string) string {
 			return name
 		}
 	}
-	near := human.Nearest(plain(text), lower)
+	near := format.Nearest(plain(text), lower)
 	for i := range lower {
 		if near != "" && lower[i] == near {
 			return zones()[i]

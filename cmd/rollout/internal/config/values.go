@@ -71,7 +71,7 @@ func (l *Loader) put1(s *Setting, raw json.RawMessage) error {
 			return err
 		}
 	case hidden && s.Key == "server.urls":
-		return errors.New("the run does not keep the values of headers: give the file again; a reference such as ${env:NAME} is kept")
+		return errors.New("the run does not store the values of headers: pass the file again; references such as ${env:NAME} are stored")
 	case raw[0] == '[' && s.reset != nil && s.object != nil:
 		n, err := nodeOf(raw)
 		if err == nil {
@@ -87,9 +87,9 @@ func (l *Loader) put1(s *Setting, raw json.RawMessage) error {
 			return err
 		}
 	case hidden && s.Key == "server.headers":
-		return errors.New("the run does not keep the values of headers: give " + s.env() + ", or the file again; a reference such as ${env:NAME} is kept")
+		return errors.New("the run does not store the values of headers: pass " + s.env() + ", or the file again; references such as ${env:NAME} are stored")
 	case hidden && s.Key == "agent.create":
-		return errors.New("the run does not keep the secrets of the agent's tools: give " + s.env() + ", or the file again")
+		return errors.New("the run does not store the secrets of the agent's tools: pass " + s.env() + ", or the file again")
 	}
 	if s.reset != nil {
 		s.reset()

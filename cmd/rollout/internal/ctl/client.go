@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 )
@@ -63,13 +63,13 @@ func unreached(dir string, err error) error {
 	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 	switch {
 	case gone && held:
-		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: its collector has no %s%s", dir, Name, who)), "only rollout collect --stream has one; it may be starting or ending")
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: its collector has no %s%s", dir, Name, who)), "only rollout collect --stream has one; a collector may also be starting or ending")
 	case gone:
-		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no collector is at work on it", dir)), "continue the run with: "+runfolder.ResumeCommand(dir)+" --stream")
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no collector is running", dir)), "continue the run with: "+runfolder.ResumeCommand(dir)+" --stream")
 	case errors.Is(err, fs.ErrPermission):
-		return exit.Hint(exit.With(exit.Storage, fmt.Errorf("%s: permission denied%s", Path(dir), who)), "only the user who collects may use it: ask with that user's account")
+		return exit.Hint(exit.With(exit.Storage, fmt.Errorf("%s: permission denied%s", Path(dir), who)), "only the user who runs the collector can use it")
 	case errors.Is(err, syscall.EPROTOTYPE), errors.Is(err, syscall.ENOTSOCK):
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not the socket of a run", Path(dir))), "move it out of the folder of the run; the next collector makes its socket there")
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not the socket of a run", Path(dir))), "move it out of the run folder; the next collector creates its socket there")
 	}
 	if inner, ok := errors.AsType[*net.OpError](err); ok {
 		err = inner.Err // the rest has the short address instead of the path
@@ -111,7 +111,7 @@ func (c *Client) Receive(answer any) error {
 	for {
 		part, err := c.in.ReadSlice('\n')
 		if len(line)+len(part) > maxAnswer {
-			return exit.With(exit.Unusable, fmt.Errorf("%s: an answer of more than %d bytes", Path(c.dir), maxAnswer))
+			return exit.With(exit.Unusable, fmt.Errorf("%s: the answer is longer than %d bytes", Path(c.dir), maxAnswer))
 		}
 		line = append(line, part...)
 		if err == nil {
@@ -164,10 +164,10 @@ func (c *Client) lost(err error) error {
 		if h, held := runfolder.Locked(c.dir); held && h.String() != "" {
 			who = h.String()
 		}
-		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no answer within %v from %s", Path(c.dir), c.Patience, who)), "it may be stopped or its machine be overloaded; what was asked for may still be done")
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no answer within %v from %s", Path(c.dir), c.Patience, who)), "it may be suspended or overloaded; the request can still take effect")
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
-		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: the collector has ended the connection", Path(c.dir))), "it may have ended meanwhile: rollout report "+human.Shell(c.dir)+" says how the run went")
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: the collector closed the connection", Path(c.dir))), "it may have ended; rollout report "+format.Shell(c.dir)+" shows the result of the run")
 	}
 	return exit.With(exit.Unusable, fmt.Errorf("%s: %w", Path(c.dir), err))
 }

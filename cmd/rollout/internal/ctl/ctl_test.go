@@ -183,7 +183,7 @@ func TestOps(t *testing.T) {
 	}
 	want := []string{"pause", "resume", "version 0", "ack 5 2", "leave out 5 2", "ack 5 2 of run-1", "leave out 5 2 of run-1", `task {"id":"a","prompt":"<b>"}`, "version 1", "drain"}
 	if got := r.all(); !slices.Equal(got, want) {
-		t.Errorf("told %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	end()
 	if _, err := os.Lstat(ctl.Path(dir)); !errors.Is(err, fs.ErrNotExist) {
@@ -214,7 +214,7 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	if got := r.all(); len(got) > 0 {
-		t.Errorf("the run was told %q", got)
+		t.Errorf("the run got %q", got)
 	}
 	fmt.Fprintf(conn, `{"op":"pause"}`) // the last line can lack its line break
 	conn.(*net.UnixConn).CloseWrite()
@@ -286,7 +286,7 @@ func TestBadClients(t *testing.T) {
 	if err := dial(t, dir).Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
 		t.Error(err)
 	}
-	if a := answer(t, halfIn); a["ok"] != false || !strings.Contains(fmt.Sprint(a["error"]), "whole") {
+	if a := answer(t, halfIn); a["ok"] != false || !strings.Contains(fmt.Sprint(a["error"]), "incomplete") {
 		t.Errorf("half a line is answered %v", a)
 	}
 	if _, err := halfIn.ReadByte(); err != io.EOF {
@@ -341,7 +341,7 @@ func TestLongLines(t *testing.T) {
 			}
 		}
 	}()
-	if a := answer(t, in); a["ok"] != false || !strings.Contains(fmt.Sprint(a["error"]), "more than") {
+	if a := answer(t, in); a["ok"] != false || !strings.Contains(fmt.Sprint(a["error"]), "longer than") {
 		t.Errorf("a line without an end is answered %v", a)
 	}
 }

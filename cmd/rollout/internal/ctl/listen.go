@@ -39,7 +39,7 @@ type Listener struct {
 func Listen(dir string) (*Listener, error) {
 	path := Path(dir)
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket == 0 {
-		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is there, and is not a socket", path)), "move it out of the folder of the run")
+		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: exists and is not a socket", path)), "move it out of the folder of the run")
 	}
 	// Bind under another name and rename, so that the socket never has another mode and a stale
 	// socket is replaced in one step.
@@ -90,8 +90,8 @@ func unbound(path string, err error) error {
 		// mknod(2) returns EPERM if a file system does not support sockets. Missing permissions are
 		// EACCES.
 		if errors.Is(err, no) {
-			err = fmt.Errorf("%s: the file system keeps no sockets (%w): %w", path, err, errors.ErrUnsupported)
-			return exit.Hint(exit.With(exit.Storage, err), "give a folder on a local disk with --out; without the socket tasks come on standard input only, and rollout ctl cannot reach the run")
+			err = fmt.Errorf("%s: the file system does not support sockets (%w): %w", path, err, errors.ErrUnsupported)
+			return exit.Hint(exit.With(exit.Storage, err), "use --out with a folder on a local disk; without a socket, tasks come only from standard input, and rollout ctl cannot reach the run")
 		}
 	}
 	return exit.With(exit.Storage, fmt.Errorf("%s: %w", path, err))

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
@@ -109,7 +109,7 @@ type Lag struct {
 
 // Text formats the histogram. It returns "" if there are no groups.
 func (l *Lag) Text() string {
-	text := human.Lags(l.Counts, LagBuckets)
+	text := format.Lags(l.Counts, LagBuckets)
 	if l.Stale > 0 && l.Max != nil {
 		text += fmt.Sprintf("; %d above %d", l.Stale, *l.Max)
 	}
@@ -141,17 +141,17 @@ func parse(line []byte) (r Request, err error) {
 		return r, badRequest(err)
 	}
 	if d.More() {
-		return r, exit.Hint(exit.Usagef("more than one JSON value on the line"), "one request per line")
+		return r, exit.Hint(exit.Usagef("more than one JSON value on a line"), "one request per line")
 	}
 	switch {
 	case r.Op == "":
 		return r, exit.Hint(exit.Usagef("the request has no op"), "the operations are: "+strings.Join(Ops(), ", "))
 	case !slices.Contains(Ops(), r.Op):
 		hint := "the operations are: " + strings.Join(Ops(), ", ")
-		if near := human.Nearest(r.Op, Ops()); near != "" {
+		if near := format.Nearest(r.Op, Ops()); near != "" {
 			hint = "did you mean " + near + "?"
 		}
-		return r, exit.Hint(exit.Usagef("%q is not an operation", tame.Text(r.Op, 40)), hint)
+		return r, exit.Hint(exit.Usagef("%q is not an operation", termsafe.Text(r.Op, 40)), hint)
 	case r.Op == OpSetVersion && (r.Version == nil || *r.Version < 0):
 		return r, exit.Hint(exit.Usagef("set-version needs a version ≥ 0 and ≤ %d", math.MaxInt32), `{"op":"set-version","version":3}`)
 	case r.Op == OpAck && (r.Seq == nil || r.Groups == nil || *r.Seq < 0 || *r.Groups < 0):

@@ -98,7 +98,7 @@ func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.
 		c := &client{server: s, conn: conn, in: bufio.NewReader(conn), answers: make(chan func() any, queued)}
 		if !s.add(c) {
 			_ = conn.SetWriteDeadline(time.Now().Add(again))
-			_ = c.write(refused(exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%d clients are connected already", MaxClients)), "end one of them, or send several requests over one connection")))
+			_ = c.write(refused(exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%d clients are already connected", MaxClients)), "close one of them, or send several requests over one connection")))
 			_ = conn.Close()
 			continue
 		}
@@ -179,12 +179,12 @@ func (c *client) read(ctx context.Context) {
 }
 
 func tooLong() error {
-	return exit.Hint(exit.Usagef("a line of more than %d bytes", MaxLine), "end every request with a new line")
+	return exit.Hint(exit.Usagef("a line is longer than %d bytes", MaxLine), "end every request with a line break")
 }
 
 // slow returns the error for a line that is not completed in time.
 func (c *client) slow() error {
-	return exit.Hint(exit.Usagef("the line was not there as a whole %v after its first byte", c.server.patience), "end every request with a new line")
+	return exit.Hint(exit.Usagef("the line was incomplete %v after its first byte", c.server.patience), "end every request with a line break")
 }
 
 // line reads a line. The last line can lack its line break; err is then io.EOF.

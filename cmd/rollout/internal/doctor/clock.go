@@ -49,14 +49,14 @@ func (d *Doctor) clock() {
 	case !printed:
 		d.ok(name, "the template reads the clock but does not print it in this conversation; server.timezone is %s", zone)
 	case unlike > 0:
-		d.tell(Hint, name, "the template prints the time, but a known prompt fits no time that the server's stamps allow", nil, "")
+		d.tell(Hint, name, "the template prints the time, but a known prompt matches no time that the server's timestamps allow", nil, "")
 	case zone != nil && !agree:
 		d.tell(Bad, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the known prompts show a clock at %s", zone, offsetsText(offsets)), nil,
 			"correct server.timezone: it is the time zone of the server's process (its variable TZ)")
 	case zone != nil && known > 0:
 		d.ok(name, "the template prints the time: server.timezone is %s, and the known prompts agree", zone)
 	case zone != nil && open:
-		d.tell(Hint, name, fmt.Sprintf("the template prints the time: server.timezone is %s, but the time of this call is not exact enough", zone), nil, "try again: the call may have run over midnight")
+		d.tell(Hint, name, fmt.Sprintf("the template prints the time: server.timezone is %s, but the time of this call is not exact enough", zone), nil, "try again: the call may have crossed midnight")
 	case zone != nil:
 		d.ok(name, "the template prints the time: server.timezone is %s", zone)
 	case known > 0 && len(offsets) == 1:
@@ -70,7 +70,7 @@ func (d *Doctor) clock() {
 		if open && d.Config.Tokens.Require != config.RequireAny {
 			state = Bad
 		}
-		d.tell(state, name, "the template prints the time, and the server's zone is unknown, set server.timezone", nil, prompt.ClockHint)
+		d.tell(state, name, "the template prints the time, but the server's zone is unknown: set server.timezone", nil, prompt.ClockHint)
 	}
 }
 

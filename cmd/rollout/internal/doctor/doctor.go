@@ -17,7 +17,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
@@ -69,7 +69,7 @@ func (d *Doctor) findTask() error {
 		return nil
 	}
 	if file == "" || file == "-" {
-		return exit.Usagef("--task: the tasks must be in a file: give it with --tasks FILE")
+		return exit.Usagef("--task: needs a task file: use --tasks FILE")
 	}
 	for t, err := range tasks.Read(file, nil) {
 		if err != nil {
@@ -166,10 +166,10 @@ func (d *Doctor) disk() {
 	}
 	free := int64(st.Bavail) * int64(st.Bsize) //nolint:unconvert // the types of both differ between systems
 	if free < leastDisk {
-		d.tell(Hint, "disk", fmt.Sprintf("%s free at %s", human.Bytes(free), dir), nil, "a million tokens take some 4 MB")
+		d.tell(Hint, "disk", fmt.Sprintf("%s free at %s", format.Bytes(free), dir), nil, "a million tokens take about 4 MB")
 		return
 	}
-	d.ok("disk", "%s free at %s", human.Bytes(free), dir)
+	d.ok("disk", "%s free at %s", format.Bytes(free), dir)
 }
 
 // files compares the limit on open files with the connections of a run. If the limit is too low, a
@@ -183,17 +183,17 @@ func (d *Doctor) files() {
 	all, _ := machine.InFlight(d.Config, math.MaxInt, machine.Machine{Files: math.MaxUint64})
 	need := uint64(machine.Sum(all)) + machine.SpareFiles
 	if n, why := machine.InFlight(d.Config, math.MaxInt, machine.Machine{Files: limit.Cur}); why != "" {
-		d.tell(Hint, "files", fmt.Sprintf("%d may be open, %d are needed: collect has %d samples in flight, not %d", limit.Cur, need, machine.Sum(n), machine.Sum(all)), nil,
+		d.tell(Hint, "files", fmt.Sprintf("the limit is %d, but %d are needed: collect will have %d samples in flight instead of %d", limit.Cur, need, machine.Sum(n), machine.Sum(all)), nil,
 			fmt.Sprintf("ulimit -n %d allows all", need))
 		return
 	}
-	d.ok("files", "%d may be open, %d are needed", limit.Cur, need)
+	d.ok("files", "the limit is %d, but %d are needed", limit.Cur, need)
 }
 
 func (d *Doctor) loadModel() {
 	if d.Config.Tokens.Tokenizer == "" {
-		d.tell(Hint, "tokenizer", "none given: prompts are known only where the server sends them", nil,
-			"give the folder of the model's tokenizer and chat template with --tokenizer")
+		d.tell(Hint, "tokenizer", "not set: prompts are known only if the server sends them", nil,
+			"pass the folder of the model's tokenizer and chat template with --tokenizer")
 		return
 	}
 	m, err := model.Load("tokens.tokenizer", d.Config.Tokens.Tokenizer, d.Config.Tokens.Experimental, d.Config.Releases())
@@ -206,12 +206,12 @@ func (d *Doctor) loadModel() {
 	info := runfolder.DescribeModel(m)
 	d.ok("tokenizer", "%s, ids below %d, sha256 %.16s…", info.Family, info.VocabSize, info.TokenizerSHA256)
 	d.ok("template", "%s, sha256 %.16s…", info.ChatTemplate, info.ChatTemplateSHA256)
-	stops, size := "at ids that only its finish reasons name", "no config.json says how many ids it has"
+	stops, size := "at ids that only its finish reasons show", "no config.json has its vocabulary size"
 	if len(info.StopIDs) > 0 {
 		stops = "at " + strings.Trim(fmt.Sprint(info.StopIDs), "[]")
 	}
 	if info.EngineVocabSize > 0 {
-		size = fmt.Sprintf("it has ids below %d", info.EngineVocabSize)
+		size = fmt.Sprintf("its ids are below %d", info.EngineVocabSize)
 	}
 	d.ok("end of turn", "the engine stops %s; %s", stops, size)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
@@ -35,7 +35,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 		d.ok("server", "%s answers, version %s", client.BaseURL(), version)
 	} else {
 		d.tell(Hint, "server", fmt.Sprintf("%s answers, version %s", client.BaseURL(), version), nil,
-			"rollout is tested with 0.16; what another version does not prove gets a lower grade")
+			"rollout is tested with 0.16; other versions can lower the grades")
 	}
 	found, err := client.FindModel(ctx, d.Config.Agent.Model)
 	if err != nil {
@@ -54,7 +54,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 		d.failed("model", preflight.Unusable(client, err))
 		return true
 	}
-	d.ok("model", "%s; an agent on it gives token data", cmp.Or(d.Config.Agent.Model, "the model of the agent file"))
+	d.ok("model", "%s; its agents return token data", cmp.Or(d.Config.Agent.Model, "the model of the agent file"))
 	defer d.bypassing(ctx, client)
 	used, all := d.call(ctx, client, backend, d.task)
 	if all && !used && d.Prompt == "" && d.TaskID == "" && d.task.ID != "doctor" {
@@ -62,8 +62,8 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 		used, _ = d.call(ctx, client, backend, &collector.Task{ID: "doctor", Messages: []string{doctorText}, Agent: d.task.Agent})
 	}
 	if all && !used {
-		d.tell(Hint, "tools", "no tool was called: what the template makes of calls and results was not compared", nil,
-			"give a text that makes the agent call one, with --prompt")
+		d.tell(Hint, "tools", "no tool was called, so the rendering of calls and results was not compared", nil,
+			"use --prompt with a text that makes the agent call a tool")
 	}
 	return true
 }
@@ -148,7 +148,7 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 	for i := range calls {
 		sampled += len(calls[i].OutputIDs)
 	}
-	d.ok("call", "%d calls with %d sampled tokens in %s, stop reason %s", len(calls), sampled, human.Duration(took), stop)
+	d.ok("call", "%d calls with %d sampled tokens in %s, stop reason %s", len(calls), sampled, format.Duration(took), stop)
 	if d.Tap != nil || d.model != nil {
 		if _, err := agent.Prompts(ctx, reply); err != nil {
 			d.failed("prompts", err)
@@ -161,7 +161,7 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 	if d.model == nil {
 		for i := range calls {
 			if calls[i].Grade != tokenize.Exact {
-				d.tell(Bad, "prompts", "the server does not say what the model was shown", nil, "with --tokenizer it can be rebuilt")
+				d.tell(Bad, "prompts", "the server does not send the prompts", nil, "use --tokenizer to rebuild them")
 				return
 			}
 		}
@@ -187,7 +187,7 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 	}
 	if by := model.SameDifference(examined); by != 0 {
 		d.tell(Hint, "prompts", fmt.Sprintf("every call differs by the same %+d tokens", by), nil,
-			"the difference is in what all prompts share: the preamble, the tools, or what opens the model's turn")
+			"the difference is in a part that all prompts share: the preamble, the tools, or the start of the model's turn")
 	}
 }
 
@@ -239,13 +239,13 @@ func (d *Doctor) transformers() {
 		if !slices.ContainsFunc(d.calls, func(x prompt.Examined) bool { return len(x.PromptIDs) == 0 }) {
 			state = Hint // the prompts come from the turns
 		}
-		d.tell(state, name, fmt.Sprintf("the server renders by the rules of %s, and tokens.transformers is %s", strings.Join(fit, ", "), now), nil,
+		d.tell(state, name, fmt.Sprintf("the server renders like transformers %s, but tokens.transformers is %s", strings.Join(fit, ", "), now), nil,
 			"--transformers "+other.String())
 	case len(fit) == 0: // something else differs
 	case !d.releases.Apart:
-		d.ok(name, "the rules of all releases give these prompts: tokens.transformers does not matter here")
+		d.ok(name, "all releases render these prompts equally, so tokens.transformers does not matter here")
 	default:
-		d.ok(name, "the server renders by the rules of %s, not of %s", strings.Join(fit, ", "), strings.Join(unfit, ", "))
+		d.ok(name, "the server renders like transformers %s, not like %s", strings.Join(fit, ", "), strings.Join(unfit, ", "))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -49,14 +49,14 @@ func effect(format string, args ...any) []string {
 func (d *Doctor) pool(own settings, known bool) {
 	const name = "pool"
 	const gain = "a send takes 0.14 s instead of 0.26–0.34 s, and one process makes 7 rollouts per second instead of 4.7 (" + reference + ")"
-	const cure = "LETTA_DISABLE_SQLALCHEMY_POOLING=false LETTA_PG_POOL_SIZE=50 LETTA_PG_MAX_OVERFLOW=50, and ?ssl=disable in LETTA_PG_URI where PostgreSQL has no TLS"
+	const cure = "LETTA_DISABLE_SQLALCHEMY_POOLING=false LETTA_PG_POOL_SIZE=50 LETTA_PG_MAX_OVERFLOW=50, and ?ssl=disable in LETTA_PG_URI if PostgreSQL has no TLS"
 	switch disabled, given := own.flag("LETTA_DISABLE_SQLALCHEMY_POOLING"); {
 	case !known:
-		d.tell(Hint, name, "not known: whether the server keeps its connections to PostgreSQL; by default it does not", effect("with a pool %s", gain), cure)
+		d.tell(Hint, name, "unknown whether the server pools its PostgreSQL connections; by default it does not", effect("with a pool %s", gain), cure)
 	case given && !disabled:
-		d.ok(name, "the server keeps its connections to PostgreSQL")
+		d.ok(name, "the server pools its PostgreSQL connections")
 	default:
-		d.tell(Hint, name, "the server connects to PostgreSQL anew for every use", effect("with a pool %s", gain), cure)
+		d.tell(Hint, name, "the server opens a new PostgreSQL connection for each use", effect("with a pool %s", gain), cure)
 	}
 }
 
@@ -64,17 +64,17 @@ func (d *Doctor) pool(own settings, known bool) {
 func (d *Doctor) reasoning() {
 	const name = "reasoning"
 	if d.Config.Agent.KeepReasoning {
-		d.ok(name, "text before a call of a tool stays in the prompt (agent.keep_reasoning)")
+		d.ok(name, "text before a tool call stays in the prompt (agent.keep_reasoning)")
 		return
 	}
-	text := "31 of 38 prompts continue the tokens before them, of agents that do not 42 of 86 (" + reference + ")"
+	text := "31 of 38 prompts extend the earlier tokens, and 42 of 86 without it (" + reference + ")"
 	if all, continued := d.continued(); all > 0 {
-		text = fmt.Sprintf("measured: %d of %d prompts continue the tokens before them; of agents that keep it %s", continued, all, text)
+		text = fmt.Sprintf("measured: %d of %d prompts extend the earlier tokens; with agent.keep_reasoning %s", continued, all, text)
 	} else {
-		text = "of agents that keep it " + text
+		text = "with agent.keep_reasoning " + text
 	}
-	d.tell(Hint, name, "the server deletes text before a call of a tool from the next prompt, think blocks too: the row ends there, and the engine's prefix cache misses", effect("%s", text),
-		"agent.keep_reasoning: true, unless the policy is meant to be trained without its think blocks in view")
+	d.tell(Hint, name, "the server deletes text before a tool call from the next prompt, including think blocks, so the row ends and the engine's prefix cache misses", effect("%s", text),
+		"set agent.keep_reasoning: true, unless the policy should be trained without seeing its think blocks")
 }
 
 // continued counts the known prompts of the last rollout that follow another call. It also counts
@@ -122,13 +122,13 @@ func (d *Doctor) agents(ctx context.Context, client *letta.Client) {
 		d.tell(Hint, name, "could not be counted: "+oneLine(err), nil, "")
 		return
 	}
-	text := fmt.Sprintf("%d on the server, %d of them of rollouts", all, ours)
-	grows := effect("the tables of PostgreSQL grow with every rollout; traces stay even where agents are deleted: prune provider_traces there")
+	text := fmt.Sprintf("%d on the server, %d of them created by rollout", all, ours)
+	grows := effect("the PostgreSQL tables grow with every rollout, and traces stay when agents are deleted: prune provider_traces")
 	switch {
 	case d.Config.Agent.Keep:
-		d.tell(Hint, name, text+"; agent.keep leaves every one of a run", grows, "agent.keep: false, and rollout clean for those that are there")
+		d.tell(Hint, name, text+"; agent.keep keeps all agents of a run", grows, "set agent.keep: false, and use rollout clean for the existing ones")
 	case ours >= manyAgents:
-		d.tell(Hint, name, text, grows, "rollout clean RUN, for each run that is over")
+		d.tell(Hint, name, text, grows, "run rollout clean RUN for each finished run")
 	default:
 		d.ok(name, "%s", text)
 	}
@@ -144,13 +144,13 @@ const (
 func (d *Doctor) sampling(ctx context.Context, client *letta.Client) {
 	const name = "sampling"
 	const cure = "rollout tap --set top_p=1.0 --set max_new_tokens=N between the server and its engines"
-	harm := effect("log-probabilities may be those of another distribution than the one that was sampled from, and answers end at %d tokens (reference: source of 0.16.7)", fixedTokens)
+	harm := effect("log-probabilities can belong to another distribution than the sampled one, and answers end at %d tokens (reference: source of 0.16.7)", fixedTokens)
 	for i := range d.tapped {
 		s := d.tapped[i].Sampling
 		if s == nil {
 			continue
 		}
-		text := "the engine was told " + told(s) + " (measured: what the tap saw)"
+		text := "the engine received " + told(s) + " (measured by the tap)"
 		if s.TopP != nil && *s.TopP == fixedTopP || s.MaxNewTokens != nil && *s.MaxNewTokens == fixedTokens {
 			d.tell(Hint, name, text, harm, cure)
 		} else {
@@ -162,8 +162,8 @@ func (d *Doctor) sampling(ctx context.Context, client *letta.Client) {
 	if err != nil || !strings.HasPrefix(version, "0.16.") {
 		return // the values of other releases are unknown
 	}
-	d.tell(Hint, name, fmt.Sprintf("the server samples with top_p %v and max_new_tokens %d, whatever an agent asks for; temperature alone is the agent's", fixedTopP, fixedTokens),
-		harm, cure+"; nothing where it is there already")
+	d.tell(Hint, name, fmt.Sprintf("the server always sends top_p %v and max_new_tokens %d; only the temperature comes from the agent", fixedTopP, fixedTokens),
+		harm, cure+", unless it is already in place")
 }
 
 func told(s *tokenize.Sampling) string {
@@ -179,7 +179,7 @@ func told(s *tokenize.Sampling) string {
 		add("max_new_tokens", *s.MaxNewTokens)
 	}
 	if len(words) == 0 {
-		return "nothing of temperature, top_p and max_new_tokens"
+		return "no temperature, top_p or max_new_tokens"
 	}
 	return strings.Join(words, ", ")
 }
@@ -188,18 +188,18 @@ func told(s *tokenize.Sampling) string {
 func (d *Doctor) traces(own settings, known bool) {
 	const name = "traces"
 	if on, given := own.flag("LETTA_TRACK_PROVIDER_TRACE"); known && given && !on {
-		d.tell(Hint, name, "the server keeps none", effect("a lost answer is lost, prompts of agents with several tools are not proven, and policy versions are not known"),
+		d.tell(Hint, name, "the server stores no traces", effect("lost answers cannot be recovered, prompts of agents with several tools are unproven, and policy versions are unknown"),
 			"LETTA_TRACK_PROVIDER_TRACE=true, or rollout tap")
 		return
 	}
 	for i := range d.calls {
 		if d.calls[i].Trace.Err == nil {
-			d.ok(name, "the server keeps them; its table provider_traces grows for ever")
+			d.ok(name, "the server stores them; its table provider_traces grows without limit")
 			return
 		}
 	}
 	if known {
-		d.ok(name, "the server keeps them by its settings; its table provider_traces grows for ever")
+		d.ok(name, "the server stores them by its settings; its table provider_traces grows without limit")
 	}
 }
 
@@ -209,13 +209,13 @@ const leastTimeout = time.Minute
 func (d *Doctor) timeouts(own settings) {
 	const name = "timeouts"
 	s := &d.Config.Server
-	stalls := effect("a server stalled for 60 s twice in 900 rollouts; it gives an engine 300 s for one call and has no limit for a send (" + reference + ")")
+	stalls := effect("a server stalled for 60 s twice in 900 rollouts; it waits up to 300 s for an engine call and has no limit for a send (" + reference + ")")
 	switch {
 	case s.Timeout <= leastTimeout:
 		d.tell(Hint, name, fmt.Sprintf("server.timeout is %v for a whole send", s.Timeout), stalls, "some minutes, and at least agent.max_steps × the engine's slowest answer")
 	case d.Config.Run.AttemptTimeout < s.Timeout:
-		d.tell(Hint, name, fmt.Sprintf("run.attempt_timeout %v ends an attempt before server.timeout %v ends its send", d.Config.Run.AttemptTimeout, s.Timeout), nil,
-			"run.attempt_timeout above server.timeout")
+		d.tell(Hint, name, fmt.Sprintf("run.attempt_timeout %v is shorter than server.timeout %v", d.Config.Run.AttemptTimeout, s.Timeout), nil,
+			"set run.attempt_timeout above server.timeout")
 	case own.below("LETTA_UVICORN_TIMEOUT_KEEP_ALIVE", 5):
 		d.tell(Hint, name, "the server closes idle connections after "+own["LETTA_UVICORN_TIMEOUT_KEEP_ALIVE"]+" s", effect("a send on such a connection is lost; ours are closed after 4 s"),
 			"LETTA_UVICORN_TIMEOUT_KEEP_ALIVE=5 or more")
@@ -228,9 +228,9 @@ func (d *Doctor) timeouts(own settings) {
 func (d *Doctor) processes() {
 	const name = "processes"
 	n := len(d.Config.Server.URLs)
-	text := "one process of the server makes 4–7 rollouts per second, however many are in flight (" + reference + ")"
+	text := "one server process makes 4–7 rollouts per second, whatever the number in flight (" + reference + ")"
 	if n == 1 {
-		d.tell(Hint, name, "one server", effect("%s", text), "more processes on the same database, each with its port and its --server")
+		d.tell(Hint, name, "one server", effect("%s", text), "run more processes on the same database, each with its own port and --server")
 		return
 	}
 	d.ok(name, "%d servers; %s", n, text)
@@ -241,7 +241,7 @@ func short(d time.Duration) string {
 	if d < time.Second {
 		return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond))
 	}
-	return human.Duration(d)
+	return format.Duration(d)
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -54,23 +54,23 @@ func (d *Doctor) database(ctx context.Context, at int, own settings) {
 		d.tell(Hint, name, "a read failed: "+oneLine(one.err), nil, "")
 		return
 	}
-	text := fmt.Sprintf("%d reads at once go well, %.0f per second (measured: one alone %s, the median of %d %s)",
+	text := fmt.Sprintf("%d parallel reads succeed, %.0f per second (measured: one read %s, median of %d %s)",
 		last.n, float64(last.n)/last.took.Seconds(), short(one.median), last.n, short(last.median))
 	if last.n < need {
-		text += fmt.Sprintf("; %d in flight may need %d connections of PostgreSQL", inFlight, need)
+		text += fmt.Sprintf("; %d samples in flight can need %d PostgreSQL connections", inFlight, need)
 	}
 	d.ok(name, "%s", text)
 }
 
 // exhausted reports failed reads. before is the last burst without a failure.
 func (d *Doctor) exhausted(name string, b, before burst, inFlight int, own settings) {
-	text := fmt.Sprintf("%d of %d reads at once failed, %d at once went well: %s", b.failed, b.n, before.n, oneLine(b.err))
+	text := fmt.Sprintf("%d of %d parallel reads failed, %d succeeded: %s", b.failed, b.n, before.n, oneLine(b.err))
 	fit := max(before.n/perRollout, 1)
-	cure := fmt.Sprintf("max_connections of PostgreSQL above %d × server.max_in_flight (%d) for each process of the server, or a pool (see there), or --max-in-flight %d", perRollout, inFlight, fit)
+	cure := fmt.Sprintf("set PostgreSQL's max_connections above %d × server.max_in_flight (%d) per server process, or use a pool (see pool), or --max-in-flight %d", perRollout, inFlight, fit)
 	if disabled, given := own.flag("LETTA_DISABLE_SQLALCHEMY_POOLING"); given && !disabled {
-		cure = fmt.Sprintf("max_connections of PostgreSQL above what the pools of all processes may open (LETTA_PG_POOL_SIZE + LETTA_PG_MAX_OVERFLOW each), or --max-in-flight %d", fit)
+		cure = fmt.Sprintf("set PostgreSQL's max_connections above the total of all pools (LETTA_PG_POOL_SIZE + LETTA_PG_MAX_OVERFLOW per process), or use --max-in-flight %d", fit)
 	}
-	d.tell(Hint, name, text, effect("without a pool a rollout takes 3–4 connections, and one that gets none ends with a 500: 3 of 32 sends at once with PostgreSQL's 100, 48 of 64 (%s)", reference), cure)
+	d.tell(Hint, name, text, effect("without a pool a rollout takes 3–4 connections and fails with a 500 if none is free: with PostgreSQL's limit of 100, 3 of 32 parallel sends failed, and 48 of 64 (%s)", reference), cure)
 }
 
 func (d *Doctor) burst(ctx context.Context, client *letta.Client, n int) burst {

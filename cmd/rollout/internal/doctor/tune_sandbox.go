@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -16,10 +16,10 @@ import (
 var probe = letta.ToolRun{
 	Name: "rollout_probe",
 	Args: map[string]any{"x": 1}, // with arguments, like a model's call
-	JSONSchema: json.RawMessage(`{"name": "rollout_probe", "description": "Tell what it cost to run this.",` +
+	JSONSchema: json.RawMessage(`{"name": "rollout_probe", "description": "Report the cost of running this.",` +
 		` "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}}`),
 	SourceCode: `def rollout_probe(x: int) -> str:
-    """Tell what it cost to run this.
+    """Report the cost of running this.
 
     Args:
         x (int): Nothing.
@@ -55,15 +55,15 @@ const (
 func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own settings, known bool) {
 	const name = "sandbox"
 	const venv = "0.1–0.25 s in a small environment (" + reference + ")"
-	const cure = "TOOL_EXEC_DIR=DIR TOOL_EXEC_VENV_NAME=NAME TOOL_EXEC_AUTORELOAD_VENV=false: NAME is an environment of Python in DIR with pydantic and without letta; arguments are then not coerced to the declared types"
+	const cure = "TOOL_EXEC_DIR=DIR TOOL_EXEC_VENV_NAME=NAME TOOL_EXEC_AUTORELOAD_VENV=false: NAME is a Python environment in DIR with pydantic and without letta; arguments are then not coerced to the declared types"
 	var all []probed
 	for range probes {
 		p, err := runProbe(ctx, client)
 		if err != nil {
 			if letta.IsNotFound(err) {
-				err = fmt.Errorf("the server has no call for it: %w", err)
+				err = fmt.Errorf("the server lacks the endpoint: %w", err)
 			}
-			d.tell(Hint, name, "a tool that does nothing could not be run: "+oneLine(err), effect("where all of Letta is imported for every call of a tool, 3.5 s of CPU; %s", venv), cure)
+			d.tell(Hint, name, "cannot run an empty tool: "+oneLine(err), effect("3.5 s of CPU if every tool call imports all of Letta; %s", venv), cure)
 			return nil, false
 		}
 		all = append(all, *p)
@@ -71,12 +71,12 @@ func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own setting
 	slices.SortFunc(all, func(a, b probed) int { return int(a.took - b.took) })
 	p := all[len(all)/2]
 	cpu := time.Duration(p.CPU * float64(time.Second))
-	text := fmt.Sprintf("a tool that does nothing takes %s, %s of it CPU (measured: the median of %d)", short(p.took), short(cpu), probes)
+	text := fmt.Sprintf("an empty tool takes %s, of which %s CPU (measured: median of %d)", short(p.took), short(cpu), probes)
 	switch {
 	case p.Letta || cpu >= slowTool:
-		d.tell(Hint, name, text, effect("every call of a tool starts a Python that imports all of Letta; %s", venv), cure)
+		d.tell(Hint, name, text, effect("every tool call starts a Python process that imports all of Letta; %s", venv), cure)
 	case p.took >= slowTool:
-		d.tell(Hint, name, text, effect("the server's machine is busy, or its tools run elsewhere; %s", venv), "more cores for the server and its tools")
+		d.tell(Hint, name, text, effect("the server's machine is busy or runs its tools elsewhere; %s", venv), "add cores for the server and its tools")
 	default:
 		d.ok(name, "%s", text)
 	}
@@ -93,10 +93,10 @@ func runProbe(ctx context.Context, client *letta.Client) (*probed, error) {
 	}
 	p := &probed{took: time.Since(began)}
 	if ran.Status != "success" {
-		return nil, fmt.Errorf("%s", tame.Text(ran.Return, 200))
+		return nil, fmt.Errorf("%s", termsafe.Text(ran.Return, 200))
 	}
 	if err := json.Unmarshal([]byte(ran.Return), p); err != nil {
-		return nil, fmt.Errorf("it returned %q", tame.Text(ran.Return, 60))
+		return nil, fmt.Errorf("it returned %q", termsafe.Text(ran.Return, 60))
 	}
 	return p, nil
 }

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
 // Size limits. A larger file is not the intended file.
@@ -100,7 +100,7 @@ func openWithin(path string, wait time.Duration) (*os.File, error) {
 }
 
 func silent(path string, wait time.Duration) error {
-	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("nothing was written to it within %v", wait)}
+	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no data within %v", wait)}
 }
 
 // Read reads a whole file of at most most bytes.
@@ -110,7 +110,7 @@ func Read(path string, most int64, wait time.Duration) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = in.Close() }() // read only
-	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("has more than %s: is this the right file?", human.Size(most))}
+	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("is larger than %s: is this the right file?", format.Size(most))}
 	if in.info.Mode().IsRegular() && in.info.Size() > most {
 		return nil, tooLarge
 	}

@@ -20,16 +20,16 @@ func TestInputDeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Read(silentPipe, 1<<20, 20*time.Millisecond); err == nil || !strings.HasSuffix(err.Error(), "nothing was written to it within 20ms") {
-		t.Errorf("nobody opens the pipe: %v", err)
+	if _, err := Read(silentPipe, 1<<20, 20*time.Millisecond); err == nil || !strings.HasSuffix(err.Error(), "no data within 20ms") {
+		t.Errorf("a pipe without a writer: %v", err)
 	}
 	w, err := os.OpenFile(silentPipe, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = w.Close() }() // end of the test
-	if _, err := Read(silentPipe, 1<<20, 20*time.Millisecond); err == nil || !strings.HasSuffix(err.Error(), "nothing was written to it within 20ms") {
-		t.Errorf("nobody writes to the pipe: %v", err)
+	if _, err := Read(silentPipe, 1<<20, 20*time.Millisecond); err == nil || !strings.HasSuffix(err.Error(), "no data within 20ms") {
+		t.Errorf("a pipe without data: %v", err)
 	}
 	go func() {
 		f, err := os.OpenFile(slow, os.O_WRONLY, 0)

@@ -113,7 +113,7 @@ func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string)
 	var clients []*letta.Client
 	for _, client := range l.Clients {
 		if mute(client.BaseURL()) {
-			l.Say("agents are left on %s: it does not answer requests to delete them", client.BaseURL())
+			l.Say("agents remain on %s: it does not answer delete requests", client.BaseURL())
 			continue
 		}
 		clients = append(clients, client)
@@ -136,12 +136,12 @@ func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string)
 			n, err := agent.Clean(ctx, client, l.RunID, l.waiting)
 			removed += n
 			if failed[i] = err != nil; failed[i] {
-				l.Say("agents may be left on %s: %v", client.BaseURL(), err)
+				l.Say("agents may remain on %s: %v", client.BaseURL(), err)
 			}
 		}
 	}
 	if removed > 0 {
-		l.Note("removed %d agents that were left on the server", removed)
+		l.Note("removed %d leftover agents", removed)
 	}
 	if len(clients) < len(l.Clients) || slices.Contains(failed, true) {
 		return max(0, left-removed)

@@ -43,7 +43,7 @@ func TestLeftovers(t *testing.T) {
 	}
 	l.Clear(t.Context(), func(string, int, error) {})
 	if got, want := alive(), []string{"cut/2", "dead/3", "open/2"}; !slices.Equal(got, want) {
-		t.Errorf("at work: %q are left, want %q", got, want)
+		t.Errorf("in progress: %q are left, want %q", got, want)
 	}
 	l.Done("cut")
 	l.Sweep(t.Context(), 0, answering)
@@ -83,7 +83,7 @@ func TestSweep(t *testing.T) {
 	}
 	l.RunID = "other"
 	if left := l.Sweep(t.Context(), 3, func(endpoint string) bool { return endpoint == client.BaseURL() }); left != 3 {
-		t.Errorf("of 3 agents on a mute server %d are said to be left", left)
+		t.Errorf("of 3 agents on a mute server %d are reported as remaining", left)
 	}
 	l.Keep = true
 	l.Sweep(t.Context(), 0, answering)

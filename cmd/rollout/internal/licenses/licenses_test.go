@@ -163,7 +163,7 @@ func TestLicenses(t *testing.T) {
 		return
 	}
 	if licenses.Text != out.String() {
-		t.Error("licenses.txt is not that of the modules in go.mod: run make licenses")
+		t.Error("licenses.txt does not match the modules in go.mod: run make licenses")
 	}
 }
 

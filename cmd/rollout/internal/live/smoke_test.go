@@ -52,7 +52,7 @@ func TestSmoke(t *testing.T) {
 		t.Errorf("%d rows, want 2", rows)
 	}
 	if left := l.Agents(t); len(left) > 0 {
-		t.Errorf("agents are left: %v", left)
+		t.Errorf("agents remain: %v", left)
 	}
 	if l.CPU() == 0 {
 		t.Error("the server took no time")

@@ -24,16 +24,16 @@ func TestTune(t *testing.T) {
 		want []string
 	}{
 		{"slow", live.Config{MaxConnections: 20, Env: []string{"TOOL_EXEC_VENV_NAME=", "LETTA_TRACK_PROVIDER_TRACE=false"}}, []string{
-			`(?m)^hint sandbox    a tool that does nothing takes .* of it CPU .*\n +effect: every call of a tool starts a Python that imports all of Letta`,
-			`(?m)^hint pool       the server connects to PostgreSQL anew`,
-			`(?m)^hint database   [0-9]+ of (16|32|64|96) reads at once failed, (8|16|32|64) at once went well: .*An unknown error occurred`,
-			`(?m)^hint traces     the server keeps none`,
+			`(?m)^hint sandbox    an empty tool takes .*, of which .* CPU .*\n +effect: every tool call starts a Python process that imports all of Letta`,
+			`(?m)^hint pool       the server opens a new PostgreSQL connection for each use`,
+			`(?m)^hint database   [0-9]+ of (16|32|64|96) parallel reads failed, (8|16|32|64) succeeded: .*An unknown error occurred`,
+			`(?m)^hint traces     the server stores no traces`,
 		}},
 		{"quick", live.Config{MaxConnections: 500, Pool: true}, []string{
-			`(?m)^(ok  |hint) sandbox    a tool that does nothing takes .*, [0-9]+ ms of it CPU `,
-			`(?m)^ok   pool       the server keeps its connections to PostgreSQL`,
-			`(?m)^ok   database   96 reads at once go well`,
-			`(?m)^ok   agents     0 on the server, 0 of them of rollouts`,
+			`(?m)^(ok  |hint) sandbox    an empty tool takes .*, of which [0-9]+ ms CPU `,
+			`(?m)^ok   pool       the server pools its PostgreSQL connections`,
+			`(?m)^ok   database   96 parallel reads succeed`,
+			`(?m)^ok   agents     0 on the server, 0 of them created by rollout`,
 			`(?m)^ok   traces     `,
 		}},
 	} {
@@ -52,9 +52,9 @@ func TestTune(t *testing.T) {
 				}
 			}
 			if left := l.Agents(t); len(left) > 0 {
-				t.Errorf("agents are left: %v", left)
+				t.Errorf("agents remain: %v", left)
 			}
-			t.Logf("doctor said\n%s%s", r.Stdout, r.Stderr)
+			t.Logf("doctor printed\n%s%s", r.Stdout, r.Stderr)
 		})
 	}
 }

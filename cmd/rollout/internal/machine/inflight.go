@@ -15,7 +15,7 @@ import (
 	"syscall"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
 // The number of samples in flight: what the user allows, within the limits of the machine.
@@ -106,7 +106,7 @@ func InFlight(c *config.Config, planned int, m Machine) (each []int, why string)
 	}
 	asked := show(each)
 	because := func(format string, args ...any) {
-		why = fmt.Sprintf("max_in_flight %s is lowered to %s: ", asked, show(each)) + fmt.Sprintf(format, args...)
+		why = fmt.Sprintf("max_in_flight lowered from %s to %s: ", asked, show(each)) + fmt.Sprintf(format, args...)
 	}
 	if n := max(planned, 1); len(each) > 0 && slices.Max(each) > n {
 		for i := range each {
@@ -130,9 +130,9 @@ func InFlight(c *config.Config, planned int, m Machine) (each []int, why string)
 	if c.Reward.Kind == config.RewardCommand {
 		spare += 3 * uint64(c.Reward.Processes)
 	}
-	lower(m.Files-min(m.Files, spare), "%d files may be open at once (ulimit -n)", m.Files)
+	lower(m.Files-min(m.Files, spare), "the limit of open files is %d (ulimit -n)", m.Files)
 	if m.memory > 0 {
-		lower(m.memory/2/bytesInFlight, "%s of memory are free, and half of it is for samples in flight", human.Bytes(int64(min(m.memory, math.MaxInt64))))
+		lower(m.memory/2/bytesInFlight, "%s of memory is free, and samples in flight can use half of it", format.Bytes(int64(min(m.memory, math.MaxInt64))))
 	}
 	return each, why
 }

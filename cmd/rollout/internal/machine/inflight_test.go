@@ -24,13 +24,13 @@ func TestInFlightIsBounded(t *testing.T) {
 		why              string
 	}{
 		{"as asked", 24, 100, 2, 0, roomy, 24, ""},
-		{"few samples", 10_000_000, 6, 1, 0, roomy, 6, "max_in_flight 10000000 is lowered to 6: the run has 6 samples"},
-		{"few files", 5000, 9000, 2, 0, Machine{Files: 1024}, 480, "max_in_flight 5000 is lowered to 480: 1024 files may be open at once (ulimit -n)"},
-		{"a scoring program needs some", 5000, 9000, 2, 20, Machine{Files: 1024}, 450, "max_in_flight 5000 is lowered to 450: 1024 files may be open at once (ulimit -n)"},
-		{"hardly a file", 24, 100, 3, 0, Machine{Files: 20}, 1, "max_in_flight 24 is lowered to 1: 20 files may be open at once (ulimit -n)"},
-		{"little memory", 5000, 9000, 1, 0, Machine{Files: 1 << 20, memory: 256 << 20}, 1024, "max_in_flight 5000 is lowered to 1024: 268 MB of memory are free, and half of it is for samples in flight"},
-		{"what bounds most is named", 5000, 600, 1, 0, Machine{Files: 164, memory: 256 << 20}, 100, "max_in_flight 5000 is lowered to 100: 164 files may be open at once (ulimit -n)"},
-		{"nothing to do", 24, 0, 1, 0, roomy, 1, "max_in_flight 24 is lowered to 1: the run has 0 samples"},
+		{"few samples", 10_000_000, 6, 1, 0, roomy, 6, "max_in_flight lowered from 10000000 to 6: the run has 6 samples"},
+		{"few files", 5000, 9000, 2, 0, Machine{Files: 1024}, 480, "max_in_flight lowered from 5000 to 480: the limit of open files is 1024 (ulimit -n)"},
+		{"a scoring program needs some", 5000, 9000, 2, 20, Machine{Files: 1024}, 450, "max_in_flight lowered from 5000 to 450: the limit of open files is 1024 (ulimit -n)"},
+		{"hardly a file", 24, 100, 3, 0, Machine{Files: 20}, 1, "max_in_flight lowered from 24 to 1: the limit of open files is 20 (ulimit -n)"},
+		{"little memory", 5000, 9000, 1, 0, Machine{Files: 1 << 20, memory: 256 << 20}, 1024, "max_in_flight lowered from 5000 to 1024: 268 MB of memory is free, and samples in flight can use half of it"},
+		{"what bounds most is named", 5000, 600, 1, 0, Machine{Files: 164, memory: 256 << 20}, 100, "max_in_flight lowered from 5000 to 100: the limit of open files is 164 (ulimit -n)"},
+		{"nothing to do", 24, 0, 1, 0, roomy, 1, "max_in_flight lowered from 24 to 1: the run has 0 samples"},
 	} {
 		c := config.Default()
 		c.Server.MaxInFlight = tt.asked
@@ -64,9 +64,9 @@ func TestInFlightOfEachServer(t *testing.T) {
 		why     string
 	}{
 		{math.MaxInt32, math.MaxUint64, []int{24, 300, math.MaxInt32}, ""},
-		{100, math.MaxUint64, []int{24, 100, 100}, "max_in_flight 24, 300, 2147483647 is lowered to 24, 100, 100: the run has 100 samples"},
-		{300, 64 + 312, []int{12, 150, 150}, "max_in_flight 24, 300, 2147483647 is lowered to 12, 150, 150: 376 files may be open at once (ulimit -n)"},
-		{300, 0, []int{1, 1, 1}, "max_in_flight 24, 300, 2147483647 is lowered to 1: 0 files may be open at once (ulimit -n)"},
+		{100, math.MaxUint64, []int{24, 100, 100}, "max_in_flight lowered from 24, 300, 2147483647 to 24, 100, 100: the run has 100 samples"},
+		{300, 64 + 312, []int{12, 150, 150}, "max_in_flight lowered from 24, 300, 2147483647 to 12, 150, 150: the limit of open files is 376 (ulimit -n)"},
+		{300, 0, []int{1, 1, 1}, "max_in_flight lowered from 24, 300, 2147483647 to 1: the limit of open files is 0 (ulimit -n)"},
 	} {
 		if each, why := InFlight(c, tt.planned, Machine{Files: tt.files}); !slices.Equal(each, tt.want) || why != tt.why {
 			t.Errorf("%d samples, %d files: %d, %q, want %d, %q", tt.planned, tt.files, each, why, tt.want, tt.why)

@@ -35,8 +35,8 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 	}
 	if x.Spliced != 0 {
 		return Diagnosis{"prompt", []string{
-			"a tap with --continuity gave the engine sampled tokens in place of the server's text, so the model read another prompt:",
-			"only the tap has it (--tap)",
+			"a tap with --continuity replaced the server's text with sampled tokens, so the model saw another prompt:",
+			"only the tap has it (use --tap)",
 		}}
 	}
 	switch {
@@ -48,7 +48,7 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 		return Diagnosis{"tokenizer", []string{fmt.Sprintf("sampled token %d is id %d, which the tokenizer does not have", at, x.OutputIDs[at])}}
 	}
 	if theirs, ok := sameAnswer(tok, x); !ok {
-		return Diagnosis{"tokenizer", append([]string{"the sampled ids do not decode to what the engine answered"},
+		return Diagnosis{"tokenizer", append([]string{"the sampled ids do not decode to the engine's answer"},
 			firstPiece("engine", x.Response, "decoded", theirs)...)}
 	}
 	if ours.Err != nil {
@@ -58,15 +58,15 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 		return diagnoseIDs(x, ours, tok)
 	}
 	if x.Stored.Err == nil && x.Trace.Err == nil && x.Stored.Text != x.Trace.Text {
-		return Diagnosis{"server", append([]string{"it showed the model other messages than it stored; the trace has them" + counts(x)},
+		return Diagnosis{"server", append([]string{"the server sent the model other messages than it stored; the trace has them" + counts(x)},
 			firstPiece("trace", x.Trace.Text, "stored", x.Stored.Text)...)}
 	}
 	detail := []string{
-		fmt.Sprintf("the server counted %d tokens, ours has %d (%+d) for the same messages", x.Counted, len(ours.IDs), int64(len(ours.IDs))-x.Counted),
+		fmt.Sprintf("the server counted %d tokens, the rebuilt prompt has %d (%+d) for the same messages", x.Counted, len(ours.IDs), int64(len(ours.IDs))-x.Counted),
 	}
 	if x.Response != "" {
 		detail = append(detail, "the sampled ids decode to the engine's text, so the template is the likely cause:",
-			"is it the one that the engine was started with?")
+			"does the engine use the same template?")
 	}
 	return Diagnosis{"template or tokenizer", append(detail,
 		"ours begins "+strings.Replace(excerpt(ours.Text, 0), "▸", "", 1),
@@ -89,9 +89,9 @@ func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Di
 	text, _ := tok.AppendText(nil, x.PromptIDs, bpe.DecodeOptions{}) // every id was checked
 	switch {
 	case string(text) == ours.Text:
-		return Diagnosis{"tokenizer", append([]string{"the same text is other ids"}, pieces...)}
+		return Diagnosis{"tokenizer", append([]string{"the same text has different ids"}, pieces...)}
 	case x.Trace.Err == nil && string(text) == x.Trace.Text:
-		return Diagnosis{"server", append([]string{"it showed the model other messages than it stored; the trace has them"}, pieces...)}
+		return Diagnosis{"server", append([]string{"the server sent the model other messages than it stored; the trace has them"}, pieces...)}
 	}
 	return Diagnosis{"template", append([]string{"the rendered texts differ"}, pieces...)}
 }
@@ -103,7 +103,7 @@ func counts(x *prompt.Examined) string {
 	case x.Unlike != "":
 		return ", and its count agrees, but " + x.Unlike
 	}
-	return ", and its count agrees: auto takes it"
+	return ", and its count agrees, so auto uses it"
 }
 
 func firstUndecodable(tok *bpe.Tokenizer, ids []int32) int {

@@ -45,7 +45,7 @@ func TestDiagnose(t *testing.T) {
 		{"cannot be rendered", func(x *prompt.Examined) {
 			x.Stored, x.Trace = prompt.Rebuilt{Err: tokenize.ErrSchema}, prompt.Rebuilt{Err: prompt.ErrNotRebuilt}
 		}, "template", "cannot be rebuilt"},
-		{"same text, other ids", func(x *prompt.Examined) { x.PromptIDs = apart }, "tokenizer", "the same text is other ids"},
+		{"same text, other ids", func(x *prompt.Examined) { x.PromptIDs = apart }, "tokenizer", "the same text has different ids"},
 		{"ids of the trace's messages", func(x *prompt.Examined) { x.PromptIDs, x.Stored = encode(shown), rebuilt(other) }, "server", "first difference at token 8"},
 		{"ids of another template", func(x *prompt.Examined) { x.PromptIDs = encode(other) }, "template", "server [19 "},
 		{"ids end early", func(x *prompt.Examined) { x.PromptIDs = encode(shown)[:4] }, "template", "server ends here"},

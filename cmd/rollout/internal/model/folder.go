@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
 // silence is how long one file system call can take. A network file system with a dead server can
@@ -41,7 +41,7 @@ func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 		case <-tick.C:
 			if name, since := f.asking(); name != "" && time.Since(since) >= silence {
 				var none T
-				return none, fmt.Errorf("%s: the file system has not answered for %v", name, silence)
+				return none, fmt.Errorf("%s: no answer from the file system for %v", name, silence)
 			}
 		}
 	}
@@ -174,7 +174,7 @@ func unpack(f io.Reader, ending string, size int64) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, 0, min(most, usualRatio*size)+bytes.MinRead))
 	_, err := b.ReadFrom(io.LimitReader(r, most+1))
 	if err == nil && int64(b.Len()) > most {
-		err = fmt.Errorf("unpacks to more than %s, %d times its size: is this the right file?", human.Size(most), most/max(size, 1))
+		err = fmt.Errorf("unpacks to more than %s (%d times its size): is this the right file?", format.Size(most), most/max(size, 1))
 	}
 	return b.Bytes(), err
 }

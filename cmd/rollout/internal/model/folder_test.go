@@ -32,7 +32,7 @@ func TestReadSilent(t *testing.T) {
 				}
 				return fs.ReadFile(files, "f")
 			})
-			if err == nil || err.Error() != "f: the file system has not answered for 30s" {
+			if err == nil || err.Error() != "f: no answer from the file system for 30s" {
 				t.Errorf("%s hangs: %v", call, err)
 			}
 			if took := time.Since(start); took > 40*time.Second {

@@ -15,7 +15,7 @@ import (
 	"syscall"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -35,7 +35,7 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 	// If a model has a template for tools, the server uses it.
 	template := templates.For(true)
 	if template == nil {
-		return nil, exit.Usagef("%s: %s: no template is called %s; the names are %s",
+		return nil, exit.Usagef("%s: %s: no template named %s; the names are %s",
 			key, dir, chat.DefaultName, strings.Join(templates.Names(), ", "))
 	}
 	m := &prompt.Model{Template: template, Tokenizer: tokenizer}
@@ -56,7 +56,7 @@ func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transform
 	case err == nil:
 		return tokenizer, nil
 	case errors.Is(err, bpe.ErrExperimental):
-		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), "--experimental accepts it; first compare some texts with the model's own tokenizer")
+		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), "use --experimental to accept it; first compare some texts with the model's own tokenizer")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return nil, noTokenizer(key, dir, err)
 	}
@@ -65,19 +65,19 @@ func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transform
 
 // noTokenizer describes what the folder contains instead of a tokenizer.
 func noTokenizer(key, dir string, err error) error {
-	hint := "give the folder with tokenizer.json or tekken.json, as the model's repository has it; tokenizer.json.gz and .zst will do"
+	hint := "use the folder with tokenizer.json or tekken.json from the model's repository; tokenizer.json.gz and .zst also work"
 	if info, cause := os.Stat(dir); cause != nil {
 		if path, ok := errors.AsType[*fs.PathError](cause); ok {
 			cause = path.Err // the message already has the path
 		}
 		return exit.Hint(exit.Usagef("%s: %s: %w", key, dir, cause), hint)
 	} else if !info.IsDir() {
-		return exit.Hint(exit.Usagef("%s: %s: is a file, not a folder", key, dir), "give the folder that it is in: "+human.Shell(filepath.Dir(dir)))
+		return exit.Hint(exit.Usagef("%s: %s: is a file, not a folder", key, dir), "use its folder: "+format.Shell(filepath.Dir(dir)))
 	}
 	entries, _ := os.ReadDir(dir) // none if it cannot be read
 	if i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".gguf") }); i >= 0 {
-		return exit.Hint(exit.Usagef("%s: %s: holds %s and no tokenizer.json", key, dir, entries[i].Name()),
-			"a tokenizer inside a GGUF file is not read: give the folder of the model that the file was made of, with its tokenizer.json and chat template")
+		return exit.Hint(exit.Usagef("%s: %s: contains %s but no tokenizer.json", key, dir, entries[i].Name()),
+			"GGUF tokenizers are not supported: use the folder of the original model, with its tokenizer.json and chat template")
 	}
 	return exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), hint)
 }
@@ -115,7 +115,7 @@ func SpellerWith(dir, digest string) (Speller, error) {
 		return nil, err
 	}
 	if tokenizer.Digest() != digest {
-		return nil, fmt.Errorf("the tokenizer in %s is not the run's any more (sha256 %.12s, the run has %.12s)", dir, tokenizer.Digest(), digest)
+		return nil, fmt.Errorf("the tokenizer in %s differs from the run's (sha256 %.12s, the run has %.12s)", dir, tokenizer.Digest(), digest)
 	}
 	return SpellerOf(tokenizer), nil
 }

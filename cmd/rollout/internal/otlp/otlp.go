@@ -81,7 +81,7 @@ func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	}
 	c := &Client{timeout: defaultTimeout, headers: http.Header{}, failed: failed}
 	if p := env("PROTOCOL"); p != "" && p != "http/protobuf" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q: must be http/protobuf; collectors take it at port 4318", p)
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q: must be http/protobuf, which collectors accept on port 4318", p)
 	}
 	var errs []error
 	var err error
@@ -152,7 +152,7 @@ func readHeaders(list string, into http.Header) error {
 		name, value, ok := strings.Cut(pair, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if name = strings.TrimSpace(name); !ok || name == "" || err != nil {
-			return errors.New("OTEL_EXPORTER_OTLP_HEADERS: must be name=value, with commas between, percent-encoded")
+			return errors.New("OTEL_EXPORTER_OTLP_HEADERS: must be name=value pairs, separated by commas and percent-encoded")
 		}
 		into.Set(name, value)
 	}
@@ -166,7 +166,7 @@ func readAuthorities(name string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %s: no certificate in it; PEM is needed", name)
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %s: contains no PEM certificate", name)
 	}
 	return pool, nil
 }
@@ -229,7 +229,7 @@ func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) err
 func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
-		return -1, errors.New("spans: the request cannot be made")
+		return -1, errors.New("spans: invalid request")
 	}
 	maps.Copy(req.Header, c.headers)
 	req.Header.Set("Content-Type", "application/x-protobuf")

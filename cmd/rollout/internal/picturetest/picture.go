@@ -1,4 +1,4 @@
-// Package picturetest draws the README's pictures: terminal output as SVG. A test redraws each
+// Package picturetest draws the pictures of the documentation: terminal output as SVG. A test redraws each
 // picture and compares it, so a picture always shows the current output.
 package picturetest
 

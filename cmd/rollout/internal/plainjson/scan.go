@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // Strict parsing, in one pass. encoding/json keeps the last of two equal keys and turns half a
@@ -167,7 +167,7 @@ func (s *scanner) object(member func(key string, value json.RawMessage)) error {
 			many[key] = struct{}{}
 		}
 		if twice {
-			return &AmbiguousError{tame.Text(key, 60) + ": given twice in one object"}
+			return &AmbiguousError{termsafe.Text(key, 60) + ": given twice in one object"}
 		}
 		s.space()
 		if !s.take(':') {
@@ -263,7 +263,7 @@ func (s *scanner) escape() error {
 			return nil
 		}
 	}
-	return &AmbiguousError{fmt.Sprintf("%s at byte %d: half of a surrogate pair, which is not a character", s.text[s.at:s.at+6], s.at+1)}
+	return &AmbiguousError{fmt.Sprintf("%s at byte %d: half a surrogate pair", s.text[s.at:s.at+6], s.at+1)}
 }
 
 // unit decodes the \u escape at a position.

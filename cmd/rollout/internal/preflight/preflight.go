@@ -134,28 +134,28 @@ func Unusable(client *letta.Client, err error) error {
 	}
 	err = exit.With(exit.Unusable, agent.Translate(err))
 	if run, ok := errors.AsType[*agent.ServerRunError](err); ok && run.Engine != "" {
-		return exit.Hint(err, "the Letta server is there: look at the model engine behind it, and at its log")
+		return exit.Hint(err, "the Letta server is up: check the model engine behind it, and its log")
 	}
 	if _, unknown := errors.AsType[*agent.ModelError](err); unknown {
-		return exit.Hint(err, "give a handle that the server lists with --model; token data come from models of a provider of type sglang")
+		return exit.Hint(err, "pass a handle that the server lists, with --model; only models of an sglang provider return token data")
 	}
 	if _, none := errors.AsType[*letta.NoTurnsError](err); none {
-		return exit.Hint(err, "give a model of a provider of type sglang with --model: no other gives token data")
+		return exit.Hint(err, "pass a model of an sglang provider with --model; no other returns token data")
 	}
 	base := client.BaseURL()
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return exit.Hint(err, "the server answers without TLS: did you mean http"+strings.TrimPrefix(base, "https")+"?")
+		return exit.Hint(err, "the server does not use TLS: did you mean http"+strings.TrimPrefix(base, "https")+"?")
 	case strings.Contains(err.Error(), "HTTP request to an HTTPS server"), strings.Contains(err.Error(), "plain HTTP request was sent to HTTPS port"):
-		return exit.Hint(err, "the server wants TLS: did you mean https"+strings.TrimPrefix(base, "http")+"?")
+		return exit.Hint(err, "the server requires TLS: did you mean https"+strings.TrimPrefix(base, "http")+"?")
 	case errors.Is(err, collector.ErrAuth):
-		return exit.Hint(err, "set server.password, or ROLLOUT_SERVER_PASSWORD, to the password of the server")
+		return exit.Hint(err, "set server.password or ROLLOUT_SERVER_PASSWORD to the server's password")
 	case errors.Is(err, collector.ErrConnection) && withPort(base) != "":
 		return exit.Hint(err, "is the server running, and is the address right? a Letta server listens on port 8283: did you mean "+withPort(base)+"?")
 	case errors.Is(err, collector.ErrConnection), errors.Is(err, collector.ErrTimeout):
 		return exit.Hint(err, "is the server running, and is the address right? a Letta server listens on port 8283")
 	case letta.IsNotFound(err):
-		return exit.Hint(err, "is this the address of a Letta server? give it without /v1")
+		return exit.Hint(err, "is this the address of a Letta server? it must not end in /v1")
 	default:
 		return err
 	}

@@ -78,7 +78,7 @@ func (t *Trial) Servers(ctx context.Context, backends []*agent.Backend, servers 
 	}
 	_ = g.Wait() // the functions return no error
 	if ctx.Err() != nil {
-		return nil, exit.With(exit.Interrupted, errors.New("interrupted before the run began"))
+		return nil, exit.With(exit.Interrupted, errors.New("interrupted before the run started"))
 	}
 	for _, err := range refused {
 		if err != nil {
@@ -93,7 +93,7 @@ func (t *Trial) Servers(ctx context.Context, backends []*agent.Backend, servers 
 func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (answered bool, err error) {
 	url := b.Client().BaseURL()
 	defer time.AfterFunc(t.quiet, func() {
-		t.note("waiting for %s to answer one call of the model, at most %s; --preflight connect leaves that out", url, t.timeout)
+		t.note("waiting for %s to answer one model call, at most %s; --preflight connect skips it", url, t.timeout)
 	}).Stop()
 	within, cancel := context.WithTimeoutCause(ctx, t.timeout, fmt.Errorf("%w: no answer within %v", collector.ErrTimeout, t.timeout))
 	defer cancel()
@@ -108,7 +108,7 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (a
 				return err
 			})
 		}, func(err error, wait time.Duration) {
-			t.note("%s: a call of the model failed, trying again in %v: %v", url, wait, err)
+			t.note("%s: a model call failed, retrying in %v: %v", url, wait, err)
 		})
 	}
 	if err = call(); t.config.Server.Timezone != nil && collector.ReasonOf(err) == tokenize.ReasonClock {
@@ -125,7 +125,7 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (a
 	case collector.Classify(err).Fatal():
 		return false, Unusable(b.Client(), err)
 	}
-	t.note("%s: could not try whether its calls can be trained on; the run begins without that check: %v", url, err)
+	t.note("%s: could not check whether its calls can be trained on; starting without the check: %v", url, err)
 	return judged, nil
 }
 
@@ -185,14 +185,14 @@ func (t *Trial) lookTapped(calls []tokenize.Call) {
 	}
 	for i := range calls {
 		if c := &calls[i]; c.Source != tokenize.SourceTap && c.Source != tokenize.SourceTurns {
-			t.note("the tap did not see the call that was tried, prompts may come from other sources: %s; %s", c.Note, tapRemedy)
+			t.note("the tap did not see the trial call, so prompts can come from other sources: %s; %s", c.Note, tapRemedy)
 			return
 		}
 	}
 }
 
 // tapRemedy is the hint if a tap does not see calls.
-const tapRemedy = "does the base URL of the server's provider point at the tap? rollout doctor, given the same settings, says more"
+const tapRemedy = "does the base URL of the server's provider point to the tap? run rollout doctor with the same settings for details"
 
 // A mismatchError reports a rebuilt prompt whose length differs from the server's count, and the
 // part that differs.
@@ -202,7 +202,7 @@ type mismatchError struct {
 }
 
 func (e *mismatchError) Error() string {
-	return "a rebuilt prompt does not have the length that the server counted: the " + e.verdict.Culprit + " differs"
+	return "a rebuilt prompt differs in length from the server's count: the " + e.verdict.Culprit + " differs"
 }
 func (e *mismatchError) Unwrap() error { return e.err }
 
@@ -213,7 +213,7 @@ type releaseError struct {
 }
 
 func (e *releaseError) Error() string {
-	return fmt.Sprintf("the server renders by the rules of transformers %s, and tokens.transformers is %s", e.theirs, e.ours)
+	return fmt.Sprintf("the server renders like transformers %s, but tokens.transformers is %s", e.theirs, e.ours)
 }
 func (e *releaseError) Unwrap() error { return e.err }
 
@@ -225,26 +225,26 @@ func (t *Trial) refusal(url, version string, calls int, err error) error {
 	case tokenize.ReasonNoPrompt:
 		switch {
 		case t.config.Tokens.Prompts == config.PromptsTurns:
-			what = "--prompts turns takes only what the server sends, and it sends no input_ids"
+			what = "--prompts turns needs input_ids, and the server sends none"
 		case t.config.Tokens.Prompts == config.PromptsTap:
 			what = "the tap did not see the call: " + err.Error()
 		case t.config.Tokens.Tokenizer == "":
-			what = "the server sends no input_ids, and without a tokenizer prompts cannot be rebuilt"
+			what = "the server sends no input_ids, and prompts cannot be rebuilt without a tokenizer"
 		}
-		what = "what the model was shown is not known: " + what
+		what = "the prompts of the model are unknown: " + what
 	case tokenize.ReasonToolOrder, tokenize.ReasonClock, tokenize.ReasonContinuity:
-		what = "what the model was shown is not known: " + what
+		what = "the prompts of the model are unknown: " + what
 	case tokenize.ReasonGrade:
 		what = "tokens.require is " + string(t.config.Tokens.Require) + ": " + what
 	case tokenize.ReasonCountMismatch, tokenize.ReasonVocab, tokenize.ReasonNoTurns:
 	default:
 		return nil
 	}
-	tried := "one call of the model was"
+	tried := "one model call was"
 	if calls > 1 {
-		tried = fmt.Sprint(calls, " calls of the model were")
+		tried = fmt.Sprint(calls, " model calls were")
 	}
-	bad := exit.Complaints{fmt.Errorf("server %s, version %s: %s tried, and the run would have no rows: %s", url, cmp.Or(version, "-"), tried, what)}
+	bad := exit.Complaints{fmt.Errorf("server %s, version %s: %s tried; the run would have no rows: %s", url, cmp.Or(version, "-"), tried, what)}
 	remedy := Remedy(t.config, collector.ReasonOf(err))
 	if e, ok := errors.AsType[*releaseError](err); ok {
 		remedy = "--transformers " + e.theirs.String()
@@ -267,28 +267,28 @@ func Remedy(c *config.Config, reason tokenize.Reason) string {
 		case len(c.Tokens.Tap) > 0:
 			return tapRemedy
 		case c.Tokens.Prompts == config.PromptsTurns:
-			return "leave --prompts turns out and " + addTokenizer
+			return "remove --prompts turns and " + addTokenizer
 		case c.Tokens.Tokenizer == "":
 			return addTokenizer
 		case c.Tokens.Prompts != config.PromptsAuto:
-			return "leave --prompts " + c.Tokens.Prompts.String() + " out: then every source is tried"
+			return "remove --prompts " + c.Tokens.Prompts.String() + " to try every source"
 		}
-		return "rollout doctor, given the same settings, shows what the server keeps of a call"
+		return "run rollout doctor with the same settings to see what the server stores of a call"
 	case tokenize.ReasonCountMismatch, tokenize.ReasonVocab:
-		return "give the tokenizer and the chat template that the engine was started with; rollout doctor, given the same settings, shows every call"
+		return "pass the tokenizer and the chat template of the engine; run rollout doctor with the same settings to see every call"
 	case tokenize.ReasonToolOrder:
 		return prompt.ToolOrderHint
 	case tokenize.ReasonClock:
 		if c.Server.Timezone != nil {
-			return "the template prints the time too exactly for the server's stamps: put rollout tap before the engine, or take the rows as unverified with --require any"
+			return "the template prints the time more exactly than the server's timestamps: put rollout tap in front of the engine, or accept the rows as unverified with --require any"
 		}
 		return prompt.ClockHint
 	case tokenize.ReasonContinuity:
 		return prompt.ContinuityHint
 	case tokenize.ReasonGrade:
-		return "a lower --require takes such rows"
+		return "lower --require to accept such rows"
 	case tokenize.ReasonNoTurns:
-		return "is the model of a provider of type sglang, and does no proxy in between cut answers? rollout doctor, given the same settings, says more"
+		return "check that the model has an sglang provider and that no proxy truncates replies; run rollout doctor with the same settings for details"
 	default:
 		return ""
 	}

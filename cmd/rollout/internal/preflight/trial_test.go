@@ -65,9 +65,9 @@ func TestTrialIsBounded(t *testing.T) {
 	if answered, err := trial.server(t.Context(), backend, "0.16.7"); err != nil || answered {
 		t.Errorf("the run is refused, or has an answer: %v, %v", answered, err)
 	}
-	for _, want := range []string{"to answer one call of the model, at most 300ms; --preflight connect leaves that out", "the run begins without that check: ", "no answer within 300ms"} {
+	for _, want := range []string{"to answer one model call, at most 300ms; --preflight connect skips it", "starting without the check: ", "no answer within 300ms"} {
 		if !strings.Contains(said(), want) {
-			t.Errorf("said %q, want %q", said(), want)
+			t.Errorf("got %q, want %q", said(), want)
 		}
 	}
 	if s := sim.Stats(); s.AgentsCreated != 1 || s.AgentsAlive != 0 {
@@ -88,8 +88,8 @@ func TestTrialMakesOneCall(t *testing.T) {
 	if answered, err := trial.server(t.Context(), backend, "0.16.7"); err != nil || !answered {
 		t.Errorf("the run is refused: %v", err)
 	}
-	if text := said(); strings.Count(text, "\n") != 0 || !strings.Contains(text, "a call of the model failed, trying again in ") {
-		t.Errorf("said %q", text)
+	if text := said(); strings.Count(text, "\n") != 0 || !strings.Contains(text, "a model call failed, retrying in ") {
+		t.Errorf("got %q", text)
 	}
 	if s := sim.Stats(); s.Answered != 1 || s.AgentsAlive != 0 {
 		t.Errorf("%d sends were answered, %d agents live", s.Answered, s.AgentsAlive)
@@ -131,8 +131,8 @@ func TestTrialOfAClock(t *testing.T) {
 	}{
 		{time.UTC, 0, 1, nil},
 		{time.UTC, 1, 2, nil},
-		{time.UTC, 9, 2, []string{"2 calls of the model were tried, and the run would have no rows: what the model was shown is not known: ", "the template prints the time too exactly", "put rollout tap before the engine"}},
-		{nil, 9, 1, []string{"one call of the model was tried, and the run would have no rows: what the model was shown is not known: ", "set server.timezone"}},
+		{time.UTC, 9, 2, []string{"2 model calls were tried; the run would have no rows: the prompts of the model are unknown: ", "the template prints the time more exactly", "put rollout tap in front of the engine"}},
+		{nil, 9, 1, []string{"one model call was tried; the run would have no rows: the prompts of the model are unknown: ", "set server.timezone"}},
 	} {
 		sim := simulated(t, lettasim.Config{InputIDs: true})
 		trial, backend, said := trialOn(t, sim)
@@ -141,7 +141,7 @@ func TestTrialOfAClock(t *testing.T) {
 		trial.find = find
 		answered, err := trial.server(t.Context(), backend, "0.16.7")
 		if !answered || (err != nil) != (tt.want != nil) || said() != "" || find.calls != tt.calls {
-			t.Errorf("%d open with zone %v: %d calls, %v, %v, said %q", tt.open, tt.zone, find.calls, answered, err, said())
+			t.Errorf("%d open with zone %v: %d calls, %v, %v, got %q", tt.open, tt.zone, find.calls, answered, err, said())
 		}
 		for _, want := range tt.want {
 			if text := fmt.Sprint(err, "\n", exit.HintOf(err)); err == nil || !strings.Contains(text, want) {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // The size of a plot and its margins, in CSS pixels. A plot is as wide as a phone, so letters keep
@@ -106,7 +106,7 @@ func (c *chart) path(class, d, title string) {
 		fmt.Fprintf(&c.out, `<path class="%s" d="%s"/>`, class, d)
 		return
 	}
-	fmt.Fprintf(&c.out, `<path class="%s" d="%s"><title>%s</title></path>`, class, d, html.EscapeString(tame.Text(title, maxName)))
+	fmt.Fprintf(&c.out, `<path class="%s" d="%s"><title>%s</title></path>`, class, d, html.EscapeString(termsafe.Text(title, maxName)))
 }
 
 // box fills the rectangle between two x values and two y values.

@@ -49,13 +49,13 @@ func clockNotes(r *Report) (out []string) {
 		if j.Seconds > 0 {
 			what = fmt.Sprintf("jumped forward by %s, or the machine slept", seconds(j.Seconds))
 		}
-		out = append(out, fmt.Sprintf("The clock %s (%s, %s). Durations were measured without the clock and hold; moments do not fit together.", what, j.Log, moment(j.At)))
+		out = append(out, fmt.Sprintf("The clock %s (%s, %s). Durations are unaffected; times are unreliable.", what, j.Log, moment(j.At)))
 	}
 	if t := r.Time; t.First != nil && t.First.Before(r.CreatedAt.Add(-maxSkew)) {
-		out = append(out, fmt.Sprintf("A sample is dated %s, before the run was made: the clock was set since, and what is shown over time does not fit together.", moment(*t.First)))
+		out = append(out, fmt.Sprintf("A sample is dated %s, before the run was made: the clock was changed since, so plots over time are unreliable.", moment(*t.First)))
 	}
 	if t := r.Time; t.Last != nil && t.Last.After(r.WrittenAt.Add(maxSkew)) {
-		out = append(out, fmt.Sprintf("A sample is dated %s, after this report: the clock was set since, and what is shown over time does not fit together.", moment(*t.Last)))
+		out = append(out, fmt.Sprintf("A sample is dated %s, after this report: the clock was changed since, so plots over time are unreliable.", moment(*t.Last)))
 	}
 	return out
 }

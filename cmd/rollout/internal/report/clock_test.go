@@ -65,11 +65,11 @@ func TestClockJumps(t *testing.T) {
 				}
 			}
 			if len(said) != len(test.notes) {
-				t.Errorf("said %q, want %q", said, test.notes)
+				t.Errorf("got %q, want %q", said, test.notes)
 			}
 			for i := range min(len(said), len(test.notes)) {
 				if !strings.Contains(said[i], test.notes[i]) {
-					t.Errorf("said %q, want %q", said[i], test.notes[i])
+					t.Errorf("got %q, want %q", said[i], test.notes[i])
 				}
 			}
 			if m := regexp.MustCompile(`>-[0-9][0-9.,]* (s|min|h)\b`).FindString(text); m != "" {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
@@ -28,9 +28,9 @@ func (l *Lag) add(counts []int) {
 }
 
 func (l *Lag) text() string {
-	text := human.Lags(l.Groups, pace.LagMost+1) + ", in policy versions"
+	text := format.Lags(l.Groups, pace.LagMost+1) + ", in policy versions"
 	if l.CutShort > 0 {
-		text += fmt.Sprintf("; without the last groups of %s", human.Plural(int64(l.CutShort), "killed process"))
+		text += fmt.Sprintf("; the last groups of %s are missing", format.Plural(int64(l.CutShort), "killed process"))
 	}
 	return text
 }
@@ -46,7 +46,7 @@ func (l *Lag) shares() shares {
 	}
 	s := shares{Title: "Groups by policy lag on arrival"}
 	for lag, n := range l.Groups {
-		name := human.Plural(int64(lag), "version")
+		name := format.Plural(int64(lag), "version")
 		if lag == pace.LagMost {
 			name = strconv.Itoa(lag) + " versions or more"
 		}

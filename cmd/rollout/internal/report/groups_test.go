@@ -19,7 +19,7 @@ func TestFiltered(t *testing.T) {
 		f.sample("a", i, 6, new(1.0), 10, 20)
 	}
 	f.failure("b", 0, 6, "agent_error", "oops")
-	f.failure("b", 1, 6, "censored", "collector: cut at the deadline of its task, 2026-03-01T12:00:00Z")
+	f.failure("b", 1, 6, "censored", "collector: cut at the task's deadline, 2026-03-01T12:00:00Z")
 	f.failure("b", 2, 6, "censored", "cut by the tail policy")
 	sinktest.Write(t, f.dir, sink.Config{Judge: func(g *sink.GroupFacts) {
 		for i := 2; i < len(g.Samples); i++ {
@@ -34,13 +34,13 @@ func TestFiltered(t *testing.T) {
 	if want := map[string]int{"reward_std": 3, "mine": 1}; !maps.Equal(r.Filtered, want) {
 		t.Errorf("filtered by %v, want %v", r.Filtered, want)
 	}
-	if text := report.Text(r); !strings.Contains(text, "filtered            4  33.3 %, left out (keep=false): reward_std 3, mine 1\n") {
-		t.Errorf("the text does not say what was left out:\n%s", text)
+	if text := report.Text(r); !strings.Contains(text, "filtered            4  33.3 %, with keep=false: reward_std 3, mine 1\n") {
+		t.Errorf("the text lacks the filtered groups:\n%s", text)
 	}
 	html := page(t, r)
-	for _, want := range []string{"planned = committed + filtered + failed + skipped + remaining", "left out, keep=false: reward_std 3, mine 1", "cut by the tail policy, or at the deadline of their task", "filtered 4, failed 1"} {
+	for _, want := range []string{"planned = committed + filtered + failed + skipped + remaining", "keep=false: reward_std 3, mine 1", "cut by the tail policy, or at the deadline of their task", "filtered 4, failed 1"} {
 		if !strings.Contains(html, want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 	f = newFolder(t)
@@ -48,7 +48,7 @@ func TestFiltered(t *testing.T) {
 	f.write(sink.Arrow)
 	r = f.read(1)
 	if r.Filtered != nil || strings.Contains(report.Text(r)+page(t, r), "filtered") {
-		t.Error("a run without filters says something of them")
+		t.Error("a run without filters reports filtered groups")
 	}
 }
 
@@ -72,8 +72,8 @@ func TestLag(t *testing.T) {
 	if r.Lag == nil || !slices.Equal(r.Lag.Groups[:3], []int{5, 1, 2}) || len(r.Lag.Groups) != 33 || r.Lag.CutShort != 1 {
 		t.Fatalf("lag %+v", r.Lag)
 	}
-	if text := report.Text(r); !strings.Contains(text, "lag         0: 5 groups, 1: 1 group, 2: 2 groups, in policy versions; without the last groups of 1 killed process\n") {
-		t.Errorf("the text does not say the lags:\n%s", text)
+	if text := report.Text(r); !strings.Contains(text, "lag         0: 5 groups, 1: 1 group, 2: 2 groups, in policy versions; the last groups of 1 killed process are missing\n") {
+		t.Errorf("the text lacks the lags:\n%s", text)
 	}
 	if html := page(t, r); !strings.Contains(html, "Groups by policy lag on arrival") || strings.Index(html, ">0 versions<") > strings.Index(html, ">2 versions<") {
 		t.Error("the page does not show the lags in their order")
@@ -82,6 +82,6 @@ func TestLag(t *testing.T) {
 	f = newFolder(t)
 	f.log(logLine{0, "launch", nil}, logLine{10, "status", map[string]any{"in_flight": 1}}, end)
 	if r := f.read(0); r.Lag != nil || strings.Contains(report.Text(r), "lag") || strings.Contains(page(t, r), "policy lag") {
-		t.Error("a run without lags says something of them")
+		t.Error("a run without lags reports lags")
 	}
 }

@@ -64,7 +64,7 @@ func readLogs(dir string, r *Report) {
 			continue
 		}
 		if err := d.file(filepath.Join(logs, f.Name())); err != nil {
-			r.Problems = append(r.Problems, fmt.Sprintf("log not read to its end: %v", err))
+			r.Problems = append(r.Problems, fmt.Sprintf("log not read completely: %v", err))
 		}
 	}
 	r.ClockJumps = d.clock.jumps

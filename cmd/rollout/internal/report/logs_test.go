@@ -55,8 +55,8 @@ func TestLogs(t *testing.T) {
 	if r.Storage.Duplicates == nil || *r.Storage.Duplicates != 2 {
 		t.Errorf("duplicates %v", r.Storage.Duplicates)
 	}
-	if html := page(t, r); !strings.Contains(html, "killed: its log has no end") || !strings.Contains(html, "interrupted, exit 130") {
-		t.Error("the page does not say how the invocations ended")
+	if html := page(t, r); !strings.Contains(html, "killed (its log is incomplete)") || !strings.Contains(html, "interrupted, exit 130") {
+		t.Error("the page lacks the ends of the invocations")
 	}
 }
 
@@ -95,8 +95,8 @@ func TestOpenAttempts(t *testing.T) {
 	if r.Retries.Open == nil || *r.Retries.Open != 1 || len(r.Problems) != 0 {
 		t.Errorf("open attempts %v, want 1; %v", r.Retries.Open, r.Problems)
 	}
-	if !strings.Contains(page(t, r), "1 attempts were begun and have no outcome yet") {
-		t.Error("the page does not say so")
+	if !strings.Contains(page(t, r), "1 attempts have started and have no outcome yet") {
+		t.Error("the page lacks the note")
 	}
 }
 

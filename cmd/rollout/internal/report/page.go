@@ -10,7 +10,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 //go:embed page.html
@@ -62,12 +62,12 @@ func Page(w io.Writer, r *Report) error {
 		"seconds": seconds, "size": size, "moment": moment, "value": value, "amount": amount,
 		"deref":   func(v *float64) string { return value(*v) },
 		"ratio":   func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) },
-		"shorten": func(s string) string { return tame.Text(s, 80) },
+		"shorten": func(s string) string { return termsafe.Text(s, 80) },
 	}).Parse(pageHTML)
 	if err != nil {
 		return err // a mistake in page.html, which every test finds
 	}
-	out := tame.NewWriter(w)
+	out := termsafe.NewWriter(w)
 	return errors.Join(t.Execute(out, newPage(r)), out.Flush())
 }
 
@@ -108,19 +108,19 @@ func newPage(r *Report) *page {
 		Ends:    r.Truncation.ends(),
 		Flags:   partsOf("Rows by flag", r.Truncation.Flags, r.Lengths.Rows),
 		Grades:  sharesOf("Rows by grade", r.Proof.Grades),
-		Sources: sharesOf("Rows by the source of their prompts", r.Proof.Sources),
+		Sources: sharesOf("Rows by prompt source", r.Proof.Sources),
 
 		Versions: r.Proof.Versions.shares(),
 		Lag:      r.Lag.shares(),
 
 		LimitReasons: sharesOf("Changes of the limit by reason", r.Controller.Reasons),
-		RetryClasses: sharesOf("Retries by the failure before them", r.Retries.ByClass),
+		RetryClasses: sharesOf("Retries by failure class", r.Retries.ByClass),
 	}
 	attempts := map[string]int{}
 	for n, samples := range r.Retries.Attempts {
 		attempts["attempt "+strconv.Itoa(n)] = samples
 	}
-	p.Attempts = sharesOf("Samples by the attempt that counted", attempts)
+	p.Attempts = sharesOf("Samples by final attempt", attempts)
 	if n := r.Retries.Open; n != nil {
 		p.Open = *n
 	}
@@ -142,15 +142,17 @@ func invocation(in Invocation, running bool) invocationRow {
 			row.End += fmt.Sprintf(", exit %d", *in.Exit)
 		}
 	case running:
-		row.End = "at work"
+		row.End = "running"
 	default:
-		row.End, row.Mood = "killed: its log has no end", "bad"
+		row.End, row.Mood = "killed (its log is incomplete)", "bad"
 	}
 	return row
 }
 
 func notes(r *Report) (out []note) {
-	say := func(mood, format string, args ...any) { out = append(out, note{tame.Sprintf(format, args...), mood}) }
+	say := func(mood, format string, args ...any) {
+		out = append(out, note{termsafe.Sprintf(format, args...), mood})
+	}
 	for _, text := range r.Problems {
 		say("bad", "%s", text)
 	}
@@ -159,31 +161,31 @@ func notes(r *Report) (out []note) {
 	}
 	c := r.Coverage
 	if !c.Holds {
-		say("bad", "The folder holds more samples than were planned: the numbers of coverage do not add up.")
+		say("bad", "The folder has more samples than were planned, so the coverage numbers do not add up.")
 	}
 	if c.Failed > 0 {
 		say("bad", "%s of %s samples failed (%s).", count(c.Failed), count(c.Planned), share(c.Failed, c.Planned))
 	}
 	if c.Remaining > 0 && r.State != "running" {
-		say("bad", "%s samples remain: rollout collect --resume continues.", count(c.Remaining))
+		say("bad", "%s samples remain: continue with rollout collect --resume.", count(c.Remaining))
 	}
 	if c.Durable > 0 {
 		say("warn", "%s of the remaining samples have ended: they are durable in the write-ahead log, and in no shard yet.", count(c.Durable))
 	}
 	if n := r.Proof.Grades["unverified"]; n > 0 {
-		say("warn", "%s of %s rows (%s) are unverified: nothing could be checked about their prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
+		say("warn", "%s of %s rows (%s) are unverified: their prompts could not be checked.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
 	}
 	if n := r.Proof.Downgraded; n > 0 {
-		say("warn", "%s of %s rows (%s) are not exact because their answer was lost: the server's record of it holds no prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
+		say("warn", "%s of %s rows (%s) are not exact because their reply was lost and the server's record has no prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
 	}
 	if t := r.Truncation; t.Cut*20 > t.Samples {
 		say("warn", "%s of the samples have a row that was cut at tokens.max_row_tokens.", share(t.Cut, t.Samples))
 	}
 	if t := r.Truncation; t.Length*20 > t.Samples {
-		say("warn", "%s of the samples have a row whose last output the engine's limit of tokens ended.", share(t.Length, t.Samples))
+		say("warn", "%s of the samples have a row whose last output ended at the engine's token limit.", share(t.Length, t.Samples))
 	}
 	if g := r.Groups; g.Scored > 0 && g.ZeroVariance*2 > g.Scored && c.Filtered == 0 {
-		say("warn", "%s of the scored groups have one reward for all samples, and teach nothing.", share(g.ZeroVariance, g.Scored))
+		say("warn", "%s of the scored groups have equal rewards and no training signal.", share(g.ZeroVariance, g.Scored))
 	}
 	if r.Rewards.Scored > 0 && r.Rewards.Unscored > 0 {
 		say("warn", "%s samples with data have no reward.", count(r.Rewards.Unscored))
@@ -196,7 +198,7 @@ func notes(r *Report) (out []note) {
 		case c.Late > 0:
 			who = "The tail policy and the deadlines of tasks"
 		}
-		say("warn", "%s cut %s samples: the data lean towards what is quick and short.", who, count(r.Tail.Cut.Samples))
+		say("warn", "%s cut %s samples: the data are biased toward short samples.", who, count(r.Tail.Cut.Samples))
 	}
 	return out
 }

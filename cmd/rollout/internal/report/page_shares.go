@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // A part is a segment of the coverage bar, which is 100 wide.
@@ -33,17 +33,17 @@ type shareRow struct {
 func parts(c Coverage, filtered map[string]int) []part {
 	committed := ""
 	if c.Empty > 0 {
-		committed = count(c.Empty) + " of them without a row"
+		committed = count(c.Empty) + " of them without rows"
 	}
 	if c.LostCalls > 0 {
 		if committed != "" {
 			committed += "; "
 		}
-		committed += count(c.LostCalls) + " single calls of them are in failures/"
+		committed += count(c.LostCalls) + " single calls of these samples are in failures/"
 	}
 	failed := ""
 	if c.Superseded > 0 {
-		failed = count(c.Superseded) + " earlier failures are void: the samples succeeded later"
+		failed = count(c.Superseded) + " earlier failures were superseded by later successes"
 	}
 	skipped, remaining := "", ""
 	switch {
@@ -56,14 +56,14 @@ func parts(c Coverage, filtered map[string]int) []part {
 		skipped = "cut by the tail policy"
 	}
 	if c.Skipped > 0 && c.Unstarted > 0 {
-		skipped += ", " + count(c.Unstarted) + " of them before they were begun"
+		skipped += ", " + count(c.Unstarted) + " of them before they started"
 	}
 	if c.Durable > 0 {
 		remaining = count(c.Durable) + " of them have ended and are in the write-ahead log"
 	}
 	out := []part{{Name: "committed", Key: "c", Count: c.Committed, Note: committed}}
 	if c.Filtered > 0 {
-		out = append(out, part{Name: "filtered", Key: "o", Count: c.Filtered, Note: "left out, keep=false: " + reasons(filtered)})
+		out = append(out, part{Name: "filtered", Key: "o", Count: c.Filtered, Note: "keep=false: " + reasons(filtered)})
 	}
 	out = append(out,
 		part{Name: "failed", Key: "x", Count: c.Failed, Note: failed},
@@ -114,7 +114,7 @@ func partsOf(title string, by map[string]int, whole int) shares {
 		return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b))
 	}) {
 		s.Rows = append(s.Rows, shareRow{
-			Name: cmp.Or(tame.Text(name, maxName), "–"), Count: by[name], Share: share(by[name], whole), Width: num2(100 * float64(by[name]) / float64(whole)),
+			Name: cmp.Or(termsafe.Text(name, maxName), "–"), Count: by[name], Share: share(by[name], whole), Width: num2(100 * float64(by[name]) / float64(whole)),
 		})
 	}
 	return s

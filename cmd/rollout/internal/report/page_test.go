@@ -68,7 +68,7 @@ func TestPageStandsAlone(t *testing.T) {
 		t.Errorf("%q is in the page", m)
 	}
 	if regexp.MustCompile(`#[0-9a-fA-F]{3,8}"|rgb\(`).MatchString(html[strings.Index(html, "</style>"):]) {
-		t.Error("a colour stands outside of the style sheet: it would not follow dark and light")
+		t.Error("a color is outside the style sheet: it would not follow dark and light")
 	}
 }
 

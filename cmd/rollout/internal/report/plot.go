@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // lineInks are the color classes of the lines in one plot.
@@ -125,7 +125,7 @@ func drawLines(title string, x, y axis, all []line) *figure {
 		if named > 0 {
 			at := float64(topMargin + row*legendLine + legendLine/2)
 			c.path("l w "+ink, fmt.Sprintf("M%s %sh-20", num(c.x.to), num(at)), "")
-			c.text("t e", c.x.to-25, at+4, tame.Text(l.name, 44))
+			c.text("t e", c.x.to-25, at+4, termsafe.Text(l.name, 44))
 			row++
 		}
 	}

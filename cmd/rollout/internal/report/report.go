@@ -201,8 +201,8 @@ func (t *Truncation) ends() []string {
 		}
 	}
 	say(t.Cut, "have a row that was cut at tokens.max_row_tokens")
-	say(t.Length, "have a row whose last output the engine's limit of tokens ended")
-	say(t.MaxSteps, "used up their steps")
+	say(t.Length, "have a row whose last output ended at the engine's token limit")
+	say(t.MaxSteps, "used all their steps")
 	return out
 }
 

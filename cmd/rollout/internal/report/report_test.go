@@ -139,8 +139,8 @@ func TestTruncatedSamples(t *testing.T) {
 	text := report.Text(r)
 	for _, want := range []string{
 		"ends        3 of 6 samples have a row that was cut at tokens.max_row_tokens\n",
-		"            3 of 6 samples have a row whose last output the engine's limit of tokens ended\n",
-		"            1 of 6 samples used up their steps\n",
+		"            3 of 6 samples have a row whose last output ended at the engine's token limit\n",
+		"            1 of 6 samples used all their steps\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
@@ -166,7 +166,7 @@ func TestNothingWasCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"text": report.Text(r), "page": page.String()} {
-		if strings.Contains(text, "max_row_tokens") || !strings.Contains(text, "limit of tokens ended") {
+		if strings.Contains(text, "max_row_tokens") || !strings.Contains(text, "ended at the engine") {
 			t.Errorf("the %s blames tokens.max_row_tokens, or does not name the engine's limit:\n%s", name, text)
 		}
 	}
@@ -231,7 +231,7 @@ func TestDurableSamples(t *testing.T) {
 	if r.Rewards.Scored != 2 || r.Lengths.Rows != 2 || r.Lengths.Completion.Max != 50 || r.Slowest[0].Row != -2 && r.Slowest[1].Row != -2 {
 		t.Errorf("the durable sample is not in the numbers: %+v", r.Rewards)
 	}
-	if text := report.Text(r); !strings.Contains(text, "2 of them durable and in no shard yet") {
+	if text := report.Text(r); !strings.Contains(text, "2 of them durable but not yet in a shard") {
 		t.Error(text)
 	}
 	if err := d.Close(t.Context()); err != nil {
@@ -266,7 +266,7 @@ func TestEmptyRun(t *testing.T) {
 	html := page(t, r)
 	for _, want := range []string{"No rewards", "No rows", "No sample has ended", "There are no logs", "The run has no logs", "not recorded"} {
 		if !strings.Contains(html, want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 	if strings.Contains(html, `class="plot"`) {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/frame"
@@ -243,7 +243,7 @@ func (s *survey) failure(f *sink.StoredFailure) {
 		return
 	}
 	s.failed[f.SampleKey] = failure{
-		class: f.Class, stage: f.Stage, error: tame.Text(f.Error, maxExample), completion: float64(f.CompletionTokens),
+		class: f.Class, stage: f.Stage, error: termsafe.Text(f.Error, maxExample), completion: float64(f.CompletionTokens),
 		started: time.UnixMicro(f.StartedAt).UTC(),
 		slow: Slow{
 			Row: -1, SampleKey: f.SampleKey, TaskID: f.TaskID, Index: int(f.SampleIndex), Attempt: int(f.Attempt),

@@ -4,27 +4,27 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // Text returns the short form of a report, for a terminal.
 func Text(r *Report) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
-		tame.Fprintf(&b, "%-11s %s\n", name, strings.ReplaceAll(fmt.Sprintf(format, args...), nbsp, " "))
+		termsafe.Fprintf(&b, "%-11s %s\n", name, strings.ReplaceAll(fmt.Sprintf(format, args...), nbsp, " "))
 	}
 	c := r.Coverage
 	line("run", "%s, %s", r.RunID, r.State)
 	line("planned", "%9s", count(c.Planned))
 	line("committed", "%9s  %s", count(c.Committed), share(c.Committed, c.Planned))
 	if c.Filtered > 0 {
-		line("filtered", "%9s  %s, left out (keep=false): %s", count(c.Filtered), share(c.Filtered, c.Planned), reasons(r.Filtered))
+		line("filtered", "%9s  %s, with keep=false: %s", count(c.Filtered), share(c.Filtered, c.Planned), reasons(r.Filtered))
 	}
 	line("failed", "%9s  %s", count(c.Failed), share(c.Failed, c.Planned))
 	line("skipped", "%9s  %s", count(c.Skipped), share(c.Skipped, c.Planned))
 	durable := ""
 	if c.Durable > 0 {
-		durable = ", " + count(c.Durable) + " of them durable and in no shard yet"
+		durable = ", " + count(c.Durable) + " of them durable but not yet in a shard"
 	}
 	line("remaining", "%9s  %s%s", count(c.Remaining), share(c.Remaining, c.Planned), durable)
 	for _, f := range r.Failures.Classes {
@@ -36,8 +36,8 @@ func Text(r *Report) string {
 		for _, k := range r.Rewards.PassAtK {
 			ks = append(ks, fmt.Sprintf("pass@%d %.3f", k.K, k.Value))
 		}
-		line("", "%s (a pass is a reward of at least %s)", strings.Join(ks, ", "), value(r.Rewards.Pass))
-		line("groups", "%s of %s scored ones have one reward for all samples", count(r.Groups.ZeroVariance), count(r.Groups.Scored))
+		line("", "%s (pass: reward of at least %s)", strings.Join(ks, ", "), value(r.Rewards.Pass))
+		line("groups", "%s of %s scored groups have equal rewards", count(r.Groups.ZeroVariance), count(r.Groups.Scored))
 	} else {
 		line("reward", "none: no sample was scored")
 	}

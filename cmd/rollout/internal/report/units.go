@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
 // Numbers for people, with thousands separators and units.
@@ -51,7 +51,7 @@ func seconds(s float64) string {
 }
 
 // size formats 512 B, 1.23 MB.
-func size(n int64) string { return strings.Replace(human.Bytes(n), " ", nbsp, 1) }
+func size(n int64) string { return strings.Replace(format.Bytes(n), " ", nbsp, 1) }
 
 // share formats 12.3 %.
 func share(part, whole int) string {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -50,7 +50,7 @@ func (r *Reader) line() (string, error) {
 		switch {
 		case len(r.buf) > maxLine:
 			r.Line++
-			return "", fmt.Errorf("the line has more than %s: is this an export?", human.Size(maxLine))
+			return "", fmt.Errorf("the line is longer than %s: is this an export?", format.Size(maxLine))
 		case err == bufio.ErrBufferFull:
 			continue
 		case err == io.EOF && len(r.buf) > 0, err == nil:
@@ -137,7 +137,7 @@ func decodeHeader(text string) (*Header, error) {
 		return nil, err
 	}
 	if version.Version != headerVersion {
-		return nil, fmt.Errorf("an export of version %d, and this program knows %d: use a newer rollout", version.Version, headerVersion)
+		return nil, fmt.Errorf("export version %d, but this program supports %d: use a newer rollout", version.Version, headerVersion)
 	}
 	h := new(Header)
 	dec := json.NewDecoder(strings.NewReader(text))
@@ -146,7 +146,7 @@ func decodeHeader(text string) (*Header, error) {
 		return nil, fmt.Errorf("header: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if h.SchemaVersion > sink.SchemaVersion {
-		return nil, fmt.Errorf("rows of schema version %d, and this program knows %d: use a newer rollout", h.SchemaVersion, sink.SchemaVersion)
+		return nil, fmt.Errorf("schema version %d, but this program supports %d: use a newer rollout", h.SchemaVersion, sink.SchemaVersion)
 	}
 	if h.RunID == "" {
 		return nil, errors.New("header: no run_id")
@@ -175,7 +175,7 @@ func decodeRow(text, what string, columns []column, row any) error {
 		case at < 0:
 			return fmt.Errorf("a %s has no column %.60q", what, name)
 		case seen[at]:
-			return fmt.Errorf("column %s is there twice", name)
+			return fmt.Errorf("duplicate column %s", name)
 		case !s.take(':'):
 			return s.wrong(":")
 		}

@@ -248,7 +248,7 @@ func (s *scanner) escaped(from int) (string, error) {
 		}
 		r, ok := s.unicode()
 		if !ok {
-			return "", s.wrong("an escape of JSON; half of a surrogate pair is none")
+			return "", s.wrong("a JSON escape (half a surrogate pair is not one)")
 		}
 		b = utf8.AppendRune(b, r)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
@@ -50,7 +50,7 @@ func damageHint(dir string, damage error) string {
 	if Repairable(damage) {
 		return RepairHint(dir)
 	}
-	return "rollout verify " + human.Shell(dir) + " lists what is damaged; a commit or a shard cannot be repaired: restore a copy, or start another run with --out"
+	return "rollout verify " + format.Shell(dir) + " lists the damage; a commit or a shard cannot be repaired: restore a copy, or start a new run with --out"
 }
 
 // DamageError returns the error for a run with damaged files: the first error, and their number.
@@ -67,7 +67,7 @@ func ReadError(dir string, err error) error {
 	err = fmt.Errorf("%s: %w", dir, err)
 	switch {
 	case errors.Is(err, sink.ErrCorrupt):
-		return exit.Hint(exit.With(exit.Verify, err), "rollout verify "+human.Shell(dir)+" lists everything that is wrong")
+		return exit.Hint(exit.With(exit.Verify, err), "rollout verify "+format.Shell(dir)+" lists all problems")
 	case errors.Is(err, sink.ErrNewer):
 		return exit.Hint(exit.With(exit.Folder, err), "use a newer rollout")
 	default:
@@ -83,5 +83,5 @@ func Repairable(problem error) bool {
 
 // RepairHint returns the hint for a damaged write-ahead log or journal.
 func RepairHint(dir string) string {
-	return "rollout verify --repair " + human.Shell(dir) + " keeps all that is whole; --dry-run says what that is"
+	return "rollout verify --repair " + format.Shell(dir) + " keeps everything intact; --dry-run shows what would be kept"
 }

@@ -38,7 +38,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/sink/durable"
 )
@@ -74,9 +74,9 @@ func CheckNew(dir string) error {
 				dir = parent
 			}
 		}
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is a file, not a folder", dir)), "give a new folder with --out")
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is a file, not a folder", dir)), "pass a new folder with --out")
 	case err != nil:
-		return exit.Hint(exit.With(exit.Storage, err), "give a folder that can be made and written with --out")
+		return exit.Hint(exit.With(exit.Storage, err), "pass a writable folder with --out")
 	}
 	var foreign []string
 	for _, e := range entries {
@@ -85,9 +85,9 @@ func CheckNew(dir string) error {
 			// A process that ended before it wrote run.json left no data.
 		case name == RunFile:
 			if h, held := Locked(dir); held {
-				return LockedError(dir, h, "wait for it, or give another folder with --out")
+				return LockedError(dir, h, "wait for it, or pass another folder with --out")
 			}
-			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: already holds a run", dir)),
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: already contains a run", dir)),
 				"continue it with: "+ResumeCommand(dir))
 		default:
 			foreign = append(foreign, name)
@@ -98,11 +98,11 @@ func CheckNew(dir string) error {
 		if len(foreign) > 3 {
 			shown += ", …"
 		}
-		hint := "give a new or empty folder with --out"
+		hint := "pass a new or empty folder with --out"
 		if run := Around(dir); run != "" {
-			hint = "it lies in the run " + human.Shell(run) + ": give another folder with --out, or continue that run with: " + ResumeCommand(run)
+			hint = "it is inside the run " + format.Shell(run) + ": pass another folder with --out, or continue that run with: " + ResumeCommand(run)
 		}
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not empty and holds no run (%s)", dir, shown)), hint)
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not empty and contains no run (%s)", dir, shown)), hint)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 		err = errors.Join(err, f.Clear())
 	}
 	if err != nil {
-		return nil, exit.Hint(exit.With(exit.Storage, errors.Join(err, f.Abandon())), "give a folder that can be made and written with --out")
+		return nil, exit.Hint(exit.With(exit.Storage, errors.Join(err, f.Abandon())), "pass a writable folder with --out")
 	}
 	return f, nil
 }
@@ -214,7 +214,7 @@ func Exists(dir string) bool {
 }
 
 // ResumeCommand returns the command that resumes the run in dir.
-func ResumeCommand(dir string) string { return "rollout collect --resume --out " + human.Shell(dir) }
+func ResumeCommand(dir string) string { return "rollout collect --resume --out " + format.Shell(dir) }
 
 // writeTasks renames the spool, which is in the run's folder, to the task snapshot.
 func (f *Folder) writeTasks(tasks *TaskSet) error {
@@ -248,7 +248,7 @@ func (f *Folder) close() error { return f.lock.Close() }
 // WriteFile writes dir/name atomically and durably, through a temporary file.
 func WriteFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {
 	if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.IsDir() {
-		return exit.Hint(exit.With(exit.Storage, errors.New("is a folder, not a file")), "give the path of a file") // before write does its work
+		return exit.Hint(exit.With(exit.Storage, errors.New("is a folder, not a file")), "pass the path of a file") // before write does its work
 	}
 	f, err := createTemporary(dir, "", mode) // without name, which can already have the maximum length
 	if err != nil {

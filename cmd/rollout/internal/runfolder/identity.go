@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // An Identity holds what the rows of a run depend on besides its tasks. A resumed run must have the
@@ -119,7 +119,7 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 		bad = append(bad, differs("tokens.tokenizer: chat template", ShortDigest(a), ShortDigest(b), from))
 	}
 	if a, b := had.Model.engine(), model.engine(); a != b && model != nil {
-		bad = append(bad, differs("tokens.tokenizer: config.json and generation_config.json", cmp.Or(a, "nothing of them"), cmp.Or(b, "nothing of them"), from))
+		bad = append(bad, differs("tokens.tokenizer: config.json and generation_config.json", cmp.Or(a, "neither file"), cmp.Or(b, "neither file"), from))
 	}
 	return bad
 }
@@ -128,7 +128,7 @@ func differs(what, had, given, from string) error {
 	if had == given {
 		had, given = "another value", "this one"
 	}
-	return fmt.Errorf("%s: the run has %s, you gave %s%s", what, had, given, from)
+	return fmt.Errorf("%s: the run has %s, you set %s%s", what, had, given, from)
 }
 
 func showValue(raw json.RawMessage) string {
@@ -137,9 +137,9 @@ func showValue(raw json.RawMessage) string {
 	case len(raw) == 0, string(raw) == "null", string(raw) == `""`:
 		return "none"
 	case json.Unmarshal(raw, &text) == nil:
-		return tame.Text(text, 60)
+		return termsafe.Text(text, 60)
 	}
-	return tame.Text(string(raw), 60)
+	return termsafe.Text(string(raw), 60)
 }
 
 // ShortDigest returns "sha256 " and the first 12 characters of hex, or "" if hex is empty.
@@ -170,7 +170,7 @@ func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 		switch {
 		case n.Version == h.Version:
 		case release(n.Version) == release(h.Version):
-			notices = append(notices, fmt.Sprintf("server %s has version %s; the run was begun with %s", n.URL, n.Version, h.Version))
+			notices = append(notices, fmt.Sprintf("server %s has version %s; the run started with %s", n.URL, n.Version, h.Version))
 		default:
 			bad = append(bad, fmt.Errorf("server %s: the run has version %s, this one is %s", n.URL, h.Version, n.Version))
 		}
@@ -205,5 +205,5 @@ func Refuse(dir string, bad exit.Complaints) error {
 		bad[i] = fmt.Errorf("%s: %w", dir, err)
 	}
 	return exit.Refuse(exit.Folder, bad,
-		"a run keeps its tasks and, from its first row on, everything that its rows depend on; "+ResumeCommand(dir)+" takes all of it from the run, and --out NEW begins another run")
+		"a run keeps its tasks and, from its first row, all settings that rows depend on; "+ResumeCommand(dir)+" uses those of the run, and --out NEW starts another run")
 }

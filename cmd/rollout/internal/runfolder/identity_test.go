@@ -107,19 +107,19 @@ func TestIdentity(t *testing.T) {
 		{"the same", fullConfig, model, nil},
 		{"what may change", strings.NewReplacer("max_in_flight: 7", "max_in_flight: 8", `"http://b"`, `"http://c"`, "5%", "0", "1.05", "1.5",
 			"1MiB, messages", "2MiB, format: arrow, messages", "brief>", "brief>").Replace(fullConfig), model, nil},
-		{"agent", strings.Replace(fullConfig, "kind.", "kind!", 1), model, []string{"agent.system: the run has Be <brief> & kind., you gave Be <brief> & kind!"}},
+		{"agent", strings.Replace(fullConfig, "kind.", "kind!", 1), model, []string{"agent.system: the run has Be <brief> & kind., you set Be <brief> & kind!"}},
 		{
 			"two", strings.NewReplacer("0.7", "0.8", "messages: true", "messages: false").Replace(fullConfig), model,
-			[]string{"agent.temperature: the run has 0.7, you gave 0.8", "output.messages: the run has true, you gave false"},
+			[]string{"agent.temperature: the run has 0.7, you set 0.8", "output.messages: the run has true, you set false"},
 		},
 		{"the order of a tool's parameters", strings.Replace(fullConfig, "zeta: 1.0, alpha: true", "alpha: true, zeta: 1.0", 1), model, []string{"agent.client_tools: "}},
-		{"reward", strings.Replace(fullConfig, "0.001", "0.01", 1), model, []string{"reward.tolerance: the run has 0.001, you gave 0.01"}},
-		{"no tokenizer", fullConfig, nil, []string{"tokens.tokenizer: the run has sha256 aaaaaaaaaaaa, you gave no tokenizer"}},
+		{"reward", strings.Replace(fullConfig, "0.001", "0.01", 1), model, []string{"reward.tolerance: the run has 0.001, you set 0.01"}},
+		{"no tokenizer", fullConfig, nil, []string{"tokens.tokenizer: the run has sha256 aaaaaaaaaaaa, you set no tokenizer"}},
 		{
 			"template", fullConfig, &Model{TokenizerSHA256: model.TokenizerSHA256, ChatTemplateSHA256: "dddd"},
-			[]string{"tokens.tokenizer: chat template: the run has sha256 cccc, you gave sha256 dddd"},
+			[]string{"tokens.tokenizer: chat template: the run has sha256 cccc, you set sha256 dddd"},
 		},
-		{"agent file", strings.Replace(fullConfig, "model: m", "model: m\n  file: "+agentFile, 1), model, []string{"agent.file: the run has no agent file, you gave sha256 44136fa355b3"}},
+		{"agent file", strings.Replace(fullConfig, "model: m", "model: m\n  file: "+agentFile, 1), model, []string{"agent.file: the run has no agent file, you set sha256 44136fa355b3"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -213,7 +213,7 @@ func TestServerChanges(t *testing.T) {
 	}{
 		{"the same", Server{"http://b", "0.16.8", m(32)}, "", ""},
 		{"another server", Server{"http://c", "0.16.7", m(32)}, "", ""},
-		{"a patch", Server{"http://a", "0.16.9", m(32)}, "", "server http://a has version 0.16.9; the run was begun with 0.16.7"},
+		{"a patch", Server{"http://a", "0.16.9", m(32)}, "", "server http://a has version 0.16.9; the run started with 0.16.7"},
 		{"a release", Server{"http://a", "0.17.0", m(32)}, "server http://a: the run has version 0.16.7, this one is 0.17.0", ""},
 		{"a window", Server{"http://a", "0.16.7", m(16)}, "server http://a: model h: the run has context window 32, this server 16", ""},
 		{"no word on the model", Server{"http://a", "0.16.7", nil}, "", ""},

@@ -26,8 +26,8 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 	dir = filepath.Clean(dir)
 	if here, err := os.Stat("."); err == nil {
 		if there, err := os.Stat(dir); err == nil && os.SameFile(here, there) {
-			err := fmt.Errorf("%s: is the folder that you are in, which cannot be replaced", dir)
-			return exit.Hint(exit.With(exit.Folder, err), "give the name of a new folder")
+			err := fmt.Errorf("%s: is the working directory, which cannot be replaced", dir)
+			return exit.Hint(exit.With(exit.Folder, err), "pass the name of a new folder")
 		}
 	}
 	parent := filepath.Dir(dir)
@@ -148,7 +148,7 @@ func nameRun(temp, dir string) error {
 }
 
 func madeMeanwhile(dir string) error {
-	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: another process has made a run there meanwhile", dir)), "give the name of a new folder")
+	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: another process has created a run there", dir)), "pass the name of a new folder")
 }
 
 func (f *Folder) writeImported(id string, from []string) error {

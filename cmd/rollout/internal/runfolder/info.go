@@ -20,7 +20,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -203,9 +203,9 @@ func Read(dir string) (Info, error) {
 	var info Info
 	b, err := os.ReadFile(filepath.Join(dir, RunFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		hint := "give the folder that collect was given with --out"
+		hint := "pass the --out folder of collect"
 		if run := Around(dir); run != "" {
-			hint = "did you mean " + human.Shell(run) + "?"
+			hint = "did you mean " + format.Shell(run) + "?"
 		}
 		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not a run folder (it has no %s)", dir, RunFile)), hint)
 	}
@@ -220,14 +220,14 @@ func Read(dir string) (Info, error) {
 	switch {
 	case err != nil:
 	case info.Version > runVersion:
-		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program knows %d", path, info.Version, runVersion)),
+		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program supports %d", path, info.Version, runVersion)),
 			"use a newer rollout")
 	case info.Version < 1 || summed != (info.Version > 1):
-		err = fmt.Errorf("version %d, which no rollout has ever written", info.Version)
+		err = fmt.Errorf("version %d was never written by rollout", info.Version)
 	}
 	if err != nil {
 		return info, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s: is damaged: %w", path, err)),
-			"the file cannot be repaired: restore a copy; the rows in the folder can be read without it, see sink/python")
+			"the file cannot be repaired: restore a copy; the rows can be read without it, see sink/python")
 	}
 	return info, nil
 }

@@ -35,18 +35,18 @@ func CheckLimit(c *config.Config, set *TaskSet) error {
 	if before == limit {
 		return nil
 	}
-	hint := fmt.Sprintf("give --limit %d", after)
+	hint := fmt.Sprintf("use --limit %d", after)
 	if before > 0 {
-		hint = fmt.Sprintf("give --limit %d or %d", before, after)
+		hint = fmt.Sprintf("use --limit %d or %d", before, after)
 	}
-	return exit.Hint(exit.Usagef("tasks.limit: %d samples end inside a group of %d, which is committed whole or not at all (--stream, --until-groups)", limit, after-before), hint)
+	return exit.Hint(exit.Usagef("tasks.limit: %d samples end inside a group of %d, which is only committed whole (--stream, --until-groups)", limit, after-before), hint)
 }
 
 // CheckSamples rejects a streamed task that sets its own number of samples if the run has a limit.
 // The limit could then end inside a group.
 func CheckSamples(c *config.Config, t *collector.Task) error {
 	if own, samples := samplesOf(t.Samples, c.Tasks.Samples), c.Tasks.Samples; c.Tasks.Limit > 0 && own != samples {
-		return fmt.Errorf("samples: %d where each task has %d: tasks.limit could end inside a group; leave out one of the two", own, samples)
+		return fmt.Errorf("samples: %d, but each task has %d: tasks.limit could end inside a group; remove one of the two", own, samples)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 		return nil, foreignLock(path, "a folder")
 	}
 	if err != nil {
-		return nil, exit.Hint(exit.With(exit.Storage, err), "collect needs to write into the folder of its run")
+		return nil, exit.Hint(exit.With(exit.Storage, err), "collect needs write access to the folder of its run")
 	}
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
 		_ = f.Close() // nothing was written
@@ -72,13 +72,13 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 	if err != nil {
 		_ = f.Close() // nothing was written
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, LockedError(dir, held, "wait for it, or give another folder with --out")
+			return nil, LockedError(dir, held, "wait for it, or pass another folder with --out")
 		}
 		return nil, exit.With(exit.Storage, fmt.Errorf("lock %s: %w", dir, err))
 	}
 	if !sameFile(f, path) { // the process that created the folder has removed it
 		_ = f.Close() // nothing was written
-		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: another process has just abandoned a run in it", dir)), "try again")
+		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: another process has just abandoned a run there", dir)), "try again")
 	}
 	l := &Lock{file: f, Stale: held}
 	host, err := os.Hostname()
@@ -98,7 +98,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 // foreignLock returns the error for a lock that is not a regular file. Locking it would overwrite
 // its target.
 func foreignLock(path, what string) error {
-	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is %s, not the lock of a run", path, what)), "remove it, or give another folder with --out")
+	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is %s, not the lock of a run", path, what)), "remove it, or pass another folder with --out")
 }
 
 // sameFile reports whether path still names f.

@@ -87,7 +87,7 @@ func lastReport(dir string) (*report.Report, error) {
 	old := new(report.Report)
 	err = json.Unmarshal(b, old)
 	if old.Version > report.Version {
-		return nil, exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program knows %d", filepath.Join(dir, ReportFile), old.Version, report.Version))
+		return nil, exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program supports %d", filepath.Join(dir, ReportFile), old.Version, report.Version))
 	}
 	if err != nil {
 		return nil, nil //nolint:nilerr // the new report replaces it

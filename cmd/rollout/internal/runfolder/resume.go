@@ -30,10 +30,10 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	dir := l.Config.Output.Dir
 	switch {
 	case dir == "":
-		return nil, exit.Hint(exit.Usagef("output.dir is not set: which run should be continued?"), "give its folder with --out")
+		return nil, exit.Hint(exit.Usagef("output.dir is not set: which run should be resumed?"), "pass its folder with --out")
 	case !Exists(dir):
 		if needed {
-			return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: holds no run whose failures could be retried", dir)), "give the folder of a run with --out")
+			return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: contains no run with failures to retry", dir)), "pass the folder of a run with --out")
 		}
 		return nil, CheckNew(dir)
 	}
@@ -50,8 +50,8 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 		return nil, errors.Join(err, e.Close())
 	}
 	if e.Info.Imported != nil {
-		err := fmt.Errorf("%s: was made by rollout import of %s: it has no tasks to go on with", dir, strings.Join(e.Info.Imported, ", "))
-		return nil, errors.Join(exit.Hint(exit.With(exit.Folder, err), "collect into a new folder with --out; readers take several runs"), e.Close())
+		err := fmt.Errorf("%s: was created by rollout import from %s: it has no tasks to continue with", dir, strings.Join(e.Info.Imported, ", "))
+		return nil, errors.Join(exit.Hint(exit.With(exit.Folder, err), "collect into a new folder with --out; readers accept several runs"), e.Close())
 	}
 	l.FromRun(e.Info.Config, "")
 	if s := l.ByKey["output.share"]; s.Origin == config.OriginDefault {
@@ -116,10 +116,10 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	planned := Planned(l.Config, set)
 	switch cut := planned < set.Samples; {
 	case planned < e.Info.Tasks.Planned:
-		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d samples planned, you gave %d", e.Info.Tasks.Planned, planned))
+		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d planned samples, you set %d", e.Info.Tasks.Planned, planned))
 	case cut && l.Config.Tasks.Samples > had:
 		// The limit would select other samples than before.
-		bad = append(bad, fmt.Errorf("tasks.limit: to go from %[2]d to %[1]d samples of a task, all tasks are needed: remove the limit with --limit 0", l.Config.Tasks.Samples, had))
+		bad = append(bad, fmt.Errorf("tasks.limit: changing from %[2]d to %[1]d samples per task needs all tasks: remove the limit with --limit 0", l.Config.Tasks.Samples, had))
 	}
 	if bad != nil {
 		set.Close()
@@ -129,7 +129,7 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 }
 
 // keepsGroups is the reason why a run of whole groups rejects another number of samples.
-const keepsGroups = "a group that was begun keeps its size (--stream, --until-groups)"
+const keepsGroups = "a started group keeps its size (--stream, --until-groups)"
 
 // tasksNow merges the snapshot of the run with the given tasks. It reads the tasks once if both are
 // equal, and not at all if none are given. groups forbids another number of samples for a task.

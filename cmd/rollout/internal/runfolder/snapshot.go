@@ -20,8 +20,8 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -126,7 +126,7 @@ func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, erro
 		if err == nil {
 			id := hashOf(t.ID)
 			if line, ok := first[id]; ok {
-				err = &tasks.BadError{Place: fmt.Sprintf("%s:%d", t.Source, t.Line), Err: fmt.Errorf("id %q was used before, at %s:%d", t.ID, t.Source, line)}
+				err = &tasks.BadError{Place: fmt.Sprintf("%s:%d", t.Source, t.Line), Err: fmt.Errorf("id %q is already used at %s:%d", t.ID, t.Source, line)}
 			} else {
 				first[id] = uint32(t.Line)
 				if c.marks != nil {
@@ -158,9 +158,9 @@ func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, erro
 	}
 	switch {
 	case len(bad) > 0:
-		return nil, exit.Refuse(exit.Usage, bad, "fix the tasks, or leave the bad ones out with --skip-bad-tasks")
+		return nil, exit.Refuse(exit.Usage, bad, "fix the tasks, or skip the bad ones with --skip-bad-tasks")
 	case set.Tasks == 0:
-		return nil, exit.Refuse(exit.Usage, errors.New("tasks.file holds no task"), "give a file with at least one task a line, as {\"id\": \"t1\", \"prompt\": \"…\"}")
+		return nil, exit.Refuse(exit.Usage, errors.New("tasks.file contains no task"), "pass a file with one task per line, such as {\"id\": \"t1\", \"prompt\": \"…\"}")
 	}
 	return spool.finish()
 }
@@ -242,10 +242,10 @@ func (g *growth) complaints() (bad exit.Complaints) {
 		ids  []string
 		what string
 	}{
-		{g.removed, "are not among those that you gave"},
-		{g.change, "have other messages, agent, answer or metadata than those that you gave"},
-		{g.fewer, "have more samples in the run than in the tasks you gave"},
-		{g.more, "have fewer samples in the run than in the tasks you gave, and " + keepsGroups},
+		{g.removed, "are missing from the given tasks"},
+		{g.change, "have other messages, agent, answer or metadata in the given tasks"},
+		{g.fewer, "have more samples in the run than in the given tasks"},
+		{g.more, "have fewer samples in the run than in the given tasks, and " + keepsGroups},
 	} {
 		if len(c.ids) > 0 {
 			bad = append(bad, fmt.Errorf("tasks: %d of the run's %s: %s", len(c.ids), c.what, firstFew(c.ids)))
@@ -265,7 +265,7 @@ func firstFew(ids []string) string {
 	const few = 5
 	var shown []string
 	for _, id := range ids[:min(few, len(ids))] {
-		shown = append(shown, tame.Text(id, 40))
+		shown = append(shown, termsafe.Text(id, 40))
 	}
 	if len(ids) > few {
 		shown = append(shown, "…")
@@ -347,7 +347,7 @@ func digestFile(path string) (string, error) {
 }
 
 // restoreTasks is the hint if a run's tasks are lost.
-const restoreTasks = "restore the run's own " + TasksFile + "; give other tasks with --tasks"
+const restoreTasks = "restore the run's own " + TasksFile + "; pass other tasks with --tasks"
 
 // CheckSnapshot compares the tasks of the run in dir with run.json, and returns their digest.
 func CheckSnapshot(dir string, info *Info) (digest string, err error) {
@@ -364,7 +364,7 @@ func CheckSnapshot(dir string, info *Info) (digest string, err error) {
 		err = fmt.Errorf("%s: the run's tasks: %w", dir, err)
 	case digest == info.Tasks.GrewFrom: // a process was killed before it replaced the file
 	case digest != info.Tasks.SHA256:
-		err = fmt.Errorf("%s: %s is not the file that the run wrote: its digest differs", dir, TasksFile)
+		err = fmt.Errorf("%s: %s is not the file that the run wrote (its digest differs)", dir, TasksFile)
 	}
 	if err != nil {
 		return "", exit.Hint(exit.With(exit.Verify, err), restoreTasks)
@@ -377,5 +377,5 @@ func (s *TaskSet) First() (*collector.Task, error) {
 	for t, err := range tasks.Read(s.path, nil) {
 		return &t, err
 	}
-	return nil, errors.New("the copy of the tasks is empty")
+	return nil, errors.New("the task snapshot is empty")
 }

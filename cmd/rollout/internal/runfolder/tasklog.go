@@ -26,7 +26,7 @@ import (
 // never accepted. run.json has the digest of the file at the start of the last invocation.
 
 // ErrNoMore is the error for a task that arrives after End.
-var ErrNoMore = errors.New("no more tasks are taken")
+var ErrNoMore = errors.New("no more tasks are accepted")
 
 // NoTasks returns the tasks of a streaming run that starts without any.
 func NoTasks(dir string, mode fs.FileMode) (*TaskSet, error) {
@@ -49,7 +49,7 @@ func NoTasks(dir string, mode fs.FileMode) (*TaskSet, error) {
 // incomplete last line of a killed process. keep reports whether more tasks will arrive.
 func (e *Earlier) streamNow(l *config.Loader, keep bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	if given := l.ByKey["tasks.file"].Given(); given != "" && !keep {
-		return nil, exit.Complaints{fmt.Errorf("tasks.file: the run takes its tasks as they come: give --stream as well to add some%s", given)}, nil
+		return nil, exit.Complaints{fmt.Errorf("tasks.file: the run takes tasks from a stream: use --stream to add tasks%s", given)}, nil
 	}
 	set, err := e.readStream(l, keep)
 	return set, nil, err
@@ -179,7 +179,7 @@ func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error)
 		case known && had == mark:
 			out[i].Again = true
 		case known:
-			out[i].Err = fmt.Errorf("id %q is that of a task with other messages, agent, answer, metadata or samples, which was accepted before", t.ID)
+			out[i].Err = fmt.Errorf("id %q belongs to an accepted task with other messages, agent, answer, metadata or samples", t.ID)
 		default:
 			if err := enc.Encode(tasks.LineOf(t, now)); err != nil {
 				out[i].Err = err // cannot happen: the JSON was validated

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // A Display shows the progress of a run. It has four modes: a live block on a terminal, a plain
@@ -41,10 +41,10 @@ const (
 )
 
 // NewDisplay selects the mode from the flags and from whether stderr is a terminal.
-func NewDisplay(stdout, stderr *tame.Writer, getenv func(string) string, asJSON, quiet bool) *Display {
+func NewDisplay(stdout, stderr *termsafe.Writer, getenv func(string) string, asJSON, quiet bool) *Display {
 	talk := newQueue(stderr)
 	d := &Display{mode: displayPlain, every: 10 * time.Second, out: talk, talk: talk, now: time.Now, width: func() int { return 80 }}
-	f, isFile := tame.File(stderr)
+	f, isFile := termsafe.File(stderr)
 	switch {
 	case asJSON:
 		d.mode, d.out, d.every = displayJSON, newQueue(stdout), 5*time.Second
@@ -128,7 +128,7 @@ func (d *Display) show(v View) {
 	case displayJSON:
 		writeEvent(d.out, "status", v.json())
 	case displayPlain:
-		tame.Fprintf(d.out, "%s\n", v.line())
+		termsafe.Fprintf(d.out, "%s\n", v.line())
 	case displayQuiet:
 	}
 	d.out.status()
@@ -147,7 +147,7 @@ func (d *Display) draw(lines []string) {
 	for _, l := range lines {
 		b.WriteString(l)
 		b.WriteByte('\n')
-		d.drawn = append(d.drawn, human.Columns(l))
+		d.drawn = append(d.drawn, format.Columns(l))
 	}
 	_, _ = d.out.Write(b.Bytes())
 }
@@ -159,7 +159,7 @@ func (d *Display) erase(b *bytes.Buffer) {
 		rows += max(1, (n+width-1)/width)
 	}
 	if rows > 0 {
-		tame.Fprintf(b, "\r\x1b[%dA\x1b[J", rows)
+		termsafe.Fprintf(b, "\r\x1b[%dA\x1b[J", rows)
 	}
 	d.drawn = d.drawn[:0]
 }
@@ -176,12 +176,12 @@ func (d *Display) clear() {
 func (d *Display) Say(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	text := tame.Sprintf(format, args...)
+	text := termsafe.Sprintf(format, args...)
 	var b bytes.Buffer
 	if d.mode == displayLive {
 		d.erase(&b)
 	}
-	tame.Fprintf(&b, "rollout: %s\n", text)
+	termsafe.Fprintf(&b, "rollout: %s\n", text)
 	_, _ = d.talk.Write(b.Bytes())
 	if d.mode == displayJSON && !d.done {
 		writeEvent(d.out, "warning", map[string]any{"text": text})
@@ -234,9 +234,9 @@ func (d *Display) Finish(s *Summary) {
 	case displayJSON:
 		writeEvent(d.out, "done", map[string]any{"summary": s})
 	case displayPlain, displayLive:
-		tame.Fprintf(d.talk, "rollout: run %s in %s: %s\n\n%s\n", s.RunID, s.Dir, s.Outcome, tame.Own(d.folded(s.text())))
+		termsafe.Fprintf(d.talk, "rollout: run %s in %s: %s\n\n%s\n", s.RunID, s.Dir, s.Outcome, termsafe.Own(d.folded(s.text())))
 		for _, hint := range s.Hints {
-			tame.Fprintf(d.talk, "hint: %s\n", hint)
+			termsafe.Fprintf(d.talk, "hint: %s\n", hint)
 		}
 	case displayQuiet:
 	}
@@ -248,7 +248,7 @@ func (d *Display) folded(text string) string {
 	if d.mode != displayLive {
 		return text
 	}
-	return human.Fold(text, d.width()-1, len("  committed  "))
+	return format.Fold(text, d.width()-1, len("  committed  "))
 }
 
 // A meter computes rates over the last 30 seconds.

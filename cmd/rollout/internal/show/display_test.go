@@ -78,7 +78,7 @@ func TestViewRewards(t *testing.T) {
 	}{
 		{name: "none yet", want: "mean reward -   0 scored"},
 		{name: "some", rewards: Rewards{Scored: 1234, Mean: new(0.5)}, want: "mean reward 0.500   1,234 scored"},
-		{name: "below zero, not all", rewards: Rewards{Scored: 7, Mean: new(-1.0 / 3)}, unscored: 3, want: "mean reward -0.333   7 scored, 3 could not be"},
+		{name: "below zero, not all", rewards: Rewards{Scored: 7, Mean: new(-1.0 / 3)}, unscored: 3, want: "mean reward -0.333   7 scored, 3 not scored"},
 		{name: "resumed", rewards: Rewards{Scored: 7, Mean: new(123456.7)}, earlier: 5, want: "mean reward 1.235e+05   7 scored by this process"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestViewOfAResumedRun(t *testing.T) {
 	want := strings.TrimPrefix(`
   1,000/2,000  ████████████████░░░░░░░░░░░░░░░░░  50.0%  draining, 47 to go, at most 4m12s
   in flight 47   48.2 samples/s   1.23M tokens/s   3 shards, 12.3 MB
-  resumed   710 done before (12 from the write-ahead log), 38 of 40 in flight taken over, …`, "\n")
+  resumed   710 done before (12 from the write-ahead log), 38 of 40 in flight reattached, …`, "\n")
 	if got != want {
 		t.Errorf("block:\n%s\nwant:\n%s", got, want)
 	}
@@ -126,7 +126,7 @@ func TestViewOfAResumedRun(t *testing.T) {
 		t.Errorf("line: %s", line)
 	}
 	if doneNow(v.Stats) != 290 {
-		t.Errorf("done now = %d, want 290: the rate is that of this process", doneNow(v.Stats))
+		t.Errorf("done now = %d, want 290: the rate counts only this process", doneNow(v.Stats))
 	}
 }
 

@@ -3,7 +3,7 @@ package show
 import (
 	"fmt"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
@@ -46,7 +46,7 @@ func (g *groupSummary) Short() bool { return g != nil && g.Informative < g.Until
 
 // String formats the counts for people.
 func (g *groupSummary) String() string {
-	text := fmt.Sprintf("%d whole of %d begun: %d informative", g.Whole, g.Begun, g.Informative)
+	text := fmt.Sprintf("%d whole of %d started: %d informative", g.Whole, g.Begun, g.Informative)
 	if g.Until > 0 {
 		text += fmt.Sprintf(" of the %d wanted", g.Until)
 	}
@@ -58,4 +58,4 @@ func (g *groupSummary) String() string {
 }
 
 // lags is empty if no lag is known.
-func (g *groupSummary) lags() string { return human.Lags(g.Lag, pace.LagMost+1) }
+func (g *groupSummary) lags() string { return format.Lags(g.Lag, pace.LagMost+1) }

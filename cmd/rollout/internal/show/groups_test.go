@@ -28,24 +28,24 @@ func TestGroups(t *testing.T) {
 	}
 	text := sum.text()
 	for _, want := range []string{
-		"\n  filtered         8   have keep=false, and are left out\n",
-		"\n  groups     7 whole of 9 begun: 4 informative of the 9 wanted, 2 filtered, 1 failed; 3 ahead of the reader\n",
+		"\n  filtered         8   have keep=false\n",
+		"\n  groups     7 whole of 9 started: 4 informative of the 9 wanted, 2 filtered, 1 failed; 3 ahead of the reader\n",
 		"\n  lag        0: 2 groups, 1: 1 group, 32 or more: 1 group, in policy versions\n",
 		"22.0 samples/s", // of this invocation: 28 ended, 6 before
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the summary does not say %q:\n%s", want, text)
+			t.Errorf("the summary lacks %q:\n%s", want, text)
 		}
 	}
 	v := View{Stats: s}
 	status := strings.Join(v.Status(nil), "\n")
 	for _, want := range []string{"40 planned = 16 committed + 8 filtered + 4 failed + 2 skipped + 10 remaining", "3 ahead of the reader; the next one: waiting for acknowledgement"} {
 		if !strings.Contains(status, want) {
-			t.Errorf("the status does not say %q:\n%s", want, status)
+			t.Errorf("the status lacks %q:\n%s", want, status)
 		}
 	}
 	if line := v.line(); strings.Count(line, ", 7 groups whole, 3 ahead, 2 filtered, version 3, waiting for acknowledgement") != 1 {
-		t.Errorf("the line says %q", line)
+		t.Errorf("the line is %q", line)
 	}
 	if n := v.json()["earlier"]; n != 6 {
 		t.Errorf("the event has %v samples of earlier processes, want 6", n)
@@ -60,7 +60,7 @@ func TestGroups(t *testing.T) {
 	var log bytes.Buffer
 	(&Log{Logger: slog.New(slog.NewJSONHandler(&log, nil))}).Status(s)
 	if !strings.Contains(log.String(), `"groups_whole":7,`) || !strings.Contains(log.String(), `"lag":[2,1,0,`) {
-		t.Errorf("the log says %s", log.String())
+		t.Errorf("the log is %s", log.String())
 	}
 
 	s.Pace, s.Filtered, s.Earlier.Filtered = nil, 0, 0
@@ -69,7 +69,7 @@ func TestGroups(t *testing.T) {
 	all := Summarize(s, sink.Stats{}, prompt.Stats{}, &Tally{}, time.Second).text() + strings.Join(v.Status(nil), "\n") + log.String()
 	for _, word := range []string{"filtered", "groups", "lag"} {
 		if strings.Contains(all, word) {
-			t.Errorf("a run of samples says something of %s:\n%s", word, all)
+			t.Errorf("a run of samples mentions %s:\n%s", word, all)
 		}
 	}
 	if groups := v.json()["groups"]; groups != nil {

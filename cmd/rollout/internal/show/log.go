@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -56,7 +56,7 @@ func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error)
 		}
 		return a
 	}
-	return &Log{Logger: slog.New(slog.NewJSONHandler(tame.NewWriter(f), &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
+	return &Log{Logger: slog.New(slog.NewJSONHandler(termsafe.NewWriter(f), &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
 }
 
 // shortestSecret is the minimum length of a replaced secret. A shorter text occurs in other words.

@@ -7,12 +7,12 @@ import (
 )
 
 var (
-	descBegun   = prometheus.NewDesc("rollout_groups_begun", "Groups of which a sample was taken up.", nil, nil)
-	descWhole   = prometheus.NewDesc("rollout_groups_whole", "Groups that are whole, by outcome: informative (given to the reader), filtered (keep=false), failed (without a row).", []string{"outcome"}, nil)
-	descAhead   = prometheus.NewDesc("rollout_groups_ahead", "Groups in progress and groups that the reader has not acknowledged.", nil, nil)
-	descPaused  = prometheus.NewDesc("rollout_paused", "1 while nothing begins because of rollout ctl pause.", nil, nil)
-	descVersion = prometheus.NewDesc("rollout_policy_version", "The policy version that was told last.", nil, nil)
-	descLag     = prometheus.NewDesc("rollout_policy_lag_versions", "Groups by how many policy versions old they were when they became whole, in this process.", nil, nil)
+	descBegun   = prometheus.NewDesc("rollout_groups_begun", "Groups with at least one started sample.", nil, nil)
+	descWhole   = prometheus.NewDesc("rollout_groups_whole", "Whole groups, by outcome: informative (delivered to the reader), filtered (keep=false), failed (without a row).", []string{"outcome"}, nil)
+	descAhead   = prometheus.NewDesc("rollout_groups_ahead", "Groups that are started but not acknowledged.", nil, nil)
+	descPaused  = prometheus.NewDesc("rollout_paused", "1 while rollout ctl pause stops new samples.", nil, nil)
+	descVersion = prometheus.NewDesc("rollout_policy_version", "The policy version that was set last.", nil, nil)
+	descLag     = prometheus.NewDesc("rollout_policy_lag_versions", "Groups by age in policy versions at completion, in this process.", nil, nil)
 )
 
 // descsPace are the metrics of runs that commit whole groups.

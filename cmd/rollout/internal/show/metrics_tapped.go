@@ -9,17 +9,17 @@ import (
 
 // Metrics of a collection that reads taps' spools. A tap's own metrics are in metrics_tap.go.
 var (
-	descTappedCalls   = prometheus.NewDesc("rollout_tapped_calls_total", "Calls that the taps saw and the collection has read.", nil, nil)
-	descTappedJoined  = prometheus.NewDesc("rollout_tapped_joined_total", "Calls of samples that were found among them.", nil, nil)
-	descTappedRefused = prometheus.NewDesc("rollout_tapped_refused_total", "Calls of samples that were not found among them, by reason.", []string{"reason"}, nil)
-	descTappedUnshown = prometheus.NewDesc("rollout_tapped_unshown_total", "Calls of samples that no answer of the server shows, by kind: retry, failed, cut, summary.", []string{"kind"}, nil)
-	descTappedLeft    = prometheus.NewDesc("rollout_tapped_unclaimed", "Calls that are of no sample until now, by kind: retry (the prompt is that of a call of a sample), other.", []string{"kind"}, nil)
-	descTappedUnread  = prometheus.NewDesc("rollout_tapped_unread_total", "Calls without token ids, as summaries are.", nil, nil)
-	descTappedBroken  = prometheus.NewDesc("rollout_tapped_broken_total", "Calls that an engine answered with an error, or whose answer broke off.", nil, nil)
-	descTappedEvicted = prometheus.NewDesc("rollout_tapped_evicted_total", "Calls that were dropped from memory before a sample was found for them.", nil, nil)
-	descTappedBytes   = prometheus.NewDesc("rollout_tapped_index_bytes", "Memory of the calls.", nil, nil)
-	descTappedMissing = prometheus.NewDesc("rollout_tapped_missing_total", "What is missing in the spools, by reason: damaged places, torn segments of taps that were killed, calls that a tap dropped, calls lost in damaged places, orphans that begin like a lost call, segments removed before they were read.", []string{"reason"}, nil)
-	descTappedErrors  = prometheus.NewDesc("rollout_tapped_read_errors_total", "Reads of a spool that failed and were tried again.", nil, nil)
+	descTappedCalls   = prometheus.NewDesc("rollout_tapped_calls_total", "Calls read from the spools of the taps.", nil, nil)
+	descTappedJoined  = prometheus.NewDesc("rollout_tapped_joined_total", "Calls of samples that were found in the spools.", nil, nil)
+	descTappedRefused = prometheus.NewDesc("rollout_tapped_refused_total", "Calls of samples that were not found in the spools, by reason.", []string{"reason"}, nil)
+	descTappedUnshown = prometheus.NewDesc("rollout_tapped_unshown_total", "Calls of samples that are in no answer of the server, by kind: retry, failed, cut, summary.", []string{"kind"}, nil)
+	descTappedLeft    = prometheus.NewDesc("rollout_tapped_unclaimed", "Calls without a sample so far, by kind: retry (same prompt as a call of a sample), other.", []string{"kind"}, nil)
+	descTappedUnread  = prometheus.NewDesc("rollout_tapped_unread_total", "Calls without token ids, such as summaries.", nil, nil)
+	descTappedBroken  = prometheus.NewDesc("rollout_tapped_broken_total", "Calls that an engine answered with an error or an incomplete answer.", nil, nil)
+	descTappedEvicted = prometheus.NewDesc("rollout_tapped_evicted_total", "Calls dropped from memory before a sample claimed them.", nil, nil)
+	descTappedBytes   = prometheus.NewDesc("rollout_tapped_index_bytes", "Memory of the calls in the index.", nil, nil)
+	descTappedMissing = prometheus.NewDesc("rollout_tapped_missing_total", "Missing spool data, by reason: damaged places, torn segments of killed taps, calls dropped by a tap, calls lost in damaged places, orphans that begin like a lost call, segments removed before they were read.", []string{"reason"}, nil)
+	descTappedErrors  = prometheus.NewDesc("rollout_tapped_read_errors_total", "Failed reads of a spool, which are retried.", nil, nil)
 )
 
 // descsTapped are the metrics of runs that read taps.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/journal"
@@ -60,7 +60,7 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 		ScoreFailed: func(a collector.Attempt, err error) {
 			o.Log.scoreFailed(a, err)
 			if !o.scoreFailed.Swap(true) { // a broken scorer fails on every sample
-				o.Say("%s #%d could not be scored and has no reward: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
+				o.Say("%s #%d could not be scored: %v; further cases are only logged and counted in the summary", termsafe.Text(a.Task.ID, 40), a.Index, err)
 			}
 		},
 		LimitChanged: func(endpoint string, from, to int, reason string) {
@@ -74,15 +74,15 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 		CloseFailed: func(a collector.Attempt, endpoint string, err error) {
 			o.Log.agentLeft(a, endpoint, err)
 			if !o.agentLeft.Swap(true) { // a crashing server can leave hundreds
-				o.Say("agent of %s #%d not removed: %v; more like this are only logged, and counted in the summary", tame.Text(a.Task.ID, 40), a.Index, err)
+				o.Say("agent of %s #%d not removed: %v; further cases are only logged and counted in the summary", termsafe.Text(a.Task.ID, 40), a.Index, err)
 			}
 		},
 		EndpointDown: func(endpoint string, err error) {
 			o.Log.endpointDown(endpoint, err)
 			if err != nil {
-				o.Say("%s does not answer: %v", endpoint, err)
+				o.Say("%s is down: %v", endpoint, err)
 			} else {
-				o.Say("%s answers again", endpoint)
+				o.Say("%s is up again", endpoint)
 			}
 		},
 		EndpointLost: func(endpoint string, err error) {
@@ -126,16 +126,16 @@ func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Rec
 		"temporaries", r.Temporaries, "orphans", len(r.Orphans), "open_attempts", open)
 	var parts []string
 	if r.Replayed > 0 {
-		parts = append(parts, human.Plural(r.Replayed, "finished sample")+" from the write-ahead log")
+		parts = append(parts, format.Plural(r.Replayed, "finished sample")+" from the write-ahead log")
 	}
 	if r.Waiting > 0 {
-		parts = append(parts, human.Plural(r.Waiting, "finished sample")+" that the write-ahead log keeps for the rest of their groups")
+		parts = append(parts, format.Plural(r.Waiting, "finished sample")+" that wait in the write-ahead log for their groups")
 	}
 	if open > 0 {
-		parts = append(parts, human.Plural(int64(open), "attempt")+" that an earlier process had in flight, looked for on the servers now")
+		parts = append(parts, format.Plural(int64(open), "attempt")+" of an earlier process in flight, which will be reattached if possible")
 	}
 	if n := len(r.Orphans); n > 0 {
-		parts = append(parts, human.Plural(int64(n), "file")+" that no commit names, now in orphans/")
+		parts = append(parts, format.Plural(int64(n), "file")+" without a commit, moved to orphans/")
 	}
 	if parts != nil {
 		o.Note("recovered: %s", strings.Join(parts, "; "))
@@ -148,11 +148,11 @@ func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Rec
 func (o *Observer) Cleared(endpoint string, n int, err error) {
 	o.Log.Info("leftover agents removed", "endpoint", endpoint, "agents", n)
 	if n > 0 {
-		o.Note("removed %d agents that an earlier process left on %s", n, endpoint)
+		o.Note("removed %d leftover agents of an earlier process from %s", n, endpoint)
 	}
 	if err != nil {
 		o.Log.Warn("leftover agents not removed", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
-		o.Say("agents of an earlier process may be left on %s: %v", endpoint, err)
+		o.Say("agents of an earlier process may remain on %s: %v", endpoint, err)
 	}
 }
 
@@ -167,7 +167,7 @@ func (o *Observer) Silent(p agent.Progress) {
 func (o *Observer) Damaged(err error, first bool) {
 	o.Log.Error("damage", "error", err)
 	if first {
-		o.Say("damaged: %v; the run continues, and will end with exit status %d; more like this are only logged", err, exit.Verify)
+		o.Say("damaged: %v; the run continues and will end with exit status %d; further damage is only logged", err, exit.Verify)
 	}
 }
 
@@ -180,7 +180,7 @@ func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit
 		if failing {
 			failing = false
 			o.Log.Info("engine metrics back")
-			o.Say("the engine's metrics can be read again")
+			o.Say("the engine's metrics are available again")
 		}
 		for _, endpoint := range endpoints {
 			seen(endpoint, e)
@@ -194,9 +194,9 @@ func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit
 		failing = true
 		o.Log.Warn("engine metrics", "error", err)
 		if ever {
-			o.Say("the engine's metrics can no longer be read; no limit grows for the next 5 minutes: %v", err)
+			o.Say("the engine's metrics are unavailable; limits do not grow for 5 minutes: %v", err)
 		} else {
-			o.Say("the engine's metrics cannot be read, and limit nothing until they can: %v", err)
+			o.Say("the engine's metrics are unavailable and not used: %v", err)
 		}
 	}
 	return read, failed

@@ -11,13 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // jsonDisplay returns a display of events, and the pipe that reads them.
 func jsonDisplay() (*Display, *io.PipeReader) {
 	r, w := io.Pipe()
-	d := NewDisplay(tame.NewWriter(w), tame.NewWriter(io.Discard), func(string) string { return "" }, true, false)
+	d := NewDisplay(termsafe.NewWriter(w), termsafe.NewWriter(io.Discard), func(string) string { return "" }, true, false)
 	return d, r
 }
 
@@ -37,7 +37,7 @@ func TestUnreadOrder(t *testing.T) {
 	}
 	telling.Wait()
 	if events, _ := d.Flush(time.Millisecond); events {
-		t.Error("everything is read by nobody")
+		t.Error("everything is read without a reader")
 	}
 	go func() {
 		d.Flush(time.Hour)
@@ -74,7 +74,7 @@ func TestUnreadStatus(t *testing.T) {
 		}()
 		body, _ := io.ReadAll(r)
 		if n := bytes.Count(body, []byte(`"event":"status"`)); n != 2 {
-			t.Errorf("%d statuses were told, want 2:\n%s", n, body)
+			t.Errorf("%d statuses were sent, want 2:\n%s", n, body)
 		}
 	})
 }
@@ -132,7 +132,7 @@ func TestReaderGone(t *testing.T) {
 func TestNothingAfterDone(t *testing.T) {
 	t.Parallel()
 	var out, talk bytes.Buffer
-	d := NewDisplay(tame.NewWriter(&out), tame.NewWriter(&talk), func(string) string { return "" }, true, false)
+	d := NewDisplay(termsafe.NewWriter(&out), termsafe.NewWriter(&talk), func(string) string { return "" }, true, false)
 	d.Finish(&Summary{})
 	d.Event("refused", nil)
 	d.Say("late")

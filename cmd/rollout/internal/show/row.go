@@ -13,9 +13,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -37,7 +37,7 @@ func (v RowView) unshown(key string) string {
 	if !ok {
 		return ""
 	}
-	return n.String() + ": calls that the tap saw and that no answer shows"
+	return n.String() + ": calls that the tap saw and no reply shows"
 }
 
 // edgeTokens is how many tokens are shown at each end of a long context span.
@@ -47,18 +47,18 @@ const edgeTokens = 24
 func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	var b bytes.Buffer
 	fact := func(name, format string, args ...any) {
-		tame.Fprintf(&b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
+		termsafe.Fprintf(&b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
 	fact("row", "%d: task %s, sample %d of %d, attempt %d, segment %d of %d",
-		v.Number, tame.Text(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount)
+		v.Number, termsafe.Text(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount)
 	fact("key", "%s", r.SampleKey)
 	fact("tokens", "%d: prompt %d, trained %d (%s), unscored %d, trimmed %d", len(r.InputIDs), r.PromptLength,
-		Trained(r.LossMask), human.Percent(int64(Trained(r.LossMask)), int64(len(r.InputIDs))), r.Unscored, r.Trimmed)
+		Trained(r.LossMask), format.Percent(int64(Trained(r.LossMask)), int64(len(r.InputIDs))), r.Unscored, r.Trimmed)
 	fact("grade", "%s, prompts from %s", r.Verification, r.PromptSource)
 	fact("status", "%s (%s)%s", r.Status, r.StopReason, map[bool]string{true: ", truncated"}[r.Truncated])
 	fact("reward", "%s", Reward(r.Reward))
 	if r.RewardDetails != nil {
-		fact("", "%s", tame.Text(*r.RewardDetails, v.Width))
+		fact("", "%s", termsafe.Text(*r.RewardDetails, v.Width))
 	}
 	fact("model", "%s, agent %s", r.Model, r.AgentID)
 	if len(r.Flags) > 0 {
@@ -107,7 +107,7 @@ func ReadDivergence(text *string) (d storedDivergence, err error) {
 func showDivergence(fact func(name, format string, args ...any), text *string, v RowView) {
 	d, err := ReadDivergence(text)
 	if err != nil {
-		fact("divergence", "%s", tame.Text(*text, v.Width))
+		fact("divergence", "%s", termsafe.Text(*text, v.Width))
 		return
 	}
 	spell := func(ids []int32) string {
@@ -124,11 +124,11 @@ func showDivergence(fact func(name, format string, args ...any), text *string, v
 		}
 	}
 	if d.Kind != "" {
-		fact("divergence", "the prompt of call %d left the row before at token %d: %s", d.Call, d.Offset, divergenceText(d.Kind))
+		fact("divergence", "the prompt of call %d diverged from the previous row at token %d: %s", d.Call, d.Offset, divergenceText(d.Kind))
 		sides(d.divergedAt, "row")
 	}
 	for _, at := range d.Realigned {
-		fact("realigned", "the prompt of call %d left this row at token %d: %s", at.Call, at.Offset, divergenceText(at.Kind))
+		fact("realigned", "the prompt of call %d diverged from this row at token %d: %s", at.Call, at.Offset, divergenceText(at.Kind))
 		sides(at, "sampled")
 	}
 }
@@ -144,9 +144,9 @@ func divergenceText(kind string) string {
 	case "last_output":
 		return "in the last output (last_output)"
 	case "proper_prefix":
-		return "the prompt ends within the row, or with it (proper_prefix)"
+		return "the prompt ends inside the row, or at its end (proper_prefix)"
 	case "after_lost":
-		return "the call before it could not be known (after_lost)"
+		return "the previous call is unknown (after_lost)"
 	}
 	return kind
 }
@@ -155,9 +155,9 @@ func divergenceText(kind string) string {
 func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	var b bytes.Buffer
 	fact := func(name, format string, args ...any) {
-		tame.Fprintf(&b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
+		termsafe.Fprintf(&b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
-	fact("failure", "%d: task %s, sample %d of %d, attempt %d", v.Number, tame.Text(f.TaskID, 60), f.SampleIndex, f.GroupSize, f.Attempt)
+	fact("failure", "%d: task %s, sample %d of %d, attempt %d", v.Number, termsafe.Text(f.TaskID, 60), f.SampleIndex, f.GroupSize, f.Attempt)
 	fact("key", "%s", f.SampleKey)
 	what := "the whole sample"
 	if f.Call >= 0 {
@@ -166,10 +166,10 @@ func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	fact("lost", "%s", what)
 	fact("class", "%s in %s%s", f.Class, f.Stage, map[bool]string{true: ", " + f.Reason}[f.Reason != ""])
 	// An error can be long, because it lists everything that was tried.
-	for i, part := range strings.Split(tame.Text(f.Error, ErrorWidth(true)), "; ") {
+	for i, part := range strings.Split(termsafe.Text(f.Error, ErrorWidth(true)), "; ") {
 		fact(map[bool]string{true: "error"}[i == 0], "%s", part)
 	}
-	fact("status", "%s (%s), %d steps, %d prompt and %d completion tokens by the server's count",
+	fact("status", "%s (%s), %d steps; server count: %d prompt and %d completion tokens",
 		f.Status, cmp.Or(f.StopReason, "-"), f.Steps, f.PromptTokens, f.CompletionTokens)
 	fact("model", "%s, agent %s", cmp.Or(f.Model, "-"), cmp.Or(f.AgentID, "-"))
 	if text := v.unshown(f.SampleKey); text != "" {
@@ -193,7 +193,7 @@ func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 			column = 0
 		}
 		b.WriteString(map[bool]string{true: "  ", false: " "}[column == 0])
-		b.WriteString(tame.Text(word, tame.MaxText))
+		b.WriteString(termsafe.Text(word, termsafe.MaxText))
 		column += 1 + n
 	}
 	if column > 0 {
@@ -217,14 +217,14 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v RowView, role tokenize.Role,
 				least = math.Min(least, float64(r.Logprobs[i]))
 			}
 		}
-		head += fmt.Sprintf(", %d trained, logprob mean %.3f, least %.3f", n, sum/float64(n), least)
+		head += fmt.Sprintf(", %d trained, logprob mean %.3f, min %.3f", n, sum/float64(n), least)
 	}
 	b.WriteString(string(v.Paint.bold(head)))
 	b.WriteByte('\n')
 
 	sampled := role == tokenize.RoleAssistant
 	column := 0
-	put := func(plain string, painted tame.Own) {
+	put := func(plain string, painted termsafe.Own) {
 		if column > 0 && column+1+utf8.RuneCountInString(plain) > v.Width-2 {
 			b.WriteByte('\n')
 			column = 0
@@ -251,7 +251,7 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v RowView, role tokenize.Role,
 		case sampled && bool(v.Paint):
 			put(text, v.Paint.Code("4;2", text))
 		case sampled:
-			put("("+text+")", tame.Own("("+tame.Text(text, tame.MaxText)+")"))
+			put("("+text+")", termsafe.Own("("+termsafe.Text(text, termsafe.MaxText)+")"))
 		default:
 			put(text, v.Paint.dim(text))
 		}
@@ -260,7 +260,7 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v RowView, role tokenize.Role,
 }
 
 // logprob colors a token by its log-probability, from green for certain to red for unlikely.
-func (p Painter) logprob(lp float32, s string) tame.Own {
+func (p Painter) logprob(lp float32, s string) termsafe.Own {
 	shades := [...]struct {
 		above float32
 		code  string
@@ -307,7 +307,7 @@ func Trained(mask []int8) (n int) {
 func ShortKey(key string) string {
 	group, index, ok := strings.Cut(key, "-")
 	if !ok || len(group) < 8 {
-		return tame.Text(key, 16)
+		return termsafe.Text(key, 16)
 	}
 	return group[:8] + "-" + index
 }
@@ -336,7 +336,7 @@ func keepReason(r *sink.StoredRow) string {
 	if r.KeepReason == nil {
 		return "no reason given"
 	}
-	return tame.Text(*r.KeepReason, 60)
+	return termsafe.Text(*r.KeepReason, 60)
 }
 
 // ErrorWidth returns how many columns of an error are shown.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
 )
@@ -38,7 +38,7 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 		line("reward", "mean %s, %s", v.Rewards.mean(), v.scored())
 	}
 	line("attempts", "%d, %d of them retries (%s)", v.Attempts, v.Retries, cmp.Or(classes(v.retried()), "-"))
-	line("log", "%d samples wait in the write-ahead log (%s) for their shard", v.Sink.Pending, human.Bytes(v.Sink.WALBytes))
+	line("log", "%d samples wait in the write-ahead log (%s) for their shard", v.Sink.Pending, format.Bytes(v.Sink.WALBytes))
 	if text := v.recoveredText(); text != "" {
 		line("resumed", "%s", strings.TrimSpace(strings.TrimPrefix(text, "resumed")))
 	}
@@ -49,9 +49,9 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 		state := "answers"
 		switch {
 		case e.Lost:
-			state = "lost: this run does not use it again"
+			state = "lost: this run no longer uses it"
 		case e.Down:
-			state = "does not answer: nothing new is sent to it until it does"
+			state = "down: nothing new is sent to it until it answers"
 		}
 		line("server", "%s: %d in flight, %d of them waiting for a retry; limit %d of %d; %s", e.Name, e.InFlight, e.Waiting, e.Limit, e.Max, state)
 	}
@@ -68,9 +68,9 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 
 // doing describes what a sample in flight does.
 func (v *View) doing(o *collector.InFlight) string {
-	text := fmt.Sprintf("%s #%d: %s for %s", tame.Text(o.TaskID, 24), o.Index, o.Stage, human.Duration(v.Now.Sub(o.Since)))
+	text := fmt.Sprintf("%s #%d: %s for %s", termsafe.Text(o.TaskID, 24), o.Index, o.Stage, format.Duration(v.Now.Sub(o.Since)))
 	if o.Attempt > 1 {
-		text += fmt.Sprintf(", attempt %d, %s in all", o.Attempt, human.Duration(v.Now.Sub(o.Started)))
+		text += fmt.Sprintf(", attempt %d, %s in all", o.Attempt, format.Duration(v.Now.Sub(o.Started)))
 	}
 	if len(v.Endpoints) > 1 {
 		text += " at " + o.Endpoint
@@ -86,7 +86,7 @@ func (d *Display) Block(head string, lines []string) {
 	if d.mode == displayLive {
 		d.erase(&b)
 	}
-	tame.Fprintf(&b, "rollout: %s\n%s\n", head, tame.Own(d.folded(strings.Join(lines, "\n"))))
+	termsafe.Fprintf(&b, "rollout: %s\n%s\n", head, termsafe.Own(d.folded(strings.Join(lines, "\n"))))
 	_, _ = d.talk.Write(b.Bytes())
 }
 
@@ -113,7 +113,7 @@ func Works(s collector.Stats) string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{inFlight, "in flight"}, {scored, "being scored"}, {written, "being written"}, {removed, "whose agent is being removed"}} {
+	}{{inFlight, "in flight"}, {scored, "being scored"}, {written, "being written"}, {removed, "deleting their agents"}} {
 		if p.n == 0 {
 			continue
 		}
@@ -126,7 +126,7 @@ func Works(s collector.Stats) string {
 		parts = append(parts, fmt.Sprintf("%d%s %s", p.n, of, p.what))
 	}
 	if parts == nil {
-		return "what is finished to be written"
+		return "finished samples to be written"
 	}
 	return strings.Join(parts, ", ")
 }

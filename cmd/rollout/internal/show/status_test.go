@@ -14,8 +14,8 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 		stages []map[collector.Stage]int // by server
 		want   string
 	}{
-		{nil, "what is finished to be written"},
-		{[]map[collector.Stage]int{{collector.StageWait: 24}}, "what is finished to be written"},
+		{nil, "finished samples to be written"},
+		{[]map[collector.Stage]int{{collector.StageWait: 24}}, "finished samples to be written"},
 		{[]map[collector.Stage]int{{collector.StageScore: 1}}, "1 sample being scored"},
 		{
 			[]map[collector.Stage]int{{collector.StageOpen: 1, collector.StageRun: 2, collector.StageWait: 5}, {collector.StageRun: 4, collector.StagePrompt: 1}},
@@ -23,7 +23,7 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 		},
 		{
 			[]map[collector.Stage]int{{collector.StageRun: 1, collector.StageScore: 2}, {collector.StageScore: 3, collector.StageAppend: 4, collector.StageClose: 1}},
-			"1 sample in flight, 5 being scored, 4 being written, 1 whose agent is being removed",
+			"1 sample in flight, 5 being scored, 4 being written, 1 deleting their agents",
 		},
 	} {
 		var s collector.Stats

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/sink"
@@ -150,7 +150,7 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 		Remade: remadeMap(s.Remade), Kept: countRollouts(s.Kept), Downgraded: s.Downgraded,
 		Rows: s.Rows, Empty: s.Empty, CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows,
 		sums: of, Sampled: s.Sampled, Trained: s.Trained,
-		TrainedShare: human.Share(s.Trained, s.Sampled), ActionRatio: human.Share(s.Trained, of.Tokens),
+		TrainedShare: format.Share(s.Trained, s.Sampled), ActionRatio: format.Share(s.Trained, of.Tokens),
 		Versions: versionCounts(s.Yield),
 		Groups:   groupsOf(s.Pace),
 		Prompts:  costOf(ps),
@@ -170,12 +170,12 @@ func (s *Summary) AddUnscored(scored, unscored int) {
 func (s *Summary) text() string {
 	var b bytes.Buffer
 	line := func(name, format string, args ...any) {
-		tame.Fprintf(&b, "  %-10s "+format+"\n", append([]any{name}, args...)...)
+		termsafe.Fprintf(&b, "  %-10s "+format+"\n", append([]any{name}, args...)...)
 	}
 	line("planned", "%7d", s.Planned)
 	line("committed", "%7d", s.Committed)
 	if s.Filtered > 0 {
-		line("filtered", "%7d   have keep=false, and are left out", s.Filtered)
+		line("filtered", "%7d   have keep=false", s.Filtered)
 	}
 	failed := ""
 	if s.Failed > 0 {
@@ -202,13 +202,13 @@ func (s *Summary) text() string {
 		line("resumed", "%s; invocation %d had nothing to do", s.resumed(), s.Invocation)
 		return b.String()
 	case s.Invocation > 1:
-		line("resumed", "%s; what follows is of invocation %d alone", s.resumed(), s.Invocation)
+		line("resumed", "%s; the rest covers only invocation %d", s.resumed(), s.Invocation)
 	}
 
 	line("rows", "%s with %s tokens; %.2f per sample, %d at most; %d forks, %d samples without a row",
-		human.Count(int64(s.Rows)), human.Count(s.Tokens), s.RowsPerSample, s.MostRows, s.Forks, s.Empty)
+		format.Count(int64(s.Rows)), format.Count(s.Tokens), s.RowsPerSample, s.MostRows, s.Forks, s.Empty)
 	line("sampled", "%s tokens, %s trained (%s of the sampled, %s of the rows)",
-		human.Count(s.Sampled), human.Count(s.Trained), human.Percent(s.Trained, s.Sampled), human.Percent(s.Trained, s.Tokens))
+		format.Count(s.Sampled), format.Count(s.Trained), format.Percent(s.Trained, s.Sampled), format.Percent(s.Trained, s.Tokens))
 	if left := s.leftOut(); left != "" {
 		line("left out", "%s", left)
 	}
@@ -225,7 +225,7 @@ func (s *Summary) text() string {
 	}
 	line("grades", "%s", Counted(s.Grades))
 	if s.Downgraded > 0 {
-		line("", "%d rows are not exact because their answer was lost: the server's record of it holds no prompts", s.Downgraded)
+		line("", "%d rows are not exact because their reply was lost and the server's record has no prompts", s.Downgraded)
 	}
 	line("sources", "%s", Counted(s.Sources))
 	if len(s.Versions) > 1 || s.Versions[versionUnknown] == 0 && len(s.Versions) > 0 || len(s.VersionNotes) > 0 {
@@ -236,7 +236,7 @@ func (s *Summary) text() string {
 	}
 	if s.Prompts.Requests > 0 {
 		line("prompts", "%s extra requests, %s of sample time, %.3g ms each",
-			human.Count(s.Prompts.Requests), human.Duration(time.Duration(s.Prompts.Seconds*float64(time.Second))), s.Prompts.MillisPer)
+			format.Count(s.Prompts.Requests), format.Duration(time.Duration(s.Prompts.Seconds*float64(time.Second))), s.Prompts.MillisPer)
 		line("", "requests for %s", Counted(s.Prompts.BySource))
 	}
 	s.Tap.tell(line)
@@ -255,23 +255,23 @@ func (s *Summary) text() string {
 	if s.Tokens > 0 && s.Shards > 0 {
 		perToken = fmt.Sprintf(", %.2f bytes per token", float64(s.Bytes)/float64(s.Tokens))
 	}
-	line("shards", "%d with %s%s", s.Shards, human.Bytes(s.Bytes), perToken)
+	line("shards", "%d with %s%s", s.Shards, format.Bytes(s.Bytes), perToken)
 	took := time.Duration(s.Seconds * float64(time.Second))
-	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", human.Duration(took),
-		human.Rate(human.PerSecond(s.ended()-s.Earlier.ended(), s.Seconds)), human.Rate(human.PerSecond(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
+	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", format.Duration(took),
+		format.Rate(format.PerSecond(s.ended()-s.Earlier.ended(), s.Seconds)), format.Rate(format.PerSecond(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
 	if len(s.Remade) > 0 {
 		line("remade", "%s", s.remade())
 	}
 	if t := s.Tail; t != nil {
-		line("tail", "%s cut the end of the run: what is kept is biased towards what ends soon", t.Policy)
+		line("tail", "%s cut the end of the run: the data are biased toward short samples", t.Policy)
 		line("  kept", "%s", t.Kept)
-		line("  cut", "%s, by then; %d more never began", t.Cut, t.Unstarted)
+		line("  cut", "%s, by then; %d more never started", t.Cut, t.Unstarted)
 	}
 	if s.LostCalls > 0 {
-		line("lost", "%d single calls are in failures/, their samples' other calls in the data", s.LostCalls)
+		line("lost", "%d single calls are in failures/, the other calls of their samples in data/", s.LostCalls)
 	}
 	if s.AgentsLeft > 0 {
-		line("agents", "%d could not be removed: rollout clean %s", s.AgentsLeft, human.Shell(s.Dir))
+		line("agents", "%d could not be removed: rollout clean %s", s.AgentsLeft, format.Shell(s.Dir))
 	}
 	return b.String()
 }
@@ -283,14 +283,14 @@ func (e earlier) ended() int { return e.Committed + e.Filtered + e.Failed }
 
 func (s *Summary) resumed() string {
 	before := s.Earlier.ended()
-	text := fmt.Sprintf("%s samples done before and %s now", human.Count(int64(before)), human.Count(int64(max(0, s.ended()-before))))
+	text := fmt.Sprintf("%s samples done before and %s now", format.Count(int64(before)), format.Count(int64(max(0, s.ended()-before))))
 	if s.Recovered > 0 {
 		text += fmt.Sprintf("; %d of them were in the write-ahead log", s.Recovered)
 	}
 	if s.OpenFound > 0 {
-		text += fmt.Sprintf("; %d of %d attempts in flight taken over", s.Reattached, s.OpenFound)
+		text += fmt.Sprintf("; %d of %d attempts in flight reattached", s.Reattached, s.OpenFound)
 		if s.Gone > 0 {
-			text += fmt.Sprintf(", %d gone", s.Gone)
+			text += fmt.Sprintf(", %d lost", s.Gone)
 		}
 	}
 	return text
@@ -300,10 +300,10 @@ func (s *Summary) resumed() string {
 func (s *Summary) leftOut() string {
 	var parts []string
 	if s.CutCalls > 0 {
-		parts = append(parts, fmt.Sprintf("%d calls with %s sampled tokens beyond tokens.max_row_tokens", s.CutCalls, human.Count(s.CutTokens)))
+		parts = append(parts, fmt.Sprintf("%d calls with %s sampled tokens beyond tokens.max_row_tokens", s.CutCalls, format.Count(s.CutTokens)))
 	}
 	if s.EmptyRows > 0 {
-		parts = append(parts, fmt.Sprintf("%d rows without a token to train on", s.EmptyRows))
+		parts = append(parts, fmt.Sprintf("%d rows without a trainable token", s.EmptyRows))
 	}
 	return strings.Join(parts, ", ")
 }

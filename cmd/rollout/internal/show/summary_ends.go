@@ -43,10 +43,10 @@ func (e *sampleEnds) text() string {
 		}
 	}
 	say(e.Cut, "cut at tokens.max_row_tokens")
-	say(e.Length, "by the engine's limit of tokens")
-	say(e.MaxSteps, "by their number of steps")
+	say(e.Length, "at the engine's token limit")
+	say(e.MaxSteps, "at the step limit")
 	if parts == nil {
 		return ""
 	}
-	return "samples that did not end by themselves: " + strings.Join(parts, ", ")
+	return "samples whose end the policy did not choose: " + strings.Join(parts, ", ")
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -40,13 +40,13 @@ func (s *Summary) remade() string {
 		n, timed, sum = n+r.N, timed+r.Timed, sum+r.Mean*float64(r.Timed)
 		part := fmt.Sprintf("%s %d", reason, r.N)
 		if r.Timed > 0 {
-			part += " of " + human.Duration(seconds(r.Mean))
+			part += " of " + format.Duration(seconds(r.Mean))
 		}
 		parts = append(parts, part)
 	}
-	text := fmt.Sprintf("%d rollouts under way were lost and made again: %s", n, strings.Join(parts, ", "))
+	text := fmt.Sprintf("%d rollouts in progress were lost and collected again: %s", n, strings.Join(parts, ", "))
 	if timed > 0 && s.Kept.Timed > 0 {
-		text += fmt.Sprintf("; they took %s on the mean, those kept %s", human.Duration(seconds(sum/float64(timed))), human.Duration(seconds(s.Kept.Mean)))
+		text += fmt.Sprintf("; they took %s on average, kept rollouts %s", format.Duration(seconds(sum/float64(timed))), format.Duration(seconds(s.Kept.Mean)))
 	}
 	return text
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -40,10 +40,10 @@ func (s *Summary) AddTail(policy string, unstarted int, t collector.TailStats) {
 }
 
 func (l tailLength) String() string {
-	seconds := func(f float64) string { return human.Duration(time.Duration(f * float64(time.Second))) }
-	text := fmt.Sprintf("%s samples, %s on average (median %s)", human.Count(int64(l.Samples)), seconds(l.MeanSeconds), seconds(l.MedianSeconds))
+	seconds := func(f float64) string { return format.Duration(time.Duration(f * float64(time.Second))) }
+	text := fmt.Sprintf("%s samples, %s on average (median %s)", format.Count(int64(l.Samples)), seconds(l.MeanSeconds), seconds(l.MedianSeconds))
 	if l.Known > 0 {
-		text += fmt.Sprintf(", %s sampled tokens (median %s)", human.Count(int64(l.MeanTokens)), human.Count(int64(l.MedianTokens)))
+		text += fmt.Sprintf(", %s sampled tokens (median %s)", format.Count(int64(l.MeanTokens)), format.Count(int64(l.MedianTokens)))
 		if l.Known < l.Samples {
 			text += fmt.Sprintf(" of the %d that had any", l.Known)
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
@@ -54,18 +54,18 @@ func (t *tapCounts) tell(line func(name, format string, args ...any)) {
 	if t == nil {
 		return
 	}
-	parts := []string{fmt.Sprintf("saw %s calls, %s of them of samples", human.Count(t.Calls), human.Count(t.Claimed))}
+	parts := []string{fmt.Sprintf("saw %s calls, %s of them by samples", format.Count(t.Calls), format.Count(t.Claimed))}
 	for _, more := range []struct {
 		n    int64
 		what string
-	}{{t.Retries, "repeated"}, {t.Unread, "without token ids, as summaries are"}, {t.Broken, "failed or broken off"}, {t.Others, "of others"}, {t.Evicted, "dropped for memory"}} {
+	}{{t.Retries, "repeated"}, {t.Unread, "without token ids, such as summaries"}, {t.Broken, "failed or incomplete"}, {t.Others, "by others"}, {t.Evicted, "dropped to save memory"}} {
 		if more.n > 0 {
-			parts = append(parts, human.Count(more.n)+" "+more.what)
+			parts = append(parts, format.Count(more.n)+" "+more.what)
 		}
 	}
 	line("tap", "%s", strings.Join(parts, ", "))
 	if len(t.Unshown) > 0 {
-		line("", "of samples, and in no answer: %s", Counted(t.Unshown))
+		line("", "by samples, but in no answer: %s", Counted(t.Unshown))
 	}
 	if len(t.Refused) > 0 {
 		line("", "not found: %s", Counted(t.Refused))
@@ -79,19 +79,19 @@ func (t *tapCounts) tell(line func(name, format string, args ...any)) {
 func (t *tapCounts) troubles() (all []string) {
 	add := func(n int64, what, todo string) {
 		if n > 0 {
-			all = append(all, fmt.Sprintf("%s %s: %s", human.Count(n), what, todo))
+			all = append(all, fmt.Sprintf("%s %s: %s", format.Count(n), what, todo))
 		}
 	}
 	m := t.Missing
-	add(m["dropped"], "calls passed a tap and were not kept", "its disk is full or too slow; its log and rollout_tap_spool_dropped_total say which")
-	add(m["torn"], "times a tap ended without closing its spool, and the last calls may be missing", "end it with SIGTERM, and look whether it was killed for memory or its disk was full")
-	add(m["damaged"], "places of a spool are damaged", "check the disk that it is on; what is whole around them was read")
+	add(m["dropped"], "calls passed a tap and were not stored", "its disk is full or too slow; see its log and rollout_tap_spool_dropped_total")
+	add(m["torn"], "times a tap ended without closing its spool, and the last calls may be missing", "stop it with SIGTERM, and check whether it was killed for memory or its disk was full")
+	add(m["damaged"], "places of a spool are damaged", "check its disk; intact data around them was read")
 	add(m["lost"]+m["orphans"], "calls cannot be read because of damage", "their prompts come from other sources; a new --spool folder leaves the damage behind")
-	add(m["removed"], "times segments were removed before they were read", "give the tap a larger --spool-bytes or --spool-age, or collect while it is at work")
+	add(m["removed"], "times segments were removed before they were read", "raise the tap's --spool-bytes or --spool-age, or collect while it runs")
 	if t.ReadError != "" {
-		all = append(all, "a spool cannot be read: "+t.ReadError+"; is rollout tap at work there?")
+		all = append(all, "a spool cannot be read: "+t.ReadError+"; is rollout tap running there?")
 	} else {
-		add(t.ReadErrors, "reads of a spool failed and went well later", "the tap or the network was away for a while")
+		add(t.ReadErrors, "reads of a spool failed and later succeeded", "the tap or the network was down for a while")
 	}
 	return all
 }
@@ -102,9 +102,9 @@ func (t *tapCounts) hint() string {
 	case t == nil || t.Claimed > 0:
 		return ""
 	case t.Calls == 0:
-		return "the tap saw no call: does the base URL of the server's provider point at it? rollout doctor, given the same settings, says more"
+		return "the tap saw no call: does the base URL of the server's provider point to it? run rollout doctor with the same settings for details"
 	case t.Refused["unseen"] > 0:
-		return "the tap saw calls, and none of this run: do its clock and that of this machine agree, and does the base URL of the server's provider point at it?"
+		return "the tap saw no call of this run: do its clock and this machine's clock agree, and does the base URL of the server's provider point to it?"
 	}
 	return ""
 }

@@ -33,7 +33,7 @@ func TestSummaryTail(t *testing.T) {
 		var s Summary
 		s.AddTail("deadline=1h", tt.unstarted, tt.tail)
 		if told := s.Tail != nil; told != tt.want {
-			t.Errorf("%s: told %v, want %v", tt.name, told, tt.want)
+			t.Errorf("%s: got %v, want %v", tt.name, told, tt.want)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func TestSummaryTail(t *testing.T) {
 // and the remedies, without zero counts.
 func TestSummaryTaps(t *testing.T) {
 	t.Parallel()
-	const saw = "saw 20 calls, 9 of them of samples"
+	const saw = "saw 20 calls, 9 of them by samples"
 	all := tap.IndexStats{
 		Calls: 20, Claimed: 9, Retries: 2, Unread: 3, Broken: 4, Others: 5, Evicted: 6,
 		Unshown: map[string]int64{"retry": 2, "summary": 1}, Refused: map[string]int64{"alike": 1},
@@ -56,17 +56,17 @@ func TestSummaryTaps(t *testing.T) {
 	}{
 		{"nothing", tap.IndexStats{Calls: 20, Claimed: 9}, []string{saw}},
 		{"all", all, []string{
-			saw + ", 2 repeated, 3 without token ids, as summaries are, 4 failed or broken off, 5 of others, 6 dropped for memory",
-			"of samples, and in no answer: retry 2, summary 1",
+			saw + ", 2 repeated, 3 without token ids, such as summaries, 4 failed or incomplete, 5 by others, 6 dropped to save memory",
+			"by samples, but in no answer: retry 2, summary 1",
 			"not found: alike 1",
-			"3 calls passed a tap and were not kept: its disk is full or too slow; its log and rollout_tap_spool_dropped_total say which",
-			"2 times a tap ended without closing its spool, and the last calls may be missing: end it with SIGTERM, and look whether it was killed for memory or its disk was full",
-			"1 places of a spool are damaged: check the disk that it is on; what is whole around them was read",
+			"3 calls passed a tap and were not stored: its disk is full or too slow; see its log and rollout_tap_spool_dropped_total",
+			"2 times a tap ended without closing its spool, and the last calls may be missing: stop it with SIGTERM, and check whether it was killed for memory or its disk was full",
+			"1 places of a spool are damaged: check its disk; intact data around them was read",
 			"9 calls cannot be read because of damage: their prompts come from other sources; a new --spool folder leaves the damage behind",
-			"6 times segments were removed before they were read: give the tap a larger --spool-bytes or --spool-age, or collect while it is at work",
-			"7 reads of a spool failed and went well later: the tap or the network was away for a while",
+			"6 times segments were removed before they were read: raise the tap's --spool-bytes or --spool-age, or collect while it runs",
+			"7 reads of a spool failed and later succeeded: the tap or the network was down for a while",
 		}},
-		{"a tap that is away", down, []string{saw, "a spool cannot be read: connection refused; is rollout tap at work there?"}},
+		{"a tap that is away", down, []string{saw, "a spool cannot be read: connection refused; is rollout tap running there?"}},
 	} {
 		var got []string
 		tapOf(&tt.stats).tell(func(_, format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) })
@@ -93,11 +93,11 @@ func TestSummaryLeftOut(t *testing.T) {
 			"2 calls with 345 sampled tokens beyond tokens.max_row_tokens",
 			`"cut_calls":2,"cut_tokens":345,"empty_rows":0,`,
 		},
-		{"empty", collector.Stats{Yield: collector.Yield{EmptyRows: 3}}, "3 rows without a token to train on", `"cut_calls":0,"cut_tokens":0,"empty_rows":3,`},
+		{"empty", collector.Stats{Yield: collector.Yield{EmptyRows: 3}}, "3 rows without a trainable token", `"cut_calls":0,"cut_tokens":0,"empty_rows":3,`},
 		{
 			"both",
 			collector.Stats{Yield: collector.Yield{CutCalls: 1, Cut: 7, EmptyRows: 1}},
-			"1 calls with 7 sampled tokens beyond tokens.max_row_tokens, 1 rows without a token to train on",
+			"1 calls with 7 sampled tokens beyond tokens.max_row_tokens, 1 rows without a trainable token",
 			`"cut_calls":1,"cut_tokens":7,"empty_rows":1,`,
 		},
 	} {

@@ -53,7 +53,7 @@ func TestSpanSettings(t *testing.T) {
 		{"headers", "OTEL_EXPORTER_OTLP_HEADERS", "canary", "must be name=value"},
 		{"timeout", "OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "number of milliseconds"},
 		{"compression", "OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "must be gzip or none"},
-		{"certificate", "OTEL_EXPORTER_OTLP_CERTIFICATE", notPEM, "PEM is needed"},
+		{"certificate", "OTEL_EXPORTER_OTLP_CERTIFICATE", notPEM, "contains no PEM certificate"},
 		{"no certificate", "OTEL_EXPORTER_OTLP_CERTIFICATE", filepath.Join(t.TempDir(), "none"), "no such file"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/sink"
@@ -46,7 +46,7 @@ func (v *View) end() string {
 	case v.Until.IsZero():
 		return fmt.Sprintf("draining, %d to go", v.InFlight)
 	}
-	return fmt.Sprintf("draining, %d to go, at most %s", v.InFlight, human.Duration(max(0, v.Until.Sub(v.Now)).Round(time.Second)))
+	return fmt.Sprintf("draining, %d to go, at most %s", v.InFlight, format.Duration(max(0, v.Until.Sub(v.Now)).Round(time.Second)))
 }
 
 func (v *View) failed() (n int) {
@@ -121,12 +121,12 @@ func (v *View) flight() string {
 
 // scored describes the samples behind the mean reward.
 func (v *View) scored() string {
-	text := human.Count(int64(v.Rewards.Scored)) + " scored"
+	text := format.Count(int64(v.Rewards.Scored)) + " scored"
 	if v.Earlier.Committed > 0 {
 		text += " by this process"
 	}
 	if v.Unscored > 0 {
-		text += fmt.Sprintf(", %s could not be", human.Count(int64(v.Unscored)))
+		text += fmt.Sprintf(", %s not scored", format.Count(int64(v.Unscored)))
 	}
 	return text
 }
@@ -137,9 +137,9 @@ func (v *View) groups() string {
 	if p == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%s groups whole, %s ahead", human.Count(int64(p.Whole())), human.Count(int64(p.Ahead)))
+	text := fmt.Sprintf("%s groups whole, %s ahead", format.Count(int64(p.Whole())), format.Count(int64(p.Ahead)))
 	if p.Filtered > 0 {
-		text += fmt.Sprintf(", %s filtered", human.Count(int64(p.Filtered)))
+		text += fmt.Sprintf(", %s filtered", format.Count(int64(p.Filtered)))
 	}
 	if p.Version >= 0 {
 		text += fmt.Sprintf(", version %d", p.Version)
@@ -153,27 +153,27 @@ func (v *View) groups() string {
 // line returns the whole state as one line.
 func (v *View) line() string {
 	var b strings.Builder
-	tame.Fprintf(&b, "rollout: %s/%s done, in flight %s, %s samples/s, %s tokens/s",
-		human.Count(int64(done(v.Stats))), human.Count(int64(v.Planned)), v.flight(), human.Rate(v.rate), human.Rate(v.tokens))
+	termsafe.Fprintf(&b, "rollout: %s/%s done, in flight %s, %s samples/s, %s tokens/s",
+		format.Count(int64(done(v.Stats))), format.Count(int64(v.Planned)), v.flight(), format.Rate(v.rate), format.Rate(v.tokens))
 	if r := v.Rewards; r != nil {
-		tame.Fprintf(&b, ", mean reward %s (%s)", r.mean(), v.scored())
+		termsafe.Fprintf(&b, ", mean reward %s (%s)", r.mean(), v.scored())
 	}
 	if text := v.groups(); text != "" {
 		b.WriteString(", " + text)
 	}
 	if n := v.failed(); n > 0 {
-		tame.Fprintf(&b, ", %d failed (%s)", n, classes(v.Failing))
+		termsafe.Fprintf(&b, ", %d failed (%s)", n, classes(v.Failing))
 	}
 	if v.Retries > 0 {
-		tame.Fprintf(&b, ", %d retries", v.Retries)
+		termsafe.Fprintf(&b, ", %d retries", v.Retries)
 	}
 	if end := v.end(); end != "" {
 		b.WriteString(", " + end)
 	} else if eta := v.eta(); eta >= 0 {
-		tame.Fprintf(&b, ", %s left", human.Duration(eta))
+		termsafe.Fprintf(&b, ", %s left", format.Duration(eta))
 	}
 	if o := v.Oldest; o != nil && v.Now.Sub(o.Started) > time.Minute {
-		tame.Fprintf(&b, ", oldest %s", v.doing(v.Oldest))
+		termsafe.Fprintf(&b, ", oldest %s", v.doing(v.Oldest))
 	}
 	return b.String()
 }
@@ -181,13 +181,13 @@ func (v *View) line() string {
 // block returns the lines of the live block, at most width columns wide.
 func (v *View) block(width int, paint Painter) []string {
 	finished := done(v.Stats)
-	head := fmt.Sprintf("%s/%s", human.Count(int64(finished)), human.Count(int64(v.Planned)))
-	share := human.Percent(int64(finished), int64(v.Planned))
+	head := fmt.Sprintf("%s/%s", format.Count(int64(finished)), format.Count(int64(v.Planned)))
+	share := format.Percent(int64(finished), int64(v.Planned))
 	tail := share
 	if end := v.end(); end != "" {
 		tail += "  " + end
 	} else if eta := v.eta(); eta >= 0 {
-		tail += "  " + human.Duration(eta) + " left"
+		tail += "  " + format.Duration(eta) + " left"
 	}
 	if utf8.RuneCountInString(head)+utf8.RuneCountInString(tail)+7 > width {
 		tail = share
@@ -196,9 +196,9 @@ func (v *View) block(width int, paint Painter) []string {
 	lines := []string{string("  "+paint.bold(head)+"  "+paint.bar(finished-v.failed(), v.failed(), v.Planned, size)) + "  " + tail}
 
 	flight := "in flight " + v.flight()
-	more := []string{human.Rate(v.rate) + " samples/s", human.Rate(v.tokens) + " tokens/s"}
+	more := []string{format.Rate(v.rate) + " samples/s", format.Rate(v.tokens) + " tokens/s"}
 	if v.Sink.Shards > 0 {
-		more = append(more, fmt.Sprintf("%d shards, %s", v.Sink.Shards, human.Bytes(v.Sink.Bytes)))
+		more = append(more, fmt.Sprintf("%d shards, %s", v.Sink.Shards, format.Bytes(v.Sink.Bytes)))
 	}
 	for _, part := range more { // never show part of a number
 		if utf8.RuneCountInString(flight)+3+utf8.RuneCountInString(part) > width-3 {
@@ -206,33 +206,33 @@ func (v *View) block(width int, paint Painter) []string {
 		}
 		flight += "   " + part
 	}
-	lines = append(lines, "  "+tame.Text(flight, width-3))
+	lines = append(lines, "  "+termsafe.Text(flight, width-3))
 	if text := v.groups(); text != "" {
-		lines = append(lines, "  "+tame.Text(text, width-3))
+		lines = append(lines, "  "+termsafe.Text(text, width-3))
 	}
 	if v.Rewards != nil {
-		lines = append(lines, "  "+tame.Text("mean reward "+v.Rewards.mean()+"   "+v.scored(), width-3))
+		lines = append(lines, "  "+termsafe.Text("mean reward "+v.Rewards.mean()+"   "+v.scored(), width-3))
 	}
 
 	if n := v.failed(); n > 0 {
-		lines = append(lines, string("  "+paint.red(tame.Text(fmt.Sprintf("failed %d   %s", n, classes(v.Failing)), width-3))))
+		lines = append(lines, string("  "+paint.red(termsafe.Text(fmt.Sprintf("failed %d   %s", n, classes(v.Failing)), width-3))))
 	}
 	if v.Retries > 0 {
-		lines = append(lines, string("  "+paint.yellow(tame.Text(fmt.Sprintf("retries %d   %s", v.Retries, cmp.Or(classes(v.retried()), "of what an earlier process cut off or lost")), width-3))))
+		lines = append(lines, string("  "+paint.yellow(termsafe.Text(fmt.Sprintf("retries %d   %s", v.Retries, cmp.Or(classes(v.retried()), "of samples that an earlier process cut off or lost")), width-3))))
 	}
 	if text := v.recoveredText(); text != "" {
-		lines = append(lines, "  "+tame.Text(text, width-3))
+		lines = append(lines, "  "+termsafe.Text(text, width-3))
 	}
 	for _, e := range v.Endpoints {
 		switch {
 		case e.Lost:
-			lines = append(lines, string("  "+paint.red(tame.Text(e.Name+" is lost: this run does not use it again", width-3))))
+			lines = append(lines, string("  "+paint.red(termsafe.Text(e.Name+" is lost: this run does not use it again", width-3))))
 		case e.Down:
-			lines = append(lines, string("  "+paint.red(tame.Text(e.Name+" does not answer", width-3))))
+			lines = append(lines, string("  "+paint.red(termsafe.Text(e.Name+" does not answer", width-3))))
 		}
 	}
 	if v.Oldest != nil {
-		lines = append(lines, string("  "+paint.dim(tame.Text("oldest "+v.doing(v.Oldest), width-3))))
+		lines = append(lines, string("  "+paint.dim(termsafe.Text("oldest "+v.doing(v.Oldest), width-3))))
 	}
 	return lines
 }
@@ -241,16 +241,16 @@ func (v *View) block(width int, paint Painter) []string {
 func (v *View) recoveredText() string {
 	var parts []string
 	if n := earlier(v.Earlier).ended(); n > 0 {
-		text := human.Count(int64(n)) + " done before"
+		text := format.Count(int64(n)) + " done before"
 		if v.Recovery.Samples > 0 {
-			text += fmt.Sprintf(" (%s from the write-ahead log)", human.Count(v.Recovery.Samples))
+			text += fmt.Sprintf(" (%s from the write-ahead log)", format.Count(v.Recovery.Samples))
 		}
 		parts = append(parts, text)
 	}
 	if v.Recovery.Open > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d in flight taken over", v.Reattached, v.Recovery.Open))
+		parts = append(parts, fmt.Sprintf("%d of %d in flight reattached", v.Reattached, v.Recovery.Open))
 		if v.Gone > 0 {
-			parts = append(parts, fmt.Sprintf("%d gone", v.Gone))
+			parts = append(parts, fmt.Sprintf("%d lost", v.Gone))
 		}
 	}
 	if parts == nil {
@@ -319,22 +319,22 @@ func classMap(m map[collector.Class]int) map[string]int {
 type Painter bool
 
 // Code returns text in the color of an escape sequence.
-func (p Painter) Code(code, text string) tame.Own {
-	text = tame.Text(text, tame.MaxText)
+func (p Painter) Code(code, text string) termsafe.Own {
+	text = termsafe.Text(text, termsafe.MaxText)
 	if !p || text == "" {
-		return tame.Own(text)
+		return termsafe.Own(text)
 	}
-	return tame.Own("\x1b[" + code + "m" + text + "\x1b[0m")
+	return termsafe.Own("\x1b[" + code + "m" + text + "\x1b[0m")
 }
 
-func (p Painter) bold(s string) tame.Own   { return p.Code("1", s) }
-func (p Painter) dim(s string) tame.Own    { return p.Code("2", s) }
-func (p Painter) red(s string) tame.Own    { return p.Code("31", s) }
-func (p Painter) green(s string) tame.Own  { return p.Code("32", s) }
-func (p Painter) yellow(s string) tame.Own { return p.Code("33", s) }
+func (p Painter) bold(s string) termsafe.Own   { return p.Code("1", s) }
+func (p Painter) dim(s string) termsafe.Own    { return p.Code("2", s) }
+func (p Painter) red(s string) termsafe.Own    { return p.Code("31", s) }
+func (p Painter) green(s string) termsafe.Own  { return p.Code("32", s) }
+func (p Painter) yellow(s string) termsafe.Own { return p.Code("33", s) }
 
 // bar returns size columns for whole, with parts for good and bad. A nonzero bad has at least one.
-func (p Painter) bar(good, bad, whole, size int) tame.Own {
+func (p Painter) bar(good, bad, whole, size int) termsafe.Own {
 	if size < 4 || whole <= 0 {
 		return ""
 	}

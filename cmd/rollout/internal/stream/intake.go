@@ -176,7 +176,7 @@ func (in *Intake) closed() error {
 // A ClosedError rejects a task that arrives after End.
 type ClosedError struct{ why string }
 
-func (e *ClosedError) Error() string { return "no more tasks are taken: " + e.why }
+func (e *ClosedError) Error() string { return "no more tasks are accepted: " + e.why }
 
 func (in *Intake) check(t *collector.Task) error {
 	in.checking.Lock()

@@ -94,11 +94,11 @@ func TestReadBadLines(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d %s ×%d %v", task.Line, task.ID, r.Samples, r.Again))
 	})
 	want := []string{
-		"1 a ×4 false", "3 refused  not a JSON object", "4 refused  not a JSON object", "5 refused  a line of more than 64 MiB", "6 c ×2 false",
-		"7 a ×4 true", `8 refused a id "a" is that of a task with other messages, agent, answer, metadata or samples, which was accepted before`,
+		"1 a ×4 false", "3 refused  not a JSON object", "4 refused  not a JSON object", "5 refused  a line is longer than 64 MiB", "6 c ×2 false",
+		"7 a ×4 true", `8 refused a id "a" belongs to an accepted task with other messages, agent, answer, metadata or samples`,
 		"9 refused  not a JSON object", "10 refused  size", "11 refused e agent", "12 refused f deadline", "13 g ×4 false", "14 g ×4 true", "15 refused  not a JSON object",
 	}
-	want[3] = "5 refused  a line of more than " + strings.TrimPrefix(got[3], "5 refused  a line of more than ")
+	want[3] = "5 refused  a line is longer than " + strings.TrimPrefix(got[3], "5 refused  a line is longer than ")
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("error %v\n got %q\nwant %q", err, got, want)
 	}
@@ -134,7 +134,7 @@ func TestReadWhileOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := <-told; got != fmt.Sprint(i) {
-			t.Fatalf("told %s, want %d", got, i)
+			t.Fatalf("got %s, want %d", got, i)
 		}
 		body, err := os.ReadFile(path)
 		if err != nil || bytes.Count(body, []byte("\n")) != i+1 {
@@ -188,7 +188,7 @@ func TestFlood(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(groups); n < least || n > most {
-			t.Errorf("%d tasks are accepted and not begun, want %d to %d", n, least, most)
+			t.Errorf("%d tasks are accepted but not started, want %d to %d", n, least, most)
 		}
 		in.Crowd(true)
 		for range 1000 {
@@ -196,12 +196,12 @@ func TestFlood(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(groups); n > most-1000 {
-			t.Errorf("%d tasks are accepted and not begun while too much is unread", n)
+			t.Errorf("%d tasks are accepted but not started while too much is unread", n)
 		}
 		in.Crowd(false)
 		synctest.Wait()
 		if n := len(groups); n < least || n > most {
-			t.Errorf("%d tasks are accepted and not begun, want %d to %d", n, least, most)
+			t.Errorf("%d tasks are accepted but not started, want %d to %d", n, least, most)
 		}
 		in.Crowd(true)
 		in.End("end")
@@ -304,7 +304,7 @@ func TestFullDisk(t *testing.T) {
 		end = err
 	}
 	if exit.Code(end) != exit.Storage {
-		t.Errorf("the run is told: %v", end)
+		t.Errorf("the run got: %v", end)
 	}
 	body, err := os.ReadFile(path)
 	if err != nil || bytes.Count(body, []byte("\n")) != 1 {

@@ -8,7 +8,7 @@ import (
 	"io"
 	"iter"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 )
@@ -70,7 +70,7 @@ func (in *Intake) Read(from io.Reader, name string, told Told) error {
 }
 
 // errTooLong is the error for a line that is too long to be a task.
-var errTooLong = fmt.Errorf("a line of more than %s", human.Size(tasks.MaxTaskBytes))
+var errTooLong = fmt.Errorf("a line is longer than %s", format.Size(tasks.MaxTaskBytes))
 
 // errBlank is yielded for a blank line if the buffer has no whole line: waiting for the next task
 // would wait for the producer.

@@ -64,7 +64,7 @@ func TestRecall(t *testing.T) {
 		}
 	}
 	if len(got) != 4 || !got[old] || got[fresh] {
-		t.Errorf("told %v, want %s as stale and %s not", tr.told, old, fresh)
+		t.Errorf("got %v, want %s as stale and %s not", tr.told, old, fresh)
 	}
 	if want := map[any]any{old: false, fresh: false, "late": true, "cut": false}; !maps.Equal(late, want) {
 		t.Errorf("deadline %v, want %v", late, want)
@@ -79,10 +79,10 @@ func TestRecallMany(t *testing.T) {
 		tr.Load(commit(int64(i+1), time.Now(), 1, 0, "", taskOf(fmt.Sprint(i), time.Time{})))
 	}
 	if err := tr.Recall(&sink.Log{}); err == nil {
-		t.Error("no error says that figures are left out")
+		t.Error("no error about the missing figures")
 	}
 	tr.Again()
 	if stale, ok := tr.told[0]["stale"].(*bool); len(tr.told) != 1025 || !ok || stale != nil {
-		t.Errorf("told %d groups, the first as %v, want null in stale", len(tr.told), tr.told[0])
+		t.Errorf("got %d groups, the first as %v, want null in stale", len(tr.told), tr.told[0])
 	}
 }

@@ -60,7 +60,7 @@ func taskOf(id string, deadline time.Time) *collector.Task {
 	return &collector.Task{ID: id, Messages: []string{id}, Deadline: deadline}
 }
 
-const lateText = "collector: cut at the deadline of its task, 2026-01-01T12:00:00Z"
+const lateText = "collector: cut at the task's deadline, 2026-01-01T12:00:00Z"
 
 // TestToldDeadline checks that an event has deadline set if a sample was cut at its task's
 // deadline, not if the tail policy cut it, and null if unknown.
@@ -101,7 +101,7 @@ func TestToldDeadline(t *testing.T) {
 				tr.Committed(c)
 			}
 			if len(tr.told) != 1 || tr.told[0]["deadline"] != tt.want || tr.told[0]["again"] != again || tr.told[0]["task"] != "a" {
-				t.Errorf("%s, again %v: told %v", tt.name, again, tr.told)
+				t.Errorf("%s, again %v: got %v", tt.name, again, tr.told)
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func TestTrackerForgets(t *testing.T) {
 	tr.Task(fresh)
 	tr.Committed(commit(4, now, 2, 0, collector.ClassCensored.String(), fresh, old))
 	if n := tr.Held(); n != 0 || len(tr.told) != 2 {
-		t.Errorf("%d things are kept, %d groups were told", n, len(tr.told))
+		t.Errorf("%d entries are kept, %d groups were reported", n, len(tr.told))
 	}
 }
 

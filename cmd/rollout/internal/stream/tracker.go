@@ -265,7 +265,7 @@ func (t *Tracker) check(c sink.Cursor) error {
 	at := func(p place) bool { return p.seq == c.Seq && p.n == c.Groups }
 	switch {
 	case c.Seq < 0 || c.Groups < 0:
-		return fmt.Errorf("no cursor has seq %d and groups %d: both must be ≥ 0", c.Seq, c.Groups)
+		return fmt.Errorf("cursor: seq %d, groups %d: both must be ≥ 0", c.Seq, c.Groups)
 	case c.Groups == 0 || behind(t.acked, c.Seq, c.Groups):
 		return nil
 	case t.end.Seq < c.Seq || t.end.Seq == c.Seq && t.end.Groups < c.Groups:

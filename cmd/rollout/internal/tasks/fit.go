@@ -54,7 +54,7 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 // cannot compare with its answer.
 func (k *Fit) Check(t *collector.Task) error {
 	if t.Recorded != nil {
-		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: a server run is named with --from-runs run=ID, and not in a task")}
+		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: name a server run with --from-runs run=ID, not in a task")}
 	}
 	if t.Agent != nil {
 		err, seen := k.agents[string(t.Agent)]
@@ -97,14 +97,14 @@ func (k *Fit) Scorable(kind string, note func(format string, args ...any)) error
 	switch k.unscorable {
 	case 0:
 	case k.tasks:
-		none := fmt.Sprintf("none of the %d tasks has one", k.tasks)
+		none := fmt.Sprintf("none of the %d tasks has a usable one", k.tasks)
 		if k.tasks == 1 {
-			none = "the only task has none"
+			none = "the only task has no usable one"
 		}
-		return exit.Hint(exit.Usagef("reward.kind %s compares with the answer of a task, and %s that it can compare with", kind, none),
-			"give the tasks an answer, or leave --reward out")
+		return exit.Hint(exit.Usagef("reward.kind %s needs an answer in the task, but %s", kind, none),
+			"add an answer to the tasks, or remove --reward")
 	default:
-		note("%d of %d tasks have no answer that reward.kind %s can compare with: their samples get no reward", k.unscorable, k.tasks, kind)
+		note("%d of %d tasks have no answer for reward.kind %s: their samples get no reward", k.unscorable, k.tasks, kind)
 	}
 	return nil
 }

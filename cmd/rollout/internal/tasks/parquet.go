@@ -86,7 +86,7 @@ func checkTaskColumns(s *parquet.Schema) error {
 		return nil
 	}
 	return exit.Hint(exit.Usagef("no column %s; the columns are: %s", strings.Join(missing, ", no column "), strings.Join(have, ", ")),
-		"rename the columns: a task has id, prompt or messages, and perhaps answer, metadata, samples, agent")
+		"rename the columns: a task has id, prompt or messages, and optionally answer, metadata, samples, agent")
 }
 
 // taskFromRow validates a row like a JSON line.
@@ -122,7 +122,7 @@ func taskFromRow(row any) (collector.Task, error) {
 		}
 		b, err := json.Marshal(v)
 		if err != nil {
-			return collector.Task{}, fmt.Errorf("%s: of a type that has no JSON form: %T", name, v)
+			return collector.Task{}, fmt.Errorf("%s: type %T has no JSON form", name, v)
 		}
 		fields[i] = b
 	}

@@ -21,10 +21,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -38,7 +38,7 @@ func (e *BadError) Error() string { return e.Place + ": " + e.Err.Error() }
 func (e *BadError) Unwrap() error { return e.Err }
 
 // FileHint is the hint if a task file cannot be opened.
-const FileHint = "give a file of tasks with --tasks, one JSON object per line"
+const FileHint = "pass a task file with --tasks, one JSON object per line"
 
 // Read yields the tasks of a file. The extension selects the format: .parquet is Parquet; .gz and
 // .zst are compressed JSON Lines; any other is JSON Lines. "-" is standard input. The iteration can
@@ -97,7 +97,7 @@ func readLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 		head, _ = lines.Peek(min(lines.Buffered(), 4096))
 	}
 	if bytes.IndexByte(head, 0) >= 0 {
-		yield(collector.Task{}, exit.Usagef("%s: holds NUL bytes: a binary file or UTF-16, where JSON lines in UTF-8 are wanted", name))
+		yield(collector.Task{}, exit.Usagef("%s: contains NUL bytes (a binary file or UTF-16); want JSON Lines in UTF-8", name))
 		return
 	}
 	scan := bufio.NewScanner(lines)
@@ -121,7 +121,7 @@ func readLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 	}
 	if err := scan.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("a line of more than %s: these are not JSON lines", human.Size(MaxTaskBytes))
+			err = fmt.Errorf("a line is longer than %s: not JSON Lines", format.Size(MaxTaskBytes))
 		}
 		yield(collector.Task{}, exit.Usagef("%s: %w", name, err))
 	}
@@ -169,7 +169,7 @@ func ParseTask(line []byte) (collector.Task, error) {
 			return collector.Task{}, fmt.Errorf("not a JSON object: %w", err)
 		}
 		if line[0] == '[' {
-			return collector.Task{}, errors.New("not a JSON object but a list: put each of its tasks on a line of its own")
+			return collector.Task{}, errors.New("not a JSON object but a list: put each task on its own line")
 		}
 		return collector.Task{}, errors.New("not a JSON object")
 	}
@@ -230,10 +230,10 @@ func (f *taskFields) task() (collector.Task, error) {
 		return t, errors.New("id: must be a string or a whole number, and not empty")
 	}
 	if len(t.ID) > maxIDBytes {
-		return t, fmt.Errorf("id: has %d bytes, at most %d are taken", len(t.ID), maxIDBytes)
+		return t, fmt.Errorf("id: %d bytes, the maximum is %d", len(t.ID), maxIDBytes)
 	}
 	if strings.IndexFunc(t.ID, unicode.IsControl) >= 0 {
-		return t, errors.New("id: holds a control character")
+		return t, errors.New("id: contains a control character")
 	}
 
 	prompt, messages := f[fieldPrompt], f[fieldMessages]
@@ -241,7 +241,7 @@ func (f *taskFields) task() (collector.Task, error) {
 	case f[fieldRecorded] != nil:
 		return f.recorded(t)
 	case prompt != nil && messages != nil:
-		return t, errors.New("prompt and messages: give one of them")
+		return t, errors.New("prompt and messages: set only one")
 	case prompt != nil:
 		s, ok := plainjson.Text(prompt)
 		if !ok || s == "" {
@@ -267,7 +267,7 @@ func (f *taskFields) task() (collector.Task, error) {
 			return t, bad
 		}
 		if !ok || len(t.Messages) == 0 {
-			return t, errors.New("messages: must be a list of the user's messages, at least one")
+			return t, errors.New("messages: must be a list of at least one user message")
 		}
 	default:
 		return t, errors.New("prompt: is missing (or messages)")
@@ -305,7 +305,7 @@ func (f *taskFields) task() (collector.Task, error) {
 func (f *taskFields) recorded(t collector.Task) (collector.Task, error) {
 	for i, v := range f {
 		if v != nil && i != fieldID && i != fieldRecorded && i != fieldSamples {
-			return t, fmt.Errorf("%s: a server run has none", taskFieldNames[i])
+			return t, fmt.Errorf("%s: not allowed with recorded", taskFieldNames[i])
 		}
 	}
 	var server RecordedLine
@@ -323,7 +323,7 @@ func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error)
 	if text, ok := plainjson.Text(v); ok {
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil || at.Year() < 1970 || at.Year() > 9998 {
-			return at, 0, fmt.Errorf("deadline: %q is not a time such as 2026-01-02T15:04:05Z", tame.Text(text, 60))
+			return at, 0, fmt.Errorf("deadline: %q is not a time such as 2026-01-02T15:04:05Z", termsafe.Text(text, 60))
 		}
 		return at, 0, nil
 	}
@@ -335,13 +335,13 @@ func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error)
 }
 
 // errNUL is the reason why a message cannot be sent unchanged.
-var errNUL = errors.New("holds a NUL character, which the server drops when it stores the message")
+var errNUL = errors.New("contains a NUL character, which the server drops when it stores the message")
 
 func unknownField(name string) error {
-	if near := human.Nearest(name, taskFieldNames[:fieldRecorded]); near != "" {
-		return fmt.Errorf("%s: unknown field; did you mean %s?", tame.Text(name, 60), near)
+	if near := format.Nearest(name, taskFieldNames[:fieldRecorded]); near != "" {
+		return fmt.Errorf("%s: unknown field; did you mean %s?", termsafe.Text(name, 60), near)
 	}
-	return fmt.Errorf("%s: unknown field; put fields of your own into metadata", tame.Text(name, 60))
+	return fmt.Errorf("%s: unknown field; put your own fields into metadata", termsafe.Text(name, 60))
 }
 
 // scalarText returns the text of a JSON string, number or boolean.

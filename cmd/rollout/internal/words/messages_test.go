@@ -19,7 +19,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write testdata/messages.txt anew")
+var update = flag.Bool("update", false, "rewrite testdata/messages.txt")
 
 var root = filepath.Join("..", "..", "..", "..")
 

@@ -28,7 +28,7 @@ func TestPrivateWords(t *testing.T) {
 		}
 		for i, line := range strings.Split(string(raw), "\n") {
 			if m := private.FindString(line); m != "" {
-				t.Errorf("%s:%d: %q is a private word; say it in the words of collector/doc.go", path, i+1, m)
+				t.Errorf("%s:%d: %q is a private word; use the words of collector/doc.go", path, i+1, m)
 			}
 			if m := translated.FindStringSubmatch(line); m != nil && !strings.EqualFold(m[1], "there ") && m[2] != "longer" && m[2] != "more" && m[2] != "one" {
 				t.Errorf("%s:%d: %q: write %q", path, i+1, m[0], fmt.Sprintf("%sis not a %s", m[1], m[2]))

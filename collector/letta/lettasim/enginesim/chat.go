@@ -267,7 +267,7 @@ func (a *chatAnswer) whole() []byte {
 func object(v map[string]any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return []byte(`{"error":{"message":"a planted log-probability is no JSON; vLLM prints -9999.0"}}`)
+		return []byte(`{"error":{"message":"a planted log-probability is not JSON; vLLM prints -9999.0"}}`)
 	}
 	return b
 }

@@ -57,7 +57,7 @@ func TestChatCompletion(t *testing.T) {
 	}
 	plain := ask("tool", "")
 	if plain.PromptIDs != nil || plain.Choices[0].TokenIDs != nil || plain.Choices[0].Logprobs != nil {
-		t.Errorf("ids that nobody asked for: %+v", plain)
+		t.Errorf("ids that were not requested: %+v", plain)
 	}
 	a := ask("tool", oneTool+`,"logprobs":true,"return_token_ids":true,"temperature":0.5`)
 	calls := s.Calls()
@@ -112,7 +112,7 @@ func TestStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(g.OutputIDs[:len(last.OutputIDs)], last.OutputIDs) {
-			t.Error("an event is no extension of the one before")
+			t.Error("an event does not extend the previous one")
 		}
 		last = g
 		n++

@@ -95,7 +95,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Tokenizer != nil {
 		id, ok := cfg.Tokenizer.ID(cfg.Stop)
 		if !ok {
-			return nil, fmt.Errorf("enginesim: stop %q: no token of the tokenizer", cfg.Stop)
+			return nil, fmt.Errorf("enginesim: stop %q: not a token of the tokenizer", cfg.Stop)
 		}
 		e.stop = id
 	}
@@ -162,10 +162,10 @@ func (e *Engine) served(w http.ResponseWriter, _ *http.Request) {
 func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	if err := d.Decode(v); err != nil {
-		return fmt.Errorf("the body is not the JSON of %s: %w", r.URL.Path, err)
+		return fmt.Errorf("the body is not a request of %s: %w", r.URL.Path, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("the body goes on after its JSON")
+		return errors.New("unexpected data after the JSON of the body")
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 func answer(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		status, body = http.StatusInternalServerError, []byte(`{"error":{"message":"the answer is no JSON"}}`)
+		status, body = http.StatusInternalServerError, []byte(`{"error":{"message":"the answer is not JSON"}}`)
 	}
 	reply(w, status, body)
 }

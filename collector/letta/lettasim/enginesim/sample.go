@@ -47,7 +47,7 @@ func (e *Engine) run(ctx context.Context, w http.ResponseWriter, g *generation, 
 		case where.Script == "":
 			g.reply = Reply{Text: "Hello. What can I do for you?"}
 		case !ok:
-			return e.fault(w, g, http.StatusBadRequest, fmt.Sprintf("script %q: there is none; there are %v", where.Script, e.Scripts()))
+			return e.fault(w, g, http.StatusBadRequest, fmt.Sprintf("unknown script %q (want one of %v)", where.Script, e.Scripts()))
 		default:
 			g.reply = script.reply(&where)
 		}
@@ -131,7 +131,7 @@ func (e *Engine) sample(where *Conversation, g *generation, limit int64) error {
 		return err
 	}
 	if r.OutputIDs == nil && c.Finish.Type != "length" && c.Text != said {
-		return fmt.Errorf("script %s, call %d: the text does not survive its tokens: %q became %q", where.Script, where.Step, said, c.Text)
+		return fmt.Errorf("script %s, call %d: the text changes when its tokens are decoded: %q became %q", where.Script, where.Step, said, c.Text)
 	}
 
 	seed := where.Prompt
@@ -230,7 +230,7 @@ func (e *Engine) text(ids []int32, spoken bool) (string, error) {
 		switch {
 		case id == byteStop:
 		case id < 0 || id > 255:
-			return "", fmt.Errorf("token %d is id %d, which is no byte", i, id)
+			return "", fmt.Errorf("token %d has id %d, which is not a byte", i, id)
 		default:
 			text = append(text, byte(id))
 		}

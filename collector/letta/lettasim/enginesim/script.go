@@ -93,7 +93,7 @@ func (r *Reply) validate() error {
 	case r.Status != 0 && (r.Status < 400 || r.Status > 599):
 		return fmt.Errorf("status %d: want 400 to 599", r.Status)
 	case r.Repeat < 0 || r.Times < 0 || r.DelayMS < 0:
-		return fmt.Errorf("repeat, times and delay_ms: want no negative number")
+		return fmt.Errorf("repeat, times and delay_ms: must be ≥ 0")
 	}
 	return nil
 }

@@ -72,14 +72,14 @@ func (t *truth) begin() int {
 func (t *truth) keep(c Call) error {
 	line, err := json.Marshal(c)
 	if err != nil {
-		return fmt.Errorf("enginesim: the log of calls: %w", err)
+		return fmt.Errorf("enginesim: call log: %w", err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.calls = append(t.calls, c)
 	if t.log != nil && t.err == nil {
 		if _, err := t.log.Write(append(line, '\n')); err != nil {
-			t.err = fmt.Errorf("enginesim: the log of calls: %w", err)
+			t.err = fmt.Errorf("enginesim: call log: %w", err)
 		}
 	}
 	return t.err
@@ -104,14 +104,14 @@ func ReadCalls(r io.Reader) ([]Call, error) {
 			return calls, nil
 		}
 		if err != nil {
-			return calls, fmt.Errorf("enginesim: the log of calls: %w", err)
+			return calls, fmt.Errorf("enginesim: call log: %w", err)
 		}
 		var c Call
 		if err := json.Unmarshal(line, &c); err != nil {
-			return calls, fmt.Errorf("enginesim: the log of calls: line %d: %w", n, err)
+			return calls, fmt.Errorf("enginesim: call log: line %d: %w", n, err)
 		}
 		if len(c.OutputIDs) != len(c.Logprobs) {
-			return calls, fmt.Errorf("enginesim: the log of calls: line %d: %d output_ids, %d logprobs", n, len(c.OutputIDs), len(c.Logprobs))
+			return calls, fmt.Errorf("enginesim: call log: line %d: %d output_ids, %d logprobs", n, len(c.OutputIDs), len(c.Logprobs))
 		}
 		calls = append(calls, c)
 	}

@@ -30,7 +30,7 @@ var header = []int32{imStart, 77091, 198}
 func Check(tok *bpe.Tokenizer, asked, sent []int32, outputs [][]int32) error {
 	a, s := turnsOf(asked), turnsOf(sent)
 	if len(a) != len(s) {
-		return fmt.Errorf("%d turns were asked, and %d are sent", len(a), len(s))
+		return fmt.Errorf("asked has %d turns, but sent has %d", len(a), len(s))
 	}
 	for i := range a {
 		if slices.Equal(a[i], s[i]) {
@@ -38,14 +38,14 @@ func Check(tok *bpe.Tokenizer, asked, sent []int32, outputs [][]int32) error {
 		}
 		endA, endS := slices.Index(a[i], imEnd), slices.Index(s[i], imEnd)
 		if endA < 3 || endS < 3 || !slices.Equal(a[i][:3], header) || !slices.Equal(s[i][:3], header) {
-			return fmt.Errorf("turn %d is changed and is no turn of the model: %v, sent %v", i, a[i], s[i])
+			return fmt.Errorf("turn %d changed but is not a turn of the model: asked %v, sent %v", i, a[i], s[i])
 		}
 		if !slices.Equal(a[i][endA:], s[i][endS:]) {
-			return fmt.Errorf("turn %d has something else behind its end: %v, sent %v", i, a[i][endA:], s[i][endS:])
+			return fmt.Errorf("turn %d differs after its end: asked %v, sent %v", i, a[i][endA:], s[i][endS:])
 		}
 		from := slices.IndexFunc(outputs, func(o []int32) bool { return slices.Equal(o, s[i][3:endS+1]) })
 		if from < 0 {
-			return fmt.Errorf("turn %d is sent as what was not sampled: %v", i, s[i])
+			return fmt.Errorf("turn %d was not sampled: %v", i, s[i])
 		}
 		outputs = outputs[from+1:]
 		output, err := tok.AppendText(nil, s[i][3:endS], bpe.DecodeOptions{})
@@ -57,7 +57,7 @@ func Check(tok *bpe.Tokenizer, asked, sent []int32, outputs [][]int32) error {
 			return err
 		}
 		if !printOf(string(output), string(printed)) {
-			return fmt.Errorf("turn %d: %q is no print of %q", i, printed, output)
+			return fmt.Errorf("turn %d: %q is not a print of %q", i, printed, output)
 		}
 	}
 	return nil

@@ -53,7 +53,7 @@ def texts(name: str, value: Any, none: bool = False) -> None:
     if value is None and none:
         return
     if isinstance(value, str):
-        raise TypeError(f"{name}={shown(value)}: give a list of strings, such as [{value!r}]")
+        raise TypeError(f"{name}={shown(value)}: must be a list of strings, such as [{value!r}]")
     if not isinstance(value, Collection) or isinstance(value, (bytes, Mapping)) or not all(isinstance(v, str) for v in value):
         raise TypeError(f"{name}={shown(value)}: must be a list of strings{' or None' if none else ''}")
 

@@ -26,7 +26,7 @@ _UNCUT = "take the engine's log-probabilities before it cuts (raw_logprobs), or 
 def diagnose(function: Function, rows: Sequence[Row], tokens: Tokens, tolerance: float, tests: dict[str, Any]) -> Finding:
     """Return the cause and a sentence about it. Results of the tests are added to tests."""
     if len(tokens) < FEW:
-        return "unknown", f"{len(tokens)} sampled tokens are too few to single out a cause: give more rows, of {FEW} tokens or more together"
+        return "unknown", f"{len(tokens)} sampled tokens are too few to find a cause: pass rows with at least {FEW} tokens together"
     base = mean_difference(tokens.recomputed - tokens.recorded)
     for find in (_shift, _versions, _truncation, _temperature, _vocabulary, _distribution):
         finding = find(function, rows, tokens, base, tolerance, tests)
@@ -122,7 +122,7 @@ def _unknown(tokens: Tokens, base: float, tolerance: float) -> str:
 def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
     """The values agree at one temperature, on rows that it was not fitted on."""
     if not function.takes_temperature:
-        tests["temperature"] = "not tried: logprob_fn gives no logits and takes no temperature"
+        tests["temperature"] = "not tried: logprob_fn returns no logits and takes no temperature"
         return None
     fit, rest = _halves(rows)
 
@@ -134,7 +134,7 @@ def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float
         own = mean_difference(np.concatenate([_deltas(function, r, t) for r, t in zip(rest, recorded)]))
         tests["temperature of the row"] = own
         if _explains(own, base, tolerance):
-            return "temperature", f"temperature: at the temperature that each row has recorded they agree (mean |Δ| {base:.4g}, then {own:.4g})"
+            return "temperature", f"temperature: the values agree at the recorded temperature of each row (mean |Δ| {base:.4g}, then {own:.4g})"
     grid = np.geomspace(0.1, 4.0, 24)
     at = int(np.argmin([difference(fit, float(t)) for t in grid]))
     low, high = np.log(grid[max(at - 1, 0)]), np.log(grid[min(at + 1, len(grid) - 1)])
@@ -150,7 +150,7 @@ def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float
     tests["temperature"] = f"best {best:.3g}, mean |Δ| {mean:.4g}"
     if abs(best - 1) > 0.01 and _explains(mean, base, tolerance):
         held = "" if fit is rest else ", on rows that it was not fitted on"
-        return "temperature", f"temperature: at {best:.3g} they agree (mean |Δ| {base:.4g} at 1, {mean:.4g} at {best:.3g}{held})"
+        return "temperature", f"temperature: the values agree at {best:.3g} (mean |Δ| {base:.4g} at 1, {mean:.4g} at {best:.3g}{held})"
     return None
 
 
@@ -186,11 +186,11 @@ def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: floa
     tests["chance"] = f"{chance:.2f} for {size} ids; sampled tokens {found:.2f}, context {context:.2f}"
     if n >= FEW and len(tokens) >= FEW and max(found, context) < chance - 0.5:
         return "tokenizer", (
-            f"another tokenizer, or a model of nothing like this text: it gives the tokens less than guessing among {size} ids "
-            f"would ({chance:.2f}): {found:.2f} to sampled ones, {context:.2f} to the rest"
+            f"another tokenizer, or a model of very different text: the mean log-probability is below a uniform guess among {size} ids "
+            f"({chance:.2f}): {found:.2f} for sampled tokens, {context:.2f} for the others"
         )
     if n >= FEW and abs(found - chance) < 0.2 and abs(context - chance) < 0.2 and tokens.recomputed.std() < 0.5:
-        return "weights", f"other weights: the model gives every token about what guessing would ({chance:.2f}), as one that was never trained"
+        return "weights", f"other weights: the log-probabilities are about those of a uniform guess ({chance:.2f}), as from an untrained model"
     return None
 
 
@@ -208,5 +208,5 @@ def _distribution(function: Function, _: Sequence[Row], tokens: Tokens, __: floa
         return None
     what = "the values are another distribution over the same tokens (mean ratio of probabilities " + tests["mean ratio"] + ")"
     if not function.takes_temperature:
-        return "unknown", f"{what}: other weights or another temperature; give logprob_fn a parameter temperature to tell them apart"
+        return "unknown", f"{what}: other weights or another temperature; add a parameter temperature to logprob_fn to distinguish them"
     return "weights", f"other weights, or the same ones run in another way (adapter, precision, position ids): {what}, and no temperature explains it"

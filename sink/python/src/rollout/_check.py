@@ -136,7 +136,7 @@ def check(
     the same length with id 0 do not raise.
     """
     if not callable(logprob_fn):
-        raise TypeError(f"logprob_fn={logprob_fn!r}: give the function first, and then the run")
+        raise TypeError(f"logprob_fn={logprob_fn!r}: pass the function first, then the run")
     integer("rows", rows, 1)
     integer("seed", seed, 0)
     real("tolerance", tolerance)
@@ -160,10 +160,10 @@ def check(
     if ok:
         cause, message = "none", f"{len(tokens)} tokens of {len(chosen)} rows agree: mean |Δ| {total.mean:.4g}, at most {tolerance:g} allowed"
         if len(tokens) < FEW:
-            message += f"; less than {FEW} tokens prove little"
+            message += f"; fewer than {FEW} tokens prove little"
     elif again > tolerance:
         tests["again"] = again
-        cause, message = "random", f"the same row gives values that differ by up to {again:.4g}: is the model in training mode (dropout)?"
+        cause, message = "random", f"two calls with the same row differ by up to {again:.4g}: is the model in training mode (dropout)?"
     else:
         tests["again"] = again
         cause, message = diagnose(function, chosen, tokens, tolerance, tests)
@@ -192,7 +192,7 @@ def _groups(run: Any, seed: int) -> Iterator[Group]:
     elif not isinstance(run, Dataset):
         run = list(run) if isinstance(run, Iterable) else [run]
         if not all(isinstance(group, Group) for group in run):
-            raise TypeError("run: give the folder of a run, several of them, a Dataset, or groups")
+            raise TypeError("run: must be the folder of a run, a list of folders, a Dataset, or groups")
     for i in np.random.default_rng(seed).permutation(len(run)).tolist():
         yield run[i]
 
@@ -202,7 +202,7 @@ def _draw(run: Any, count: int, seed: int) -> list[Row]:
     for group in _groups(run, seed):
         lacking = [name for name in _NEEDED if any(name not in row for row in group.rows)]
         if lacking:
-            raise ValueError(f"run: group {group.id} has no column {lacking[0]}: read it (columns=…), check needs it")
+            raise ValueError(f"run: group {group.id} has no column {lacking[0]}, which check needs: add it to columns=")
         rows += (row for row in group.rows if sampled(row).any())
         if len(rows) >= count:
             break

@@ -84,7 +84,7 @@ class Child:
                 try:
                     event = json.loads(line)
                 except ValueError:
-                    log.warning("the collector said what is not an event: %r", line[:200])
+                    log.warning("the collector wrote an invalid event: %r", line[:200])
                     continue
                 if isinstance(event, dict):
                     self.launched = self.launched or event.get("event") == "launch"

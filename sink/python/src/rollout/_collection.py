@@ -155,7 +155,7 @@ class Collection:
         self._words.acknowledge(place if self._open else max(place, self._place))
 
     def _late(self) -> TimeoutError:
-        return TimeoutError(f"{self._supervisor.run}: no group for {self._timeout:g} s; status() says what the collector does")
+        return TimeoutError(f"{self._supervisor.run}: no group for {self._timeout:g} s; call status() for details")
 
     def _over(self) -> None:
         """Raise the error that ended the collector."""
@@ -166,10 +166,10 @@ class Collection:
 
     def _mine(self) -> None:
         if os.getpid() != self._pid:
-            raise RuntimeError(f"the collection belongs to process {self._pid}, and this is a fork of it: give workers the groups, not the collection")
+            raise RuntimeError(f"the collection belongs to process {self._pid}, and this is a fork of it: pass the groups to workers, not the collection")
 
     def __reduce__(self) -> Any:
-        raise TypeError("a collection cannot be pickled: it owns a process; give workers the groups, or make it in the actor that trains")
+        raise TypeError("a collection cannot be pickled: it owns a process; pass the groups to workers, or create it in the actor that trains")
 
     # Messages to the collector.
 

@@ -99,6 +99,6 @@ def _short(path: str) -> Iterator[str]:
 
 def refusal(what: str, answer: dict[str, Any]) -> CollectError:
     """Return the error for an answer that is not ok."""
-    text, hint = str(answer.get("error") or "refused, with no reason"), str(answer.get("hint") or "")
+    text, hint = str(answer.get("error") or "refused without a reason"), str(answer.get("hint") or "")
     kind = BY_STATUS.get(int(answer.get("code") or 2), UsageError)
     return kind(f"{what}: {text}", code=None, hint=hint)

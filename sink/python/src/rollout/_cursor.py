@@ -28,7 +28,7 @@ def parse(state: Mapping[str, Any], where: str = "state") -> tuple[str, Place]:
     try:
         run_id, place = str(state["run_id"] or ""), (operator.index(state["seq"]), operator.index(state["groups"]))
     except (KeyError, TypeError) as err:
-        raise StateError(f'{where}: {state!r:.80} is not a cursor: want {{"run_id", "seq", "groups"}}, as state_dict and Following.cursor give it') from err
+        raise StateError(f'{where}: {state!r:.80} is not a cursor: want {{"run_id", "seq", "groups"}}, as returned by state_dict and Following.cursor') from err
     if min(place) < 0:
         raise StateError(f"{where}: {state!r:.80} is not a cursor: seq and groups must be ≥ 0")
     return run_id, place
@@ -48,7 +48,7 @@ def acknowledged(run: str) -> tuple[str, Place]:
     except (FileNotFoundError, NotADirectoryError):
         return "", START
     except ValueError as err:
-        raise CorruptError(f"{path}: cannot be read: {err}; remove it, or give state=") from err
+        raise CorruptError(f"{path}: cannot be decoded: {err}; remove it, or pass state=") from err
     return parse(body, path)
 
 
@@ -59,10 +59,10 @@ def belongs(run: str, run_id: str, place: Place, what: str = "the state") -> Non
     """
     held, last = _held(run), newest(run)
     if run_id and run_id != held:
-        holds = f"holds run {held!r}" if held else "holds no run"
-        raise StateError(f"{run}: {holds}, {what} is of run {run_id!r}: give the folder of that run")
+        holds = f"contains run {held!r}" if held else "contains no run"
+        raise StateError(f"{run}: {holds}, {what} is from run {run_id!r}: pass the folder of that run")
     if place > (last + 1, 0):
-        raise StateError(f"{run}: its log ends with entry {last}, {what} is in commit {place[0]}: the folder is an older copy, or holds another run")
+        raise StateError(f"{run}: its log ends with entry {last}, {what} is in commit {place[0]}: the folder is an older copy, or contains another run")
 
 
 def _held(run: str) -> str:

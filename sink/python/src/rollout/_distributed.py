@@ -136,7 +136,7 @@ class RankedCollection:
                 if group is None:
                     if self._timeout is not None and time.monotonic() - since > self._timeout:
                         said = f"not a group for each of {n} ranks for {self._timeout:g} s"
-                        raise TimeoutError(f"{inner.run}: {said}; status() says what the collector does")
+                        raise TimeoutError(f"{inner.run}: {said}; call status() for details")
                     return wait
                 self._pulled.append(group)
         except StopIteration as end:
@@ -214,7 +214,7 @@ class RankedCollection:
         self._dist.all_gather_object(states, dict(state), group=self._group)
         error: BaseException | None = None
         if any(other != states[0] for other in states):
-            error = StateError(f"the ranks were given different states, {states!r:.400}: load the same checkpoint on all of them")
+            error = StateError(f"the ranks have different states, {states!r:.400}: load the same checkpoint on all of them")
         elif self._inner is not None:
             try:
                 self._inner.load_state_dict(state)
@@ -253,7 +253,7 @@ class _EndError(Exception):
 def enough(max_ahead: int, world_size: int) -> None:
     """Raise ValueError for a bound under which no round could be complete."""
     if 0 < max_ahead < world_size:
-        raise ValueError(f"max_ahead={max_ahead}: is fewer than a group for each of {world_size} ranks: give at least {world_size}")
+        raise ValueError(f"max_ahead={max_ahead}: must be at least {world_size}, a group for each rank")
 
 
 def _packed(error: BaseException, counts: Counts) -> bytes:

@@ -27,7 +27,7 @@ def given(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
     if made or isinstance(config, Dataset):
         if not alone:
             what = "an existing collector" if made else "a finished run"
-            raise TypeError(f"{', '.join(['tasks'] * (tasks is not None) + [*options])}: {what} takes no settings")
+            raise TypeError(f"{', '.join(['tasks'] * (tasks is not None) + [*options])}: {what} accepts no settings")
         return config if made else Replay(config)
     if not (config is None or path or isinstance(config, Mapping)):
         raise TypeError(f"config={config!r:.60}: want settings for rollout.collect, a collector, a Dataset, or the folder of a finished run")
@@ -64,7 +64,7 @@ class Worker:
     def begin(self, state: dict[str, Any] | None = None) -> None:
         """Start collecting, after a saved state if given. Raises what rollout.collect raises."""
         if self._stopped.is_set():
-            raise RuntimeError("the worker was closed: make another one")
+            raise RuntimeError("the worker was closed: create a new one")
         config, tasks, options = self._given
         if not hasattr(config, "set_version"):
             if state is not None:

@@ -40,7 +40,7 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
         instance("groups", group, Group, "a list of groups from a Dataset")
         for name in _NEEDED:
             if any(name not in row for row in group.rows):
-                raise ValueError(f"group {group.id}: its rows have no column {name}: read it (columns=…), collate needs it")
+                raise ValueError(f"group {group.id}: its rows have no column {name}, which collate needs: add it to columns=")
     if null_reward == "drop":  # before any row is taken, because samples are dropped whole
         dropped = {(g, r["sample_key"]) for g, group in enumerate(groups) for r in group.rows if _unscored(r)}
     for g, group in enumerate(groups):
@@ -133,7 +133,7 @@ def _dtype(name: str, dtype: Any) -> str:
     except TypeError:
         word = ""
     if not word or (torch is not None and not hasattr(torch, word)):
-        raise ValueError(f"dtypes: {name}: {dtype!r} is not a dtype of both numpy and torch, as 'int32', 'bool', 'float32'")
+        raise ValueError(f"dtypes: {name}: {dtype!r} is not a dtype of both numpy and torch, such as 'int32', 'bool', 'float32'")
     if word not in _WIDE.get(name, (word,)):
         raise ValueError(f"dtypes: {name}: {dtype!r} does not hold every value: must be one of {', '.join(_WIDE[name])}")
     return word

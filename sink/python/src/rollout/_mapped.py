@@ -36,7 +36,7 @@ class Source(NamedTuple):
                     return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
             except (FileNotFoundError, PermissionError):
                 pass
-        raise CorruptError(f"{self.path}: another file has taken its place while it was read; rollout verify says more")
+        raise CorruptError(f"{self.path}: another file replaced it during the read; see rollout verify")
 
 
 class Pages:

@@ -35,7 +35,7 @@ class OutOfRange(Exception):
 
 def _no_logprob(value: float, token: int, row: Row) -> ValueError:
     said = f"{value:.4g} at token {token} of sample {row['sample_key']}"
-    return ValueError(f"logprob_fn: {said} is no log-probability: is it a loss, or a probability?")
+    return ValueError(f"logprob_fn: {said} is not a log-probability: is it a loss or a probability?")
 
 
 class Function:
@@ -66,7 +66,7 @@ class Function:
         values = self._values(row, ids, temperature)
         if values.ndim == 2:
             if not self.gives_logits and _sum_to_one(values[:4]):
-                raise ValueError("logprob_fn: what it says of each token sums to 1, as probabilities do: give logits, or log-probabilities")
+                raise ValueError("logprob_fn: the values of each token sum to 1, like probabilities: return logits or log-probabilities")
             self.gives_logits, self.vocabulary = True, int(values.shape[1])
             if ids.max() >= self.vocabulary:
                 raise OutOfRange(f"id {ids.max()} of sample {row['sample_key']} is not below the {self.vocabulary} logits of a token")
@@ -104,7 +104,7 @@ class Function:
         values = values if is_tensor(values) else np.asarray(values)
         if values.ndim not in (1, 2) or values.shape[0] != len(ids):
             hint = "; put a 0 before the first" if tuple(values.shape) == (len(ids) - 1,) else ""
-            raise ValueError(f"logprob_fn: gave shape {tuple(values.shape)} for {len(ids)} ids: want ({len(ids)},), or logits ({len(ids)}, V){hint}")
+            raise ValueError(f"logprob_fn: returned shape {tuple(values.shape)} for {len(ids)} ids: want ({len(ids)},), or logits ({len(ids)}, V){hint}")
         return values
 
     def _without_gradient(self, ids: Any, more: dict[str, float]) -> Any:

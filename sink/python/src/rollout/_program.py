@@ -10,8 +10,8 @@ from importlib import metadata
 
 _NAME = "rollout.exe" if sys.platform == "win32" else "rollout"
 
-_MISSING = """rollout: this installation has the reader, but not the program.
-It was installed from its source, or for a platform without a wheel. Install a wheel
+_MISSING = """rollout: this installation has the reader but not the program.
+It was installed from source, or for a platform without a wheel. Install a wheel
 (Linux on x86-64 or arm64, macOS on arm64), or build the program with Go and put it on
 PATH: go install github.com/rollout-rl/rollout/cmd/rollout@latest"""
 

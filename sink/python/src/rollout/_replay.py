@@ -28,7 +28,7 @@ class Replay:
     @property
     def end(self) -> str:
         """Why no more groups come."""
-        return f"all {len(self._dataset)} groups of {', '.join(self._dataset.runs)} were given: train for fewer steps, or pass more runs"
+        return f"all {len(self._dataset)} groups of {', '.join(self._dataset.runs)} were used: train for fewer steps, or pass more runs"
 
     def set_version(self, version: int) -> None:
         """Do nothing: rows keep the versions that they were sampled with."""

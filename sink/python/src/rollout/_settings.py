@@ -58,7 +58,7 @@ def settings(
         try:
             text = json.dumps(body, allow_nan=False)
         except (TypeError, ValueError) as err:
-            raise TypeError(f"config: {err}; settings are what a YAML file can hold: texts, numbers, booleans, lists and dicts") from None
+            raise TypeError(f"config: {err}; settings must be valid in YAML: strings, numbers, booleans, lists and dicts") from None
         out.body = text.encode()  # JSON is valid YAML
     elif config is not None:
         out.flags += ["-c", os.fspath(config)]

@@ -128,7 +128,7 @@ class Supervisor:
                     raise self.error
                 return {"phase": "ended"}
             if time.monotonic() >= end:
-                what = "is being started" if path is None else "may be stopped, or its machine be overloaded"
+                what = "is starting" if path is None else "may be suspended or overloaded"
                 raise TimeoutError(f"{self.run}: the collector does not answer within {timeout:g} s: it {what}")
             with self._changed:
                 self._changed.wait(0.05)
@@ -153,7 +153,7 @@ class Supervisor:
                 now = time.monotonic()
                 if locked_since is None:
                     locked_since = now
-                    log.warning("%s: another process collects into it; waiting up to %g s for its end", self.run, self.limits.lock_wait)
+                    log.warning("%s: another process collects into it; waiting up to %g s", self.run, self.limits.lock_wait)
                 if now - locked_since < self.limits.lock_wait:
                     self._closing.wait(0.2)
                     continue
@@ -166,7 +166,7 @@ class Supervisor:
             if fruitless > self.limits.restarts:
                 self._end(error)
                 break
-            log.warning("%s; it is started again", error)
+            log.warning("%s; restarting it", error)
             self.restarts += 1
             self._closing.wait(back_off(fruitless - 1) if fruitless else 0)
 
@@ -192,7 +192,7 @@ class Supervisor:
         name = event.get("event")
         if name == "launch":
             if not event.get("socket"):
-                raise CollectError(f"{self.run}: its file system keeps no sockets, and tasks come over one: give a folder on a local disk")
+                raise CollectError(f"{self.run}: its file system does not support sockets, which tasks need: use a folder on a local disk")
             self.words.reached(os.path.join(self.run, str(event["socket"])))
         elif name == "commit":
             self._notify()

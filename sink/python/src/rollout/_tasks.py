@@ -47,7 +47,7 @@ class Source:
         if isinstance(tasks, (str, os.PathLike)):
             tasks = of_file(os.fspath(tasks))
         if tasks is not None and (isinstance(tasks, (bytes, Mapping)) or not hasattr(tasks, "__iter__") and not hasattr(tasks, "__aiter__")):
-            raise TypeError(f"tasks={tasks!r:.60}: give an iterable of dicts, each with a prompt or messages")
+            raise TypeError(f"tasks={tasks!r:.60}: must be an iterable of dicts with a prompt or messages")
         self._changed = threading.Condition()
         self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # with an event for the pump that the task was taken
         self._n = 0
@@ -75,7 +75,7 @@ class Source:
         numbered = self._numbered(task)
         with self._changed:
             if self._ended:
-                raise ValueError("no more tasks are taken: the tasks have ended, or drain() was called")
+                raise ValueError("no more tasks are accepted: the tasks have ended, or drain() was called")
             self._added.append((numbered, None))
             self._changed.notify_all()
 
@@ -139,7 +139,7 @@ class Source:
         if self._pump is None:
             self._loop, self._pump = loop, loop.create_task(self._pumped(self._async))
         elif self._loop is not loop and not self._ended:
-            raise RuntimeError("the tasks are an async iterable, which another event loop iterates: use the collection in one event loop")
+            raise RuntimeError("the tasks are an async iterable that another event loop iterates: use the collection in one event loop")
 
     async def _pumped(self, tasks: AsyncIterator[Mapping[str, Any]]) -> None:
         try:
@@ -202,9 +202,9 @@ def plain(value: Any, where: str) -> Any:
     if isinstance(value, float):
         if math.isfinite(value):
             return value
-        raise ValueError(f"{where}: {value} is not a number of JSON")
+        raise ValueError(f"{where}: {value} is not a JSON number")
     if isinstance(value, Mapping):
         return {str(k): plain(v, f"{where}.{k}") for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
-    raise TypeError(f"{where}: is a {type(value).__name__}: want a text, a number, a boolean, None, or a list or a dict of these")
+    raise TypeError(f"{where}: is a {type(value).__name__}: must be a string, a number, a boolean, None, or a list or dict of these")

@@ -79,7 +79,7 @@ class Words:
         if word.refused is not None:
             raise word.refused
         if not answered:
-            log.warning("%s: the collector has not answered %r for %g s: it may be stopped, or its machine be overloaded", self._run, op, PATIENCE)
+            log.warning("%s: the collector has not answered %r for %g s: it may be suspended or overloaded", self._run, op, PATIENCE)
 
     @property
     def versioned(self) -> bool:

@@ -186,7 +186,7 @@ def reinforce_plus_plus(
     Reference: Hu et al., REINFORCE++, https://arxiv.org/abs/2501.03262.
     """
     if preset == "trl":
-        raise ValueError('preset="trl": TRL has no REINFORCE++; take "verl" or "openrlhf"')
+        raise ValueError('preset="trl": TRL has no REINFORCE++; use "verl" or "openrlhf"')
     p = _preset(preset, epsilon, ddof)
     p = replace(
         p,
@@ -256,12 +256,12 @@ class _Groups:
                 raise ValueError(f"{name}[{i}] = {values[i]}: another row of sample {samples[i]} has {of_sample[i]}")
         self.reward: Floats = rows[first]
         if np.isinf(self.reward).any():
-            raise ValueError("reward: must be finite, or NaN where the sample was not scored")
+            raise ValueError("reward: must be finite, or NaN if the sample was not scored")
         self.known = ~np.isnan(self.reward)
         if null == "error" and not self.known.all():
             raise ValueError(
                 f"reward: {int((~self.known).sum())} of {len(self.known)} samples have none: "
-                "leave them out when collating (null_reward='drop'), or pass null='zero' or null='nan'"
+                "drop them when collating (null_reward='drop'), or pass null='zero' or null='nan'"
             )
         _, of_group, self.group = np.unique(groups[first], return_index=True, return_inverse=True)
         self.groups = len(of_group)

@@ -160,7 +160,7 @@ def _packed(
     n, _ = _lengths(rows)
     cu = np.concatenate(([0], np.cumsum(n)))
     if cu[-1] > np.iinfo(np.int32).max:
-        raise ValueError(f"{cu[-1]} tokens in one batch: cu_seqlens is int32; take fewer groups")
+        raise ValueError(f"{cu[-1]} tokens in one batch: cu_seqlens is int32; use fewer groups")
     flat = Flat(int(cu[-1]), 0, dtypes, attention=False)
     fill(flat, rows, cu[:-1])
     batch.update(flat.tensors())
@@ -274,9 +274,9 @@ _PER_TOKEN = ("input_ids", "loss_mask", "logprobs", "versions", "position_ids", 
 
 def _token_id(pad_id: Any) -> None:
     if isinstance(pad_id, bool) or not isinstance(pad_id, (int, np.integer)):
-        raise TypeError(f"pad_id={pad_id!r}: must be a token id; 0 will do if a tokenizer has no pad_token_id, since padding is masked")
+        raise TypeError(f"pad_id={pad_id!r}: must be a token id; 0 works without a pad_token_id, because padding is masked")
     if pad_id < 0:
-        raise ValueError(f"pad_id={pad_id!r}: a token id is ≥ 0, since models look it up; give 0: loss_mask is 0 on padding, so no label of -100 is needed")
+        raise ValueError(f"pad_id={pad_id!r}: must be ≥ 0, because models look it up; use 0: loss_mask is 0 on padding, so no label of -100 is needed")
 
 
 def _fits(rows: Sequence[Any], n: Any, limit: int, name: str, other: str) -> None:

@@ -79,10 +79,10 @@ class Dataset:
         flag("follow", follow)
         real("timeout", timeout, 0, none=True)
         if not self.runs:
-            raise ValueError("runs is empty: give the folder of a run")
+            raise ValueError("runs is empty: pass the folder of a run")
         for run in self.runs:
             if not os.path.isdir(run):
-                raise FileNotFoundError(f"{run}: no such folder; give the folder that `rollout collect --out` made")
+                raise FileNotFoundError(f"{run}: no such folder; pass the --out folder of `rollout collect`")
             if not (os.path.isdir(os.path.join(run, "_commits")) or os.path.exists(os.path.join(run, "run.json"))):
                 raise FileNotFoundError(f"{run}: is not the folder of a run: it has no run.json and no _commits/")
         self.where = where or Where()
@@ -90,9 +90,9 @@ class Dataset:
         self.check: Check = check
         self.follow, self.timeout = follow, timeout
         if timeout is not None and not follow:
-            raise ValueError(f"timeout={timeout:g}: is for follow=True, nothing else waits")
+            raise ValueError(f"timeout={timeout:g}: needs follow=True")
         if follow and len(self.runs) > 1:
-            raise ValueError("follow=True takes one run: which of several commits first is not the same for all ranks")
+            raise ValueError("follow=True needs exactly one run: the order of commits of several runs differs between ranks")
         if not follow:
             self._load(None)
 
@@ -151,14 +151,14 @@ class Dataset:
         if list(snapshot) == self.snapshot:
             return self
         if len(snapshot) != len(self.runs):
-            raise StateError(f"the state is of {len(snapshot)} runs, the dataset has {len(self.runs)}: give the same runs in the same order")
+            raise StateError(f"the state has {len(snapshot)} runs, the dataset {len(self.runs)}: pass the same runs in the same order")
         other: Dataset = object.__new__(Dataset)
         other.__dict__.update(self.__dict__)
         if not self.follow:
             other._load([s["seq"] for s in snapshot])
         for run, then, s in zip(self.runs, snapshot, other.snapshot, strict=True):
             if then["run_id"] and s["run_id"] and then["run_id"] != s["run_id"]:
-                raise StateError(f"{run}: holds run {s['run_id']!r}, the state is of run {then['run_id']!r}: give the same runs in the same order")
+                raise StateError(f"{run}: contains run {s['run_id']!r}, the state is from run {then['run_id']!r}: pass the same runs in the same order")
             if then["seq"] > s["seq"]:
                 raise StateError(f"{run}: its log ends with entry {s['seq']}, the state has seen entry {then['seq']}: the folder is an older copy")
         return self if self.follow else other
@@ -186,9 +186,9 @@ class Dataset:
                 at = np.flatnonzero((s.run == number) & (s.group == index.group_ids.index(id)))
                 found += at.tolist()
         if not found:
-            raise KeyError(f"no group {id!r}, or the filters left it out; counts: {self.counts}")
+            raise KeyError(f"no group {id!r}, or the filters dropped it; counts: {self.counts}")
         if len(found) > 1:
-            raise KeyError(f"{len(found)} runs have a group {id!r}: give run=")
+            raise KeyError(f"{len(found)} runs have a group {id!r}: pass run=")
         return self[found[0]]
 
     def row(self, which: int | tuple[str, int], run: Path | None = None) -> Row:
@@ -251,7 +251,7 @@ class Dataset:
         from rollout.follow import Following
 
         if not self.follow:
-            raise TypeError("the dataset does not follow its run: make it with follow=True")
+            raise TypeError("the dataset does not follow its run: create it with follow=True")
         return Following(self.runs[0], where=self.where, columns=self.columns, check=self.check, **{"timeout": self.timeout, **options})
 
     def batches(

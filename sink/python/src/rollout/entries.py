@@ -43,7 +43,7 @@ _SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
 _OWN = re.compile(rb'{"version":[123],')
 _MERGE = b'{"version":%d,' % MERGE_VERSION
 _REPLACES = b'"replaces":'  # no text in an entry contains these bytes, because quotes in text are escaped
-_MORE = "; rollout verify says more"
+_MORE = "; see rollout verify"
 
 
 class Commit(NamedTuple):
@@ -313,7 +313,7 @@ class Log:
             raise CorruptError(f"{path}: the entry is number {entry.get('seq')}{_MORE}")
         self.run_id = self.run_id or entry.get("run_id")
         if entry.get("run_id") != self.run_id:
-            raise CorruptError(f"{path}: the entry is of run {entry.get('run_id')!r}, the log of run {self.run_id!r}{_MORE}")
+            raise CorruptError(f"{path}: the entry is from run {entry.get('run_id')!r}, the log of run {self.run_id!r}{_MORE}")
         return entry
 
     def waiting(self) -> bool:

@@ -127,7 +127,7 @@ class Files:
                 return read()
             except Gone as gone:
                 if not left:
-                    raise CorruptError(f"{gone.shard.path}: is missing, the commit log names it; rollout verify says more") from gone
+                    raise CorruptError(f"{gone.shard.path}: is missing although the commit log names it; see rollout verify") from gone
                 self._find(gone.shard)
         raise AssertionError
 

@@ -82,7 +82,7 @@ class Where:
         for name in ("status", "flags"):
             value = getattr(self, name)
             if isinstance(value, str):
-                raise TypeError(f"{name}={value!r}: give a set of words, such as {{{value!r}}}")
+                raise TypeError(f"{name}={value!r}: must be a set of words, such as {{{value!r}}}")
             texts(name, value, none=name == "status")
         for name in ("min_tokens", "max_tokens", "policy_version", "max_staleness"):
             integer(name, getattr(self, name), 0, none=name != "min_tokens")

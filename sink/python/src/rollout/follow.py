@@ -158,7 +158,7 @@ class Following:
                 since = now
                 continue
             if end is None and self.timeout is None:
-                raise ValueError(f"{self.run}: has no run.json, so its end cannot be known: give timeout=")
+                raise ValueError(f"{self.run}: has no run.json, so its end is unknown: pass timeout=")
             if self.idle is not None:
                 self.idle(now - since)
             if self.timeout is not None and now - since >= self.timeout:
@@ -225,14 +225,14 @@ class Following:
             return True
         except BaseException as err:
             self._ready.clear()
-            self._broken = err if isinstance(err, Exception) else StateError(f"{self.run}: {err!r} ended the reading of its log: begin anew behind the cursor")
+            self._broken = err if isinstance(err, Exception) else StateError(f"{self.run}: {err!r} ended the reading of its log: start again after the cursor")
             raise
 
     def _begun(self, entry: Entry) -> None:
         """Start with the commits of an entry."""
         run_id = entry.body.get("run_id") or ""
         if self._run_id not in ("", run_id):
-            raise StateError(f"{self.run}: holds run {run_id!r}, the state is of run {self._run_id!r}: give the folder of that run")
+            raise StateError(f"{self.run}: contains run {run_id!r}, the state is from run {self._run_id!r}: pass the folder of that run")
         self._body = entry.body
         with readable(self.run, entry.seq):
             self._shards = {s.kind: s for s in entry_shards(self.run, entry.body)}
@@ -296,7 +296,7 @@ class Following:
                 number += 1
                 self._complete(seq, number, found)
         if seq == self._after[0] and number < self._after[1]:
-            raise StateError(f"{self.run}: commit {seq} completes {number} groups, the cursor has given {self._after[1]} of them: it is of another log")
+            raise StateError(f"{self.run}: commit {seq} completes {number} groups, the cursor is after {self._after[1]} of them: it is from another log")
 
     def _judged(self, samples: list[Taken]) -> list[tuple[int, Taken]]:
         """Return samples of one shard with the reason to drop each; 0: keep."""
@@ -325,7 +325,7 @@ class Following:
         outcome = outcome_of(s.rows, s.failures)
         if outcome == ROWS:
             if s.key in found.keys:
-                raise CorruptError(f"{self.run}: the log has rows of sample {s.key.decode()} twice; rollout verify says more")
+                raise CorruptError(f"{self.run}: the log has rows of sample {s.key.decode()} twice; see rollout verify")
             found.keys.add(s.key)
         if outcome == EMPTY:
             found.empty += 1

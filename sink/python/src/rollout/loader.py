@@ -81,7 +81,7 @@ class Batches(Base):  # type: ignore[misc]
         function("collate", collate, none=True)
         one_of("fill", fill, ("drop", "repeat"))
         if (rank is None) != (world_size is None):
-            raise ValueError("give both rank and world_size, or neither")
+            raise ValueError("set both rank and world_size, or neither")
         if rank is None or world_size is None:
             rank, world_size = distributed()
         if not 0 <= rank < world_size:
@@ -112,15 +112,15 @@ class Batches(Base):  # type: ignore[misc]
         self.deal = orders.Deal(self.groups, self.world_size, number, self.fill, len(ds))
         if not self.deal.batches:
             raise ValueError(
-                f"{len(ds)} groups do not fill {self.world_size} × {self.groups} (ranks × groups): give fewer groups, or fill='repeat'"
+                f"{len(ds)} groups do not fill {self.world_size} × {self.groups} (ranks × groups): pass fewer groups, or fill='repeat'"
                 if len(ds)
-                else f"no group is left of {', '.join(ds.runs)}; left out: {json.dumps(ds.counts)}"
+                else f"no groups remain of {', '.join(ds.runs)}; dropped: {json.dumps(ds.counts)}"
             )
 
     def __len__(self) -> int:
         """The number of batches in an epoch, the same on every rank."""
         if self.dataset.follow:
-            raise TypeError("the number of batches of a run that is followed is not known")
+            raise TypeError("the number of batches of a followed run is unknown")
         return self.deal.batches
 
     @property
@@ -154,7 +154,7 @@ class Batches(Base):  # type: ignore[misc]
     def _ended(self) -> Told:
         told = self._tally.told()
         if not told.ended:
-            raise TypeError("which groups of a run that is followed are dropped or repeated is not known before its iteration has ended")
+            raise TypeError("dropped and repeated groups of a followed run are unknown until its iteration has ended")
         return told
 
     def set_epoch(self, epoch: int) -> None:
@@ -301,23 +301,23 @@ class Batches(Base):  # type: ignore[misc]
         except (KeyError, TypeError, ValueError, AttributeError) as err:
             raise StateError(f"this is not a state of rollout.Batches: {err!r}") from err
         if version not in (1, STATE_VERSION):
-            raise StateError(f"the state is of version {version}, this program knows {STATE_VERSION}: use the version of rollout-rl that saved it")
+            raise StateError(f"the state has version {version}, this program supports {STATE_VERSION}: use the version of rollout-rl that saved it")
         here = worker()
         if workers > 1 and here != (number, workers):
-            raise StateError(f"the state is that of worker {number} of {workers}: save the state of rollout.DataLoader, which fits any number of workers")
+            raise StateError(f"the state is from worker {number} of {workers}: save the state of rollout.DataLoader, which works with any number of workers")
         if rank != self.rank:
-            raise StateError(f"the state is that of rank {rank}, this is rank {self.rank}: every rank saves and loads its own")
+            raise StateError(f"the state is from rank {rank}, this is rank {self.rank}: every rank must save and load its own")
         if settings.get("follow") != self.dataset.follow:
-            raise StateError(f"the state was saved with follow={settings.get('follow')!r}, this dataset has follow={self.dataset.follow}: make it as before")
+            raise StateError(f"the state was saved with follow={settings.get('follow')!r}, this dataset has follow={self.dataset.follow}: create it as before")
         ds = self.dataset.at(snapshot)
         if ds is not self.dataset:
             self.dataset = ds
             self._prepare()
         if version == 1 and not self._as_before():
-            raise StateError("the state is of version 1, whose order of this run's small shards was another: use the version of rollout-rl that saved it")
+            raise StateError("the state has version 1, which orders this run's small shards differently: use the version of rollout-rl that saved it")
         for name, value in self.settings().items():
             if settings.get(name) != value:
-                raise StateError(f"the state was saved with {name}={settings.get(name)!r}, these batches have {name}={value!r}: make them as before")
+                raise StateError(f"the state was saved with {name}={settings.get(name)!r}, these batches have {name}={value!r}: create them as before")
         self._control[0] = epoch
         if here and workers > 1:
             self._local, self._next = (begin, place), place
@@ -336,10 +336,10 @@ class DataLoader:
 
     def __init__(self, batches: Batches, num_workers: int = 0, **options: Any) -> None:
         if not isinstance(batches, Batches):
-            raise TypeError(f"{type(batches).__name__}: give batches, as dataset.batches(groups=8)")
+            raise TypeError(f"{type(batches).__name__}: must be batches, such as dataset.batches(groups=8)")
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
             if name in options:
-                raise TypeError(f"{name}: the batches decide it, see Dataset.batches")
+                raise TypeError(f"{name}: set it in Dataset.batches instead")
         integer("num_workers", num_workers, 0)
         if torch is None and (num_workers or options):
             raise ImportError("workers need torch; without it num_workers is 0 and there are no options")

@@ -39,7 +39,7 @@ MOVES = 16
 
 # Verified by this process or its parent, oldest first.
 _checked: dict[tuple[str, str | None], None] = {}
-_MORE = "; rollout verify says more"
+_MORE = "; see rollout verify"
 
 
 class Shard(NamedTuple):
@@ -141,7 +141,7 @@ def find(shard: Shard) -> tuple[Shard, int]:
         run_dir = os.path.dirname(run_dir)
     merge = Log(run_dir).holder(shard.commit)
     if merge is None:
-        raise CorruptError(f"{shard.path}: is missing, the commit log names it{_MORE}")
+        raise CorruptError(f"{shard.path}: is missing although the commit log names it{_MORE}")
     with readable(run_dir, merge.seq):
         first = min(c.begin for c in merge.commits if c.seq >= shard.first)
         (found,) = (s for s in entry_shards(run_dir, merge.body) if s.kind == shard.kind)
@@ -165,7 +165,7 @@ def wherever(shard: Shard, use: Callable[[Shard, int], T]) -> T:
         except FileNotFoundError:
             shard, more = find(shard)
             begin += more
-    raise CorruptError(f"{shard.path}: is missing, the commit log names it{_MORE}")
+    raise CorruptError(f"{shard.path}: is missing although the commit log names it{_MORE}")
 
 
 def compare(shard: Shard, check: Check) -> None:
@@ -173,7 +173,7 @@ def compare(shard: Shard, check: Check) -> None:
     one_of("check", check, ("sha256", "size"))
     size = os.path.getsize(shard.path)
     if shard.bytes is not None and size != shard.bytes:
-        raise CorruptError(f"{shard.path}: {size} bytes, the commit log says {shard.bytes}{_MORE}")
+        raise CorruptError(f"{shard.path}: {size} bytes, the commit log has {shard.bytes}{_MORE}")
     if check == "size" or shard.sha256 is None:
         return
     digest, block = hashlib.sha256(), memoryview(bytearray(min(1 << 18, size + 1)))  # fits in the CPU cache
@@ -181,7 +181,7 @@ def compare(shard: Shard, check: Check) -> None:
         while n := f.readinto(block):
             digest.update(block[:n])
     if digest.hexdigest() != shard.sha256:
-        raise CorruptError(f"{shard.path}: sha256 {digest.hexdigest()}, the commit log says {shard.sha256}{_MORE}")
+        raise CorruptError(f"{shard.path}: sha256 {digest.hexdigest()}, the commit log has {shard.sha256}{_MORE}")
 
 
 def check_shard(shard: Shard, check: Check = "sha256") -> None:
@@ -223,7 +223,7 @@ def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "
             if first < end:
                 yield batch if end - first == batch.num_rows else batch.slice(first, end - first)
     if n != at.rows:  # an Arrow stream truncated between two batches looks complete
-        raise CorruptError(f"{at.path}: {n} rows, the commit log says {at.rows}{_MORE}")
+        raise CorruptError(f"{at.path}: {n} rows, the commit log has {at.rows}{_MORE}")
 
 
 def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

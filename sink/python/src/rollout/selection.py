@@ -147,7 +147,7 @@ def once(run: str, part: Samples) -> None:
         keys, times = np.unique(part.key[at], return_counts=True)
         if times.max() > 1:
             key = keys[int(times.argmax())].decode()
-            raise CorruptError(f"{run}: the log has rows of sample {key} twice; rollout verify says more")
+            raise CorruptError(f"{run}: the log has rows of sample {key} twice; see rollout verify")
 
 
 def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:

@@ -340,7 +340,7 @@ class damage:
         if isinstance(err, FileNotFoundError):
             raise Gone(self._shard) from err
         if isinstance(err, (pa.ArrowException, OSError, ValueError)) and not isinstance(err, MemoryError):
-            raise CorruptError(f"{self._path}: cannot be read: {err}; rollout verify says more") from err
+            raise CorruptError(f"{self._path}: cannot be read: {err}; see rollout verify") from err
 
 
 def address(array: npt.NDArray[Any]) -> int:
@@ -367,7 +367,7 @@ def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
     """Return the first rows of the blocks, after comparing their number with the log."""
     starts = np.cumsum([0, *sizes]).astype(np.int64)
     if starts[-1] != shard.rows:  # an Arrow stream truncated between two batches looks complete
-        raise CorruptError(f"{shard.path}: {starts[-1]} rows, the commit log says {shard.rows}; rollout verify says more")
+        raise CorruptError(f"{shard.path}: {starts[-1]} rows, the commit log has {shard.rows}; see rollout verify")
     return starts
 
 

@@ -20,7 +20,7 @@ const (
 // Compile compiles a regular expression to a Pattern. The error is a *SyntaxError.
 func Compile(expr string) (*Pattern, error) {
 	if len(expr) > maxExpr {
-		return nil, &SyntaxError{maxExpr, "pattern goes on: more than 4096 bytes"}
+		return nil, &SyntaxError{maxExpr, "pattern of more than 4096 bytes"}
 	}
 	if !utf8.ValidString(expr) {
 		return nil, &SyntaxError{0, "pattern is not valid UTF-8"}
@@ -31,7 +31,7 @@ func Compile(expr string) (*Pattern, error) {
 		return nil, err
 	}
 	if p.i < len(expr) {
-		return nil, p.errorf(p.i, ") without a group")
+		return nil, p.errorf(p.i, ") without an opening (")
 	}
 	return compile(n)
 }
@@ -39,7 +39,7 @@ func Compile(expr string) (*Pattern, error) {
 // Literal returns a Pattern that matches only text, which must not be empty, or a *SyntaxError.
 func Literal(text string) (*Pattern, error) {
 	if len(text) > maxExpr {
-		return nil, &SyntaxError{maxExpr, "text goes on: more than 4096 bytes"}
+		return nil, &SyntaxError{maxExpr, "text of more than 4096 bytes"}
 	}
 	n := &node{op: opConcat}
 	for _, r := range text {
@@ -53,27 +53,27 @@ func compile(n *node) (*Pattern, error) {
 		return nil, &SyntaxError{0, fmt.Sprintf(format, args...)}
 	}
 	if n.nullable() {
-		return refuse("pattern can match nothing")
+		return refuse("pattern matches the empty text")
 	}
 	b := builder{}
 	ok := b.program(n)
 	b.emit(inst{op: instMatch})
 	if !ok {
-		return refuse("pattern is too large: over %d steps", maxProgram)
+		return refuse("pattern is too large: more than %d steps", maxProgram)
 	}
 	if len(b.sets) > maxSets {
-		return refuse("pattern is too large: over %d different classes", maxSets)
+		return refuse("pattern is too large: more than %d different classes", maxSets)
 	}
 	c, ok := classify(b.sets)
 	if !ok {
-		return refuse("pattern is too large: over %d kinds of characters", maxClasses)
+		return refuse("pattern is too large: more than %d kinds of characters", maxClasses)
 	}
 	d, ok := determinize(&b, c)
 	if !ok {
-		return refuse("pattern is too large: over %d states", maxStates)
+		return refuse("pattern is too large: more than %d states", maxStates)
 	}
 	if !d.linear() {
-		return refuse("pattern could take time that grows with the square of a text")
+		return refuse("pattern could take quadratic time")
 	}
 	p := &Pattern{index: c.index, block: c.block, atEnd: uint32(c.n), covers: d.covers()}
 	copy(p.ascii[:0x80], c.block[c.index[0]][:0x80])

@@ -75,7 +75,7 @@ func (p *parser) peek() byte {
 // alternatives parses up to the end or a closing parenthesis.
 func (p *parser) alternatives() (*node, error) {
 	if p.deep++; p.deep > maxDepth {
-		return nil, p.errorf(p.i, "more than %d groups in each other", maxDepth)
+		return nil, p.errorf(p.i, "groups nested more than %d levels deep", maxDepth)
 	}
 	defer func() { p.deep-- }()
 	n := &node{op: opAlternate}
@@ -107,7 +107,7 @@ func (p *parser) sequence() (*node, error) {
 			return nil, err
 		}
 		if k := len(n.subs); k > 0 && foldsTogether(n.subs[k-1], a) {
-			return nil, p.errorf(at, "letters without regard to case that fold to one character with those before")
+			return nil, p.errorf(at, "case-insensitive letters that fold to one character with the previous letters")
 		}
 		n.subs = append(n.subs, a)
 	}
@@ -172,7 +172,7 @@ func (p *parser) repeat(n *node) (*node, error) {
 			return n, nil
 		}
 		if n.op == opLook {
-			return nil, p.errorf(at, "a lookahead that is repeated")
+			return nil, p.errorf(at, "repeated lookahead")
 		}
 		if interval {
 			var err error
@@ -186,10 +186,10 @@ func (p *parser) repeat(n *node) (*node, error) {
 			return nil, p.errorf(at, "lazy repetition %s", p.s[at:p.i+1])
 		}
 		if n.nullable() {
-			return nil, p.errorf(at, "repetition of what can be empty")
+			return nil, p.errorf(at, "repetition of a part that can be empty")
 		}
 		if hi != 1 && foldsTogether(n, n) {
-			return nil, p.errorf(at, "letters without regard to case that fold to one character when repeated")
+			return nil, p.errorf(at, "case-insensitive letters that fold to one character when repeated")
 		}
 		r := &node{op: opRepeat, subs: []*node{n}, min: lo, max: hi}
 		if !interval && p.take("+") {
@@ -256,7 +256,7 @@ func (p *parser) atom() (*node, error) {
 		s, _, err := p.escape()
 		return &node{op: opSet, set: s, fold: p.fold}, err
 	case '^', '?', '*', '+', '{', '}', ']':
-		return nil, p.errorf(at, "%c in this place", c)
+		return nil, p.errorf(at, "unexpected %c", c)
 	}
 	r, size := utf8.DecodeRuneInString(p.s[p.i:])
 	p.i += size
@@ -282,7 +282,7 @@ func (p *parser) literal(r rune, at int) (*set, error) {
 			s.add(0x212A, 0x212A)
 		}
 	case r >= 0x80 && !isPunctuation(r):
-		return nil, p.errorf(at, "%q without regard to case", r)
+		return nil, p.errorf(at, "case-insensitive %q", r)
 	}
 	return s, nil
 }
@@ -311,14 +311,14 @@ func (p *parser) group() (*node, error) {
 		return nil, err
 	}
 	if !p.take(")") {
-		return nil, p.errorf(at, "group without an end")
+		return nil, p.errorf(at, "group without a closing )")
 	}
 	p.fold = fold
 	if !look {
 		return n, nil
 	}
 	if n.op != opSet {
-		return nil, p.errorf(at, "lookahead at more than one character")
+		return nil, p.errorf(at, "lookahead of more than one character")
 	}
 	if negative {
 		return &node{op: opLook, set: n.set.negate(), atEnd: true}, nil

@@ -10,7 +10,7 @@ import (
 func (p *parser) class() (*set, error) {
 	at := p.i
 	if p.deep++; p.deep > maxDepth {
-		return nil, p.errorf(at, "more than %d classes in each other", maxDepth)
+		return nil, p.errorf(at, "classes nested more than %d levels deep", maxDepth)
 	}
 	defer func() { p.deep-- }()
 	p.i++
@@ -24,10 +24,10 @@ func (p *parser) class() (*set, error) {
 	for {
 		switch {
 		case p.i >= len(p.s):
-			return nil, p.errorf(at, "class without an end")
+			return nil, p.errorf(at, "class without a closing ]")
 		case p.take("]"):
 			if empty {
-				return nil, p.errorf(at, "&& of nothing")
+				return nil, p.errorf(at, "&& with an empty operand")
 			}
 			if len(and) > 0 {
 				in = &set{and: append(and, in)}
@@ -38,7 +38,7 @@ func (p *parser) class() (*set, error) {
 			return in, nil
 		case strings.HasPrefix(p.s[p.i:], "&&"):
 			if empty {
-				return nil, p.errorf(p.i, "&& of nothing")
+				return nil, p.errorf(p.i, "&& with an empty operand")
 			}
 			if p.i += 2; p.peek() == '&' {
 				return nil, p.errorf(p.i, "& after &&")
@@ -83,7 +83,7 @@ func (p *parser) classItem() (*set, error) {
 	case r < 0 || to < r || p.s[at] == '-':
 		return nil, p.errorf(at, "range %.20s", p.s[at:p.i])
 	case p.fold:
-		return nil, p.errorf(at, "range %.20s without regard to case", p.s[at:p.i])
+		return nil, p.errorf(at, "case-insensitive range %.20s", p.s[at:p.i])
 	case p.peek() == '-' && !strings.HasPrefix(p.s[p.i:], "-]"):
 		return nil, p.errorf(p.i, "- after a range")
 	}
@@ -97,7 +97,7 @@ func (p *parser) classChar() (s *set, r rune, err error) {
 	case '\\':
 		return p.escape()
 	case '[', 0:
-		return nil, 0, p.errorf(at, "end of a range")
+		return nil, 0, p.errorf(at, "range without an end")
 	}
 	r, size := utf8.DecodeRuneInString(p.s[p.i:])
 	p.i += size
@@ -140,7 +140,7 @@ func (p *parser) escape() (s *set, r rune, err error) {
 				err = p.errorf(at, "escape %.10s", p.s[at:])
 			}
 		} else if r, err = p.hex(at, 2, 2); r >= 0x80 {
-			err = p.errorf(at, "escape %.4s of a byte", p.s[at:])
+			err = p.errorf(at, "escape %.4s of a single byte", p.s[at:])
 		}
 	default:
 		if c < ' ' || c >= 0x7F || isLetter(rune(c)) || '0' <= c && c <= '9' {
@@ -155,7 +155,7 @@ func (p *parser) escape() (s *set, r rune, err error) {
 		s, err = p.literal(r, at)
 		return s, r, err
 	case p.fold:
-		return nil, 0, p.errorf(at, "%s without regard to case", p.s[at:p.i])
+		return nil, 0, p.errorf(at, "case-insensitive %s", p.s[at:p.i])
 	}
 	return s, -1, nil
 }

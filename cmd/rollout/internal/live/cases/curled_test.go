@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -30,7 +30,7 @@ var routes = []struct {
 // curled plays some of the tasks by plain requests through the tap, while a collection follows. Its
 // rows must equal the rows of the driven ones. The rows of a collection that also reads the tap
 // must be exact and equal.
-func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *truth.Run) {
+func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *enginecheck.Run) {
 	t.Helper()
 	c, from := curl{w, t}, len(w.engine.calls(t))
 	const tag = "curled-same"
@@ -104,9 +104,9 @@ func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *truth.Run)
 
 // compareRead compares server runs with the calls of the engine from index from on. It wants this
 // many samples of the grade and no failure.
-func (w *world) compareRead(t *testing.T, name string, run *truth.Run, from int, grade string, samples int) *truth.Result {
+func (w *world) compareRead(t *testing.T, name string, run *enginecheck.Run, from int, grade string, samples int) *enginecheck.Result {
 	t.Helper()
-	res := truth.Compare(run, w.engine.calls(t)[from:])
+	res := enginecheck.Compare(run, w.engine.calls(t)[from:])
 	t.Logf("%s\n%s", name, res)
 	if res.Wrongs > 0 || res.Failures > 0 || res.Samples != samples || res.Grades[grade] != res.Rows {
 		t.Errorf("%s: want %d samples, %s, none failed, and nothing wrong", name, samples, grade)

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 )
 
@@ -97,7 +97,7 @@ func (e *engine) kill(t *testing.T) {
 
 func (e *engine) calls(t *testing.T) []enginesim.Call {
 	t.Helper()
-	calls, err := truth.ReadCalls(e.log)
+	calls, err := enginecheck.ReadCalls(e.log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -28,7 +28,8 @@ func TestExisting(t *testing.T) {
 }
 
 // existing checks that the server keeps the provider's address from its first start, in its
-// database and in each agent. doctor must report it, and the steps of the README must change both.
+// database and in each agent. doctor must report it, and the steps in collector/tap/README.md must
+// change both.
 func (w *world) existing(t *testing.T) {
 	t.Helper()
 	w.l.Traces(true) // server runs are read
@@ -83,11 +84,11 @@ func (w *world) existing(t *testing.T) {
 		}
 		for _, text := range says {
 			if !strings.Contains(r.Stdout, text) {
-				t.Errorf("doctor does not say %q\n%s%s", text, r.Stdout, r.Stderr)
+				t.Errorf("doctor lacks %q\n%s%s", text, r.Stdout, r.Stderr)
 			}
 		}
 	}
-	doctor(exit.Unusable, "it saw no call at all: the server calls the model of a new agent at "+w.engine.url+"/v1", "4 of 4 agents with token data bypass the tap, most of them at "+w.engine.url+"/v1: "+old[0])
+	doctor(exit.Unusable, "it saw no call: the server calls the model of a new agent at "+w.engine.url+"/v1", "4 of 4 agents with token data bypass the tap, most of them at "+w.engine.url+"/v1: "+old[0])
 
 	// The API does not know the id of the provider from the settings.
 	w.l.Postgres.Query(t, "UPDATE providers SET base_url = '"+p.url+"/v1' WHERE name = 'sglang' AND organization_id IS NULL")
@@ -135,7 +136,7 @@ func (w *world) existing(t *testing.T) {
 		say(agent)
 	}
 	run := v.readRuns(t, filepath.Join(t.TempDir(), "run"), exit.OK, "--from-runs", "tag=existing", "--from-runs", "since="+began.Format(time.RFC3339Nano), "--tap", p.url)
-	res := truth.Compare(run, w.engine.calls(t)[from:])
+	res := enginecheck.Compare(run, w.engine.calls(t)[from:])
 	w.total.Add(res)
 	t.Logf("agents from before, through the tap\n%s", res)
 	if res.Wrongs > 0 || res.Failures > 0 || res.Samples != 4 {

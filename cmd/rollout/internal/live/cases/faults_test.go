@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
@@ -50,11 +50,11 @@ func (r *running) says(t *testing.T, text string, times int) {
 	for began := time.Now(); strings.Count(r.said.String(), text) < times; {
 		select {
 		case <-r.done:
-			t.Fatalf("it ended before it said %q %d times: exit code %d\n%s", text, times, r.code, r.said.String())
+			t.Fatalf("it ended before it printed %q %d times: exit code %d\n%s", text, times, r.code, r.said.String())
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Since(began) > 2*time.Minute {
-			t.Fatalf("it said %q %d times, want %d\n%s", text, strings.Count(r.said.String(), text), times, r.said.String())
+			t.Fatalf("it printed %q %d times, want %d\n%s", text, strings.Count(r.said.String(), text), times, r.said.String())
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (w *world) killed(t *testing.T, c collection, kills int) {
 	w.compare(t, &c, dir, from)
 }
 
-func (w *world) broken(t *testing.T, name string, args []string, hit func()) *truth.Result {
+func (w *world) broken(t *testing.T, name string, args []string, hit func()) *enginecheck.Result {
 	t.Helper()
 	c := faulted(name, 5)
 	c.args = args
@@ -146,7 +146,7 @@ func (w *world) broken(t *testing.T, name string, args []string, hit func()) *tr
 }
 
 // hit runs a collection that a fault hits and that still ends well.
-func (w *world) hit(t *testing.T, c *collection, hit func()) *truth.Result {
+func (w *world) hit(t *testing.T, c *collection, hit func()) *enginecheck.Result {
 	t.Helper()
 	all, dir := w.write(t, c)
 	from := len(w.engine.calls(t))

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 )
 
 // A curl drives agents like another program: with plain requests that do not ask for token data.
@@ -151,11 +151,11 @@ func (w *world) fromRuns(t *testing.T, full bool) {
 	r := w.l.MustRun(t, exit.Failures, w.program, args...)
 	t.Logf("%s", r.Stderr)
 	w.l.MustRun(t, exit.OK, w.program, "verify", dir)
-	run, err := truth.Read(dir)
+	run, err := enginecheck.Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := truth.Compare(run, w.engine.calls(t)[from:])
+	res := enginecheck.Compare(run, w.engine.calls(t)[from:])
 	w.total.Add(res)
 	t.Logf("server runs of others\n%s", res)
 	if res.Wrongs > 0 {
@@ -195,7 +195,7 @@ func (w *world) fromRuns(t *testing.T, full bool) {
 	}
 	before := fmt.Sprint(len(run.Rows), len(run.Failures))
 	w.l.MustRun(t, exit.Failures, w.program, args...)
-	if run, err = truth.Read(dir); err != nil || fmt.Sprint(len(run.Rows), len(run.Failures)) != before {
+	if run, err = enginecheck.Read(dir); err != nil || fmt.Sprint(len(run.Rows), len(run.Failures)) != before {
 		t.Errorf("a second time: %d rows and %d failures, %v; %s before", len(run.Rows), len(run.Failures), err, before)
 	}
 }

@@ -60,7 +60,7 @@ func TestLetta(t *testing.T) {
 		t.Run("existing", w.existing)
 	}
 	if left := w.l.Agents(t); len(left) > 0 {
-		t.Errorf("agents are left: %v", left)
+		t.Errorf("agents remain: %v", left)
 	}
 	t.Logf("all cases\n%s", w.total)
 	if w.server == 0 { // no collection was selected

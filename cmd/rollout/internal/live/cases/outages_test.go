@@ -30,7 +30,7 @@ func TestOutages(t *testing.T) {
 	})
 	t.Run("PostgreSQL out of connections", w.crowded)
 	if left := w.l.Agents(t); len(left) > 0 {
-		t.Errorf("agents are left: %v", left)
+		t.Errorf("agents remain: %v", left)
 	}
 	// The case that waits for two minutes runs beside the others.
 	ended := w.with(t, "sglang-dies").dying(t)
@@ -38,7 +38,7 @@ func TestOutages(t *testing.T) {
 	t.Run("engine down for a minute", w.engineDown)
 	t.Run("engine dead", ended)
 	if left := w.l.Agents(t); len(left) > 0 {
-		t.Errorf("agents are left: %v", left)
+		t.Errorf("agents remain: %v", left)
 	}
 	t.Logf("all outages\n%s", w.total)
 }
@@ -46,7 +46,7 @@ func TestOutages(t *testing.T) {
 func (w *world) noneLeft(t *testing.T, dir string) {
 	t.Helper()
 	if r := w.l.MustRun(t, exit.OK, w.program, "clean", "--dry-run", "--json", dir); r.Stdout != "" {
-		t.Errorf("agents are left:\n%s", r.Stdout)
+		t.Errorf("agents remain:\n%s", r.Stdout)
 	}
 }
 
@@ -110,7 +110,7 @@ func (w *world) crowded(t *testing.T) {
 	w.l.Postgres.MaxConnections = usual
 	w.l.Postgres.Restart(t)
 	if !strings.Contains(r.said.String(), "retries") {
-		t.Errorf("nothing was tried again, so this shows nothing\n%s", r.said.String())
+		t.Errorf("nothing was retried, so this proves nothing\n%s", r.said.String())
 	}
 	w.compare(t, &c, dir, from)
 }
@@ -169,7 +169,7 @@ func (w *world) dying(t *testing.T) (ended func(*testing.T)) {
 		w.noneLeft(t, dir)
 		for _, want := range []string{"cannot reach its model engine", "gave up on " + w.l.URLs[0], "rollout collect --resume --out "} {
 			if !strings.Contains(r.said.String(), want) {
-				t.Errorf("the program does not say %q:\n%s", want, r.said.String())
+				t.Errorf("the output lacks %q:\n%s", want, r.said.String())
 			}
 		}
 		w.engine.start(t)
@@ -189,9 +189,9 @@ func (w *world) tappedDead(t *testing.T) {
 	c.called = true
 	args, dir := v.write(t, &c)
 	r := v.l.MustRun(t, exit.Unusable, v.program, args...)
-	for _, want := range []string{"its model engine (" + p.url, "gave up on " + v.l.URLs[0], "rollout collect --resume --out "} {
+	for _, want := range []string{"model engine (" + p.url, "gave up on " + v.l.URLs[0], "rollout collect --resume --out "} {
 		if !strings.Contains(r.Stderr, want) {
-			t.Errorf("the program does not say %q:\n%s", want, r.Stderr)
+			t.Errorf("the output lacks %q:\n%s", want, r.Stderr)
 		}
 	}
 	v.noneLeft(t, dir)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
@@ -82,9 +82,9 @@ func (w *world) order(t *testing.T) func(ids []int32) string {
 
 // mustBeSame compares two runs. Both must have at least this many calls and rows, and at most
 // missing calls are only in the first.
-func mustBeSame(t *testing.T, name string, first, second *truth.Run, show, order func([]int32) string, calls, rows, missing int) {
+func mustBeSame(t *testing.T, name string, first, second *enginecheck.Run, show, order func([]int32) string, calls, rows, missing int) {
 	t.Helper()
-	s := truth.Same(first, second, show, order)
+	s := enginecheck.Same(first, second, show, order)
 	t.Logf("%s\n%s", name, s)
 	if s.Differing > 0 || s.Missing > missing || s.Calls < calls || s.Rows < rows {
 		t.Errorf("%s: want no difference, %d calls and %d rows at least, and %d missing at most", name, calls, rows, missing)
@@ -119,7 +119,7 @@ func (w *world) same(t *testing.T) {
 			t.Fatal(err)
 		}
 		read := v.readRuns(t, filepath.Join(t.TempDir(), "run"), exit.Failures, "--from-runs", "tag="+agent.TagRun(info.ID), "--fail-on-error", "100%")
-		if res := truth.Compare(read, calls); res.Wrongs > 0 {
+		if res := enginecheck.Compare(read, calls); res.Wrongs > 0 {
 			t.Errorf("%d things are wrong\n%s", res.Wrongs, res)
 		}
 		// Four server runs waited for an approval and ended, and one step made a summary.
@@ -130,17 +130,17 @@ func (w *world) same(t *testing.T) {
 }
 
 // readRuns reads server runs twice. The second time adds nothing. It returns the rows of the run.
-func (w *world) readRuns(t *testing.T, dir string, code int, args ...string) *truth.Run {
+func (w *world) readRuns(t *testing.T, dir string, code int, args ...string) *enginecheck.Run {
 	t.Helper()
 	args = append([]string{"collect", "--resume", "--server", w.l.URLs[0], "--tokenizer", w.l.Model, "--out", dir}, args...)
 	w.l.MustRun(t, code, w.program, args...)
 	w.l.MustRun(t, exit.OK, w.program, "verify", dir)
-	run, err := truth.Read(dir)
+	run, err := enginecheck.Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.l.MustRun(t, code, w.program, args...)
-	if again, err := truth.Read(dir); err != nil || len(again.Rows) != len(run.Rows) || len(again.Failures) != len(run.Failures) {
+	if again, err := enginecheck.Read(dir); err != nil || len(again.Rows) != len(run.Rows) || len(again.Failures) != len(run.Failures) {
 		t.Errorf("a second time: %v, %d rows and %d failures, %d and %d before", err, len(again.Rows), len(again.Failures), len(run.Rows), len(run.Failures))
 	}
 	return run

@@ -58,7 +58,7 @@ func (p *tapped) run(t *testing.T) {
 	t.Cleanup(func() {
 		p.end(t, syscall.SIGKILL)
 		if t.Failed() {
-			t.Logf("the tap said:\n%s", p.said.String())
+			t.Logf("the tap printed:\n%s", p.said.String())
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
@@ -28,13 +28,13 @@ type world struct {
 	engine  *engine
 	handle  string
 	tools   map[string]string // ids by name
-	total   *truth.Result
+	total   *enginecheck.Result
 	tok     *bpe.Tokenizer
-	took    time.Duration // CPU time of the collections that ended by themselves
-	server  time.Duration // and of Letta during them
-	spread  bool          // collections use all servers
-	run     *truth.Run    // the run compared last
-	dir     string        // its folder
+	took    time.Duration    // CPU time of the collections that ended by themselves
+	server  time.Duration    // and of Letta during them
+	spread  bool             // collections use all servers
+	run     *enginecheck.Run // the run compared last
+	dir     string           // its folder
 }
 
 // with returns the same world with another engine behind a provider of that name.
@@ -126,7 +126,7 @@ var toolSources = map[string]string{
 
 func newWorld(t *testing.T, cfg live.Config) *world {
 	t.Helper()
-	w := &world{l: live.Start(t, cfg), program: live.Build(t), tools: map[string]string{}, total: truth.Compare(&truth.Run{}, nil)}
+	w := &world{l: live.Start(t, cfg), program: live.Build(t), tools: map[string]string{}, total: enginecheck.Compare(&enginecheck.Run{}, nil)}
 	w.engine = newEngine(t, w.l.Model)
 	w.handle = w.l.Provider(t, "sglang-sim", w.engine.url)
 	c := w.l.Client(t, 0)
@@ -239,7 +239,7 @@ func (w *world) write(t *testing.T, c *collection) (args []string, dir string) {
 	return append(args, c.args...), dir
 }
 
-func (w *world) collect(t *testing.T, c collection) *truth.Result {
+func (w *world) collect(t *testing.T, c collection) *enginecheck.Result {
 	t.Helper()
 	if w.spread {
 		c.args = slices.Clone(c.args)
@@ -262,15 +262,15 @@ func (w *world) collect(t *testing.T, c collection) *truth.Result {
 }
 
 // compare compares a run with the calls of the engine from index from on.
-func (w *world) compare(t *testing.T, c *collection, dir string, from int) *truth.Result {
+func (w *world) compare(t *testing.T, c *collection, dir string, from int) *enginecheck.Result {
 	t.Helper()
 	w.l.MustRun(t, exit.OK, w.program, "verify", dir)
-	run, err := truth.Read(dir)
+	run, err := enginecheck.Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	calls := w.engine.calls(t)[from:]
-	res := truth.Compare(run, calls)
+	res := enginecheck.Compare(run, calls)
 	t.Logf("%s\n%s", c.name, res)
 	if res.Wrongs > 0 {
 		t.Errorf("%d things are wrong", res.Wrongs)
@@ -300,7 +300,7 @@ func (w *world) compare(t *testing.T, c *collection, dir string, from int) *trut
 }
 
 // retried counts the samples with more than one attempt. The output of their first attempt is lost.
-func retried(run *truth.Run) int {
+func retried(run *enginecheck.Run) int {
 	again := map[string]bool{}
 	for _, r := range run.Rows {
 		if r.Attempt > 1 {
@@ -315,7 +315,7 @@ func retried(run *truth.Run) int {
 	return len(again)
 }
 
-func (c *collection) check(t *testing.T, run *truth.Run) {
+func (c *collection) check(t *testing.T, run *enginecheck.Run) {
 	t.Helper()
 	type sample struct {
 		task  string

@@ -31,7 +31,7 @@ func main() {
 }
 
 func run() error {
-	listen := flag.String("listen", "127.0.0.1:30000", "address to serve at; port 0 takes a free one")
+	listen := flag.String("listen", "127.0.0.1:30000", "listen address; port 0 selects a free port")
 	tokenizer := flag.String("tokenizer", "", "folder with tokenizer.json and a chat template")
 	log := flag.String("log", "", "file to append each call to, as JSON lines")
 	scripts := flag.String("scripts", "", "JSON file with more scripts: {\"NAME\": {\"replies\": [{\"text\": …}]}}")

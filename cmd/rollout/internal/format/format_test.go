@@ -1,10 +1,10 @@
-package human
+package format
 
 import (
 	"testing"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // Folded text keeps every word, and its lines fit if the words do.
@@ -49,8 +49,8 @@ func TestHumanNumbers(t *testing.T) {
 		{Duration(123 * time.Minute), "2h03m"},
 		{Percent(1, 3), "33.3%"},
 		{Percent(1, 0), "0%"},
-		{tame.Text("a\nb\x1b", 10), `a b\u001b`},
-		{tame.Text("日本語日本語", 4), "日本語…"},
+		{termsafe.Text("a\nb\x1b", 10), `a b\u001b`},
+		{termsafe.Text("日本語日本語", 4), "日本語…"},
 		{Size(3 << 19), "1536KiB"},
 		{Size(1000), "1kB"},
 		{Size(0), "0B"},

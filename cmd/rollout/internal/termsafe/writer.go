@@ -1,4 +1,4 @@
-package tame
+package termsafe
 
 import (
 	"io"

@@ -49,9 +49,9 @@ func (m *keptRun) stopReason(g *agent) (letta.StopReason, error) {
 	case letta.StopEndTurn, letta.StopToolRule, letta.StopMaxSteps, letta.StopMaxTokensExceeded, letta.StopRequiresApproval:
 		return stop, nil
 	case "":
-		return "", gone("server run %s is %s and names no stop reason: %s", m.run.ID, g.quote(m.run.Status), g.quote(m.run.Failure()))
+		return "", gone("server run %s has status %s and no stop reason: %s", m.run.ID, g.quote(m.run.Status), g.quote(m.run.Failure()))
 	default:
-		return "", gone("server run %s is %s: %s", m.run.ID, g.quote(m.run.Status), g.quote(string(stop)))
+		return "", gone("server run %s has status %s and stop reason %s", m.run.ID, g.quote(m.run.Status), g.quote(string(stop)))
 	}
 }
 
@@ -65,7 +65,7 @@ func (m *keptRun) checkSteps() error {
 		}
 		id := m.messages[i].StepID
 		if !slices.ContainsFunc(m.steps, func(s letta.Step) bool { return s.ID == id }) {
-			return gone("server run %s has a message of step %q, and does not list it", m.run.ID, id)
+			return gone("server run %s has a message of step %q but does not list the step", m.run.ID, id)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package truth
+package enginecheck
 
 import (
 	"encoding/json"
@@ -222,10 +222,10 @@ func differ[T comparable](c *comparison, at, name string, row, told *T) {
 		return
 	}
 	if told == nil {
-		c.wrong("%s: %s is %v, the engine was told nothing", at, name, *row)
+		c.wrong("%s: %s is %v, the engine received nothing", at, name, *row)
 		return
 	}
-	c.wrong("%s: %s is %v, the engine was told %v", at, name, *row, *told)
+	c.wrong("%s: %s is %v, the engine received %v", at, name, *row, *told)
 }
 
 func (c *comparison) explain(row *sink.StoredRow, from, to int) string {

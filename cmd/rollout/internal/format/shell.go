@@ -1,11 +1,11 @@
-package human
+package format
 
 import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 // Shell quotes a path for a shell, for commands that the user can copy.
@@ -22,7 +22,7 @@ func Shell(path string) string {
 		for _, r := range []byte(path) {
 			switch {
 			case r < ' ' || r >= 0x7f:
-				tame.Fprintf(&b, `\x%02x`, r)
+				termsafe.Fprintf(&b, `\x%02x`, r)
 			case r == '\'' || r == '\\':
 				b.WriteByte('\\')
 				fallthrough

@@ -37,9 +37,9 @@ func shownTools(shown chat.Value, agent *letta.AgentState, request *letta.LettaR
 		ours, is := known[name]
 		switch {
 		case !is:
-			return chat.Value{}, fmt.Errorf("its trace shows a tool %q, which the agent did not have before the first request", name)
+			return chat.Value{}, fmt.Errorf("the trace has tool %q, which the agent did not have before the first request", name)
 		case !sameTool(f, ours):
-			return chat.Value{}, fmt.Errorf("its trace shows tool %q with content that has changed since before the first request", name)
+			return chat.Value{}, fmt.Errorf("the trace has tool %q with other content than before the first request", name)
 		}
 		delete(known, name)
 		list = append(list, function(ours))

@@ -1,4 +1,4 @@
-package tame_test
+package termsafe_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 func TestText(t *testing.T) {
@@ -38,7 +38,7 @@ func TestText(t *testing.T) {
 		{"the replacement character itself", "\ufffd", "\ufffd"},
 		{"empty", "", ""},
 	} {
-		if got := tame.Text(tt.in, 100); got != tt.want {
+		if got := termsafe.Text(tt.in, 100); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -58,7 +58,7 @@ func TestText(t *testing.T) {
 		{"a\x1b[31m", 9, `a\u001b[…`},
 		{"abc\n", 3, "abc"},
 	} {
-		if got := tame.Text(tt.in, tt.width); got != tt.want {
+		if got := termsafe.Text(tt.in, tt.width); got != tt.want {
 			t.Errorf("%q to %d: %q, want %q", tt.in, tt.width, got, tt.want)
 		}
 	}
@@ -71,22 +71,22 @@ func FuzzText(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string, width int) {
 		width = max(0, width%1000)
-		got := tame.Text(s, width)
+		got := termsafe.Text(s, width)
 		if n := utf8.RuneCountInString(got); n > width {
 			t.Fatalf("%q has %d characters, want %d at most", got, n, width)
 		}
 		if r := strange(got); r != 0 {
 			t.Fatalf("%q holds %U", got, r)
 		}
-		if again := tame.Text(got, width); again != got {
+		if again := termsafe.Text(got, width); again != got {
 			t.Fatalf("%q became %q", got, again)
 		}
 		// The Writer agrees with Text for any split of the bytes.
 		var whole, pieces bytes.Buffer
-		w := tame.NewWriter(&whole)
+		w := termsafe.NewWriter(&whole)
 		_, _ = io.WriteString(w, s)
 		_ = w.Flush()
-		w = tame.NewWriter(&pieces)
+		w = termsafe.NewWriter(&pieces)
 		_, _ = io.Copy(w, iotest.OneByteReader(strings.NewReader(s)))
 		_ = w.Flush()
 		if whole.String() != pieces.String() {
@@ -124,19 +124,19 @@ func TestOperands(t *testing.T) {
 		"string": evil, "bytes": []byte(evil), "error": fmt.Errorf("%w", errors.New(evil)), "stringer": named{evil},
 		"pointer": &named{evil}, "of a type": named{evil}.String(),
 	} {
-		if got := tame.Sprintf("%s", v); got != want {
+		if got := termsafe.Sprintf("%s", v); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
 	for _, v := range []any{[]string{evil}, map[string]string{evil: evil}, struct{ A string }{evil}, []error{errors.New(evil)}, [1]any{evil}} {
-		if got := tame.Sprintf("%v", v); strange(got) != 0 {
+		if got := termsafe.Sprintf("%v", v); strange(got) != 0 {
 			t.Errorf("%T: %q", v, got)
 		}
 	}
-	if got := tame.Sprintf("%-6s|%4d|%*d|%.2f|%q|%s\n", "a", 7, 3, 5, 1.5, evil, tame.Own("\x1b[1mours\n")); got != "a     |   7|  5|1.50|\"\\x1b[2J\\nrollout: ok\"|\x1b[1mours\n\n" {
+	if got := termsafe.Sprintf("%-6s|%4d|%*d|%.2f|%q|%s\n", "a", 7, 3, 5, 1.5, evil, termsafe.Own("\x1b[1mours\n")); got != "a     |   7|  5|1.50|\"\\x1b[2J\\nrollout: ok\"|\x1b[1mours\n\n" {
 		t.Errorf("%q", got)
 	}
-	if n := utf8.RuneCountInString(tame.Sprintf("%s", strings.Repeat("x", 1<<20))); n != tame.MaxText {
+	if n := utf8.RuneCountInString(termsafe.Sprintf("%s", strings.Repeat("x", 1<<20))); n != termsafe.MaxText {
 		t.Errorf("a megabyte is shown as %d characters", n)
 	}
 }
@@ -146,7 +146,7 @@ func TestWriterKeepsJSON(t *testing.T) {
 	t.Parallel()
 	in := map[string]string{"\u202ekey": "\x1b\u009b\u2028\u007f\U000e0041\U0001f600 \t\n\"\\"}
 	var b bytes.Buffer
-	enc := json.NewEncoder(tame.NewWriter(&b))
+	enc := json.NewEncoder(termsafe.NewWriter(&b))
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(in); err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestWriterColours(t *testing.T) {
 		{true, "\x1b]0;x\a\x1b[5n\x1b[2K\r50%\x1b[", `\u001b]0;x\u0007\u001b[5n\u001b[2K\u000d50%\u001b[`},
 	} {
 		var b bytes.Buffer
-		w := tame.NewWriter(&b)
+		w := termsafe.NewWriter(&b)
 		if tt.colours {
 			w.Colours()
 		}
@@ -181,10 +181,10 @@ func TestWriterColours(t *testing.T) {
 			t.Errorf("%q became %q, want %q (%d, %v)", tt.in, b.String(), tt.want, n, err)
 		}
 	}
-	if f, ok := tame.File(tame.NewWriter(os.Stderr)); !ok || f != os.Stderr {
+	if f, ok := termsafe.File(termsafe.NewWriter(os.Stderr)); !ok || f != os.Stderr {
 		t.Error("the file behind a writer is not found")
 	}
-	if _, ok := tame.File(tame.NewWriter(io.Discard)); ok {
+	if _, ok := termsafe.File(termsafe.NewWriter(io.Discard)); ok {
 		t.Error("a file where there is none")
 	}
 }

@@ -1,4 +1,4 @@
-package human
+package format
 
 import "github.com/rollout-rl/rollout/collector/letta/spelling"
 

@@ -1,4 +1,4 @@
-// Package tame escapes untrusted text for display: text from a server, a model, a task, a
+// Package termsafe escapes untrusted text for display: text from a server, a model, a task, a
 // file or a folder name. Raw, such text could move the terminal's cursor, set its title, hide
 // or recolor output, reverse the reading direction, or imitate one of our lines.
 //
@@ -19,7 +19,7 @@
 //   - A [Writer] wraps standard output, standard error, logs and pages. It cannot tell
 //     operands from the format, so it keeps line breaks and tabs, and escapes the rest. Its
 //     escapes are JSON escapes, so JSON output keeps its value.
-package tame
+package termsafe
 
 import (
 	"fmt"

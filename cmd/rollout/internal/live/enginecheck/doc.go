@@ -1,4 +1,4 @@
-// Package truth compares the rows of a run with the prompts and outputs of its engines. Only tests
+// Package enginecheck compares the rows of a run with the prompts and outputs of its engines. Only tests
 // import it.
 //
 //	run ─── rows, failures ──┐
@@ -26,4 +26,4 @@
 // A call is an error if its agent has rows or failures and the call is in none of them.
 //
 // [Same] compares two runs with each other: claims that both make must be equal.
-package truth
+package enginecheck

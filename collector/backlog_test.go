@@ -281,7 +281,7 @@ func TestBacklogIsBounded(t *testing.T) {
 			synctest.Wait()
 			// One is in flight, one is in front of the pacer, two wait, and the next has no room.
 			if want, asked := min(6, minute+5), int(asked.Load()); asked != want {
-				t.Errorf("minute %d: asked for %d tasks, want %d", minute, asked, want)
+				t.Errorf("minute %d: %d tasks requested, want %d", minute, asked, want)
 			}
 			time.Sleep(time.Minute)
 		}

@@ -24,7 +24,7 @@ func (e *BarrenError) Error() string {
 	if e.Reason != tokenize.ReasonNone {
 		what = e.Reason.String()
 	}
-	return fmt.Sprintf("%d samples failed with %s and none gave a row: %s", e.Samples, what, strings.TrimPrefix(line(e.Err), "("+what+"): ")) // said already
+	return fmt.Sprintf("%d samples failed with %s and no sample has a row: %s", e.Samples, what, strings.TrimPrefix(line(e.Err), "("+what+"): ")) // said already
 }
 
 // Unwrap returns ErrUnusable.

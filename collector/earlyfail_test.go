@@ -85,8 +85,8 @@ func TestBarrenRun(t *testing.T) {
 			if st.Failed != tt.failed || st.Committed != 0 || st.Remaining != st.Planned-tt.failed || len(s.samples) != tt.failed {
 				t.Errorf("%d failed, %d remain of %d, %d with the sink; want %d failed and with the sink", st.Failed, st.Remaining, st.Planned, len(s.samples), tt.failed)
 			}
-			if reason := barren.Reason; reason == tokenize.ReasonNoPrompt && !strings.Contains(err.Error(), "samples failed with no_prompt and none gave a row: ") {
-				t.Errorf("said %q", err)
+			if reason := barren.Reason; reason == tokenize.ReasonNoPrompt && !strings.Contains(err.Error(), "samples failed with no_prompt and no sample has a row: ") {
+				t.Errorf("error %q", err)
 			}
 		})
 	}

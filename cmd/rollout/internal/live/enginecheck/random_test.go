@@ -1,4 +1,4 @@
-package truth_test
+package enginecheck_test
 
 import (
 	"fmt"
@@ -7,15 +7,15 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/sink"
 )
 
 // randomWorld returns agents whose calls continue the row before or fork, with few different ids,
 // so that outputs and prompts are often equal. Some calls are quarantined.
-func randomWorld(r *rand.Rand) (*truth.Run, []enginesim.Call) {
-	run, calls := new(truth.Run), []enginesim.Call(nil)
+func randomWorld(r *rand.Rand) (*enginecheck.Run, []enginesim.Call) {
+	run, calls := new(enginecheck.Run), []enginesim.Call(nil)
 	ids := func(n int) []int32 {
 		out := make([]int32, n)
 		for i := range out {
@@ -82,7 +82,7 @@ func TestCompareRandom(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		run, calls := randomWorld(r)
-		if res := truth.Compare(run, calls); res.Wrongs > 0 || res.Lost.Calls > 0 || res.InRows.Calls+res.Quarantined.Calls != len(calls) {
+		if res := enginecheck.Compare(run, calls); res.Wrongs > 0 || res.Lost.Calls > 0 || res.InRows.Calls+res.Quarantined.Calls != len(calls) {
 			t.Fatalf("seed %d: %d calls\n%s", seed, len(calls), res)
 		}
 		if len(run.Rows) == 0 {
@@ -122,7 +122,7 @@ func TestCompareRandom(t *testing.T) {
 			continue
 		}
 		planted++
-		if res := truth.Compare(run, calls); res.Wrongs == 0 {
+		if res := enginecheck.Compare(run, calls); res.Wrongs == 0 {
 			t.Errorf("seed %d: %s at %d of %v was not found\n%s", seed, what, at, row.InputIDs, res)
 		}
 	}

@@ -4,18 +4,18 @@ import (
 	"iter"
 	"path/filepath"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/human"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/tame"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/sink"
 )
 
 // sayNothingOf reports that no row of task was found, and suggests the task that was likely meant.
 func (p *program) sayNothingOf(task, dir string, log *sink.Log) {
-	text := "nothing of task " + tame.Text(task, 60)
+	text := "no rows of task " + termsafe.Text(task, 60)
 	if near := nearTask(task, taskIDs(dir, log)); near != "" {
-		text += ": did you mean " + tame.Text(near, 60) + "?"
+		text += ": did you mean " + termsafe.Text(near, 60) + "?"
 	}
 	p.say("%s", text)
 }
@@ -36,9 +36,9 @@ func nearTask(task string, ids iter.Seq[string]) (near string) {
 			return ""
 		case len(id) > maxNear:
 		case near == "":
-			near = human.Nearest(task, []string{id})
+			near = format.Nearest(task, []string{id})
 		default:
-			near = human.Nearest(task, []string{near, id})
+			near = format.Nearest(task, []string{near, id})
 		}
 	}
 	return near

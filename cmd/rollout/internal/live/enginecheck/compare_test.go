@@ -1,4 +1,4 @@
-package truth_test
+package enginecheck_test
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/truth"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -15,7 +15,7 @@ import (
 // world returns the calls of two agents and more. a1 made three: the second prompt continues the
 // first call, the third does not. a2 made one with the same ids and log-probabilities as the first
 // of a1.
-func world() (*truth.Run, []enginesim.Call) {
+func world() (*enginecheck.Run, []enginesim.Call) {
 	call := func(n int, agent string, prompt, output []int32) enginesim.Call {
 		c := enginesim.Call{
 			N: n, Path: "/generate", Status: 200, InputIDs: prompt, OutputIDs: output, Finish: enginesim.Finish{Type: "stop"},
@@ -77,16 +77,16 @@ func world() (*truth.Run, []enginesim.Call) {
 		SampleKey: "s2", TaskID: "s2", AgentID: "a2", Class: "quarantined", Reason: "tool_order", Call: 1,
 		OutputIDs: []int32{16}, Logprobs: slices.Clone([]float32(calls[4].Logprobs)),
 	}
-	return &truth.Run{Rows: []*sink.StoredRow{long, fork, other}, Failures: []*sink.StoredFailure{failure}}, calls
+	return &enginecheck.Run{Rows: []*sink.StoredRow{long, fork, other}, Failures: []*sink.StoredFailure{failure}}, calls
 }
 
 func TestCompareRight(t *testing.T) {
 	t.Parallel()
 	run, calls := world()
-	r := truth.Compare(run, calls)
-	want := &truth.Result{
-		Samples: 2, Rows: 3, Failures: 1, Spans: 4, InRows: truth.Count{Calls: 4, Tokens: 8}, Quarantined: truth.Count{Calls: 1, Tokens: 1},
-		Lost: truth.Count{Calls: 1, Tokens: 2}, Other: truth.Count{Calls: 1, Tokens: 1}, Refused: 1,
+	r := enginecheck.Compare(run, calls)
+	want := &enginecheck.Result{
+		Samples: 2, Rows: 3, Failures: 1, Spans: 4, InRows: enginecheck.Count{Calls: 4, Tokens: 8}, Quarantined: enginecheck.Count{Calls: 1, Tokens: 1},
+		Lost: enginecheck.Count{Calls: 1, Tokens: 2}, Other: enginecheck.Count{Calls: 1, Tokens: 1}, Refused: 1,
 		Grades: map[string]int{"exact": 3}, Sources: map[string]int{"tap": 3}, Reasons: map[string]int{"quarantined/tool_order": 1}, Versions: map[string]int{"7": 4}, Flags: map[string]int{}, Told: map[string]int{"temperature 1": 4, "top_p 0.9": 4},
 	}
 	if got := fmt.Sprintf("%+v", *r); got != fmt.Sprintf("%+v", *want) {
@@ -95,7 +95,7 @@ func TestCompareRight(t *testing.T) {
 	if s := r.String(); !strings.Contains(s, "4 right") || !strings.Contains(s, "exact 3") {
 		t.Errorf("summary:\n%s", s)
 	}
-	sum := truth.Compare(&truth.Run{}, nil)
+	sum := enginecheck.Compare(&enginecheck.Run{}, nil)
 	sum.Add(r)
 	if fmt.Sprintf("%+v", *sum) != fmt.Sprintf("%+v", *r) {
 		t.Errorf("added to nothing: %+v", sum)
@@ -103,7 +103,7 @@ func TestCompareRight(t *testing.T) {
 	// The prompt decides between two calls with the same output, in any order.
 	slices.Reverse(calls)
 	slices.Reverse(run.Rows)
-	if r := truth.Compare(run, calls); r.Wrongs != 0 {
+	if r := enginecheck.Compare(run, calls); r.Wrongs != 0 {
 		t.Errorf("in another order:\n%s", r)
 	}
 }
@@ -113,93 +113,93 @@ func TestCompareFinds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, want string
-		plant      func(r *truth.Run, calls []enginesim.Call) []enginesim.Call
+		plant      func(r *enginecheck.Run, calls []enginesim.Call) []enginesim.Call
 	}{
-		{"a context of the same length", "differ at token 1", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].InputIDs[1] = 99; return c }},
-		{"a context of another length", "the context has 2 tokens", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a context of the same length", "differ at token 1", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].InputIDs[1] = 99; return c }},
+		{"a context of another length", "the context has 2 tokens", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			row := r.Rows[1]
 			row.InputIDs, row.LossMask, row.Logprobs, row.Versions = row.InputIDs[1:], row.LossMask[1:], row.Logprobs[1:], row.Versions[1:]
 			row.TurnOffsets = []int32{0, 2, 3}
 			return c
 		}},
-		{"the context of the tool", "differ at token 5", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].InputIDs[5] = 99; return c }},
-		{"the context of another agent", "already", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Rows[2].InputIDs[2] = 3; return c }},
-		{"a sampled token", "the engine sampled 13", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].InputIDs[7] = 99; return c }},
-		{"the last bit of a log-probability", "log-probability", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"the context of the tool", "differ at token 5", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].InputIDs[5] = 99; return c }},
+		{"the context of another agent", "already", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[2].InputIDs[2] = 3; return c }},
+		{"a sampled token", "the engine sampled 13", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].InputIDs[7] = 99; return c }},
+		{"the last bit of a log-probability", "log-probability", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Rows[0].Logprobs[4] = math.Nextafter32(r.Rows[0].Logprobs[4], -9)
 			return c
 		}},
-		{"a log-probability that there is none of", "log-probability", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a log-probability that there is none of", "log-probability", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Rows[1].LossMask[3], r.Rows[1].Unscored = 1, 0
 			return c
 		}},
-		{"a zero under mask 0 that is negative", "mask 0", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a zero under mask 0 that is negative", "mask 0", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Rows[1].Logprobs[3] = float32(math.Copysign(0, -1))
 			return c
 		}},
-		{"a token untrained without a word", "n_unscored says 0", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a token untrained without a word", "n_unscored says 0", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Rows[0].LossMask[4], r.Rows[0].Logprobs[4] = 0, 0
 			return c
 		}},
-		{"a token untrained that has a log-probability", "mask 0, and the engine gave", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a token untrained that has a log-probability", "mask 0, and the engine gave", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Rows[0].LossMask[4], r.Rows[0].Logprobs[4], r.Rows[0].Unscored = 0, 0, 1
 			return c
 		}},
-		{"a trained tool", "was not sampled", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].LossMask[5] = 1; return c }},
-		{"a row twice", "already", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a trained tool", "was not sampled", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].LossMask[5] = 1; return c }},
+		{"a row twice", "already", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Rows = append(r.Rows, r.Rows[2])
 			return c
 		}},
-		{"rows of two rollouts of a sample", "rows of two rollouts", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"rows of two rollouts of a sample", "rows of two rollouts", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Rows[0].RolloutID, r.Rows[1].RolloutID = "s1/1", "s1/2"
 			return c
 		}},
-		{"a row missing", "in none of them", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Rows = r.Rows[1:]; return c }},
-		{"a failure missing", "in none of them", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Failures = nil; return c }},
-		{"a failure twice", "did not sample its tokens", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a row missing", "in none of them", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows = r.Rows[1:]; return c }},
+		{"a failure missing", "in none of them", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Failures = nil; return c }},
+		{"a failure twice", "did not sample its tokens", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Failures = append(r.Failures, r.Failures[0])
 			return c
 		}},
-		{"a failure's token that is in a row", "did not sample its tokens from 0", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a failure's token that is in a row", "did not sample its tokens from 0", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Failures[0].OutputIDs, r.Failures[0].Logprobs = []int32{12, 13, 14}, c[1].Logprobs
 			return c
 		}},
-		{"a failure's log-probability", "did not sample", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Failures[0].Logprobs[0]--; return c }},
-		{"a trimmed output", "n_trimmed says 0", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a failure's log-probability", "did not sample", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Failures[0].Logprobs[0]--; return c }},
+		{"a trimmed output", "n_trimmed says 0", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			row := r.Rows[2]
 			row.InputIDs, row.LossMask, row.Logprobs, row.Versions = row.InputIDs[:4], row.LossMask[:4], row.Logprobs[:4], row.Versions[:4]
 			row.TurnOffsets = []int32{0, 3, 4}
 			return c
 		}},
-		{"more trimmed than there was", "n_trimmed names 3", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].Trimmed = 3; return c }},
-		{"a version", "has the version 8", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].Versions[3] = 8; return c }},
-		{"a version that the engine never told", "has the version 7", func(_ *truth.Run, c []enginesim.Call) []enginesim.Call { c[0].Version = "default"; return c }},
-		{"a finish reason", "ended by stop", func(_ *truth.Run, c []enginesim.Call) []enginesim.Call { c[1].Finish.Type = "length"; return c }},
-		{"finish reasons of too few calls", "finish reasons", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"more trimmed than there was", "n_trimmed names 3", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].Trimmed = 3; return c }},
+		{"a version", "has the version 8", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].Versions[3] = 8; return c }},
+		{"a version that the engine never told", "has the version 7", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call { c[0].Version = "default"; return c }},
+		{"a finish reason", "ended by stop", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call { c[1].Finish.Type = "length"; return c }},
+		{"finish reasons of too few calls", "finish reasons", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Rows[0].FinishReasons = r.Rows[0].FinishReasons[:1]
 			return c
 		}},
-		{"a sampling parameter", "top_p is 0.9", func(_ *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a sampling parameter", "top_p is 0.9", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			c[0].Sampling = []byte(`{"temperature":1,"top_p":1.0}`)
 			return c
 		}},
-		{"a parameter that was not told", "told nothing", func(_ *truth.Run, c []enginesim.Call) []enginesim.Call { c[0].Sampling = []byte(`{}`); return c }},
-		{"a call of an agent that has rows", "in none of them", func(_ *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a parameter that was not told", "received nothing", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call { c[0].Sampling = []byte(`{}`); return c }},
+		{"a call of an agent that has rows", "in none of them", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			more := c[0]
 			more.N, more.InputIDs = 9, []int32{3}
 			return append(c, more)
 		}},
-		{"a row of nothing", "never sampled", func(_ *truth.Run, c []enginesim.Call) []enginesim.Call { return c[:1] }},
-		{"columns of different lengths", "different lengths", func(r *truth.Run, c []enginesim.Call) []enginesim.Call {
+		{"a row of nothing", "never sampled", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call { return c[:1] }},
+		{"columns of different lengths", "different lengths", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
 			r.Rows[0].LossMask = r.Rows[0].LossMask[1:]
 			return c
 		}},
-		{"spans beyond the row", "different lengths", func(r *truth.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].TurnOffsets[4] = 99; return c }},
+		{"spans beyond the row", "different lengths", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].TurnOffsets[4] = 99; return c }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			run, calls := world()
-			r := truth.Compare(run, tt.plant(run, calls))
+			r := enginecheck.Compare(run, tt.plant(run, calls))
 			if r.Wrongs == 0 || !strings.Contains(strings.Join(r.Wrong, "\n"), tt.want) {
 				t.Errorf("found:\n%s\nwant %q", r, tt.want)
 			}
@@ -212,47 +212,47 @@ func TestCompareAllows(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
-		plant func(r *truth.Run)
-		check func(r *truth.Result) bool
+		plant func(r *enginecheck.Run)
+		check func(r *enginecheck.Result) bool
 	}{
-		{"an unverified row with another context", func(r *truth.Run) { r.Rows[1].Verification, r.Rows[1].InputIDs[0] = "unverified", 99 }, func(r *truth.Result) bool { return r.NotClaimed == 1 }},
-		{"a failed sample without its tokens", func(r *truth.Run) {
+		{"an unverified row with another context", func(r *enginecheck.Run) { r.Rows[1].Verification, r.Rows[1].InputIDs[0] = "unverified", 99 }, func(r *enginecheck.Result) bool { return r.NotClaimed == 1 }},
+		{"a failed sample without its tokens", func(r *enginecheck.Run) {
 			r.Failures[0].Call, r.Failures[0].OutputIDs, r.Failures[0].Logprobs = -1, nil, nil
-		}, func(r *truth.Result) bool { return r.Named == truth.Count{Calls: 1, Tokens: 1} }},
-		{"a failed sample with its tokens", func(r *truth.Run) {
+		}, func(r *enginecheck.Result) bool { return r.Named == enginecheck.Count{Calls: 1, Tokens: 1} }},
+		{"a failed sample with its tokens", func(r *enginecheck.Run) {
 			f := r.Failures[0]
 			f.Call = -1
 			f.OutputIDs, f.Logprobs = append([]int32{10, 11}, f.OutputIDs...), append(slices.Clone(r.Rows[2].Logprobs[3:]), f.Logprobs...)
 			r.Rows = r.Rows[:2]
-		}, func(r *truth.Result) bool { return r.Quarantined.Calls == 2 }},
-		{"nothing known of versions, ends and parameters", func(r *truth.Run) {
+		}, func(r *enginecheck.Result) bool { return r.Quarantined.Calls == 2 }},
+		{"nothing known of versions, ends and parameters", func(r *enginecheck.Run) {
 			for _, row := range r.Rows {
 				row.Versions, row.Temperature, row.TopP = nil, nil, nil
 				for i := range row.FinishReasons {
 					row.FinishReasons[i] = ""
 				}
 			}
-		}, func(r *truth.Result) bool { return r.InRows.Calls == 4 }},
-		{"a row that was trimmed, and says so", func(r *truth.Run) {
+		}, func(r *enginecheck.Result) bool { return r.InRows.Calls == 4 }},
+		{"a row that was trimmed, and says so", func(r *enginecheck.Run) {
 			row := r.Rows[2]
 			row.InputIDs, row.LossMask, row.Logprobs, row.Versions, row.Trimmed = row.InputIDs[:4], row.LossMask[:4], row.Logprobs[:4], row.Versions[:4], 1
 			row.TurnOffsets = []int32{0, 3, 4}
-		}, func(r *truth.Result) bool { return r.InRows.Calls == 4 }},
-		{"an output that was trimmed as a whole, and says so", func(r *truth.Run) {
+		}, func(r *enginecheck.Result) bool { return r.InRows.Calls == 4 }},
+		{"an output that was trimmed as a whole, and says so", func(r *enginecheck.Run) {
 			row := r.Rows[0]
 			row.LossMask[3], row.LossMask[4], row.Logprobs[3], row.Logprobs[4] = 0, 0, 0, 0
 			row.TurnOffsets, row.TurnRoles, row.FinishReasons = []int32{0, 6, 9}, []int8{0, 1}, row.FinishReasons[1:]
 			row.Versions[3], row.Versions[4], row.Trimmed = -1, -1, 2
-		}, func(r *truth.Result) bool { return r.Named.Calls == 1 && r.InRows.Calls == 3 }},
-		{"a row that was cut, and says so", func(r *truth.Run) {
+		}, func(r *enginecheck.Result) bool { return r.Named.Calls == 1 && r.InRows.Calls == 3 }},
+		{"a row that was cut, and says so", func(r *enginecheck.Run) {
 			r.Rows[2].Flags, r.Failures = []string{"cut"}, nil
-		}, func(r *truth.Result) bool { return r.Named.Calls == 1 }},
+		}, func(r *enginecheck.Result) bool { return r.Named.Calls == 1 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			run, calls := world()
 			tt.plant(run)
-			if r := truth.Compare(run, calls); r.Wrongs != 0 || !tt.check(r) {
+			if r := enginecheck.Compare(run, calls); r.Wrongs != 0 || !tt.check(r) {
 				t.Errorf("%s", r)
 			}
 		})

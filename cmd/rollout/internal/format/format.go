@@ -1,6 +1,6 @@
-// Package human formats numbers, sizes and durations, wraps lines, quotes paths for a shell, and
+// Package format formats numbers, sizes and durations, wraps lines, quotes paths for a shell, and
 // suggests the nearest word.
-package human
+package format
 
 import (
 	"fmt"
