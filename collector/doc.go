@@ -35,7 +35,7 @@
 // # Where to find it
 //
 //	order of claims                                   feed.go (order), send.go, worker.go (claim)
-//	tasks that arrive during a run                    more.go
+//	tasks that arrive during a run                    backlog.go
 //	when the next group can begin                     package pace; send.go asks it
 //	the life of a sample: room, attempt, decide, act  sample.go (worker.sample)
 //	one attempt from start to end                     attempt.go
@@ -61,10 +61,10 @@
 //	server health, and moving samples                 endpoint.go, relay.go
 //	which endpoint gets the next sample               share.go
 //	number of samples in flight                       gate.go, package limit
-//	how a deadline cuts a group                       deadline.go; before a claim: send.go and more.go;
+//	how a deadline cuts a group                       deadline.go; before a claim: send.go and backlog.go;
 //	                                                  after a claim: worker.go (room) and relay.go;
 //	                                                  during a rollout: attempt.go
-//	reasons to end a run early                        tail.go, barren.go, score.go, Config.MaxFailures
+//	reasons to end a run early                        tail.go, earlyfail.go, score.go, Config.MaxFailures
 //	statistics and events of a run                    stats.go, counters.go, events.go
 //	interfaces that the caller implements             backend.go, reply.go; task.go is the input
 //
