@@ -39,13 +39,11 @@ type (
 		iter      expr
 		body, els []stmt
 		test      expr
-		recursive bool
 		extended  bool // the body uses loop
 		line      int
 
 		bodyFrame, elseFrame, testFrame frame
 		loopVar                         place
-		slots                           int // of the function of a recursive loop
 	}
 	setStmt struct {
 		target target
@@ -62,11 +60,6 @@ type (
 	macroStmt struct {
 		*macroBody
 		place place
-	}
-	callStmt struct {
-		*macroBody
-		call *callExpr
-		line int
 	}
 	// A genStmt is {% generation %}: the body of a macro that is called immediately.
 	genStmt struct {
@@ -89,18 +82,14 @@ type (
 	continueStmt struct{}
 )
 
-// A macroBody is the common part of macros and call blocks.
+// A macroBody is the common part of macros and generation blocks.
 type macroBody struct {
-	name     string
-	params   []param
-	body     []stmt
-	line     int
-	frame    frame
-	slots    int
-	caller   place // where the body finds caller, kwargs and varargs
-	kwargs   place
-	varargs  place
-	explicit bool // caller is one of the parameters
+	name   string
+	params []param
+	body   []stmt
+	line   int
+	frame  frame
+	slots  int
 }
 
 type param struct {
@@ -163,8 +152,6 @@ type (
 		fn     expr
 		args   []expr
 		kwargs []kwarg
-		dynArg expr
-		dynKw  expr
 		line   int
 	}
 	filterExpr struct {

@@ -6,17 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// mapCase applies the full Unicode case mapping, like Python: one character can become several.
-
-func mapCase(s string, table map[rune]string, simple func(rune) rune) string {
-	var b strings.Builder
-	b.Grow(len(s))
-	for _, c := range s {
-		appendCase(&b, c, table, simple)
-	}
-	return b.String()
-}
-
+// appendCase appends c in another case. As in Python, the full Unicode mapping can turn one character
+// into several.
 func appendCase(b *strings.Builder, c rune, table map[rune]string, simple func(rune) rune) {
 	if c >= utf8.RuneSelf {
 		if t, ok := table[c]; ok {
@@ -31,7 +22,12 @@ func toUpper(s string) string {
 	if isASCII(s) {
 		return strings.ToUpper(s)
 	}
-	return mapCase(s, upperTable, unicode.ToUpper)
+	var b strings.Builder
+	b.Grow(len(s))
+	for _, c := range s {
+		appendCase(&b, c, upperTable, unicode.ToUpper)
+	}
+	return b.String()
 }
 
 func toLower(s string) string {
@@ -81,6 +77,10 @@ func finalSigma(s string, i int) bool {
 	return true
 }
 
+func isLowerRune(c rune) bool { return unicode.IsLower(c) || unicode.Is(unicode.Other_Lowercase, c) }
+
+func isUpperRune(c rune) bool { return unicode.IsUpper(c) || unicode.Is(unicode.Other_Uppercase, c) }
+
 func isCased(c rune) bool { return isLowerRune(c) || isUpperRune(c) || unicode.IsTitle(c) }
 
 func caseIgnorable(c rune) bool {
@@ -105,39 +105,6 @@ func capitalize(s string) string {
 	return b.String()
 }
 
-func titleCase(s string) string {
-	var b strings.Builder
-	b.Grow(len(s))
-	cased := false
-	for i, c := range s {
-		if cased {
-			appendLower(&b, s, i, c)
-		} else {
-			appendCase(&b, c, titleTable, unicode.ToTitle)
-		}
-		cased = isCased(c)
-	}
-	return b.String()
-}
-
-func swapCase(s string) string {
-	var b strings.Builder
-	b.Grow(len(s))
-	for i, c := range s {
-		switch {
-		case isUpperRune(c):
-			appendLower(&b, s, i, c)
-		case isLowerRune(c):
-			appendCase(&b, c, upperTable, unicode.ToUpper)
-		default:
-			b.WriteRune(c)
-		}
-	}
-	return b.String()
-}
-
-func caseFold(s string) string { return mapCase(s, foldTable, unicode.ToLower) }
-
 func inRanges(c rune, table [][2]rune) bool {
 	for _, r := range table {
 		if c >= r[0] && c <= r[1] {
@@ -148,31 +115,3 @@ func inRanges(c rune, table [][2]rune) bool {
 }
 
 func isDigitRune(c rune) bool { return unicode.Is(unicode.Nd, c) || inRanges(c, digitTable) }
-
-func isNumericRune(c rune) bool { return unicode.IsNumber(c) || inRanges(c, numeralTable) }
-
-// startsIdentifier is XID_Start plus underscore; continuesIdentifier is what XID_Continue adds.
-func startsIdentifier(c rune) bool {
-	if c < utf8.RuneSelf {
-		return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-	}
-	return unicode.In(c, unicode.L, unicode.Nl, unicode.Other_ID_Start) && !unicode.Is(unicode.Pattern_Syntax, c) &&
-		!changedByNFKC(c) && c != 0x0e33 && c != 0x0eb3 && c != 0xff9e && c != 0xff9f
-}
-
-func continuesIdentifier(c rune) bool {
-	if c < utf8.RuneSelf {
-		return c >= '0' && c <= '9'
-	}
-	return unicode.In(c, unicode.L, unicode.Nl, unicode.Mn, unicode.Mc, unicode.Nd, unicode.Pc, unicode.Other_ID_Start, unicode.Other_ID_Continue) &&
-		!unicode.Is(unicode.Pattern_Syntax, c) && !changedByNFKC(c)
-}
-
-// changedByNFKC reports whether NFKC turns c into something that is not an identifier.
-func changedByNFKC(c rune) bool {
-	switch {
-	case c == 0x037a, c == 0x309b, c == 0x309c, c >= 0xfc5e && c <= 0xfc63, c == 0xfdfa, c == 0xfdfb:
-		return true
-	}
-	return c >= 0xfe70 && c <= 0xfe7e && c%2 == 0
-}

@@ -22,16 +22,13 @@ const (
 {{ s|tojson(ensure_ascii=true) }}
 {{ {s: [s]}|tojson(ensure_ascii=true, indent=1) }}
 {{ {s: [s]}|tojson(separators=[',', ':'], sort_keys=true) }}
-{{ s|e }}|{{ s|escape }}|{{ s|forceescape }}|{{ s|e|forceescape }}
-{{ ('<b>'|safe) ~ s }}|{{ ('%s'|safe) % s }}|{{ ('{}'|safe).format(s) }}`
-	escapesOfEach = `{% for c in s %}{{ c|tojson(ensure_ascii=true) }}{{ {c: c}|tojson(ensure_ascii=true) }}{{ c|e }}{% endfor %}`
-	wordsOfText   = `{{ s|upper }}|{{ s|lower }}|{{ s|title }}|{{ s|capitalize }}|{{ s.casefold() }}|{{ s.swapcase() }}|{{ s.title() }}
-{{ [s] }}|{{ {s: (s,)} }}|{{ s|e|list|length }}
-{{ s.split() }}|{{ s.splitlines() }}|{{ s|wordcount }}|{{ s|indent(1) }}`
-	wordsOfEach = `{% for c in s %}{{ [c] }}{{ ['a"\'' ~ c] }}{{ c|upper }}{{ c|lower }}{{ c|title }}{{ ('a' ~ c ~ 'b')|title }}{{ c|capitalize }}{{ c.casefold() }}{{ c.swapcase() -}}
-{{ ('a' ~ c ~ 'b').title() }}{{ ('aΣ' ~ c)|lower }}{{ ('aΣ' ~ c ~ 'b')|lower -}}
-{{ [c.isalpha(), c.isdecimal(), c.isdigit(), c.isnumeric(), c.isalnum(), c.isspace(), c.isprintable(), c.islower(), c.isupper(), c.istitle(), c.isidentifier(), ('a' ~ c).isidentifier(), c.isascii()]|map('int')|join -}}
-{{ c|trim|length }}{{ c.strip()|length }}{{ ('x' ~ c ~ 'y').split()|length }}{{ ('x' ~ c ~ 'y').splitlines()|length }}{{ ('x' ~ c ~ 'y')|wordcount }}{{ c|int(7) }}
+{{ ('<b>'|safe) + s }}|{{ ('<b>'|safe) ~ s }}`
+	escapesOfEach = `{% for c in s %}{{ c|tojson(ensure_ascii=true) }}{{ {c: c}|tojson(ensure_ascii=true) }}{{ (''|safe) + c }}{% endfor %}`
+	wordsOfText   = `{{ s|upper }}|{{ s|lower }}|{{ s|capitalize }}
+{{ [s] }}|{{ {s: (s,)} }}|{{ ((''|safe) + s)|list|length }}
+{{ s.split() }}|{{ s|indent(1) }}`
+	wordsOfEach = `{% for c in s %}{{ [c] }}{{ ['a"\'' ~ c] }}{{ c|upper }}{{ c|lower }}{{ c|capitalize }}{{ ('aΣ' ~ c)|lower }}{{ ('aΣ' ~ c ~ 'b')|lower -}}
+{{ c|trim|length }}{{ c.strip()|length }}{{ ('x' ~ c ~ 'y').split()|length }}{{ ('x' ~ c ~ 'y')|indent(1)|length }}{{ c|int(7) }}
 {% endfor %}`
 )
 

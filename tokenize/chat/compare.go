@@ -59,8 +59,8 @@ func sameLen(a, b string) int {
 	return len(a)
 }
 
-// work returns the cost in steps of comparing two values without elements.
-func work(a, b Value) int {
+// compareCost returns the cost in steps of comparing two values without elements.
+func compareCost(a, b Value) int {
 	switch {
 	case a.isStr() && b.isStr():
 		return 1 + min(len(a.s), len(b.s))>>8
@@ -70,11 +70,7 @@ func work(a, b Value) int {
 	return 1
 }
 
-func (r *run) equalItems(a, b []Value) (bool, error) {
-	return r.comparer().items(a, b, 0)
-}
-
-// equal compares keys of dicts, which are small.
+// equal compares two small values.
 func equal(a, b Value) bool {
 	steps := int64(1 << 16)
 	eq, err := comparer{&steps, steps}.equal(a, b, 0)
@@ -82,7 +78,7 @@ func equal(a, b Value) bool {
 }
 
 func (c comparer) equal(a, b Value, depth int) (bool, error) {
-	if err := c.pay(work(a, b), depth); err != nil {
+	if err := c.pay(compareCost(a, b), depth); err != nil {
 		return false, err
 	}
 	switch {
@@ -121,8 +117,8 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 		}
 		return true, nil
 	}
-	if x, ok := a.ref.(*interval); ok {
-		y, ok := b.ref.(*interval)
+	if x, ok := a.ref.(*rangeObject); ok {
+		y, ok := b.ref.(*rangeObject)
 		if !ok || x.len() != y.len() {
 			return false, nil
 		}
@@ -150,11 +146,10 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 		return true, nil
 	}
 	if x, ok := a.ref.(*method); ok {
-		y, ok := b.ref.(*method)
-		if !ok || x == y || x.name != y.name {
-			return x == y, nil
+		// Two methods of that name are equal if they belong to one object.
+		if y, ok := b.ref.(*method); ok && x != y && x.name == y.name {
+			return false, unsupportedf("a comparison of methods")
 		}
-		return c.oneObject(x.of, y.of, depth)
 	}
 	return a.ref == b.ref, nil
 }
@@ -199,35 +194,6 @@ func identical(a, b Value) bool {
 		return false
 	}
 	return a.ref == b.ref
-}
-
-// oneObject is Python's is, for the test sameas and for == of two methods. It returns an error if
-// equal values do not show whether they are one object.
-func (c comparer) oneObject(a, b Value, depth int) (bool, error) {
-	if identical(a, b) {
-		return true, nil
-	}
-	if a.kind != b.kind {
-		return false, nil
-	}
-	if err := c.pay(work(a, b), depth); err != nil {
-		return false, err
-	}
-	unknown := false
-	switch a.kind {
-	case Undefined:
-		unknown = true
-	case Int, Float:
-		n, ordered := compareNumbers(a, b)
-		unknown = n == 0 || !ordered
-	case String, Markup:
-		// Single characters can be one object in Python. The result of upper is a new object.
-		unknown = a.s == b.s
-	}
-	if unknown {
-		return false, typeErrorf("%w: object identity of two equal values of type %s (test sameas, == of methods)", ErrUnsupported, typeName(a))
-	}
-	return false, nil
 }
 
 // compareNumbers compares int and float exactly, without rounding.
@@ -289,7 +255,7 @@ func decide(op cmpop, n int) bool {
 }
 
 func (c comparer) order(op cmpop, a, b Value, depth int) (bool, error) {
-	if err := c.pay(work(a, b), depth); err != nil {
+	if err := c.pay(compareCost(a, b), depth); err != nil {
 		return false, err
 	}
 	switch {
@@ -317,7 +283,7 @@ func (c comparer) order(op cmpop, a, b Value, depth int) (bool, error) {
 	}
 	if x, ok := a.ref.(*view); ok {
 		if y, ok := b.ref.(*view); ok && x.kind != 'v' && y.kind != 'v' {
-			return false, typeErrorf("%w: ordering of dict views", ErrUnsupported)
+			return false, unsupportedf("ordering of dict views")
 		}
 	}
 	return false, typeErrorf("'%s' and '%s' cannot be ordered", typeName(a), typeName(b))
@@ -330,7 +296,7 @@ func (r *run) contains(v, x Value) (bool, error) {
 		if !x.isStr() {
 			return false, typeErrorf("'in <string>' requires string as left operand, not %s", typeName(x))
 		}
-		if err := r.scan(len(v.s)); err != nil {
+		if err := r.payScan(len(v.s)); err != nil {
 			return false, err
 		}
 		return strings.Contains(v.s, x.s), nil
@@ -386,18 +352,14 @@ func typeName(v Value) string {
 		return "Namespace"
 	case *macro:
 		return "Macro"
-	case *interval:
+	case *rangeObject:
 		return "range"
 	case *view:
 		return map[byte]string{'k': "dict_keys", 'v': "dict_values", 'i': "dict_items"}[o.kind]
-	case *sharedIter:
+	case *iterator:
 		return "generator"
 	case *loopObject:
 		return "LoopContext"
-	case *cycler:
-		return "jinja2.utils.Cycler"
-	case *joiner:
-		return "jinja2.utils.Joiner"
 	}
 	return "builtin_function_or_method"
 }

@@ -15,8 +15,8 @@ func continueErrorf(format string, args ...any) error {
 	return fmt.Errorf("continue_final_message: "+format, args...)
 }
 
-// openFinal appends the tag to the final message and returns its text. source is the template's.
-func (in *Input) openFinal(source string) (text string, err error) {
+// tagFinal appends the tag to the final message and returns its text. source is the template's.
+func (in *Input) tagFinal(source string) (text string, err error) {
 	field := in.ContinueFinalMessage
 	items := in.Messages.Items()
 	switch {
@@ -68,7 +68,7 @@ func (in *Input) openFinal(source string) (text string, err error) {
 		if k.isStr() && slices.Contains(fields, k.s) {
 			v = open
 		}
-		m.set(k, v)
+		m.add(k, v)
 	}
 	items = slices.Clone(items)
 	items[len(items)-1] = MapValue(m)
@@ -95,7 +95,7 @@ func openBlocks(blocks []Value) (text string, open Value, err error) {
 		}
 		part := NewMap(m.Len())
 		for j, k := range m.keys {
-			part.set(k, m.vals[j])
+			part.add(k, m.vals[j])
 		}
 		part.Set("text", strOf(v.s+continueTag))
 		blocks = slices.Clone(blocks)

@@ -45,25 +45,25 @@ func (r *run) tooLarge() error {
 	return limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
 }
 
-// room returns an error if n more bytes cannot be paid for. It pays nothing.
-func (r *run) room(n int64) error {
+// checkMemory returns an error if n more bytes cannot be paid for. It pays nothing.
+func (r *run) checkMemory(n int64) error {
 	if n > r.bytes {
 		return r.tooLarge()
 	}
 	return nil
 }
 
-// scan pays for a search in n bytes.
-func (r *run) scan(n int) error { return r.pay(n>>5, 0) }
+// payScan pays for a search in n bytes.
+func (r *run) payScan(n int) error { return r.pay(n>>5, 0) }
 
-// read pays for reading each character of n bytes.
-func (r *run) read(n int) error { return r.pay(n>>4, 0) }
+// payRead pays for reading each character of n bytes.
+func (r *run) payRead(n int) error { return r.pay(n>>4, 0) }
 
-// make pays for creating a text of n bytes, including reading each character.
-func (r *run) make(n int) error { return r.pay(n>>4, n) }
+// payText pays for creating a text of n bytes, including reading each character.
+func (r *run) payText(n int) error { return r.pay(n>>4, n) }
 
-// fits returns an error if n more bytes after dst exceed the limit of a text.
-func (r *run) fits(dst []byte, n int) error {
+// checkSize returns an error if n more bytes after dst exceed the limit of a text.
+func (r *run) checkSize(dst []byte, n int) error {
 	if len(dst)-r.base+n > r.t.opts.MaxOutputBytes {
 		return limitErrorf("text of more than %d bytes", r.t.opts.MaxOutputBytes)
 	}

@@ -50,14 +50,16 @@ func (m *Map) Get(key string) (Value, bool) {
 // At returns key and value number i, 0 ≤ i < Len.
 func (m *Map) At(i int) (key, value Value) { return m.keys[i], m.vals[i] }
 
+// set is Set for a key that is a str.
 func (m *Map) set(key, v Value) {
-	if i := m.find(key); i >= 0 {
+	if i := m.findString(key.s); i >= 0 {
 		m.vals[i] = v
 		return
 	}
 	m.add(key, v)
 }
 
+// add adds a key that m does not have.
 func (m *Map) add(key, v Value) {
 	m.keys = append(m.keys, key)
 	m.vals = append(m.vals, v)
@@ -74,21 +76,6 @@ func (m *Map) add(key, v Value) {
 			}
 		}
 	}
-}
-
-func (m *Map) find(key Value) int {
-	if key.isStr() {
-		return m.findString(key.s)
-	}
-	if m.other == 0 {
-		return -1
-	}
-	for i, k := range m.keys {
-		if !k.isStr() && equal(k, key) {
-			return i
-		}
-	}
-	return -1
 }
 
 func (m *Map) findString(key string) int {

@@ -13,7 +13,7 @@ import (
 func TestAgainstPython(t *testing.T) {
 	t.Parallel()
 	srcs := templates(t)
-	k := &talker{Rand: source(t)}
+	k := &conversationGen{Rand: source(t)}
 	var requests []request
 	names := slices.Sorted(maps.Keys(srcs))
 	for range conversations {

@@ -17,24 +17,29 @@
 //
 // # Supported parts of Jinja
 //
-//   - Statements: if, for (filter, else, unpacking, recursive), set and set blocks (names, tuples,
-//     namespace attributes), macro (defaults, varargs, kwargs, caller), call, filter, with, print,
-//     raw, generation, break, continue.
-//   - Expressions: all operators, comparisons in chains, conditional expressions, slices,
-//     attributes and elements in Python's order, calls with * and **.
+//   - Statements: if, for (filter, else, unpacking), set and set blocks (names, tuples, namespace
+//     attributes), macro (defaults), filter, with, print, raw, generation, break, continue.
+//   - Expressions: all operators except **, and % on a text; comparisons in chains, conditional
+//     expressions, slices, attributes and elements in Python's order, calls.
 //   - White space: trim_blocks and lstrip_blocks on, the signs - and +.
-//   - Filters: abs attr batch capitalize center count d default dictsort e escape first float
-//     forceescape format groupby indent int items join last length list lower map max min reject
-//     rejectattr replace reverse round safe select selectattr slice sort string sum title tojson
-//     trim truncate unique upper wordcount. tojson is Hugging Face's: json.dumps with ensure_ascii
-//     off.
-//   - Tests: all of Jinja's.
-//   - Functions: range, namespace, dict, cycler, joiner, raise_exception, strftime_now. loop has
-//     all its attributes.
-//   - Methods: all of str except encode, maketrans and translate; all of dict, list and tuple
-//     that do not change the object. The others are refused, as in the immutable sandbox.
+//   - Filters: capitalize count d default dictsort first float indent int items join last length
+//     list lower map reject rejectattr replace safe select selectattr sort string tojson trim unique
+//     upper. tojson is Hugging Face's: json.dumps with ensure_ascii off.
+//   - Tests: boolean defined eq equalto false float ge greaterthan gt in integer iterable le
+//     lessthan lt mapping ne none number sequence string true undefined, and the operators ==, !=,
+//     >, >=, < and <=.
+//   - Functions: range, namespace, raise_exception, strftime_now.
+//   - Attributes of loop: first index index0 last length nextitem previtem revindex revindex0.
+//   - Methods of str: capitalize endswith join lower lstrip replace rstrip split startswith strip
+//     upper. Methods of dict: get items keys values.
 //   - Scopes: names resolve as in Jinja's compiler (scope.go). Loops, macros and blocks have their
 //     own variables.
+//
+// These are the parts that public chat templates use. Parse refuses a template that names another
+// filter, test, function, method or tag, with an *Error that wraps ErrUnsupported and has the name
+// and the line (unsupported.go). If a name or a type is known only in a render, as in map(name), the
+// render returns this error. Methods that change their object are refused as in the immutable
+// sandbox.
 //
 // Filters, selections and the test of a for are lazy like generators: they process one element at a
 // time, and can be exhausted.
@@ -44,14 +49,8 @@
 // Each of these is an error here and, except for the limits, not in Python. All except the limits
 // wrap ErrUnsupported:
 //
-//   - the tags block, extends, include, import, from and autoescape; the filters filesizeformat,
-//     pprint, random, striptags, urlencode, urlize, wordwrap and xmlattr; the function lipsum; \N
-//     escapes
-//   - str.format with a specification after the colon, nested fields or attributes; format_map of
-//     anything except a dict; methods of int and float except is_integer; escape, unescape and
-//     striptags of Markup; close and send of generators; complex results of **; ordering, mapping
-//     and isdisjoint of dict views; attributes of the class dict (except its methods that change
-//     nothing) and of the class cycler; the variable self
+//   - the parts of Jinja that are not in the list above; \N escapes; ordering of dict views; ==
+//     of two methods of one name
 //   - slices of literals that cannot be sliced, as in 5[1:], and slices of literals beside other
 //     keys, as in [1][1:, 2]: Jinja's compiler turns some into undefined and leaves the others to
 //     Python
@@ -59,12 +58,8 @@
 //   - text that is not Unicode: half of a surrogate pair, in a template or in JSON. No tokenizer
 //     accepts it
 //   - the text of a function, a generator or a bound method, which contains an address in Python
-//   - the test sameas, and == of two methods, if the result depends on whether two equal strings,
-//     numbers or undefined values are one object in Python
 //   - values beyond the limits of Options. Python's own limits on recursion and on the digits of an
 //     int differ: macros can be nested 200 deep, values 900, an int can have 65,536 bits.
-//
-// A float to a power that is not a whole number can differ in its last digit.
 //
 // Printable characters, upper case and lower case follow Unicode 15.0, as in Python 3.12.
 //
@@ -79,5 +74,5 @@
 //
 // In Python, a template can read more than its input. strftime_now reads the server's clock: the
 // caller sets the time in Input.Now, and [Template.ReadsClock] reports whether the time matters.
-// The filter random, the function lipsum and texts that contain an address are errors.
+// Texts that contain an address are errors.
 package chat

@@ -3,6 +3,7 @@ package chat
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -136,7 +137,7 @@ func (e *sumExpr) eval(r *run) (Value, error) {
 	base := len(r.stack)
 	v, plain, err := e.add(r)
 	if plain {
-		v = strOf(joined(r.stack[base:]))
+		v = strOf(concatenated(r.stack[base:]))
 	}
 	r.drop(base)
 	return v, err
@@ -185,7 +186,7 @@ func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 			err = r.pay(0, size) // as for the joined text
 		} else {
 			if plain && i > 0 {
-				v = strOf(joined(r.stack[base:]))
+				v = strOf(concatenated(r.stack[base:]))
 			}
 			plain = false
 			v, err = r.binary(opAdd, v, b)
@@ -197,8 +198,8 @@ func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 	return v, plain, nil
 }
 
-// joined returns the concatenated parts. It does not allocate if only one part is not empty.
-func joined(parts []Value) string {
+// concatenated returns the parts as one text. It does not allocate if only one part is not empty.
+func concatenated(parts []Value) string {
 	size, last := 0, ""
 	for i := range parts {
 		if s := parts[i].s; s != "" {
@@ -232,7 +233,7 @@ func (e *concatExpr) eval(r *run) (Value, error) {
 	}
 	for _, v := range vals {
 		if v.isStr() {
-			if err := r.fits(r.out, len(v.s)); err != nil {
+			if err := r.checkSize(r.out, len(v.s)); err != nil {
 				return Value{}, err
 			}
 		}
@@ -308,11 +309,8 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 // newAttr looks up the methods of the name once for all renders.
 func newAttr(of expr, name string) *attrExpr {
 	e := &attrExpr{of: of, name: name, cost: linearKeys * (len(name) >> 8), onStr: stringMethod(name), missing: missingAttr(Value{kind: Dict}, name)}
-	onDict := dictMethod(name)
-	e.element = onDict == nil && !everyObjectHas(name)
-	if onDict != nil && !mutates(Value{kind: Dict}, name) {
-		e.onDict = onDict
-	}
+	e.onDict = dictMethod(name)
+	e.element = e.onDict == nil && !isObjectAttr(name) && !mutates(Value{kind: Dict}, name) && !slices.Contains(unsupportedDictMethods, name)
 	return e
 }
 
@@ -365,10 +363,7 @@ func (e *sliceExpr) eval(r *run) (Value, error) {
 	return out, err
 }
 
-func (e *callExpr) eval(r *run) (Value, error) { return e.evalWith(r, Value{}, false) }
-
-// evalWith calls the function. A call block passes itself as caller.
-func (e *callExpr) evalWith(r *run, caller Value, block bool) (Value, error) {
+func (e *callExpr) eval(r *run) (Value, error) {
 	var fn, self Value
 	var direct methodFunc
 	if at, ok := e.fn.(*attrExpr); ok {
@@ -391,13 +386,6 @@ func (e *callExpr) evalWith(r *run, caller Value, block bool) (Value, error) {
 	}
 	pos, kws := len(r.stack), len(r.kws)
 	a, err := r.arguments(e)
-	if err == nil && block {
-		if _, ok := a.keyword("caller"); ok {
-			err = typeErrorf("a call block cannot pass the argument 'caller'")
-		}
-		r.kws = append(r.kws, keyword{"caller", caller})
-		a.kw = r.kws[kws:]
-	}
 	var v Value
 	if err == nil {
 		err = r.step()
@@ -429,49 +417,12 @@ func (r *run) arguments(e *callExpr) (args, error) {
 		}
 		r.stack = append(r.stack, v)
 	}
-	// Python evaluates *args before the keywords.
-	if e.dynArg != nil {
-		v, err := e.dynArg.eval(r)
-		if err != nil {
-			return args{}, err
-		}
-		items, err := r.collect(v)
-		if err != nil {
-			return args{}, err
-		}
-		if err := r.pay(0, times(len(items), 2*valueBytes)); err != nil {
-			return args{}, err
-		}
-		r.stack = append(r.stack, items...)
-	}
 	for _, k := range e.kwargs {
 		v, err := k.e.eval(r)
 		if err != nil {
 			return args{}, err
 		}
 		r.kws = append(r.kws, keyword{k.name, v})
-	}
-	if e.dynKw != nil {
-		v, err := e.dynKw.eval(r)
-		if err != nil {
-			return args{}, err
-		}
-		m := v.Map()
-		if m == nil {
-			return args{}, typeErrorf("argument after ** must be a mapping, not %s", typeName(v))
-		}
-		for i, k := range m.keys {
-			if !k.isStr() {
-				return args{}, typeErrorf("keywords must be strings")
-			}
-			if err := r.pay(1+(len(r.kws)-kws)>>2, 2*valueBytes); err != nil {
-				return args{}, err
-			}
-			if _, ok := (args{kw: r.kws[kws:]}).keyword(k.s); ok {
-				return args{}, typeErrorf("got multiple values for keyword argument '%s'", k.s)
-			}
-			r.kws = append(r.kws, keyword{k.s, m.vals[i]})
-		}
 	}
 	a := args{pos: r.stack[pos:len(r.stack):len(r.stack)]}
 	if len(r.kws) > kws {
@@ -488,21 +439,6 @@ func (r *run) callValue(fn Value, a args) (Value, error) {
 		return f.fn(r, f.of, a)
 	case *macro:
 		return r.callMacro(f, a)
-	case *joiner:
-		if !f.used {
-			f.used = true
-			return strOf(""), a.only("joiner", 0, 0)
-		}
-		return f.sep, a.only("joiner", 0, 0)
-	case *loopObject:
-		if f.loop == nil {
-			return Value{}, typeErrorf("the loop must have the 'recursive' marker to be called")
-		}
-		if len(a.pos) != 1 || len(a.kw) > 0 {
-			return Value{}, typeErrorf("a recursive loop takes exactly one argument")
-		}
-		text, err := f.loop.recurse(r, a.pos[0], f.depth+1, f.env)
-		return strOf(text), err
 	}
 	if fn.kind == Undefined {
 		return Value{}, undefinedError(fn)
@@ -564,8 +500,8 @@ func (e *testExpr) eval(r *run) (Value, error) {
 
 // bound holds the arguments of a call by parameter index.
 type bound struct {
-	v   [5]Value
-	has [5]bool
+	v   [4]Value
+	has [4]bool
 }
 
 // flag returns argument i as a bool. As in Python, it must be an int.

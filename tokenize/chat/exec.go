@@ -202,7 +202,7 @@ func (s *filterStmt) exec(r *run) (flow, error) {
 	return 0, r.writeText(v)
 }
 
-// writeText writes the result of a call or filter block. Jinja does not convert it to text first.
+// writeText writes the result of a filter block. Jinja does not convert it to text first.
 func (r *run) writeText(v Value) error {
 	if !v.isStr() {
 		return typeErrorf("a block must return a str, not %s", typeName(v))
@@ -231,20 +231,6 @@ func (s *macroStmt) exec(r *run) (flow, error) {
 	return 0, r.pay(0, 2*valueBytes+valueBytes*len(r.env.slots))
 }
 
-func (s *callStmt) exec(r *run) (flow, error) {
-	r.line = s.line
-	r.env.kept = true
-	caller := objectOf(&macro{body: s.macroBody, env: r.env})
-	if err := r.pay(0, valueBytes*len(r.env.slots)); err != nil {
-		return 0, err
-	}
-	v, err := s.call.evalWith(r, caller, true)
-	if err != nil {
-		return 0, err
-	}
-	return 0, r.writeText(v)
-}
-
 func (s *genStmt) exec(r *run) (flow, error) {
 	v, err := r.callMacro(&macro{body: s.macroBody, env: r.env}, args{})
 	if err != nil {
@@ -262,31 +248,10 @@ func (s *forStmt) exec(r *run) (flow, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !s.recursive {
-		return 0, s.loop(r, v, 0)
-	}
-	text, err := s.recurse(r, v, 0, r.env)
-	if err != nil {
-		return 0, err
-	}
-	return 0, r.writeString(text)
+	return 0, s.loop(r, v)
 }
 
-// recurse runs a recursive loop once, as the function that Jinja compiles it to.
-func (s *forStmt) recurse(r *run, v Value, depth int, up *env) (string, error) {
-	if err := r.call(); err != nil {
-		return "", err
-	}
-	outer := r.env
-	r.env = r.newEnv(s.slots, up)
-	text, err := r.capture(func() error { return s.loop(r, v, depth) })
-	r.dropEnv(r.env)
-	r.env = outer
-	r.depth--
-	return text, err
-}
-
-func (r *run) call() error {
+func (r *run) enterCall() error {
 	if r.depth++; r.depth > r.t.opts.MaxDepth {
 		return limitErrorf("macro calls nest deeper than %d", r.t.opts.MaxDepth)
 	}
@@ -294,7 +259,7 @@ func (r *run) call() error {
 }
 
 // loop runs the body for each element. As in Jinja, else also runs if no iteration ended normally.
-func (s *forStmt) loop(r *run, v Value, depth int) error {
+func (s *forStmt) loop(r *run, v Value) error {
 	it, err := s.source(r, v)
 	if err != nil {
 		return err
@@ -304,12 +269,9 @@ func (s *forStmt) loop(r *run, v Value, depth int) error {
 		if err := r.pay(0, 2*objectBytes); err != nil {
 			return err
 		}
-		lc = &loopObject{it: it, of: v, loop: s, depth: depth, env: r.env.up, index: -1}
+		lc = &loopObject{it: it, of: v, index: -1}
 		if s.test != nil {
 			lc.of = objectOf(it.obj)
-		}
-		if !s.recursive {
-			lc.loop = nil
 		}
 	}
 	ran := false

@@ -16,20 +16,12 @@ func collectionFilter(name string) filterFunc {
 		return filterFirst
 	case "last":
 		return filterLast
-	case "reverse":
-		return filterReverse
 	case "sort":
 		return filterSort
 	case "dictsort":
 		return filterDictSort
 	case "unique":
 		return filterUnique
-	case "min":
-		return filterExtreme(name, cmpLt)
-	case "max":
-		return filterExtreme(name, cmpGt)
-	case "sum":
-		return filterSum
 	case "map":
 		return filterMap
 	case "select":
@@ -40,12 +32,6 @@ func collectionFilter(name string) filterFunc {
 		return filterSelect(name, true, true)
 	case "rejectattr":
 		return filterSelect(name, true, false)
-	case "groupby":
-		return filterGroupBy
-	case "batch":
-		return filterBatch
-	case "slice":
-		return filterSlice
 	}
 	return nil
 }
@@ -86,7 +72,7 @@ func (r *run) folded(v Value) (Value, error) {
 	if !v.isStr() {
 		return v, nil
 	}
-	if err := r.casing(v.s); err != nil {
+	if err := r.payCase(v.s); err != nil {
 		return v, err
 	}
 	return Value{kind: v.kind, s: toLower(v.s)}, nil
@@ -99,14 +85,14 @@ func (r *run) attributePath(path Value) ([]Value, error) {
 	case !path.isStr():
 		return []Value{path}, nil
 	}
-	if err := r.read(len(path.s)); err != nil {
+	if err := r.payRead(len(path.s)); err != nil {
 		return nil, err
 	}
 	keys := listBuilder{r: r}
 	for p := range strings.SplitSeq(path.s, ".") {
 		key := strOf(p)
 		if p != "" && strings.IndexFunc(p, func(c rune) bool { return !isDigitRune(c) }) < 0 {
-			if err := r.number(p); err != nil {
+			if err := r.payNumber(p); err != nil {
 				return nil, err
 			}
 			n, ok := parseInt(p, 10)
@@ -196,51 +182,23 @@ func (r *run) reversible(v Value) ([]Value, error) {
 		return nil, nil
 	}
 	switch v.ref.(type) {
-	case *interval, *view:
+	case *rangeObject, *view:
 		return r.collect(v)
 	}
 	return nil, typeErrorf("'%s' object is not reversible", typeName(v))
 }
 
-func filterReverse(r *run, v Value, a args) (Value, error) {
-	if err := a.only("reverse", 0, 0); err != nil {
-		return v, err
-	}
-	if v.isStr() {
-		return r.slice(v, NoneValue(), NoneValue(), IntValue(-1))
-	}
-	items, err := r.reversible(v)
-	list := false
-	if err != nil {
-		if items, err = r.collect(v); err != nil {
-			return v, err
-		}
-		list = true
-	}
-	if err := r.pay(len(items), times(len(items), valueBytes)); err != nil {
-		return v, err
-	}
-	out := make([]Value, len(items))
-	for i, x := range items {
-		out[len(items)-1-i] = x
-	}
-	if list {
-		return r.list(out)
-	}
-	return objectOf(&sharedIter{items: out}), nil
-}
-
 // sorted sorts like Python: stable, and only with <.
-func (r *run) sorted(items []Value, key getterFunc, reverse bool) ([]Value, []Value, error) {
+func (r *run) sorted(items []Value, key getterFunc, reverse bool) (Value, error) {
 	if err := r.pay(len(items), times(len(items), 5*valueBytes)); err != nil {
-		return nil, nil, err
+		return Value{}, err
 	}
 	keys := make([]Value, len(items))
 	order := make([]int, len(items))
 	for i, x := range items {
 		k, err := key(x)
 		if err != nil {
-			return nil, nil, err
+			return Value{}, err
 		}
 		keys[i], order[i] = k, i
 	}
@@ -260,13 +218,13 @@ func (r *run) sorted(items []Value, key getterFunc, reverse bool) ([]Value, []Va
 		return less
 	})
 	if failed != nil {
-		return nil, nil, failed
+		return Value{}, failed
 	}
-	out, outKeys := make([]Value, len(items)), make([]Value, len(items))
+	out := make([]Value, len(items))
 	for i, j := range order {
-		out[i], outKeys[i] = items[j], keys[j]
+		out[i] = items[j]
 	}
-	return out, outKeys, nil
+	return r.list(out)
 }
 
 func filterSort(r *run, v Value, a args) (Value, error) {
@@ -310,18 +268,14 @@ func filterSort(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	out, _, err := r.sorted(items, key, reverse)
-	if err != nil {
-		return v, err
-	}
-	return r.list(out)
+	return r.sorted(items, key, reverse)
 }
 
 func (r *run) splitAttributes(v Value) ([]Value, error) {
 	if !v.isStr() {
 		return []Value{v}, nil
 	}
-	if err := r.read(len(v.s)); err != nil {
+	if err := r.payRead(len(v.s)); err != nil {
 		return nil, err
 	}
 	list, err := r.splitAt(v, ",", -1)
@@ -357,17 +311,13 @@ func filterDictSort(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	out, _, err := r.sorted(pairs, func(x Value) (Value, error) {
+	return r.sorted(pairs, func(x Value) (Value, error) {
 		k := x.Items()[pos]
 		if fold {
 			return r.folded(k)
 		}
 		return k, nil
 	}, reverse)
-	if err != nil {
-		return v, err
-	}
-	return r.list(out)
 }
 
 func filterUnique(r *run, v Value, a args) (Value, error) {
@@ -408,71 +358,4 @@ func filterUnique(r *run, v Value, a args) (Value, error) {
 			}
 		}
 	})
-}
-
-func filterExtreme(name string, op cmpop) filterFunc {
-	return func(r *run, v Value, a args) (Value, error) {
-		b, err := a.bind(name, "case_sensitive", "attribute")
-		if err != nil {
-			return v, err
-		}
-		items, err := r.collect(v)
-		if err != nil {
-			return v, err
-		}
-		if len(items) == 0 {
-			return undefinedMessage("No aggregated item, sequence was empty."), nil
-		}
-		get, err := r.getter(b.or(1, NoneValue()), Value{}, !b.has[0] || !r.truth(b.v[0]))
-		if err != nil {
-			return v, err
-		}
-		best := items[0]
-		key, err := get(best)
-		if err != nil {
-			return v, err
-		}
-		for _, x := range items[1:] {
-			k, err := get(x)
-			if err != nil {
-				return v, err
-			}
-			better, err := r.order(op, k, key)
-			if err != nil {
-				return v, err
-			}
-			if better {
-				best, key = x, k
-			}
-		}
-		return best, nil
-	}
-}
-
-func filterSum(r *run, v Value, a args) (Value, error) {
-	b, err := a.bind("sum", "attribute", "start")
-	if err != nil {
-		return v, err
-	}
-	get, err := r.getter(b.or(0, NoneValue()), Value{}, false)
-	if err != nil {
-		return v, err
-	}
-	sum := b.or(1, IntValue(0))
-	if sum.isStr() {
-		return v, typeErrorf("sum() can't sum strings")
-	}
-	items, err := r.collect(v)
-	if err != nil {
-		return v, err
-	}
-	for _, x := range items {
-		if x, err = get(x); err != nil {
-			return v, err
-		}
-		if sum, err = r.binary(opAdd, sum, x); err != nil {
-			return v, err
-		}
-	}
-	return sum, nil
 }

@@ -32,7 +32,7 @@ func FuzzParse(f *testing.F) {
 		start := time.Now()
 		tpl, err := chat.Parse("fuzz", src, fuzzOptions())
 		if err == nil {
-			_, err = tpl.Render(nil, input(t, []byte(writerVars)))
+			_, err = tpl.Render(nil, input(t, []byte(templateVars)))
 		}
 		var e *chat.Error
 		if err != nil && !errors.As(err, &e) {

@@ -22,9 +22,9 @@ func source(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(s, 1))
 }
 
-// A talker generates random conversations as JSON text, so that both sides see the same order of
-// keys and notation of numbers.
-type talker struct {
+// A conversationGen generates random conversations as JSON text, so that both sides see the same
+// order of keys and notation of numbers.
+type conversationGen struct {
 	*rand.Rand
 	ids []string
 	// unsure adds keys without a value to messages, and reasoning under several names.
@@ -33,7 +33,7 @@ type talker struct {
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-func (k *talker) one(in int) bool { return k.IntN(in) == 0 }
+func (k *conversationGen) one(in int) bool { return k.IntN(in) == 0 }
 
 var words = []string{
 	"Hi", "there", "\n", "\n\n", " ", "  ", "\t", "weather", "Zürich", "再乘以三", "🙂", "<b>", "&", "'", `"`, `\`,
@@ -43,7 +43,7 @@ var words = []string{
 	"<｜tool▁calls▁begin｜>", "final", "analysis", "<|channel|>", "```json\n", "```", "[TOOL_RESULTS]", "assistantfinal",
 }
 
-func (k *talker) text() string {
+func (k *conversationGen) text() string {
 	switch k.IntN(12) {
 	case 0:
 		return ""
@@ -65,13 +65,13 @@ func quoted(s string) string {
 	return string(b)
 }
 
-func (k *talker) number() string {
+func (k *conversationGen) number() string {
 	return pick(k.Rand, "0", "-0", "1", "3", "-7", "2147483648", "9007199254740993", "-9223372036854775808", "9223372036854775808",
 		"123456789012345678901234567890", "0.0", "-0.0", "1.0", "2.5", "-3e-07", "1e20", "1E16", "1e15", "0.0001", "0.00001",
 		"1e400", "-1e400", "1e-400", "0.1", "123456.789e3", "3.14159265358979", "5e-324", "1.7976931348623157e308", "NaN", "Infinity", "-Infinity")
 }
 
-func (k *talker) value(depth int) string {
+func (k *conversationGen) value(depth int) string {
 	n := 8
 	if depth <= 0 {
 		n = 5
@@ -93,7 +93,7 @@ func (k *talker) value(depth int) string {
 	return k.object(depth, k.IntN(5))
 }
 
-func (k *talker) object(depth, n int) string {
+func (k *conversationGen) object(depth, n int) string {
 	var o object
 	for range n {
 		o.add(pick(k.Rand, "city", "days", "Zebra", "a", "B", "ключ", "with space", "items", "keys", "get", "type", "x-y", "q\"q", "", "nested", "10", "2"), k.value(depth-1))
@@ -112,7 +112,7 @@ func (o *object) shuffle(r *rand.Rand) {
 func (o *object) String() string { return "{" + strings.Join(o.parts, ", ") + "}" }
 func list(parts []string) string { return "[" + strings.Join(parts, ", ") + "]" }
 
-func (k *talker) content(role string) string {
+func (k *conversationGen) content(role string) string {
 	switch k.IntN(14) {
 	case 0:
 		return "null"
@@ -138,7 +138,7 @@ func (k *talker) content(role string) string {
 	return quoted(k.text())
 }
 
-func (k *talker) call() string {
+func (k *conversationGen) call() string {
 	id := pick(k.Rand, "call00001", "call_abc", "123456789", "abcdefghi", "functions.get_weather:0", "x")
 	k.ids = append(k.ids, id)
 	var fn object
@@ -173,7 +173,7 @@ func (k *talker) call() string {
 	return o.String()
 }
 
-func (k *talker) message(role string) string {
+func (k *conversationGen) message(role string) string {
 	var o object
 	o.addText("role", role)
 	if !k.one(15) {
@@ -223,7 +223,7 @@ func (k *talker) message(role string) string {
 	return o.String()
 }
 
-func (k *talker) messages() string {
+func (k *conversationGen) messages() string {
 	k.ids = nil
 	var out []string
 	if k.one(2) {
@@ -250,7 +250,7 @@ func (k *talker) messages() string {
 	return list(out)
 }
 
-func (k *talker) property(depth int) string {
+func (k *conversationGen) property(depth int) string {
 	var o object
 	kind := pick(k.Rand, "string", "integer", "number", "boolean", "array", "object", "null")
 	if k.one(8) {
@@ -279,7 +279,7 @@ func (k *talker) property(depth int) string {
 	return o.String()
 }
 
-func (k *talker) properties(depth int) string {
+func (k *conversationGen) properties(depth int) string {
 	var o object
 	for range k.IntN(4) {
 		o.add(pick(k.Rand, "city", "days", "items", "opts", "Äß", "cmd", "keys"), k.property(depth))
@@ -287,7 +287,7 @@ func (k *talker) properties(depth int) string {
 	return o.String()
 }
 
-func (k *talker) tool() string {
+func (k *conversationGen) tool() string {
 	var fn object
 	fn.addText("name", pick(k.Rand, "get_weather", "run_bash", "search", "browser", "python"))
 	if !k.one(8) {
@@ -325,7 +325,7 @@ func (k *talker) tool() string {
 	return o.String()
 }
 
-func (k *talker) variables() string {
+func (k *conversationGen) variables() string {
 	var o object
 	o.add("messages", k.messages())
 	switch k.IntN(5) {

@@ -60,18 +60,8 @@ func globalFunction(name string) func(r *run, a args) (Value, error) {
 		return strftimeNow
 	case "namespace":
 		return newNamespace
-	case "dict":
-		return newDict
 	case "range":
 		return newRange
-	case "cycler":
-		return newCycler
-	case "joiner":
-		return newJoiner
-	case "lipsum":
-		return func(*run, args) (Value, error) {
-			return Value{}, typeErrorf("%w: lipsum", ErrUnsupported)
-		}
 	}
 	return nil
 }
@@ -102,7 +92,7 @@ func strftimeNow(r *run, a args) (Value, error) {
 	if r.in.Now.IsZero() {
 		return Value{}, fmt.Errorf("%w: strftime_now without a time in Input.Now", ErrUnsupported)
 	}
-	if err := r.make(len(format)); err != nil {
+	if err := r.payText(len(format)); err != nil {
 		return Value{}, err
 	}
 	if f := r.in.Formats; f != nil && !slices.Contains(*f, format) {
@@ -167,12 +157,6 @@ func newNamespace(r *run, a args) (Value, error) {
 	return objectOf(ns), r.checkNames(&ns.attrs)
 }
 
-func newDict(r *run, a args) (Value, error) {
-	m := NewMap(0)
-	err := r.fill(m, a)
-	return MapValue(m), err
-}
-
 // maxRange is the longest range that Jinja's sandbox allows.
 const maxRange = 100_000
 
@@ -190,7 +174,7 @@ func newRange(_ *run, a args) (Value, error) {
 			return Value{}, limitErrorf("range bound does not fit in 64 bits")
 		}
 	}
-	o := &interval{0, n[0], 1}
+	o := &rangeObject{0, n[0], 1}
 	if len(a.pos) > 1 {
 		o.start, o.stop = n[0], n[1]
 	}
@@ -203,20 +187,4 @@ func newRange(_ *run, a args) (Value, error) {
 		return Value{}, limitErrorf("range of more than %d", maxRange)
 	}
 	return objectOf(o), nil
-}
-
-func newCycler(r *run, a args) (Value, error) {
-	if len(a.pos) == 0 || len(a.kw) > 0 {
-		return Value{}, typeErrorf("at least one item has to be provided")
-	}
-	a, err := r.keep(a)
-	return objectOf(&cycler{items: a.pos}), err
-}
-
-func newJoiner(r *run, a args) (Value, error) {
-	b, err := a.bind("joiner", "sep")
-	if err == nil {
-		err = r.pay(0, objectBytes)
-	}
-	return objectOf(&joiner{sep: b.or(0, strOf(", "))}), err
 }

@@ -17,12 +17,11 @@ type Set struct {
 	byName map[string]*Template
 }
 
-// These template names have a meaning for Hugging Face: the template for plain conversations, and
-// the one for conversations with tools.
-const (
-	DefaultName = "default"
-	ToolUseName = "tool_use"
-)
+// DefaultName is Hugging Face's name of the template for plain conversations.
+const DefaultName = "default"
+
+// toolUseName is Hugging Face's name of the template for conversations with tools.
+const toolUseName = "tool_use"
 
 // Names returns the sorted names of the templates.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
@@ -35,7 +34,7 @@ func (s *Set) Named(name string) *Template { return s.byName[name] }
 // with other names.
 func (s *Set) For(tools bool) *Template {
 	if tools {
-		if t := s.byName[ToolUseName]; t != nil {
+		if t := s.byName[toolUseName]; t != nil {
 			return t
 		}
 	}

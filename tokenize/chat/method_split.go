@@ -1,15 +1,14 @@
 package chat
 
 import (
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// splitArgs returns the arguments of split and rsplit: the separator or all white space, and the
-// maximum number of splits, or -1.
-func splitArgs(name string, a args) (sep string, space bool, most int, err error) {
-	b, err := a.bind(name, "sep", "maxsplit")
+// splitArgs returns the arguments of split: the separator or all white space, and the maximum number
+// of splits, or -1.
+func splitArgs(a args) (sep string, space bool, most int, err error) {
+	b, err := a.bind("split", "sep", "maxsplit")
 	if err != nil {
 		return "", false, 0, err
 	}
@@ -35,22 +34,12 @@ func splitArgs(name string, a args) (sep string, space bool, most int, err error
 	return s.s, false, most, nil
 }
 
-// split collects the parts that cut yields.
-func (r *run) split(v Value, cut func(add func(part string) error) error) (Value, error) {
-	out := listBuilder{r: r}
-	err := cut(func(part string) error { return out.add(Value{kind: v.kind, s: part}) })
-	if err != nil {
-		return v, err
-	}
-	return r.list(out.items)
-}
-
 func strSplit(r *run, v Value, a args) (Value, error) {
-	sep, space, most, err := splitArgs("split", a)
+	sep, space, most, err := splitArgs(a)
 	if err != nil {
 		return v, err
 	}
-	if err := r.read(len(v.s)); err != nil {
+	if err := r.payRead(len(v.s)); err != nil {
 		return v, err
 	}
 	if !space {
@@ -59,23 +48,19 @@ func strSplit(r *run, v Value, a args) (Value, error) {
 		}
 		return r.splitAt(v, sep, most)
 	}
-	return r.split(v, func(add func(string) error) error {
-		s := strings.TrimLeftFunc(v.s, isSpace)
-		for n := 0; s != "" && (most < 0 || n < most); n++ {
-			i := strings.IndexFunc(s, isSpace)
-			if i < 0 {
-				break
-			}
-			if err := add(s[:i]); err != nil {
-				return err
-			}
-			s = strings.TrimLeftFunc(s[i:], isSpace)
+	out := listBuilder{r: r}
+	s := strings.TrimLeftFunc(v.s, isSpace)
+	for n := 0; s != ""; n++ {
+		i := strings.IndexFunc(s, isSpace)
+		if i < 0 || n == most {
+			i = len(s) // the rest keeps its trailing space
 		}
-		if s == "" {
-			return nil
+		if err := out.add(Value{kind: v.kind, s: s[:i]}); err != nil {
+			return v, err
 		}
-		return add(s) // the rest keeps its trailing space
-	})
+		s = strings.TrimLeftFunc(s[i:], isSpace)
+	}
+	return r.list(out.items)
 }
 
 // splitAt splits v at sep. most is the maximum number of parts; negative means no limit.
@@ -101,63 +86,8 @@ func (r *run) splitAt(v Value, sep string, most int) (Value, error) {
 	return r.list(out.items)
 }
 
-func strRSplit(r *run, v Value, a args) (Value, error) {
-	sep, space, most, err := splitArgs("rsplit", a)
-	if err != nil {
-		return v, err
-	}
-	if err := r.read(len(v.s)); err != nil {
-		return v, err
-	}
-	list, err := r.split(v, func(add func(string) error) error {
-		s := v.s
-		if space {
-			s = strings.TrimRightFunc(s, isSpace)
-		}
-		for n := 0; most < 0 || n < most; n++ {
-			at, size := strings.LastIndex(s, sep), len(sep)
-			if space {
-				if at = strings.LastIndexFunc(s, isSpace); at >= 0 {
-					size = runeLen(s[at:])
-				}
-			}
-			if at < 0 {
-				break
-			}
-			if err := add(s[at+size:]); err != nil {
-				return err
-			}
-			s = s[:at]
-			if space {
-				s = strings.TrimRightFunc(s, isSpace)
-			}
-		}
-		if s == "" && space {
-			return nil
-		}
-		return add(s)
-	})
-	slices.Reverse(list.Items())
-	return list, err
-}
-
-func strSplitLines(r *run, v Value, a args) (Value, error) {
-	b, err := a.bind("splitlines", "keepends")
-	if err != nil {
-		return v, err
-	}
-	keep, err := b.flag(0)
-	if err != nil {
-		return v, err
-	}
-	if err := r.read(len(v.s)); err != nil {
-		return v, err
-	}
-	return r.split(v, func(add func(string) error) error { return splitLines(v.s, keep, add) })
-}
-
 // splitLines splits at all line ends that Python knows.
-func splitLines(s string, keep bool, add func(line string) error) error {
+func splitLines(s string, add func(line string) error) error {
 	start := 0
 	for i := 0; i < len(s); {
 		c, n := utf8.DecodeRuneInString(s[i:])
@@ -174,11 +104,7 @@ func splitLines(s string, keep bool, add func(line string) error) error {
 		if c == '\r' && next < len(s) && s[next] == '\n' {
 			next++
 		}
-		line := s[start:i]
-		if keep {
-			line = s[start:next]
-		}
-		if err := add(line); err != nil {
+		if err := add(s[start:i]); err != nil {
 			return err
 		}
 		i, start = next, next
@@ -187,28 +113,4 @@ func splitLines(s string, keep bool, add func(line string) error) error {
 		return add(s[start:])
 	}
 	return nil
-}
-
-func (r *run) partition(name string, v Value, a args) (Value, error) {
-	sep, err := textArg(name, a)
-	if err != nil {
-		return v, err
-	}
-	if sep.s == "" {
-		return v, valueErrorf("empty separator")
-	}
-	if err := r.pay(len(v.s)>>5, listBytes+3*valueBytes); err != nil {
-		return v, err
-	}
-	part := func(s string) Value { return Value{kind: v.kind, s: s} }
-	i := strings.Index(v.s, sep.s)
-	if name == "rpartition" {
-		if i = strings.LastIndex(v.s, sep.s); i < 0 {
-			return tupleOf(part(""), part(""), v), nil
-		}
-	}
-	if i < 0 {
-		return tupleOf(v, part(""), part("")), nil
-	}
-	return tupleOf(part(v.s[:i]), part(sep.s), part(v.s[i+len(sep.s):])), nil
 }

@@ -16,7 +16,7 @@ var mutated = flag.Int("mutated", 300, "mutated templates to compare")
 // A mutator changes real templates: it drops, doubles and swaps words of tags, inserts pieces of
 // other templates, and wraps pieces in loops, macros and blocks.
 type mutator struct {
-	writer
+	templateGen
 	pool  [][]string // the pieces of each template
 	names []string
 }
@@ -31,7 +31,7 @@ var (
 
 func newMutator(t *testing.T) *mutator {
 	t.Helper()
-	m := &mutator{writer: writer{talker{Rand: source(t)}}}
+	m := &mutator{templateGen: templateGen{conversationGen{Rand: source(t)}}}
 	srcs := templates(t)
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(srcs)) {
@@ -123,7 +123,7 @@ func (m *mutator) tag(p []string) int {
 	return i
 }
 
-var operators = []string{"+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", ">", "<=", ">=", "in", "not in", "and", "or", "is", "|", ".", ",", "(", ")", "[", "]", ":", "="}
+var operators = []string{"+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", ">", "<=", ">=", "in", "not in", "and", "or", "is", "|", ".", ",", "(", ")", "[", "]", ":", "="}
 
 func (m *mutator) words(piece string) string {
 	open, w, end := inside(piece)
@@ -179,13 +179,13 @@ func depth(piece string) int {
 		return 0
 	}
 	switch name[1] {
-	case "for", "if", "macro", "call", "filter", "generation", "with", "raw":
+	case "for", "if", "macro", "filter", "generation", "with", "raw":
 		return 1
 	case "set":
 		if !strings.Contains(piece, "=") {
 			return 1
 		}
-	case "endfor", "endif", "endmacro", "endcall", "endfilter", "endgeneration", "endwith", "endset", "endraw":
+	case "endfor", "endif", "endmacro", "endfilter", "endgeneration", "endwith", "endset", "endraw":
 		return -1
 	}
 	return 0
@@ -216,7 +216,7 @@ func (m *mutator) balanced(p []string) (i, j int, ok bool) {
 func (m *mutator) wrap(p []string, i, j int) []string {
 	w := pick(m.Rand, [2]string{"{% for q in [1, 2] %}", "{% endfor %}"}, [2]string{"{% for message in messages %}", "{% endfor %}"}, [2]string{"{% macro mm(message, content='C') %}", "{% endmacro %}{{ mm(messages[0]) }}"},
 		[2]string{"{% set zz %}", "{% endset %}{{ zz }}"}, [2]string{"{% set content = 'new' %}{% if messages %}", "{% endif %}"}, [2]string{"{% filter upper %}", "{% endfilter %}"}, [2]string{"{% with content = 'W' %}", "{% endwith %}{{ content }}"},
-		[2]string{"{% macro cc() %}[{{ caller() }}]{% endmacro %}{% call cc() %}", "{% endcall %}"}, [2]string{"{%- if loop is defined and loop.first -%}", "{%- else -%}E{%- endif -%}"}, [2]string{"{% for x in messages recursive %}{{ loop.index }}", "{% endfor %}"},
+		[2]string{"{%- if loop is defined and loop.first -%}", "{%- else -%}E{%- endif -%}"},
 		[2]string{"{% generation %}", "{% endgeneration %}"})
 	return slices.Concat(p[:i:i], []string{w[0]}, p[i:j:j], []string{w[1]}, p[j:])
 }

@@ -101,7 +101,7 @@ func parseInt(s string, base int) (Value, bool) {
 	return BigValue(n), true
 }
 
-func (r *run) number(s string) error { return r.pay(len(s)>>3, 2*len(s)) }
+func (r *run) payNumber(s string) error { return r.pay(len(s)>>3, 2*len(s)) }
 
 // parseFloat is Python's float(s) for text.
 func parseFloat(s string) (float64, bool) {
@@ -127,43 +127,4 @@ func parseFloat(s string) (float64, bool) {
 		return 0, false
 	}
 	return f, true
-}
-
-// roundInt is round(v, n) for n < 0: to a multiple of a power of ten, half to even.
-func (r *run) roundInt(v Value, n int64) (Value, error) {
-	if n < -maxIntDigits {
-		return IntValue(0), nil
-	}
-	if err := r.pay(int(-n)>>2, int(-n)); err != nil {
-		return v, err
-	}
-	ten := new(big.Int).Exp(big.NewInt(10), big.NewInt(-n), nil)
-	q, m := new(big.Int).DivMod(v.big(), ten, new(big.Int))
-	m.Lsh(m, 1)
-	if c := m.Cmp(ten); c > 0 || c == 0 && q.Bit(0) == 1 {
-		q.Add(q, big.NewInt(1))
-	}
-	return r.bigOp(opMul, q, ten)
-}
-
-// roundTens is round(f, -digits).
-func roundTens(f float64, digits int) (Value, error) {
-	x := new(big.Rat)
-	x.SetFloat64(f)
-	ten := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(digits)), nil))
-	x.Quo(x, ten)
-	q, m := new(big.Int).DivMod(x.Num(), x.Denom(), new(big.Int))
-	m.Lsh(m, 1)
-	if c := m.Cmp(x.Denom()); c > 0 || c == 0 && q.Bit(0) == 1 {
-		q.Add(q, big.NewInt(1))
-	}
-	x.Mul(new(big.Rat).SetInt(q), ten)
-	g, _ := x.Float64()
-	if g == 0 {
-		g = math.Copysign(0, f)
-	}
-	if math.IsInf(g, 0) {
-		return Value{}, valueErrorf("rounded value too large to represent")
-	}
-	return FloatValue(g), nil
 }

@@ -1,10 +1,12 @@
 package chat
 
+import "slices"
+
 type (
 	// A namespace is the only object that a template can change.
 	namespace struct{ attrs Map }
 
-	// A macro is a macro or the body of a call block, with its enclosing variables.
+	// A macro is a macro or the body of a generation block, with its enclosing variables.
 	macro struct {
 		body *macroBody
 		env  *env
@@ -22,8 +24,8 @@ type (
 		fn   methodFunc
 	}
 
-	// An interval is Python's range.
-	interval struct{ start, stop, step int64 }
+	// A rangeObject is Python's range.
+	rangeObject struct{ start, stop, step int64 }
 
 	// A view is the result of keys, values or items of a dict.
 	view struct {
@@ -31,45 +33,11 @@ type (
 		kind byte // 'k', 'v', 'i'
 	}
 
-	// A sharedIter is an iterator that is a value. It can be exhausted.
-	sharedIter struct {
-		items []Value
-		pos   int
-		fn    func(r *run) (Value, bool, error)
-	}
-
-	cycler struct {
-		items []Value
-		pos   int
-	}
-
-	joiner struct {
-		sep  Value
-		used bool
+	// An iterator is a generator that is a value. It can be exhausted: fn is then nil.
+	iterator struct {
+		fn func(r *run) (Value, bool, error)
 	}
 )
-
-// class returns Python's text of a function that is a class, or empty for other functions.
-func (b *builtin) class() string {
-	switch b.name {
-	case "dict":
-		return "<class 'dict'>"
-	case "namespace", "cycler", "joiner":
-		return "<class 'jinja2.utils." + string(b.name[0]-'a'+'A') + b.name[1:] + "'>"
-	}
-	return ""
-}
-
-// class returns the Python class that implements the method.
-func (m *method) class() string {
-	switch m.of.ref.(type) {
-	case *cycler:
-		return "Cycler"
-	case *loopObject:
-		return "LoopContext"
-	}
-	return "Markup"
-}
 
 type methodFunc func(r *run, v Value, a args) (Value, error)
 
@@ -77,7 +45,7 @@ type methodFunc func(r *run, v Value, a args) (Value, error)
 type iter struct {
 	items []Value
 	pos   int
-	obj   *sharedIter
+	obj   *iterator
 }
 
 func (it *iter) next(r *run) (Value, bool, error) {
@@ -91,13 +59,9 @@ func (it *iter) next(r *run) (Value, bool, error) {
 	return it.items[it.pos-1], true, nil
 }
 
-func (s *sharedIter) next(r *run) (Value, bool, error) {
+func (s *iterator) next(r *run) (Value, bool, error) {
 	if s.fn == nil {
-		if s.pos >= len(s.items) {
-			return Value{}, false, nil
-		}
-		s.pos++
-		return s.items[s.pos-1], true, nil
+		return Value{}, false, nil
 	}
 	if err := r.step(); err != nil {
 		return Value{}, false, err
@@ -110,7 +74,7 @@ func (s *sharedIter) next(r *run) (Value, bool, error) {
 	r.nested--
 	if err != nil || !ok {
 		// A generator that failed or ended yields nothing more.
-		s.fn, s.items, s.pos = nil, nil, 0
+		s.fn = nil
 	}
 	return v, ok, err
 }
@@ -119,12 +83,12 @@ func (s *sharedIter) next(r *run) (Value, bool, error) {
 const maxGenerators = 900
 
 func generator(fn func(r *run) (Value, bool, error)) iter {
-	return iter{obj: &sharedIter{fn: fn}}
+	return iter{obj: &iterator{fn: fn}}
 }
 
 // lazy returns a generator as a value.
 func (r *run) lazy(fn func(r *run) (Value, bool, error)) (Value, error) {
-	return objectOf(&sharedIter{fn: fn}), r.pay(0, 3*objectBytes)
+	return objectOf(&iterator{fn: fn}), r.pay(0, 3*objectBytes)
 }
 
 // iterate returns an iterator over v, or Python's error if v is not iterable.
@@ -148,9 +112,9 @@ func (r *run) iterate(v Value) (iter, error) {
 		return iter{}, nil
 	case Object:
 		switch o := v.ref.(type) {
-		case *sharedIter:
+		case *iterator:
 			return iter{obj: o}, nil
-		case *interval:
+		case *rangeObject:
 			at := *o
 			return generator(func(*run) (Value, bool, error) {
 				if at.len() == 0 {
@@ -222,7 +186,7 @@ func (v *view) items(r *run) ([]Value, error) {
 	return out, nil
 }
 
-func (o *interval) len() int64 {
+func (o *rangeObject) len() int64 {
 	switch {
 	case o.step > 0 && o.start < o.stop:
 		return int64((uint64(o.stop)-uint64(o.start)-1)/uint64(o.step)) + 1
@@ -232,15 +196,12 @@ func (o *interval) len() int64 {
 	return 0
 }
 
-func (o *interval) at(i int64) Value { return IntValue(o.start + i*o.step) }
+func (o *rangeObject) at(i int64) Value { return IntValue(o.start + i*o.step) }
 
 // A loopObject is the variable loop. It reads one element ahead only if the template needs it.
 type loopObject struct {
-	it    iter
-	of    Value
-	loop  *forStmt // set only in a recursive loop
-	env   *env     // the scope around the recursive loop
-	depth int
+	it iter
+	of Value
 
 	index           int
 	length          int
@@ -248,8 +209,6 @@ type loopObject struct {
 	after           Value
 	peeked, some    bool
 	current, before Value
-	changed         []Value
-	asked           bool
 }
 
 func (l *loopObject) next(r *run) (Value, bool, error) {
@@ -326,10 +285,6 @@ func (l *loopObject) attr(r *run, name string) (Value, bool, error) {
 		return length(func(n int) int { return n - l.index - 1 })
 	case "revindex":
 		return length(func(n int) int { return n - l.index })
-	case "depth":
-		return IntValue(int64(l.depth) + 1), true, nil
-	case "depth0":
-		return IntValue(int64(l.depth)), true, nil
 	case "previtem":
 		if l.index == 0 {
 			return undefinedMessage("there is no previous item"), true, nil
@@ -341,42 +296,13 @@ func (l *loopObject) attr(r *run, name string) (Value, bool, error) {
 			return l.after, true, err
 		}
 		return undefinedMessage("there is no next item"), true, nil
-	case "cycle":
-		return objectOf(&method{objectOf(l), name, func(_ *run, _ Value, a args) (Value, error) {
-			if len(a.pos) == 0 || len(a.kw) > 0 {
-				return Value{}, typeErrorf("no items for cycling given")
-			}
-			return a.pos[l.index%len(a.pos)], nil
-		}}), true, nil
-	case "changed":
-		return objectOf(&method{objectOf(l), name, func(r *run, _ Value, a args) (Value, error) {
-			if len(a.kw) > 0 {
-				return Value{}, typeErrorf("changed takes no keyword arguments")
-			}
-			same := l.asked
-			if same {
-				eq, err := r.equalItems(l.changed, a.pos)
-				if err != nil {
-					return Value{}, err
-				}
-				same = eq
-			}
-			if !same {
-				if err := r.pay(len(a.pos), valueBytes*len(a.pos)); err != nil {
-					return Value{}, err
-				}
-				l.asked = true
-				l.changed = append([]Value(nil), a.pos...)
-			}
-			return BoolValue(!same), nil
-		}}), true, nil
 	}
 	return Value{}, false, nil
 }
 
 func (r *run) callMacro(m *macro, a args) (Value, error) {
 	b := m.body
-	if err := r.call(); err != nil {
+	if err := r.enterCall(); err != nil {
 		return Value{}, err
 	}
 	// Each parameter is searched among the keywords, and each variable is cleared.
@@ -385,7 +311,7 @@ func (r *run) callMacro(m *macro, a args) (Value, error) {
 	}
 	outer, line := r.env, r.line
 	e := r.newEnv(b.slots, m.env)
-	err := b.bind(r, e, a)
+	err := b.bind(e, a)
 	if err == nil {
 		r.env = e
 		var v Value
@@ -413,77 +339,28 @@ func (r *run) callMacro(m *macro, a args) (Value, error) {
 
 // bind stores the arguments of a call in the slots of a macro. Missing arguments are the zero
 // Value, and defaults fills them.
-func (b *macroBody) bind(r *run, e *env, a args) error {
-	set := func(p place, v Value) { e.slots[p.slot] = v }
-	n := min(len(a.pos), len(b.params))
-	for i := range n {
-		set(b.params[i].place, a.pos[i])
-	}
-	used := 0
-	foundCaller := n == len(b.params) && b.explicit
-	for i := n; i < len(b.params); i++ {
-		p := &b.params[i]
-		v, ok := a.keyword(p.name)
-		if ok {
-			used++
-			if v.kind == Undefined && v.s == "" && v.n == 0 {
-				v.n = 1 // mark an undefined argument as given
-			}
-		}
-		if p.name == "caller" {
-			foundCaller = true
-		}
-		set(p.place, v)
-	}
-	callerUsed := false
-	if b.caller != nowhere && !foundCaller {
-		v, ok := a.keyword("caller")
-		if ok {
-			used++
-			callerUsed = true
-		}
-		if !ok || v.kind == None {
-			v = undefinedMessage("no caller defined")
-		}
-		set(b.caller, v)
-	}
-	if b.kwargs != nowhere {
-		m := NewMap(0)
-		for _, k := range a.kw {
-			if b.takes(k.name, n) || k.name == "caller" && callerUsed {
-				continue
-			}
-			if err := r.put(m, strOf(k.name), k.v); err != nil {
-				return err
-			}
-		}
-		set(b.kwargs, MapValue(m))
-	} else if used < len(a.kw) {
-		for _, k := range a.kw {
-			if !b.takes(k.name, n) && (k.name != "caller" || !callerUsed) {
-				return typeErrorf("macro '%s' takes no keyword argument '%s'", b.name, k.name)
-			}
-		}
-	}
-	if b.varargs != nowhere {
-		if err := r.pay(0, listBytes+valueBytes*(len(a.pos)-n)); err != nil {
-			return err
-		}
-		set(b.varargs, tupleOf(append([]Value(nil), a.pos[n:]...)...))
-	} else if len(a.pos) > len(b.params) {
+func (b *macroBody) bind(e *env, a args) error {
+	if len(a.pos) > len(b.params) {
 		return typeErrorf("macro '%s' takes not more than %d argument(s)", b.name, len(b.params))
 	}
-	return nil
-}
-
-// takes reports whether the keyword is a parameter after the first n.
-func (b *macroBody) takes(name string, n int) bool {
-	for i := n; i < len(b.params); i++ {
-		if b.params[i].name == name {
-			return true
-		}
+	for i, v := range a.pos {
+		e.slots[b.params[i].place.slot] = v
 	}
-	return false
+	rest := b.params[len(a.pos):]
+	for i := range rest {
+		e.slots[rest[i].place.slot] = Value{}
+	}
+	for _, k := range a.kw {
+		i := slices.IndexFunc(rest, func(p param) bool { return p.name == k.name })
+		if i < 0 {
+			return typeErrorf("macro '%s' takes no keyword argument '%s'", b.name, k.name)
+		}
+		if k.v.kind == Undefined && k.v.s == "" && k.v.n == 0 {
+			k.v.n = 1 // mark an undefined argument as given
+		}
+		e.slots[rest[i].place.slot] = k.v
+	}
+	return nil
 }
 
 func (b *macroBody) defaults(r *run) error {

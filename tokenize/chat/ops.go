@@ -15,10 +15,9 @@ const (
 	opDiv
 	opFloorDiv
 	opMod
-	opPow
 )
 
-var opNames = [...]string{"+", "-", "*", "/", "//", "%", "**"}
+var opNames = [...]string{"+", "-", "*", "/", "//", "%"}
 
 type cmpop uint8
 
@@ -56,7 +55,7 @@ func (r *run) truth(v Value) bool {
 		return v.ref.(*Map).Len() > 0
 	}
 	switch o := v.ref.(type) {
-	case *interval:
+	case *rangeObject:
 		return o.len() > 0
 	case *view:
 		return o.of.Len() > 0
@@ -76,23 +75,15 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 		return strOf(a.s + b.s), nil
 	}
 	if a.kind == Undefined {
-		if op == opMod && b.isStr() {
-			return a, undefinedError(a)
-		}
 		return a, undefinedError(a)
 	}
 	if op == opMod && a.isStr() {
-		return r.percent(a, b)
+		return a, unsupportedf("the operator %% on a text")
 	}
 	if b.kind == Undefined {
 		return b, undefinedError(b)
 	}
 	if isNumber(a) && isNumber(b) {
-		if op == opPow {
-			if err := r.pay(32, 0); err != nil {
-				return a, err
-			}
-		}
 		if a.kind == Float || b.kind == Float {
 			return floatOp(op, a, b)
 		}
@@ -249,39 +240,11 @@ func (r *run) bigOp(op binop, x, y *big.Int) (Value, error) {
 		if op == opMod {
 			z = m
 		}
-	case opPow:
-		return r.bigPow(x, y)
 	}
 	if z.BitLen() > maxIntBits {
 		return Value{}, limitErrorf("integer of more than %d bits", maxIntBits)
 	}
 	return BigValue(z), nil
-}
-
-func (r *run) bigPow(x, y *big.Int) (Value, error) {
-	if y.Sign() < 0 {
-		return floatOp(opPow, BigValue(x), BigValue(y))
-	}
-	if x.BitLen() > 1 {
-		if !y.IsInt64() || y.Int64() > maxIntBits || int64(x.BitLen()-1)*y.Int64() > maxIntBits {
-			return Value{}, limitErrorf("integer of more than %d bits", maxIntBits)
-		}
-		bits := x.BitLen() * int(y.Int64())
-		if err := r.pay(bits>>4, bits>>3); err != nil {
-			return Value{}, err
-		}
-		return BigValue(new(big.Int).Exp(x, y, nil)), nil
-	}
-	// 0, 1 or -1 to any power.
-	switch {
-	case y.Sign() == 0 || x.Sign() > 0:
-		return IntValue(1), nil
-	case x.Sign() == 0:
-		return IntValue(0), nil
-	case y.Bit(0) == 0:
-		return IntValue(1), nil
-	}
-	return IntValue(-1), nil
 }
 
 func toFloat(v Value) (float64, error) {
@@ -314,8 +277,6 @@ func floatOp(op binop, a, b Value) (Value, error) {
 		return FloatValue(x - y), nil
 	case opMul:
 		return FloatValue(x * y), nil
-	case opPow:
-		return floatPow(x, y)
 	}
 	if y == 0 {
 		return a, valueErrorf("float division by zero")
@@ -345,41 +306,6 @@ func floatOp(op binop, a, b Value) (Value, error) {
 		f++
 	}
 	return FloatValue(f), nil
-}
-
-func floatPow(x, y float64) (Value, error) {
-	switch {
-	case x == 0 && y < 0:
-		return Value{}, valueErrorf("0.0 cannot be raised to a negative power")
-	case x < 0 && y != math.Floor(y) && !math.IsInf(x, 0) && !math.IsInf(y, 0) && !math.IsNaN(y):
-		return Value{}, typeErrorf("%w: complex numbers", ErrUnsupported)
-	}
-	z := power(x, y)
-	if math.IsInf(z, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
-		return Value{}, valueErrorf("result too large")
-	}
-	return FloatValue(z), nil
-}
-
-// power is pow of the C library. It is correctly rounded in nearly all cases, unlike math.Pow. So
-// whole exponents are computed with 320 bits.
-func power(x, y float64) float64 {
-	if y != math.Trunc(y) || math.Abs(y) > 1<<20 || x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
-		return math.Pow(x, y)
-	}
-	square := new(big.Float).SetPrec(320).SetFloat64(x)
-	z := new(big.Float).SetPrec(320).SetInt64(1)
-	for n := uint64(math.Abs(y)); n > 0; n >>= 1 {
-		if n&1 == 1 {
-			z.Mul(z, square)
-		}
-		square.Mul(square, square)
-	}
-	if y < 0 {
-		z.Quo(new(big.Float).SetPrec(320).SetInt64(1), z)
-	}
-	f, _ := z.Float64()
-	return f
 }
 
 func (r *run) negate(v Value) (Value, error) {

@@ -92,6 +92,12 @@ func (p *parser) failf(line int, format string, args ...any) error {
 	return fmt.Errorf("syntax error: "+format, args...)
 }
 
+// unsupportedf returns the error for a part of Jinja that this package does not support.
+func (p *parser) unsupportedf(line int, format string, args ...any) error {
+	p.errLine = line
+	return unsupportedf(format, args...)
+}
+
 func (p *parser) expect(k tokenKind, text string) (token, error) {
 	t := p.cur()
 	if t.kind != k || text != "" && t.text != text {
@@ -212,8 +218,6 @@ func (p *parser) statement() ([]stmt, error) {
 		return one(p.set())
 	case "macro":
 		return one(p.macro())
-	case "call":
-		return one(p.callBlock())
 	case "filter":
 		return one(p.filterBlock())
 	case "with":
@@ -235,9 +239,8 @@ func (p *parser) statement() ([]stmt, error) {
 			return one(breakStmt{}, nil)
 		}
 		return one(continueStmt{}, nil)
-	case "block", "extends", "include", "import", "from", "autoescape":
-		p.errLine = t.line
-		return nil, fmt.Errorf("%w: tag '%s'", ErrUnsupported, t.text)
+	case "block", "call", "extends", "include", "import", "from", "autoescape":
+		return nil, p.unsupportedf(t.line, "tag '%s'", t.text)
 	}
 	return nil, p.failf(t.line, "unknown tag '%s'", t.text)
 }
@@ -268,7 +271,9 @@ func (p *parser) forLoop() (stmt, error) {
 			return nil, err
 		}
 	}
-	f.recursive = p.skipName("recursive")
+	if p.isName("recursive") {
+		return nil, p.unsupportedf(f.line, "a recursive loop")
+	}
 	p.loops++
 	var end string
 	f.body, end, err = p.body("endfor", "else")
@@ -343,7 +348,7 @@ func (p *parser) signature(m *macroBody) error {
 	}
 	defaults := false
 	for !p.isOp(")") {
-		if err := p.chain(); err != nil {
+		if err := p.countOp(); err != nil {
 			return err
 		}
 		if len(m.params) > 0 {
@@ -376,27 +381,6 @@ func (p *parser) signature(m *macroBody) error {
 	}
 	p.skip()
 	return nil
-}
-
-func (p *parser) callBlock() (stmt, error) {
-	c := &callStmt{line: p.next().line}
-	c.macroBody = &macroBody{name: "caller", line: c.line}
-	if p.isOp("(") {
-		if err := p.signature(c.macroBody); err != nil {
-			return nil, err
-		}
-	}
-	e, err := p.expression(true)
-	if err != nil {
-		return nil, err
-	}
-	call, ok := e.(*callExpr)
-	if !ok {
-		return nil, p.failf(c.line, "a call block needs a call")
-	}
-	c.call = call
-	c.body, err = p.function("endcall")
-	return c, err
 }
 
 func (p *parser) filterBlock() (stmt, error) {

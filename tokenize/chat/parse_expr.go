@@ -74,7 +74,7 @@ func (p *parser) expression(cond bool) (expr, error) {
 		return e, err
 	}
 	for p.skipName("if") {
-		if err := p.chain(); err != nil {
+		if err := p.countOp(); err != nil {
 			return nil, err
 		}
 		c := &condExpr{then: e}
@@ -96,7 +96,7 @@ func (p *parser) or() (expr, error) {
 	for err == nil && p.skipName("or") {
 		var b expr
 		if b, err = p.and(); err == nil {
-			err = p.chain()
+			err = p.countOp()
 		}
 		a = &orExpr{a, b}
 	}
@@ -108,7 +108,7 @@ func (p *parser) and() (expr, error) {
 	for err == nil && p.skipName("and") {
 		var b expr
 		if b, err = p.not(); err == nil {
-			err = p.chain()
+			err = p.countOp()
 		}
 		a = &andExpr{a, b}
 	}
@@ -199,7 +199,7 @@ func (p *parser) sum() (expr, error) {
 		}
 		var b expr
 		if b, err = p.concat(); err == nil {
-			err = p.chain()
+			err = p.countOp()
 		}
 		sum, ok := a.(*sumExpr)
 		switch {
@@ -231,7 +231,7 @@ func (p *parser) concat() (expr, error) {
 }
 
 func (p *parser) product() (expr, error) {
-	a, err := p.power()
+	a, err := p.unary(true)
 	for err == nil {
 		line := p.cur().line
 		var op binop
@@ -242,31 +242,22 @@ func (p *parser) product() (expr, error) {
 			op = opDiv
 		case p.skipOp("//"):
 			op = opFloorDiv
-		case p.skipOp("%"):
+		case p.isOp("%"):
+			if c, ok := a.(*constExpr); ok && c.v.isStr() {
+				return nil, p.unsupportedf(line, "the operator %% on a text")
+			}
+			p.skip()
 			op = opMod
+		case p.isOp("**"):
+			return nil, p.unsupportedf(line, "the operator **")
 		default:
 			return a, nil
 		}
 		var b expr
-		if b, err = p.power(); err == nil {
-			err = p.chain()
+		if b, err = p.unary(true); err == nil {
+			err = p.countOp()
 		}
 		a = &binaryExpr{op, a, b, line}
-	}
-	return a, err
-}
-
-// power is left-associative, as in Jinja's grammar. The Python code that Jinja generates has
-// parentheses around each pair, so it stays left-associative.
-func (p *parser) power() (expr, error) {
-	a, err := p.unary(true)
-	for err == nil && p.isOp("**") {
-		line := p.next().line
-		var b expr
-		if b, err = p.unary(true); err == nil {
-			err = p.chain()
-		}
-		a = &binaryExpr{opPow, a, b, line}
 	}
 	return a, err
 }
@@ -433,9 +424,9 @@ func (p *parser) dict() (expr, error) {
 	return d, nil
 }
 
-// chain counts one operator, postfix or filter of a tag. A sequence of them makes the tree deep
+// countOp counts one operator, postfix or filter of a tag. A sequence of them makes the tree deep
 // without any nesting in the source.
-func (p *parser) chain() error {
+func (p *parser) countOp() error {
 	if p.ops++; p.ops > maxTagOps {
 		p.errLine = p.cur().line
 		return limitErrorf("more than %d operators in one tag", maxTagOps)

@@ -1,13 +1,12 @@
 package chat
 
 import (
-	"fmt"
 	"strings"
 )
 
 func (p *parser) postfix(e expr) (expr, error) {
 	for {
-		if err := p.chain(); err != nil {
+		if err := p.countOp(); err != nil {
 			return nil, err
 		}
 		var err error
@@ -64,8 +63,7 @@ func (p *parser) subscript(of expr) (expr, error) {
 	case len(keys) == 1 && slice != nil:
 		return slice, nil
 	case slice != nil && literalKeys(of, keys):
-		p.errLine = line
-		return nil, fmt.Errorf("%w: a slice in a subscript of several keys", ErrUnsupported)
+		return nil, p.unsupportedf(line, "a slice in a subscript of several keys")
 	case slice != nil:
 		return nil, p.failf(line, "a slice in a subscript of several keys")
 	case len(keys) == 1:
@@ -113,9 +111,6 @@ func (p *parser) subscribed(of expr) (expr, *sliceExpr, error) {
 
 func (p *parser) call(fn expr) (*callExpr, error) {
 	c := &callExpr{fn: fn, line: p.next().line}
-	bad := func() (*callExpr, error) {
-		return nil, p.failf(c.line, "invalid order of call arguments")
-	}
 	for n := 0; !p.isOp(")"); n++ {
 		if n > 0 {
 			if _, err := p.expect(tokOp, ","); err != nil {
@@ -127,22 +122,9 @@ func (p *parser) call(fn expr) (*callExpr, error) {
 		}
 		var err error
 		switch {
-		case p.isOp("*"):
-			if c.dynArg != nil || c.dynKw != nil {
-				return bad()
-			}
-			p.skip()
-			c.dynArg, err = p.expression(true)
-		case p.isOp("**"):
-			if c.dynKw != nil {
-				return bad()
-			}
-			p.skip()
-			c.dynKw, err = p.expression(true)
+		case p.isOp("*"), p.isOp("**"):
+			return nil, p.unsupportedf(c.line, "a call with %s before an argument", p.cur().text)
 		case p.cur().kind == tokName && p.peek().kind == tokOp && p.peek().text == "=":
-			if c.dynKw != nil {
-				return bad()
-			}
 			name := p.next().text
 			p.skip()
 			for _, k := range c.kwargs {
@@ -154,8 +136,8 @@ func (p *parser) call(fn expr) (*callExpr, error) {
 			e, err = p.expression(true)
 			c.kwargs = append(c.kwargs, kwarg{name, e})
 		default:
-			if c.dynArg != nil || c.dynKw != nil || c.kwargs != nil {
-				return bad()
+			if c.kwargs != nil {
+				return nil, p.failf(c.line, "invalid order of call arguments")
 			}
 			var e expr
 			e, err = p.expression(true)
@@ -172,7 +154,7 @@ func (p *parser) call(fn expr) (*callExpr, error) {
 // filterChain parses the filters, tests and calls after an expression.
 func (p *parser) filterChain(e expr) (expr, error) {
 	for {
-		if err := p.chain(); err != nil {
+		if err := p.countOp(); err != nil {
 			return nil, err
 		}
 		var err error
@@ -195,7 +177,7 @@ func (p *parser) filterChain(e expr) (expr, error) {
 // filters parses a sequence of filters. If inline is set, no bar precedes the first one.
 func (p *parser) filters(e expr, inline bool) (expr, error) {
 	for p.isOp("|") || inline {
-		if err := p.chain(); err != nil {
+		if err := p.countOp(); err != nil {
 			return nil, err
 		}
 		if !inline {

@@ -1,6 +1,9 @@
 package chat
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A resolver resolves names to places, and filters and tests to functions. It keeps the first
 // error.
@@ -9,9 +12,9 @@ type resolver struct {
 	index map[string]int
 	err   error
 	line  int
-	// soft means that the expression is directly in an if or a conditional expression. An unknown
+	// lateNames means that the expression is directly in an if or a conditional expression. An unknown
 	// filter is then an error only when it is evaluated.
-	soft bool
+	lateNames bool
 }
 
 func resolveTemplate(t *Template) (int, error) {
@@ -49,9 +52,6 @@ func (c *resolver) frame(s *scope) frame {
 		out := load{kind: l.kind, slot: slot}
 		switch l.kind {
 		case loadContext:
-			if l.name == "self" { // Jinja's own variable, for blocks
-				c.fail(0, fmt.Errorf("%w: variable 'self'", ErrUnsupported))
-			}
 			out.name = c.name(l.name)
 		case loadAlias:
 			out.from = placeOf(s, l.from)
@@ -88,12 +88,12 @@ func (c *resolver) body(body []stmt, s *scope) {
 	}
 }
 
-// hard resolves a separate scope. An enclosing if has no effect there.
-func (c *resolver) hard(f func()) {
-	soft := c.soft
-	c.soft = false
+// resolveScope resolves a separate scope. An enclosing if has no effect there.
+func (c *resolver) resolveScope(f func()) {
+	late := c.lateNames
+	c.lateNames = false
 	f()
-	c.soft = soft
+	c.lateNames = late
 }
 
 func (c *resolver) stmt(x stmt, s *scope) {
@@ -101,15 +101,15 @@ func (c *resolver) stmt(x stmt, s *scope) {
 	case *outStmt:
 		c.expr(x.e, s)
 	case *ifStmt:
-		soft := c.soft
-		c.soft = true
+		late := c.lateNames
+		c.lateNames = true
 		c.expr(x.test, s)
 		c.body(x.body, s)
 		for _, a := range x.alts {
 			c.stmt(a, s)
 		}
 		c.body(x.els, s)
-		c.soft = soft
+		c.lateNames = late
 	case *forStmt:
 		c.loop(x, s)
 	case *setStmt:
@@ -118,7 +118,7 @@ func (c *resolver) stmt(x stmt, s *scope) {
 	case *setBlockStmt:
 		in := newScope(s, s.fn)
 		in.visit(x.body)
-		c.hard(func() {
+		c.resolveScope(func() {
 			c.body(x.body, in)
 			if x.filter != nil {
 				c.expr(x.filter, in)
@@ -129,16 +129,13 @@ func (c *resolver) stmt(x stmt, s *scope) {
 	case *macroStmt:
 		c.macro(x.macroBody, s)
 		x.place = c.find(s, x.name, x.line)
-	case *callStmt:
-		c.macro(x.macroBody, s)
-		c.expr(x.call, s)
 	case *genStmt:
 		c.macro(x.macroBody, s)
 	case *filterStmt:
 		in := newScope(s, s.fn)
 		in.visit(x.body)
 		in.visitExpr(x.filter)
-		c.hard(func() {
+		c.resolveScope(func() {
 			c.body(x.body, in)
 			c.expr(x.filter, in)
 		})
@@ -153,25 +150,19 @@ func (c *resolver) stmt(x stmt, s *scope) {
 			c.target(&x.targets[i], in)
 			c.expr(x.values[i], s)
 		}
-		c.hard(func() { c.body(x.body, in) })
+		c.resolveScope(func() { c.body(x.body, in) })
 		x.frame = c.frame(in)
 	}
 }
 
 func (c *resolver) loop(x *forStmt, s *scope) {
-	x.extended = x.recursive || freeNames(x.body, "loop")["loop"]
+	x.extended = freeNames(x.body, "loop")["loop"]
 	names([]stmt{x}, func(name string, store bool) {
 		if store && name == "loop" {
 			c.fail(x.line, fmt.Errorf("syntax error: cannot assign to the variable loop within a loop"))
 		}
 	})
-	// A recursive loop is a function: each level has its own variables.
-	fn := s.fn
-	if x.recursive {
-		fn = s.fn.within()
-	}
-	in, els, test := newScope(s, fn), newScope(s, fn), newScope(s, fn)
-	x.loopVar = nowhere
+	in, els, test := newScope(s, s.fn), newScope(s, s.fn), newScope(s, s.fn)
 	if x.extended {
 		in.declare("loop")
 	}
@@ -183,12 +174,12 @@ func (c *resolver) loop(x *forStmt, s *scope) {
 	if x.test != nil {
 		test.visitTarget(x.testTgt, true)
 		test.visitExpr(x.test)
-		c.hard(func() {
+		c.resolveScope(func() {
 			c.target(&x.testTgt, test)
 			c.expr(x.test, test)
 		})
 	}
-	c.hard(func() {
+	c.resolveScope(func() {
 		c.target(&x.target, in)
 		c.body(x.body, in)
 		c.body(x.els, els)
@@ -197,7 +188,6 @@ func (c *resolver) loop(x *forStmt, s *scope) {
 		x.loopVar = c.find(in, "loop", x.line)
 	}
 	x.bodyFrame, x.elseFrame, x.testFrame = c.frame(in), c.frame(els), c.frame(test)
-	x.slots = fn.slots
 }
 
 func cloneTarget(t target) target {
@@ -212,42 +202,25 @@ func cloneTarget(t target) target {
 func (c *resolver) macro(m *macroBody, s *scope) {
 	fn := s.fn.within()
 	in := newScope(s, fn)
-	visit := func() {
-		for _, p := range m.params {
-			in.declare(p.name)
-		}
-		for _, p := range m.params {
-			if p.def != nil {
-				in.visitExpr(p.def)
-			}
-		}
-		in.visit(m.body)
-	}
-	visit()
-	free := freeNames(m.body, "caller", "kwargs", "varargs")
-	has := map[string]int{}
-	for i, p := range m.params {
-		has[p.name] = i + 1
-	}
-	m.caller, m.kwargs, m.varargs = nowhere, nowhere, nowhere
-	m.explicit = has["caller"] > 0
-	if free["caller"] {
-		if i := has["caller"]; i > 0 {
-			if m.params[i-1].def == nil {
-				c.fail(m.line, fmt.Errorf("syntax error: parameter 'caller' of a macro needs a default"))
-			}
-		} else {
-			m.caller = placeOf(in, in.declare("caller"))
+	for _, p := range m.params {
+		in.declare(p.name)
+		if p.name == "caller" {
+			c.fail(p.line, unsupportedf("parameter 'caller' of a macro"))
 		}
 	}
-	if free["kwargs"] && has["kwargs"] == 0 {
-		m.kwargs = placeOf(in, in.declare("kwargs"))
+	for _, p := range m.params {
+		if p.def != nil {
+			in.visitExpr(p.def)
+		}
 	}
-	if free["varargs"] && has["varargs"] == 0 {
-		m.varargs = placeOf(in, in.declare("varargs"))
+	in.visit(m.body)
+	free := freeNames(m.body, unsupportedMacroNames...)
+	for _, name := range unsupportedMacroNames {
+		if free[name] && !slices.ContainsFunc(m.params, func(p param) bool { return p.name == name }) {
+			c.fail(m.line, unsupportedf("variable '%s' in a macro", name))
+		}
 	}
-	visit()
-	c.hard(func() {
+	c.resolveScope(func() {
 		for i := range m.params {
 			p := &m.params[i]
 			p.place = c.find(in, p.name, p.line)
@@ -274,13 +247,16 @@ func (c *resolver) target(t *target, s *scope) {
 func (c *resolver) expr(e expr, s *scope) {
 	switch e := e.(type) {
 	case *nameExpr:
+		if slices.Contains(unsupportedFunctions, e.name) && s.isInput(e.name) {
+			c.fail(e.line, unsupportedf("'%s'", e.name))
+		}
 		e.place = c.find(s, e.name, e.line)
 		return
 	case *condExpr:
-		soft := c.soft
-		c.soft = true
+		late := c.lateNames
+		c.lateNames = true
 		eachChild(e, func(x expr) { c.expr(x, s) })
-		c.soft = soft
+		c.lateNames = late
 		return
 	case *orExpr:
 		c.shortCircuit(e.a, e.b, true, s)
@@ -297,8 +273,17 @@ func (c *resolver) expr(e expr, s *scope) {
 		return
 	case *filterExpr:
 		e.fn = c.filter(e.name, e.line)
+		c.namedIn(e)
 	case *testExpr:
 		e.fn = c.test(e.name, e.line)
+	case *attrExpr:
+		if of, ok := e.of.(*nameExpr); ok && of.name == "loop" && slices.Contains(unsupportedLoopAttrs, e.name) {
+			c.fail(of.line, unsupportedf("'loop.%s'", e.name))
+		}
+	case *callExpr:
+		if at, ok := e.fn.(*attrExpr); ok && slices.Contains(unsupportedNames, at.name) {
+			c.fail(e.line, unsupportedf("method '%s'", at.name))
+		}
 	}
 	eachChild(e, func(x expr) { c.expr(x, s) })
 }
@@ -330,12 +315,12 @@ func isConst(e expr) bool {
 // constant, and never checks the names in b (optimizer.py, Or.as_const and And.as_const).
 func (c *resolver) shortCircuit(a, b expr, decides bool, s *scope) {
 	c.expr(a, s)
-	soft := c.soft
+	late := c.lateNames
 	if truth, known := constTruth(a); known && truth == decides {
-		c.soft = true
+		c.lateNames = true
 	}
 	c.expr(b, s)
-	c.soft = soft
+	c.lateNames = late
 }
 
 // constTruth returns the truth of an expression of literals, and whether it is one.
@@ -366,13 +351,36 @@ func constTruth(e expr) (truth, known bool) {
 	return false, false
 }
 
+// namedIn checks the literal name that map applies as a filter, or select and its kind as a test.
+// Python looks for it in the render.
+func (c *resolver) namedIn(e *filterExpr) {
+	if e.call == nil {
+		return
+	}
+	kind, names, at := "test", unsupportedTests, 0
+	switch e.name {
+	case "map":
+		kind, names = "filter", unsupportedFilters
+	case "select", "reject":
+	case "selectattr", "rejectattr":
+		at = 1
+	default:
+		return
+	}
+	if at < len(e.call.args) {
+		if name, ok := e.call.args[at].(*constExpr); ok && name.v.isStr() && slices.Contains(names, name.v.s) {
+			c.fail(e.line, unsupportedf("%s '%s'", kind, name.v.s))
+		}
+	}
+}
+
 func (c *resolver) filter(name string, line int) filterFunc {
 	f := filterByName(name)
 	switch {
 	case f != nil:
-	case leftOutFilter(name):
-		c.fail(line, fmt.Errorf("%w: filter '%s'", ErrUnsupported, name))
-	case !c.soft:
+	case slices.Contains(unsupportedFilters, name):
+		c.fail(line, unsupportedf("filter '%s'", name))
+	case !c.lateNames:
 		c.fail(line, fmt.Errorf("syntax error: no filter named '%s'", name))
 	}
 	return f
@@ -380,7 +388,11 @@ func (c *resolver) filter(name string, line int) filterFunc {
 
 func (c *resolver) test(name string, line int) testFunc {
 	f := testByName(name)
-	if f == nil && !c.soft {
+	switch {
+	case f != nil:
+	case slices.Contains(unsupportedTests, name):
+		c.fail(line, unsupportedf("test '%s'", name))
+	case !c.lateNames:
 		c.fail(line, fmt.Errorf("syntax error: no test named '%s'", name))
 	}
 	return f

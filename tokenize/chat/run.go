@@ -70,7 +70,7 @@ func (r *run) render() error {
 	final := ""
 	if r.in.ContinueFinalMessage != "" {
 		var err error
-		if final, err = r.in.openFinal(r.t.src); err != nil {
+		if final, err = r.in.tagFinal(r.t.src); err != nil {
 			return err
 		}
 	}

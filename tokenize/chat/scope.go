@@ -13,16 +13,14 @@ import (
 // example, if a template sets a name anywhere at one level, a deeper level never looks it up among
 // the inputs.
 //
-// Each function (the template itself, a macro, a recursive loop) has slots for all variables of its
-// scopes. A place is a slot of the current function or of an enclosing one.
+// Each function (the template itself or a macro) has slots for all variables of its scopes. A place
+// is a slot of the current function or of an enclosing one.
 
 // A place locates a variable: a slot of the function that is up levels outside the current one.
 type place struct {
 	up   int
 	slot int
 }
-
-var nowhere = place{-1, -1}
 
 type loadKind uint8
 
@@ -97,6 +95,16 @@ func (s *scope) find(name string) (ref, bool) {
 		}
 	}
 	return ref{}, false
+}
+
+// isInput reports whether a name that a scope reads is looked up among the inputs.
+func (s *scope) isInput(name string) bool {
+	for ; s != nil; s = s.parent {
+		if r, ok := s.refs[name]; ok {
+			return s.loads[r.slot].kind == loadContext
+		}
+	}
+	return false
 }
 
 func (s *scope) define(name string, l symbolLoad) ref {
@@ -195,8 +203,6 @@ func (s *scope) visitStmt(x stmt) {
 		s.visitTarget(x.target, false)
 	case *macroStmt:
 		s.store(x.name)
-	case *callStmt:
-		s.visitExpr(x.call)
 	case *filterStmt:
 		s.visitExpr(x.filter)
 	case *withStmt:
@@ -251,7 +257,6 @@ func eachChild(e expr, f func(expr)) {
 		for _, k := range c.kwargs {
 			f(k.e)
 		}
-		some(c.dynArg, c.dynKw)
 	}
 	switch e := e.(type) {
 	case *tupleExpr:
@@ -362,9 +367,6 @@ func names(body []stmt, f func(name string, store bool)) {
 				}
 				inBody(x.body)
 			case *macroStmt:
-				inFunction(x.macroBody)
-			case *callStmt:
-				inExpr(x.call)
 				inFunction(x.macroBody)
 			case *genStmt:
 				inFunction(x.macroBody)

@@ -29,8 +29,8 @@ func (r *run) slice(v, start, stop, step Value) (Value, error) {
 	case v.isStr() || v.kind == List || v.kind == Tuple:
 		n, _ = r.length(v)
 	default:
-		if o, ok := v.ref.(*interval); ok && v.kind == Object {
-			return sliceInterval(o, start, stop, step)
+		if o, ok := v.ref.(*rangeObject); ok && v.kind == Object {
+			return sliceRange(o, start, stop, step)
 		}
 		return v, fmt.Errorf("%w: '%s' object cannot be sliced", errNoSlice, typeName(v))
 	}
@@ -38,7 +38,7 @@ func (r *run) slice(v, start, stop, step Value) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	size := int((&interval{int64(from), int64(to), by}).len())
+	size := int((&rangeObject{int64(from), int64(to), by}).len())
 	if v.isStr() {
 		return r.sliceText(v, from, size, by)
 	}
@@ -145,10 +145,10 @@ func sliceIndex(v Value) (int64, error) {
 	return math.MaxInt64 / 2, nil
 }
 
-func sliceInterval(o *interval, start, stop, step Value) (Value, error) {
+func sliceRange(o *rangeObject, start, stop, step Value) (Value, error) {
 	from, to, by, err := bounds(int(o.len()), start, stop, step)
 	if err != nil {
 		return Value{}, err
 	}
-	return objectOf(&interval{o.start + int64(from)*o.step, o.start + int64(to)*o.step, o.step * by}), nil
+	return objectOf(&rangeObject{o.start + int64(from)*o.step, o.start + int64(to)*o.step, o.step * by}), nil
 }

@@ -30,26 +30,6 @@ func testByName(name string) testFunc {
 		return plainTest(isSequence)
 	case "iterable":
 		return plainTest(isIterable)
-	case "callable":
-		return plainTest(isCallable)
-	case "escaped":
-		return plainTest(func(_ *run, v Value) bool { return v.kind == Markup })
-	case "lower":
-		return caseTest("islower")
-	case "upper":
-		return caseTest("isupper")
-	case "odd", "even":
-		return parity(name)
-	case "divisibleby":
-		return divisible
-	case "sameas":
-		return func(r *run, v Value, a args) (bool, error) {
-			b, err := a.bind("sameas", "other!")
-			if err != nil {
-				return false, err
-			}
-			return r.comparer().oneObject(v, b.v[0], 0)
-		}
 	case "in":
 		return func(r *run, v Value, a args) (bool, error) {
 			b, err := a.bind("in", "seq!")
@@ -57,20 +37,6 @@ func testByName(name string) testFunc {
 				return false, err
 			}
 			return r.contains(b.v[0], v)
-		}
-	case "filter":
-		return func(r *run, v Value, a args) (bool, error) {
-			if err := r.hashable(v); err != nil {
-				return false, err
-			}
-			return v.isStr() && (filterByName(v.s) != nil || leftOutFilter(v.s)), a.only(name, 0, 0)
-		}
-	case "test":
-		return func(r *run, v Value, a args) (bool, error) {
-			if err := r.hashable(v); err != nil {
-				return false, err
-			}
-			return v.isStr() && testByName(v.s) != nil, a.only(name, 0, 0)
 		}
 	case "==", "eq", "equalto":
 		return comparison(cmpEq)
@@ -111,7 +77,7 @@ func isSequence(_ *run, v Value) bool {
 	case String, Markup, List, Tuple, Dict, Undefined:
 		return true
 	}
-	_, ok := v.ref.(*interval)
+	_, ok := v.ref.(*rangeObject)
 	return ok && v.kind == Object
 }
 
@@ -121,62 +87,8 @@ func isIterable(_ *run, v Value) bool {
 		return true
 	}
 	switch v.ref.(type) {
-	case *interval, *view, *sharedIter, *loopObject:
+	case *rangeObject, *view, *iterator, *loopObject:
 		return true
 	}
 	return false
-}
-
-func isCallable(_ *run, v Value) bool {
-	if v.kind == Undefined {
-		return true // it has a __call__ that raises
-	}
-	switch v.ref.(type) {
-	case *builtin, *method, *macro, *loopObject, *joiner:
-		return v.kind == Object
-	}
-	return false
-}
-
-func caseTest(name string) testFunc {
-	f := stringPredicate(name)
-	return func(r *run, v Value, a args) (bool, error) {
-		if err := a.only(name, 0, 0); err != nil {
-			return false, err
-		}
-		s, err := r.text(v)
-		if err == nil {
-			err = r.read(len(s))
-		}
-		return err == nil && f(s), err
-	}
-}
-
-func parity(name string) testFunc {
-	want := int64(0)
-	if name == "odd" {
-		want = 1
-	}
-	return func(r *run, v Value, a args) (bool, error) {
-		if err := a.only(name, 0, 0); err != nil {
-			return false, err
-		}
-		m, err := r.binary(opMod, v, IntValue(2))
-		if err != nil {
-			return false, err
-		}
-		return r.equal(m, IntValue(want))
-	}
-}
-
-func divisible(r *run, v Value, a args) (bool, error) {
-	b, err := a.bind("divisibleby", "num!")
-	if err != nil {
-		return false, err
-	}
-	m, err := r.binary(opMod, v, b.v[0])
-	if err != nil {
-		return false, err
-	}
-	return r.equal(m, IntValue(0))
 }

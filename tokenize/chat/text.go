@@ -17,7 +17,7 @@ func (r *run) appendStr(dst []byte, v Value) ([]byte, error) {
 		if e := r.enum(v); e != nil {
 			return append(dst, e.name...), nil
 		}
-		if err := r.fits(dst, len(v.s)); err != nil {
+		if err := r.checkSize(dst, len(v.s)); err != nil {
 			return dst, err
 		}
 		return append(dst, v.s...), nil
@@ -34,11 +34,11 @@ func (r *run) text(v Value) (string, error) {
 		}
 		return v.s, nil
 	}
-	return r.made(func(dst []byte) ([]byte, error) { return r.appendStr(dst, v) })
+	return r.buildText(func(dst []byte) ([]byte, error) { return r.appendStr(dst, v) })
 }
 
-// made returns the text that f appends. It uses the free memory after the output.
-func (r *run) made(f func(dst []byte) ([]byte, error)) (string, error) {
+// buildText returns the text that f appends. It uses the free memory after the output.
+func (r *run) buildText(f func(dst []byte) ([]byte, error)) (string, error) {
 	start := len(r.out)
 	out, err := f(r.out)
 	if err != nil {
@@ -71,10 +71,10 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	case Float:
 		return appendFloat(dst, v.float()), nil
 	case String, Markup:
-		if err := r.fits(dst, len(v.s)); err != nil {
+		if err := r.checkSize(dst, len(v.s)); err != nil {
 			return dst, err
 		}
-		if err := r.read(len(v.s)); err != nil {
+		if err := r.payRead(len(v.s)); err != nil {
 			return dst, err
 		}
 		if e := r.enum(v); e != nil {
@@ -85,16 +85,16 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		}
 		return append(appendQuoted(append(dst, "Markup("...), v.s), ')'), nil
 	case List:
-		if r.begin(v.ref) {
+		if r.beginContainer(v.ref) {
 			return append(dst, "[...]"...), nil
 		}
-		defer r.end()
+		defer r.endContainer()
 		return r.appendItems(dst, v.Items(), "[", "]", depth)
 	case Tuple:
-		if r.begin(v.ref) {
+		if r.beginContainer(v.ref) {
 			return append(dst, "(...)"...), nil
 		}
-		defer r.end()
+		defer r.endContainer()
 		if len(v.Items()) == 1 {
 			return r.appendItems(dst, v.Items(), "(", ",)", depth)
 		}
@@ -107,11 +107,8 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		dst, err := r.appendDict(append(dst, "<Namespace "...), &o.attrs, depth)
 		return append(dst, '>'), err
 	case *macro:
-		if o.body.name == "caller" || o.body.name == "generation" {
-			return append(dst, "<Macro anonymous>"...), nil
-		}
 		return append(appendQuoted(append(dst, "<Macro "...), o.body.name), '>'), nil
-	case *interval:
+	case *rangeObject:
 		if o.step == 1 {
 			return fmt.Appendf(dst, "range(%d, %d)", o.start, o.stop), nil
 		}
@@ -131,20 +128,12 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		r.out = out
 		return fmt.Appendf(dst, "<LoopContext %d/%d>", o.index+1, n), err
 	case *builtin:
-		if class := o.class(); class != "" {
-			return append(dst, class...), nil
+		if o.name == "namespace" {
+			return append(dst, "<class 'jinja2.utils.Namespace'>"...), nil
 		}
 	case *method:
-		if isDictClass(o.of) {
-			if o.name == "fromkeys" {
-				return dst, addressError(v)
-			}
-			return fmt.Appendf(dst, "<method '%s' of 'dict' objects>", o.name), nil
-		}
-		_, isCycler := o.of.ref.(*cycler)
-		_, isLoop := o.of.ref.(*loopObject)
-		if o.of.kind == Markup || isCycler || isLoop { // their methods are written in Python
-			dst, err := r.appendRepr(fmt.Appendf(dst, "<bound method %s.%s of ", o.class(), o.name), o.of, depth+1)
+		if o.of.kind == Markup { // its methods are written in Python
+			dst, err := r.appendRepr(fmt.Appendf(dst, "<bound method Markup.%s of ", o.name), o.of, depth+1)
 			return append(dst, '>'), err
 		}
 	}
@@ -157,9 +146,9 @@ func addressError(v Value) error {
 	return typeErrorf("%w: text of a %s, which contains a memory address", ErrUnsupported, typeName(v))
 }
 
-// begin records that the text of a container is being built. It reports whether it already was:
+// beginContainer records that the text of a container is being built. It reports whether it already was:
 // with a namespace, a value can contain itself.
-func (r *run) begin(container any) bool {
+func (r *run) beginContainer(container any) bool {
 	if !r.cyclic {
 		return false
 	}
@@ -170,7 +159,7 @@ func (r *run) begin(container any) bool {
 	return false
 }
 
-func (r *run) end() {
+func (r *run) endContainer() {
 	if r.cyclic {
 		r.printing = r.printing[:len(r.printing)-1]
 	}
@@ -181,7 +170,7 @@ func (r *run) walk(dst []byte, depth int) error {
 	if depth > maxWalk {
 		return limitErrorf("values nest deeper than %d", maxWalk)
 	}
-	if err := r.fits(dst, 0); err != nil {
+	if err := r.checkSize(dst, 0); err != nil {
 		return err
 	}
 	return r.step()
@@ -202,10 +191,10 @@ func (r *run) appendItems(dst []byte, items []Value, open, end string, depth int
 }
 
 func (r *run) appendDict(dst []byte, m *Map, depth int) ([]byte, error) {
-	if r.begin(m) {
+	if r.beginContainer(m) {
 		return append(dst, "{...}"...), nil
 	}
-	defer r.end()
+	defer r.endContainer()
 	dst = append(dst, '{')
 	var err error
 	for i := range m.keys {
@@ -337,7 +326,7 @@ var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'
 
 // escape is markupsafe.escape for plain text.
 func (r *run) escape(s string) (string, error) {
-	if err := r.read(len(s)); err != nil {
+	if err := r.payRead(len(s)); err != nil {
 		return "", err
 	}
 	size := len(s)
@@ -400,7 +389,7 @@ func (r *run) length(v Value) (int, error) {
 		return v.Map().Len(), nil
 	}
 	switch o := v.ref.(type) {
-	case *interval:
+	case *rangeObject:
 		return int(o.len()), nil
 	case *view:
 		return o.of.Len(), nil

@@ -28,7 +28,7 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 		st.pretty, st.itemSep = true, ","
 		switch {
 		case in.kind == Markup && !v.isStr(): // Markup would escape the text after it
-			return v, typeErrorf("%w: an indent that is Markup", ErrUnsupported)
+			return v, unsupportedf("an indent that is Markup")
 		case in.isStr():
 			st.indent = in.s
 		case in.isInt():
@@ -53,7 +53,7 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 			return v, typeErrorf("separators must be strings")
 		}
 		if !v.isStr() && (parts[0].kind == Markup || parts[1].kind == Markup) {
-			return v, typeErrorf("%w: separators that are Markup", ErrUnsupported)
+			return v, unsupportedf("separators that are Markup")
 		}
 		st.itemSep, st.keySep = parts[0].s, parts[1].s
 	}
@@ -184,7 +184,7 @@ func (r *run) newItem(dst []byte, st *jsonStyle, i, depth int) ([]byte, error) {
 	if st.pretty {
 		size += (depth + 1) * len(st.indent)
 	}
-	err := r.fits(dst, size)
+	err := r.checkSize(dst, size)
 	if err == nil {
 		err = r.pay(size>>6, 0)
 	}
@@ -199,10 +199,10 @@ func (r *run) newItem(dst []byte, st *jsonStyle, i, depth int) ([]byte, error) {
 
 // jsonText pays for one string.
 func (r *run) jsonText(dst []byte, s string) error {
-	if err := r.fits(dst, len(s)); err != nil {
+	if err := r.checkSize(dst, len(s)); err != nil {
 		return err
 	}
-	return r.read(len(s))
+	return r.payRead(len(s))
 }
 
 func (r *run) appendJSONKey(dst []byte, k Value, ascii bool) ([]byte, error) {

@@ -12,7 +12,6 @@ import (
 //	                                                        4.57, 5.0  5.21  5.22.2  5.23
 //	thinking and reasoning are reasoning_content as well              yes   yes     yes
 //	names that begin with _ on a namespace are errors                       yes     yes
-//	dict has fromkeys and nothing else                                      yes     yes
 //	a member of a class of str and Enum prints as its value                 yes     yes
 //	a message that is not a dict is an error                                yes     yes
 //	the keys of a message whose value is None are omitted                           yes
@@ -123,7 +122,7 @@ func withoutNone(m *Map) *Map {
 	out := NewMap(m.Len())
 	for i, v := range m.vals {
 		if !isNone(v) {
-			out.set(m.keys[i], v)
+			out.add(m.keys[i], v)
 		}
 	}
 	return out
@@ -143,7 +142,11 @@ func aliased(m *Map) *Map {
 		out := NewMap(m.Len() + 2)
 		out.Set("thinking", v)
 		for i, k := range m.keys {
-			out.set(k, m.vals[i])
+			if k.isStr() {
+				out.set(k, m.vals[i])
+			} else {
+				out.add(k, m.vals[i])
+			}
 		}
 		out.Set("reasoning_content", v)
 		return out
@@ -206,10 +209,4 @@ func (e *enum) attr(v Value, name string) (Value, bool) {
 		return v.plain(), true
 	}
 	return Value{}, false
-}
-
-// isDictType reports whether v is the type dict, as the global dict is in earlier releases. In
-// later releases it is an object that creates dicts.
-func (r *run) isDictType(v Value) bool {
-	return isDictClass(v) && r.in.Transformers < Transformers5222
 }

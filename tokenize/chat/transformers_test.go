@@ -51,7 +51,7 @@ type application struct {
 
 // newApplication returns a random conversation with features that the releases treat differently:
 // None at every depth, reasoning under several names, a final message to continue.
-func (k *talker) newApplication() application {
+func (k *conversationGen) newApplication() application {
 	k.unsure = true
 	a := application{Messages: k.messages(), Enum: k.one(3)}
 	switch k.IntN(3) {
@@ -79,7 +79,7 @@ func (k *talker) newApplication() application {
 
 // newApplications combines each template with the same n random conversations.
 func newApplications(r *rand.Rand, sources map[string]string, n int) []application {
-	k := &talker{Rand: r}
+	k := &conversationGen{Rand: r}
 	talks := make([]application, n)
 	for i := range talks {
 		talks[i] = k.newApplication()

@@ -42,8 +42,6 @@ type Value struct {
 
 type seq struct {
 	items []Value
-	// group marks the pairs from groupby, whose elements also have names.
-	group bool
 }
 
 // NoneValue returns Python's None, JSON's null.

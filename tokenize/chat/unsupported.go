@@ -1,0 +1,97 @@
+package chat
+
+import (
+	"fmt"
+	"slices"
+)
+
+// The parts of Jinja and Python that no known chat template uses. Parse refuses a template that
+// names one, with its line. Only names that a render computes, as in map(name), are refused later.
+var (
+	unsupportedFilters = []string{
+		"abs", "attr", "batch", "center", "e", "escape", "filesizeformat", "forceescape", "format",
+		"groupby", "max", "min", "pprint", "random", "reverse", "round", "slice", "striptags", "sum",
+		"title", "truncate", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr",
+	}
+	unsupportedTests = []string{
+		"callable", "divisibleby", "escaped", "even", "filter", "lower", "odd", "sameas", "test", "upper",
+	}
+	unsupportedFunctions = []string{"cycler", "dict", "joiner", "lipsum", "self"}
+	// Only macros have these variables.
+	unsupportedMacroNames = []string{"caller", "kwargs", "varargs"}
+	unsupportedLoopAttrs  = []string{"changed", "cycle", "depth", "depth0"}
+	unsupportedStrMethods = []string{
+		"casefold", "center", "count", "encode", "expandtabs", "find", "format", "format_map", "index",
+		"isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric",
+		"isprintable", "isspace", "istitle", "isupper", "ljust", "maketrans", "partition", "removeprefix",
+		"removesuffix", "rfind", "rindex", "rjust", "rpartition", "rsplit", "splitlines", "swapcase",
+		"title", "translate", "zfill",
+	}
+	unsupportedMarkupMethods = []string{"escape", "striptags", "unescape"}
+	unsupportedSeqMethods    = []string{"copy", "count", "index"}
+	unsupportedDictMethods   = []string{"copy", "fromkeys"}
+	unsupportedIntAttrs      = []string{
+		"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes", "imag",
+		"is_integer", "numerator", "real", "to_bytes",
+	}
+	unsupportedFloatAttrs = []string{
+		"as_integer_ratio", "conjugate", "fromhex", "hex", "imag", "is_integer", "real",
+	}
+	unsupportedMacroAttrs = []string{
+		"arguments", "caller", "catch_kwargs", "catch_varargs", "explicit_caller", "name",
+	}
+	unsupportedRangeAttrs = []string{"count", "index", "start", "step", "stop"}
+	unsupportedViewAttrs  = []string{"isdisjoint", "mapping"}
+	unsupportedIterAttrs  = []string{"close", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw"}
+)
+
+// unsupportedNames holds every unsupported method and attribute of any type. Parse refuses a call of
+// one, although it does not know the type of the object.
+var unsupportedNames = slices.Concat(unsupportedStrMethods, unsupportedMarkupMethods, unsupportedSeqMethods,
+	unsupportedDictMethods, unsupportedIntAttrs, unsupportedFloatAttrs, unsupportedViewAttrs, unsupportedIterAttrs)
+
+// unsupportedf returns the error for a part of Jinja or Python that this package does not support.
+func unsupportedf(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format+": rewrite this line without it, here and on the server", append([]any{ErrUnsupported}, args...)...)
+}
+
+// checkAttr returns an error if Python's object has the attribute and this package does not support
+// it. The result would otherwise be undefined, or the element of that name.
+func checkAttr(v Value, name string) error {
+	var names []string
+	switch v.kind {
+	case Markup:
+		if slices.Contains(unsupportedMarkupMethods, name) {
+			return unsupportedf("method '%s' of Markup", name)
+		}
+		names = unsupportedStrMethods
+	case String:
+		names = unsupportedStrMethods
+	case List:
+		names = unsupportedSeqMethods
+	case Tuple:
+		names = unsupportedSeqMethods[1:] // a tuple has no copy
+	case Dict:
+		names = unsupportedDictMethods
+	case Bool, Int:
+		names = unsupportedIntAttrs
+	case Float:
+		names = unsupportedFloatAttrs
+	}
+	switch v.ref.(type) {
+	case *macro:
+		names = unsupportedMacroAttrs
+	case *loopObject:
+		names = unsupportedLoopAttrs
+	case *rangeObject:
+		names = unsupportedRangeAttrs
+	case *view:
+		names = unsupportedViewAttrs
+	case *iterator:
+		names = unsupportedIterAttrs
+	}
+	if slices.Contains(names, name) {
+		return unsupportedf("attribute '%s' of %s", name, typeName(v))
+	}
+	return nil
+}
