@@ -104,14 +104,3 @@ func capitalize(s string) string {
 	}
 	return b.String()
 }
-
-func inRanges(c rune, table [][2]rune) bool {
-	for _, r := range table {
-		if c >= r[0] && c <= r[1] {
-			return true
-		}
-	}
-	return false
-}
-
-func isDigitRune(c rune) bool { return unicode.Is(unicode.Nd, c) || inRanges(c, digitTable) }

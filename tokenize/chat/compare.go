@@ -117,41 +117,14 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 		}
 		return true, nil
 	}
-	if x, ok := a.ref.(*rangeObject); ok {
-		y, ok := b.ref.(*rangeObject)
-		if !ok || x.len() != y.len() {
-			return false, nil
-		}
-		return x.len() == 0 || x.start == y.start && (x.len() == 1 || x.step == y.step), nil
+	if typeName(a) != typeName(b) || a.ref == b.ref {
+		return a.ref == b.ref, nil
 	}
-	if x, ok := a.ref.(*view); ok {
-		y, ok := b.ref.(*view)
-		if !ok || x.kind == 'v' || y.kind == 'v' {
-			return a.ref == b.ref, nil
-		}
-		if x.of.Len() != y.of.Len() || x.kind != y.kind {
-			return x.of.Len() == 0 && y.of.Len() == 0, nil
-		}
-		for i, k := range x.of.keys {
-			j, err := c.find(y.of, k)
-			if j < 0 || err != nil {
-				return false, err
-			}
-			if x.kind == 'i' {
-				if eq, err := c.same(x.of.vals[i], y.of.vals[j], depth+1); !eq || err != nil {
-					return false, err
-				}
-			}
-		}
-		return true, nil
+	switch a.ref.(type) {
+	case *rangeObject, *view, *method:
+		return false, unsupportedf("a comparison of two values of type %s", typeName(a))
 	}
-	if x, ok := a.ref.(*method); ok {
-		// Two methods of that name are equal if they belong to one object.
-		if y, ok := b.ref.(*method); ok && x != y && x.name == y.name {
-			return false, unsupportedf("a comparison of methods")
-		}
-	}
-	return a.ref == b.ref, nil
+	return false, nil
 }
 
 // same is how containers compare elements: identity comes first, so a NaN is equal to itself.
@@ -281,8 +254,8 @@ func (c comparer) order(op cmpop, a, b Value, depth int) (bool, error) {
 	case b.kind == Undefined:
 		return false, undefinedError(b)
 	}
-	if x, ok := a.ref.(*view); ok {
-		if y, ok := b.ref.(*view); ok && x.kind != 'v' && y.kind != 'v' {
+	if _, ok := a.ref.(*view); ok {
+		if _, ok := b.ref.(*view); ok {
 			return false, unsupportedf("ordering of dict views")
 		}
 	}

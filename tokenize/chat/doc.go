@@ -49,15 +49,16 @@
 // Each of these is an error here and, except for the limits, not in Python. All except the limits
 // wrap ErrUnsupported:
 //
-//   - the parts of Jinja that are not in the list above; \N escapes; ordering of dict views; ==
-//     of two methods of one name
+//   - the parts of Jinja that are not in the list above; \N escapes; order of dict views; == of two
+//     dict views, ranges or methods; slices of ranges
 //   - slices of literals that cannot be sliced, as in 5[1:], and slices of literals beside other
 //     keys, as in [1][1:, 2]: Jinja's compiler turns some into undefined and leaves the others to
 //     Python
 //   - strftime directives that differ between C libraries
 //   - text that is not Unicode: half of a surrogate pair, in a template or in JSON. No tokenizer
 //     accepts it
-//   - the text of a function, a generator or a bound method, which contains an address in Python
+//   - the text of a function, a method, a generator or a loop, most of which contain an address in
+//     Python
 //   - values beyond the limits of Options. Python's own limits on recursion and on the digits of an
 //     int differ: macros can be nested 200 deep, values 900, an int can have 65,536 bits.
 //

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sort"
 	"strings"
+	"unicode"
 )
 
 func collectionFilter(name string) filterFunc {
@@ -91,7 +92,10 @@ func (r *run) attributePath(path Value) ([]Value, error) {
 	keys := listBuilder{r: r}
 	for p := range strings.SplitSeq(path.s, ".") {
 		key := strOf(p)
-		if p != "" && strings.IndexFunc(p, func(c rune) bool { return !isDigitRune(c) }) < 0 {
+		if p != "" && strings.IndexFunc(p, func(c rune) bool { return !unicode.IsNumber(c) }) < 0 {
+			if !isASCII(p) { // Python converts some of these numbers to an int
+				return nil, unsupportedf("an attribute '%s'", p)
+			}
 			if err := r.payNumber(p); err != nil {
 				return nil, err
 			}

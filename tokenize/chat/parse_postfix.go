@@ -62,27 +62,12 @@ func (p *parser) subscript(of expr) (expr, error) {
 	switch {
 	case len(keys) == 1 && slice != nil:
 		return slice, nil
-	case slice != nil && literalKeys(of, keys):
-		return nil, p.unsupportedf(line, "a slice in a subscript of several keys")
 	case slice != nil:
-		return nil, p.failf(line, "a slice in a subscript of several keys")
+		return nil, p.unsupportedf(line, "a slice in a subscript of several keys")
 	case len(keys) == 1:
 		return &itemExpr{of, keys[0]}, nil
 	}
 	return &itemExpr{of, &tupleExpr{keys}}, nil
-}
-
-// literalKeys reports whether the value and all keys of a subscript are literals.
-func literalKeys(of expr, keys []expr) bool {
-	literal := isConst(of)
-	for _, k := range keys {
-		if s, ok := k.(*sliceExpr); ok {
-			eachChild(s, func(x expr) { literal = literal && isConst(x) })
-			continue
-		}
-		literal = literal && isConst(k)
-	}
-	return literal
 }
 
 // subscribed parses one key of a subscript: an expression, or a slice of the value before the

@@ -29,8 +29,8 @@ func (r *run) slice(v, start, stop, step Value) (Value, error) {
 	case v.isStr() || v.kind == List || v.kind == Tuple:
 		n, _ = r.length(v)
 	default:
-		if o, ok := v.ref.(*rangeObject); ok && v.kind == Object {
-			return sliceRange(o, start, stop, step)
+		if _, ok := v.ref.(*rangeObject); ok {
+			return v, unsupportedf("a slice of a range")
 		}
 		return v, fmt.Errorf("%w: '%s' object cannot be sliced", errNoSlice, typeName(v))
 	}
@@ -143,12 +143,4 @@ func sliceIndex(v Value) (int64, error) {
 		return -math.MaxInt64 / 2, nil
 	}
 	return math.MaxInt64 / 2, nil
-}
-
-func sliceRange(o *rangeObject, start, stop, step Value) (Value, error) {
-	from, to, by, err := bounds(int(o.len()), start, stop, step)
-	if err != nil {
-		return Value{}, err
-	}
-	return objectOf(&rangeObject{o.start + int64(from)*o.step, o.start + int64(to)*o.step, o.step * by}), nil
 }

@@ -72,6 +72,13 @@ func directives(format string) func(yield func(string, formatDirective) bool) {
 	}
 }
 
+// layouts has the directives that Go's time package formats.
+var layouts = map[byte]string{
+	'A': "Monday", 'a': "Mon", 'B': "January", 'b': "Jan", 'h': "Jan", 'p': "PM", 'P': "pm",
+	'D': "01/02/06", 'x': "01/02/06", 'F': "2006-01-02", 'T': "15:04:05", 'X': "15:04:05", 'R': "15:04",
+	'r': "03:04:05 PM", 'c': "Mon Jan _2 15:04:05 2006",
+}
+
 func directive(t time.Time, c, pad byte) (string, bool) {
 	num := func(n, width int, fill byte) (string, bool) {
 		switch pad {
@@ -133,33 +140,12 @@ func directive(t time.Time, c, pad byte) (string, bool) {
 	if pad != 0 {
 		return "", false
 	}
+	if layout, ok := layouts[c]; ok {
+		return t.Format(layout), true
+	}
 	switch c {
 	case 'f':
 		return fmt.Sprintf("%06d", t.Nanosecond()/1000), true
-	case 'B':
-		return t.Format("January"), true
-	case 'b', 'h':
-		return t.Format("Jan"), true
-	case 'A':
-		return t.Format("Monday"), true
-	case 'a':
-		return t.Format("Mon"), true
-	case 'p':
-		return t.Format("PM"), true
-	case 'P':
-		return t.Format("pm"), true
-	case 'D', 'x':
-		return t.Format("01/02/06"), true
-	case 'F':
-		return t.Format("2006-01-02"), true
-	case 'T', 'X':
-		return t.Format("15:04:05"), true
-	case 'R':
-		return t.Format("15:04"), true
-	case 'r':
-		return t.Format("03:04:05 PM"), true
-	case 'c':
-		return t.Format("Mon Jan _2 15:04:05 2006"), true
 	case 'n':
 		return "\n", true
 	case 't':

@@ -119,31 +119,9 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 			return dst, err
 		}
 		return r.appendItems(append(dst, typeName(v)...), items, "([", "])", depth)
-	case *loopObject:
-		// To compute its length, a loop can evaluate a test. The test must not overwrite the text
-		// that is being built after the output.
-		out := r.out
-		r.out = nil
-		n, err := o.len(r)
-		r.out = out
-		return fmt.Appendf(dst, "<LoopContext %d/%d>", o.index+1, n), err
-	case *builtin:
-		if o.name == "namespace" {
-			return append(dst, "<class 'jinja2.utils.Namespace'>"...), nil
-		}
-	case *method:
-		if o.of.kind == Markup { // its methods are written in Python
-			dst, err := r.appendRepr(fmt.Appendf(dst, "<bound method Markup.%s of ", o.name), o.of, depth+1)
-			return append(dst, '>'), err
-		}
 	}
-	return dst, addressError(v)
-}
-
-// addressError refuses the text of an object that contains the object's address, because the
-// address differs between processes.
-func addressError(v Value) error {
-	return typeErrorf("%w: text of a %s, which contains a memory address", ErrUnsupported, typeName(v))
+	// In Python, nearly all of these texts contain the address of the object.
+	return dst, unsupportedf("the text of a %s", typeName(v))
 }
 
 // beginContainer records that the text of a container is being built. It reports whether it already was:

@@ -78,7 +78,8 @@ func TestUnsupportedValues(t *testing.T) {
 		"{{ d.copy }}", "{% set c = d.fromkeys %}{{ c }}", "{{ l.index }}", "{{ (1, 2).count }}", "{{ 5.real }}", "{{ true.imag }}", "{{ 1.5['hex'] }}",
 		"{{ range(3).start }}", "{{ d.keys().mapping }}", "{{ (l|map('string')).send }}",
 		"{% for i in l %}{% set o = loop %}{{ o.depth }}{% endfor %}", "{% macro m() %}{% endmacro %}{{ m.name }}",
-		"{{ d.keys() < d.keys() }}", "{{ s.upper == s.upper }}",
+		"{{ d.keys() < d.keys() }}", "{{ d.keys() == d.keys() }}", "{{ range(2) in [range(2)] }}", "{{ s.upper == s.upper }}", "{{ range(9)[1:] }}",
+		"{{ [range] }}", "{{ s.upper }}", "{{ (s|safe).upper }}", "{% for i in l %}{{ loop }}{% endfor %}", "{{ l|map('string') }}", "{{ [[1]]|map(attribute='٣')|list }}",
 	} {
 		tpl, err := chat.Parse("file.jinja", src, chat.Options{})
 		if err != nil {
