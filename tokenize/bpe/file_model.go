@@ -62,7 +62,7 @@ func (f *jsonFile) readModel(r *jsonReader) error {
 			return r.errorf("model options have more than %d bytes", maxOptionBytes)
 		}
 		if string(raw) == "null" && (key == "fuse_unk" || key == "byte_fallback" || key == "ignore_merges") {
-			return nil // false
+			raw = []byte("false")
 		}
 		if len(options) > 1 {
 			options = append(options, ',')

@@ -148,6 +148,7 @@ func TestCorrupt(t *testing.T) {
 		{"deep", `{"version":` + strings.Repeat("[", 100_000)},
 		{"no model", `{"version":"1.0"}`},
 		{"version twice", `{"version":"1.0","version":"1.0"}`},
+		{"option twice, once null", strings.Replace(whole, `"fuse_unk":false`, `"fuse_unk":true,"fuse_unk":null`, 1)},
 		{"token twice", strings.Replace(whole, `"abc":257`, `"ab":257`, 1)},
 		{"id twice", strings.Replace(whole, `"abc":257`, `"abc":256`, 1)},
 		{"id too high", strings.Replace(whole, `"abc":257`, `"abc":2000000000`, 1)},
