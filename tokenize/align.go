@@ -66,27 +66,27 @@ type Alignment struct {
 // An Aligner turns the calls of a sample into rows. It keeps a little memory between samples. It is
 // not safe for concurrent use: give each worker its own.
 type Aligner struct {
-	cfg       AlignConfig
-	idLimit   uint32 // the greatest valid id
-	named     uint32 // the greatest id that the tokenizer names
-	stopFrom  int32  // the smallest of cfg.StopIDs
-	lost, cut []int32
+	cfg         AlignConfig
+	idLimit     uint32 // the greatest valid id
+	lastNamedID uint32 // the greatest id that the tokenizer names
+	stopFrom    int32  // the smallest of cfg.StopIDs
+	lost, cut   []int32
 
 	// State of one Align:
-	calls []Call
-	rows  []Row // includes the rows of dst; the open row is the last
-	sum   Alignment
-	open  bool // rows has an open row; it ends with the output of the previous call
-	full  bool // the previous call is cut: no row contains it
-	after bool // the previous call is lost
-	shown int  // index of the row that cut calls continue, or -1
+	calls      []Call
+	rows       []Row // includes the rows of dst; the open row is the last
+	sum        Alignment
+	open       bool // rows has an open row; it ends with the output of the previous call
+	cutBefore  bool // the previous call is cut: no row contains it
+	lostBefore bool // the previous call is lost
+	lastRow    int  // index of the row that cut calls continue, or -1
 
-	before Flags // the flags of the open row before its last output
+	flagsBefore Flags // the flags of the open row before its last output
 }
 
 // NewAligner returns an Aligner.
 func NewAligner(cfg AlignConfig) *Aligner {
-	a := &Aligner{cfg: cfg, idLimit: lastID(cfg.VocabSize), named: lastID(cfg.TokenizerSize), stopFrom: math.MaxInt32}
+	a := &Aligner{cfg: cfg, idLimit: lastID(cfg.VocabSize), lastNamedID: lastID(cfg.TokenizerSize), stopFrom: math.MaxInt32}
 	for _, id := range cfg.StopIDs {
 		a.stopFrom = min(a.stopFrom, id)
 	}
@@ -117,7 +117,7 @@ func (a *Aligner) Align(dst []Row, calls []Call) ([]Row, Alignment, error) {
 		return dst, Alignment{}, err
 	}
 	a.calls, a.rows, a.sum = calls, dst, Alignment{}
-	a.open, a.full, a.after, a.shown = false, false, false, -1
+	a.open, a.cutBefore, a.lostBefore, a.lastRow = false, false, false, -1
 	a.lost, a.cut = a.lost[:0], a.cut[:0]
 	defer func() { a.calls, a.rows = nil, nil }()
 	for k := range calls {
@@ -173,16 +173,16 @@ func (a *Aligner) call(k int) error {
 		a.close()
 		a.sum.Lost += len(c.OutputIDs)
 		a.lost = append(a.lost, int32(k))
-		a.full, a.after = false, true
+		a.cutBefore, a.lostBefore = false, true
 		return nil
 	}
 	switch {
-	case !a.open && !a.full:
+	case !a.open && !a.cutBefore:
 		return a.begin(k, nil)
 	case c.Source == SourceLiteral:
 		return a.extend(k, c.Context)
 	}
-	head, tail := a.seen(k)
+	head, tail := a.history(k)
 	n := commonPrefix(head, c.PromptIDs)
 	if n == len(head) {
 		n += commonPrefix(tail, c.PromptIDs[n:])
@@ -192,32 +192,32 @@ func (a *Aligner) call(k int) error {
 		return a.extend(k, c.PromptIDs[n:])
 	case a.cfg.Drift == DriftReject:
 		return &AlignError{Turn: k, Token: n, Reason: ReasonDrift, Err: ErrPrefix}
-	case a.cfg.Drift == DriftRealign && a.realigns(k, n):
+	case a.cfg.Drift == DriftRealign && a.canRealign(k, n):
 		a.realign(k, n)
 		a.sum.Realigned++
 		return a.extend(k, c.PromptIDs[n:])
 	default:
-		div := a.diverge(k, n, head, tail)
+		div := a.newDivergence(k, n, head, tail)
 		a.close()
 		a.sum.Forks++
 		return a.begin(k, div)
 	}
 }
 
-// seen returns all tokens that the model had seen or sampled before call k: the open row, or the
+// history returns all tokens that the model had seen or sampled before call k: the open row, or the
 // prompt and output of the previous call if that call is cut.
-func (a *Aligner) seen(k int) (head, tail []int32) {
-	if a.full {
+func (a *Aligner) history(k int) (head, tail []int32) {
+	if a.cutBefore {
 		return a.calls[k-1].PromptIDs, a.calls[k-1].OutputIDs
 	}
 	return a.rows[len(a.rows)-1].InputIDs, nil
 }
 
-// realigns reports whether a divergence at n can be repaired: it begins inside the last output, at
+// canRealign reports whether a divergence at n can be repaired: it begins inside the last output, at
 // most RealignMax tokens before its end, and the repaired row fits.
-func (a *Aligner) realigns(k, n int) bool {
+func (a *Aligner) canRealign(k, n int) bool {
 	c, last := &a.calls[k], &a.calls[k-1]
-	if a.full || n == len(c.PromptIDs) || !a.fits(len(c.PromptIDs)+len(c.OutputIDs)) {
+	if a.cutBefore || n == len(c.PromptIDs) || !a.fits(len(c.PromptIDs)+len(c.OutputIDs)) {
 		return false
 	}
 	end := len(a.rows[len(a.rows)-1].InputIDs)
@@ -230,7 +230,7 @@ func (a *Aligner) realign(k, n int) {
 	begin := len(row.InputIDs) - len(last.OutputIDs)
 	row.realign(k, n, a.calls[k].PromptIDs)
 	kept := last.OutputIDs[:n-begin]
-	row.Flags &^= (FlagAfterStop | FlagPaddedID) &^ (a.before | last.Flags)
+	row.Flags &^= (FlagAfterStop | FlagPaddedID) &^ (a.flagsBefore | last.Flags)
 	if a.stop(last) < len(kept) {
 		row.Flags |= FlagAfterStop
 	}
@@ -255,16 +255,16 @@ func (a *Aligner) stop(c *Call) int {
 
 // padded reports whether an id is in the padded vocabulary.
 func (a *Aligner) padded(ids []int32) bool {
-	if a.named >= a.idLimit {
+	if a.lastNamedID >= a.idLimit {
 		return false
 	}
-	return above(ids, a.named) >= 0
+	return firstAbove(ids, a.lastNamedID) >= 0
 }
 
 // extend appends context and the output of call k to the open row, or cuts the call.
 func (a *Aligner) extend(k int, context []int32) error {
 	c := &a.calls[k]
-	if a.full {
+	if a.cutBefore {
 		a.skip(k)
 		return nil
 	}
@@ -291,19 +291,19 @@ func (a *Aligner) begin(k int, div *Divergence) error {
 		prompt = c.Context
 	}
 	if !a.fits(len(prompt) + len(c.OutputIDs)) {
-		a.shown = -1
+		a.lastRow = -1
 		a.skip(k)
 		return nil
 	}
 	row := a.newRow()
-	if a.after {
+	if a.lostBefore {
 		div = row.spareDivergence.reuse()
 		div.Call, div.Kind = int32(k), DivergedAfterLost
 	}
 	row.Divergence, row.spareDivergence = div, nil
 	row.FirstCall, row.LastCall = int32(k), int32(k)
 	row.Grade, row.Source = c.Grade, c.Source
-	a.open, a.full, a.after, a.shown = true, false, false, -1
+	a.open, a.cutBefore, a.lostBefore, a.lastRow = true, false, false, -1
 	if need := len(prompt) + len(c.OutputIDs); cap(row.InputIDs) < need {
 		row.reserve(a.finalLength(k, need))
 	}
@@ -312,17 +312,17 @@ func (a *Aligner) begin(k int, div *Divergence) error {
 
 func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
 	c := &a.calls[k]
-	if i := a.badID(context); i >= 0 {
+	if i := a.firstInvalidID(context); i >= 0 {
 		return &AlignError{Turn: k, Token: i, Reason: ReasonVocab, Err: ErrVocab}
 	}
-	if i := a.badID(c.OutputIDs); i >= 0 {
+	if i := a.firstInvalidID(c.OutputIDs); i >= 0 {
 		return &AlignError{Turn: k, Token: i, Reason: ReasonVocab, Err: ErrVocab}
 	}
 	row.AppendContext(role, context)
 	if a.padded(context) {
 		row.Flags |= FlagPaddedID
 	}
-	a.before = row.Flags
+	a.flagsBefore = row.Flags
 	row.appendOutput(c)
 	if a.padded(c.OutputIDs) {
 		row.Flags |= FlagPaddedID
@@ -348,7 +348,7 @@ func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
 }
 
 func (a *Aligner) skip(k int) {
-	a.open, a.full, a.after = false, true, false
+	a.open, a.cutBefore, a.lostBefore = false, true, false
 	a.sum.Cut += len(a.calls[k].OutputIDs)
 	a.cut = append(a.cut, int32(k))
 }
@@ -359,8 +359,8 @@ func (a *Aligner) close() {
 		return
 	}
 	a.open = false
-	a.shown = len(a.rows) - 1
-	row := &a.rows[a.shown]
+	a.lastRow = len(a.rows) - 1
+	row := &a.rows[a.lastRow]
 	trained := 0
 	for _, m := range row.LossMask {
 		trained += int(m)
@@ -370,8 +370,8 @@ func (a *Aligner) close() {
 	a.sum.Trimmed += int(row.Trimmed)
 	if trained == 0 {
 		a.sum.EmptyRows++
-		a.rows = a.rows[:a.shown]
-		a.shown = -1
+		a.rows = a.rows[:a.lastRow]
+		a.lastRow = -1
 	}
 }
 
@@ -391,10 +391,10 @@ func (a *Aligner) fits(tokens int) bool {
 	return a.cfg.MaxRowTokens <= 0 || tokens <= a.cfg.MaxRowTokens
 }
 
-func (a *Aligner) badID(ids []int32) int { return above(ids, a.idLimit) }
+func (a *Aligner) firstInvalidID(ids []int32) int { return firstAbove(ids, a.idLimit) }
 
-// above returns the position of the first id that is negative or greater than limit, or -1.
-func above(ids []int32, limit uint32) int {
+// firstAbove returns the position of the first id that is negative or greater than limit, or -1.
+func firstAbove(ids []int32, limit uint32) int {
 	for i, id := range ids {
 		if uint32(id) > limit {
 			return i

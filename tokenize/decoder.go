@@ -127,11 +127,6 @@ func (d *Decoder) DecodeBytes(b []byte, dst *Reply) error {
 	return d.run(dst)
 }
 
-// SlowFloats returns how many log-probabilities of the last reply strconv had to convert, whatever
-// the chunks. On real replies it is below one in a thousand. More means that the fast conversion no
-// longer matches the server's number format.
-func (d *Decoder) SlowFloats() int { return d.slowFloats }
-
 func (d *Decoder) run(dst *Reply) error {
 	dst.Reset()
 	d.i, d.base, d.readErr = 0, 0, nil

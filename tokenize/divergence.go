@@ -30,8 +30,8 @@ const (
 	DivergedAfterLost                              // the previous call is quarantined
 )
 
-// diverge describes the divergence of prompt k at position n from head and tail.
-func (a *Aligner) diverge(k, n int, head, tail []int32) *Divergence {
+// newDivergence returns the divergence of prompt k at position n from head and tail.
+func (a *Aligner) newDivergence(k, n int, head, tail []int32) *Divergence {
 	prompt := a.calls[k].PromptIDs
 	div := a.nextSpare().reuse()
 	div.Call, div.Offset = int32(k), int32(n)
@@ -42,7 +42,7 @@ func (a *Aligner) diverge(k, n int, head, tail []int32) *Divergence {
 }
 
 func (a *Aligner) kind(k, n, seen int) DivergenceKind {
-	shown := a.shown
+	shown := a.lastRow
 	if a.open {
 		shown = len(a.rows) - 1
 	}

@@ -1,5 +1,7 @@
 package tokenize
 
+import "github.com/rollout-rl/rollout/tokenize/internal/textview"
+
 // A Reply is the result of decoding one reply: the turns, in arenas that the Reply owns, and the
 // small rest as JSON. Reuse it; Reset keeps the memory.
 //
@@ -75,5 +77,5 @@ func (r *Reply) textView(s span) string {
 	if s.lo < 0 || s.lo == s.hi {
 		return ""
 	}
-	return stringView(r.text[s.lo:s.hi])
+	return textview.Of(r.text[s.lo:s.hi])
 }

@@ -29,9 +29,6 @@ func CheckTurn(t *Turn) error {
 	return nil
 }
 
-// Surplus returns the number of log-probabilities of t beyond its ids.
-func (t *Turn) Surplus() int { return max(0, len(t.Logprobs)-len(t.OutputIDs)) }
-
 // CallsFromTurns appends one Call for each assistant turn. turns are the turns of one sample, from
 // all its replies in order. The calls point into the turns' memory.
 //
@@ -61,7 +58,7 @@ func CallsFromTurns(dst []Call, turns []Turn) ([]Call, error) {
 			After:     after,
 			Version:   -1,
 		}
-		if t.Surplus() > 0 {
+		if len(t.Logprobs) > len(t.OutputIDs) {
 			c.Flags |= FlagSurplusLogprobs
 		}
 		if len(t.PromptIDs) > 0 {

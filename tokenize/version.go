@@ -13,9 +13,9 @@ type VersionSpan struct {
 	Start, End int32
 }
 
-// PolicyVersion parses an engine's weight_version as a number. It returns -1 for any other word,
+// policyVersion parses an engine's weight_version as a number. It returns -1 for any other word,
 // such as "default" from an engine that was never updated.
-func PolicyVersion(word string) int32 {
+func policyVersion(word string) int32 {
 	if n, err := strconv.ParseInt(word, 10, 32); err == nil && n >= 0 {
 		return int32(n)
 	}
@@ -39,7 +39,7 @@ func VersionWord(number string) string {
 // the last span contradicts word, every id has version -1.
 func OutputVersions(word string, spans []VersionSpan, n int) (version int32, each []int32) {
 	if spans == nil {
-		return PolicyVersion(word), nil
+		return policyVersion(word), nil
 	}
 	at, covered := int32(0), true
 	for i := range spans {
@@ -49,20 +49,20 @@ func OutputVersions(word string, spans []VersionSpan, n int) (version int32, eac
 	}
 	covered = covered && int(at) == n
 	if k := len(spans); covered && k > 0 && word != "" && spans[k-1].Version != word {
-		v := PolicyVersion(word)
-		covered = v >= 0 && v == PolicyVersion(spans[k-1].Version)
+		v := policyVersion(word)
+		covered = v >= 0 && v == policyVersion(spans[k-1].Version)
 	}
 	if covered && len(spans) <= 1 {
 		for i := range spans {
 			word = spans[i].Version
 		}
-		return PolicyVersion(word), nil
+		return policyVersion(word), nil
 	}
 	each = make([]int32, n)
 	fill(each, -1)
 	for i := range spans {
 		if s := &spans[i]; covered {
-			fill(each[s.Start:s.End], PolicyVersion(s.Version))
+			fill(each[s.Start:s.End], policyVersion(s.Version))
 		}
 	}
 	return -1, each

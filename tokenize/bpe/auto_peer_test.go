@@ -90,7 +90,7 @@ func startAuto(t *testing.T, interpreter string) *autoPeer {
 	return nil
 }
 
-func (p *autoPeer) ask(t *testing.T, c *autoCase) (a autoAnswer) {
+func (p *autoPeer) encode(t *testing.T, c *autoCase) (a autoAnswer) {
 	t.Helper()
 	if err := p.in.Encode(c); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func compareAuto(t *testing.T, interpreter string, n int) {
 				c := randomAuto(rand.New(rand.NewPCG(*seed, uint64(i))))
 				tok, err := bpe.Load(c.folder(), bpe.Options{Experimental: true, Releases: []chat.Transformers{p.release}})
 				all, allErr := bpe.Load(c.folder(), bpe.Options{Experimental: true})
-				want := p.ask(t, c)
+				want := p.encode(t, c)
 				mu.Lock()
 				problem := ""
 				switch {
@@ -376,9 +376,9 @@ var autoBases = sync.OnceValue(func() []autoBase {
 	return out
 })
 
-// An autoMaker generates random folders.
-type autoMaker struct {
-	caseMaker
+// A folderGenerator generates random folders.
+type folderGenerator struct {
+	charGenerator
 	base  *autoBase
 	named []string // contents in fields that name a token
 }
@@ -388,7 +388,7 @@ var autoContents = []string{
 	"e\u0301", "\u212b", " x", "x ", "<a b>", "中", "\n", "▁to", "<PAD>", "<image>", "🙂",
 }
 
-func (m *autoMaker) content() string {
+func (m *folderGenerator) content() string {
 	if m.one(3) {
 		return m.base.added[m.IntN(len(m.base.added))]["content"].(string)
 	}
@@ -398,7 +398,7 @@ func (m *autoMaker) content() string {
 }
 
 // token returns an added token with random flags, some missing.
-func (m *autoMaker) token(content string) object {
+func (m *folderGenerator) token(content string) object {
 	o := object{"content": content}
 	for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
 		if !m.one(6) {
@@ -409,7 +409,7 @@ func (m *autoMaker) token(content string) object {
 }
 
 // name returns a random value for a field that names a token.
-func (m *autoMaker) name() any {
+func (m *folderGenerator) name() any {
 	switch m.IntN(8) {
 	case 0:
 		return nil
@@ -421,7 +421,7 @@ func (m *autoMaker) name() any {
 	return m.content()
 }
 
-func (m *autoMaker) names() []any {
+func (m *folderGenerator) names() []any {
 	out := []any{}
 	for range m.IntN(4) {
 		if v := m.name(); v != nil {
@@ -432,11 +432,11 @@ func (m *autoMaker) names() []any {
 }
 
 // wrong returns a value whose type is wrong for nearly every field.
-func (m *autoMaker) wrong() any {
+func (m *folderGenerator) wrong() any {
 	return []any{1, "x", true, nil, []any{1}, object{"a": 1}, []any{}, object{}, -0.5, ""}[m.IntN(10)]
 }
 
-func (m *autoMaker) decoder() object {
+func (m *folderGenerator) decoder() object {
 	d := object{}
 	top := 0
 	for _, a := range m.base.added {
@@ -466,7 +466,7 @@ func (m *autoMaker) decoder() object {
 
 func randomAuto(rng *rand.Rand) *autoCase {
 	bases := autoBases()
-	m := &autoMaker{caseMaker: caseMaker{rng}, base: &bases[rng.IntN(len(bases))]}
+	m := &folderGenerator{charGenerator: charGenerator{generator{rng}}, base: &bases[rng.IntN(len(bases))]}
 	file := maps.Clone(m.base.file)
 	file["added_tokens"] = m.base.added
 	c := &autoCase{Files: map[string]string{}, base: m.base.name}
@@ -581,7 +581,7 @@ func randomAuto(rng *rand.Rand) *autoCase {
 }
 
 // texts returns texts of the named tokens, surrounded by characters that their flags depend on.
-func (m *autoMaker) texts() []string {
+func (m *folderGenerator) texts() []string {
 	around := []string{" ", "  ", "\n", "\t", "\u00a0", "a", "B", "1", ".", "_", "é", "e\u0301", "中", "x", "<", "\u3000"}
 	around = append(around, m.base.words...)
 	for _, a := range m.base.added {

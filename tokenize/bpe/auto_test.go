@@ -80,7 +80,7 @@ func TestAutoPublished(t *testing.T) {
 		"command-r-plus": "cohere", "qwen3.5": "qwen3_5",
 	}
 	for _, name := range slices.Sorted(maps.Keys(types)) {
-		if !bpetest.Has(name) {
+		if !bpetest.Installed(name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

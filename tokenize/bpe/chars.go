@@ -17,18 +17,18 @@ type charModel struct {
 	unk   int32                           // -1 if there is none
 	fuse  bool                            // consecutive unknown characters are one token
 
-	// order is set if consecutive unknown characters must stay together, because the unknown token
+	// keepOrder is set if consecutive unknown characters must stay together, because the unknown token
 	// is fused or comes after the bytes of the characters that follow.
-	order bool
-	// merged is set if byte tokens or the unknown token merge. The table of joins then does not
+	keepOrder bool
+	// byteMerges is set if byte tokens or the unknown token merge. The table of joins then does not
 	// cover the characters that they represent.
-	merged bool
-	// whole is set if a pre-token in the vocabulary is always that token (ignore_merges).
-	whole bool
+	byteMerges bool
+	// wholeWords is set if a pre-token in the vocabulary is always that token (ignore_merges).
+	wholeWords bool
 }
 
 func (m *model) buildChars(spec *modelSpec) error {
-	c := &charModel{ids: make([]int32, 256), unk: -1, fuse: spec.FuseUnk, whole: spec.IgnoreMerges}
+	c := &charModel{ids: make([]int32, 256), unk: -1, fuse: spec.FuseUnk, wholeWords: spec.IgnoreMerges}
 	for i := range c.ids {
 		c.ids[i] = -1
 	}
@@ -49,7 +49,7 @@ func (m *model) buildChars(spec *modelSpec) error {
 	if missing > 0 && c.unk < 0 {
 		return unsupported("vocabulary without all byte tokens (%d of 256 are missing) and without an unk_token", missing)
 	}
-	c.order = missing > 0
+	c.keepOrder = missing > 0
 	for i := range m.pieces.piece {
 		p, id := m.pieces.at(i)
 		if r, n := utf8.DecodeRune(p); n == len(p) && n > 0 {
@@ -121,20 +121,20 @@ func (c *charModel) hasBytes(s string) bool {
 func (m *model) cutChars(s string, i int) int {
 	for {
 		i = m.joins.cut(s, i, len(s))
-		if i == len(s) || !m.chars.tied(s, i) {
+		if i == len(s) || !m.chars.inseparable(s, i) {
 			return i
 		}
 	}
 }
 
-// tied reports whether the characters around s[i] must stay together although no merge joins them.
-func (c *charModel) tied(s string, i int) bool {
-	if !c.merged && !c.order {
+// inseparable reports whether the characters around s[i] must stay together although no merge joins them.
+func (c *charModel) inseparable(s string, i int) bool {
+	if !c.byteMerges && !c.keepOrder {
 		return false
 	}
 	a, _ := utf8.DecodeLastRuneInString(s[:i])
 	b, _ := utf8.DecodeRuneInString(s[i:])
-	if c.merged {
+	if c.byteMerges {
 		return c.symbol(a) < 0 || c.symbol(b) < 0
 	}
 	return c.symbol(a) < 0 && c.symbol(b) < 0

@@ -30,14 +30,6 @@ func checkCuts(t *testing.T, seed uint64) {
 		}
 		checkMarks(t, tok, text, want)
 	}
-	for _, ids := range c.IDs {
-		for _, opts := range []bpe.DecodeOptions{{}, {SkipSpecial: true}} {
-			want := decode(t, tok, ids, opts)
-			if got := streamed(t, tok, ids, opts, want); got != want {
-				t.Errorf("seed %d: stream of %v = %q, want %q\n%s", seed, ids, got, want, c.brief())
-			}
-		}
-	}
 }
 
 // checkMarks continues the encoding at every mark and compares the ids.
@@ -68,45 +60,4 @@ func FuzzChars(f *testing.F) {
 		f.Add(i)
 	}
 	f.Fuzz(checkCuts)
-}
-
-// FuzzCharStream checks that a stream of byte tokens, in any order and any chunks, returns the same
-// text as a single call, and always a prefix of it.
-func FuzzCharStream(f *testing.F) {
-	var toks []*bpe.Tokenizer
-	for _, changes := range []map[string]any{
-		nil,
-		{"decoder": object{"type": "Metaspace", "replacement": "▁"}},
-		{"decoder": object{"type": "Sequence", "decoders": []object{{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "▁"}, {"type": "Strip", "content": "a", "start": 2, "stop": 0}}}},
-	} {
-		tok, err := bpe.Parse(charFile(changes), bpe.Options{})
-		if err != nil {
-			f.Fatal(err)
-		}
-		toks = append(toks, tok)
-	}
-	f.Add(byte(0), []byte("\xe6\x97\xa5 \x00ab\xff"))
-	f.Add(byte(1), []byte("\xe2\x96\x81\xe2\x96"))
-	f.Add(byte(2), []byte("  a"))
-	f.Fuzz(func(t *testing.T, which byte, raw []byte) {
-		tok := toks[int(which)%len(toks)]
-		var ids []int32
-		for i := 0; i < len(raw); i++ {
-			id := 3 + int32(raw[i]) // the byte token
-			if raw[i]%4 == 3 && i+1 < len(raw) {
-				i++
-				id = int32(raw[i]) % 22
-				if id > 2 {
-					id += 256
-				}
-			}
-			ids = append(ids, id)
-		}
-		for _, opts := range []bpe.DecodeOptions{{}, {SkipSpecial: true}} {
-			want := decode(t, tok, ids, opts)
-			if got := streamed(t, tok, ids, opts, want); got != want {
-				t.Errorf("stream of %v = %q, want %q", ids, got, want)
-			}
-		}
-	})
 }

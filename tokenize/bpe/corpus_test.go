@@ -198,7 +198,7 @@ func hostileTexts(tb testing.TB, rng *rand.Rand, n int) []string {
 	tb.Helper()
 	var special []string
 	for _, name := range bpetest.Names() {
-		if testing.Short() && !bpetest.Has(name) {
+		if testing.Short() && !bpetest.Installed(name) {
 			continue
 		}
 		added := bpetest.Tokenizer(tb, name).Added()

@@ -3,6 +3,8 @@ package bpe
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
 // A charText decodes tokens one by one, for a vocabulary of characters. The bytes of consecutive
@@ -71,12 +73,11 @@ func (c *charText) flush(dst []byte, d *decoder) []byte {
 	return dst
 }
 
-// trimmed returns text, the start of a joined text, without the prefix that trim removes. If
-// anything remains, it does not depend on the text that follows.
+// trimmed returns text, the start of a joined text, without the prefix that trim removes.
 func (d *decoder) trimmed(text []byte) []byte {
 	for i := range d.trim {
 		step := &d.trim[i]
-		for n := step.n; n > 0 && strings.HasPrefix(stringOf(text), step.from); n-- {
+		for n := step.n; n > 0 && strings.HasPrefix(textview.Of(text), step.from); n-- {
 			text = text[len(step.from):]
 		}
 	}
@@ -93,7 +94,7 @@ func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool
 	return append(dst, applySteps(s, d.after, false)...), false
 }
 
-// appendChars is AppendBytes, or AppendText without CleanUp, for a vocabulary of characters.
+// appendChars is AppendBytes, or AppendText, for a vocabulary of characters.
 func (t *Tokenizer) appendChars(dst []byte, ids []int32, opts DecodeOptions, raw bool) ([]byte, error) {
 	start := len(dst)
 	skip := opts.skip()
@@ -111,46 +112,6 @@ func (t *Tokenizer) appendChars(dst []byte, ids []int32, opts DecodeOptions, raw
 		dst = append(dst[:start], t.decoder.trimmed(dst[start:])...)
 	}
 	return dst, nil
-}
-
-// appendChars appends to dst the text that ids complete, for a vocabulary of characters. It holds
-// back a sequence of bytes, and a text that trim removed completely, because trim can remove more.
-func (s *Stream) appendChars(dst []byte, ids []int32) ([]byte, error) {
-	t := s.tok
-	for _, id := range ids {
-		if !t.Has(id) {
-			return dst, t.vocabError(id)
-		}
-	}
-	skip := s.opts.skip()
-	buf := s.buf
-	for _, id := range ids {
-		if t.flags[id]&skip == 0 {
-			buf = s.chars.add(buf, t, id)
-		}
-	}
-	ready := buf[:len(buf)-s.chars.held]
-	text := ready
-	if !s.trimmed {
-		if text = t.decoder.trimmed(ready); len(text) == 0 {
-			s.buf = buf
-			return dst, nil
-		}
-		s.trimmed = true
-	}
-	dst = append(dst, text...)
-	s.buf = buf[:copy(buf, buf[len(ready):])]
-	return dst, nil
-}
-
-func (s *Stream) appendCharsRest(dst []byte) []byte {
-	text := s.chars.flush(s.buf, s.tok.decoder)
-	if !s.trimmed {
-		text = s.tok.decoder.trimmed(text)
-	}
-	dst = append(dst, text...)
-	s.buf, s.trimmed, s.chars = s.buf[:0], false, charText{}
-	return dst
 }
 
 func (t *Tokenizer) decodedSpelling(id int32) string {

@@ -13,8 +13,8 @@
 // Encode a rendered chat template with the zero EncodeOptions: all added tokens are found, and the
 // post-processor adds nothing. Use AddedNone for a tool's result and other untrusted text.
 //
-// Decoding joins the bytes of the tokens and replaces invalid UTF-8. A Stream decodes ids that
-// arrive in pieces. Keep the sampled ids: encoding a decoded text can return other ids.
+// Decoding joins the bytes of the tokens and replaces invalid UTF-8. Keep the sampled ids: encoding
+// a decoded text can return other ids.
 //
 // # Supported tokenizers
 //
@@ -87,7 +87,7 @@
 // <0x0A>. Piece and ID use the spelling, ▁the. If the decoder strips the leading space, a text can
 // lack the space of its first token. Consecutive byte tokens are decoded together as one text. If
 // that is not valid UTF-8, each token, not each maximal subpart, becomes U+FFFD. AppendBytes keeps
-// their bytes. A Stream holds byte tokens back until another token ends the sequence.
+// their bytes.
 //
 // # Exactness
 //

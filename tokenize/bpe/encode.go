@@ -3,6 +3,8 @@ package bpe
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
 // MaxPretoken is the maximum length of a pre-token in bytes. No normal text comes near it.
@@ -26,8 +28,6 @@ type AddedMode uint8
 const (
 	// AddedAll matches all of them: for text that a chat template made.
 	AddedAll AddedMode = iota
-	// AddedNotSpecial treats special tokens as plain text, as encode_special_tokens does.
-	AddedNotSpecial
 	// AddedNone treats everything as plain text: untrusted text cannot close a turn or call a tool.
 	AddedNone
 )
@@ -58,9 +58,9 @@ func (t *Tokenizer) AppendTokensWith(dst []int32, text string, opts EncodeOption
 	}
 	if !utf8.ValidString(text) {
 		e.valid = appendLossy(e.valid[:0], text)
-		text = stringOf(e.valid)
+		text = textview.Of(e.valid)
 	}
-	if t.chunks {
+	if t.kimiChunks {
 		for i, window := 0, 0; i < len(text); {
 			end := kimiChunk(text, i, &window)
 			e.base = i
@@ -88,7 +88,7 @@ func (t *Tokenizer) appendRaw(dst []int32, s string, mode AddedMode, e *encoder)
 		return t.appendPiece(dst, s, mode, e)
 	}
 	base := e.base
-	c := cutter{trie: t.added[0], s: s, mode: mode}
+	c := cutter{trie: t.added[0], s: s}
 	for {
 		from, to, tok := c.next()
 		if from < to {
@@ -110,7 +110,7 @@ func (t *Tokenizer) appendPiece(dst []int32, s string, mode AddedMode, e *encode
 		return e.appendText(dst, s)
 	}
 	base := e.base
-	c := cutter{trie: t.added[1], s: s, mode: mode}
+	c := cutter{trie: t.added[1], s: s}
 	for {
 		from, to, tok := c.next()
 		if from < to {
@@ -129,7 +129,6 @@ func (t *Tokenizer) appendPiece(dst []int32, s string, mode AddedMode, e *encode
 type cutter struct {
 	trie *trie
 	s    string
-	mode AddedMode
 	at   int // where the search continues
 	done int // end of the last token, including the white space it matched
 }
@@ -143,9 +142,6 @@ func (c *cutter) next() (from, to int, tok *Added) {
 			return from, len(c.s), nil
 		}
 		c.at = end
-		if tok.Special && c.mode == AddedNotSpecial {
-			continue
-		}
 		if tok.SingleWord && (wordBefore(c.s[:start]) || wordAfter(c.s[end:])) {
 			continue
 		}

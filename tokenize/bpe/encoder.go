@@ -93,7 +93,7 @@ func (e *encoder) appendStages(dst []int32, s string, stages []stage) []int32 {
 func (e *encoder) appendPieces(dst []int32, s string, st *stage) []int32 {
 	switch {
 	case st.cut != nil:
-		if c := e.model.chars; c != nil && c.whole {
+		if c := e.model.chars; c != nil && c.wholeWords {
 			if id, ok := e.model.pieces.get(s); ok {
 				return append(dst, id)
 			}

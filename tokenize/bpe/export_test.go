@@ -1,7 +1,20 @@
 package bpe
 
+import "github.com/rollout-rl/rollout/tokenize/internal/textview"
+
 // TextViews reports whether composed text is read without a copy.
-const TextViews = textViews
+const TextViews = textview.Shared
+
+// The readers of single formats. Load chooses one of them.
+var (
+	LoadTekken   = loadTekken
+	LoadTiktoken = loadTiktoken
+)
+
+const (
+	FileTekken   = fileTekken
+	FileTiktoken = fileTiktoken
+)
 
 // ForgetWords empties the word caches for this goroutine's next call.
 func (t *Tokenizer) ForgetWords() {

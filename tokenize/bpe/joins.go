@@ -7,9 +7,9 @@ import "unicode/utf8"
 // such merge, the two sides can be merged and cached separately.
 type joinTable struct {
 	bits []uint64 // by hash of both characters; a false positive only prevents a cut
-	// loose has the joins of tokens that end or begin inside a character, by the last byte of the
+	// partial has the joins of tokens that end or begin inside a character, by the last byte of the
 	// first token and the first byte of the second.
-	loose [256][4]uint64
+	partial [256][4]uint64
 }
 
 // joinBits suits the 100,000 pairs of a large vocabulary: one lookup in twenty is a false positive.
@@ -28,7 +28,7 @@ func (t *joinTable) add(a, b []byte) {
 	y, _ := utf8.DecodeRune(b)
 	if x == utf8.RuneError || y == utf8.RuneError {
 		c, d := a[len(a)-1], b[0]
-		t.loose[c][d>>6] |= 1 << (d & 63)
+		t.partial[c][d>>6] |= 1 << (d & 63)
 		return
 	}
 	h := t.hash(x, y)
@@ -53,7 +53,7 @@ func (t *joinTable) cut(s string, i, j int) int {
 		}
 		h := t.hash(a, b)
 		c, d := s[i-1], s[i]
-		if t.bits[h>>6]>>(h&63)&1 == 0 && t.loose[c][d>>6]>>(d&63)&1 == 0 {
+		if t.bits[h>>6]>>(h&63)&1 == 0 && t.partial[c][d>>6]>>(d&63)&1 == 0 {
 			break
 		}
 		a = b

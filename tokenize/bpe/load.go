@@ -27,11 +27,11 @@ import (
 func Load(folder fs.FS, opts Options) (*Tokenizer, error) {
 	raw, err := readFile(folder, FileJSON)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := fs.Stat(folder, FileTekken); err == nil {
-			return LoadTekken(folder)
+		if _, err := fs.Stat(folder, fileTekken); err == nil {
+			return loadTekken(folder)
 		}
-		if _, err := fs.Stat(folder, FileTiktoken); err == nil {
-			return LoadTiktoken(folder, opts)
+		if _, err := fs.Stat(folder, fileTiktoken); err == nil {
+			return loadTiktoken(folder, opts)
 		}
 	}
 	if err != nil {

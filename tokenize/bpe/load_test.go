@@ -521,7 +521,7 @@ func TestLoadMemory(t *testing.T) {
 		t.Skip(oneGoroutine)
 	}
 	for _, name := range bpetest.Names() {
-		if !bpetest.Has(name) {
+		if !bpetest.Installed(name) {
 			continue
 		}
 		raw := bpetest.Read(t, name, bpe.FileJSON)

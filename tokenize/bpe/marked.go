@@ -1,6 +1,10 @@
 package bpe
 
-import "unicode/utf8"
+import (
+	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/textview"
+)
 
 // A Mark is a position at which a text can be cut: the ids of the two parts, concatenated, are the
 // ids of the whole. It is the start of an added token that is matched in the raw text.
@@ -18,8 +22,8 @@ type Mark struct {
 //
 // It does not keep text. After an error dst and marks are returned unchanged.
 func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text []byte, at Mark) ([]int32, []Mark, error) {
-	s := stringOf(text)
-	if t.added[0] == nil || t.chunks || t.looksAround() || !utf8.Valid(text) {
+	s := textview.Of(text)
+	if t.added[0] == nil || t.kimiChunks || t.looksAround() || !utf8.Valid(text) {
 		dst, err := t.AppendTokens(dst, s)
 		return dst, marks, err
 	}

@@ -26,7 +26,7 @@ const longRun = 8
 // appendMerged appends the tokens of w, which is not empty and shorter than 2 GiB.
 func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 	start := len(dst)
-	if c := m.chars; c != nil && (c.order || c.merged) {
+	if c := m.chars; c != nil && (c.keepOrder || c.byteMerges) {
 		dst = c.appendSymbols(dst, w)
 		return dst[:start+s.merge(m, dst[start:])]
 	}
@@ -51,13 +51,13 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 		for tok < 0 {
 			last := dst[len(dst)-1]
 			dst = dst[:len(dst)-1]
-			at -= int(m.makings[last].size)
-			if tok = m.makings[last].prefix; len(dst) > start {
+			at -= int(m.tokenMerges[last].size)
+			if tok = m.tokenMerges[last].prefix; len(dst) > start {
 				tok = m.firstCompatible(dst[len(dst)-1], tok, s)
 			}
 		}
 		dst = append(dst, tok)
-		at += int(m.makings[tok].size)
+		at += int(m.tokenMerges[tok].size)
 	}
 	return dst
 }
@@ -74,7 +74,7 @@ func (m *model) firstCompatible(a, b int32, s *mergeScratch) int32 {
 		return known.tok
 	}
 	tok := b
-	for ; tok >= 0; tok = m.makings[tok].prefix {
+	for ; tok >= 0; tok = m.tokenMerges[tok].prefix {
 		s.tries++
 		if m.compatible(a, tok, s) {
 			break
@@ -95,15 +95,15 @@ const firstBits = 10 // 16 KiB
 // compatible reports whether merging the joined text of two tokens gives the same two tokens. It
 // undoes their merges at the border, latest first, and checks for an earlier merge across it.
 func (m *model) compatible(a, b int32, s *mergeScratch) bool {
-	if m.makings[a].wild || m.makings[b].wild {
-		return m.compatibleWild(a, b, s)
+	if m.tokenMerges[a].outOfOrder || m.tokenMerges[b].outOfOrder {
+		return m.compatibleByMerging(a, b, s)
 	}
-	before := unmade // a merge across the border with a lower rank would come first
+	before := neverMade // a merge across the border with a lower rank would come first
 	for {
-		if c, ok := m.pairs.get(m.makings, a, b); ok && m.makings[c].rank < before {
+		if c, ok := m.pairs.get(m.tokenMerges, a, b); ok && m.tokenMerges[c].rank < before {
 			return false
 		}
-		x, y := &m.makings[a], &m.makings[b]
+		x, y := &m.tokenMerges[a], &m.tokenMerges[b]
 		switch {
 		case x.rank > y.rank:
 			before, a = x.rank, x.right
@@ -115,17 +115,17 @@ func (m *model) compatible(a, b int32, s *mergeScratch) bool {
 	}
 }
 
-// compatibleWild is compatible for tokens whose merges are not in the order of ranks. It merges.
-func (m *model) compatibleWild(a, b int32, s *mergeScratch) bool {
-	s.ids = m.appendParts(m.appendParts(s.ids[:0], a), b)
+// compatibleByMerging is compatible for tokens whose merges are not in the order of ranks. It merges.
+func (m *model) compatibleByMerging(a, b int32, s *mergeScratch) bool {
+	s.ids = m.appendSymbolsOf(m.appendSymbolsOf(s.ids[:0], a), b)
 	n := s.merge(m, s.ids)
 	return n == 2 && s.ids[0] == a && s.ids[1] == b
 }
 
-func (m *model) appendParts(dst []int32, id int32) []int32 {
-	for m.makings[id].rank != 0 {
-		dst = m.appendParts(dst, m.makings[id].left)
-		id = m.makings[id].right
+func (m *model) appendSymbolsOf(dst []int32, id int32) []int32 {
+	for m.tokenMerges[id].rank != 0 {
+		dst = m.appendSymbolsOf(dst, m.tokenMerges[id].left)
+		id = m.tokenMerges[id].right
 	}
 	return append(dst, id)
 }
@@ -152,8 +152,8 @@ func (s *mergeScratch) merge(m *model, ids []int32) int {
 		if i < 0 || ids[i] < 0 || int(next[i]) == n {
 			return 0, 0, false
 		}
-		c, ok := m.pairs.get(m.makings, ids[i], ids[next[i]])
-		return uint64(m.makings[c].rank)<<32 | uint64(i), c, ok
+		c, ok := m.pairs.get(m.tokenMerges, ids[i], ids[next[i]])
+		return uint64(m.tokenMerges[c].rank)<<32 | uint64(i), c, ok
 	}
 	for i := range n {
 		next[i], prev[i] = int32(i+1), int32(i-1)

@@ -199,7 +199,7 @@ func TestPeerMerges(t *testing.T) {
 		letters := [][]string{{"a", "b"}, {"a", "b", "c"}, {"a"}, {"a", "é", "中", "丰"}}[rng.IntN(4)]
 		cases[k] = smallCase{File: randomVocabulary(t, rng, letters), Texts: awkwardWords(rng, letters, 40), IDs: [][]int32{}}
 	}
-	for k, want := range ask[smallAnswer](t, "cases", nil, cases) {
+	for k, want := range askReference[smallAnswer](t, "cases", nil, cases) {
 		tok, err := bpe.Parse(cases[k].File, bpe.Options{})
 		if err != nil || want.Error != "" {
 			t.Fatalf("vocabulary %d: Parse = %v, the reference engine returned %q (-seed %d)", k, err, want.Error, *seed)

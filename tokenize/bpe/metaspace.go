@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
 // A metaspace replaces spaces by another character, and can add one before a text.
@@ -62,7 +64,7 @@ func (m *metaspace) apply(buf *[]byte, s string, first bool) string {
 		out = append(out, m.mark...)
 	}
 	*buf = appendReplaced(out, s, " ", m.mark)
-	return stringOf(*buf)
+	return textview.Of(*buf)
 }
 
 // cut is the splitter if split is set: each mark begins a piece.

@@ -2,6 +2,8 @@ package bpe
 
 import (
 	"fmt"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
 // Limits on a file. The largest known vocabulary has some 260,000 ids, the longest token 128 bytes.
@@ -36,11 +38,11 @@ type model struct {
 	pieces   pieceTable
 	contents map[string]int32 // added tokens
 
-	byteID   [256]int32
-	makings  []making // by id
-	pairs    pairTable
-	prefixes prefixTable
-	joins    joinTable
+	byteID      [256]int32
+	tokenMerges []tokenMerge // by id
+	pairs       pairTable
+	prefixes    prefixTable
+	joins       joinTable
 
 	// words and long hold the tokens for whole pre-tokens: with ignore_merges the whole vocabulary,
 	// otherwise the tokens that their own merges produce.
@@ -198,7 +200,7 @@ func (m *model) buildWords(all bool) {
 	var w []byte
 	for i := range m.pieces.piece {
 		id := m.pieces.piece[i].id
-		if k := &m.makings[id]; k.rank == unmade || k.odd {
+		if k := &m.tokenMerges[id]; k.rank == neverMade || k.nonText {
 			if !all {
 				continue
 			}
@@ -212,7 +214,7 @@ func (m *model) buildWords(all bool) {
 			m.long[string(w)] = id
 			continue
 		}
-		lo, hi := loadWord(stringOf(w), 0, len(w))
+		lo, hi := loadWord(textview.Of(w), 0, len(w))
 		m.words.put(lo, hi, len(w), id)
 	}
 }

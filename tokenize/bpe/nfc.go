@@ -3,6 +3,8 @@ package bpe
 import (
 	"slices"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
 // Canonical composition (NFC) of Unicode 9.0, like the reference engine's normalizer. Unlike
@@ -58,7 +60,7 @@ func (n *normalizer) nfc(s string) (_ string, changed bool) {
 		i = nextNotNFC(s, end)
 	}
 	n.out = append(n.out, s[done:]...)
-	return stringOf(n.out), true
+	return textview.Of(n.out), true
 }
 
 // nextNotNFC returns the position of the first character from i that fails the quick check, or

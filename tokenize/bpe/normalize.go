@@ -1,6 +1,10 @@
 package bpe
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/textview"
+)
 
 type normStep struct {
 	kind normKind
@@ -53,7 +57,7 @@ func (n *normalizer) apply(step *normStep, s string) (_ string, changed bool) {
 		}
 		n.out = appendReplaced(n.out[:0], s, step.from, step.to)
 	}
-	return stringOf(n.out), true
+	return textview.Of(n.out), true
 }
 
 func appendReplaced(dst []byte, s, from, to string) []byte {

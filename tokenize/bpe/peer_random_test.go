@@ -42,7 +42,7 @@ func TestPeerTokenizers(t *testing.T) {
 					}
 				}
 				bad := 0
-				for i, want := range ask[smallAnswer](t, "cases", nil, cases) {
+				for i, want := range askReference[smallAnswer](t, "cases", nil, cases) {
 					reason, problem := cases[i].judge(t, toks[i], errs[i], want)
 					mu.Lock()
 					if reason != "" {

@@ -2,6 +2,8 @@ package bpe
 
 import (
 	"hash/maphash"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
 // A pieceTable maps the vocabulary's spelling of a token to its id. The spelling of a byte-level
@@ -86,7 +88,7 @@ func (p *pieceTable) id(i int) (int32, bool) {
 }
 
 func (p *pieceTable) findBytes(text []byte) int {
-	return p.find(maphash.Bytes(p.seed, text), stringOf(text))
+	return p.find(maphash.Bytes(p.seed, text), textview.Of(text))
 }
 
 // findNear is findBytes, but tries piece k and the one after it first.

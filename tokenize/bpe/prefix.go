@@ -26,7 +26,7 @@ const maxNodes = 1 << 24
 // size. It also sets their longest prefixes. The prefixes of a token come before it, so a node on
 // its path never becomes a token later.
 func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
-	p := prefixTable{tokens: int32(len(m.makings)), nodes: int32(len(m.makings)), seed: newSeed()}
+	p := prefixTable{tokens: int32(len(m.tokenMerges)), nodes: int32(len(m.tokenMerges)), seed: newSeed()}
 	p.resize(1 << 10)
 	for b := range p.root {
 		p.root[b] = -1
@@ -42,14 +42,14 @@ func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
 			*node = p.nodes
 			p.nodes++
 		}
-		if err := p.add(m.makings, *node, text[1:], id); err != nil {
+		if err := p.add(m.tokenMerges, *node, text[1:], id); err != nil {
 			return p, err
 		}
 	}
 	for _, id := range made {
-		c := &m.makings[id]
+		c := &m.tokenMerges[id]
 		c.prefix = c.left
-		if err := p.add(m.makings, c.left, m.text(c.right), id); err != nil {
+		if err := p.add(m.tokenMerges, c.left, m.text(c.right), id); err != nil {
 			return p, err
 		}
 	}
@@ -57,7 +57,7 @@ func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
 }
 
 // add adds the path from a node to token id; text is the bytes on that path.
-func (p *prefixTable) add(makings []making, node int32, text []byte, id int32) error {
+func (p *prefixTable) add(tokenMerges []tokenMerge, node int32, text []byte, id int32) error {
 	last := len(text) - 1
 	for _, b := range text[:last] {
 		next, ok := p.step(node, b)
@@ -69,7 +69,7 @@ func (p *prefixTable) add(makings []making, node int32, text []byte, id int32) e
 			p.nodes++
 			p.put(node, b, next)
 		case next < p.tokens:
-			makings[id].prefix = next
+			tokenMerges[id].prefix = next
 		}
 		node = next
 	}

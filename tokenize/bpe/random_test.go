@@ -8,9 +8,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A drawer generates small random tokenizers that combine all features.
-type drawer struct {
-	*rand.Rand
+// A byteGenerator generates small byte-level tokenizers that combine all features.
+type byteGenerator struct {
+	generator
 	vocab  map[string]int
 	words  []string // texts of the vocabulary, without the single bytes
 	merges [][2]string
@@ -24,11 +24,7 @@ var randomAlphabet = []string{
 	"\u00a0", "\u2003", "\u3000", "\u200b", ".", "!", "/", "_", "-", "<", "|", ">", "\x00", "\x1c", "\x7f", "\u1100\u1161", "각", "\u11a8", "\u0302\u0323", "ा", "\ufffd", "\U0001d15e", "▁",
 }
 
-func (d *drawer) one(n int) bool { return d.IntN(n) == 0 }
-
-func (d *drawer) pick(list ...string) string { return list[d.IntN(len(list))] }
-
-func (d *drawer) text(n int, from []string) string {
+func (d *byteGenerator) text(n int, from []string) string {
 	var b strings.Builder
 	for range d.IntN(n + 1) {
 		b.WriteString(from[d.IntN(len(from))])
@@ -36,7 +32,7 @@ func (d *drawer) text(n int, from []string) string {
 	return b.String()
 }
 
-func (d *drawer) add(piece string) {
+func (d *byteGenerator) add(piece string) {
 	if _, ok := d.vocab[piece]; !ok {
 		d.vocab[piece] = d.next
 		d.next++
@@ -53,7 +49,7 @@ func spelled(text string) string {
 }
 
 // byteModel generates a byte-level vocabulary, including tokens that no merge makes.
-func (d *drawer) byteModel() object {
+func (d *byteGenerator) byteModel() object {
 	order := d.Perm(256)
 	if d.one(2) {
 		for b := range order {
@@ -114,7 +110,7 @@ func (d *drawer) byteModel() object {
 	return model
 }
 
-func (d *drawer) mergeList() []any {
+func (d *byteGenerator) mergeList() []any {
 	pairs := d.one(2)
 	out := make([]any, len(d.merges))
 	for i, m := range d.merges {
@@ -144,7 +140,7 @@ func unspelled(piece string) string {
 
 // addTokens generates added tokens: pieces of the vocabulary, prefixes of one another, white space,
 // and text that a normalizer changes.
-func (d *drawer) addTokens() {
+func (d *byteGenerator) addTokens() {
 	seen := map[string]bool{}
 	var contents []string
 	for range d.IntN(7) {
@@ -171,7 +167,7 @@ func (d *drawer) addTokens() {
 	d.words = append(d.words, contents...)
 }
 
-func (d *drawer) normalizer(depth int) any {
+func (d *byteGenerator) normalizer(depth int) any {
 	switch n := d.IntN(24); {
 	case n < 8:
 		return nil
@@ -201,7 +197,7 @@ var randomPatterns = []string{
 	`\p{L}+|\p{N}{1,3}|[^\p{L}\p{N}]`, `\s+`, `\d{1,3}`, `[\r\n]`, `\s?\p{L}+`, `[一-龥]+`, ` ?[^\s]+|\s+(?!\S)|\s+`, `(?i:'s|'t)|[a-z]+`, `a+?b|.`,
 }
 
-func (d *drawer) split(pattern string) object {
+func (d *byteGenerator) split(pattern string) object {
 	behavior, invert := "Isolated", false
 	switch d.IntN(8) {
 	case 0:
@@ -212,7 +208,7 @@ func (d *drawer) split(pattern string) object {
 	return object{"type": "Split", "pattern": object{"Regex": pattern}, "behavior": behavior, "invert": invert}
 }
 
-func (d *drawer) preTokenizer() any {
+func (d *byteGenerator) preTokenizer() any {
 	level := func(regex bool) object {
 		return object{"type": "ByteLevel", "add_prefix_space": d.one(12), "trim_offsets": d.one(2), "use_regex": regex}
 	}
@@ -247,7 +243,7 @@ func (d *drawer) preTokenizer() any {
 }
 
 // postProcessor generates a post-processor with existing tokens.
-func (d *drawer) postProcessor() any {
+func (d *byteGenerator) postProcessor() any {
 	level := object{"type": "ByteLevel", "add_prefix_space": d.one(2), "trim_offsets": d.one(2), "use_regex": d.one(2)}
 	around := template("x", "y", d.IntN(d.next), d.IntN(d.next), d.IntN(d.next))
 	switch d.IntN(6) {
@@ -267,10 +263,7 @@ func (d *drawer) postProcessor() any {
 
 // randomCase generates a tokenizer, sometimes with a part that fits only the other kind.
 func randomCase(rng *rand.Rand) smallCase {
-	d := &drawer{Rand: rng, vocab: map[string]int{}}
-	if d.one(10) {
-		return randomByteCase(rng)
-	}
+	d := &byteGenerator{generator: generator{rng}, vocab: map[string]int{}}
 	if d.one(3) {
 		c := randomCharCase(rng)
 		if !d.one(4) {
@@ -318,7 +311,7 @@ func randomCase(rng *rand.Rand) smallCase {
 }
 
 // decoder generates a decoder that is rare for a vocabulary of bytes.
-func (d *drawer) decoder() any {
+func (d *byteGenerator) decoder() any {
 	fallback := object{"type": "Sequence", "decoders": []object{replacePart("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}}}
 	return []any{nil, fallback, object{"type": "ByteLevel"}, object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}, object{"type": "BPEDecoder", "suffix": "</w>"}, object{"type": "Fuse"}, object{"type": "Sequence", "decoders": []object{{"type": "ByteLevel"}}}}[d.IntN(7)]
 }

@@ -38,7 +38,6 @@ func TestAddedSemantics(t *testing.T) {
 	}{
 		{"leftmost", "<a<b", bpe.AddedAll, []int32{259, 'b'}},
 		{"longest", "<b>x<b>y", bpe.AddedAll, []int32{261, 260, '>', 'y'}},
-		{"a skipped token is stepped over", "<a<b", bpe.AddedNotSpecial, []int32{'<', 'a', '<', 'b'}},
 		{"none", "<b", bpe.AddedNone, []int32{'<', 'b'}},
 		{"single word", "ca xca ca_ (ca)", bpe.AddedAll, []int32{262, ' ', 'x', 'c', 'a', ' ', 'c', 'a', '_', ' ', '(', 262, ')'}},
 		{"left strip", "b \t<l>b", bpe.AddedAll, []int32{'b', 263, 'b'}},

@@ -57,9 +57,9 @@ func TestSplitBehavior(t *testing.T) {
 func TestSplitTogether(t *testing.T) {
 	t.Parallel()
 	tok, err := bpe.Parse(smallFile(map[string]any{"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
-		{"type": "Split", "pattern": object{"Regex": patterntest.Known["deepseek1"]}, "behavior": "Isolated", "invert": false},
-		{"type": "Split", "pattern": object{"Regex": patterntest.Known["deepseek2"]}, "behavior": "Isolated", "invert": false},
-		{"type": "Split", "pattern": object{"Regex": patterntest.Known["deepseek3"]}, "behavior": "Isolated", "invert": false},
+		{"type": "Split", "pattern": object{"Regex": patterntest.ModelPatterns["deepseek1"]}, "behavior": "Isolated", "invert": false},
+		{"type": "Split", "pattern": object{"Regex": patterntest.ModelPatterns["deepseek2"]}, "behavior": "Isolated", "invert": false},
+		{"type": "Split", "pattern": object{"Regex": patterntest.ModelPatterns["deepseek3"]}, "behavior": "Isolated", "invert": false},
 		{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
 	}}}), bpe.Options{})
 	if err != nil || tok.Family() != bpe.FamilyDeepSeek {
@@ -67,7 +67,7 @@ func TestSplitTogether(t *testing.T) {
 	}
 	var splits []func(string) []string
 	for _, name := range []string{"deepseek1", "deepseek2", "deepseek3"} {
-		split, err := bpe.Splitter(patterntest.Known[name], "", "Isolated", false)
+		split, err := bpe.Splitter(patterntest.ModelPatterns[name], "", "Isolated", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestPeerSplit(t *testing.T) {
 		return list
 	}
 	var cases []splitCase
-	for _, expr := range patterntest.Known {
+	for _, expr := range patterntest.ModelPatterns {
 		for range splitCases / 100 {
 			cases = append(cases, splitCase{Regex: expr, Behavior: "Isolated", Texts: texts()})
 		}
@@ -179,7 +179,7 @@ func TestPeerSplit(t *testing.T) {
 		default:
 			c.Regex = patterntest.Pattern(rng)
 			if rng.IntN(10) > 0 { // few of these are valid
-				c.Regex = patterntest.Soup(rng)
+				c.Regex = patterntest.RandomSyntax(rng)
 			}
 			if _, err := bpe.Splitter(c.Regex, "", c.Behavior, c.Invert); err != nil {
 				continue

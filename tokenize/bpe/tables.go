@@ -43,8 +43,8 @@ func (p *pairTable) hash(key uint64) uint64 {
 func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }
 
 // put adds the pair that merges to token c.
-func (p *pairTable) put(makings []making, c int32) {
-	h := p.hash(pairKey(makings[c].left, makings[c].right))
+func (p *pairTable) put(tokenMerges []tokenMerge, c int32) {
+	h := p.hash(pairKey(tokenMerges[c].left, tokenMerges[c].right))
 	f := h >> (64 - filterBits)
 	p.filter[f>>6] |= 1 << (f & 63)
 	mask := uint64(len(p.slot) - 1)
@@ -55,7 +55,7 @@ func (p *pairTable) put(makings []making, c int32) {
 	p.slot[i] = uint32(c) + 1
 }
 
-func (p *pairTable) get(makings []making, a, b int32) (int32, bool) {
+func (p *pairTable) get(tokenMerges []tokenMerge, a, b int32) (int32, bool) {
 	h := p.hash(pairKey(a, b))
 	f := h >> (64 - filterBits)
 	if p.filter[f>>6]>>(f&63)&1 == 0 {
@@ -64,7 +64,7 @@ func (p *pairTable) get(makings []making, a, b int32) (int32, bool) {
 	mask := uint64(len(p.slot) - 1)
 	for i := h & mask; p.slot[i] != 0; i = (i + 1) & mask {
 		c := int32(p.slot[i] - 1)
-		if mk := &makings[c]; mk.left == a && mk.right == b {
+		if mk := &tokenMerges[c]; mk.left == a && mk.right == b {
 			return c, true
 		}
 	}

@@ -8,19 +8,19 @@ import (
 	"slices"
 )
 
-// FileTekken is a file in Mistral's own format: a list of tokens in base64 in the order of their
+// fileTekken is a file in Mistral's own format: a list of tokens in base64 in the order of their
 // ranks, a pattern, and special tokens before all others.
-const FileTekken = "tekken.json"
+const fileTekken = "tekken.json"
 
-// LoadTekken reads a tokenizer from tekken.json. The ids equal the ids of mistral-common 1.13.1,
+// loadTekken reads a tokenizer from tekken.json. The ids equal the ids of mistral-common 1.13.1,
 // whose Tekkenizer never matches special tokens in a text; that is AddedNone. With AddedAll they
 // are matched as for a tokenizer.json.
-func LoadTekken(folder fs.FS) (*Tokenizer, error) {
-	raw, err := readFile(folder, FileTekken)
+func loadTekken(folder fs.FS) (*Tokenizer, error) {
+	raw, err := readFile(folder, fileTekken)
 	if err != nil {
 		return nil, fmt.Errorf("bpe: %w", err)
 	}
-	return parseFile(FileTekken, raw, func() (*Tokenizer, error) { return parseTekken(raw) })
+	return parseFile(fileTekken, raw, func() (*Tokenizer, error) { return parseTekken(raw) })
 }
 
 type tekkenConfig struct {
@@ -161,7 +161,7 @@ func parseTekken(raw []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{family: FamilyTekken, stages: []stage{st}, apart: true}
+	t := &Tokenizer{family: FamilyTekken, stages: []stage{st}, splitAtSpecial: true}
 	if err := t.build(pieces, merges, added, nil, &modelSpec{IgnoreMerges: true}); err != nil {
 		return nil, err
 	}

@@ -12,14 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// LoadTiktoken reads a tokenizer that is distributed as tiktoken.model, a list of tokens in base64
+// loadTiktoken reads a tokenizer that is distributed as tiktoken.model, a list of tokens in base64
 // with their ranks, and a tokenizer_config.json with its special tokens. Only the family Kimi uses
 // this format, and it requires Options.Experimental.
-func LoadTiktoken(folder fs.FS, opts Options) (*Tokenizer, error) {
+func loadTiktoken(folder fs.FS, opts Options) (*Tokenizer, error) {
 	if !opts.Experimental {
-		return nil, fmt.Errorf("bpe: %s: %w: %s", FileTiktoken, ErrExperimental, FamilyKimi)
+		return nil, fmt.Errorf("bpe: %s: %w: %s", fileTiktoken, ErrExperimental, FamilyKimi)
 	}
-	ranks, err := readFile(folder, FileTiktoken)
+	ranks, err := readFile(folder, fileTiktoken)
 	if err != nil {
 		return nil, fmt.Errorf("bpe: %w", err)
 	}
@@ -31,14 +31,14 @@ func LoadTiktoken(folder fs.FS, opts Options) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bpe: %w", err)
 	}
-	t.files = []File{fileOf(FileTiktoken, ranks), fileOf(FileConfig, config)}
+	t.files = []File{fileOf(fileTiktoken, ranks), fileOf(FileConfig, config)}
 	return t, nil
 }
 
 func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
 	words, err := readRanks(ranks)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
+		return nil, fmt.Errorf("%s: %w", fileTiktoken, err)
 	}
 	added, err := kimiAdded(config, int32(len(words)))
 	if err != nil {
@@ -46,15 +46,15 @@ func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
 	}
 	pieces, merges, err := rankTables(words, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
+		return nil, fmt.Errorf("%s: %w", fileTiktoken, err)
 	}
 	st, err := regexStage(patternKimi, isolated, false)
 	if err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{family: FamilyKimi, stages: []stage{st}, chunks: true}
+	t := &Tokenizer{family: FamilyKimi, stages: []stage{st}, kimiChunks: true}
 	if err := t.build(pieces, merges, added, nil, &modelSpec{IgnoreMerges: true}); err != nil {
-		return nil, fmt.Errorf("%s: %w", FileTiktoken, err)
+		return nil, fmt.Errorf("%s: %w", fileTiktoken, err)
 	}
 	return t, nil
 }

@@ -13,7 +13,7 @@ import (
 const (
 	FileJSON     = "tokenizer.json"
 	FileConfig   = "tokenizer_config.json"
-	FileTiktoken = "tiktoken.model"
+	fileTiktoken = "tiktoken.model"
 )
 
 var (
@@ -51,11 +51,11 @@ type Tokenizer struct {
 	prefix   []int32 // ids that the post-processor adds before and after
 	suffix   []int32
 
-	norm   []normStep
-	space  *metaspace // nil if there is no such pre-tokenizer
-	stages []stage    // each splits the output of the previous stage; the last makes pre-tokens
-	chunks bool       // Kimi: the input is split into chunks first
-	apart  bool       // tekken.json: decoding does not form a character across a skipped special token
+	norm           []normStep
+	space          *metaspace // nil if there is no such pre-tokenizer
+	stages         []stage    // each splits the output of the previous stage; the last makes pre-tokens
+	kimiChunks     bool       // Kimi: the input is split into chunks first
+	splitAtSpecial bool       // tekken.json: decoding does not form a character across a skipped special token
 
 	model
 	pool sync.Pool // of *encoder

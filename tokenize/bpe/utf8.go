@@ -16,7 +16,7 @@ func appendLossy[S []byte | string](dst []byte, s S) []byte {
 			i++
 			continue
 		}
-		n, ok, _ := subpart(s[i:])
+		n, ok := subpart(s[i:])
 		if !ok {
 			dst = append(append(dst, s[start:i]...), replacement...)
 			start = i + n
@@ -27,15 +27,14 @@ func appendLossy[S []byte | string](dst []byte, s S) []byte {
 }
 
 // subpart returns the length of the character at the start of s, or of its maximal subpart if the
-// character is invalid, and whether it is valid. cut reports that s ends inside a possible
-// character. s must not be empty.
-func subpart[S []byte | string](s S) (n int, ok, cut bool) {
+// character is invalid, and whether it is valid. s must not be empty.
+func subpart[S []byte | string](s S) (n int, ok bool) {
 	need, lo, hi := 0, byte(0x80), byte(0xBF)
 	switch c := s[0]; {
 	case c < 0x80:
-		return 1, true, false
+		return 1, true
 	case c < 0xC2, c > 0xF4:
-		return 1, false, false
+		return 1, false
 	case c < 0xE0:
 		need = 1
 	case c < 0xF0:
@@ -60,22 +59,5 @@ func subpart[S []byte | string](s S) (n int, ok, cut bool) {
 		n++
 		lo, hi = 0x80, 0xBF
 	}
-	return n, need == 0, need > 0 && n == len(s)
-}
-
-// incompleteTail returns the length of the suffix of s that could still become a character.
-func incompleteTail(s []byte) int {
-	for back := 1; back <= 3 && back <= len(s); back++ {
-		b := s[len(s)-back]
-		if b < 0x80 {
-			return 0
-		}
-		if b >= 0xC0 {
-			if _, _, cut := subpart(s[len(s)-back:]); cut {
-				return back
-			}
-			return 0
-		}
-	}
-	return 0
+	return n, need == 0
 }

@@ -6,9 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/fstest"
 
-	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -62,20 +60,6 @@ func Write(tb testing.TB, n int) (dir string) {
 		}
 	}
 	return dir
-}
-
-// Cases returns n lives as cases of a simulated server in this process.
-func Cases(tb testing.TB, n int) []*lettasim.Case {
-	tb.Helper()
-	files := fstest.MapFS{}
-	for name, life := range Lives(tb, n) {
-		files[name+".json"] = &fstest.MapFile{Data: life}
-	}
-	cases, err := lettasim.LoadCases(files, ".")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return cases
 }
 
 // Question returns the user message of a life.

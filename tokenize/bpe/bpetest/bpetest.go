@@ -43,8 +43,8 @@ func Path(name ...string) string {
 	return filepath.Join(append([]string{root}, name...)...)
 }
 
-// Has reports whether a tokenizer is available. An installed one can be missing.
-func Has(name string) bool {
+// Installed reports whether a tokenizer is available. An installed one can be missing.
+func Installed(name string) bool {
 	if slices.Contains(stored, name) {
 		return true
 	}

@@ -77,7 +77,7 @@ func read(f io.Reader, name string, size int) ([]byte, error) {
 	n, err := io.ReadFull(f, buf)
 	switch {
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
-		return nil, changed(name, size, n)
+		return nil, sizeError(name, size, n)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	case bytes.HasPrefix(buf, []byte(pointerStart)):
@@ -89,7 +89,7 @@ func read(f io.Reader, name string, size int) ([]byte, error) {
 		buf = append(make([]byte, 0, size), buf...)[:size]
 		k, err := io.ReadFull(f, buf[n:])
 		if n += k; err == io.EOF || err == io.ErrUnexpectedEOF {
-			return nil, changed(name, size, n)
+			return nil, sizeError(name, size, n)
 		} else if err != nil {
 			return nil, fmt.Errorf("%s: byte %d: %w", name, n, err)
 		}
@@ -104,6 +104,6 @@ func read(f io.Reader, name string, size int) ([]byte, error) {
 	return buf, nil
 }
 
-func changed(name string, size, n int) error {
+func sizeError(name string, size, n int) error {
 	return &Error{Name: name, Reason: fmt.Sprintf("ends at byte %d of %d: another process is writing it, or it is damaged", n, size)}
 }

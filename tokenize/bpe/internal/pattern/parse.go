@@ -56,8 +56,8 @@ func (p *parser) errorf(at int, format string, args ...any) error {
 	return &SyntaxError{at, fmt.Sprintf(format, args...)}
 }
 
-// take consumes prefix if it comes next, and reports whether it did.
-func (p *parser) take(prefix string) bool {
+// skipPrefix consumes prefix if it comes next, and reports whether it did.
+func (p *parser) skipPrefix(prefix string) bool {
 	if strings.HasPrefix(p.s[p.i:], prefix) {
 		p.i += len(prefix)
 		return true
@@ -85,7 +85,7 @@ func (p *parser) alternatives() (*node, error) {
 			return nil, err
 		}
 		n.subs = append(n.subs, s)
-		if !p.take("|") {
+		if !p.skipPrefix("|") {
 			break
 		}
 	}
@@ -192,7 +192,7 @@ func (p *parser) repeat(n *node) (*node, error) {
 			return nil, p.errorf(at, "case-insensitive letters that fold to one character when repeated")
 		}
 		r := &node{op: opRepeat, subs: []*node{n}, min: lo, max: hi}
-		if !interval && p.take("+") {
+		if !interval && p.skipPrefix("+") {
 			// A possessive run of one set ends only before a character outside the set.
 			if n.op != opSet {
 				return nil, p.errorf(at, "possessive repetition %s of more than one character", p.s[at:p.i])
@@ -250,7 +250,7 @@ func (p *parser) atom() (*node, error) {
 		p.i++
 		return &node{op: opLook, set: runes('\n', '\n'), atEnd: true}, nil
 	case '\\':
-		if p.take(`\z`) {
+		if p.skipPrefix(`\z`) {
 			return &node{op: opLook, set: &set{}, atEnd: true}, nil
 		}
 		s, _, err := p.escape()
@@ -294,23 +294,23 @@ func (p *parser) group() (*node, error) {
 	look := false
 	negative := false
 	switch {
-	case p.take("(?:"):
-	case p.take("(?i:"):
+	case p.skipPrefix("(?:"):
+	case p.skipPrefix("(?i:"):
 		p.fold = true
-	case p.take("(?="):
+	case p.skipPrefix("(?="):
 		look = true
-	case p.take("(?!"):
+	case p.skipPrefix("(?!"):
 		look, negative = true, true
-	case p.take("(?"):
+	case p.skipPrefix("(?"):
 		return nil, p.errorf(at, "group %.6s", p.s[at:])
 	default:
-		p.take("(")
+		p.skipPrefix("(")
 	}
 	n, err := p.alternatives()
 	if err != nil {
 		return nil, err
 	}
-	if !p.take(")") {
+	if !p.skipPrefix(")") {
 		return nil, p.errorf(at, "group without a closing )")
 	}
 	p.fold = fold

@@ -14,7 +14,7 @@ func (p *parser) class() (*set, error) {
 	}
 	defer func() { p.deep-- }()
 	p.i++
-	negated := p.take("^")
+	negated := p.skipPrefix("^")
 	if p.peek() == ']' {
 		return nil, p.errorf(at, "] as the first character of a class")
 	}
@@ -25,7 +25,7 @@ func (p *parser) class() (*set, error) {
 		switch {
 		case p.i >= len(p.s):
 			return nil, p.errorf(at, "class without a closing ]")
-		case p.take("]"):
+		case p.skipPrefix("]"):
 			if empty {
 				return nil, p.errorf(at, "&& with an empty operand")
 			}
@@ -134,9 +134,9 @@ func (p *parser) escape() (s *set, r rune, err error) {
 	case 'u':
 		r, err = p.hex(at, 4, 4)
 	case 'x':
-		if p.take("{") {
+		if p.skipPrefix("{") {
 			r, err = p.hex(at, 1, 6)
-			if err == nil && !p.take("}") {
+			if err == nil && !p.skipPrefix("}") {
 				err = p.errorf(at, "escape %.10s", p.s[at:])
 			}
 		} else if r, err = p.hex(at, 2, 2); r >= 0x80 {

@@ -85,7 +85,7 @@ func TestRandom(t *testing.T) {
 func TestKnown(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
-	for name, expr := range patterntest.Known {
+	for name, expr := range patterntest.ModelPatterns {
 		p := mustCompile(t, expr)
 		n, err := parse(expr)
 		if err != nil {
@@ -263,7 +263,7 @@ func TestLinear(t *testing.T) {
 			}
 		}
 	}
-	for _, expr := range patterntest.Known {
+	for _, expr := range patterntest.ModelPatterns {
 		for range 20 {
 			check(expr, 4)
 		}
@@ -275,7 +275,7 @@ func TestLinear(t *testing.T) {
 
 // FuzzCompile checks that accepted patterns split texts as the backtracking matcher does.
 func FuzzCompile(f *testing.F) {
-	for _, expr := range patterntest.Known {
+	for _, expr := range patterntest.ModelPatterns {
 		f.Add(expr, "I'VE 123 \n\n  中文 été")
 	}
 	f.Add(`(?:a|b){1,3}+c(?=[^\s&&\S])|$x\z`, "abc")

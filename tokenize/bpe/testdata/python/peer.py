@@ -1,6 +1,6 @@
 """The reference engine behind a pipe, for the tests of package bpe.
 
-usage: peer.py encode  tokenizer.json [special-as-text] [post-process] [no-added]
+usage: peer.py encode  tokenizer.json [post-process] [no-added]
        peer.py decode  tokenizer.json
        peer.py bench   tokenizer.json documents.json
        peer.py cases   anything
@@ -10,9 +10,9 @@ added tokens from the file first. decode reads one JSON list of ids per line and
 two JSON strings: special tokens skipped, and printed. bench prints the CPU seconds for one pass
 over a JSON list of documents, the best of three, in batches on one thread. cases reads one
 object {"file", "texts", "ids"} per line: a whole tokenizer.json, texts to encode and ids to
-decode. It answers {"error"}, or {"ids", "special", "post", "none", "texts"} with null for
-anything that the engine cannot answer. special are the ids with special tokens as text, post
-the ids with the post-processor, none the ids of the file without added tokens.
+decode. It answers {"error"}, or {"ids", "post", "none", "texts"} with null for
+anything that the engine cannot answer. post are the ids with the post-processor, none the ids
+of the file without added tokens.
 """
 import json
 import os
@@ -53,7 +53,6 @@ def batches(lines, size=2000):
 
 out = sys.stdout
 if what == "encode":
-    tok.encode_special_tokens = "special-as-text" in sys.argv
     post = "post-process" in sys.argv
     for batch in batches(sys.stdin.buffer):
         for e in tok.encode_batch(batch, add_special_tokens=post):
@@ -85,9 +84,8 @@ elif what == "cases":
             continue
         bare = tokenizers.Tokenizer.from_str(json.dumps(dict(case["file"], added_tokens=[])))
         answer = {"texts": []}
-        for key in ("ids", "special", "post", "none"):
+        for key in ("ids", "post", "none"):
             engine = bare if key == "none" else tok
-            engine.encode_special_tokens = key == "special"
             answer[key] = [attempt(lambda: engine.encode(text, add_special_tokens=key == "post").ids) for text in case["texts"]]
         for ids in case["ids"]:
             answer["texts"].append(attempt(lambda: [tok.decode(ids, skip_special_tokens=s) for s in (True, False)]))

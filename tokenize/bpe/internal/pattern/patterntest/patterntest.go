@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Known are split patterns of models.
-var Known = map[string]string{
+// ModelPatterns are split patterns of models.
+var ModelPatterns = map[string]string{
 	"cl100k":    `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 	"openai":    `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s`,
 	"qwen3.5":   `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
@@ -96,9 +96,9 @@ var pieces = []string{
 	"\\p{Han}", "\\p{", "\\n", "\\t", "\\v", "\\f", "\\-", "\\]", "\\[", "\\&", "\\ ", "\\/", "\\x41", "\\x{e9}", "\\u0041", "\\z", "\\'", "\\$", "\n", "\t", "[:", ":]", "a-c", "0-9", "!-/",
 }
 
-// Soup returns random pieces of pattern syntax. Most results are not valid patterns; the others
+// RandomSyntax returns random pieces of pattern syntax. Most results are not valid patterns; the others
 // combine constructs in unusual ways.
-func Soup(rng *rand.Rand) string {
+func RandomSyntax(rng *rand.Rand) string {
 	var b strings.Builder
 	for range 1 + rng.IntN(9) {
 		b.WriteString(pick(rng, pieces...))

@@ -2,56 +2,56 @@ package bpe
 
 import "unicode/utf8"
 
-// A making is how merging makes a token. Independently of the text around it, a token is always
+// A tokenMerge is how merging makes a token. Independently of the text around it, a token is always
 // made by the merges of its own text. So only one merge per token is ever used, even if a file
 // lists several. A token that its own text does not merge to is in no result.
-type making struct {
+type tokenMerge struct {
 	left, right int32  // the tokens that merge to it
-	rank        uint32 // rank of that merge plus 1; 0 for a symbol; unmade if there is none
+	rank        uint32 // rank of that merge plus 1; 0 for a symbol; neverMade if there is none
 	size        uint32 // bytes
 	prefix      int32  // the longest other token that is a prefix of it, or -1
-	// wild is set if the token, or a token within it, has a lower rank than one of its own parts.
+	// outOfOrder is set if the token, or a token within it, has a lower rank than one of its own parts.
 	// Llama 3 has some tens of such tokens, most vocabularies have none.
-	wild bool
-	// odd is set if the token is or contains a byte token or the unknown token of a vocabulary of
+	outOfOrder bool
+	// nonText is set if the token is or contains a byte token or the unknown token of a vocabulary of
 	// characters: its text differs from its spelling.
-	odd bool
+	nonText bool
 }
 
-// unmade is the rank of a token that merging never makes.
-const unmade = ^uint32(0)
+// neverMade is the rank of a token that merging never makes.
+const neverMade = ^uint32(0)
 
 // buildMerges finds the merge of each token, shortest first: compatible needs the inner merges.
 func (m *model) buildMerges(merges []merge) error {
 	merges = lastOfEqual(merges, len(m.flags))
-	m.makings = make([]making, len(m.flags))
-	for id := range m.makings {
-		m.makings[id] = making{rank: unmade, prefix: -1}
+	m.tokenMerges = make([]tokenMerge, len(m.flags))
+	for id := range m.tokenMerges {
+		m.tokenMerges[id] = tokenMerge{rank: neverMade, prefix: -1}
 	}
 	for i := range m.pieces.piece {
 		_, id := m.pieces.at(i)
-		m.makings[id].size = uint32(len(m.text(id)))
+		m.tokenMerges[id].size = uint32(len(m.text(id)))
 	}
 	symbols := m.markSymbols()
 	m.pairs = newPairTable(len(m.flags))
 	var s mergeScratch
 	made := make([]int32, 0, len(m.flags))
 	for _, g := range m.bySize(merges) {
-		a, b, c := &m.makings[g.a], &m.makings[g.b], &m.makings[g.c]
-		odd := a.odd || b.odd || c.odd
-		if c.rank != unmade && !odd || a.rank == unmade || b.rank == unmade || !m.compatible(g.a, g.b, &s) {
+		a, b, c := &m.tokenMerges[g.a], &m.tokenMerges[g.b], &m.tokenMerges[g.c]
+		nonText := a.nonText || b.nonText || c.nonText
+		if c.rank != neverMade && !nonText || a.rank == neverMade || b.rank == neverMade || !m.compatible(g.a, g.b, &s) {
 			continue
 		}
-		if c.rank != unmade {
+		if c.rank != neverMade {
 			return unsupported("token %q, which merges can make both from its characters and from byte or unknown tokens", m.spelling(g.c))
 		}
 		c.left, c.right, c.rank = g.a, g.b, g.rank+1
-		c.wild = a.wild || b.wild || c.rank <= a.rank || c.rank <= b.rank
-		c.odd = odd
-		m.pairs.put(m.makings, g.c)
+		c.outOfOrder = a.outOfOrder || b.outOfOrder || c.rank <= a.rank || c.rank <= b.rank
+		c.nonText = nonText
+		m.pairs.put(m.tokenMerges, g.c)
 		m.joins.add(m.text(g.a), m.text(g.b))
-		if odd {
-			m.chars.merged = true
+		if nonText {
+			m.chars.byteMerges = true
 		}
 		made = append(made, g.c)
 	}
@@ -72,13 +72,13 @@ func (m *model) markSymbols() []int32 {
 			}
 		}
 		for _, id := range append(m.chars.byte[:], m.chars.unk) {
-			if id >= 0 && m.makings[id].rank != 0 {
-				m.makings[id].rank, m.makings[id].odd = 0, true
+			if id >= 0 && m.tokenMerges[id].rank != 0 {
+				m.tokenMerges[id].rank, m.tokenMerges[id].nonText = 0, true
 			}
 		}
 	}
 	for _, id := range symbols {
-		m.makings[id].rank = 0
+		m.tokenMerges[id].rank = 0
 	}
 	return symbols
 }
@@ -87,7 +87,7 @@ func (m *model) markSymbols() []int32 {
 func (m *model) bySize(merges []merge) []merge {
 	var first []int // per size
 	for _, g := range merges {
-		n := int(m.makings[g.c].size) + 1
+		n := int(m.tokenMerges[g.c].size) + 1
 		if n >= len(first) {
 			first = append(first, make([]int, n+1-len(first))...)
 		}
@@ -98,7 +98,7 @@ func (m *model) bySize(merges []merge) []merge {
 	}
 	sorted := make([]merge, len(merges))
 	for _, g := range merges {
-		at := &first[m.makings[g.c].size]
+		at := &first[m.tokenMerges[g.c].size]
 		sorted[*at] = g
 		*at++
 	}
