@@ -45,6 +45,7 @@ var (
 		{"selectattr", "value"},
 		{"sort", "value reverse case_sensitive attribute"},
 		{"string", "object"},
+		{"title", "s"},
 		{"tojson", "x ensure_ascii indent separators sort_keys"},
 		{"trim", "value chars"},
 		{"unique", "value case_sensitive attribute"},
@@ -80,7 +81,7 @@ var (
 		{"f", "x y"},
 		{"un", ""},
 	}
-	callStrMethods  = strings.Fields("strip lstrip rstrip split startswith endswith replace join lower upper capitalize nope append")
+	callStrMethods  = strings.Fields("strip lstrip rstrip split startswith endswith replace join lower upper capitalize title nope append")
 	callDictMethods = strings.Fields("get items keys values clear pop popitem setdefault update nope a")
 	callListMethods = strings.Fields("append clear pop reverse insert sort extend remove nope")
 	callOthers      = []string{"undef.x", "none.get", "d.items().x", "ns.a", "ns.get"}
@@ -214,7 +215,7 @@ func TestCallsAgainstPython(t *testing.T) {
 }
 
 // changedAddress matches a filter on the text of a generator, which contains an address.
-var changedAddress = regexp.MustCompile(`map\('upper'\)\)\|(capitalize|replace|trim|upper)`)
+var changedAddress = regexp.MustCompile(`map\('upper'\)\)\|(capitalize|replace|title|trim|upper)`)
 
 // A comparison counts how our renders compare with Python's.
 type comparison struct {

@@ -104,3 +104,18 @@ func capitalize(s string) string {
 	}
 	return b.String()
 }
+
+func titleCase(s string) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	cased := false
+	for i, c := range s {
+		if cased {
+			appendLower(&b, s, i, c)
+		} else {
+			appendCase(&b, c, titleTable, unicode.ToTitle)
+		}
+		cased = isCased(c)
+	}
+	return b.String()
+}

@@ -24,10 +24,10 @@ const (
 {{ {s: [s]}|tojson(separators=[',', ':'], sort_keys=true) }}
 {{ ('<b>'|safe) + s }}|{{ ('<b>'|safe) ~ s }}`
 	escapesOfEach = `{% for c in s %}{{ c|tojson(ensure_ascii=true) }}{{ {c: c}|tojson(ensure_ascii=true) }}{{ (''|safe) + c }}{% endfor %}`
-	wordsOfText   = `{{ s|upper }}|{{ s|lower }}|{{ s|capitalize }}
+	wordsOfText   = `{{ s|upper }}|{{ s|lower }}|{{ s|title }}|{{ s|capitalize }}|{{ s.title() }}
 {{ [s] }}|{{ {s: (s,)} }}|{{ ((''|safe) + s)|list|length }}
 {{ s.split() }}|{{ s|indent(1) }}`
-	wordsOfEach = `{% for c in s %}{{ [c] }}{{ ['a"\'' ~ c] }}{{ c|upper }}{{ c|lower }}{{ c|capitalize }}{{ ('aΣ' ~ c)|lower }}{{ ('aΣ' ~ c ~ 'b')|lower -}}
+	wordsOfEach = `{% for c in s %}{{ [c] }}{{ ['a"\'' ~ c] }}{{ c|upper }}{{ c|lower }}{{ c|title }}{{ ('a' ~ c ~ 'b')|title }}{{ c|capitalize }}{{ ('a' ~ c ~ 'b').title() }}{{ ('aΣ' ~ c)|lower }}{{ ('aΣ' ~ c ~ 'b')|lower -}}
 {{ c|trim|length }}{{ c.strip()|length }}{{ ('x' ~ c ~ 'y').split()|length }}{{ ('x' ~ c ~ 'y')|indent(1)|length }}{{ c|int(7) }}
 {% endfor %}`
 )

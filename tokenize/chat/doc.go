@@ -23,15 +23,15 @@
 //     expressions, slices, attributes and elements in Python's order, calls.
 //   - White space: trim_blocks and lstrip_blocks on, the signs - and +.
 //   - Filters: capitalize count d default dictsort first float indent int items join last length
-//     list lower map reject rejectattr replace safe select selectattr sort string tojson trim unique
-//     upper. tojson is Hugging Face's: json.dumps with ensure_ascii off.
+//     list lower map reject rejectattr replace safe select selectattr sort string title tojson trim
+//     unique upper. tojson is Hugging Face's: json.dumps with ensure_ascii off.
 //   - Tests: boolean defined eq equalto false float ge greaterthan gt in integer iterable le
 //     lessthan lt mapping ne none number sequence string true undefined, and the operators ==, !=,
 //     >, >=, < and <=.
 //   - Functions: range, namespace, raise_exception, strftime_now.
 //   - Attributes of loop: first index index0 last length nextitem previtem revindex revindex0.
 //   - Methods of str: capitalize endswith join lower lstrip replace rstrip split startswith strip
-//     upper. Methods of dict: get items keys values.
+//     title upper. Methods of dict: get items keys values.
 //   - Scopes: names resolve as in Jinja's compiler (scope.go). Loops, macros and blocks have their
 //     own variables.
 //

@@ -310,7 +310,8 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 func newAttr(of expr, name string) *attrExpr {
 	e := &attrExpr{of: of, name: name, cost: linearKeys * (len(name) >> 8), onStr: stringMethod(name), missing: missingAttr(Value{kind: Dict}, name)}
 	e.onDict = dictMethod(name)
-	e.element = e.onDict == nil && !isObjectAttr(name) && !mutates(Value{kind: Dict}, name) && !slices.Contains(unsupportedDictMethods, name)
+	e.element = e.onDict == nil && !isObjectAttr(name) && !mutates(Value{kind: Dict}, name) &&
+		!slices.Contains(unsupportedDictMethods, name)
 	return e
 }
 

@@ -74,7 +74,7 @@ func (w *templateGen) expr(depth int) string {
 
 func (w *templateGen) filter() string {
 	arg := func() string { return w.expr(0) }
-	return pick(w.Rand, "length", "count", "string", "trim", "lower", "upper", "capitalize", "list", "first", "last", "safe",
+	return pick(w.Rand, "length", "count", "string", "trim", "lower", "upper", "capitalize", "title", "list", "first", "last", "safe",
 		"int", "float", "int("+arg()+")", "float("+arg()+")", "int(0, 16)",
 		"tojson", "tojson(indent=2)", "tojson(sort_keys=true)", "tojson(separators=(',', ':'))", "tojson(ensure_ascii=true)", "tojson(indent=0)",
 		"default('D')", "default('D', true)", "d("+arg()+")", "replace('a', 'b')", "replace("+arg()+", "+arg()+")", "replace('o', '0', 1)",
@@ -99,7 +99,7 @@ func (w *templateGen) method() string {
 	num := func() string { return pick(w.Rand, "0", "1", "2", "-1", "20", "none", "'x'") }
 	return pick(w.Rand, "strip()", "lstrip()", "rstrip()", "strip("+arg()+")", "rstrip("+arg()+")", "split()", "split("+arg()+")", "split("+arg()+", "+num()+")", "split(none, 1)", "split(sep=',', maxsplit=1)",
 		"startswith("+arg()+")", "endswith("+arg()+")", "startswith(('a', 'H'))", "startswith('e', 1)", "endswith('r', "+num()+", 9)", "replace("+arg()+", "+arg()+")", "replace('a', 'b', "+num()+")", "join(w)", "join(mix)", "join('abc')",
-		"upper()", "lower()", "capitalize()", "nope()", "strip", "upper", "strip(1, 2)", "join()", "split(sep='')")
+		"upper()", "lower()", "title()", "capitalize()", "nope()", "strip", "upper", "strip(1, 2)", "join()", "split(sep='')")
 }
 
 func (w *templateGen) template(depth int) string {

@@ -33,7 +33,7 @@ func filterByName(name string) filterFunc {
 		}
 	case "trim":
 		return filterTrim
-	case "lower", "upper", "capitalize":
+	case "lower", "upper", "capitalize", "title":
 		return filterCase(name)
 	case "replace":
 		return filterReplace
@@ -99,11 +99,46 @@ func filterCase(name string) filterFunc {
 		if err != nil {
 			return v, err
 		}
+		if name == "title" {
+			return r.filterTitle(v)
+		}
 		if err := r.payCase(v.s); err != nil {
 			return v, err
 		}
 		return r.sameKind(v, f(v.s))
 	}
+}
+
+// filterTitle is Jinja's title: white space, hyphens and opening brackets start words. The result
+// is a str, also for Markup.
+func (r *run) filterTitle(v Value) (Value, error) {
+	if err := r.payCase(v.s); err != nil {
+		return v, err
+	}
+	var b strings.Builder
+	word := ""
+	flush := func() {
+		if word != "" {
+			n := runeLen(word)
+			b.WriteString(toUpper(word[:n]))
+			b.WriteString(toLower(word[n:]))
+			word = ""
+		}
+	}
+	start := 0
+	for i, c := range v.s {
+		if isSpace(c) || strings.ContainsRune("-({[<", c) {
+			word = v.s[start:i]
+			flush()
+			// Jinja treats a run of separators as one item and lowercases all but its first
+			// character. That changes no separator.
+			b.WriteRune(c)
+			start = i + len(string(c))
+		}
+	}
+	word = v.s[start:]
+	flush()
+	return r.str(b.String())
 }
 
 func filterReplace(r *run, v Value, a args) (Value, error) {

@@ -58,6 +58,8 @@ func caseMethod(name string) func(string) string {
 		return toUpper
 	case "capitalize":
 		return capitalize
+	case "title":
+		return titleCase
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func ruleApplications() []application {
 		{Src: `{{ documents }}`, Messages: talk, Documents: `[]`},
 		// Roles that are enum members.
 		asEnum(lines), asEnum(`{{ messages }}`), asEnum(`{% for m in messages %}{{ m.role }}{{ m.role + '!' }}{{ '<' + m['role'] }}{% endfor %}`),
-		asEnum(`{% for m in messages %}{{ m.role | upper }}{{ m.role | string }}{{ m.role | trim }}{{ m.role | length }}{{ m.role | capitalize }}{{ m.role | replace('u', 'v') }}{% endfor %}`),
+		asEnum(`{% for m in messages %}{{ m.role | upper }}{{ m.role | string }}{{ m.role | trim }}{{ m.role | length }}{{ m.role | capitalize }}{{ m.role | replace('u', 'v') }}{{ m.role | title }}{% endfor %}`),
 		asEnum(`{% for m in messages %}{{ m.role.upper() }}{{ m.role.strip() }}{{ m.role.replace('zz', '') }}{{ m.role.split('s') }}{{ m.role[:] }}{{ m.role * 1 }}{{ m.role.startswith('u') }}{% endfor %}`),
 		asEnum(`{% for m in messages %}{{ m.role | tojson }}{{ m | tojson }}{% endfor %}`),
 		asEnum(`{{ messages | map(attribute='role') | join(',') }}{{ ','.join(messages | map(attribute='role')) }}{{ messages | map(attribute='role') | list }}`),

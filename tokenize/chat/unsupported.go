@@ -11,7 +11,7 @@ var (
 	unsupportedFilters = []string{
 		"abs", "attr", "batch", "center", "e", "escape", "filesizeformat", "forceescape", "format",
 		"groupby", "max", "min", "pprint", "random", "reverse", "round", "slice", "striptags", "sum",
-		"title", "truncate", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr",
+		"truncate", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr",
 	}
 	unsupportedTests = []string{
 		"callable", "divisibleby", "escaped", "even", "filter", "lower", "odd", "sameas", "test", "upper",
@@ -25,7 +25,7 @@ var (
 		"isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric",
 		"isprintable", "isspace", "istitle", "isupper", "ljust", "maketrans", "partition", "removeprefix",
 		"removesuffix", "rfind", "rindex", "rjust", "rpartition", "rsplit", "splitlines", "swapcase",
-		"title", "translate", "zfill",
+		"translate", "zfill",
 	}
 	unsupportedMarkupMethods = []string{"escape", "striptags", "unescape"}
 	unsupportedSeqMethods    = []string{"copy", "count", "index"}
@@ -52,7 +52,8 @@ var unsupportedNames = slices.Concat(unsupportedStrMethods, unsupportedMarkupMet
 
 // unsupportedf returns the error for a part of Jinja or Python that this package does not support.
 func unsupportedf(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format+": rewrite this line without it, here and on the server", append([]any{ErrUnsupported}, args...)...)
+	what := fmt.Sprintf(format, args...)
+	return fmt.Errorf("%w: %s: rewrite this line without it, here and on the server", ErrUnsupported, what)
 }
 
 // checkAttr returns an error if Python's object has the attribute and this package does not support
