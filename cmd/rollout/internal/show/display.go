@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ type Display struct {
 	every time.Duration
 	out   *queue // the block, the plain lines or the JSON lines
 	talk  *queue // stderr
-	width func() int
+	size  func() (width, height int) // of the terminal
 	paint Painter
 	now   func() time.Time
 
@@ -43,7 +44,7 @@ const (
 // NewDisplay selects the mode from the flags and from whether stderr is a terminal.
 func NewDisplay(stdout, stderr *termsafe.Writer, getenv func(string) string, asJSON, quiet bool) *Display {
 	talk := newQueue(stderr)
-	d := &Display{mode: displayPlain, every: 10 * time.Second, out: talk, talk: talk, now: time.Now, width: func() int { return 80 }}
+	d := &Display{mode: displayPlain, every: 10 * time.Second, out: talk, talk: talk, now: time.Now, size: func() (int, int) { return 80, 24 }}
 	f, isFile := termsafe.File(stderr)
 	switch {
 	case asJSON:
@@ -54,11 +55,11 @@ func NewDisplay(stdout, stderr *termsafe.Writer, getenv func(string) string, asJ
 		d.mode, d.every = displayLive, 200*time.Millisecond
 		stderr.Colours()
 		d.paint = Painter(getenv("NO_COLOR") == "")
-		d.width = func() int {
-			if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 20 {
-				return w
+		d.size = func() (int, int) {
+			if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 20 && h > 1 {
+				return w, h
 			}
-			return 80
+			return 80, 24
 		}
 	}
 	return d
@@ -124,7 +125,9 @@ func (d *Display) show(v View) {
 	}
 	switch d.mode {
 	case displayLive:
-		d.draw(v.block(d.width(), d.paint))
+		width, height := d.size()
+		lines := v.block(width, d.paint)
+		d.draw(lines[:min(len(lines), height-1)]) // the cursor is below the block, and cannot move above the screen
 	case displayJSON:
 		writeEvent(d.out, "status", v.json())
 	case displayPlain:
@@ -152,14 +155,19 @@ func (d *Display) draw(lines []string) {
 	_, _ = d.out.Write(b.Bytes())
 }
 
+// eraseRow moves the cursor up and erases that row. ESC [ J would erase all rows at once, but on the
+// first row of the screen tmux copies them into its history instead.
+const eraseRow = "\x1b[A\x1b[2K"
+
 // erase writes the escapes that remove the live block, counting lines that a terminal has wrapped.
 func (d *Display) erase(b *bytes.Buffer) {
-	width, rows := d.width(), 0
+	width, height := d.size()
+	rows := 0
 	for _, n := range d.drawn {
 		rows += max(1, (n+width-1)/width)
 	}
 	if rows > 0 {
-		termsafe.Fprintf(b, "\r\x1b[%dA\x1b[J", rows)
+		b.WriteString("\r" + strings.Repeat(eraseRow, min(rows, height-1)))
 	}
 	d.drawn = d.drawn[:0]
 }
@@ -248,7 +256,8 @@ func (d *Display) folded(text string) string {
 	if d.mode != displayLive {
 		return text
 	}
-	return format.Fold(text, d.width()-1, len("  committed  "))
+	width, _ := d.size()
+	return format.Fold(text, width-1, len("  committed  "))
 }
 
 // A meter computes rates over the last 30 seconds.

@@ -3,8 +3,9 @@ package show
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -145,10 +146,10 @@ func TestViewBlockFits(t *testing.T) {
 	}
 }
 
-// liveDisplay returns a display with a live block on a terminal of 80 columns.
+// liveDisplay returns a display with a live block on a terminal of 80 columns and 24 rows.
 func liveDisplay(out io.Writer) *Display {
 	q := newQueue(out)
-	return &Display{mode: displayLive, out: q, talk: q, width: func() int { return 80 }, now: time.Now}
+	return &Display{mode: displayLive, out: q, talk: q, size: func() (int, int) { return 80, 24 }, now: time.Now}
 }
 
 func flush(t *testing.T, d *Display) {
@@ -158,19 +159,46 @@ func flush(t *testing.T, d *Display) {
 	}
 }
 
-// TestDisplayLive checks that a display erases its live block, and writes messages above it.
+// TestDisplayLive checks that a display erases its live block, writes messages above it, and leaves
+// no block in the history of the terminal, wherever on the screen it begins.
 func TestDisplayLive(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	d := liveDisplay(&out)
-	d.show(midway())
-	d.Say("hello")
-	flush(t, d)
-	d.show(midway())
-	d.clear()
-	flush(t, d)
-	if got, want := screen(out.String()), "rollout: hello"; got != want {
-		t.Errorf("screen:\n%s\nwant:\n%s", got, want)
+	for _, tt := range []struct {
+		name          string
+		height, above int // rows of the terminal, and lines on it before the run
+	}{
+		{"first row", 24, 0},
+		{"middle", 24, 10},
+		{"last row", 24, 23},
+		{"block as high as the terminal", 6, 0},
+		{"block as high as the terminal, last row", 6, 5},
+		{"two rows", 2, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			d := liveDisplay(&out)
+			d.size = func() (int, int) { return 80, tt.height }
+			show := func() {
+				t.Helper()
+				d.show(midway())
+				flush(t, d)
+			}
+			show()
+			show()
+			d.Say("hello")
+			show()
+			d.Say("goodbye")
+			show()
+			d.clear()
+			flush(t, d)
+			above := strings.Repeat("$\n", tt.above)
+			term := newTerminal(80, tt.height)
+			term.write(t, above+out.String())
+			if got, want := term.text(), above+"rollout: hello\nrollout: goodbye"; got != want {
+				t.Errorf("the terminal and its history:\n%s\nwant:\n%s", got, want)
+			}
+		})
 	}
 }
 
@@ -180,7 +208,7 @@ func TestDisplayResized(t *testing.T) {
 	var out bytes.Buffer
 	width := 80
 	d := liveDisplay(&out)
-	d.width, d.paint = func() int { return width }, true
+	d.size, d.paint = func() (int, int) { return width, 24 }, true
 	v := midway()
 	d.show(v)
 	flush(t, d)
@@ -192,8 +220,8 @@ func TestDisplayResized(t *testing.T) {
 	width = 30
 	d.Say("hello")
 	flush(t, d)
-	if want := fmt.Sprintf("\r\x1b[%dA\x1b[J", rows); !strings.HasPrefix(out.String(), want) {
-		t.Errorf("erased with %q, want %q: the %d rows that it takes now", out.String(), want, rows)
+	if got := strings.Count(out.String(), eraseRow); got != rows {
+		t.Errorf("erased %d rows, want %d, which the block takes now", got, rows)
 	}
 }
 
@@ -217,29 +245,62 @@ func TestViewFlight(t *testing.T) {
 	}
 }
 
-// screen interprets the escape sequences that the display uses.
-func screen(text string) string {
-	lines := []string{""}
-	for len(text) > 0 {
-		var up int
-		switch {
-		case strings.HasPrefix(text, "\r\x1b["):
-			rest := text[3:]
-			for rest[0] >= '0' && rest[0] <= '9' {
-				up = up*10 + int(rest[0]-'0')
-				rest = rest[1:]
+// A terminal interprets the escape sequences that the display uses. Rows that scroll off the screen
+// stay in its history. Like tmux, it also copies the screen there when ESC [ J erases all of it
+// (github.com/tmux/tmux/issues/3090).
+type terminal struct {
+	width, height int
+	history, rows []string
+	x, y          int
+}
+
+func newTerminal(width, height int) *terminal {
+	return &terminal{width: width, height: height, rows: make([]string, height)}
+}
+
+func (m *terminal) write(t *testing.T, text string) {
+	t.Helper()
+	for text != "" {
+		if seq := sequence.FindStringSubmatch(text); seq != nil {
+			text = text[len(seq[0]):]
+			switch n, _ := strconv.Atoi(seq[1]); seq[2] {
+			case "A":
+				m.y = max(0, m.y-max(1, n))
+			case "K":
+				m.rows[m.y] = ""
+			case "J":
+				if m.x == 0 && m.y == 0 {
+					m.history = append(m.history, m.rows...)
+				}
+				clear(m.rows[m.y:])
 			}
-			lines = append(lines[:len(lines)-1-up], "")
-			text = strings.TrimPrefix(rest[1:], "\x1b[J")
-		case text[0] == '\n':
-			lines = append(lines, "")
-			text = text[1:]
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text)
+		text = text[size:]
+		switch {
+		case r == '\r':
+			m.x = 0
+		case r == '\n' && m.y == m.height-1:
+			m.history, m.x = append(m.history, m.rows[0]), 0
+			m.rows = append(m.rows[1:], "")
+		case r == '\n':
+			m.x, m.y = 0, m.y+1
+		case r < ' ' || m.x == m.width || m.x != utf8.RuneCountInString(m.rows[m.y]):
+			t.Fatalf("the terminal does not support %q at column %d", string(r)+text, m.x)
 		default:
-			lines[len(lines)-1] += text[:1]
-			text = text[1:]
+			m.rows[m.y] += string(r)
+			m.x++
 		}
 	}
-	return strings.Trim(strings.Join(lines, "\n"), "\n")
+}
+
+// sequence matches a sequence that moves the cursor, erases or colors.
+var sequence = regexp.MustCompile(`^\x1b\[([0-9;]*)([AKJm])`)
+
+// text returns the history and the screen, without empty rows at the end.
+func (m *terminal) text() string {
+	return strings.TrimRight(strings.Join(append(m.history, m.rows...), "\n"), "\n")
 }
 
 // TestFirstLineHasRates checks that the first plain line shows the rates since the start.

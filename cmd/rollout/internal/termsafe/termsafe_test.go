@@ -163,14 +163,14 @@ func TestWriterKeepsJSON(t *testing.T) {
 // TestWriterColours checks that our color sequences pass once allowed, and no others.
 func TestWriterColours(t *testing.T) {
 	t.Parallel()
-	const drawn = "\r\x1b[2A\x1b[J\x1b[31;1mbad\x1b[0m\n"
+	const drawn = "\r\x1b[2A\x1b[2K\x1b[31;1mbad\x1b[0m\n"
 	for _, tt := range []struct {
 		colours  bool
 		in, want string
 	}{
 		{true, drawn, drawn},
-		{false, drawn, `\u000d\u001b[2A\u001b[J\u001b[31;1mbad\u001b[0m` + "\n"},
-		{true, "\x1b]0;x\a\x1b[5n\x1b[2K\r50%\x1b[", `\u001b]0;x\u0007\u001b[5n\u001b[2K\u000d50%\u001b[`},
+		{false, drawn, `\u000d\u001b[2A\u001b[2K\u001b[31;1mbad\u001b[0m` + "\n"},
+		{true, "\x1b]0;x\a\x1b[5n\x1b[2J\r50%\x1b[", `\u001b]0;x\u0007\u001b[5n\u001b[2J\u000d50%\u001b[`},
 	} {
 		var b bytes.Buffer
 		w := termsafe.NewWriter(&b)

@@ -75,7 +75,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 }
 
 // ours returns the length of the allowed sequence at the start of text, or 0. Such a sequence is
-// ESC [, digits and semicolons, then m, A or J; a carriage return can precede it.
+// ESC [, digits and semicolons, then m, A or K; a carriage return can precede it.
 func (w *Writer) ours(text []byte) int {
 	if !w.colours {
 		return 0
@@ -90,7 +90,7 @@ func (w *Writer) ours(text []byte) int {
 	for i += 2; i < len(text); i++ {
 		switch c := text[i]; {
 		case c >= '0' && c <= '9', c == ';':
-		case c == 'm', c == 'A', c == 'J':
+		case c == 'm', c == 'A', c == 'K':
 			return i + 1
 		default:
 			return 0
