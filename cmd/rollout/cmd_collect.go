@@ -48,33 +48,7 @@ log-probabilities and a loss mask.
 Configure collect with a YAML file (-c), environment variables (ROLLOUT_…) or flags;
 rollout config show lists all settings. Before it writes anything, collect checks the
 tasks, scores a trial sample and makes one model call per server. If the run would have
-no rows or no rewards, collect refuses it and prints what is missing.
-
-The first interrupt lets samples in flight finish, the second one stops them, and the
-third one exits at once. Finished samples are kept in all three cases. SIGUSR1 prints the
-status. --resume --out DIR continues a run whatever ended it, kill -9 included. It uses
-the settings and tasks of the run unless you pass new ones. You cannot change what rows
-depend on: agent.*, tokens.*, reward.*, output.messages and existing tasks, and with
---stream or --until-groups the number of samples. You can add and reorder tasks, change
-all other settings, change tokens.* while the run has no rows, and add a tokenizer to a
-run without one.
-
-With --stream, collect keeps running and takes tasks as they arrive, one JSON object per
-line. They come from standard input, whose end is the end of the tasks. If standard input
-is a terminal or /dev/null, they come only from the run's socket (rollout ctl RUN add)
-until rollout ctl RUN drain. A task can have a deadline: a time, or a number of seconds
-after it is accepted, including pauses and restarts. Samples without a reply are then
-cut. Each group is committed as soon as it is whole. Bad lines are reported and skipped;
-a repeated task is ignored. Accepted tasks are in the folder: --resume finishes them, and
---resume --stream also takes new ones.
-
-With --from-runs, collect creates no agents. It reads server runs that another program
-drove (a product, curl, an evaluation) from the server's records, with tokens and prompts
-from their traces. Each server run is one sample and one group, identified by its id. It
-is read only once, also with --resume. Nothing is sent, changed or deleted. A server run
-that cannot be read is a failure with a reason: no_trace, not_native (no token ids),
-compacted, deleted, unfinished, no_prompt (the agent was edited later), or agent_error if
-it failed itself. A server run that has not ended is skipped; --follow waits for it.`,
+no rows or no rewards, collect refuses it and prints what is missing.`,
 		Annotations: exits(exitTable),
 		Example: `  rollout collect -c run.yaml
   rollout collect --resume --out run1
@@ -248,7 +222,7 @@ func (c *collection) tryScorerWith(ctx context.Context, task *collector.Task) er
 	c.phase.Store(phaseScorer)
 	if err := reward.Try(ctx, c.parts.collector.Scorer, task, c.config.Output.Messages); err != nil {
 		return exit.Hint(exit.Usagef("reward.kind %s: the scorer failed on a trial sample of task %s: %w", c.config.Reward.Kind, termsafe.Text(task.ID, 40), err),
-			"it must return a finite number for a sample with \"trial\": true; README, A reward, lists the fields")
+			"it must return a finite number for a sample with \"trial\": true; A reward, in cmd/rollout/README.md, lists the fields")
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ func (p *program) configShowCmd() *cobra.Command {
 		Use:   "show",
 		Short: "print the configuration that collect would use",
 		Long: `Print the configuration that collect would use: every setting with its value, and
-with --origin the source of the value. Secrets are shown as references.`,
+with --origin the source of the value. Secrets are shown as references. It accepts the
+flags of rollout collect that are settings.`,
 		Annotations: exits("Exit status: 0 shown, 2 the configuration has errors."),
 		Example:     "  rollout config show -c run.yaml --origin",
 		Args:        exactArgs(),
@@ -73,7 +74,8 @@ func (p *program) configCheckCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "check -c FILE",
 		Short:       "report all errors of a configuration",
-		Long:        `Report all errors of a configuration at once. Contacts no server and writes nothing.`,
+		Long:        `Report all errors of a configuration at once. Contacts no server and writes nothing. It
+accepts the flags of rollout collect that are settings.`,
 		Annotations: exits("Exit status: 0 no error, 2 errors found."),
 		Example:     "  rollout config check -c run.yaml",
 		Args:        exactArgs(),

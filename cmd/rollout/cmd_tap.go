@@ -44,10 +44,10 @@ func (p *program) tapCmd() *cobra.Command {
 		Short: "record the token ids of every call between a Letta server and its engines",
 		Long: `Record the token ids of every call between a Letta server and its engines. The tap is a
 reverse proxy: use its URL in place of the engine's, as the base URL of a provider, or as
-SGLANG_API_BASE before the server's first start. (See the README for a server that has
-already run.) Requests and answers pass unchanged, streams event by event. The ids,
-log-probabilities and sampling parameters of each generation go to the spool, and collect
---tap reads the engine's prompts from it.
+SGLANG_API_BASE before the server's first start. For a server that has already run, see
+collector/tap/README.md. Requests and answers pass unchanged, streams event by event. The
+ids, log-probabilities and sampling parameters of each generation go to the spool, and
+collect --tap reads the engine's prompts from it.
 
 The tap records SGLang's /generate, and /v1/chat/completions and /v1/completions of vLLM
 and SGLang if the answer has token ids; --ask-ids requests them. Other requests, such as a

@@ -19,6 +19,7 @@ func TestPagesNameReasons(t *testing.T) {
 		text.WriteString(page(t, name))
 	}
 	var reasons, refusals []string
+	phrases := map[string]string{} // the beginning of the second cell
 	for r := tokenize.ReasonNone + 1; ; r++ {
 		word, err := r.MarshalText()
 		if err != nil {
@@ -28,6 +29,7 @@ func TestPagesNameReasons(t *testing.T) {
 	}
 	for _, r := range tap.Refusals() {
 		refusals = append(refusals, r.Word())
+		phrases[r.Word()] = " " + r.String()
 	}
 	for head, want := range map[string][]string{"| reason | why the call is not in `data/` |": reasons, "| word | why the call has no prompt from the tap |": refusals} {
 		_, table, found := strings.Cut(text.String(), head+"\n|---|---|\n")
@@ -37,6 +39,9 @@ func TestPagesNameReasons(t *testing.T) {
 			cells := strings.Split(line, "|")
 			for _, word := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(cells[min(1, len(cells)-1)], -1) {
 				got = append(got, word[1])
+				if phrase := phrases[word[1]]; !strings.HasPrefix(cells[2], phrase) {
+					t.Errorf("the table explains %s with %q, the program with %q", word[1], cells[2], phrase)
+				}
 			}
 		}
 		slices.Sort(got)

@@ -12,8 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
@@ -271,9 +273,36 @@ func TestHelpIsComplete(t *testing.T) {
 				t.Errorf("%s --help has no example", name)
 			}
 		}
+		for line := range strings.Lines(helpText(cmd)) {
+			if n := utf8.RuneCountInString(line) - 1; n > helpWidth {
+				t.Errorf("%s --help has a line of %d columns, want at most %d: %s", name, n, helpWidth, line)
+			}
+		}
 		for _, sub := range cmd.Commands() {
 			walk(sub)
 		}
 	}
 	walk(root)
+}
+
+// The help of collect begins with ten flags, and has each of its flags once.
+func TestHelpOfCollect(t *testing.T) {
+	t.Parallel()
+	p := &program{getenv: func(string) string { return "" }}
+	cmd := p.collectCmd()
+	cmd.InitDefaultHelpFlag()
+	var has, want []string
+	for i, g := range collectGroups {
+		flags := strings.Fields(g.flags)
+		if i == 0 && len(flags) != 10 {
+			t.Errorf("the help begins with %d flags, want 10", len(flags))
+		}
+		has = append(has, flags...)
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { want = append(want, f.Name) })
+	slices.Sort(has)
+	slices.Sort(want)
+	if !slices.Equal(has, want) {
+		t.Errorf("the help has the flags %q, want %q", has, want)
+	}
 }

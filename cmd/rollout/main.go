@@ -90,8 +90,7 @@ func (p *program) rootCmd() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // completionCmd replaces it
 	}
 	root.Flags().BoolVar(&showVersion, "version", false, "print the version of this binary")
-	root.SetUsageTemplate(helpTemplate)
-	root.SetHelpTemplate("{{or .Long .Short}}\n\n{{.UsageString}}")
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { termsafe.Fprintf(p.stdout, "%s", termsafe.Own(helpText(cmd))) })
 	root.SetHelpCommand(p.helpCmd())
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
@@ -175,29 +174,6 @@ func verb(cmd *cobra.Command) string {
 
 // exits returns the annotation that holds the exit statuses at the end of a verb's help.
 func exits(text string) map[string]string { return map[string]string{"exits": text} }
-
-// helpTemplate is the help of every verb: usage, example, verbs or flags, and exit statuses.
-const helpTemplate = `usage: {{.UseLine}}
-{{- if .HasAvailableSubCommands}}
-
-verbs:{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name 11}} {{.Short}}{{end}}{{end}}
-{{- end}}
-{{- if .HasExample}}
-
-example:
-{{.Example}}
-{{- end}}
-{{- if .HasAvailableLocalFlags}}
-
-flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
-{{- end}}
-{{- with index .Annotations "exits"}}
-
-{{.}}
-{{- end}}
-`
 
 func (p *program) say(format string, args ...any) {
 	termsafe.Fprintf(p.stderr, "rollout: "+format+"\n", args...)

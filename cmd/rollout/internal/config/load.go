@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
@@ -115,6 +116,12 @@ func (f *flagText) Set(text string) error {
 	}
 	f.texts = append(f.texts, text)
 	return nil
+}
+
+// IsSetting reports whether AddFlags added f for a setting.
+func IsSetting(f *pflag.Flag) bool {
+	_, ok := f.Value.(*flagText)
+	return ok
 }
 
 // AddFlags adds -c and the flags of the settings in keys to cmd; without keys, all flags. The

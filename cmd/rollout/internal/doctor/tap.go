@@ -75,7 +75,10 @@ func (d *Doctor) tapSaw() bool {
 	return false
 }
 
-const moveHint = "set the provider's base URL to the tap's URL; the server keeps the old URL in its database, even if its settings change: README, A tap in front of a server that has run"
+const (
+	moveHint = "set the provider's base URL to the tap's URL; the server keeps the old URL in its database, even if its settings change: " + movePage
+	movePage = "see A tap in front of a server that has run, in collector/tap/README.md"
+)
 
 // Bounds of bypassing: agents per page, agents in total, and agents named in the message.
 const (
@@ -139,7 +142,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 	}
 	at := slices.MaxFunc(slices.Sorted(maps.Keys(endpoints)), func(a, b string) int { return cmp.Compare(endpoints[a], endpoints[b]) })
 	d.tell(Hint, "agents", fmt.Sprintf("%s of %s agents with token data bypass the tap, most of them at %s: %s", format.Count(int64(past)), format.Count(int64(all)), at, strings.Join(named, ", ")), nil,
-		"send PATCH /v1/agents/ID with the agent's llm_config, in which model_endpoint is the tap's URL plus /v1: README, A tap in front of a server that has run")
+		"send PATCH /v1/agents/ID with the agent's llm_config, in which model_endpoint is the tap's URL plus /v1: "+movePage)
 }
 
 // hostPort returns the host and port of a URL. All names of this machine are equal.

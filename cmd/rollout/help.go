@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
+)
+
+// helpWidth is the widest line of a help text, in columns.
+const helpWidth = 100
+
+// A flagGroup is a part of a verb's flags in its help.
+type flagGroup struct {
+	title string
+	about string // printed before the flags
+	flags string // names, separated by spaces
+}
+
+// collectGroups holds the flags of collect in the order of its help. The first group has the ten
+// flags that everybody needs.
+var collectGroups = []flagGroup{
+	{title: "flags", flags: "server model tokenizer tasks samples reward out config resume dry-run"},
+	{title: "servers and agents", flags: "max-in-flight engine-metrics agent-file keep-agents preflight"},
+	{title: "tasks, groups and rewards", flags: "limit skip-bad-tasks min-std until-groups"},
+	{title: "prompts and tokens", flags: "prompts tap require drift max-row-tokens transformers experimental"},
+	{title: "policy versions", flags: "policy-version one-engine unclaimed"},
+	{title: "failures and slow samples", flags: "retries data-retries fail-on-error max-failures tail"},
+	{
+		title: "stop and resume",
+		about: `The first interrupt lets samples in flight finish, the second one stops them, and the third
+one exits at once. Finished samples are kept in all three cases. --resume continues a run
+whatever ended it, kill -9 included. It uses the settings and tasks of the run unless you pass
+new ones; agent.*, tokens.*, reward.*, output.messages and existing tasks cannot change.
+collector/README.md has the exceptions.`,
+		flags: "retry-failed check",
+	},
+	{
+		title: "tasks that arrive during the run",
+		about: `With --stream, collect keeps running, takes tasks as they arrive, and commits each group when
+it is whole. Tasks come from standard input, one JSON object per line, until its end. If it is a
+terminal or /dev/null, they come from rollout ctl RUN add until rollout ctl RUN drain. Bad lines
+are reported and skipped, and repeated tasks are ignored. --resume finishes the accepted tasks,
+and --resume --stream also takes new ones.`,
+		flags: "stream max-ahead max-lag attached",
+	},
+	{
+		title: "server runs of other programs",
+		about: `With --from-runs, collect creates no agents. It reads server runs that another program drove
+(a product, curl, an evaluation) from the server's records and traces. Each server run is one
+sample and one group, and is read only once. Nothing is sent, changed or deleted. A server run
+that cannot be read is a failure with a reason; collector/README.md lists them.`,
+		flags: "from-runs follow",
+	},
+	{title: "output", about: "SIGUSR1 prints the status at any time.", flags: "format share json quiet metrics-addr metrics-pprof help"},
+}
+
+// helpText returns the help of a verb: description, usage, example, verbs or flags, and exit
+// statuses.
+func helpText(cmd *cobra.Command) string {
+	cmd.InitDefaultHelpFlag()
+	var b strings.Builder
+	part := func(title, text string) {
+		if text = strings.TrimRight(text, "\n"); text != "" {
+			b.WriteString("\n" + title + text + "\n")
+		}
+	}
+	b.WriteString(foldCommands(cmp.Or(cmd.Long, cmd.Short)) + "\n")
+	part("usage: ", cmd.UseLine())
+	var verbs strings.Builder
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			termsafe.Fprintf(&verbs, "  %-11s %s\n", c.Name(), c.Short)
+		}
+	}
+	part("verbs:\n", verbs.String())
+	part("example:\n", foldCommands(cmd.Example))
+	for _, g := range flagGroups(cmd) {
+		flags := pflag.NewFlagSet(g.title, pflag.ContinueOnError)
+		flags.SortFlags = false
+		for name := range strings.FieldsSeq(g.flags) {
+			if f := cmd.Flags().Lookup(name); f != nil {
+				flags.AddFlag(f)
+			}
+		}
+		about := ""
+		if g.about != "" {
+			about = strings.TrimPrefix(wrap(g.about, helpWidth, "  "), "\n") + "\n"
+		}
+		if flags.HasFlags() {
+			part(g.title+":\n", about+flags.FlagUsagesWrapped(helpWidth))
+		}
+	}
+	part("", format.Fold(cmd.Annotations["exits"], helpWidth, len("  ")))
+	return b.String()
+}
+
+// flagGroups returns the flags of a verb as they are in its help. The verbs of config have all
+// flags that are settings, but their help leaves these to the help of collect.
+func flagGroups(cmd *cobra.Command) []flagGroup {
+	if cmd.Name() == "collect" {
+		return collectGroups
+	}
+	one := flagGroup{title: "flags"}
+	hasAll := cmd.Flags().Lookup("from-runs") != nil
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if !hasAll || !config.IsSetting(f) {
+			one.flags += " " + f.Name
+		}
+	})
+	return []flagGroup{one}
+}
+
+// foldCommands breaks commands longer than helpWidth before a flag or an operator, so that a shell
+// still accepts them.
+func foldCommands(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		for strings.HasPrefix(line, "  ") && len(line) > helpWidth {
+			at := 0
+			for _, mark := range []string{" --", " | ", " && "} {
+				at = max(at, strings.LastIndex(line[:helpWidth-len(` \`)], mark))
+			}
+			if at <= len("    ") {
+				break
+			}
+			b.WriteString(line[:at] + " \\\n")
+			line = "    " + line[at+1:]
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
