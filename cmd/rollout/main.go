@@ -9,6 +9,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
@@ -131,18 +133,24 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 	return exit.Hint(exit.Usagef("%sunknown verb %q", verb(cmd), word), hint)
 }
 
-// flagError gives a wrong flag the exit code of a usage error and suggests the nearest flag.
+// flagError gives a wrong flag the exit code of a usage error and suggests the flag or the setting
+// that was likely meant.
 func flagError(cmd *cobra.Command, err error) error {
 	hint := "see " + cmd.CommandPath() + " --help"
-	if word, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
+	if word := unknownFlag.FindStringSubmatch(err.Error()); word != nil {
 		var flags []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
-		if near := format.Nearest(word, flags); near != "" {
+		if foreign := config.FlagHint(cmd.Flags(), word[1]); foreign != "" {
+			hint = foreign
+		} else if near := format.Nearest(word[1], flags); near != "" {
 			hint = "did you mean --" + near + "?"
 		}
 	}
 	return exit.Hint(exit.Usagef("%s%s", verb(cmd), err), hint)
 }
+
+// unknownFlag matches the error for an unknown flag, with one or two dashes.
+var unknownFlag = regexp.MustCompile(`^unknown (?:flag: --|shorthand flag: '.' in -)([^=]+)`)
 
 // exactArgs is cobra.ExactArgs with our exit code and the names of the arguments.
 func exactArgs(names ...string) cobra.PositionalArgs {

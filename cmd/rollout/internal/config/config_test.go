@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
 func loadWith(t *testing.T, file string, env map[string]string, flags ...string) (*Loader, error) {
@@ -301,6 +302,31 @@ func TestConfigExampleIsWhole(t *testing.T) {
 	for _, s := range NewLoader(func(string) string { return "" }).Settings {
 		if !named[s.Key] {
 			t.Errorf("%s is not in it", s.Key)
+		}
+	}
+}
+
+// TestForeignNames checks that each foreign name has one meaning, which exists, and is not ours.
+func TestForeignNames(t *testing.T) {
+	t.Parallel()
+	l := NewLoader(func(string) string { return "" })
+	seen := map[string]string{}
+	for _, table := range []map[string][]string{foreign, overrides} {
+		for to, names := range table {
+			if !slices.Contains(proxy.SettingNames(), to) && l.ByKey[to] == nil {
+				t.Errorf("%s is neither a setting nor a parameter of rollout tap --set", to)
+			}
+			for _, name := range names {
+				if seen[name] != "" {
+					t.Errorf("%s is %s and %s", name, seen[name], to)
+				}
+				seen[name] = to
+				for _, s := range l.Settings {
+					if s.flag == strings.ReplaceAll(name, "_", "-") {
+						t.Errorf("%s is a flag of ours", name)
+					}
+				}
+			}
 		}
 	}
 }

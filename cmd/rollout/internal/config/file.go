@@ -143,6 +143,14 @@ func (l *Loader) unknown(at, prefix, full string) {
 		l.complain(at, "%s: this setting was removed: %s", full, why)
 		return
 	}
+	switch s, override := l.ofForeign(full); {
+	case s != nil:
+		l.complain(at, "%s: unknown key; did you mean %s?", full, s.Key)
+		return
+	case override != "":
+		l.complain(at, "%s: unknown key; %s", full, overrideHint(override))
+		return
+	}
 	var same, all []string
 	for _, s := range l.Settings {
 		all = append(all, s.Key)

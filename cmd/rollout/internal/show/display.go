@@ -20,8 +20,8 @@ import (
 type Display struct {
 	mode  displayMode
 	every time.Duration
-	out   *queue // the block, the plain lines or the JSON lines
-	talk  *queue // stderr
+	out   *queue                     // the block, the plain lines or the JSON lines
+	talk  *queue                     // stderr
 	size  func() (width, height int) // of the terminal
 	paint Painter
 	now   func() time.Time

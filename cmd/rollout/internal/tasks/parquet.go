@@ -85,8 +85,13 @@ func checkTaskColumns(s *parquet.Schema) error {
 	if missing == nil {
 		return nil
 	}
-	return exit.Hint(exit.Usagef("no column %s; the columns are: %s", strings.Join(missing, ", no column "), strings.Join(have, ", ")),
-		"rename the columns: a task has id, prompt or messages, and optionally answer, metadata, samples, agent")
+	hint := "rename the columns: a task has id, prompt or messages, and optionally answer, metadata, samples, agent"
+	for _, usual := range slices.Backward(usualNames["prompt"]) {
+		if slices.Contains(have, usual) && slices.Contains(missing, "prompt (or messages)") {
+			hint = "rename " + usual + " to prompt? a task has id, prompt or messages, and optionally answer, metadata, samples, agent"
+		}
+	}
+	return exit.Hint(exit.Usagef("no column %s; the columns are: %s", strings.Join(missing, ", no column "), strings.Join(have, ", ")), hint)
 }
 
 // taskFromRow validates a row like a JSON line.

@@ -174,12 +174,12 @@ func ParseTask(line []byte) (collector.Task, error) {
 		return collector.Task{}, errors.New("not a JSON object")
 	}
 	var fields taskFields
-	var unknown error
+	var unknown []string
 	err := plainjson.Scan(line, func(name string, value json.RawMessage) {
 		if i := slices.Index(taskFieldNames[:], name); i >= 0 {
 			fields[i] = value
-		} else if unknown == nil {
-			unknown = unknownField(name)
+		} else {
+			unknown = append(unknown, name)
 		}
 	})
 	_, strict := errors.AsType[*plainjson.AmbiguousError](err)
@@ -189,7 +189,7 @@ func ParseTask(line []byte) (collector.Task, error) {
 	case err != nil:
 		return collector.Task{}, fmt.Errorf("not a JSON object: %w", err)
 	case unknown != nil:
-		return collector.Task{}, unknown
+		return collector.Task{}, fields.unknown(unknown)
 	}
 	return fields.task()
 }
@@ -337,8 +337,30 @@ func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error)
 // errNUL is the reason why a message cannot be sent unchanged.
 var errNUL = errors.New("contains a NUL character, which the server drops when it stores the message")
 
-func unknownField(name string) error {
-	if near := format.Nearest(name, taskFieldNames[:fieldRecorded]); near != "" {
+// usualNames are names that other task files use, by our field.
+var usualNames = map[string][]string{
+	"prompt": {"question", "problem", "input", "query", "instruction", "text", "user", "content", "goal"},
+	"answer": {"solution", "ground_truth", "label", "target", "reference", "expected", "output", "gold"},
+	"id":     {"task_id", "uid", "uuid", "name", "key", "index"},
+}
+
+// unknown returns the error for a task with fields that a task does not have.
+func (f *taskFields) unknown(names []string) error {
+	if f[fieldPrompt] == nil && f[fieldMessages] == nil {
+		for _, usual := range usualNames["prompt"] {
+			if slices.Contains(names, usual) {
+				return fmt.Errorf("prompt: is missing; rename %s?", usual)
+			}
+		}
+	}
+	name := names[0]
+	near := format.Nearest(name, taskFieldNames[:fieldRecorded])
+	for i, field := range taskFieldNames {
+		if f[i] == nil && slices.Contains(usualNames[field], name) {
+			near = field
+		}
+	}
+	if near != "" {
 		return fmt.Errorf("%s: unknown field; did you mean %s?", termsafe.Text(name, 60), near)
 	}
 	return fmt.Errorf("%s: unknown field; put your own fields into metadata", termsafe.Text(name, 60))
