@@ -278,6 +278,9 @@ func (c *collection) launch(ctx context.Context, began time.Time) {
 	for _, e := range c.collector.Stats().Endpoints {
 		c.Log.LimitChanged(e.Name, 0, e.Limit, "start")
 	}
+	if c.loader.ByKey["reward.kind"].Given() == "" && !c.resumed() && !c.JSON() {
+		c.Note("rewards are null: the run has no --reward")
+	}
 	if c.scrapes != nil {
 		c.atEnd(c.Metrics.Serve(ctx, c.scrapes, c.config.Run.MetricsPprof, func() error { return c.vitals().Ready() }))
 		c.Note("metrics at http://%s/metrics", c.scrapes.Addr())

@@ -109,7 +109,7 @@ func docBlocks(t *testing.T) []docBlock {
 
 // elsewhere maps the beginnings of lines that do not run here to the reason.
 var elsewhere = map[string]string{
-	"make demo":              "a step of .ci/run, which wants its rows too",
+	"make demo":              "it runs the program of the source for 15 seconds, with commands that are tested elsewhere",
 	"pip install dist/*.whl": "the program is this one; .ci/firstrow.sh begins with it",
 	"make test":              "this is one of its tests",
 	"docker ":                "the machine can lack docker; .ci/release builds the image and runs it",

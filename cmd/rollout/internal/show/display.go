@@ -246,6 +246,9 @@ func (d *Display) Finish(s *Summary) {
 		for _, hint := range s.Hints {
 			termsafe.Fprintf(d.talk, "hint: %s\n", hint)
 		}
+		if next := s.next(); next != "" {
+			termsafe.Fprintf(d.talk, "next: %s\n", next)
+		}
 	case displayQuiet:
 	}
 }
