@@ -28,15 +28,15 @@ build: ## build bin/rollout
 	$(GO) build -trimpath -o bin/rollout ./cmd/rollout
 
 .PHONY: wheel
-wheel: ## build the Python wheels: this platform's in dist, the others in dist/other-platforms
-	.ci/dist.py wheels
+wheel: ## build the Python wheel of this platform in dist
+	.ci/dist.py wheel
 
 .PHONY: release
-release: ## the release job: wheels, archives and checksums in dist/release, built twice and compared
+release: ## the release job: wheels, archives and checksums of all platforms in dist/release, built twice and compared
 	.ci/release
 
 .PHONY: demo
-demo: build ## collect from a simulated server that replays recorded exchanges, and show the result
+demo: build ## collect from a simulated server, show groups and a row as text; kill a collector and resume it
 	.ci/demo.sh
 
 .PHONY: test

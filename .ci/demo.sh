@@ -1,78 +1,62 @@
 #!/usr/bin/env bash
-# The demo: a simulated server replays exchanges recorded from a real one and plays some
-# scripted agents. The demo collects from it, verifies the run and shows one row. Then a
-# server that does not return prompts, like today's servers: prompts are rebuilt with the
-# model's own tokenizer and chat template, and checked against the server's counts. Last, a
-# collection that is killed and resumed. The folders of the runs, run/demo, run/demo-rebuilt
-# and run/demo-killed, stay.
+# The demo: a simulated server plays scripted agents. The demo collects eight samples of every
+# task with rewards, and shows a group, a row as text and the report. Then it kills a collector
+# with kill -9 and resumes it. The folders of the runs, run/demo and run/demo-killed, stay.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-rollout=$PWD/bin/rollout
+bin=$PWD/bin/rollout
 dir=run
-model=testdata/tokenizers/qwen3
+tokenizer=testdata/tokenizers/qwen3
+tasks=$dir/demo-tasks.jsonl
 rm -rf "$dir"/demo "$dir"/demo-*
 mkdir -p "$dir"
 
-show() { printf '\n$ %s\n' "$*" >&2; }
-
-# simulate NAME FLAG… starts a server and sets url to its address.
-simulate() {
-  local name=$1
-  shift
-  show rollout simulate "$@"
-  "$rollout" simulate --listen 127.0.0.1:0 "$@" \
-    --write-tasks "$dir/demo-$name-tasks.jsonl" --ready-file "$dir/demo-$name-ready" 2>"$dir/demo-$name-server.log" &
-  local server=$!
-  servers+=("$server")
-  for _ in $(seq 100); do
-    [ -s "$dir/demo-$name-ready" ] && break
-    kill -0 "$server" 2>/dev/null || { cat "$dir/demo-$name-server.log" >&2; exit 1; }
-    sleep 0.1
-  done
-  url=$(cat "$dir/demo-$name-ready")
+say() { printf '\n# %s\n' "$*"; }
+show() { printf '$ %s\n' "$*"; }
+# rollout shows a command of the program and runs it.
+rollout() {
+  show rollout "$@"
+  "$bin" "$@"
 }
-servers=()
-trap 'kill "${servers[@]}" 2>/dev/null; wait 2>/dev/null || true' EXIT
 
-simulate ids --exchanges testdata/letta --input-ids --scripted 40
+say 'A simulated Letta server with 24 tasks. Its agents call tools, and two answers in five are wrong.'
+show rollout simulate --input-ids --scripted 24 --wrong 0.4 --latency 300ms..900ms --write-tasks "$tasks" '&'
+"$bin" simulate --listen 127.0.0.1:0 --input-ids --scripted 24 --wrong 0.4 --latency 300ms..900ms \
+  --write-tasks "$tasks" --ready-file "$dir/demo-ready" >"$dir/demo-server.log" 2>&1 &
+server=$!
+trap 'kill "$server" 2>/dev/null; wait 2>/dev/null || true' EXIT
+for _ in $(seq 100); do
+  [ -s "$dir/demo-ready" ] && break
+  kill -0 "$server" 2>/dev/null || { cat "$dir/demo-server.log" >&2; exit 1; }
+  sleep 0.1
+done
+url=$(cat "$dir/demo-ready")
+show head -3 "$tasks"
+head -3 "$tasks"
 
-show rollout collect -c configs/demo.yaml --server "$url" --tasks "$dir/demo-ids-tasks.jsonl" --out "$dir/demo"
-# Some recorded exchanges end in an error on purpose: 3 means "finished, with failed samples
-# within the tolerance".
-"$rollout" collect -c configs/demo.yaml --server "$url" --tasks "$dir/demo-ids-tasks.jsonl" --out "$dir/demo" || [ $? = 3 ]
+say 'Collect eight samples of every task. The reward is 1 if the last number of the answer is right.'
+rollout collect --server "$url" --model sglang//models/qwen3 --tokenizer "$tokenizer" --tasks "$tasks" --samples 8 --reward number --out "$dir/demo"
 
-show rollout verify "$dir/demo"
-"$rollout" verify "$dir/demo"
+say 'One group: eight samples of one task, with their rewards.'
+rollout inspect "$dir/demo" --task scripted-0001
 
-show rollout inspect "$dir/demo" --limit 12
-"$rollout" inspect "$dir/demo" --limit 12
+say 'One row as text: the prompt, a tool call, the result of the tool, the answer. Only the sampled tokens are trained.'
+rollout inspect "$dir/demo" --task scripted-0001 --row 0
 
-# Three calls with two tools between them, as text.
-show rollout inspect "$dir/demo" --task tool-two --row 0 --tokenizer "$model"
-"$rollout" inspect "$dir/demo" --task tool-two --row 0 --tokenizer "$model"
+say 'The report: pass@k, and how many groups teach nothing because their rewards are equal.'
+rollout report "$dir/demo"
 
-simulate rebuilt --exchanges testdata/letta
-
-show rollout doctor --server "$url" --model sglang//models/qwen3 --tokenizer "$model" --tasks "$dir/demo-rebuilt-tasks.jsonl" --task tool-two
-"$rollout" doctor --server "$url" --model sglang//models/qwen3 --tokenizer "$model" --tasks "$dir/demo-rebuilt-tasks.jsonl" --task tool-two
-
-show rollout collect -c configs/demo.yaml --reward none --prompts auto --tokenizer "$model" --require count_verified --server "$url" --tasks "$dir/demo-rebuilt-tasks.jsonl" --out "$dir/demo-rebuilt"
-"$rollout" collect -c configs/demo.yaml --reward none --prompts auto --tokenizer "$model" --require count_verified \
-  --server "$url" --tasks "$dir/demo-rebuilt-tasks.jsonl" --out "$dir/demo-rebuilt" || [ $? = 3 ]
-
-simulate killed --input-ids --scripted 60 --latency 300ms..900ms
-
-show rollout collect --server "$url" --model sglang//models/qwen3 --tasks "$dir/demo-killed-tasks.jsonl" --samples 4 --out "$dir/demo-killed" '& sleep 3; kill -9 $!'
-"$rollout" collect --server "$url" --model sglang//models/qwen3 --tasks "$dir/demo-killed-tasks.jsonl" --samples 4 --out "$dir/demo-killed" &
-collecting=$!
+say 'Kill a collector in the middle of a run. Nothing is lost.'
+collect=(collect --server "$url" --model sglang//models/qwen3 --tasks "$tasks" --samples 8 --reward number --out "$dir/demo-killed")
+show rollout "${collect[@]}" '& sleep 3; kill -9 $!'
+"$bin" "${collect[@]}" &
+collector=$!
 sleep 3
-kill -9 "$collecting"
-wait "$collecting" 2>/dev/null || true
+kill -9 "$collector"
+wait "$collector" 2>/dev/null || true
 
-show rollout collect --resume --out "$dir/demo-killed"
-"$rollout" collect --resume --out "$dir/demo-killed"
+say 'Resume it: what was finished is kept, what was in flight is continued, and each sample is there once.'
+rollout collect --resume --out "$dir/demo-killed"
+rollout verify "$dir/demo-killed"
 
-show rollout verify "$dir/demo-killed"
-"$rollout" verify "$dir/demo-killed"
-
-printf '\nThe runs are in %s, %s and %s: data/ holds the shards, failures/ what failed and why, report.html the run as a page.\n' "$dir/demo" "$dir/demo-rebuilt" "$dir/demo-killed" >&2
+say "The runs are $dir/demo and $dir/demo-killed: data/ has the rows as Parquet, report.html is the report as a page."

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Builds the release files: wheels with the program, and archives of it.
 
-usage: .ci/dist.py [--out DIR] wheel|wheels|release
+usage: .ci/dist.py [--out DIR] wheel|release
 
 wheel    the wheel of this platform, in DIR (default dist)
-wheels   that wheel, and the wheels of the other platforms in DIR/other-platforms
-release  all wheels, an archive per platform, and SHA256SUMS, in DIR/release
+release  the wheels of all platforms, an archive per platform, and SHA256SUMS, in DIR/release
 
 The same source gives the same bytes in any folder, with the Go toolchain of go.mod and
 the same zlib: times are SOURCE_DATE_EPOCH (default: 1980-01-01), modes and the order of
@@ -149,31 +148,30 @@ def main() -> None:
     """Build what the command line requests."""
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
-    parser.add_argument("what", choices=["wheel", "wheels", "release"])
+    parser.add_argument("what", choices=["wheel", "release"])
     args = parser.parse_args()
     table, out = project(), args.out.resolve()
     host = f"{go('env', 'GOHOSTOS')}/{go('env', 'GOHOSTARCH')}"
     if args.what == "wheel" and host not in PLATFORMS:
         sys.exit(f"dist: there is no wheel for {host}, only for {', '.join(PLATFORMS)}")
+    folder = out if args.what == "wheel" else out / "release"
     with tempfile.TemporaryDirectory() as scratch:
-        made: list[tuple[Path, Path]] = []  # the built files and their target folders
+        made: list[Path] = []
         for platform in [host] if args.what == "wheel" else PLATFORMS:
             program = build(platform, Path(scratch))
-            folder = out / "release" if args.what == "release" else out if platform == host else out / "other-platforms"
-            made.append((wheel(table, platform, program, Path(scratch)), folder))
+            made.append(wheel(table, platform, program, Path(scratch)))
             if args.what == "release":
-                made.append((archive(table, platform, program, Path(scratch)), folder))
+                made.append(archive(table, platform, program, Path(scratch)))
         if args.what == "release":
             sums = Path(scratch) / "SHA256SUMS"
-            lines = sorted((path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path, _ in made)
+            lines = sorted((path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in made)
             sums.write_text("".join(f"{sha256}  {name}\n" for name, sha256 in lines))
-            made.append((sums, out / "release"))
+            made.append(sums)
         # Remove older versions: pip install dist/*.whl takes one wheel.
-        for folder in {folder for _, folder in made}:
-            folder.mkdir(parents=True, exist_ok=True)
-            for old in [*folder.glob("rollout*"), *folder.glob("SHA256SUMS")]:
-                old.unlink()
-        for path, folder in made:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in [*folder.glob("rollout*"), *folder.glob("SHA256SUMS")]:
+            old.unlink()
+        for path in made:
             shutil.move(path, folder / path.name)
             print(os.path.relpath(folder / path.name))
 
