@@ -133,7 +133,7 @@ func TestEndsOfMore(t *testing.T) {
 	}
 }
 
-// An error of a source that was told to end does not count.
+// An error of a source that was asked to end does not count.
 func TestMoreEndsWithAnError(t *testing.T) {
 	t.Parallel()
 	for i := range 40 {

@@ -28,8 +28,8 @@ type Stats struct {
 	// counts the rest. The work of earlier processes is included, as far as Run has read the tasks.
 	Committed, Filtered, Failed, Skipped, Remaining int
 	// Earlier is the part of them that this process found done. A failed sample that is retried
-	// counts as Failed until it is claimed, then as Remaining, and again as Failed if it is given
-	// back.
+	// counts as Failed until it is claimed, then as Remaining, and again as Failed if it is
+	// released.
 	Earlier Earlier
 	// Censored and Unstarted are the parts of Skipped. Censored samples have a failure row.
 	// Unstarted samples have none, so a later run can collect them.

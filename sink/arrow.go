@@ -6,7 +6,7 @@ package sink
 // which its writer reuses, and passed to the library as arrays over the same memory, without a copy.
 //
 // The library silently writes a list or string array wrong if the array's offset is 0 but its first
-// list offset is not. So the offsets of each batch begin at 0, those of inner lists too.
+// list offset is not. So the offsets of each batch begin at 0, also in inner lists.
 
 import (
 	"bufio"

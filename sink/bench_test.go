@@ -49,7 +49,7 @@ func bulkRows(tokens int) (rows []sink.StoredRow, total int) {
 	return rows, total
 }
 
-// rollouts returns n samples like those of a real server: a prompt of 600 tokens, 8 calls of some 500
+// rollouts returns n samples as from a real server: a prompt of 600 tokens, 8 calls of some 500
 // tokens with tool results of 480 between them, and 90 KB of messages.
 func rollouts(n int) (samples []*tokenize.Sample) {
 	b := sinktest.NewBuilder(3)

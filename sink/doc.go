@@ -72,7 +72,7 @@
 // truncated is false. An output that the engine aborted is not data: the sample is retried, and
 // in the end fails with class aborted.
 //
-// Each shard has the key-values rollout.schema_version, rollout.run_id, rollout.kind and those of
+// Each shard has the key-values rollout.schema_version, rollout.run_id, rollout.kind and the keys of
 // Config.Meta. The command adds others, such as rollout.versions_source: the possible sources of
 // the numbers in versions, as a comma-separated list of trace, url, flag and set-version, or none
 // (package policy). flag and set-version are claims of the user.

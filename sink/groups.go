@@ -21,7 +21,7 @@ type SampleFacts struct {
 	Key   string
 	// Rows and Failures count its rows. A sample with failures and no rows has failed.
 	Rows, Failures int32
-	// Class and Error are those of the first failure, or empty.
+	// Class and Error describe the first failure, or are empty.
 	Class, Error string
 	// Reward is nil if the sample was not scored.
 	Reward *float64

@@ -188,7 +188,7 @@ func (s *jsonScanner) str() bool {
 		high = 0x8080808080808080
 	)
 	text, i := s.text, s.i+1
-	var seen uint64 // all bytes but those of escapes: whether any is not ASCII
+	var seen uint64 // all bytes except escapes: whether any is not ASCII
 	for {
 		if i+8 <= len(text) {
 			t := text[i : i+8]

@@ -34,7 +34,7 @@ type ledgerEntry struct {
 func (e *ledgerEntry) done() bool { return e.class == 0 }
 
 // ReadLedger reads the commit log of the run's folder dir, and the uncommitted samples of its
-// write-ahead log. Its errors are those of [ReadLog] and [Log.Waiting].
+// write-ahead log. It returns the errors of [ReadLog] and [Log.Waiting].
 func ReadLedger(dir string) (*Ledger, error) {
 	b := ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
 	log, err := ReadLogEach(dir, b.add)

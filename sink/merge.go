@@ -226,7 +226,7 @@ func (m *merger) metaOf(seq int64) (int, error) {
 			return 0, err
 		}
 		if i > 0 && !maps.Equal(got, meta) {
-			return 0, fmt.Errorf("%s: its key-values differ from those of the entry's other shard", s.Path)
+			return 0, fmt.Errorf("%s: its key-values differ from the entry's other shard", s.Path)
 		}
 		meta = got
 	}

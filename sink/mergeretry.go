@@ -65,7 +65,7 @@ func notOf(c *Commit, err error) error {
 	return &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: err}
 }
 
-// failed records an error of step. more is true if a damaged entry was excluded, so step can go on.
+// failed records an error of step. more is true if a damaged entry was excluded, so step can continue.
 func (m *merger) failed(err error) (more bool) {
 	d := m.d
 	d.mu.Lock()

@@ -20,7 +20,7 @@ const (
 
 type shardMeta [1 + KindFailures]map[string]string
 
-// metaOf returns the key-values of shards: the package's own and those of config.
+// metaOf returns the key-values of shards: the package's own and the values of config.
 func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 	var all shardMeta
 	for kind := range all {

@@ -95,7 +95,7 @@ func (s spoiled) replace(edit func(rows []sink.StoredRow)) {
 	})
 }
 
-// rehash sets the size and digest in the commit to those of the shard.
+// rehash sets the size and digest in the commit to the shard's.
 func (s spoiled) rehash() {
 	s.t.Helper()
 	log, err := sink.ReadLog(s.dir)

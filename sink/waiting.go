@@ -10,7 +10,7 @@ import (
 
 // A WaitingSample is a durable sample of the write-ahead log that no commit holds yet. The running
 // process or the next Create commits it, with Config.CommitGroups once its group is whole. Its rows
-// and failures equal those of the future shards, except for the decisions of Config.Judge.
+// and failures equal the rows and failures of the future shards, except for the decisions of Config.Judge.
 type WaitingSample struct {
 	Key      string
 	Attempt  int32

@@ -291,7 +291,7 @@ func (w *seenWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// physicalIDs matches ids that a server assigns anew when work is repeated.
+// physicalIDs matches ids that a server assigns again when work is repeated.
 var physicalIDs = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 // logical returns the columns of each sample as text, without the physical columns, which say who

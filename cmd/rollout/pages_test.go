@@ -180,6 +180,24 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
+// Every page that a message names is in the repository, and has the section that it names.
+func TestPagesOfMessages(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(filepath.Join("internal", "words", "testdata", "messages.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`(?:(A [a-z ]+), in )?\b([a-z]+/[a-z/]*README\.md)`).FindAllStringSubmatch(string(b), -1)
+	for _, m := range named {
+		if text := page(t, m[2]); m[1] != "" && !strings.Contains(text, "\n## "+m[1]+"\n") {
+			t.Errorf("%s has no section %q, which a message names", m[2], m[1])
+		}
+	}
+	if len(named) < 3 {
+		t.Errorf("%d messages name pages: where are the others?", len(named))
+	}
+}
+
 // anchors returns the names that GitHub gives to the headings of a page.
 func anchors(text string) []string {
 	var all []string

@@ -30,7 +30,7 @@ func TestPreflightTriesAgain(t *testing.T) {
 		times int64 // how many creates fail
 		fail  func(http.ResponseWriter)
 		code  int
-		again int // how often the run prints that it tries again
+		again int // how often the run prints that it retries
 	}{
 		{"one lost connection", 1, reset, exit.OK, 1},
 		{"unavailable for a moment", 2, status(http.StatusServiceUnavailable), exit.OK, 2},

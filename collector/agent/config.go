@@ -30,7 +30,7 @@ type Config struct {
 	Create json.RawMessage
 
 	// File is an agent file (.af) to import for every sample, so that the samples of a group
-	// share their prompt to the last byte. Of the fields above, only Model and Tags apply then.
+	// share their prompt to the last byte. Then only Model and Tags of the fields above apply.
 	File []byte
 
 	// Keep leaves the agents on the server.

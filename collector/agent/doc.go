@@ -41,7 +41,7 @@
 //	this agent cannot give tokens  ends the run (letta.NoTurnsError)              agent.go
 //
 // Errors that leave the package wrap the sentinels of package collector ([Translate]) and
-// keep those of package letta in their chain.
+// keep the errors of package letta in their chain.
 //
 // # Lost answers
 //

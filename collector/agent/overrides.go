@@ -13,7 +13,7 @@ import (
 )
 
 // overridden returns c with the overrides of a task: a JSON object with members of
-// overrideMembers. It adds the members of create and the tags to those of c.
+// overrideMembers. It adds the members of create and the tags to the tags of c.
 func (c Config) overridden(task json.RawMessage) (Config, error) {
 	if isNull(task) {
 		return c, nil

@@ -10,11 +10,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Clean deletes the agents that the run runID left on the server, or those of all runs if runID
-// is empty, and returns their number. It checks the tags of each agent itself and never deletes
+// Clean deletes the agents that the run runID left on the server, or the agents of all runs if
+// runID is empty, and returns their number. It checks the tags of each agent itself and never deletes
 // an agent without them.
 //
-// Clean spares the agents for which keep returns true: those of attempts that will be taken over.
+// Clean spares the agents for which keep returns true: agents of attempts that will be taken over.
 // keep sees only the id, name, tags, metadata and creation time of an agent. A nil keep spares
 // none.
 func Clean(ctx context.Context, c *letta.Client, runID string, keep func(*letta.AgentState) bool) (int, error) {

@@ -122,7 +122,7 @@ func (d Decision) String() string {
 
 // A Change is a change of a server's state. The zero Change means no change.
 type Change struct {
-	// Tripped tells the caller to admit only probes now, Reset to admit all samples again.
+	// Tripped asks the caller to admit only probes now, Reset to admit all samples again.
 	Tripped, Reset bool
 	// Down reports that the server is known to be down, Up that it is back after Down. If the first
 	// check after the trip resets the breaker, neither is set.

@@ -175,7 +175,7 @@ func (c *Client) RunSteps(ctx context.Context, id string) ([]Step, error) {
 	}, func(s *Step) string { return s.ID })
 }
 
-// RunMessages returns all messages of a server run, oldest first, including those of the request
+// RunMessages returns all messages of a server run, oldest first, including messages of the request
 // and texts that the answer omitted. One stored message can appear as several with the same id.
 func (c *Client) RunMessages(ctx context.Context, id string) (Messages, error) {
 	return c.messagePages(ctx, "list messages of run", at("/v1/runs/{}/messages", id))

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner reads one JSON text from front to back, each byte once. What it returns
-// are pieces of the text, which therefore is a string: nobody can change it later.
+// A scanner reads one JSON text from front to back, each byte once. It returns
+// pieces of the text, which therefore is a string: no caller can change it later.
 //
 // Its outcome equals the outcome of encoding/json, except that an unused member can
 // have any type (scan_value.go): the same texts are refused, the last of several
@@ -21,7 +21,7 @@ import (
 //
 //	scan.go         objects and lists, errors
 //	scan_string.go  strings
-//	scan_skip.go    values that nobody reads, numbers and words
+//	scan_skip.go    values that are not read, numbers and words
 //	scan_value.go   values into fields
 //	scan_union.go   objects whose members depend on their kind, places to come back to
 //
@@ -48,8 +48,8 @@ type scanner struct {
 // maxNesting is the limit of encoding/json.
 const maxNesting = 10_000
 
-// newScanner returns a scanner of text. Whoever knows that its scanner is not used any
-// more may recycle it.
+// newScanner returns a scanner of text. A caller that knows that its scanner is not used any
+// more can recycle it.
 func newScanner(text string) *scanner {
 	if !utf8.ValidString(text) {
 		text = validText(text)
@@ -126,7 +126,7 @@ func (s *scanner) expected(what string) {
 	s.fail(fmt.Sprintf("not JSON: %q where %s is expected", s.text[s.i:s.i+1], what))
 }
 
-// mismatch is fail where another type is expected than that of the value that begins
+// mismatch is fail if another type is expected than the type of the value that begins
 // with c.
 func (s *scanner) mismatch(want string, c byte) {
 	found := ""

@@ -34,7 +34,7 @@ func (s *scanner) string() string {
 // longString is from where on a string is long.
 const longString = 64
 
-// again reads the last long string once more, where it stands here too.
+// again reads the last long string once more, if it is here too.
 func (s *scanner) again() bool {
 	if s.long == "" || !strings.HasPrefix(s.text[s.i:], s.long) {
 		return false
@@ -148,8 +148,8 @@ func (s *scanner) grow(n int) {
 	}
 }
 
-// keep returns the bytes as a string that lies behind the others of escaped. What was
-// there before stays where it is.
+// keep returns the bytes as a string behind the others of escaped, which stay
+// where they are.
 func (s *scanner) keep(b []byte) string {
 	if s.escaped.Cap()-s.escaped.Len() < len(b) {
 		const least, most = 4 << 10, 16 << 10

@@ -12,7 +12,7 @@ func (s *scanner) back(to mark) { s.text, s.i, s.depth, s.err = to.text, to.i, t
 
 // union reads an object whose other members depend on its kind, which is the text of the
 // member tag, and returns the kind. It calls read for the other members, and reset before
-// it begins again because it took the kind for another one: the tag may stand behind what
+// it begins again because it took the kind for another one: the tag may come after what
 // depends on it, or twice, and then the last one counts.
 func (s *scanner) union(tag string, reset func(), read func(kind, name string)) string {
 	s.space()

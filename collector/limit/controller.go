@@ -21,7 +21,7 @@ const (
 	baseRounds = 8  // counted rounds over which the rate of the current limit is averaged
 	maxJudged  = 8  // counted rounds after which a growth counts as without gain
 	slowJudged = 2  // the same after a doubling, half of which can be too much
-	minHold    = 8  // counted rounds before a growth without gain is tried again
+	minHold    = 8  // counted rounds before a growth without gain is retried
 	maxHold    = 64
 
 	cutBy    = 0.8

@@ -184,7 +184,7 @@ func TestDelay(t *testing.T) {
 	const delay = 60 * time.Millisecond
 	p := startPage(t, "3")
 	s := run(t, policy.Config{URL: p.URL, OneEngine: true, Delay: delay})
-	// On a busy machine a late step shows nothing, and is tried again.
+	// On a busy machine a late step shows nothing, and is retried.
 	inTime := func(try func(before, after int) bool) {
 		t.Helper()
 		for i := 3; !try(i, i+1); i++ {

@@ -15,7 +15,7 @@ func (b *rebuild) compare(s *send, in input) {
 	s.compared = true
 	shown := s.witness.like(in.messages)
 	if shareValues(shown, in) {
-		return // the tools are those of the witness too, so the template prints the same
+		return // the witness has the same tools, so the template prints the same
 	}
 	same, err := b.r.same(input{messages: shown, tools: s.witness.tools})
 	switch {

@@ -225,7 +225,7 @@
 //	                                                                      message changes them
 //	text cut in a trace (5,000       the whole text, if the count agrees; the turn's
 //	characters and more)             never a prompt from that trace
-//	sampled tokens                   equal those of the trace             the turn's
+//	sampled tokens                   equal the trace's                    the turn's
 //	history before the request       compared                             as each of the above
 //	agent edited, attached, detached compared                             agent read again
 //	agent taken over from a dead     compared                             quarantined: it was read

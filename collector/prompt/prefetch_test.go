@@ -121,7 +121,7 @@ func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
 		server.mu.Lock()
 		ahead := len(server.asked)
 		server.mu.Unlock()
-		if ahead < want { // plus those of the second send, if the first ones arrived in time
+		if ahead < want { // plus the requests of the second send, if the first ones arrived in time
 			t.Errorf("attempt %d: %d records were fetched ahead, want at least %d: %q", n+1, ahead, want, server.asked)
 		}
 		calls, err := g.Prompts(t.Context(), reply)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSharedPrefix encodes texts that each differ a little from the previous one. Shared parts are
-// encoded once, and the ids equal those of the whole text.
+// encoded once, and the ids equal the ids of the whole text.
 func TestSharedPrefix(t *testing.T) {
 	t.Parallel()
 	model, err := qwen3()

@@ -8,7 +8,7 @@ func NewGrowing(r io.ReaderAt, want Header) *Reader {
 }
 
 // Grow sets the current length of the file, and whether more can be written. Next then continues after
-// its io.EOF. Errors are those of [NewReader], once the header is complete.
+// its io.EOF. It returns the errors of [NewReader], once the header is complete.
 //
 // While more can be written, Next returns io.EOF before an incomplete frame at the end, because it can
 // be half of a write. If a whole frame follows, Next returns a *CorruptError: a writer writes frames

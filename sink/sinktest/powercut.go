@@ -76,7 +76,7 @@ func (p *PowerCut) Kill() {
 	p.ops, p.steps, p.cutAt = 0, nil, -1
 }
 
-// Restart brings the power back. What survived on disk is durable until it is written again.
+// Restart brings the power back. The bytes that survived on disk are durable until they are written again.
 func (p *PowerCut) Restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 // A jsonReader walks a JSON text. The vocabulary and the merges are most of a
 // tokenizer.json and are read straight into tables: encoding/json takes longer
-// for the largest one than all else that loading does. What is small is decoded
+// for the largest one than all else that loading does. Small values are decoded
 // by strict.
 type jsonReader struct {
 	b       []byte
@@ -125,7 +125,7 @@ func (r *jsonReader) str() ([]byte, error) {
 	return nil, r.errorf("the file ends inside a string")
 }
 
-// escaped goes on with a string at its first backslash.
+// escaped continues a string at its first backslash.
 func (r *jsonReader) escaped() ([]byte, error) {
 	for r.i < len(r.b) {
 		c := r.b[r.i]

@@ -97,7 +97,7 @@ var nfcBlock = [68][256]uint16{
 }
 
 // nfcDecomposed holds, by ascending code point, where its full canonical decomposition
-// lies in nfcRunes.
+// is in nfcRunes.
 var nfcDecomposed = [...]struct {
 	r  rune
 	at uint16

@@ -121,7 +121,7 @@ func asciiJSON(s string) string {
 }
 
 // knownToPython returns a function that reports whether the interpreter has the same data for a
-// character. With Unicode 15.0, it has all; otherwise those of its own version.
+// character. With Unicode 15.0, it has all; otherwise the characters of its own version.
 func knownToPython(t *testing.T) func(rune) bool {
 	t.Helper()
 	const script = `import sys, unicodedata as u

@@ -200,7 +200,7 @@ func (r *run) shown(v Value) Value {
 	return v
 }
 
-// attr returns the attributes that a member has in addition to those of a str.
+// attr returns the attributes that a member has in addition to the attributes of a str.
 func (e *enum) attr(v Value, name string) (Value, bool) {
 	switch name {
 	case "name":

@@ -70,7 +70,7 @@ var routes = []route{
 	{"GET", "/v1/tools/{}", false, (*Server).getTool},
 	{"DELETE", "/v1/tools/{}", false, (*Server).deleteTool},
 
-	// Of the scripted engine: see Config.Weights.
+	// Routes of the scripted engine: see Config.Weights.
 	{"GET", "/model_info", true, (*Server).modelInfo},
 	{"GET", "/get_model_info", true, (*Server).modelInfo},
 }

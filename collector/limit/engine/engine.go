@@ -1,6 +1,6 @@
 // Package engine reads the load of an inference engine from its metrics, for package limit.
 //
-// It knows the metric names of two engines. Of several series of a name, on one page or on several,
+// It knows the metric names of two engines. If a name has several series, on one page or on several,
 // the fullest cache counts, and queues and preemptions are summed.
 //
 //	                SGLang (--enable-metrics)            vLLM

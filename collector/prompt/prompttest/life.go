@@ -155,7 +155,7 @@ func (l *life) render(shown [][]byte) ([]int32, error) {
 	return l.Tokenizer.AppendTokens(nil, string(text))
 }
 
-// logprob returns a random log-probability like those of recordings: some exactly 0, many small.
+// logprob returns a random log-probability as in recordings: some exactly 0, many small.
 func (l *life) logprob() float32 {
 	switch u := l.r.Float64(); {
 	case u < 0.06:

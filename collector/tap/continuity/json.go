@@ -38,8 +38,8 @@ type member struct {
 	value []byte
 }
 
-// readMembers reads the members of an object in their order. What Python's reader takes and
-// RFC 8259 does not is refused.
+// readMembers reads the members of an object in their order. It refuses texts that
+// Python's reader takes and RFC 8259 does not.
 func readMembers(raw []byte) ([]member, bool) {
 	if len(raw) == 0 || raw[0] != '{' || !json.Valid(raw) {
 		return nil, false

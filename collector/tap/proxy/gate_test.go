@@ -43,7 +43,7 @@ func raised(t *testing.T, n uint64) bool {
 
 // TestGateOpenCalls proves that a waiting call with a prompt of 8,192 ids takes at most 128 KB of
 // the tap's memory. It measures the heap and stacks of a thousand calls through the tap, minus
-// those of a thousand direct calls. Streams of which some tokens have passed are measured too.
+// the same of a thousand direct calls. Streams of which some tokens have passed are measured too.
 func TestGateOpenCalls(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector takes memory")

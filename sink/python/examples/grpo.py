@@ -8,7 +8,7 @@ from rollout import advantages, collate
 
 
 def grpo(model, logprobs_of, push, collector, checkpoint, *, steps, groups=4, max_lag=4, rate=0.01):
-    """Train up to a number of steps, those of the checkpoint included, and yield (step, mean reward, groups too old).
+    """Train up to a number of steps, including the steps of the checkpoint, and yield (step, mean reward, groups too old).
 
     logprobs_of(ids) has the log-probability of each of ids [b, T] after those before it.
     push(version) gives the engines the weights of the model, and returns once they have them.

@@ -11,7 +11,7 @@ import (
 )
 
 // A variable that looks like a setting but is not one is an error. Variables that references use,
-// and those of other programs, are not.
+// and variables of other programs, are not.
 func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
 	environ := []string{

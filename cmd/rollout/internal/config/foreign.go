@@ -42,7 +42,7 @@ var overrides = map[string][]string{
 }
 
 // FlagHint returns what to use in place of an unknown flag that is a name of another program, such
-// as --group-size, or "". flags are those of the verb.
+// as --group-size, or "". flags has the flags of the verb.
 func FlagHint(flags *pflag.FlagSet, name string) string {
 	s, override := NewLoader(func(string) string { return "" }).ofForeign(name)
 	switch {

@@ -1,5 +1,5 @@
-// Package leftovers removes agents of a run that are no longer used: those of earlier processes
-// during the run, and those that a stop left behind at its end. It keeps agents that the next
+// Package leftovers removes agents of a run that are no longer used: agents of earlier
+// processes during the run, and agents that a stop left behind at its end. It keeps agents that the next
 // process can reattach to.
 package leftovers
 

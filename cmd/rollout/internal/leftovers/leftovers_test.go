@@ -63,7 +63,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// Agents whose create request was abandoned have no owner. Sweep removes those of this run, and no
+// Agents whose create request was abandoned have no owner. Sweep removes the agents of this run, and no
 // others.
 func TestSweep(t *testing.T) {
 	t.Parallel()

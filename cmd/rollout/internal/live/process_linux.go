@@ -142,7 +142,7 @@ func lastLines(text []byte, n int) string {
 type stat struct {
 	parent int
 	state  string
-	cpu    time.Duration // its own and that of the children that it waited for
+	cpu    time.Duration // its own and the time of the children that it waited for
 }
 
 func readStat(pid int) (s stat, ok bool) {

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// What a report reads from the commit log and reuses from the last report.
+// This file has the data that a report reads from the commit log and reuses from the last report.
 
 // keys are the keys of the samples that are done, in 20 bytes each.
 type keys []sink.KeyID

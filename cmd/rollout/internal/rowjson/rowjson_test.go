@@ -41,7 +41,7 @@ func special() []float32 {
 	return list
 }
 
-// TestThereAndBack checks that lines are JSON and that they read back and are written again bit for
+// TestThereAndBack checks that lines are JSON and that they are read and written again bit for
 // bit.
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()

@@ -154,7 +154,7 @@ func TestCheckTasks(t *testing.T) {
 	if got := string(b); got != want {
 		t.Errorf("snapshot:\n%s\nwant:\n%s", got, want)
 	}
-	// The snapshot reads back as the tasks that it was made from.
+	// The snapshot has the tasks that it was made from.
 	again, err := check.Run(tasks.Read(set.path, nil))
 	if err != nil {
 		t.Fatal(err)

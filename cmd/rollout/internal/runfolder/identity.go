@@ -205,5 +205,5 @@ func Refuse(dir string, bad exit.Complaints) error {
 		bad[i] = fmt.Errorf("%s: %w", dir, err)
 	}
 	return exit.Refuse(exit.Folder, bad,
-		"a run keeps its tasks and, from its first row, all settings that rows depend on; "+ResumeCommand(dir)+" uses those of the run, and --out NEW starts another run")
+		"a run keeps its tasks and, from its first row, all settings that rows depend on; "+ResumeCommand(dir)+" uses the run's own, and --out NEW starts another run")
 }

@@ -165,15 +165,21 @@ func unquoted(lit *ast.BasicLit) string {
 	return s
 }
 
-// TestMessages compares the list with testdata/messages.txt. After a change of a message, run it
-// with -update and read the whole list: one voice; what is wrong, where, and what to do.
-func TestMessages(t *testing.T) {
-	t.Parallel()
-	var all []text
+// messages returns every text that a user can see.
+func messages(t *testing.T) (all []text) {
+	t.Helper()
 	sources(t, func(path string, file *ast.File) {
 		dir, _ := strings.CutSuffix(path, "/"+filepath.Base(path))
 		all = append(all, texts(dir, file)...)
 	})
+	return all
+}
+
+// TestMessages compares the list with testdata/messages.txt. After a change of a message, run it
+// with -update and read the whole list: one voice; what is wrong, where, and what to do.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	all := messages(t)
 	slices.SortStableFunc(all, func(a, b text) int {
 		return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(a.in, b.in), cmp.Compare(a.value, b.value))
 	})

@@ -15,7 +15,7 @@ import (
 var private = regexp.MustCompile(`(?i)\b(streaks?|acquit\w*|mourn\w*|recollect\w*|repay\w*|stillest|suspects?)\b|(?i:own)Words\b`)
 
 // translated matches "is no x" and "are no x", except in correct English: there is no x, is no
-// longer, is no more. Write "it is not a row" instead of "it is no row".
+// longer, is no more. Write "is not a row" instead of "is no row".
 var translated = regexp.MustCompile(`(\w+ )?\b(?:is|are) no ([\w-]+)`)
 
 // TestPrivateWords checks that the sources contain neither.

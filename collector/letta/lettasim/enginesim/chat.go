@@ -205,7 +205,7 @@ func (a *chatAnswer) finish(calls []any) string {
 	return a.g.call.Finish.Type
 }
 
-// logprobs are those of the tokens from to to, or null.
+// logprobs returns the log-probabilities of the tokens from to to, or null.
 func (a *chatAnswer) logprobs(from, to int) json.RawMessage {
 	if !a.body.Logprobs {
 		return json.RawMessage("null")

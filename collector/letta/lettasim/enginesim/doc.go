@@ -1,9 +1,8 @@
 // Package enginesim is a scripted inference engine over real HTTP: it answers as SGLang and
 // vLLM do, from a script instead of a model, and keeps the truth of every call.
 //
-// It stands behind a real Letta server, or behind a proxy, in tests. What the engine was
-// given and what it sampled is known id by id, so that every row of a collection can be
-// compared with it.
+// Tests run it behind a real Letta server, or behind a proxy. The prompts and outputs of the
+// engine are known id by id, so that every row of a collection can be compared with them.
 //
 // # Routes
 //

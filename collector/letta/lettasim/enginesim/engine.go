@@ -37,7 +37,7 @@ type Config struct {
 	// Summary is the answer to a chat completion that asks for a summary.
 	Summary string
 	// ByMarker makes what is sampled a function of the marker and of the number of the call
-	// alone, with its log-probabilities: two agents that are told the same say the same.
+	// alone, with its log-probabilities: two agents that receive the same answer the same.
 	ByMarker bool
 	// Version is the weight version at the start; default.
 	Version string

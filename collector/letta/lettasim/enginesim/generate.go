@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A generateRequest is a body of /generate. What is not named is ignored, as SGLang does.
+// A generateRequest is a body of /generate. Other members are ignored, as SGLang does.
 type generateRequest struct {
 	Text     *string         `json:"text"`
 	InputIDs []int32         `json:"input_ids"`
@@ -85,8 +85,8 @@ func (e *Engine) limit(sampling json.RawMessage, prompt int, names ...string) (i
 	return min(limit, int64(e.cfg.MaxModelLen-prompt)), nil
 }
 
-// appendGenerated prints the answer after its first n tokens. The numbers of the last are
-// those of the whole.
+// appendGenerated prints the answer after its first n tokens. The numbers of the last answer
+// count the whole.
 func (e *Engine) appendGenerated(dst []byte, g *generation, id string, logprobs bool, n int) []byte {
 	c := &g.call
 	text, finish := c.Text, []byte("null")

@@ -44,7 +44,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Logprobs are log-probabilities that are null in JSON where they are no finite number.
+// Logprobs are log-probabilities that are null in JSON if they are not finite.
 type Logprobs []float32
 
 // MarshalJSON implements json.Marshaler.

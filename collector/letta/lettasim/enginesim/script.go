@@ -31,7 +31,7 @@ type Reply struct {
 	// Split is how the text is cut into tokens: as the tokenizer does it (empty), each
 	// character by itself (chars), or at random places outside special tokens (random).
 	Split string `json:"split,omitempty"`
-	// OutputIDs are the sampled ids instead of those of Text, the stop id included.
+	// OutputIDs are the sampled ids instead of the ids of Text, the stop id included.
 	OutputIDs []int32 `json:"output_ids,omitempty"`
 	// Finish is stop (empty), length or abort. Only a stop appends the stop id.
 	Finish string `json:"finish,omitempty"`

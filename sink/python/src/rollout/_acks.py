@@ -14,7 +14,7 @@ class Acks:
 
     A cursor cannot cover a group that comes after one in the trainer's hands. Such a group is
     reported separately when it is skipped, so that max_ahead does not count it. Only the cursor
-    is durable: a restarted process is told about all other groups again. Not thread-safe: the
+    is durable: a restarted process receives all other groups again. Not thread-safe: the
     caller holds a lock.
     """
 

@@ -178,8 +178,8 @@ class Collection:
 
         Call it after the engine has the new weights. Tokens sampled across the change have no
         version (null). Tasks taken after the call wait until the collector has received it. A
-        restarted collector is told the last version. A collector that does not answer for 30 s
-        is told later, and a warning is logged.
+        restarted collector receives the last version. A collector that does not answer for 30 s
+        receives it later, and a warning is logged.
         """
         self._mine()
         integer("version", version)

@@ -1,4 +1,4 @@
-"""Samples of entries that name no groups, which are those of versions 1 and 2."""
+"""Samples of entries that name no groups, which have versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Columns:
                     raise ValueError(f"the rows of sample {key} are not together")
                 count[place] += 1
         # A sample without rows and failures is in no column. The keys of a group's samples
-        # differ in their ends, which are the indices, so its siblings tell the group.
+        # differ in their ends, which are the indices, so its siblings identify the group.
         self._tasks.update((k.rpartition(b"-")[0], g) for k, g in zip(out.keys, out.groups, strict=True))
         self.lost += [s["key"].encode() for s in entry["samples"] or [] if s["rows"] == 0 and s["failures"] == 0]
         lost, self.lost = self.lost, []

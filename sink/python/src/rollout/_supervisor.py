@@ -57,7 +57,7 @@ class Supervisor:
         self._child: Child | None = None
         self._tasks: Control | None = None  # for the task that is being passed
         self._draining = False
-        self._versioned = False  # a process was told a version, by any client
+        self._versioned = False  # a process received a version, from any client
         self._waits = False  # a task is being passed, or its group has not started
         self._begun: set[str] = set()  # groups that started meanwhile
         self._threads: list[threading.Thread] = []
@@ -102,7 +102,7 @@ class Supervisor:
     # Messages from the trainer.
 
     def drain(self) -> None:
-        """Take no more tasks, and end a pause. The process is told once the added tasks are
+        """Take no more tasks, and end a pause. The process receives this once the added tasks are
         accepted, and ends after them."""
         with self._changed:
             self._draining = True
@@ -172,7 +172,7 @@ class Supervisor:
 
     def _start(self) -> Child | None:
         # Never pass the last version as a flag. If the trainer sets a newer version meanwhile, its
-        # samples would get the older one. The version is unknown until the process is told.
+        # samples would get the older one. The version is unknown until the process receives it.
         command = [self._program, "collect", "--stream", "--attached", "--json", "--resume", f"--out={self.run}", *self.settings.flags]
         if self._versioned or self.words.versioned:  # a version in the settings is just as old
             command.append("--unclaimed")

@@ -71,7 +71,7 @@ class Source:
         return self._async is not None
 
     def add(self, task: Mapping[str, Any]) -> None:
-        """Add a task before those of the iterable."""
+        """Add a task before the tasks of the iterable."""
         numbered = self._numbered(task)
         with self._changed:
             if self._ended:

@@ -241,7 +241,7 @@ class Words:
         with self._changed:
             if answer.get("ok"):
                 if self._process != number or self._socket is None:
-                    pass  # its successor is told
+                    pass  # its successor receives it
                 elif subject == _ACK:
                     self._acks.answered(word.fields)
                 else:

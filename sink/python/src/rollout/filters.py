@@ -1,6 +1,6 @@
 """Filters on samples and groups of a dataset.
 
-A filter decides on a sample with all its rows, or on a group. What it drops is counted under
+A filter decides on a sample with all its rows, or on a group. Dropped samples and groups are counted under
 its name in Dataset.counts.
 """
 

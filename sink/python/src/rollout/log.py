@@ -2,8 +2,8 @@
 
 A run's folder has shards in data/ and a commit log in _commits/. A shard exists only if an
 entry of the log names it. Never list data/ yourself, because it can contain leftovers of an
-interrupted run, and files that a merge is about to move. The log grows during collection. What
-it names never changes, but can move, see rollout.entries. Every entry and every file that it
+interrupted run, and files that a merge is about to move. The log grows during collection. The
+files that it names never change, but can move, see rollout.entries. Every entry and every file that it
 names has a checksum; a difference raises CorruptError. check="size" skips the checksums, so
 that an Arrow file is mapped without being read once first.
 

@@ -99,7 +99,7 @@ func nfcTable(src string) ([]byte, error) {
 	b.WriteString("// Combining class (low byte) and the bits nfcNotYes and nfcDecomposes, of Unicode 9.0.\n")
 	stages(&b, "nfc", props, "uint16")
 	var flat []rune
-	b.WriteString("\n// nfcDecomposed holds, by ascending code point, where its full canonical decomposition\n// lies in nfcRunes.\nvar nfcDecomposed = [...]struct{ r rune; at uint16; n uint8 }{\n")
+	b.WriteString("\n// nfcDecomposed holds, by ascending code point, where its full canonical decomposition\n// is in nfcRunes.\nvar nfcDecomposed = [...]struct{ r rune; at uint16; n uint8 }{\n")
 	n := 0
 	for r := range rune(maxRune) {
 		if _, ok := pair[r]; !ok {

@@ -15,7 +15,7 @@
 //
 // The semantics are Oniguruma's with Ruby syntax, as in the tokenizers library: the first
 // alternative that leads to a match wins, {1,3}+ is {1,3} repeated, $ also matches before \n, and
-// (?i:s) matches U+017F. Characters are those of Unicode 16.0. Everything else is rejected with a
+// (?i:s) matches U+017F. Characters follow Unicode 16.0. Everything else is rejected with a
 // [SyntaxError] that names the construct, even if Oniguruma accepts it with an unexpected meaning:
 // \w, or (?i:ss), which matches ß.
 //

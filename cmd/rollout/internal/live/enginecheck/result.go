@@ -19,8 +19,8 @@ func (n Count) String() string { return fmt.Sprintf("%d calls with %d tokens", n
 // A Result is the result of a comparison.
 type Result struct {
 	Samples, Rows, Failures int // Samples counts those with rows or failures
-	// Spans counts the compared calls in rows. Of these, NotClaimed are in rows that claim no
-	// prompt, and Astray match no call of the engine, which is an error.
+	// Spans counts the compared calls in rows. NotClaimed counts the spans in rows that claim no
+	// prompt, and Astray the spans that match no call of the engine, which is an error.
 	Spans, NotClaimed, Astray int
 	Trimmed                   int // sampled tokens that rows lack and count in n_trimmed
 
