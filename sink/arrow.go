@@ -230,15 +230,12 @@ func readArrowWith(f File, size, rows int64, others []int, yield func(*StoredRow
 		return err
 	}
 	defer r.Release()
-	version := versionOf[StoredRow](r.Schema().NumFields())
-	cols := columnSetOf(version)
+	cols := newColumnSet()
 	if err := sameArrowSchema(r.Schema(), arrowSchema(cols.specs, nil)); err != nil {
-		return fmt.Errorf("schema differs from schema version %d: %w", version, err)
+		return fmt.Errorf("schema differs from schema version %d: %w", SchemaVersion, err)
 	}
 	for _, i := range others {
-		if i < len(cols.cols) { // otherwise the version lacks the column
-			cols.cols[i] = nil
-		}
+		cols.cols[i] = nil
 	}
 	var n int64
 	for r.Next() {

@@ -52,8 +52,6 @@ type card struct {
 
 type cardFacts struct {
 	runID   string
-	schema  int // newest version of the columns
-	mixed   bool
 	seq     int64 // last commit
 	created time.Time
 	paths   [1 + KindFailures][]string
@@ -61,7 +59,7 @@ type cardFacts struct {
 	samples int64
 	rows    [1 + KindFailures]int64
 	tokens  Tokens
-	// graded counts rows by verification. It lacks the rows of entries without these counts.
+	// graded counts rows by verification.
 	graded map[string]int64
 }
 
@@ -112,11 +110,7 @@ func (f *cardFacts) add(c *Commit) {
 	for _, s := range c.Shards {
 		f.paths[s.Kind] = append(f.paths[s.Kind], s.Path)
 		f.count(s, 1)
-		if s.Kind == KindData {
-			f.mixed = f.mixed || f.schema != 0 && f.schema != c.SchemaVersion
-			f.schema = max(f.schema, c.SchemaVersion)
-			f.arrow = f.arrow || s.Format == Arrow
-		}
+		f.arrow = f.arrow || s.Kind == KindData && s.Format == Arrow
 	}
 }
 
@@ -250,9 +244,6 @@ func (f *cardFacts) config(b *bytes.Buffer, name string, paths []string) {
 	if len(paths) == 0 {
 		b.WriteString("  data_files: []\n")
 		return
-	}
-	if name == "default" && f.mixed {
-		b.WriteString(cardFeatures())
 	}
 	b.WriteString("  data_files:\n  - split: train\n    path:\n")
 	for _, p := range paths {

@@ -75,25 +75,7 @@ func TestLoadDataset(t *testing.T) {
 	}
 }
 
-// TestLoadOldDataset tests that a run with shards of different versions opens with the newest columns,
-// and that Arrow shards with the unsupported extension give an error.
-func TestLoadOldDataset(t *testing.T) {
-	t.Parallel()
-	python := interpreter(t)
-	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
-		dir, runID := oldRun(t, format)
-		b := sinktest.NewBuilder(8)
-		sinktest.Write(t, dir, sink.Config{Format: format, RunID: runID}, append(samples(0), b.Sample(b.Row(5, 6))))
-		ways := openCard(t, python, dir)
-		if format == sink.Parquet {
-			loads(t, ways, dir, format)
-		} else if got := ways["default"]; got.Error != "FileNotFoundError" {
-			t.Errorf("with a shard called .arrows: %+v", got)
-		}
-	}
-}
-
-// renamed adds a shard beside the shards of the log, like a writer before its commit.
+// renamed adds a shard beside those of the log, like a writer before its commit.
 func renamed(t *testing.T, dir string) {
 	t.Helper()
 	log, err := sink.ReadLog(dir)

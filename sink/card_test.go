@@ -2,10 +2,8 @@ package sink_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -146,18 +144,6 @@ func TestCardCost(t *testing.T) {
 		t.Logf("%d commits: %d bytes in all, the last card has %d", n, written, last)
 		if written > 80*last {
 			t.Errorf("%d commits: %d bytes written, the last card has %d", n, written, last)
-		}
-	}
-}
-
-// TestCardFeatures tests that the features of a run with two schema versions list every column.
-func TestCardFeatures(t *testing.T) {
-	t.Parallel()
-	text := sink.CardFeatures()
-	for field := range reflect.TypeFor[sink.StoredRow]().Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("parquet"), ",")
-		if !strings.Contains(text, fmt.Sprintf("  - name: %s\n", name)) {
-			t.Errorf("no feature %s", name)
 		}
 	}
 }

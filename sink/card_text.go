@@ -5,31 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 )
-
-// cardTypes holds the datasets library's names of column types.
-var cardTypes = [...]string{
-	kindString: "string", kindBool: "bool", kindInt8: "int8", kindInt32: "int32", kindInt64: "int64",
-	kindFloat32: "float32", kindFloat64: "float64", kindTimestamp: "timestamp[us, tz=UTC]",
-}
-
-// cardFeatures lists the columns for a run whose shards have different columns. Without a list the
-// library uses the columns of the first file, and refuses a later file that has more. With a list it
-// reads a missing column as null.
-func cardFeatures() string {
-	var b strings.Builder
-	b.WriteString("  features:\n")
-	for _, s := range newColumnSet().specs {
-		as := "dtype"
-		if s.list {
-			as = "sequence"
-		}
-		fmt.Fprintf(&b, "  - name: %s\n    %s: %s\n", s.name, as, cardTypes[s.kind])
-	}
-	return b.String()
-}
 
 func (f *cardFacts) body(b *bytes.Buffer) {
 	fmt.Fprintf(b, "# Rollouts of run %s\n\n", f.runID)
@@ -45,19 +22,12 @@ func (f *cardFacts) body(b *bytes.Buffer) {
 	line("rows", f.rows[KindData])
 	line("tokens", f.tokens.Total)
 	line("tokens with loss mask 1", f.tokens.Trainable)
-	known := int64(0)
 	for _, grade := range slices.Sorted(maps.Keys(f.graded)) {
 		line("rows with verification `"+grade+"`", f.graded[grade])
-		known += f.graded[grade]
-	}
-	if known < f.rows[KindData] {
-		line("rows of commits without counts of the verification", f.rows[KindData]-known)
 	}
 	line("failure rows", f.rows[KindFailures])
 	b.WriteString(cardRows)
-	if f.schema >= 2 {
-		b.WriteString(cardKeep)
-	}
+	b.WriteString(cardKeep)
 	if f.arrow && len(f.paths[KindFailures]) > 0 {
 		b.WriteString(cardArrow)
 	}

@@ -63,13 +63,10 @@ type columnSet struct {
 	cols  []column
 }
 
-func newColumnSet() *columnSet { return columnSetOf(SchemaVersion) }
-
-// columnSetOf returns the columns of a schema version.
-func columnSetOf(version int) *columnSet {
+func newColumnSet() *columnSet {
 	s := &columnSet{row: new(StoredRow)}
 	v := reflect.ValueOf(s.row).Elem()
-	for i := range columnsOf(v.Type(), version) {
+	for i := range v.NumField() {
 		name, tags, _ := strings.Cut(v.Type().Field(i).Tag.Get("parquet"), ",")
 		spec, col := bindField(v.Field(i).Addr().Interface(), strings.Contains(tags, "optional"))
 		spec.name = name

@@ -17,13 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// CommitVersion is the version of the entries of commits, MergeVersion the version of the entries of
-// merges. Version 2 added the checksum, version 3 the groups; entries of versions 1 and 2 are still
-// read. A reader refuses entries of a newer version.
-const (
-	CommitVersion = 3
-	MergeVersion  = 4
-)
+// commitVersion is the version of the entries. A reader refuses entries of another version.
+const commitVersion = 1
 
 const (
 	dataDir     = "data"
@@ -37,6 +32,9 @@ type Commit struct {
 	Version int `json:"version"`
 	// Seq counts from 1 and is the file's name. A missing number must be replaced by a merge.
 	Seq int64 `json:"seq"`
+	// Replaces holds all earlier entries whose samples a merge holds: rising, disjoint ranges. Only
+	// a merge has it. It comes early, so that the first bytes of an entry show a merge.
+	Replaces []SeqRange `json:"replaces,omitempty"`
 	// RunID is the same in all entries of a log.
 	RunID string `json:"run_id"`
 	// Writer is the number of the writer, from 0.
@@ -49,18 +47,15 @@ type Commit struct {
 	CreatedAt     time.Time `json:"created_at"`
 	// Shards holds at most one shard of each kind; none if no sample has a row or a failure.
 	Shards []Shard `json:"shards"`
-	// Groups holds the groups of Samples in order of first appearance. It is nil before version
-	// 3. A group can be in several commits, and twice in one commit if its size was raised
-	// between two of its samples.
+	// Groups holds the groups of Samples in order of first appearance. A group can be in several
+	// commits, and twice in one commit if its size was raised between two of its samples.
 	Groups []CommittedGroup `json:"groups"`
 	// Samples holds every sample in Shards, in the order of the rows.
 	Samples []CommittedSample `json:"samples"`
-	// Replaces holds all earlier entries whose samples a merge holds: rising, disjoint ranges.
-	Replaces []SeqRange `json:"replaces,omitempty"`
 	// Merged holds the commits that a merge's samples came from, by rising number. The first
 	// Merged[0].Samples samples came from Merged[0], and so on.
 	Merged []MergedCommit `json:"merged,omitempty"`
-	// SHA256 is the checksum of the entry; see the package documentation. It is empty in version 1.
+	// SHA256 is the checksum of the entry; see the package documentation.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
@@ -79,7 +74,7 @@ type Shard struct {
 	Reward *RewardSummary `json:"reward,omitempty"`
 	// PolicyVersions is the range of policy versions of the trainable tokens; nil if none is known.
 	PolicyVersions *Range `json:"policy_versions,omitempty"`
-	// Verification counts the rows by verification; nil for failures and in old entries.
+	// Verification counts the rows by verification; nil for failures.
 	Verification map[string]int64 `json:"verification,omitempty"`
 }
 
@@ -128,7 +123,7 @@ type CommittedSample struct {
 	Attempt  int32  `json:"attempt"`
 	Rows     int32  `json:"rows"`
 	Failures int32  `json:"failures"`
-	// Group is the index in Commit.Groups, Index is sample_index. Both are -1 before version 3.
+	// Group is the index in Commit.Groups, Index is sample_index.
 	Group int32 `json:"group"`
 	Index int32 `json:"index"`
 	// Class is the class of the first failure if the sample failed as a whole, otherwise empty.

@@ -6,7 +6,7 @@
 // # Schema
 //
 // StoredRow is a row of data, StoredFailure a row of failures. Their fields are the columns of
-// schema version 2, in order, in both formats. A row is one training sequence of T tokens,
+// schema version 1, in order, in both formats. A row is one training sequence of T tokens,
 // unshifted and unpadded:
 //
 //	             prompt                assistant           tool      assistant
@@ -22,14 +22,12 @@
 // pyarrow both formats have the same schema, including nullability and metadata.
 //
 // Nullable columns are versions, reward, reward_details, divergence, the sampling parameters,
-// messages, metadata and the columns of version 2. Null means "unknown", never zero. In
-// divergence alone it means "none": the row is not a fork and no part of it was realigned.
+// messages, metadata and the last four. Null means "unknown", never zero. In divergence alone it
+// means "none": the row is not a fork and no part of it was realigned.
 //
-// Version 2 added four columns at the end. policy_version_min and policy_version_max are the
-// range of versions over the sampled tokens, or null if any of these is unknown. keep and
-// keep_reason are the decision of a filter (Config.Judge), or null if there is none. Shards of
-// version 1 lack these columns and are read as if they were null. The columns of failures are the
-// same in both versions. A later version only adds columns, at the end and nullable.
+// policy_version_min and policy_version_max are the range of versions over the sampled tokens, or
+// null if any of these is unknown. keep and keep_reason are the decision of a filter
+// (Config.Judge), or null if there is none.
 //
 // # Flags
 //
@@ -96,7 +94,7 @@
 // An entry is one line and ends with its own checksum, the SHA-256 of all bytes of the file
 // before that comma:
 //
-//	{"version":3,"seq":1,"run_id":"…",…,"samples":[…],"sha256":"<64 hex digits>"}\n
+//	{"version":1,"seq":1,"run_id":"…",…,"samples":[…],"sha256":"<64 hex digits>"}\n
 //	└───────────── these bytes are hashed ──────────┘
 //
 // The samples are in the order of their rows. Each has the index of its group in groups, which
@@ -113,20 +111,19 @@
 // [tokenize.Unshown].
 //
 // Later versions keep the checksum in this place. A reader checks it before it reads the version,
-// so it does not mistake a damaged version for a newer one. Entries of version 2 lack groups.
-// Entries of version 1 also lack the checksum; a reader accepts them if they have only the members
-// of version 1. All entries of a log have one run_id. The member epoch is optional and reserved
-// for logs with several writing processes; a reader checks it.
+// so it does not mistake a damaged version for a newer one. All entries of a log have one run_id.
+// The member epoch is optional and reserved for logs with several writing processes; a reader
+// checks it.
 //
 // # Merges
 //
 // Commits that are made as soon as a group is whole (Config.CommitGroups) are small and many. A
-// merge is an entry of version 4 that replaces several entries. It has their samples, in their
-// order, and one shard of each kind with their rows, bit for bit. It has two more members than a
-// commit:
+// merge is an entry that replaces several entries. It has their samples, in their order, and one
+// shard of each kind with their rows, bit for bit. It has two more members than a commit:
 //
 //	"replaces":[[1,8],[10,17]]                     entries that no longer count: both ends
-//	                                               included, and what these replaced
+//	                                               included, and what these replaced; it
+//	                                               follows seq, so the first bytes show a merge
 //	"merged":[{"seq":1,"samples":4,"tokens":90},…] the commits that its samples came from: the
 //	                                               first 4 are from commit 1, whose rows have
 //	                                               90 tokens; also its created_at
@@ -140,8 +137,8 @@
 // logical order and not above one size tier. The largest is at most half of the total. Tiers are a
 // factor of eight apart, so a row is rewritten once for each eightfold growth of its shard: at
 // most five times. A merge never exceeds Config.MaxShardBytes or 65,536 samples. It excludes
-// commits of more than Config.RowGroupTokens tokens, entries without groups, and neighbors with
-// other key-values. The steps, in order:
+// commits of more than Config.RowGroupTokens tokens and neighbors with other key-values. The steps,
+// in order:
 //
 //  1. write the shards from the replaced shards, whose digests are checked, and seal them as in a
 //     commit
@@ -170,10 +167,9 @@
 // group ends with a group, at the first end after Config.RowGroupTokens tokens. It ends within a
 // group only at twice as many tokens. So a reader of whole groups decodes one row group for each.
 // An Arrow shard is an IPC stream, uncompressed so that it can be mapped, in batches closed by
-// tokens. It ends with the mark ff ff ff ff 00 00 00 00. Its name ends with .arrow, or .arrows in
-// older datasets; a reader uses the format in the entry.
+// tokens. It ends with the mark ff ff ff ff 00 00 00 00.
 //
-// A segment of the write-ahead log is a file of package frame, of kind "wal" and WALVersion, with
+// A segment of the write-ahead log is a file of package frame, of kind "wal", version 1, with
 // its number in the header. After each sync a mark records it. The mark of a segment is durable
 // before the next segment begins. A payload is one whole sample: the fields of tokenize.Sample in
 // order, in the format of walencode.go. It has no log-probabilities of tokens that were not sampled.
@@ -183,7 +179,7 @@
 //	│ header │ frame: s1 │ frame: s2 │ mark     │ frame: s3 │   s1 s2: one sync; s3: not yet
 //	└────────┴───────────┴───────────┴──────────┴───────────┘
 //
-// A reader refuses entries, shards and segments of a newer version of the program (ErrNewer).
+// A reader refuses entries, shards and segments of another version of the program (ErrNewer).
 //
 // # From Append to a commit
 //

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 )
 
 // An entry ends with its checksum: the SHA-256, in lower-case hex, of all bytes before the comma. It
@@ -32,18 +31,18 @@ func encodeCommit(c *Commit) ([]byte, error) {
 	return fmt.Appendf(body, "%s%s%s", sumBegin, c.SHA256, sumEnd), nil
 }
 
-// checkSum compares an entry with the checksum at its end. summed reports whether there is a checksum.
-func checkSum(body []byte) (summed bool, err error) {
+// checkSum compares an entry with the checksum at its end.
+func checkSum(body []byte) error {
 	at := len(body) - sumLen
 	if at < 0 || !bytes.HasPrefix(body[at:], []byte(sumBegin)) || !bytes.HasSuffix(body, []byte(sumEnd)) {
-		return false, nil
+		return errors.New("the entry has no checksum at its end")
 	}
 	sum := sha256.Sum256(body[:at])
 	says := body[at+len(sumBegin) : len(body)-len(sumEnd)]
 	if want := hex.EncodeToString(sum[:]); want != string(says) {
-		return true, fmt.Errorf("wrong checksum: the entry has sha256 %s, want %s", says, want)
+		return fmt.Errorf("wrong checksum: the entry has sha256 %s, want %s", says, want)
 	}
-	return true, nil
+	return nil
 }
 
 // readCommit reads one entry. Errors are *CorruptError, or wrap ErrNewer.
@@ -72,13 +71,11 @@ func readCommit(fsys FS, dir, name string) (Commit, error) {
 	return c, nil
 }
 
-// decodeCommit is the inverse of encodeCommit. It also reads earlier versions. An error wraps ErrNewer
-// if a newer version of the program wrote the entry.
+// decodeCommit is the inverse of encodeCommit. An error wraps ErrNewer if a newer version of the program
+// wrote the entry.
 func decodeCommit(body []byte) (c Commit, err error) {
-	// Check the checksum first, for all versions: a damaged entry must not look like a newer one or
-	// like version 1, which has no checksum.
-	summed, err := checkSum(body)
-	if err != nil {
+	// Check the checksum first: a damaged entry must not look like a newer one.
+	if err := checkSum(body); err != nil {
 		return c, err
 	}
 	rest, groups, samples, ok := cutSamples(body)
@@ -90,68 +87,22 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	err = json.Unmarshal(body, &c)
 	if err == nil && ok {
 		c.Groups, c.Samples = groups, samples
-	} else if err == nil {
-		err = c.markUnknown(body)
 	}
 	if err != nil {
 		var version struct {
-			Version       int             `json:"version"`
-			SchemaVersion int             `json:"schema_version"`
-			Replaces      json.RawMessage `json:"replaces"`
+			Version       int `json:"version"`
+			SchemaVersion int `json:"schema_version"`
 		}
 		if json.Unmarshal(body, &version) != nil {
 			return c, err
 		}
 		c.Version, c.SchemaVersion = version.Version, version.SchemaVersion
-		if len(version.Replaces) > 0 {
-			c.Replaces = []SeqRange{}
-		}
 	}
-	switch {
-	case c.Version > MergeVersion || c.SchemaVersion > SchemaVersion:
-		return c, fmt.Errorf("commit version %d, schema version %d: this program reads versions up to %d and %d; upgrade rollout: %w",
-			c.Version, c.SchemaVersion, MergeVersion, SchemaVersion, ErrNewer)
-	case c.Version > 1 && !summed:
-		return c, errors.New("the entry has no checksum at its end")
-	case c.Version == 1 && summed:
-		return c, errors.New("an entry of version 1 must not have a checksum")
-	case c.Replaces != nil && c.Version != MergeVersion:
-		return c, fmt.Errorf("this program cannot read an entry that replaces others; upgrade rollout: %w", ErrNewer)
-	case err != nil:
-		return c, err
-	case c.Version < 3 && c.grouped():
-		return c, fmt.Errorf("an entry of version %d must not have groups", c.Version)
-	case c.Version > 1:
-		return c, nil
+	if c.Version > commitVersion || c.SchemaVersion > SchemaVersion {
+		return c, fmt.Errorf("commit version %d, schema version %d: this program reads versions %d and %d; upgrade rollout: %w",
+			c.Version, c.SchemaVersion, commitVersion, SchemaVersion, ErrNewer)
 	}
-	// Version 1 has no checksum, so unknown members can be damage.
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	return c, dec.Decode(new(Commit))
-}
-
-// markUnknown sets Group and Index to -1, not encoding/json's 0, in samples that lack them.
-func (c *Commit) markUnknown(body []byte) error {
-	var said struct {
-		Samples []struct{ Group, Index *int32 } `json:"samples"`
-	}
-	if err := json.Unmarshal(body, &said); err != nil {
-		return err
-	}
-	for i := range c.Samples {
-		s := &c.Samples[i]
-		if said.Samples[i].Group == nil {
-			s.Group = -1
-		}
-		if said.Samples[i].Index == nil {
-			s.Index = -1
-		}
-	}
-	return nil
-}
-
-func (c *Commit) grouped() bool {
-	return c.Groups != nil || slices.ContainsFunc(c.Samples, func(s CommittedSample) bool { return s.Group != -1 || s.Index != -1 })
+	return c, err
 }
 
 func (c *Commit) check(name string) error {
@@ -194,11 +145,8 @@ func (c *Commit) check(name string) error {
 	return nil
 }
 
-// checkGroups checks the groups of an entry. Entries before version 3 have none.
+// checkGroups checks the groups of an entry.
 func (c *Commit) checkGroups() error {
-	if c.Version < 3 {
-		return nil
-	}
 	next := int32(0) // number of groups that have begun
 	for _, s := range c.Samples {
 		if s.Group < 0 || s.Group > next || int(s.Group) >= len(c.Groups) {

@@ -74,8 +74,8 @@ var (
 
 // RowSchema and FailureSchema are compared with the schemas of files.
 var (
-	RowSchema     = func() *parquet.Schema { return schemaOf[StoredRow](SchemaVersion) }
-	FailureSchema = func() *parquet.Schema { return schemaOf[StoredFailure](SchemaVersion) }
+	RowSchema     = func() *parquet.Schema { return schemaOf[StoredRow]() }
+	FailureSchema = func() *parquet.Schema { return schemaOf[StoredFailure]() }
 )
 
 // The functions that read a data shard.
@@ -133,8 +133,11 @@ func (a *countingAllocator) Reallocate(size int, b []byte) []byte {
 
 func (a *countingAllocator) Free(b []byte) { a.n -= len(b) }
 
-// CardFeatures lists the columns as in a dataset card.
-var CardFeatures = cardFeatures
+// The versions of the files.
+const (
+	CommitVersion = commitVersion
+	WALVersion    = walVersion
+)
 
 // CardBytes returns the bytes of all cards that n commits write, and of the last card.
 func CardBytes(dir string, n int) (written, last int64) {

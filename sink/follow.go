@@ -161,19 +161,19 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 }
 
 // maybeMerge reports whether an entry can replace others: a merge, or an entry of a newer version. Its
-// first bytes show it, because encodeCommit writes the version first.
+// first bytes show it, because encodeCommit writes version, seq and replaces first.
 func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
 	f, err := fsys.Open(filepath.Join(dir, commitsDir, commitName(seq)))
 	if err != nil {
 		return false, err
 	}
-	head := make([]byte, len(`{"version":0,`))
-	_, err = f.ReadAt(head, 0)
+	head := make([]byte, 64)
+	n, err := f.ReadAt(head, 0)
 	if cerr := f.Close(); err == nil || err == io.EOF {
 		err = cerr
 	}
-	version, ok := bytes.CutPrefix(head, []byte(`{"version":`))
-	return ok && (version[0] > '0'+CommitVersion || version[1] != ','), err
+	version, ok := bytes.CutPrefix(head[:n], []byte(`{"version":`))
+	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`))), err
 }
 
 // add adds the next entry in logical order, or a merge of entries that were added before.

@@ -24,8 +24,8 @@ func (f Format) MarshalText() ([]byte, error) { return formats.Marshal(f) }
 func (f *Format) UnmarshalText(text []byte) error { return formats.Unmarshal(text, f) }
 
 // ext returns the extension of a data shard's file name. Arrow's own extension for a stream is .arrows,
-// which older shards have. datasets.load_dataset of Hugging Face recognizes only .arrow, and accepts a
-// stream with it. Readers of a dataset use the format in the entry, not the extension.
+// but datasets.load_dataset of Hugging Face recognizes only .arrow, and accepts a stream with it.
+// Readers of a dataset use the format in the entry, not the extension.
 func (f Format) ext() string {
 	if f == Arrow {
 		return ".arrow"

@@ -97,8 +97,7 @@ func hashOf(id string) (h groupHash) {
 }
 
 // Add adds the next commit, in the order of [ReadLogEach]. It returns the groups that the commit makes
-// whole, in the order of their first samples there. It ignores samples without a group id, and all
-// samples of entries before version 3, which have no groups.
+// whole, in the order of their first samples there. It ignores samples without a group id.
 func (l *GroupLog) Add(c *Commit) []WholeGroup {
 	if l.open == nil {
 		l.open, l.whole, l.reasons = map[string]*openGroup{}, map[groupHash]uint16{}, []string{"", LeftOut}

@@ -138,7 +138,7 @@ func writeJob(t *testing.T, dir string) (path string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		meta := map[string]string{"note": "ünïcode", "rollout.schema_version": "2", "rollout.kind": "data"}
+		meta := map[string]string{"note": "ünïcode", "rollout.schema_version": "1", "rollout.kind": "data"}
 		writeRaw(t, f, format, rawRows(), 1000, meta)
 		if err := f.Close(); err != nil {
 			t.Fatal(err)

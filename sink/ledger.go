@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"sort"
 
 	"github.com/rollout-rl/rollout/sink/mapped"
 )
 
-// UnknownClass is the class of a failed sample if neither the commit log nor a shard has its class.
-const UnknownClass = "unknown"
+// unknownClass is the class of a failed sample whose failure has no class.
+const unknownClass = "unknown"
 
 // A Ledger knows the outcome of every sample in a dataset: success, failure, or none. It takes 32
 // bytes per sample, mapped from a file if there are many. A Ledger is immutable and safe for
@@ -25,7 +24,6 @@ type ledgerEntry struct {
 	nth     uint32 // position in the log, used while reading
 	attempt int32  // last attempt
 	class   uint16 // index in Ledger.classes; 0 if the sample is done
-	unnamed bool   // it failed, and its commit has no class
 
 	filtered bool // it is done, and must not be trained on
 	waits    bool // it is done, and in no commit
@@ -47,11 +45,7 @@ func ReadLedger(dir string) (*Ledger, error) {
 		}
 		b.wait(&w)
 	}
-	if unnamed := b.fold(); unnamed {
-		if err := b.nameFailures(log); err != nil {
-			return nil, err
-		}
-	}
+	b.fold()
 	return b.ledger(dir), nil
 }
 
@@ -154,19 +148,19 @@ func (b *ledgerBuilder) wait(w *WaitingSample) {
 func (b *ledgerBuilder) addSample(s *CommittedSample, waits bool) {
 	e := ledgerEntry{key: IDOf(s.Key), nth: uint32(len(b.entries)), attempt: s.Attempt, filtered: s.Filtered != "" && !s.Failed(), waits: waits && !s.Failed()}
 	if s.Failed() {
-		e.class, e.unnamed = b.classOf(s.Class), s.Class == ""
+		e.class = b.classOf(s.Class)
 	}
 	b.entries = append(b.entries, e)
 }
 
 func (b *ledgerBuilder) classOf(name string) uint16 {
 	if name == "" {
-		name = UnknownClass
+		name = unknownClass
 	}
 	n, ok := b.index[name]
 	if !ok {
-		if len(b.classes) >= math.MaxUint16 && name != UnknownClass {
-			return b.classOf(UnknownClass) // more classes than any program has
+		if len(b.classes) >= math.MaxUint16 && name != unknownClass {
+			return b.classOf(unknownClass) // more classes than any program has
 		}
 		n = uint16(len(b.classes))
 		b.index[name] = n
@@ -176,8 +170,8 @@ func (b *ledgerBuilder) classOf(name string) uint16 {
 }
 
 // fold sorts the entries and joins the entries of each sample. A success counts over failures, and the
-// last of several failures counts. unnamed reports whether a failure has no class.
-func (b *ledgerBuilder) fold() (unnamed bool) {
+// last of several failures counts.
+func (b *ledgerBuilder) fold() {
 	l := b.entries
 	slices.SortFunc(l, func(a, b ledgerEntry) int {
 		if c := a.key.Compare(b.key); c != 0 {
@@ -191,7 +185,7 @@ func (b *ledgerBuilder) fold() (unnamed bool) {
 			last := &l[n-1]
 			last.attempt = max(last.attempt, e.attempt)
 			if !last.done() {
-				last.class, last.unnamed, last.filtered, last.waits = e.class, e.unnamed, e.filtered, e.waits
+				last.class, last.filtered, last.waits = e.class, e.filtered, e.waits
 			}
 			continue
 		}
@@ -199,22 +193,4 @@ func (b *ledgerBuilder) fold() (unnamed bool) {
 		n++
 	}
 	b.entries = l[:n]
-	return slices.ContainsFunc(b.entries, func(e ledgerEntry) bool { return e.unnamed })
-}
-
-// nameFailures reads missing classes of failures from the shards.
-func (b *ledgerBuilder) nameFailures(log *Log) error {
-	for s := range log.Shards(KindFailures) {
-		for f, err := range log.FailureFacts(s) {
-			if err != nil {
-				return err
-			}
-			id := IDOf(f.SampleKey)
-			i := sort.Search(len(b.entries), func(i int) bool { return b.entries[i].key.Compare(id) >= 0 }) // copies no entry
-			if i < len(b.entries) && b.entries[i].key == id && !b.entries[i].done() && f.Call < 0 {
-				b.entries[i].class = b.classOf(f.Class)
-			}
-		}
-	}
-	return nil
 }

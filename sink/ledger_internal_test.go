@@ -72,35 +72,6 @@ func TestLedger(t *testing.T) {
 	}
 	check(l)
 
-	// As in the log of an old program: without classes.
-	log, err := ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
-	for i := range log.Commits {
-		for k := range log.Commits[i].Samples {
-			log.Commits[i].Samples[k].Class = ""
-		}
-		b.add(&log.Commits[i])
-	}
-	if !b.fold() {
-		t.Fatal("no failure is unnamed")
-	}
-	want["failed"] = struct {
-		attempt int
-		class   string
-	}{2, UnknownClass}
-	check(b.ledger(dir))
-	if err := b.nameFailures(log); err != nil {
-		t.Fatal(err)
-	}
-	want["failed"] = struct {
-		attempt int
-		class   string
-	}{2, "server"}
-	check(b.ledger(dir))
-
 	var none *Ledger
 	if _, _, ok := none.Find("done"); ok || none.Len() != 0 {
 		t.Error("a nil ledger holds something")
@@ -120,7 +91,7 @@ func TestLedgerManyClasses(t *testing.T) {
 	b.fold()
 	l := b.ledger(t.TempDir())
 	for i := range n {
-		if _, class, ok := l.Find(fmt.Sprint(i)); !ok || class != fmt.Sprint("class ", i) && class != UnknownClass {
+		if _, class, ok := l.Find(fmt.Sprint(i)); !ok || class != fmt.Sprint("class ", i) && class != unknownClass {
 			t.Fatalf("sample %d: %q, %v", i, class, ok)
 		}
 	}

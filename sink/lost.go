@@ -107,7 +107,7 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 	switch { // a read error ends the shard; the keys before it count
 	case strings.HasPrefix(path, failuresDir+"/"):
 		_ = failureFacts().read(f, size, anyRows, func(r *StoredFailure) bool { return look(r.SampleKey) })
-	case strings.Contains(filepath.Ext(path), Arrow.ext()): // also .arrows
+	case strings.HasSuffix(path, Arrow.ext()):
 		_ = readArrow(f, size, anyRows, func(r *StoredRow) bool { return look(r.SampleKey) })
 	default:
 		_ = rowFacts().read(f, size, anyRows, func(r *StoredRow) bool { return look(r.SampleKey) })

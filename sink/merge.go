@@ -67,9 +67,8 @@ func (m *merger) add(c *Commit, meta int) {
 		}
 	}
 	e.units = unitsOf(e.samples, bytes, m.d.cfg.MaxShardBytes)
-	// A merge cannot describe entries without groups or rows of another schema. Readers shuffle
-	// by the row groups of a large commit, so its shard must stay.
-	e.fixed = e.fixed || c.Version < 3 || c.SchemaVersion != SchemaVersion || !c.IsMerge() && c.tokens() > int64(m.d.cfg.RowGroupTokens)
+	// Readers shuffle by the row groups of a large commit, so its shard must stay.
+	e.fixed = e.fixed || !c.IsMerge() && c.tokens() > int64(m.d.cfg.RowGroupTokens)
 	m.list = append(m.list, e)
 }
 

@@ -21,12 +21,12 @@ type MergedCommit struct {
 	Seq     int64 `json:"seq"`
 	Samples int   `json:"samples"`
 	Tokens  int64 `json:"tokens"`
-	// CreatedAt is the commit's time; zero in merges of earlier versions.
+	// CreatedAt is the commit's time.
 	CreatedAt time.Time `json:"created_at,omitzero"`
 }
 
 // IsMerge reports whether the entry is a merge. A merge adds no sample to the dataset.
-func (c *Commit) IsMerge() bool { return c.Version == MergeVersion }
+func (c *Commit) IsMerge() bool { return len(c.Replaces) > 0 }
 
 // First returns the number of the first commit whose samples the entry holds; c.Seq if not a merge.
 func (c *Commit) First() int64 {
@@ -70,11 +70,8 @@ func (c *Commit) Originals() iter.Seq[*Commit] {
 		samples := c.Samples
 		for _, m := range c.Merged {
 			o := &Commit{
-				Version: CommitVersion, Seq: m.Seq, RunID: c.RunID, Writer: c.Writer, SchemaVersion: c.SchemaVersion, CreatedAt: m.CreatedAt,
+				Version: commitVersion, Seq: m.Seq, RunID: c.RunID, Writer: c.Writer, SchemaVersion: c.SchemaVersion, CreatedAt: m.CreatedAt,
 				Samples: slices.Clone(samples[:m.Samples]),
-			}
-			if o.CreatedAt.IsZero() {
-				o.CreatedAt = c.CreatedAt
 			}
 			samples = samples[m.Samples:]
 			places := map[int32]int32{}
@@ -98,12 +95,12 @@ func (c *Commit) Originals() iter.Seq[*Commit] {
 func (c *Commit) checkMerge() error {
 	if !c.IsMerge() {
 		if len(c.Merged) > 0 {
-			return fmt.Errorf("an entry of version %d must not hold samples of other entries", c.Version)
+			return errors.New("the entry replaces no entries, but holds samples of other entries")
 		}
 		return nil
 	}
-	if len(c.Replaces) == 0 || len(c.Merged) == 0 {
-		return errors.New("the merge replaces no entries")
+	if len(c.Merged) == 0 {
+		return errors.New("the merge holds no commits")
 	}
 	last := int64(0)
 	for _, r := range c.Replaces {

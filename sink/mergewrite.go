@@ -30,7 +30,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 		*w = writer{d: d, codec: w.codec} // releases the large buffers
 	}()
 	w.meta = d.metaOf(m.metas[list[0].meta])
-	c := &Commit{Version: MergeVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion}
+	c := &Commit{Version: commitVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion}
 	var replaced seqSet
 	for i := range list {
 		source, err := readCommit(d.cfg.FS, d.dir, commitName(list[i].seq))

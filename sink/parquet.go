@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"reflect"
 	"slices"
 
 	"github.com/parquet-go/parquet-go"
@@ -67,7 +66,7 @@ func newParquetEncoder[T any](w io.Writer, codec *pageCodec, groupTokens int, me
 		{"loss_mask", "list", "element"},
 		{"versions", "list", "element"},
 	} {
-		if _, ok := schemaOf[T](SchemaVersion).Lookup(path...); ok {
+		if _, ok := schemaOf[T]().Lookup(path...); ok {
 			opts = append(opts, parquet.SkipPageBounds(path...), parquet.SkipPageStatistics(path...))
 		}
 	}
@@ -111,35 +110,8 @@ func (e *parquetEncoder[T]) size() int64 { return e.w.Size() }
 
 func (e *parquetEncoder[T]) close() error { return e.w.Close() }
 
-// schemaOf returns the required schema of a shard of T in a schema version.
-func schemaOf[T any](version int) *parquet.Schema {
-	if version == SchemaVersion {
-		return parquet.SchemaOf(*new(T)) // the library caches it
-	}
-	return parquet.SchemaOf(*new(T), leaveOut(reflect.TypeFor[T](), func(f reflect.StructField) bool {
-		return since(f) > version
-	})...)
-}
-
-// leaveOut returns options that exclude columns of a struct from its schema.
-func leaveOut(t reflect.Type, out func(reflect.StructField) bool) (options []parquet.SchemaOption) {
-	for f := range t.Fields() {
-		if out(f) {
-			options = append(options, parquet.StructTag(`parquet:"-"`, f.Name))
-		}
-	}
-	return options
-}
-
-// versionOf returns the newest schema version in which T has that many columns.
-func versionOf[T any](columns int) int {
-	for version := SchemaVersion; version > 0; version-- {
-		if columnsOf(reflect.TypeFor[T](), version) == columns {
-			return version
-		}
-	}
-	return SchemaVersion
-}
+// schemaOf returns the schema of a shard of T.
+func schemaOf[T any]() *parquet.Schema { return parquet.SchemaOf(*new(T)) } // the library caches it
 
 // anyRows is the row count of a file without a commit: any number is accepted.
 const anyRows = -1
@@ -156,9 +128,8 @@ func openParquet[T any](f File, size, rows int64) (pf *parquet.File, err error) 
 	if err != nil {
 		return nil, err
 	}
-	version := versionOf[T](len(pf.Schema().Fields()))
-	if want := schemaOf[T](version); !parquet.EqualNodes(pf.Schema(), want) {
-		return nil, fmt.Errorf("schema differs from schema version %d: %s", version, schemaDifference(pf.Schema(), want))
+	if want := schemaOf[T](); !parquet.EqualNodes(pf.Schema(), want) {
+		return nil, fmt.Errorf("schema differs from schema version %d: %s", SchemaVersion, schemaDifference(pf.Schema(), want))
 	}
 	if pf.NumRows() != rows && rows != anyRows {
 		return nil, fmt.Errorf("%d rows, want %d", pf.NumRows(), rows)

@@ -12,8 +12,8 @@ import (
 
 // A part is a subset of the columns of T, selected by their read tag. Only these are read.
 type part[T any] struct {
-	schemas [SchemaVersion + 1]*parquet.Schema // by version
-	others  []int                              // indexes of the excluded fields
+	schema *parquet.Schema
+	others []int // indexes of the excluded fields
 }
 
 func newPart[T any](word string) part[T] {
@@ -25,18 +25,15 @@ func newPart[T any](word string) part[T] {
 // newPartOf returns a part of the fields for which has returns true.
 func newPartOf[T any](has func(reflect.StructField) bool) part[T] {
 	var p part[T]
+	var options []parquet.SchemaOption
 	t := reflect.TypeFor[T]()
-	other := func(f reflect.StructField) bool { return !has(f) }
 	for i := range t.NumField() {
-		if other(t.Field(i)) {
+		if f := t.Field(i); !has(f) {
 			p.others = append(p.others, i)
+			options = append(options, parquet.StructTag(`parquet:"-"`, f.Name))
 		}
 	}
-	for version := range p.schemas {
-		p.schemas[version] = parquet.SchemaOf(*new(T), leaveOut(t, func(f reflect.StructField) bool {
-			return other(f) || since(f) > version
-		})...)
-	}
+	p.schema = parquet.SchemaOf(*new(T), options...)
 	return p
 }
 
@@ -69,8 +66,7 @@ func (p part[T]) read(f File, size, rows int64, yield func(*T) bool) (err error)
 
 // group is read for one row group. It returns the number of rows, and whether yield wants more.
 func (p part[T]) group(group parquet.RowGroup, yield func(*T) bool) (n int64, more bool, err error) {
-	// The schema of the file's own version avoids a conversion by the library.
-	r := parquet.NewGenericRowGroupReader[T](group, p.schemas[versionOf[T](len(group.Schema().Fields()))])
+	r := parquet.NewGenericRowGroupReader[T](group, p.schema)
 	defer func() {
 		if cerr := r.Close(); err == nil {
 			err = cerr

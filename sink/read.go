@@ -163,7 +163,7 @@ func readParquet[T any](f File, size, rows int64, yield func(*T) bool) (err erro
 	}
 	var yielding bool
 	defer libraryPanic(&yielding, &err)
-	r := parquet.NewGenericReader[T](pf, schemaOf[T](versionOf[T](len(pf.Schema().Fields()))))
+	r := parquet.NewGenericReader[T](pf, schemaOf[T]())
 	defer func() { _ = r.Close() }() // read-only
 	var n int64
 	for {

@@ -210,7 +210,7 @@ func TestRowGroupsOfText(t *testing.T) {
 				s.GroupID, s.GroupSize, s.Index = fmt.Sprint(i/tt.size), int32(tt.size), int32(i%tt.size)
 				s.Messages = new(`["` + base64.StdEncoding.EncodeToString(noise) + `"]`)
 				if !yield(&sink.StoredSample{
-					Key: s.Key, Attempt: 1, Group: &sink.CommittedGroup{ID: s.GroupID, Size: s.GroupSize}, Index: s.Index, Rows: sinktest.Rows(s),
+					Key: s.Key, Attempt: 1, Group: sink.CommittedGroup{ID: s.GroupID, Size: s.GroupSize}, Index: s.Index, Rows: sinktest.Rows(s),
 				}, nil) {
 					return
 				}

@@ -2,14 +2,12 @@ package sink
 
 import (
 	"maps"
-	"reflect"
 	"strconv"
 )
 
-// SchemaVersion is the version of the columns of StoredRow and StoredFailure. A later version only
-// adds columns, at the end and nullable: version 2 added the last four of StoredRow. Shards of version
-// 1 are still read, with nil in those columns. A reader refuses shards of unknown versions.
-const SchemaVersion = 2
+// SchemaVersion is the version of the columns of StoredRow and StoredFailure. A reader refuses shards of
+// another version.
+const SchemaVersion = 1
 
 // Key-values that the package itself writes into each shard.
 const (
@@ -35,10 +33,9 @@ func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 }
 
 // A StoredRow is one row of a data shard: a training sequence of T tokens in K spans, with the facts
-// of its sample. Its fields, in order, are the columns of schema version 2. The tag since is the
-// version that added a column. The tag read lists the partial readers that read a column: facts is
-// [Log.Facts], rules is [Verify], heads is [Log.Heads]. The tag parquet alone defines a column's
-// encoding in Parquet:
+// of its sample. Its fields, in order, are the columns. The tag read lists the partial readers that read
+// a column: facts is [Log.Facts], rules is [Verify], heads is [Log.Heads]. The tag parquet alone defines
+// a column's encoding in Parquet:
 //
 //   - The schema of the file must be the schema of this struct. Otherwise parquet-go silently falls
 //     back to reflection and is six times slower.
@@ -121,11 +118,11 @@ type StoredRow struct {
 	// PolicyVersionMin and PolicyVersionMax are the range of Versions over the sampled tokens, the
 	// tokens of assistant spans, scored or not. Both are nil if Versions is nil or the version of
 	// any sampled token is unknown.
-	PolicyVersionMin *int32 `parquet:"policy_version_min,optional" since:"2" read:"facts,rules"`
-	PolicyVersionMax *int32 `parquet:"policy_version_max,optional" since:"2" read:"facts,rules"`
+	PolicyVersionMin *int32 `parquet:"policy_version_min,optional" read:"facts,rules"`
+	PolicyVersionMax *int32 `parquet:"policy_version_max,optional" read:"facts,rules"`
 	// Keep and KeepReason are the decision of Config.Judge on the sample; nil if undecided.
-	Keep       *bool   `parquet:"keep,optional" since:"2" read:"heads,facts,rules"`
-	KeepReason *string `parquet:"keep_reason,optional" since:"2" read:"heads,facts,rules"`
+	Keep       *bool   `parquet:"keep,optional" read:"heads,facts,rules"`
+	KeepReason *string `parquet:"keep_reason,optional" read:"heads,facts,rules"`
 }
 
 // A StoredFailure is one row of a shard of failures: a sample, or one of its calls, that must not be
@@ -170,23 +167,4 @@ type StoredFailure struct {
 
 	Messages *string `parquet:"messages,optional"` // JSON
 	Metadata *string `parquet:"metadata,optional"` // JSON
-}
-
-// since returns the schema version that added the column of a field.
-func since(f reflect.StructField) int {
-	version, err := strconv.Atoi(f.Tag.Get("since"))
-	if err != nil {
-		return 1
-	}
-	return version
-}
-
-// columnsOf returns the number of columns in a schema version: the first n fields of t.
-func columnsOf(t reflect.Type, version int) (n int) {
-	for f := range t.Fields() {
-		if since(f) <= version {
-			n++
-		}
-	}
-	return n
 }

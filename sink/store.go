@@ -14,11 +14,9 @@ import (
 
 // A StoredSample is the stored content of one sample in a commit, or a part of it.
 type StoredSample struct {
-	Key     string
-	Attempt int32
-	// Group is the group of the rows and failures. It is nil if the sample has neither and the
-	// commit, of version 2 or before, has no groups.
-	Group    *CommittedGroup
+	Key      string
+	Attempt  int32
+	Group    CommittedGroup
 	Index    int32
 	Rows     []StoredRow
 	Failures []StoredFailure
@@ -26,9 +24,8 @@ type StoredSample struct {
 
 // Stored returns the whole log in an order that [Store] accepts: commit by commit, sample by sample,
 // first its rows and then its failures, each in a StoredSample of its own. A sample without either is
-// yielded once, empty. The caller owns the yielded values. Rows of schema version 1 get the columns of
-// version 2 that their tokens determine. Each shard's digest is checked before the shard is read. With
-// kinds, Stored reads and yields only these kinds.
+// yielded once, empty. The caller owns the yielded values. Each shard's digest is checked before the
+// shard is read. With kinds, Stored reads and yields only these kinds.
 func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	return func(yield func(*StoredSample, error) bool) {
 		for i := range l.Commits {
@@ -76,10 +73,7 @@ func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bo
 		rows = next
 	}
 	for _, cs := range c.Samples {
-		s := StoredSample{Key: cs.Key, Attempt: cs.Attempt, Index: cs.Index}
-		if cs.Group >= 0 && int(cs.Group) < len(c.Groups) {
-			s.Group = &c.Groups[cs.Group]
-		}
+		s := StoredSample{Key: cs.Key, Attempt: cs.Attempt, Group: c.Groups[cs.Group], Index: cs.Index}
 		if cs.Rows+cs.Failures == 0 && len(kinds) == 0 && !yield(&s) {
 			return false, nil
 		}
@@ -91,13 +85,10 @@ func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bo
 		}
 		for range cs.Rows {
 			r, err := expect(rows, c)
-			if err == nil {
-				err = r.upgrade(c.SchemaVersion)
-			}
 			if err != nil {
 				return false, err
 			}
-			one := StoredSample{Key: r.SampleKey, Attempt: r.Attempt, Group: &CommittedGroup{r.GroupID, r.GroupSize}, Index: r.SampleIndex, Rows: []StoredRow{*r}}
+			one := StoredSample{Key: r.SampleKey, Attempt: r.Attempt, Group: CommittedGroup{r.GroupID, r.GroupSize}, Index: r.SampleIndex, Rows: []StoredRow{*r}}
 			if !yield(&one) {
 				return false, nil
 			}
@@ -107,7 +98,7 @@ func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bo
 			if err != nil {
 				return false, err
 			}
-			one := StoredSample{Key: f.SampleKey, Attempt: f.Attempt, Group: &CommittedGroup{f.GroupID, f.GroupSize}, Index: f.SampleIndex, Failures: []StoredFailure{*f}}
+			one := StoredSample{Key: f.SampleKey, Attempt: f.Attempt, Group: CommittedGroup{f.GroupID, f.GroupSize}, Index: f.SampleIndex, Failures: []StoredFailure{*f}}
 			if !yield(&one) {
 				return false, nil
 			}
@@ -141,21 +132,6 @@ func (l *Log) wholeParquet(s Shard) iter.Seq2[*StoredRow, error] {
 			yield(nil, err)
 		}
 	}
-}
-
-// upgrade sets the policy version columns of a row of schema version 1 from its tokens.
-func (r *StoredRow) upgrade(version int) error {
-	if version > 1 {
-		return nil
-	}
-	row, err := r.tokens()
-	if err != nil {
-		return err
-	}
-	if span, ok := policyVersions(&row); ok {
-		r.PolicyVersionMin, r.PolicyVersionMax = &span.Min, &span.Max
-	}
-	return nil
 }
 
 // Store creates a dataset in the run's folder dir from stored samples. The folder must exist and must
@@ -227,10 +203,7 @@ func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) erro
 		} else {
 			s = part
 			// Clone, because the next commit keeps these strings and must not keep a whole line alive.
-			s.Key = strings.Clone(s.Key)
-			if s.Group != nil {
-				s.Group = &CommittedGroup{ID: strings.Clone(s.Group.ID), Size: s.Group.Size}
-			}
+			s.Key, s.Group.ID = strings.Clone(s.Key), strings.Clone(s.Group.ID)
 		}
 		for i := range part.Rows {
 			bytes += 13*len(part.Rows[i].InputIDs) + textBytes(&part.Rows[i]) + 1024
@@ -250,7 +223,7 @@ func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) erro
 
 func (w *writer) takeStored(s *StoredSample) error {
 	committed := CommittedSample{
-		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)), Group: w.place(*s.Group), Index: s.Index,
+		Key: s.Key, Attempt: s.Attempt, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures)), Group: w.place(s.Group), Index: s.Index,
 	}
 	if committed.Failed() {
 		committed.Class = strings.Clone(s.Failures[0].Class)
@@ -294,8 +267,6 @@ func (d *Dataset) checkStored(s *StoredSample) error {
 	switch {
 	case s.Key == "":
 		return refuse(-1, errors.New("empty sample key"))
-	case s.Group == nil:
-		return refuse(-1, errors.New("missing group"))
 	case s.Index < 0 || s.Index >= s.Group.Size:
 		return refuse(-1, fmt.Errorf("index %d is out of range for a group of %d", s.Index, s.Group.Size))
 	case s.Attempt < 1:
@@ -305,7 +276,7 @@ func (d *Dataset) checkStored(s *StoredSample) error {
 		return refuse(-1, err)
 	}
 	of := CommittedSample{Key: s.Key, Attempt: s.Attempt, Index: s.Index}
-	check := shardCheck{v: &verifier{opts: VerifyOptions{VocabSize: d.cfg.VocabSize}}, schema: SchemaVersion, groups: []CommittedGroup{*s.Group}}
+	check := shardCheck{v: &verifier{opts: VerifyOptions{VocabSize: d.cfg.VocabSize}}, groups: []CommittedGroup{s.Group}}
 	for i := range s.Rows {
 		r := &s.Rows[i]
 		if i == 0 {

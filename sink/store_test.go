@@ -3,7 +3,6 @@ package sink_test
 import (
 	"errors"
 	"iter"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -60,70 +59,6 @@ func TestStoreAgain(t *testing.T) {
 	}
 }
 
-// TestStoreOldRun tests that storing a run of schema version 1 makes one of version 2 whose rows have
-// policy version columns computed from their tokens.
-func TestStoreOldRun(t *testing.T) {
-	t.Parallel()
-	for _, dir := range []string{"parquet", "arrow", "versions"} {
-		log, err := sink.ReadLog(filepath.Join("testdata", "v1", dir))
-		if err != nil {
-			t.Fatal(err)
-		}
-		again := t.TempDir()
-		if _, err := sink.Store(again, sink.Config{}, log.Stored()); err != nil {
-			t.Fatalf("%s: %v", dir, err)
-		}
-		report, err := sink.Verify(t.Context(), again, sink.VerifyOptions{})
-		if err != nil || report.ProblemCount > 0 || report.Rows < 4 {
-			t.Errorf("%s: Verify: %v, %+v", dir, err, report)
-		}
-		second, err := sink.ReadLog(again)
-		if err != nil {
-			t.Fatal(err)
-		}
-		next, stop := iter.Pull2(log.Stored())
-		defer stop()
-		spans := 0
-		for got, err := range second.Stored() {
-			want, werr, ok := next()
-			if err != nil || werr != nil || !ok {
-				t.Fatalf("%s: %v, %v, %t", dir, err, werr, ok)
-			}
-			for i := range want.Rows {
-				differ(t, i, &got.Rows[i], &want.Rows[i])
-				if want.Rows[i].PolicyVersionMin != nil {
-					spans++
-				}
-			}
-			for i := range want.Failures {
-				differ(t, i, &got.Failures[i], &want.Failures[i])
-			}
-		}
-		if dir == "versions" && spans == 0 {
-			t.Error("no row spans its versions")
-		}
-		for s := range log.Shards(sink.KindData) { // each row alone is unchanged
-			i := int64(0)
-			for want, err := range log.Rows(s) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				got, err := log.Row(s, i)
-				if err != nil {
-					t.Fatal(err)
-				}
-				differ(t, int(i), got, want)
-				i++
-			}
-			for _, err := range log.Heads(s) {
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		}
-	}
-}
-
 func keysOf(t *testing.T, parts iter.Seq2[*sink.StoredSample, error]) (keys []string) {
 	t.Helper()
 	for s, err := range parts {
@@ -158,7 +93,7 @@ func TestStoreRefuses(t *testing.T) {
 		{"messages", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].Messages = new("{"); return p }, "messages is not JSON"},
 		{"status", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].Status = "x"; return p }, `status "x"`},
 		{"utf8", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].Model = "\xff"; return p }, "Model: "},
-		{"no group", func(p []*sink.StoredSample) []*sink.StoredSample { p[2].Group = nil; return p }, "missing group"},
+		{"no group", func(p []*sink.StoredSample) []*sink.StoredSample { p[2].Group = sink.CommittedGroup{}; return p }, "out of range for a group of 0"},
 		{"call", func(p []*sink.StoredSample) []*sink.StoredSample { p[3].Failures[0].Call = -2; return p }, "call -2"},
 		{"attempt", func(p []*sink.StoredSample) []*sink.StoredSample {
 			p[3].Attempt, p[3].Failures[0].Attempt = 0, 0

@@ -250,7 +250,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 	if err != nil {
 		return err
 	}
-	check := &shardCheck{v: v, shard: s, kind: s.Kind, schema: c.SchemaVersion, groups: c.Groups, samples: c.Samples, left: len(c.Samples) - before}
+	check := &shardCheck{v: v, shard: s, kind: s.Kind, groups: c.Groups, samples: c.Samples, left: len(c.Samples) - before}
 	if c.IsMerge() && s.Kind == KindData {
 		check.setMerged(c.Merged)
 	}

@@ -135,7 +135,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"shard gone", func(s S) { s.shard(func(b []byte) []byte { return b }); removeAll(s, "data/part-run-0-0*") }, "no such file"},
 		{"entry gone", func(s S) { removeAll(s, "_commits/*1.json") }, "missing, but entry 2 exists"},
 		{"last entry gone", func(s S) { removeAll(s, "_commits/*2.json") }, "the shard is in no commit, and its samples are nowhere else"},
-		{"entry torn", func(s S) { b := s.read(s.entry(1)); s.write(s.entry(1), b[:len(b)/2]) }, "unexpected end"},
+		{"entry torn", func(s S) { b := s.read(s.entry(1)); s.write(s.entry(1), b[:len(b)/2]) }, "no checksum at its end"},
 		{"entry under another number", func(s S) { s.write(s.entry(3), s.read(s.entry(2))) }, "seq 2 does not match"},
 		{"entry of another run", func(s S) { s.commit(2, func(c *sink.Commit) { c.RunID = "other" }) }, `belongs to run "other"`},
 		{"writer that lost its place", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = 2 }) }, "epoch 0 after epoch 2"},
@@ -272,9 +272,8 @@ func removeAll(s spoiled, pattern string) {
 func TestNewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, edit := range []func(c *sink.Commit){
-		func(c *sink.Commit) { c.Version = sink.MergeVersion + 1 },
+		func(c *sink.Commit) { c.Version = sink.CommitVersion + 1 },
 		func(c *sink.Commit) { c.SchemaVersion = sink.SchemaVersion + 1 },
-		func(c *sink.Commit) { c.Replaces = []sink.SeqRange{{1, 1}} },
 	} {
 		s := spoiled{t, t.TempDir()}
 		sinktest.Write(t, s.dir, sink.Config{}, samples(1))

@@ -14,7 +14,6 @@ type shardCheck struct {
 	v       *verifier
 	shard   Shard
 	kind    Kind
-	schema  int               // version of the columns
 	groups  []CommittedGroup  // nil if the commit lacks them
 	samples []CommittedSample // from the current sample on
 	seen    int32             // rows read of the current sample
@@ -82,9 +81,6 @@ func (s CommittedSample) owns(key string, attempt int32) error {
 
 // checkGroup returns an error if the group or index of a row differs from the commit.
 func (s *shardCheck) checkGroup(of CommittedSample, group CommittedGroup, index int32) error {
-	if s.groups == nil {
-		return nil
-	}
 	if want := s.groups[of.Group]; group != want {
 		return fmt.Errorf("group_id %q, group_size %d, but the commit has %q, %d", group.ID, group.Size, want.ID, want.Size)
 	}
@@ -135,7 +131,7 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 
 func (s *shardCheck) checkVersions(r *StoredRow, row *tokenize.Row) error {
 	var least, greatest *int32
-	if span, ok := policyVersions(row); ok && s.schema > 1 {
+	if span, ok := policyVersions(row); ok {
 		least, greatest = &span.Min, &span.Max
 	}
 	if !same(r.PolicyVersionMin, least) || !same(r.PolicyVersionMax, greatest) {
@@ -203,7 +199,7 @@ func (s *shardCheck) end() error {
 	if (got.versions == nil) != (want.PolicyVersions == nil) || got.versions != nil && *got.versions != *want.PolicyVersions {
 		return fmt.Errorf("policy versions %+v, but the commit has %+v", got.versions, want.PolicyVersions)
 	}
-	if want.Verification != nil && !maps.Equal(got.graded, want.Verification) {
+	if !maps.Equal(got.graded, want.Verification) {
 		return fmt.Errorf("verifications %v, but the commit has %v", got.graded, want.Verification)
 	}
 	return nil

@@ -73,7 +73,7 @@ func newWAL(d *Dataset, writers int) *wal {
 }
 
 func walHeader(n int64) frame.Header {
-	return frame.Header{Kind: walKind, Version: WALVersion, Number: uint64(n)}
+	return frame.Header{Kind: walKind, Version: walVersion, Number: uint64(n)}
 }
 
 // segmentName returns the name of segment n. Names sort like numbers.

@@ -9,8 +9,8 @@ import (
 )
 
 // This file is the format of a sample in the write-ahead log: the fields of tokenize.Sample, Row,
-// Failure and Divergence in declaration order, except Sample.Unshown, which comes last. The format is
-// lossless: a nil list is not an empty one, and a NaN keeps its bits.
+// Failure and Divergence in declaration order, except Sample.Unshown, which comes last: four numbers, or
+// nothing if all are 0. The format is lossless: a nil list is not an empty one, and a NaN keeps its bits.
 //
 //	number     varint, zig-zag if it can be negative
 //	text       length, bytes
@@ -27,9 +27,8 @@ import (
 //
 // A row that does not fit this form is written as 0 and two lists.
 
-// WALVersion is the version of the write-ahead log. A reader refuses newer ones. Version 2 added
-// Sample.Unshown at the end: four numbers, or nothing if all are 0.
-const WALVersion = 2
+// walVersion is the version of the write-ahead log. A reader refuses another version.
+const walVersion = 1
 
 // How a row's mask and log-probabilities are written.
 const (

@@ -291,7 +291,7 @@ func (w *writer) commit() error {
 	}
 	var took SealTimes
 	c := Commit{
-		Version: CommitVersion, RunID: d.cfg.RunID, Writer: w.id, SchemaVersion: SchemaVersion,
+		Version: commitVersion, RunID: d.cfg.RunID, Writer: w.id, SchemaVersion: SchemaVersion,
 		Groups: w.groups, Samples: w.samples,
 	}
 	shards, err := w.seal(fmt.Sprintf("part-%s-%d-%d", d.cfg.RunID, w.id, w.sealed), &took)

@@ -31,7 +31,7 @@ func TestFailuresOfSingleCalls(t *testing.T) {
 			samples = append(samples, b.Failure(3))
 		}
 		sinktest.Write(t, dir, sink.Config{}, samples)
-		if err := os.WriteFile(filepath.Join(dir, runfolder.RunFile), []byte(`{"version": 1}`), 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, runfolder.RunFile), resummed([]byte("{\n  \"version\": 1,\n  \"sha256\": \""+strings.Repeat("0", 64)+"\"\n}\n")), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		return dir

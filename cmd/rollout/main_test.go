@@ -55,7 +55,6 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("EXCHANGES", exchanges)
 			e.Setenv("CONFIGS", configs)
-			e.Setenv("OLD_RUNS", filepath.Join(filepath.Dir(configs), "sink", "testdata", "v1"))
 			e.Setenv("TOKENIZERS", filepath.Join(filepath.Dir(exchanges), "tokenizers"))
 			e.Setenv("TMPDIR", e.WorkDir)
 			return nil

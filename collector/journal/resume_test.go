@@ -46,7 +46,7 @@ func TestResume(t *testing.T) {
 	if j.Resume(dataset{}) == nil {
 		t.Error("open attempts are not resumed")
 	}
-	held := dataset{key(0, 0): "", key(0, 1): "decode", key(0, 3): "decode", key(1, 0): "", key(1, 1): "made by a newer program", key(1, 2): sink.UnknownClass}
+	held := dataset{key(0, 0): "", key(0, 1): "decode", key(0, 3): "decode", key(1, 0): "", key(1, 1): "made by a newer program", key(1, 2): "unknown"}
 	left := j.Resume(held)
 	for _, tt := range []struct {
 		key      string

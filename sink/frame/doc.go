@@ -19,11 +19,11 @@
 //
 // The checksum of a frame covers its offset in the file (u64), the bytes 4 to 16, and the payload. So a
 // frame that was copied elsewhere, or is inside the payload of another, is not accepted. Version is the
-// version of the framing. The kind defines the payloads and their version. A reader refuses a newer
+// version of the framing. The kind defines the payloads and their version. A reader refuses another
 // version of either (ErrNewer).
 //
 // A mark is a frame without payload that begins with ff 'R' 'S' fe. It is written after a sync and
-// records what is durable. Version 1 of the framing, still read, has no marks and no number.
+// records what is durable.
 //
 // # Torn or corrupt
 //

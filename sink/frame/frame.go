@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Version is the version of the framing. Version 2 added marks and the file number; 1 is still read.
-const Version = 2
+// Version is the version of the framing.
+const Version = 1
 
 // Sizes of the file header and of a frame without its payload.
 const (

@@ -15,7 +15,7 @@ func NewGrowing(r io.ReaderAt, want Header) *Reader {
 // in order.
 func (f *Reader) Grow(size int64, more bool) error {
 	f.size, f.open, f.scanned = max(size, f.at), more, false
-	if f.framing == 0 && f.at == 0 && f.broken == nil {
+	if f.at == 0 && f.broken == nil {
 		return f.header()
 	}
 	return nil

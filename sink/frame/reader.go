@@ -27,7 +27,6 @@ type Reader struct {
 
 	open    bool          // more can be written; see Grow
 	most    int64         // limit on the payload size, or 0; see MaxPayload
-	framing uint16        // version of the framing; 0 if not known yet
 	broken  error         // error in the header that Next has not returned yet
 	other   *CorruptError // error of a wrong file number that Next has not returned yet
 	ended   bool          // the last frame is a mark for all frames before it
@@ -57,16 +56,16 @@ func (f *Reader) header() error {
 	case err != nil:
 		f.broken = fmt.Errorf("header: %w", err)
 		return nil
-	case framing > Version:
-		return fmt.Errorf("framing version %d: this program reads versions up to %d; upgrade rollout: %w", framing, Version, ErrNewer)
+	case framing != Version:
+		return fmt.Errorf("framing version %d: this program reads version %d; upgrade rollout: %w", framing, Version, ErrNewer)
 	case h.Kind != want.Kind:
 		return &CorruptError{Bytes: f.size, Err: fmt.Errorf("file of kind %q, want %q", h.Kind, want.Kind)}
-	case h.Version > want.Version:
-		return fmt.Errorf("%s version %d: this program reads versions up to %d; upgrade rollout: %w", h.Kind, h.Version, want.Version, ErrNewer)
+	case h.Version != want.Version:
+		return fmt.Errorf("%s version %d: this program reads version %d; upgrade rollout: %w", h.Kind, h.Version, want.Version, ErrNewer)
 	}
-	f.h, f.framing = h, framing
+	f.h = h
 	f.at = HeaderSize
-	if want.Number != 0 && framing > 1 && h.Number != want.Number {
+	if want.Number != 0 && h.Number != want.Number {
 		f.other = &CorruptError{Bytes: HeaderSize, Err: fmt.Errorf("the file was written as number %d but is named number %d", h.Number, want.Number)}
 	}
 	return nil
@@ -79,8 +78,8 @@ func (f *Reader) Header() Header { return f.h }
 func (f *Reader) Offset() int64 { return f.at }
 
 // Ended reports, after Next returned io.EOF, whether the file ends with a mark that all before it is
-// durable. It is always true for framing 1, which has no marks.
-func (f *Reader) Ended() bool { return f.ended || f.framing == 1 }
+// durable.
+func (f *Reader) Ended() bool { return f.ended }
 
 // Next returns the payload of the next frame, valid until the next call. At the end it returns io.EOF.
 // It skips marks.

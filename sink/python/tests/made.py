@@ -31,18 +31,17 @@ SCHEMA = pa.schema(
         ("verification", pa.string()),
         ("truncated", pa.bool_()),
         ("flags", pa.list_(pa.string())),
+        ("policy_version_min", pa.int32()),
+        ("keep", pa.bool_()),
     ]
 )
-ADDED = pa.schema([("policy_version_min", pa.int32()), ("keep", pa.bool_())])
 FAILURES = pa.schema([("sample_key", pa.string()), ("group_id", pa.string()), ("sample_index", pa.int32()), ("group_size", pa.int32())])
 
 
 def sealed(entry: dict[str, Any]) -> bytes:
-    """Return the bytes of an entry, with its checksum from version 2 on."""
+    """Return the bytes of an entry, with its checksum."""
     body = json.dumps(entry, separators=(",", ":")).encode()[:-1]
-    if entry["version"] > 1:
-        body += b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"'
-    return body + b"}\n"
+    return body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
 
 
 @dataclass
@@ -93,13 +92,13 @@ class Sample:
 
 
 class Run:
-    """A run's folder. version is the version of its entries: 1, 2 or 3.
+    """A run's folder.
 
     again: another object wrote the folder before, without merges.
     """
 
-    def __init__(self, folder: Path, fmt: str = "parquet", version: int = 3, run_id: str = "r", block: int = 3, again: bool = False) -> None:
-        self.dir, self.fmt, self.version, self.run_id, self.block = folder, fmt, version, run_id, block
+    def __init__(self, folder: Path, fmt: str = "parquet", run_id: str = "r", block: int = 3, again: bool = False) -> None:
+        self.dir, self.fmt, self.run_id, self.block = folder, fmt, run_id, block
         self.planned = 0
         self.commits: dict[int, list[Sample]] = {}
         self.merges: dict[int, list[int]] = {}  # for each valid merge, the commits in it
@@ -112,7 +111,7 @@ class Run:
         """Write one entry and its shards."""
         self.seq += 1
         self.commits[self.seq] = list(samples)
-        self._entry(self.commits[self.seq], {})
+        self._entry(self.commits[self.seq], {}, {})
 
     def merge(self, entries: Sequence[int], steps: int = 10**6, shards_first: bool = True) -> None:
         """Merge consecutive entries, up to a step, as if the program were killed then. The
@@ -129,7 +128,7 @@ class Run:
                 ranges.append([n, n])
         tokens = {c: sum(sum(s.lengths) for s in self.commits[c]) for c in commits}
         merged = [{"seq": c, "samples": len(self.commits[c]), "tokens": tokens[c]} for c in commits if self.commits[c]]
-        self._entry([s for c in commits for s in self.commits[c]], {"replaces": ranges, "merged": merged})
+        self._entry([s for c in commits for s in self.commits[c]], {"replaces": ranges}, {"merged": merged})
         self.finish(steps, shards_first)
 
     def finish(self, steps: int = 10**6, shards_first: bool = True, delete: bool = True) -> None:
@@ -154,13 +153,12 @@ class Run:
         first = {n: self.merges.get(n, [n])[0] for n in range(1, self.seq + 1) if n not in gone}
         return sorted(first, key=first.__getitem__)
 
-    def _entry(self, samples: list[Sample], more: dict[str, Any]) -> None:
+    def _entry(self, samples: list[Sample], replaces: dict[str, Any], merged: dict[str, Any]) -> None:
         rows = [r for s in samples for r in s.rows()]
         failures = [s for s in samples for _ in range(s.failures)]
         shards = []
         if rows:
-            schema = SCHEMA if self.version < 3 else pa.unify_schemas([SCHEMA, ADDED])
-            table = pa.Table.from_pylist(rows, schema=schema)
+            table = pa.Table.from_pylist(rows, schema=SCHEMA)
             shards.append(self._write("data", table, sum(len(r["input_ids"]) for r in rows)))
         if failures:
             lost = [{"sample_key": s.key, "group_id": s.group, "sample_index": s.index, "group_size": s.size} for s in failures]
@@ -170,16 +168,11 @@ class Run:
         names = []
         for s in samples:
             said: dict[str, Any] = {"key": s.key, "attempt": 1, "rows": len(s.lengths), "failures": s.failures}
-            if self.version > 2:
-                said |= {"group": numbers.setdefault((s.group, s.size), len(numbers)), "index": s.index}
+            said |= {"group": numbers.setdefault((s.group, s.size), len(numbers)), "index": s.index}
             names.append(said)
-        version = 4 if more else self.version
-        entry: dict[str, Any] = {"version": version, "seq": self.seq, "run_id": self.run_id}
-        entry |= {"schema_version": 1 + (self.version > 2), "shards": shards}
-        if self.version > 2:
-            entry["groups"] = [{"id": group, "size": size} for group, size in numbers]
-        entry["samples"] = names
-        entry |= more
+        entry: dict[str, Any] = {"version": 1, "seq": self.seq, **replaces, "run_id": self.run_id, "schema_version": 1, "shards": shards}
+        entry["groups"] = [{"id": group, "size": size} for group, size in numbers]
+        entry |= {"samples": names, **merged}
         temporary = self.dir / "_commits" / ".tmp-x.json"
         temporary.write_bytes(sealed(entry))
         temporary.rename(self.entry(self.seq))  # readers see all of it

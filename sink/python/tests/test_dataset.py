@@ -22,9 +22,9 @@ from rollout import Where
 FORMATS = ["parquet", "arrow"]
 
 
-def scattered(folder: Path, groups: int = 30, size: int = 4, fmt: str = "parquet", version: int = 3) -> Run:
+def scattered(folder: Path, groups: int = 30, size: int = 4, fmt: str = "parquet") -> Run:
     """Return a run whose groups are scattered over blocks and commits; some samples are forks."""
-    run = Run(folder, fmt, version, block=7)
+    run = Run(folder, fmt, block=7)
     samples = [Sample(f"g{g:02}", i, [3 + (g + i) % 4] * (1 + (g * i) % 3 // 2), size) for g in range(groups) for i in range(size)]
     order = np.argsort([(s.index * 5 + int(s.group[1:])) for s in samples], kind="stable")
     third = len(order) // 3
@@ -243,12 +243,6 @@ def test_what_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
         ds[30]
     with pytest.raises(KeyError, match="no group 'x'"):
         ds.group("x")
-
-
-def test_columns_of_a_newer_schema_are_none_in_older_shards(tmp_path: Path) -> None:
-    run = scattered(tmp_path / "run", version=2)
-    ds = rollout.Dataset(run.dir, columns=["keep", "group_id", "policy_version_min"])
-    assert all(list(r) == ["keep", "group_id", "policy_version_min"] and r["keep"] is None for g in ds for r in g.rows)
 
 
 def test_two_runs_with_one_group(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from rollout.filters import FLAGS, GRADES, STATUSES
 FORMATS = ["parquet", "arrow"]
 
 
-@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize(
     ("where", "left", "reason", "counted"),
@@ -38,9 +37,9 @@ FORMATS = ["parquet", "arrow"]
         (Where(missing="keep"), "plain graded stale young same long cut failed null missing", "keep", (0, 1, 2)),
     ],
 )
-def test_filters(tmp_path: Path, fmt: str, version: int, where: Where, left: str, reason: str | None, counted: tuple[int, int, int] | None) -> None:
+def test_filters(tmp_path: Path, fmt: str, where: Where, left: str, reason: str | None, counted: tuple[int, int, int] | None) -> None:
     # Two samples in a group; the filter applies to the second row of the first sample.
-    run = Run(tmp_path / "run", fmt, version)
+    run = Run(tmp_path / "run", fmt)
 
     def group(name: str, **facts: Any) -> list[Sample]:
         return [Sample(name, 0, [3, 4], 2, facts={"reward": 0.0, **facts}), Sample(name, 1, [3], 2, facts={"reward": 1.0})]
@@ -67,8 +66,6 @@ def test_filters(tmp_path: Path, fmt: str, version: int, where: Where, left: str
         if s.group == "null":
             s.facts["reward"] = None if s.index == 0 else 1.0
     want = set(left.split())
-    if version == 2 and want != {"young"}:
-        want.add("unkept")  # without the column keep, the row is kept
     run.commit(samples)
     ds = rollout.Dataset(run.dir, where=where)
     # partial groups stay, and count the samples that they have lost
@@ -76,7 +73,7 @@ def test_filters(tmp_path: Path, fmt: str, version: int, where: Where, left: str
     whole = {i for i, g in got.items() if g.left_out == 0}
     assert all(g.size == len({r["sample_key"] for r in g.rows}) + g.failed + g.empty + g.missing + g.left_out for g in got.values())
     assert whole == want
-    if reason is not None and counted is not None and version == 3:  # counted with keep
+    if reason is not None and counted is not None:
         groups, n, rows = counted
         assert ds.counts[reason] == {"groups": groups, "samples": n, "rows": rows}, ds.counts
     assert ("missing" in ds.counts) == (where.missing == "drop")

@@ -15,7 +15,6 @@ from made import Run, Sample
 import rollout
 from rollout.index import Index
 
-V1 = Path(__file__).resolve().parents[2] / "testdata" / "v1"
 
 outcomes = st.sampled_from(["rows", "rows", "rows", "failed", "empty", "never"])
 
@@ -49,19 +48,18 @@ def plain(commits: list[list[Sample]]) -> dict[str, dict[int, Sample]]:
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(logs(), st.sampled_from([1, 2, 3]), st.sampled_from(["parquet", "arrow"]))
-def test_groups_are_whole(commits: list[list[Sample]], version: int, fmt: str) -> None:
+@given(logs(), st.sampled_from(["parquet", "arrow"]))
+def test_groups_are_whole(commits: list[list[Sample]], fmt: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(Path(folder) / "run", fmt, version)
+        run = Run(Path(folder) / "run", fmt)
         for commit in commits:
             run.commit(commit)
         ds = rollout.Dataset(run.dir, where=rollout.Where(missing="keep"))
         want = plain(commits)
-        lone = {g for g, s in want.items() if version < 3 and not any(x.lengths or x.failures for x in s.values())}
         assert ds._indexes[0].outcomes == sum(len(s) for s in want.values())
         with_rows = {g for g, s in want.items() if any(x.lengths for x in s.values())}
         assert {g.id for g in ds} == with_rows
-        assert ds.counts.get("no_rows", {"groups": 0})["groups"] == len(want) - len(with_rows) - len(lone)
+        assert ds.counts.get("no_rows", {"groups": 0})["groups"] == len(want) - len(with_rows)
         for i, group in enumerate(ds):
             members = want[group.id]
             rows = [r for at in sorted(members) for r in members[at].rows()]
@@ -127,16 +125,3 @@ def test_bad_entries(tmp_path: Path, change: Any, says: str) -> None:
     run.rewrite(1, change)
     with pytest.raises(rollout.CorruptError, match=says):
         rollout.Dataset(run.dir)
-
-
-@pytest.mark.parametrize("name", ["parquet", "arrow", "versions"])
-def test_runs_of_the_first_version(name: str) -> None:
-    if not V1.is_dir():
-        pytest.skip("the source is not here")
-    ds = rollout.Dataset(V1 / name, where=rollout.Where(missing="keep"))
-    rows = [r for shard in rollout.log.shards(V1 / name) for r in rollout.log.rows(shard)]
-    got = {(r["sample_key"], r["segment_index"]): r["input_ids"].tolist() for g in ds for r in g.rows}
-    assert got == {(r["sample_key"], r["segment_index"]): r["input_ids"].tolist() for r in rows} != {}
-    for group in ds:
-        keys = [(r["sample_index"], r["segment_index"]) for r in group.rows]
-        assert keys == sorted(keys) and {r["group_id"] for r in group.rows} == {group.id}

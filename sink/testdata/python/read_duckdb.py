@@ -23,7 +23,7 @@ def main(job):
             table = con.execute("select * from read_parquet(?)", [file["path"]]).to_arrow_table()
             expect.check_table(table, want, want["kind"])
             metadata = dict(con.execute("select key, value from parquet_kv_metadata(?)", [file["path"]]).fetchall())
-            assert metadata[b"rollout.schema_version"] == b"2", metadata
+            assert metadata[b"rollout.schema_version"] == b"1", metadata
             paths = con.execute("select path_in_schema from parquet_metadata(?)", [file["path"]]).fetchall()
             assert all(p for (p,) in paths)
             if want["kind"] == "data":

@@ -91,7 +91,7 @@ def main(job):
                 assert got == TYPES, [x for x in zip(got, TYPES) if x[0] != x[1]]
         for t in tables:
             assert t.schema.equals(tables[0].schema, check_metadata=True), "schemas differ"
-            assert t.schema.metadata[b"rollout.schema_version"] == b"2"
+            assert t.schema.metadata[b"rollout.schema_version"] == b"1"
             assert t.schema.metadata[b"rollout.kind"] == want["kind"].encode()
             assert t.schema.metadata[b"note"] == "ünïcode".encode()
             expect.check_table(t, want, want["kind"])

@@ -30,8 +30,7 @@ func (s Share) FileMode() fs.FileMode {
 // FolderMode returns the mode of a folder for files with the given mode: readers can also enter it.
 func FolderMode(files fs.FileMode) fs.FileMode { return files | files&0o444>>2 }
 
-// ShareOf derives the setting of a run that has none from the mode of its folder, so that current
-// readers keep access.
+// ShareOf derives the setting from the mode of a run's folder, so that current readers keep access.
 func ShareOf(folder fs.FileInfo) Share {
 	switch mode := folder.Mode().Perm(); {
 	case mode&0o004 != 0:

@@ -77,14 +77,14 @@ func decode(text string) (*sink.StoredSample, *Header, error) {
 		row := new(sink.StoredRow)
 		err := decodeRow(text, "row", rowColumns, row)
 		return &sink.StoredSample{
-			Key: row.SampleKey, Attempt: row.Attempt, Group: &sink.CommittedGroup{ID: row.GroupID, Size: row.GroupSize}, Index: row.SampleIndex,
+			Key: row.SampleKey, Attempt: row.Attempt, Group: sink.CommittedGroup{ID: row.GroupID, Size: row.GroupSize}, Index: row.SampleIndex,
 			Rows: []sink.StoredRow{*row},
 		}, nil, err
 	case hasMember(text, "class"):
 		f := new(sink.StoredFailure)
 		err := decodeRow(text, "failure", failureColumns, f)
 		return &sink.StoredSample{
-			Key: f.SampleKey, Attempt: f.Attempt, Group: &sink.CommittedGroup{ID: f.GroupID, Size: f.GroupSize}, Index: f.SampleIndex,
+			Key: f.SampleKey, Attempt: f.Attempt, Group: sink.CommittedGroup{ID: f.GroupID, Size: f.GroupSize}, Index: f.SampleIndex,
 			Failures: []sink.StoredFailure{*f},
 		}, nil, err
 	}
@@ -92,20 +92,18 @@ func decode(text string) (*sink.StoredSample, *Header, error) {
 	if err := decodeRow(text, "sample without rows", emptyColumns, &empty); err != nil {
 		return nil, nil, err
 	}
-	s := &sink.StoredSample{Key: empty.SampleKey, Attempt: empty.Attempt}
-	if empty.GroupID != nil && empty.GroupSize != nil && empty.SampleIndex != nil {
-		s.Group, s.Index = &sink.CommittedGroup{ID: *empty.GroupID, Size: *empty.GroupSize}, *empty.SampleIndex
-	}
-	return s, nil, nil
+	return &sink.StoredSample{
+		Key: empty.SampleKey, Attempt: empty.Attempt, Group: sink.CommittedGroup{ID: empty.GroupID, Size: empty.GroupSize}, Index: empty.SampleIndex,
+	}, nil, nil
 }
 
 // An emptySample is the line of a sample without rows and failures.
 type emptySample struct {
-	SampleKey   string  `parquet:"sample_key"`
-	Attempt     int32   `parquet:"attempt"`
-	GroupID     *string `parquet:"group_id,optional"`
-	GroupSize   *int32  `parquet:"group_size,optional"`
-	SampleIndex *int32  `parquet:"sample_index,optional"`
+	SampleKey   string `parquet:"sample_key"`
+	Attempt     int32  `parquet:"attempt"`
+	GroupID     string `parquet:"group_id"`
+	GroupSize   int32  `parquet:"group_size"`
+	SampleIndex int32  `parquet:"sample_index"`
 }
 
 var emptyColumns = columnsOf[emptySample]()
@@ -145,7 +143,7 @@ func decodeHeader(text string) (*Header, error) {
 	if err := dec.Decode(h); err != nil {
 		return nil, fmt.Errorf("header: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
-	if h.SchemaVersion > sink.SchemaVersion {
+	if h.SchemaVersion != sink.SchemaVersion {
 		return nil, fmt.Errorf("schema version %d, but this program supports %d: use a newer rollout", h.SchemaVersion, sink.SchemaVersion)
 	}
 	if h.RunID == "" {
@@ -188,7 +186,7 @@ func decodeRow(text, what string, columns []column, row any) error {
 		return s.wrong("the end of the line")
 	}
 	for i, c := range columns {
-		if !seen[i] && !c.added {
+		if !seen[i] {
 			return fmt.Errorf("column %s of a %s is missing", c.name, what)
 		}
 	}

@@ -16,11 +16,11 @@
 //	null                  null
 //
 // A sample without rows and failures only has sample_key, attempt, group_id, group_size and
-// sample_index. The last three are null if the run does not know them.
+// sample_index.
 //
 // The export of a whole run begins with a header line: the shards' metadata, and the numbers of
 // rows, failures and samples that follow. The numbers reveal a truncated file.
 //
-// Reading is strict: UTF-8 JSON, each member once, every column present and no other. Only the
-// columns that schema version 2 added can be missing. Messages name the column.
+// Reading is strict: UTF-8 JSON, each member once, every column present and no other. Messages name
+// the column.
 package rowjson

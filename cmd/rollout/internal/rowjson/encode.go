@@ -35,7 +35,6 @@ type column struct {
 	name     string
 	index    int
 	nullable bool
-	added    bool // by a later schema version than the first: can be missing
 }
 
 var (
@@ -49,7 +48,7 @@ func columnsOf[T any]() []column {
 	for i := range columns {
 		f := t.Field(i)
 		name, tags, _ := strings.Cut(f.Tag.Get("parquet"), ",")
-		columns[i] = column{name: name, index: i, nullable: strings.Contains(tags, "optional"), added: f.Tag.Get("since") != ""}
+		columns[i] = column{name: name, index: i, nullable: strings.Contains(tags, "optional")}
 	}
 	return columns
 }
@@ -92,18 +91,13 @@ func (w *Writer) Write(s *sink.StoredSample) error {
 	b = appendText(b, s.Key)
 	b = append(b, `,"attempt":`...)
 	b = strconv.AppendInt(b, int64(s.Attempt), 10)
-	if s.Group == nil {
-		b = append(b, `,"group_id":null,"group_size":null,"sample_index":null}`...)
-	} else {
-		b = append(b, `,"group_id":`...)
-		b = appendText(b, s.Group.ID)
-		b = append(b, `,"group_size":`...)
-		b = strconv.AppendInt(b, int64(s.Group.Size), 10)
-		b = append(b, `,"sample_index":`...)
-		b = strconv.AppendInt(b, int64(s.Index), 10)
-		b = append(b, '}')
-	}
-	return w.line(b)
+	b = append(b, `,"group_id":`...)
+	b = appendText(b, s.Group.ID)
+	b = append(b, `,"group_size":`...)
+	b = strconv.AppendInt(b, int64(s.Group.Size), 10)
+	b = append(b, `,"sample_index":`...)
+	b = strconv.AppendInt(b, int64(s.Index), 10)
+	return w.line(append(b, '}'))
 }
 
 func (w *Writer) row(columns []column, row any) error {

@@ -156,17 +156,6 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestOlderRow checks that a line without the four columns of schema version 2 is read.
-func TestOlderRow(t *testing.T) {
-	t.Parallel()
-	line := rowLine(t)
-	older, _, _ := strings.Cut(line, `,"policy_version_min"`)
-	got, _, err := NewReader(strings.NewReader(older + "}")).Read()
-	if err != nil || got.Rows[0].Keep != nil || got.Rows[0].PolicyVersionMin != nil {
-		t.Errorf("Read() = %v", err)
-	}
-}
-
 // rowLine returns the line of a short row.
 func rowLine(tb testing.TB) string {
 	tb.Helper()

@@ -84,19 +84,12 @@ func IdentityOf(l *config.Loader, model *Model) (Identity, error) {
 // need it.
 func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool) exit.Complaints {
 	var bad exit.Complaints
-	defaults := config.NewLoader(func(string) string { return "" })
 	for _, s := range l.Settings {
 		given, kept := now.Settings[s.Key]
 		if !kept || !rows && strings.HasPrefix(s.Key, "tokens.") {
 			continue
 		}
-		before, ok := had.Identity.Settings[s.Key]
-		if !ok && s.Key == "tokens.transformers" { // such a program did not fix one release
-			continue
-		}
-		if !ok { // a program without this setting created the run
-			before, _ = defaults.ByKey[s.Key].Json() // a default always encodes
-		}
+		before := had.Identity.Settings[s.Key]
 		if s.Key == "server.timezone" && showValue(before) == "none" {
 			continue // existing rows are proven in every time zone
 		}

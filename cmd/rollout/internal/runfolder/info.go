@@ -27,9 +27,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// runVersion is the version of run.json that this program writes. Version 2 added the checksum.
-// Version 1 is still read. A newer version is an error.
-const runVersion = 2
+// runVersion is the version of run.json that this program writes and reads.
+const runVersion = 1
 
 // An Info is the content of run.json: the configuration and the history of a run. It is written
 // before the run starts and before each resume. It contains no secret.
@@ -51,7 +50,7 @@ type Info struct {
 	Imported []string `json:"imported,omitempty"`
 	// Invocations are the processes that collected into the run, in order.
 	Invocations []Invocation `json:"invocations"`
-	// SHA256 is the checksum of the file, see encodeRun; empty in version 1.
+	// SHA256 is the checksum of the file, see encodeRun.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
@@ -66,8 +65,7 @@ type Invocation struct {
 	RetryFailed  bool          `json:"retry_failed,omitempty"`
 	Log          string        `json:"log"` // path of its log, relative to the folder
 	// VersionsSource lists the possible sources of the calls' policy versions, separated by commas:
-	// trace, url, flag and set-version; or none. Empty: written by an older program, which only
-	// read traces.
+	// trace, url, flag and set-version; or none.
 	VersionsSource string `json:"versions_source,omitempty"`
 }
 
@@ -87,12 +85,11 @@ func (i *Info) VersionsSource() string {
 // VersionsSourceKey is the shard metadata key of VersionsSource.
 const VersionsSourceKey = "rollout.versions_source"
 
-// VersionsSources returns the union of the given sources. An empty string counts as trace, because
-// only an older program wrote it.
+// VersionsSources returns the union of the given sources.
 func VersionsSources(said []string) string {
 	var all []string
 	for _, names := range said {
-		for name := range strings.SplitSeq(cmp.Or(names, tokenize.VersionTrace.String()), ",") {
+		for name := range strings.SplitSeq(names, ",") {
 			if name != noVersions && !slices.Contains(all, name) {
 				all = append(all, name)
 			}
@@ -146,7 +143,7 @@ type Tasks struct {
 	// replaced the file leaves a file with this digest.
 	GrewFrom string `json:"grew_from,omitempty"`
 	Tasks    int    `json:"tasks"`
-	// Samples is the number of samples of all tasks; 0: an older program created the run.
+	// Samples is the number of samples of all tasks.
 	Samples int `json:"samples,omitempty"`
 	// Planned is the number of samples after the limit.
 	Planned int `json:"planned"`
@@ -213,7 +210,7 @@ func Read(dir string) (Info, error) {
 		return info, exit.With(exit.Storage, err)
 	}
 	path := filepath.Join(dir, RunFile)
-	summed, err := checkRunSum(b)
+	err = checkRunSum(b)
 	if err == nil {
 		err = json.Unmarshal(b, &info)
 	}
@@ -222,7 +219,7 @@ func Read(dir string) (Info, error) {
 	case info.Version > runVersion:
 		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program supports %d", path, info.Version, runVersion)),
 			"use a newer rollout")
-	case info.Version < 1 || summed != (info.Version > 1):
+	case info.Version != runVersion:
 		err = fmt.Errorf("version %d was never written by rollout", info.Version)
 	}
 	if err != nil {
@@ -383,18 +380,17 @@ func encodeRun(info Info) ([]byte, error) {
 	return fmt.Appendf(body, "%s%x%s", runSumBegin, sum, runSumEnd), nil
 }
 
-// checkRunSum verifies the checksum at the end of run.json. summed reports whether the file has
-// one.
-func checkRunSum(body []byte) (summed bool, err error) {
+// checkRunSum verifies the checksum at the end of run.json.
+func checkRunSum(body []byte) error {
 	at := len(body) - len(runSumBegin) - 2*sha256.Size - len(runSumEnd)
 	if at < 0 || !bytes.HasPrefix(body[at:], []byte(runSumBegin)) || !bytes.HasSuffix(body, []byte(runSumEnd)) {
-		return false, nil
+		return errors.New("it has no checksum at its end")
 	}
 	sum := sha256.Sum256(body[:at])
 	if says := body[at+len(runSumBegin) : len(body)-len(runSumEnd)]; hex.EncodeToString(sum[:]) != string(says) {
-		return true, errors.New("its checksum is wrong")
+		return errors.New("its checksum is wrong")
 	}
-	return true, nil
+	return nil
 }
 
 func (f *Folder) writeRun(info Info) error {

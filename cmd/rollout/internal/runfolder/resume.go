@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,11 +53,6 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 		return nil, errors.Join(exit.Hint(exit.With(exit.Folder, err), "collect into a new folder with --out; readers accept several runs"), e.Close())
 	}
 	l.FromRun(e.Info.Config, "")
-	if s := l.ByKey["output.share"]; s.Origin == config.OriginDefault {
-		if folder, err := os.Stat(dir); err == nil { // an older program without the setting created the run
-			l.Put(s, config.OriginRun, string(config.ShareOf(folder)))
-		}
-	}
 	if e.Folder != nil {
 		e.Folder.Mode = l.Config.Output.Share.FileMode()
 	}
@@ -137,7 +131,7 @@ func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, sk
 	same := &TaskSet{path: snapshot, own: true, digest: e.Info.Tasks.SHA256, Tasks: e.Info.Tasks.Tasks, Samples: e.Info.Tasks.Samples, Bad: e.Info.Tasks.Bad}
 	check := NewTaskCheck(l.Config, skipped)
 	given := l.ByKey["tasks.file"].Given() != ""
-	if !given && check.samples == had && same.Samples > 0 {
+	if !given && check.samples == had {
 		return same, nil, nil
 	}
 	path := snapshot

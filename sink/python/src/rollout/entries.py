@@ -29,20 +29,19 @@ from rollout.errors import CorruptError, NewerError
 
 Path = str | os.PathLike[str]
 
-MERGE_VERSION = 4
-"""The newest entry version that this package reads. Only merges have it."""
-SCHEMA_VERSION = 2
-"""The newest schema version that this package reads."""
+VERSION = 1
+"""The entry version that this package reads."""
+SCHEMA_VERSION = 1
+"""The schema version that this package reads."""
 LOOKS = 8
 """How often the log is checked for a missing number, within 0.3 s. Entries that a merge
 replaces can disappear during a listing."""
 
 _NAME = re.compile(r"^\d{20}\.json$")
-# An entry of version 2 or later ends with this: the SHA-256 of all bytes before that comma.
+# An entry ends with this: the SHA-256 of all bytes before that comma.
 _SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
-_OWN = re.compile(rb'{"version":[123],')
-_MERGE = b'{"version":%d,' % MERGE_VERSION
-_REPLACES = b'"replaces":'  # no text in an entry contains these bytes, because quotes in text are escaped
+_OWN = re.compile(rb'{"version":1,"seq":\d+,"run_id":')  # an entry that is not a merge
+_MERGE = re.compile(rb'{"version":1,"seq":\d+,"replaces":')
 _MORE = "; see rollout verify"
 
 
@@ -74,7 +73,7 @@ class Entry:
     @property
     def merge(self) -> bool:
         """Whether the rows were in other shards before."""
-        return bool(self.body["version"] == MERGE_VERSION)
+        return "replaces" in self.body
 
     @property
     def samples(self) -> int:
@@ -117,24 +116,23 @@ def _compared(path: str) -> bytes:
 
 def _decoded(path: str, body: bytes) -> dict[str, Any]:
     """Decode an entry whose checksum was verified."""
-    summed = _SUM.search(body, max(0, len(body) - 100)) is not None
     try:
         entry: dict[str, Any] = json.loads(body)
         version, schema = entry["version"], entry["schema_version"]
-        newer = version > MERGE_VERSION or schema > SCHEMA_VERSION or ("replaces" in entry and version != MERGE_VERSION)
+        newer = version > VERSION or schema > SCHEMA_VERSION
     except (ValueError, KeyError, TypeError, RecursionError) as err:
         raise CorruptError(f"{path}: cannot be read: {err!r}{_MORE}") from err
     if newer:
         raise NewerError(f"{path}: written by a newer version of rollout; install that version of rollout-rl")
-    if (version >= 2) != summed:
-        raise CorruptError(f"{path}: an entry of version {version} has {'a' if summed else 'no'} checksum{_MORE}")
+    if version < 1 or schema < 1 or not _SUM.search(body, max(0, len(body) - 100)):
+        raise CorruptError(f"{path}: the entry has version {version}, schema version {schema}, or no checksum{_MORE}")
     return entry
 
 
 def _commits(entry: dict[str, Any]) -> list[Commit]:
     """Return the commits of an entry."""
     n = len(entry["samples"] or [])
-    if entry["version"] != MERGE_VERSION:
+    if "replaces" not in entry:
         return [Commit(entry["seq"], 0, n, sum(s["tokens"]["total"] for s in entry["shards"] or [] if s["kind"] == "data"))]
     last = 0
     for first, end in entry["replaces"]:
@@ -155,11 +153,10 @@ def _commits(entry: dict[str, Any]) -> list[Commit]:
 
 def _ranges(path: str, body: bytes) -> list[list[int]]:
     """Return the ranges that a verified entry replaces, without decoding its samples."""
-    if body.startswith(_MERGE):
-        at = body.rfind(_REPLACES)
+    if begin := _MERGE.match(body):
         try:
-            ranges: list[list[int]] = json.JSONDecoder().raw_decode(body[at + len(_REPLACES) :].decode())[0]
-            if at >= 0 and all(isinstance(n, int) for n in itertools.chain(*ranges)) and all(len(r) == 2 for r in ranges):
+            ranges: list[list[int]] = json.JSONDecoder().raw_decode(body[begin.end() :].decode())[0]
+            if all(isinstance(n, int) for n in itertools.chain(*ranges)) and all(len(r) == 2 for r in ranges):
                 return ranges
         except (ValueError, TypeError):
             pass  # decoding everything reports the error
@@ -211,12 +208,12 @@ class Log:
                 continue
             looks, self._last = 0, None
             self._at = seq
-            if body.startswith(_MERGE):
+            if _MERGE.match(body):
                 continue  # an entry of commits with lower numbers, which were returned
             path = self._path(seq)
             entry = self._checked(seq, _decoded(path, body))
             with readable(os.path.dirname(self.folder), seq):
-                if entry["version"] != MERGE_VERSION:
+                if "replaces" not in entry:
                     return Entry(entry, _commits(entry))
 
     def back(self, seq: int) -> None:
@@ -269,7 +266,7 @@ class Log:
         if seq not in self._merges:
             try:
                 with open(self._path(seq), "rb") as f:
-                    head = f.read(16)
+                    head = f.read(64)
             except FileNotFoundError:
                 return []
             if _OWN.match(head):
