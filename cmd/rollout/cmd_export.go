@@ -197,7 +197,7 @@ func header(log *sink.Log, runID string) (rowjson.Header, error) {
 			maps.DeleteFunc(h.Meta, func(key, value string) bool { return meta[key] != value })
 		}
 	}
-	if strings.Join(told, "") != "" { // only older shards lack it
+	if strings.Join(told, "") != "" { // an import of lines without a header lacks it
 		h.Meta[runfolder.VersionsSourceKey] = runfolder.VersionsSources(told)
 	}
 	return h, nil

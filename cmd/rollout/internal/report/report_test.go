@@ -154,7 +154,7 @@ func TestNothingWasCut(t *testing.T) {
 	f := newFolder(t)
 	s := f.b.Sample()
 	row := f.b.Row(10, 5)
-	row.Truncated = true // as written before the flag existed
+	row.Truncated, row.Flags = true, tokenize.FlagLength
 	row.SegmentCount = 1
 	s.Rows, s.CompletionTokens = append(s.Rows, row), 5
 	f.name(s, "t", 0, 1)

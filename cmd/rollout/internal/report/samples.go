@@ -158,12 +158,9 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 	if row.SegmentIndex == 0 {
 		s.sample(row, at)
 	}
-	cut := slices.Contains(row.Flags, tokenize.FlagCut.String())
 	once(row.Truncated, &s.ended.truncated, &r.Truncation.Truncated)
-	once(cut, &s.ended.cut, &r.Truncation.Cut)
-	// Rows older than the length flag are truncated and not cut.
-	length := slices.Contains(row.Flags, tokenize.FlagLength.String()) || row.Truncated && !cut
-	once(length, &s.ended.length, &r.Truncation.Length)
+	once(slices.Contains(row.Flags, tokenize.FlagCut.String()), &s.ended.cut, &r.Truncation.Cut)
+	once(slices.Contains(row.Flags, tokenize.FlagLength.String()), &s.ended.length, &r.Truncation.Length)
 }
 
 // ends records which ends were counted for the current sample.
