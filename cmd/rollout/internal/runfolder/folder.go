@@ -99,7 +99,7 @@ func CheckNew(dir string) error {
 			shown += ", …"
 		}
 		hint := "pass a new or empty folder with --out"
-		if run := Around(dir); run != "" {
+		if run := runAround(dir); run != "" {
 			hint = "it is inside the run " + format.Shell(run) + ": pass another folder with --out, or continue that run with: " + ResumeCommand(run)
 		}
 		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not empty and contains no run (%s)", dir, shown)), hint)
@@ -180,8 +180,8 @@ func (f *Folder) Abandon() error {
 	return errors.Join(err, f.close())
 }
 
-// Open locks the folder of an existing run.
-func Open(dir string, mode fs.FileMode) (*Folder, error) {
+// openRun locks the folder of an existing run.
+func openRun(dir string, mode fs.FileMode) (*Folder, error) {
 	if err := Need(dir); err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (f *Folder) writeTasks(tasks *TaskSet) error {
 }
 
 func (f *Folder) writeJSON(name string, v any) error {
-	return WriteFile(f.Dir, name, f.Mode, func(w io.Writer) error {
+	return writeFile(f.Dir, name, f.Mode, func(w io.Writer) error {
 		enc := plainjson.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
@@ -245,8 +245,8 @@ func (f *Folder) TasksPath() string { return filepath.Join(f.Dir, TasksFile) }
 
 func (f *Folder) close() error { return f.lock.Close() }
 
-// WriteFile writes dir/name atomically and durably, through a temporary file.
-func WriteFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {
+// writeFile writes dir/name atomically and durably, through a temporary file.
+func writeFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {
 	if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.IsDir() {
 		return exit.Hint(exit.With(exit.Storage, errors.New("is a folder, not a file")), "pass the path of a file") // before write does its work
 	}
@@ -281,7 +281,7 @@ func WriteNamed(path string, write func(io.Writer) error) error {
 	if at, err := filepath.EvalSymlinks(path); err == nil {
 		path = at
 	}
-	return WriteFile(filepath.Dir(path), filepath.Base(path), 0o666, write)
+	return writeFile(filepath.Dir(path), filepath.Base(path), 0o666, write)
 }
 
 func createTemporary(dir, prefix string, mode fs.FileMode) (*os.File, error) {

@@ -50,7 +50,7 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 		return err
 	}
 	f := &Folder{Dir: temp, Mode: mode}
-	err = WriteFile(temp, TasksFile, mode, func(io.Writer) error { return nil })
+	err = writeFile(temp, TasksFile, mode, func(io.Writer) error { return nil })
 	if err == nil {
 		err = f.writeImported(id, from)
 	}

@@ -181,9 +181,9 @@ func Need(dir string) error {
 	return err
 }
 
-// Around returns the run folder that contains path, or "". path can be one of the run's files, its
+// runAround returns the run folder that contains path, or "". path can be one of the run's files, its
 // data folder or a shard.
-func Around(path string) string {
+func runAround(path string) string {
 	for dir := path; ; {
 		parent := filepath.Dir(dir)
 		if parent == dir || parent == "." && !Exists(parent) {
@@ -201,7 +201,7 @@ func Read(dir string) (Info, error) {
 	b, err := os.ReadFile(filepath.Join(dir, RunFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		hint := "pass the --out folder of collect"
-		if run := Around(dir); run != "" {
+		if run := runAround(dir); run != "" {
 			hint = "did you mean " + format.Shell(run) + "?"
 		}
 		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not a run folder (it has no %s)", dir, RunFile)), hint)
@@ -331,7 +331,7 @@ func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers 
 	before := info.Tasks
 	info.Tasks = Tasks{
 		File: l.Config.Tasks.File, SHA256: tasks.digest, Tasks: tasks.Tasks, Samples: tasks.Samples,
-		Planned: Planned(l.Config, tasks), Bad: tasks.Bad,
+		Planned: plannedSamples(l.Config, tasks), Bad: tasks.Bad,
 		Groups: before.Groups || l.Config.Groups(), Raised: before.Raised || tasks.raised,
 	}
 	if info.Tasks.Stream = tasks.grows || before.Stream; info.Tasks.Stream {
@@ -398,5 +398,5 @@ func (f *Folder) writeRun(info Info) error {
 	if err != nil {
 		return err
 	}
-	return WriteFile(f.Dir, RunFile, f.Mode, func(w io.Writer) error { _, err := w.Write(body); return err })
+	return writeFile(f.Dir, RunFile, f.Mode, func(w io.Writer) error { _, err := w.Write(body); return err })
 }

@@ -36,7 +36,7 @@ func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, err
 	if err := folder.writeJSON(ReportFile, r); err != nil {
 		return r.Damage, err
 	}
-	return r.Damage, WriteFile(folder.Dir, ReportPage, folder.Mode, func(w io.Writer) error { return report.Page(w, r) })
+	return r.Damage, writeFile(folder.Dir, ReportPage, folder.Mode, func(w io.Writer) error { return report.Page(w, r) })
 }
 
 // ReadReport builds the current report of the run in dir. running reports whether another process

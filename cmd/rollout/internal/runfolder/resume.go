@@ -39,7 +39,7 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	e := new(Earlier)
 	var err error
 	if !dryRun {
-		if e.Folder, err = Open(dir, l.Config.Output.Share.FileMode()); err != nil {
+		if e.Folder, err = openRun(dir, l.Config.Output.Share.FileMode()); err != nil {
 			return nil, err
 		}
 	} else if h, held := Locked(dir); held {
@@ -107,7 +107,7 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	if err != nil || bad != nil {
 		return nil, bad, err
 	}
-	planned := Planned(l.Config, set)
+	planned := plannedSamples(l.Config, set)
 	switch cut := planned < set.Samples; {
 	case planned < e.Info.Tasks.Planned:
 		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d planned samples, you set %d", e.Info.Tasks.Planned, planned))
@@ -262,8 +262,8 @@ func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error)
 	return nil, nil
 }
 
-// Planned returns the number of samples that the run will collect.
-func Planned(c *config.Config, tasks *TaskSet) int {
+// plannedSamples returns the number of samples that the run will collect.
+func plannedSamples(c *config.Config, tasks *TaskSet) int {
 	if c.Tasks.Limit > 0 {
 		return min(tasks.Samples, c.Tasks.Limit)
 	}

@@ -339,6 +339,6 @@ func (i *Info) CountTasks(dir string) error {
 		count++
 		samples += samplesOf(t.Samples, had.Tasks.Samples)
 	}
-	i.Tasks.Tasks, i.Tasks.Planned = count, Planned(had, &TaskSet{Samples: samples})
+	i.Tasks.Tasks, i.Tasks.Planned = count, plannedSamples(had, &TaskSet{Samples: samples})
 	return nil
 }
