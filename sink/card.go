@@ -168,7 +168,7 @@ func (k *card) end() {
 func (k *card) write() {
 	ours, err := k.ours()
 	if err == nil && ours {
-		err = k.put(k.facts.text())
+		err = replaceFile(k.fs, filepath.Join(k.dir, cardName), filepath.Join(k.dir, cardTemp+rand.Text()+".md"), k.facts.text())
 	}
 	if err != nil {
 		k.logger.Warn("cannot write the dataset card", "path", filepath.Join(k.dir, cardName), "error", err)
@@ -192,28 +192,6 @@ func (k *card) ours() (bool, error) {
 		err = cerr
 	}
 	return string(head[:n]) == "---\n"+cardMark, err
-}
-
-func (k *card) put(text []byte) error {
-	temp := filepath.Join(k.dir, cardTemp+rand.Text()+".md")
-	f, err := k.fs.Create(temp)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = k.fs.Rename(temp, filepath.Join(k.dir, cardName))
-	}
-	if err != nil {
-		_ = k.fs.Remove(temp) // the next Create removes a leftover
-	}
-	return err
 }
 
 func (f *cardFacts) text() []byte {

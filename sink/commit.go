@@ -221,11 +221,9 @@ func checkLinks(fsys FS, dir string) error {
 	return &ShardError{Path: dir, Op: "link", Err: err}
 }
 
-// putIfAbsent creates a file durably, or fails with fs.ErrExist. It calls hit after each step.
-func putIfAbsent(fsys FS, name string, body []byte, hit func(failpoint.Name)) error {
-	dir := filepath.Dir(name)
-	temp := filepath.Join(dir, tempPrefix+rand.Text()+".json")
-	f, err := fsys.Create(temp)
+// writeSynced creates a file and syncs its content.
+func writeSynced(fsys FS, name string, body []byte) error {
+	f, err := fsys.Create(name)
 	if err != nil {
 		return err
 	}
@@ -236,6 +234,27 @@ func putIfAbsent(fsys FS, name string, body []byte, hit func(failpoint.Name)) er
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
+	return err
+}
+
+// replaceFile replaces a file by a new one, which it writes and syncs as temp. It does not sync the folder.
+// After an error temp can exist; the next Create removes it.
+func replaceFile(fsys FS, name, temp string, body []byte) error {
+	err := writeSynced(fsys, temp, body)
+	if err == nil {
+		err = fsys.Rename(temp, name)
+	}
+	if err != nil {
+		_ = fsys.Remove(temp)
+	}
+	return err
+}
+
+// putIfAbsent creates a file durably, or fails with fs.ErrExist. It calls hit after each step.
+func putIfAbsent(fsys FS, name string, body []byte, hit func(failpoint.Name)) error {
+	dir := filepath.Dir(name)
+	temp := filepath.Join(dir, tempPrefix+rand.Text()+".json")
+	err := writeSynced(fsys, temp, body)
 	if err == nil {
 		hit(failpoint.CommitWritten)
 		err = fsys.Link(temp, name)

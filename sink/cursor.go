@@ -106,23 +106,8 @@ func putAck(fsys FS, dir string, c Cursor) error {
 	if err != nil {
 		return err // a struct of plain fields: cannot happen
 	}
-	temp := filepath.Join(dir, ackTemp+rand.Text()+".json")
-	f, err := fsys.Create(temp)
+	err = replaceFile(fsys, filepath.Join(dir, ackName), filepath.Join(dir, ackTemp+rand.Text()+".json"), append(body, '\n'))
 	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(body, '\n'))
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = fsys.Rename(temp, filepath.Join(dir, ackName))
-	}
-	if err != nil {
-		_ = fsys.Remove(temp) // the next Create removes a leftover
 		return err
 	}
 	return fsys.SyncDir(dir)
