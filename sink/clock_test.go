@@ -110,6 +110,6 @@ func TestClockJumps(t *testing.T) {
 		if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.Samples != int64(len(all)) {
 			t.Errorf("Verify: %v, %q, %d samples, want %d", err, report.Problems, report.Samples, len(all))
 		}
-		sinktest.Compare(t, dir, samples(len(all)))
+		compareDataset(t, dir, samples(len(all)))
 	}
 }

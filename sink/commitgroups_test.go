@@ -177,7 +177,7 @@ func TestGateCommitGroupSyncs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		disk := &sinktest.Faults{FS: sink.OS(), At: -1}
+		disk := &faultyFS{FS: sink.OS(), At: -1}
 		d, commits, end := grouped(t, dir, sink.Config{FS: disk, MergeAt: 1000})
 		syncs := func(what string, want int, feed func()) {
 			t.Helper()
@@ -236,7 +236,7 @@ func TestCommitGroupsKeepFewSegments(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		disk := &sinktest.Faults{FS: sink.OS(), At: -1}
+		disk := &faultyFS{FS: sink.OS(), At: -1}
 		d, commits, end := grouped(t, dir, sink.Config{FS: disk, MergeAt: 1000})
 		b := sinktest.NewBuilder(3)
 		slow := group(b, 0, 3) // it keeps the first segment
@@ -288,7 +288,7 @@ func TestPowerCutGroups(t *testing.T) {
 			g.Samples[i].Keep, g.Samples[i].KeepReason = &keep, reasonOf(g.ID)
 		}
 	}}
-	probe := sinktest.NewPowerCut("run", 0)
+	probe := newPowerCut("run", 0)
 	probe.CutAt(-1)
 	if err := live(t, probe, cfg, lines(), map[attemptID]bool{}); err != nil {
 		t.Fatal(err)
@@ -344,7 +344,7 @@ func TestEmptySegmentIsSynced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		disk := &sinktest.Faults{FS: sink.OS(), At: -1}
+		disk := &faultyFS{FS: sink.OS(), At: -1}
 		d, _, end := grouped(t, dir, sink.Config{FS: disk})
 		b := sinktest.NewBuilder(3)
 		appendAll(t, d, group(b, 0, 1)...)

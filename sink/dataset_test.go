@@ -139,7 +139,7 @@ func TestLargeSample(t *testing.T) {
 	if err := wait(); err != nil {
 		t.Error(err)
 	}
-	sinktest.Compare(t, dir, samples(5))
+	compareDataset(t, dir, samples(5))
 }
 
 // TestStopNow tests that ending Run's context abandons open shards, and that ending Close's does not.
@@ -166,7 +166,7 @@ func TestStopNow(t *testing.T) {
 	if err := d.Append(t.Context(), samples(2)[1], nil); !errors.Is(err, sink.ErrClosed) || !errors.Is(err, stop) {
 		t.Errorf("Append() = %v, want ErrClosed and the cause", err)
 	}
-	sinktest.Compare(t, dir, nil)
+	compareDataset(t, dir, nil)
 	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
 	if err != nil || len(report.Orphans) > 0 {
 		t.Errorf("Verify: %v, orphans %q", err, report.Orphans)
@@ -200,7 +200,7 @@ func TestClosed(t *testing.T) {
 	if err := d.Run(t.Context()); err == nil {
 		t.Error("Run ran twice")
 	}
-	sinktest.Compare(t, dir, samples(2))
+	compareDataset(t, dir, samples(2))
 }
 
 // TestClosedBeforeRun tests that closing a dataset before Run works, even twice, and does not wait.
@@ -409,7 +409,7 @@ func TestAppendDoesNotWaitForWriter(t *testing.T) {
 		})
 		if drain {
 			// Outside the bubble, because objects in the decoders' pools must not leave it.
-			sinktest.Compare(t, dir, alone(samples(4)))
+			compareDataset(t, dir, alone(samples(4)))
 		}
 	}
 }

@@ -93,7 +93,7 @@ func TestFaults(t *testing.T) {
 				t.Parallel()
 				// Two commits, because the second sample reaches the byte limit.
 				cfg := sink.Config{Format: format, MaxShardBytes: 5000}
-				probe := &sinktest.Faults{FS: sinktest.NewPowerCut("run", 0), At: -1}
+				probe := &faultyFS{FS: newPowerCut("run", 0), At: -1}
 				cfg.FS = probe
 				if o := attempt(t, "run", cfg, faultSamples()); o.err != nil {
 					t.Fatal(o.err)
@@ -114,8 +114,8 @@ func TestFaults(t *testing.T) {
 
 func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 	t.Helper()
-	disk := sinktest.NewPowerCut("run", 0) // without a power cut
-	faults := &sinktest.Faults{FS: disk, At: at, Err: syscall.ENOSPC, Dead: dead}
+	disk := newPowerCut("run", 0) // without a power cut
+	faults := &faultyFS{FS: disk, At: at, Err: syscall.ENOSPC, Dead: dead}
 	cfg.FS = faults
 	o := attempt(t, "run", cfg, faultSamples())
 	if ops := faults.Ops(); at < len(ops) {
@@ -127,7 +127,7 @@ func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 
 	// Check the disk as the next process finds it.
 	dir := dump(t, disk)
-	_, _, keys := sinktest.Read(t, dir)
+	_, _, keys := readDataset(t, dir)
 	for key, err := range o.done {
 		if err == nil && keys[key] != 1 {
 			t.Errorf("sample %s was reported as committed and is %d times in the log", key, keys[key])
@@ -147,7 +147,7 @@ func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 	completed(t, disk, cfg, o)
 }
 
-func dump(t *testing.T, disk *sinktest.PowerCut) string {
+func dump(t *testing.T, disk *powerCut) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := disk.Dump(dir); err != nil {
@@ -157,13 +157,13 @@ func dump(t *testing.T, disk *sinktest.PowerCut) string {
 }
 
 // completed opens the dataset again, checks that it has all durable samples, and writes the rest.
-func completed(t *testing.T, disk *sinktest.PowerCut, cfg sink.Config, o outcome) {
+func completed(t *testing.T, disk *powerCut, cfg sink.Config, o outcome) {
 	t.Helper()
 	if _, err := sink.Create("run", cfg); err != nil {
 		t.Fatalf("the next process: %v", err)
 	}
 	dir := dump(t, disk)
-	_, _, keys := sinktest.Read(t, dir)
+	_, _, keys := readDataset(t, dir)
 	for key := range o.durable {
 		if keys[key] != 1 {
 			t.Errorf("sample %s was durable and is %d times in the log", key, keys[key])
@@ -177,13 +177,13 @@ func completed(t *testing.T, disk *sinktest.PowerCut, cfg sink.Config, o outcome
 			missing = append(missing, s)
 		}
 	}
-	sinktest.Compare(t, dir, committed)
+	compareDataset(t, dir, committed)
 	if o := attempt(t, "run", cfg, missing); o.err != nil {
 		t.Errorf("second run: %v", o.err)
 	}
 	dir = dump(t, disk)
 	cardNames(t, dir, true)
-	sinktest.Compare(t, dir, faultSamples())
+	compareDataset(t, dir, faultSamples())
 	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
 	if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {
 		t.Errorf("Verify at the end: %v, %v, orphans %q, write-ahead log %+v", err, report.Problems, report.Orphans, report.WAL)
@@ -205,7 +205,7 @@ func TestErrorKinds(t *testing.T) {
 		{syscall.EIO, sink.ErrPermission, false},
 		{fs.ErrNotExist, fs.ErrNotExist, true},
 	} {
-		cfg := sink.Config{FS: &sinktest.Faults{FS: sink.OS(), At: 0, Err: &fs.PathError{Op: "open", Path: "x", Err: tt.err}}}
+		cfg := sink.Config{FS: &faultyFS{FS: sink.OS(), At: 0, Err: &fs.PathError{Op: "open", Path: "x", Err: tt.err}}}
 		_, err := sink.Create(t.TempDir(), cfg)
 		if _, ok := errors.AsType[*sink.ShardError](err); !ok {
 			t.Errorf("Create() = %v, want a *ShardError", err)

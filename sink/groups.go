@@ -31,13 +31,13 @@ type SampleFacts struct {
 
 	// Judge sets Keep and KeepReason, which become the columns keep and keep_reason of all rows
 	// of the sample. Keep nil means undecided: both columns are null. Keep false means that the
-	// sample must not be trained on; the default reason is LeftOut.
+	// sample must not be trained on; the default reason is filtered.
 	Keep       *bool
 	KeepReason string
 }
 
-// LeftOut is the default reason of samples that Judge filters out.
-const LeftOut = "filtered"
+// defaultReason is the reason of samples that Judge filters out without one.
+const defaultReason = "filtered"
 
 // A WholeGroup is a group whose samples all have an outcome in the log.
 type WholeGroup struct {
@@ -100,7 +100,7 @@ func hashOf(id string) (h groupHash) {
 // whole, in the order of their first samples there. It ignores samples without a group id.
 func (l *GroupLog) Add(c *Commit) []WholeGroup {
 	if l.open == nil {
-		l.open, l.whole, l.reasons = map[string]*openGroup{}, map[groupHash]uint16{}, []string{"", LeftOut}
+		l.open, l.whole, l.reasons = map[string]*openGroup{}, map[groupHash]uint16{}, []string{"", defaultReason}
 	}
 	// By index in c.Groups; nil if already whole. A group with two sizes has two indexes.
 	groups := make([]*openGroup, len(c.Groups))
@@ -183,7 +183,7 @@ func (l *GroupLog) reason(text string) uint16 {
 		}
 	}
 	if len(l.reasons) == maxReasons {
-		return l.reason(LeftOut)
+		return l.reason(defaultReason)
 	}
 	l.reasons = append(l.reasons, text)
 	return uint16(len(l.reasons) - 1)

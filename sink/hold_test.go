@@ -97,7 +97,7 @@ func TestGroupsLieInOnePiece(t *testing.T) {
 					rng.Shuffle(len(part), func(i, k int) { part[i], part[k] = part[k], part[i] })
 				}
 				sinktest.Write(t, dir, cfg, all)
-				sinktest.Compare(t, dir, build())
+				compareDataset(t, dir, build())
 				pieces, disorder := inPieces(t, dir)
 				for id, n := range pieces {
 					if n != 1 {
@@ -125,7 +125,7 @@ func TestHugeGroup(t *testing.T) {
 	if pieces, disorder := inPieces(t, dir); pieces["group-1"] != 1 || len(disorder) > 0 {
 		t.Errorf("%v, out of order %q", pieces, disorder)
 	}
-	sinktest.Compare(t, dir, group(sinktest.NewBuilder(3), 1, 1000))
+	compareDataset(t, dir, group(sinktest.NewBuilder(3), 1, 1000))
 }
 
 // TestHeldLetsAppendOn tests that held samples never block Append, not even for a sample above the budget.
@@ -381,7 +381,7 @@ func TestHeldCannotBeReadAgain(t *testing.T) {
 		if _, err := sink.Create(dir, sink.Config{}); err != nil {
 			t.Fatal(err)
 		}
-		sinktest.Compare(t, dir, group(sinktest.NewBuilder(3), 0, 4))
+		compareDataset(t, dir, group(sinktest.NewBuilder(3), 0, 4))
 		if pieces, _ := inPieces(t, dir); pieces["group-0"] != 1 {
 			t.Errorf("%v", pieces)
 		}

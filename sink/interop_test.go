@@ -111,7 +111,7 @@ func writeJob(t *testing.T, dir string) (path string) {
 	var failures []sink.StoredFailure
 	for _, s := range sinktest.Edge() {
 		rows = append(rows, sinktest.Rows(s)...)
-		failures = append(failures, sinktest.Failures(s)...)
+		failures = append(failures, failuresOf(s)...)
 	}
 	data, failed, raw := columns(t, "data", rows), columns(t, "failures", failures), columns(t, "data", rawRows())
 	j := job{Sets: []*set{data, failed, raw}}

@@ -34,7 +34,7 @@ func (f *SampleFacts) verdict() verdict {
 	case f.Keep == nil:
 		return verdict{}
 	case !*f.Keep && f.KeepReason == "":
-		return leftOut(LeftOut)
+		return leftOut(defaultReason)
 	case !*f.Keep:
 		return leftOut(validText(f.KeepReason))
 	case f.KeepReason == "":

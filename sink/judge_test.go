@@ -220,7 +220,7 @@ func TestJudgeParts(t *testing.T) {
 		for _, s := range c.Samples {
 			want := ""
 			if c.Groups[s.Group].ID == "group-0" && !s.Failed() {
-				want = sink.LeftOut
+				want = "filtered"
 			}
 			if s.Filtered != want {
 				t.Errorf("%s, attempt %d: filtered for %q, want %q", s.Key, s.Attempt, s.Filtered, want)

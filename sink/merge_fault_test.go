@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/sink"
-	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
 // TestMergeFault tests that no failed operation of a merge leaves an unnamed shard in data/ or
@@ -20,10 +19,10 @@ func TestMergeFault(t *testing.T) {
 	cfg := sink.Config{MergeAt: 3}
 	smallCommits(t, dir, cfg, 4, 7)
 	want := logicalOf(t, dir)
-	open := func(t *testing.T) (*sink.Dataset, *sinktest.PowerCut, *sinktest.Faults) {
+	open := func(t *testing.T) (*sink.Dataset, *powerCut, *faultyFS) {
 		t.Helper()
 		disk := loaded(t, dir, 0)
-		faults := &sinktest.Faults{FS: disk, At: -1, Err: syscall.ENOSPC}
+		faults := &faultyFS{FS: disk, At: -1, Err: syscall.ENOSPC}
 		cfg := cfg
 		cfg.FS = faults
 		d, err := sink.Create("run", cfg)

@@ -213,7 +213,7 @@ func TestMergeUnderReaders(t *testing.T) {
 			if !reflect.DeepEqual(at, order) {
 				t.Errorf("a follower saw\n%v\nthe log has\n%v", order, at)
 			}
-			sinktest.Compare(t, dir, feed.told)
+			compareDataset(t, dir, feed.told)
 			wholeVerify(t, dir)
 		})
 	}

@@ -179,7 +179,7 @@ func TestMergeIsCut(t *testing.T) {
 	cfg := sink.Config{MergeAt: 3, RowGroupTokens: 1000}
 	smallCommits(t, dir, cfg, 9, 7)
 	want := logicalOf(t, dir)
-	life := func(fs *sinktest.PowerCut) error {
+	life := func(fs *powerCut) error {
 		d, err := sink.Create("run", withFS(cfg, fs))
 		if err != nil {
 			return err
@@ -238,9 +238,9 @@ func TestMergeIsCut(t *testing.T) {
 }
 
 // loaded returns a disk with the files of a folder.
-func loaded(tb testing.TB, dir string, seed uint64) *sinktest.PowerCut {
+func loaded(tb testing.TB, dir string, seed uint64) *powerCut {
 	tb.Helper()
-	disk := sinktest.NewPowerCut("run", seed)
+	disk := newPowerCut("run", seed)
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		rel, _ := filepath.Rel(dir, path)
 		to := filepath.Join("run", rel)

@@ -77,7 +77,7 @@ func live(t *testing.T, fs sink.FS, cfg sink.Config, lines [3][]*tokenize.Sample
 }
 
 // inLog counts the attempts in the log and, with groups, those that wait in the write-ahead log.
-func inLog(t *testing.T, fs *sinktest.PowerCut, groups bool) map[attemptID]int {
+func inLog(t *testing.T, fs *powerCut, groups bool) map[attemptID]int {
 	t.Helper()
 	dir := dump(t, fs)
 	cardNames(t, dir, true)
@@ -113,7 +113,7 @@ func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	lines := cutSamples()
 	cfg := sink.Config{MaxShardBytes: 2500, Writers: 2, RowGroupTokens: 1000}
-	probe := sinktest.NewPowerCut("run", 0)
+	probe := newPowerCut("run", 0)
 	probe.CutAt(-1)
 	if err := live(t, probe, cfg, lines, map[attemptID]bool{}); err != nil {
 		t.Fatal(err)
@@ -135,14 +135,14 @@ func TestPowerCut(t *testing.T) {
 }
 
 // cutOnce returns the file system after all samples are in the dataset.
-func cutOnce(t *testing.T, cfg sink.Config, lines [3][]*tokenize.Sample, at int, seed uint64) *sinktest.PowerCut {
+func cutOnce(t *testing.T, cfg sink.Config, lines [3][]*tokenize.Sample, at int, seed uint64) *powerCut {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, uint64(at)))
-	fs := sinktest.NewPowerCut("run", rng.Uint64())
+	fs := newPowerCut("run", rng.Uint64())
 	durable := map[attemptID]bool{}
 	fs.CutAt(at)
 	err := live(t, fs, cfg, lines, durable)
-	if err != nil && !errors.Is(err, sinktest.ErrPower) {
+	if err != nil && !errors.Is(err, errPower) {
 		t.Fatalf("seed %d: %v does not wrap its cause", seed, err)
 	}
 	for range rng.IntN(4) {
@@ -150,7 +150,7 @@ func cutOnce(t *testing.T, cfg sink.Config, lines [3][]*tokenize.Sample, at int,
 		cardNames(t, dump(t, fs), false)
 		fs.CutAt(rng.IntN(60))
 		_, err := sink.Create("run", withFS(cfg, fs))
-		if err != nil && !errors.Is(err, sinktest.ErrPower) {
+		if err != nil && !errors.Is(err, errPower) {
 			t.Fatalf("seed %d: recovery: %v", seed, err)
 		}
 	}
@@ -183,7 +183,7 @@ func cutOnce(t *testing.T, cfg sink.Config, lines [3][]*tokenize.Sample, at int,
 }
 
 // back restarts the machine, or only the process.
-func back(rng *rand.Rand, fs *sinktest.PowerCut) {
+func back(rng *rand.Rand, fs *powerCut) {
 	if rng.IntN(3) == 0 {
 		fs.Kill()
 	} else {
@@ -216,7 +216,7 @@ func TestSegmentsThatComeBack(t *testing.T) {
 	}
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 2))
-		disk := sinktest.NewPowerCut("run", rng.Uint64())
+		disk := newPowerCut("run", rng.Uint64())
 		putSegments(t, disk, body, body)
 		if rng.IntN(2) == 0 { // an earlier process removed them
 			for n := range 2 {
@@ -241,7 +241,7 @@ func TestSegmentsThatComeBack(t *testing.T) {
 }
 
 // putSegments writes a write-ahead log with the given segments durably.
-func putSegments(t *testing.T, disk *sinktest.PowerCut, bodies ...[]byte) {
+func putSegments(t *testing.T, disk *powerCut, bodies ...[]byte) {
 	t.Helper()
 	err := errors.Join(disk.MkdirAll("run/wal"), disk.SyncDir("run"))
 	for i, body := range bodies {

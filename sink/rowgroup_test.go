@@ -153,7 +153,7 @@ func TestRowGroupsBeginWithGroups(t *testing.T) {
 		if _, err := sink.Create(dir, cfg); err != nil {
 			t.Fatal(err)
 		}
-		sinktest.Compare(t, dir, manyGroups(150))
+		compareDataset(t, dir, manyGroups(150))
 		checkRowGroups(t, dir, target)
 	})
 }

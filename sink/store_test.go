@@ -38,7 +38,7 @@ func TestStoreAgain(t *testing.T) {
 			if err != nil || stats.Commits < 2 {
 				t.Fatalf("Store() = %+v, %v", stats, err)
 			}
-			sinktest.Compare(t, again, sinktest.Edge())
+			compareDataset(t, again, sinktest.Edge())
 			report, err := sink.Verify(t.Context(), again, sink.VerifyOptions{})
 			if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {
 				t.Errorf("Verify: %v, %+v", err, report)

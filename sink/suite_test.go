@@ -1,18 +1,333 @@
 package sink_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 func TestParquet(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sink.Config{Format: sink.Parquet})
+	runSuite(t, sink.Config{Format: sink.Parquet})
 }
 
 func TestArrow(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sink.Config{Format: sink.Arrow})
+	runSuite(t, sink.Config{Format: sink.Arrow})
+}
+
+// runSuite is the acceptance suite: it tests the promises of a dataset with cfg. It sets cfg.VocabSize.
+func runSuite(t *testing.T, cfg sink.Config) {
+	t.Helper()
+	cfg.VocabSize = sinktest.Vocab
+	t.Run("returns every value", func(t *testing.T) { t.Parallel(); testValues(t, cfg) })
+	t.Run("many small shards", func(t *testing.T) { t.Parallel(); testRotation(t, cfg) })
+	t.Run("continues", func(t *testing.T) { t.Parallel(); testContinue(t, cfg) })
+	t.Run("refuses broken samples", func(t *testing.T) { t.Parallel(); testRefusals(t, cfg) })
+}
+
+// readDataset returns all rows and failures by sample key, in log order, and the commits of each key.
+func readDataset(tb testing.TB, dir string) (rows map[string][]sink.StoredRow, failures map[string][]sink.StoredFailure, keys map[string]int) {
+	tb.Helper()
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	rows, failures, keys = map[string][]sink.StoredRow{}, map[string][]sink.StoredFailure{}, map[string]int{}
+	for _, c := range log.Commits {
+		for _, s := range c.Samples {
+			keys[s.Key]++
+		}
+	}
+	for shard := range log.Shards(sink.KindData) {
+		for row, err := range log.Rows(shard) {
+			if err != nil {
+				tb.Fatal(err)
+			}
+			rows[row.SampleKey] = append(rows[row.SampleKey], *row)
+		}
+	}
+	for shard := range log.Shards(sink.KindFailures) {
+		for f, err := range log.Failures(shard) {
+			if err != nil {
+				tb.Fatal(err)
+			}
+			failures[f.SampleKey] = append(failures[f.SampleKey], *f)
+		}
+	}
+	return rows, failures, keys
+}
+
+// compareDataset checks that the dataset in dir holds exactly the samples, with floats compared by bits.
+func compareDataset(tb testing.TB, dir string, want []*tokenize.Sample) {
+	tb.Helper()
+	rows, failures, keys := readDataset(tb, dir)
+	for _, s := range want {
+		if keys[s.Key] != 1 {
+			tb.Errorf("sample %s is committed %d times", s.Key, keys[s.Key])
+		}
+		delete(keys, s.Key)
+		compare(tb, s.Key, rows[s.Key], sinktest.Rows(s))
+		compare(tb, s.Key, failures[s.Key], failuresOf(s))
+		delete(rows, s.Key)
+		delete(failures, s.Key)
+	}
+	if len(keys)+len(rows)+len(failures) > 0 {
+		tb.Errorf("%d keys, %d samples with rows and %d with failures that were never appended", len(keys), len(rows), len(failures))
+	}
+}
+
+func compare[T any](tb testing.TB, key string, got, want []T) {
+	tb.Helper()
+	if len(got) != len(want) {
+		tb.Errorf("sample %s: %d rows, want %d", key, len(got), len(want))
+		return
+	}
+	for i := range got {
+		g, w := reflect.ValueOf(got[i]), reflect.ValueOf(want[i])
+		for k := range g.NumField() {
+			if err := same(g.Field(k), w.Field(k)); err != nil {
+				tb.Errorf("sample %s: row %d: %s: %v", key, i, g.Type().Field(k).Name, err)
+			}
+		}
+	}
+}
+
+// same compares two fields of a row. Floats are compared by bits, except that all NaNs are equal. nil
+// versions are null; other nil lists equal empty ones.
+func same(g, w reflect.Value) error {
+	switch g.Kind() {
+	case reflect.Pointer:
+		if g.IsNil() != w.IsNil() {
+			return fmt.Errorf("null is %t, want %t", g.IsNil(), w.IsNil())
+		}
+		if g.IsNil() {
+			return nil
+		}
+		return same(g.Elem(), w.Elem())
+	case reflect.Slice:
+		if g.Len() != w.Len() {
+			return fmt.Errorf("length %d, want %d", g.Len(), w.Len())
+		}
+		for i := range g.Len() {
+			if err := same(g.Index(i), w.Index(i)); err != nil {
+				return fmt.Errorf("[%d]: %w", i, err)
+			}
+		}
+		return nil
+	case reflect.Float32, reflect.Float64:
+		a, b := g.Float(), w.Float()
+		if math.Float64bits(a) != math.Float64bits(b) && !(math.IsNaN(a) && math.IsNaN(b)) {
+			return fmt.Errorf("%v, want %v", a, b)
+		}
+		return nil
+	}
+	if !g.Equal(w) {
+		return fmt.Errorf("%v, want %v", g, w)
+	}
+	return nil
+}
+
+func testValues(t *testing.T, cfg sink.Config) {
+	t.Helper()
+	dir := t.TempDir()
+	cfg.RowGroupTokens = 50_000 // many groups, or batches
+	stats := sinktest.Write(t, dir, cfg, sinktest.Edge())
+	compareDataset(t, dir, sinktest.Edge())
+	verify(t, dir)
+	var want sink.Stats
+	for _, s := range sinktest.Edge() {
+		want.Samples++
+		want.Rows += int64(len(s.Rows))
+		want.Failures += int64(len(s.Failures))
+		if len(s.Rows) == 0 && len(s.Failures) > 0 {
+			want.Failed++
+		}
+		for _, r := range s.Rows {
+			want.Tokens.Total += int64(len(r.InputIDs))
+			want.Tokens.Prompt += int64(r.PromptLength)
+			for _, m := range r.LossMask {
+				want.Tokens.Trainable += int64(m)
+			}
+		}
+	}
+	want.Commits, want.Shards, want.Bytes, want.WALSyncs = stats.Commits, stats.Shards, stats.Bytes, stats.WALSyncs
+	if stats != want {
+		t.Errorf("Stats() = %+v, want %+v", stats, want)
+	}
+}
+
+func verify(tb testing.TB, dir string) sink.VerifyReport {
+	tb.Helper()
+	report, err := sink.Verify(tb.Context(), dir, sink.VerifyOptions{VocabSize: sinktest.Vocab})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, p := range report.Problems {
+		tb.Errorf("Verify: %v", p)
+	}
+	if len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {
+		tb.Errorf("Verify: orphans %q, write-ahead log %+v", report.Orphans, report.WAL)
+	}
+	return report
+}
+
+func testRotation(t *testing.T, cfg sink.Config) {
+	t.Helper()
+	cfg.MaxShardBytes = 100_000
+	cfg.RowGroupTokens = 2000
+	cfg.Writers = max(cfg.Writers, 2)
+	make100 := func() []*tokenize.Sample {
+		b := sinktest.NewBuilder(1)
+		var all []*tokenize.Sample
+		for i := range 100 {
+			if i%10 == 9 {
+				all = append(all, b.Failure(100))
+				continue
+			}
+			all = append(all, b.Sample(b.Row(1000, 500), b.Row(2000, 700, 10, 30)))
+		}
+		return all
+	}
+	dir := t.TempDir()
+	stats := sinktest.Write(t, dir, cfg, make100())
+	compareDataset(t, dir, make100())
+	verify(t, dir)
+	if stats.Commits < 5 {
+		t.Errorf("%d commits of %d bytes: shards were not closed by size", stats.Commits, stats.Bytes)
+	}
+	log, err := sink.ReadLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range log.Commits {
+		for _, s := range c.Shards {
+			if s.Bytes > 2*cfg.MaxShardBytes {
+				t.Errorf("%s has %d bytes, the limit is %d", s.Path, s.Bytes, cfg.MaxShardBytes)
+			}
+		}
+	}
+}
+
+func testContinue(t *testing.T, cfg sink.Config) {
+	t.Helper()
+	dir := t.TempDir()
+	b := sinktest.NewBuilder(3)
+	failed := b.Failure(5)
+	key := failed.Key
+	first := []*tokenize.Sample{b.Sample(b.Row(1, 2)), b.Sample(), failed}
+	done := first[0].Key
+	sinktest.Write(t, dir, cfg, first)
+
+	again := b.Sample(b.Row(5, 6))
+	again.Key, again.RolloutID, again.Attempt = key, key+"/2", 2
+	sinktest.Write(t, dir, cfg, []*tokenize.Sample{again})
+	report := verify(t, dir)
+	if report.Samples != 3 || report.Failed != 0 {
+		t.Errorf("after the success of a failed sample: %d samples, %d failed", report.Samples, report.Failed)
+	}
+
+	d, err := sink.Create(dir, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []string{done, key} {
+		s := b.Sample(b.Row(5, 6))
+		s.Key = k
+		err := d.Append(t.Context(), s, nil)
+		var known *sink.SampleError
+		if !errors.Is(err, sink.ErrCommitted) || !errors.As(err, &known) || known.Refused() {
+			t.Errorf("Append of a committed sample = %v, want ErrCommitted", err)
+		}
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Errorf("Close without Run: %v", err)
+	}
+	if err := d.Run(t.Context()); err != nil {
+		t.Errorf("Run after Close: %v", err)
+	}
+}
+
+func testRefusals(t *testing.T, cfg sink.Config) {
+	t.Helper()
+	for _, tt := range []struct {
+		name string
+		edit func(s *tokenize.Sample)
+	}{
+		{"no key", func(s *tokenize.Sample) { s.Key = "" }},
+		{"index outside the group", func(s *tokenize.Sample) { s.Index = s.GroupSize }},
+		{"attempt 0", func(s *tokenize.Sample) { s.Attempt = 0 }},
+		{"status of a failure", func(s *tokenize.Sample) { s.Status = "cancelled" }},
+		{"text that is not UTF-8", func(s *tokenize.Sample) { s.Model = "\xff" }},
+		{"messages that are not UTF-8", func(s *tokenize.Sample) { s.Messages = new("\xff") }},
+		{"messages that are not JSON", func(s *tokenize.Sample) { s.Messages = new("{") }},
+		{"metadata that is not JSON", func(s *tokenize.Sample) { s.Metadata = new("a") }},
+		{"reward details that are not JSON", func(s *tokenize.Sample) { s.RewardDetails = new("") }},
+		{"reward NaN", func(s *tokenize.Sample) { s.Reward = new(math.NaN()) }},
+		{"reward infinite", func(s *tokenize.Sample) { s.Reward = new(math.Inf(1)) }},
+		{"more tokens than the server counted", func(s *tokenize.Sample) { s.CompletionTokens-- }},
+		{"more tokens than the server counted, with one trimmed", func(s *tokenize.Sample) {
+			s.Rows[0].Trimmed, s.Rows[0].Flags = 1, tokenize.FlagRealigned
+		}},
+		{"more tokens than the server counted, with one unscored", func(s *tokenize.Sample) {
+			s.Rows[0].LossMask[3], s.Rows[0].Logprobs[3], s.Rows[0].Unscored = 0, 0, 1
+			s.CompletionTokens--
+		}},
+		{"step id that is not UTF-8", func(s *tokenize.Sample) { s.Rows[0].StepIDs = []string{"\xff"} }},
+		{"mask shorter than ids", func(s *tokenize.Sample) { s.Rows[0].LossMask = s.Rows[0].LossMask[1:] }},
+		{"logprob under mask 0", func(s *tokenize.Sample) { s.Rows[0].Logprobs[0] = -1 }},
+		{"logprob NaN", func(s *tokenize.Sample) { s.Rows[0].Logprobs[4] = float32(math.NaN()) }},
+		{"logprob for minus infinity", func(s *tokenize.Sample) { s.Rows[0].Logprobs[4] = -math.MaxFloat32 }},
+		{"id outside the vocabulary", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = sinktest.Vocab }},
+		{"negative id", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = -1 }},
+		{"turn offsets that do not end at T", func(s *tokenize.Sample) { s.Rows[0].TurnOffsets[2]-- }},
+		{"nothing to train on", func(s *tokenize.Sample) { clear(s.Rows[0].LossMask); clear(s.Rows[0].Logprobs) }},
+		{"quarantined", func(s *tokenize.Sample) { s.Rows[0].Grade = tokenize.Quarantined }},
+		{"no source", func(s *tokenize.Sample) { s.Rows[0].Source = tokenize.SourceNone }},
+		{"segments out of order", func(s *tokenize.Sample) { s.Rows[0].SegmentIndex = 1 }},
+		{"segment missing", func(s *tokenize.Sample) { s.Rows[0].SegmentCount = 2 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d, err := sink.Create(t.TempDir(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := sinktest.NewBuilder(5)
+			s := b.Sample(b.Row(3, 4))
+			tt.edit(s)
+			var refused *sink.SampleError
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // no sample is accepted, only refused
+			if err := d.Append(ctx, s, nil); !errors.As(err, &refused) || !refused.Refused() {
+				t.Errorf("Append() = %v, want a *SampleError about the sample", err)
+			}
+		})
+	}
+}
+
+// failuresOf returns the failures that a dataset with the sample must return.
+func failuresOf(s *tokenize.Sample) []sink.StoredFailure {
+	failures := make([]sink.StoredFailure, len(s.Failures))
+	for i := range s.Failures {
+		f := &s.Failures[i]
+		failures[i] = sink.StoredFailure{
+			SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
+			SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
+			Class: f.Class, Stage: f.Stage, Reason: f.Reason, Error: strings.ToValidUTF8(f.Error, "\uFFFD"), Call: f.Call,
+			OutputIDs: f.OutputIDs, Logprobs: f.Logprobs, Text: strings.ToValidUTF8(f.Text, "\uFFFD"),
+			Status: s.Status, StopReason: s.StopReason, Model: s.Model, AgentID: s.AgentID, RunIDs: s.RunIDs,
+			PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
+			StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
+			Messages: s.Messages, Metadata: s.Metadata,
+		}
+	}
+	return failures
 }

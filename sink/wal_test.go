@@ -60,7 +60,7 @@ func TestGroupCommit(t *testing.T) {
 		t.Run(took.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				fs := &slowSync{FS: sinktest.NewPowerCut("run", 0), took: took}
+				fs := &slowSync{FS: newPowerCut("run", 0), took: took}
 				var told int
 				d, err := sink.Create("run", sink.Config{FS: fs, Events: sink.Events{Synced: func(d time.Duration, n int, bytes int64) {
 					told += n
@@ -120,7 +120,7 @@ func TestGroupCommit(t *testing.T) {
 // TestFailedSync tests that a failed sync ends the run without a retry or a durable sample.
 func TestFailedSync(t *testing.T) {
 	t.Parallel()
-	disk := sinktest.NewPowerCut("run", 0)
+	disk := newPowerCut("run", 0)
 	fs := &failingSync{FS: disk, ok: 1}
 	d, err := sink.Create("run", sink.Config{FS: fs})
 	if err != nil {
@@ -264,7 +264,7 @@ func TestRecover(t *testing.T) {
 			}
 		}
 		b = sinktest.NewBuilder(9)
-		sinktest.Compare(t, dir, append(samples(5), b.Failure(4), b.Sample()))
+		compareDataset(t, dir, append(samples(5), b.Failure(4), b.Sample()))
 		d, err = sink.Create(dir, sink.Config{Format: format})
 		if err != nil || fmt.Sprint(d.Recovered()) != fmt.Sprint(sink.Recovery{}) {
 			t.Errorf("Recovered() of the next = %+v, %v, want nothing", d.Recovered(), err)
@@ -307,7 +307,7 @@ func TestRecoverKnown(t *testing.T) {
 		t.Errorf("Recovered() = %+v, %v", d.Recovered(), err)
 	}
 	b = sinktest.NewBuilder(9)
-	sinktest.Compare(t, dir, append(samples(3), b.Failure(4)))
+	compareDataset(t, dir, append(samples(3), b.Failure(4)))
 }
 
 // TestRepair tests that a torn end is dropped, and that damage to durable data is refused with its

@@ -2,8 +2,5 @@
 
 package failpoint
 
-// Enabled reports whether the program was built with the tag.
-const Enabled = false
-
 // Hit does nothing without the tag.
 func Hit(Name) {}

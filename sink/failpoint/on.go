@@ -12,9 +12,6 @@ import (
 	"sync/atomic"
 )
 
-// Enabled reports whether the program was built with the tag.
-const Enabled = true
-
 // Variable is the environment variable that selects the step.
 const Variable = "ROLLOUT_FAILPOINT"
 

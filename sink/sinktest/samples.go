@@ -1,4 +1,4 @@
-// Package sinktest has the acceptance suite for all formats and file systems, and its samples.
+// Package sinktest makes samples and datasets for tests and benchmarks.
 package sinktest
 
 import (
@@ -20,14 +20,14 @@ const Vocab = 151_936
 // A Builder makes rows and samples from a seed. The same seed makes the same samples.
 type Builder struct {
 	rng *rand.Rand
-	ids *Text
+	ids *idText
 	n   int
 }
 
 // NewBuilder returns a Builder with the given seed.
 func NewBuilder(seed uint64) *Builder {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	return &Builder{rng: rng, ids: NewText(rng)}
+	return &Builder{rng: rng, ids: newIDText(rng)}
 }
 
 // Row returns a row of a prompt span, then alternating assistant and tool spans of these lengths.
@@ -37,7 +37,7 @@ func (b *Builder) Row(spans ...int) tokenize.Row {
 		total += n
 	}
 	r := tokenize.Row{
-		InputIDs:    b.ids.Append(make([]int32, 0, total), total),
+		InputIDs:    b.ids.append(make([]int32, 0, total), total),
 		LossMask:    make([]int8, total),
 		Logprobs:    make([]float32, total),
 		TurnOffsets: []int32{0},
@@ -106,7 +106,7 @@ func (b *Builder) Failure(tokens int) *tokenize.Sample {
 	s.Status, s.StopReason, s.Reward = "error", "error", nil
 	f := tokenize.Failure{
 		Class: "model_output", Stage: "decode", Reason: "length_mismatch", Error: "/turns/3: 5 ids, 4 logprobs", Call: -1,
-		OutputIDs: b.ids.Append(nil, tokens), Text: "half an ans\xffwer", // not UTF-8
+		OutputIDs: b.ids.append(nil, tokens), Text: "half an ans\xffwer", // not UTF-8
 	}
 	for range tokens {
 		f.Logprobs = append(f.Logprobs, float32(math.NaN()))
@@ -244,9 +244,9 @@ func quote(text string) string {
 	return string(body)
 }
 
-// A Text makes ids that compress like text: a few thousand phrases of words, both drawn by rank.
+// An idText makes ids that compress like text: a few thousand phrases of words, both drawn by rank.
 // Independent draws would compress half as well, a counter ten times better.
-type Text struct {
+type idText struct {
 	rng     *rand.Rand
 	words   *rand.Zipf
 	phrases [][]int32
@@ -254,9 +254,9 @@ type Text struct {
 	rest    []int32
 }
 
-// NewText returns a Text that draws from rng.
-func NewText(rng *rand.Rand) *Text {
-	t := &Text{rng: rng, words: rand.NewZipf(rng, 1.15, 8, Vocab-1)}
+// newIDText returns an idText that draws from rng.
+func newIDText(rng *rand.Rand) *idText {
+	t := &idText{rng: rng, words: rand.NewZipf(rng, 1.15, 8, Vocab-1)}
 	t.phrases = make([][]int32, 6000)
 	for i := range t.phrases {
 		t.phrases[i] = make([]int32, 2+rng.IntN(9))
@@ -268,8 +268,8 @@ func NewText(rng *rand.Rand) *Text {
 	return t
 }
 
-// Append appends n ids to dst.
-func (t *Text) Append(dst []int32, n int) []int32 {
+// append appends n ids to dst.
+func (t *idText) append(dst []int32, n int) []int32 {
 	for n > 0 {
 		if len(t.rest) == 0 {
 			if t.rng.IntN(4) == 0 { // a word of a random phrase
@@ -328,23 +328,4 @@ func policyVersions(r *tokenize.Row) (least, greatest *int32) {
 		return nil, nil
 	}
 	return new(slices.Min(known)), new(slices.Max(known))
-}
-
-// Failures returns the failures that a dataset with the sample must return.
-func Failures(s *tokenize.Sample) []sink.StoredFailure {
-	failures := make([]sink.StoredFailure, len(s.Failures))
-	for i := range s.Failures {
-		f := &s.Failures[i]
-		failures[i] = sink.StoredFailure{
-			SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
-			SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
-			Class: f.Class, Stage: f.Stage, Reason: f.Reason, Error: strings.ToValidUTF8(f.Error, "\uFFFD"), Call: f.Call,
-			OutputIDs: f.OutputIDs, Logprobs: f.Logprobs, Text: strings.ToValidUTF8(f.Text, "\uFFFD"),
-			Status: s.Status, StopReason: s.StopReason, Model: s.Model, AgentID: s.AgentID, RunIDs: s.RunIDs,
-			PromptTokens: s.PromptTokens, CompletionTokens: s.CompletionTokens, Steps: s.Steps,
-			StartedAt: s.StartedAt.UnixMicro(), DurationMS: s.Duration.Milliseconds(), WorkingMS: s.Working.Milliseconds(),
-			Messages: s.Messages, Metadata: s.Metadata,
-		}
-	}
-	return failures
 }

@@ -1,4 +1,4 @@
-package sinktest
+package sink_test
 
 import (
 	"sync"
@@ -6,9 +6,9 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Faults is a file system that fails at one operation. It counts all operations, including reads, from
+// faultyFS is a file system that fails at one operation. It counts all operations, including reads, from
 // 0. A write is one operation and fails halfway.
-type Faults struct {
+type faultyFS struct {
 	FS sink.FS
 	// At is the operation that fails with Err; negative means none. If Dead, all later operations
 	// fail too, as if the process was killed.
@@ -22,13 +22,13 @@ type Faults struct {
 }
 
 // Ops returns the operations so far.
-func (f *Faults) Ops() []string {
+func (f *faultyFS) Ops() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ops
 }
 
-func (f *Faults) fail(op string) error {
+func (f *faultyFS) fail(op string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.n
@@ -41,7 +41,7 @@ func (f *Faults) fail(op string) error {
 }
 
 // MkdirAll makes a folder and its parents.
-func (f *Faults) MkdirAll(name string) error {
+func (f *faultyFS) MkdirAll(name string) error {
 	if err := f.fail("mkdir"); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (f *Faults) MkdirAll(name string) error {
 }
 
 // Create makes a new file.
-func (f *Faults) Create(name string) (sink.File, error) {
+func (f *faultyFS) Create(name string) (sink.File, error) {
 	if err := f.fail("create"); err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (f *Faults) Create(name string) (sink.File, error) {
 }
 
 // Open opens a file for reading.
-func (f *Faults) Open(name string) (sink.File, error) {
+func (f *faultyFS) Open(name string) (sink.File, error) {
 	if err := f.fail("open"); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (f *Faults) Open(name string) (sink.File, error) {
 }
 
 // Rename moves a file.
-func (f *Faults) Rename(from, to string) error {
+func (f *faultyFS) Rename(from, to string) error {
 	if err := f.fail("rename"); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (f *Faults) Rename(from, to string) error {
 }
 
 // Link gives a file a second name.
-func (f *Faults) Link(from, to string) error {
+func (f *faultyFS) Link(from, to string) error {
 	if err := f.fail("link"); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (f *Faults) Link(from, to string) error {
 }
 
 // Remove deletes a file.
-func (f *Faults) Remove(name string) error {
+func (f *faultyFS) Remove(name string) error {
 	if err := f.fail("remove"); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (f *Faults) Remove(name string) error {
 }
 
 // SyncDir makes the names in a folder durable.
-func (f *Faults) SyncDir(name string) error {
+func (f *faultyFS) SyncDir(name string) error {
 	if err := f.fail("syncdir"); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (f *Faults) SyncDir(name string) error {
 }
 
 // ReadDir returns the names in a folder.
-func (f *Faults) ReadDir(name string) ([]string, error) {
+func (f *faultyFS) ReadDir(name string) ([]string, error) {
 	if err := f.fail("readdir"); err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (f *Faults) ReadDir(name string) ([]string, error) {
 
 type faultyFile struct {
 	sink.File
-	faults *Faults
+	faults *faultyFS
 }
 
 func (f *faultyFile) Write(p []byte) (int, error) {

@@ -1,4 +1,4 @@
-package sinktest
+package sink_test
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// ErrPower is the error of every operation after the power cut.
-var ErrPower = errors.New("sinktest: power cut")
+// errPower is the error of every operation after the power cut.
+var errPower = errors.New("power cut")
 
 // sector is the smallest unit that a disk writes as a whole.
 const sector = 512
@@ -25,7 +25,7 @@ const sector = 512
 // sector survives.
 //
 // It has one root folder and whatever is created in it.
-type PowerCut struct {
+type powerCut struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
 	root  string
@@ -44,10 +44,10 @@ type inode struct {
 	synced int // durable length; files only grow
 }
 
-// NewPowerCut returns a file system with the empty folder root.
-func NewPowerCut(root string, seed uint64) *PowerCut {
+// newPowerCut returns a file system with the empty folder root.
+func newPowerCut(root string, seed uint64) *powerCut {
 	folder := &inode{folder: true}
-	return &PowerCut{
+	return &powerCut{
 		rng: rand.New(rand.NewPCG(seed, 1)), root: root, cutAt: -1,
 		names: map[string]*inode{root: folder}, disk: map[string]*inode{root: folder},
 	}
@@ -55,21 +55,21 @@ func NewPowerCut(root string, seed uint64) *PowerCut {
 
 // CutAt cuts the power at the nth operation from now, counted from 0. That operation can still take
 // effect, in part or in full, but returns ErrPower.
-func (p *PowerCut) CutAt(n int) {
+func (p *powerCut) CutAt(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ops, p.steps, p.cutAt = 0, nil, n
 }
 
 // Steps returns the operations since the last CutAt or Restart.
-func (p *PowerCut) Steps() []string {
+func (p *powerCut) Steps() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.steps)
 }
 
 // Kill restarts only the process: the operating system keeps all data, synced or not.
-func (p *PowerCut) Kill() {
+func (p *powerCut) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.boot++
@@ -77,7 +77,7 @@ func (p *PowerCut) Kill() {
 }
 
 // Restart brings the power back. The bytes that survived on disk are durable until they are written again.
-func (p *PowerCut) Restart() {
+func (p *powerCut) Restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.boot++
@@ -135,7 +135,7 @@ func (n *inode) tear(rng *rand.Rand) {
 }
 
 // Dump writes the files, as processes see them, to a folder of the operating system.
-func (p *PowerCut) Dump(dir string) error {
+func (p *powerCut) Dump(dir string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var names []string
@@ -162,18 +162,18 @@ func (p *PowerCut) Dump(dir string) error {
 }
 
 // step begins an operation. happens reports whether it takes effect; err is its result.
-func (p *PowerCut) step(op string) (happens bool, err error) {
+func (p *powerCut) step(op string) (happens bool, err error) {
 	n := p.ops
 	p.ops++
 	p.steps = append(p.steps, op)
 	if p.cutAt < 0 || n < p.cutAt {
 		return true, nil
 	}
-	return n == p.cutAt && p.rng.IntN(2) == 0, ErrPower
+	return n == p.cutAt && p.rng.IntN(2) == 0, errPower
 }
 
 // do runs an operation under the lock.
-func (p *PowerCut) do(op, name string, act func() error) error {
+func (p *powerCut) do(op, name string, act func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	happens, err := p.step(op)
@@ -182,14 +182,14 @@ func (p *PowerCut) do(op, name string, act func() error) error {
 			err = aerr
 		}
 	}
-	if err == nil || errors.Is(err, ErrPower) {
+	if err == nil || errors.Is(err, errPower) {
 		return err
 	}
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
 // MkdirAll makes a folder and its parents.
-func (p *PowerCut) MkdirAll(name string) error {
+func (p *powerCut) MkdirAll(name string) error {
 	return p.do("mkdir", name, func() error {
 		for ; p.names[name] == nil; name = filepath.Dir(name) {
 			p.names[name] = &inode{folder: true}
@@ -199,7 +199,7 @@ func (p *PowerCut) MkdirAll(name string) error {
 }
 
 // Create makes a new file.
-func (p *PowerCut) Create(name string) (f sink.File, err error) {
+func (p *powerCut) Create(name string) (f sink.File, err error) {
 	err = p.do("create", name, func() error {
 		if p.names[name] != nil {
 			return fs.ErrExist
@@ -219,7 +219,7 @@ func (p *PowerCut) Create(name string) (f sink.File, err error) {
 }
 
 // Open opens a file for reading.
-func (p *PowerCut) Open(name string) (f sink.File, err error) {
+func (p *powerCut) Open(name string) (f sink.File, err error) {
 	err = p.do("open", name, func() error {
 		node := p.names[name]
 		if node == nil {
@@ -235,7 +235,7 @@ func (p *PowerCut) Open(name string) (f sink.File, err error) {
 }
 
 // Rename moves a file.
-func (p *PowerCut) Rename(from, to string) error {
+func (p *powerCut) Rename(from, to string) error {
 	return p.do("rename", from, func() error {
 		if p.names[from] == nil || p.names[filepath.Dir(to)] == nil {
 			return fs.ErrNotExist
@@ -247,7 +247,7 @@ func (p *PowerCut) Rename(from, to string) error {
 }
 
 // Link gives a file a second name.
-func (p *PowerCut) Link(from, to string) error {
+func (p *powerCut) Link(from, to string) error {
 	return p.do("link", from, func() error {
 		if p.names[from] == nil || p.names[filepath.Dir(to)] == nil {
 			return fs.ErrNotExist
@@ -261,7 +261,7 @@ func (p *PowerCut) Link(from, to string) error {
 }
 
 // Remove deletes a name.
-func (p *PowerCut) Remove(name string) error {
+func (p *powerCut) Remove(name string) error {
 	return p.do("remove", name, func() error {
 		if p.names[name] == nil {
 			return fs.ErrNotExist
@@ -272,7 +272,7 @@ func (p *PowerCut) Remove(name string) error {
 }
 
 // SyncDir makes the names in a folder durable.
-func (p *PowerCut) SyncDir(name string) error {
+func (p *powerCut) SyncDir(name string) error {
 	return p.do("syncdir", name, func() error {
 		if p.names[name] == nil {
 			return fs.ErrNotExist
@@ -292,7 +292,7 @@ func (p *PowerCut) SyncDir(name string) error {
 }
 
 // ReadDir returns the names in a folder.
-func (p *PowerCut) ReadDir(name string) (names []string, err error) {
+func (p *powerCut) ReadDir(name string) (names []string, err error) {
 	err = p.do("readdir", name, func() error {
 		if p.names[name] == nil {
 			return fs.ErrNotExist
@@ -310,7 +310,7 @@ func (p *PowerCut) ReadDir(name string) (names []string, err error) {
 
 // A powerFile is an open file of a PowerCut.
 type powerFile struct {
-	p    *PowerCut
+	p    *powerCut
 	node *inode
 	boot int
 }
@@ -318,7 +318,7 @@ type powerFile struct {
 func (f *powerFile) do(op string, act func() error) error {
 	return f.p.do(op, "", func() error {
 		if f.boot != f.p.boot {
-			return ErrPower
+			return errPower
 		}
 		return act()
 	})
