@@ -129,9 +129,9 @@
 //	                                               90 tokens; also its created_at
 //
 // A merge adds no sample to the dataset and moves none. The logical order of a dataset is the order
-// of its commits by number, wherever their rows are, and never changes. [Log.Commits],
-// [Log.Originals] and all readers use it. A reader accepts a missing entry only if an existing
-// entry replaces it, and skips an existing entry that is replaced.
+// of its commits by number, wherever their rows are, and never changes. [Log.Commits] and all
+// readers use it. A reader accepts a missing entry only if an existing entry replaces it, and skips
+// an existing entry that is replaced.
 //
 // During Run one goroutine merges. It takes at least Config.MergeAt entries that are neighbors in
 // logical order and not above one size tier. The largest is at most half of the total. Tiers are a

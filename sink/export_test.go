@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"time"
 
@@ -194,3 +195,16 @@ func (d *Dataset) DeleteReplaced() { d.merger.deleteGone() }
 
 // Open returns the number of incomplete groups in the log.
 func (l *GroupLog) Open() int { return len(l.open) }
+
+// Originals returns the commits in logical order. It splits merges as [Commit.Originals] does.
+func (l *Log) Originals() iter.Seq[*Commit] {
+	return func(yield func(*Commit) bool) {
+		for i := range l.Commits {
+			for o := range l.Commits[i].Originals() {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"path/filepath"
 	"slices"
 )
@@ -66,19 +65,6 @@ func (l *Log) Last() int64 {
 		return 0
 	}
 	return l.known[len(l.known)-1][1]
-}
-
-// Originals returns the commits in logical order. It splits merges as [Commit.Originals] does.
-func (l *Log) Originals() iter.Seq[*Commit] {
-	return func(yield func(*Commit) bool) {
-		for i := range l.Commits {
-			for o := range l.Commits[i].Originals() {
-				if !yield(o) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // list returns the numbers of existing entries that are not known, rising.

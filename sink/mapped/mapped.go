@@ -40,9 +40,6 @@ func (s *Sorted[T]) Len() int {
 	return len(s.items)
 }
 
-// Mapped reports whether the list is outside the heap.
-func (s *Sorted[T]) Mapped() bool { return s != nil && s.mapped }
-
 // Search returns the item for which compare is 0. compare must be negative for the items before it and
 // positive for those after it, and must not keep its argument.
 func (s *Sorted[T]) Search(compare func(*T) int) (item T, ok bool) {
