@@ -175,3 +175,15 @@ func TestCheckTasksManyBad(t *testing.T) {
 		t.Errorf("%d complaints, the last %v", len(got), got[len(got)-1])
 	}
 }
+
+// TestReadNeedsChecksum checks that run.json without a checksum at its end is damaged.
+func TestReadNeedsChecksum(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, RunFile), []byte(`{"version": 1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(dir); exit.Code(err) != exit.Verify || !strings.Contains(err.Error(), "no checksum") {
+		t.Errorf("Read: %v, want exit code %d", err, exit.Verify)
+	}
+}
