@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
@@ -72,7 +73,7 @@ unless flags, the environment or -c override them.`,
 }
 
 func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) error {
-	clients, err := connect(c, func(text string) { p.say("%s", text) })
+	clients, err := connect.Clients(c, func(text string) { p.say("%s", text) }, nil)
 	if err != nil {
 		return err
 	}

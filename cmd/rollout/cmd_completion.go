@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
@@ -172,7 +173,7 @@ func (p *program) models(load func(...func(*config.Loader) error) (*config.Loade
 		// Errors in other settings do not matter here. The flags are parsed twice by now, so each
 		// server is listed twice.
 		if l, err := load(); err == nil && len(l.Config.Server.URLs) > 0 {
-			if clients, err := connect(l.Config, func(string) {}); err == nil {
+			if clients, err := connect.Clients(l.Config, func(string) {}, nil); err == nil {
 				if found, err := clients[0].FindModel(ctx, start); err == nil {
 					handles = found.Near
 				}

@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/doctor"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -88,7 +90,7 @@ func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions
 	d := &doctor.Doctor{
 		Config: c, Prompt: o.prompt, TaskID: o.task, Tune: o.tune,
 		Probe: func(server int) (*letta.Client, error) {
-			cfg, err := clientConfig(c, &c.Server.URLs[server], nil)
+			cfg, err := connect.ClientConfig(c, &c.Server.URLs[server], nil)
 			if err != nil {
 				return nil, err
 			}
@@ -96,24 +98,20 @@ func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions
 			return letta.NewClient(cfg)
 		},
 		Backend: func(client *letta.Client, prompter agent.Prompter) (*agent.Backend, error) {
-			cfg, err := agentConfig(c)
+			cfg, err := connect.AgentConfig(c)
 			if err != nil {
 				return nil, err
 			}
 			cfg.Prompter = prompter
-			backends, err := makeBackends(cfg, []*letta.Client{client})
-			if err != nil {
-				return nil, err
-			}
-			return backends[0], nil
+			return connect.Backend(client, cfg)
 		},
 		Tell: func(check doctor.Check) { p.checked(check, o.asJSON) },
 	}
-	taps, err := openTaps(c, func() time.Time { return time.Now().Add(-tappedBefore) })
-	d.Tap, d.TapErr = taps.index(), err
-	defer taps.follow(func(format string, args ...any) { p.say(format, args...) })()
+	tapped, err := taps.Open(c, func() time.Time { return time.Now().Add(-taps.Before) })
+	d.Tap, d.TapErr = tapped.Index(), err
+	defer tapped.Follow(func(format string, args ...any) { p.say(format, args...) })()
 	bad, err := d.Run(ctx, func() ([]*letta.Client, error) {
-		return connect(c, func(text string) { p.say("%s", text) })
+		return connect.Clients(c, func(text string) { p.say("%s", text) }, nil)
 	})
 	switch {
 	case err != nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
@@ -101,8 +102,8 @@ func (o *stepsOutput) print(table func(io.Writer), objects ...letta.RawJSON) err
 	return w.Flush()
 }
 
-// ask runs f with a client of the one configured server.
-func (p *program) ask(cmd *cobra.Command, load func(...func(*config.Loader) error) (*config.Loader, error), f func(context.Context, *letta.Client) error) error {
+// withClient runs f with a client of the one configured server.
+func (p *program) withClient(cmd *cobra.Command, load func(...func(*config.Loader) error) (*config.Loader, error), f func(context.Context, *letta.Client) error) error {
 	l, err := load()
 	if err != nil {
 		return err
@@ -110,10 +111,18 @@ func (p *program) ask(cmd *cobra.Command, load func(...func(*config.Loader) erro
 	if err := l.Err(); err != nil {
 		return err
 	}
-	client, err := connectOne(l.Config, func(text string) { p.say("%s", text) })
+	switch n := len(l.Config.Server.URLs); n {
+	case 0:
+		return exit.Hint(exit.Usagef("no server"), "pass one with --server URL")
+	case 1:
+	default:
+		return exit.Hint(exit.Usagef("%d servers are configured, but steps needs exactly one", n), "choose one with --server URL")
+	}
+	clients, err := connect.Clients(l.Config, func(text string) { p.say("%s", text) }, nil)
 	if err != nil {
 		return err
 	}
+	client := clients[0]
 	defer client.CloseIdle()
 	if err := f(cmd.Context(), client); err != nil {
 		return preflight.Unusable(client, err)
@@ -131,7 +140,7 @@ func (p *program) stepCmd(name, short string, f func(context.Context, *letta.Cli
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the server's answer")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error { return f(ctx, c, args[0], o) })
+		return p.withClient(cmd, load, func(ctx context.Context, c *letta.Client) error { return f(ctx, c, args[0], o) })
 	}
 	return cmd
 }
@@ -165,7 +174,7 @@ func (p *program) stepsListCmd() *cobra.Command {
 				return exit.Usagef("--%s: is empty; omit the flag to match all", name)
 			}
 		}
-		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error {
+		return p.withClient(cmd, load, func(ctx context.Context, c *letta.Client) error {
 			steps, err := c.Steps(ctx, q)
 			if errors.Is(err, letta.ErrStepsListBroken) {
 				return exit.Hint(exit.With(exit.Unusable, err), "pass --agent or --server-run")
@@ -209,7 +218,7 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 		default:
 			return exit.Usagef("feedback %q is not one of positive, negative, none", args[1])
 		}
-		return p.ask(cmd, load, func(ctx context.Context, c *letta.Client) error {
+		return p.withClient(cmd, load, func(ctx context.Context, c *letta.Client) error {
 			s, err := c.SetFeedback(ctx, args[0], f)
 			if err != nil {
 				return err

@@ -17,12 +17,8 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
-	"github.com/rollout-rl/rollout/sink"
 )
 
 // smallDisk runs a shell script with a private file system of the given size at $DISK, which ends
@@ -185,34 +181,6 @@ func TestFolderNotWritable(t *testing.T) {
 			t.Errorf("exit code %d\n%s", code, out)
 		}
 	})
-}
-
-// A storage failure is reported once, even if the user was interrupting the run.
-func TestStopped(t *testing.T) {
-	t.Parallel()
-	c := &collection{folder: &runfolder.Folder{Dir: "run1"}}
-	full := &sink.ShardError{Path: "p", Op: "write", Err: syscall.ENOSPC}
-	for _, tt := range []struct {
-		name            string
-		runErr, sinkErr error
-		code            int
-		text            string
-	}{
-		{"nothing", nil, nil, exit.OK, ""},
-		{"storage, which stopped the run", fmt.Errorf("%w: %w", collector.ErrStorage, full), full, exit.Storage, "storage failed: p: write: no space left on device"},
-		{"storage at the end", nil, full, exit.Storage, "storage failed: p: write: no space left on device"},
-		{"storage while interrupted", signals.ErrInterrupted, full, exit.Storage, "storage failed: p: write: no space left on device"},
-		{"storage after another end", collector.ErrAuth, full, exit.Storage, "collector: not authorized\nstorage failed: p: write: no space left on device"},
-		{"something else", collector.ErrAuth, nil, exit.Unusable, "collector: not authorized"},
-	} {
-		err := c.stopped(tt.runErr, tt.sinkErr)
-		if tt.text == "" && err != nil || tt.text != "" && (err == nil || err.Error() != tt.text) || exit.Code(err) != tt.code || interrupted(err) {
-			t.Errorf("%s: stopped() = %v with code %d, want %q with %d", tt.name, err, exit.Code(err), tt.text, tt.code)
-		}
-		if (exit.HintOf(err) != "") != (tt.sinkErr != nil) {
-			t.Errorf("%s: hint %q", tt.name, exit.HintOf(err))
-		}
-	}
 }
 
 // While the disk of the spool is full, the tap reports it and counts no call as kept that cannot be

@@ -1,15 +1,12 @@
-package main
+package collect
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
@@ -46,39 +43,12 @@ const (
 )
 
 func (c *collection) groups() bool {
-	return c.options.stream || c.config.Groups()
-}
-
-// checkGroups returns the settings that conflict with --stream or need it.
-func (p *program) checkGroups(o *collectOptions, l *config.Loader) (bad exit.Complaints) {
-	complain := func(ok bool, format string, args ...any) {
-		if !ok {
-			bad = append(bad, fmt.Errorf(format, args...))
-		}
-	}
-	c, file := l.Config, l.ByKey["tasks.file"].Given()
-	complain(!o.asked || !o.reads, "--stream: cannot be used with tasks.from_runs; --follow takes server runs that end later")
-	complain(o.stream || !o.attached, "--attached: needs --stream")
-	complain(!o.attached || c.Tasks.File != "-" || file == "", "--attached: reads no tasks from standard input: remove --tasks -")
-	complain(!o.asked || !o.retryFailed, "--stream and --retry-failed exclude each other: --retry-failed takes no new tasks")
-	complain(!o.retryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file can have it for other invocations
-		"--follow and --retry-failed exclude each other: --retry-failed reads only failed server runs")
-	complain(!o.stream || c.Run.Tail.Kind != collector.TailOversample, "run.tail: oversample cannot be used with --stream, because the number of samples is unknown")
-	if l.ByKey["run.max_ahead"].Given() != "" {
-		complain(o.stream || c.Run.MaxAhead == 0, "run.max_ahead: needs --stream, because groups are acknowledged over the run's socket")
-	}
-	if l.ByKey["run.max_lag"].Given() != "" {
-		complain(o.stream || c.Run.MaxLag < 0, "run.max_lag: needs --stream, because groups are acknowledged over the run's socket")
-	}
-	if l.ByKey["reward.min_std"].Given() != "" {
-		complain(o.stream || c.Tasks.UntilGroups > 0 || c.Reward.MinStd == 0, "reward.min_std: needs --until-groups or --stream")
-	}
-	return bad
+	return c.options.Stream || c.config.Groups()
 }
 
 // checkLimit refuses a tasks.limit that ends inside a group.
 func (c *collection) checkLimit(context.Context) error {
-	if !c.groups() || c.options.retryFailed { // it collects failed samples of any group
+	if !c.groups() || c.options.RetryFailed { // it collects failed samples of any group
 		return nil
 	}
 	return runfolder.CheckLimit(c.config, c.tasks)
@@ -103,10 +73,10 @@ func (c *collection) newGrouping() *grouping {
 		return nil
 	}
 	cfg := pace.Config{MaxAhead: c.config.Run.MaxAhead, MaxLag: c.config.Run.MaxLag, UntilGroups: c.config.Tasks.UntilGroups}
-	if !c.options.stream { // no reader acknowledges
+	if !c.options.Stream { // no reader acknowledges
 		cfg.MaxAhead, cfg.MaxLag = 0, -1
 	}
-	if c.options.retryFailed { // those groups were whole before
+	if c.options.RetryFailed { // those groups were whole before
 		cfg.UntilGroups = 0
 	}
 	g := &grouping{collection: c, pace: pace.New(cfg)}
@@ -164,7 +134,7 @@ func (g *grouping) waited(c *sink.Commit) {
 
 // ofCollector adds to cfg what a paced collector needs, and opens the tasks of a stream.
 func (g *grouping) ofCollector(cfg *collector.Config) error {
-	if g.options.stream {
+	if g.options.Stream {
 		if err := g.openIntake(); err != nil {
 			return err
 		}
@@ -218,11 +188,11 @@ func (g *grouping) launch(event map[string]any) {
 		return
 	}
 	event["socket"] = ctl.Path(g.folder.Dir)
-	if g.options.reads {
+	if g.options.FromRuns {
 		g.tellFollowed()
 		return
 	}
-	if dir := format.Shell(g.folder.Dir); g.from != "-" && !g.options.attached {
+	if dir := format.Shell(g.folder.Dir); g.from != "-" && !g.options.Attached {
 		from := "neither from a file nor from standard input"
 		if g.from != "" {
 			from = "from " + g.from

@@ -1,4 +1,4 @@
-package main
+package collect
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
@@ -20,28 +19,6 @@ import (
 // and they form a stream. An agent.Reader reads each one instead of driving an agent. As in every
 // stream, tasks.jsonl and the commit log record what is known and done.
 
-// readRuns turns a run with tasks.from_runs into a stream. With --retry-failed the known tasks are
-// enough, so it is not a stream.
-func (o *collectOptions) readRuns(c *config.Config) {
-	o.reads, o.asked = c.Tasks.FromRuns != nil, o.stream
-	o.stream = o.stream || o.reads && !o.retryFailed
-}
-
-// checkReads refuses to mix the two kinds of runs: one that drives its own agents and one that
-// reads server runs.
-func checkReads(l *config.Loader, info *runfolder.Info) error {
-	had := config.NewLoader(func(string) string { return "" })
-	had.FromRun(info.Config, "tasks")
-	text := "this run drives its own agents and cannot read server runs"
-	switch before := had.Config.Tasks.FromRuns != nil; {
-	case before == (l.Config.Tasks.FromRuns != nil):
-		return nil
-	case before:
-		text = "this run reads server runs and cannot drive agents"
-	}
-	return runfolder.Refuse(l.Config.Output.Dir, exit.Complaints{errors.New("tasks.from_runs: " + text)})
-}
-
 func checkRead(t *collector.Task) error {
 	if t.Recorded == nil {
 		return errors.New("this run reads server runs (tasks.from_runs) and accepts no other tasks")
@@ -51,7 +28,7 @@ func checkRead(t *collector.Task) error {
 
 func (c *collection) endpoint(i int) collector.Endpoint {
 	e := collector.Endpoint{Name: c.endpoints[i], MaxInFlight: c.inFlight[i], Weight: c.config.Server.URLs[i].Weight, Answered: i < len(c.answered) && c.answered[i]}
-	if c.options.reads {
+	if c.options.FromRuns {
 		e.Backend = c.readers[i]
 	} else {
 		e.Backend = c.backends[i]
@@ -63,7 +40,7 @@ func (c *collection) endpoint(i int) collector.Endpoint {
 // the run.
 func (c *collection) feed(known func(id string) bool) *serverruns.Feed {
 	return serverruns.New(serverruns.Config{
-		Client: c.clients[0], Which: *c.config.Tasks.FromRuns, Follow: c.config.Tasks.Follow && !c.options.dryRun,
+		Client: c.clients[0], Which: *c.config.Tasks.FromRuns, Follow: c.config.Tasks.Follow && !c.options.DryRun,
 		StuckAfter: c.config.Server.StuckAfter, Known: known,
 		Again: func(err error, wait time.Duration) {
 			c.Say("cannot list the server runs, retrying in %v: %v", wait, err)
@@ -73,7 +50,7 @@ func (c *collection) feed(known func(id string) bool) *serverruns.Feed {
 
 // checkNamed checks before anything is written that the server runs listed by id exist.
 func (c *collection) checkNamed(ctx context.Context) error {
-	if !c.options.reads || c.options.retryFailed {
+	if !c.options.FromRuns || c.options.RetryFailed {
 		return nil
 	}
 	for _, id := range c.config.Tasks.FromRuns.IDs {

@@ -1,4 +1,4 @@
-package main
+package collect
 
 import (
 	"context"
@@ -87,7 +87,7 @@ func (g *grouping) Drain() error {
 
 // SetVersion records the policy version that samples from now on.
 func (g *grouping) SetVersion(version int32) error {
-	if g.options.reads {
+	if g.options.FromRuns {
 		return exit.Usagef("the run reads server runs (tasks.from_runs); their versions come from traces")
 	}
 	if err := g.versions.SetVersion(version); err != nil {

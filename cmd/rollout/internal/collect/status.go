@@ -1,4 +1,4 @@
-package main
+package collect
 
 import (
 	"fmt"
@@ -17,8 +17,8 @@ func (c *collection) vitals() show.Vitals {
 		return show.Vitals{}
 	}
 	v := show.Vitals{Collector: c.collector.Stats, Sink: c.dataset.Stats, Dir: c.folder.Dir}
-	if taps := c.taps.index(); taps != nil {
-		v.Taps = taps.Stats
+	if index := c.taps.Index(); index != nil {
+		v.Taps = index.Stats
 	}
 	return v
 }

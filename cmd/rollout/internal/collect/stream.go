@@ -1,4 +1,4 @@
-package main
+package collect
 
 import (
 	"context"
@@ -24,12 +24,12 @@ import (
 // taskFile decides where a stream gets its tasks besides the socket. It returns an error if that is
 // a file that cannot be opened.
 func (c *collection) taskFile() error {
-	if !c.options.stream || c.options.reads {
+	if !c.options.Stream || c.options.FromRuns {
 		return nil
 	}
 	file := c.config.Tasks.File
 	if s := c.loader.ByKey["tasks.file"]; file == "" || file == "-" && s.Given() == "" {
-		if file = ""; !c.options.attached && carries(c.program.stdin) {
+		if file = ""; !c.options.Attached && carries(c.program.Stdin) {
 			file = "-"
 		}
 	}
@@ -62,7 +62,7 @@ func (g *grouping) openIntake() (err error) {
 	planned := g.tasks.Samples
 	fit := tasks.NewFit(g.parts.agent, g.parts.collector.Scorer)
 	g.intake = stream.New(stream.Config{Log: g.log, Samples: g.config.Tasks.Samples, Check: func(t *collector.Task) error {
-		if g.options.reads {
+		if g.options.FromRuns {
 			return checkRead(t)
 		}
 		if err := runfolder.CheckSamples(g.config, t); err != nil {
@@ -116,7 +116,7 @@ func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
 // take reads the tasks of a file, of standard input or of the server until ctx is done.
 func (g *grouping) take(ctx context.Context) {
 	var err error
-	if g.options.reads {
+	if g.options.FromRuns {
 		if err := g.takeRuns(ctx); err != nil {
 			g.log.Fail(err)
 		}
@@ -126,7 +126,7 @@ func (g *grouping) take(ctx context.Context) {
 	case "":
 		return // tasks arrive over the socket until a drain
 	case "-":
-		err = g.intake.Read(g.program.stdin, "stdin", told)
+		err = g.intake.Read(g.program.Stdin, "stdin", told)
 	default:
 		err = g.intake.Take(tasks.Read(g.from, nil), nil, told)
 	}
@@ -168,7 +168,7 @@ func (g *grouping) toldOf(t *collector.Task, r stream.Receipt) {
 // attached reads standard input until it ends, and then ends this process at once. Standard input
 // ends when the parent process ends.
 func (c *collection) attached() {
-	_, _ = io.Copy(io.Discard, c.program.stdin) // an error counts as the end
+	_, _ = io.Copy(io.Discard, c.program.Stdin) // an error counts as the end
 	if c.began.Load() == nil {
 		c.giveUp()
 		c.abort("interrupted before the run started: standard input has ended (--attached)")

@@ -1,9 +1,10 @@
-package main
+package collect
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"net"
 	"path/filepath"
@@ -21,7 +22,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
@@ -37,15 +40,15 @@ import (
 type collection struct {
 	*show.Observer // display, events and log
 
-	program *program
-	options *collectOptions
+	program *Program
+	options *Options
 	loader  *config.Loader
 	config  *config.Config     // loader.Config
 	earlier *runfolder.Earlier // the run to continue; nil: a new run
 
 	// Set by the steps before the run.
 	parts     *parts
-	taps      *taps // nil: no tap is configured
+	taps      *taps.Taps // nil: no tap is configured
 	identity  runfolder.Identity
 	tasks     *runfolder.TaskSet
 	first     *collector.Task   // the first task given; nil: read it from the run's copy of the tasks
@@ -87,16 +90,26 @@ type collection struct {
 	unread bool // handOver gave up waiting for a reader
 }
 
-func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfolder.Earlier, o *collectOptions) (err error) {
+// A Program holds everything that a collection uses of its environment.
+type Program struct {
+	Stdin          io.Reader
+	Stdout, Stderr *termsafe.Writer
+	Getenv         func(string) string
+	Abort          func() // ends the process at once
+}
+
+// Run collects: it is the verb collect after its flags are read. earlier is the run to continue;
+// nil: a new run.
+func Run(ctx context.Context, p *Program, l *config.Loader, earlier *runfolder.Earlier, o *Options) (err error) {
 	c := &collection{
-		Observer: &show.Observer{Display: show.NewDisplay(p.stdout, p.stderr, p.getenv, o.asJSON, o.quiet), Log: show.DiscardLog()},
+		Observer: &show.Observer{Display: show.NewDisplay(p.Stdout, p.Stderr, p.Getenv, o.JSON, o.Quiet), Log: show.DiscardLog()},
 		program:  p, options: o, loader: l, config: l.Config, earlier: earlier,
 	}
-	if !o.dryRun { // a dry run has nothing to save if its reader exits
+	if !o.DryRun { // a dry run has nothing to save if its reader exits
 		signals.OutliveReaders()
 	}
 	defer func() { err = c.handOver(err) }()
-	if o.attached {
+	if o.Attached {
 		go c.attached()
 	}
 	defer signals.OnStatus(c.showStatus)()
@@ -118,7 +131,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 			return err
 		}
 	}
-	if o.dryRun {
+	if o.DryRun {
 		return c.dryRun(ctx)
 	}
 	started() // from here on, an interrupt ends the run in order, and it can be resumed
@@ -190,7 +203,7 @@ func (c *collection) open(context.Context) (err error) {
 	if c.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: c.folder.Mode}); err != nil {
 		return runfolder.OpenError(dir, err)
 	}
-	c.leftovers = &leftovers.Agents{RunID: c.info.ID, Clients: c.clients, Keep: c.config.Agent.Keep || c.options.reads, Say: c.Say, Note: c.Note}
+	c.leftovers = &leftovers.Agents{RunID: c.info.ID, Clients: c.clients, Keep: c.config.Agent.Keep || c.options.FromRuns, Say: c.Say, Note: c.Note}
 	c.recovery = c.Recovered(c.dataset.Recovered(), c.journal.Found(), c.leftovers.Find(c.journal, held))
 	if err = c.makeCollector(held); err != nil {
 		return errors.Join(err, c.journal.Close())
@@ -209,7 +222,7 @@ func (c *collection) makeCollector(held *sink.Ledger) (err error) {
 		cfg.Endpoints = append(cfg.Endpoints, c.endpoint(i))
 	}
 	cfg.Sink, cfg.Journal = c.dataset, c.journal
-	cfg.RetryFailed = c.options.retryFailed
+	cfg.RetryFailed = c.options.RetryFailed
 	if cfg.Left = c.journal.Resume(held); cfg.Left == nil && cfg.RetryFailed {
 		cfg.Left = c.journal.Left // nothing has failed, so there is nothing to retry
 	}
@@ -352,7 +365,7 @@ func (c *collection) snapshot(yield func(*collector.Task, error) bool) {
 
 // known yields the tasks that the run had when this process began.
 func (c *collection) known() iter.Seq2[collector.Task, error] {
-	if c.options.stream {
+	if c.options.Stream {
 		return c.grouping.intake.Known()
 	}
 	return tasks.Read(c.folder.TasksPath(), nil)

@@ -1,20 +1,16 @@
-package main
+package collect
 
 import (
 	"cmp"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
-	"math"
 	"os/exec"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -69,7 +65,7 @@ func makeParts(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *parts, e
 	if p.prompter, err = prompt.New(p.prompts); err != nil {
 		return nil, exit.Hint(exit.Usagef("tokens.prompts: %w", err), "pass the folder of the model's tokenizer and chat template with --tokenizer")
 	}
-	if p.agent, err = agentConfig(c); err != nil {
+	if p.agent, err = connect.AgentConfig(c); err != nil {
 		return nil, err
 	}
 	p.collector = collector.Config{
@@ -171,106 +167,6 @@ func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
 	return nil
 }
 
-func clientConfig(c *config.Config, s *config.Server, notice func(text string)) (letta.ClientConfig, error) {
-	tls, err := tlsOf(c)
-	if err != nil {
-		return letta.ClientConfig{}, err
-	}
-	return letta.ClientConfig{
-		BaseURL:         s.URL,
-		Password:        c.Server.Password.Secret,
-		Version:         version.Read().Version,
-		ConnectTimeout:  c.Server.ConnectTimeout,
-		IdleBodyTimeout: c.Server.IdleTimeout,
-		SendTimeout:     c.Server.Timeout,
-		IdleConns:       c.InFlight(s),
-		ReadBytes:       c.Server.ReadBytes,
-		// An int of 32 bits can hold every buffer size that a kernel grants.
-		ReceiveBufferBytes: int(min(c.Server.ReceiveBuffer, math.MaxInt32)),
-		Headers:            c.HeadersOf(s),
-		TLS:                tls,
-		Notice:             notice,
-	}, nil
-}
-
-// tlsOf returns the CA and the client certificate of the configuration, or nil if neither is set.
-func tlsOf(c *config.Config) (*tls.Config, error) {
-	if c.Server.CAFile == "" && c.Server.ClientCert == "" {
-		return nil, nil
-	}
-	out := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.Server.CAFile != "" {
-		pem, err := input.Read(c.Server.CAFile, input.MaxPEM, input.Wait)
-		if err != nil {
-			return nil, exit.Usagef("server.ca_file: %w", err)
-		}
-		out.RootCAs = x509.NewCertPool()
-		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, exit.Usagef("server.ca_file: %s: has no PEM certificate", c.Server.CAFile)
-		}
-	}
-	if c.Server.ClientCert != "" {
-		cert, err := input.Read(c.Server.ClientCert, input.MaxPEM, input.Wait)
-		if err != nil {
-			return nil, exit.Usagef("server.client_cert: %w", err)
-		}
-		key, err := input.Read(c.Server.ClientKey, input.MaxPEM, input.Wait)
-		if err != nil {
-			return nil, exit.Usagef("server.client_key: %w", err)
-		}
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
-			return nil, exit.Usagef("server.client_cert: %w", err)
-		}
-		out.Certificates = []tls.Certificate{pair}
-	}
-	return out, nil
-}
-
-// connect creates a client for every server. It sends no request.
-func connect(c *config.Config, notice func(text string)) ([]*letta.Client, error) {
-	return connectWatched(c, notice, nil)
-}
-
-// connectWatched is like connect. If watch is not nil, it is called with each endpoint's name and
-// client configuration and can add observers.
-func connectWatched(c *config.Config, notice func(text string), watch func(endpoint string, cfg *letta.ClientConfig)) ([]*letta.Client, error) {
-	var clients []*letta.Client
-	for i := range c.Server.URLs {
-		s := &c.Server.URLs[i]
-		cfg, err := clientConfig(c, s, notice)
-		if err != nil {
-			return nil, err
-		}
-		// Use the name that the run uses. NewClient reports an invalid URL.
-		if name, err := letta.BaseURL(s.URL); err == nil && watch != nil {
-			watch(name, &cfg)
-		}
-		client, err := letta.NewClient(cfg)
-		if err != nil {
-			return nil, exit.Usagef("%w", err)
-		}
-		clients = append(clients, client)
-	}
-	return clients, nil
-}
-
-// connectOne creates the client of a verb that needs exactly one server.
-func connectOne(c *config.Config, notice func(text string)) (*letta.Client, error) {
-	switch len(c.Server.URLs) {
-	case 0:
-		return nil, exit.Hint(exit.Usagef("no server"), "pass one with --server URL")
-	case 1:
-	default:
-		return nil, exit.Hint(exit.Usagef("%d servers are configured, but steps needs exactly one", len(c.Server.URLs)), "choose one with --server URL")
-	}
-	clients, err := connect(c, notice)
-	if err != nil {
-		return nil, err
-	}
-	return clients[0], nil
-}
-
 func watchEngines(c *config.Config, seen func(limit.Engine), failed func(error)) (*engine.Poller, error) {
 	p, err := engine.New(engine.Config{URLs: c.Server.EngineMetrics, Seen: seen, Failed: failed})
 	if err != nil {
@@ -304,56 +200,10 @@ func makeVersions(c *config.Config, claims bool, seen func(version int32), unkno
 	return s, nil
 }
 
-func makeBackends(cfg agent.Config, clients []*letta.Client) ([]*agent.Backend, error) {
-	var backends []*agent.Backend
-	for _, client := range clients {
-		b, err := agent.NewBackend(client, cfg)
-		if err != nil {
-			return nil, exit.Usagef("%w", err)
-		}
-		backends = append(backends, b)
-	}
-	return backends, nil
-}
-
 func makeReaders(p *parts, clients []*letta.Client) []*agent.Reader {
 	var readers []*agent.Reader
 	for _, client := range clients {
 		readers = append(readers, agent.NewReader(client, agent.ReaderConfig{Prompter: p.prompter, Messages: p.agent.Messages}))
 	}
 	return readers
-}
-
-func agentConfig(c *config.Config) (agent.Config, error) {
-	cfg := agent.Config{
-		Model:         c.Agent.Model,
-		System:        c.Agent.System,
-		Tools:         c.Agent.Tools,
-		ToolIDs:       c.Agent.ToolIDs,
-		Tags:          c.Agent.Tags,
-		ClientTools:   c.Agent.ClientTools,
-		Temperature:   c.Agent.Temperature,
-		ContextWindow: c.Agent.ContextWindow,
-		Create:        c.Agent.Create,
-		Keep:          c.Agent.Keep,
-		KeepReasoning: c.Agent.KeepReasoning,
-		MaxSteps:      c.Agent.MaxSteps,
-		Approvals:     c.Agent.Approvals,
-		MaxRounds:     c.Agent.MaxRounds,
-		Conversation:  c.Agent.Conversation,
-		Messages:      c.Output.Messages,
-		StuckAfter:    c.Server.StuckAfter,
-
-		OverrideModel: c.Agent.OverrideModel, OverrideSystem: c.Agent.OverrideSystem,
-		// Rebuilt prompts begin with the system message as it is before the first send.
-		SystemText: c.Tokens.Tokenizer != "",
-	}
-	if c.Agent.File != "" {
-		b, err := input.Read(c.Agent.File, input.MaxAgentFile, input.Wait)
-		if err != nil {
-			return cfg, exit.Usagef("agent.file: %w", err)
-		}
-		cfg.File = b
-	}
-	return cfg, nil
 }

@@ -1,4 +1,4 @@
-package main
+package collect
 
 import (
 	"context"
@@ -107,7 +107,7 @@ func TestStaleWhileOpened(t *testing.T) {
 	cfg := &config.Config{}
 	cfg.Run.MaxLag = 1
 	cfg.Tokens.PolicyVersion = config.PolicyVersion{Claimed: true, Version: 9}
-	c := &collection{config: cfg, options: &collectOptions{stream: true}, Observer: &show.Observer{Display: &show.Display{}}}
+	c := &collection{config: cfg, options: &Options{Stream: true}, Observer: &show.Observer{Display: &show.Display{}}}
 	c.grouping = c.newGrouping()
 	var s sink.Config
 	c.grouping.ofSink(&s)

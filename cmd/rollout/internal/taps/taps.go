@@ -1,36 +1,34 @@
-package main
+// Package taps reads the configured taps.
+package taps
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
-	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// taps holds the readers of the configured taps and the calls that they saw. Nil means that no tap
-// is configured.
-type taps struct {
+// Taps holds the readers of the configured taps and the calls that they saw. Nil means that no tap is
+// configured.
+type Taps struct {
 	readers []*tap.Reader
 	calls   *tap.Index
 }
 
-// openTaps opens the taps. It skips calls that ended before the time that since returns; the zero
-// time skips none.
-func openTaps(c *config.Config, since func() time.Time) (*taps, error) {
+// Open opens the taps. It skips calls that ended before the time that since returns; the zero time
+// skips none.
+func Open(c *config.Config, since func() time.Time) (*Taps, error) {
 	if len(c.Tokens.Tap) == 0 {
 		return nil, nil
 	}
-	t := &taps{}
+	t := &Taps{}
 	from := since()
 	var feeds []tap.Feed
 	for _, where := range c.Tokens.Tap {
@@ -67,16 +65,17 @@ func tapHint(where string, err error) string {
 		"and use that DIR, or the URL of the tap if it runs on another machine. " + without
 }
 
-func (t *taps) index() *tap.Index {
+// Index returns the calls that the taps saw, or nil without a tap.
+func (t *Taps) Index() *tap.Index {
 	if t == nil {
 		return nil
 	}
 	return t.calls
 }
 
-// follow starts reading the taps. The returned function stops it. note reports a tap that can no
+// Follow starts reading the taps. The returned function stops it. note reports a tap that can no
 // longer be read.
-func (t *taps) follow(note func(format string, args ...any)) (stop func()) {
+func (t *Taps) Follow(note func(format string, args ...any)) (stop func()) {
 	if t == nil {
 		return func() {}
 	}
@@ -95,53 +94,11 @@ func (t *taps) follow(note func(format string, args ...any)) (stop func()) {
 	}
 }
 
-func (t *taps) close() {
+func (t *Taps) close() {
 	for _, r := range t.readers {
 		r.Close()
 	}
 }
 
-// tappedBefore is a margin: taps are read from this long before the start of the run.
-const tappedBefore = time.Minute
-
-// tappedSince returns the earliest time of a call that can belong to the run: the start of this
-// process, or of the oldest attempt that an earlier process left open. For server runs it is
-// tasks.from_runs since.
-func (c *collection) tappedSince() time.Time {
-	if runs := c.config.Tasks.FromRuns; runs != nil {
-		return runs.Since
-	}
-	since := time.Now()
-	if c.earlier != nil {
-		since = openSince(filepath.Join(c.dir(), runfolder.JournalDir), since)
-	}
-	return since.Add(-tappedBefore)
-}
-
-// openSince returns when the oldest attempt without an end in the journal began, or now. It ignores
-// damage; opening the journal reports it.
-func openSince(dir string, now time.Time) time.Time {
-	type attempt struct {
-		key string
-		n   int
-	}
-	open := map[attempt]time.Time{}
-	for e, err := range journal.Read(dir) {
-		if err != nil {
-			continue
-		}
-		switch a := (attempt{e.Key, e.Attempt}); e.Op {
-		case journal.OpBegin:
-			open[a] = e.Time
-		case journal.OpEnd:
-			delete(open, a)
-		default:
-		}
-	}
-	for _, t := range open {
-		if t.Before(now) {
-			now = t
-		}
-	}
-	return now
-}
+// Before is a margin: taps are read from this long before the start of the run.
+const Before = time.Minute

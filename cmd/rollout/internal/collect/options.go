@@ -1,0 +1,71 @@
+package collect
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// Options are the flags of collect that are not settings.
+type Options struct {
+	DryRun, JSON, Quiet bool
+	Resume              bool
+	Stream, Attached    bool // tasks arrive during the run; standard input belongs to the parent process
+	StreamFlag          bool // --stream was given
+	FromRuns            bool // the run reads server runs (tasks.from_runs) and drives no agents
+	IgnoreClaim         bool // --unclaimed: set-version has replaced the claimed policy version
+	RetryFailed         bool // collect the failed samples instead of the remaining ones
+}
+
+// ReadRuns turns a run with tasks.from_runs into a stream. With --retry-failed the known tasks are
+// enough, so it is not a stream.
+func (o *Options) ReadRuns(c *config.Config) {
+	o.FromRuns, o.StreamFlag = c.Tasks.FromRuns != nil, o.Stream
+	o.Stream = o.Stream || o.FromRuns && !o.RetryFailed
+}
+
+// CheckSameKind refuses to mix the two kinds of runs: one that drives its own agents and one that
+// reads server runs.
+func CheckSameKind(l *config.Loader, info *runfolder.Info) error {
+	had := config.NewLoader(func(string) string { return "" })
+	had.FromRun(info.Config, "tasks")
+	text := "this run drives its own agents and cannot read server runs"
+	switch before := had.Config.Tasks.FromRuns != nil; {
+	case before == (l.Config.Tasks.FromRuns != nil):
+		return nil
+	case before:
+		text = "this run reads server runs and cannot drive agents"
+	}
+	return runfolder.Refuse(l.Config.Output.Dir, exit.Complaints{errors.New("tasks.from_runs: " + text)})
+}
+
+// Check returns the settings that conflict with --stream or need it.
+func (o *Options) Check(l *config.Loader) (bad exit.Complaints) {
+	complain := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Errorf(format, args...))
+		}
+	}
+	c, file := l.Config, l.ByKey["tasks.file"].Given()
+	complain(!o.StreamFlag || !o.FromRuns, "--stream: cannot be used with tasks.from_runs; --follow takes server runs that end later")
+	complain(o.Stream || !o.Attached, "--attached: needs --stream")
+	complain(!o.Attached || c.Tasks.File != "-" || file == "", "--attached: reads no tasks from standard input: remove --tasks -")
+	complain(!o.StreamFlag || !o.RetryFailed, "--stream and --retry-failed exclude each other: --retry-failed takes no new tasks")
+	complain(!o.RetryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file can have it for other invocations
+		"--follow and --retry-failed exclude each other: --retry-failed reads only failed server runs")
+	complain(!o.Stream || c.Run.Tail.Kind != collector.TailOversample, "run.tail: oversample cannot be used with --stream, because the number of samples is unknown")
+	if l.ByKey["run.max_ahead"].Given() != "" {
+		complain(o.Stream || c.Run.MaxAhead == 0, "run.max_ahead: needs --stream, because groups are acknowledged over the run's socket")
+	}
+	if l.ByKey["run.max_lag"].Given() != "" {
+		complain(o.Stream || c.Run.MaxLag < 0, "run.max_lag: needs --stream, because groups are acknowledged over the run's socket")
+	}
+	if l.ByKey["reward.min_std"].Given() != "" {
+		complain(o.Stream || c.Tasks.UntilGroups > 0 || c.Reward.MinStd == 0, "reward.min_std: needs --until-groups or --stream")
+	}
+	return bad
+}
