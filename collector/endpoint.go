@@ -58,6 +58,17 @@ func (c *Collector) endpoint(name string) int {
 	return slices.IndexFunc(c.endpoints, func(e *endpoint) bool { return e.Name == name })
 }
 
+// Answered records that an endpoint has just answered a call of the same kind as a sample's, which
+// the caller made itself. It is [Endpoint.Answered] for a call during Run.
+func (c *Collector) Answered(endpoint string) {
+	if i := c.endpoint(endpoint); i >= 0 {
+		ep := c.endpoints[i]
+		ch := ep.lock().Answered(time.Now())
+		ep.unlock()
+		_ = ep.follow(ch, nil) // an answer loses no endpoint
+	}
+}
+
 func (c *Collector) hands() (n int) {
 	for _, ep := range c.endpoints {
 		n += int(ep.hands.Load())

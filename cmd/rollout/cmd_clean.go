@@ -97,7 +97,7 @@ func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) 
 			return nil
 		})
 		if err != nil {
-			failed = append(failed, preflight.Unusable(client, err))
+			failed = append(failed, preflight.Unusable(client.BaseURL(), err))
 		}
 		client.CloseIdle()
 	}

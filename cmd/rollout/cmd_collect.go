@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -78,7 +79,31 @@ no rows or no rewards, collect refuses it and prints what is missing.`,
 			}
 			return err
 		}
-		return collect.Run(cmd.Context(), &collect.Program{Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr, Getenv: p.getenv, Abort: p.abort}, l, earlier, &o)
+		return p.collect(cmd.Context(), l, earlier, &o)
 	}
 	return cmd
+}
+
+func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfolder.Earlier, o *collect.Options) (err error) {
+	host := collect.NewHost(p.stdin, p.stdout, p.stderr, p.getenv, p.abort, o)
+	defer func() {
+		err = host.Close(err)
+		p.stdout, p.stderr = host.Stdout, host.Stderr
+	}()
+	plan, err := collect.NewPlan(ctx, host, l, earlier, o)
+	if err != nil {
+		return err
+	}
+	if o.DryRun {
+		return plan.Print(ctx)
+	}
+	opened, err := collect.Open(ctx, plan)
+	if err != nil {
+		return err
+	}
+	running, err := collect.Start(ctx, opened)
+	if err != nil {
+		return err
+	}
+	return running.Run(ctx)
 }

@@ -125,7 +125,7 @@ func (p *program) withClient(cmd *cobra.Command, load func(...func(*config.Loade
 	client := clients[0]
 	defer client.CloseIdle()
 	if err := f(cmd.Context(), client); err != nil {
-		return preflight.Unusable(client, err)
+		return preflight.Unusable(client.BaseURL(), err)
 	}
 	return nil
 }

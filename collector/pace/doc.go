@@ -8,7 +8,7 @@
 //	MaxLag       no group begins that would be more than K versions old when it is taken
 //	UntilGroups  no group begins that is not needed to have N informative groups
 //	Pause        nothing begins until Resume
-//	Crowd        nothing begins while the reader has too many unread events
+//	HoldUnread   nothing begins while the reader has too many unread events
 //
 // Groups begin in the caller's order: a [Pacer] holds the next group back, and all others wait
 // behind it. A group that has begun is never held for its age, but the switches hold the rest of it

@@ -40,7 +40,7 @@ type Hold uint8
 const (
 	NotHeld     Hold = iota
 	HeldPaused       // until Resume
-	HeldUnread       // until Crowd(false)
+	HeldUnread       // until HoldUnread(false)
 	HeldAhead        // until a group is acknowledged, or becomes whole without being given
 	HeldDecided      // until it is known whether the groups in progress are enough
 	HeldLag          // until the next version, or until that is long overdue
@@ -66,7 +66,7 @@ type Pacer struct {
 	alarm   *time.Timer   // calls change when the passage of time alone matters
 	held    Hold          // why Group or Sample waits
 	paused  bool          // by Pause
-	crowded bool          // by Crowd
+	unread  bool          // by HoldUnread
 	work    work          // clock that stops during a pause
 
 	groups   map[string]*group // in progress, or given and not acknowledged
@@ -254,14 +254,14 @@ func (p *Pacer) Pause() { p.hold(&p.paused, true) }
 // Resume ends a Pause.
 func (p *Pacer) Resume() { p.hold(&p.paused, false) }
 
-// Crowd is a Pause for the time in which the reader of the events is too far behind.
-func (p *Pacer) Crowd(on bool) { p.hold(&p.crowded, on) }
+// HoldUnread is a Pause for the time in which the reader of the events is too far behind.
+func (p *Pacer) HoldUnread(on bool) { p.hold(&p.unread, on) }
 
 func (p *Pacer) hold(why *bool, on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lived()
 	*why = on
-	p.work.paused = p.paused || p.crowded
+	p.work.paused = p.paused || p.unread
 	p.change()
 }

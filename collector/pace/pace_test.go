@@ -192,12 +192,12 @@ func TestPause(t *testing.T) {
 		p := clocked(t, pace.Config{MaxLag: 0}, 1, 30*time.Second, 100*time.Second)
 		begins(t, p, "g")
 		time.Sleep(10 * time.Second)
-		p.Crowd(true)
+		p.HoldUnread(true)
 		held(t, p, "h", pace.HeldUnread)
 		p.Pause()
 		held(t, p, "h", pace.HeldPaused)
-		p.Crowd(false)
-		p.Crowd(true)
+		p.HoldUnread(false)
+		p.HoldUnread(true)
 		if s := p.Stats(); !s.Paused {
 			t.Error("the pause has ended")
 		}
@@ -208,7 +208,7 @@ func TestPause(t *testing.T) {
 				t.Error("the pause has not ended")
 			}
 			time.Sleep(30 * time.Minute)
-			p.Crowd(false)
+			p.HoldUnread(false)
 		}()
 		start := time.Now()
 		if _, err := p.Sample(t.Context()); err != nil || time.Since(start) != time.Hour {

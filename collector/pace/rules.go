@@ -72,7 +72,7 @@ func (p *Pacer) begun() (Hold, float64) {
 	switch {
 	case p.paused:
 		return HeldPaused, 0
-	case p.crowded:
+	case p.unread:
 		return HeldUnread, 0
 	}
 	return NotHeld, 0

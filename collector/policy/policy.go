@@ -46,9 +46,6 @@ type Config struct {
 	// traces are read if the page leaves versions open.
 	Traces bool
 
-	// Seen is called by Run with the first number of the page and each higher one, while the page
-	// proves something. It must not block. Optional.
-	Seen func(version int32)
 	// Notice is called, once for each kind, with a message why versions are unknown. It must be
 	// safe for concurrent use and must not block. Optional.
 	Notice func(text string)

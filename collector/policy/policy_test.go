@@ -77,6 +77,12 @@ func (s *source) notices() []string {
 // like a silent page.
 func run(t *testing.T, cfg policy.Config) *source {
 	t.Helper()
+	return runSeen(t, cfg, nil)
+}
+
+// runSeen is like run. seen is passed to the source's Run.
+func runSeen(t *testing.T, cfg policy.Config, seen func(version int32)) *source {
+	t.Helper()
 	s := &source{}
 	cfg.Delay, cfg.Gap, cfg.Every, cfg.Patience = max(cfg.Delay, time.Nanosecond), gap, 5*time.Millisecond, cmp.Or(cfg.Patience, time.Minute)
 	cfg.Notice = func(text string) {
@@ -90,7 +96,7 @@ func run(t *testing.T, cfg policy.Config) *source {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	go func() { ended <- s.Run(ctx, seen) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

@@ -17,7 +17,10 @@ import (
 
 // Run polls the page until ctx is done, and then returns nil. It makes one request at a time, so
 // answers are in order. Without a page Run waits for ctx. Call it once.
-func (s *Source) Run(ctx context.Context) error {
+//
+// If seen is not nil, Run calls it with the first number of the page and each higher one, while the
+// page proves something. It must not block.
+func (s *Source) Run(ctx context.Context, seen func(version int32)) error {
 	s.mu.Lock()
 	s.running = true
 	s.mu.Unlock()
@@ -32,11 +35,15 @@ func (s *Source) Run(ctx context.Context) error {
 			"versions come only from traces", s.cfg.Name)
 	}
 	for s.cfg.URL != "" && ctx.Err() == nil {
-		a := s.ask(ctx)
+		a := s.request(ctx)
 		if ctx.Err() != nil {
 			break
 		}
-		if !s.take(a) || !s.cfg.OneEngine {
+		higher, useful := s.process(a)
+		if higher && seen != nil {
+			seen(a.version)
+		}
+		if !useful || !s.cfg.OneEngine {
 			break
 		}
 		s.rest(ctx)
@@ -77,8 +84,9 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// take processes an answer, and reports whether the page can still prove something.
-func (s *Source) take(a answer) bool {
+// process records an answer. It reports whether the page proves a higher version than before, and
+// whether it can still prove something.
+func (s *Source) process(a answer) (higher, useful bool) {
 	s.mu.Lock()
 	fell := a.version != Unknown && a.version < s.most
 	highest := s.most
@@ -100,17 +108,14 @@ func (s *Source) take(a answer) bool {
 			s.forget(a.ended.Add(-s.cfg.Delay))
 		}
 	}
-	useful := !s.useless
-	higher := useful && s.cfg.OneEngine && a.version > highest // Unknown is the lowest
+	useful = !s.useless
+	higher = useful && s.cfg.OneEngine && a.version > highest // Unknown is the lowest
 	select {
 	case <-s.first:
 	default:
 		close(s.first)
 	}
 	s.mu.Unlock()
-	if higher && s.cfg.Seen != nil {
-		s.cfg.Seen(a.version)
-	}
 	switch {
 	case fell:
 		s.notice("fell", "policy version: %s fell from %d to %d: a falling version proves nothing, and the page is no longer polled", s.cfg.Name, highest, a.version)
@@ -119,7 +124,7 @@ func (s *Source) take(a answer) bool {
 	case a.version == Unknown:
 		s.notice("word", "policy version: %s returned %q, not a number: versions are unknown until the trainer sets a number", s.cfg.Name, a.word)
 	}
-	return useful
+	return higher, useful
 }
 
 // forget drops the answers that no send needs: those before the newest one that had ended by then.
@@ -133,7 +138,7 @@ func (s *Source) forget(then time.Time) {
 // maxPage bounds the bytes read of a page.
 const maxPage = 1 << 20
 
-func (s *Source) ask(ctx context.Context) (a answer) {
+func (s *Source) request(ctx context.Context) (a answer) {
 	a.version = Unknown
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Patience)
 	defer cancel()

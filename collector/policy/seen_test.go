@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/policy"
 )
 
-// Seen is called once for each number of a page, and not once the page proves nothing.
+// seen is called once for each number of a page, and not once the page proves nothing.
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	next := func(t *testing.T, seen <-chan int32) int32 {
@@ -31,7 +31,7 @@ func TestSeen(t *testing.T) {
 	}
 	p := startPage(t, `{"weight_version":"3"}`)
 	seen := make(chan int32, 100)
-	run(t, policy.Config{URL: p.URL, OneEngine: true, Every: time.Millisecond, Gap: time.Millisecond, Seen: func(v int32) { seen <- v }})
+	runSeen(t, policy.Config{URL: p.URL, OneEngine: true, Every: time.Millisecond, Gap: time.Millisecond}, func(v int32) { seen <- v })
 	got := []int32{next(t, seen)}
 	asked(t, p, p.count()+3)
 	p.set(`"default"`)
@@ -45,6 +45,6 @@ func TestSeen(t *testing.T) {
 		t.Errorf("reported %v and %d more, want 3 and 7", got, len(seen))
 	}
 	unproven := startPage(t, "3")
-	run(t, policy.Config{URL: unproven.URL, Seen: func(v int32) { t.Errorf("reported %d from a page that proves nothing", v) }})
+	runSeen(t, policy.Config{URL: unproven.URL}, func(v int32) { t.Errorf("reported %d from a page that proves nothing", v) })
 	asked(t, unproven, 1)
 }

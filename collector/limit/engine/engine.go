@@ -38,10 +38,6 @@ type Config struct {
 	Every time.Duration
 	// Client makes the requests. Default: a new client.
 	Client *http.Client
-	// Seen is called after every successful poll, and Failed after the others, from one goroutine.
-	// Both are optional and can block.
-	Seen   func(limit.Engine)
-	Failed func(error)
 }
 
 // A Poller polls the metrics of engines.
@@ -76,8 +72,9 @@ func New(cfg Config) (*Poller, error) {
 	return &Poller{cfg: cfg, retired: make([]float64, len(cfg.URLs))}, nil
 }
 
-// Run polls until ctx is done, and then returns nil.
-func (p *Poller) Run(ctx context.Context) error {
+// Run polls until ctx is done, and then returns nil. It calls seen after every successful poll, and
+// failed after the others. Both can block.
+func (p *Poller) Run(ctx context.Context, seen func(limit.Engine), failed func(error)) error {
 	tick := time.NewTicker(p.cfg.Every)
 	defer tick.Stop()
 	for {
@@ -85,10 +82,10 @@ func (p *Poller) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && p.cfg.Failed != nil:
-			p.cfg.Failed(err)
-		case err == nil && p.cfg.Seen != nil:
-			p.cfg.Seen(e)
+		case err != nil:
+			failed(err)
+		default:
+			seen(e)
 		}
 		select {
 		case <-tick.C:

@@ -170,20 +170,17 @@ func TestRun(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var log []string
-	p, err := engine.New(engine.Config{
-		URLs: []string{url}, Every: 50 * time.Millisecond,
-		Seen: func(e limit.Engine) {
-			log = append(log, fmt.Sprint(e.KVUsage))
-			if len(log) == 3 {
-				cancel(errors.New("seen enough"))
-			}
-		},
-		Failed: func(error) { log = append(log, "failed") },
-	})
+	p, err := engine.New(engine.Config{URLs: []string{url}, Every: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Run(ctx); err != nil {
+	seen := func(e limit.Engine) {
+		log = append(log, fmt.Sprint(e.KVUsage))
+		if len(log) == 3 {
+			cancel(errors.New("seen enough"))
+		}
+	}
+	if err := p.Run(ctx, seen, func(error) { log = append(log, "failed") }); err != nil {
 		t.Errorf("Run = %v", err)
 	}
 	if got := strings.Join(log, " "); got != "0.42 failed 0.42" {

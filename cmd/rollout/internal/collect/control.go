@@ -9,30 +9,35 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
+	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// grouping implements ctl.Handler.
+// control answers the requests of rollout ctl. It implements ctl.Handler.
+type control struct {
+	plan      *Plan
+	groups    *groups
+	collector *collector.Collector
+	arrivals  *arrivals
+}
 
 // Status returns the state of the run.
-func (g *grouping) Status() ctl.Status {
-	s, p := g.collector.Stats(), g.pace.Stats()
-	acked, end := g.tracker.Cursors()
-	phase, _ := g.phase.Load().(string)
+func (c *control) Status() ctl.Status {
+	s, p := c.collector.Stats(), c.groups.pace.Stats()
+	acked, end := c.groups.tracker.Cursors()
 	out := ctl.Status{
-		RunID: g.info.ID, PID: os.Getpid(), StartedAt: s.Started, Phase: phase, Paused: p.Paused, EndOfTasks: g.intake.Why() != "",
+		RunID: c.plan.info.ID, PID: os.Getpid(), StartedAt: s.Started, Phase: c.plan.host.Phase(), Paused: p.Paused, EndOfTasks: c.arrivals.intake.Why() != "",
 		Planned: s.Planned, Committed: s.Committed, Filtered: s.Filtered, Failed: s.Failed,
 		Skipped: s.Skipped, Remaining: s.Remaining, InFlight: s.InFlight,
 		Groups: ctl.Groups{
 			Begun: p.Begun, Whole: p.Whole(), Ahead: p.Ahead, Filtered: p.Filtered, Informative: p.Informative,
-			MaxAhead: g.config.Run.MaxAhead, Until: g.config.Tasks.UntilGroups,
+			MaxAhead: c.plan.config.Run.MaxAhead, Until: c.plan.config.Tasks.UntilGroups,
 		},
-		Lag: lagOf(&p, g.config.Run.MaxLag),
+		Lag: lagOf(&p, c.plan.config.Run.MaxLag),
 	}
 	if p.Version >= 0 {
 		out.Version = &p.Version
@@ -59,118 +64,92 @@ func lagOf(p *pace.Stats, most int) ctl.Lag {
 }
 
 // Pause holds back further samples until Resume.
-func (g *grouping) Pause() error {
-	g.pace.Pause()
-	g.Log.Info("pause")
-	g.Event("paused", nil)
+func (c *control) Pause() error {
+	c.groups.pace.Pause()
+	c.plan.host.Log.Info("pause")
+	c.plan.host.Event("paused", nil)
 	return nil
 }
 
 // Resume ends a Pause.
-func (g *grouping) Resume() error {
-	g.pace.Resume()
-	g.Log.Info("resume")
-	g.Event("resumed", nil)
+func (c *control) Resume() error {
+	c.groups.pace.Resume()
+	c.plan.host.Log.Info("resume")
+	c.plan.host.Event("resumed", nil)
 	return nil
 }
 
 // Drain accepts no further tasks and ends a pause. The run ends when all accepted tasks are
 // collected.
-func (g *grouping) Drain() error {
-	g.Log.Info("drain", "by", "ctl")
-	g.intake.End(whyDrain)
-	if g.pace.Stats().Paused {
-		return g.Resume()
+func (c *control) Drain() error {
+	c.plan.host.Log.Info("drain", "by", "ctl")
+	c.arrivals.intake.End(whyDrain)
+	if c.groups.pace.Stats().Paused {
+		return c.Resume()
 	}
 	return nil
 }
 
 // SetVersion records the policy version that samples from now on.
-func (g *grouping) SetVersion(version int32) error {
-	if g.options.FromRuns {
+func (c *control) SetVersion(version int32) error {
+	if c.plan.options.FromRuns {
 		return exit.Usagef("the run reads server runs (tasks.from_runs); their versions come from traces")
 	}
-	if err := g.versions.SetVersion(version); err != nil {
+	if err := c.plan.versions.SetVersion(version); err != nil {
 		return exit.Usagef("%w", err)
 	}
-	g.version(version)
+	c.groups.setVersion(version)
 	return nil
 }
 
-func (g *grouping) version(version int32) {
-	g.setting.Lock()
-	defer g.setting.Unlock()
-	g.setVersion(version)
-}
-
-// setVersion sets the version and reports it. The caller holds the mutex setting.
-func (g *grouping) setVersion(version int32) {
-	g.pace.SetVersion(version)
-	g.Log.Info("version", "version", version)
-	g.Event("version", map[string]any{"version": version})
-}
-
-// seen handles a version that the version page reported. It ignores a version below the known one:
-// the trainer has already reported a newer one.
-func (g *grouping) seen(version int32) {
-	if g == nil {
-		return
-	}
-	g.setting.Lock()
-	defer g.setting.Unlock()
-	if version > g.pace.Version() {
-		g.setVersion(version)
-	}
-}
-
-// Acknowledge records that the reader has all groups up to c.
-func (g *grouping) Acknowledge(_ context.Context, c ctl.Cursor) error {
-	if err := g.ours(c); err != nil {
+// Acknowledge records that the reader has all groups up to the cursor.
+func (c *control) Acknowledge(_ context.Context, at ctl.Cursor) error {
+	if err := c.checkRun(at); err != nil {
 		return err
 	}
-	return g.cursorError(g.tracker.Acknowledge(c.Seq, c.Groups))
+	return c.cursorError(c.groups.tracker.Acknowledge(at.Seq, at.Groups))
 }
 
 // LeaveOut marks one group that the reader does not want.
-func (g *grouping) LeaveOut(c ctl.Cursor) error {
-	if err := g.ours(c); err != nil {
+func (c *control) LeaveOut(at ctl.Cursor) error {
+	if err := c.checkRun(at); err != nil {
 		return err
 	}
-	return g.cursorError(g.tracker.LeaveOut(c.Seq, c.Groups))
+	return c.cursorError(c.groups.tracker.LeaveOut(at.Seq, at.Groups))
 }
 
-// ours refuses a cursor of another run. A cursor without a run id counts as a cursor of this run.
-func (g *grouping) ours(c ctl.Cursor) error {
-	if c.RunID == "" || c.RunID == g.info.ID {
+// checkRun refuses a cursor of another run. A cursor without a run id counts as a cursor of this run.
+func (c *control) checkRun(at ctl.Cursor) error {
+	if at.RunID == "" || at.RunID == c.plan.info.ID {
 		return nil
 	}
-	return exit.Hint(exit.Usagef("the cursor (seq %d, groups %d) belongs to run %s, but this is run %s", c.Seq, c.Groups, termsafe.Text(c.RunID, 40), g.info.ID),
+	return exit.Hint(exit.Usagef("the cursor (seq %d, groups %d) belongs to run %s, but this is run %s", at.Seq, at.Groups, termsafe.Text(at.RunID, 40), c.plan.info.ID),
 		"send the cursor to the collector of its own run")
 }
 
 // cursorError converts the error of a refused cursor. It returns nil for nil.
-func (g *grouping) cursorError(err error) error {
+func (c *control) cursorError(err error) error {
 	switch _, storage := errors.AsType[*sink.ShardError](err); {
 	case err == nil:
 		return nil
 	case storage:
-		return exit.Hint(exit.With(exit.Storage, err), "make "+g.folder.Dir+" writable or free disk space, then acknowledge again")
+		return exit.Hint(exit.With(exit.Storage, err), "make "+c.plan.dir()+" writable or free disk space, then acknowledge again")
 	}
-	return exit.Hint(exit.With(exit.Usage, err), "use seq and n of a group event; rollout ctl "+format.Shell(g.folder.Dir)+" status shows the last group")
+	return exit.Hint(exit.With(exit.Usage, err), "use seq and n of a group event; rollout ctl "+format.Shell(c.plan.dir())+" status shows the last group")
 }
 
 // Task accepts one task. The returned function waits for the result.
-func (g *grouping) Task(_ context.Context, line json.RawMessage) func() (ctl.Accepted, error) {
+func (c *control) Task(_ context.Context, line json.RawMessage) func() (ctl.Accepted, error) {
 	t, err := tasks.ParseTask(line)
 	wait := func() []stream.Receipt { return []stream.Receipt{{Err: exit.With(exit.Usage, err)}} }
 	if t.Source = "socket"; err == nil {
-		wait = g.intake.Add(&t)
+		wait = c.arrivals.intake.Add(&t)
 	}
 	return func() (ctl.Accepted, error) {
 		r := wait()[0]
-		g.toldOf(&t, r)
+		c.arrivals.report(&t, r)
 		if _, late := errors.AsType[*stream.ClosedError](r.Err); late {
-			return ctl.Accepted{}, exit.Refuse(exit.Usage, r.Err, "after this process has ended, "+runfolder.ResumeCommand(g.folder.Dir)+" --stream takes more tasks")
+			return ctl.Accepted{}, exit.Refuse(exit.Usage, r.Err, "after this process has ended, "+c.plan.resumeCommand()+" --stream takes more tasks")
 		}
 		if r.Err != nil {
 			return ctl.Accepted{}, exit.With(exit.Usage, r.Err)

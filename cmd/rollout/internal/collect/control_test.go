@@ -12,25 +12,19 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// toldGrouping returns a grouping that only writes its events to w.
-func toldGrouping(w io.Writer) *grouping {
-	d := show.NewDisplay(termsafe.NewWriter(w), termsafe.NewWriter(io.Discard), func(string) string { return "" }, true, false)
-	return &grouping{
-		collection: &collection{Observer: &show.Observer{Display: d, Log: show.DiscardLog()}},
-		pace:       pace.New(pace.Config{MaxLag: -1}),
-	}
-}
-
 // Tasks that arrive on standard input after drained are not reported.
-func TestToldAfterDrained(t *testing.T) {
+func TestReportAfterDrained(t *testing.T) {
 	t.Parallel()
 	r, w := io.Pipe()
-	g := toldGrouping(w)
-	g.toldOf(&collector.Task{ID: "a"}, stream.Receipt{})
-	g.drained(nil)
-	g.toldOf(&collector.Task{ID: "b"}, stream.Receipt{Err: io.ErrUnexpectedEOF})
+	d := show.NewDisplay(termsafe.NewWriter(w), termsafe.NewWriter(io.Discard), func(string) string { return "" }, true, false)
+	p := &Plan{host: &Host{Observer: &show.Observer{Display: d, Log: show.DiscardLog()}}}
+	a := &arrivals{plan: p, intake: stream.New(stream.Config{})}
+	run := &Running{host: p.host, plan: p, opened: &Opened{groups: &groups{pace: pace.New(pace.Config{MaxLag: -1})}}, ends: &ends{}, arrivals: a}
+	a.report(&collector.Task{ID: "a"}, stream.Receipt{})
+	run.reportDrained(nil)
+	a.report(&collector.Task{ID: "b"}, stream.Receipt{Err: io.ErrUnexpectedEOF})
 	go func() {
-		g.Flush(lastWords)
+		d.Flush(lastWords)
 		_ = w.Close()
 	}()
 	const want = `{"again":false,"event":"accepted","group":"","samples":0,"task":"a"}` + "\n" + `{"event":"drained","why":"end of tasks"}` + "\n"

@@ -16,7 +16,7 @@ import (
 // A sample that failed in one process and succeeded in the next, while its group was incomplete,
 // counts once when a third process completes the group. A lasting failure was already counted when
 // the process began. A filtered sample counts only as filtered.
-func TestWaitedCountsOnce(t *testing.T) {
+func TestEarlierCountsOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var held *sink.Ledger
@@ -66,7 +66,7 @@ func TestWaitedCountsOnce(t *testing.T) {
 		}
 		process(judge, sample(0, 1, true), sample(1, 1, true))
 		process(judge, sample(0, 2, false), sample(2, 1, false))
-		if committed, waiting, failed, err := heldOf(dir); committed != 3*nth || waiting != 2 || failed != 1+nth || err != nil {
+		if committed, waiting, failed, err := countHeld(dir); committed != 3*nth || waiting != 2 || failed != 1+nth || err != nil {
 			t.Errorf("keep %t: %d are committed, %d wait, %d failed, %v", keep, committed, waiting, failed, err)
 		}
 		commits = nil
@@ -86,9 +86,8 @@ func TestWaitedCountsOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := grouping{collection: &collection{collector: c}, held: held}
 		for i := range commits {
-			g.waited(&commits[i])
+			countEarlier(c, held, &commits[i])
 		}
 		want := collector.Earlier{Committed: 2}
 		if !keep {
@@ -107,10 +106,9 @@ func TestStaleWhileOpened(t *testing.T) {
 	cfg := &config.Config{}
 	cfg.Run.MaxLag = 1
 	cfg.Tokens.PolicyVersion = config.PolicyVersion{Claimed: true, Version: 9}
-	c := &collection{config: cfg, options: &Options{Stream: true}, Observer: &show.Observer{Display: &show.Display{}}}
-	c.grouping = c.newGrouping()
+	g := newGroups(&Plan{config: cfg, options: Options{Stream: true}, host: &Host{Observer: &show.Observer{Display: &show.Display{}}}})
 	var s sink.Config
-	c.grouping.ofSink(&s)
+	g.configure(&s)
 	group := sink.GroupFacts{ID: "g", Size: 2, Samples: []sink.SampleFacts{
 		{Rows: 1, VersionMin: new(int32(7)), VersionMax: new(int32(8))},
 		{Rows: 1, VersionMin: new(int32(8)), VersionMax: new(int32(8))},

@@ -5,17 +5,18 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
 
 // A storage failure is reported once, even if the user was interrupting the run.
-func TestStopped(t *testing.T) {
+func TestWhyStopped(t *testing.T) {
 	t.Parallel()
-	c := &collection{folder: &runfolder.Folder{Dir: "run1"}}
+	p := &Plan{config: &config.Config{}}
+	p.config.Output.Dir = "run1"
 	full := &sink.ShardError{Path: "p", Op: "write", Err: syscall.ENOSPC}
 	for _, tt := range []struct {
 		name            string
@@ -30,9 +31,9 @@ func TestStopped(t *testing.T) {
 		{"storage after another end", collector.ErrAuth, full, exit.Storage, "collector: not authorized\nstorage failed: p: write: no space left on device"},
 		{"something else", collector.ErrAuth, nil, exit.Unusable, "collector: not authorized"},
 	} {
-		err := c.stopped(tt.runErr, tt.sinkErr)
+		err := p.whyStopped(tt.runErr, tt.sinkErr)
 		if tt.text == "" && err != nil || tt.text != "" && (err == nil || err.Error() != tt.text) || exit.Code(err) != tt.code || interrupted(err) {
-			t.Errorf("%s: stopped() = %v with code %d, want %q with %d", tt.name, err, exit.Code(err), tt.text, tt.code)
+			t.Errorf("%s: whyStopped() = %v with code %d, want %q with %d", tt.name, err, exit.Code(err), tt.text, tt.code)
 		}
 		if (exit.HintOf(err) != "") != (tt.sinkErr != nil) {
 			t.Errorf("%s: hint %q", tt.name, exit.HintOf(err))

@@ -7,71 +7,97 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/serverruns"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
+	"github.com/rollout-rl/rollout/sink"
 )
 
-func (c *collection) dryRun(ctx context.Context) error {
-	p, resumed := c.program, c.earlier != nil
+// Print prints the plan, for a dry run.
+func (p *Plan) Print(ctx context.Context) error {
+	out, resumed := p.host.Stdout, p.earlier != nil
 	var committed, waiting, failed int
 	if resumed {
 		var err error
-		if committed, waiting, failed, err = heldOf(c.config.Output.Dir); err != nil {
+		if committed, waiting, failed, err = countHeld(p.dir()); err != nil {
 			return err
 		}
 	}
 	var found serverruns.Counts
-	if c.options.FromRuns {
+	if p.options.FromRuns {
 		var err error
-		if found, err = c.countRuns(ctx); err != nil {
+		if found, err = p.countRuns(ctx); err != nil {
 			return err
 		}
 	}
-	slots := machine.Sum(c.inFlight)
-	if c.options.JSON {
+	slots := machine.Sum(p.inFlight)
+	if p.options.JSON {
 		plan := map[string]any{
-			"event": "plan", "tasks": c.tasks.Tasks, "planned": c.info.Tasks.Planned, "bad_tasks": c.tasks.Bad, "servers": c.info.Servers,
-			"max_in_flight": slots, "dir": c.config.Output.Dir, "format": c.config.Output.Format, "prompts": c.config.Tokens.Prompts, "preflight": c.config.Run.Preflight,
+			"event": "plan", "tasks": p.tasks.Tasks, "planned": p.info.Tasks.Planned, "bad_tasks": p.tasks.Bad, "servers": p.info.Servers,
+			"max_in_flight": slots, "dir": p.dir(), "format": p.config.Output.Format, "prompts": p.config.Tokens.Prompts, "preflight": p.config.Run.Preflight,
 			"resumed": resumed, "committed": committed, "waiting": waiting, "failed": failed,
 		}
-		if c.options.FromRuns {
+		if p.options.FromRuns {
 			plan["server_runs"] = map[string]int{"new": found.Given, "known": found.Known, "running": found.Running}
 		}
-		if err := plainjson.NewEncoder(p.Stdout).Encode(plan); err != nil {
+		if err := plainjson.NewEncoder(out).Encode(plan); err != nil {
 			return err
 		}
-		return c.dryMatched(found)
+		return p.checkMatched(found)
 	}
-	termsafe.Fprintf(p.Stdout, "tasks      %d, %d bad ones skipped\n", c.tasks.Tasks, c.tasks.Bad)
-	termsafe.Fprintf(p.Stdout, "planned    %d samples", c.info.Tasks.Planned)
+	termsafe.Fprintf(out, "tasks      %d, %d bad ones skipped\n", p.tasks.Tasks, p.tasks.Bad)
+	termsafe.Fprintf(out, "planned    %d samples", p.info.Tasks.Planned)
 	if resumed {
-		termsafe.Fprintf(p.Stdout, ", %d of them committed, %d failed", committed, failed)
+		termsafe.Fprintf(out, ", %d of them committed, %d failed", committed, failed)
 	}
 	if waiting > 0 {
-		termsafe.Fprintf(p.Stdout, ", %d finished (in the write-ahead log)", waiting)
+		termsafe.Fprintf(out, ", %d finished (in the write-ahead log)", waiting)
 	}
-	termsafe.Fprintf(p.Stdout, "\n")
-	for _, s := range c.info.Servers {
-		termsafe.Fprintf(p.Stdout, "server     %s, version %s\n", s.URL, s.Version)
+	termsafe.Fprintf(out, "\n")
+	for _, s := range p.info.Servers {
+		termsafe.Fprintf(out, "server     %s, version %s\n", s.URL, s.Version)
 	}
-	if c.options.FromRuns {
-		termsafe.Fprintf(p.Stdout, "runs       %s\n", foundText(found))
+	if p.options.FromRuns {
+		termsafe.Fprintf(out, "runs       %s\n", describeRuns(found))
 	} else {
-		termsafe.Fprintf(p.Stdout, "model      %s\n", cmp.Or(c.config.Agent.Model, "-"))
+		termsafe.Fprintf(out, "model      %s\n", cmp.Or(p.config.Agent.Model, "-"))
 	}
-	termsafe.Fprintf(p.Stdout, "in flight  at most %d\n", slots)
-	termsafe.Fprintf(p.Stdout, "prompts    %s\n", c.config.Tokens.Prompts)
-	if c.config.Run.Preflight == config.PreflightCall && !c.options.FromRuns {
-		termsafe.Fprintf(p.Stdout, "preflight  one model call per server at the start of the run; rollout doctor makes it now\n")
+	termsafe.Fprintf(out, "in flight  at most %d\n", slots)
+	termsafe.Fprintf(out, "prompts    %s\n", p.config.Tokens.Prompts)
+	if p.config.Run.Preflight == config.PreflightCall && !p.options.FromRuns {
+		termsafe.Fprintf(out, "preflight  one model call per server at the start of the run; rollout doctor makes it now\n")
 	}
-	termsafe.Fprintf(p.Stdout, "output     %s, %s\n", c.config.Output.Dir, c.config.Output.Format)
-	return c.dryMatched(found)
+	termsafe.Fprintf(out, "output     %s, %s\n", p.dir(), p.config.Output.Format)
+	return p.checkMatched(found)
 }
 
-// dryMatched returns the error of a dry run that matches no server run.
-func (c *collection) dryMatched(found serverruns.Counts) error {
-	if c.options.FromRuns && !c.options.RetryFailed && found.Total() == 0 && !c.config.Tasks.Follow {
-		return c.unmatchedError()
+// checkMatched returns the error of a dry run that matches no server run.
+func (p *Plan) checkMatched(found serverruns.Counts) error {
+	if p.options.FromRuns && !p.options.RetryFailed && found.Total() == 0 && !p.config.Tasks.Follow {
+		return p.unmatchedError()
 	}
 	return nil
+}
+
+// countHeld returns how many samples of a run are committed, are waiting in the write-ahead log, and
+// have failed.
+func countHeld(dir string) (committed, waiting, failed int, err error) {
+	held, err := sink.ReadLedger(dir)
+	if err != nil {
+		return 0, 0, 0, runfolder.OpenError(dir, err)
+	}
+	done, failed := held.Counts()
+	waiting = held.Waiting()
+	return done - waiting, waiting, failed, nil
+}
+
+// countRuns counts the server runs that the run would read.
+func (p *Plan) countRuns(ctx context.Context) (serverruns.Counts, error) {
+	feed := p.feed(p.tasks.Has)
+	for _, err := range feed.Tasks(ctx) {
+		if err != nil {
+			return serverruns.Counts{}, p.runsError(err)
+		}
+	}
+	return feed.Counts(), context.Cause(ctx)
 }

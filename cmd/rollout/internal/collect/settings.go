@@ -13,9 +13,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
-	"github.com/rollout-rl/rollout/collector/letta"
-	"github.com/rollout-rl/rollout/collector/limit"
-	"github.com/rollout-rl/rollout/collector/limit/engine"
 	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/reasoning"
@@ -27,18 +24,16 @@ import (
 
 // This file converts the settings into the configurations of the libraries:
 //
-//	makeParts     tasks.*, tokens.*, reward.*, output.*, server.adaptive, and the bounds of run.*
-//	agentConfig   agent.*, server.stuck_after, output.messages; tokens.tokenizer, whether one is given
-//	clientConfig  how the servers are reached: server.*
-//	openTaps      tokens.tap
-//	watchEngines  server.engine_metrics
-//	makeVersions  tokens.policy_version and what belongs to it
-//	maxUnscored   run.fail_on_error
+//	newSettings  tasks.*, tokens.*, reward.*, output.*, server.adaptive, and the bounds of run.*
+//	newVersions  tokens.policy_version and what belongs to it
+//	maxUnscored  run.fail_on_error
 //
-// Package machine sets the number of samples in flight, and package runfolder sets the file mode.
+// Package connect reads server.* and agent.*, package taps tokens.tap, planning.bound
+// server.engine_metrics. Package machine sets the number of samples in flight, and package
+// runfolder the file mode.
 
-// parts holds the parts of a run other than its servers and its folder.
-type parts struct {
+// settings are the parts of a run other than its servers and its folder.
+type settings struct {
 	agent     agent.Config     // for every agent
 	collector collector.Config // lacks endpoints, sink, journal and events, which depend on the run
 	sink      sink.Config      // lacks run id, files and events
@@ -49,10 +44,10 @@ type parts struct {
 	kill      func()           // kills the scorer's processes at once
 }
 
-// makeParts builds the parts that the configuration names. seen holds the calls of the taps and is
+// newSettings builds the parts that the configuration names. seen holds the calls of the taps and is
 // nil without a tap. A scoring program's messages go to stderr.
-func makeParts(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *parts, err error) {
-	p := &parts{close: func() {}, kill: func() {}}
+func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settings, err error) {
+	p := &settings{close: func() {}, kill: func() {}}
 	p.prompts = prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Tap: seen, Unverified: c.Tokens.Require == config.RequireAny}
 	if c.Tokens.Tokenizer != "" {
 		if p.prompts.Model, err = model.Load("tokens.tokenizer", c.Tokens.Tokenizer, c.Tokens.Experimental, c.Releases()); err != nil {
@@ -85,7 +80,7 @@ func makeParts(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *parts, e
 		p.collector.DataRetries = 0 // another program's runs cannot be repeated
 	}
 	p.sink = sink.Config{Format: c.Output.Format, MaxShardBytes: c.Output.ShardBytes, MaxShardAge: c.Output.ShardAge}
-	return p, p.makeScorer(c, stderr)
+	return p, p.addScorer(c, stderr)
 }
 
 // leastUnscored is the least number of failed scores, with none successful, that ends a run. A
@@ -122,9 +117,9 @@ func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
 	return out
 }
 
-// makeScorer sets the splitter, which finds the answer in a sample, and the scorer if one is
+// addScorer adds the splitter, which finds the answer in a sample, and the scorer if one is
 // configured.
-func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
+func (p *settings) addScorer(c *config.Config, stderr io.Writer) error {
 	r := &c.Reward
 	splitter := reasoning.New(nil)
 	if m := p.prompts.Model; m != nil {
@@ -167,22 +162,13 @@ func (p *parts) makeScorer(c *config.Config, stderr io.Writer) error {
 	return nil
 }
 
-func watchEngines(c *config.Config, seen func(limit.Engine), failed func(error)) (*engine.Poller, error) {
-	p, err := engine.New(engine.Config{URLs: c.Server.EngineMetrics, Seen: seen, Failed: failed})
-	if err != nil {
-		return nil, exit.Usagef("server.engine_metrics: %w", err)
-	}
-	return p, nil
-}
-
-// makeVersions returns the source of policy versions other than the traces that prove prompts, or
+// newVersions returns the source of policy versions other than the traces that prove prompts, or
 // nil if none is configured. claims reports whether the run accepts rollout ctl RUN set-version.
-// seen is called with versions that a page reports.
-func makeVersions(c *config.Config, claims bool, seen func(version int32), unknown func(text string)) (*policy.Source, error) {
+func newVersions(c *config.Config, claims bool, unknown func(text string)) (*policy.Source, error) {
 	v := c.Tokens.PolicyVersion
 	cfg := policy.Config{
 		Version: v.Version, URL: v.URL.Reveal(), Name: v.Shown, OneEngine: c.Tokens.OneEngine,
-		Delay: c.Tokens.PolicyVersionDelay, Seen: seen, Notice: unknown,
+		Delay: c.Tokens.PolicyVersionDelay, Notice: unknown,
 	}
 	switch {
 	case v.Claimed || cfg.URL != "":
@@ -198,12 +184,4 @@ func makeVersions(c *config.Config, claims bool, seen func(version int32), unkno
 		return nil, exit.Usagef("tokens.policy_version: %w", err)
 	}
 	return s, nil
-}
-
-func makeReaders(p *parts, clients []*letta.Client) []*agent.Reader {
-	var readers []*agent.Reader
-	for _, client := range clients {
-		readers = append(readers, agent.NewReader(client, agent.ReaderConfig{Prompter: p.prompter, Messages: p.agent.Messages}))
-	}
-	return readers
 }

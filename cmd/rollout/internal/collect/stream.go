@@ -4,107 +4,90 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/serverruns"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// This file passes the tasks of a stream to the collector, from a file, from standard input or from
-// the socket.
+// Reasons why a stream takes no more tasks, as in the event drained.
+const (
+	whyEnd    = "end of tasks"
+	whyDrain  = "drain"
+	whyGroups = "until_groups"
+	whyStop   = "stop"
+)
 
-// taskFile decides where a stream gets its tasks besides the socket. It returns an error if that is
-// a file that cannot be opened.
-func (c *collection) taskFile() error {
-	if !c.options.Stream || c.options.FromRuns {
-		return nil
-	}
-	file := c.config.Tasks.File
-	if s := c.loader.ByKey["tasks.file"]; file == "" || file == "-" && s.Given() == "" {
-		if file = ""; !c.options.Attached && carries(c.program.Stdin) {
-			file = "-"
-		}
-	}
-	if c.from = file; file == "" || file == "-" {
-		return nil
-	}
-	in, err := input.Open(file, input.Wait)
+// arrivals passes the tasks of a stream to the collector: from a file, from standard input, from
+// the socket or, with tasks.from_runs, from the records of the server.
+type arrivals struct {
+	plan   *Plan
+	log    *runfolder.TaskLog
+	intake *stream.Intake
+
+	unmatched atomic.Bool // no server run matches tasks.from_runs
+
+	receipts sync.Mutex
+	ended    bool // drained was reported; tasks are no longer reported
+}
+
+// openArrivals opens the task log of the run for appending, and the control socket. It adds to cfg
+// what the collector of a stream needs.
+func (r *Running) openArrivals(cfg *collector.Config) error {
+	p := r.plan
+	log, err := p.folder.OpenTaskLog(p.tasks)
 	if err != nil {
-		return exit.Hint(exit.Usagef("tasks: %w", err), tasks.FileHint)
-	}
-	return in.Close()
-}
-
-// carries reports whether standard input can carry tasks. A terminal and /dev/null cannot.
-func carries(stdin io.Reader) bool {
-	f, ok := stdin.(*os.File)
-	if !ok {
-		return true
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice == 0
-}
-
-// openIntake opens the task log of the run for appending, and the control socket.
-func (g *grouping) openIntake() (err error) {
-	if g.log, err = g.folder.OpenTaskLog(g.tasks); err != nil {
 		return err
 	}
-	g.atEnd(func() { _ = g.log.Close() }) // accepted tasks are already durable
-	planned := g.tasks.Samples
-	fit := tasks.NewFit(g.parts.agent, g.parts.collector.Scorer)
-	g.intake = stream.New(stream.Config{Log: g.log, Samples: g.config.Tasks.Samples, Check: func(t *collector.Task) error {
-		if g.options.FromRuns {
-			return checkRead(t)
-		}
-		if err := runfolder.CheckSamples(g.config, t); err != nil {
-			return err
-		}
-		before := fit.Unscorable()
-		err := fit.Check(t)
-		if before == 0 && fit.Unscorable() > 0 {
-			g.Note("task %s has no answer that reward.kind %s can use, so its samples get no reward; further such tasks are not reported", termsafe.Text(t.ID, 40), g.config.Reward.Kind)
-		}
-		return err
-	}, Accepted: func(samples int) {
+	r.host.atClose(func() { _ = log.Close() }) // accepted tasks are already durable
+	a := &arrivals{plan: p, log: log}
+	planned := p.tasks.Samples
+	a.intake = stream.New(stream.Config{Log: log, Samples: p.config.Tasks.Samples, Check: a.checker(), Accepted: func(samples int) {
 		planned += samples
-		g.collector.Plan(planned)
+		r.collector.Plan(planned)
 	}})
-	g.socket, err = ctl.Listen(g.folder.Dir)
-	if errors.Is(err, errors.ErrUnsupported) && g.from != "" { // without a source, no task could ever arrive
-		g.Say("%v: %s", err, exit.HintOf(err))
+	r.arrivals = a
+	cfg.More = r.newTasks
+	started := cfg.Events.AttemptStarted
+	cfg.Events.AttemptStarted = func(at collector.Attempt, endpoint string) {
+		started(at, endpoint)
+		if group := at.Key[:strings.LastIndexByte(at.Key, '-')]; a.intake.Begun(group) {
+			r.host.Event("begun", map[string]any{"group": group})
+		}
+	}
+	r.control, err = ctl.Listen(p.dir())
+	if errors.Is(err, errors.ErrUnsupported) && p.source != "" { // without a source, no task could ever arrive
+		r.host.Say("%v: %s", err, exit.HintOf(err))
 		return nil
 	}
 	if err == nil {
-		g.atEnd(func() { _ = g.socket.Close() }) // the next process replaces a stale socket
+		r.host.atClose(func() { _ = r.control.Close() }) // the next process replaces a stale socket
 	}
 	return err
 }
 
-// more yields the tasks as they arrive. If the run has no task yet, the first one is used to try
-// the scorer and the servers.
-func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
+// newTasks yields the tasks as they arrive. If the run has no task yet, the first one is used to
+// try the scorer and the servers.
+func (r *Running) newTasks(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
-		tried := g.tasks.Tasks > 0
-		for t, err := range g.intake.More(ctx) {
+		tried := r.plan.tasks.Tasks > 0
+		for t, err := range r.arrivals.intake.More(ctx) {
 			if err == nil && !tried {
 				tried = true
-				if err = g.tryScorerWith(ctx, t); err == nil {
-					err = g.tryWith(ctx, t)
-				}
-				g.phase.CompareAndSwap(phaseTrial, "collecting")
-				g.phase.CompareAndSwap(phaseScorer, "collecting")
+				err = r.try(ctx, t)
 			}
 			if err == nil {
-				g.tracker.Task(t)
+				r.opened.groups.tracker.Task(t)
 			}
 			if !yield(t, err) || err != nil {
 				return
@@ -113,67 +96,142 @@ func (g *grouping) more(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	}
 }
 
-// take reads the tasks of a file, of standard input or of the server until ctx is done.
-func (g *grouping) take(ctx context.Context) {
-	var err error
-	if g.options.FromRuns {
-		if err := g.takeRuns(ctx); err != nil {
-			g.log.Fail(err)
+// try tries the scorer and the servers with the first task of a stream.
+func (r *Running) try(ctx context.Context, t *collector.Task) error {
+	err := r.plan.tryScorer(ctx, t)
+	if err == nil {
+		var answered []bool
+		answered, err = r.plan.tryServers(ctx, t)
+		for i, ok := range answered {
+			if ok {
+				r.collector.Answered(r.opened.endpoints[i].Name)
+			}
 		}
-		return
 	}
-	switch told := g.toldOf; g.from {
-	case "":
-		return // tasks arrive over the socket until a drain
-	case "-":
-		err = g.intake.Read(g.program.Stdin, "stdin", told)
-	default:
-		err = g.intake.Take(tasks.Read(g.from, nil), nil, told)
-	}
-	switch {
-	case err != nil:
-		g.log.Fail(err)
-	case g.from == "-" || g.socket == nil:
-		g.intake.End(whyEnd)
+	r.host.phase.CompareAndSwap(phaseTrial, "collecting")
+	r.host.phase.CompareAndSwap(phaseScorer, "collecting")
+	return err
+}
+
+// checker returns the check of each task. It is called from one goroutine at a time.
+func (a *arrivals) checker() func(t *collector.Task) error {
+	p := a.plan
+	fit := tasks.NewFit(p.settings.agent, p.settings.collector.Scorer)
+	return func(t *collector.Task) error {
+		if p.options.FromRuns {
+			if t.Recorded == nil {
+				return errors.New("this run reads server runs (tasks.from_runs) and accepts no other tasks")
+			}
+			return nil
+		}
+		if err := runfolder.CheckSamples(p.config, t); err != nil {
+			return err
+		}
+		before := fit.Unscorable()
+		err := fit.Check(t)
+		if before == 0 && fit.Unscorable() > 0 {
+			p.host.Note("task %s has no answer that reward.kind %s can use, so its samples get no reward; further such tasks are not reported", termsafe.Text(t.ID, 40), p.config.Reward.Kind)
+		}
+		return err
 	}
 }
 
-// toldOf reports whether a task was accepted. It reports nothing after the event drained, because
+// read takes the tasks of a file, of standard input or of the server until ctx is done. Without a
+// socket, the end of a file is the end of the tasks.
+func (a *arrivals) read(ctx context.Context, noSocket bool) {
+	var err error
+	switch source := a.plan.source; {
+	case a.plan.options.FromRuns:
+		err = a.readRuns(ctx)
+	case source == "":
+		return // tasks arrive over the socket until a drain
+	case source == "-":
+		if err = a.intake.Read(a.plan.host.Stdin, "stdin", a.report); err == nil {
+			a.intake.End(whyEnd)
+		}
+	default:
+		if err = a.intake.Take(tasks.Read(source, nil), nil, a.report); err == nil && noSocket {
+			a.intake.End(whyEnd)
+		}
+	}
+	if err != nil {
+		a.log.Fail(err)
+	}
+}
+
+// readRuns takes server runs until all are taken or, with tasks.follow, until ctx is done.
+func (a *arrivals) readRuns(ctx context.Context) error {
+	feed := a.plan.feed(a.log.Has)
+	if err := a.intake.Take(feed.Tasks(ctx), feed.Ready, a.report); err != nil {
+		return a.plan.runsError(err)
+	}
+	if ctx.Err() == nil { // otherwise a stop or a drain ended a run that follows, and reported it
+		a.reportRuns(feed.Counts())
+		a.intake.End(whyEnd)
+	}
+	return nil
+}
+
+func (a *arrivals) reportRuns(n serverruns.Counts) {
+	h := a.plan.host
+	h.Log.Info("server runs", "given", n.Given, "known", n.Known, "running", n.Running)
+	if n.Total() == 0 {
+		a.unmatched.Store(true)
+		return
+	}
+	h.Note("%s", describeRuns(n))
+	if n.Running > 0 {
+		h.Say("%d server runs have not ended and are skipped; use --follow, or run %s later", n.Running, a.plan.resumeCommand())
+	}
+}
+
+// noteSource explains why the run does not end by itself.
+func (a *arrivals) noteSource() {
+	p, dir := a.plan, format.Shell(a.plan.dir())
+	switch {
+	case p.options.FromRuns && p.config.Tasks.Follow:
+		p.host.Note("reading server runs as they end; rollout ctl %s drain or an interrupt ends the run", dir)
+	case !p.options.FromRuns && p.source != "-" && !p.options.Attached:
+		from := "neither from a file nor from standard input"
+		if p.source != "" {
+			from = "from " + p.source
+		}
+		p.host.Note("tasks come %s, and over the run's socket until a drain: rollout ctl %s add FILE, rollout ctl %s drain", from, dir, dir)
+	}
+}
+
+// report reports whether a task was accepted. It reports nothing after the event drained, because
 // standard input can still deliver tasks then.
-func (g *grouping) toldOf(t *collector.Task, r stream.Receipt) {
-	g.receipts.Lock()
-	defer g.receipts.Unlock()
-	if g.ended {
+func (a *arrivals) report(t *collector.Task, r stream.Receipt) {
+	a.receipts.Lock()
+	defer a.receipts.Unlock()
+	if a.ended {
 		return
 	}
+	h := a.plan.host
 	if r.Err == nil {
-		g.Event("accepted", map[string]any{"task": t.ID, "group": r.Group, "samples": r.Samples, "again": r.Again})
+		h.Event("accepted", map[string]any{"task": t.ID, "group": r.Group, "samples": r.Samples, "again": r.Again})
 		return
 	}
-	place := "a task over the socket"
+	where := "a task over the socket"
 	fields := map[string]any{"line": nil, "task": nil, "error": termsafe.Text(r.Err.Error(), termsafe.MaxText)}
 	if t.Line > 0 {
-		fields["line"], place = t.Line, fmt.Sprintf("%s:%d", t.Source, t.Line)
+		fields["line"], where = t.Line, fmt.Sprintf("%s:%d", t.Source, t.Line)
 	}
 	if t.ID != "" {
 		fields["task"] = t.ID
 	}
-	g.Event("refused", fields)
-	g.Log.Warn("task refused", "line", t.Line)
-	if !g.JSON() {
-		g.Say("refused: %s: %v", place, r.Err)
+	h.Event("refused", fields)
+	h.Log.Warn("task refused", "line", t.Line)
+	if !h.JSON() {
+		h.Say("refused: %s: %v", where, r.Err)
 	}
 }
 
-// attached reads standard input until it ends, and then ends this process at once. Standard input
-// ends when the parent process ends.
-func (c *collection) attached() {
-	_, _ = io.Copy(io.Discard, c.program.Stdin) // an error counts as the end
-	if c.began.Load() == nil {
-		c.giveUp()
-		c.abort("interrupted before the run started: standard input has ended (--attached)")
-	}
-	c.Log.Warn("end", "outcome", "detached", "exit", exit.Interrupted)
-	c.parts.kill()
-	c.abort("standard input has ended, so the parent process is gone (--attached): exiting now; continue with: %s", runfolder.ResumeCommand(c.dir()))
+// end writes the event drained with last. No task is reported after it.
+func (a *arrivals) end(last func()) {
+	a.receipts.Lock()
+	defer a.receipts.Unlock()
+	a.ended = true
+	last()
 }

@@ -28,7 +28,7 @@ import (
 func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool) {
 	version, err := client.Version(ctx)
 	if err != nil {
-		d.failed("server", preflight.Unusable(client, err))
+		d.failed("server", preflight.Unusable(client.BaseURL(), err))
 		return false
 	}
 	if strings.HasPrefix(version, "0.16.") {
@@ -39,7 +39,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 	}
 	found, err := client.FindModel(ctx, d.Config.Agent.Model)
 	if err != nil {
-		d.failed("models", preflight.Unusable(client, err))
+		d.failed("models", preflight.Unusable(client.BaseURL(), err))
 		return false
 	}
 	d.ok("auth", "the server accepts our credentials and lists %d models", found.Count)
@@ -51,7 +51,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 	}
 	// Preflight checks that the model is listed and that an agent on it returns token data.
 	if _, err := backend.Preflight(ctx); err != nil {
-		d.failed("model", preflight.Unusable(client, err))
+		d.failed("model", preflight.Unusable(client.BaseURL(), err))
 		return true
 	}
 	d.ok("model", "%s; its agents return token data", cmp.Or(d.Config.Agent.Model, "the model of the agent file"))
@@ -82,7 +82,7 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 	defer cancel()
 	agent, err := backend.Open(ctx, collector.Attempt{Task: task, Key: "doctor", GroupSize: 1, N: 1, RunID: runfolder.NewID(time.Now())})
 	if err != nil {
-		d.failed("agent", preflight.Unusable(client, err))
+		d.failed("agent", preflight.Unusable(client.BaseURL(), err))
 		return false, false
 	}
 	var tools []string
@@ -99,7 +99,7 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 	began := time.Now()
 	reply, err := agent.Run(ctx)
 	if err != nil {
-		d.failed("call", preflight.Unusable(client, err))
+		d.failed("call", preflight.Unusable(client.BaseURL(), err))
 	} else {
 		d.answered(ctx, agent, reply, time.Since(began))
 		all = len(tools) > 0
@@ -110,7 +110,7 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer done()
 	if err := agent.Close(closing); err != nil {
-		d.failed("cleanup", preflight.Unusable(client, err))
+		d.failed("cleanup", preflight.Unusable(client.BaseURL(), err))
 	} else if !d.Config.Agent.Keep {
 		d.ok("cleanup", "the agent is deleted")
 	}

@@ -108,7 +108,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 	for after := ""; all < agentsMost; {
 		page, err := client.Agents(ctx, nil, after, agentsPage)
 		if err != nil {
-			d.failed("agents", preflight.Unusable(client, err))
+			d.failed("agents", preflight.Unusable(client.BaseURL(), err))
 			return
 		}
 		if len(page) == 0 || page[len(page)-1].ID == after {

@@ -16,19 +16,36 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/record"
 )
 
-// Ask checks every server for a run: that it answers, authorizes us, has the model and returns
-// token data. One unusable server fails the check, whatever the others answer. Transient errors are
-// retried a few times; again is called before each retry.
-func Ask(ctx context.Context, backends []*agent.Backend, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
-	return askEach(ctx, backends, askServer, again)
+// A Server is one server of a run, as it is checked.
+type Server struct {
+	URL string
+	// Ask checks that the server answers, authorizes us and meets the needs of the run.
+	Ask func(context.Context) (runfolder.Server, error)
+	// Try makes one model call for a task, as [agent.Backend.Try] does. Nil: the run only reads, so
+	// there is nothing to try.
+	Try func(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *record.Rollout) error) error
 }
 
-// AskReaders is Ask for a run that only reads. It checks that each server answers, authorizes us
-// and lists its server runs.
-func AskReaders(ctx context.Context, readers []*agent.Reader, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
-	return askEach(ctx, readers, func(ctx context.Context, r *agent.Reader) (runfolder.Server, error) {
+// Drives returns the server of a run that drives agents. It must have the model and return token
+// data.
+func Drives(b *agent.Backend) Server {
+	url := b.Client().BaseURL()
+	return Server{URL: url, Try: b.Try, Ask: func(ctx context.Context) (runfolder.Server, error) {
+		found, err := b.Preflight(ctx)
+		if err != nil {
+			return runfolder.Server{}, err
+		}
+		return runfolder.Server{URL: url, Version: found.Version, Model: describeServerModel(found.Model)}, nil
+	}}
+}
+
+// Reads returns the server of a run that only reads. It must list its server runs.
+func Reads(r *agent.Reader) Server {
+	url := r.Client().BaseURL()
+	return Server{URL: url, Ask: func(ctx context.Context) (runfolder.Server, error) {
 		version, err := r.Client().Health(ctx)
 		if err == nil {
 			err = r.Check(ctx, "")
@@ -36,37 +53,29 @@ func AskReaders(ctx context.Context, readers []*agent.Reader, again func(server 
 		if err != nil {
 			return runfolder.Server{}, agent.Translate(err)
 		}
-		return runfolder.Server{URL: r.Client().BaseURL(), Version: version.Version}, nil
-	}, again)
+		return runfolder.Server{URL: url, Version: version.Version}, nil
+	}}
 }
 
-// askEach asks the servers one after the other.
-func askEach[B interface{ Client() *letta.Client }](ctx context.Context, all []B, ask func(context.Context, B) (runfolder.Server, error), again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
+// Ask checks every server, one after the other. One unusable server fails the check, whatever the
+// others answer. Transient errors are retried a few times; again is called before each retry.
+func Ask(ctx context.Context, servers []Server, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
 	var infos []runfolder.Server
-	for _, b := range all {
+	for _, s := range servers {
 		var info runfolder.Server
 		err := tryAgain(ctx, func() (err error) {
-			info, err = ask(ctx, b)
+			info, err = s.Ask(ctx)
 			return err
-		}, func(err error, wait time.Duration) { again(b.Client().BaseURL(), err, wait) })
+		}, func(err error, wait time.Duration) { again(s.URL, err, wait) })
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case err != nil:
-			return nil, Unusable(b.Client(), err)
+			return nil, Unusable(s.URL, err)
 		}
 		infos = append(infos, info)
 	}
 	return infos, nil
-}
-
-func askServer(ctx context.Context, b *agent.Backend) (runfolder.Server, error) {
-	found, err := b.Preflight(ctx)
-	if err != nil {
-		return runfolder.Server{}, err
-	}
-	info := runfolder.Server{URL: b.Client().BaseURL(), Version: found.Version, Model: describeServerModel(found.Model)}
-	return info, nil
 }
 
 // The bounds of tryAgain. An unreachable server fails within seconds. A server whose requests all
@@ -127,10 +136,10 @@ func describeServerModel(m *letta.Model) *runfolder.ServerModel {
 	return &runfolder.ServerModel{Handle: m.Handle, Name: name, ContextWindow: m.ContextWindow, EndpointType: m.ModelEndpointType}
 }
 
-// Unusable adds the server's URL and a hint to an error that ends the run.
-func Unusable(client *letta.Client, err error) error {
-	if !strings.Contains(err.Error(), client.BaseURL()) {
-		err = fmt.Errorf("server %s: %w", client.BaseURL(), err)
+// Unusable adds a server's URL and a hint to an error that ends the run.
+func Unusable(base string, err error) error {
+	if !strings.Contains(err.Error(), base) {
+		err = fmt.Errorf("server %s: %w", base, err)
 	}
 	err = exit.With(exit.Unusable, agent.Translate(err))
 	if run, ok := errors.AsType[*agent.ServerRunError](err); ok && run.Engine != "" {
@@ -142,7 +151,6 @@ func Unusable(client *letta.Client, err error) error {
 	if _, none := errors.AsType[*letta.NoTurnsError](err); none {
 		return exit.Hint(err, "pass a model of an sglang provider with --model; no other returns token data")
 	}
-	base := client.BaseURL()
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return exit.Hint(err, "the server does not use TLS: did you mean http"+strings.TrimPrefix(base, "https")+"?")

@@ -15,7 +15,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -57,22 +56,23 @@ func NewTrial(c *config.Config, prompts prompt.Config, judge collector.Config, t
 	return &Trial{config: c, prompts: prompts, judge: judge, find: find, task: task, note: note, timeout: trialTimeout, quiet: trialQuiet}, nil
 }
 
-// Servers runs the trial on every server that has not passed one in this run. proven maps the URL
-// of each server that has passed to its version. answered[i]: backend i's call was answered.
-func (t *Trial) Servers(ctx context.Context, backends []*agent.Backend, servers []runfolder.Server, proven map[string]string) (answered []bool, err error) {
+// Servers runs the trial on every server that has not passed one in this run. versions are those of
+// the servers. proven maps the URL of each server that has passed to its version. answered[i]: the
+// call of server i was answered.
+func (t *Trial) Servers(ctx context.Context, servers []Server, versions []string, proven map[string]string) (answered []bool, err error) {
 	// The first interrupt ends the call and deletes its agent. The second ends the process.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
 	var g errgroup.Group
-	refused := make([]error, len(backends))
-	answered = make([]bool, len(backends))
-	for i, b := range backends {
-		if proven[servers[i].URL] == servers[i].Version {
+	refused := make([]error, len(servers))
+	answered = make([]bool, len(servers))
+	for i, s := range servers {
+		if proven[s.URL] == versions[i] {
 			continue
 		}
 		g.Go(func() error {
-			answered[i], refused[i] = t.server(ctx, b, servers[i].Version)
+			answered[i], refused[i] = t.server(ctx, s, versions[i])
 			return nil
 		})
 	}
@@ -90,10 +90,9 @@ func (t *Trial) Servers(ctx context.Context, backends []*agent.Backend, servers 
 
 // server runs the trial on one server. It makes a second call if the prompt's time stays ambiguous
 // although the server's time zone is known. The error explains why the run would have no rows.
-func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (answered bool, err error) {
-	url := b.Client().BaseURL()
+func (t *Trial) server(ctx context.Context, s Server, version string) (answered bool, err error) {
 	defer time.AfterFunc(t.quiet, func() {
-		t.note("waiting for %s to answer one model call, at most %s; --preflight connect skips it", url, t.timeout)
+		t.note("waiting for %s to answer one model call, at most %s; --preflight connect skips it", s.URL, t.timeout)
 	}).Stop()
 	within, cancel := context.WithTimeoutCause(ctx, t.timeout, fmt.Errorf("%w: no answer within %v", collector.ErrTimeout, t.timeout))
 	defer cancel()
@@ -102,13 +101,13 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (a
 		judged = false
 		return tryAgain(within, func() error {
 			try++
-			return b.Try(within, t.task, try, func(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
+			return s.Try(within, t.task, try, func(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
 				err := t.look(ctx, reply, e)
 				judged = err == nil || collector.ReasonOf(err) != tokenize.ReasonNone
 				return err
 			})
 		}, func(err error, wait time.Duration) {
-			t.note("%s: a model call failed, retrying in %v: %v", url, wait, err)
+			t.note("%s: a model call failed, retrying in %v: %v", s.URL, wait, err)
 		})
 	}
 	if err = call(); t.config.Server.Timezone != nil && collector.ReasonOf(err) == tokenize.ReasonClock {
@@ -119,13 +118,13 @@ func (t *Trial) server(ctx context.Context, b *agent.Backend, version string) (a
 	case err == nil, ctx.Err() != nil:
 		return err == nil, nil
 	case judged:
-		if refusal := t.refusal(url, version, calls, err); refusal != nil {
+		if refusal := t.refusal(s.URL, version, calls, err); refusal != nil {
 			return true, refusal
 		}
 	case collector.Classify(err).Fatal():
-		return false, Unusable(b.Client(), err)
+		return false, Unusable(s.URL, err)
 	}
-	t.note("%s: could not check whether its calls can be trained on; starting without the check: %v", url, err)
+	t.note("%s: could not check whether its calls can be trained on; starting without the check: %v", s.URL, err)
 	return judged, nil
 }
 

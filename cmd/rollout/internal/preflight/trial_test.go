@@ -21,7 +21,7 @@ import (
 )
 
 // trialOn returns the trial of a run without a tokenizer, on a simulated server.
-func trialOn(t *testing.T, sim *lettasim.Server) (_ *Trial, _ *agent.Backend, said func() string) {
+func trialOn(t *testing.T, sim *lettasim.Server) (_ *Trial, _ Server, said func() string) {
 	t.Helper()
 	server := httptest.NewServer(sim)
 	t.Cleanup(server.Close)
@@ -52,7 +52,7 @@ func trialOn(t *testing.T, sim *lettasim.Server) (_ *Trial, _ *agent.Backend, sa
 		defer mu.Unlock()
 		return strings.Join(lines, "\n")
 	}
-	return one, backend, said
+	return one, Drives(backend), said
 }
 
 // TestTrialIsBounded checks that the trial waits for a slow engine with a message and a timeout,

@@ -76,7 +76,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 // alerts exists, and that every metric is on the dashboard or in an alert.
 func TestDashboardAndAlertsFitTheMetrics(t *testing.T) {
 	t.Parallel()
-	families, err := busyMetrics(t, 30).registry.Gather()
+	families, err := busyMetrics(30).gather(busyRun(t.TempDir())).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

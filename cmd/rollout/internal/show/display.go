@@ -68,12 +68,12 @@ func NewDisplay(stdout, stderr *termsafe.Writer, getenv func(string) string, asJ
 // JSON reports whether the output is JSON lines.
 func (d *Display) JSON() bool { return d.mode == displayJSON }
 
-// Crowded sets a callback. It gets true when the reader falls too far behind and false when it has
+// OnUnread sets a callback. It gets true when the reader falls too far behind and false when it has
 // caught up. f must not block, not even on a disk, and must not write to the display.
-func (d *Display) Crowded(f func(bool)) {
+func (d *Display) OnUnread(f func(bool)) {
 	d.out.mu.Lock()
 	defer d.out.mu.Unlock()
-	d.out.crowded = f
+	d.out.onFull = f
 }
 
 // Flush waits until all output is read. It returns false for the events or the messages if no byte

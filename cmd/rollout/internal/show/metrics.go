@@ -63,7 +63,7 @@ type Metrics struct {
 	fsync  prometheus.Observer
 }
 
-// Vitals are the sources that each scrape reads. A source is nil until it is known.
+// Vitals are the sources that each scrape reads.
 type Vitals struct {
 	Collector func() collector.Stats
 	Sink      func() sink.Stats
@@ -89,8 +89,8 @@ func rewardBuckets() (b []float64) {
 // nativeFactor is the resolution of native histograms, for servers that use them.
 const nativeFactor = 1.1
 
-// NewMetrics returns metrics that call now on each scrape.
-func NewMetrics(version string, now func() Vitals) *Metrics {
+// NewMetrics returns the metrics of a process that has not begun its run.
+func NewMetrics(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), open: openGroups{groups: map[string]*openGroup{}}}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -144,8 +144,7 @@ func NewMetrics(version string, now func() Vitals) *Metrics {
 
 	build := gauge("rollout_build_info", "Always 1.", "version", "go_version", "schema_version")
 	build.WithLabelValues(version, runtime.Version(), strconv.Itoa(sink.SchemaVersion)).Set(1)
-	m.registry.MustRegister(snapshots{now, &m.prompted},
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m
 }

@@ -2,7 +2,6 @@ package show
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,20 +9,20 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Serve serves /metrics, /healthz, /readyz and, if profiles is set, /debug/pprof on l until ctx is
-// done, and then closes l. stop ends it and waits. ready returns the reason why the run cannot work
-// now, or nil.
-func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, ready func() error) (stop func()) {
+// Serve serves /metrics, /healthz, /readyz and, if profiles is set, /debug/pprof of a run on l until
+// ctx is done, and then closes l. stop ends it and waits.
+func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, v Vitals) (stop func()) {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.Handle("/metrics", promhttp.HandlerFor(m.gather(v), promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
+		if err := v.ready(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -49,15 +48,19 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, read
 	}
 }
 
+// gather returns the metrics of events together with those of v.
+func (m *Metrics) gather(v Vitals) prometheus.Gatherer {
+	stats := prometheus.NewRegistry()
+	stats.MustRegister(snapshots{v, &m.prompted})
+	return prometheus.Gatherers{m.registry, stats}
+}
+
 // writable is W_OK of access(2).
 const writable = 2
 
-// Ready returns the reason why a run cannot work: no endpoint is up, or its folder is not writable.
+// ready returns the reason why a run cannot work: no endpoint is up, or its folder is not writable.
 // It returns nil if the run can work.
-func (v Vitals) Ready() error {
-	if v.Collector == nil || v.Sink == nil {
-		return errors.New("not started")
-	}
+func (v Vitals) ready() error {
 	if err := endpointsUp(v.Collector()); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 // snapshots converts the statistics of the collector and the sink to metrics on each scrape.
 type snapshots struct {
-	now      func() Vitals
+	Vitals
 	prompted *atomic.Int64 // tokens, by the server's count
 }
 
@@ -58,19 +58,14 @@ func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect sends the metrics of one snapshot.
 func (f snapshots) Collect(ch chan<- prometheus.Metric) {
-	v := f.now()
 	out := sender(ch)
 	out.count(descTokens, f.prompted.Load(), "prompt")
-	if v.Collector != nil {
-		out.collector(v.Collector())
+	out.collector(f.Collector())
+	out.sink(f.Sink())
+	if f.Taps != nil {
+		out.tapped(f.Taps())
 	}
-	if v.Sink != nil {
-		out.sink(v.Sink())
-	}
-	if v.Taps != nil {
-		out.tapped(v.Taps())
-	}
-	if free, ok := diskFree(v.Dir); ok {
+	if free, ok := diskFree(f.Dir); ok {
 		out.gauge(descDisk, float64(free))
 	}
 }

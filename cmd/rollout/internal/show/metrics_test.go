@@ -91,21 +91,19 @@ func happen(m *Metrics, n int) {
 	}
 }
 
-func busyMetrics(t *testing.T, samples int) *Metrics {
-	t.Helper()
-	v := busyRun(t.TempDir())
-	m := NewMetrics("v1", func() Vitals { return v })
+func busyMetrics(samples int) *Metrics {
+	m := NewMetrics("v1")
 	happen(m, samples)
 	return m
 }
 
-func scrape(t *testing.T, m *Metrics, profiles bool, ready func() error, path string) (code int, body string) {
+func scrape(t *testing.T, m *Metrics, profiles bool, v Vitals, path string) (code int, body string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Serve(t.Context(), l, profiles, ready)()
+	defer m.Serve(t.Context(), l, profiles, v)()
 	resp, err := http.Get("http://" + l.Addr().String() + path)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +119,7 @@ func scrape(t *testing.T, m *Metrics, profiles bool, ready func() error, path st
 // TestMetrics checks that the scraped values are the counted ones, and that no id becomes a label.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	_, body := scrape(t, busyMetrics(t, 6), false, nil, "/metrics")
+	_, body := scrape(t, busyMetrics(6), false, busyRun(t.TempDir()), "/metrics")
 	for _, line := range []string{
 		"rollout_samples_planned 22",
 		`rollout_samples_total{outcome="committed"} 4`, // in this process
@@ -230,7 +228,7 @@ func goVersion() string { return regexp.MustCompile(`go[0-9.]+\S*`).FindString(v
 func TestMetricsCardinality(t *testing.T) {
 	t.Parallel()
 	series := func(samples int) int {
-		families, err := busyMetrics(t, samples).registry.Gather()
+		families, err := busyMetrics(samples).gather(busyRun(t.TempDir())).Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +251,7 @@ func TestMetricsCardinality(t *testing.T) {
 // TestOpenGroups checks that no ended group stays in memory.
 func TestOpenGroups(t *testing.T) {
 	t.Parallel()
-	m := busyMetrics(t, 1000)
+	m := busyMetrics(1000)
 	if n := len(m.open.groups); n != 0 {
 		t.Errorf("%d groups are open", n)
 	}
@@ -274,7 +272,7 @@ func TestOpenGroups(t *testing.T) {
 // TestMetricsLint checks that names, types and help texts follow the rules of Prometheus.
 func TestMetricsLint(t *testing.T) {
 	t.Parallel()
-	_, body := scrape(t, busyMetrics(t, 30), false, nil, "/metrics")
+	_, body := scrape(t, busyMetrics(30), false, busyRun(t.TempDir()), "/metrics")
 	var ours bytes.Buffer
 	for line := range strings.Lines(body) {
 		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
@@ -309,26 +307,25 @@ func TestReadiness(t *testing.T) {
 		want string
 	}{
 		{"works", up, ""},
-		{"has not started", Vitals{}, "not started"},
 		{"no endpoint is up", busyRun(up.Dir), "none of 1 endpoints is up"},
 		{"the folder is gone", gone, "storage: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			m := NewMetrics("v1", func() Vitals { return tc.v })
-			code, body := scrape(t, m, false, tc.v.Ready, "/readyz")
+			m := NewMetrics("v1")
+			code, body := scrape(t, m, false, tc.v, "/readyz")
 			if tc.want == "" && code != http.StatusOK || tc.want != "" && (code != http.StatusServiceUnavailable || !strings.HasPrefix(body, tc.want)) {
 				t.Errorf("%d %q, want %q", code, body, tc.want)
 			}
-			if code, _ := scrape(t, m, false, tc.v.Ready, "/healthz"); code != http.StatusOK {
+			if code, _ := scrape(t, m, false, tc.v, "/healthz"); code != http.StatusOK {
 				t.Errorf("/healthz: %d", code)
 			}
-			if code, _ := scrape(t, m, true, tc.v.Ready, "/debug/pprof/cmdline"); code != http.StatusNotFound {
+			if code, _ := scrape(t, m, true, tc.v, "/debug/pprof/cmdline"); code != http.StatusNotFound {
 				t.Errorf("/debug/pprof/cmdline: %d: it would show arguments", code)
 			}
 			// Profiles are served only if enabled.
 			for profiles, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
-				if code, _ := scrape(t, m, profiles, tc.v.Ready, "/debug/pprof/goroutine?debug=1"); code != want {
+				if code, _ := scrape(t, m, profiles, tc.v, "/debug/pprof/goroutine?debug=1"); code != want {
 					t.Errorf("/debug/pprof/goroutine with profiles %v: %d, want %d", profiles, code, want)
 				}
 			}

@@ -11,7 +11,7 @@ import (
 // failure that replaces it, and that a sample cut while it waited for the sink does not count.
 func TestOnlyWhatTheSinkAcceptsIsCounted(t *testing.T) {
 	t.Parallel()
-	o := &Observer{Log: DiscardLog(), Metrics: NewMetrics("v1", nil)}
+	o := &Observer{Log: DiscardLog(), Metrics: NewMetrics("v1")}
 	finished := o.Events(func(collector.Attempt, error) {}).SampleFinished
 	good := func() *tokenize.Sample {
 		return &tokenize.Sample{Key: "k", GroupID: "g", GroupSize: 1, Rows: []tokenize.Row{{InputIDs: make([]int32, 5)}}}

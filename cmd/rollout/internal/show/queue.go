@@ -10,9 +10,9 @@ import (
 // goroutine does the writing and lives while data is unwritten.
 type queue struct {
 	to io.Writer
-	// crowded is called with true when more than queueFull bytes are unwritten, and with false when
+	// onFull is called with true when more than queueFull bytes are unwritten, and with false when
 	// less than half of that is. It must not block or write. Nil: not used.
-	crowded func(bool)
+	onFull func(bool)
 
 	mu      sync.Mutex
 	lines   [][]byte // one per Write, not yet being written
@@ -24,7 +24,7 @@ type queue struct {
 }
 
 const (
-	// queueFull is the size of a crowded queue. The events of a group of eight samples have about 2
+	// queueFull is the size of a full queue. The events of a group of eight samples have about 2
 	// kB.
 	queueFull = 1 << 20
 	// queueBatch is the approximate size of one write: the capacity of a pipe.
@@ -39,7 +39,7 @@ func (q *queue) Write(b []byte) (int, error) {
 	defer q.mu.Unlock()
 	q.lines = append(q.lines, append([]byte(nil), b...))
 	q.size += len(b)
-	q.tell()
+	q.setFull()
 	if !q.running {
 		q.running = true
 		go q.run()
@@ -74,7 +74,7 @@ func (q *queue) run() {
 		q.mu.Lock()
 		q.size -= len(batch)
 		q.last -= len(batch)
-		q.tell()
+		q.setFull()
 		if len(batch) > 0 && q.moved != nil {
 			close(q.moved)
 			q.moved = nil
@@ -93,11 +93,11 @@ func (q *queue) run() {
 	}
 }
 
-// tell calls crowded if the state changes.
-func (q *queue) tell() {
+// setFull calls onFull if the state changes.
+func (q *queue) setFull() {
 	full := q.size > queueFull || q.full && q.size > queueFull/2
-	if full != q.full && q.crowded != nil {
-		q.crowded(full)
+	if full != q.full && q.onFull != nil {
+		q.onFull(full)
 	}
 	q.full = full
 }

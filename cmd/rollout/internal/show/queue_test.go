@@ -79,13 +79,13 @@ func TestUnreadStatus(t *testing.T) {
 	})
 }
 
-// TestCrowded checks that the callback reports when too much is unread, and when less is.
-func TestCrowded(t *testing.T) {
+// TestOnUnread checks that the callback reports when too much is unread, and when less is.
+func TestOnUnread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, r := jsonDisplay()
 		var told []bool
-		d.Crowded(func(on bool) { told = append(told, on) })
+		d.OnUnread(func(on bool) { told = append(told, on) })
 		line := map[string]any{"text": strings.Repeat("x", 1000)}
 		tell := func(n int) {
 			for range n {
@@ -95,7 +95,7 @@ func TestCrowded(t *testing.T) {
 		}
 		tell(1000)
 		if len(told) > 0 {
-			t.Errorf("a megabyte is crowded: %v", told)
+			t.Errorf("a megabyte is too much: %v", told)
 		}
 		tell(200)
 		if !slices.Equal(told, []bool{true}) {

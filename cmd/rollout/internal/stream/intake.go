@@ -52,7 +52,7 @@ type Intake struct {
 	change  *sync.Cond
 	waiting map[string]struct{} // groups that this process accepted and that have not started
 	why     string              // of the first End; empty: tasks are accepted
-	crowded bool                // set by Crowd
+	unread  bool                // set by HoldUnread
 
 	checking sync.Mutex
 }
@@ -90,7 +90,7 @@ func (in *Intake) Why() string {
 
 // Add adds tasks in order. The returned function blocks until the accepted ones are durable and
 // returns one receipt for each task, in order. Add blocks while MaxWaiting tasks are accepted and
-// not started, and after Crowd(true).
+// not started, and after HoldUnread(true).
 func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	out := make([]Receipt, len(batch))
 	var good []*collector.Task
@@ -135,11 +135,11 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	}
 }
 
-// Crowd blocks Add between Crowd(true) and Crowd(false), while too many events are unread.
-func (in *Intake) Crowd(on bool) {
+// HoldUnread blocks Add between HoldUnread(true) and HoldUnread(false), while too many events are unread.
+func (in *Intake) HoldUnread(on bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.crowded = on
+	in.unread = on
 	in.change.Broadcast()
 }
 
@@ -159,7 +159,7 @@ func (in *Intake) Begun(group string) bool {
 // room blocks until a task can be accepted. It returns an error if no more tasks are.
 func (in *Intake) room() error {
 	in.mu.Lock()
-	for (len(in.waiting) >= MaxWaiting || in.crowded) && in.why == "" {
+	for (len(in.waiting) >= MaxWaiting || in.unread) && in.why == "" {
 		in.change.Wait()
 	}
 	in.mu.Unlock()
@@ -188,8 +188,8 @@ func (in *Intake) check(t *collector.Task) error {
 	return err
 }
 
-// Known yields the tasks that the run had when this process started.
-func (in *Intake) Known() iter.Seq2[collector.Task, error] {
+// Earlier yields the tasks that the run had when this process started.
+func (in *Intake) Earlier() iter.Seq2[collector.Task, error] {
 	return tasks.ReadLines(in.cfg.Log.Known(), runfolder.TasksFile)
 }
 

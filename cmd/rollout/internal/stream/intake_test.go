@@ -190,7 +190,7 @@ func TestFlood(t *testing.T) {
 		if n := len(groups); n < least || n > most {
 			t.Errorf("%d tasks are accepted but not started, want %d to %d", n, least, most)
 		}
-		in.Crowd(true)
+		in.HoldUnread(true)
 		for range 1000 {
 			in.Begun(<-groups)
 		}
@@ -198,12 +198,12 @@ func TestFlood(t *testing.T) {
 		if n := len(groups); n > most-1000 {
 			t.Errorf("%d tasks are accepted but not started while too much is unread", n)
 		}
-		in.Crowd(false)
+		in.HoldUnread(false)
 		synctest.Wait()
 		if n := len(groups); n < least || n > most {
 			t.Errorf("%d tasks are accepted but not started, want %d to %d", n, least, most)
 		}
-		in.Crowd(true)
+		in.HoldUnread(true)
 		in.End("end")
 		synctest.Wait()
 		if r := in.Add(&collector.Task{ID: "late", Messages: []string{"x"}})(); r[0].Err == nil {

@@ -82,7 +82,9 @@ func (t *Tracker) Judge(g *sink.GroupFacts) {
 			g.Samples[i].Keep, g.Samples[i].KeepReason = &keep, reason
 			keys[i] = g.Samples[i].Key
 		}
-		t.cfg.LeftOut(keys...)
+		if t.hooks.LeftOut != nil {
+			t.hooks.LeftOut(keys...)
+		}
 	} else if t.cfg.MaxLag >= 0 {
 		t.markStale(g)
 	}

@@ -36,7 +36,7 @@ func verdicts(g *sink.GroupFacts) string {
 
 // judging returns a tracker that only judges groups.
 func judging(std float64, lag int, p *pace.Pacer) *stream.Tracker {
-	return stream.NewTracker(stream.TrackerConfig{MinStd: std, MaxLag: lag, Pace: p, LeftOut: func(...string) {}})
+	return stream.NewTracker(stream.TrackerConfig{MinStd: std, MaxLag: lag, Pace: p})
 }
 
 func TestJudge(t *testing.T) {

@@ -29,17 +29,15 @@ func newTracked() *tracked {
 	return t
 }
 
-func (t *tracked) track(tell func(string, map[string]any)) {
+func (t *tracked) track(event func(string, map[string]any)) {
 	t.Tracker = stream.NewTracker(stream.TrackerConfig{
 		RunID: "run", MaxLag: -1, Acks: true, Pace: pace.New(pace.Config{MaxLag: -1}),
-		Tell:    tell,
-		Whole:   func(string) {},
-		LeftOut: func(...string) {},
-		Acknowledge: func(c sink.Cursor) error {
-			t.acked = append(t.acked, c)
-			return nil
-		},
+		Event: event,
 	})
+	t.Attach(stream.Hooks{Acknowledge: func(c sink.Cursor) error {
+		t.acked = append(t.acked, c)
+		return nil
+	}})
 }
 
 // commit returns a commit of one sample per task, of groups of size samples.
@@ -92,7 +90,7 @@ func TestToldDeadline(t *testing.T) {
 			}
 			if again { // a group that was judged while the dataset was opened
 				tr.Load(c)
-				if err := tr.Known(func(yield func(collector.Task, error) bool) { yield(*of, nil) }); err != nil {
+				if err := tr.FindTasks(func(yield func(collector.Task, error) bool) { yield(*of, nil) }); err != nil {
 					t.Fatal(err)
 				}
 				tr.Again()
@@ -113,7 +111,7 @@ func TestTrackerForgets(t *testing.T) {
 	tr, now := newTracked(), time.Now()
 	old, fresh := taskOf("old", now), taskOf("fresh", now)
 	tr.Load(commit(1, now, 1, 0, "decode", old))
-	if err := tr.Known(func(yield func(collector.Task, error) bool) { _ = yield(*old, nil) && yield(*fresh, nil) }); err != nil {
+	if err := tr.FindTasks(func(yield func(collector.Task, error) bool) { _ = yield(*old, nil) && yield(*fresh, nil) }); err != nil {
 		t.Fatal(err)
 	}
 	tr.Again()

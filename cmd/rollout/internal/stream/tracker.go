@@ -26,8 +26,14 @@ type TrackerConfig struct {
 	// Claimed is the policy version at the start. Judge uses it until Pace has a version, because
 	// groups of earlier processes are judged before the run starts. 0: none.
 	Claimed int32
-	// Tell writes an event. It is called from one goroutine at a time. Nil: no events.
-	Tell func(name string, fields map[string]any)
+	// Event writes an event. It is called from one goroutine at a time. Nil: no events.
+	Event func(name string, fields map[string]any)
+}
+
+// Hooks are what a Tracker calls during a run. A nil one is not called.
+type Hooks struct {
+	// Committed is called with each new commit, before its groups are counted.
+	Committed func(*sink.Commit)
 	// Whole is called with each whole group. LeftOut is called with the keys of samples that will
 	// be committed with keep=false.
 	Whole   func(group string)
@@ -38,7 +44,8 @@ type TrackerConfig struct {
 
 // A Tracker follows a run's commits and reports whole groups. It is safe for concurrent use.
 type Tracker struct {
-	cfg TrackerConfig
+	cfg   TrackerConfig
+	hooks Hooks
 
 	acking sync.Mutex // held during an acknowledgement
 
@@ -47,12 +54,12 @@ type Tracker struct {
 	tasks   map[string]string  // task ids of groups that are not reported, by group
 	figures map[string]figures // of groups that are judged and not reported
 	again   []sink.WholeGroup  // groups of earlier processes to report again
-	ahead   []place            // groups that are not acknowledged, in order
+	ahead   []position         // groups that are not acknowledged, in order
 	acked   sink.Cursor
 	end     sink.Cursor // of the last whole group
 }
 
-type place struct {
+type position struct {
 	id  string
 	seq int64
 	n   int
@@ -62,6 +69,9 @@ type place struct {
 func NewTracker(cfg TrackerConfig) *Tracker {
 	return &Tracker{cfg: cfg, tasks: map[string]string{}, figures: map[string]figures{}}
 }
+
+// Attach sets the hooks. It must precede the run, and Load. Before it, Judge works without LeftOut.
+func (t *Tracker) Attach(h Hooks) { t.hooks = h }
 
 // Task records a task whose samples can be collected.
 func (t *Tracker) Task(of *collector.Task) {
@@ -83,7 +93,7 @@ func (t *Tracker) Load(c *sink.Commit) {
 	defer t.mu.Unlock()
 	for _, g := range t.log.Add(c) {
 		t.count(g)
-		if t.cfg.Tell == nil || behind(t.acked, g.Seq, g.N) {
+		if t.cfg.Event == nil || behind(t.acked, g.Seq, g.N) {
 			t.forget(g.ID)
 		} else {
 			t.again = append(t.again, g)
@@ -91,8 +101,8 @@ func (t *Tracker) Load(c *sink.Commit) {
 	}
 }
 
-// Known records the tasks of the groups to report again. It must follow Load.
-func (t *Tracker) Known(tasks iter.Seq2[collector.Task, error]) error {
+// FindTasks looks up the tasks of the groups to report again. It must follow Load.
+func (t *Tracker) FindTasks(tasks iter.Seq2[collector.Task, error]) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	wanted := map[string]bool{}
@@ -119,24 +129,27 @@ func (t *Tracker) Again() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, g := range t.again {
-		t.tell(g, pace.Arrival{Lag: -1}, true)
+		t.report(g, pace.Arrival{Lag: -1}, true)
 	}
 	t.again, t.tasks = nil, map[string]string{} // a map never shrinks
 }
 
 // Committed adds the next commit of the log, and reports its samples and the groups it completes.
 func (t *Tracker) Committed(c *sink.Commit) {
+	if t.hooks.Committed != nil {
+		t.hooks.Committed(c)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.cfg.Tell != nil {
-		t.tellSamples(c)
+	if t.cfg.Event != nil {
+		t.reportSamples(c)
 	}
 	for _, g := range t.log.Add(c) {
-		t.tell(g, t.count(g), false)
+		t.report(g, t.count(g), false)
 	}
 }
 
-func (t *Tracker) tellSamples(c *sink.Commit) {
+func (t *Tracker) reportSamples(c *sink.Commit) {
 	for i := range c.Samples {
 		s := &c.Samples[i]
 		fields := map[string]any{"key": s.Key, "group": nil, "index": s.Index, "seq": c.Seq}
@@ -145,10 +158,10 @@ func (t *Tracker) tellSamples(c *sink.Commit) {
 		}
 		if s.Failed() {
 			fields["class"] = s.Class
-			t.cfg.Tell("failure", fields)
+			t.cfg.Event("failure", fields)
 		} else {
 			fields["rows"] = s.Rows
-			t.cfg.Tell("sample", fields)
+			t.cfg.Event("sample", fields)
 		}
 	}
 }
@@ -167,22 +180,24 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 		oldest = v[0]
 	}
 	a := t.cfg.Pace.Whole(g.ID, outcome, oldest)
-	t.cfg.Whole(g.ID)
+	if t.hooks.Whole != nil {
+		t.hooks.Whole(g.ID)
+	}
 	t.end = sink.Cursor{RunID: t.cfg.RunID, Seq: g.Seq, Groups: g.N}
 	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // no acknowledgement will come, and no list must grow
 		t.cfg.Pace.Acknowledged(g.ID)
 		return a
 	}
-	t.ahead = append(t.ahead, place{g.ID, g.Seq, g.N})
+	t.ahead = append(t.ahead, position{g.ID, g.Seq, g.N})
 	return a
 }
 
-// tell reports one whole group. again is set if an earlier process may have reported it.
-func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival, again bool) {
+// report writes the event of one whole group. again is set if an earlier process may have reported it.
+func (t *Tracker) report(g sink.WholeGroup, a pace.Arrival, again bool) {
 	task := t.tasks[g.ID]
 	f, known := t.figures[g.ID]
 	t.forget(g.ID)
-	if t.cfg.Tell == nil {
+	if t.cfg.Event == nil {
 		return
 	}
 	out := map[string]any{
@@ -206,7 +221,7 @@ func (t *Tracker) tell(g sink.WholeGroup, a pace.Arrival, again bool) {
 	if f.versions != nil && a.Lag >= 0 {
 		out["lag"] = a.Lag
 	}
-	t.cfg.Tell("group", out)
+	t.cfg.Event("group", out)
 }
 
 func (t *Tracker) forget(group string) {
@@ -232,7 +247,7 @@ func (t *Tracker) Acknowledge(seq int64, groups int) error {
 	if err != nil || done {
 		return err
 	}
-	if err := t.cfg.Acknowledge(c); err != nil {
+	if err := t.hooks.Acknowledge(c); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -253,7 +268,7 @@ func (t *Tracker) LeaveOut(seq int64, n int) error {
 	if err := t.check(sink.Cursor{Seq: seq, Groups: n}); err != nil {
 		return err
 	}
-	at := slices.IndexFunc(t.ahead, func(p place) bool { return p.seq == seq && p.n == n })
+	at := slices.IndexFunc(t.ahead, func(p position) bool { return p.seq == seq && p.n == n })
 	if at >= 0 { // otherwise it was acknowledged
 		t.cfg.Pace.Acknowledged(t.ahead[at].id)
 	}
@@ -262,7 +277,7 @@ func (t *Tracker) LeaveOut(seq int64, n int) error {
 
 // check returns an error unless the cursor is at a whole group.
 func (t *Tracker) check(c sink.Cursor) error {
-	at := func(p place) bool { return p.seq == c.Seq && p.n == c.Groups }
+	at := func(p position) bool { return p.seq == c.Seq && p.n == c.Groups }
 	switch {
 	case c.Seq < 0 || c.Groups < 0:
 		return fmt.Errorf("cursor: seq %d, groups %d: both must be ≥ 0", c.Seq, c.Groups)

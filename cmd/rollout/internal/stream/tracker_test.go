@@ -14,10 +14,8 @@ func TestLeaveOut(t *testing.T) {
 	t.Parallel()
 	p := pace.New(pace.Config{MaxAhead: 8, MaxLag: -1})
 	var durable []sink.Cursor
-	tracker := stream.NewTracker(stream.TrackerConfig{
-		RunID: "r", Acks: true, Pace: p, Whole: func(string) {}, Tell: func(string, map[string]any) {},
-		Acknowledge: func(c sink.Cursor) error { durable = append(durable, c); return nil },
-	})
+	tracker := stream.NewTracker(stream.TrackerConfig{RunID: "r", Acks: true, Pace: p, Event: func(string, map[string]any) {}})
+	tracker.Attach(stream.Hooks{Acknowledge: func(c sink.Cursor) error { durable = append(durable, c); return nil }})
 	for seq := range int64(3) { // of two groups each
 		c := &sink.Commit{Seq: seq + 1, RunID: "r"}
 		for i := range int32(2) {

@@ -1,0 +1,134 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
+	"github.com/rollout-rl/rollout/collector"
+)
+
+// ends is how interrupts end a run in three steps: drain, stop, exit.
+type ends struct {
+	plan      *Plan
+	collector *collector.Collector
+	stopTasks func(why string)
+
+	step  atomic.Int32              // 0, endDrain or endStop
+	over  atomic.Bool               // no sample is in flight any more
+	late  atomic.Bool               // an interrupt came after that
+	until atomic.Pointer[time.Time] // end of the grace time; nil: none
+}
+
+// Values of ends.step. Zero means that the run continues.
+const (
+	endDrain = 1 + iota
+	endStop
+)
+
+func (e *ends) draining() bool { return e.step.Load() >= endDrain }
+func (e *ends) stopping() bool { return e.step.Load() == endStop }
+
+// watch handles interrupts until the returned function is called. stop cancels the run.
+func (e *ends) watch(ctx context.Context, stop func(error)) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		signals.Watch(ctx, e.plan.config.Run.Grace, signals.Stops{Drain: e.drain, Stop: func(cause error) { e.stopNow(cause, stop) }, Abort: e.exitNow})
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// interruptAtEnd handles an interrupt after the last sample in flight has ended. The first one
+// prints what the process still does, and the second one exits at once.
+func (e *ends) interruptAtEnd() {
+	if e.late.Swap(true) {
+		e.exitNow()
+		return
+	}
+	e.plan.host.Say("ending: writing finished samples and removing leftover agents; interrupt again to exit now")
+}
+
+// drain handles the first interrupt: no further sample starts.
+func (e *ends) drain() {
+	if e.over.Load() {
+		e.interruptAtEnd()
+		return
+	}
+	if grace := e.plan.config.Run.Grace; grace > 0 {
+		until := time.Now().Add(grace) // keeps the monotonic reading, because the clock can be set
+		e.until.Store(&until)
+	}
+	h := e.plan.host
+	e.step.Store(endDrain)
+	h.phase.Store("draining")
+	h.Log.Info("drain")
+	h.Say("draining: %s; interrupt again to stop", e.describeWork())
+	e.collector.Drain()
+	e.stopTasks(whyDrain)
+}
+
+// stopNow handles the second interrupt: samples in flight are canceled and remain to be collected.
+func (e *ends) stopNow(cause error, stop func(error)) {
+	switch over := e.over.Load(); {
+	case over && errors.Is(cause, signals.ErrGrace):
+		return
+	case over:
+		e.interruptAtEnd()
+		return
+	}
+	h := e.plan.host
+	e.step.Store(endStop)
+	h.phase.Store("stopping")
+	h.Log.Info("stop", "cause", cause.Error())
+	h.Say("stopping: %v; writing finished samples; interrupt again to exit now", cause)
+	stop(cause)
+	e.stopTasks(whyStop)
+	e.plan.settings.kill() // a program that the scorer started can block it for any time
+}
+
+// exitNow handles the third interrupt. Finished samples are already in the folder.
+func (e *ends) exitNow() {
+	e.abort("aborted", "exiting now; continue with: %s")
+}
+
+// orphaned ends the process at once because its parent process has ended.
+func (e *ends) orphaned() {
+	e.abort("detached", "standard input has ended, so the parent process is gone (--attached): exiting now; continue with: %s")
+}
+
+// abort ends the process. format has one verb, for the command that continues the run.
+func (e *ends) abort(outcome, format string) {
+	e.plan.host.Log.Warn("end", "outcome", outcome, "exit", exit.Interrupted)
+	e.plan.settings.kill()
+	e.plan.host.abort(format, e.plan.resumeCommand())
+}
+
+// impatient reports whether an interrupt says not to wait for a reader of the output.
+func (e *ends) impatient() bool {
+	until := e.until.Load()
+	return e.late.Load() || e.stopping() || until != nil && time.Now().After(*until)
+}
+
+func (e *ends) describeWork() string {
+	s := e.collector.Stats()
+	text := "waiting for " + show.Works(s)
+	if grace := e.plan.config.Run.Grace; grace > 0 {
+		text += ", at most " + format.Duration(grace)
+	}
+	if s.Oldest != nil {
+		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", termsafe.Text(s.Oldest.TaskID, 24), s.Oldest.Index, format.Duration(time.Since(s.Oldest.Started)))
+	}
+	return text
+}

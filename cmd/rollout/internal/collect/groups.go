@@ -1,0 +1,112 @@
+package collect
+
+import (
+	"iter"
+	"sync"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/pace"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// groups is what a run needs that works by whole groups, with --stream, --until-groups or
+// --min-std.
+type groups struct {
+	host    *Host
+	pace    *pace.Pacer
+	tracker *stream.Tracker
+	setting sync.Mutex // serializes setting and reporting a version
+}
+
+func newGroups(p *Plan) *groups {
+	cfg := pace.Config{MaxAhead: p.config.Run.MaxAhead, MaxLag: p.config.Run.MaxLag, UntilGroups: p.config.Tasks.UntilGroups}
+	if !p.options.Stream { // no reader acknowledges
+		cfg.MaxAhead, cfg.MaxLag = 0, -1
+	}
+	if p.options.RetryFailed { // those groups were whole before
+		cfg.UntilGroups = 0
+	}
+	g := &groups{host: p.host, pace: pace.New(cfg)}
+	track := stream.TrackerConfig{
+		RunID: p.info.ID, MinStd: p.config.Reward.MinStd, MaxLag: cfg.MaxLag, Acks: cfg.MaxAhead > 0 || cfg.MaxLag >= 0, Pace: g.pace,
+		Claimed: p.config.Tokens.PolicyVersion.Version,
+	}
+	if p.host.JSON() {
+		track.Event = p.host.Event
+	}
+	g.tracker = stream.NewTracker(track)
+	return g
+}
+
+// configure adds to cfg what a sink needs to commit whole groups.
+func (g *groups) configure(cfg *sink.Config) {
+	cfg.CommitGroups, cfg.Judge = true, g.tracker.Judge
+	show := cfg.Events.Committed
+	cfg.Events.Committed = func(c sink.Commit) {
+		show(c)
+		g.tracker.Committed(&c)
+	}
+}
+
+// load restores the groups of earlier processes from the commit log. known yields the tasks that
+// the run already has.
+func (g *groups) load(dir string, known iter.Seq2[collector.Task, error]) error {
+	ack, err := sink.ReadAck(dir)
+	if err != nil {
+		return runfolder.ReadError(dir, err)
+	}
+	g.tracker.Acknowledged(ack)
+	log, err := sink.ReadLogEach(dir, g.tracker.Load)
+	if err != nil {
+		return runfolder.ReadError(dir, err)
+	}
+	if err := g.tracker.Recall(log); err != nil {
+		g.host.Log.Warn("groups are reported again without their figures", "error", err) // verify reports the damage
+	}
+	return g.tracker.FindTasks(known)
+}
+
+// countEarlier counts samples of earlier processes that waited for the rest of their group, now
+// that it is committed. It skips failures: the collector counted those that stayed failures when it
+// began, and the commit also has the later successes of the others.
+func countEarlier(c *collector.Collector, held *sink.Ledger, commit *sink.Commit) {
+	var filtered []string
+	committed := 0
+	for i := range commit.Samples {
+		s := &commit.Samples[i]
+		switch {
+		case s.Failed() || !held.Waits(s.Key):
+		case s.Filtered != "":
+			filtered = append(filtered, s.Key)
+		default:
+			committed++
+		}
+	}
+	c.CommittedEarlier(committed, filtered...)
+}
+
+// setVersion sets the policy version that samples from now on, and reports it.
+func (g *groups) setVersion(version int32) {
+	g.setting.Lock()
+	defer g.setting.Unlock()
+	g.reportVersion(version)
+}
+
+// seeVersion handles a version that the version page reported. It ignores a version below the known
+// one: the trainer has already reported a newer one.
+func (g *groups) seeVersion(version int32) {
+	g.setting.Lock()
+	defer g.setting.Unlock()
+	if version > g.pace.Version() {
+		g.reportVersion(version)
+	}
+}
+
+// reportVersion sets and reports a version. The caller holds the mutex setting.
+func (g *groups) reportVersion(version int32) {
+	g.pace.SetVersion(version)
+	g.host.Log.Info("version", "version", version)
+	g.host.Event("version", map[string]any{"version": version})
+}

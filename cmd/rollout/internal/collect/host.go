@@ -1,0 +1,186 @@
+// Package collect is the verb collect after its flags are read. A collection is three values, each
+// made from the one before it:
+//
+//	Plan     plan.go     settings, tasks and servers: what will be collected
+//	Opened   open.go     the run's folder, its dataset and its journal
+//	Running  running.go  the collector and its helpers, until the run has ended
+//
+// A Plan is complete before anything but an empty folder is written, so a refused run leaves
+// nothing. An Opened can be resumed, whatever ends the process. No value knows a later one. A Host
+// surrounds all three.
+//
+//	options.go   the flags that are not settings
+//	host.go      streams, messages, interrupts before the run
+//	settings.go  settings become the configurations of the libraries
+//	tasks.go     the tasks of a plan
+//	servers.go   the servers of a plan
+//	print.go     the plan of a dry run
+//	groups.go    runs that work by whole groups
+//	stream.go    tasks and server runs that arrive during a run
+//	control.go   the requests of rollout ctl
+//	ends.go      interrupts during a run
+//	outcome.go   how a run ended
+package collect
+
+import (
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
+)
+
+// A Host is what surrounds a collection: the streams of the process, the messages, and what an
+// interrupt before the run undoes. It exists before the plan and outlives the run.
+type Host struct {
+	*show.Observer // NewPlan adds the spans, and Open the log
+
+	Stdin          io.Reader
+	Stdout, Stderr *termsafe.Writer // discarded by Close if nobody reads them
+	getenv         func(string) string
+	exit           func() // ends the process at once
+
+	phase   atomic.Value        // string: the current step
+	run     atomic.Pointer[run] // nil: the run has not begun
+	started func()              // interrupts no longer end the program
+	unshown func()              // the status is no longer shown
+
+	mu      sync.Mutex
+	undo    []func() // called by an interrupt before the run begins
+	closers []func() // called by Close, last first
+	unread  bool     // handOver gave up waiting for a reader
+}
+
+// A run is what a Host must know of the run that has begun.
+type run struct {
+	showStatus func()
+	orphaned   func()      // ends the process: the parent process has ended
+	impatient  func() bool // an interrupt says that nobody will read the output
+}
+
+// NewHost returns the host of a collection. Until the run begins, an interrupt ends the program,
+// whether it waits for a server or for standard input. exit ends the process at once.
+func NewHost(stdin io.Reader, stdout, stderr *termsafe.Writer, getenv func(string) string, exit func(), o *Options) *Host {
+	h := &Host{
+		Observer: &show.Observer{
+			Display: show.NewDisplay(stdout, stderr, getenv, o.JSON, o.Quiet), Log: show.DiscardLog(),
+			Metrics: show.NewMetrics(version.Read().Version),
+		},
+		Stdin: stdin, Stdout: stdout, Stderr: stderr, getenv: getenv, exit: exit,
+	}
+	if !o.DryRun { // a dry run has nothing to save if its reader exits
+		signals.OutliveReaders()
+	}
+	if o.Attached {
+		go h.watchParent()
+	}
+	h.unshown = signals.OnStatus(h.showStatus)
+	h.started = signals.First(func() {
+		h.undoAll()
+		h.abort("interrupted before the run started")
+	})
+	return h
+}
+
+// Close releases what the collection holds, and waits until all output is read. It returns end, the
+// error of the collection.
+func (h *Host) Close(end error) error {
+	for _, f := range slices.Backward(h.closers) {
+		f()
+	}
+	h.started()
+	h.unshown()
+	return h.handOver(end)
+}
+
+// atClose registers f to be called by Close, in reverse order of registration.
+func (h *Host) atClose(f func()) { h.closers = append(h.closers, f) }
+
+// onAbort registers f to be called if an interrupt or the end of the parent process ends the
+// program before the run begins. It can be called while other goroutines work.
+func (h *Host) onAbort(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.undo = append(h.undo, f)
+}
+
+func (h *Host) undoAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.undo {
+		f()
+	}
+}
+
+// Phase returns the current step of the collection.
+func (h *Host) Phase() string {
+	phase, _ := h.phase.Load().(string)
+	return phase
+}
+
+func (h *Host) showStatus() {
+	switch r := h.run.Load(); {
+	case h.Quiet():
+	case r == nil:
+		h.Say("status: %s", h.Phase())
+	default:
+		r.showStatus()
+	}
+}
+
+// watchParent reads standard input until it ends, and then ends this process at once. Standard
+// input ends when the parent process ends.
+func (h *Host) watchParent() {
+	_, _ = io.Copy(io.Discard, h.Stdin) // an error counts as the end
+	if r := h.run.Load(); r != nil {
+		r.orphaned()
+		return
+	}
+	h.undoAll()
+	h.abort("interrupted before the run started: standard input has ended (--attached)")
+}
+
+func (h *Host) abort(format string, args ...any) {
+	h.Say(format, args...)
+	h.Flush(lastWords)
+	h.exit()
+}
+
+const (
+	// lastWords is how long an aborting process waits for a reader of its output.
+	lastWords = 200 * time.Millisecond
+	// unreadAfter is how long output stays unread before a message says so.
+	unreadAfter = time.Second
+)
+
+// handOver waits until all output has been read, and returns end, the error of the collection. If
+// the reader does not read, it waits until an interrupt: the second one, the end of the grace time
+// after the first, or one during the wait itself.
+func (h *Host) handOver(end error) error {
+	const phase = "waiting for the reader of standard output"
+	for !h.unread {
+		events, messages := h.Flush(unreadAfter)
+		if events && messages {
+			return end
+		}
+		r := h.run.Load()
+		h.unread = r != nil && r.impatient()
+		switch {
+		case h.unread:
+			h.Log.Warn("output was not read", "events", !events, "messages", !messages)
+			nowhere := termsafe.NewWriter(io.Discard)
+			h.Stdout = nowhere
+			if !messages { // further writes would block
+				h.Stderr = nowhere
+			}
+		case messages && h.phase.Swap(phase) != phase:
+			h.Say("the run is over and waits for its standard output to be read; interrupt to exit")
+		}
+	}
+	return end
+}

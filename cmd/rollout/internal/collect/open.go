@@ -1,0 +1,110 @@
+package collect
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/leftovers"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// An Opened is a run with its folder, its files and its backends. Nothing has started.
+type Opened struct {
+	plan      *Plan
+	endpoints []collector.Endpoint // the backends, and whether they answered a trial call
+	dataset   *sink.Dataset
+	journal   *journal.Journal
+	held      *sink.Ledger // the content of the dataset, left by earlier processes
+	leftovers *leftovers.Agents
+	recovery  show.Recovery
+	groups    *groups // nil: the run does not work by whole groups
+}
+
+// Open makes a trial call on the servers, creates the run in its folder or records the changes of
+// this invocation, opens its dataset and its journal, and recovers what earlier processes left in
+// them. From here on an interrupt ends the run in order, and it can be resumed.
+func Open(ctx context.Context, p *Plan) (*Opened, error) {
+	p.host.started()
+	answered := make([]bool, len(p.servers))
+	if p.tasks.Tasks > 0 { // a stream tries its first task when it arrives
+		task, err := p.tasks.First()
+		if err == nil {
+			answered, err = p.tryServers(ctx, task)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := p.record(); err != nil {
+		return nil, err
+	}
+	o := &Opened{plan: p, endpoints: p.endpoints(answered)}
+	return o, o.open()
+}
+
+// record creates the run in its folder, or records the changes of this invocation, and opens the
+// log.
+func (p *Plan) record() (err error) {
+	if p.earlier != nil {
+		err = p.folder.Update(p.info, p.tasks)
+	} else {
+		err = p.folder.Create(p.info, p.tasks)
+	}
+	if err != nil {
+		return err
+	}
+	h := p.host
+	h.phase.Store("opening the folder")
+	clearSocket(p.dir())
+	if h.Log, err = show.OpenLog(p.dir(), p.info.LastLog(), p.folder.Mode, p.config.Secrets()); err != nil {
+		return exit.With(exit.Storage, err)
+	}
+	h.atClose(func() { _ = h.Log.Close() }) // every line was written
+	return nil
+}
+
+// clearSocket removes the socket that a killed process left in the folder. This process holds the
+// lock of the folder.
+func clearSocket(dir string) {
+	if info, err := os.Lstat(ctl.Path(dir)); err == nil && info.Mode()&os.ModeSocket != 0 {
+		_ = os.Remove(ctl.Path(dir)) // a stale socket does no harm
+	}
+}
+
+// open opens the dataset and the journal, and recovers what earlier processes left in them.
+func (o *Opened) open() (err error) {
+	p, h := o.plan, o.plan.host
+	dir, cfg := p.dir(), p.settings.sink
+	cfg.RunID, cfg.FS, cfg.Events = p.info.ID, sink.OSMode(p.folder.Mode), h.SinkEvents()
+	cfg.Meta = map[string]string{
+		"rollout.config_sha256":     p.info.ConfigSHA256,
+		"rollout.server_version":    p.info.Servers[0].Version,
+		runfolder.VersionsSourceKey: p.info.VersionsSource(),
+	}
+	if m := p.settings.model; m != nil {
+		cfg.Meta["rollout.tokenizer_sha256"], cfg.Meta["rollout.chat_template_sha256"] = m.TokenizerSHA256, m.ChatTemplateSHA256
+	}
+	if p.byGroups() {
+		o.groups = newGroups(p)
+		o.groups.configure(&cfg)
+	}
+	if o.dataset, err = sink.Create(dir, cfg); err != nil {
+		return runfolder.OpenError(dir, err)
+	}
+	if o.held, err = sink.ReadLedger(dir); err != nil { // after recovery
+		return runfolder.ReadError(dir, err)
+	}
+	if o.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: p.folder.Mode}); err != nil {
+		return runfolder.OpenError(dir, err)
+	}
+	o.leftovers = &leftovers.Agents{RunID: p.info.ID, Clients: p.clients(), Keep: p.config.Agent.Keep || p.options.FromRuns, Say: h.Say, Note: h.Note}
+	o.recovery = h.Recovered(o.dataset.Recovered(), o.journal.Found(), o.leftovers.Find(o.journal, o.held))
+	return nil
+}

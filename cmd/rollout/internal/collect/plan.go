@@ -1,0 +1,199 @@
+package collect
+
+import (
+	"context"
+	"math"
+	"net"
+	"slices"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/limit/engine"
+	"github.com/rollout-rl/rollout/collector/policy"
+	"github.com/rollout-rl/rollout/collector/reward"
+)
+
+// A Plan is what one invocation will collect. It does not change after NewPlan.
+type Plan struct {
+	host     *Host
+	options  Options
+	config   *config.Config
+	earlier  *runfolder.Earlier // the run to continue; nil: a new run
+	settings *settings
+	taps     *taps.Taps // nil: no tap is configured
+	tasks    *runfolder.TaskSet
+	source   string            // where a stream's tasks come from besides its socket: a path, "-" or ""
+	folder   *runfolder.Folder // locked; nil: a dry run
+	servers  []server
+	info     runfolder.Info
+	inFlight []int          // the most samples in flight, by server
+	engine   *engine.Poller // nil: no engine metrics are configured
+	versions *policy.Source // nil: policy versions come only from traces
+	scrapes  net.Listener   // listener of the metrics; nil: none
+	unscored bool           // no kind of reward was given, not even none
+}
+
+// planning is a Plan while NewPlan makes it.
+type planning struct {
+	*Plan
+	loader   *config.Loader
+	identity runfolder.Identity
+	first    *collector.Task // the first task given; nil: read it from the run's copy of the tasks
+}
+
+// NewPlan reads the settings and the tasks, and checks that the run can work: it scores a trial
+// sample, asks the servers, and compares everything with the run that it continues. It writes
+// nothing but the empty folder, which it locks.
+func NewPlan(ctx context.Context, h *Host, l *config.Loader, earlier *runfolder.Earlier, o *Options) (*Plan, error) {
+	p := &planning{Plan: &Plan{host: h, options: *o, config: l.Config, earlier: earlier}, loader: l}
+	for _, step := range []func(context.Context) error{
+		p.readSettings, p.readTasks, p.checkLimit, p.tryFirstScore, p.connect, p.askServers, p.bound, p.checkFiles,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return p.Plan, nil
+}
+
+func (p *Plan) dir() string { return p.config.Output.Dir }
+
+// resumed reports whether an earlier process began the run.
+func (p *Plan) resumed() bool { return len(p.info.Invocations) > 1 }
+
+// byGroups reports whether the run works by whole groups.
+func (p *Plan) byGroups() bool { return p.options.Stream || p.config.Groups() }
+
+// resumeCommand returns the command that continues the run.
+func (p *Plan) resumeCommand() string { return runfolder.ResumeCommand(p.dir()) }
+
+// readSettings builds the parts that the configuration names.
+func (p *planning) readSettings(context.Context) (err error) {
+	h := p.host
+	h.phase.Store("checking the tasks")
+	p.unscored = p.loader.ByKey["reward.kind"].Given() == ""
+	if p.taps, err = taps.Open(p.config, p.tappedSince); err != nil {
+		return err
+	}
+	h.atClose(p.taps.Follow(h.Note))
+	if p.settings, err = newSettings(p.config, p.taps.Index(), h.Others()); err != nil {
+		return err
+	}
+	h.atClose(p.settings.close)
+	h.onAbort(p.settings.kill)
+	if p.options.RetryFailed && p.loader.ByKey["run.tail"].Given() == "" {
+		// --retry-failed asks for these samples, so the tail policy of the run does not cut them.
+		p.settings.collector.Tail = collector.Tail{}
+	}
+	p.identity, err = runfolder.IdentityOf(p.loader, p.settings.model)
+	return err
+}
+
+// tryFirstScore scores a trial sample of the first task, if a task is known.
+func (p *planning) tryFirstScore(ctx context.Context) (err error) {
+	if p.tasks.Tasks == 0 && !p.options.FromRuns { // a stream tries its first task when it arrives
+		return nil
+	}
+	task := &collector.Task{ID: "trial"} // server runs have neither messages nor answers
+	switch {
+	case p.options.FromRuns:
+	case p.first != nil:
+		task = p.first
+	default:
+		if task, err = p.tasks.First(); err != nil {
+			return err
+		}
+	}
+	return p.tryScorer(ctx, task)
+}
+
+// Phases that end with the trial of a stream's first task.
+const (
+	phaseScorer = "trying the scorer"
+	phaseTrial  = "trying a model call"
+)
+
+// tryScorer scores a trial sample of the task.
+func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
+	scorer := p.settings.collector.Scorer
+	if scorer == nil {
+		return nil
+	}
+	p.host.phase.Store(phaseScorer)
+	if err := reward.Try(ctx, scorer, task, p.config.Output.Messages); err != nil {
+		return exit.Hint(exit.Usagef("reward.kind %s: the scorer failed on a trial sample of task %s: %w", p.config.Reward.Kind, termsafe.Text(task.ID, 40), err),
+			"it must return a finite number for a sample with \"trial\": true; A reward, in cmd/rollout/README.md, lists the fields")
+	}
+	return nil
+}
+
+// tryServers makes one model call for the task on every server that has not yet proved itself in
+// this run. answered[i]: server i answered it.
+func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered []bool, err error) {
+	answered = make([]bool, len(p.servers))
+	if p.config.Run.Preflight == config.PreflightConnect || p.options.FromRuns { // it would send a call
+		return answered, nil
+	}
+	proven, err := p.earlier.Proven(p.dir(), p.settings.model)
+	if err != nil {
+		return nil, err
+	}
+	judge := collector.Config{Align: p.settings.collector.Align, Require: p.settings.collector.Require}
+	t, err := preflight.NewTrial(p.config, p.settings.prompts, judge, task, p.host.Note)
+	if err != nil {
+		return nil, err
+	}
+	p.host.phase.Store(phaseTrial)
+	var versions []string
+	for _, s := range p.info.Servers {
+		versions = append(versions, s.Version)
+	}
+	return t.Servers(ctx, p.checks(), versions, proven)
+}
+
+// bound sets the numbers of samples in flight and opens what else can refuse the run.
+func (p *planning) bound(ctx context.Context) (err error) {
+	planned, lowered := p.info.Tasks.Planned, ""
+	if p.options.Stream {
+		planned = math.MaxInt32 // unknown
+	}
+	p.inFlight, lowered = machine.InFlight(p.config, planned, machine.This())
+	if lowered != "" && (slices.Min(p.inFlight) < planned || p.loader.ByKey["server.max_in_flight"].Given() != "") {
+		p.host.Note("%s", lowered) // unless a small run needs less than the default anyway
+	}
+	if urls := p.config.Server.EngineMetrics; len(urls) > 0 {
+		if p.engine, err = engine.New(engine.Config{URLs: urls}); err != nil {
+			return exit.Usagef("server.engine_metrics: %w", err)
+		}
+	}
+	if addr := p.config.Run.MetricsAddr; addr != "" {
+		if p.scrapes, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
+			return exit.Hint(exit.Usagef("run.metrics_addr: %w", err), "choose another address with --metrics-addr; port 0 picks a free port")
+		}
+		p.host.atClose(func() { _ = p.scrapes.Close() }) // already closed if it was served
+	}
+	return nil
+}
+
+// checkFiles compares every file of the run with its digest if run.check is full. It runs before
+// anything is changed.
+func (p *planning) checkFiles(ctx context.Context) error {
+	if p.config.Run.Check != config.CheckFull || !p.resumed() {
+		return nil
+	}
+	p.host.phase.Store("reading the files of the run")
+	var damage runfolder.Damage
+	if err := runfolder.CheckFiles(ctx, p.dir(), func(err error) { damage.Add(err) }); err != nil {
+		return err
+	}
+	if found := damage.Found(); len(found) > 0 {
+		return runfolder.DamageError(p.dir(), found)
+	}
+	return nil
+}

@@ -1,0 +1,341 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/stream"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+)
+
+// A Running is a run with its collector, until it has ended.
+type Running struct {
+	host      *Host
+	plan      *Plan
+	opened    *Opened
+	collector *collector.Collector
+	ends      *ends
+	arrivals  *arrivals        // nil: all tasks are known
+	control   *ctl.Listener    // nil: no control socket
+	damage    runfolder.Damage // in files that earlier processes committed
+	began     time.Time
+}
+
+// Start creates the collector. It opens the control socket and the tasks of a stream, and restores
+// the groups of earlier processes. Nothing runs before Run.
+func Start(_ context.Context, o *Opened) (*Running, error) {
+	r := &Running{host: o.plan.host, plan: o.plan, opened: o}
+	err := r.start()
+	if err != nil {
+		return nil, errors.Join(err, o.journal.Close())
+	}
+	r.ends = &ends{plan: r.plan, collector: r.collector, stopTasks: r.stopTasks}
+	return r, nil
+}
+
+func (r *Running) start() error {
+	cfg, err := r.configure()
+	if err != nil {
+		return err
+	}
+	if r.plan.options.Stream {
+		if err := r.openArrivals(&cfg); err != nil {
+			return err
+		}
+	}
+	if g := r.opened.groups; g != nil {
+		cfg.Pace = g.pace
+		g.tracker.Attach(stream.Hooks{
+			Committed:   func(c *sink.Commit) { countEarlier(r.collector, r.opened.held, c) },
+			LeftOut:     func(keys ...string) { r.collector.Filter(keys...) },
+			Acknowledge: r.opened.dataset.Acknowledge,
+			Whole: func(group string) {
+				if r.arrivals != nil {
+					r.arrivals.intake.Begun(group)
+				}
+			},
+		})
+		if err := g.load(r.plan.dir(), r.knownTasks()); err != nil {
+			return err
+		}
+	}
+	r.collector, err = collector.New(cfg)
+	return err
+}
+
+// configure returns the configuration of the collector of a run whose tasks are known.
+func (r *Running) configure() (cfg collector.Config, err error) {
+	p, o := r.plan, r.opened
+	cfg = p.settings.collector
+	if cfg.TurnsHavePrompts, err = runfolder.TurnsHavePrompts(p.config, p.dir(), p.settings.model); err != nil {
+		return cfg, err
+	}
+	cfg.RunID, cfg.Planned, cfg.Endpoints = p.info.ID, p.tasks.Samples, o.endpoints
+	cfg.Sink, cfg.Journal = o.dataset, o.journal
+	cfg.RetryFailed = p.options.RetryFailed
+	if cfg.Left = o.journal.Resume(o.held); cfg.Left == nil && cfg.RetryFailed {
+		cfg.Left = o.journal.Left // nothing has failed, so there is nothing to retry
+	}
+	cfg.MaxUnscored = maxUnscored(p.config, p.info.Tasks.Planned)
+	cfg.Logger, cfg.Events = r.host.Log.Logger, r.host.Events(o.leftovers.Finished)
+	cfg.Events.SampleDone = func(key string, err error) {
+		if err == nil { // leftovers of a sample cut at its deadline are not searched for
+			o.leftovers.Done(key)
+		}
+	}
+	cfg.Filtered, cfg.Waiting = o.held.Filtered(), o.held.Waiting()
+	return cfg, nil
+}
+
+// Run collects, writes all finished samples however the run ended, and reports the result.
+func (r *Running) Run(ctx context.Context) error {
+	p, o, h := r.plan, r.opened, r.host
+	r.began = time.Now()
+	r.launch(ctx)
+	working, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer r.ends.watch(context.WithoutCancel(ctx), stop)() // to the very end, so that an interrupt also works while the run ends
+	runErr, sinkErr := r.work(working)
+
+	h.phase.Store("ending")
+	took := time.Since(r.began)
+	stats, tail := r.collector.Stats(), r.collector.Tail()
+	r.sweep(context.WithoutCancel(ctx), &stats, runErr != nil || tail.Cut)
+	r.reportDrained(runErr)
+	s := show.Summarize(stats, o.dataset.Stats(), p.settings.prompter.Stats(), &h.Tally, took)
+	s.RunID, s.Dir, s.BadTasks = p.info.ID, p.dir(), p.tasks.Bad
+	s.Invocation, s.Recovered, s.OpenFound = len(p.info.Invocations), o.recovery.Samples, o.recovery.Open
+	if sinkErr != nil {
+		s.Durable = runfolder.Waiting(p.dir())
+	} else {
+		s.Durable = min(int(o.dataset.Stats().Pending), s.Remaining) // in incomplete groups
+	}
+	end := r.outcome(s, r.plan.whyStopped(runErr, sinkErr))
+	s.AddTail(p.tail().String(), stats.Unstarted, tail)
+	h.Log.Tail(s.Tail)
+	s.AddHints(p.config, stats)
+	s.VersionNotes = h.VersionNotes()
+	h.Log.Status(stats)
+	end = p.withDamage(s, r.damage.Found(), end)
+	h.Log.Ended(s.Outcome, end)
+	end = r.writeReport(s, end)
+	h.Finish(s)
+	return h.handOver(end)
+}
+
+// launch reports the start of the run and starts serving its metrics.
+func (r *Running) launch(ctx context.Context) {
+	p, h := r.plan, r.host
+	event := map[string]any{
+		"run_id": p.info.ID, "dir": p.dir(), "planned": p.info.Tasks.Planned, "tasks": p.info.Tasks.Tasks, "resumed": p.resumed(),
+	}
+	if r.arrivals != nil {
+		event["stream"], event["socket"] = true, nil
+		if r.control != nil {
+			event["socket"] = ctl.Path(p.dir())
+			r.arrivals.noteSource()
+		}
+	}
+	h.Event("launch", event)
+	h.Log.Info("launch", "run_id", p.info.ID, "resumed", p.resumed(), "planned", p.info.Tasks.Planned,
+		"tasks", p.info.Tasks.Tasks, "version", version.Read().Version, "config_sha256", p.info.ConfigSHA256)
+	for _, e := range r.collector.Stats().Endpoints {
+		h.Log.LimitChanged(e.Name, 0, e.Limit, "start")
+	}
+	if p.unscored && !p.resumed() && !h.JSON() {
+		h.Note("rewards are null: the run has no --reward")
+	}
+	if p.scrapes != nil {
+		v := show.Vitals{Collector: r.collector.Stats, Sink: r.opened.dataset.Stats, Dir: p.dir()}
+		if index := p.taps.Index(); index != nil {
+			v.Taps = index.Stats
+		}
+		h.atClose(h.Metrics.Serve(ctx, p.scrapes, p.config.Run.MetricsPprof, v))
+		h.Note("metrics at http://%s/metrics", p.scrapes.Addr())
+	}
+	h.phase.Store("collecting")
+	h.run.Store(&run{showStatus: r.showStatus, orphaned: r.ends.orphaned, impatient: r.ends.impatient})
+}
+
+// work runs the sink, the collector and their helpers, and returns when all have ended.
+func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
+	o, h := r.opened, r.host
+	var sinks, helpers errgroup.Group
+	// The sink and the display outlive a stop, so that finished samples are written.
+	unstopped := context.WithoutCancel(ctx)
+	sinks.Go(func() error { return o.dataset.Run(unstopped) })
+
+	ctx, stop := context.WithCancel(ctx)
+	helping, done := context.WithCancel(unstopped)
+	checking, checked := context.WithCancel(ctx)
+	help := func(f func()) {
+		helpers.Go(func() error {
+			f()
+			return nil
+		})
+	}
+	r.help(helping, help)
+	if r.plan.resumed() {
+		help(func() { o.leftovers.Clear(ctx, h.Cleared) }) // ends with the run
+		help(func() { r.checkBeside(checking) })           // ends when nothing is left to collect
+	}
+	if o.groups != nil {
+		r.helpGroups(helping, help)
+	}
+	runErr = r.collector.Run(ctx, r.snapshot)
+	checked()
+	r.stopTasks(whyStop)
+	r.ends.over.Store(true)
+	if r.collector.Tail().Cut {
+		o.dataset.CommitParts() // the rest of their groups is skipped
+	}
+	h.phase.Store("writing finished samples")
+	sinkErr = errors.Join(o.dataset.Close(unstopped), o.journal.Close())
+	done()
+	stop()
+	_ = helpers.Wait() // none returns an error
+	if err := sinks.Wait(); err != nil {
+		sinkErr = err // Close returns the same error
+	}
+	return runErr, sinkErr
+}
+
+// help starts the helpers of every run. They end when ctx is done.
+func (r *Running) help(ctx context.Context, help func(func())) {
+	p, h := r.plan, r.host
+	help(func() { h.Show(ctx, r.view) })
+	help(func() { h.Log.Follow(ctx, r.collector.Stats) })
+	help(func() { machine.BoundMemory(ctx, machine.Sum(p.inFlight)) })
+	if p.engine != nil {
+		var names []string
+		for _, e := range r.opened.endpoints {
+			names = append(names, e.Name)
+		}
+		read, failed := h.Engine(names, r.collector.Engine)
+		help(func() { _ = p.engine.Run(ctx, read, failed) }) // nil when ctx is done
+	}
+	if p.versions != nil {
+		var seen func(int32)
+		if g := r.opened.groups; g != nil {
+			seen = g.seeVersion
+		}
+		help(func() { _ = p.versions.Run(ctx, seen) }) // nil when ctx is done
+	}
+}
+
+// helpGroups starts the helpers of a run by groups. They end when ctx is done.
+func (r *Running) helpGroups(ctx context.Context, help func(func())) {
+	g := r.opened.groups
+	if v := r.plan.config.Tokens.PolicyVersion; v.Claimed {
+		g.pace.SetVersion(v.Version)
+	}
+	// The callback must not wait for a disk: the order of tasks is held during its writes.
+	unread := make(chan bool, 1)    // holds the latest value
+	r.host.OnUnread(func(on bool) { // never called concurrently
+		select {
+		case <-unread:
+		default:
+		}
+		unread <- on
+	})
+	help(func() { r.holdUnread(ctx, unread) })
+	g.tracker.Again()
+	help(func() {
+		select {
+		case <-g.pace.Enough():
+			r.stopTasks(whyGroups)
+		case <-ctx.Done():
+		}
+	})
+	if r.arrivals == nil {
+		return
+	}
+	if r.control != nil {
+		handler := &control{plan: r.plan, groups: g, collector: r.collector, arrivals: r.arrivals}
+		help(func() { _ = r.control.Serve(ctx, handler) }) // nil when ctx is done
+	}
+	// Reading a pipe cannot be interrupted, so the reader is not waited for.
+	go r.arrivals.read(ctx, r.control == nil)
+}
+
+// holdUnread holds back tasks and samples while too many events are unread, until ctx is done.
+func (r *Running) holdUnread(ctx context.Context, unread <-chan bool) {
+	for {
+		select {
+		case on := <-unread:
+			r.opened.groups.pace.HoldUnread(on)
+			if r.arrivals != nil {
+				r.arrivals.intake.HoldUnread(on)
+			}
+			r.host.Log.Warn("events unread", "held", on)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// stopTasks ends a stream's tasks, without those that are accepted.
+func (r *Running) stopTasks(why string) {
+	if r.arrivals != nil {
+		r.arrivals.intake.Stop(why)
+	}
+}
+
+// snapshot yields the tasks in the run's own copy.
+func (r *Running) snapshot(yield func(*collector.Task, error) bool) {
+	for t, err := range r.knownTasks() {
+		if err == nil && r.opened.groups != nil {
+			r.opened.groups.tracker.Task(&t)
+		}
+		if !yield(&t, err) {
+			return
+		}
+	}
+}
+
+// knownTasks yields the tasks that the run had when this process began.
+func (r *Running) knownTasks() iter.Seq2[collector.Task, error] {
+	if r.arrivals != nil {
+		return r.arrivals.intake.Earlier()
+	}
+	return tasks.Read(r.plan.folder.TasksPath(), nil)
+}
+
+// checkBeside compares the files of earlier processes with their digests during the run, until ctx
+// is done. The report at the end of a run reads every file again, so files that checkBeside does
+// not reach are checked there.
+func (r *Running) checkBeside(ctx context.Context) {
+	if r.plan.config.Run.Check == config.CheckFull {
+		return // NewPlan did it
+	}
+	read, err := runfolder.CheckSlowly(ctx, r.plan.dir(), func(err error) { r.host.Damaged(err, r.damage.Add(err) == 1) })
+	if err == nil {
+		r.host.Log.Info("files checked", "bytes", read, "damaged", len(r.damage.Found()))
+	}
+}
+
+// sweep removes the agents that a run can leave behind if it did not end cleanly, and corrects
+// their count in stats.
+func (r *Running) sweep(ctx context.Context, stats *collector.Stats, cut bool) {
+	// A failed request can have created an agent whose name is unknown.
+	unsure := stats.InfraRetries > 0 || stats.Failed > 0
+	if !cut && !unsure && stats.CloseFailures == 0 && !r.plan.resumed() {
+		return
+	}
+	stats.CloseFailures = r.opened.leftovers.Sweep(ctx, stats.CloseFailures, func(name string) bool {
+		return slices.ContainsFunc(stats.Endpoints, func(e collector.EndpointStats) bool { return e.Name == name && e.Mute })
+	})
+}

@@ -1,0 +1,185 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/serverruns"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta"
+)
+
+// A server is one server of a run, as the plan has it.
+type server struct {
+	client  *letta.Client
+	backend collector.Backend // drives agents, or reads server runs
+	check   preflight.Server
+}
+
+// connect creates a client and a backend for each server, and attaches metrics and spans to its
+// requests.
+func (p *planning) connect(ctx context.Context) (err error) {
+	h := p.host
+	if h.Tracing, err = show.NewTracing(h.getenv, h.Say); err != nil {
+		return err
+	}
+	h.atClose(func() { h.Tracing.Stop(ctx) })
+	clients, err := connect.Clients(p.config, func(text string) { h.Say("%s", text) }, func(endpoint string, cfg *letta.ClientConfig) {
+		h.Metrics.Endpoint(endpoint)
+		cfg.Observe = h.Metrics.Watch(endpoint)
+		h.Tracing.Watch(endpoint, cfg)
+	})
+	if err != nil {
+		return err
+	}
+	for _, client := range clients {
+		h.atClose(client.CloseIdle)
+	}
+	if p.versions, err = newVersions(p.config, p.options.Stream && !p.options.FromRuns, h.VersionUnknown); err != nil {
+		return err
+	}
+	if v := p.config.Tokens.PolicyVersion; p.earlier != nil && !p.options.IgnoreClaim && !v.Claimed && !v.Traces && v.URL.Reveal() == "" {
+		if had := p.earlier.Claimed(); had != "" {
+			h.Note("policy version %s was claimed for the last invocation only; set --policy-version for this one", had)
+		}
+	}
+	for _, client := range clients {
+		s, err := p.newServer(client)
+		if err != nil {
+			return err
+		}
+		p.servers = append(p.servers, s)
+	}
+	return nil
+}
+
+func (p *planning) newServer(client *letta.Client) (server, error) {
+	cfg := p.settings.agent
+	if p.options.FromRuns {
+		r := agent.NewReader(client, agent.ReaderConfig{Prompter: p.settings.prompter, Messages: cfg.Messages})
+		return server{client, r, preflight.Reads(r)}, nil
+	}
+	cfg.Prompter, cfg.Progress, cfg.Versions = p.settings.prompter, p.host.Silent, p.versions
+	b, err := connect.Backend(client, cfg)
+	if err != nil {
+		return server{}, err
+	}
+	return server{client, b, preflight.Drives(b)}, nil
+}
+
+func (p *Plan) checks() (out []preflight.Server) {
+	for _, s := range p.servers {
+		out = append(out, s.check)
+	}
+	return out
+}
+
+// clients returns the clients of the servers.
+func (p *Plan) clients() (out []*letta.Client) {
+	for _, s := range p.servers {
+		out = append(out, s.client)
+	}
+	return out
+}
+
+// endpoints returns the servers as the collector needs them. answered[i]: server i answered a trial
+// call.
+func (p *Plan) endpoints(answered []bool) (out []collector.Endpoint) {
+	for i, s := range p.servers {
+		out = append(out, collector.Endpoint{
+			Name: s.check.URL, Backend: s.backend, MaxInFlight: p.inFlight[i], Weight: p.config.Server.URLs[i].Weight, Answered: answered[i],
+		})
+	}
+	return out
+}
+
+// askServers checks that every server meets the needs of the run, and describes the run.
+func (p *planning) askServers(ctx context.Context) error {
+	h := p.host
+	h.phase.Store("asking the servers")
+	servers, err := preflight.Ask(ctx, p.checks(), func(server string, err error, wait time.Duration) {
+		h.Say("%s: no valid answer, retrying in %v: %v", server, wait, err)
+	})
+	if err != nil {
+		if len(p.servers) > 1 && !p.options.FromRuns && ctx.Err() == nil {
+			h.Say("a run starts only if every server answers; to start without one, pass only the others with --server")
+		}
+		return err
+	}
+	if err := p.checkNamedRuns(ctx); err != nil {
+		return err
+	}
+	var had *runfolder.Info
+	if p.earlier != nil {
+		had = &p.earlier.Info
+		bad, notices := runfolder.ServerChanges(had.Servers, servers)
+		if err := runfolder.Refuse(p.dir(), bad); err != nil {
+			return err
+		}
+		for _, text := range notices {
+			h.Say("%s", text)
+		}
+	}
+	p.info, err = runfolder.Describe(p.loader, had, p.identity, p.tasks, servers, p.settings.model)
+	if err == nil {
+		p.info.Invocations[len(p.info.Invocations)-1].RetryFailed = p.options.RetryFailed
+	}
+	return err
+}
+
+// checkNamedRuns checks before anything is written that the server runs listed by id exist.
+func (p *planning) checkNamedRuns(ctx context.Context) error {
+	if !p.options.FromRuns || p.options.RetryFailed {
+		return nil
+	}
+	for _, id := range p.config.Tasks.FromRuns.IDs {
+		if p.tasks.Has(id) {
+			continue
+		}
+		if _, err := p.servers[0].client.Run(ctx, id); letta.IsNotFound(err) {
+			return p.runsError(&serverruns.MissingError{ID: id})
+		} else if err != nil {
+			return preflight.Unusable(p.servers[0].check.URL, err)
+		}
+	}
+	return nil
+}
+
+// feed returns a feed of the server runs. known reports whether a server run is already a task of
+// the run.
+func (p *Plan) feed(known func(id string) bool) *serverruns.Feed {
+	return serverruns.New(serverruns.Config{
+		Client: p.servers[0].client, Which: *p.config.Tasks.FromRuns, Follow: p.config.Tasks.Follow && !p.options.DryRun,
+		StuckAfter: p.config.Server.StuckAfter, Known: known,
+		Again: func(err error, wait time.Duration) {
+			p.host.Say("cannot list the server runs, retrying in %v: %v", wait, err)
+		},
+	})
+}
+
+// runsError returns the error for server runs that cannot be listed.
+func (p *Plan) runsError(err error) error {
+	if _, missing := errors.AsType[*serverruns.MissingError](err); missing {
+		return exit.Hint(exit.Usagef("tasks.from_runs: %w", err), "it may have been deleted with its agent; rollout steps list shows the steps of a server run")
+	}
+	return preflight.Unusable(p.servers[0].check.URL, err)
+}
+
+// unmatchedError returns the error of a collection that matched no server run and does not wait for
+// one.
+func (p *Plan) unmatchedError() error {
+	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run of %s matches --from-runs", p.servers[0].check.URL)),
+		"check agent=, tag= and since= (compared with the server's clock); --follow waits for new server runs")
+}
+
+func describeRuns(n serverruns.Counts) string {
+	return fmt.Sprintf("%d server runs match: %d to read, %d already in the run, %d not ended", n.Total(), n.Given, n.Known, n.Running)
+}

@@ -1,0 +1,164 @@
+package collect
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/collector/journal"
+)
+
+// readTasks reads and checks the tasks, and locks the folder. It refuses to continue a run if the
+// tasks, or settings that its rows depend on, have changed, and lists every difference.
+func (p *planning) readTasks(context.Context) (err error) {
+	fit := tasks.NewFit(p.settings.agent, p.settings.collector.Scorer)
+	skipped := func(bad error) { p.host.Say("skipped: %v", bad) }
+	if p.earlier != nil {
+		return p.readTasksAgain(fit, skipped)
+	}
+	check := runfolder.NewTaskCheck(p.config, skipped)
+	if err := p.findSource(); err != nil {
+		return err
+	}
+	if p.options.DryRun {
+		err = runfolder.CheckNew(p.dir())
+	} else if p.folder, err = runfolder.Begin(p.dir(), p.config.Output.Share.FileMode()); err == nil {
+		abandon := func() { _ = p.folder.Abandon() } // the lock is released when the process ends
+		p.host.atClose(abandon)
+		p.host.onAbort(abandon)
+		check.Dir, check.Mode = p.folder.Dir, p.folder.Mode
+	}
+	if err != nil {
+		return err
+	}
+	if p.options.Stream {
+		p.tasks, err = runfolder.NoTasks(check.Dir, check.Mode)
+		return err
+	}
+	if p.tasks, err = check.Run(fit.Read(tasks.Read(p.config.Tasks.File, p.host.Stdin))); err != nil {
+		return err
+	}
+	p.first = fit.First()
+	return fit.Scorable(string(p.config.Reward.Kind), p.host.Note)
+}
+
+// readTasksAgain does the work of readTasks for a run that is continued.
+func (p *planning) readTasksAgain(fit *tasks.Fit, skipped func(error)) error {
+	if p.folder = p.earlier.Folder; p.folder != nil {
+		clear := func() { _ = p.folder.Clear() } // the next process would do it; the opener of the folder closes it
+		p.host.atClose(clear)
+		p.host.onAbort(clear)
+	}
+	if err := p.findSource(); err != nil {
+		return err
+	}
+	rows, err := runfolder.HasRows(p.dir())
+	if err != nil {
+		return err
+	}
+	had, now := p.earlier.Info.Model, p.settings.model
+	bad := runfolder.Changes(p.loader, &p.earlier.Info, p.identity, now, rows)
+	if bad == nil && !had.Same(now) {
+		p.host.Note("prompts are now rebuilt with tokenizer %s (before: %s)", cmp.Or(runfolder.ShortDigest(now.Tokenizer()), "none"), cmp.Or(runfolder.ShortDigest(had.Tokenizer()), "none"))
+	}
+	set, more, err := p.earlier.ReadTasks(p.loader, fit, p.host.Stdin, skipped, p.options.Stream)
+	if err == nil {
+		err = runfolder.Refuse(p.dir(), append(bad, more...))
+	}
+	if err != nil {
+		set.Close()
+		return err
+	}
+	p.tasks, p.first = set, fit.First()
+	return nil
+}
+
+// findSource decides where a stream gets its tasks besides the socket. It returns an error if that
+// is a file that cannot be opened.
+func (p *planning) findSource() error {
+	if !p.options.Stream || p.options.FromRuns {
+		return nil
+	}
+	file := p.config.Tasks.File
+	if s := p.loader.ByKey["tasks.file"]; file == "" || file == "-" && s.Given() == "" {
+		if file = ""; !p.options.Attached && carriesTasks(p.host.Stdin) {
+			file = "-"
+		}
+	}
+	if p.source = file; file == "" || file == "-" {
+		return nil
+	}
+	in, err := input.Open(file, input.Wait)
+	if err != nil {
+		return exit.Hint(exit.Usagef("tasks: %w", err), tasks.FileHint)
+	}
+	return in.Close()
+}
+
+// carriesTasks reports whether standard input can carry tasks. A terminal and /dev/null cannot.
+func carriesTasks(stdin io.Reader) bool {
+	f, ok := stdin.(*os.File)
+	if !ok {
+		return true
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice == 0
+}
+
+// checkLimit refuses a tasks.limit that ends inside a group.
+func (p *planning) checkLimit(context.Context) error {
+	if !p.byGroups() || p.options.RetryFailed { // it collects failed samples of any group
+		return nil
+	}
+	return runfolder.CheckLimit(p.config, p.tasks)
+}
+
+// tappedSince returns the earliest time of a call that can belong to the run: the start of this
+// process, or of the oldest attempt that an earlier process left open. For server runs it is
+// tasks.from_runs since.
+func (p *planning) tappedSince() time.Time {
+	if runs := p.config.Tasks.FromRuns; runs != nil {
+		return runs.Since
+	}
+	since := time.Now()
+	if p.earlier != nil {
+		since = openSince(filepath.Join(p.dir(), runfolder.JournalDir), since)
+	}
+	return since.Add(-taps.Before)
+}
+
+// openSince returns when the oldest attempt without an end in the journal began, or now. It ignores
+// damage; opening the journal reports it.
+func openSince(dir string, now time.Time) time.Time {
+	type attempt struct {
+		key string
+		n   int
+	}
+	open := map[attempt]time.Time{}
+	for e, err := range journal.Read(dir) {
+		if err != nil {
+			continue
+		}
+		switch a := (attempt{e.Key, e.Attempt}); e.Op {
+		case journal.OpBegin:
+			open[a] = e.Time
+		case journal.OpEnd:
+			delete(open, a)
+		default:
+		}
+	}
+	for _, t := range open {
+		if t.Before(now) {
+			now = t
+		}
+	}
+	return now
+}
