@@ -122,9 +122,6 @@ type Endpoint struct {
 	// Weight is the endpoint's share of new samples while others have room too: with 2 it gets
 	// twice as many as an endpoint with 1. From MinWeight to MaxWeight. Default 1.
 	Weight float64
-	// Answered reports that the server has just answered a call of the model. If it goes down, it
-	// is then given up only after Config.Outage.
-	Answered bool
 }
 
 // Bounds of Endpoint.Weight.

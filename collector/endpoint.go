@@ -43,9 +43,6 @@ func newEndpoint(c *Collector, e Endpoint) *endpoint {
 		Outage: c.cfg.Outage, Watched: ep.watched, Checks: checks,
 		Retries: c.cfg.Retries, DataRetries: c.cfg.DataRetries, BusyMax: c.cfg.BusyMax,
 	})
-	if e.Answered {
-		ep.breaker.Answered(time.Now())
-	}
 	ep.gate.max, ep.gate.watched = e.MaxInFlight, ep.watched
 	ep.gate.changed = func(ch limit.Change) { c.cfg.Events.LimitChanged(e.Name, ch.From, ch.To, ch.Reason.String()) }
 	if c.cfg.Adaptive {
@@ -58,8 +55,9 @@ func (c *Collector) endpoint(name string) int {
 	return slices.IndexFunc(c.endpoints, func(e *endpoint) bool { return e.Name == name })
 }
 
-// Answered records that an endpoint has just answered a call of the same kind as a sample's, which
-// the caller made itself. It is [Endpoint.Answered] for a call during Run.
+// Answered records that the server of an endpoint has just answered a call of the model that the
+// caller made itself, before or during Run. If the server then goes down, it is given up only after
+// Config.Outage, and not at once as a server that never worked.
 func (c *Collector) Answered(endpoint string) {
 	if i := c.endpoint(endpoint); i >= 0 {
 		ep := c.endpoints[i]

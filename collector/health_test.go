@@ -98,9 +98,11 @@ func TestOutageBeforeTheFirstSample(t *testing.T) {
 				return step{takes: 10 * time.Second}
 			}}
 			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-				cfg.Endpoints[0].MaxInFlight, cfg.Endpoints[0].Answered = 4, answered
-				cfg.Retries, cfg.Outage, cfg.Planned = 3, 2*time.Minute, 20
+				cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Outage, cfg.Planned = 4, 3, 2*time.Minute, 20
 			})
+			if answered {
+				c.Answered("a")
+			}
 			err := c.Run(t.Context(), tasks(20))
 			if (err == nil) != answered || err != nil && !errors.Is(err, collector.ErrUnavailable) {
 				t.Errorf("answered %v: Run = %v", answered, err)

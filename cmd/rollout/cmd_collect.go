@@ -101,7 +101,7 @@ func (p *program) collect(ctx context.Context, l *config.Loader, earlier *runfol
 	if err != nil {
 		return err
 	}
-	running, err := collect.Start(ctx, opened)
+	running, err := collect.Start(opened)
 	if err != nil {
 		return err
 	}

@@ -29,30 +29,39 @@ func TestEngineAway(t *testing.T) {
 	}
 }
 
-// If the engine answered the trial call and fails before the first sample, the run waits for it.
+// If the engine answered the trial call and fails before the first sample, the run waits for it. A
+// stream makes its trial call when the first task arrives.
 func TestEngineDownAfterTheTrial(t *testing.T) {
 	t.Parallel()
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
-	var sends atomic.Int32
-	var back atomic.Bool
-	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && sends.Add(1) > 1 && !back.Load() {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusInternalServerError)
-			_, _ = w.Write([]byte(`{"detail":"An unknown error occurred"}`))
-			return
-		}
-		sim.ServeHTTP(w, r)
-	}))
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "4",
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4})))
-	waitFor(t, "the program to see it", func() bool { return strings.Contains(p.said(), " is down: ") || !p.alive() })
-	back.Store(true)
-	if code := p.wait(t, time.Minute); code != exit.OK {
-		t.Errorf("exit code %d\n%s", code, p.said())
-	}
-	if got := readDataset(t, dir); len(got.rows) != 4 || len(got.failures) != 0 {
-		t.Errorf("%d samples are data and %d failed", len(got.rows), len(got.failures))
+	for name, flags := range map[string][]string{"batch": nil, "stream": {"--stream", "--samples", "1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+			var sends atomic.Int32
+			var back atomic.Bool
+			url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && sends.Add(1) > 1 && !back.Load() {
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(http.StatusInternalServerError)
+					_, _ = w.Write([]byte(`{"detail":"An unknown error occurred"}`))
+					return
+				}
+				sim.ServeHTTP(w, r)
+			}))
+			dir := filepath.Join(t.TempDir(), "run")
+			p := startProgram(t, "rollout", nil, append([]string{"collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "4",
+				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))}, flags...)...)
+			waitFor(t, "the program to see it", func() bool { return strings.Contains(p.said(), " is down: ") || !p.alive() })
+			back.Store(true)
+			if flags != nil && p.alive() {
+				mustRun(t, exit.OK, "ctl", dir, "drain")
+			}
+			if code := p.wait(t, time.Minute); code != exit.OK {
+				t.Errorf("exit code %d\n%s", code, p.said())
+			}
+			if got := readDataset(t, dir); len(got.rows) != 4 || len(got.failures) != 0 {
+				t.Errorf("%d samples are data and %d failed", len(got.rows), len(got.failures))
+			}
+		})
 	}
 }

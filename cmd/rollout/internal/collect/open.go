@@ -18,7 +18,8 @@ import (
 // An Opened is a run with its folder, its files and its backends. Nothing has started.
 type Opened struct {
 	plan      *Plan
-	endpoints []collector.Endpoint // the backends, and whether they answered a trial call
+	endpoints []collector.Endpoint // with the backends
+	answered  []string             // names of the endpoints that answered a trial call
 	dataset   *sink.Dataset
 	journal   *journal.Journal
 	held      *sink.Ledger // the content of the dataset, left by earlier processes
@@ -32,11 +33,11 @@ type Opened struct {
 // them. From here on an interrupt ends the run in order, and it can be resumed.
 func Open(ctx context.Context, p *Plan) (*Opened, error) {
 	p.host.started()
-	answered := make([]bool, len(p.servers))
+	o := &Opened{plan: p, endpoints: p.endpoints()}
 	if p.tasks.Tasks > 0 { // a stream tries its first task when it arrives
 		task, err := p.tasks.First()
 		if err == nil {
-			answered, err = p.tryServers(ctx, task)
+			o.answered, err = p.tryServers(ctx, task)
 		}
 		if err != nil {
 			return nil, err
@@ -45,7 +46,6 @@ func Open(ctx context.Context, p *Plan) (*Opened, error) {
 	if err := p.record(); err != nil {
 		return nil, err
 	}
-	o := &Opened{plan: p, endpoints: p.endpoints(answered)}
 	return o, o.open()
 }
 

@@ -134,11 +134,10 @@ func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 }
 
 // tryServers makes one model call for the task on every server that has not yet proved itself in
-// this run. answered[i]: server i answered it.
-func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered []bool, err error) {
-	answered = make([]bool, len(p.servers))
+// this run. It returns the names of those that answered.
+func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered []string, err error) {
 	if p.config.Run.Preflight == config.PreflightConnect || p.options.FromRuns { // it would send a call
-		return answered, nil
+		return nil, nil
 	}
 	proven, err := p.earlier.Proven(p.dir(), p.settings.model)
 	if err != nil {
@@ -150,11 +149,7 @@ func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered [
 		return nil, err
 	}
 	p.host.phase.Store(phaseTrial)
-	var versions []string
-	for _, s := range p.info.Servers {
-		versions = append(versions, s.Version)
-	}
-	return t.Servers(ctx, p.checks(), versions, proven)
+	return t.Servers(ctx, p.checks(), p.info.Servers, proven)
 }
 
 // bound sets the numbers of samples in flight and opens what else can refuse the run.

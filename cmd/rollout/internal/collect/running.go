@@ -29,14 +29,14 @@ type Running struct {
 	collector *collector.Collector
 	ends      *ends
 	arrivals  *arrivals        // nil: all tasks are known
-	control   *ctl.Listener    // nil: no control socket
+	socket    *ctl.Listener    // takes requests; nil: none
 	damage    runfolder.Damage // in files that earlier processes committed
 	began     time.Time
 }
 
 // Start creates the collector. It opens the control socket and the tasks of a stream, and restores
 // the groups of earlier processes. Nothing runs before Run.
-func Start(_ context.Context, o *Opened) (*Running, error) {
+func Start(o *Opened) (*Running, error) {
 	r := &Running{host: o.plan.host, plan: o.plan, opened: o}
 	err := r.start()
 	if err != nil {
@@ -72,8 +72,13 @@ func (r *Running) start() error {
 			return err
 		}
 	}
-	r.collector, err = collector.New(cfg)
-	return err
+	if r.collector, err = collector.New(cfg); err != nil {
+		return err
+	}
+	for _, name := range r.opened.answered {
+		r.collector.Answered(name)
+	}
+	return nil
 }
 
 // configure returns the configuration of the collector of a run whose tasks are known.
@@ -144,7 +149,7 @@ func (r *Running) launch(ctx context.Context) {
 	}
 	if r.arrivals != nil {
 		event["stream"], event["socket"] = true, nil
-		if r.control != nil {
+		if r.socket != nil {
 			event["socket"] = ctl.Path(p.dir())
 			r.arrivals.noteSource()
 		}
@@ -263,12 +268,12 @@ func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 	if r.arrivals == nil {
 		return
 	}
-	if r.control != nil {
+	if r.socket != nil {
 		handler := &control{plan: r.plan, groups: g, collector: r.collector, arrivals: r.arrivals}
-		help(func() { _ = r.control.Serve(ctx, handler) }) // nil when ctx is done
+		help(func() { _ = r.socket.Serve(ctx, handler) }) // nil when ctx is done
 	}
 	// Reading a pipe cannot be interrupted, so the reader is not waited for.
-	go r.arrivals.read(ctx, r.control == nil)
+	go r.arrivals.read(ctx, r.socket == nil)
 }
 
 // holdUnread holds back tasks and samples while too many events are unread, until ctx is done.

@@ -90,13 +90,10 @@ func (p *Plan) clients() (out []*letta.Client) {
 	return out
 }
 
-// endpoints returns the servers as the collector needs them. answered[i]: server i answered a trial
-// call.
-func (p *Plan) endpoints(answered []bool) (out []collector.Endpoint) {
+// endpoints returns the servers as the collector needs them.
+func (p *Plan) endpoints() (out []collector.Endpoint) {
 	for i, s := range p.servers {
-		out = append(out, collector.Endpoint{
-			Name: s.check.URL, Backend: s.backend, MaxInFlight: p.inFlight[i], Weight: p.config.Server.URLs[i].Weight, Answered: answered[i],
-		})
+		out = append(out, collector.Endpoint{Name: s.check.URL, Backend: s.backend, MaxInFlight: p.inFlight[i], Weight: p.config.Server.URLs[i].Weight})
 	}
 	return out
 }

@@ -65,13 +65,13 @@ func (r *Running) openArrivals(cfg *collector.Config) error {
 			r.host.Event("begun", map[string]any{"group": group})
 		}
 	}
-	r.control, err = ctl.Listen(p.dir())
+	r.socket, err = ctl.Listen(p.dir())
 	if errors.Is(err, errors.ErrUnsupported) && p.source != "" { // without a source, no task could ever arrive
 		r.host.Say("%v: %s", err, exit.HintOf(err))
 		return nil
 	}
 	if err == nil {
-		r.host.atClose(func() { _ = r.control.Close() }) // the next process replaces a stale socket
+		r.host.atClose(func() { _ = r.socket.Close() }) // the next process replaces a stale socket
 	}
 	return err
 }
@@ -100,12 +100,10 @@ func (r *Running) newTasks(ctx context.Context) iter.Seq2[*collector.Task, error
 func (r *Running) try(ctx context.Context, t *collector.Task) error {
 	err := r.plan.tryScorer(ctx, t)
 	if err == nil {
-		var answered []bool
+		var answered []string
 		answered, err = r.plan.tryServers(ctx, t)
-		for i, ok := range answered {
-			if ok {
-				r.collector.Answered(r.opened.endpoints[i].Name)
-			}
+		for _, name := range answered {
+			r.collector.Answered(name)
 		}
 	}
 	r.host.phase.CompareAndSwap(phaseTrial, "collecting")

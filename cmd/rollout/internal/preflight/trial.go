@@ -15,6 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -56,23 +57,23 @@ func NewTrial(c *config.Config, prompts prompt.Config, judge collector.Config, t
 	return &Trial{config: c, prompts: prompts, judge: judge, find: find, task: task, note: note, timeout: trialTimeout, quiet: trialQuiet}, nil
 }
 
-// Servers runs the trial on every server that has not passed one in this run. versions are those of
-// the servers. proven maps the URL of each server that has passed to its version. answered[i]: the
-// call of server i was answered.
-func (t *Trial) Servers(ctx context.Context, servers []Server, versions []string, proven map[string]string) (answered []bool, err error) {
+// Servers runs the trial on every server that has not passed one in this run. infos are the results
+// of Ask. proven maps the URL of each server that has passed to its version. Servers returns the URLs
+// of the servers that answered their call.
+func (t *Trial) Servers(ctx context.Context, servers []Server, infos []runfolder.Server, proven map[string]string) (answered []string, err error) {
 	// The first interrupt ends the call and deletes its agent. The second ends the process.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
 	var g errgroup.Group
 	refused := make([]error, len(servers))
-	answered = make([]bool, len(servers))
+	replied := make([]bool, len(servers))
 	for i, s := range servers {
-		if proven[s.URL] == versions[i] {
+		if proven[s.URL] == infos[i].Version {
 			continue
 		}
 		g.Go(func() error {
-			answered[i], refused[i] = t.server(ctx, s, versions[i])
+			replied[i], refused[i] = t.server(ctx, s, infos[i].Version)
 			return nil
 		})
 	}
@@ -80,9 +81,12 @@ func (t *Trial) Servers(ctx context.Context, servers []Server, versions []string
 	if ctx.Err() != nil {
 		return nil, exit.With(exit.Interrupted, errors.New("interrupted before the run started"))
 	}
-	for _, err := range refused {
+	for i, err := range refused {
 		if err != nil {
 			return nil, err // many servers usually fail alike
+		}
+		if replied[i] {
+			answered = append(answered, servers[i].URL)
 		}
 	}
 	return answered, nil
