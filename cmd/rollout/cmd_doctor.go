@@ -105,7 +105,7 @@ func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions
 			cfg.Prompter = prompter
 			return connect.Backend(client, cfg)
 		},
-		Tell: func(check doctor.Check) { p.checked(check, o.asJSON) },
+		Report: func(check doctor.Check) { p.printCheck(check, o.asJSON) },
 	}
 	tapped, err := taps.Open(c, func() time.Time { return time.Now().Add(-taps.Before) })
 	d.Tap, d.TapErr = tapped.Index(), err
@@ -124,7 +124,7 @@ func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions
 	return nil
 }
 
-func (p *program) checked(c doctor.Check, asJSON bool) {
+func (p *program) printCheck(c doctor.Check, asJSON bool) {
 	if asJSON {
 		line := map[string]any{"check": c.Name, "state": c.State, "text": c.Text}
 		if len(c.Detail) > 0 {

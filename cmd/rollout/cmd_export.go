@@ -106,7 +106,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 		return exit.With(exit.Storage, fmt.Errorf("%s: %w", o.out, err))
 	}
 	if o.task != "" && !o.met {
-		p.sayNothingOf(o.task, dir, log)
+		p.reportNoRows(o.task, dir, log)
 	}
 	if o.out != "-" {
 		p.say("wrote %s: %s", o.out, format.Plural(n, "line"))

@@ -126,7 +126,7 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 		return runfolder.ReadError(dir, err)
 	}
 	if o.task != "" && !o.met && (err == nil || o.searched) {
-		p.sayNothingOf(o.task, dir, log)
+		p.reportNoRows(o.task, dir, log)
 	}
 	if n := o.unshown[o.key]; err == nil && o.row < 0 && !o.asJSON && n != (tokenize.Unshown{}) {
 		p.say("the tap saw calls that no answer of the sample shows: %s", n)

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// sayNothingOf reports that no row of task was found, and suggests the task that was likely meant.
-func (p *program) sayNothingOf(task, dir string, log *sink.Log) {
+// reportNoRows reports that no row of task was found, and suggests the task that was likely meant.
+func (p *program) reportNoRows(task, dir string, log *sink.Log) {
 	text := "no rows of task " + termsafe.Text(task, 60)
 	if near := nearTask(task, taskIDs(dir, log)); near != "" {
 		text += ": did you mean " + termsafe.Text(near, 60) + "?"

@@ -15,7 +15,7 @@ func (p *Pacer) wait(ctx context.Context, r rule) (<-chan struct{}, error) {
 		if err := context.Cause(ctx); err != nil {
 			return nil, err
 		}
-		h, changed := p.ask(r)
+		h, changed := p.evaluate(r)
 		if h == NotHeld {
 			return changed, nil
 		}
@@ -29,7 +29,7 @@ func (p *Pacer) wait(ctx context.Context, r rule) (<-chan struct{}, error) {
 	}
 }
 
-func (p *Pacer) ask(r rule) (h Hold, changed <-chan struct{}) {
+func (p *Pacer) evaluate(r rule) (h Hold, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h, again := r()

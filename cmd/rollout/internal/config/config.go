@@ -6,10 +6,10 @@
 //	setting.go    parses a text into a value of the setting's type
 //	check.go      conflicts between values that are valid on their own
 //
-// The command's wire.go converts the values into the configurations of the libraries.
+// Packages collect and connect convert the values into the configurations of the libraries.
 //
 // To add a setting, add its field and default (config.go), its line (settings.go), its words if it
-// has a closed list (words.go), its conflicts (check.go), its use (wire.go of the command) and its
+// has a closed list (words.go), its conflicts (check.go), its use (settings.go of collect) and its
 // line in configs/collect.yaml. If rows depend on it, add it to keptSetting in package runfolder
 // (identity.go).
 package config

@@ -49,7 +49,7 @@ func (l *Loader) FromRun(values Values, section string) {
 		if s.Key == "tokens.one_engine" && (!l.keeps(values, "tokens", "policy_version") || !l.keeps(values, "server", "urls")) {
 			continue
 		}
-		if err := l.put1(s, raw); err != nil {
+		if err := l.setJSON(s, raw); err != nil {
 			l.Bad = append(l.Bad, fmt.Errorf("%s: %s: %w", OriginRun, s.Key, err))
 		}
 	}
@@ -61,8 +61,8 @@ func (l *Loader) keeps(values Values, section, name string) bool {
 	return err == nil && bytes.Equal(plainjson.Compact(now), plainjson.Compact(values[section][name]))
 }
 
-// put1 sets a setting from its JSON in run.json.
-func (l *Loader) put1(s *Setting, raw json.RawMessage) error {
+// setJSON sets a setting from its JSON in run.json.
+func (l *Loader) setJSON(s *Setting, raw json.RawMessage) error {
 	texts := []string{string(raw)}
 	switch hidden := bytes.Contains(raw, []byte(`"`+Hidden+`"`)); {
 	case raw[0] == '"':

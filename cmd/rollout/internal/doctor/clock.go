@@ -49,28 +49,28 @@ func (d *Doctor) clock() {
 	case !printed:
 		d.ok(name, "the template reads the clock but does not print it in this conversation; server.timezone is %s", zone)
 	case unlike > 0:
-		d.tell(Hint, name, "the template prints the time, but a known prompt matches no time that the server's timestamps allow", nil, "")
+		d.report(Hint, name, "the template prints the time, but a known prompt matches no time that the server's timestamps allow", nil, "")
 	case zone != nil && !agree:
-		d.tell(Bad, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the known prompts show a clock at %s", zone, offsetsText(offsets)), nil,
+		d.report(Bad, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the known prompts show a clock at %s", zone, offsetsText(offsets)), nil,
 			"correct server.timezone: it is the time zone of the server's process (its variable TZ)")
 	case zone != nil && known > 0:
 		d.ok(name, "the template prints the time: server.timezone is %s, and the known prompts agree", zone)
 	case zone != nil && open:
-		d.tell(Hint, name, fmt.Sprintf("the template prints the time: server.timezone is %s, but the time of this call is not exact enough", zone), nil, "try again: the call may have crossed midnight")
+		d.report(Hint, name, fmt.Sprintf("the template prints the time: server.timezone is %s, but the time of this call is not exact enough", zone), nil, "try again: the call may have crossed midnight")
 	case zone != nil:
 		d.ok(name, "the template prints the time: server.timezone is %s", zone)
 	case known > 0 && len(offsets) == 1:
-		d.tell(Hint, name, "the template prints the time: the known prompts show that the server's zone is "+offsetsText(offsets), nil,
+		d.report(Hint, name, "the template prints the time: the known prompts show that the server's zone is "+offsetsText(offsets), nil,
 			"set server.timezone: calls without an exact prompt need it")
 	case known > 0:
-		d.tell(Hint, name, "the template prints the time: the known prompts show that the server's zone is one of "+offsetsText(offsets), nil,
+		d.report(Hint, name, "the template prints the time: the known prompts show that the server's zone is one of "+offsetsText(offsets), nil,
 			"set server.timezone: calls without an exact prompt need it")
 	default:
 		state := Hint
 		if open && d.Config.Tokens.Require != config.RequireAny {
 			state = Bad
 		}
-		d.tell(state, name, "the template prints the time, but the server's zone is unknown: set server.timezone", nil, prompt.ClockHint)
+		d.report(state, name, "the template prints the time, but the server's zone is unknown: set server.timezone", nil, prompt.ClockHint)
 	}
 }
 

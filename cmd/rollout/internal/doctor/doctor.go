@@ -45,8 +45,8 @@ type Doctor struct {
 	// with this index that never retries; only Tune needs it.
 	Tune  bool
 	Probe func(server int) (*letta.Client, error)
-	// Tell is called with the result of every check.
-	Tell func(Check)
+	// Report is called with the result of every check.
+	Report func(Check)
 
 	model *prompt.Model // nil: no tokenizer is configured
 	task  *collector.Task
@@ -127,21 +127,21 @@ func (d *Doctor) Run(ctx context.Context, connect func() ([]*letta.Client, error
 	return d.bad, nil
 }
 
-// tell reports a check and counts it if it is bad.
-func (d *Doctor) tell(state State, name, text string, detail []string, hint string) {
+// report passes a check to Report, and counts it if it is bad.
+func (d *Doctor) report(state State, name, text string, detail []string, hint string) {
 	if state == Bad {
 		d.bad++
 	}
-	d.Tell(Check{state, name, text, detail, hint})
+	d.Report(Check{state, name, text, detail, hint})
 }
 
 func (d *Doctor) ok(name, format string, args ...any) {
-	d.tell(OK, name, fmt.Sprintf(format, args...), nil, "")
+	d.report(OK, name, fmt.Sprintf(format, args...), nil, "")
 }
 
 func (d *Doctor) failed(name string, err error) {
 	text := strings.Join(strings.Fields(err.Error()), " ")
-	d.tell(Bad, name, strings.TrimPrefix(text, name+" "), nil, exit.HintOf(err))
+	d.report(Bad, name, strings.TrimPrefix(text, name+" "), nil, exit.HintOf(err))
 }
 
 // leastDisk is the free space below which a run is likely to fill the disk.
@@ -166,7 +166,7 @@ func (d *Doctor) disk() {
 	}
 	free := int64(st.Bavail) * int64(st.Bsize) //nolint:unconvert // the types of both differ between systems
 	if free < leastDisk {
-		d.tell(Hint, "disk", fmt.Sprintf("%s free at %s", format.Bytes(free), dir), nil, "a million tokens take about 4 MB")
+		d.report(Hint, "disk", fmt.Sprintf("%s free at %s", format.Bytes(free), dir), nil, "a million tokens take about 4 MB")
 		return
 	}
 	d.ok("disk", "%s free at %s", format.Bytes(free), dir)
@@ -183,7 +183,7 @@ func (d *Doctor) files() {
 	all, _ := machine.InFlight(d.Config, math.MaxInt, machine.Machine{Files: math.MaxUint64})
 	need := uint64(machine.Sum(all)) + machine.SpareFiles
 	if n, why := machine.InFlight(d.Config, math.MaxInt, machine.Machine{Files: limit.Cur}); why != "" {
-		d.tell(Hint, "files", fmt.Sprintf("the limit is %d, but %d are needed: collect will have %d samples in flight instead of %d", limit.Cur, need, machine.Sum(n), machine.Sum(all)), nil,
+		d.report(Hint, "files", fmt.Sprintf("the limit is %d, but %d are needed: collect will have %d samples in flight instead of %d", limit.Cur, need, machine.Sum(n), machine.Sum(all)), nil,
 			fmt.Sprintf("ulimit -n %d allows all", need))
 		return
 	}
@@ -192,7 +192,7 @@ func (d *Doctor) files() {
 
 func (d *Doctor) loadModel() {
 	if d.Config.Tokens.Tokenizer == "" {
-		d.tell(Hint, "tokenizer", "not set: prompts are known only if the server sends them", nil,
+		d.report(Hint, "tokenizer", "not set: prompts are known only if the server sends them", nil,
 			"pass the folder of the model's tokenizer and chat template with --tokenizer")
 		return
 	}

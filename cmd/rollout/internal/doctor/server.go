@@ -34,7 +34,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 	if strings.HasPrefix(version, "0.16.") {
 		d.ok("server", "%s answers, version %s", client.BaseURL(), version)
 	} else {
-		d.tell(Hint, "server", fmt.Sprintf("%s answers, version %s", client.BaseURL(), version), nil,
+		d.report(Hint, "server", fmt.Sprintf("%s answers, version %s", client.BaseURL(), version), nil,
 			"rollout is tested with 0.16; other versions can lower the grades")
 	}
 	found, err := client.FindModel(ctx, d.Config.Agent.Model)
@@ -62,7 +62,7 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 		used, _ = d.call(ctx, client, backend, &collector.Task{ID: "doctor", Messages: []string{doctorText}, Agent: d.task.Agent})
 	}
 	if all && !used {
-		d.tell(Hint, "tools", "no tool was called, so the rendering of calls and results was not compared", nil,
+		d.report(Hint, "tools", "no tool was called, so the rendering of calls and results was not compared", nil,
 			"use --prompt with a text that makes the agent call a tool")
 	}
 	return true
@@ -161,7 +161,7 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 	if d.model == nil {
 		for i := range calls {
 			if calls[i].Grade != tokenize.Exact {
-				d.tell(Bad, "prompts", "the server does not send the prompts", nil, "use --tokenizer to rebuild them")
+				d.report(Bad, "prompts", "the server does not send the prompts", nil, "use --tokenizer to rebuild them")
 				return
 			}
 		}
@@ -183,10 +183,10 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 		if examined[i].Reason == tokenize.ReasonToolOrder {
 			hint = prompt.ToolOrderHint
 		}
-		d.tell(state, "proof", examined[i].Gap, nil, hint)
+		d.report(state, "proof", examined[i].Gap, nil, hint)
 	}
 	if by := model.SameDifference(examined); by != 0 {
-		d.tell(Hint, "prompts", fmt.Sprintf("every call differs by the same %+d tokens", by), nil,
+		d.report(Hint, "prompts", fmt.Sprintf("every call differs by the same %+d tokens", by), nil,
 			"the difference is in a part that all prompts share: the preamble, the tools, or the start of the model's turn")
 	}
 }
@@ -212,11 +212,11 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 		d.ok(name, "%s", text)
 	case len(x.PromptIDs) > 0:
 		// The server's ids are correct. Only the rebuilt prompt differs.
-		d.tell(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts still come from "+from+", and are exact")
+		d.report(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts still come from "+from+", and are exact")
 	case byTrace:
-		d.tell(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "")
+		d.report(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "")
 	default:
-		d.tell(Bad, name, text+": the "+v.Culprit+" differs", v.Detail, "")
+		d.report(Bad, name, text+": the "+v.Culprit+" differs", v.Detail, "")
 	}
 }
 
@@ -239,7 +239,7 @@ func (d *Doctor) transformers() {
 		if !slices.ContainsFunc(d.calls, func(x prompt.Examined) bool { return len(x.PromptIDs) == 0 }) {
 			state = Hint // the prompts come from the turns
 		}
-		d.tell(state, name, fmt.Sprintf("the server renders like transformers %s, but tokens.transformers is %s", strings.Join(fit, ", "), now), nil,
+		d.report(state, name, fmt.Sprintf("the server renders like transformers %s, but tokens.transformers is %s", strings.Join(fit, ", "), now), nil,
 			"--transformers "+other.String())
 	case len(fit) == 0: // something else differs
 	case !d.releases.Apart:

@@ -63,14 +63,14 @@ func (d *Doctor) tapSaw() bool {
 		d.ok("tap", "it saw every call, with prompts of %s tokens: rows will be exact", format.Count(int64(tokens)))
 		return true
 	case stats.Calls == 0:
-		d.tell(state, "tap", "it saw no call: the server calls the model of a new agent at "+d.endpoint, nil, moveHint)
+		d.report(state, "tap", "it saw no call: the server calls the model of a new agent at "+d.endpoint, nil, moveHint)
 	default:
 		missing := slices.IndexFunc(d.tapped, func(c tokenize.Call) bool { return c.Grade != tokenize.Exact })
 		text := fmt.Sprintf("it saw %d calls, and %d of the %d of this rollout", stats.Calls, seen, len(d.tapped))
 		if missing >= 0 {
 			text += fmt.Sprintf("; call %d: %s", missing, d.tapped[missing].Note)
 		}
-		d.tell(state, "tap", text, nil, "the base URL of the server's provider must be the tap's URL, and the clocks of both machines must agree")
+		d.report(state, "tap", text, nil, "the base URL of the server's provider must be the tap's URL, and the clocks of both machines must agree")
 	}
 	return false
 }
@@ -141,7 +141,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 		named = append(named, "…")
 	}
 	at := slices.MaxFunc(slices.Sorted(maps.Keys(endpoints)), func(a, b string) int { return cmp.Compare(endpoints[a], endpoints[b]) })
-	d.tell(Hint, "agents", fmt.Sprintf("%s of %s agents with token data bypass the tap, most of them at %s: %s", format.Count(int64(past)), format.Count(int64(all)), at, strings.Join(named, ", ")), nil,
+	d.report(Hint, "agents", fmt.Sprintf("%s of %s agents with token data bypass the tap, most of them at %s: %s", format.Count(int64(past)), format.Count(int64(all)), at, strings.Join(named, ", ")), nil,
 		"send PATCH /v1/agents/ID with the agent's llm_config, in which model_endpoint is the tap's URL plus /v1: "+movePage)
 }
 

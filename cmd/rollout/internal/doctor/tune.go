@@ -52,11 +52,11 @@ func (d *Doctor) pool(own settings, known bool) {
 	const cure = "LETTA_DISABLE_SQLALCHEMY_POOLING=false LETTA_PG_POOL_SIZE=50 LETTA_PG_MAX_OVERFLOW=50, and ?ssl=disable in LETTA_PG_URI if PostgreSQL has no TLS"
 	switch disabled, given := own.flag("LETTA_DISABLE_SQLALCHEMY_POOLING"); {
 	case !known:
-		d.tell(Hint, name, "unknown whether the server pools its PostgreSQL connections; by default it does not", effect("with a pool %s", gain), cure)
+		d.report(Hint, name, "unknown whether the server pools its PostgreSQL connections; by default it does not", effect("with a pool %s", gain), cure)
 	case given && !disabled:
 		d.ok(name, "the server pools its PostgreSQL connections")
 	default:
-		d.tell(Hint, name, "the server opens a new PostgreSQL connection for each use", effect("with a pool %s", gain), cure)
+		d.report(Hint, name, "the server opens a new PostgreSQL connection for each use", effect("with a pool %s", gain), cure)
 	}
 }
 
@@ -73,7 +73,7 @@ func (d *Doctor) reasoning() {
 	} else {
 		text = "with agent.keep_reasoning " + text
 	}
-	d.tell(Hint, name, "the server deletes text before a tool call from the next prompt, including think blocks, so the row ends and the engine's prefix cache misses", effect("%s", text),
+	d.report(Hint, name, "the server deletes text before a tool call from the next prompt, including think blocks, so the row ends and the engine's prefix cache misses", effect("%s", text),
 		"set agent.keep_reasoning: true, unless the policy should be trained without seeing its think blocks")
 }
 
@@ -114,21 +114,21 @@ func (d *Doctor) agents(ctx context.Context, client *letta.Client) {
 	const name = "agents"
 	all, err := client.CountAgents(ctx)
 	if err != nil {
-		d.tell(Hint, name, "could not be counted: "+oneLine(err), nil, "")
+		d.report(Hint, name, "could not be counted: "+oneLine(err), nil, "")
 		return
 	}
 	ours, err := client.CountAgents(ctx, agent.TagAll)
 	if err != nil {
-		d.tell(Hint, name, "could not be counted: "+oneLine(err), nil, "")
+		d.report(Hint, name, "could not be counted: "+oneLine(err), nil, "")
 		return
 	}
 	text := fmt.Sprintf("%d on the server, %d of them created by rollout", all, ours)
 	grows := effect("the PostgreSQL tables grow with every rollout, and traces stay when agents are deleted: prune provider_traces")
 	switch {
 	case d.Config.Agent.Keep:
-		d.tell(Hint, name, text+"; agent.keep keeps all agents of a run", grows, "set agent.keep: false, and use rollout clean for the existing ones")
+		d.report(Hint, name, text+"; agent.keep keeps all agents of a run", grows, "set agent.keep: false, and use rollout clean for the existing ones")
 	case ours >= manyAgents:
-		d.tell(Hint, name, text, grows, "run rollout clean RUN for each finished run")
+		d.report(Hint, name, text, grows, "run rollout clean RUN for each finished run")
 	default:
 		d.ok(name, "%s", text)
 	}
@@ -150,9 +150,9 @@ func (d *Doctor) sampling(ctx context.Context, client *letta.Client) {
 		if s == nil {
 			continue
 		}
-		text := "the engine received " + told(s) + " (measured by the tap)"
+		text := "the engine received " + describeSampling(s) + " (measured by the tap)"
 		if s.TopP != nil && *s.TopP == fixedTopP || s.MaxNewTokens != nil && *s.MaxNewTokens == fixedTokens {
-			d.tell(Hint, name, text, harm, cure)
+			d.report(Hint, name, text, harm, cure)
 		} else {
 			d.ok(name, "%s", text)
 		}
@@ -162,11 +162,11 @@ func (d *Doctor) sampling(ctx context.Context, client *letta.Client) {
 	if err != nil || !strings.HasPrefix(version, "0.16.") {
 		return // the values of other releases are unknown
 	}
-	d.tell(Hint, name, fmt.Sprintf("the server always sends top_p %v and max_new_tokens %d; only the temperature comes from the agent", fixedTopP, fixedTokens),
+	d.report(Hint, name, fmt.Sprintf("the server always sends top_p %v and max_new_tokens %d; only the temperature comes from the agent", fixedTopP, fixedTokens),
 		harm, cure+", unless it is already in place")
 }
 
-func told(s *tokenize.Sampling) string {
+func describeSampling(s *tokenize.Sampling) string {
 	var words []string
 	add := func(name string, value any) { words = append(words, fmt.Sprintf("%s %v", name, value)) }
 	if s.Temperature != nil {
@@ -188,7 +188,7 @@ func told(s *tokenize.Sampling) string {
 func (d *Doctor) traces(own settings, known bool) {
 	const name = "traces"
 	if on, given := own.flag("LETTA_TRACK_PROVIDER_TRACE"); known && given && !on {
-		d.tell(Hint, name, "the server stores no traces", effect("lost answers cannot be recovered, prompts of agents with several tools are unproven, and policy versions are unknown"),
+		d.report(Hint, name, "the server stores no traces", effect("lost answers cannot be recovered, prompts of agents with several tools are unproven, and policy versions are unknown"),
 			"LETTA_TRACK_PROVIDER_TRACE=true, or rollout tap")
 		return
 	}
@@ -212,12 +212,12 @@ func (d *Doctor) timeouts(own settings) {
 	stalls := effect("a server stalled for 60 s twice in 900 rollouts; it waits up to 300 s for an engine call and has no limit for a send (" + reference + ")")
 	switch {
 	case s.Timeout <= leastTimeout:
-		d.tell(Hint, name, fmt.Sprintf("server.timeout is %v for a whole send", s.Timeout), stalls, "some minutes, and at least agent.max_steps × the engine's slowest answer")
+		d.report(Hint, name, fmt.Sprintf("server.timeout is %v for a whole send", s.Timeout), stalls, "some minutes, and at least agent.max_steps × the engine's slowest answer")
 	case d.Config.Run.AttemptTimeout < s.Timeout:
-		d.tell(Hint, name, fmt.Sprintf("run.attempt_timeout %v is shorter than server.timeout %v", d.Config.Run.AttemptTimeout, s.Timeout), nil,
+		d.report(Hint, name, fmt.Sprintf("run.attempt_timeout %v is shorter than server.timeout %v", d.Config.Run.AttemptTimeout, s.Timeout), nil,
 			"set run.attempt_timeout above server.timeout")
 	case own.below("LETTA_UVICORN_TIMEOUT_KEEP_ALIVE", 5):
-		d.tell(Hint, name, "the server closes idle connections after "+own["LETTA_UVICORN_TIMEOUT_KEEP_ALIVE"]+" s", effect("a send on such a connection is lost; ours are closed after 4 s"),
+		d.report(Hint, name, "the server closes idle connections after "+own["LETTA_UVICORN_TIMEOUT_KEEP_ALIVE"]+" s", effect("a send on such a connection is lost; ours are closed after 4 s"),
 			"LETTA_UVICORN_TIMEOUT_KEEP_ALIVE=5 or more")
 	default:
 		d.ok(name, "%v for a send, %v for an attempt", s.Timeout, d.Config.Run.AttemptTimeout)
@@ -230,7 +230,7 @@ func (d *Doctor) processes() {
 	n := len(d.Config.Server.URLs)
 	text := "one server process makes 4–7 rollouts per second, whatever the number in flight (" + reference + ")"
 	if n == 1 {
-		d.tell(Hint, name, "one server", effect("%s", text), "run more processes on the same database, each with its own port and --server")
+		d.report(Hint, name, "one server", effect("%s", text), "run more processes on the same database, each with its own port and --server")
 		return
 	}
 	d.ok(name, "%d servers; %s", n, text)

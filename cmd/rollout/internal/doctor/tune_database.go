@@ -51,7 +51,7 @@ func (d *Doctor) database(ctx context.Context, at int, own settings) {
 		}
 	}
 	if one.failed > 0 {
-		d.tell(Hint, name, "a read failed: "+oneLine(one.err), nil, "")
+		d.report(Hint, name, "a read failed: "+oneLine(one.err), nil, "")
 		return
 	}
 	text := fmt.Sprintf("%d parallel reads succeed, %.0f per second (measured: one read %s, median of %d %s)",
@@ -70,7 +70,7 @@ func (d *Doctor) exhausted(name string, b, before burst, inFlight int, own setti
 	if disabled, given := own.flag("LETTA_DISABLE_SQLALCHEMY_POOLING"); given && !disabled {
 		cure = fmt.Sprintf("set PostgreSQL's max_connections above the total of all pools (LETTA_PG_POOL_SIZE + LETTA_PG_MAX_OVERFLOW per process), or use --max-in-flight %d", fit)
 	}
-	d.tell(Hint, name, text, effect("without a pool a rollout takes 3–4 connections and fails with a 500 if none is free: with PostgreSQL's limit of 100, 3 of 32 parallel sends failed, and 48 of 64 (%s)", reference), cure)
+	d.report(Hint, name, text, effect("without a pool a rollout takes 3–4 connections and fails with a 500 if none is free: with PostgreSQL's limit of 100, 3 of 32 parallel sends failed, and 48 of 64 (%s)", reference), cure)
 }
 
 func (d *Doctor) burst(ctx context.Context, client *letta.Client, n int) burst {

@@ -63,7 +63,7 @@ func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own setting
 			if letta.IsNotFound(err) {
 				err = fmt.Errorf("the server lacks the endpoint: %w", err)
 			}
-			d.tell(Hint, name, "cannot run an empty tool: "+oneLine(err), effect("3.5 s of CPU if every tool call imports all of Letta; %s", venv), cure)
+			d.report(Hint, name, "cannot run an empty tool: "+oneLine(err), effect("3.5 s of CPU if every tool call imports all of Letta; %s", venv), cure)
 			return nil, false
 		}
 		all = append(all, *p)
@@ -74,9 +74,9 @@ func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own setting
 	text := fmt.Sprintf("an empty tool takes %s, of which %s CPU (measured: median of %d)", short(p.took), short(cpu), probes)
 	switch {
 	case p.Letta || cpu >= slowTool:
-		d.tell(Hint, name, text, effect("every tool call starts a Python process that imports all of Letta; %s", venv), cure)
+		d.report(Hint, name, text, effect("every tool call starts a Python process that imports all of Letta; %s", venv), cure)
 	case p.took >= slowTool:
-		d.tell(Hint, name, text, effect("the server's machine is busy or runs its tools elsewhere; %s", venv), "add cores for the server and its tools")
+		d.report(Hint, name, text, effect("the server's machine is busy or runs its tools elsewhere; %s", venv), "add cores for the server and its tools")
 	default:
 		d.ok(name, "%s", text)
 	}

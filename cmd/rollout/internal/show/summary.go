@@ -239,7 +239,7 @@ func (s *Summary) text() string {
 			format.Count(s.Prompts.Requests), format.Duration(time.Duration(s.Prompts.Seconds*float64(time.Second))), s.Prompts.MillisPer)
 		line("", "requests for %s", Counted(s.Prompts.BySource))
 	}
-	s.Tap.tell(line)
+	s.Tap.addLines(line)
 	if s.MeanReward != nil || s.Unscored > 0 {
 		mean := "-"
 		if s.MeanReward != nil {

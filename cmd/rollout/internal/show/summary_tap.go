@@ -50,7 +50,7 @@ func tapOf(s *tap.IndexStats) *tapCounts {
 	return t
 }
 
-func (t *tapCounts) tell(line func(name, format string, args ...any)) {
+func (t *tapCounts) addLines(line func(name, format string, args ...any)) {
 	if t == nil {
 		return
 	}

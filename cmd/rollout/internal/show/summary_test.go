@@ -69,7 +69,7 @@ func TestSummaryTaps(t *testing.T) {
 		{"a tap that is away", down, []string{saw, "a spool cannot be read: connection refused; is rollout tap running there?"}},
 	} {
 		var got []string
-		tapOf(&tt.stats).tell(func(_, format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) })
+		tapOf(&tt.stats).addLines(func(_, format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) })
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s:\n%s\nwant:\n%s", tt.name, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 		}
