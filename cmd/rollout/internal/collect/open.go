@@ -43,7 +43,7 @@ func Open(ctx context.Context, p *Plan) (*Opened, error) {
 			return nil, err
 		}
 	}
-	if err := p.record(); err != nil {
+	if err := o.record(); err != nil {
 		return nil, err
 	}
 	return o, o.open()
@@ -51,7 +51,8 @@ func Open(ctx context.Context, p *Plan) (*Opened, error) {
 
 // record creates the run in its folder, or records the changes of this invocation, and opens the
 // log.
-func (p *Plan) record() (err error) {
+func (o *Opened) record() (err error) {
+	p, h := o.plan, o.plan.host
 	if p.earlier != nil {
 		err = p.folder.Update(p.info, p.tasks)
 	} else {
@@ -60,7 +61,6 @@ func (p *Plan) record() (err error) {
 	if err != nil {
 		return err
 	}
-	h := p.host
 	h.phase.Store("opening the folder")
 	clearSocket(p.dir())
 	if h.Log, err = show.OpenLog(p.dir(), p.info.LastLog(), p.folder.Mode, p.config.Secrets()); err != nil {

@@ -19,16 +19,16 @@ import (
 
 // whyStopped returns the error that ended a run early, or nil. It reports a storage failure once, even
 // if the run was interrupted at the same time.
-func (p *Plan) whyStopped(runErr, sinkErr error) error {
+func whyStopped(dir string, runErr, sinkErr error) error {
 	if sinkErr == nil {
 		return runErr
 	}
 	err := exit.With(exit.Storage, fmt.Errorf("storage failed: %w", sinkErr))
-	switch dir := p.dir(); {
+	switch {
 	case errors.Is(sinkErr, sink.ErrFull):
-		err = exit.Hint(err, "free disk space, then continue with: "+p.resumeCommand()+"; finished samples are kept")
+		err = exit.Hint(err, "free disk space, then continue with: "+runfolder.ResumeCommand(dir)+"; finished samples are kept")
 	case errors.Is(sinkErr, sink.ErrPermission):
-		err = exit.Hint(err, "make "+dir+" writable, then continue with: "+p.resumeCommand()+"; finished samples are kept")
+		err = exit.Hint(err, "make "+dir+" writable, then continue with: "+runfolder.ResumeCommand(dir)+"; finished samples are kept")
 	}
 	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
 		return err
@@ -110,7 +110,7 @@ func (r *Running) finished(s *show.Summary) error {
 	case s.Skipped > told:
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d of %d samples were cut; --tail %s allows %d", s.Skipped, s.Planned, p.tail(), told)),
 			"an earlier process cut the others; rollout collect --retry-failed --out "+dir+" collects them")
-	case !p.hasRows(s):
+	case !hasRows(p.dir(), s):
 		by := "by --tail"
 		if p.tail().Kind == collector.TailWait {
 			by = "at a deadline or because they were not needed"
@@ -136,20 +136,20 @@ func (r *Running) finished(s *show.Summary) error {
 
 // hasRows reports whether the run has any row. It reports true if the files cannot be read, because
 // that damage is reported elsewhere.
-func (p *Plan) hasRows(s *show.Summary) bool {
+func hasRows(dir string, s *show.Summary) bool {
 	if s.Rows > 0 || s.Planned == s.Failed { // the failures are already reported
 		return true
 	}
-	has, err := runfolder.HasRows(p.dir())
+	has, err := runfolder.HasRows(dir)
 	return has || err != nil
 }
 
 // withDamage returns the error of a run whose files are damaged: the damage, then end.
-func (p *Plan) withDamage(s *show.Summary, damage []error, end error) error {
+func withDamage(dir string, s *show.Summary, damage []error, end error) error {
 	if len(damage) == 0 {
 		return end
 	}
-	err := runfolder.DamageError(p.dir(), damage)
+	err := runfolder.DamageError(dir, damage)
 	s.Error = err.Error()
 	if _, silent := errors.AsType[exit.SilentError](end); end == nil || silent {
 		return err
@@ -173,7 +173,7 @@ func (r *Running) writeReport(s *show.Summary, end error) error {
 		for _, err := range damage {
 			r.host.Log.Error("damage", "error", err)
 		}
-		end = r.plan.withDamage(s, damage, end)
+		end = withDamage(r.plan.dir(), s, damage, end)
 	}
 	if err != nil && end == nil {
 		return exit.With(exit.Storage, err)

@@ -5,7 +5,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
 	"github.com/rollout-rl/rollout/collector"
@@ -15,8 +14,6 @@ import (
 // A storage failure is reported once, even if the user was interrupting the run.
 func TestWhyStopped(t *testing.T) {
 	t.Parallel()
-	p := &Plan{config: &config.Config{}}
-	p.config.Output.Dir = "run1"
 	full := &sink.ShardError{Path: "p", Op: "write", Err: syscall.ENOSPC}
 	for _, tt := range []struct {
 		name            string
@@ -31,7 +28,7 @@ func TestWhyStopped(t *testing.T) {
 		{"storage after another end", collector.ErrAuth, full, exit.Storage, "collector: not authorized\nstorage failed: p: write: no space left on device"},
 		{"something else", collector.ErrAuth, nil, exit.Unusable, "collector: not authorized"},
 	} {
-		err := p.whyStopped(tt.runErr, tt.sinkErr)
+		err := whyStopped("run1", tt.runErr, tt.sinkErr)
 		if tt.text == "" && err != nil || tt.text != "" && (err == nil || err.Error() != tt.text) || exit.Code(err) != tt.code || interrupted(err) {
 			t.Errorf("%s: whyStopped() = %v with code %d, want %q with %d", tt.name, err, exit.Code(err), tt.text, tt.code)
 		}

@@ -128,13 +128,13 @@ func (r *Running) Run(ctx context.Context) error {
 	} else {
 		s.Durable = min(int(o.dataset.Stats().Pending), s.Remaining) // in incomplete groups
 	}
-	end := r.outcome(s, r.plan.whyStopped(runErr, sinkErr))
+	end := r.outcome(s, whyStopped(p.dir(), runErr, sinkErr))
 	s.AddTail(p.tail().String(), stats.Unstarted, tail)
 	h.Log.Tail(s.Tail)
 	s.AddHints(p.config, stats)
 	s.VersionNotes = h.VersionNotes()
 	h.Log.Status(stats)
-	end = p.withDamage(s, r.damage.Found(), end)
+	end = withDamage(p.dir(), s, r.damage.Found(), end)
 	h.Log.Ended(s.Outcome, end)
 	end = r.writeReport(s, end)
 	h.Finish(s)
