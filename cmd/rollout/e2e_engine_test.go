@@ -49,8 +49,9 @@ func TestEngineDownAfterTheTrial(t *testing.T) {
 				sim.ServeHTTP(w, r)
 			}))
 			dir := filepath.Join(t.TempDir(), "run")
-			p := startProgram(t, "rollout", nil, append([]string{"collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "4",
-				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))}, flags...)...)
+			tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))
+			args := []string{"collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "4", "--tasks", tasks}
+			p := startProgram(t, "rollout", nil, append(args, flags...)...)
 			waitFor(t, "the program to see it", func() bool { return strings.Contains(p.said(), " is down: ") || !p.alive() })
 			back.Store(true)
 			if flags != nil && p.alive() {

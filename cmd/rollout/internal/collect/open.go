@@ -63,10 +63,12 @@ func (o *Opened) record() (err error) {
 	}
 	h.phase.Store("opening the folder")
 	clearSocket(p.dir())
-	if h.Log, err = show.OpenLog(p.dir(), p.info.LastLog(), p.folder.Mode, p.config.Secrets()); err != nil {
+	log, err := show.OpenLog(p.dir(), p.info.LastLog(), p.folder.Mode, p.config.Secrets())
+	if err != nil {
 		return exit.With(exit.Storage, err)
 	}
-	h.atClose(func() { _ = h.Log.Close() }) // every line was written
+	h.Log = log
+	h.atClose(func() { _ = log.Close() }) // every line was written
 	return nil
 }
 

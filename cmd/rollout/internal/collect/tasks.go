@@ -53,9 +53,9 @@ func (p *planning) readTasks(context.Context) (err error) {
 // readTasksAgain does the work of readTasks for a run that is continued.
 func (p *planning) readTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	if p.folder = p.earlier.Folder; p.folder != nil {
-		clear := func() { _ = p.folder.Clear() } // the next process would do it; the opener of the folder closes it
-		p.host.atClose(clear)
-		p.host.onAbort(clear)
+		tidy := func() { _ = p.folder.Clear() } // the next process would do it; the opener of the folder closes it
+		p.host.atClose(tidy)
+		p.host.onAbort(tidy)
 	}
 	if err := p.findSource(); err != nil {
 		return err
