@@ -19,24 +19,24 @@ import (
 type backlog struct {
 	f *feed
 
-	mu    sync.Mutex
-	list  list.List // of *waiting
-	late  []claim   // taken at their deadline, to be cut
-	bytes int       // size of the list
-	known bool      // the known tasks were read
-	part  bool      // the last group still lacks samples
-	ended bool      // read has returned
-	err   error     // of the task source
+	mu        sync.Mutex
+	list      list.List // of *entry
+	late      []claim   // taken at their deadline, to be cut
+	bytes     int       // size of the list
+	known     bool      // the known tasks were read
+	groupOpen bool      // the last group still lacks samples
+	ended     bool      // read has returned
+	err       error     // of the task source
 
 	closed bool // send has returned: the list is final
 
 	// Each is signalled on a change for its one receiver, which checks all state. So a buffer of
 	// one is enough.
-	put, taken, due chan struct{}
+	put, taken, lateSignal chan struct{}
 }
 
-// A waiting is a sample in the backlog.
-type waiting struct {
+// An entry is a sample in the backlog.
+type entry struct {
 	claim
 	bytes int
 	timer *time.Timer   // fires at the deadline; nil: no deadline
@@ -51,12 +51,12 @@ const (
 )
 
 func newBacklog(f *feed) *backlog {
-	return &backlog{f: f, put: make(chan struct{}, 1), taken: make(chan struct{}, 1), due: make(chan struct{}, 1)}
+	return &backlog{f: f, put: make(chan struct{}, 1), taken: make(chan struct{}, 1), lateSignal: make(chan struct{}, 1)}
 }
 
-// coming sends the samples of the known tasks and of Config.More, and returns when the last was
+// stream sends the samples of the known tasks and of Config.More, and returns when the last was
 // taken.
-func (f *feed) coming(ctx context.Context, s *survey) error {
+func (f *feed) stream(ctx context.Context, s *survey) error {
 	b := newBacklog(f)
 	g, ctx := errgroup.WithContext(ctx)
 	reading, stop := context.WithCancel(ctx)
@@ -74,14 +74,14 @@ func (f *feed) coming(ctx context.Context, s *survey) error {
 }
 
 func (b *backlog) read(ctx context.Context, s *survey) {
-	err := b.f.known(ctx, s, b.add)
+	err := b.f.sendKnown(ctx, s, b.add)
 	if err == nil && ctx.Err() == nil {
 		b.mu.Lock()
 		b.known = true
 		b.mu.Unlock()
 		signal(b.put)
 		b.f.tasks = b.f.c.cfg.More(ctx)
-		err = b.f.all(ctx, b.add)
+		err = b.f.sendAll(ctx, b.add)
 	}
 	if ctx.Err() != nil {
 		err = nil // the goroutine that stopped it returns the reason
@@ -94,7 +94,7 @@ func (b *backlog) read(ctx context.Context, s *survey) {
 
 // add waits for room and adds the sample. It returns false if no more samples must be read.
 func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
-	w := &waiting{claim: cl, bytes: claimBytes}
+	w := &entry{claim: cl, bytes: claimBytes}
 	if cl.index == 0 {
 		w.bytes += cl.task.bytes()
 	}
@@ -108,8 +108,8 @@ func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 		if room {
 			b.bytes += w.bytes
 			w.at = b.list.PushBack(w)
-			b.part = cl.index < cl.groupSize-1
-			if at := b.f.c.deadline(cl.task); !at.IsZero() {
+			b.groupOpen = cl.index < cl.groupSize-1
+			if at := cl.cut.deadline; !at.IsZero() {
 				w.timer = time.AfterFunc(time.Until(at), func() { b.expire(w) })
 			}
 		}
@@ -127,17 +127,17 @@ func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 }
 
 // expire hands the sample to cut, unless it was taken.
-func (b *backlog) expire(w *waiting) {
+func (b *backlog) expire(w *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.at != nil { // so neither the backlog nor due is closed
-		b.take(w)
+	if w.at != nil { // so neither the backlog nor lateSignal is closed
+		b.remove(w)
 		b.late = append(b.late, w.claim)
-		signal(b.due)
+		signal(b.lateSignal)
 	}
 }
 
-func (b *backlog) take(w *waiting) {
+func (b *backlog) remove(w *entry) {
 	b.list.Remove(w.at)
 	w.at = nil
 	b.bytes -= w.bytes
@@ -153,7 +153,7 @@ func (b *backlog) send(ctx context.Context) error {
 		if !ok {
 			return err
 		}
-		if ok, err := b.f.give(ctx, cl); !ok {
+		if ok, err := b.f.send(ctx, cl); !ok {
 			return err
 		}
 	}
@@ -164,13 +164,13 @@ func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 	for {
 		b.mu.Lock()
 		if w := b.first(); w != nil {
-			b.take(w)
+			b.remove(w)
 			b.mu.Unlock()
 			return w.claim, true, nil
 		}
 		ended, err := b.ended, b.err
 		var enough <-chan struct{}
-		if b.known && !b.part && b.f.c.cfg.Pace != nil { // otherwise more samples of begun groups are coming
+		if b.known && !b.groupOpen && b.f.c.cfg.Pace != nil { // otherwise more samples of begun groups are coming
 			enough = b.f.c.cfg.Pace.Enough()
 		}
 		b.mu.Unlock()
@@ -189,9 +189,9 @@ func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 	}
 }
 
-func (b *backlog) first() *waiting {
+func (b *backlog) first() *entry {
 	if at := b.list.Front(); at != nil {
-		return at.Value.(*waiting) //nolint:forcetypeassert // the list has nothing else
+		return at.Value.(*entry) //nolint:forcetypeassert // the list has nothing else
 	}
 	return nil
 }
@@ -201,16 +201,16 @@ func (b *backlog) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for w := b.first(); w != nil; w = b.first() {
-		b.take(w)
+		b.remove(w)
 	}
 	b.closed = true
-	close(b.due)
+	close(b.lateSignal)
 }
 
 func (b *backlog) cut(ctx context.Context) error {
 	for open := true; open; {
 		select {
-		case _, open = <-b.due:
+		case _, open = <-b.lateSignal:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -219,7 +219,7 @@ func (b *backlog) cut(ctx context.Context) error {
 		b.late = nil
 		b.mu.Unlock()
 		for i := range late {
-			if err := b.f.cut(ctx, &late[i]); err != nil {
+			if err := b.f.c.censor(ctx, &late[i], late[i].cut.cause()); err != nil {
 				return err
 			}
 		}

@@ -37,7 +37,7 @@ import (
 //	unusable          ErrUnusable                                 fatal      run ends
 //	storage           ErrStorage                                  fatal      run ends
 //
-// The kind is how worker.end reports the class to package breaker. Four kinds depend on the course
+// The kind is how attempt.end reports the class to package breaker. Four kinds depend on the course
 // of the attempt: lost_answer (the answer of a finished rollout was lost), slow (it used up
 // Config.AttemptTimeout), moved (another server takes the sample), and final for a takeover that
 // the server rejects.
@@ -187,7 +187,7 @@ var sentinels = [...]struct {
 }
 
 // Classify returns the class of err. A backend decides before which sentinel an error wraps (for
-// Letta: letta/classify.go, agent/explain.go, agent/translate.go), and worker.end decides after
+// Letta: letta/classify.go, agent/explain.go, agent/translate.go), and attempt.end decides after
 // what the class means to the breaker.
 func Classify(err error) Class {
 	if err == nil {

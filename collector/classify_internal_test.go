@@ -53,7 +53,7 @@ func TestTheTableOfClassesIsTrue(t *testing.T) {
 			}
 		}
 		if got := kindOf(class); got != row[2] {
-			t.Errorf("%s: kind %s, but worker.end returned %s", class, row[2], got)
+			t.Errorf("%s: kind %s, but attempt.end returned %s", class, row[2], got)
 		}
 		then := row[3]
 		if class.Retryable() != strings.HasPrefix(then, "retry") || class.DataRetryable() != strings.HasPrefix(then, "data retry") || class.Fatal() != (then == "run ends") {
@@ -70,7 +70,7 @@ func TestTheTableOfClassesIsTrue(t *testing.T) {
 func kindOf(class Class) string {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	a := &attempt{cl: &claim{}, class: class, err: &AttemptError{Stage: StageRun, Err: errors.New("it failed")}}
+	a := &attempt{class: class, err: &AttemptError{Stage: StageRun, Err: errors.New("it failed")}}
 	switch class {
 	case ClassCancelled:
 		stop()
@@ -78,5 +78,5 @@ func kindOf(class Class) string {
 		a.Kind = KindReattach
 	default:
 	}
-	return (&worker{ep: &endpoint{}}).end(ctx, a).Kind.String()
+	return a.end(ctx).Kind.String()
 }

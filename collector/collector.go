@@ -24,7 +24,7 @@ type Collector struct {
 	answerPrompts answerPrompts
 	relay         relay
 	shares        *shares
-	shifting      sync.Mutex // guards the flags of the endpoints
+	moveMu        sync.Mutex // guards the flags of the endpoints
 
 	drained  context.Context //nolint:containedctx // ends by Drain; it stands for a channel
 	drainNow context.CancelFunc
@@ -44,7 +44,6 @@ func New(cfg Config) (*Collector, error) {
 	c.drained, c.drainNow = context.WithCancel(context.Background())
 	c.drain = c.drained.Done()
 	c.relay = relay{in: make(chan claim), out: make(chan claim)}
-	c.tail.done, c.tail.rolling = make(chan struct{}), make(map[int]context.CancelCauseFunc)
 	for _, e := range cfg.Endpoints {
 		c.endpoints = append(c.endpoints, newEndpoint(c, e))
 	}
@@ -95,12 +94,12 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 
 	g, ctx := errgroup.WithContext(ctx)
 	finished := make(chan struct{})
-	var open sync.WaitGroup // counts the claims that are in a channel or held by a worker
+	var unsettled sync.WaitGroup // counts the claims that are in a channel or held by a worker
 	g.Go(func() error {
 		defer close(finished)
-		f := &feed{c: c, tasks: tasks, open: &open}
+		f := &feed{c: c, tasks: tasks, unsettled: &unsettled}
 		err := f.run(ctx)
-		open.Wait()
+		unsettled.Wait()
 		return err
 	})
 	defer func() {
@@ -108,9 +107,9 @@ func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) erro
 			ep.gate.close()
 		}
 	}()
-	base := worker{c: c, finished: finished, open: &open}
+	base := worker{c: c, finished: finished, unsettled: &unsettled}
 	if len(c.endpoints) > 1 {
-		g.Go(func() error { return c.relay.run(ctx, c, finished, &open) })
+		g.Go(func() error { return c.relay.run(ctx, c, finished, &unsettled) })
 	}
 	for i, ep := range c.endpoints {
 		c.newCrew(ctx, i, base, g.Go).begin()

@@ -47,8 +47,8 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 	s.Remaining = s.Planned - s.Committed - s.Filtered - s.Failed - s.Skipped
 	s.Endpoints = make([]EndpointStats, len(endpoints))
 	for i, e := range endpoints {
-		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight, Topped: e.gate.topped(), Stages: map[Stage]int{}}
-		s.Endpoints[i].Engine, s.Endpoints[i].EngineSeen = e.gate.seen()
+		s.Endpoints[i] = EndpointStats{Name: e.Name, Limit: e.gate.limit(), Max: e.MaxInFlight, Topped: e.gate.maxGain(), Stages: map[Stage]int{}}
+		s.Endpoints[i].Engine, s.Endpoints[i].EngineSeen = e.gate.lastEngine()
 		s.Endpoints[i].Down, s.Endpoints[i].Lost = e.state()
 		s.Endpoints[i].Mute = e.removals.mute.isUp()
 	}
@@ -97,7 +97,7 @@ func (c *counters) slot(endpoint int) int {
 func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !cl.passed {
+	if !cl.place.moved {
 		c.s.Claimed++
 		c.undone(cl.failed, -1)
 	}
@@ -146,8 +146,8 @@ func (c *counters) undone(class Class, n int) {
 	}
 }
 
-// giveBack undoes the claim of a failed sample that was not retried to the end.
-func (c *counters) giveBack(failed Class) {
+// unclaim undoes the claim of a failed sample that was not retried to the end.
+func (c *counters) unclaim(failed Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.undone(failed, 1)
@@ -188,8 +188,8 @@ func (c *counters) remade(a *attempt, class Class) {
 	why, took := class.String(), time.Duration(0)
 	if a != nil {
 		took = a.took
-		if a.why != "" {
-			why = a.why
+		if a.retryReason != "" {
+			why = a.retryReason
 		}
 	}
 	r := c.s.Remade[why]

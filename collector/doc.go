@@ -37,14 +37,16 @@
 //	order of claims                                   feed.go (order), send.go, worker.go (claim)
 //	tasks that arrive during a run                    backlog.go
 //	when the next group can begin                     package pace; send.go asks it
-//	the life of a sample: room, attempt, decide, act  sample.go (worker.sample)
+//	the life of a sample                              sample.go (worker.collect); its permit and its
+//	                                                  waits: placement.go; what it keeps between
+//	                                                  attempts: retry.go; its end: finish.go
 //	one attempt from start to end                     attempt.go
 //	where a send is made                              collector/agent: agent.go (send), watch.go
 //	                                                  (sendWatched)
 //	classes of failures                               classify.go; sentinels: errors.go. HTTP errors:
 //	                                                  collector/letta (classify.go); the server run of
 //	                                                  a 400 or 500: collector/agent (explain.go)
-//	what follows a failure                            package breaker decides, sample.go (act) acts;
+//	what follows a failure                            package breaker decides, retry.go (followUp) acts;
 //	                                                  package limit lowers the samples in flight
 //	how a reply becomes rows                          outcome.go (attempt.sample)
 //	where the grade of a row is decided               per call: tokenize (CallsFromTurns, in
@@ -54,16 +56,16 @@
 //	policy version of a call                          package policy; collector/agent: versions.go
 //	lost answers                                      lostanswer.go
 //	server runs of other programs                     collector/agent: reader.go; Task.Recorded
-//	resuming the work of an earlier process           takeover.go, package journal
+//	resuming the work of an earlier process           feed.go, retry.go (resumed), package journal
 //	when data is synced (fsync)                       samples: package sink; attempts: package journal;
 //	                                                  run.json, tasks.jsonl, report.json, report.html:
 //	                                                  cmd/rollout/internal/runfolder
 //	server health, and moving samples                 endpoint.go, relay.go
 //	which endpoint gets the next sample               share.go
 //	number of samples in flight                       gate.go, package limit
-//	how a deadline cuts a group                       deadline.go; before a claim: send.go and backlog.go;
-//	                                                  after a claim: worker.go (room) and relay.go;
-//	                                                  during a rollout: attempt.go
+//	how a deadline cuts a group                       cutoff.go; before a claim: send.go and backlog.go;
+//	                                                  after a claim: placement.go and relay.go; during a
+//	                                                  rollout: attempt.go
 //	reasons to end a run early                        tail.go, earlyfail.go, score.go, Config.MaxFailures
 //	statistics and events of a run                    stats.go, counters.go, events.go
 //	interfaces that the caller implements             backend.go, reply.go; task.go is the input
@@ -83,7 +85,7 @@
 //
 // A figure of the summary: if a stored sample shows it, a sum in cmd/rollout/internal/show
 // (tally.go). If only the reply or the aligner knows it, a field of Yield, set in outcome.go
-// (a.cut), and its line in Yield.add. If it is an event, a field of Stats, counted in place.
+// (a.alignerYield), and its line in Yield.add. If it is an event, a field of Stats, counted in place.
 // Package show prints Yield and Stats in summary.go.
 //
 // A metric, in cmd/rollout/internal/show: if it counts events, a field of Metrics, its line in
@@ -117,8 +119,14 @@
 //	                     │                                                                        ▲
 //	                     └── failure ── Classify ── breaker ── retry on a new agent, or a failure row
 //
-// worker.sample repeats four steps: room (wait for a permit), attempt, decide (ask the breaker what
-// follows) and act (wait for the retry, or append the failure).
+// worker.collect repeats three steps: acquire (wait for a permit), attempt, and followUp (ask the
+// breaker what follows, then wait for the retry or append the failure).
+//
+// Each part of a sample's state has one owner:
+//
+//	sample      task, key, cutoff: what it is, and when it is cut    the feed makes it, read-only
+//	retryState  budget, attempts so far, open attempt to take over   the worker, in retry.go
+//	placement   endpoint, permit, waits                              the worker, in placement.go
 //
 // # Guarantees
 //

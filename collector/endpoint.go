@@ -10,6 +10,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/breaker"
 	"github.com/rollout-rl/rollout/collector/limit"
+	"github.com/rollout-rl/rollout/internal/wait"
 )
 
 // An endpoint is one server of a run and its state.
@@ -18,37 +19,41 @@ type endpoint struct {
 	c        *Collector
 	gate     gate         // bounds the samples in flight
 	removals removals     // bounds the time to remove agents
-	hands    atomic.Int64 // number of samples that its workers hold
+	held     atomic.Int64 // number of samples that its workers hold
 	watched  bool         // watch polls the server
-	work     chan claim   // fresh samples; unbuffered: a sample is either unclaimed or held by a worker
-	pinned   chan claim   // open attempts of an earlier process here; closed after the last
-	unpinned atomic.Bool  // a worker saw that pinned is closed
+	fresh    chan claim   // fresh samples; unbuffered: a sample is either unclaimed or held by a worker
+	open     chan claim   // open attempts of an earlier process here; closed after the last
+	openDone atomic.Bool  // a worker saw that open is closed
 
 	mu      sync.Mutex
 	breaker *breaker.Breaker // guarded by mu
 
-	lost    chan struct{} // closed when the server is given up
-	down    flag          // the breaker considers the server down
-	away    flag          // the server is down and another endpoint is up: samples move there
-	overdue flag          // away, and the server has been down for longer than Config.Outage
-	dark    flag          // overdue, and the server does not answer a ping
+	lost        chan struct{} // closed when the server is given up
+	down        flag          // the breaker considers the server down
+	away        flag          // the server is down and another endpoint is up: samples move there
+	overdue     flag          // away, and the server has been down for longer than Config.Outage
+	unreachable flag          // overdue, and the server does not answer a ping
 }
 
 func newEndpoint(c *Collector, e Endpoint) *endpoint {
 	_, pings := e.Backend.(Pinger)
 	_, checks := e.Backend.(Checker)
-	ep := &endpoint{Endpoint: e, c: c, lost: make(chan struct{}), work: make(chan claim), pinned: make(chan claim)}
+	ep := &endpoint{Endpoint: e, c: c, lost: make(chan struct{}), fresh: make(chan claim), open: make(chan claim)}
 	ep.watched = pings && checks && len(c.cfg.Endpoints) > 1
-	ep.breaker = breaker.New(breaker.Config{
-		Outage: c.cfg.Outage, Watched: ep.watched, Checks: checks,
-		Retries: c.cfg.Retries, DataRetries: c.cfg.DataRetries, BusyMax: c.cfg.BusyMax,
-	})
+	cfg := c.cfg.breaker()
+	cfg.Watched, cfg.Checks = ep.watched, checks
+	ep.breaker = breaker.New(cfg)
 	ep.gate.max, ep.gate.watched = e.MaxInFlight, ep.watched
 	ep.gate.changed = func(ch limit.Change) { c.cfg.Events.LimitChanged(e.Name, ch.From, ch.To, ch.Reason.String()) }
 	if c.cfg.Adaptive {
 		ep.gate.limiter = limit.New(limit.Config{Max: e.MaxInFlight, Group: c.cfg.Samples})
 	}
 	return ep
+}
+
+// breaker returns the settings of the breaker of every endpoint.
+func (c *Config) breaker() breaker.Config {
+	return breaker.Config{Outage: c.Outage, Retries: c.Retries, DataRetries: c.DataRetries, BusyMax: c.BusyMax}
 }
 
 func (c *Collector) endpoint(name string) int {
@@ -63,13 +68,14 @@ func (c *Collector) Answered(endpoint string) {
 		ep := c.endpoints[i]
 		ch := ep.lock().Answered(time.Now())
 		ep.unlock()
-		_ = ep.follow(ch, nil) // an answer loses no endpoint
+		_ = ep.applyChange(ch, nil) // an answer loses no endpoint
 	}
 }
 
-func (c *Collector) hands() (n int) {
+// inFlight returns the number of samples that workers hold.
+func (c *Collector) inFlight() (n int) {
 	for _, ep := range c.endpoints {
-		n += int(ep.hands.Load())
+		n += int(ep.held.Load())
 	}
 	return n
 }
@@ -90,6 +96,16 @@ func (f *flag) raised() context.Context {
 	return f.ctx
 }
 
+// until returns a ctx that ends with cause when the flag is up. The caller must call the function.
+func (f *flag) until(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(f.raised(), func() { cancel(cause) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
 func (f *flag) isUp() bool { return f.raised().Err() != nil }
 
 func (f *flag) set(up bool) {
@@ -102,6 +118,12 @@ func (f *flag) set(up bool) {
 	case !up && is:
 		f.ctx = nil
 	}
+}
+
+// reattaches reports whether the endpoint can take over the attempt.
+func (e *endpoint) reattaches(open *OpenAttempt) bool {
+	_, ok := e.Backend.(Reattacher)
+	return ok && open.Endpoint == e.Name
 }
 
 // lock locks the breaker and returns it. The caller must call unlock.
@@ -121,27 +143,27 @@ func (e *endpoint) state() (down, lost bool) {
 	return e.lock().State()
 }
 
-// steer matches the gate to the breaker's current state, because two workers can handle changes of
+// syncGate matches the gate to the breaker's current state, because two workers can handle changes of
 // the breaker out of order.
-func (e *endpoint) steer() {
+func (e *endpoint) syncGate() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	down, _ := e.breaker.State()
 	e.gate.setDown(down)
 }
 
-// follow applies a change of the server's state. cause is why the server is down or lost. An error
+// applyChange applies a change of the server's state. cause is why the server is down or lost. An error
 // ends the run: no endpoint is left.
-func (e *endpoint) follow(ch breaker.Change, cause error) error {
+func (e *endpoint) applyChange(ch breaker.Change, cause error) error {
 	c := e.c
 	if ch.Tripped || ch.Reset {
-		e.steer()
+		e.syncGate()
 	}
 	if ch.Down {
 		c.cfg.Events.EndpointDown(e.Name, cause)
 	}
 	if ch.Down || ch.Reset {
-		c.shift()
+		c.updateMoves()
 	}
 	if ch.Up {
 		c.cfg.Events.EndpointDown(e.Name, nil)
@@ -150,7 +172,7 @@ func (e *endpoint) follow(ch breaker.Change, cause error) error {
 		return nil
 	}
 	close(e.lost)
-	c.shift()
+	c.updateMoves()
 	c.cfg.Events.EndpointLost(e.Name, cause)
 	if c.living.Add(-1) == 0 {
 		return fmt.Errorf("%w: all endpoints are down: %w", ErrUnavailable, cause)
@@ -158,42 +180,29 @@ func (e *endpoint) follow(ch breaker.Change, cause error) error {
 	return nil
 }
 
-// waitMax bounds how long a sample without retries waits to see whether its server goes down.
-const waitMax = time.Second
-
-func (e *endpoint) waitDown(ctx context.Context) {
-	timer := time.NewTimer(waitMax)
-	defer timer.Stop()
-	select {
-	case <-e.down.raised().Done():
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// shift updates the away flags, which move the samples of an endpoint to another one. It must be
+// updateMoves updates the away flags, which move the samples of an endpoint to another one. It must be
 // called after each change of an endpoint's state.
-func (c *Collector) shift() {
-	c.shifting.Lock()
-	defer c.shifting.Unlock()
+func (c *Collector) updateMoves() {
+	c.moveMu.Lock()
+	defer c.moveMu.Unlock()
 	for _, ep := range c.endpoints {
 		down, lost := ep.state()
 		away := down && !lost && c.othersUp(ep)
 		ep.away.set(away)
 		if !away {
 			ep.overdue.set(false)
-			ep.dark.set(false)
+			ep.unreachable.set(false)
 		}
 	}
 }
 
-// overdue raises the flags of an endpoint that has been down for Config.Outage, if another is up.
-func (c *Collector) overdue(ep *endpoint, dark bool) {
-	c.shifting.Lock()
-	defer c.shifting.Unlock()
+// markOverdue raises the flags of an endpoint that has been down for Config.Outage, if another is up.
+func (c *Collector) markOverdue(ep *endpoint, dark bool) {
+	c.moveMu.Lock()
+	defer c.moveMu.Unlock()
 	if ep.away.isUp() {
 		ep.overdue.set(true)
-		ep.dark.set(dark)
+		ep.unreachable.set(dark)
 	}
 }
 
@@ -215,18 +224,18 @@ const (
 // watch polls the server until finished is closed: with a ping while it is up, and with a check
 // while it is down, so that no sample waits for the check. An error ends the run.
 func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
-	for pause(ctx, watchEvery, finished, e.lost) {
+	for wait.For(ctx, watchEvery, finished, e.lost) {
 		down, lost := e.state()
 		switch {
 		case lost:
 			return nil
 		case down:
-			if err := e.lookFor(ctx); err != nil {
+			if err := e.probeDown(ctx); err != nil {
 				return err
 			}
-		case e.hands.Load() > 0:
+		case e.held.Load() > 0:
 			err := e.ping(ctx)
-			if err == nil || !pause(ctx, pingAgain, finished, e.lost) {
+			if err == nil || !wait.For(ctx, pingAgain, finished, e.lost) {
 				continue
 			}
 			if err = e.ping(ctx); err == nil || ctx.Err() != nil {
@@ -234,7 +243,7 @@ func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
 			}
 			ch := e.lock().Silent(time.Now())
 			e.unlock()
-			if err := e.follow(ch, err); err != nil {
+			if err := e.applyChange(ch, err); err != nil {
 				return err
 			}
 		}
@@ -242,15 +251,15 @@ func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
 	return nil
 }
 
-// lookFor checks whether a server that is down is back. After Config.Outage no sample waits for it
+// probeDown checks whether a server that is down is back. After Config.Outage no sample waits for it
 // any longer, not even an open attempt. If no other server is up, it is then lost.
-func (e *endpoint) lookFor(ctx context.Context) error {
+func (e *endpoint) probeDown(ctx context.Context) error {
 	err := e.ping(ctx)
 	dark := err != nil
 	if !dark && e.check(ctx) {
 		ch := e.lock().Answered(time.Now())
 		e.unlock()
-		return e.follow(ch, nil)
+		return e.applyChange(ch, nil)
 	}
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the run ends
@@ -264,9 +273,9 @@ func (e *endpoint) lookFor(ctx context.Context) error {
 	case !e.c.othersUp(e) && (late || never):
 		ch := e.lock().Lose()
 		e.unlock()
-		return e.follow(ch, err)
+		return e.applyChange(ch, err)
 	case late:
-		e.c.overdue(e, dark)
+		e.c.markOverdue(e, dark)
 	}
 	return nil
 }
@@ -298,18 +307,4 @@ func (e *endpoint) check(ctx context.Context) bool {
 	err := checker.Check(ctx, e.c.cfg.RunID)
 	class := Classify(err)
 	return ctx.Err() == nil && (err == nil || !class.Retryable() && !class.Fatal()) // a rejection is an answer
-}
-
-// pause waits for d. It returns false if ctx or one of the channels ends the wait first.
-func pause(ctx context.Context, d time.Duration, a, b <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-a:
-	case <-b:
-	case <-ctx.Done():
-	}
-	return false
 }

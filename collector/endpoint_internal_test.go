@@ -28,10 +28,10 @@ func TestGateFollowsTheBreaker(t *testing.T) {
 			if !test.backLast {
 				first, second = second, first
 			}
-			if err := ep.follow(first, ErrConnection); err != nil {
+			if err := ep.applyChange(first, ErrConnection); err != nil {
 				t.Fatal(err)
 			}
-			if err := ep.follow(second, nil); err != nil {
+			if err := ep.applyChange(second, nil); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

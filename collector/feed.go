@@ -21,9 +21,9 @@ import (
 // It holds one byte per sample, and the claims of the open attempts: at most as many as an earlier
 // process had in flight. With Config.More, the passes after the survey go through a backlog.
 type feed struct {
-	c     *Collector
-	tasks iter.Seq2[*Task, error]
-	open  *sync.WaitGroup // counts the claims that are in a channel or held by a worker
+	c         *Collector
+	tasks     iter.Seq2[*Task, error]
+	unsettled *sync.WaitGroup // counts the claims that are in a channel or held by a worker
 
 	read  int    // number of samples read so far
 	group string // group of the last sample that was sent
@@ -38,30 +38,30 @@ const (
 	dueRest
 )
 
-// A giver handles the next sample. It returns false if no more samples are wanted.
-type giver func(ctx context.Context, cl claim) (bool, error)
+// A sender handles the next sample. It returns false if no more samples are wanted.
+type sender func(ctx context.Context, cl claim) (bool, error)
 
 // run sends every sample that is due, and returns when the last claim was taken. The error comes
 // from the task source, or is the reason why the run stops.
 func (f *feed) run(ctx context.Context) error {
-	s, err := f.begin(ctx)
+	s, err := f.resume(ctx)
 	switch {
 	case err != nil || s == nil:
 		return err
 	case f.c.cfg.More == nil:
-		err = f.known(ctx, s, f.give)
+		err = f.sendKnown(ctx, s, f.send)
 	default:
-		err = f.coming(ctx, s)
+		err = f.stream(ctx, s)
 	}
-	s.pinned.Wait()
+	s.sending.Wait()
 	return err
 }
 
-// begin makes the survey and sends the open attempts. It returns nil if nothing more must be sent.
-func (f *feed) begin(ctx context.Context) (*survey, error) {
+// resume makes the survey and sends the open attempts. It returns nil if nothing more must be sent.
+func (f *feed) resume(ctx context.Context) (*survey, error) {
 	if f.c.cfg.Left == nil {
 		for _, ep := range f.c.endpoints {
-			close(ep.pinned)
+			close(ep.open)
 		}
 		return &survey{}, nil
 	}
@@ -69,27 +69,27 @@ func (f *feed) begin(ctx context.Context) (*survey, error) {
 	f.c.counters.filteredEarlier(f.c.cfg.Filtered)
 	f.c.counters.waitingEarlier(f.c.cfg.Waiting)
 	if n := f.c.Stats().Earlier.Committed; n > 0 {
-		f.c.wellDone(n)
+		f.c.addSucceeded(n)
 		f.c.barren.gaveRow()
 	}
 	for i, ep := range f.c.endpoints {
-		s.pinned.Go(func() { f.pin(ctx, ep, s.open[i]) })
+		s.sending.Go(func() { f.sendOpen(ctx, ep, s.open[i]) })
 	}
 	for _, cl := range s.stray {
-		if ok, err := f.give(ctx, cl); !ok {
-			s.pinned.Wait()
+		if ok, err := f.send(ctx, cl); !ok {
+			s.sending.Wait()
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func (f *feed) known(ctx context.Context, s *survey, give giver) error {
+func (f *feed) sendKnown(ctx context.Context, s *survey, send sender) error {
 	if f.c.cfg.Left == nil {
-		return f.all(ctx, give)
+		return f.sendAll(ctx, send)
 	}
 	for _, d := range []due{dueBegun, dueRest} {
-		if err := f.some(ctx, s.dues, d, give); err != nil {
+		if err := f.sendDue(ctx, s.dues, d, send); err != nil {
 			return err
 		}
 	}
@@ -109,12 +109,12 @@ func (f *feed) samples(from int, do func(n int, cl claim) bool) error {
 		if t.Samples > 0 {
 			size = t.Samples
 		}
-		group := GroupID(t)
+		group, cut := GroupID(t), c.newCutoff(t)
 		for i := range size {
 			if n == c.limited(n+1) {
 				return nil
 			}
-			if !do(n, claim{sample: sample{task: t, group: group, key: sampleKey(group, i), index: i, groupSize: size}}) {
+			if !do(n, claim{sample: sample{task: t, group: group, key: sampleKey(group, i), index: i, groupSize: size, cut: cut}}) {
 				return nil
 			}
 			n++
@@ -123,11 +123,11 @@ func (f *feed) samples(from int, do func(n int, cl claim) bool) error {
 	return nil
 }
 
-func (f *feed) all(ctx context.Context, give giver) (err error) {
+func (f *feed) sendAll(ctx context.Context, send sender) (err error) {
 	sourceErr := f.samples(f.read, func(n int, cl claim) (ok bool) {
 		f.read = n + 1
 		f.c.counters.planned(f.read)
-		ok, err = give(ctx, cl)
+		ok, err = send(ctx, cl)
 		return ok
 	})
 	if err != nil {
@@ -143,23 +143,23 @@ type survey struct {
 	stray []claim   // open attempts of endpoints that this run does not have
 	err   error     // of the task source; what was read before it counts
 
-	pinned sync.WaitGroup // waits for the goroutines that send the open attempts
+	sending sync.WaitGroup // waits for the goroutines that send the open attempts
 }
 
 func (f *feed) survey(ctx context.Context) *survey {
 	c := f.c
 	s := &survey{open: make([][]claim, len(c.endpoints))}
-	first, group, begun, part := 0, "", false, false // the current group: its first sample, whether it was begun, and whether it still needs samples
+	first, group, begun, needsMore := 0, "", false, false // the current group: its first sample, whether it was begun, and whether it still needs samples
 	closeGroup := func() {
 		for i := first; begun && i < len(s.dues); i++ {
 			if s.dues[i] == dueRest {
-				s.dues[i], part = dueBegun, true
+				s.dues[i], needsMore = dueBegun, true
 			}
 		}
-		if part && c.cfg.Pace != nil {
+		if needsMore && c.cfg.Pace != nil {
 			c.cfg.Pace.Began(group)
 		}
-		first, begun, part = len(s.dues), false, false
+		first, begun, needsMore = len(s.dues), false, false
 	}
 	s.err = f.samples(0, func(n int, cl claim) bool {
 		if cl.group != group {
@@ -173,8 +173,8 @@ func (f *feed) survey(ctx context.Context) *survey {
 		case !c.counters.survey(n+1, &left, c.cfg.RetryFailed):
 			d = dueNever
 		case left.Open != nil:
-			d, part = dueNever, true
-			cl.resume(&left)
+			d, needsMore = dueNever, true
+			cl.failed, cl.retry = left.Failed, resumed(&left)
 			if i := c.endpoint(left.Open.Endpoint); i >= 0 {
 				s.open[i] = append(s.open[i], cl)
 			} else {
@@ -191,8 +191,8 @@ func (f *feed) survey(ctx context.Context) *survey {
 	return s
 }
 
-// some passes the samples of one pass to give.
-func (f *feed) some(ctx context.Context, dues []due, now due, give giver) (err error) {
+// sendDue passes the samples of one pass to send.
+func (f *feed) sendDue(ctx context.Context, dues []due, now due, send sender) (err error) {
 	last := -1
 	for n := range dues {
 		if dues[n] == now {
@@ -213,9 +213,8 @@ func (f *feed) some(ctx context.Context, dues []due, now due, give giver) (err e
 			return !f.c.stopping(ctx)
 		}
 		left := f.c.cfg.Left(cl.key)
-		cl.resume(&left)
-		cl.begun = now == dueBegun
-		ok, err = give(ctx, cl)
+		cl.failed, cl.retry, cl.begun = left.Failed, resumed(&left), now == dueBegun
+		ok, err = send(ctx, cl)
 		return ok
 	})
 	if err != nil {

@@ -29,26 +29,26 @@ type gate struct {
 	watched bool
 	changed func(limit.Change)
 
-	told sync.Mutex // held while changed is called, so that changes come in order; lock it before mu
+	reportMu sync.Mutex // held while changed is called, so that changes come in order; lock it before mu
 
-	mu           sync.Mutex
-	limiter      *limit.Controller // nil: the limit is max
-	held, used   int               // permits that are out, and the number of them with a sample
-	idle         []*permit         // permits that are out without a sample, latest last
-	again, fresh []chan<- *permit  // waiting workers, longest wait first; each channel has a buffer of one
-	timer        *time.Timer       // calls admit again when the limit has grown
-	engine       limit.Engine      // last value of Collector.Engine
-	engineAt     time.Time         // time of the last value; zero: never
-	down         bool
-	probeAt      time.Time // while down: when the next probe is admitted
+	mu                     sync.Mutex
+	limiter                *limit.Controller // nil: the limit is max
+	held, used             int               // permits that are out, and the number of them with a sample
+	idle                   []*permit         // permits that are out without a sample, latest last
+	retryQueue, freshQueue []chan<- *permit  // waiting workers, longest wait first; each channel has a buffer of one
+	timer                  *time.Timer       // calls admit again when the limit has grown
+	engine                 limit.Engine      // last value of Collector.Engine
+	engineAt               time.Time         // time of the last value; zero: never
+	down                   bool
+	probeAt                time.Time // while down: when the next probe is admitted
 }
 
 // A permit lets a worker work on one sample. Its fields belong to the gate.
 type permit struct {
-	taken chan struct{} // closed when the gate revokes an idle permit
-	gone  bool          // revoked or returned
-	used  bool          // has a sample
-	probe bool          // the sample finds out whether the server is back
+	revoked chan struct{} // closed when the gate revokes an idle permit
+	gone    bool          // revoked or returned
+	used    bool          // has a sample
+	probe   bool          // the sample finds out whether the server is back
 }
 
 // The next probe follows probeEvery after a failed probe, or probeMore after one without a result
@@ -64,9 +64,9 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 	got := make(chan *permit, 1) // buffered, so that the gate does not block
 	g.mu.Lock()
 	if again {
-		g.again = append(g.again, got)
+		g.retryQueue = append(g.retryQueue, got)
 	} else {
-		g.fresh = append(g.fresh, got)
+		g.freshQueue = append(g.freshQueue, got)
 	}
 	g.admit(time.Now())
 	g.mu.Unlock()
@@ -83,10 +83,10 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	same := func(o chan<- *permit) bool { return o == got }
-	g.again, g.fresh = slices.DeleteFunc(g.again, same), slices.DeleteFunc(g.fresh, same)
+	g.retryQueue, g.freshQueue = slices.DeleteFunc(g.retryQueue, same), slices.DeleteFunc(g.freshQueue, same)
 	select {
 	case p := <-got: // granted at the same moment
-		g.giveBack(p, time.Now())
+		g.returnPermit(p, time.Now())
 	default:
 	}
 	return nil
@@ -97,13 +97,13 @@ func (g *gate) enterNow() *permit {
 	got := make(chan *permit, 1)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.fresh = append(g.fresh, got)
+	g.freshQueue = append(g.freshQueue, got)
 	g.admit(time.Now())
 	select {
 	case p := <-got:
 		return p
 	default:
-		g.fresh = g.fresh[:len(g.fresh)-1]
+		g.freshQueue = g.freshQueue[:len(g.freshQueue)-1]
 		return nil
 	}
 }
@@ -118,7 +118,7 @@ func (g *gate) use(p *permit) bool {
 	}
 	now := time.Now()
 	if open, _ := g.open(now); g.held > open && !p.probe {
-		g.giveBack(p, now)
+		g.returnPermit(p, now)
 		return false
 	}
 	g.idle = slices.DeleteFunc(g.idle, func(o *permit) bool { return o == p })
@@ -133,10 +133,10 @@ func (g *gate) leave(p *permit) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.giveBack(p, time.Now())
+	g.returnPermit(p, time.Now())
 }
 
-func (g *gate) giveBack(p *permit, now time.Time) {
+func (g *gate) returnPermit(p *permit, now time.Time) {
 	if p.gone {
 		return
 	}
@@ -167,7 +167,7 @@ func (g *gate) open(now time.Time) (int, time.Time) {
 
 func (g *gate) admit(now time.Time) {
 	open, next := g.open(now)
-	for len(g.again)+len(g.fresh) > 0 {
+	for len(g.retryQueue)+len(g.freshQueue) > 0 {
 		if g.down {
 			if g.watched {
 				next = time.Time{}
@@ -178,16 +178,16 @@ func (g *gate) admit(now time.Time) {
 			}
 			g.probeAt = now.Add(probeMore)
 		} else if g.held >= open {
-			if len(g.again) == 0 || len(g.idle) == 0 {
+			if len(g.retryQueue) == 0 || len(g.idle) == 0 {
 				break
 			}
-			g.take(g.idle[len(g.idle)-1])
+			g.revoke(g.idle[len(g.idle)-1])
 		}
-		p := &permit{taken: make(chan struct{}), probe: g.down}
+		p := &permit{revoked: make(chan struct{}), probe: g.down}
 		g.held++
-		from := &g.fresh
-		if len(g.again) > 0 {
-			from, p.used = &g.again, true
+		from := &g.freshQueue
+		if len(g.retryQueue) > 0 {
+			from, p.used = &g.retryQueue, true
 			g.used++
 		} else {
 			g.idle = append(g.idle, p)
@@ -199,7 +199,7 @@ func (g *gate) admit(now time.Time) {
 		g.timer.Stop()
 		g.timer = nil
 	}
-	if len(g.again)+len(g.fresh) > 0 && next.After(now) {
+	if len(g.retryQueue)+len(g.freshQueue) > 0 && next.After(now) {
 		g.timer = time.AfterFunc(next.Sub(now), func() {
 			g.mu.Lock()
 			defer g.mu.Unlock()
@@ -208,9 +208,9 @@ func (g *gate) admit(now time.Time) {
 	}
 }
 
-func (g *gate) take(p *permit) {
+func (g *gate) revoke(p *permit) {
 	g.drop(p)
-	close(p.taken)
+	close(p.revoked)
 }
 
 // setDown admits only probes from now on, or all samples again, a few at first.
@@ -226,7 +226,7 @@ func (g *gate) setDown(down bool) {
 	case down:
 		g.probeAt = now.Add(probeEvery)
 		for len(g.idle) > 0 {
-			g.take(g.idle[0])
+			g.revoke(g.idle[0])
 		}
 	case g.limiter != nil:
 		g.limiter.Reopen(now)
@@ -234,10 +234,10 @@ func (g *gate) setDown(down bool) {
 	g.admit(now)
 }
 
-// tell calls what with the controller and the samples in flight, and changed if the limit changed.
-func (g *gate) tell(what func(c *limit.Controller, now time.Time, used int) limit.Change) {
-	g.told.Lock()
-	defer g.told.Unlock()
+// report calls what with the controller and the samples in flight, and changed if the limit changed.
+func (g *gate) report(what func(c *limit.Controller, now time.Time, used int) limit.Change) {
+	g.reportMu.Lock()
+	defer g.reportMu.Unlock()
 	g.mu.Lock()
 	if g.limiter == nil || g.down {
 		g.mu.Unlock()
@@ -258,7 +258,7 @@ func (g *gate) close() {
 	}
 }
 
-func (g *gate) topped() *limit.Gain {
+func (g *gate) maxGain() *limit.Gain {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.limiter == nil {
@@ -279,15 +279,15 @@ func (g *gate) limit() int {
 	return g.limiter.Limit()
 }
 
-func (g *gate) seen() (limit.Engine, time.Time) {
+func (g *gate) lastEngine() (limit.Engine, time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.engine, g.engineAt
 }
 
-// heed reports the end of an attempt to the controller, as a signal about the server's capacity.
-func (g *gate) heed(key string, class Class, err error) {
-	g.tell(func(c *limit.Controller, now time.Time, used int) limit.Change {
+// attemptEnded reports the end of an attempt to the controller, as a signal about the server's capacity.
+func (g *gate) attemptEnded(key string, class Class, err error) {
+	g.report(func(c *limit.Controller, now time.Time, used int) limit.Change {
 		switch class {
 		case ClassRateLimited:
 			return c.Refused(now, key, limit.RateLimited)
@@ -317,6 +317,6 @@ func (c *Collector) Engine(endpoint string, e limit.Engine) {
 		g.mu.Lock()
 		g.engine, g.engineAt = e, time.Now()
 		g.mu.Unlock()
-		g.tell(func(l *limit.Controller, now time.Time, _ int) limit.Change { return l.Polled(now, e) })
+		g.report(func(l *limit.Controller, now time.Time, _ int) limit.Change { return l.Polled(now, e) })
 	}
 }

@@ -33,13 +33,13 @@ func (a *answerPrompts) note(r *Reply, calls []tokenize.Call) {
 	})
 }
 
-// mightHave reports whether answers can have prompts.
-func (a *answerPrompts) mightHave() bool {
+// possible reports whether answers can have prompts.
+func (a *answerPrompts) possible() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && (a.known == nil || *a.known)
 }
 
-// have reports whether answers are known to have prompts.
+// known reports whether answers are known to have prompts.
 func (a *answerPrompts) have() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && a.known != nil && *a.known
@@ -48,10 +48,10 @@ func (a *answerPrompts) have() bool {
 // A lostAnswerError reports that the record of a rollout lacks something that its answer had. Its
 // class is the class of cause: ErrGone if an earlier process ended.
 type lostAnswerError struct {
-	cause error  // what lost the answer
-	why   error  // what is missing; a *tokenize.AlignError if tokens cannot be used
-	word  string // reason in Stats.Remade
-	part  bool   // other calls of the sample make rows
+	cause   error  // what lost the answer
+	why     error  // what is missing; a *tokenize.AlignError if tokens cannot be used
+	word    string // reason in Stats.Remade
+	partial bool   // other calls of the sample make rows
 }
 
 func (e *lostAnswerError) Error() string {
@@ -73,11 +73,11 @@ func isLostAnswer(err error) bool {
 	return ok
 }
 
-// lesser checks the calls that come from the record or were taken over. It returns what they lack
+// recordGap checks the calls that come from the record or were taken over. It returns what they lack
 // of the requirements, or nil. A lack that a new attempt would have too does not count.
-func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
+func (a *attempt) recordGap(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	c := a.w.c
-	might := c.answerPrompts.mightHave()
+	might := c.answerPrompts.possible()
 	var e *lostAnswerError
 	var first tokenize.Call
 	lost, bad := 0, 0
@@ -91,7 +91,7 @@ func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 			return
 		}
 		if bad++; bad == 1 {
-			e, first = lostTo(s), *call
+			e, first = newLostAnswer(s), *call
 		}
 		if s.Lost == nil || call.TakenOver {
 			e.cause = ErrGone // an earlier process sent it, so another attempt costs nothing
@@ -104,7 +104,7 @@ func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	var note error
 	if first.Grade == tokenize.Quarantined {
 		note = errors.New(noteOf(&first))
-		e.part = lost < len(calls)
+		e.partial = lost < len(calls)
 	} else {
 		reason = tokenize.ReasonGrade
 		note = fmt.Errorf("grade is %s, want at least %s", first.Grade, *c.cfg.Require)
@@ -114,10 +114,10 @@ func (a *attempt) lesser(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	return e
 }
 
-// lesserEvidence is lesser for a reply whose prompts could not be found because of err. It returns
+// promptGap is recordGap for a reply whose prompts could not be found because of err. It returns
 // err if the record is not the cause.
-func (a *attempt) lesserEvidence(r *Reply, err error) error {
-	if !a.w.c.answerPrompts.mightHave() || !r.fromRecord() {
+func (a *attempt) promptGap(r *Reply, err error) error {
+	if !a.w.c.answerPrompts.possible() || !r.fromRecord() {
 		return err
 	}
 	class := Classify(err)
@@ -128,23 +128,23 @@ func (a *attempt) lesserEvidence(r *Reply, err error) error {
 	var e *lostAnswerError
 	for i := range r.Sends {
 		if s := &r.Sends[i]; s.FromRecord && (e == nil || s.Lost == nil) {
-			e = lostTo(s)
+			e = newLostAnswer(s)
 		}
 	}
-	e.why, e.word = hidden{err}, tokenize.ReasonNoPrompt.String()
+	e.why, e.word = opaque{err}, tokenize.ReasonNoPrompt.String()
 	if is {
 		e.why, e.word = err, align.Reason.String()
 	}
 	return e
 }
 
-// hidden wraps an error whose class must not count: it has no Unwrap.
-type hidden struct{ err error }
+// opaque wraps an error whose class must not count: it has no Unwrap.
+type opaque struct{ err error }
 
-func (h hidden) Error() string { return h.err.Error() }
+func (h opaque) Error() string { return h.err.Error() }
 
-// lostTo returns the error of a lost send, with the cause but without why.
-func lostTo(s *Send) *lostAnswerError {
+// newLostAnswer returns the error of a lost send, with the cause but without why.
+func newLostAnswer(s *Send) *lostAnswerError {
 	cause := s.Lost
 	switch {
 	case cause == nil:
@@ -155,8 +155,7 @@ func lostTo(s *Send) *lostAnswerError {
 	return &lostAnswerError{cause: cause}
 }
 
-// affords reports whether the sample can make the rollout again. That is free after a failed
-// takeover.
-func (a *attempt) affords(e *lostAnswerError) bool {
-	return !a.w.c.cut() && (errors.Is(e.cause, ErrGone) && a.Kind == KindReattach || a.cl.budget.Charged < a.w.c.cfg.Retries)
+// canRetry reports whether the sample can make the rollout again.
+func (a *attempt) canRetry(e *lostAnswerError) bool {
+	return a.cl.cut.cause() == nil && a.cl.retry.budget.CanRetry(a.lossKind(Classify(e)), a.w.c.cfg.breaker())
 }

@@ -20,18 +20,18 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 		return nil, err
 	}
 
-	a.enter(StagePrompt)
+	a.setStage(StagePrompt)
 	calls, err := prompts(ctx, r)
 	if err != nil {
 		if ctx.Err() == nil {
-			err = a.lesserEvidence(r, err)
+			err = a.promptGap(r, err)
 		}
 		return nil, err
 	}
 	a.w.c.answerPrompts.note(r, calls)
 	s.Sampling, s.Unshown = samplingOf(calls), r.Unshown
 
-	a.enter(StageAlign)
+	a.setStage(StageAlign)
 	if err := tokenize.CheckCounts(calls, r.counts()); err != nil {
 		return nil, err
 	}
@@ -43,13 +43,13 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 	if err != nil {
 		return nil, err
 	}
-	a.cut = Yield{CutCalls: len(al.CutCalls), Cut: int64(al.Cut), EmptyRows: al.EmptyRows}
-	a.cut.countVersions(calls)
-	if e := a.lesser(r, calls); e != nil && (!e.part || a.affords(e)) {
+	a.alignerYield = Yield{CutCalls: len(al.CutCalls), Cut: int64(al.Cut), EmptyRows: al.EmptyRows}
+	a.alignerYield.countVersions(calls)
+	if e := a.recordGap(r, calls); e != nil && (!e.partial || a.canRetry(e)) {
 		return nil, e
 	}
 	if n := len(al.LostCalls); n > 0 && n == len(calls) {
-		return nil, nothingKnown(calls)
+		return nil, allQuarantined(calls)
 	}
 	for i := range rows {
 		if worst := cfg.Require; worst != nil && rows[i].Grade > *worst { // a higher grade is worse
@@ -73,22 +73,22 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 	if err := a.score(ctx, s, r, calls); err != nil {
 		return nil, err
 	}
-	a.timed(s, r)
+	a.setTimes(s, r)
 	return s, nil
 }
 
-// timed sets the times of the sample. r can be nil.
-func (a *attempt) timed(s *tokenize.Sample, r *Reply) {
+// setTimes sets the times of the sample. r can be nil.
+func (a *attempt) setTimes(s *tokenize.Sample, r *Reply) {
 	if r != nil && !r.Started.IsZero() {
 		s.StartedAt, s.Duration, s.Working = r.Started, r.took(), r.took()
 		return
 	}
-	s.Duration = time.Since(a.cl.started)
-	s.Working = s.Duration - a.cl.backoff
+	s.Duration = time.Since(a.cl.retry.started)
+	s.Working = s.Duration - a.cl.retry.backoff
 }
 
-// nothingKnown returns the failure of a sample without a trusted call.
-func nothingKnown(calls []tokenize.Call) error {
+// allQuarantined returns the failure of a sample without a trusted call.
+func allQuarantined(calls []tokenize.Call) error {
 	c := &calls[0]
 	return &tokenize.AlignError{
 		Turn: -1, Token: -1, Reason: c.Reason,
@@ -108,7 +108,7 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 		GroupSize: int32(a.GroupSize),
 		Attempt:   int32(a.N),
 		Status:    StatusError,
-		StartedAt: a.cl.started,
+		StartedAt: a.cl.retry.started,
 	}
 	if len(a.Task.Metadata) > 0 {
 		s.Metadata = text(a.Task.Metadata)
@@ -146,16 +146,16 @@ func samplingOf(calls []tokenize.Call) tokenize.Sampling {
 		if i == 0 {
 			all = copiedSampling(one)
 		}
-		agree(&all.Temperature, one.Temperature)
-		agree(&all.TopP, one.TopP)
-		agree(&all.TopK, one.TopK)
-		agree(&all.MaxNewTokens, one.MaxNewTokens)
+		keepEqual(&all.Temperature, one.Temperature)
+		keepEqual(&all.TopP, one.TopP)
+		keepEqual(&all.TopK, one.TopK)
+		keepEqual(&all.MaxNewTokens, one.MaxNewTokens)
 	}
 	return all
 }
 
-// agree sets *p to nil unless one has the same value.
-func agree[T comparable](p **T, one *T) {
+// keepEqual sets *p to nil unless one has the same value.
+func keepEqual[T comparable](p **T, one *T) {
 	if *p != nil && (one == nil || *one != **p) {
 		*p = nil
 	}
@@ -205,7 +205,7 @@ func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
 		f.Text = strings.Clone(cutText(strings.Join(text, "\n"), maxFailureText))
 	}
 	s.Failures = []tokenize.Failure{f}
-	a.timed(s, r)
+	a.setTimes(s, r)
 	return s
 }
 
@@ -270,7 +270,7 @@ func CheckReply(ctx context.Context, cfg Config, task *Task, r *Reply, prompts f
 	a := &attempt{
 		Attempt: Attempt{Task: task, GroupSize: 1, N: 1},
 		w:       &worker{c: c, aligner: tokenize.NewAligner(cfg.Align)},
-		cl:      &claim{started: time.Now()},
+		cl:      &claim{retry: retryState{started: time.Now()}},
 	}
 	_, err := a.sample(ctx, r, prompts)
 	return err

@@ -34,24 +34,24 @@ const (
 
 // begin returns a context for one removal, at most for limit. The function takes its result.
 func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Context, func(error)) {
-	began, may := time.Now(), limit
+	began, timeout := time.Now(), limit
 	mute := r.mute.raised()
 	if mute.Err() != nil {
-		may = limit / shortPart
+		timeout = limit / shortPart
 		r.mu.Lock()
 		if began.Sub(r.tried) >= limit/betweenPart {
-			r.tried, may = began, limit/patientPart
+			r.tried, timeout = began, limit/patientPart
 		}
 		r.mu.Unlock()
 	}
-	ctx, cancel := context.WithTimeout(ctx, may)
-	hurry := func() bool { return true }
-	if may == limit {
-		hurry = context.AfterFunc(mute, func() { time.AfterFunc(limit/shortPart, cancel) })
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	stopShorten := func() bool { return true }
+	if timeout == limit {
+		stopShorten = context.AfterFunc(mute, func() { time.AfterFunc(limit/shortPart, cancel) })
 	}
 	return ctx, func(err error) {
 		late := ctx.Err() != nil || time.Since(began) >= limit/latePart
-		hurry()
+		stopShorten()
 		cancel()
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -71,13 +71,11 @@ func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Cont
 // close removes the agent from the server, also during a stop.
 func (a *attempt) close(ctx context.Context, agent Agent) {
 	c := a.w.c
-	a.enter(StageClose)
+	a.setStage(StageClose)
 	ctx, done := a.w.ep.removals.begin(context.WithoutCancel(ctx), c.cfg.CloseTimeout)
 	err := agent.Close(ctx)
 	done(err)
-	if a.alive = err != nil; !a.alive {
-		a.cl.left = nil // nothing is left to take over
-	}
+	a.agentRemoved, a.agentMayExist = err == nil, err != nil
 	if err != nil {
 		c.counters.update(func(s *Stats) { s.CloseFailures++ })
 		c.cfg.Events.CloseFailed(a.Attempt, a.w.ep.Name, err)

@@ -31,7 +31,7 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls
 	if scorer == nil {
 		return nil
 	}
-	a.enter(StageScore)
+	a.setStage(StageScore)
 	r.Text = r.Output
 	if a.w.c.cfg.Splitter != nil {
 		a.w.c.cfg.Splitter.Split(r, calls)
@@ -85,7 +85,7 @@ func (c *Collector) scored(a Attempt, err error) error {
 		return nil
 	}
 	stop := &ScorerError{Samples: n, Err: err}
-	(*c.stop.Load())(stop)
+	c.end(stop)
 	return stop
 }
 

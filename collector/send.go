@@ -6,53 +6,54 @@ import (
 	"time"
 )
 
-// give sends the sample to a worker of any endpoint when it can begin, or cuts it at its deadline.
+// send sends the sample to a worker of any endpoint when it can begin, or cuts it at its deadline.
 // It returns false if no more samples must be sent.
-func (f *feed) give(ctx context.Context, cl claim) (bool, error) {
+func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
 	for {
 		switch {
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
 		case f.c.stopping(ctx):
 			return false, nil
-		case f.c.late(&cl) != nil:
-			return true, f.cut(ctx, &cl)
 		}
-		leave, ok, err := f.leave(ctx, &cl)
+		if cause := cl.cut.cause(); cause != nil {
+			return true, f.c.censor(ctx, &cl, cause)
+		}
+		leave, ok, err := f.admit(ctx, &cl)
 		if err != nil {
 			continue // the switch returns the reason
 		}
 		if !ok {
 			return false, nil
 		}
-		if f.offer(ctx, cl, leave) {
-			if cl.left == nil { // pin can call give concurrently, for open attempts
+		if f.dispatch(ctx, cl, leave) {
+			if cl.retry.open == nil { // sendOpen can call send concurrently, for open attempts
 				f.group = cl.group
 			}
 			return true, nil
 		}
-		if f.fresh(&cl) {
+		if f.beginsGroup(&cl) {
 			f.c.cfg.Pace.Back(cl.group)
 		}
 	}
 }
 
-// fresh reports whether the sample begins its group, so that the pacer must admit the group.
-func (f *feed) fresh(cl *claim) bool {
-	return f.c.cfg.Pace != nil && cl.left == nil && !cl.begun && cl.group != f.group
+// beginsGroup reports whether the sample begins its group, so that the pacer must admit the group.
+func (f *feed) beginsGroup(cl *claim) bool {
+	return f.c.cfg.Pace != nil && cl.retry.open == nil && !cl.begun && cl.group != f.group
 }
 
-// leave waits until the pacer admits the sample. ok is false if no more groups are needed.
-func (f *feed) leave(ctx context.Context, cl *claim) (leave <-chan struct{}, ok bool, err error) {
-	if f.c.cfg.Pace == nil || cl.left != nil {
+// admit waits until the pacer admits the sample. ok is false if no more groups are needed.
+func (f *feed) admit(ctx context.Context, cl *claim) (leave <-chan struct{}, ok bool, err error) {
+	if f.c.cfg.Pace == nil || cl.retry.open != nil {
 		return nil, true, nil
 	}
-	ctx, stop := f.c.untilDeadline(ctx, cl.task)
+	ctx, stop := cl.cut.context(ctx)
 	defer stop()
 	ctx, drained := context.WithCancelCause(ctx)
 	defer drained(nil)
 	defer context.AfterFunc(f.c.drained, func() { drained(errDrained) })()
-	if f.fresh(cl) {
+	if f.beginsGroup(cl) {
 		return f.c.cfg.Pace.Group(ctx, cl.group)
 	}
 	leave, err = f.c.cfg.Pace.Sample(ctx)
@@ -61,84 +62,82 @@ func (f *feed) leave(ctx context.Context, cl *claim) (leave <-chan struct{}, ok 
 
 var errDrained = errors.New("collector: drained")
 
-// offer waits until a worker of the next endpoint takes the sample. It returns false after the
+// dispatch waits until a worker of the next endpoint takes the sample. It returns false after the
 // deadline, a drain, a stop or the close of leave.
-func (f *feed) offer(ctx context.Context, cl claim, leave <-chan struct{}) bool {
-	late, stop := f.c.untilDeadline(ctx, cl.task)
+func (f *feed) dispatch(ctx context.Context, cl claim, leave <-chan struct{}) bool {
+	until, stop := cl.cut.context(ctx)
 	defer stop()
-	cl.queued = time.Now()
-	f.open.Add(1)
+	cl.place.queuedAt = time.Now()
+	f.unsettled.Add(1)
 	for {
 		at, changed := f.c.shares.next()
-		var work chan<- claim
+		var fresh chan<- claim
 		if at >= 0 {
-			work = f.c.endpoints[at].work
+			fresh = f.c.endpoints[at].fresh
 		}
 		select {
-		case work <- cl:
-			f.c.shares.took(at)
+		case fresh <- cl:
+			f.c.shares.assign(at)
 			return true
 		case <-changed:
 			continue
 		case <-leave:
 		case <-f.c.drain:
-		case <-late.Done():
+		case <-until.Done():
 		}
-		f.open.Done()
+		f.unsettled.Done()
 		return false
 	}
 }
 
-// cut appends a sample that no worker had to the sink, as cut at its deadline.
-func (f *feed) cut(ctx context.Context, cl *claim) error {
-	w := worker{c: f.c, ep: f.c.endpoints[0]}
-	return w.censor(ctx, cl, true, &deadlineError{f.c.deadline(cl.task)})
-}
-
-// pin sends the claims to workers of their endpoint, or to any workers if the endpoint is lost.
-// Until it closes ep.pinned, the workers of the endpoint take no other samples.
-func (f *feed) pin(ctx context.Context, ep *endpoint, claims []claim) {
-	rest := f.sendBound(ctx, ep, claims)
-	close(ep.pinned)
+// sendOpen sends the open attempts to workers of their endpoint, or to any workers if the endpoint
+// is lost. Until it closes ep.open, the workers of the endpoint take no other samples.
+func (f *feed) sendOpen(ctx context.Context, ep *endpoint, claims []claim) {
+	rest := f.sendOpenTo(ctx, ep, claims)
+	close(ep.open)
 	for _, cl := range rest {
-		if ok, err := f.give(ctx, cl); !ok {
-			f.end(err)
+		if ok, err := f.send(ctx, cl); !ok {
+			f.c.end(err)
 			return
 		}
 	}
 }
 
-// sendBound returns the remaining claims when the endpoint is lost or overdue. After a drain or a
+// sendOpenTo returns the remaining claims when the endpoint is lost or overdue. After a drain or a
 // stop it returns nil: the next process takes the rest.
-func (f *feed) sendBound(ctx context.Context, ep *endpoint, claims []claim) []claim {
+func (f *feed) sendOpenTo(ctx context.Context, ep *endpoint, claims []claim) []claim {
 	for i := range claims {
-		late, stop := f.c.untilDeadline(ctx, claims[i].task)
-		defer stop() // there are few
-		f.open.Add(1)
-		claims[i].queued = time.Now()
-		select {
-		case ep.pinned <- claims[i]:
-			continue
-		case <-ep.lost:
-			f.open.Done()
+		cl := &claims[i]
+		sent, ok := f.sendOneTo(ctx, ep, cl)
+		switch {
+		case sent:
+		case !ok:
 			return claims[i:]
-		case <-ep.overdue.raised().Done():
-			f.open.Done()
-			return claims[i:]
-		case <-f.c.drain:
-		case <-late.Done():
-		}
-		f.open.Done()
-		if f.c.stopping(ctx) {
+		case f.c.stopping(ctx):
 			return nil
+		default:
+			f.c.end(f.c.censor(ctx, cl, cl.cut.cause()))
 		}
-		f.end(f.cut(ctx, &claims[i]))
 	}
 	return nil
 }
 
-func (f *feed) end(err error) {
-	if err != nil {
-		(*f.c.stop.Load())(err)
+// sendOneTo returns ok false if the endpoint is lost or overdue.
+func (f *feed) sendOneTo(ctx context.Context, ep *endpoint, cl *claim) (sent, ok bool) {
+	until, stop := cl.cut.context(ctx)
+	defer stop()
+	f.unsettled.Add(1)
+	cl.place.queuedAt = time.Now()
+	select {
+	case ep.open <- *cl:
+		return true, true
+	case <-ep.lost:
+	case <-ep.overdue.raised().Done():
+	case <-f.c.drain:
+		ok = true
+	case <-until.Done():
+		ok = true
 	}
+	f.unsettled.Done()
+	return false, ok
 }

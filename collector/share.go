@@ -15,13 +15,13 @@ import "sync"
 //
 // While samples move between endpoints, no fresh sample is claimed: the moving ones come first.
 type shares struct {
-	mu      sync.Mutex
-	weights []float64
-	marks   []float64
-	ready   []int         // number of ready workers, by endpoint
-	moving  int           // number of samples that move between endpoints
-	now     float64       // mark of the endpoint that got the latest sample, before that sample
-	changed chan struct{} // closed when next can return another endpoint; nil: no caller waits
+	mu       sync.Mutex
+	weights  []float64
+	marks    []float64
+	ready    []int         // number of ready workers, by endpoint
+	moving   int           // number of samples that move between endpoints
+	lastMark float64       // mark of the endpoint that got the latest sample, before that sample
+	changed  chan struct{} // closed when next can return another endpoint; nil: no caller waits
 }
 
 func newShares(endpoints []*endpoint) *shares {
@@ -50,15 +50,15 @@ func (s *shares) next() (at int, changed <-chan struct{}) {
 	return at, s.changed
 }
 
-func (s *shares) took(at int) {
+func (s *shares) assign(at int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.now = s.marks[at]
+	s.lastMark = s.marks[at]
 	s.marks[at] += 1 / s.weights[at]
 }
 
-// is records that one worker of an endpoint became ready, or is not ready any more.
-func (s *shares) is(at int, ready bool) {
+// setReady records that one worker of an endpoint became ready, or is not ready any more.
+func (s *shares) setReady(at int, ready bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	had := s.ready[at] > 0
@@ -72,12 +72,12 @@ func (s *shares) is(at int, ready bool) {
 		return
 	}
 	if has {
-		s.marks[at] = max(s.marks[at], s.now)
+		s.marks[at] = max(s.marks[at], s.lastMark)
 	}
 	s.change()
 }
 
-func (s *shares) moves(n int) {
+func (s *shares) addMoving(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	did := s.moving > 0

@@ -18,20 +18,20 @@ func TestSharesAreFairOverEverySpan(t *testing.T) {
 			endpoints = append(endpoints, &endpoint{Endpoint: Endpoint{Weight: w}})
 		}
 		s := newShares(endpoints)
-		s.is(0, true)
-		s.is(1, true)
+		s.setReady(0, true)
+		s.setReady(1, true)
 		on := []bool{true, true, false, false}
 		var ahead, least, most float64 // lead of the first over the second, in shares
 		for range 5000 {
 			if i := 2 + rng.IntN(2); rng.IntN(8) == 0 {
 				on[i] = !on[i]
-				s.is(i, on[i])
+				s.setReady(i, on[i])
 			}
 			at, _ := s.next()
 			if at < 0 || !on[at] {
 				t.Fatalf("seed %d: %d is next, of %v", seed, at, on)
 			}
-			s.took(at)
+			s.assign(at)
 			switch at {
 			case 0:
 				ahead += 1 / weights[0]
@@ -47,7 +47,7 @@ func TestSharesAreFairOverEverySpan(t *testing.T) {
 }
 
 // A waiting caller is woken only when an endpoint comes or goes.
-func TestSharesTellOfChanges(t *testing.T) {
+func TestSharesSignalChanges(t *testing.T) {
 	t.Parallel()
 	s := newShares([]*endpoint{{Endpoint: Endpoint{Weight: 1}}, {Endpoint: Endpoint{Weight: math.Pi}}})
 	for _, step := range []struct {
@@ -56,17 +56,17 @@ func TestSharesTellOfChanges(t *testing.T) {
 		changes bool
 	}{
 		{func() {}, -1, false},
-		{func() { s.is(1, true) }, 1, true},
-		{func() { s.is(1, true) }, 1, false},
-		{func() { s.took(1) }, 1, false},
-		{func() { s.is(1, false) }, 1, false},
-		{func() { s.is(0, true) }, 0, true},
-		{func() { s.took(0) }, 1, false},
-		{func() { s.is(1, false) }, 0, true},
-		{func() { s.moves(2) }, -1, true},
-		{func() { s.is(1, true) }, -1, true},
-		{func() { s.moves(-1) }, -1, false},
-		{func() { s.moves(-1) }, 1, true},
+		{func() { s.setReady(1, true) }, 1, true},
+		{func() { s.setReady(1, true) }, 1, false},
+		{func() { s.assign(1) }, 1, false},
+		{func() { s.setReady(1, false) }, 1, false},
+		{func() { s.setReady(0, true) }, 0, true},
+		{func() { s.assign(0) }, 1, false},
+		{func() { s.setReady(1, false) }, 0, true},
+		{func() { s.addMoving(2) }, -1, true},
+		{func() { s.setReady(1, true) }, -1, true},
+		{func() { s.addMoving(-1) }, -1, false},
+		{func() { s.addMoving(-1) }, 1, true},
 	} {
 		_, changed := s.next()
 		step.what()

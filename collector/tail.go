@@ -1,7 +1,6 @@
 package collector
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -124,15 +123,12 @@ func (t Tail) MaySkip(planned int) int {
 
 // A tail cuts the last samples, and measures kept and cut samples.
 type tail struct {
-	done chan struct{} // closed by the cut
+	cut flag
 
 	mu         sync.Mutex
-	isCut      bool
-	over       bool                            // Run has ended
-	enough     bool                            // the pacer needs no more groups; not after a drain
-	rolling    map[int]context.CancelCauseFunc // cancel functions of the attempts in progress
-	next       int                             // last key in rolling
-	good       int                             // number of samples that succeeded, including earlier processes
+	over       bool // Run has ended
+	enough     bool // the pacer needs no more groups; not after a drain
+	succeeded  int  // number of samples that succeeded, including earlier processes
 	kept, lost []measure
 }
 
@@ -146,14 +142,9 @@ func (c *Collector) cutTail() {
 	t := &c.tail
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.isCut || t.over {
-		return
-	}
-	t.isCut = true
-	close(t.done)
-	c.Drain()
-	for _, cancel := range t.rolling {
-		cancel(ErrCensored)
+	if !t.over {
+		t.cut.set(true)
+		c.Drain()
 	}
 }
 
@@ -171,28 +162,28 @@ func (c *Collector) skipRest(s *Stats) {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
 	s.Censored = s.Skipped
-	if (c.tail.isCut || c.tail.enough) && c.tail.over {
+	if (c.tail.cut.isUp() || c.tail.enough) && c.tail.over {
 		s.Unstarted = s.Remaining - s.Accepted
 		s.Skipped += s.Unstarted
 		s.Remaining -= s.Unstarted
 	}
 }
 
-// wellDone counts n samples that succeeded, and cuts the tail when they are enough.
-func (c *Collector) wellDone(n int) {
+// addSucceeded counts n samples that succeeded, and cuts the tail when they are enough.
+func (c *Collector) addSucceeded(n int) {
 	if c.cfg.Tail.Kind != TailOversample {
 		return
 	}
 	c.tail.mu.Lock()
-	c.tail.good += n
-	enough := c.tail.good >= c.cfg.Tail.need(c.limited(c.cfg.Planned))
+	c.tail.succeeded += n
+	enough := c.tail.succeeded >= c.cfg.Tail.need(c.limited(c.cfg.Planned))
 	c.tail.mu.Unlock()
 	if enough {
 		c.cutTail()
 	}
 }
 
-func (c *Collector) measured(class Class, took time.Duration, sampled int64) {
+func (c *Collector) addMeasure(class Class, took time.Duration, sampled int64) {
 	if c.cfg.Tail.Kind == TailWait || class != ClassNone && class != ClassCensored {
 		return
 	}
@@ -203,36 +194,6 @@ func (c *Collector) measured(class Class, took time.Duration, sampled int64) {
 		c.tail.lost = append(c.tail.lost, m)
 	}
 	c.tail.mu.Unlock()
-}
-
-func (c *Collector) cut() bool {
-	select {
-	case <-c.tail.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// untilCut returns a ctx that ends with ErrCensored when the tail is cut. The caller must call the
-// function.
-func (c *Collector) untilCut(ctx context.Context) (context.Context, func()) {
-	t := &c.tail
-	ctx, cancel := context.WithCancelCause(ctx)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.isCut {
-		cancel(ErrCensored)
-	}
-	t.next++
-	n := t.next
-	t.rolling[n] = cancel
-	return ctx, func() {
-		cancel(nil)
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(t.rolling, n)
-	}
 }
 
 // TailStats compares the samples that a Tail kept and cut in this process.
@@ -259,7 +220,7 @@ type Measures struct {
 func (c *Collector) Tail() TailStats {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
-	return TailStats{Cut: c.tail.isCut, Kept: measuresOf(c.tail.kept), Censored: measuresOf(c.tail.lost)}
+	return TailStats{Cut: c.tail.cut.isUp(), Kept: measuresOf(c.tail.kept), Censored: measuresOf(c.tail.lost)}
 }
 
 func measuresOf(all []measure) Measures {
@@ -285,27 +246,4 @@ func measuresOf(all []measure) Measures {
 		m.MeanSampled, m.P50Sampled = float64(sumSampled)/float64(m.Known), float64(sampled[m.Known/2])
 	}
 	return m
-}
-
-// censor appends the sample to the sink as cut, with the remaining tokens of its last attempt.
-// Parameter ended reports that the end of that attempt is journaled, and why is ErrCensored or a
-// *deadlineError. The tail policy does not append a sample without an attempt in this process, so a
-// later run can collect it.
-func (w *worker) censor(ctx context.Context, cl *claim, ended bool, why error) error {
-	a := cl.last
-	if a == nil && why != ErrCensored {
-		a = w.neverBegun(cl, why)
-	}
-	if a == nil || a.failed == nil {
-		return nil
-	}
-	f := &a.failed.Failures[0]
-	if f.Class != ClassCensored.String() { // it waited for its retry
-		f.Class, f.Error = ClassCensored.String(), shortened(why.Error()+" after: "+f.Error)
-	}
-	err := w.append(ctx, cl, a.failed, ClassCensored, yieldOf(a.failed))
-	if cl.settled && !ended {
-		err = errors.Join(err, w.noteEnd(cl, a.N, ClassCensored, false))
-	}
-	return err
 }

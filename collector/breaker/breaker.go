@@ -32,22 +32,22 @@ type Breaker struct {
 	series   *series   // failures since the last answer; nil: none
 	noAgent  bool      // the last failure was in the stage Opening
 	down     bool      // the breaker has tripped
-	told     bool      // Change.Down was reported
+	reported bool      // Change.Down was reported
 	since    time.Time // when the breaker tripped
 	lost     bool
 
-	own map[string]bool // keys of samples that fail where others succeed
+	poisoned map[string]bool // keys of samples that fail where others succeed
 }
 
 // A series is failures of a server without an answer between them. It can trip the breaker.
 type series struct {
-	n     int
-	keys  []string // keys of the failed samples, in order of the first failure
-	began time.Time
-	blame bool // the failures cannot be caused by the first sample alone
-	down  bool // it tripped the breaker
-	over  bool // it tripped the breaker, or an answer came
-	own   bool // a check showed that the samples are the cause
+	n             int
+	keys          []string // keys of the failed samples, in order of the first failure
+	began         time.Time
+	serverAtFault bool // the failures cannot be caused by the first sample alone
+	down          bool // it tripped the breaker
+	over          bool // it tripped the breaker, or an answer came
+	poisoned      bool // a check showed that the samples are the cause
 }
 
 // New makes a Breaker for a server in an unknown state.
@@ -68,7 +68,7 @@ func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	case Policy:
 		d.Change = b.Answered(now)
 		d.Verdict = Fail
-		if s.DataCharged < b.cfg.DataRetries {
+		if s.CanRetry(Policy, b.cfg) {
 			s.DataCharged++
 			d.Verdict, d.Charged = Retry, true
 		}
@@ -78,15 +78,15 @@ func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 		d.Change, d.Verdict = b.Answered(now), Retry
 	case LostAnswer:
 		d.Change, d.Charged = b.Answered(e.Replied), true
-		b.pay(s, &d)
+		b.charge(s, &d)
 	case Busy:
 		d.Change = b.Answered(now)
 		b.refused(s, &d, now)
 	case Slow:
 		d.Charged = true
-		b.pay(s, &d)
+		b.charge(s, &d)
 	case Moved:
-		b.pay(s, &d)
+		b.charge(s, &d)
 	case Fault:
 		b.failed(s, &d, now)
 	case Cut:
@@ -97,16 +97,16 @@ func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	return d
 }
 
-// pay charges the sample if d.Charged is set, and allows a retry while the budget is not used up.
-func (b *Breaker) pay(s *Budget, d *Decision) {
+// charge charges the sample if d.Charged is set, and allows a retry while the budget is not used up.
+func (b *Breaker) charge(s *Budget, d *Decision) {
 	d.Next, d.Backoff = Nothing, true
 	if d.Charged {
 		s.charge(d.series)
 	}
 	switch {
-	case s.Charged <= b.cfg.Retries:
+	case s.covers(0, b.cfg):
 		d.Verdict = Retry
-	case d.Charged && d.series != nil && !d.series.own:
+	case d.Charged && d.series != nil && !d.series.poisoned:
 		d.Next, d.Verdict = Wait, Fail
 	default:
 		d.Verdict = Fail
@@ -130,7 +130,7 @@ func (b *Breaker) Waited(s *Budget, d Decision) Decision {
 func (b *Breaker) refund(s *Budget, d *Decision) {
 	s.refund()
 	d.Charged = false
-	b.pay(s, d)
+	b.charge(s, d)
 }
 
 // checkedLast is Checked for a sample on its last retry. It is spared only once: the sample itself
@@ -138,7 +138,7 @@ func (b *Breaker) refund(s *Budget, d *Decision) {
 func (b *Breaker) checkedLast(s *Budget, d Decision, works, stopping bool) Decision {
 	t := d.series
 	if !b.down && !works && !stopping && !t.over {
-		b.down, b.told, b.since = true, true, d.at
+		b.down, b.reported, b.since = true, true, d.at
 		t.down, t.over = true, true
 		d.Change = Change{Tripped: true, Down: true}
 	}
@@ -160,13 +160,13 @@ func (b *Breaker) refused(s *Budget, d *Decision, now time.Time) {
 		d.Next = Check
 		return
 	}
-	d.HadRoom = r.hadRoom > 0
-	b.pay(s, d)
+	d.CheckPassed = r.checksPassed > 0
+	b.charge(s, d)
 }
 
 // failed counts a failure of the infrastructure. It decides, unless a check comes first.
 func (b *Breaker) failed(s *Budget, d *Decision, now time.Time) {
-	if b.own[d.end.Key] {
+	if b.poisoned[d.end.Key] {
 		d.Charged = true
 	} else {
 		b.count(d, now)
@@ -175,13 +175,13 @@ func (b *Breaker) failed(s *Budget, d *Decision, now time.Time) {
 	switch {
 	case b.lost:
 		d.Verdict, d.Charged = PassOn, false
-		b.told = b.told || d.tripped
+		b.reported = b.reported || d.tripped
 		d.Change.Down = d.tripped
 	case d.tripped || d.end.Probe:
 		d.Next = Check
 		return
 	default:
-		b.pay(s, d)
+		b.charge(s, d)
 	}
 }
 
@@ -197,9 +197,9 @@ func (b *Breaker) count(d *Decision, now time.Time) {
 		t.keys = append(t.keys, e.Key)
 	}
 	b.noAgent = e.Stage == Opening
-	t.blame = t.blame || e.Stage == Opening || len(t.keys) > 1 || !b.answered
-	if !b.down && t.blame && t.n >= b.threshold(e) {
-		b.down, b.told, b.since = true, false, now
+	t.serverAtFault = t.serverAtFault || e.Stage == Opening || len(t.keys) > 1 || !b.answered
+	if !b.down && t.serverAtFault && t.n >= b.threshold(e) {
+		b.down, b.reported, b.since = true, false, now
 		t.down, t.over, d.tripped = true, true, true
 		d.Change.Tripped = true
 	}
@@ -230,17 +230,17 @@ func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision 
 		return b.checkedLast(s, d, works, stopping)
 	case d.end.Kind == Busy:
 		r := &s.busy
-		r.hadRoom++
+		r.checksPassed++
 		if !works {
-			r.hadRoom = 0
+			r.checksPassed = 0
 		}
-		d.HadRoom, d.Charged = r.hadRoom > 0, r.hadRoom >= clearAfter
+		d.CheckPassed, d.Charged = r.checksPassed > 0, r.checksPassed >= clearAfter
 	case works:
 		d.Change = b.reset()
 		d.Charged = true
 	default:
-		if d.tripped && b.down && !b.told {
-			b.told, d.Change.Down = true, true
+		if d.tripped && b.down && !b.reported {
+			b.reported, d.Change.Down = true, true
 		}
 		if !stopping && !b.cfg.Watched && b.down && !b.answered && !b.lost {
 			b.lost, d.Change.Lost = true, true
@@ -248,20 +248,20 @@ func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision 
 			return d
 		}
 	}
-	b.pay(s, &d)
+	b.charge(s, &d)
 	return d
 }
 
 // reset records that the server passed a check: the samples of the series are the cause.
 func (b *Breaker) reset() Change {
 	if t := b.series; t != nil {
-		if b.own == nil {
-			b.own = make(map[string]bool)
+		if b.poisoned == nil {
+			b.poisoned = make(map[string]bool)
 		}
 		for _, key := range t.keys {
-			b.own[key] = true
+			b.poisoned[key] = true
 		}
-		t.own = true
+		t.poisoned = true
 	}
 	return b.up()
 }
@@ -277,11 +277,11 @@ func (b *Breaker) Answered(then time.Time) Change {
 }
 
 func (b *Breaker) up() Change {
-	ch := Change{Reset: b.down, Up: b.down && b.told}
+	ch := Change{Reset: b.down, Up: b.down && b.reported}
 	if b.series != nil {
 		b.series.over = true
 	}
-	b.answered, b.series, b.down, b.told = true, nil, false, false
+	b.answered, b.series, b.down, b.reported = true, nil, false, false
 	return ch
 }
 
@@ -303,7 +303,7 @@ func (b *Breaker) Silent(now time.Time) Change {
 		b.series = new(series)
 	}
 	b.series.began, b.series.down, b.series.over = now, true, true // earlier answers do not count
-	b.noAgent, b.down, b.told, b.since = true, true, true, now
+	b.noAgent, b.down, b.reported, b.since = true, true, true, now
 	return Change{Tripped: true, Down: true}
 }
 
@@ -320,8 +320,8 @@ func (b *Breaker) Lose() Change {
 	return ch
 }
 
-// Leave detaches the budget from this server, before the sample moves to another server.
-func (b *Breaker) Leave(s *Budget) {
+// Detach detaches the budget from this server, before the sample moves to another server.
+func (b *Breaker) Detach(s *Budget) {
 	s.settle()
-	s.series, s.held = nil, 0
+	s.finalize()
 }

@@ -258,7 +258,7 @@ func TestBusy(t *testing.T) {
 		t.Parallel()
 		s := newServer(cfg)
 		for s.now.Sub(epoch) < cfg.BusyMax {
-			if d := refuse(s); d.Charged || d.HadRoom {
+			if d := refuse(s); d.Charged || d.CheckPassed {
 				t.Fatalf("%v after %v", d, s.now.Sub(epoch))
 			}
 		}
@@ -275,8 +275,8 @@ func TestBusy(t *testing.T) {
 			if want := i >= 6; d.Charged != want {
 				t.Errorf("refusal %d: %v", i+1, d)
 			}
-			if want := i >= 4; d.HadRoom != want || s.checks != max(0, i-3) {
-				t.Errorf("refusal %d: room %v after %d checks", i+1, d.HadRoom, s.checks)
+			if want := i >= 4; d.CheckPassed != want || s.checks != max(0, i-3) {
+				t.Errorf("refusal %d: room %v after %d checks", i+1, d.CheckPassed, s.checks)
 			}
 		}
 	})
@@ -337,7 +337,7 @@ func TestAnything(t *testing.T) {
 			case 1:
 				follow(i, s.Silent(s.now))
 			case 2:
-				s.Leave(s.budget(key))
+				s.Detach(s.budget(key))
 			case 3:
 				s.now = s.now.Add(time.Duration(rng.IntN(60)) * time.Second)
 			default:

@@ -3,7 +3,7 @@ package breaker
 import "time"
 
 // A Budget counts the attempts charged to one sample. It is tied to the Breaker of its current
-// server: call Breaker.Leave before the sample moves to another server.
+// server: call Breaker.Detach before the sample moves to another server.
 type Budget struct {
 	Charged     int // attempts charged to Config.Retries
 	DataCharged int // attempts charged to Config.DataRetries
@@ -20,11 +20,28 @@ func Resume(charged, dataCharged int) Budget {
 	return Budget{Charged: charged, DataCharged: dataCharged, earlier: charged}
 }
 
-// Forgive refunds this process's charges to Config.Retries after the lookup of an open attempt
+// RefundTakeover refunds this process's charges to Config.Retries after the lookup of an open attempt
 // found nothing.
-func (s *Budget) Forgive() {
-	s.Charged, s.series, s.held = s.earlier, nil, 0
+func (s *Budget) RefundTakeover() {
+	s.Charged = s.earlier
+	s.finalize()
 }
+
+// CanRetry reports whether an end of this kind, which must be charged to the sample or free, leaves
+// it another attempt.
+func (s *Budget) CanRetry(k Kind, cfg Config) bool {
+	switch k {
+	case Gone:
+		return true
+	case Policy:
+		return s.DataCharged < cfg.DataRetries
+	default:
+		return s.covers(1, cfg)
+	}
+}
+
+// covers reports whether the budget covers n more charges to Config.Retries.
+func (s *Budget) covers(n int, cfg Config) bool { return s.Charged+n <= cfg.Retries }
 
 // charge charges an attempt to Config.Retries. A charge in a series, if not nil, is final only when
 // the series is over.
@@ -45,22 +62,26 @@ func (s *Budget) settle() {
 	if s.series == nil || !s.series.over {
 		return
 	}
-	if s.series.down && !s.series.own {
-		s.Charged -= s.held
+	if s.series.down && !s.series.poisoned {
+		s.refund()
 	}
-	s.series, s.held = nil, 0
+	s.finalize()
 }
 
+// refund takes back the charges that are not final.
 func (s *Budget) refund() {
 	s.Charged -= s.held
-	s.series, s.held = nil, 0
+	s.finalize()
 }
+
+// finalize makes the charges final.
+func (s *Budget) finalize() { s.series, s.held = nil, 0 }
 
 // refusals counts the refusals of a sample in a row.
 type refusals struct {
-	since   time.Time // time of the first refusal
-	n       int
-	hadRoom int // number of passed checks since the last failed one
+	since        time.Time // time of the first refusal
+	n            int
+	checksPassed int // number of passed checks since the last failed one
 }
 
 // After checkAfter refusals, each one is followed by a check. A slot can become free just then, so

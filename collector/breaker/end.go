@@ -96,9 +96,9 @@ type Decision struct {
 	// Charged reports a charge to DataRetries for Policy, otherwise to Retries.
 	Charged bool
 	Backoff bool
-	// HadRoom reports that the server refused the sample but passed a check, so its capacity is not
+	// CheckPassed reports that the server refused the sample but passed a check, so its capacity is not
 	// the cause.
-	HadRoom bool
+	CheckPassed bool
 	// Change is the change of the server's state in the last call.
 	Change Change
 

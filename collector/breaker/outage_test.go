@@ -10,7 +10,7 @@ import (
 
 // A server is reported down once, and only after its check failed, and reported back only after it
 // was reported down.
-func TestDownIsToldOnce(t *testing.T) {
+func TestDownReportedOnce(t *testing.T) {
 	t.Parallel()
 	s := newServer(cfg)
 	s.answer("other")

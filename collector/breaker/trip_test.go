@@ -119,9 +119,9 @@ func TestRefund(t *testing.T) {
 	t.Run("moved before it is known", func(t *testing.T) {
 		t.Parallel()
 		s := charge(t)
-		s.Leave(s.budget("k"))
+		s.Detach(s.budget("k"))
 		s.trip(t)
-		s.Leave(s.budget("k"))
+		s.Detach(s.budget("k"))
 		if got := s.budget("k").Charged; got != 2 {
 			t.Errorf("charged %d, want 2: it is final elsewhere", got)
 		}
@@ -130,7 +130,7 @@ func TestRefund(t *testing.T) {
 		t.Parallel()
 		s := charge(t)
 		s.trip(t)
-		s.Leave(s.budget("k"))
+		s.Detach(s.budget("k"))
 		if got := s.budget("k").Charged; got != 0 {
 			t.Errorf("charged %d, want 0", got)
 		}
@@ -141,9 +141,9 @@ func TestRefund(t *testing.T) {
 		s.answer("other")
 		*s.budget("k") = breaker.Resume(1, 0)
 		s.fault("k")
-		s.budget("k").Forgive()
+		s.budget("k").RefundTakeover()
 		s.trip(t)
-		s.Leave(s.budget("k"))
+		s.Detach(s.budget("k"))
 		if got := s.budget("k").Charged; got != 1 {
 			t.Errorf("charged %d, want the 1 of the earlier process", got)
 		}

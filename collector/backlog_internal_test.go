@@ -12,7 +12,7 @@ func TestBacklogClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBacklog(&feed{c: &Collector{}})
 		b.close()
-		cl := claim{sample: sample{task: &Task{Deadline: time.Now().Add(time.Minute)}, groupSize: 1}}
+		cl := claim{sample: sample{task: &Task{}, groupSize: 1, cut: cutoff{deadline: time.Now().Add(time.Minute)}}}
 		if more, err := b.add(t.Context(), cl); more || err != nil {
 			t.Errorf("add: %v, %v, want false", more, err)
 		}

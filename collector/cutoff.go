@@ -1,0 +1,83 @@
+package collector
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// atDeadline is the prefix of a deadlineError's text, which failure rows store.
+const atDeadline = "collector: cut at the task's deadline, "
+
+// CutAtDeadline reports whether a failure with this class and text cut its sample at the deadline
+// of its task, and not by the tail policy. Text of the server can only follow the prefix.
+func CutAtDeadline(class, text string) bool {
+	at, tail := strings.Index(text, atDeadline), strings.Index(text, ErrCensored.Error())
+	return class == ClassCensored.String() && at >= 0 && (tail < 0 || at < tail)
+}
+
+type deadlineError struct{ at time.Time }
+
+func (e *deadlineError) Error() string {
+	return atDeadline + e.at.UTC().Format(time.RFC3339)
+}
+
+func (e *deadlineError) Unwrap() error { return ErrCensored }
+
+// A cutoff defines when a sample is cut. The feed makes it, and it does not change. The zero cutoff
+// never cuts.
+type cutoff struct {
+	deadline time.Time // of the task; zero: none
+	tail     *tail     // nil: the tail policy does not cut
+}
+
+// newCutoff returns the cutoff of the task's samples. RetryFailed ignores deadlines: the user wants
+// the samples, however late.
+func (c *Collector) newCutoff(t *Task) cutoff {
+	var cut cutoff
+	if !c.cfg.RetryFailed {
+		cut.deadline = t.Deadline
+	}
+	if c.cfg.Tail.Kind != TailWait {
+		cut.tail = &c.tail
+	}
+	return cut
+}
+
+// cause returns why the sample is cut now: ErrCensored, a *deadlineError, or nil.
+func (c cutoff) cause() error {
+	switch {
+	case c.tail != nil && c.tail.cut.isUp():
+		return ErrCensored
+	case !c.deadline.IsZero() && !time.Now().Before(c.deadline):
+		return &deadlineError{c.deadline}
+	}
+	return nil
+}
+
+// context returns a ctx that ends when the sample is cut. The caller must call the function.
+func (c cutoff) context(ctx context.Context) (context.Context, context.CancelFunc) {
+	timed := context.CancelFunc(func() {})
+	if !c.deadline.IsZero() {
+		ctx, timed = context.WithDeadlineCause(ctx, c.deadline, &deadlineError{c.deadline})
+	}
+	if c.tail == nil {
+		return ctx, timed
+	}
+	ctx, stop := c.tail.cut.until(ctx, ErrCensored)
+	return ctx, func() { stop(); timed() }
+}
+
+// firstDeadline returns a channel that receives at the first deadline of the claims, or nil.
+func firstDeadline(claims []claim) <-chan time.Time {
+	var first time.Time
+	for i := range claims {
+		if at := claims[i].cut.deadline; !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	if first.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(first))
+}

@@ -1,0 +1,93 @@
+package collector
+
+import (
+	"context"
+	"time"
+
+	"github.com/rollout-rl/rollout/internal/wait"
+)
+
+// A placement is the position of a sample at an endpoint: its permit, and its waits for one. The
+// worker that holds the sample owns it.
+type placement struct {
+	ep       *endpoint
+	permit   *permit       // nil while the sample waits for one
+	queuedAt time.Time     // start of the wait for a permit
+	roomWait time.Duration // wait for permits since the last attempt
+	moved    bool          // the sample comes from another endpoint
+}
+
+// A next is what a worker does next with its sample.
+type next uint8
+
+const (
+	try       next = iota // make an attempt, the first or another
+	elsewhere             // move the sample to another endpoint
+	cut                   // append the sample as cut
+	over                  // nothing: the sink has the sample, or it remains to be done
+)
+
+// acquire waits until the sample has a permit, and returns try. Otherwise the sample must not be
+// attempted here. open is the attempt to take over, or nil. An error ends the run.
+func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttempt) (next, error) {
+	c := p.ep.c
+	until, stop := cutoff.context(ctx)
+	defer stop()
+	for {
+		away := p.moveFlag(open).raised().Done()
+		switch {
+		case ctx.Err() != nil:
+			return over, context.Cause(ctx)
+		case cutoff.cause() != nil:
+			return cut, nil
+		case c.stopping(ctx):
+			return over, nil // it remains
+		case p.mustMove(open):
+			return elsewhere, nil
+		case p.permit != nil && p.ep.gate.use(p.permit):
+			waited := time.Since(p.queuedAt)
+			p.roomWait += waited
+			c.counters.update(func(s *Stats) { s.AdmissionWait += waited })
+			return try, nil
+		}
+		p.permit = p.ep.gate.enter(until, true, p.ep.lost, c.drain, away)
+	}
+}
+
+// hold waits for d, or until the sample is cut or must move, or the run is drained. For the first
+// second the sample keeps its permit, so that a server that refuses every sample does not get one
+// after the other. An error ends the run.
+func (p *placement) hold(ctx context.Context, d time.Duration, cutoff cutoff, open *OpenAttempt) error {
+	until, stop := cutoff.context(ctx)
+	defer stop()
+	away := p.moveFlag(open).raised().Done()
+	moment := min(d, time.Second)
+	wait.For(until, moment, p.ep.lost, away, p.ep.c.drain)
+	p.leave()
+	wait.For(until, d-moment, p.ep.lost, away, p.ep.c.drain)
+	return context.Cause(ctx)
+}
+
+func (p *placement) leave() {
+	p.ep.gate.leave(p.permit)
+	p.permit = nil
+}
+
+func (p *placement) isProbe() bool { return p.permit != nil && p.permit.probe }
+
+// mustMove reports whether the sample must move to another endpoint. An open attempt stays until
+// its server, which alone can take it over, has been down for Config.Outage. A probe stays too.
+func (p *placement) mustMove(open *OpenAttempt) bool {
+	if _, lost := p.ep.state(); lost {
+		return true
+	}
+	return !p.isProbe() && p.moveFlag(open).isUp()
+}
+
+// moveFlag returns the flag that makes the sample move.
+func (p *placement) moveFlag(open *OpenAttempt) *flag {
+	if open != nil && p.ep.reattaches(open) {
+		return &p.ep.overdue
+	}
+	return &p.ep.away
+}

@@ -1,0 +1,25 @@
+// Package wait pauses a goroutine for a time that events can cut short.
+package wait
+
+import (
+	"context"
+	"time"
+)
+
+// For waits for d and returns true. It returns false as soon as ctx ends, or one of the channels is
+// closed or sends. There can be at most three channels.
+func For(ctx context.Context, d time.Duration, ends ...<-chan struct{}) bool {
+	var end [3]<-chan struct{}
+	copy(end[:], ends)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-end[0]:
+	case <-end[1]:
+	case <-end[2]:
+	case <-ctx.Done():
+	}
+	return false
+}
