@@ -82,9 +82,8 @@ func refused(err error) bool {
 func (c *Collector) censor(ctx context.Context, cl *claim, cause error) error {
 	a := cl.retry.last
 	if a == nil && cause != ErrCensored {
-		n, kind := cl.retry.upcoming()
 		cl.retry.started = time.Now()
-		a = &attempt{Attempt: cl.numbered(c.cfg.RunID, n, kind), cl: cl, stage: StageWait}
+		a = &attempt{Attempt: cl.upcoming(c.cfg.RunID), cl: cl, stage: StageWait}
 		a.failed = a.failure(nil, cause)
 	}
 	if a == nil || a.failed == nil {

@@ -31,8 +31,6 @@ const (
 // attempted here. open is the attempt to take over, or nil. An error ends the run.
 func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttempt) (next, error) {
 	c := p.ep.c
-	until, stop := cutoff.context(ctx)
-	defer stop()
 	for {
 		away := p.moveFlag(open).raised().Done()
 		switch {
@@ -50,7 +48,9 @@ func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttemp
 			c.counters.update(func(s *Stats) { s.AdmissionWait += waited })
 			return try, nil
 		}
+		until, stop := cutoff.context(ctx)
 		p.permit = p.ep.gate.enter(until, true, p.ep.lost, c.drain, away)
+		stop()
 	}
 }
 

@@ -47,12 +47,16 @@ func kindAfter(class Class, n int) Kind {
 	return KindInfraRetry
 }
 
-// upcoming returns the number and the kind of the next attempt.
-func (r *retryState) upcoming() (int, Kind) {
-	if r.open != nil {
-		return r.open.N, KindReattach
+// upcoming returns the next attempt: the open attempt to take over, or a new one.
+func (cl *claim) upcoming(runID string) Attempt {
+	if r := &cl.retry; r.open == nil {
+		return cl.numbered(runID, r.number+1, r.kind)
 	}
-	return r.number + 1, r.kind
+	return cl.numbered(runID, cl.retry.open.N, KindReattach)
+}
+
+func (s *sample) numbered(runID string, n int, kind Kind) Attempt {
+	return Attempt{Task: s.task, Key: s.key, Index: s.index, GroupSize: s.groupSize, N: n, Kind: kind, RunID: runID}
 }
 
 // begin records that the attempt begins.

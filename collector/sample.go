@@ -26,16 +26,6 @@ type claim struct {
 	settled bool // the sink has it
 }
 
-func (s *sample) numbered(runID string, n int, kind Kind) Attempt {
-	return Attempt{Task: s.task, Key: s.key, Index: s.index, GroupSize: s.groupSize, N: n, Kind: kind, RunID: runID}
-}
-
-// upcoming returns the next attempt: the open attempt to take over, or a new one.
-func (cl *claim) upcoming(runID string) Attempt {
-	n, kind := cl.retry.upcoming()
-	return cl.numbered(runID, n, kind)
-}
-
 // collect makes attempts until the sink has the sample or its failure, or moves it to another
 // endpoint. An error ends the run.
 func (w *worker) collect(ctx context.Context, cl *claim) (moved bool, err error) {
