@@ -102,7 +102,7 @@ func TestLimitStaysWhereThroughputIsFlat(t *testing.T) {
 
 // A sample that waits for its retry gives its permit to other samples, and it comes before fresh
 // samples when its retry is due.
-func TestRetryGivesItsPlaceBack(t *testing.T) {
+func TestRetryReleasesPermit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &scripted{script: func(a collector.Attempt) step {

@@ -117,8 +117,8 @@ type Journal interface {
 	End(key string, attempt int, class Class, charged bool) error
 }
 
-// Left is what earlier processes left of a sample. The zero value means that no process began it.
-type Left struct {
+// A SampleState is what earlier processes left of a sample. The zero value means that no process began it.
+type SampleState struct {
 	// Done reports that the dataset has the sample. Failed is its class if only a failure row
 	// exists.
 	Done   bool

@@ -219,7 +219,7 @@ func (b *backlog) cut(ctx context.Context) error {
 		b.late = nil
 		b.mu.Unlock()
 		for i := range late {
-			if err := b.f.c.censor(ctx, &late[i], late[i].cut.cause()); err != nil {
+			if err := b.f.c.censor(ctx, &late[i]); err != nil {
 				return err
 			}
 		}

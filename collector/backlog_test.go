@@ -189,7 +189,7 @@ func TestDrainLeavesTheBacklog(t *testing.T) {
 
 // An error of the source is returned after its earlier samples are finished. Limit includes the
 // tasks of Config.More.
-func TestMoreThatFails(t *testing.T) {
+func TestIncomingError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := setup(t, &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, &shelf{atOnce: true}, func(cfg *collector.Config) {
@@ -228,7 +228,7 @@ func TestMoreAfterAResume(t *testing.T) {
 		b, p := &scripted{}, pace.New(pace.Config{MaxLag: -1})
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.More, cfg.Filtered, cfg.Pace = stream(in, &ended), 1, p
-			cfg.Left = lefts(map[string]collector.Left{"t0-0": {Done: true}, "t2-0": {Attempts: 1}, "t3-0": {Done: true}})
+			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": {Done: true}, "t2-0": {Attempts: 1}, "t3-0": {Done: true}})
 			first := true
 			cfg.Events.AttemptStarted = func(collector.Attempt, string) {
 				if n := p.Stats().Begun; first && n == 0 {

@@ -63,7 +63,7 @@ func TestSamplesThatAreAlwaysTurnedAway(t *testing.T) {
 }
 
 // A busy server, which refuses many samples several times, fails none.
-func TestBusyServerFailsNobody(t *testing.T) {
+func TestBusyServerFailsNoSample(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var busy load

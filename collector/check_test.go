@@ -26,7 +26,7 @@ func (b *checked) Check(context.Context, string) error {
 
 // Samples that always fail do not cause an outage: they fail after their retries while the server
 // passes checks, and wait while it does not.
-func TestPoisonIsNoOutage(t *testing.T) {
+func TestPoisonDoesNotTripBreaker(t *testing.T) {
 	t.Parallel()
 	const poison = 5
 	for name, good := range map[string]int{"with others": 20, "alone": 0} {

@@ -127,8 +127,8 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
-// ClassNamed returns the class with this name.
-func ClassNamed(name string) (Class, bool) {
+// ParseClass returns the class with this name.
+func ParseClass(name string) (Class, bool) {
 	for c := range classes {
 		if classes[c].name == name {
 			return Class(c), true
@@ -199,7 +199,7 @@ func Classify(err error) Class {
 		}
 	}
 	if a, ok := errors.AsType[*tokenize.AlignError](err); ok {
-		return ClassOf(a.Reason)
+		return reasonClass(a.Reason)
 	}
 	if _, ok := errors.AsType[*tokenize.DecodeError](err); ok {
 		return ClassDecode
@@ -210,8 +210,8 @@ func Classify(err error) Class {
 	return ClassInternal
 }
 
-// ClassOf returns the class of a quarantine reason.
-func ClassOf(r tokenize.Reason) Class {
+// reasonClass returns the class of a quarantine reason.
+func reasonClass(r tokenize.Reason) Class {
 	switch r {
 	case tokenize.ReasonNone:
 		return ClassInternal // a row that breaks an invariant is a bug in this program

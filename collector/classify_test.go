@@ -78,16 +78,16 @@ func TestClassesAreClosed(t *testing.T) {
 			t.Errorf("class %d: word %q is empty or taken", uint8(c), c)
 		}
 		seen[c.String()] = true
-		if got, ok := collector.ClassNamed(c.String()); got != c || !ok {
-			t.Errorf("ClassNamed(%q) = %v, %v", c, got, ok)
+		if got, ok := collector.ParseClass(c.String()); got != c || !ok {
+			t.Errorf("ParseClass(%q) = %v, %v", c, got, ok)
 		}
 		if _, ok := causes[c]; !ok && c != collector.ClassCancelled {
 			t.Errorf("%v: nothing makes it", c)
 		}
 	}
 	for r := tokenize.ReasonNoPrompt; r <= tokenize.ReasonNoTurns; r++ {
-		if c := collector.ClassOf(r); c == collector.ClassInternal || c.Retryable() || c.Fatal() {
-			t.Errorf("ClassOf(%v) = %v, want a failure of the data", r, c)
+		if c := collector.Classify(&tokenize.AlignError{Reason: r}); c == collector.ClassInternal || c.Retryable() || c.Fatal() {
+			t.Errorf("class of reason %v is %v, want a failure of the data", r, c)
 		}
 	}
 }

@@ -20,7 +20,7 @@ type Collector struct {
 	endpoints     []*endpoint
 	counters      counters
 	tail          tail
-	barren        barren
+	earlyFailures earlyFailures
 	answerPrompts answerPrompts
 	relay         relay
 	shares        *shares
@@ -70,7 +70,7 @@ func (c *Collector) Plan(samples int) { c.counters.planned(c.limited(samples)) }
 
 // Run claims the samples of the tasks, group by group and in order. It stops when no task is left,
 // Drain is called, ctx is done, or the run cannot continue: the sink fails, a server rejects the
-// credentials, no endpoint answers any longer, or the run is barren ([BarrenError]). A failed
+// credentials, no endpoint answers any longer, or the first samples all fail ([EarlyFailureError]). A failed
 // attempt is recorded, not returned. An error of the task source is returned after the samples in
 // flight are finished.
 //
@@ -150,7 +150,8 @@ func (c *Collector) Filter(keys ...string) { c.counters.filter(keys) }
 // CommittedEarlier reports that samples of Config.Waiting are now in a committed shard: committed
 // with keep=true, and the keys of those with keep=false.
 func (c *Collector) CommittedEarlier(committed int, filtered ...string) {
-	c.counters.committedEarlier(committed, filtered)
+	c.counters.addEarlier(committed, len(filtered))
+	c.counters.unfilter(filtered)
 }
 
 // Stats returns a snapshot of the run, also before and after Run.

@@ -28,7 +28,7 @@ type Config struct {
 	Planned int
 	// Left returns what earlier processes left of a sample. Its answers must not depend on this
 	// run. It is called from one goroutine. Default nil: nothing was left.
-	Left func(key string) Left
+	Left func(key string) SampleState
 	// Filtered is the number of samples that Left reports as done and that have keep=false in the
 	// dataset: Stats counts them as Filtered and not as Committed.
 	Filtered int

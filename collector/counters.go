@@ -99,20 +99,16 @@ func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 	defer c.mu.Unlock()
 	if !cl.place.moved {
 		c.s.Claimed++
-		c.undone(cl.failed, -1)
+		c.addFailed(cl.failed, -1)
 	}
 	c.slots[i].busy = true
 	c.slots[i].at = InFlight{TaskID: cl.task.ID, Index: cl.index, Endpoint: endpoint, Since: now, Started: now}
 }
 
-func (c *counters) planned(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.s.Planned = max(c.s.Planned, n)
-}
+func (c *counters) planned(n int) { c.update(func(s *Stats) { s.Planned = max(s.Planned, n) }) }
 
 // survey counts what earlier processes left of the nth sample, and reports whether to claim it.
-func (c *counters) survey(n int, left *Left, retryFailed bool) bool {
+func (c *counters) survey(n int, left *SampleState, retryFailed bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Planned = max(c.s.Planned, n)
@@ -122,14 +118,14 @@ func (c *counters) survey(n int, left *Left, retryFailed bool) bool {
 		c.s.Earlier.Committed++
 		return false
 	case left.Failed != ClassNone:
-		c.undone(left.Failed, 1)
+		c.addFailed(left.Failed, 1)
 		return retryFailed
 	}
 	return !retryFailed
 }
 
-// undone adds n to the failures of earlier processes with this class.
-func (c *counters) undone(class Class, n int) {
+// addFailed adds n to the failures of earlier processes with this class.
+func (c *counters) addFailed(class Class, n int) {
 	switch class {
 	case ClassNone:
 	case ClassCensored:
@@ -150,7 +146,7 @@ func (c *counters) undone(class Class, n int) {
 func (c *counters) unclaim(failed Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.undone(failed, 1)
+	c.addFailed(failed, 1)
 }
 
 func (c *counters) attempt(k Kind) {
@@ -240,7 +236,7 @@ func (c *counters) done(key string, class, before Class, err error) {
 	delete(c.filtered, key)
 	switch {
 	case err != nil: // it remains, or is failed as before
-		c.undone(before, 1)
+		c.addFailed(before, 1)
 	case class == ClassNone && filtered:
 		c.s.Filtered++
 	case class == ClassNone:
@@ -250,6 +246,15 @@ func (c *counters) done(key string, class, before Class, err error) {
 	default:
 		c.s.Failed++
 		c.s.ByClass[class]++
+	}
+}
+
+// unfilter forgets samples that another process committed.
+func (c *counters) unfilter(keys []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range keys {
+		delete(c.filtered, k)
 	}
 }
 
@@ -264,34 +269,13 @@ func (c *counters) filter(keys []string) {
 	}
 }
 
-// waitingEarlier moves n samples of earlier processes from committed to remaining.
-func (c *counters) waitingEarlier(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n = min(n, c.s.Earlier.Committed)
-	c.s.Committed -= n
-	c.s.Earlier.Committed -= n
-}
-
-func (c *counters) committedEarlier(committed int, filtered []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.s.Committed += committed
-	c.s.Earlier.Committed += committed
-	c.s.Filtered += len(filtered)
-	c.s.Earlier.Filtered += len(filtered)
-	for _, key := range filtered {
-		delete(c.filtered, key)
-	}
-}
-
-// filteredEarlier moves n samples of earlier processes from committed to filtered.
-func (c *counters) filteredEarlier(n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n = min(n, c.s.Earlier.Committed)
-	c.s.Committed -= n
-	c.s.Earlier.Committed -= n
-	c.s.Filtered += n
-	c.s.Earlier.Filtered += n
+// addEarlier counts samples of earlier processes that are committed with keep=true, and others with
+// keep=false.
+func (c *counters) addEarlier(committed, filtered int) {
+	c.update(func(s *Stats) {
+		s.Committed += committed
+		s.Earlier.Committed += committed
+		s.Filtered += filtered
+		s.Earlier.Filtered += filtered
+	})
 }

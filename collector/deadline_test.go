@@ -186,7 +186,7 @@ func TestDeadlineThatIsOver(t *testing.T) {
 					if more {
 						cfg.More = stream(in, &ended)
 					}
-					cfg.Left = lefts(map[string]collector.Left{"t0-0": {Done: true}, "t1-0": {Attempts: 2}, "t2-0": openAt("a", 3), "t3-0": openAt("gone", 1)})
+					cfg.Left = lefts(map[string]collector.SampleState{"t0-0": {Done: true}, "t1-0": {Attempts: 2}, "t2-0": openAt("a", 3), "t3-0": openAt("gone", 1)})
 				})
 				if err := c.Run(t.Context(), deadlines(-1, -1, -1, -1, -1, 0)); err != nil {
 					t.Fatal(err)
@@ -215,7 +215,7 @@ func TestRetryFailedHasNoDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := setup(t, &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.RetryFailed = true
-			cfg.Left = lefts(map[string]collector.Left{"t0-0": {Failed: collector.ClassCensored}, "t1-0": {Failed: collector.ClassDecode}})
+			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": {Failed: collector.ClassCensored}, "t1-0": {Failed: collector.ClassDecode}})
 		})
 		if err := c.Run(t.Context(), deadlines(-1, time.Second)); err != nil {
 			t.Fatal(err)
@@ -265,7 +265,7 @@ func TestDeadlineBetweenServers(t *testing.T) {
 		c := setup(t, nil, s, func(cfg *collector.Config) {
 			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 3}, {Name: "b", Backend: b, MaxInFlight: 1}}
 			cfg.Events.SampleFinished = s.finished
-			cfg.Left = lefts(map[string]collector.Left{"t0-0": openAt("b", 1)})
+			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": openAt("b", 1)})
 		})
 		if err := c.Run(t.Context(), deadlines(0, 11*time.Minute, 10*time.Minute, 12*time.Minute)); err != nil {
 			t.Fatal(err)

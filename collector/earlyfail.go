@@ -8,18 +8,18 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A BarrenError ends a run whose first samples all failed for a reason that will also fail the next
-// ones: a missing or wrong tokenizer, a server that returns no token data, a rejected request. A
-// failure of the policy (a malformed call, an exceeded context) is not such a reason. It wraps
-// ErrUnusable.
-type BarrenError struct {
+// An EarlyFailureError ends a run whose first samples all failed for a reason that will also fail
+// the next ones: a missing or wrong tokenizer, a server that returns no token data, a rejected
+// request. A failure of the policy (a malformed call, an exceeded context) is not such a reason. It
+// wraps ErrUnusable.
+type EarlyFailureError struct {
 	Samples int // number of failed samples
 	Class   Class
 	Reason  tokenize.Reason // ReasonNone if the class is precise enough
 	Err     error           // error of the last failed sample
 }
 
-func (e *BarrenError) Error() string {
+func (e *EarlyFailureError) Error() string {
 	what := e.Class.String()
 	if e.Reason != tokenize.ReasonNone {
 		what = e.Reason.String()
@@ -28,20 +28,20 @@ func (e *BarrenError) Error() string {
 }
 
 // Unwrap returns ErrUnusable.
-func (e *BarrenError) Unwrap() error { return ErrUnusable }
+func (e *EarlyFailureError) Unwrap() error { return ErrUnusable }
 
-// A run is barren when enough samples failed. One task can be bad, and its whole group runs at the
+// A run ends early when enough samples failed. One task can be bad, and its whole group runs at the
 // same time, so several groups must have failed, or very many samples. A rejection comes at once,
 // but a good rollout takes minutes. So as many must have failed as are still in flight, or very
 // many.
 const (
-	barrenSamples = 16
-	barrenGroups  = 3
-	barrenMost    = 256
+	minFailures     = 16
+	minFailedGroups = 3
+	manyFailures    = 256
 )
 
-// A barren counts the failures of the first samples of a run, until a sample gives a row.
-type barren struct {
+// earlyFailures counts the failures of the first samples of a run, until a sample gives a row.
+type earlyFailures struct {
 	mu     sync.Mutex
 	over   bool // a sample gave a row, in this process or an earlier one
 	causes map[cause]*causeCount
@@ -54,7 +54,7 @@ type cause struct {
 
 type causeCount struct {
 	samples int
-	groups  map[string]bool // at most barrenGroups
+	groups  map[string]bool // at most minFailedGroups
 }
 
 // systemic reports whether a failure of this class is likely to hit every sample.
@@ -67,15 +67,15 @@ func (c Class) systemic() bool {
 	}
 }
 
-func (b *barren) gaveRow() {
+func (b *earlyFailures) gaveRow() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over, b.causes = true, nil
 }
 
 // failed counts a sample that failed for good. hands is the number of samples in flight, including
-// this one. It returns a *BarrenError once, when the run must end.
-func (b *barren) failed(group string, class Class, hands int, err error) error {
+// this one. It returns an *EarlyFailureError once, when the run must end.
+func (b *earlyFailures) failed(group string, class Class, hands int, err error) error {
 	if !class.systemic() {
 		return nil
 	}
@@ -94,12 +94,12 @@ func (b *barren) failed(group string, class Class, hands int, err error) error {
 		b.causes[why] = n
 	}
 	n.samples++
-	if len(n.groups) < barrenGroups {
+	if len(n.groups) < minFailedGroups {
 		n.groups[group] = true
 	}
-	if n.samples < barrenMost && (n.samples < max(barrenSamples, hands) || len(n.groups) < barrenGroups) {
+	if n.samples < manyFailures && (n.samples < max(minFailures, hands) || len(n.groups) < minFailedGroups) {
 		return nil
 	}
 	b.over = true
-	return &BarrenError{Samples: n.samples, Class: class, Reason: why.reason, Err: err}
+	return &EarlyFailureError{Samples: n.samples, Class: class, Reason: why.reason, Err: err}
 }

@@ -78,28 +78,28 @@ func TestBarrenRun(t *testing.T) {
 				}
 				return
 			}
-			barren, ok := errors.AsType[*collector.BarrenError](err)
+			early, ok := errors.AsType[*collector.EarlyFailureError](err)
 			if !ok || !errors.Is(err, collector.ErrUnusable) {
-				t.Fatalf("ended with %v, want a BarrenError", err)
+				t.Fatalf("ended with %v, want an EarlyFailureError", err)
 			}
 			if st.Failed != tt.failed || st.Committed != 0 || st.Remaining != st.Planned-tt.failed || len(s.samples) != tt.failed {
 				t.Errorf("%d failed, %d remain of %d, %d with the sink; want %d failed and with the sink", st.Failed, st.Remaining, st.Planned, len(s.samples), tt.failed)
 			}
-			if reason := barren.Reason; reason == tokenize.ReasonNoPrompt && !strings.Contains(err.Error(), "samples failed with no_prompt and no sample has a row: ") {
+			if reason := early.Reason; reason == tokenize.ReasonNoPrompt && !strings.Contains(err.Error(), "samples failed with no_prompt and no sample has a row: ") {
 				t.Errorf("error %q", err)
 			}
 		})
 	}
 }
 
-// A run with a committed sample of an earlier process is not barren.
+// A run with a committed sample of an earlier process does not end early.
 func TestBarrenRunWithRows(t *testing.T) {
 	t.Parallel()
 	b, s := &scripted{script: func(collector.Attempt) step { return step{reply: noPrompt} }}, &shelf{atOnce: true}
 	first := true
 	c := setup(t, b, s, func(cfg *collector.Config) {
-		cfg.Left = func(string) collector.Left {
-			left := collector.Left{Done: first}
+		cfg.Left = func(string) collector.SampleState {
+			left := collector.SampleState{Done: first}
 			first = false
 			return left
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -169,11 +168,7 @@ func shortened(text string) string {
 	if len(s) <= maxErrorText {
 		return s
 	}
-	cut := maxErrorText - len("…")
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return cutText(s, maxErrorText-len("…")) + "…"
 }
 
 // Redacted returns the text of an error for places where no text of a server, a model or a user is

@@ -95,7 +95,7 @@ func randomRun(t *testing.T, seed uint64) {
 			cfg.Limit = 1 + roll(n*samples)
 		}
 		if roll(4) == 0 {
-			cfg.Left = func(string) collector.Left { return collector.Left{Done: roll(3) == 0} }
+			cfg.Left = func(string) collector.SampleState { return collector.SampleState{Done: roll(3) == 0} }
 		}
 		cfg.Jitter = func() float64 { return float64(roll(100)) / 100 }
 		cfg.Events = collector.Events{

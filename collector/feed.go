@@ -66,11 +66,12 @@ func (f *feed) resume(ctx context.Context) (*survey, error) {
 		return &survey{}, nil
 	}
 	s := f.survey(ctx)
-	f.c.counters.filteredEarlier(f.c.cfg.Filtered)
-	f.c.counters.waitingEarlier(f.c.cfg.Waiting)
+	done := f.c.Stats().Earlier.Committed // of which some are filtered, and some in no shard yet
+	filtered := min(f.c.cfg.Filtered, done)
+	f.c.counters.addEarlier(-min(filtered+f.c.cfg.Waiting, done), filtered)
 	if n := f.c.Stats().Earlier.Committed; n > 0 {
 		f.c.addSucceeded(n)
-		f.c.barren.gaveRow()
+		f.c.earlyFailures.gaveRow()
 	}
 	for i, ep := range f.c.endpoints {
 		s.sending.Go(func() { f.sendOpen(ctx, ep, s.open[i]) })
@@ -157,7 +158,7 @@ func (f *feed) survey(ctx context.Context) *survey {
 			}
 		}
 		if needsMore && c.cfg.Pace != nil {
-			c.cfg.Pace.Began(group)
+			c.cfg.Pace.Resumed(group)
 		}
 		first, begun, needsMore = len(s.dues), false, false
 	}

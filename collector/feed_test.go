@@ -14,7 +14,7 @@ func TestSurveyMemory(t *testing.T) {
 	n := 0
 	c := setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
 		cfg.Samples = samples
-		cfg.Left = func(string) collector.Left {
+		cfg.Left = func(string) collector.SampleState {
 			n++
 			switch n {
 			case 1:
@@ -24,7 +24,7 @@ func TestSurveyMemory(t *testing.T) {
 				runtime.GC()
 				runtime.ReadMemStats(&most)
 			}
-			return collector.Left{Done: n%3 > 0, Failed: collector.ClassDecode, Attempts: 1}
+			return collector.SampleState{Done: n%3 > 0, Failed: collector.ClassDecode, Attempts: 1}
 		}
 	})
 	if err := c.Run(t.Context(), tasks(groups)); err != nil {

@@ -22,7 +22,7 @@ func (c *Collector) fail(ctx context.Context, cl *claim, a *attempt, charged boo
 	if err != nil || cl.task.Recorded != nil { // one old server run does not predict the next
 		return err
 	}
-	return c.barren.failed(cl.group, a.class, c.inFlight(), a.err)
+	return c.earlyFailures.failed(cl.group, a.class, c.inFlight(), a.err)
 }
 
 // append appends the sample to the sink. class is the class of its failure, or ClassNone. y is its
@@ -59,7 +59,7 @@ func (c *Collector) append(ctx context.Context, cl *claim, s *tokenize.Sample, c
 		c.addSucceeded(1)
 	}
 	if y.Rows > 0 {
-		c.barren.gaveRow()
+		c.earlyFailures.gaveRow()
 	}
 	if tooMany {
 		return fmt.Errorf("%w: more than %d failed", ErrTolerance, c.cfg.MaxFailures)
@@ -77,9 +77,13 @@ func refused(err error) bool {
 }
 
 // censor appends the sample to the sink as cut, with the remaining tokens of its last attempt. The
-// end of that attempt is journaled. cause is ErrCensored or a *deadlineError. The tail policy does
-// not append a sample without an attempt in this process, so a later run can collect it.
-func (c *Collector) censor(ctx context.Context, cl *claim, cause error) error {
+// end of that attempt is journaled. The tail policy does not append a sample without an attempt in
+// this process, so a later run can collect it.
+func (c *Collector) censor(ctx context.Context, cl *claim) error {
+	cause := cl.cut.cause()
+	if cause == nil { // the clock was set back
+		cause = &deadlineError{cl.cut.deadline}
+	}
 	a := cl.retry.last
 	if a == nil && cause != ErrCensored {
 		cl.retry.started = time.Now()

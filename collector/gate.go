@@ -264,7 +264,7 @@ func (g *gate) maxGain() *limit.Gain {
 	if g.limiter == nil {
 		return nil
 	}
-	if gain, ok := g.limiter.Topped(); ok {
+	if gain, ok := g.limiter.MaxGain(); ok {
 		return &gain
 	}
 	return nil

@@ -36,7 +36,7 @@ func killedRun(t *testing.T, seed uint64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 2))
 	const nTasks, samples = 12, 3
-	w := &world{t: t, seed: seed, agents: map[string]*livingAgent{}, journal: map[string]collector.Left{}, sink: map[string]collector.Class{}}
+	w := &world{t: t, seed: seed, agents: map[string]*livingAgent{}, journal: map[string]collector.SampleState{}, sink: map[string]collector.Class{}}
 	faults := rng.IntN(3) > 0
 	reattached, processes := 0, 0
 	for remaining := true; remaining; processes++ {
@@ -57,7 +57,7 @@ func killedRun(t *testing.T, seed uint64) {
 				cfg.Endpoints = append(cfg.Endpoints, collector.Endpoint{Name: name, Backend: &post{p, name}, MaxInFlight: 1 + rng.IntN(5)})
 			}
 			cfg.Samples, cfg.Planned, cfg.Retries, cfg.DataRetries = samples, nTasks*samples, 4, 1
-			cfg.Left, cfg.Journal, cfg.Outage = func(key string) collector.Left { return w.left[key] }, p, time.Hour
+			cfg.Left, cfg.Journal, cfg.Outage = func(key string) collector.SampleState { return w.left[key] }, p, time.Hour
 		})
 		p.lost = func(name string) bool {
 			return slices.ContainsFunc(c.Stats().Endpoints, func(e collector.EndpointStats) bool { return e.Name == name && e.Lost })
@@ -95,7 +95,7 @@ func killedRun(t *testing.T, seed uint64) {
 	w.left = w.lookup()
 	p := &process{w: w, left: -1}
 	c := setup(t, &post{p, "a"}, p, func(cfg *collector.Config) {
-		cfg.Samples, cfg.Left = samples, func(key string) collector.Left { return w.left[key] }
+		cfg.Samples, cfg.Left = samples, func(key string) collector.SampleState { return w.left[key] }
 	})
 	if err := c.Run(t.Context(), tasks(nTasks)); err != nil {
 		t.Fatal(err)
@@ -129,12 +129,12 @@ type world struct {
 	t    *testing.T
 	seed uint64
 
-	names []string                  // endpoints of the current process
-	left  map[string]collector.Left // what the current process found
+	names []string                         // endpoints of the current process
+	left  map[string]collector.SampleState // what the current process found
 
 	mu      sync.Mutex
 	agents  map[string]*livingAgent // by rollout id
-	journal map[string]collector.Left
+	journal map[string]collector.SampleState
 	sink    map[string]collector.Class
 	made    int // number of attempts
 	taken   int // number of attempts taken over by a later process
@@ -151,10 +151,10 @@ type livingAgent struct {
 }
 
 // lookup returns what the next process finds.
-func (w *world) lookup() map[string]collector.Left {
+func (w *world) lookup() map[string]collector.SampleState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := map[string]collector.Left{}
+	all := map[string]collector.SampleState{}
 	for key, l := range w.journal {
 		if l.Open != nil {
 			open := *l.Open
@@ -219,7 +219,7 @@ func (p *process) step(do func() error) error {
 	return err
 }
 
-func (p *process) note(key string, n int, do func(l *collector.Left)) error {
+func (p *process) note(key string, n int, do func(l *collector.SampleState)) error {
 	return p.step(func() error {
 		l := p.w.journal[key]
 		do(&l)
@@ -229,7 +229,7 @@ func (p *process) note(key string, n int, do func(l *collector.Left)) error {
 }
 
 func (p *process) Begin(a collector.Attempt, endpoint string) error {
-	return p.note(a.Key, a.N, func(l *collector.Left) {
+	return p.note(a.Key, a.N, func(l *collector.SampleState) {
 		if a.N != l.Attempts+1 {
 			p.w.t.Errorf("attempt %d of %s begins after %d", a.N, taskOf(a.Key), l.Attempts)
 		}
@@ -238,15 +238,15 @@ func (p *process) Begin(a collector.Attempt, endpoint string) error {
 }
 
 func (p *process) Agent(key string, n int, agentID string) error {
-	return p.note(key, n, func(l *collector.Left) { l.Open.AgentID = agentID })
+	return p.note(key, n, func(l *collector.SampleState) { l.Open.AgentID = agentID })
 }
 
 func (p *process) ServerRun(key string, n int, runID string) error {
-	return p.note(key, n, func(l *collector.Left) { l.Open.ServerRuns = append(l.Open.ServerRuns, runID) })
+	return p.note(key, n, func(l *collector.SampleState) { l.Open.ServerRuns = append(l.Open.ServerRuns, runID) })
 }
 
 func (p *process) End(key string, n int, class collector.Class, charged bool) error {
-	return p.note(key, n, func(l *collector.Left) {
+	return p.note(key, n, func(l *collector.SampleState) {
 		if _, there := p.w.sink[key]; class == collector.ClassNone && !there {
 			p.w.t.Errorf("attempt %d of %s ends well, and the sink does not have it", n, taskOf(key))
 		}
@@ -276,7 +276,7 @@ func (p *process) Append(_ context.Context, s *tokenize.Sample, done func(error)
 		}
 		class := collector.ClassNone
 		if len(s.Rows) == 0 {
-			class, _ = collector.ClassNamed(s.Failures[0].Class)
+			class, _ = collector.ParseClass(s.Failures[0].Class)
 		}
 		p.w.sink[s.Key] = class
 		return nil

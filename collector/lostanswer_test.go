@@ -189,7 +189,7 @@ func TestLostAnswersAreMadeAgain(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				number := 1
-				left := map[string]collector.Left{}
+				left := map[string]collector.SampleState{}
 				if tt.open {
 					number, left["t0-0"] = 3, openAt("a", 3)
 				}
@@ -218,7 +218,7 @@ func TestLostAnswersAreMadeAgain(t *testing.T) {
 					attempt: sample.Attempt, rows: len(sample.Rows), lostCalls: st.LostCalls, gone: st.Gone, reattached: st.Reattached, downgraded: st.Downgraded,
 				}
 				if len(sample.Rows) == 0 {
-					got.class, _ = collector.ClassNamed(sample.Failures[0].Class)
+					got.class, _ = collector.ParseClass(sample.Failures[0].Class)
 					if got.reason = sample.Failures[0].Reason; len(sample.Failures[0].OutputIDs) != 3 {
 						t.Errorf("the failure keeps %d tokens", len(sample.Failures[0].OutputIDs))
 					}
@@ -296,7 +296,7 @@ func TestLookingForAnAttemptCostsNoSample(t *testing.T) {
 			s, j := &shelf{atOnce: true}, &notebook{}
 			c := setup(t, b, s, func(cfg *collector.Config) {
 				cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Journal = 8, 1, j
-				cfg.Left = lefts(map[string]collector.Left{"t1-0": openAt("a", 2)})
+				cfg.Left = lefts(map[string]collector.SampleState{"t1-0": openAt("a", 2)})
 			})
 			if err := c.Run(t.Context(), tasks(60)); err != nil {
 				t.Fatal(err)

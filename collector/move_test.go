@@ -105,7 +105,7 @@ func inOrder(t *testing.T, j *notebook) {
 
 // The samples of a server that refuses or never answers continue at the other server within
 // seconds, uncharged. If it comes back, it is used again.
-func TestDeadServersSamplesMove(t *testing.T) {
+func TestSamplesMoveFromDeadServer(t *testing.T) {
 	t.Parallel()
 	const dies = 61 * time.Second
 	for _, tt := range []struct {
@@ -256,7 +256,7 @@ func TestOpenAttemptsWaitForTheirServer(t *testing.T) {
 			a := newHost(time.Second, false, func(now time.Duration) bool { return now < back })
 			b := newHost(30*time.Second, false, nil)
 			j := &notebook{}
-			left := map[string]collector.Left{}
+			left := map[string]collector.SampleState{}
 			for i := range 6 {
 				left[fmt.Sprintf("t%d-0", i)] = openAt("a", 2)
 			}

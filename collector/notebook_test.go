@@ -93,10 +93,10 @@ func (b *revived) Reattach(ctx context.Context, a collector.Attempt, left collec
 }
 
 // lefts returns a lookup in a table by sample name.
-func lefts(m map[string]collector.Left) func(string) collector.Left {
-	return func(key string) collector.Left { return m[taskOf(key)] }
+func lefts(m map[string]collector.SampleState) func(string) collector.SampleState {
+	return func(key string) collector.SampleState { return m[taskOf(key)] }
 }
 
-func openAt(endpoint string, n int) collector.Left {
-	return collector.Left{Attempts: n, Open: &collector.OpenAttempt{N: n, Endpoint: endpoint, AgentID: "agent", ServerRuns: []string{"run-old"}}}
+func openAt(endpoint string, n int) collector.SampleState {
+	return collector.SampleState{Attempts: n, Open: &collector.OpenAttempt{N: n, Endpoint: endpoint, AgentID: "agent", ServerRuns: []string{"run-old"}}}
 }

@@ -226,7 +226,7 @@ func cutText(text string, most int) string {
 
 func lostCall(k int32, call *tokenize.Call) tokenize.Failure {
 	return tokenize.Failure{
-		Class:     ClassOf(call.Reason).String(),
+		Class:     reasonClass(call.Reason).String(),
 		Stage:     StagePrompt.String(),
 		Reason:    call.Reason.String(),
 		Error:     shortened(noteOf(call)),
@@ -238,7 +238,7 @@ func lostCall(k int32, call *tokenize.Call) tokenize.Failure {
 
 func missingCall(i int, m *MissingCall) tokenize.Failure {
 	return tokenize.Failure{
-		Class: ClassOf(m.Reason).String(), Stage: StageRun.String(), Reason: m.Reason.String(),
+		Class: reasonClass(m.Reason).String(), Stage: StageRun.String(), Reason: m.Reason.String(),
 		Error: shortened(m.Note), Call: int32(m.Before + i),
 	}
 }

@@ -38,7 +38,7 @@ func TestRedacted(t *testing.T) {
 }
 
 // An agent that is not removed is reported once: to CloseFailed, or by default to the logger.
-func TestAgentNotRemovedIsToldOnce(t *testing.T) {
+func TestRemovalFailureReportedOnce(t *testing.T) {
 	t.Parallel()
 	for _, listens := range []bool{false, true} {
 		var log strings.Builder

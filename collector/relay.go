@@ -34,12 +34,12 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 	// sweep ends the samples that are cut, and the others too if all is true.
 	sweep := func(all bool) {
 		waiting = slices.DeleteFunc(waiting, func(cl claim) bool {
-			cause := cl.cut.cause()
-			if cause == nil && !all && failed == nil {
+			cut := cl.cut.cause() != nil
+			if !cut && !all && failed == nil {
 				return false
 			}
-			if cause != nil && failed == nil && ctx.Err() == nil {
-				failed = c.censor(ctx, &cl, cause)
+			if cut && failed == nil && ctx.Err() == nil {
+				failed = c.censor(ctx, &cl)
 			}
 			c.shares.addMoving(-1)
 			if !cl.settled {

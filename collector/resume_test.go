@@ -25,7 +25,7 @@ func TestRetryFailedMendsOnlyFailures(t *testing.T) {
 		var kinds []string
 		c := setup(t, b, s, func(cfg *collector.Config) {
 			cfg.RetryFailed, cfg.Planned, cfg.Journal, cfg.MaxFailures, cfg.Retries = true, 6, j, 4, 1
-			cfg.Left = lefts(map[string]collector.Left{
+			cfg.Left = lefts(map[string]collector.SampleState{
 				"t0-0": {Done: true, Attempts: 1}, "t1-0": {Failed: collector.ClassMalformedCall, Attempts: 2, Charged: 9},
 				"t2-0": {Failed: collector.ClassTimeoutTotal, Attempts: 3, Charged: 4}, "t3-0": {Attempts: 1},
 				"t4-0": {Failed: collector.ClassCensored, Attempts: 1},
@@ -57,13 +57,13 @@ func TestRetryFailedMendsOnlyFailures(t *testing.T) {
 	})
 }
 
-func TestCutMendingLeavesTheFailure(t *testing.T) {
+func TestCancelledRetryKeepsFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &scripted{script: func(collector.Attempt) step { return step{hang: true} }}
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.RetryFailed, cfg.Endpoints[0].MaxInFlight = true, 2
-			cfg.Left = lefts(map[string]collector.Left{"t0-0": {Failed: collector.ClassDecode}, "t1-0": {Failed: collector.ClassCensored}})
+			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": {Failed: collector.ClassDecode}, "t1-0": {Failed: collector.ClassCensored}})
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -79,20 +79,20 @@ func TestCutMendingLeavesTheFailure(t *testing.T) {
 }
 
 // Budgets continue where an earlier process left them.
-func TestBudgetsGoOn(t *testing.T) {
+func TestBudgetsContinue(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name     string
-		left     collector.Left
+		left     collector.SampleState
 		err      error
 		attempts int
 	}{
-		{"none used", collector.Left{}, collector.ErrServer, 3},
-		{"one retry used", collector.Left{Attempts: 1, Charged: 1}, collector.ErrServer, 2},
-		{"all retries used", collector.Left{Attempts: 5, Charged: 2}, collector.ErrServer, 1},
-		{"one data retry used", collector.Left{Attempts: 1, DataCharged: 1}, collector.ErrAgent, 3},
-		{"retries are not data retries", collector.Left{Attempts: 2, Charged: 2}, collector.ErrAgent, 4},
-		{"what no roll mends", collector.Left{}, collector.ErrNoTurns, 1},
+		{"none used", collector.SampleState{}, collector.ErrServer, 3},
+		{"one retry used", collector.SampleState{Attempts: 1, Charged: 1}, collector.ErrServer, 2},
+		{"all retries used", collector.SampleState{Attempts: 5, Charged: 2}, collector.ErrServer, 1},
+		{"one data retry used", collector.SampleState{Attempts: 1, DataCharged: 1}, collector.ErrAgent, 3},
+		{"retries are not data retries", collector.SampleState{Attempts: 2, Charged: 2}, collector.ErrAgent, 4},
+		{"what no roll mends", collector.SampleState{}, collector.ErrNoTurns, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -105,7 +105,7 @@ func TestBudgetsGoOn(t *testing.T) {
 				}}
 				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
 					cfg.Retries, cfg.DataRetries = 2, 3
-					cfg.Left = lefts(map[string]collector.Left{"t0-0": {Attempts: 1}, "t1-0": tt.left})
+					cfg.Left = lefts(map[string]collector.SampleState{"t0-0": {Attempts: 1}, "t1-0": tt.left})
 				})
 				if err := c.Run(t.Context(), tasks(2)); err != nil {
 					t.Fatal(err)
@@ -125,14 +125,14 @@ func TestHowOftenTasksAreRead(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		left func(string) collector.Left
+		left func(string) collector.SampleState
 		want int
 	}{
 		{"no lookup", nil, 1},
 		{"nothing left", lefts(nil), 2},
-		{"all done", func(string) collector.Left { return collector.Left{Done: true} }, 1},
-		{"all begun", func(string) collector.Left { return collector.Left{Attempts: 1} }, 2},
-		{"some begun", lefts(map[string]collector.Left{"t1-0": {Attempts: 1}}), 3},
+		{"all done", func(string) collector.SampleState { return collector.SampleState{Done: true} }, 1},
+		{"all begun", func(string) collector.SampleState { return collector.SampleState{Attempts: 1} }, 2},
+		{"some begun", lefts(map[string]collector.SampleState{"t1-0": {Attempts: 1}}), 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

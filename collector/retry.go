@@ -24,7 +24,7 @@ type retryState struct {
 }
 
 // resumed returns the state that earlier processes left.
-func resumed(left *Left) retryState {
+func resumed(left *SampleState) retryState {
 	r := retryState{number: left.Attempts, open: left.Open}
 	if r.open != nil {
 		r.number = max(r.number, r.open.N) // never reuses a number, whatever Left returns

@@ -320,7 +320,9 @@ func TestSkipLimitAndPlanned(t *testing.T) {
 			c := setup(t, b, s, func(cfg *collector.Config) {
 				cfg.Samples, cfg.Planned, cfg.Limit = 2, tt.planned, tt.limit
 				if tt.left {
-					cfg.Left = func(key string) collector.Left { return collector.Left{Done: strings.HasSuffix(key, "-1")} }
+					cfg.Left = func(key string) collector.SampleState {
+						return collector.SampleState{Done: strings.HasSuffix(key, "-1")}
+					}
 				}
 			})
 			if err := c.Run(t.Context(), tasks(3)); err != nil {
@@ -368,7 +370,7 @@ func TestDrainEndsTheSurvey(t *testing.T) {
 	var c *collector.Collector
 	read := 0
 	c = setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
-		cfg.Left = func(string) collector.Left { return collector.Left{Done: true} }
+		cfg.Left = func(string) collector.SampleState { return collector.SampleState{Done: true} }
 	})
 	err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
 		for read = range 1000 {

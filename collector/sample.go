@@ -59,7 +59,7 @@ func (w *worker) collect(ctx context.Context, cl *claim) (moved bool, err error)
 		case then == elsewhere:
 			return w.move(ctx, cl)
 		case then == cut:
-			return false, c.censor(ctx, cl, cl.cut.cause())
+			return false, c.censor(ctx, cl)
 		case then == over:
 			return false, nil
 		}

@@ -15,9 +15,8 @@ func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
 			return false, context.Cause(ctx)
 		case f.c.stopping(ctx):
 			return false, nil
-		}
-		if cause := cl.cut.cause(); cause != nil {
-			return true, f.c.censor(ctx, &cl, cause)
+		case cl.cut.cause() != nil:
+			return true, f.c.censor(ctx, &cl)
 		}
 		leave, ok, err := f.admit(ctx, &cl)
 		if err != nil {
@@ -33,7 +32,7 @@ func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
 			return true, nil
 		}
 		if f.beginsGroup(&cl) {
-			f.c.cfg.Pace.Back(cl.group)
+			f.c.cfg.Pace.Cancel(cl.group)
 		}
 	}
 }
@@ -116,7 +115,7 @@ func (f *feed) sendOpenTo(ctx context.Context, ep *endpoint, claims []claim) []c
 		case f.c.stopping(ctx):
 			return nil
 		default:
-			f.c.end(f.c.censor(ctx, cl, cl.cut.cause()))
+			f.c.end(f.c.censor(ctx, cl))
 		}
 	}
 	return nil

@@ -265,7 +265,7 @@ func RemadeReasons() []string {
 		if err != nil {
 			return all // that was the last
 		}
-		if ClassOf(r) == ClassNoPrompt || r == tokenize.ReasonCountMismatch || r == tokenize.ReasonHole {
+		if reasonClass(r) == ClassNoPrompt || r == tokenize.ReasonCountMismatch || r == tokenize.ReasonHole {
 			all = append(all, string(word))
 		}
 	}

@@ -20,14 +20,14 @@ type Tail struct {
 	Kind TailKind
 	// Deadline, for TailDeadline, is the time from the start of Run to the cut.
 	Deadline time.Duration
-	// Factor, for TailOversample, is above 1 and at most MaxTailFactor: the cut comes when Planned
+	// Factor, for TailOversample, is above 1 and at most maxTailFactor: the cut comes when Planned
 	// / Factor samples, rounded up, succeeded.
 	Factor float64
 }
 
-// MaxTailFactor is the largest Tail.Factor: it keeps a quarter of the samples. A larger factor is
+// maxTailFactor is the largest Tail.Factor: it keeps a quarter of the samples. A larger factor is
 // more likely a mistake, such as 105 for 1.05.
-const MaxTailFactor = 4
+const maxTailFactor = 4
 
 // A TailKind defines when a Tail cuts.
 type TailKind uint8
@@ -99,8 +99,8 @@ func (t Tail) validate() error {
 		}
 		return nil
 	case TailOversample:
-		if !(t.Factor > 1 && t.Factor <= MaxTailFactor) { // also rejects NaN
-			return fmt.Errorf("factor %v: must be > 1 and ≤ %d; 1.05 plans 5 %% more samples than needed", t.Factor, MaxTailFactor)
+		if !(t.Factor > 1 && t.Factor <= maxTailFactor) { // also rejects NaN
+			return fmt.Errorf("factor %v: must be > 1 and ≤ %d; 1.05 plans 5 %% more samples than needed", t.Factor, maxTailFactor)
 		}
 		return nil
 	}
@@ -109,8 +109,8 @@ func (t Tail) validate() error {
 
 func (t Tail) need(planned int) int { return int(math.Ceil(float64(planned)/t.Factor - 1e-9)) }
 
-// MaySkip returns how many of the planned samples the policy can skip at most.
-func (t Tail) MaySkip(planned int) int {
+// MaxSkipped returns how many of the planned samples the policy can skip at most.
+func (t Tail) MaxSkipped(planned int) int {
 	switch t.Kind {
 	case TailOversample:
 		return planned - t.need(planned)

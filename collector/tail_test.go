@@ -205,18 +205,18 @@ func TestTailOfAResumedRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &scripted{script: slowTail}
-		left := make(map[string]collector.Left)
+		left := make(map[string]collector.SampleState)
 		for i := range 8 {
 			key := collector.SampleKey(&collector.Task{ID: fmt.Sprintf("t%d", i), Messages: []string{"hello"}}, 0)
-			left[key] = collector.Left{Done: true}
+			left[key] = collector.SampleState{Done: true}
 			if i == 0 {
-				left[key] = collector.Left{Failed: collector.ClassCensored}
+				left[key] = collector.SampleState{Failed: collector.ClassCensored}
 			}
 		}
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.Endpoints[0].MaxInFlight, cfg.Planned = 3, 12
 			cfg.Tail = collector.Tail{Kind: collector.TailOversample, Factor: 1.5} // 8
-			cfg.Left = func(key string) collector.Left { return left[key] }
+			cfg.Left = func(key string) collector.SampleState { return left[key] }
 		})
 		if err := c.Run(t.Context(), tasks(12)); err != nil {
 			t.Fatal(err)

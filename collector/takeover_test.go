@@ -19,7 +19,7 @@ func TestOpenAttemptsFirstThenBegunGroups(t *testing.T) {
 		slow := func(collector.Attempt) step { return step{takes: time.Second} }
 		a, b, s := &revived{scripted: scripted{script: slow}}, &revived{scripted: scripted{script: slow}}, &shelf{atOnce: true}
 		j := &notebook{}
-		left := map[string]collector.Left{
+		left := map[string]collector.SampleState{
 			"t1-0": {Done: true},
 			"t3-1": openAt("b", 2), "t4-0": openAt("a", 1), "t4-1": openAt("elsewhere", 3),
 			"t5-0": {Attempts: 2, Charged: 1}, "t6-0": {Failed: collector.ClassAgentError},
@@ -112,7 +112,7 @@ func TestGoneCostsNothing(t *testing.T) {
 				}}}
 				j, s := &notebook{}, &shelf{atOnce: true}
 				c := setup(t, b, s, func(cfg *collector.Config) {
-					cfg.Left, cfg.Journal = lefts(map[string]collector.Left{"t0-0": openAt("a", 4)}), j
+					cfg.Left, cfg.Journal = lefts(map[string]collector.SampleState{"t0-0": openAt("a", 4)}), j
 				})
 				start := time.Now()
 				if err := c.Run(t.Context(), tasks(1)); err != nil {
@@ -147,7 +147,7 @@ func TestReattachWaitsForItsServer(t *testing.T) {
 		s, j := &shelf{atOnce: true}, &notebook{}
 		c := setup(t, b, s, func(cfg *collector.Config) {
 			cfg.Retries, cfg.Journal = 3, j
-			cfg.Left = lefts(map[string]collector.Left{"t0-0": openAt("a", 1), "t1-0": openAt("a", 2), "t2-0": openAt("a", 1)})
+			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": openAt("a", 1), "t1-0": openAt("a", 2), "t2-0": openAt("a", 1)})
 		})
 		if err := c.Run(t.Context(), tasks(3)); err != nil {
 			t.Fatal(err)
@@ -179,7 +179,7 @@ func TestReattachedAttemptFails(t *testing.T) {
 		s, j := &shelf{atOnce: true}, &notebook{}
 		c := setup(t, b, s, func(cfg *collector.Config) {
 			cfg.Retries, cfg.Journal = 1, j
-			cfg.Left = lefts(map[string]collector.Left{"t0-0": openAt("a", 1), "t1-0": openAt("a", 3)})
+			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": openAt("a", 1), "t1-0": openAt("a", 3)})
 		})
 		if err := c.Run(t.Context(), tasks(2)); err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func TestOpenAttemptsOfLostEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead := &revived{scripted: scripted{script: func(collector.Attempt) step { return step{openErr: collector.ErrConnection} }}}
 		b, s := &revived{}, &shelf{atOnce: true}
-		left := map[string]collector.Left{}
+		left := map[string]collector.SampleState{}
 		for i := range 8 {
 			left[fmt.Sprintf("t%d-0", i)] = openAt("dead", 2)
 		}

@@ -83,7 +83,7 @@ func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) 
 	total := 0
 	var failed []error
 	for _, client := range clients {
-		err := agent.EachAgentOf(ctx, client, o.runID, func(a *letta.AgentState) error {
+		err := agent.EachAgent(ctx, client, o.runID, func(a *letta.AgentState) error {
 			if !o.dryRun {
 				if err := client.DeleteAgent(ctx, a.ID); err != nil {
 					return fmt.Errorf("agent %s: %w", a.ID, err)

@@ -75,7 +75,7 @@ type failed struct {
 
 func (p *program) failures(dir string, o *failuresOptions) error {
 	if o.class != "" {
-		if _, ok := collector.ClassNamed(o.class); !ok {
+		if _, ok := collector.ParseClass(o.class); !ok {
 			var names []string
 			for _, c := range collector.Classes() {
 				names = append(names, c.String())
@@ -261,7 +261,7 @@ func (p *program) showGroups(groups map[groupName]*failureGroup) error {
 
 // cause returns where failures of a class come from.
 func cause(name string) string {
-	switch c, ok := collector.ClassNamed(name); {
+	switch c, ok := collector.ParseClass(name); {
 	case !ok:
 		return "-"
 	case c.Retryable():

@@ -231,7 +231,7 @@ func TestConnectionsCut(t *testing.T) {
 
 // If a server refuses a send every 2 seconds and asks for a retry after 89 seconds, only the
 // refused sends wait.
-func TestStormOfRefusals(t *testing.T) {
+func TestRefusalsLowerLimitToOne(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 50, 4
 	latency := latencyOf(t, "200ms..400ms")

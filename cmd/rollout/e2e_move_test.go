@@ -13,7 +13,7 @@ import (
 
 // If one of two servers disappears for good during a run, its samples continue on the other within
 // seconds, and no sample loses a retry.
-func TestDeadServersSamplesMove(t *testing.T) {
+func TestSamplesMoveFromDeadServer(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 12
 	latency := latencyOf(t, "300ms..900ms")

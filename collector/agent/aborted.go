@@ -29,14 +29,14 @@ func (g *agent) abortedCall(ctx context.Context, answer *letta.LettaResponse, ar
 	}
 	for i := range steps {
 		s := &steps[i]
-		if s.CompletionTokens != nil && *s.CompletionTokens == 0 && g.gaveUp(ctx, s.ID) {
+		if s.CompletionTokens != nil && *s.CompletionTokens == 0 && g.wasAborted(ctx, s.ID) {
 			return fmt.Errorf("%w: call %d of server run %s, before its first token", collector.ErrAborted, i+1, runID)
 		}
 	}
 	return nil
 }
 
-func (g *agent) gaveUp(ctx context.Context, stepID string) bool {
+func (g *agent) wasAborted(ctx context.Context, stepID string) bool {
 	t, err := g.rollout.Trace(ctx, stepID)
 	if err != nil || t == nil {
 		return false

@@ -59,8 +59,8 @@ type agent struct {
 
 	// told has the server runs already reported to Attempt.ServerRun.
 	told map[string]bool
-	// mayRun reports whether the server might still work on an unanswered send. Close cancels it.
-	mayRun bool
+	// maybeRunning reports whether the server might still work on an unanswered send. Close cancels it.
+	maybeRunning bool
 	// inexact reports whether the last tool's text is not known exactly. Nothing can be sent
 	// then.
 	inexact bool
@@ -95,7 +95,7 @@ func (b *Backend) open(ctx context.Context, a collector.Attempt) (*agent, error)
 	}
 	g := &agent{backend: b, client: b.client, cfg: cfg, attempt: a, version: version, state: state}
 	if err := g.prepare(ctx); err != nil {
-		return nil, b.abandon(ctx, state.ID, err)
+		return nil, b.deleteUnusable(ctx, state.ID, err)
 	}
 	return g, nil
 }
@@ -188,7 +188,7 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	}
 	err := g.converse(ctx)
 	if err == nil && g.earlier != nil {
-		err = g.settle(ctx)
+		err = g.checkNoMoreRuns(ctx)
 	}
 	if n := len(g.rollout.Sends); n > 0 {
 		g.reply.Output = g.rollout.Sends[n-1].Response.Output()
@@ -198,7 +198,7 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 			g.reply.Messages = text
 		}
 	}
-	return g.reply, Translate(g.missing(err))
+	return g.reply, Translate(g.missingError(err))
 }
 
 type input struct {
@@ -241,7 +241,7 @@ func (g *agent) converse(ctx context.Context) (err error) {
 func (g *agent) exchange(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	switch {
 	case g.inexact:
-		return nil, gone("agent %s: the exact text of its last tool result is unknown", g.state.ID)
+		return nil, goneErrorf("agent %s: the exact text of its last tool result is unknown", g.state.ID)
 	case g.earlier.waiting():
 		return g.takeNext(ctx, in)
 	}
@@ -274,8 +274,8 @@ func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, erro
 		},
 	})
 	if err != nil {
-		g.mayRun = mayStillRun(err)
-		if lost(err) && !g.cfg.NoRecover && ctx.Err() == nil {
+		g.maybeRunning = mayStillRun(err)
+		if connectionLost(err) && !g.cfg.NoRecover && ctx.Err() == nil {
 			if answer, err = g.recoverSend(ctx, in, err); err == nil {
 				g.span.End()
 				return answer, nil
@@ -285,12 +285,12 @@ func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, erro
 	}
 	g.span.End()
 	runID, err := g.runOf(ctx, answer)
-	g.learned(runID)
+	g.reportRun(runID)
 	took := time.Since(sent)
 	if len(g.reply.Sends) == 0 {
 		g.reply.FirstAnswer = took
 	}
-	g.keep(answered{request: request, ours: in.ours, answer: answer, arena: arena, runID: runID, took: took, began: sent, ended: sent.Add(took)})
+	g.recordSend(sendResult{request: request, ours: in.ours, answer: answer, arena: arena, runID: runID, took: took, began: sent, ended: sent.Add(took)})
 	if err == nil {
 		err = g.abortedCall(ctx, answer, arena, runID)
 	}
@@ -327,7 +327,7 @@ func (g *agent) conversationID() string {
 
 // makeRoom waits for room for a reply. Close releases the room.
 func (g *agent) makeRoom(ctx context.Context, length int64) error {
-	taken, err := g.backend.room.take(ctx, length, g.held == 0)
+	taken, err := g.backend.room.acquire(ctx, length, g.held == 0)
 	g.held += taken
 	return err
 }
@@ -354,9 +354,9 @@ func (g *agent) Close(ctx context.Context) error {
 		g.backend.recycle(r)
 	}
 	g.arenas, g.reply, g.rollout = nil, nil, nil // reply and rollout point into the arenas
-	g.backend.room.give(g.held)
+	g.backend.room.release(g.held)
 	g.held = 0
-	if g.mayRun {
+	if g.maybeRunning {
 		g.cancel(ctx)
 	}
 	if g.cfg.Keep {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/internal/wait"
 )
 
 // The pause between two lookups of a run grows from firstLook to lastLook. A quarter of it is
@@ -19,9 +20,9 @@ const (
 // await waits until the run has ended and returns the server's record of it. It gives up a run
 // that adds no step for Config.StuckAfter, with collector.ErrGone. It reports a run that adds no
 // step for Config.SilentAfter to Progress.
-func (g *agent) await(ctx context.Context, id string) (*keptRun, error) {
-	g.learned(id)
-	g.mayRun = true // until the run has ended
+func (g *agent) await(ctx context.Context, id string) (*runRecord, error) {
+	g.reportRun(id)
+	g.maybeRunning = true // until the run has ended
 	var (
 		run   *letta.Run
 		steps []letta.Step
@@ -30,27 +31,27 @@ func (g *agent) await(ctx context.Context, id string) (*keptRun, error) {
 		told  = time.Now()
 	)
 	for pause := firstLook; ; pause = min(pause*3/2, lastLook) {
-		err := g.patiently(ctx, func() (err error) { run, err = g.client.Run(ctx, id); return err })
+		err := g.retryLookup(ctx, func() (err error) { run, err = g.client.Run(ctx, id); return err })
 		switch {
 		case letta.IsNotFound(err):
-			return nil, gone("server run %s was deleted", id)
+			return nil, goneErrorf("server run %s was deleted", id)
 		case err != nil:
 			return nil, err
 		case run.Ended():
-			return g.keptOf(ctx, run)
+			return g.readRecord(ctx, run)
 		}
 		if pause == lastLook || g.conversation != nil || seen < 0 {
-			if err = g.patiently(ctx, func() (err error) { steps, err = g.client.RunSteps(ctx, id); return err }); err != nil {
+			if err = g.retryLookup(ctx, func() (err error) { steps, err = g.client.RunSteps(ctx, id); return err }); err != nil {
 				return nil, err
 			}
 		}
 		if g.conversation != nil && letta.StepsEnded(steps) {
 			g.rollout.Run(id).SetSteps(steps)
-			return g.keptOf(ctx, run)
+			return g.readRecord(ctx, run)
 		}
 		if g.outage.Load() {
 			// A send runs within the server's process and dies with it.
-			return nil, gone("server run %s has status %s, but the server was down meanwhile", id, g.quote(run.Status))
+			return nil, goneErrorf("server run %s has status %s, but the server was down meanwhile", id, g.redactText(run.Status))
 		}
 		switch {
 		case seen < 0:
@@ -63,7 +64,7 @@ func (g *agent) await(ctx context.Context, id string) (*keptRun, error) {
 		}
 		silent := time.Since(grew)
 		if silent > g.cfg.StuckAfter {
-			return nil, gone("server run %s has status %s and made no progress for %v", id, g.quote(run.Status), silent.Round(time.Second))
+			return nil, goneErrorf("server run %s has status %s and made no progress for %v", id, g.redactText(run.Status), silent.Round(time.Second))
 		}
 		if silent > g.cfg.SilentAfter && time.Since(told) > g.cfg.SilentAfter {
 			told = time.Now()
@@ -88,7 +89,7 @@ func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error)
 		return now, nil //nolint:nilerr // a form that is not known says nothing
 	}
 	var messages letta.Messages
-	err = g.patiently(ctx, func() (err error) { messages, err = g.client.RunMessages(ctx, run.ID); return err })
+	err = g.retryLookup(ctx, func() (err error) { messages, err = g.client.RunMessages(ctx, run.ID); return err })
 	if err != nil {
 		return now, err
 	}
@@ -103,12 +104,8 @@ func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error)
 
 // sleep waits for d. It returns the cause if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+	if wait.For(ctx, d) {
 		return nil
-	case <-ctx.Done():
-		return &classed{ctx.Err(), context.Cause(ctx)}
 	}
+	return &classed{ctx.Err(), context.Cause(ctx)}
 }

@@ -15,7 +15,7 @@ import (
 type Backend struct {
 	client *letta.Client
 	cfg    Config
-	room   *replyRoom
+	room   *replyLimiter
 	// engines are the engines behind the server, as traces show them.
 	engines record.Engines
 	arenas  sync.Pool
@@ -34,14 +34,14 @@ func NewBackend(client *letta.Client, cfg Config) (*Backend, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	return &Backend{client: client, cfg: cfg, room: newReplyRoom(cfg.MaxHeldBytes)}, nil
+	return &Backend{client: client, cfg: cfg, room: newReplyLimiter(cfg.MaxHeldBytes)}, nil
 }
 
 // Client returns the client of the backend.
 func (b *Backend) Client() *letta.Client { return b.client }
 
 // Open creates an agent for the attempt, from the configuration and the task's overrides or by
-// importing the agent file. The agent has the tags [TagAll], [TagRun] and [TagKey], and its
+// importing the agent file. The agent has the tags [TagAll], [TagRun] and [tagKey], and its
 // metadata identifies the attempt under "rollout".
 //
 // If the agent will give no turns, Open deletes it and returns a [letta.NoTurnsError]. A failed

@@ -25,7 +25,7 @@ func (g *agent) brokenRun(ctx context.Context, answer *letta.LettaResponse, runI
 	var class error
 	for i := range steps {
 		s := &steps[i]
-		if class = brokenBy(s.ErrorType); class == nil {
+		if class = infraError(s.ErrorType); class == nil {
 			continue
 		}
 		found.StepID, found.Type = s.ID, g.client.Redact(s.ErrorType)
@@ -40,7 +40,7 @@ func (g *agent) brokenRun(ctx context.Context, answer *letta.LettaResponse, runI
 			return nil //nolint:nilerr // as above
 		}
 		for _, name := range failureNames(run) {
-			if class = brokenBy(name); class != nil {
+			if class = infraError(name); class != nil {
 				found.Type = g.client.Redact(name)
 				break
 			}
@@ -67,10 +67,10 @@ func failureNames(run *letta.Run) []string {
 	return names
 }
 
-// brokenBy returns the sentinel for the name of an exception that the infrastructure of the
+// infraError returns the sentinel for the name of an exception that the infrastructure of the
 // server raised: asyncpg's, SQLAlchemy's, Python's own. It accepts only a name, such as
 // TimeoutError, asyncio.TimeoutError or TimeoutError(). A longer text can come from a tool.
-func brokenBy(name string) error {
+func infraError(name string) error {
 	name = strings.TrimSuffix(strings.TrimSpace(name), "()")
 	if i := strings.LastIndexByte(name, '.'); i >= 0 {
 		name = name[i+1:]

@@ -95,8 +95,8 @@ func TestCheckLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestNothingLeftBehind checks that an agent that cannot be prepared is deleted.
-func TestNothingLeftBehind(t *testing.T) {
+// TestUnpreparedAgentDeleted checks that an agent that cannot be prepared is deleted.
+func TestUnpreparedAgentDeleted(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"", `{"agents":[]}`} {
 		p, c := lettatest.NewReplay(t, "single")

@@ -147,8 +147,8 @@ func TestLastToolText(t *testing.T) {
 	}
 }
 
-// TestSystemTextOfThen checks that a takeover uses the system text before the agent changed it.
-func TestSystemTextOfThen(t *testing.T) {
+// TestEarlierSystemText checks that a takeover uses the system text before the agent changed it.
+func TestEarlierSystemText(t *testing.T) {
 	t.Parallel()
 	l, web := simulated(t, lettasim.Config{}, nil)
 	before, after := new(keeper), new(keeper)

@@ -56,7 +56,7 @@ func (b *Backend) importFile(ctx context.Context, cfg *Config, a collector.Attem
 	if len(ids) != 1 {
 		err := fmt.Errorf("%w: import agent: the file created %d agents, want 1", collector.ErrUnusable, len(ids))
 		for _, id := range ids {
-			err = b.abandon(ctx, id, err)
+			err = b.deleteUnusable(ctx, id, err)
 		}
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (b *Backend) importFile(ctx context.Context, cfg *Config, a collector.Attem
 		state, err = b.client.Agent(ctx, ids[0])
 	}
 	if err != nil {
-		return nil, b.abandon(ctx, ids[0], err)
+		return nil, b.deleteUnusable(ctx, ids[0], err)
 	}
 	return state, nil
 }
@@ -81,9 +81,9 @@ func (b *Backend) remove(ctx context.Context, id string) error {
 	return b.client.DeleteAgent(ctx, id)
 }
 
-// abandon deletes an agent that is unusable because of err and returns err, with a note if the
+// deleteUnusable deletes an agent that is unusable because of err and returns err, with a note if the
 // deletion fails.
-func (b *Backend) abandon(ctx context.Context, id string, err error) error {
+func (b *Backend) deleteUnusable(ctx context.Context, id string, err error) error {
 	if left := b.remove(ctx, id); left != nil {
 		return fmt.Errorf("%w (agent %s was not deleted: %s)", err, id, left.Error())
 	}
@@ -157,7 +157,7 @@ func orObject(raw json.RawMessage) json.RawMessage {
 }
 
 func (c *Config) tags(a collector.Attempt) []string {
-	return append([]string{TagAll, TagRun(a.RunID), TagKey(a.Key)}, c.Tags...)
+	return append([]string{TagAll, TagRun(a.RunID), tagKey(a.Key)}, c.Tags...)
 }
 
 // metadata identifies the attempt of the agent; attemptOf reads it.

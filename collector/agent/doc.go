@@ -76,7 +76,7 @@
 //
 // # Whose agent is it
 //
-// Every agent has three tags, [TagAll], [TagRun] and [TagKey], and its metadata names the
+// Every agent has three tags, [TagAll], [TagRun] and [tagKey], and its metadata names the
 // attempt. [Backend.Reattach] uses them to find the agent of a dead process, and [Clean] to
 // find agents that are no longer needed.
 //

@@ -61,7 +61,7 @@ func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError)
 	found.Type = g.client.Redact(found.Type)
 	found.Message = g.client.Redact(text)
 	class := classifyRun(found.Type, text)
-	if engineStatus(text) == http.StatusBadRequest && g.outgrown(steps) {
+	if engineStatus(text) == http.StatusBadRequest && g.exceedsWindow(steps) {
 		class = collector.ErrContextOverflow
 	}
 	if class == nil {
@@ -101,20 +101,20 @@ func classifyRun(kind, text string) error {
 			return collector.ErrBusy
 		case status >= 500:
 			return collector.ErrUnavailable
-		case saysOverflow(lower):
+		case isOverflow(lower):
 			return collector.ErrContextOverflow
 		case status == http.StatusBadRequest, status == http.StatusRequestEntityTooLarge, status == http.StatusUnprocessableEntity:
 			return collector.ErrRejected // the server keeps no reason
 		}
 		return collector.ErrServer
 	}
-	if saysOverflow(lower) {
+	if isOverflow(lower) {
 		return collector.ErrContextOverflow
 	}
 	switch {
 	case strings.HasSuffix(kind, "Timeout"), strings.Contains(kind, "TimeoutError"):
 		return collector.ErrTimeout
-	case isUnreached(kind, text), strings.Contains(lower, "connection refused"), strings.Contains(lower, "too many clients"):
+	case isEngineUnreachable(kind, text), strings.Contains(lower, "connection refused"), strings.Contains(lower, "too many clients"):
 		return collector.ErrUnavailable
 	case kind == string(letta.StopInvalidLLMResponse), strings.HasPrefix(kind, "JSONDecode"), strings.HasPrefix(lower, "expecting value"):
 		return collector.ErrServer
@@ -122,7 +122,7 @@ func classifyRun(kind, text string) error {
 	return nil
 }
 
-func saysOverflow(lower string) bool {
+func isOverflow(lower string) bool {
 	for _, word := range []string{"context length", "context window", "context_length", "maximum context", "longer than the model"} {
 		if strings.Contains(lower, word) {
 			return true
@@ -131,8 +131,8 @@ func saysOverflow(lower string) bool {
 	return false
 }
 
-// isUnreached reports whether the text is the server's httpx error about a lost engine.
-func isUnreached(kind, text string) bool {
+// isEngineUnreachable reports whether the text is the server's httpx error about a lost engine.
+func isEngineUnreachable(kind, text string) bool {
 	for _, prefix := range []string{"Connect", "Read", "Write", "RemoteProtocol", "Pool", "Network"} {
 		if strings.HasPrefix(kind, prefix) {
 			return true
@@ -143,7 +143,7 @@ func isUnreached(kind, text string) bool {
 
 // engineOf returns the address of the failed engine, or "". last is the failed step, or nil.
 func engineOf(client *letta.Client, kind, text string, last *letta.Step) string {
-	if engineStatus(text) == 0 && !isUnreached(kind, text) {
+	if engineStatus(text) == 0 && !isEngineUnreachable(kind, text) {
 		return ""
 	}
 	address := ""
@@ -158,10 +158,10 @@ func engineOf(client *letta.Client, kind, text string, last *letta.Step) string 
 	return client.RedactAddress(address)
 }
 
-// outgrown reports whether the conversation before the last step leaves less of the context
+// exceedsWindow reports whether the conversation before the last step leaves less of the context
 // window than the engine must reserve. SGLang refuses such a call with 400, and the server does
 // not keep the reason.
-func (g *agent) outgrown(steps []letta.Step) bool {
+func (g *agent) exceedsWindow(steps []letta.Step) bool {
 	if len(steps) == 0 {
 		return false
 	}

@@ -26,16 +26,18 @@ func (e *goneError) Unwrap() error { return e.error }
 
 func (e *goneError) Redacted() string { return e.redacted }
 
-// gone wraps collector.ErrGone. Its redacted text omits serverText and quotes in errors.
-func gone(format string, args ...any) error { return goneBy(tokenize.ReasonNone, format, args...) }
+// goneErrorf wraps collector.ErrGone. Its redacted text omits serverText and quotes in errors.
+func goneErrorf(format string, args ...any) error {
+	return goneReasonf(tokenize.ReasonNone, format, args...)
+}
 
-// goneBy is like gone and records why the tokens of a call are unknown.
-func goneBy(reason tokenize.Reason, format string, args ...any) error {
+// goneReasonf is like goneErrorf and records why the tokens of a call are unknown.
+func goneReasonf(reason tokenize.Reason, format string, args ...any) error {
 	shown := make([]any, len(args))
 	for i, a := range args {
 		switch a := a.(type) {
 		case serverText:
-			shown[i] = known(string(a))
+			shown[i] = knownState(string(a))
 		case error:
 			shown[i] = errors.New(cmp.Or(collector.Redacted(a), "an error")) // for a %w
 		default:
@@ -49,8 +51,8 @@ func goneBy(reason tokenize.Reason, format string, args ...any) error {
 	}
 }
 
-// known returns word if it is a known state or stop reason of the server, and "…" otherwise.
-func known(word string) string {
+// knownState returns word if it is a known state or stop reason of the server, and "…" otherwise.
+func knownState(word string) string {
 	switch word {
 	case "created", "running", "completed", "failed", "cancelled", "pending", "success", "":
 		return word
@@ -61,4 +63,4 @@ func known(word string) string {
 	return "…"
 }
 
-func (g *agent) quote(text string) serverText { return serverText(g.client.Redact(text)) }
+func (g *agent) redactText(text string) serverText { return serverText(g.client.Redact(text)) }

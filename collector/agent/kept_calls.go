@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-type keptCall struct {
+type callRecord struct {
 	step    *letta.Step
 	trace   *record.Trace
 	answer  *record.Answer
@@ -23,23 +23,23 @@ const tracesAtOnce = 4
 
 // calls reads the trace of every step with an output, the first one alone: a server without
 // traces gets one request.
-func (m *keptRun) calls(ctx context.Context, g *agent) ([]keptCall, error) {
-	var calls []keptCall
+func (m *runRecord) calls(ctx context.Context, g *agent) ([]callRecord, error) {
+	var calls []callRecord
 	for i := range m.steps {
 		s := &m.steps[i]
 		switch {
 		case s.Status != "success":
-			return nil, gone("step %s has status %s", s.ID, g.quote(s.Status))
+			return nil, goneErrorf("step %s has status %s", s.ID, g.redactText(s.Status))
 		case s.CompletionTokens == nil:
-			return nil, gone("step %s has no completion token count", s.ID)
+			return nil, goneErrorf("step %s has no completion token count", s.ID)
 		case *s.CompletionTokens > 0:
-			calls = append(calls, keptCall{step: s})
-		case g.gaveUp(ctx, s.ID):
-			return nil, gone("the engine aborted the call of step %s", s.ID)
+			calls = append(calls, callRecord{step: s})
+		case g.wasAborted(ctx, s.ID):
+			return nil, goneErrorf("the engine aborted the call of step %s", s.ID)
 		}
 	}
 	if len(calls) == 0 {
-		return nil, gone("server run %s has no step with output", m.run.ID)
+		return nil, goneErrorf("server run %s has no step with output", m.run.ID)
 	}
 	if err := calls[0].read(ctx, g); err != nil {
 		return nil, err
@@ -62,33 +62,33 @@ func (m *keptRun) calls(ctx context.Context, g *agent) ([]keptCall, error) {
 	return calls, nil
 }
 
-func (c *keptCall) read(ctx context.Context, g *agent) error {
+func (c *callRecord) read(ctx context.Context, g *agent) error {
 	t, err := g.lateTrace(ctx, c.step.ID)
 	if err != nil {
 		return err
 	}
 	if t == nil {
-		return goneBy(tokenize.ReasonNoTrace, "step %s has no trace, and its tokens were only in the lost answer", c.step.ID)
+		return goneReasonf(tokenize.ReasonNoTrace, "step %s has no trace, and its tokens were only in the lost answer", c.step.ID)
 	}
 	c.trace = t
 	if c.answer, err = t.Answer(); err != nil {
-		return goneBy(tokenize.ReasonNoTrace, "trace of step %s: response: %w", c.step.ID, err)
+		return goneReasonf(tokenize.ReasonNoTrace, "trace of step %s: response: %w", c.step.ID, err)
 	}
 	if c.request, err = t.Request(); err == nil {
 		c.shown, err = t.Messages()
 	}
 	if err != nil {
-		return goneBy(tokenize.ReasonNoTrace, "trace of step %s: request: %w", c.step.ID, err)
+		return goneReasonf(tokenize.ReasonNoTrace, "trace of step %s: request: %w", c.step.ID, err)
 	}
 	if c.answer.OutputIDs.IsNull() {
-		return goneBy(c.withoutTokens(), "trace of step %s has no token ids", c.step.ID)
+		return goneReasonf(c.withoutTokens(), "trace of step %s has no token ids", c.step.ID)
 	}
 	return nil
 }
 
 // withoutTokens returns why a trace has no tokens: no bodies are kept, or the call was not
 // native.
-func (c *keptCall) withoutTokens() tokenize.Reason {
+func (c *callRecord) withoutTokens() tokenize.Reason {
 	if c.answer.Text == "" && c.answer.Logprobs.IsNull() && c.answer.Finish == "" && len(c.shown) == 0 {
 		return tokenize.ReasonNoTrace
 	}
@@ -99,7 +99,7 @@ func (c *keptCall) withoutTokens() tokenize.Reason {
 func (g *agent) lateTrace(ctx context.Context, stepID string) (t *record.Trace, err error) {
 	const tries, pause = 3, 400 * time.Millisecond
 	for i := 1; ; i++ {
-		err = g.patiently(ctx, func() error {
+		err = g.retryLookup(ctx, func() error {
 			t, err = g.rollout.TraceSoon(ctx, stepID)
 			return err
 		})

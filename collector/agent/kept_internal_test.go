@@ -19,7 +19,7 @@ func TestAnswerWithoutOTID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &keptRun{steps: []letta.Step{{ID: "step-1"}, {ID: "step-2"}}, messages: stored}
+	m := &runRecord{steps: []letta.Step{{ID: "step-1"}, {ID: "step-2"}}, messages: stored}
 	r := record.New(nil)
 	r.Sends = []record.Send{{Request: &letta.LettaRequest{}, Response: &letta.LettaResponse{Messages: m.answer(0, true)}}}
 	text, err := r.Conversed()
@@ -42,7 +42,7 @@ func TestStoredResultWithoutText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		message, _ := asInput(stored)
+		message, _ := approvalInput(stored)
 		if sent := (letta.InputMessages{message}); !sameInput(sent, sent) {
 			t.Errorf("with %q: it is not the same as itself", result)
 		}

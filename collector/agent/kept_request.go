@@ -7,9 +7,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// asked returns the messages of the request that started the run, as this package would send
+// sentInput returns the messages of the request that started the run, as this package would send
 // them, and whether one has a client tool's result or a refusal.
-func (m *keptRun) asked() (messages letta.InputMessages, client bool) {
+func (m *runRecord) sentInput() (messages letta.InputMessages, client bool) {
 	if len(m.messages) == 0 {
 		return nil, false
 	}
@@ -17,7 +17,7 @@ func (m *keptRun) asked() (messages letta.InputMessages, client bool) {
 	case letta.TypeUser:
 		return letta.InputMessages{letta.UserText(first.Content.String())}, false
 	case letta.TypeApprovalResponse:
-		answer, client := asInput(first.Approvals)
+		answer, client := approvalInput(first.Approvals)
 		return letta.InputMessages{answer}, client
 	default:
 		return nil, false
@@ -25,14 +25,14 @@ func (m *keptRun) asked() (messages letta.InputMessages, client bool) {
 }
 
 // request returns the stored part of the run's request, and its number of messages.
-func (m *keptRun) request() (*letta.LettaRequest, int) {
+func (m *runRecord) request() (*letta.LettaRequest, int) {
 	r := new(letta.LettaRequest)
 	for i := range m.messages {
 		switch s := &m.messages[i]; s.Type {
 		case letta.TypeUser:
 			r.Messages = append(r.Messages, letta.UserText(s.Content.String()))
 		case letta.TypeApprovalResponse:
-			answer, _ := asInput(s.Approvals)
+			answer, _ := approvalInput(s.Approvals)
 			r.Messages = append(r.Messages, answer)
 		default:
 			return r, i
@@ -41,8 +41,8 @@ func (m *keptRun) request() (*letta.LettaRequest, int) {
 	return r, len(m.messages)
 }
 
-// asInput returns the message that answers pending calls from its stored form.
-func asInput(stored []letta.Approval) (message letta.InputMessage, client bool) {
+// approvalInput returns the message that answers pending calls from its stored form.
+func approvalInput(stored []letta.Approval) (message letta.InputMessage, client bool) {
 	var returns []letta.ToolResult
 	var answers []letta.Answer
 	for i := range stored {

@@ -37,7 +37,7 @@ type ReaderConfig struct {
 // NewReader returns a Reader of the client's server.
 func NewReader(client *letta.Client, cfg ReaderConfig) *Reader {
 	full := Config{Prompter: cfg.Prompter, Messages: cfg.Messages, Keep: true}.withDefaults()
-	return &Reader{&Backend{client: client, cfg: full, room: newReplyRoom(full.MaxHeldBytes)}}
+	return &Reader{&Backend{client: client, cfg: full, room: newReplyLimiter(full.MaxHeldBytes)}}
 }
 
 // Client returns the client of the reader.
@@ -87,5 +87,5 @@ func (g *recorded) deleted(err error) error {
 	if !letta.IsNotFound(err) {
 		return err
 	}
-	return final(goneBy(tokenize.ReasonDeleted, "server run %s or its agent was deleted before it was read", g.attempt.Task.Recorded.Run))
+	return makeFinal(goneReasonf(tokenize.ReasonDeleted, "server run %s or its agent was deleted before it was read", g.attempt.Task.Recorded.Run))
 }

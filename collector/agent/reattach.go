@@ -19,7 +19,7 @@ type earlier struct {
 	// runs are the server runs that are not yet in the reply, oldest first.
 	runs []letta.Run
 	// first is the record of runs[0]; nil until that run was awaited.
-	first *keptRun
+	first *runRecord
 	// resumed reports whether this process also sent to the agent.
 	resumed bool
 }
@@ -48,7 +48,7 @@ func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collec
 	state, err := b.client.Agent(ctx, id)
 	switch {
 	case letta.IsNotFound(err):
-		return nil, gone("agent %s was deleted", id)
+		return nil, goneErrorf("agent %s was deleted", id)
 	case err != nil:
 		return nil, err
 	}
@@ -59,25 +59,25 @@ func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collec
 	for _, run := range left.ServerRuns {
 		g.told[run] = true
 	}
-	if err := g.missing(g.prepareAgain(ctx)); err != nil {
+	if err := g.missingError(g.prepareAgain(ctx)); err != nil {
 		if !errors.Is(err, collector.ErrGone) || cfg.Keep {
 			return nil, err // to be retried, or kept for inspection
 		}
-		return nil, b.abandon(ctx, id, err)
+		return nil, b.deleteUnusable(ctx, id, err)
 	}
 	return g, nil
 }
 
 // findAgent returns the id of the attempt's agent and deletes the other agents of the key.
 func (b *Backend) findAgent(ctx context.Context, cfg *Config, a collector.Attempt, left collector.OpenAttempt) (string, error) {
-	tags := []string{TagRun(a.RunID), TagKey(a.Key)}
+	tags := []string{TagRun(a.RunID), tagKey(a.Key)}
 	const page = 100
 	found, err := b.client.Agents(ctx, tags, "", page)
 	if err != nil {
 		return "", err
 	}
 	// A server that matches any of the tags also lists agents of other samples.
-	found = slices.DeleteFunc(found, func(s letta.AgentState) bool { return !hasAll(s.Tags, tags) })
+	found = slices.DeleteFunc(found, func(s letta.AgentState) bool { return !containsAll(s.Tags, tags) })
 	id := left.AgentID
 	for i := range found {
 		if id == "" && attemptOf(found[i].Metadata) == left.N {
@@ -94,12 +94,12 @@ func (b *Backend) findAgent(ctx context.Context, cfg *Config, a collector.Attemp
 		}
 	}
 	if id == "" {
-		return "", gone("the server has no agent of attempt %d", left.N)
+		return "", goneErrorf("the server has no agent of attempt %d", left.N)
 	}
 	return id, nil
 }
 
-func hasAll(tags, want []string) bool {
+func containsAll(tags, want []string) bool {
 	return !slices.ContainsFunc(want, func(t string) bool { return !slices.Contains(tags, t) })
 }
 
@@ -120,7 +120,7 @@ func (g *agent) prepareAgain(ctx context.Context) error {
 	}
 	for _, id := range g.earlier.left.ServerRuns {
 		if !slices.ContainsFunc(runs, func(r letta.Run) bool { return r.ID == id }) {
-			return gone("server run %s was deleted", id)
+			return goneErrorf("server run %s was deleted", id)
 		}
 	}
 	if len(runs) == 0 {
@@ -128,13 +128,13 @@ func (g *agent) prepareAgain(ctx context.Context) error {
 		return g.prepare(ctx)
 	}
 	if err := g.state.CheckTurns(); err != nil {
-		return gone("agent %s: %w", g.state.ID, err)
+		return goneErrorf("agent %s: %w", g.state.ID, err)
 	}
 	if on := g.state.LLMConfig.EnableReasoner; g.cfg.KeepReasoning && (on == nil || !*on) {
-		return gone("agent %s drops the text before tool calls", g.state.ID)
+		return goneErrorf("agent %s drops the text before tool calls", g.state.ID)
 	}
 	if g.cfg.Conversation && g.conversation == nil {
-		return gone("the conversation of agent %s was deleted", g.state.ID)
+		return goneErrorf("the conversation of agent %s was deleted", g.state.ID)
 	}
 	g.earlier.runs = runs
 	system, err := g.systemText(ctx)
@@ -156,11 +156,11 @@ func (g *agent) findConversation(ctx context.Context) (*letta.Conversation, erro
 	return &list[0], nil
 }
 
-// missing returns err wrapped in collector.ErrGone if a part of the agent no longer exists:
+// missingError returns err wrapped in collector.ErrGone if a part of the agent no longer exists:
 // another attempt can succeed.
-func (g *agent) missing(err error) error {
+func (g *agent) missingError(err error) error {
 	if g.earlier == nil || !letta.IsNotFound(err) || errors.Is(err, collector.ErrGone) {
 		return err
 	}
-	return gone("agent %s: %w", g.state.ID, err)
+	return goneErrorf("agent %s: %w", g.state.ID, err)
 }

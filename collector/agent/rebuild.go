@@ -27,7 +27,7 @@ type rebuilt struct {
 //
 // rebuild guesses nothing that a prompt can contain: if something is missing or contradicts the
 // counts, the error wraps collector.ErrGone.
-func (m *keptRun) rebuild(ctx context.Context, g *agent, inputs int, scrubbed bool) (*rebuilt, error) {
+func (m *runRecord) rebuild(ctx context.Context, g *agent, inputs int, scrubbed bool) (*rebuilt, error) {
 	stop, err := m.stopReason(g)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (m *keptRun) rebuild(ctx context.Context, g *agent, inputs int, scrubbed bo
 }
 
 // assemble builds the answer. calls are those with known tokens.
-func (m *keptRun) assemble(g *agent, stop letta.StopReason, calls []keptCall, inputs int, scrubbed bool) (*rebuilt, error) {
+func (m *runRecord) assemble(g *agent, stop letta.StopReason, calls []callRecord, inputs int, scrubbed bool) (*rebuilt, error) {
 	r := &rebuilt{response: &letta.LettaResponse{
 		Messages:   m.answer(inputs, scrubbed),
 		StopReason: stop,
@@ -55,7 +55,7 @@ func (m *keptRun) assemble(g *agent, stop letta.StopReason, calls []keptCall, in
 	return r, r.writeTurns(m, calls, g.state)
 }
 
-func (m *keptRun) usage() letta.UsageStatistics {
+func (m *runRecord) usage() letta.UsageStatistics {
 	u := letta.UsageStatistics{StepCount: int32(len(m.steps))} //nolint:gosec // a run has few
 	for i := range m.steps {
 		s := &m.steps[i]
@@ -72,7 +72,7 @@ func (m *keptRun) usage() letta.UsageStatistics {
 
 // answer returns the messages of the answer: the stored messages without the inputs and without
 // the texts that the server deleted for the next prompt.
-func (m *keptRun) answer(inputs int, scrubbed bool) letta.Messages {
+func (m *runRecord) answer(inputs int, scrubbed bool) letta.Messages {
 	stored := m.messages
 	for len(stored) > 0 {
 		if stored[0].Type != letta.TypeApprovalResponse {
@@ -110,9 +110,9 @@ func (m *keptRun) answer(inputs int, scrubbed bool) letta.Messages {
 }
 
 // decode parses the turns into the arena and compares them with the counts of the steps.
-func (r *rebuilt) decode(m *keptRun, c *letta.Client, arena *tokenize.Reply) error {
+func (r *rebuilt) decode(m *runRecord, c *letta.Client, arena *tokenize.Reply) error {
 	if err := c.DecodeTurns(r.turns, arena); err != nil {
-		return gone("traces of server run %s: %w", m.run.ID, err)
+		return goneErrorf("traces of server run %s: %w", m.run.ID, err)
 	}
 	k := 0
 	for i := range arena.Turns {
@@ -126,10 +126,10 @@ func (r *rebuilt) decode(m *keptRun, c *letta.Client, arena *tokenize.Reply) err
 		s := &m.steps[k]
 		k++
 		if int64(len(t.OutputIDs)) != *s.CompletionTokens {
-			return gone("trace of step %s has %d tokens, but the step counted %d", s.ID, len(t.OutputIDs), *s.CompletionTokens)
+			return goneErrorf("trace of step %s has %d tokens, but the step counted %d", s.ID, len(t.OutputIDs), *s.CompletionTokens)
 		}
 		if t.PromptIDs != nil && (s.PromptTokens == nil || int64(len(t.PromptIDs)) != *s.PromptTokens) {
-			return gone("trace of step %s has a prompt of %d tokens, but the step has another count", s.ID, len(t.PromptIDs))
+			return goneErrorf("trace of step %s has a prompt of %d tokens, but the step has another count", s.ID, len(t.PromptIDs))
 		}
 	}
 	r.turns = nil

@@ -23,9 +23,9 @@ type writtenTurn struct {
 
 // writeTurns writes the turns in the server's order: first the results that answer an earlier
 // run, then each call before the results of its tools.
-func (r *rebuilt) writeTurns(m *keptRun, calls []keptCall, state *letta.AgentState) error {
+func (r *rebuilt) writeTurns(m *runRecord, calls []callRecord, state *letta.AgentState) error {
 	var turns []writtenTurn
-	tools := func(stepID string, next []keptCall) error {
+	tools := func(stepID string, next []callRecord) error {
 		for _, message := range m.returns(stepID) {
 			text, err := toolText(message, next, state)
 			switch {
@@ -65,7 +65,7 @@ func (r *rebuilt) writeTurns(m *keptRun, calls []keptCall, state *letta.AgentSta
 // turn returns the assistant turn of a call with the text that the server stored. If the server
 // stored less than the model wrote (NUL characters), turn applies the server's rule to the text
 // of the trace.
-func (m *keptRun) turn(c *keptCall) (writtenTurn, error) {
+func (m *runRecord) turn(c *callRecord) (writtenTurn, error) {
 	t := writtenTurn{Role: "assistant", OutputIDs: json.RawMessage(c.answer.OutputIDs), Logprobs: json.RawMessage(c.answer.Logprobs)}
 	if len(t.Logprobs) == 0 {
 		t.Logprobs = json.RawMessage("null")
@@ -83,7 +83,7 @@ func (m *keptRun) turn(c *keptCall) (writtenTurn, error) {
 	case written != "" && m.recorded: // the request can exclude these messages
 		t.Content = &written
 	case written != "":
-		return t, gone("step %s: the trace has text, but the stored messages have none", c.step.ID)
+		return t, goneErrorf("step %s: the trace has text, but the stored messages have none", c.step.ID)
 	}
 	return t, nil
 }
@@ -97,7 +97,7 @@ const pythonSpace = "\t\n\v\f\r\x1c\x1d\x1e\x1f \u0085\u00a0\u1680\u2000\u2001\u
 // toolText returns the text of a tool message as the model saw it: packaged, with the server's
 // time. Stored messages have only the bare result, so the text comes from the trace of the next
 // call. If there was no next call, toolText packages the result itself.
-func toolText(message *letta.Message, next []keptCall, state *letta.AgentState) (string, error) {
+func toolText(message *letta.Message, next []callRecord, state *letta.AgentState) (string, error) {
 	returns := message.ToolReturns
 	if len(next) == 0 {
 		return packaged(message, returns, state), nil
@@ -129,7 +129,7 @@ func toolText(message *letta.Message, next []keptCall, state *letta.AgentState) 
 	if len(returns) > 0 {
 		call = returns[0].ToolCallID
 	}
-	return "", gone("the trace of step %s lacks the result of call %s", next[0].step.ID, call)
+	return "", goneErrorf("the trace of step %s lacks the result of call %s", next[0].step.ID, call)
 }
 
 // packaged does the same as the server's package_function_response (system.py:150-168).

@@ -41,24 +41,24 @@ func (g *recorded) Run(ctx context.Context) (*collector.Reply, error) {
 			}
 		}
 	}
-	return g.reply, Translate(final(g.deleted(err)))
+	return g.reply, Translate(makeFinal(g.deleted(err)))
 }
 
 func (g *recorded) read(ctx context.Context) error {
-	m, err := g.keptNow(ctx)
+	m, err := g.readRecordNow(ctx)
 	if err != nil {
 		return err
 	}
 	if !g.run.Ended() && !letta.StepsEnded(m.steps) {
-		return goneBy(tokenize.ReasonUnfinished, "server run %s has status %s and has not ended", g.run.ID, g.quote(g.run.Status))
+		return goneReasonf(tokenize.ReasonUnfinished, "server run %s has status %s and has not ended", g.run.ID, g.redactText(g.run.Status))
 	}
-	stop, wrong := g.ended(m)
+	stop, wrong := g.endOfRun(m)
 	calls, err := g.readCalls(ctx, m)
 	if err != nil {
 		return err
 	}
 	if len(calls) == 0 {
-		return g.nothing(m, wrong)
+		return g.noTokensError(m, wrong)
 	}
 	if g.rollout.Before, err = g.before(ctx, m, calls); err != nil {
 		return err
@@ -75,16 +75,16 @@ func (g *recorded) read(ctx context.Context) error {
 	g.rollout.Run(g.run.ID).SetSteps(m.steps)
 	g.reply.Model = g.model(calls)
 	began, ended := m.times(g.client)
-	g.keep(answered{
-		request: request, ours: m.hidden(g.rollout.Before, calls), answer: r.response, arena: arena, runID: g.run.ID,
+	g.recordSend(sendResult{
+		request: request, ours: m.sawEmptyResult(g.rollout.Before, calls), answer: r.response, arena: arena, runID: g.run.ID,
 		took: m.duration(), began: began, ended: ended,
 	})
 	return wrong
 }
 
-// keptNow reads the current state of the agent and the server's record of the run.
-func (g *recorded) keptNow(ctx context.Context) (*keptRun, error) {
-	err := g.patiently(ctx, func() (err error) {
+// readRecordNow reads the current state of the agent and the server's record of the run.
+func (g *recorded) readRecordNow(ctx context.Context) (*runRecord, error) {
+	err := g.retryLookup(ctx, func() (err error) {
 		g.state, err = g.client.Agent(ctx, g.run.AgentID)
 		return err
 	})
@@ -93,23 +93,23 @@ func (g *recorded) keptNow(ctx context.Context) (*keptRun, error) {
 	}
 	g.begin("")
 	g.rollout.Recorded = true
-	var m *keptRun
+	var m *runRecord
 	both, within := errgroup.WithContext(ctx)
 	both.Go(func() error {
 		if len(g.state.MessageIDs) == 0 {
 			return nil
 		}
-		err := g.patiently(within, func() (err error) {
+		err := g.retryLookup(within, func() (err error) {
 			g.rollout.SystemText, err = g.client.SystemText(within, g.state.MessageIDs[0])
 			return err
 		})
-		if ctx.Err() == nil && !passing(err) {
+		if ctx.Err() == nil && !isTemporary(err) {
 			err = nil // the agent's first message is not a system message or is gone: compare nothing
 		}
 		return err
 	})
 	both.Go(func() (err error) {
-		m, err = g.keptOf(within, g.run)
+		m, err = g.readRecord(within, g.run)
 		return err
 	})
 	if err := both.Wait(); err != nil {
@@ -119,8 +119,8 @@ func (g *recorded) keptNow(ctx context.Context) (*keptRun, error) {
 	return m, nil
 }
 
-// ended returns why the run ended, and an error if it failed.
-func (g *recorded) ended(m *keptRun) (letta.StopReason, error) {
+// endOfRun returns why the run ended, and an error if it failed.
+func (g *recorded) endOfRun(m *runRecord) (letta.StopReason, error) {
 	stop := g.run.StopReason
 	if n := len(m.steps); stop == "" && n > 0 {
 		stop = m.steps[n-1].StopReason
@@ -139,7 +139,7 @@ func (g *recorded) ended(m *keptRun) (letta.StopReason, error) {
 	if why == "" {
 		return stop, nil // the stop reason is sufficient
 	}
-	return stop, failed("server run %s has status %s: %s", g.run.ID, g.quote(g.run.Status), g.quote(why))
+	return stop, runFailed("server run %s has status %s: %s", g.run.ID, g.redactText(g.run.Status), g.redactText(why))
 }
 
 // untracedMost is the number of missing traces, at the start of a run, after which none is
@@ -147,31 +147,31 @@ func (g *recorded) ended(m *keptRun) (letta.StopReason, error) {
 const untracedMost = 2
 
 // readCalls reads the trace of every step with an output and removes the others from m.
-func (g *recorded) readCalls(ctx context.Context, m *keptRun) ([]keptCall, error) {
-	var calls []keptCall
+func (g *recorded) readCalls(ctx context.Context, m *runRecord) ([]callRecord, error) {
+	var calls []callRecord
 	var kept []letta.Step
 	for i := range m.steps {
 		s := m.steps[i]
 		switch {
 		case s.CompletionTokens == nil || *s.CompletionTokens == 0:
 			if s.Status == "success" {
-				if g.gaveUp(ctx, s.ID) {
-					return nil, failed("the engine aborted the call of step %s before its first token", s.ID)
+				if g.wasAborted(ctx, s.ID) {
+					return nil, runFailed("the engine aborted the call of step %s before its first token", s.ID)
 				}
 				kept = append(kept, s)
 			}
 			continue
 		case m.summarized(s.ID):
-			g.miss(len(calls), goneBy(tokenize.ReasonCompacted, "step %s ran a compaction and has no trace", s.ID))
+			g.addMissing(len(calls), goneReasonf(tokenize.ReasonCompacted, "step %s ran a compaction and has no trace", s.ID))
 			continue
 		case len(calls) == 0 && len(g.reply.Missing) >= untracedMost:
-			g.miss(0, goneBy(tokenize.ReasonNoTrace, "step %s: the server has no traces of this run", s.ID))
+			g.addMissing(0, goneReasonf(tokenize.ReasonNoTrace, "step %s: the server has no traces of this run", s.ID))
 			continue
 		}
-		c := keptCall{step: &s}
+		c := callRecord{step: &s}
 		switch err := c.read(ctx, g.agent); {
 		case errors.Is(err, collector.ErrGone):
-			g.miss(len(calls), err)
+			g.addMissing(len(calls), err)
 		case err != nil:
 			return nil, err
 		default:
@@ -194,21 +194,21 @@ const historyMost = 1000
 
 // before reads the messages before the run if its traces show calls of an earlier run: no trace
 // shows whether a client answered those calls.
-func (g *recorded) before(ctx context.Context, m *keptRun, calls []keptCall) (earlier letta.Messages, err error) {
+func (g *recorded) before(ctx context.Context, m *runRecord, calls []callRecord) (earlier letta.Messages, err error) {
 	if len(m.messages) == 0 || !m.showsOthers(calls) {
 		return nil, nil
 	}
-	err = g.patiently(ctx, func() error {
+	err = g.retryLookup(ctx, func() error {
 		earlier, err = g.client.MessagesBefore(ctx, g.run.AgentID, m.messages[0].ID, historyMost)
 		return err
 	})
-	if err != nil && ctx.Err() == nil && !passing(err) {
+	if err != nil && ctx.Err() == nil && !isTemporary(err) {
 		return nil, nil // without them the prompt counts decide
 	}
 	return earlier, err
 }
 
-func (m *keptRun) showsOthers(calls []keptCall) bool {
+func (m *runRecord) showsOthers(calls []callRecord) bool {
 	own := map[string]bool{}
 	for i := range m.messages {
 		for k := range m.messages[i].ToolCalls {
@@ -227,9 +227,9 @@ func (m *keptRun) showsOthers(calls []keptCall) bool {
 	return false
 }
 
-// hidden reports whether a call was shown a client tool's result or a refusal, for which the
+// sawEmptyResult reports whether a call was shown a client tool's result or a refusal, for which the
 // model saw empty text. before are the messages before the run.
-func (m *keptRun) hidden(before letta.Messages, calls []keptCall) bool {
+func (m *runRecord) sawEmptyResult(before letta.Messages, calls []callRecord) bool {
 	ours := map[string]bool{}
 	for _, list := range []letta.Messages{before, m.messages} {
 		for i := range list {
@@ -249,8 +249,8 @@ func (m *keptRun) hidden(before letta.Messages, calls []keptCall) bool {
 	return false
 }
 
-// miss records a call with unknown tokens. before counts the known calls before it.
-func (g *recorded) miss(before int, err error) {
+// addMissing records a call with unknown tokens. before counts the known calls before it.
+func (g *recorded) addMissing(before int, err error) {
 	reason, text := tokenize.ReasonNoTrace, err.Error()
 	if e, ok := errors.AsType[*goneError](err); ok {
 		reason, text = max(e.reason, tokenize.ReasonNoPrompt), e.text
@@ -258,21 +258,21 @@ func (g *recorded) miss(before int, err error) {
 	g.reply.Missing = append(g.reply.Missing, collector.MissingCall{Before: before, Reason: reason, Note: text})
 }
 
-// nothing returns why a run gives no tokens.
-func (g *recorded) nothing(m *keptRun, ended error) error {
+// noTokensError returns why a run gives no tokens.
+func (g *recorded) noTokensError(m *runRecord, ended error) error {
 	missing := g.reply.Missing
 	g.reply.Missing = nil
 	switch {
 	case ended != nil:
 		return ended
 	case len(missing) > 0:
-		return goneBy(missing[0].Reason, "%s; server run %s has no usable call", serverText(missing[0].Note), g.run.ID)
+		return goneReasonf(missing[0].Reason, "%s; server run %s has no usable call", serverText(missing[0].Note), g.run.ID)
 	}
-	return goneBy(tokenize.ReasonNoTurns, "server run %s has status %s and no step with output", g.run.ID, g.quote(g.run.Status))
+	return goneReasonf(tokenize.ReasonNoTurns, "server run %s has status %s and no step with output", g.run.ID, g.redactText(g.run.Status))
 }
 
 // model returns the model of the run, which the agent might no longer have.
-func (g *recorded) model(calls []keptCall) string {
+func (g *recorded) model(calls []callRecord) string {
 	if model := calls[0].step.ModelHandle; model != "" {
 		return model
 	}
@@ -284,13 +284,13 @@ func (g *recorded) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.
 	calls, err := g.agent.Prompts(ctx, r)
 	for k := range calls {
 		if err == nil && calls[k].FinishReason == tokenize.FinishAbort {
-			return nil, failed("the engine aborted call %d of server run %s after %d tokens", k+1, g.run.ID, len(calls[k].OutputIDs))
+			return nil, runFailed("the engine aborted call %d of server run %s after %d tokens", k+1, g.run.ID, len(calls[k].OutputIDs))
 		}
 	}
 	return calls, err
 }
 
-func (m *keptRun) summarized(stepID string) bool {
+func (m *runRecord) summarized(stepID string) bool {
 	for i := range m.messages {
 		if a := &m.messages[i]; a.StepID == stepID && (a.Type == letta.TypeSummary || a.Type == letta.TypeUser && record.IsAlert(a.Content.String())) {
 			return true
@@ -299,13 +299,13 @@ func (m *keptRun) summarized(stepID string) bool {
 	return false
 }
 
-func failed(format string, args ...any) error {
-	e, _ := errors.AsType[*goneError](gone(format, args...)) // always a *goneError
+func runFailed(format string, args ...any) error {
+	e, _ := errors.AsType[*goneError](goneErrorf(format, args...)) // always a *goneError
 	return &goneError{error: fmt.Errorf("%w: %s", collector.ErrAgent, e.text), redacted: e.redacted, text: e.text}
 }
 
-// final makes an error of the record final: the server will not keep more tomorrow.
-func final(err error) error {
+// makeFinal makes an error of the record final: the server will not keep more tomorrow.
+func makeFinal(err error) error {
 	e, ok := errors.AsType[*goneError](err)
 	if !ok || !errors.Is(err, collector.ErrGone) {
 		return err

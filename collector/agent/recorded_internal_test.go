@@ -12,7 +12,7 @@ func TestHidden(t *testing.T) {
 	answers := func(list ...letta.Approval) letta.Messages {
 		return letta.Messages{{Type: letta.TypeApprovalResponse, Approvals: list}}
 	}
-	shown := []keptCall{{shown: []letta.TraceMessage{{Role: "user"}, {Role: "assistant"}, {Role: "tool", ToolCallID: "a"}}}}
+	shown := []callRecord{{shown: []letta.TraceMessage{{Role: "user"}, {Role: "assistant"}, {Role: "tool", ToolCallID: "a"}}}}
 	for _, test := range []struct {
 		name        string
 		before, own letta.Messages
@@ -25,8 +25,8 @@ func TestHidden(t *testing.T) {
 		{"approved", answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "approval", ToolCallID: "a"}, Approve: true}), nil, false},
 		{"not shown any more", answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "tool", ToolCallID: "b"}}), nil, false},
 	} {
-		m := &keptRun{messages: test.own}
-		if got := m.hidden(test.before, shown); got != test.want {
+		m := &runRecord{messages: test.own}
+		if got := m.sawEmptyResult(test.before, shown); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// lost reports whether the connection was lost while the server might have been working: this
+// connectionLost reports whether the connection was lost while the server might have been working: this
 // side reached the server and did not stop waiting.
-func lost(err error) bool {
+func connectionLost(err error) bool {
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return false
 	}
@@ -33,7 +33,7 @@ func lost(err error) bool {
 // record. If that fails, recoverSend returns the error of the send with the reason.
 func (g *agent) recoverSend(ctx context.Context, in *input, cause error) (*letta.LettaResponse, error) {
 	g.outage.Store(false)
-	run, err := g.newRun(ctx, len(g.reply.Sends))
+	run, err := g.findNewRun(ctx, len(g.reply.Sends))
 	if errors.Is(err, collector.ErrGone) {
 		return nil, notRecovered(ctx, cause, err)
 	}
@@ -50,7 +50,7 @@ func (g *agent) recoverSend(ctx context.Context, in *input, cause error) (*letta
 		}
 		return nil, cause
 	}
-	answer, err := g.take(ctx, m, in, cause)
+	answer, err := g.rebuildSend(ctx, m, in, cause)
 	if err != nil {
 		return nil, notRecovered(ctx, cause, err)
 	}
@@ -79,14 +79,14 @@ func notRecovered(ctx context.Context, cause, why error) error {
 	return &recoverError{cause, why}
 }
 
-// newRun returns the agent's run that follows the answered sends, or nil. It polls, because a
+// findNewRun returns the agent's run that follows the answered sends, or nil. It polls, because a
 // lost request can still arrive. Several new runs are an error: a proxy repeated the request, and
 // the context of one run contains parts of the other.
-func (g *agent) newRun(ctx context.Context, answered int) (*letta.Run, error) {
+func (g *agent) findNewRun(ctx context.Context, answered int) (*letta.Run, error) {
 	const tries, pause = 4, 500 * time.Millisecond
 	for i := 1; ; i++ {
 		var runs []letta.Run
-		err := g.patiently(ctx, func() (err error) {
+		err := g.retryLookup(ctx, func() (err error) {
 			runs, err = g.serverRuns(ctx)
 			return err
 		})
@@ -94,7 +94,7 @@ func (g *agent) newRun(ctx context.Context, answered int) (*letta.Run, error) {
 		case err != nil:
 			return nil, err
 		case len(runs) > answered+1:
-			return nil, gone("agent %s has %d server runs for %d sends", g.state.ID, len(runs), answered+1)
+			return nil, goneErrorf("agent %s has %d server runs for %d sends", g.state.ID, len(runs), answered+1)
 		case len(runs) == answered+1:
 			return &runs[answered], nil
 		case i == tries:

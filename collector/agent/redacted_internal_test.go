@@ -29,11 +29,11 @@ func TestRedacted(t *testing.T) {
 			"a server run", &ServerRunError{RunID: "run-1", Type: prose, Message: prose, Err: &letta.APIError{Op: "send", Status: 500, Err: letta.ErrServer}},
 			"send: 500 Internal Server Error, and server run run-1 failed",
 		},
-		{"gone", gone("server run %s has status %s and made no progress for %v", "run-1", serverText("created"), "15m0s"), "server run run-1 has status created and made no progress for 15m0s"},
-		{"gone, in words of the server", gone("server run %s has status %s and stop reason %s", "run-1", serverText(prose), serverText("llm_api_error")), "server run run-1 has status … and stop reason llm_api_error"},
-		{"gone, for a call", gone("agent %s: %w", "agent-1", refused), "agent agent-1: agent: 404 Not Found"},
-		{"gone, for something else", gone("trace of step %s: %w", "step-1", errors.New(prose)), "trace of step step-1: an error"},
-		{"lost, and not recovered", &recoverError{reset, gone("step %s has status %s", "step-1", serverText(prose))}, "send: read: connection reset by peer (step step-1 has status …)"},
+		{"gone", goneErrorf("server run %s has status %s and made no progress for %v", "run-1", serverText("created"), "15m0s"), "server run run-1 has status created and made no progress for 15m0s"},
+		{"gone, in words of the server", goneErrorf("server run %s has status %s and stop reason %s", "run-1", serverText(prose), serverText("llm_api_error")), "server run run-1 has status … and stop reason llm_api_error"},
+		{"gone, for a call", goneErrorf("agent %s: %w", "agent-1", refused), "agent agent-1: agent: 404 Not Found"},
+		{"gone, for something else", goneErrorf("trace of step %s: %w", "step-1", errors.New(prose)), "trace of step step-1: an error"},
+		{"lost, and not recovered", &recoverError{reset, goneErrorf("step %s has status %s", "step-1", serverText(prose))}, "send: read: connection reset by peer (step step-1 has status …)"},
 	} {
 		wrapped := &collector.AttemptError{Task: prose, Err: fmt.Errorf("x: %w", tt.err)}
 		if got := collector.Redacted(wrapped); got != tt.want {
@@ -43,7 +43,7 @@ func TestRedacted(t *testing.T) {
 			t.Errorf("%s: %v wraps ErrGone, or does not", tt.name, tt.err)
 		}
 	}
-	if err := gone("step %s has status %s", "step-1", serverText(prose)); err.Error() != collector.ErrGone.Error()+": step step-1 has status "+prose {
+	if err := goneErrorf("step %s has status %s", "step-1", serverText(prose)); err.Error() != collector.ErrGone.Error()+": step step-1 has status "+prose {
 		t.Errorf("a person reads %q", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-type answered struct {
+type sendResult struct {
 	request *letta.LettaRequest
 	ours    bool // as in input
 	answer  *letta.LettaResponse
@@ -24,7 +24,7 @@ type answered struct {
 	lost       error
 }
 
-func (g *agent) keep(x answered) {
+func (g *agent) recordSend(x sendResult) {
 	send := collector.Send{
 		RunID: x.runID, StopReason: string(x.answer.StopReason),
 		Usage: collector.Usage{

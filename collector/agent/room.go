@@ -9,25 +9,25 @@ import (
 // unsizedBytes is the assumed size of a reply without a Content-Length.
 const unsizedBytes = 1 << 20
 
-// A replyRoom bounds the bytes of the replies that the agents of a backend hold, from before they
+// A replyLimiter bounds the bytes of the replies that the agents of a backend hold, from before they
 // are read until Close. Without it, a slow sink would fill the memory with one reply per sample
 // in flight.
 //
 // Only the first reply of an agent waits: agents that each hold a reply could otherwise wait for
 // each other. A later reply is counted only if there is room.
-type replyRoom struct {
+type replyLimiter struct {
 	size int64
 	free *semaphore.Weighted // FIFO
 }
 
-func newReplyRoom(bytes int64) *replyRoom {
-	return &replyRoom{size: bytes, free: semaphore.NewWeighted(bytes)}
+func newReplyLimiter(bytes int64) *replyLimiter {
+	return &replyLimiter{size: bytes, free: semaphore.NewWeighted(bytes)}
 }
 
-// take takes room for a reply of length bytes (-1: unknown), at most the whole room, and returns
-// how many bytes it took. If first is set, the agent holds no reply, and take waits until ctx is
+// acquire takes room for a reply of length bytes (-1: unknown), at most the whole room, and returns
+// how many bytes it took. If first is set, the agent holds no reply, and acquire waits until ctx is
 // done.
-func (r *replyRoom) take(ctx context.Context, length int64, first bool) (taken int64, err error) {
+func (r *replyLimiter) acquire(ctx context.Context, length int64, first bool) (taken int64, err error) {
 	if length < 0 {
 		length = unsizedBytes
 	}
@@ -44,4 +44,4 @@ func (r *replyRoom) take(ctx context.Context, length int64, first bool) (taken i
 	return length, nil
 }
 
-func (r *replyRoom) give(taken int64) { r.free.Release(taken) }
+func (r *replyLimiter) release(taken int64) { r.free.Release(taken) }

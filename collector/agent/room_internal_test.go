@@ -11,9 +11,9 @@ func TestReplyRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		r := newReplyRoom(100)
+		r := newReplyLimiter(100)
 		take := func(length int64, first bool) int64 {
-			n, err := r.take(ctx, length, first)
+			n, err := r.acquire(ctx, length, first)
 			if err != nil {
 				t.Errorf("take(%d): %v", length, err)
 			}
@@ -35,12 +35,12 @@ func TestReplyRoom(t *testing.T) {
 		if taken != 0 {
 			t.Errorf("the first reply of another agent took %d of a full room", taken)
 		}
-		r.give(60)
+		r.release(60)
 		synctest.Wait()
 		if taken != 0 {
 			t.Errorf("a reply larger than the room took %d while others hold some", taken)
 		}
-		r.give(40)
+		r.release(40)
 		synctest.Wait()
 		if taken != 100 {
 			t.Errorf("a reply larger than the room took %d of it, want all 100", taken)
@@ -48,14 +48,14 @@ func TestReplyRoom(t *testing.T) {
 
 		ended, end := context.WithCancel(ctx)
 		var err error
-		go func() { _, err = r.take(ended, -1, true) }()
+		go func() { _, err = r.acquire(ended, -1, true) }()
 		synctest.Wait()
 		end()
 		synctest.Wait()
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("waiting ended with %v, want the context's error", err)
 		}
-		r.give(100)
+		r.release(100)
 		if !r.free.TryAcquire(100) {
 			t.Error("room is lost")
 		}
@@ -67,6 +67,6 @@ func Held(b *Backend) bool {
 	if !b.room.free.TryAcquire(b.room.size) {
 		return true
 	}
-	b.room.give(b.room.size)
+	b.room.release(b.room.size)
 	return false
 }

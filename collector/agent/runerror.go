@@ -25,7 +25,7 @@ func (e *ServerRunError) Error() string {
 	switch {
 	case e.Engine == "":
 		return "send: the server run failed: " + what
-	case isUnreached(e.Type, e.Message):
+	case isEngineUnreachable(e.Type, e.Message):
 		return "send: the server cannot reach its model engine (" + e.Engine + "): " + what
 	case engineStatus(e.Message) >= 400 && engineStatus(e.Message) < 500:
 		return "send: the model engine (" + e.Engine + ") refused the call (see its log): " + what

@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A keptRun is the server's record of an ended run whose answer was not read.
-type keptRun struct {
+// A runRecord is the server's record of an ended run whose answer was not read.
+type runRecord struct {
 	run      *letta.Run
 	steps    []letta.Step // oldest first
 	messages letta.Messages
@@ -20,15 +20,15 @@ type keptRun struct {
 	recorded bool
 }
 
-func (g *agent) keptOf(ctx context.Context, run *letta.Run) (*keptRun, error) {
-	g.mayRun = false
-	kept, m := g.rollout.Run(run.ID), &keptRun{run: run}
+func (g *agent) readRecord(ctx context.Context, run *letta.Run) (*runRecord, error) {
+	g.maybeRunning = false
+	kept, m := g.rollout.Run(run.ID), &runRecord{run: run}
 	both, within := errgroup.WithContext(ctx)
 	both.Go(func() error {
-		return g.patiently(within, func() (err error) { m.steps, err = kept.Steps(within); return err })
+		return g.retryLookup(within, func() (err error) { m.steps, err = kept.Steps(within); return err })
 	})
 	both.Go(func() error {
-		return g.patiently(within, func() (err error) { m.messages, err = kept.Messages(within); return err })
+		return g.retryLookup(within, func() (err error) { m.messages, err = kept.Messages(within); return err })
 	})
 	if err := both.Wait(); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (g *agent) keptOf(ctx context.Context, run *letta.Run) (*keptRun, error) {
 }
 
 // stopReason returns why the run ended if the agent itself ended it.
-func (m *keptRun) stopReason(g *agent) (letta.StopReason, error) {
+func (m *runRecord) stopReason(g *agent) (letta.StopReason, error) {
 	var stop letta.StopReason
 	switch {
 	case m.run.StopReason != "":
@@ -49,14 +49,14 @@ func (m *keptRun) stopReason(g *agent) (letta.StopReason, error) {
 	case letta.StopEndTurn, letta.StopToolRule, letta.StopMaxSteps, letta.StopMaxTokensExceeded, letta.StopRequiresApproval:
 		return stop, nil
 	case "":
-		return "", gone("server run %s has status %s and no stop reason: %s", m.run.ID, g.quote(m.run.Status), g.quote(m.run.Failure()))
+		return "", goneErrorf("server run %s has status %s and no stop reason: %s", m.run.ID, g.redactText(m.run.Status), g.redactText(m.run.Failure()))
 	default:
-		return "", gone("server run %s has status %s and stop reason %s", m.run.ID, g.quote(m.run.Status), g.quote(string(stop)))
+		return "", goneErrorf("server run %s has status %s and stop reason %s", m.run.ID, g.redactText(m.run.Status), g.redactText(string(stop)))
 	}
 }
 
 // checkSteps returns an error if an unlisted step made a stored message.
-func (m *keptRun) checkSteps() error {
+func (m *runRecord) checkSteps() error {
 	for i := range m.messages {
 		switch m.messages[i].Type {
 		case letta.TypeAssistant, letta.TypeToolCall, letta.TypeApprovalRequest:
@@ -65,13 +65,13 @@ func (m *keptRun) checkSteps() error {
 		}
 		id := m.messages[i].StepID
 		if !slices.ContainsFunc(m.steps, func(s letta.Step) bool { return s.ID == id }) {
-			return gone("server run %s has a message of step %q but does not list the step", m.run.ID, id)
+			return goneErrorf("server run %s has a message of step %q but does not list the step", m.run.ID, id)
 		}
 	}
 	return nil
 }
 
-func (m *keptRun) text(stepID string) (string, bool) {
+func (m *runRecord) text(stepID string) (string, bool) {
 	for i := range m.messages {
 		if a := &m.messages[i]; a.Type == letta.TypeAssistant && a.StepID == stepID {
 			return a.Content.String(), true
@@ -82,7 +82,7 @@ func (m *keptRun) text(stepID string) (string, bool) {
 
 // returns lists the tool messages of a step. With an empty stepID it lists those before the first
 // step: they answer an earlier run and name a step of it.
-func (m *keptRun) returns(stepID string) []*letta.Message {
+func (m *runRecord) returns(stepID string) []*letta.Message {
 	var list []*letta.Message
 	for i := range m.messages {
 		r := &m.messages[i]
@@ -98,34 +98,30 @@ func (m *keptRun) returns(stepID string) []*letta.Message {
 	return list
 }
 
-// times returns when the run started and ended by this machine's clock, or zero times if unknown.
-func (m *keptRun) times(c *letta.Client) (began, ended time.Time) {
-	ahead, ok := c.Clock()
-	if !ok || m.run.CreatedAt == "" || m.run.CompletedAt == "" {
-		return time.Time{}, time.Time{}
-	}
+// serverTimes returns when the run started and ended by the server's clock. ok is false if unknown.
+func (m *runRecord) serverTimes() (began, ended time.Time, ok bool) {
 	began, err := m.run.CreatedAt.Time()
 	if err != nil {
-		return time.Time{}, time.Time{}
+		return time.Time{}, time.Time{}, false
 	}
 	ended, err = m.run.CompletedAt.Time()
-	if err != nil {
+	return began, ended, err == nil
+}
+
+// times returns when the run started and ended by this machine's clock, or zero times if unknown.
+func (m *runRecord) times(c *letta.Client) (began, ended time.Time) {
+	offset, known := c.Clock()
+	began, ended, ok := m.serverTimes()
+	if !known || !ok {
 		return time.Time{}, time.Time{}
 	}
-	return began.Add(-ahead), ended.Add(-ahead)
+	return began.Add(-offset), ended.Add(-offset)
 }
 
 // duration returns how long the run took by the server's clock.
-func (m *keptRun) duration() time.Duration {
-	if m.run.CreatedAt == "" || m.run.CompletedAt == "" {
-		return 0
-	}
-	began, err := m.run.CreatedAt.Time()
-	if err != nil {
-		return 0
-	}
-	ended, err := m.run.CompletedAt.Time()
-	if err != nil {
+func (m *runRecord) duration() time.Duration {
+	began, ended, ok := m.serverTimes()
+	if !ok {
 		return 0
 	}
 	return max(0, ended.Sub(began))

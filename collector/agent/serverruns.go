@@ -31,8 +31,8 @@ func (g *agent) isAnswered(runID string) bool {
 	return false
 }
 
-// learned reports a server run to Attempt.ServerRun, once.
-func (g *agent) learned(runID string) {
+// reportRun reports a server run to Attempt.ServerRun, once.
+func (g *agent) reportRun(runID string) {
 	if runID == "" || g.told[runID] {
 		return
 	}

@@ -19,7 +19,7 @@ import (
 // none.
 func Clean(ctx context.Context, c *letta.Client, runID string, keep func(*letta.AgentState) bool) (int, error) {
 	deleted := 0
-	err := EachAgentOf(ctx, c, runID, func(a *letta.AgentState) error {
+	err := EachAgent(ctx, c, runID, func(a *letta.AgentState) error {
 		if keep != nil && keep(a) {
 			return nil
 		}
@@ -36,16 +36,16 @@ func Clean(ctx context.Context, c *letta.Client, runID string, keep func(*letta.
 // attempt number or 0. It reads the agent's tags and metadata.
 func AttemptOf(a *letta.AgentState) (key string, attempt int) {
 	for _, tag := range a.Tags {
-		if k, ok := strings.CutPrefix(tag, TagKey("")); ok {
+		if k, ok := strings.CutPrefix(tag, tagKey("")); ok {
 			key = k
 		}
 	}
 	return key, attemptOf(a.Metadata)
 }
 
-// EachAgentOf calls f for every agent of a run, or of all runs if runID is empty. f can delete
-// the agent. EachAgentOf continues after an error of f and returns all errors joined.
-func EachAgentOf(ctx context.Context, c *letta.Client, runID string, f func(*letta.AgentState) error) error {
+// EachAgent calls f for every agent of a run, or of all runs if runID is empty. f can delete
+// the agent. EachAgent continues after an error of f and returns all errors joined.
+func EachAgent(ctx context.Context, c *letta.Client, runID string, f func(*letta.AgentState) error) error {
 	tag := TagAll
 	if runID != "" {
 		tag = TagRun(runID)
@@ -103,8 +103,8 @@ const TagAll = "rollout"
 // TagRun returns the tag of every agent of a run.
 func TagRun(runID string) string { return "rollout-run:" + runID }
 
-// TagKey returns the tag of every agent of a sample.
-func TagKey(key string) string { return "rollout-key:" + key }
+// tagKey returns the tag of every agent of a sample.
+func tagKey(key string) string { return "rollout-key:" + key }
 
 func attemptOf(metadata letta.RawJSON) int {
 	var m struct {

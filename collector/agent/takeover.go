@@ -12,11 +12,11 @@ import (
 
 // takeNext takes the answer to in from the next server run of an earlier process.
 func (g *agent) takeNext(ctx context.Context, in *input) (*letta.LettaResponse, error) {
-	answer, err := g.tryNext(ctx, in)
-	return answer, g.unreadable(ctx, err)
+	answer, err := g.takeNextOnce(ctx, in)
+	return answer, g.unreadableError(ctx, err)
 }
 
-func (g *agent) tryNext(ctx context.Context, in *input) (*letta.LettaResponse, error) {
+func (g *agent) takeNextOnce(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	m, err := g.firstRun(ctx)
 	if err != nil {
 		return nil, err
@@ -24,10 +24,10 @@ func (g *agent) tryNext(ctx context.Context, in *input) (*letta.LettaResponse, e
 	if _, err := m.stopReason(g); err != nil {
 		return nil, cmp.Or(g.policyFailed(ctx, m.run), err)
 	}
-	if asked, _ := m.asked(); !sameInput(asked, in.messages) {
-		return nil, gone("the input of server run %s is not message %d of the task", m.run.ID, len(g.reply.Sends)+1)
+	if asked, _ := m.sentInput(); !sameInput(asked, in.messages) {
+		return nil, goneErrorf("the input of server run %s is not message %d of the task", m.run.ID, len(g.reply.Sends)+1)
 	}
-	answer, err := g.take(ctx, m, in, nil)
+	answer, err := g.rebuildSend(ctx, m, in, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (g *agent) tryNext(ctx context.Context, in *input) (*letta.LettaResponse, e
 	return answer, nil
 }
 
-func (g *agent) firstRun(ctx context.Context) (*keptRun, error) {
+func (g *agent) firstRun(ctx context.Context) (*runRecord, error) {
 	if g.earlier.first == nil {
 		m, err := g.await(ctx, g.earlier.runs[0].ID)
 		if err != nil {
@@ -46,9 +46,9 @@ func (g *agent) firstRun(ctx context.Context) (*keptRun, error) {
 	return g.earlier.first, nil
 }
 
-// take rebuilds the answer of a send from the server's record of its run and adds it to the
+// rebuildSend rebuilds the answer of a send from the server's record of its run and adds it to the
 // reply. lost is why the answer was not read, if this process sent.
-func (g *agent) take(ctx context.Context, m *keptRun, in *input, lost error) (*letta.LettaResponse, error) {
+func (g *agent) rebuildSend(ctx context.Context, m *runRecord, in *input, lost error) (*letta.LettaResponse, error) {
 	request := g.request(in.messages)
 	r, err := m.rebuild(ctx, g, len(in.messages), g.rollout.Scrubs(request))
 	if err != nil {
@@ -63,20 +63,20 @@ func (g *agent) take(ctx context.Context, m *keptRun, in *input, lost error) (*l
 		g.rollout.SystemText = *r.system // before the agent's tools changed it
 	}
 	began, ended := m.times(g.client)
-	g.keep(answered{
+	g.recordSend(sendResult{
 		request: request, ours: in.ours, answer: r.response, arena: arena, runID: m.run.ID, took: m.duration(),
 		began: began, ended: ended, fromRecord: true, lost: lost,
 	})
 	return r.response, nil
 }
 
-// unreadable returns err so that it wraps collector.ErrGone if a lookup was refused or its answer
+// unreadableError returns err so that it wraps collector.ErrGone if a lookup was refused or its answer
 // cannot be parsed: a new attempt makes no such lookup.
-func (g *agent) unreadable(ctx context.Context, err error) error {
+func (g *agent) unreadableError(ctx context.Context, err error) error {
 	if class := collector.Classify(Translate(err)); err == nil || ctx.Err() != nil || class.Retryable() || class.DataRetryable() || class.Fatal() {
 		return err
 	}
-	return gone("agent %s: %w", g.state.ID, err)
+	return goneErrorf("agent %s: %w", g.state.ID, err)
 }
 
 // policyFailed returns the failure of a run if the model's output caused it, otherwise nil. Such
@@ -97,11 +97,11 @@ func (g *agent) policyFailed(ctx context.Context, run *letta.Run) error {
 func (g *agent) reactedBefore(ctx context.Context, pending []letta.ToolCall) (*input, error) {
 	m, err := g.firstRun(ctx)
 	if err != nil {
-		return nil, g.unreadable(ctx, err)
+		return nil, g.unreadableError(ctx, err)
 	}
-	messages, ours := m.asked()
+	messages, ours := m.sentInput()
 	if len(messages) != 1 || !answersAll(messages[0], pending) {
-		return nil, gone("server run %s does not answer the pending calls", m.run.ID)
+		return nil, goneErrorf("server run %s does not answer the pending calls", m.run.ID)
 	}
 	return &input{messages: messages, ours: ours}, nil
 }
@@ -129,17 +129,17 @@ func answersAll(message letta.InputMessage, pending []letta.ToolCall) bool {
 		!slices.ContainsFunc(pending, func(c letta.ToolCall) bool { return !slices.Contains(ids, c.ToolCallID) })
 }
 
-// settle checks, at the end of an attempt that was taken over, that the reply has everything the
+// checkNoMoreRuns checks, at the end of an attempt that was taken over, that the reply has everything the
 // server did: a request of the dead process can arrive late.
-func (g *agent) settle(ctx context.Context) error {
+func (g *agent) checkNoMoreRuns(ctx context.Context) error {
 	switch {
 	case len(g.earlier.runs) > 0:
-		return gone("agent %s has %d more server runs than the task needs", g.state.ID, len(g.earlier.runs))
+		return goneErrorf("agent %s has %d more server runs than the task needs", g.state.ID, len(g.earlier.runs))
 	case !g.earlier.resumed:
 		return nil
 	}
 	var runs []letta.Run
-	err := g.patiently(ctx, func() (err error) {
+	err := g.retryLookup(ctx, func() (err error) {
 		runs, err = g.serverRuns(ctx)
 		return err
 	})
@@ -147,7 +147,7 @@ func (g *agent) settle(ctx context.Context) error {
 		return err
 	}
 	if len(runs) != len(g.reply.Sends) {
-		return gone("agent %s has %d server runs for %d sends", g.state.ID, len(runs), len(g.reply.Sends))
+		return goneErrorf("agent %s has %d server runs for %d sends", g.state.ID, len(runs), len(g.reply.Sends))
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tok
 	for k := range calls { // the engine's version takes precedence
 		wrong = traced(source, &calls[k], "", version) || wrong
 	}
-	if version != policy.Unknown && from == tokenize.VersionURL && source.Audits() && len(calls) > 0 {
+	if version != policy.Unknown && from == tokenize.VersionURL && source.NextAudit() && len(calls) > 0 {
 		wrong = g.traceVersion(ctx, &calls[len(calls)-1], version) || wrong
 	}
 	if wrong {
@@ -44,7 +44,7 @@ func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tok
 	}
 	for k := range calls {
 		switch c := &calls[k]; {
-		case told(c):
+		case hasVersion(c):
 		case version != policy.Unknown:
 			c.Version, c.VersionFrom = version, from
 		default:
@@ -60,7 +60,7 @@ func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) 
 	if c.Source == tokenize.SourceTap {
 		return false // the tap already has the engine's version
 	}
-	if c.StepID == "" || len(c.OutputIDs) == 0 || !source.Asks() {
+	if c.StepID == "" || len(c.OutputIDs) == 0 || !source.NeedsTraces() {
 		return false
 	}
 	t, err := g.rollout.Trace(ctx, c.StepID)
@@ -68,7 +68,7 @@ func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) 
 		return false
 	}
 	if t == nil {
-		source.Untraced()
+		source.TraceMissing()
 		return false
 	}
 	answer, err := t.Answer()
@@ -78,14 +78,14 @@ func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) 
 	said := *c
 	answer.Describe(&said)
 	c.Version, c.Versions, c.VersionFrom = said.Version, said.Versions, said.VersionFrom
-	if !told(c) {
+	if !hasVersion(c) {
 		return source.Traced(policy.Unknown, answer.Version, page)
 	}
 	return traced(source, c, answer.Version, page)
 }
 
-// told reports whether the engine named one or several versions of the call.
-func told(c *tokenize.Call) bool { return c.Version != policy.Unknown || c.Versions != nil }
+// hasVersion reports whether the engine named one or several versions of the call.
+func hasVersion(c *tokenize.Call) bool { return c.Version != policy.Unknown || c.Versions != nil }
 
 // traced passes every version that the engine names for a call to source, and reports whether one
 // of them contradicts the page.

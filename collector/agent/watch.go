@@ -53,7 +53,7 @@ func (g *agent) watch(answered context.Context, giveUp context.CancelCauseFunc) 
 			if err == nil && len(list) != steps {
 				steps, grew = len(list), time.Now()
 			}
-			g.learned(run.ID)
+			g.reportRun(run.ID)
 			g.progress(run.ID, steps, time.Since(grew))
 			if run.Ended() || err == nil && g.conversation != nil && letta.StepsEnded(list) {
 				if sleep(answered, g.cfg.LostAfter) == nil {

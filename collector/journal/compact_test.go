@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/journal"
 )
 
-// TestCompactionIsCutOff checks that an interrupted compaction leaves the same state.
-func TestCompactionIsCutOff(t *testing.T) {
+// TestInterruptedCompaction checks that an interrupted compaction leaves the same state.
+func TestInterruptedCompaction(t *testing.T) {
 	t.Parallel()
 	keys, m := someKeys(6), model{}
 	rng := rand.New(rand.NewPCG(5, 5))

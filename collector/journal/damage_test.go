@@ -77,10 +77,10 @@ func markEnds(body []byte) (ends []int64) {
 	}
 }
 
-// TestDamageAnywhereIsLoud checks that a changed bit anywhere is an error: the mark of the last
+// TestDamageIsReported checks that a changed bit anywhere is an error: the mark of the last
 // sync covers the last entries. A segment with another number is an error too, because it would
 // count twice.
-func TestDamageAnywhereIsLoud(t *testing.T) {
+func TestDamageIsReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	j := open(t, dir, journal.Config{})
@@ -183,8 +183,8 @@ func TestDamage(t *testing.T) {
 	closed(t, j)
 }
 
-// TestDamageBeforeSyncIsLoud checks that later entries reveal damage to synced entries.
-func TestDamageBeforeSyncIsLoud(t *testing.T) {
+// TestSyncedDamageIsReported checks that later entries reveal damage to synced entries.
+func TestSyncedDamageIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -23,8 +23,8 @@ func TestNumbersAreFixed(t *testing.T) {
 	}
 }
 
-// TestTimesOfBadClocks checks that an entry with any wall clock time can be parsed.
-func TestTimesOfBadClocks(t *testing.T) {
+// TestWrongClocks checks that an entry with any wall clock time can be parsed.
+func TestWrongClocks(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[time.Time]int64{
 		{}:                      0, // the year 1

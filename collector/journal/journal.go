@@ -137,10 +137,10 @@ func (j *Journal) replay(old []segment) error {
 }
 
 // Left returns the state of a sample at Open, without the dataset: see Resume.
-func (j *Journal) Left(key string) collector.Left {
+func (j *Journal) Left(key string) collector.SampleState {
 	k, err := idOf(key)
 	if err != nil {
-		return collector.Left{}
+		return collector.SampleState{}
 	}
 	return j.left.left(k)
 }

@@ -72,7 +72,7 @@ func (n note) entry(process int, at time.Time) journal.Entry {
 }
 
 // A model computes the result of notes in the simplest way.
-type model map[string]collector.Left
+type model map[string]collector.SampleState
 
 func (m model) add(n note) {
 	l := m[n.key]

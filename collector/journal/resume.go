@@ -18,11 +18,11 @@ type Dataset interface {
 // Resume returns the collector.Config.Left of a resumed run, from the journal and the dataset. It
 // returns nil if both are empty, as in a new run: without Left a collector reads its tasks only
 // once.
-func (j *Journal) Resume(held Dataset) func(key string) collector.Left {
+func (j *Journal) Resume(held Dataset) func(key string) collector.SampleState {
 	if held.Len() == 0 && len(j.left.samples) == 0 {
 		return nil
 	}
-	return func(key string) collector.Left {
+	return func(key string) collector.SampleState {
 		left := j.Left(key)
 		if attempt, class, ok := held.Find(key); ok {
 			left.Done, left.Failed = class == "", failedClass(class)
@@ -40,7 +40,7 @@ func failedClass(name string) collector.Class {
 	if name == "" {
 		return collector.ClassNone
 	}
-	if c, ok := collector.ClassNamed(name); ok && c != collector.ClassNone {
+	if c, ok := collector.ParseClass(name); ok && c != collector.ClassNone {
 		return c
 	}
 	return collector.ClassInternal

@@ -61,7 +61,7 @@ func (s *state) add(e *Entry, k id) {
 			break
 		}
 		count := &sm.charged
-		if class, _ := collector.ClassNamed(e.Class); class.DataRetryable() {
+		if class, _ := collector.ParseClass(e.Class); class.DataRetryable() {
 			count = &sm.dataCharged
 		}
 		if *count < maxCharged {
@@ -74,9 +74,9 @@ func (s *state) add(e *Entry, k id) {
 	s.samples[k] = sm
 }
 
-func (s *state) left(k id) collector.Left {
+func (s *state) left(k id) collector.SampleState {
 	sm := s.samples[k]
-	return collector.Left{
+	return collector.SampleState{
 		Attempts: int(sm.attempts), Charged: int(sm.charged), DataCharged: int(sm.dataCharged),
 		Open: s.open[k],
 	}

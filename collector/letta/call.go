@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/internal/wait"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -31,15 +32,11 @@ func (c *Client) call(ctx context.Context, r *request, in any, out out) error {
 		if err == nil || try >= c.cfg.ReadRetries || !mayRepeat(r, err) || ctx.Err() != nil {
 			return err
 		}
-		wait := pause << (2 * try)
-		if e := (*APIError)(nil); errors.As(err, &e) && e.RetryAfter > wait {
-			wait = min(e.RetryAfter, 5*time.Second)
+		delay := pause << (2 * try)
+		if e := (*APIError)(nil); errors.As(err, &e) && e.RetryAfter > delay {
+			delay = min(e.RetryAfter, 5*time.Second)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.For(ctx, delay) {
 			return err
 		}
 	}
@@ -85,7 +82,7 @@ func (c *Client) callOnce(ctx context.Context, r *request, out out) (err error) 
 	case undecoded != nil:
 		return &APIError{
 			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
-			Detail: oneLine(c.secrets.with(r.secrets).scrub("cannot decode the answer: " + undecoded.Error())),
+			Detail: oneLine(c.secrets.withSecrets(r.secrets).scrub("cannot decode the answer: " + undecoded.Error())),
 			Err:    &classed{ErrServer, undecoded},
 		}
 	}

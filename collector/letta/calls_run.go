@@ -209,11 +209,6 @@ func (c *Client) messagePages(ctx context.Context, op string, of target) (Messag
 	}
 }
 
-// RunUsage returns the usage of a server run, summed over its steps.
-func (c *Client) RunUsage(ctx context.Context, id string) (*UsageStatistics, error) {
-	return fetch[UsageStatistics](ctx, c, &request{op: "usage of run", method: http.MethodGet, target: at("/v1/runs/{}/usage", id)}, nil)
-}
-
 func set(q url.Values, name, value string) {
 	if value != "" {
 		q.Set(name, value)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/internal/wait"
 )
 
 // A StepsQuery selects steps. If the server's own list is broken (0.16.7), RunID or AgentID is
@@ -95,7 +97,7 @@ func (c *Client) stepsOfRuns(ctx context.Context, query StepsQuery, runs []strin
 				return all, nil
 			case s.ID == query.After:
 				begun = true
-			case begun && len(all) < query.Limit && query.takes(s):
+			case begun && len(all) < query.Limit && query.matches(s):
 				all = append(all, *s)
 			}
 		}
@@ -117,8 +119,8 @@ func unknownStep(id, where string) error {
 	return &classed{ErrRejected, fmt.Errorf("no step %s %s", id, where)}
 }
 
-// takes reports whether the query selects the step, apart from its place in the list.
-func (q *StepsQuery) takes(s *Step) bool {
+// matches reports whether the query selects the step, apart from its place in the list.
+func (q *StepsQuery) matches(s *Step) bool {
 	has := s.Feedback != ""
 	switch {
 	case q.Model != "" && s.Model != q.Model && s.ModelHandle != q.Model:
@@ -202,11 +204,7 @@ func (c *Client) PollStepTrace(ctx context.Context, id string) (*ProviderTrace, 
 			c.untraced.Add(1)
 			return nil, nil
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.For(ctx, pause) {
 			return nil, context.Cause(ctx)
 		}
 	}

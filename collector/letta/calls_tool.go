@@ -16,11 +16,6 @@ func (c *Client) CreateTool(ctx context.Context, t *ToolCreate) (*Tool, error) {
 	return fetch[Tool](ctx, c, &request{op: "create tool", method: http.MethodPost, target: at("/v1/tools/")}, t)
 }
 
-// UpsertTool creates a tool, or replaces the tool of the same name.
-func (c *Client) UpsertTool(ctx context.Context, t *ToolCreate) (*Tool, error) {
-	return fetch[Tool](ctx, c, &request{op: "upsert tool", method: http.MethodPut, target: at("/v1/tools/")}, t)
-}
-
 // Tools lists the tools of the server.
 func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
 	return pages(1000, func(after string, limit int) ([]Tool, error) {
@@ -110,17 +105,6 @@ func appendNear(near []nearHandle, want, handle string) []nearHandle {
 
 // maxHandle is the longest handle that is compared: the time grows with the square.
 const maxHandle = 500
-
-// Providers lists the model providers.
-func (c *Client) Providers(ctx context.Context) ([]Provider, error) {
-	var out []Provider
-	providers := &eachOf[Provider]{
-		start: func() { out = nil },
-		each:  func(p *Provider) { out = append(out, *p) },
-	}
-	err := c.call(ctx, &request{op: "list providers", method: http.MethodGet, target: at("/v1/providers/")}, nil, providers)
-	return out, err
-}
 
 // CreateProvider creates a model provider. The server asks the engine for its models at once, but
 // does not report a failure: check with [Client.FindModel].

@@ -29,7 +29,7 @@ func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *A
 		Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id,
 		Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now()),
 	}
-	secrets := c.secrets.with(r.secrets)
+	secrets := c.secrets.withSecrets(r.secrets)
 	e.Code, e.Detail = parseErrorBody(secrets.scrub(string(text)), secrets)
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
 		e.Detail = oneLine(secrets.scrub("redirected to " + withoutParameters(to) + "; use that address without the path from /v1"))

@@ -8,7 +8,7 @@ import (
 
 // An Exchange is one request and its outcome.
 type Exchange struct {
-	// Op is the operation in words, one of Ops.
+	// Op is the operation in words, such as "create agent". There are about thirty.
 	Op     string
 	Method string
 	// Code is the HTTP status, or 0 without an answer.
@@ -21,16 +21,6 @@ type Exchange struct {
 	Duration time.Duration
 	// Err is the failure, or nil. It has no secrets.
 	Err error
-}
-
-// Ops lists the possible values of Exchange.Op, so that a metric label is bounded.
-func Ops() []string {
-	return []string{
-		"cancel", "change agent", "count agents", "create agent", "create conversation", "create provider", "create tool", "delete agent", "export agent",
-		"feedback of step", "get agent", "get conversation", "get message", "get run", "get step", "health", "import agent",
-		"list agents", "list conversations", "list messages", "list messages of run", "list models", "list providers", "list runs", "list steps",
-		"list steps of run", "list tools", "messages of step", "metrics of step", "run tool", "send", "trace of step", "upsert tool", "usage of run",
-	}
 }
 
 type observed struct {

@@ -7,10 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -102,33 +98,6 @@ func TestObserve(t *testing.T) {
 		if parents[i] != "00-"+op+" rollout/test" {
 			t.Errorf("request %d has %q, want %q and our own User-Agent", i, parents[i], "00-"+op)
 		}
-	}
-}
-
-// TestOps checks Ops against the operations in the source.
-func TestOps(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	word := regexp.MustCompile(`(?:&request\{op: |messagePages\(ctx, )"([^"]+)"`)
-	var used []string
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasSuffix(f, "_test.go") {
-			continue
-		}
-		for _, m := range word.FindAllStringSubmatch(string(b), -1) {
-			used = append(used, m[1])
-		}
-	}
-	slices.Sort(used)
-	if used = slices.Compact(used); !slices.Equal(used, letta.Ops()) {
-		t.Errorf("Ops = %q\nused %q", letta.Ops(), used)
 	}
 }
 

@@ -679,8 +679,8 @@ var madeUp = map[string][]json.RawMessage{
 	"step":   {json.RawMessage(`{"id":"s","error_data":{"message":"m","details":{"a":1}},"error_data":{"traceback":"t"},"tags":["a","b"],"tags":["c",null],"stop_reason":null,"completion_tokens":0}`)},
 }
 
-// TestReadAsBefore compares both readers on all recorded texts and on mutations of them.
-func TestReadAsBefore(t *testing.T) {
+// TestReadLikeReference compares both readers on all recorded texts and on mutations of them.
+func TestReadLikeReference(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	all := recordedOf(t)

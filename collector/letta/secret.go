@@ -61,7 +61,7 @@ func clientSecrets(cfg *ClientConfig) scrubber {
 			}
 		}
 	}
-	return scrubber(nil).with(all)
+	return scrubber(nil).withSecrets(all)
 }
 
 // bodySecrets returns the secrets of an agent's tools in a body, which errors can quote.
@@ -80,8 +80,8 @@ func bodySecrets(body json.RawMessage) []string {
 	return all
 }
 
-// with adds secrets in plain form and in the encodings of JSON, URLs, HTML and Base64.
-func (s scrubber) with(secrets []string) scrubber {
+// withSecrets adds secrets in plain form and in the encodings of JSON, URLs, HTML and Base64.
+func (s scrubber) withSecrets(secrets []string) scrubber {
 	s = slices.Clone(s)
 	for _, secret := range secrets {
 		if secret == "" {
@@ -126,7 +126,7 @@ func (c *Client) Redact(text string) string { return oneLine(c.secrets.scrub(tex
 func (c *Client) RedactAddress(address string) string { return c.Redact(withoutParameters(address)) }
 
 // Environ returns an environment without the variables that hold a secret of this client.
-func (c *Client) Environ(environ []string) []string { return c.secrets.without(environ) }
+func (c *Client) Environ(environ []string) []string { return c.secrets.filterEnv(environ) }
 
 func (s scrubber) scrub(text string) string {
 	for _, secret := range s {
@@ -135,9 +135,9 @@ func (s scrubber) scrub(text string) string {
 	return text
 }
 
-// without removes the variables of an environment that hold a secret. A model can ask a tool for
+// filterEnv removes the variables of an environment that hold a secret. A model can ask a tool for
 // its environment, and the output becomes data.
-func (s scrubber) without(environ []string) []string {
+func (s scrubber) filterEnv(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
 		_, value, _ := strings.Cut(variable, "=")
 		return slices.ContainsFunc(s, func(secret string) bool {

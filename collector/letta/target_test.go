@@ -41,8 +41,7 @@ var withIDs = map[string]func(context.Context, *letta.Client, string) error{
 		_, err := c.RunMessages(ctx, id)
 		return err
 	},
-	"RunUsage": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.RunUsage(ctx, id); return err },
-	"Step":     func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Step(ctx, id); return err },
+	"Step": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Step(ctx, id); return err },
 	"StepMetrics": func(ctx context.Context, c *letta.Client, id string) error {
 		_, err := c.StepMetrics(ctx, id)
 		return err

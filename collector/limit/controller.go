@@ -74,14 +74,14 @@ type Controller struct {
 	open   int       // samples allowed in flight now: follows a growth in steps
 	openAt time.Time // time of the last step
 
-	phase phase
-	base  rate // the rate before a growth
-	baseL int  // limit before a growth, restored without gain
-	now   rate // the rate since the growth
-	hold  int  // counted rounds until the next growth that needs proof
-	wait  int  // hold after the next growth without gain
-	round round
-	gain  Gain // of the last growth, if it was proven and nothing was lowered since
+	phase     phase
+	base      rate // the rate before a growth
+	baseLimit int  // limit before a growth, restored without gain
+	now       rate // the rate since the growth
+	hold      int  // counted rounds until the next growth that needs proof
+	wait      int  // hold after the next growth without gain
+	round     round
+	gain      Gain // of the last growth, if it was proven and nothing was lowered since
 
 	lastCut time.Time
 	bursts  []fault // recent server errors
@@ -89,8 +89,8 @@ type Controller struct {
 	lately  tally   // recently finished samples
 	engine  engine
 
-	finished int            // number of finished samples
-	turned   map[string]int // value of finished at the last refusal of the sample with this key
+	finished  int            // number of finished samples
+	refusedAt map[string]int // value of finished at the last refusal of the sample with this key
 }
 
 // A round lasts until as many samples are finished as the limit.
@@ -132,7 +132,7 @@ func New(cfg Config) *Controller {
 	start = min(start, top)
 	return &Controller{
 		max: top, group: max(cfg.Group, 1),
-		limit: start, open: start, proven: start, baseL: start,
+		limit: start, open: start, proven: start, baseLimit: start,
 		slow: true, grown: true, phase: steady, wait: minHold,
 	}
 }
@@ -164,9 +164,9 @@ type Gain struct {
 	Before, After float64
 }
 
-// Topped returns the gain of the growth to Config.Max. If it was not measured or not worth it, or
+// MaxGain returns the gain of the growth to Config.Max. If it was not measured or not worth it, or
 // if the limit is lower now, ok is false.
-func (c *Controller) Topped() (g Gain, ok bool) {
+func (c *Controller) MaxGain() (g Gain, ok bool) {
 	return c.gain, c.gain.To == c.max && c.limit == c.max
 }
 
@@ -218,14 +218,14 @@ func (c *Controller) roundSize() int {
 func (c *Controller) next(now time.Time, n int, took time.Duration) Change {
 	switch c.phase {
 	case settling:
-		if c.limit > c.baseL {
+		if c.limit > c.baseLimit {
 			c.phase, c.now = judging, rate{}
 			return Change{}
 		}
 		c.phase, c.base = steady, rate{}
 		return Change{}
 	case climbing:
-		if float64(c.limit) < stageTop*float64(c.baseL) && c.limit < c.max {
+		if float64(c.limit) < stageTop*float64(c.baseLimit) && c.limit < c.max {
 			return c.grow(now)
 		}
 		c.phase = settling
@@ -235,20 +235,20 @@ func (c *Controller) next(now time.Time, n int, took time.Duration) Change {
 		switch c.judge() {
 		case worth:
 			c.proven = max(c.proven, c.limit)
-			c.gain = Gain{c.baseL, c.limit, c.base.perSecond(), c.now.perSecond()}
-			c.baseL, c.base, c.phase = c.limit, c.now, steady
+			c.gain = Gain{c.baseLimit, c.limit, c.base.perSecond(), c.now.perSecond()}
+			c.baseLimit, c.base, c.phase = c.limit, c.now, steady
 			c.hold = 0
 			return c.grow(now)
 		case noGain:
 			c.slow = false
-			c.putOff()
-			return c.set(now, c.baseL, NoGain)
+			c.postpone()
+			return c.set(now, c.baseLimit, NoGain)
 		case unknown:
 		}
 		return Change{}
 	case steady:
 	}
-	c.baseL = c.limit
+	c.baseLimit = c.limit
 	c.base.add(n, took)
 	c.base.fade()
 	if c.hold > 0 {
@@ -266,7 +266,7 @@ const (
 )
 
 func (c *Controller) judge() result {
-	grown := float64(c.limit)/float64(c.baseL) - 1
+	grown := float64(c.limit)/float64(c.baseLimit) - 1
 	gain := c.now.perSecond()/c.base.perSecond() - 1
 	chance := sigmas * math.Sqrt(1/c.base.n+1/c.now.n)
 	switch {
@@ -278,14 +278,14 @@ func (c *Controller) judge() result {
 	return unknown
 }
 
-// putOff delays the next growth that needs proof, longer every time.
-func (c *Controller) putOff() {
+// postpone delays the next growth that needs proof, longer every time.
+func (c *Controller) postpone() {
 	c.hold, c.wait = c.wait, min(2*c.wait, maxHold)
 }
 
 // grow takes the next step up, unless something prevents it.
 func (c *Controller) grow(now time.Time) Change {
-	if c.limit >= c.max || c.engine.bars(now, c.limit) {
+	if c.limit >= c.max || c.engine.blocks(now, c.limit) {
 		return Change{}
 	}
 	free := c.limit < c.proven
@@ -300,7 +300,7 @@ func (c *Controller) grow(now time.Time) Change {
 	to := min(max(c.limit+1, int(math.Round(growBy*float64(c.limit)))), c.max)
 	if free {
 		to = min(to, c.proven)
-		c.baseL = to
+		c.baseLimit = to
 		if to == c.proven {
 			c.phase = settling
 		}
@@ -323,7 +323,7 @@ func (c *Controller) rise(now time.Time, to int, why Reason) Change {
 // set lowers the limit and starts settling.
 func (c *Controller) set(now time.Time, to int, why Reason) Change {
 	ch := Change{c.limit, to, why}
-	c.limit, c.baseL, c.gain = to, to, Gain{}
+	c.limit, c.baseLimit, c.gain = to, to, Gain{}
 	c.open = min(c.open, to)
 	c.phase, c.round, c.base = settling, round{began: now}, rate{}
 	return ch
@@ -339,7 +339,7 @@ func (c *Controller) cut(now time.Time, by float64, why Reason) Change {
 	c.lastCut, c.slow = now, false
 	if c.grown { // the first of several cuts shows which limit is too high
 		if c.limit > c.proven {
-			c.putOff()
+			c.postpone()
 		}
 		c.proven, c.grown = max(min(c.proven, c.limit-1), 1), false
 	}

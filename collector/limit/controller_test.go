@@ -130,7 +130,7 @@ func TestCutsAreApart(t *testing.T) {
 
 // Refusals every 2 s for ten minutes lower the limit to its floor, and it grows as soon as they
 // end. The interface has no input for Retry-After.
-func TestStormOfRefusals(t *testing.T) {
+func TestRefusalsLowerLimitToOne(t *testing.T) {
 	t.Parallel()
 	c := at(limit.Config{Max: 256})
 	cuts := 0
@@ -307,7 +307,7 @@ func TestEngineCuts(t *testing.T) {
 
 // For any order of events the limit stays within its bounds, cuts are apart, and every change has a
 // reason.
-func TestWhateverIsTold(t *testing.T) {
+func TestControllerInvariants(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(200)
 	if testing.Short() {

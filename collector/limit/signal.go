@@ -9,18 +9,18 @@ import (
 // RateLimited, Unavailable or Connection. If it refuses the same sample again while others
 // finished, the limit is not the cause and is not cut.
 func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
-	finished, again := c.turned[key]
-	if c.turned == nil || len(c.turned) >= maxTurned {
-		c.turned = make(map[string]int)
+	finished, again := c.refusedAt[key]
+	if c.refusedAt == nil || len(c.refusedAt) >= maxTurned {
+		c.refusedAt = make(map[string]int)
 	}
-	c.turned[key] = c.finished
+	c.refusedAt[key] = c.finished
 	if again && c.finished > finished && why != Connection {
 		return Change{}
 	}
 	return c.cut(now, cutBy, why)
 }
 
-// maxTurned bounds the size of Controller.turned. It is above the number of samples that wait for a
+// maxTurned bounds the size of Controller.refusedAt. It is above the number of samples that wait for a
 // retry. Clearing the map costs at most one cut.
 const maxTurned = 4096
 
@@ -120,7 +120,7 @@ type engine struct {
 }
 
 // bars reports whether the engine prevents a growth of the limit.
-func (e *engine) bars(now time.Time, limit int) bool {
+func (e *engine) blocks(now time.Time, limit int) bool {
 	age := now.Sub(e.at)
 	switch {
 	case e.at.IsZero(), age > engineGone:

@@ -193,7 +193,7 @@ func TestControllerAgainstServers(t *testing.T) {
 	}
 }
 
-// Topped reports a gain only if it was measured and the limit still holds: not if the limit began
+// MaxGain reports a gain only if it was measured and the limit still holds: not if the limit began
 // at the maximum, or if the growth had no gain.
 func TestTopped(t *testing.T) {
 	t.Parallel()
@@ -213,7 +213,7 @@ func TestTopped(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, limit.Config{Max: tt.max}, tt.srv, 1)
 			w.run(3 * time.Hour)
-			g, ok := w.c.Topped()
+			g, ok := w.c.MaxGain()
 			if ok != tt.want {
 				t.Fatalf("topped %v with %+v at limit %d, want %v", ok, g, w.c.Limit(), tt.want)
 			}
@@ -221,7 +221,7 @@ func TestTopped(t *testing.T) {
 				t.Errorf("gain %+v, want what the server does at %d and fewer", g, tt.max)
 			}
 			w.c.Polled(w.at.Add(time.Hour), limit.Engine{KVUsage: 0.95})
-			if g, ok := w.c.Topped(); ok {
+			if g, ok := w.c.MaxGain(); ok {
 				t.Errorf("still %+v after a cut", g)
 			}
 		})

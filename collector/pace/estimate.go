@@ -12,7 +12,7 @@ type work struct {
 	paused bool
 }
 
-func (p *Pacer) lived() float64 {
+func (p *Pacer) elapsed() float64 {
 	now := p.cfg.Now()
 	if d := now.Sub(p.work.at).Seconds(); d > 0 {
 		if !p.work.paused {
@@ -53,8 +53,8 @@ func (v *versions) set(now float64, version int32) bool {
 	return true
 }
 
-// lasts returns T in seconds; 0 if unknown.
-func (v *versions) lasts() float64 {
+// mean returns T in seconds; 0 if unknown.
+func (v *versions) mean() float64 {
 	if v.n == 0 {
 		return 0
 	}
@@ -104,8 +104,8 @@ func (x *exposure) end(now, began float64, arrived bool) {
 	x.time, x.events = x.time*keep, (x.events+1)*keep
 }
 
-// takes returns D in seconds.
-func (x *exposure) takes(now float64) float64 {
+// mean returns D in seconds.
+func (x *exposure) mean(now float64) float64 {
 	x.advance(now)
 	if x.events == 0 || x.time/x.events > x.busy {
 		return x.busy

@@ -125,7 +125,7 @@ func TestCountsAddUp(t *testing.T) {
 				}
 				check("begun")
 				if rng.IntN(5) == 0 {
-					p.Back(id)
+					p.Cancel(id)
 					check("back")
 					continue
 				}
@@ -151,7 +151,7 @@ func TestWholeEarlier(t *testing.T) {
 			p.Whole(fmt.Sprint("earlier", i), pace.Given, 1)
 		}
 		for i := range 100 {
-			p.Began(fmt.Sprint("begun", i))
+			p.Resumed(fmt.Sprint("begun", i))
 		}
 		time.Sleep(time.Second)
 		for i := range 100 {

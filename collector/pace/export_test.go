@@ -6,5 +6,5 @@ import "time"
 func (p *Pacer) Means() (group, version time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return seconds(p.times.takes(p.lived())), seconds(p.versions.lasts())
+	return seconds(p.times.mean(p.elapsed())), seconds(p.versions.mean())
 }

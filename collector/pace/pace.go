@@ -38,12 +38,12 @@ type Hold uint8
 
 // The holds, the strongest first.
 const (
-	NotHeld     Hold = iota
-	HeldPaused       // until Resume
-	HeldUnread       // until HoldUnread(false)
-	HeldAhead        // until a group is acknowledged, or becomes whole without being given
-	HeldDecided      // until it is known whether the groups in progress are enough
-	HeldLag          // until the next version, or until that is long overdue
+	NotHeld       Hold = iota
+	HeldPaused         // until Resume
+	HeldUnread         // until HoldUnread(false)
+	HeldAhead          // until a group is acknowledged, or becomes whole without being given
+	HeldUndecided      // until it is known whether the groups in progress are enough
+	HeldLag            // until the next version, or until that is long overdue
 )
 
 var holds = [...]string{"", "paused", "waiting for the events to be read", "waiting for acknowledgement", "waiting for groups in progress", "waiting for a new version"}
@@ -55,7 +55,7 @@ func (h Hold) String() string {
 	return "held"
 }
 
-// A Pacer decides when the next group can begin. Group, Back and Sample must be called from one
+// A Pacer decides when the next group can begin. Group, Cancel and Sample must be called from one
 // goroutine. All other methods are safe for concurrent use.
 type Pacer struct {
 	cfg    Config
@@ -99,7 +99,7 @@ func New(cfg Config) *Pacer {
 
 // Group waits until the next group can begin, and counts it as begun. If no more groups are needed,
 // ok is false. The channel leave is closed at the next change: if no worker has taken the first
-// sample by then, call Back and Group again. The error is the cause of ctx.
+// sample by then, call Cancel and Group again. The error is the cause of ctx.
 func (p *Pacer) Group(ctx context.Context, id string) (leave <-chan struct{}, ok bool, err error) {
 	ok = true
 	leave, err = p.wait(ctx, func() (Hold, float64) {
@@ -121,9 +121,9 @@ func (p *Pacer) Sample(ctx context.Context) (leave <-chan struct{}, err error) {
 // Enough is closed when no more groups are needed: see Config.UntilGroups.
 func (p *Pacer) Enough() <-chan struct{} { return p.enough }
 
-// Began adds a group that an earlier process began and that is not whole. It does not count for the
+// Resumed adds a group that an earlier process began and that is not whole. It does not count for the
 // duration of a group, and its lag is known only if the version of every token is.
-func (p *Pacer) Began(id string) {
+func (p *Pacer) Resumed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.groups[id] == nil {
@@ -132,15 +132,15 @@ func (p *Pacer) Began(id string) {
 	}
 }
 
-// Back undoes Group or Began: no sample of the group has begun.
-func (p *Pacer) Back(id string) {
+// Cancel undoes Group or Resumed: no sample of the group has begun.
+func (p *Pacer) Cancel(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g := p.groups[id]; g != nil && !g.given {
 		delete(p.groups, id)
 		p.progress--
 		p.done.Begun--
-		p.times.end(p.lived(), g.began, false)
+		p.times.end(p.elapsed(), g.began, false)
 	}
 }
 
@@ -149,7 +149,7 @@ func (p *Pacer) begin(id string) *group {
 	if g := p.groups[id]; g != nil {
 		return g
 	}
-	now := p.lived()
+	now := p.elapsed()
 	g := &group{began: now, version: p.versions.now}
 	p.groups[id] = g
 	p.progress++
@@ -178,7 +178,7 @@ func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
 		return p.arrival(g, oldest)
 	}
 	p.progress--
-	p.idle = p.lived()
+	p.idle = p.elapsed()
 	p.times.end(p.idle, g.began, begun != nil && !g.earlier && o != Failed)
 	switch o {
 	case Given:
@@ -232,7 +232,7 @@ func (p *Pacer) Acknowledged(id string) {
 func (p *Pacer) SetVersion(v int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.versions.set(p.lived(), v) {
+	if p.versions.set(p.elapsed(), v) {
 		p.taken = 0
 		if len(p.groups) > p.progress {
 			p.taken = -1 // a reader acknowledges the last group of a batch when it requests the next
@@ -260,7 +260,7 @@ func (p *Pacer) HoldUnread(on bool) { p.hold(&p.unread, on) }
 func (p *Pacer) hold(why *bool, on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lived()
+	p.elapsed()
 	*why = on
 	p.work.paused = p.paused || p.unread
 	p.change()

@@ -50,7 +50,7 @@ func TestMaxAhead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := pace.New(pace.Config{MaxAhead: 2, MaxLag: -1})
-		p.Began("earlier")
+		p.Resumed("earlier")
 		begins(t, p, "a")
 		held(t, p, "b", pace.HeldAhead)
 		p.Whole("a", pace.Given, -1)
@@ -68,7 +68,7 @@ func TestMaxAhead(t *testing.T) {
 		p.Whole("b", pace.Failed, -1)
 		go func() {
 			time.Sleep(time.Minute)
-			p.Back("c")
+			p.Cancel("c")
 			p.Whole("d", pace.Given, -1) // it was whole in an earlier process
 			time.Sleep(time.Minute)
 			p.Acknowledged("d")
@@ -171,15 +171,15 @@ func TestArrivalOfWhatHadBegun(t *testing.T) {
 		t.Error("no list without arrivals")
 	}
 	p.SetVersion(6)
-	p.Began("unknown")
-	p.Began("proven")
+	p.Resumed("unknown")
+	p.Resumed("proven")
 	if got, want := p.Whole("unknown", pace.Given, -1), (pace.Arrival{Lag: -1}); got != want {
 		t.Errorf("%+v, want %+v: its lag is not known", got, want)
 	}
 	if got, want := p.Whole("proven", pace.Given, 4), (pace.Arrival{Lag: 2, Stale: true}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	p.Began("proven") // it is already whole
+	p.Resumed("proven") // it is already whole
 	if s := p.Stats(); s.Lags[0] != 0 || s.Lags[2] != 1 || s.Begun != 2 || s.Whole() != 2 {
 		t.Errorf("stats %+v", s)
 	}
@@ -231,13 +231,13 @@ func TestUntilGroups(t *testing.T) {
 		for _, id := range []string{"a", "b", "c"} {
 			begins(t, p, id)
 		}
-		held(t, p, "d", pace.HeldDecided)
+		held(t, p, "d", pace.HeldUndecided)
 		p.Whole("a", pace.Filtered, -1)
 		p.Whole("b", pace.Filtered, -1) // 1 of 3, including the prior
 		for _, id := range []string{"d", "e", "f", "g", "h", "i", "j", "k"} {
 			begins(t, p, id)
 		}
-		held(t, p, "l", pace.HeldDecided) // 9 in progress
+		held(t, p, "l", pace.HeldUndecided) // 9 in progress
 		p.Whole("d", pace.Given, -1)
 		p.Whole("e", pace.Given, -1)
 		p.Pause()

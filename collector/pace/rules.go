@@ -89,16 +89,16 @@ func (p *Pacer) fresh() (Hold, float64) {
 	switch {
 	case p.cfg.MaxAhead > 0 && len(p.groups) >= p.cfg.MaxAhead:
 		return HeldAhead, 0
-	case p.cfg.UntilGroups > 0 && float64(p.done.Informative)+p.share()*float64(p.progress) >= float64(p.cfg.UntilGroups):
-		return HeldDecided, 0
+	case p.cfg.UntilGroups > 0 && float64(p.done.Informative)+p.informativeShare()*float64(p.progress) >= float64(p.cfg.UntilGroups):
+		return HeldUndecided, 0
 	case p.cfg.MaxLag >= 0:
 		return p.lag()
 	}
 	return NotHeld, 0
 }
 
-// share returns the share of informative groups among the finished ones.
-func (p *Pacer) share() float64 {
+// informativeShare returns the share of informative groups among the finished ones.
+func (p *Pacer) informativeShare() float64 {
 	informative := float64(p.done.Informative)
 	return (informative + 1) / (informative + float64(p.done.Filtered+p.done.Failed) + 1)
 }
@@ -110,7 +110,7 @@ func (p *Pacer) lag() (Hold, float64) {
 		return NotHeld, 0
 	}
 	given := len(p.groups) - p.progress
-	n := float64(p.taken+given) + p.share()*float64(p.progress)
+	n := float64(p.taken+given) + p.informativeShare()*float64(p.progress)
 	lag := int(n / b)
 	if lag <= p.cfg.MaxLag+p.versions.extra {
 		return NotHeld, 0
@@ -118,8 +118,8 @@ func (p *Pacer) lag() (Hold, float64) {
 	if p.progress > 0 {
 		return HeldLag, 0 // the trainer can be waiting for these
 	}
-	now := p.lived()
-	if left := max(p.versions.since+p.versions.lasts(), p.idle) + p.times.takes(now) - now; left > 0 {
+	now := p.elapsed()
+	if left := max(p.versions.since+p.versions.mean(), p.idle) + p.times.mean(now) - now; left > 0 {
 		return HeldLag, left
 	}
 	p.versions.extra, p.idle = lag-p.cfg.MaxLag, now

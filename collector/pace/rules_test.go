@@ -172,8 +172,8 @@ func TestLeave(t *testing.T) {
 		}
 		p.SetVersion(4)
 		<-leave
-		p.Back("g")
-		p.Back("g")
+		p.Cancel("g")
+		p.Cancel("g")
 		takes, _ := p.Means()
 		if s := p.Stats(); s.Begun != 3 || s.Whole() != 3 || takes.Round(time.Millisecond) != 30*time.Second {
 			t.Errorf("what never began counts: %+v, D %v", s, takes)

@@ -22,7 +22,7 @@ func TestSetVersion(t *testing.T) {
 		first := int32(random.IntN(4)) - 1
 		cfg := policy.Config{Version: first}
 		if first < 0 {
-			cfg.Version = policy.Unclaimed
+			cfg.Version = policy.NoClaim
 		}
 		s, err := policy.New(cfg)
 		if err != nil {
@@ -74,12 +74,12 @@ func TestSetVersion(t *testing.T) {
 					t.Fatalf("seed %d: version %d from %v, want %d: claimed meanwhile were %v", seed, got, from, want, sp.claimed)
 				}
 			}
-			if s.Asks() != changed {
-				t.Fatalf("seed %d: Asks = %v after the claim changed: %v", seed, s.Asks(), changed)
+			if s.NeedsTraces() != changed {
+				t.Fatalf("seed %d: NeedsTraces = %v after the claim changed: %v", seed, s.NeedsTraces(), changed)
 			}
 		}
 	}
-	s, err := policy.New(policy.Config{Version: policy.Unclaimed})
+	s, err := policy.New(policy.Config{Version: policy.NoClaim})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ const Unknown int32 = -1
 // A Config configures where versions come from: from Version, URL or Traces.
 type Config struct {
 	// Version is the user's claim for every send, until [Source.SetVersion]. It is used if URL is
-	// empty. [Unclaimed]: no claim before SetVersion.
+	// empty. [NoClaim]: no claim before SetVersion.
 	Version int32
 
 	// URL is a page that reports the version: see [Config.OneEngine] for what it proves. It answers
@@ -54,9 +54,9 @@ type Config struct {
 // Defaults of [Config].
 const (
 	DefaultDelay    = 250 * time.Millisecond
-	DefaultEvery    = time.Second
-	DefaultGap      = 250 * time.Millisecond
-	DefaultPatience = 2 * time.Second
+	defaultEvery    = time.Second
+	defaultGap      = 250 * time.Millisecond
+	defaultPatience = 2 * time.Second
 )
 
 // A Source determines the versions of the sends of one process. Its methods are safe for concurrent
@@ -64,7 +64,7 @@ const (
 type Source struct {
 	cfg   Config
 	pages []*url.URL // tried in this order; only the first that exists is kept
-	path  []string   // path of the member to read; nil: the usual names
+	path  []string   // path of the member to read; nil: defaultMembers
 
 	first chan struct{} // closed when the first request has succeeded or failed
 	nudge chan struct{} // capacity 1: a span waits for an answer
@@ -73,17 +73,17 @@ type Source struct {
 	running bool
 	asked   time.Time // when the newest request began
 	// answers are the past numbers, oldest first: as many as Delay needs.
-	answers []answer
-	most    int32 // highest number so far, or Unknown
-	gaps    int   // how often the page had no number
-	useless bool  // the page proves nothing any more
-	pending []*Span
-	told    map[string]bool
-	missing int // missing traces in a row
-	traced  bool
-	proven  int // number of calls of Audits
-	claim   int32
-	claims  int // number of changes of claim
+	answers     []answer
+	highest     int32 // highest number so far, or Unknown
+	gaps        int   // how often the page had no number
+	discredited bool  // the page proves nothing any more
+	pending     []*Span
+	noticed     map[string]bool
+	missing     int // missing traces in a row
+	traced      bool
+	proven      int // number of calls of NextAudit
+	claim       int32
+	claims      int // number of changes of claim
 }
 
 // An answer is one answer of the page. The page read its number between began and ended.
@@ -96,12 +96,12 @@ type answer struct {
 
 // New makes a Source. It makes no request: Run does.
 func New(cfg Config) (*Source, error) {
-	s := &Source{cfg: cfg, first: make(chan struct{}), nudge: make(chan struct{}, 1), most: Unknown, told: map[string]bool{}, claim: Unknown}
+	s := &Source{cfg: cfg, first: make(chan struct{}), nudge: make(chan struct{}, 1), highest: Unknown, noticed: map[string]bool{}, claim: Unknown}
 	for _, d := range []struct {
 		name  string
 		value *time.Duration
 		usual time.Duration
-	}{{"delay", &s.cfg.Delay, DefaultDelay}, {"every", &s.cfg.Every, DefaultEvery}, {"gap", &s.cfg.Gap, DefaultGap}, {"patience", &s.cfg.Patience, DefaultPatience}} {
+	}{{"delay", &s.cfg.Delay, DefaultDelay}, {"every", &s.cfg.Every, defaultEvery}, {"gap", &s.cfg.Gap, defaultGap}, {"patience", &s.cfg.Patience, defaultPatience}} {
 		if *d.value < 0 {
 			return nil, fmt.Errorf("policy version: %s %v: must not be negative", d.name, *d.value)
 		}
@@ -115,7 +115,7 @@ func New(cfg Config) (*Source, error) {
 	switch {
 	case cfg.URL != "":
 		return s, s.locate()
-	case cfg.Version == Unclaimed:
+	case cfg.Version == NoClaim:
 		return s, nil
 	case cfg.Version < 0:
 		return nil, outOfRange(cfg.Version)
@@ -141,10 +141,10 @@ func (s *Source) locate() error {
 	return nil
 }
 
-// Audits reports whether to read the trace of a send whose version the page has proved, and pass it
+// NextAudit reports whether to read the trace of a send whose version the page has proved, and pass it
 // to Traced. That is true for the first such send, and then for one of every auditEvery. It detects
 // a page of another engine. Call it once for each of these sends.
-func (s *Source) Audits() bool {
+func (s *Source) NextAudit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proven++
@@ -153,10 +153,10 @@ func (s *Source) Audits() bool {
 
 const auditEvery = 64
 
-// Asks reports whether traces should be read for calls whose version the page leaves open, or whose
+// NeedsTraces reports whether traces should be read for calls whose version the page leaves open, or whose
 // send a change of the claim falls into. Without a page, it is false until the claim changes,
 // unless Config.Traces is set.
-func (s *Source) Asks() bool {
+func (s *Source) NeedsTraces() bool {
 	if s == nil {
 		return false
 	}
@@ -196,8 +196,8 @@ func (s *Source) Traced(version int32, word string, page int32) (contradicted bo
 	return wrong
 }
 
-// Untraced records that the server has no trace of a call that it made.
-func (s *Source) Untraced() {
+// TraceMissing records that the server has no trace of a call that it made.
+func (s *Source) TraceMissing() {
 	if s == nil {
 		return
 	}
@@ -209,8 +209,8 @@ func (s *Source) Untraced() {
 // notice calls Notice, once for each key.
 func (s *Source) notice(key, format string, args ...any) {
 	s.mu.Lock()
-	again := s.told[key]
-	s.told[key] = true
+	again := s.noticed[key]
+	s.noticed[key] = true
 	s.mu.Unlock()
 	if !again && s.cfg.Notice != nil {
 		s.cfg.Notice(fmt.Sprintf(format, args...))
@@ -219,12 +219,12 @@ func (s *Source) notice(key, format string, args ...any) {
 
 // giveUp ends the use of the page. The caller holds Source.mu.
 func (s *Source) giveUp() {
-	s.useless = true
-	s.settle(func(*Span) bool { return true }, Unknown)
+	s.discredited = true
+	s.resolve(func(*Span) bool { return true }, Unknown)
 }
 
-// settle passes an answer to the waiting spans that match. The caller holds Source.mu.
-func (s *Source) settle(match func(*Span) bool, version int32) {
+// resolve passes an answer to the waiting spans that match. The caller holds Source.mu.
+func (s *Source) resolve(match func(*Span) bool, version int32) {
 	kept := s.pending[:0]
 	for _, sp := range s.pending {
 		if !match(sp) {

@@ -103,7 +103,7 @@ func runSeen(t *testing.T, cfg policy.Config, seen func(version int32)) *source 
 			t.Errorf("Run = %v", err)
 		}
 	})
-	for cfg.URL != "" && !s.Asks() {
+	for cfg.URL != "" && !s.NeedsTraces() {
 		time.Sleep(time.Millisecond) // until Run has begun
 	}
 	return s
@@ -138,7 +138,7 @@ func TestClaim(t *testing.T) {
 	var nobody *policy.Source
 	sp = nobody.Begin(t.Context())
 	sp.End()
-	if v, _ := sp.Version(t.Context()); v != policy.Unknown || nobody.Asks() {
+	if v, _ := sp.Version(t.Context()); v != policy.Unknown || nobody.NeedsTraces() {
 		t.Errorf("a nil Source knows version %d", v)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/internal/wait"
 )
 
 // Run polls the page until ctx is done, and then returns nil. It makes one request at a time, so
@@ -27,7 +29,7 @@ func (s *Source) Run(ctx context.Context, seen func(version int32)) error {
 	defer func() {
 		s.mu.Lock()
 		s.running = false
-		s.settle(func(*Span) bool { return true }, Unknown)
+		s.resolve(func(*Span) bool { return true }, Unknown)
 		s.mu.Unlock()
 	}()
 	if s.cfg.URL != "" && !s.cfg.OneEngine {
@@ -46,15 +48,15 @@ func (s *Source) Run(ctx context.Context, seen func(version int32)) error {
 		if !useful || !s.cfg.OneEngine {
 			break
 		}
-		s.rest(ctx)
+		s.waitNext(ctx)
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// rest waits for the next request: for Every, or less if a send waits for an answer and Gap allows
+// waitNext waits for the next request: for Every, or less if a send waits for an answer and Gap allows
 // it.
-func (s *Source) rest(ctx context.Context) {
+func (s *Source) waitNext(ctx context.Context) {
 	for {
 		s.mu.Lock()
 		next := s.asked.Add(s.cfg.Every)
@@ -64,15 +66,8 @@ func (s *Source) rest(ctx context.Context) {
 			}
 		}
 		s.mu.Unlock()
-		timer := time.NewTimer(time.Until(next))
-		select {
-		case <-timer.C:
+		if wait.For(ctx, time.Until(next), s.nudge) || ctx.Err() != nil {
 			return
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-s.nudge:
-			timer.Stop()
 		}
 	}
 }
@@ -88,10 +83,10 @@ func later(a, b time.Time) time.Time {
 // whether it can still prove something.
 func (s *Source) process(a answer) (higher, useful bool) {
 	s.mu.Lock()
-	fell := a.version != Unknown && a.version < s.most
-	highest := s.most
+	fell := a.version != Unknown && a.version < s.highest
+	before := s.highest
 	switch {
-	case s.useless: // a trace has contradicted the page meanwhile
+	case s.discredited: // a trace has contradicted the page meanwhile
 	case fell:
 		s.giveUp()
 	default:
@@ -101,15 +96,15 @@ func (s *Source) process(a answer) (higher, useful bool) {
 			s.answers = nil
 		}
 		// A send that ended after the request began waits for the next one.
-		s.settle(func(sp *Span) bool { return !a.began.Before(sp.from) }, a.version)
+		s.resolve(func(sp *Span) bool { return !a.began.Before(sp.from) }, a.version)
 		if a.version != Unknown {
-			s.most = a.version
+			s.highest = a.version
 			s.answers = append(s.answers, a)
 			s.forget(a.ended.Add(-s.cfg.Delay))
 		}
 	}
-	useful = !s.useless
-	higher = useful && s.cfg.OneEngine && a.version > highest // Unknown is the lowest
+	useful = !s.discredited
+	higher = useful && s.cfg.OneEngine && a.version > before // Unknown is the lowest
 	select {
 	case <-s.first:
 	default:
@@ -118,7 +113,7 @@ func (s *Source) process(a answer) (higher, useful bool) {
 	s.mu.Unlock()
 	switch {
 	case fell:
-		s.notice("fell", "policy version: %s fell from %d to %d: a falling version proves nothing, and the page is no longer polled", s.cfg.Name, highest, a.version)
+		s.notice("fell", "policy version: %s fell from %d to %d: a falling version proves nothing, and the page is no longer polled", s.cfg.Name, before, a.version)
 	case a.err != nil:
 		s.notice("unreachable", "policy version: %s: %v: versions are unknown until it answers", s.cfg.Name, a.err)
 	case a.version == Unknown:
@@ -199,8 +194,8 @@ func members(path string) []string {
 	return strings.Split(path, ".")
 }
 
-// usual are the members with a version if no path is given. The first is SGLang's.
-var usual = []string{"weight_version", "policy_version"}
+// defaultMembers are the members with a version if no path is given. The first is SGLang's.
+var defaultMembers = []string{"weight_version", "policy_version"}
 
 // number parses the version on a page. If it is a word, number returns Unknown and the word.
 func number(body []byte, path []string) (version int32, word string, err error) {
@@ -210,7 +205,7 @@ func number(body []byte, path []string) (version int32, word string, err error) 
 	if json.Unmarshal(body, &object) == nil && object != nil {
 		names := path
 		if names == nil {
-			for _, name := range usual {
+			for _, name := range defaultMembers {
 				if _, there := object[name]; there {
 					names = []string{name}
 					break

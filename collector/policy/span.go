@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rollout-rl/rollout/internal/wait"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -37,8 +38,8 @@ func (s *Source) Begin(ctx context.Context) *Span {
 	s.awaitFirst(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running && !s.useless && s.cfg.OneEngine {
-		sp.before, sp.gaps = s.heldAt(time.Now().Add(-s.cfg.Delay)), s.gaps
+	if s.running && !s.discredited && s.cfg.OneEngine {
+		sp.before, sp.gaps = s.versionAt(time.Now().Add(-s.cfg.Delay)), s.gaps
 	}
 	return sp
 }
@@ -46,38 +47,27 @@ func (s *Source) Begin(ctx context.Context) *Span {
 // awaitFirst waits until an answer of the page is old enough to count as before a send.
 func (s *Source) awaitFirst(ctx context.Context) {
 	s.mu.Lock()
-	idle := !s.running || s.useless || !s.cfg.OneEngine
+	idle := !s.running || s.discredited || !s.cfg.OneEngine
 	s.mu.Unlock()
 	if idle {
 		return
 	}
-	limit := time.NewTimer(s.cfg.Patience)
-	defer limit.Stop()
-	select {
-	case <-s.first:
-	case <-limit.C:
-		return
-	case <-ctx.Done():
+	if wait.For(ctx, s.cfg.Patience, s.first) || ctx.Err() != nil {
 		return
 	}
 	s.mu.Lock()
-	wait := time.Duration(0)
+	left := time.Duration(0)
 	if len(s.answers) > 0 {
-		wait = time.Until(s.answers[0].ended.Add(s.cfg.Delay))
+		left = time.Until(s.answers[0].ended.Add(s.cfg.Delay))
 	}
 	s.mu.Unlock()
-	if wait <= 0 {
-		return
-	}
-	limit.Reset(wait)
-	select {
-	case <-limit.C:
-	case <-ctx.Done():
+	if left > 0 {
+		wait.For(ctx, left)
 	}
 }
 
-// heldAt returns the newest number whose request had ended by then. The caller holds Source.mu.
-func (s *Source) heldAt(then time.Time) int32 {
+// versionAt returns the newest number whose request had ended by then. The caller holds Source.mu.
+func (s *Source) versionAt(then time.Time) int32 {
 	newest := -1
 	for i := range s.answers {
 		if s.answers[i].ended.After(then) {
@@ -109,7 +99,7 @@ func (sp *Span) End() {
 			close(sp.done)
 			return
 		}
-		if !s.running || s.useless {
+		if !s.running || s.discredited {
 			close(sp.done)
 			return
 		}
@@ -137,18 +127,13 @@ func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
 		}
 		return sp.claimed(), from
 	}
-	limit := time.NewTimer(time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience) // a request can be in progress
-	defer limit.Stop()
-	select {
-	case <-sp.done:
-	case <-limit.C:
-		return Unknown, tokenize.VersionURL
-	case <-ctx.Done():
+	limit := time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience // a request can be in progress
+	if wait.For(ctx, limit, sp.done) || ctx.Err() != nil {
 		return Unknown, tokenize.VersionURL
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sp.before == Unknown || sp.before != sp.after || s.useless {
+	if sp.before == Unknown || sp.before != sp.after || s.discredited {
 		return Unknown, tokenize.VersionURL
 	}
 	return sp.before, tokenize.VersionURL

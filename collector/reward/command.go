@@ -135,7 +135,7 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, fmt.Errorf("no answer within %v", c.cfg.Timeout))
 	defer cancel()
-	v, p, err := c.ask(ctx, p, id, append(line, '\n'))
+	v, p, err := c.scoreLine(ctx, p, id, append(line, '\n'))
 	c.free <- p // never blocks: the channel has room for every process
 	switch {
 	case err != nil:
@@ -214,14 +214,14 @@ func (c *Command) Kill() {
 	}
 }
 
-// ask sends a line to p and returns the answer and the process to keep: nil if the process cannot
+// scoreLine sends a line to p and returns the answer and the process to keep: nil if the process cannot
 // be trusted any more.
-func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (verdict, *process, error) {
+func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []byte) (verdict, *process, error) {
 	if p != nil {
-		if unasked := p.unasked(); unasked != "" {
+		if line := p.unrequested(); line != "" {
 			p.kill()
 			_ = c.end(p) // its exit status does not matter
-			return verdict{}, nil, fmt.Errorf("wrote %.80q without a request", unasked)
+			return verdict{}, nil, fmt.Errorf("wrote %.80q without a request", line)
 		}
 	}
 	if p == nil {
@@ -257,7 +257,7 @@ func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (v
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
 		select {
 		case <-p.exited():
-		case <-time.After(lastWords):
+		case <-time.After(exitWait):
 			killed = true
 		}
 	}
@@ -278,8 +278,8 @@ func (c *Command) ask(ctx context.Context, p *process, id int64, line []byte) (v
 	return v, nil, err
 }
 
-// lastWords bounds the wait for the exit of a program that closed its output.
-const lastWords = 200 * time.Millisecond
+// exitWait bounds the wait for the exit of a program that closed its output.
+const exitWait = 200 * time.Millisecond
 
 func (c *Command) isKilled() bool {
 	select {
@@ -356,8 +356,8 @@ func start(cfg *CommandConfig) (*process, error) {
 	return &process{cmd: cmd, talk: said, in: in, out: out, r: bufio.NewReaderSize(out, 64<<10), done: make(chan struct{})}, nil
 }
 
-// unasked returns the output of the program since its last answer.
-func (p *process) unasked() string {
+// unrequested returns the output of the program since its last answer.
+func (p *process) unrequested() string {
 	if p.r.Buffered() == 0 {
 		if p.out.SetReadDeadline(time.Now().Add(time.Millisecond)) != nil {
 			return "" // the pipe has no deadlines

@@ -1,6 +1,5 @@
 // Package reward scores finished rollouts. Each scorer is a collector.Scorer:
 //
-//	None      no reward at all
 //	Exact     the output is the answer
 //	Contains  the output contains the answer
 //	Regex     the output matches a pattern; its first group is the answer
@@ -8,7 +7,7 @@
 //	JSON      a value inside the output's JSON equals the answer
 //	Command   an external program decides
 //
-// All scorers except None and Command return 1 or 0. The output is the model's last answer,
+// All scorers except Command return 1 or 0. The output is the model's last answer,
 // without its reasoning if collector.Config has a Splitter. If a scorer cannot score a sample, it
 // returns an error: the reward is then null, not 0, and the sample is kept. If the task has no
 // answer, the error wraps collector.ErrNoAnswer, and Check returns it before the run. Any other

@@ -91,9 +91,9 @@ func TestLoudCommand(t *testing.T) {
 	}
 }
 
-// TestCommandDiesWithItsFamily checks that the children of a program do not outlive it after a
+// TestCommandKillsChildren checks that the children of a program do not outlive it after a
 // timeout, Kill or Close.
-func TestCommandDiesWithItsFamily(t *testing.T) {
+func TestCommandKillsChildren(t *testing.T) {
 	for _, how := range []string{"timeout", "kill", "close"} {
 		t.Run(how, func(t *testing.T) {
 			pids := filepath.Join(t.TempDir(), "pids")

@@ -90,14 +90,6 @@ func TestScorers(t *testing.T) {
 	}
 }
 
-func TestNoneGivesNull(t *testing.T) {
-	t.Parallel()
-	r, err := reward.None{}.Score(t.Context(), &collector.Task{}, &collector.Reply{})
-	if err != nil || r.Value != nil {
-		t.Fatalf("Score = %v, %v, want no reward", r, err)
-	}
-}
-
 func TestBadPatterns(t *testing.T) {
 	t.Parallel()
 	if _, err := reward.NewRegex("("); err == nil || !strings.HasPrefix(err.Error(), "reward: ") {

@@ -45,14 +45,6 @@ func binary(right bool) collector.Reward {
 	return collector.Reward{Value: &v}
 }
 
-// None returns no reward.
-type None struct{}
-
-// Score returns the zero Reward.
-func (None) Score(context.Context, *collector.Task, *collector.Reply) (collector.Reward, error) {
-	return collector.Reward{}, nil
-}
-
 // Exact rewards an output that equals the answer, ignoring space around both.
 type Exact struct {
 	// IgnoreCase compares without regard to case.

@@ -23,7 +23,7 @@ func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversatio
 	r.Text = r.Output
 	if conversation {
 		var err error
-		if r.Messages, err = madeUp(t, r.Output); err != nil {
+		if r.Messages, err = sampleConversation(t, r.Output); err != nil {
 			return err
 		}
 	}
@@ -41,7 +41,7 @@ func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversatio
 	return nil
 }
 
-func madeUp(t *collector.Task, output string) (json.RawMessage, error) {
+func sampleConversation(t *collector.Task, output string) (json.RawMessage, error) {
 	type sent struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`

@@ -121,7 +121,10 @@ func TestTryScorers(t *testing.T) {
 			t.Errorf("%v is accepted", v)
 		}
 	}
-	if err := reward.Try(t.Context(), reward.None{}, &collector.Task{}, false); err == nil {
+	none := scorer(func(context.Context, *collector.Task, *collector.Reply) (collector.Reward, error) {
+		return collector.Reward{}, nil
+	})
+	if err := reward.Try(t.Context(), none, &collector.Task{}, false); err == nil {
 		t.Error("a missing reward is accepted")
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/rollout-rl/rollout/internal/wait"
 )
 
 // A source is where a Reader finds segments: a folder, or a tap's URL.
@@ -141,12 +143,8 @@ func (f *openFile) size() (int64, error) {
 
 // pause waits for d. If ctx ends first, it returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
+	if wait.For(ctx, d) {
 		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	return context.Cause(ctx)
 }

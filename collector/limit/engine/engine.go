@@ -103,7 +103,7 @@ func (p *Poller) Look(ctx context.Context) (limit.Engine, error) {
 	for i, page := range p.cfg.URLs {
 		one, err := p.page(ctx, i, page)
 		if err != nil {
-			return limit.Engine{}, fmt.Errorf("engine metrics: %s: %w", place(page), err)
+			return limit.Engine{}, fmt.Errorf("engine metrics: %s: %w", pageName(page), err)
 		}
 		all.KVUsage = max(all.KVUsage, one.KVUsage)
 		all.Waiting = plus(all.Waiting, one.Waiting)
@@ -123,8 +123,8 @@ func plus(a, b float64) float64 {
 	return a + b
 }
 
-// place returns the page's URL for error messages, without password and query.
-func place(page string) string {
+// pageName returns the page's URL for error messages, without password and query.
+func pageName(page string) string {
 	u, err := url.Parse(page)
 	if err != nil {
 		return "?"

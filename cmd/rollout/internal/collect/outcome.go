@@ -53,7 +53,7 @@ func (r *Running) outcome(s *show.Summary, err error) error {
 		if errors.Is(err, collector.ErrTolerance) {
 			err = exit.Hint(err, "rollout failures "+format.Shell(p.dir())+" shows why; --max-failures allows more; continue with: "+p.resumeCommand())
 		}
-		if barren, ok := errors.AsType[*collector.BarrenError](err); ok {
+		if barren, ok := errors.AsType[*collector.EarlyFailureError](err); ok {
 			dir, remedy := format.Shell(p.dir()), preflight.Remedy(p.config, barren.Reason)
 			if remedy == "" {
 				remedy = "rollout failures " + dir + " shows why; fix the cause"
@@ -98,7 +98,7 @@ func (r *Running) finished(s *show.Summary) error {
 	if s.Failed == 0 {
 		hint = "rollout inspect " + dir + " --row N shows why, under reward; --fail-on-error allows some"
 	}
-	told := p.tail().MaySkip(s.Planned)
+	told := p.tail().MaxSkipped(s.Planned)
 	if r.opened.groups != nil || p.info.Tasks.Stream { // cut at their deadlines, or not needed
 		told = s.Planned
 	}

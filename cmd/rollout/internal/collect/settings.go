@@ -173,9 +173,9 @@ func newVersions(c *config.Config, claims bool, unknown func(text string)) (*pol
 	switch {
 	case v.Claimed || cfg.URL != "":
 	case v.Traces:
-		cfg.Version, cfg.Traces = policy.Unclaimed, true
+		cfg.Version, cfg.Traces = policy.NoClaim, true
 	case claims:
-		cfg.Version = policy.Unclaimed
+		cfg.Version = policy.NoClaim
 	default:
 		return nil, nil
 	}

@@ -30,7 +30,7 @@ func TestLeftovers(t *testing.T) {
 	}
 	alive := func() (left []string) {
 		t.Helper()
-		err := agent.EachAgentOf(t.Context(), client, "mine", func(a *letta.AgentState) error {
+		err := agent.EachAgent(t.Context(), client, "mine", func(a *letta.AgentState) error {
 			key, n := agent.AttemptOf(a)
 			left = append(left, collector.RolloutID(key, n))
 			return nil

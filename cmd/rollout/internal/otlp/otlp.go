@@ -35,6 +35,8 @@ import (
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/rollout-rl/rollout/internal/wait"
 )
 
 const (
@@ -210,18 +212,11 @@ func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) err
 	defer cancel()
 	pause := firstPause
 	for {
-		wait, err := c.post(ctx, body)
-		if err == nil || wait < 0 {
+		delay, err := c.post(ctx, body)
+		if err == nil || delay < 0 || !wait.For(ctx, max(delay, pause)) {
 			return err
 		}
-		timer := time.NewTimer(max(wait, pause))
-		select {
-		case <-timer.C:
-			pause = min(2*pause, maxPause)
-		case <-ctx.Done():
-			timer.Stop()
-			return err
-		}
+		pause = min(2*pause, maxPause)
 	}
 }
 

@@ -227,7 +227,7 @@ func (m *Metrics) sampleFinished(s *tokenize.Sample) {
 		if class == collector.ClassCensored.String() {
 			outcome = outcomeSkipped
 		}
-		if _, ok := collector.ClassNamed(class); ok && outcome == outcomeFailed {
+		if _, ok := collector.ParseClass(class); ok && outcome == outcomeFailed {
 			m.failures.WithLabelValues(class).Inc()
 		}
 	}
