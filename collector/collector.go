@@ -157,7 +157,7 @@ func (c *Collector) CommittedEarlier(committed int, filtered ...string) {
 // Stats returns a snapshot of the run, also before and after Run.
 func (c *Collector) Stats() Stats {
 	s := c.counters.snapshot(c.endpoints)
-	if !c.answerPrompts.have() {
+	if !c.answerPrompts.proven() {
 		s.Downgraded = 0 // an answer would not have proven more
 	}
 	c.skipRest(&s)

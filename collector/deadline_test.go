@@ -1,6 +1,7 @@
 package collector_test
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"runtime"
@@ -314,5 +315,30 @@ func TestWhatIsCutIsForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		counts(t, c.Stats(), 2, 0, 100, 0)
+	})
+}
+
+// If the deadline comes while the prompts are fetched, a sample keeps the calls that were not lost:
+// no attempt could follow.
+func TestDeadlineKeepsKnownCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
+			time.Sleep(2 * time.Minute)
+			return fromTurns(ctx, r)
+		}
+		b := &scripted{script: func(collector.Attempt) step {
+			return step{reply: lostOfTwo(collector.ErrConnection), prompts: slow}
+		}}
+		s := &shelf{atOnce: true}
+		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Retries = 3 })
+		if err := c.Run(t.Context(), deadlines(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		st := c.Stats()
+		counts(t, st, 1, 0, 0, 0)
+		if st.Attempts != 1 || st.LostCalls != 2 || len(s.samples[0].Rows) != 1 {
+			t.Errorf("%d attempts, %d lost calls, %d rows, want 1, 2 and 1", st.Attempts, st.LostCalls, len(s.samples[0].Rows))
+		}
 	})
 }

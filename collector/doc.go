@@ -73,7 +73,7 @@
 // # Who deletes an agent
 //
 //	after each attempt                          removal.go (close), which calls Agent.Close
-//	an unusable agent, at once                  collector/agent: abandon, in create.go
+//	an unusable agent, at once                  collector/agent: deleteUnusable, in create.go
 //	older agents of a reattached sample         collector/agent: findAgent, in reattach.go
 //	agents of a preflight, a try or a check     collector/agent: preflight.go, check.go
 //	agents of a killed or stopped process       agent.Clean. The command calls it on resume and at

@@ -73,9 +73,9 @@ func (b *earlyFailures) gaveRow() {
 	b.over, b.causes = true, nil
 }
 
-// failed counts a sample that failed for good. hands is the number of samples in flight, including
+// failed counts a sample that failed for good. inFlight is the number of samples in flight, including
 // this one. It returns an *EarlyFailureError once, when the run must end.
-func (b *earlyFailures) failed(group string, class Class, hands int, err error) error {
+func (b *earlyFailures) failed(group string, class Class, inFlight int, err error) error {
 	if !class.systemic() {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (b *earlyFailures) failed(group string, class Class, hands int, err error) 
 	if len(n.groups) < minFailedGroups {
 		n.groups[group] = true
 	}
-	if n.samples < manyFailures && (n.samples < max(minFailures, hands) || len(n.groups) < minFailedGroups) {
+	if n.samples < manyFailures && (n.samples < max(minFailures, inFlight) || len(n.groups) < minFailedGroups) {
 		return nil
 	}
 	b.over = true

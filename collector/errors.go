@@ -88,9 +88,6 @@ func (e *AttemptError) Error() string {
 
 func (e *AttemptError) Unwrap() error { return e.Err }
 
-// Class returns the class of the failure.
-func (e *AttemptError) Class() Class { return Classify(e) }
-
 // errOutOfTime ends an attempt that used up its time limit.
 var errOutOfTime = fmt.Errorf("%w: the attempt exceeded its time limit", ErrTimeout)
 

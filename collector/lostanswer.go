@@ -39,8 +39,8 @@ func (a *answerPrompts) possible() bool {
 	return seen == 2 || seen == 0 && (a.known == nil || *a.known)
 }
 
-// known reports whether answers are known to have prompts.
-func (a *answerPrompts) have() bool {
+// proven reports whether answers are known to have prompts.
+func (a *answerPrompts) proven() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && a.known != nil && *a.known
 }

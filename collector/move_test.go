@@ -199,6 +199,29 @@ func TestWaitingSamplesMoveFromASilentServer(t *testing.T) {
 	})
 }
 
+// A sample moves while it waits minutes for its retry.
+func TestSampleMovesDuringBackoff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newHost(time.Second, false, func(now time.Duration) bool { return now >= 3*time.Second })
+		a.script = func(collector.Attempt) step { return step{takes: time.Second, runErr: collector.ErrServer} }
+		b := newHost(time.Second, false, nil)
+		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
+			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 1}, {Name: "b", Backend: b, MaxInFlight: 1}}
+			cfg.Retries, cfg.BackoffMin, cfg.BackoffMax = 3, time.Hour, time.Hour
+		})
+		start := time.Now()
+		if err := c.Run(t.Context(), tasks(2)); err != nil {
+			t.Fatal(err)
+		}
+		st := c.Stats()
+		counts(t, st, 2, 0, 0, 0)
+		if took := time.Since(start); st.Attempts != 3 || took > time.Minute {
+			t.Errorf("%d attempts in %v, want 3 within a minute", st.Attempts, took)
+		}
+	})
+}
+
 // Samples move to the server that is up, first from a to b and then back.
 func TestSamplesComeBack(t *testing.T) {
 	t.Parallel()

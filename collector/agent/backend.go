@@ -41,7 +41,7 @@ func NewBackend(client *letta.Client, cfg Config) (*Backend, error) {
 func (b *Backend) Client() *letta.Client { return b.client }
 
 // Open creates an agent for the attempt, from the configuration and the task's overrides or by
-// importing the agent file. The agent has the tags [TagAll], [TagRun] and [tagKey], and its
+// importing the agent file. The agent has the tags [TagAll], [TagRun] and [TagKey], and its
 // metadata identifies the attempt under "rollout".
 //
 // If the agent will give no turns, Open deletes it and returns a [letta.NoTurnsError]. A failed

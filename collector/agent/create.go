@@ -157,7 +157,7 @@ func orObject(raw json.RawMessage) json.RawMessage {
 }
 
 func (c *Config) tags(a collector.Attempt) []string {
-	return append([]string{TagAll, TagRun(a.RunID), tagKey(a.Key)}, c.Tags...)
+	return append([]string{TagAll, TagRun(a.RunID), TagKey(a.Key)}, c.Tags...)
 }
 
 // metadata identifies the attempt of the agent; attemptOf reads it.

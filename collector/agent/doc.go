@@ -16,9 +16,9 @@
 //	                 delete the agent                               DELETE /v1/agents/ID
 //
 // agent.go contains these steps in this order. An agent is used for one attempt, and Close
-// deletes it. Other code deletes agents too: abandon an unusable agent (create.go), findAgent
-// older agents of the sample (reattach.go), Preflight, Try and Check their own, and [Clean]
-// the agents of a dead process. With Config.Keep, neither Close after an attempt nor Reattach
+// deletes it. Other code deletes agents too: deleteUnusable (create.go) an unusable one,
+// findAgent (reattach.go) older agents of the sample, Preflight, Try and Check their own, and
+// [Clean] the agents of a dead process. With Config.Keep, neither Close after an attempt nor Reattach
 // deletes an agent.
 //
 // # When something fails
@@ -76,7 +76,7 @@
 //
 // # Whose agent is it
 //
-// Every agent has three tags, [TagAll], [TagRun] and [tagKey], and its metadata names the
+// Every agent has three tags, [TagAll], [TagRun] and [TagKey], and its metadata names the
 // attempt. [Backend.Reattach] uses them to find the agent of a dead process, and [Clean] to
 // find agents that are no longer needed.
 //
@@ -89,6 +89,6 @@
 //   - preflight.go, check.go: whether a server can be used
 //   - explain.go, watch.go, recover.go: failed sends
 //   - reattach.go, takeover.go: the work of another process
-//   - await.go, kept*.go, rebuild*.go: answers from the record
+//   - await.go, serverrecord*.go, rebuild*.go: answers from the record
 //   - reader.go, recorded.go: the server runs of other programs
 package agent

@@ -70,7 +70,7 @@ func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collec
 
 // findAgent returns the id of the attempt's agent and deletes the other agents of the key.
 func (b *Backend) findAgent(ctx context.Context, cfg *Config, a collector.Attempt, left collector.OpenAttempt) (string, error) {
-	tags := []string{TagRun(a.RunID), tagKey(a.Key)}
+	tags := []string{TagRun(a.RunID), TagKey(a.Key)}
 	const page = 100
 	found, err := b.client.Agents(ctx, tags, "", page)
 	if err != nil {

@@ -36,7 +36,7 @@ func Clean(ctx context.Context, c *letta.Client, runID string, keep func(*letta.
 // attempt number or 0. It reads the agent's tags and metadata.
 func AttemptOf(a *letta.AgentState) (key string, attempt int) {
 	for _, tag := range a.Tags {
-		if k, ok := strings.CutPrefix(tag, tagKey("")); ok {
+		if k, ok := strings.CutPrefix(tag, TagKey("")); ok {
 			key = k
 		}
 	}
@@ -103,8 +103,8 @@ const TagAll = "rollout"
 // TagRun returns the tag of every agent of a run.
 func TagRun(runID string) string { return "rollout-run:" + runID }
 
-// tagKey returns the tag of every agent of a sample.
-func tagKey(key string) string { return "rollout-key:" + key }
+// TagKey returns the tag of every agent of a sample.
+func TagKey(key string) string { return "rollout-key:" + key }
 
 func attemptOf(metadata letta.RawJSON) int {
 	var m struct {

@@ -27,7 +27,7 @@
 //	Fatal       no sample can do better                –            stop
 //
 // A dash means that the end says nothing about the server. A charged retry beyond Config.Retries is
-// a failure of the sample. worker.end in package collector maps a failure to a kind.
+// a failure of the sample. attempt.end in package collector maps a failure to a kind.
 //
 // After a Fault the sample is charged while the server is up, and retried free while the server is
 // down or has never answered. If its server is given up, the sample is passed on to another one.
