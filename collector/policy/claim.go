@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// NoClaim is the [Config.Version] of a Source that gets versions only by [Source.SetVersion].
-const NoClaim int32 = math.MinInt32
+// Unclaimed is the [Config.Version] of a Source that gets versions only by [Source.SetVersion].
+const Unclaimed int32 = math.MinInt32
 
 // SetVersion claims that version samples from now on, until the next SetVersion. If a change falls
 // into a send, the claim gives it no version, and its traces are read.

@@ -22,7 +22,7 @@ func TestSetVersion(t *testing.T) {
 		first := int32(random.IntN(4)) - 1
 		cfg := policy.Config{Version: first}
 		if first < 0 {
-			cfg.Version = policy.NoClaim
+			cfg.Version = policy.Unclaimed
 		}
 		s, err := policy.New(cfg)
 		if err != nil {
@@ -79,7 +79,7 @@ func TestSetVersion(t *testing.T) {
 			}
 		}
 	}
-	s, err := policy.New(policy.Config{Version: policy.NoClaim})
+	s, err := policy.New(policy.Config{Version: policy.Unclaimed})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ const Unknown int32 = -1
 // A Config configures where versions come from: from Version, URL or Traces.
 type Config struct {
 	// Version is the user's claim for every send, until [Source.SetVersion]. It is used if URL is
-	// empty. [NoClaim]: no claim before SetVersion.
+	// empty. [Unclaimed]: no claim before SetVersion.
 	Version int32
 
 	// URL is a page that reports the version: see [Config.OneEngine] for what it proves. It answers
@@ -115,7 +115,7 @@ func New(cfg Config) (*Source, error) {
 	switch {
 	case cfg.URL != "":
 		return s, s.locate()
-	case cfg.Version == NoClaim:
+	case cfg.Version == Unclaimed:
 		return s, nil
 	case cfg.Version < 0:
 		return nil, outOfRange(cfg.Version)

@@ -173,9 +173,9 @@ func newVersions(c *config.Config, claims bool, unknown func(text string)) (*pol
 	switch {
 	case v.Claimed || cfg.URL != "":
 	case v.Traces:
-		cfg.Version, cfg.Traces = policy.NoClaim, true
+		cfg.Version, cfg.Traces = policy.Unclaimed, true
 	case claims:
-		cfg.Version = policy.NoClaim
+		cfg.Version = policy.Unclaimed
 	default:
 		return nil, nil
 	}
