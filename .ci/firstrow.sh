@@ -29,8 +29,8 @@ trap 'kill \$! 2>/dev/null; wait' EXIT
 $1
 rollout verify run1
 python - <<'PYTHON'
-from rollout.log import table
-rows = table("run1")
+from rollout import log
+rows = log.table("run1")
 assert rows.num_rows > 0 and set(rows["verification"].to_pylist()) <= {"exact", "count_verified"}
 print("the first of", rows.num_rows, "rows:", {c: rows[c][0].as_py() for c in ("task_id", "verification", "reward")}, len(rows["input_ids"][0]), "tokens")
 PYTHON

@@ -75,7 +75,7 @@ func TestLoadDataset(t *testing.T) {
 	}
 }
 
-// renamed adds a shard beside those of the log, like a writer before its commit.
+// renamed adds a shard beside the shards of the log, like a writer before its commit.
 func renamed(t *testing.T, dir string) {
 	t.Helper()
 	log, err := sink.ReadLog(dir)

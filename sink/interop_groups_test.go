@@ -53,8 +53,7 @@ func lives(t *testing.T, dir string, seed uint64) {
 // followed prints the groups that Following returns for runs, in order, and the cursor after each.
 const followed = `
 import json, sys
-from rollout.follow import Following
-from rollout.filters import Where
+from rollout import Following, Where
 out = []
 for run in sys.argv[1:]:
     given = []

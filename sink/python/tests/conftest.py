@@ -18,7 +18,7 @@ import pytest
 from waiting import PATIENCE
 
 import rollout as package
-from rollout import collecting
+from rollout.collecting import collect as collecting
 
 MODEL = "sglang//models/qwen3"
 """The handle of the model that a simulated server has."""

@@ -167,9 +167,8 @@ class Run:
         numbers: dict[tuple[str, int], int] = {}
         names = []
         for s in samples:
-            said: dict[str, Any] = {"key": s.key, "attempt": 1, "rows": len(s.lengths), "failures": s.failures}
-            said |= {"group": numbers.setdefault((s.group, s.size), len(numbers)), "index": s.index}
-            names.append(said)
+            group = numbers.setdefault((s.group, s.size), len(numbers))
+            names.append({"key": s.key, "attempt": 1, "rows": len(s.lengths), "failures": s.failures, "group": group, "index": s.index})
         entry: dict[str, Any] = {"version": 1, "seq": self.seq, **replaces, "run_id": self.run_id, "schema_version": 1, "shards": shards}
         entry["groups"] = [{"id": group, "size": size} for group, size in numbers]
         entry |= {"samples": names, **merged}

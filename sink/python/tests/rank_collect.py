@@ -19,7 +19,7 @@ from typing import Any
 import torch.distributed as dist
 
 import rollout
-from rollout import collecting
+from rollout.collecting import collect as collecting
 
 
 def tasks(n: int, fail: bool, left_out: int) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,6 @@
 broken: it ends as configured. test_collect.py uses it for supervision, and nothing else.
 
 STANDIN is a JSON object. Its actions happen in the first `starts` starts (default: all).
-STANDIN is a JSON object: what it does is done in the first `starts` starts (default: all).
         exit: [STATUS, TEXT]    write TEXT to standard error and end before anything else
         kill: N                 kill itself after N commits
         stuck: true             ignore SIGTERM and the end of its standard input

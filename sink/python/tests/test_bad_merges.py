@@ -44,7 +44,7 @@ def merged(tmp_path: Path) -> Run:
         (lambda e: e.update(replaces=[[1, 5]]), "and end before the entry"),
         (lambda e: e.update(replaces=[[1, "4"]]), "cannot be read"),
         (lambda e: e.update(replaces=7), "cannot be read"),
-        (lambda e: e.pop("replaces"), "cannot be read"),
+        (lambda e: e.pop("replaces"), "entry 1 is missing"),
         (lambda e: e.pop("merged"), "cannot be read"),
         (lambda e: e.update(merged=[]), "its commits have 0 samples"),
         (lambda e: e["merged"][1].update(samples=0), "0 samples of commit 2"),
@@ -86,3 +86,13 @@ def test_every_byte_of_a_merge(tmp_path: Path) -> None:
             run.entry(2).write_bytes(bad)
             with pytest.raises(rollout.CorruptError):
                 list(log.commits(run.dir))
+
+
+def test_a_merge_without_ranges(tmp_path: Path) -> None:
+    """The entries that it merges still exist, as before it moves them."""
+    run = Run(tmp_path / "run")
+    small(run, 4)
+    run.plan(8)
+    run.merge(range(1, 5), steps=0)
+    run.rewrite(5, lambda e: e.pop("replaces"))
+    refused(run, "cannot be read: KeyError.'replaces'", rollout.Dataset, follow, log.table)

@@ -68,7 +68,7 @@ class Counted:
     """Adds to the batch the blocks that a worker has created."""
 
     def __call__(self, groups: Any) -> Any:
-        from rollout import _blocks
+        from rollout.data import _blocks
 
         batch = collate.padded(0, null_reward="nan")(groups)
         batch["addresses"] = sorted(block.tensor.data_ptr() for block in _blocks._blocks)
@@ -132,9 +132,9 @@ def test_reading_does_not_import_pandas(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_worker_is_forked_while_another_thread_reads(tmp_path: Path) -> None:
-    from rollout import shardfile
+    from rollout.runs import _shardfile as shardfile
 
-    files = rollout.Dataset(scattered(tmp_path / "run").dir).files
+    files = rollout.Dataset(scattered(tmp_path / "run").dir).selection.files
     holds, done = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -204,12 +204,12 @@ def test_what_a_forked_process_sees_stays(tmp_path: Path, how: str) -> None:
 
 
 def test_a_replaced_shard_is_not_read(tmp_path: Path) -> None:
-    from rollout import ship
+    from rollout.data import ship
     from rollout.errors import CorruptError
-    from rollout.ship import Shipment, unpack
+    from rollout.data.ship import Shipment, unpack
 
     ds = rollout.Dataset(scattered(tmp_path / "run", fmt="arrow").dir)
-    unpacked, sent = Shipment([ds[0]], ds.files).__reduce__()
+    unpacked, sent = Shipment([ds[0]], ds.selection.files).__reduce__()
     assert unpacked is unpack and sent[0] is None  # nothing was copied
     assert same(content(unpack(*sent)), content([ds[0]]))
     for shard in (tmp_path / "run" / "data").glob("*.arrow"):

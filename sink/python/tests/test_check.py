@@ -103,7 +103,7 @@ def test_what_was_sampled_passes(form: str) -> None:
 
 @pytest.mark.parametrize("form", ["logits", "numpy logits"])
 def test_logits_are_taken_some_at_a_time(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout._measure._MOST_LOGITS", 7 * V)
+    monkeypatch.setattr("rollout.train._measure._MOST_LOGITS", 7 * V)
     assert check(FORMS[form], RUN, tolerance=1e-6).ok
     assert check(shifted(1, True), RUN).cause == "shift"
 

@@ -19,7 +19,7 @@ import pytest
 from waiting import PATIENCE, heard, prompts, wait_for
 
 import rollout
-from rollout._cursor import acknowledge
+from rollout.runs.cursor import acknowledge
 
 
 def test_groups_come_once_and_in_order(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:

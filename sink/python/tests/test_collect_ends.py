@@ -21,14 +21,14 @@ import pytest
 from waiting import PATIENCE, alive, heard, prompts, wait_for
 
 import rollout
-from rollout import _child
+from rollout.collecting import _child
 
 
 @pytest.mark.parametrize("end", ["return", "sys.exit()", "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)", "raise KeyboardInterrupt"])
 def test_the_process_ends_with_its_owner(stand_in: Callable[..., rollout.Collection], tmp_path: Path, end: str) -> None:
     code = f"""
 import os, signal, sys, rollout
-from rollout import collecting
+from rollout.collecting import collect as collecting
 collecting.program = lambda: {str(tmp_path / "rollout")!r}
 def main():
     c = rollout.collect(out={str(tmp_path / "run")!r})
@@ -108,8 +108,8 @@ def test_ctrl_c_reaches_the_trainer_alone(stand_in: Callable[..., rollout.Collec
     code = f"""
 import signal
 import rollout
-from rollout import _child
-from rollout import collecting
+from rollout.collecting import _child
+from rollout.collecting import collect as collecting
 signal.signal(signal.SIGINT, signal.default_int_handler)
 collecting.program = lambda: {str(tmp_path / "rollout")!r}
 with rollout.collect(None, None, out={str(tmp_path / "run")!r}) as c:

@@ -16,7 +16,7 @@ import pytest
 from waiting import PATIENCE, heard, prompts, wait_for
 
 import rollout
-from rollout._control import Control
+from rollout.collecting._control import Control
 
 ADDED = 1000
 
@@ -99,8 +99,8 @@ def test_numbers_of_numpy(stand_in: Callable[..., rollout.Collection], tmp_path:
 @pytest.mark.parametrize(
     "value, kind, text",
     [
-        ({"x": [1, {2}]}, TypeError, "task 1: metadata.x[1]: is a set: want"),
-        ({"x": np.float64("nan")}, ValueError, "task 1: metadata.x: nan is not a number"),
+        ({"x": [1, {2}]}, TypeError, "task 1: metadata.x[1]: is a set: must be"),
+        ({"x": np.float64("nan")}, ValueError, "task 1: metadata.x: nan is not a JSON number"),
         ({"at": np.datetime64("2026-01-01")}, TypeError, "task 1: metadata.at: is a date"),
     ],
 )

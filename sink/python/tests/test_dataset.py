@@ -67,14 +67,14 @@ def test_equal_batches_on_every_rank(tmp_path: Path, fmt: str, lanes: int | None
 def test_pieces_of_a_block_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     ds = rollout.Dataset(scattered(tmp_path / "run").dir)
     rows = [[(g.id, r["sample_key"], r["segment_index"], r["input_ids"].tolist()) for r in g.rows] for b in ds.batches(1, seed=4) for g in b]
-    monkeypatch.setattr("rollout.shardfile.PIECE_BYTES", piece)
+    monkeypatch.setattr("rollout.runs._shardfile.PIECE_BYTES", piece)
     got = [[(g.id, r["sample_key"], r["segment_index"], r["input_ids"].tolist()) for r in g.rows] for b in ds.batches(1, seed=4) for g in b]
     assert got == rows and len(rows) == 30
 
 
 @pytest.mark.parametrize("held", [0, 300, 1 << 20])
 def test_rows_of_a_mapped_file_are_those_that_pyarrow_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
-    monkeypatch.setattr("rollout.shardfile.HELD_BYTES", held)
+    monkeypatch.setattr("rollout.runs._shardfile.HELD_BYTES", held)
     facts = {"versions": [None, [4, 5]], "truncated": [True, None], "flags": ["résumé", "x"], "reward": [None, 0.5], "keep": [None, True]}
     run = Run(tmp_path / "run", "arrow", block=5)
     for commit in range(2):  # groups whose samples ended in any order
@@ -209,7 +209,7 @@ def test_states_that_do_not_fit(tmp_path: Path) -> None:
         ({}, "not a state"),
         ([], "not a state"),
         ({**state, "next": None}, "not a state"),
-        ({**state, "version": 3}, "version 3"),
+        ({**state, "version": 2}, "version 2"),
         ({**state, "worker": [1, 2]}, "worker 1 of 2"),
         ({**state, "snapshot": [{"run_id": "r", "seq": 4}]}, "entry 3, the state has seen entry 4"),
     ):
@@ -243,6 +243,19 @@ def test_what_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
         ds[30]
     with pytest.raises(KeyError, match="no group 'x'"):
         ds.group("x")
+
+
+def test_the_text_of_a_dataset_has_its_numbers(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.commit([Sample("a", 0, [400, 603], 2), Sample("a", 1, [9], 2), Sample("b", 0, [9], 2)])
+    name = repr(str(run.dir))
+    assert repr(rollout.Dataset(run.dir, where=Where(missing="keep"))) == f"Dataset({name}: 2 groups, 4 rows; 1 shard with 1,021 tokens)"
+    assert repr(rollout.Dataset(run.dir)) == f"Dataset({name}: 1 of 2 groups, 3 of 4 rows; 1 shard with 1,021 tokens)"
+    single = rollout.Dataset([run.dir], where=Where(max_tokens=500, segments=True))
+    assert repr(single) == f"Dataset({name}: 1 of 2 groups, 2 of 4 rows; 1 shard with 1,021 tokens)"
+    assert sum(len(g.rows) for g in single) == 2
+    assert repr(rollout.Dataset([run.dir] * 3)) == "Dataset(3 runs: 3 of 6 groups, 9 of 12 rows; 3 shards with 3,063 tokens)"
+    assert repr(rollout.Dataset(run.dir, follow=True)) == f"Dataset({name}, follow=True)"
 
 
 def test_two_runs_with_one_group(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from made import Run, Sample
 
 import rollout
 from rollout import Where
-from rollout.filters import FLAGS, GRADES, STATUSES
+from rollout.runs.select import FLAGS, GRADES, STATUSES
 
 FORMATS = ["parquet", "arrow"]
 

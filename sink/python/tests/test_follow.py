@@ -166,7 +166,7 @@ def test_a_commit_that_was_taken_in_part_is_not_passed(tmp_path: Path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(follow, "_complete", interrupted)
+        patch.setattr(follow, "_filter_groups", interrupted)
         follow.poll()
     with pytest.raises(rollout.StateError, match="KeyboardInterrupt.. ended the reading of its log: start again after the cursor"):
         follow.poll()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made import Run, Sample
 
 from rollout import Following
-from rollout._hashes import Hashes
+from rollout.runs._hashes import Hashes
 
 
 @given(st.lists(st.binary(max_size=2), max_size=3000))
@@ -36,9 +36,9 @@ def test_many() -> None:
 
 def test_a_follower_forgets_what_it_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Besides the last shards, which it remembers, it keeps a hash of each group."""
-    monkeypatch.setattr("rollout.files.ADDED", 8)
-    monkeypatch.setattr("rollout.log.CHECKED", 8)
-    monkeypatch.setattr("rollout.log._checked", {})  # other tests have filled it
+    monkeypatch.setattr("rollout.runs.shards.ADDED", 8)
+    monkeypatch.setattr("rollout.runs.log.CHECKED", 8)
+    monkeypatch.setattr("rollout.runs.log._checked", {})  # other tests have filled it
     run = Run(tmp_path / "run")
     follow = Following(run.dir)
     sizes = []

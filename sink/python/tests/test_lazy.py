@@ -18,7 +18,7 @@ from made import Run, Sample
 
 import rollout
 from rollout import Following, Where, collate
-from rollout.shardfile import ParquetFile
+from rollout.runs._shardfile import ParquetFile
 
 FORMATS = ["parquet", "arrow"]
 
@@ -90,7 +90,7 @@ def test_each_row_group_is_decoded_once(tmp_path: Path, decoded: Counter[Any], h
 
 
 def test_a_collection_decodes_each_row_group_once(tmp_path: Path, decoded: Counter[Any]) -> None:
-    from rollout._reader import Reader
+    from rollout.collecting.collection import Reader
 
     run = many(tmp_path / "run")
     reader, n = Reader(run.dir, "", (0, 0), None, None, "sha256"), 0
@@ -100,12 +100,12 @@ def test_a_collection_decodes_each_row_group_once(tmp_path: Path, decoded: Count
 
 
 def test_kept_blocks_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.files.KEPT_BYTES", 200)
+    monkeypatch.setattr("rollout.runs.shards.KEPT_BYTES", 200)
     follow = Following(many(tmp_path / "run").dir)
     for group in follow:
         assert all(len(row["input_ids"]) for row in group.rows)
         assert len(follow._files._parts) <= 2 or sum(p.bytes for p in list(follow._files._parts.values())[:-1]) <= 200
-    monkeypatch.setattr("rollout.files.KEPT_BLOCKS", (2, 5))
+    monkeypatch.setattr("rollout.runs.shards.KEPT_BLOCKS", (2, 5))
     follow = Following(many(tmp_path / "small", block=2).dir)
     assert len(list(follow)) == 60 and len(follow._files._parts) == 5
 

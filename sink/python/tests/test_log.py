@@ -37,20 +37,18 @@ class Run:
             pq.write_table(table, full, row_group_size=3)
         return path
 
-    def commit(self, path, n, fmt, summed=True, **other):
+    def commit(self, path, n, fmt, **other):
         self.seq += 1
         shard = {"kind": "data", "path": path, "format": fmt, "rows": n, "tokens": {"total": 0}}
         if os.path.exists(os.path.join(self.dir, path)):
             with open(os.path.join(self.dir, path), "rb") as f:
                 body = f.read()
             shard.update(bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
-        entry = {"version": 1, "seq": self.seq, "run_id": "r", "schema_version": 1, "shards": [shard], "samples": []}
+        entry = {"version": 1, "seq": self.seq, "run_id": "r", "schema_version": 1, "shards": [shard], "groups": [], "samples": []}
         entry.update(other)
         body = json.dumps(entry, separators=(",", ":")).encode()[:-1]
-        if summed:
-            body += b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"'
         with open(self.entry(self.seq), "wb") as f:
-            f.write(body + b"}\n")
+            f.write(body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"}\n')
 
     def entry(self, seq):
         return os.path.join(self.dir, "_commits", f"{seq:020d}.json")
@@ -88,16 +86,27 @@ class Test(unittest.TestCase):
         with self.assertRaises(CorruptError):
             self.numbers()
 
-    def test_newer_version(self):
+    def test_other_versions(self):
         run = Run(self.folder, [1])
-        run.commit("data/x", 1, "parquet", schema_version=2)
-        with self.assertRaisesRegex(NewerError, "newer version"):
-            self.numbers()
+        for other, error, text in (
+            ({"schema_version": 2}, NewerError, "newer version"),
+            ({"version": 2}, NewerError, "newer version"),
+            ({"version": 2, "replaces": [[1, 1]]}, NewerError, "newer version"),
+            ({"version": 0}, CorruptError, "commit version 0, schema version 1"),
+            ({"schema_version": 0}, CorruptError, "commit version 1, schema version 0"),
+        ):
+            run.commit("data/x", 1, "parquet", **other)
+            with self.assertRaisesRegex(error, text):
+                self.numbers()
+            run.seq -= 1
 
-    def test_no_checksum(self):
+    def test_entry_without_checksum(self):
         run = Run(self.folder, [1])
-        run.commit(run.write(1, "parquet"), 1, "parquet", summed=False)
-        with self.assertRaisesRegex(CorruptError, "no checksum"):
+        with open(run.entry(1), "rb") as f:
+            body = f.read()
+        with open(run.entry(1), "wb") as f:
+            f.write(body[: body.rindex(b",")] + b"}\n")
+        with self.assertRaisesRegex(CorruptError, "no checksum at its end"):
             self.numbers()
 
     def test_entry_of_another_run(self):
@@ -162,7 +171,6 @@ class Test(unittest.TestCase):
             for r in log.rows(s):
                 self.assertEqual(r["input_ids"].tolist(), [r["n"]] * (r["n"] % 5))
                 self.assertFalse(r["input_ids"].flags.writeable)
-
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from made import Run, Sample
 from test_index import logs
 
 import rollout
-from rollout import Following, Where, log, stream
-from rollout.index import Index
+from rollout import Following, Where, log
+from rollout.data import stream
+from rollout.runs.index import ROWS, SUPERSEDED, Index
 
 # A merge: the positions of its first and last entry among the valid ones, as fractions; whether
 # shards are moved before entries; and the step at which it is cut short.
@@ -211,19 +212,6 @@ def test_batches_of_a_followed_run_go_on_after_merges(tmp_path: Path) -> None:
     assert [[g.id for g in b] for b in again] == whole[2:]
 
 
-def test_a_state_of_before_says_where_its_order_was_another(tmp_path: Path) -> None:
-    for name, block, fits in (("a", 100, False), ("b", 1, True)):
-        run = Run(tmp_path / name, block=block)
-        small(run, 8)
-        batches = rollout.Dataset(run.dir).batches(2)
-        state = {**batches.state_dict(), "version": 1}
-        if fits:
-            batches.load_state_dict(state)
-            continue
-        with pytest.raises(rollout.StateError, match="version 1, which orders this run's small shards differently"):
-            batches.load_state_dict(state)
-
-
 def test_a_run_that_tasks_come_to_ends_with_its_report(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run.plan(100)  # planned at the start; the final number was unknown
@@ -261,7 +249,7 @@ def test_poll_gives_what_is_there(tmp_path: Path) -> None:
 
 
 def test_wake_ends_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.follow.GLANCE", 1000)
+    monkeypatch.setattr("rollout.runs.follow.GLANCE", 1000)
     run = Run(tmp_path / "run")
     run.plan(1)
     waits = threading.Event()
@@ -363,7 +351,7 @@ def test_an_index_counts_a_sample_once_that_failed_in_a_merge(tmp_path: Path) ->
     run.commit([Sample("a", 1, [4], 2)])
     run.merge([1, 2, 3])
     index = Index(run.dir)
-    assert index.update() == 3 and (index.outcomes, index.superseded, index.seq) == (2, 1, 3)
+    assert index.update() == 3 and index.samples.outcome.tolist() == [SUPERSEDED, ROWS, ROWS] and index.seq == 3
     (group,) = rollout.Dataset(run.dir)
     assert (group.failed, len(group.rows)) == (0, 2)
 

@@ -77,7 +77,7 @@ def test_a_stream_of_the_program_is_followed(
     assert collector.wait(120) == 0
     reader.join(60)
     assert not reader.is_alive() and not errors, errors
-    assert any(entry["version"] == 4 for entry in log.commits(run)) and run_program("verify", run)
+    assert any("replaces" in entry for entry in log.commits(run)) and run_program("verify", run)
     ds = rollout.Dataset(run)
     assert len(got) == len(ds) == 60 and sorted(g for g, _ in got) == sorted(described(g) for g in ds)
     for n in (0, 20, 59):

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout import order
+from rollout.data import order
 
 sizes = st.integers(1, 7)
 

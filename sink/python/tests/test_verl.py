@@ -324,7 +324,7 @@ def test_a_finished_run_is_trained_once_and_goes_on(verl: frameworks.Verl, train
     one.feeder.close()
     two = trainer({"config": str(run)}, threshold=None)
     assert sorted(first + given(two, 3)) == sorted(want)
-    with pytest.raises(RuntimeError, match="no more groups come: all 5 groups of .* were given"):
+    with pytest.raises(RuntimeError, match="no more groups come: all 5 groups of .* were used"):
         given(two, 1)
     with pytest.raises(StateError, match="is not a position in a finished run"):
         Feeder(Dataset(run)).begin({"run_id": "r", "seq": 1, "groups": 2})

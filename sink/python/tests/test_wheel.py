@@ -99,7 +99,8 @@ def test_contents(wheel):
         about = z.read(f"{base}.dist-info/WHEEL").decode().splitlines()
         program = z.read(f"{base}.data/scripts/rollout")
     assert len(names) == len(set(names)) and names[-1] == f"{base}.dist-info/RECORD"
-    assert {"rollout/__init__.py", "rollout/py.typed", f"{base}.dist-info/licenses/LICENSE"} < set(names)
+    source = {path.relative_to(ROOT / "sink/python/src").as_posix() for path in (ROOT / "sink/python/src").rglob("*.py")}
+    assert {*source, "rollout/py.typed", f"{base}.dist-info/licenses/LICENSE"} < set(names)
     assert not [n for n in names if "test" in n or n.endswith(".pyc")]
     assert {n: oct(m) for n, m in modes.items() if m != 0o100644} == {f"{base}.data/scripts/rollout": "0o100755"}
     assert {line.removeprefix("Tag: ") for line in about if line.startswith("Tag: ")} == {str(t) for t in tags}

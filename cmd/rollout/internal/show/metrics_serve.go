@@ -48,7 +48,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, v Vi
 	}
 }
 
-// gather returns the metrics of events together with those of v.
+// gather returns the metrics of events and the metrics of v.
 func (m *Metrics) gather(v Vitals) prometheus.Gatherer {
 	stats := prometheus.NewRegistry()
 	stats.MustRegister(snapshots{v, &m.prompted})

@@ -1,12 +1,18 @@
-"""Collect rollouts, and read collected ones: whole groups at a time, with or without PyTorch."""
+"""Collect rollouts, and read collected ones: whole groups at a time, with or without PyTorch.
 
-from rollout import advantages, collate
-from rollout._check import check
-from rollout._loss_weights import loss_weights
-from rollout._program import program, version
+    runs        the folder of a run: its log, its shards, filters, and following a run in progress
+    data        Dataset, batches, DataLoader
+    train       collate, advantages, loss weights, check
+    collecting  collect() and the collector process
+    trl, verl   workers for other trainers
+"""
+
 from rollout._types import Group, Row
-from rollout.collecting import Collection, collect
-from rollout.dataset import Dataset
+from rollout.collecting._program import program, version
+from rollout.collecting.collect import collect
+from rollout.collecting.collection import Collection
+from rollout.data.dataset import Dataset
+from rollout.data.loader import Batches, DataLoader
 from rollout.errors import (
     CollectError,
     CorruptError,
@@ -23,9 +29,12 @@ from rollout.errors import (
     ToleranceError,
     UsageError,
 )
-from rollout.filters import Where
-from rollout.follow import Following
-from rollout.loader import Batches, DataLoader
+from rollout.runs import log
+from rollout.runs.follow import Following
+from rollout.runs.select import Where
+from rollout.train import advantages, collate
+from rollout.train.check import check
+from rollout.train.weights import loss_weights
 
 __version__ = version()
 
@@ -57,6 +66,7 @@ __all__ = [
     "check",
     "collate",
     "collect",
+    "log",
     "loss_weights",
     "program",
 ]

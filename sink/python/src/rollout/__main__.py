@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from rollout._program import program
+from rollout.collecting._program import program
 
 
 def main() -> int:

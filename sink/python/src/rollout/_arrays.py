@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
 try:
     torch: Any = importlib.import_module("torch")
 except ImportError:
     torch = None
 
-__all__ = ["give_back", "is_tensor", "to_numpy", "torch"]
+__all__ = ["Bools", "Floats", "Ints", "give_back", "is_tensor", "to_numpy", "torch"]
 
 
 def is_tensor(value: Any) -> bool:

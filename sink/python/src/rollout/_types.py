@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
+
+Path = str | os.PathLike[str]
 
 Row = dict[str, Any]
 """One row by column name; see package sink of the program for all columns.
@@ -19,6 +22,7 @@ turn_offsets (int32, K+1) and turn_roles (int8, K; 0 prompt, 1 assistant, 2 tool
 3 user) divide the row into spans. reward is a float, or None if it was not scored.
 Arrays can be read-only views of a mapped file.
 """
+
 
 @dataclass(frozen=True)
 class Group:

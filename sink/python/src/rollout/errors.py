@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+SEE_VERIFY = "; see rollout verify"
+"""The end of the messages about damaged files."""
+
 
 class RolloutError(Exception):
     """The base class of the errors below."""

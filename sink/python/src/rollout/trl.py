@@ -31,9 +31,9 @@ from typing import Any
 
 import numpy as np
 
-from rollout import advantages
-from rollout._handed import Worker
+from rollout._bridge import Worker
 from rollout._types import Group
+from rollout.train import advantages
 
 
 class RolloutWorker(Worker):
@@ -61,7 +61,7 @@ class RolloutWorker(Worker):
         if self.rollout_buffer.empty():
             self.check()
 
-    def _hand(self, group: Group, number: int) -> None:
+    def _put(self, group: Group, number: int) -> None:
         for sample in self._samples(group, number):
             while not self._stopped.is_set():
                 sample.enqueued_at = time.time()

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from rollout._args import flag
-from rollout._handed import OnRequest
-from rollout._loss_weights import loss_weights
+from rollout._bridge import OnRequest
 from rollout._types import Group, Row
+from rollout.train.weights import loss_weights
 
 
 class Feeder(OnRequest):

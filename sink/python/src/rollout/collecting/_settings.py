@@ -1,0 +1,115 @@
+"""A collector's flags, settings file and environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rollout._types import Path
+
+_REFERENCE = re.compile(r"\$\{(env|file):.+\}\Z", re.DOTALL)
+_SECRET = "COLLECT_SECRET_"
+_OF_TOOLS = ("secrets", "tool_exec_environment_variables")
+"""Fields of agent.create with the secrets of an agent's tools."""
+
+
+@dataclass
+class Settings:
+    """The arguments of `rollout collect` that not every stream has."""
+
+    flags: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    """Added to the environment of this process."""
+    secrets: list[str] = field(default_factory=list, repr=False)
+    """Values that no message must show."""
+    body: bytes | None = None
+    """The content of a settings file for each process; see Child."""
+
+
+@dataclass
+class Limits:
+    """How long the supervisor tries."""
+
+    restarts: int = 5
+    """Restarts without a new commit before CrashError."""
+    lock_wait: float = 60.0
+    """Seconds to wait for another process to leave the folder."""
+    grace: float = 20.0
+    """Seconds for the process to end before it is killed."""
+
+
+def settings(
+    config: Path | Mapping[str, Any] | None, flags: Mapping[str, Any], more: Sequence[str], env: Mapping[str, str] | None
+) -> Settings:
+    """Return the settings to start a collector with.
+
+    config is the path of a file, or the settings as a dict of sections. A secret in the dict
+    moves to the environment, and the file refers to it. flags are by name; None omits a flag,
+    and a list repeats it.
+    """
+    out = Settings(env=dict(env or {}))
+    if isinstance(config, Mapping):
+        body = {str(k): v for k, v in config.items()}
+        _hide(body, out)
+        try:
+            text = json.dumps(body, allow_nan=False)
+        except (TypeError, ValueError) as err:
+            raise TypeError(f"config: {err}; settings must be valid in YAML: strings, numbers, booleans, lists and dicts") from None
+        out.body = text.encode()  # JSON is valid YAML
+    elif config is not None:
+        out.flags += ["-c", os.fspath(config)]
+    for name, value in flags.items():
+        values = [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+        out.flags += [f"--{name}={v}" for v in values]
+    out.flags += [str(f) for f in more]
+    out.secrets += [v for k, v in out.env.items() if re.search("PASSWORD|SECRET|TOKEN|KEY", k.upper()) and len(v) >= 6]
+    return out
+
+
+def _hide(body: dict[str, Any], out: Settings) -> None:
+    """Move the secrets of a settings dict into the environment."""
+    server = body.get("server")
+    if isinstance(server, Mapping):
+        server = body["server"] = dict(server)
+        if isinstance(server.get("password"), str):
+            server["password"] = _reference("PASSWORD", server["password"], out)
+        if isinstance(server.get("headers"), Mapping):
+            headers = server["headers"]
+            server["headers"] = {
+                str(k): _reference(f"HEADER_{i}", v, out) if isinstance(v, str) else v for i, (k, v) in enumerate(sorted(headers.items()))
+            }
+    tokens = body.get("tokens")
+    if isinstance(tokens, Mapping) and isinstance(tokens.get("policy_version"), str) and re.search("[?@]", tokens["policy_version"]):
+        body["tokens"] = {**tokens, "policy_version": _reference("POLICY_VERSION", tokens["policy_version"], out)}
+    agent = body.get("agent")
+    create = agent.get("create") if isinstance(agent, Mapping) else None
+    if isinstance(create, Mapping) and any(create.get(name) for name in _OF_TOOLS):
+        body["agent"] = {k: v for k, v in dict(agent or {}).items() if k != "create"}
+        out.env["ROLLOUT_AGENT_CREATE"] = json.dumps(create)
+        for name in _OF_TOOLS:
+            held = create.get(name)
+            if isinstance(held, Mapping):
+                out.secrets += [v for v in held.values() if isinstance(v, str) and v]
+
+
+def _reference(name: str, value: str, out: Settings) -> str:
+    """Move a secret into the environment and return a reference to it."""
+    if not value or _REFERENCE.match(value):
+        return value
+    out.env[_SECRET + name] = value
+    out.secrets.append(value)
+    return "${env:" + _SECRET + name + "}"
+
+
+def without(lines: Sequence[str], secrets: Sequence[str]) -> tuple[str, ...]:
+    """Return output lines with all secrets hidden."""
+    out = []
+    for line in lines:
+        for secret in secrets:
+            line = line.replace(secret, "[hidden]")
+        out.append(line)
+    return tuple(out)

@@ -1,0 +1,148 @@
+"""A collector that stays warm for a training loop, and its groups as they are committed.
+
+    with rollout.collect("run.yaml", tasks, out="run1", max_ahead=2) as c:
+        for group in c:                 # or: async for group in c
+            step = train(group)
+            c.set_version(step)         # the weights that sample from now on
+
+The process is `rollout collect --stream`. It takes tasks as they come, commits a group as soon
+as it is whole, and starts at most max_ahead groups that are not acknowledged. Groups are read
+from the run's log, so nothing is lost or returned twice if the process is killed: it is
+restarted and continues. If this process is killed, the collector stops, and collect() with the
+same folder resumes.
+
+A checkpoint contains state_dict(). With a state, exactly the groups after it are returned once
+each, whether or not they were acknowledged since. Without a state, the groups that were not
+acknowledged are returned; those in a trainer's hands when it was killed come again. So a
+trainer that must see each group exactly once must also save a state before its first group.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rollout._args import filepath, flag, instance, integer, one_of, real, texts
+from rollout._process import distributed as ranks
+from rollout._types import Path
+from rollout.collecting._program import program
+from rollout.collecting._settings import Limits, settings
+from rollout.collecting.collection import Ack, Collection, Reader
+from rollout.collecting.distributed import RankedCollection, enough
+from rollout.collecting.supervisor import Supervisor
+from rollout.collecting.tasks import Source, Tasks
+from rollout.runs.cursor import acknowledged, belongs, parse
+from rollout.runs.log import Check
+from rollout.runs.select import Where
+
+
+def collect(
+    config: Path | Mapping[str, Any] | None = None,
+    tasks: Tasks | Path | None = None,
+    *,
+    out: Path,
+    server: str | Sequence[str] | None = None,
+    model: str | None = None,
+    samples: int | None = None,
+    max_ahead: int | None = None,
+    max_lag: int | None = None,
+    until_groups: int | None = None,
+    min_std: float | None = None,
+    flags: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    where: Where | None = None,
+    columns: Sequence[str] | None = None,
+    check: Check = "sha256",
+    state: Mapping[str, Any] | None = None,
+    ack: Ack = "auto",
+    timeout: float | None = None,
+    lock_wait: float = 60,
+    restarts: int = 5,
+    grace: float = 20,
+    distributed: bool | None = None,
+) -> Collection | RankedCollection:
+    """Start a collector, or resume the run in out, and return its groups as they are committed.
+
+    config: a settings file (YAML, as for `rollout collect -c`), or the settings as a dict of
+        sections. The dict can contain a password or a header's value: it goes to the program
+        in its environment, and into no file.
+    tasks: an iterable or async iterable of task dicts: prompt or messages, and optionally
+        id, answer, metadata, samples, agent, deadline. The next task is requested when the
+        collector can start it. A task without an id gets its number, from 1, so a resumed run
+        needs the same tasks in the same order; tasks that the run already has are not
+        collected again. A path is a JSON Lines file. None: the tasks of config and of add(),
+        until drain().
+    out: the folder of the run.
+    server, model, samples, max_ahead, max_lag, until_groups, min_std: the flags of
+        `rollout collect` with these names. flags: more of them, such as ["--reward=exact"].
+    env: added to the environment of the program.
+    where, columns, check: which groups and columns to read and how to check files, as for
+        Dataset. Dropped groups are acknowledged in order; max_ahead does not count them.
+    state: a result of state_dict(): continue after it. None: after the acknowledged groups.
+    ack: "auto": requesting the next group acknowledges the previous one; "manual": ack() does.
+    timeout: seconds without a group before TimeoutError; None waits forever.
+    lock_wait: seconds to wait for another process to leave the folder, such as the collector
+        of a trainer that was just killed.
+    restarts: starts in a row without a new commit, after which a collector that is killed or
+        crashes is a CrashError.
+    grace: seconds for the process to end before it is killed.
+    distributed: with torch.distributed, rank 0 has the process and every rank gets one group
+        of each round, see RankedCollection; all ranks call collect alike. None: if it is
+        initialized with more than one rank. False: this process alone.
+
+    Raises FileNotFoundError without a program, and StateError if the state is from another
+    run or ahead of this run's log. Errors of the program are raised when a group is
+    requested: UsageError, ServerError and the other subclasses of CollectError.
+    """
+    if config is not None and not isinstance(config, Mapping):
+        filepath("config", config)
+    filepath("out", out)
+    one_of("ack", ack, ("auto", "manual"))
+    one_of("check", check, ("sha256", "size"))
+    instance("where", where, Where, "a rollout.Where", none=True)
+    texts("columns", columns, none=True)
+    texts("flags", flags)
+    instance("state", state, Mapping, "a state from state_dict()", none=True)
+    instance("model", model, str, "the handle of a model", none=True)
+    if not isinstance(server, str):
+        texts("server", server, none=True)
+    instance("env", env, Mapping, "a dict of strings", none=True)
+    texts("env", [*(env or {}).keys(), *(env or {}).values()])
+    for name, value, least in (("samples", samples, 1), ("max_ahead", max_ahead, 0), ("max_lag", max_lag, 0), ("until_groups", until_groups, 0)):
+        integer(name, value, least, none=True)
+    integer("restarts", restarts, 0)
+    real("min_std", min_std, 0, none=True)
+    real("timeout", timeout, 0, none=True)
+    real("lock_wait", lock_wait, 0)
+    real("grace", grace, 0)
+    flag("distributed", distributed, none=True)
+    given = {
+        "server": server,
+        "model": model,
+        "samples": samples,
+        "max-ahead": max_ahead,
+        "max-lag": max_lag,
+        "until-groups": until_groups,
+        "min-std": min_std,
+    }
+    limits = Limits(restarts, lock_wait, grace)
+
+    def make(ack: Ack, timeout: float | None) -> Collection:
+        run = os.path.abspath(os.fspath(out))
+        run_id, place = acknowledged(run) if state is None else parse(state)
+        belongs(run, run_id, place, "its ack.json" if state is None else "the state")
+        reader = Reader(run, run_id, place, where, columns, check)
+        source = Source(tasks)
+        supervisor = Supervisor(program(), run, settings(config, given, flags, env), source, limits)
+        supervisor.commands.run_id = run_id
+        supervisor.commands.acknowledge(place)
+        collection = Collection(supervisor, reader, source, place, ack, timeout)
+        supervisor.start()
+        return collection
+
+    _, world_size = ranks()
+    if distributed is False or distributed is None and world_size == 1:
+        return make(ack, timeout)
+    enough(max_ahead or 0, world_size)
+    return RankedCollection(lambda: make("manual", None), ack == "auto", timeout, max_ahead)

@@ -1,0 +1,360 @@
+"""The groups of a collector that collect() started, as an iterator and an async iterator."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+from rollout._args import integer
+from rollout._types import Group, Path
+from rollout.collecting.supervisor import Supervisor
+from rollout.collecting.tasks import Source
+from rollout.runs.cursor import Place, belongs, cursor, parse
+from rollout.runs.follow import Following
+from rollout.runs.log import Check
+from rollout.runs.select import Counts, Where
+
+Ack = Literal["auto", "manual"]
+
+
+class Reader:
+    """Reads a group only when it is requested."""
+
+    def __init__(self, run: Path, run_id: str, after: Place, where: Where | None, columns: Sequence[str] | None, check: Check) -> None:
+        names = None if columns is None else list(columns)
+        self._dropped: list[Place] = []
+        self._following = Following(run, where=where, columns=names, check=check, after=cursor(run_id, after), left_out=self._dropped.append)
+        self._what = (where, columns, check)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id; "" before its first commit if no cursor names it."""
+        return str(self._following.cursor["run_id"])
+
+    def after(self, run_id: str, place: Place) -> Reader:
+        """Return a reader that starts after another place."""
+        return Reader(self._following.run, run_id, place, *self._what)
+
+    @property
+    def end(self) -> Place:
+        """The place after all returned groups and after the filtered ones before the next."""
+        at = self._following.cursor
+        return at["seq"], at["groups"]
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What the filters dropped; see Following."""
+        return {k: dict(v) for k, v in self._following.counts.items()}
+
+    def take_dropped(self) -> list[Place]:
+        """Return the groups that the filters dropped since the last call."""
+        out = list(self._dropped)
+        self._dropped.clear()
+        return out
+
+    def next(self) -> tuple[Group, Place] | None:
+        """Return the next group and the place after it, or None if there is none yet."""
+        group = self._following.poll()
+        return None if group is None else (group, self.end)
+
+
+class Collection:
+    """The groups of a run that is being collected for one trainer. collect() creates it.
+
+    It is an iterator and an async iterator for one consumer, and a context manager of both
+    kinds. Its methods are safe to call from any thread of the process that created it. A forked
+    process must not use it, and it cannot be pickled: pass the groups to workers instead.
+    """
+
+    def __init__(self, supervisor: Supervisor, reader: Reader, source: Source, place: Place, ack: Ack, timeout: float | None) -> None:
+        self._supervisor, self._reader, self._source = supervisor, reader, source
+        self._commands = supervisor.commands
+        self._place = place  # of the last group returned
+        self._auto, self._timeout = ack == "auto", timeout
+        self._open: deque[tuple[str, Place]] = deque()  # returned and not acknowledged
+        self._ready: deque[tuple[Group, Place]] = deque()  # read and not returned, because the caller was canceled
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        # Runs on garbage collection and at the interpreter's exit.
+        self._finalizer = weakref.finalize(self, supervisor.close)
+
+    # Groups.
+
+    def __iter__(self) -> Iterator[Group]:
+        """Return the collection itself: a second loop continues where the first ended."""
+        return self
+
+    def __next__(self) -> Group:
+        """Wait for the next group. The call acknowledges the previous group if ack="auto".
+
+        Raises StopIteration when all tasks are collected and returned. Raises TimeoutError
+        after timeout seconds without a group; the call can then be repeated. An error that
+        ended the collector is raised after the groups that were whole by then.
+        """
+        self._mine()
+        if self._source.wants_loop:
+            raise TypeError("the tasks are an async iterable: iterate with `async for`")
+        group = self.within(self._timeout)
+        if group is None:
+            raise self._late()
+        return group
+
+    def within(self, timeout: float | None) -> Group | None:
+        """Like next(), but return None if no group comes within timeout seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        done = self._done()
+        while True:
+            news = self._supervisor.news
+            over = self._supervisor.over
+            if self._advance(done):
+                return self._given()
+            done = None
+            if over:
+                self._over()
+                raise StopIteration
+            left = None if end is None else max(0.0, end - time.monotonic())
+            if not self._supervisor.wait(news, left) and end is not None and time.monotonic() >= end:
+                return None
+
+    def __aiter__(self) -> AsyncIterator[Group]:
+        """Return the collection itself, for `async for`."""
+        return self
+
+    async def __anext__(self) -> Group:
+        """Like __next__. A canceled call loses no group: the next call returns it.
+
+        Like every call, it has acknowledged the previous group. Use ack="manual" to request a
+        group while still training on another.
+        """
+        self._mine()
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        self.feed()
+        end = None if self._timeout is None else loop.time() + self._timeout
+        done = self._done()
+        with self._supervisor.watched(lambda: loop.call_soon_threadsafe(event.set)):
+            while True:
+                event.clear()
+                over = self._supervisor.over
+                if await loop.run_in_executor(None, self._advance, done):
+                    return self._given()
+                done = None
+                if over:
+                    self._over()
+                    raise StopAsyncIteration
+                try:
+                    await asyncio.wait_for(event.wait(), None if end is None else max(0.0, end - loop.time()))
+                except asyncio.TimeoutError:
+                    raise self._late() from None
+
+    def feed(self) -> None:
+        """Read the tasks of an async iterable in the running event loop. `async for` calls it."""
+        self._source.pump()
+
+    def _done(self) -> Place | None:
+        """Return the place up to which the consumer is done, or None if unchanged.
+
+        It is determined at once, because _advance can come after another call has returned a
+        group.
+        """
+        with contextlib.suppress(IndexError):
+            return self._open[-1][1] if self._auto else None
+        return None
+
+    def _advance(self, done: Place | None) -> bool:
+        """Report whether a group is ready. done acknowledges the groups up to that place."""
+        with self._lock:
+            n = 0 if done is None else sum(place <= done for _, place in self._open)
+            if n:
+                self._acknowledged(n)
+            if not self._ready:
+                found = self._reader.next()
+                self._commands.run_id = self._reader.run_id
+                self._commands.skip(self._reader.take_dropped())
+                if found is not None:
+                    self._ready.append(found)
+                elif not self._open:  # a cursor also passes skipped groups
+                    self._commands.acknowledge(self._reader.end)
+            return bool(self._ready)
+
+    def _given(self) -> Group:
+        with self._lock:
+            group, self._place = self._ready.popleft()
+            self._open.append((group.id, self._place))
+            return group
+
+    def _acknowledged(self, n: int) -> None:
+        place = self._open[n - 1][1]
+        for _ in range(n):
+            self._open.popleft()
+        self._commands.acknowledge(place if self._open else max(place, self._place))
+
+    def _late(self) -> TimeoutError:
+        return TimeoutError(f"{self._supervisor.run}: no group for {self._timeout:g} s; call status() for details")
+
+    def _over(self) -> None:
+        """Raise the error that ended the collector."""
+        if not self._finalizer.alive:
+            raise ValueError("the collection is closed")
+        if self._supervisor.error is not None:
+            raise self._supervisor.error
+
+    def _mine(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(f"the collection belongs to process {self._pid}, and this is a fork of it: pass the groups to workers, not the collection")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a collection cannot be pickled: it owns a process; pass the groups to workers, or create it in the actor that trains")
+
+    # Messages to the collector.
+
+    def set_version(self, version: int) -> None:
+        """Set the policy version that samples from now on.
+
+        Call it after the engine has the new weights. Tokens sampled across the change have no
+        version (null). Tasks taken after the call wait until the collector has received it. A
+        restarted collector receives the last version. A collector that does not answer for 30 s
+        receives it later, and a warning is logged.
+        """
+        self._mine()
+        integer("version", version)
+        self._commands.send("version", "set-version", version=int(version))
+
+    def pause(self) -> None:
+        """Start no more samples until resume or drain. Samples in flight continue.
+
+        A pause survives the end of the tasks and a restart of the collector. A caller that
+        waits for a group not in flight waits for resume, also after drain. The call does
+        nothing once the collector has ended.
+        """
+        self._mine()
+        self._commands.send("pause", "pause")
+
+    def resume(self) -> None:
+        """Start samples again."""
+        self._mine()
+        self._commands.send("pause", "resume")
+
+    def drain(self) -> None:
+        """Take no more tasks. Tasks that were taken or added are collected and returned, and
+        then the iteration ends.
+
+        It ends a pause. A later pause holds the remaining tasks until resume.
+        """
+        self._mine()
+        self._supervisor.drain()
+
+    def add(self, task: Mapping[str, Any]) -> None:
+        """Add a task before the remaining tasks of the iterable. Does not block.
+
+        A task is taken when the collector can start it; added tasks wait in memory until then.
+        Give it an id that stays the same when the trainer is restarted.
+        """
+        self._mine()
+        self._source.add(task)
+
+    def ack(self, group: Group | None = None) -> None:
+        """Acknowledge a group and all groups returned before it; None: all returned groups.
+
+        With ack="manual" this lets further groups start, see max_ahead.
+        """
+        self._mine()
+        with self._lock:
+            ids = [name for name, _ in self._open]
+            if group is not None and group.id not in ids:
+                return  # already acknowledged
+            n = len(ids) if group is None else len(ids) - ids[::-1].index(group.id)
+            if n:
+                self._acknowledged(n)
+
+    # State.
+
+    def status(self, timeout: float = 30) -> dict[str, Any]:
+        """Return the collector's status: counts of samples, groups, lag, version.
+
+        Waits for a collector that is starting. Raises TimeoutError if there is no answer within
+        timeout seconds, and the collector's error if it has failed. Returns {"phase": "ended"}
+        if it has ended in order.
+        """
+        self._mine()
+        return self._supervisor.status(timeout)
+
+    @property
+    def counts(self) -> Counts:
+        """What the filters have dropped so far: by reason, the numbers of groups, samples and rows."""
+        with self._lock:
+            return self._reader.counts
+
+    @property
+    def over(self) -> bool:
+        """Whether the collector has ended for good. Groups can remain to be returned."""
+        return self._supervisor.over
+
+    @property
+    def restarts(self) -> int:
+        """How often the process was restarted after a crash or a kill."""
+        return self._supervisor.restarts
+
+    @property
+    def run(self) -> str:
+        """The folder of the run."""
+        return self._supervisor.run
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place after the last returned group, as a dict of JSON values."""
+        with self._lock:
+            return cursor(self._reader.run_id, self._place)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue after a state: the groups after it are returned once each.
+
+        Groups that were returned after that state come again. Raises StateError, without an
+        effect, if the state is from another run or ahead of this run's log.
+        """
+        self._mine()
+        run_id, place = parse(state)
+        belongs(self.run, run_id, place)
+        with self._lock:
+            self._reader = self._reader.after(run_id, place)
+            self._commands.run_id = run_id
+            self._place = place
+            self._open.clear()
+            self._ready.clear()
+        self._commands.acknowledge(place)
+
+    # End.
+
+    def close(self) -> None:
+        """Stop the process. A resumed run continues the samples in flight.
+
+        The process is asked to stop, and killed after the grace time. Repeated calls do
+        nothing.
+        """
+        if os.getpid() == self._pid:
+            self._finalizer()
+
+    def __enter__(self) -> Collection:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Collection:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Like close, without blocking the event loop."""
+        try:
+            await self._source.stop()
+        finally:  # also if canceled
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))

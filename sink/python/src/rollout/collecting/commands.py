@@ -1,0 +1,317 @@
+"""The trainer's messages to its collector, repeated to a restarted collector.
+
+For each subject, such as the version, only the last message counts. One thread sends all
+messages over one connection, in order, so no process gets an older version after a newer one.
+It waits for an answer as long as the process lives, because a repeated message over a second
+connection could overtake the first. The caller of send waits for PATIENCE seconds; the message
+then stays due.
+
+A drain ends a pause in the process, so it is held until the pause ends. A trainer that has
+paused to update the engine's weights then gets no samples just because the tasks have ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rollout.collecting._control import Control, GoneError, refusal
+from rollout.errors import CollectError
+from rollout.runs.cursor import START, Place
+
+log = logging.getLogger("rollout.collect")
+
+
+class Acks:
+    """The acknowledged cursor, and the groups after it that the filters skip.
+
+    A cursor cannot cover a group that comes after one in the trainer's hands. Such a group is
+    reported separately when it is skipped, so that max_ahead does not count it. Only the cursor
+    is durable: a restarted process receives all other groups again. Not thread-safe: the
+    caller holds a lock.
+    """
+
+    def __init__(self) -> None:
+        self.cursor: Place = START
+        self._known: Place = START  # the cursor that this process knows
+        self._skipped: deque[Place] = deque()  # some can be before the cursor
+        self._unsent: deque[Place] = deque()
+
+    def acknowledge(self, place: Place) -> None:
+        """Record that the trainer is done with all groups before a place."""
+        self.cursor = max(self.cursor, place)
+        for places in (self._skipped, self._unsent):
+            while places and places[0] <= self.cursor:
+                places.popleft()
+
+    def skip(self, places: Iterable[Place]) -> None:
+        """Record groups that no trainer gets."""
+        for place in places:
+            self._skipped.append(place)
+            self._unsent.append(place)
+
+    @property
+    def pending(self) -> bool:
+        """Whether this process does not know the cursor."""
+        return self.cursor > self._known
+
+    def restarted(self, known: Place) -> None:
+        """Record that a new process was started, which knows only a cursor."""
+        self._known, self._unsent = known, deque(self._skipped)
+
+    def next_request(self) -> dict[str, Any] | None:
+        """Return the next request for this process, or None if it knows everything."""
+        if self.pending:
+            return {"seq": self.cursor[0], "groups": self.cursor[1]}
+        return {"seq": self._unsent[0][0], "groups": self._unsent[0][1], "only": True} if self._unsent else None
+
+    def answered(self, request: dict[str, Any]) -> None:
+        """Record that this process has accepted a request."""
+        place = (request["seq"], request["groups"])
+        if "only" not in request:
+            self._known = max(self._known, place)
+        elif self._unsent and self._unsent[0] == place:
+            self._unsent.popleft()
+
+
+PATIENCE = 30.0
+"""Seconds that a caller waits for the answer to its message."""
+ACK_PATIENCE = 10.0
+"""Seconds during which the process can reject an acknowledgement of what is in the log."""
+AGAIN = 0.05
+"""Seconds before a broken connection is replaced."""
+
+_ACK = "ack"
+
+
+@dataclass(eq=False)
+class Command:
+    """A request to the process."""
+
+    op: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    awaited: bool = False
+    """Its caller waits, and raises the refusal."""
+    refused: CollectError | None = None
+
+
+class Commands:
+    """The last message on each subject, and which of them the process has received."""
+
+    def __init__(self, run: str) -> None:
+        self.run_id = ""
+        """The run's id, once a reader knows it. The collector of another run rejects its cursors."""
+        self._run = run
+        self._acks = Acks()
+        self._changed = threading.Condition()
+        self._last: dict[str, Command] = {}  # by subject, in order
+        self._accepted: dict[str, Command] = {}  # by the current process
+        self._socket: str | None = None  # of the current process
+        self._control: Control | None = None
+        self._process = 0  # its number
+        self._closed = False
+
+    # Messages from the trainer.
+
+    def send(self, subject: str, op: str, **fields: Any) -> None:
+        """Send a message and wait for its answer. A process that is starting gets it later.
+
+        Raises the refusal of the process; the message then has no effect.
+        """
+        command = Command(op, fields, awaited=True)
+        with self._changed:
+            self._last.pop(subject, None)
+            self._last[subject] = command
+            self._changed.notify_all()
+            try:
+                answered = self._changed.wait_for(lambda: self._settled(subject, command), PATIENCE)
+            finally:  # a signal can end the wait
+                command.awaited = False
+        if command.refused is not None:
+            raise command.refused
+        if not answered:
+            log.warning("%s: the collector has not answered %r for %g s: it may be suspended or overloaded", self._run, op, PATIENCE)
+
+    @property
+    def versioned(self) -> bool:
+        """Whether a version was set."""
+        with self._changed:
+            return "version" in self._last
+
+    def end_pause(self) -> None:
+        """End a pause, without waiting."""
+        with self._changed:
+            if self._paused():
+                self._last["pause"] = Command("resume")
+                self._changed.notify_all()
+
+    def _paused(self) -> bool:
+        return "pause" in self._last and self._last["pause"].op == "pause"
+
+    def _held(self, command: Command) -> bool:
+        return command.op == "drain" and self._paused()
+
+    def acknowledge(self, place: Place) -> None:
+        """Acknowledge all groups before a place, without waiting."""
+        with self._changed:
+            self._acks.acknowledge(place)
+            self._changed.notify_all()
+
+    def skip(self, places: list[Place]) -> None:
+        """Report groups that the filters drop, so that the trainer can get others instead."""
+        if places:
+            with self._changed:
+                self._acks.skip(places)
+                self._changed.notify_all()
+
+    @property
+    def acked(self) -> Place:
+        """The acknowledged place."""
+        with self._changed:
+            return self._acks.cursor
+
+    def flush(self, timeout: float) -> None:
+        """Wait until the process, if any, has received the acknowledged place."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._acks.pending or self._socket is None or self._closed, timeout)
+
+    def _settled(self, subject: str, command: Command) -> bool:
+        """Report whether there is no answer to wait for: it has come, or none will."""
+        if self._held(command) or self._socket is None or self._closed:
+            return True
+        return self._accepted.get(subject) is command or self._last.get(subject) is not command
+
+    # The process.
+
+    def started(self, socket: str) -> None:
+        """Send everything to a process that has started."""
+        with self._changed:
+            self._socket, self._process = socket, self._process + 1
+            self._accepted = {}
+            self._acks.restarted(START)
+            self._changed.notify_all()
+
+    def ended(self) -> None:
+        """Record that the process has ended."""
+        with self._changed:
+            self._socket, self._accepted = None, {}
+            control, self._control = self._control, None
+            self._changed.notify_all()
+        if control is not None:
+            control.close()
+
+    def socket(self, until: float | None = None) -> str | None:
+        """Wait for a process and return its socket; None if there will be none, or on timeout."""
+        with self._changed:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            self._changed.wait_for(lambda: self._socket is not None or self._closed, left)
+            return None if self._closed else self._socket
+
+    def ready_socket(self) -> str | None:
+        """Wait for a process that has received all messages and return its socket; None if
+        there will be none.
+
+        Messages before a task, such as a version, then apply to the task's samples.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or (self._socket is not None and self._next_command() is None))
+            return None if self._closed else self._socket
+
+    def close(self) -> None:
+        """Send no more messages."""
+        with self._changed:
+            self._closed = True
+        self.ended()
+
+    # Sending.
+
+    def run(self) -> None:
+        """Send what is due, until close. Runs in its own thread. Raises refusals that no caller waits for."""
+        refusing = (0, 0.0)  # the process that refuses acknowledgements, and since when
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._due() is not None)
+                due, number, socket, control = self._due(), self._process, self._socket, self._control
+                if self._closed:
+                    return
+                assert due is not None and socket is not None
+                subject, command = due
+            try:
+                if control is None and (control := self._connected(socket, number)) is None:
+                    continue
+                answer = control.ask(command.op, None, **command.fields)
+            except GoneError:
+                self._dropped(control)
+                continue
+            if subject == _ACK and answer.get("ok"):
+                refusing = (0, 0.0)
+            elif subject == _ACK:
+                # The log can be read before the process has counted its latest commit.
+                if refusing[0] != number:
+                    refusing = (number, time.monotonic())
+                if time.monotonic() - refusing[1] <= ACK_PATIENCE:
+                    with self._changed:
+                        self._changed.wait(0.01)
+                    continue
+            self._answered(number, subject, command, answer)
+
+    def _due(self) -> tuple[str, Command] | None:
+        """Return the next message and its subject. Acknowledgements come last, because they can
+        have to wait."""
+        if self._socket is None:
+            return None
+        command = self._next_command()
+        request = self._acks.next_request() if command is None else None
+        if request is None:
+            return command
+        return _ACK, Command("ack", {**request, "run_id": self.run_id} if self.run_id else request)
+
+    def _next_command(self) -> tuple[str, Command] | None:
+        due = ((subject, c) for subject, c in self._last.items() if self._accepted.get(subject) is not c and not self._held(c))
+        return next(due, None)
+
+    def _connected(self, socket: str, number: int) -> Control | None:
+        """Return a connection to a process, or None if it has ended meanwhile."""
+        control = Control(socket)
+        with self._changed:
+            if self._process == number and self._socket is not None:
+                self._control = control
+                return control
+        control.close()
+        return None
+
+    def _dropped(self, control: Control | None) -> None:
+        """Drop a broken connection. Its process is about to end, or gets the request again."""
+        with self._changed:
+            if self._control is control:
+                self._control = None
+        if control is not None:
+            control.close()
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._socket is None, AGAIN)
+
+    def _answered(self, number: int, subject: str, command: Command, answer: dict[str, Any]) -> None:
+        with self._changed:
+            if answer.get("ok"):
+                if self._process != number or self._socket is None:
+                    pass  # its successor gets the message
+                elif subject == _ACK:
+                    self._acks.answered(command.fields)
+                else:
+                    self._accepted[subject] = command
+            else:
+                command.refused = refusal(command.op, answer)
+                if self._last.get(subject) is command:
+                    before = self._accepted.get(subject)
+                    if before is None:
+                        del self._last[subject]
+                    else:
+                        self._last[subject] = before
+            self._changed.notify_all()
+            if command.refused is not None and not command.awaited:
+                raise command.refused

@@ -1,0 +1,315 @@
+"""Keeps a collector running: starts it, restarts it, and repeats the trainer's messages.
+
+A restarted collector gets the trainer's last messages again (policy version, pause,
+acknowledgement, end of the tasks), see Commands.
+
+Threads: one starts the process and reads its events, one passes tasks, and one sends messages.
+close ends all of them. It does not wait for the thread that runs the caller's iterable, which
+ends with the task that it is producing. The first thread never waits for an answer: a process
+whose output is not read blocks, and then answers no request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rollout.collecting._child import Child, back_off
+from rollout.collecting._control import Control, GoneError, refusal
+from rollout.collecting._settings import Limits, Settings
+from rollout.collecting.commands import Commands
+from rollout.collecting.tasks import Source, Task
+from rollout.errors import CollectError, RolloutError
+from rollout.runs.cursor import START, acknowledge, newest
+
+log = logging.getLogger("rollout.collect")
+
+LOCKED = 8
+"""Exit status of a program that found the folder locked."""
+
+LAST_WORD = 5.0
+"""Seconds that close waits for the answer to an acknowledgement."""
+
+
+class Supervisor:
+    """The process of one run, and the messages to it."""
+
+    def __init__(self, program: str, run: str, settings: Settings, source: Source, limits: Limits) -> None:
+        self.run, self.settings, self.limits = run, settings, limits
+        self.pid = os.getpid()
+        self.over = False
+        """The last process has ended, and no other will be started."""
+        self.error: BaseException | None = None
+        """The error that ended it, or None. Committed groups can still be read before it is raised."""
+        self.starts = 0
+        self.restarts = 0
+        """Restarts after an unexpected end of the process. Waiting for the lock does not count."""
+        self.commands = Commands(run)
+        self.news = 0
+        """Increases with every change that a reader of the log might have to see."""
+        self._program = program
+        self._source = source
+        self._changed = threading.Condition()
+        self._wakers: list[Callable[[], object]] = []
+        self._closing = threading.Event()
+        self._child: Child | None = None
+        self._tasks: Control | None = None  # for the task that is being passed
+        self._draining = False
+        self._versioned = False  # a process received a version, from any client
+        self._waits = False  # a task is being passed, or its group has not started
+        self._begun: set[str] = set()  # groups that started meanwhile
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads, which start the process."""
+        for name, work in (("supervise", self._supervise), ("tasks", self._pass_tasks), ("commands", self.commands.run)):
+            thread = threading.Thread(target=self._until_closed, args=(work,), name=f"rollout-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    # For the reader of the log.
+
+    def wait(self, news: int, timeout: float | None) -> bool:
+        """Wait until there is more news, and report whether there is.
+
+        Waits at most a second, because a signal to another thread does not end a longer wait.
+        """
+        with self._changed:
+            return self._changed.wait_for(lambda: self.news > news, 1.0 if timeout is None else min(timeout, 1.0))
+
+    @contextlib.contextmanager
+    def watched(self, waker: Callable[[], object]) -> Iterator[None]:
+        """Call waker, from another thread, at all news while the context lasts."""
+        with self._changed:
+            self._wakers.append(waker)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._wakers.remove(waker)
+
+    def _notify(self) -> None:
+        with self._changed:
+            self.news += 1
+            self._changed.notify_all()
+            wakers = list(self._wakers)
+        for waker in wakers:
+            with contextlib.suppress(RuntimeError):  # its loop was closed
+                waker()
+
+    # Messages from the trainer.
+
+    def drain(self) -> None:
+        """Take no more tasks, and end a pause. The process receives this once the added tasks are
+        accepted, and ends after them."""
+        with self._changed:
+            self._draining = True
+            self._changed.notify_all()
+        self._source.end()
+        self.commands.end_pause()
+
+    def status(self, timeout: float) -> dict[str, Any]:
+        """Return the collector's status. Waits for a collector that is starting."""
+        end = time.monotonic() + timeout
+        while True:
+            path = self.commands.socket(end)
+            left = max(0.1, end - time.monotonic())
+            if path is not None:
+                # A separate connection: another one can be waiting for an answer.
+                with contextlib.suppress(GoneError), contextlib.closing(Control(path, left)) as control:
+                    answer = control.ask("status", left)
+                    if not answer.pop("ok", False):
+                        raise refusal("status", answer)
+                    return answer
+            elif self.over:
+                if self.error is not None:
+                    raise self.error
+                return {"phase": "ended"}
+            if time.monotonic() >= end:
+                what = "is starting" if path is None else "may be suspended or overloaded"
+                raise TimeoutError(f"{self.run}: the collector does not answer within {timeout:g} s: it {what}")
+            with self._changed:
+                self._changed.wait(0.05)
+
+    # The process.
+
+    def _supervise(self) -> None:
+        fruitless, locked_since = 0, None
+        while not self._closing.is_set() and not self.over:
+            commits = newest(self.run)
+            child = self._start()
+            if child is None:
+                break
+            for event in child.events():
+                self._handle_event(child, event)
+            self.commands.ended()
+            code = child.wait()
+            if self._closing.is_set() or self.over:
+                break
+            self._notify()  # for its last commits
+            if code == LOCKED and not child.launched:
+                now = time.monotonic()
+                if locked_since is None:
+                    locked_since = now
+                    log.warning("%s: another process collects into it; waiting up to %g s", self.run, self.limits.lock_wait)
+                if now - locked_since < self.limits.lock_wait:
+                    self._closing.wait(0.2)
+                    continue
+            locked_since = None
+            if not child.crashed(code):
+                self._end(child.error(code))
+                break
+            fruitless = 0 if newest(self.run) > commits else fruitless + 1
+            error = child.error(code)
+            if fruitless > self.limits.restarts:
+                self._end(error)
+                break
+            log.warning("%s; restarting it", error)
+            self.restarts += 1
+            self._closing.wait(back_off(fruitless - 1) if fruitless else 0)
+
+    def _start(self) -> Child | None:
+        # Never pass the last version as a flag. If the trainer sets a newer version meanwhile, its
+        # samples would get the older one. The version is unknown until the process receives it.
+        command = [self._program, "collect", "--stream", "--attached", "--json", "--resume", f"--out={self.run}", *self.settings.flags]
+        if self._versioned or self.commands.versioned:  # a version in the settings is just as old
+            command.append("--unclaimed")
+        try:
+            child = Child(command, {**os.environ, **self.settings.env}, self.settings.secrets, self.settings.body)
+        except OSError as err:
+            self._end(CollectError(f"{self._program}: {err}"))
+            return None
+        with self._changed:
+            self._child, self.starts = child, self.starts + 1
+            self._changed.notify_all()
+        if self._closing.is_set() or self.over:  # closed since the last check: the thread that closed everything has not seen this process
+            child.stop(self.limits.grace)
+        return child
+
+    def _handle_event(self, child: Child, event: dict[str, Any]) -> None:
+        name = event.get("event")
+        if name == "launch":
+            if not event.get("socket"):
+                raise CollectError(f"{self.run}: its file system does not support sockets, which tasks need: use a folder on a local disk")
+            self.commands.started(os.path.join(self.run, str(event["socket"])))
+        elif name == "commit":
+            self._notify()
+        elif name == "version":
+            self._versioned = True
+        elif name in ("begun", "group"):  # a group whose samples were all cut never starts
+            with self._changed:
+                if self._waits:
+                    self._begun.add(str(event.get("group")))
+                self._changed.notify_all()
+        elif name == "warning" and not self._closing.is_set():  # otherwise the warning explains how to resume a run that was closed on purpose
+            log.warning("%s", event.get("text") or event.get("message") or event)
+
+    def _end(self, error: BaseException | None) -> None:
+        with self._changed:
+            self.error, self.over = self.error or error, True
+        self.commands.close()
+        self._notify()
+
+    # The tasks.
+
+    def _pass_tasks(self) -> None:
+        """Pass every task to the process when it is taken, one at a time, until no more come."""
+        while True:
+            starts = self.starts
+            if (task := self._source.take()) is None:
+                break
+            with self._changed:
+                self._begun, self._waits = set(), True
+            answer = self._send_task(task)
+            if answer is None:
+                break
+            if not answer.get("ok"):
+                raise refusal(f"task {task.get('id')}", answer)
+            if not answer.get("again"):
+                self._await_begin(str(answer.get("group")), starts)
+            with self._changed:
+                self._begun, self._waits = set(), False
+        if self._source.closed:  # the trainer will resume this run later, so it has not ended
+            return
+        with self._changed:
+            self._draining, self._waits = True, False
+        self.commands.send("drain", "drain")
+
+    def _send_task(self, task: Task) -> dict[str, Any] | None:
+        """Return the process's answer to a task, or None if no process accepts tasks any more.
+
+        A process that ended before it answered may have accepted the task. The next process
+        recognizes it.
+        """
+        while (path := self.commands.ready_socket()) is not None:
+            try:
+                with contextlib.closing(Control(path)) as self._tasks:
+                    answer = self._tasks.ask("task", None, task=task)
+                    late = not answer.get("ok") and self._tasks.ask("status", None).get("end_of_tasks")
+                    return None if late else answer
+            except GoneError:
+                self._closing.wait(0.05)
+        return None
+
+    def _await_begin(self, group: str, starts: int) -> None:
+        """Wait until a group starts, so that no more tasks are taken than can start.
+
+        The wait ends if the process was restarted, because the start of a group is then not
+        reported again. It also ends on a drain, because an accepted task is safe.
+        """
+        with self._changed:
+            done = lambda: group in self._begun or self.starts > starts or self._draining or self.over or self._closing.is_set()  # noqa: E731
+            self._changed.wait_for(done)
+
+    # The end.
+
+    def _until_closed(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as err:  # from the caller's tasks, or a bug in this package
+            self._fail(err)
+
+    def _fail(self, error: BaseException) -> None:
+        self._end(error)
+        child = self._child
+        if child is not None and not self._closing.is_set():
+            child.stop(self.limits.grace)
+
+    def close(self) -> None:
+        """Stop the process and the threads. Only the process that created them can."""
+        if os.getpid() != self.pid or self._closing.is_set():
+            return
+        self._closing.set()
+        try:
+            self._source.close()
+            self.commands.flush(LAST_WORD)  # a signal can end the wait
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        self.commands.close()
+        child, tasks = self._child, self._tasks
+        with self._changed:
+            self._changed.notify_all()
+        try:
+            if child is not None:
+                child.stop(self.limits.grace)
+        finally:
+            if tasks is not None:
+                tasks.close()
+            for thread in self._threads:
+                if thread is not threading.current_thread():
+                    thread.join(1 + self.limits.grace)  # a thread can be stopping a process that it has just started
+            if self.commands.acked > START and self.commands.run_id:
+                try:
+                    acknowledge(self.run, self.commands.run_id, self.commands.acked)
+                except RolloutError as err:  # the next reader gets the same error
+                    log.warning("%s", err)
+            with self._changed:
+                self.over = True
+            self._notify()

@@ -1,0 +1,210 @@
+"""The tasks of a collection, one at a time: from an iterable, from an async iterable, or added."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rollout._types import Path
+
+Task = dict[str, Any]
+Tasks = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
+
+
+def of_file(path: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the tasks of a JSON Lines file, which can be compressed with gzip."""
+    with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as f:
+        for number, line in enumerate(f, 1):
+            if not line.strip():
+                continue
+            try:
+                task = json.loads(line)
+            except ValueError as err:
+                raise ValueError(f"{path}:{number}: not a JSON object: {err}") from None
+            if not isinstance(task, dict):
+                raise ValueError(f"{path}:{number}: not a JSON object")
+            yield task
+
+
+class Source:
+    """Provides tasks on request. A task without an id gets its number, from 1.
+
+    Added tasks come first, even while the iterable produces its next one. If there is an
+    iterable, its end ends the tasks.
+    """
+
+    def __init__(self, tasks: Tasks | Path | None) -> None:
+        if isinstance(tasks, (str, os.PathLike)):
+            tasks = of_file(os.fspath(tasks))
+        if tasks is not None and (isinstance(tasks, (bytes, Mapping)) or not hasattr(tasks, "__iter__") and not hasattr(tasks, "__aiter__")):
+            raise TypeError(f"tasks={tasks!r:.60}: must be an iterable of dicts with a prompt or messages")
+        self._changed = threading.Condition()
+        self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # with an event for the pump that the task was taken
+        self._n = 0
+        self._wanted = False  # take waits for a task, and none was added
+        self._ended = False
+        self.closed = False
+        """No more tasks are taken, though more can come: another collection continues with them."""
+        self._sync: Iterator[Mapping[str, Any]] | None = None
+        self._async: AsyncIterator[Mapping[str, Any]] | None = None
+        if isinstance(tasks, AsyncIterable):
+            self._async = aiter(tasks)
+        elif tasks is not None:
+            self._sync = iter(tasks)
+        self._pump: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # of _pump
+        self._error: BaseException | None = None
+
+    @property
+    def wants_loop(self) -> bool:
+        """Whether the tasks come from an event loop."""
+        return self._async is not None
+
+    def add(self, task: Mapping[str, Any]) -> None:
+        """Add a task before the tasks of the iterable."""
+        numbered = self._numbered(task)
+        with self._changed:
+            if self._ended:
+                raise ValueError("no more tasks are accepted: the tasks have ended, or drain() was called")
+            self._added.append((numbered, None))
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Accept no more added tasks."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Take no more tasks."""
+        with self._changed:
+            self.closed = True
+            self._added.clear()
+        self.end()
+
+    def take(self) -> Task | None:
+        """Wait for the next task. Returns None if no more come."""
+        with self._changed:
+            if self._sync is not None:  # the first call
+                threading.Thread(target=self._pull, args=(self._sync,), name="rollout-iterable", daemon=True).start()
+                self._sync = None
+            self._wanted = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._added or self._ended or self._error)
+            self._wanted = False
+            if self._error is not None:
+                raise self._error
+            if not self._added:
+                return None
+            task, taken = self._added.popleft()
+            if self._loop is not None and taken is not None:
+                with contextlib.suppress(RuntimeError):  # the loop was closed
+                    self._loop.call_soon_threadsafe(taken.set)
+            return task
+
+    def _pull(self, tasks: Iterator[Mapping[str, Any]]) -> None:
+        """Take a task from an iterable each time one is wanted. Runs in its own thread, because
+        the iterable can block."""
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ended or self._wanted and not self._added)
+                    if self._ended:
+                        return
+                task = self._numbered(next(tasks))
+                with self._changed:
+                    if not self._ended:
+                        self._added.append((task, None))
+                        self._changed.notify_all()
+        except StopIteration:
+            self.end()
+        except BaseException as err:
+            self._failed(err)
+
+    def pump(self) -> None:
+        """Take tasks from the running event loop from now on."""
+        if self._async is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._pump is None:
+            self._loop, self._pump = loop, loop.create_task(self._pumped(self._async))
+        elif self._loop is not loop and not self._ended:
+            raise RuntimeError("the tasks are an async iterable that another event loop iterates: use the collection in one event loop")
+
+    async def _pumped(self, tasks: AsyncIterator[Mapping[str, Any]]) -> None:
+        try:
+            async for task in tasks:
+                taken = asyncio.Event()
+                numbered = self._numbered(task)
+                with self._changed:
+                    if self._ended:
+                        return
+                    self._added.append((numbered, taken))
+                    self._changed.notify_all()
+                await taken.wait()
+            self.end()
+        except asyncio.CancelledError:
+            self._failed(RuntimeError("the tasks are an async iterable, and the event loop that iterated it has ended before them"))
+            raise
+        except Exception as err:
+            self._failed(err)
+
+    def _failed(self, error: BaseException) -> None:
+        with self._changed:
+            if self._ended:  # its tasks are not wanted, and the tasks added before are still to be taken
+                return
+            self._error = error
+            self._changed.notify_all()
+
+    async def stop(self) -> None:
+        """Like close, and also end the pump, which belongs to an event loop."""
+        self.close()
+        pump, self._pump = self._pump, None
+        if pump is None or self._loop is None:
+            return
+        if self._loop is asyncio.get_running_loop():
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                self._loop.call_soon_threadsafe(pump.cancel)
+
+    def _numbered(self, task: Mapping[str, Any]) -> Task:
+        if not isinstance(task, Mapping):
+            raise TypeError(f"a task is a dict with a prompt or messages, not {task!r:.60}")
+        with self._changed:
+            self._n += 1
+            number = str(self._n)
+        out: Task = {"id": number, **task}
+        return {str(k): plain(v, f"task {out['id']!s:.40}: {k}") for k, v in out.items()}
+
+
+def plain(value: Any, where: str) -> Any:
+    """Return a copy of a value with JSON types: numpy numbers and arrays become Python values.
+
+    Raises TypeError, or ValueError for a number that JSON lacks. Both name the place of the
+    value.
+    """
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        raise ValueError(f"{where}: {value} is not a JSON number")
+    if isinstance(value, Mapping):
+        return {str(k): plain(v, f"{where}.{k}") for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
+    raise TypeError(f"{where}: is a {type(value).__name__}: must be a string, a number, a boolean, None, or a list or dict of these")

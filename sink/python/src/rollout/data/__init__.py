@@ -1,0 +1,1 @@
+"""Batches of whole groups, for every rank and DataLoader worker."""

@@ -1,0 +1,272 @@
+"""Whole groups of one or several runs."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from rollout._args import flag, instance, integer, one_of, paths, real, texts
+from rollout._types import Group, Path, Row
+from rollout.data.loader import Batches
+from rollout.data.order import Fill
+from rollout.errors import StateError
+from rollout.runs.entries import Log
+from rollout.runs.follow import Following
+from rollout.runs.index import Index
+from rollout.runs.log import Check
+from rollout.runs.select import Counts, Selection, Where, select
+from rollout.runs.shards import Files
+
+
+class Dataset:
+    """The groups of one or more runs, each whole: all rows of all samples of a task.
+
+        ds = rollout.Dataset("run1")
+        for batch in ds.batches(groups=8, seed=1):   # list of Group
+            ...
+
+    A group is returned whole, in whatever order its samples ended. Groups are in the order of
+    their first committed row, which no merge of shards changes. Groups of several runs follow
+    each other, and equal ids in two runs are two groups. A sample that failed and later
+    succeeded counts once, with its success.
+
+    runs: the folder of a run, or several. A folder given twice yields its groups twice.
+    where: what to drop, see Where. By default incomplete groups, and samples with
+        keep=false. counts has the numbers of dropped ones.
+    columns: the columns of the rows, None for all. A column is decoded on first access to a
+        row's value: columns of a Parquet shard that are never accessed cost nothing. A row
+        is a dict; dict(row) reads all columns.
+    check: "sha256" compares each file with its checksum before its first row is read, once
+        for the process and its workers. "size" only compares sizes.
+    follow: yield the groups of a run in progress as they become complete; see Following.
+        Such a dataset has no length.
+    timeout: with follow=True, seconds without a new commit before TimeoutError. None waits
+        forever, because a stopped collector can be resumed.
+
+    The log is read when the dataset is created; rows stay in the files. Ranks that open a
+    growing run can see different ends of it: give all of them the snapshot of one, see at.
+
+    A dataset uses about 100 bytes per sample and 200 per group, plus the data being read.
+    Parquet is decoded in row groups of a million tokens. The last ones are cached, up to 64 MB
+    or two: reading in order decodes each once, and so does batches(); ds[i] in another order
+    can decode one each time. Arrow shards are mapped, and their rows' arrays are read-only
+    views.
+
+    Raises CorruptError if a file is not what the log says.
+    """
+
+    def __init__(
+        self,
+        runs: Path | Iterable[Path],
+        *,
+        where: Where | None = None,
+        columns: Sequence[str] | None = None,
+        check: Check = "sha256",
+        follow: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        self.runs = paths("runs", runs)
+        instance("where", where, Where, "a rollout.Where", none=True)
+        texts("columns", columns, none=True)
+        one_of("check", check, ("sha256", "size"))
+        flag("follow", follow)
+        real("timeout", timeout, 0, none=True)
+        if not self.runs:
+            raise ValueError("runs is empty: pass the folder of a run")
+        for run in self.runs:
+            if not os.path.isdir(run):
+                raise FileNotFoundError(f"{run}: no such folder; pass the --out folder of `rollout collect`")
+            if not (os.path.isdir(os.path.join(run, "_commits")) or os.path.exists(os.path.join(run, "run.json"))):
+                raise FileNotFoundError(f"{run}: is not the folder of a run: it has no run.json and no _commits/")
+        self.where = where or Where()
+        self.columns = None if columns is None else list(columns)
+        self.check: Check = check
+        self.follow, self.timeout = follow, timeout
+        if timeout is not None and not follow:
+            raise ValueError(f"timeout={timeout:g}: needs follow=True")
+        if follow and len(self.runs) > 1:
+            raise ValueError("follow=True needs exactly one run: the order of commits of several runs differs between ranks")
+        if not follow:
+            self._load(None)
+
+    def _load(self, until: Sequence[int] | None) -> None:
+        indexes = [Index(run) for run in self.runs]
+        for number, index in enumerate(indexes):
+            index.update(None if until is None else until[number])
+        files = Files([s for x in indexes for s in x.shards], self.columns, self.check)
+        self._selection = select(indexes, files, self.where)
+
+    def __repr__(self) -> str:
+        """Return the numbers of groups and rows, of all and after the filters, and of shards
+        and tokens before them."""
+        runs = ", ".join(map(repr, self.runs)) if len(self.runs) < 3 else f"{len(self.runs)} runs"
+        if self.follow:
+            return f"Dataset({runs}, follow=True)"
+        s = self.selection
+        groups = numbered(sum(len(x.group_ids) for x in s.indexes), "group", len(s))
+        rows = numbered(sum(n for x in s.indexes for _, n in x.extents), "row", s.kept_rows)
+        tokens = numbered(sum(n for x in s.indexes for _, _, n in x.commits), "token")
+        return f"Dataset({runs}: {groups}, {rows}; {numbered(len(s.files.given), 'shard')} with {tokens})"
+
+    @property
+    def counts(self) -> Counts:
+        """What was dropped: by reason, the numbers of groups, samples and rows.
+
+        The reasons are the fields of Where, and no_rows: groups in which no sample has a row
+        left. For a followed run see Batches.counts.
+        """
+        return {k: dict(v) for k, v in self.selection.counts.items()}
+
+    @property
+    def selection(self) -> Selection:
+        """The kept groups and the places of their rows, as numpy arrays."""
+        if self.follow:
+            raise TypeError("a dataset with follow=True has neither length nor numbers: iterate over it")
+        return self._selection
+
+    @property
+    def snapshot(self) -> list[dict[str, Any]]:
+        """The last commit of each run that the dataset has: run_id and seq.
+
+        Merges of shards do not change it. For a followed run it only has run_id, which is ""
+        before its first commit.
+        """
+        if self.follow:
+            log = Log(self.runs[0])
+            log.next_entry()
+            return [{"run_id": log.run_id or "", "seq": 0}]
+        return [{"run_id": x.run_id, "seq": x.seq} for x in self.selection.indexes]
+
+    def at(self, snapshot: Sequence[dict[str, Any]]) -> Dataset:
+        """Return the dataset at a snapshot of the same runs, older or newer.
+
+            ds = rollout.Dataset(run)
+            ds = ds.at(snapshot_of_rank_0)   # the same groups on every rank
+        """
+        if list(snapshot) == self.snapshot:
+            return self
+        if len(snapshot) != len(self.runs):
+            raise StateError(f"the state has {len(snapshot)} runs, the dataset {len(self.runs)}: pass the same runs in the same order")
+        other: Dataset = object.__new__(Dataset)
+        other.__dict__.update(self.__dict__)
+        if not self.follow:
+            other._load([s["seq"] for s in snapshot])
+        for run, then, s in zip(self.runs, snapshot, other.snapshot, strict=True):
+            if then["run_id"] and s["run_id"] and then["run_id"] != s["run_id"]:
+                raise StateError(f"{run}: contains run {s['run_id']!r}, the state is from run {then['run_id']!r}: pass the same runs in the same order")
+            if then["seq"] > s["seq"]:
+                raise StateError(f"{run}: its log ends with entry {s['seq']}, the state has seen entry {then['seq']}: the folder is an older copy")
+        return self if self.follow else other
+
+    def __len__(self) -> int:
+        """The number of kept groups."""
+        return len(self.selection)
+
+    def __getitem__(self, i: SupportsIndex) -> Group:
+        """Return group i, from 0. Negative numbers count from the end."""
+        n, at = len(self), operator.index(i)
+        if not -n <= at < n:
+            raise IndexError(f"group {at}: the dataset has {n}")
+        s = self.selection
+        return s.assemble(at % n, s.files.read(s.spans(at % n)))
+
+    def group(self, id: str, run: Path | None = None) -> Group:
+        """Return the group with an id, of the given run if several have it.
+
+        Raises KeyError if no kept group has it.
+        """
+        s = self.selection
+        found = []
+        for number, index in enumerate(s.indexes):
+            if (run is None or os.fspath(run) == index.run_dir) and id in index.group_ids:
+                at = np.flatnonzero((s.run == number) & (s.group == index.group_ids.index(id)))
+                found += at.tolist()
+        if not found:
+            raise KeyError(f"no group {id!r}, or the filters dropped it; counts: {self.counts}")
+        if len(found) > 1:
+            raise KeyError(f"{len(found)} runs have a group {id!r}: pass run=")
+        return self[found[0]]
+
+    def row(self, which: int | tuple[str, int], run: Path | None = None) -> Row:
+        """Return one row, whatever the filters.
+
+        which: its number from 0 in commit order, as in `rollout inspect --row`, counting the
+        rows of several runs one after the other; or (sample_key, segment_index). Raises
+        IndexError or KeyError.
+        """
+        indexes = [(i, x) for i, x in enumerate(self.selection.indexes) if run is None or os.fspath(run) == x.run_dir]
+        if isinstance(which, tuple):
+            if len(which) != 2 or not isinstance(which[0], str):
+                raise TypeError(f"which={which!r}: must be a number, or (sample_key, segment_index)")
+            key, segment = which
+            integer("segment_index", segment)
+            for number, index in indexes:
+                p = index.samples
+                for at in np.flatnonzero(p.key == key.encode()).tolist():
+                    if 0 <= segment < p.rows[at]:
+                        return self._row(self._base(number) + int(p.shard[at]), int(p.first[at]) + segment)
+            raise KeyError(f"no row {which!r}")
+        integer("which", which)
+        left = which
+        for number, index in indexes:
+            for i, (first, rows) in enumerate(index.extents):
+                if 0 <= left < rows:
+                    return self._row(self._base(number) + i, first + left)
+                left -= rows
+        raise IndexError(f"row {which}: the log has {which - left}")
+
+    def _base(self, run: int) -> int:
+        return sum(len(x.shards) for x in self.selection.indexes[:run])
+
+    def _row(self, shard: int, number: int) -> Row:
+        return self.selection.files.read([(shard, number, number + 1)])[0]
+
+    def __iter__(self) -> Iterator[Group]:
+        """Yield every group once, in order; with follow=True as they become complete."""
+        if self.follow:
+            return iter(self.following())
+        return (self[i] for i in range(len(self)))
+
+    def following(self, **options: Any) -> Following:
+        """Return the iteration of a dataset with follow=True; see Following for the options."""
+        if not self.follow:
+            raise TypeError("the dataset does not follow its run: create it with follow=True")
+        return Following(self.runs[0], where=self.where, columns=self.columns, check=self.check, **{"timeout": self.timeout, **options})
+
+    def batches(
+        self,
+        groups: int = 8,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        shuffle: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+        fill: Fill = "drop",
+        collate: Callable[[list[Group]], Any] | None = None,
+        lanes: int | None = None,
+    ) -> Batches:
+        """Return batches of groups for one rank of a training job; see rollout.Batches.
+
+        groups: groups in each batch.
+        seed, epoch, shuffle: determine the order; set_epoch changes the epoch.
+        rank, world_size: by default from torch.distributed if initialized, otherwise 0 and 1.
+        fill: every rank has the same number of full batches. "drop" drops groups from the
+            epoch, different ones each epoch; "repeat" yields some twice.
+        collate: makes a batch from a list of groups; called in the worker.
+        lanes: blocks that a rank reads at the same time, see rollout.data.order; a multiple of the
+            number of workers, so that no two decode the same block. None chooses.
+        """
+        return Batches(
+            self, groups, seed=seed, epoch=epoch, shuffle=shuffle, rank=rank, world_size=world_size, fill=fill, collate=collate, lanes=lanes
+        )
+
+
+def numbered(total: int, what: str, kept: int | None = None) -> str:
+    """Return a number of things as text, and how many of them are kept."""
+    text = f"{total:,} {what}{'' if total == 1 else 's'}"
+    return text if kept in (None, total) else f"{kept:,} of {text}"

@@ -1,0 +1,133 @@
+"""The order in which groups are distributed: pure functions of numbers.
+
+An epoch has n batches of g groups for each of R ranks. Batch j of rank r is batch k = j·R + r
+of the epoch. Worker w of W yields the rank's batches w, w + W, ….
+
+If rows are mapped, the epoch is one permutation of all groups. If blocks must be decoded
+(Parquet row groups), the groups of a block stay close to each other: blocks are permuted, and
+the groups within each block. The epoch is then cut into R·L consecutive lanes, and batch j of a
+rank comes from its lane j mod L:
+
+    blocks, permuted   5 5 5 2 2 2 7 7 7 1 1 1 4 4 4 0 0 0      3 groups each
+    lanes              └─ lane 0 ──┘└─ lane 1 ──┘└─ lane 2 ──┘
+    batches            lane 0, lane 1, lane 2, lane 0, lane 1, …
+
+So consecutive batches are from different blocks, and a rank has L blocks in memory. With W
+workers, if W divides L, no two workers decode the same block, except at the ends of lanes. The
+order never depends on W.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from rollout._arrays import Ints
+
+Fill = Literal["drop", "repeat"]
+
+LANES = (4, 2)
+"""The numbers of lanes to choose from, see lanes."""
+LANE_BLOCKS = 3
+"""The minimum number of blocks per lane. Each end of a lane decodes part of a block again."""
+LANES_BYTES = 32 << 20
+"""The maximum of decoded bytes for the lanes of a rank, over all workers."""
+
+
+def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return well-mixed bits of each number: the finalizer of SplitMix64.
+
+    https://prng.di.unimi.it/splitmix64.c. numpy's own permutations can differ between its
+    versions (NEP 19), and a saved state must survive an upgrade.
+    """
+    with np.errstate(over="ignore"):
+        x = x + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def keys(count: int, seed: int, epoch: int, salt: int) -> npt.NDArray[np.uint64]:
+    """Return a number per item; sorting by it shuffles the items."""
+    start = np.zeros(1, dtype=np.uint64)
+    for word in (seed, epoch, salt):
+        start = mix(start ^ np.uint64(word % (1 << 64)))
+    return mix(np.arange(count, dtype=np.uint64) ^ start)
+
+
+def shuffled(count: int, seed: int, epoch: int, block: Ints | None) -> Ints:
+    """Return a permutation of count groups, shape [count].
+
+    block is the block of each group: then blocks are permuted, and groups within them.
+    """
+    own = keys(count, seed, epoch, 1)
+    if block is None or not count:
+        return np.argsort(own, kind="stable").astype(np.int64)
+    blocks = keys(int(block.max()) + 1, seed, epoch, 2)
+    order: Ints = np.lexsort((own, block, blocks[block])).astype(np.int64)
+    return order
+
+
+def lanes(blocks: int, block_bytes: int, world: int) -> int:
+    """Return the number of lanes of a rank for blocks of a decoded size."""
+    for n in LANES:
+        if n * block_bytes <= LANES_BYTES and n * world * LANE_BLOCKS <= blocks:
+            return n
+    return 1
+
+
+@dataclass(frozen=True)
+class Deal:
+    """The batches of an epoch. Equal inputs give equal deals."""
+
+    groups: int
+    """Groups in a batch, g."""
+    world: int
+    """Ranks, R."""
+    lanes: int
+    """Lanes of a rank, L."""
+    fill: Fill
+    total: int
+    """Groups in the dataset."""
+
+    @property
+    def batches(self) -> int:
+        """Batches of every rank, n."""
+        step = self.groups * self.world
+        return self.total // step if self.fill == "drop" else -(-self.total // step)
+
+    @property
+    def dealt(self) -> int:
+        """Places in all batches of all ranks."""
+        return self.batches * self.world * self.groups
+
+    @property
+    def dropped(self) -> int:
+        """Groups in no batch of the epoch."""
+        return max(0, self.total - self.dealt)
+
+    @property
+    def repeated(self) -> int:
+        """Places filled with groups of another batch."""
+        return max(0, self.dealt - self.total)
+
+    def lane(self, rank: int, lane: int, order: Ints) -> Ints:
+        """Return the groups of a lane, batch by batch, shape [batches, g]."""
+        n, g = self.batches, self.groups
+        before = rank * n + sum(self.length(i) for i in range(lane))
+        at = np.arange(before * g, (before + self.length(lane)) * g) % max(1, self.total)
+        out: Ints = order[at].reshape(-1, g)
+        return out
+
+    def length(self, lane: int) -> int:
+        """Return the number of batches in a lane."""
+        return max(0, -(-(self.batches - lane) // self.lanes))
+
+    def in_turn(self, rank: int, order: Ints) -> Ints:
+        """Return the groups of a rank without lanes, batch j·R + rank of all, shape [n, g]."""
+        at = np.arange(self.dealt) % max(1, self.total)
+        out: Ints = order[at].reshape(-1, self.world, self.groups)[:, rank]
+        return out

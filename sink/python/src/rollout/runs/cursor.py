@@ -1,0 +1,147 @@
+"""How far a trainer has come in a run, in the order of the log, and where the run ends.
+
+A cursor is a dict {"run_id": str, "seq": S, "groups": N}: all groups that commits before S
+completed, and the first N groups that commit S completed. RUN/ack.json contains the last
+acknowledged cursor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import operator
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rollout.errors import CorruptError, StateError
+from rollout.runs.entries import entries
+
+Place = tuple[int, int]
+"""seq and groups of a cursor. Within a run, a later cursor is a greater pair."""
+
+START: Place = (0, 0)
+
+
+def parse(state: Mapping[str, Any], where: str = "state") -> tuple[str, Place]:
+    """Return the run id and the place of a cursor. Raises StateError if it is not a cursor."""
+    try:
+        run_id, place = str(state["run_id"] or ""), (operator.index(state["seq"]), operator.index(state["groups"]))
+    except (KeyError, TypeError) as err:
+        raise StateError(f'{where}: {state!r:.80} is not a cursor: want {{"run_id", "seq", "groups"}}, as returned by state_dict and Following.cursor') from err
+    if min(place) < 0:
+        raise StateError(f"{where}: {state!r:.80} is not a cursor: seq and groups must be ≥ 0")
+    return run_id, place
+
+
+def cursor(run_id: str, place: Place) -> dict[str, Any]:
+    """Return the cursor in its saved form."""
+    return {"run_id": run_id, "seq": place[0], "groups": place[1]}
+
+
+def acknowledged(run: str) -> tuple[str, Place]:
+    """Return the last acknowledged cursor of a run, or its start."""
+    path = os.path.join(run, "ack.json")
+    try:
+        with open(path, "rb") as f:
+            body = json.loads(f.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return "", START
+    except ValueError as err:
+        raise CorruptError(f"{path}: cannot be decoded: {err}; remove it, or pass state=") from err
+    return parse(body, path)
+
+
+def belongs(run: str, run_id: str, place: Place, what: str = "the state") -> None:
+    """Raise StateError unless a cursor is from the run in the folder and not ahead of its log.
+
+    Call it before the cursor is acknowledged, because that cannot be undone.
+    """
+    held, last = _held(run), newest(run)
+    if run_id and run_id != held:
+        holds = f"contains run {held!r}" if held else "contains no run"
+        raise StateError(f"{run}: {holds}, {what} is from run {run_id!r}: pass the folder of that run")
+    if place > (last + 1, 0):
+        raise StateError(f"{run}: its log ends with entry {last}, {what} is in commit {place[0]}: the folder is an older copy, or contains another run")
+
+
+def _held(run: str) -> str:
+    """Return the id of the run in a folder, or "" if it has none yet."""
+    try:
+        with open(os.path.join(run, "run.json"), "rb") as f:
+            return str(json.loads(f.read())["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        first = next(entries(run), None)
+        return "" if first is None else str(first.body.get("run_id") or "")
+
+
+def newest(run: str) -> int:
+    """Return the number of the newest log entry, or 0."""
+    try:
+        return max((int(n[:20]) for n in os.listdir(os.path.join(run, "_commits")) if n[:20].isdigit()), default=0)
+    except OSError:
+        return 0
+
+
+def acknowledge(run: str, run_id: str, place: Place) -> None:
+    """Write a cursor into a run that no process collects into.
+
+    A running collector does this itself. Nothing is written if another process has the folder,
+    because its own trainer acknowledges. Raises StateError if the cursor is not from this run.
+    """
+    belongs(run, run_id, place, "what was acknowledged")
+    try:
+        import fcntl
+    except ImportError:
+        return
+    with contextlib.suppress(OSError), open(os.path.join(run, "lock"), "r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        had, until = acknowledged(run)
+        if had not in ("", run_id) or until >= place:
+            return
+        path = os.path.join(run, "ack.json")
+        with open(f"{path}.tmp", "wb", opener=lambda p, flags: os.open(p, flags, os.stat(lock.fileno()).st_mode & 0o666)) as f:
+            f.write(json.dumps(cursor(run_id, place)).encode() + b"\n")
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(f"{path}.tmp", path)
+        folder = os.open(run, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def planned_end(run: str) -> int | None:
+    """Return the number of samples with an outcome in the log at which the run has ended.
+
+    For a streaming run it is 0 once its report is complete, and before that a number that is
+    never reached. Returns None if run.json does not exist. Raises CorruptError if run.json is
+    damaged; it is only ever replaced as a whole.
+    """
+    path = os.path.join(run, "run.json")
+    try:
+        with open(path, "rb") as f:
+            info: dict[str, Any] = json.loads(f.read())
+        planned, streamed = int(info["tasks"]["planned"]), info["tasks"].get("stream") is True
+        begun = str(info["invocations"][-1]["started_at"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as err:
+        raise CorruptError(f"{path}: cannot be read: {err!r}; restore a copy of it, or read the run without follow=True") from err
+    try:
+        with open(os.path.join(run, "report.json"), "rb") as f:
+            report = json.loads(f.read())
+        covered = report["coverage"]
+        if report["run_id"] == info["id"] and report["state"] == "complete" and instant(report["written_at"]) >= instant(begun):
+            return 0 if streamed else min(planned, int(covered["planned"]) - int(covered["unstarted"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # no report, or one that is not worth more than none
+    return sys.maxsize if streamed else planned
+
+
+def instant(text: str) -> tuple[str, str]:
+    """Convert a UTC time in RFC 3339 to a key that sorts by time, with any number of digits."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    return whole, fraction

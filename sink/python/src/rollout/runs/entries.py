@@ -1,0 +1,316 @@
+"""The entries of a commit log, and the commits in them.
+
+A commit is what a collector added to the dataset at once. It has a number, seq. Its entry,
+_commits/<seq>.json, names its samples and their shards. A merge is an entry too: it puts the
+samples of consecutive small commits into one shard, one commit after the other. The files that
+it replaces move to replaced/ and are deleted later. Commits keep their numbers and samples, and
+only their rows move:
+
+    entries   1 2 3 4 5 6 7 8 10 11    9 = a merge of 1 to 8, which replaces their entries
+    then      9 10 11
+    commits   1 2 3 4 5 6 7 8 10 11    before and after
+
+Every order is by commits: by their numbers, and by the samples in each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rollout._types import Path
+from rollout.errors import SEE_VERIFY, CorruptError, NewerError
+
+VERSION = 1
+"""The entry version that this package reads."""
+SCHEMA_VERSION = 1
+"""The schema version that this package reads."""
+LOOKS = 8
+"""How often the log is checked for a missing number, within 0.3 s. Entries that a merge
+replaces can disappear during a listing."""
+
+_NAME = re.compile(r"^\d{20}\.json$")
+# The end of an entry: the SHA-256 of all bytes before that comma.
+_SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
+_VERSION = b'{"version":%d,' % VERSION
+_REPLACES = b'"replaces":'  # only merges have it; no text in an entry contains these bytes, because quotes in text are escaped
+
+
+class Commit(NamedTuple):
+    """A commit, in the entry with its samples."""
+
+    seq: int
+    begin: int
+    """Its first sample in the entry."""
+    end: int
+    """The sample after its last."""
+    tokens: int
+    """The tokens of its rows."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A valid entry, with the requested commits in it."""
+
+    body: dict[str, Any]
+    commits: list[Commit]
+    """By seq; consecutive in the entry."""
+
+    @property
+    def seq(self) -> int:
+        """Its own number; for a merge, not the number of a commit."""
+        return int(self.body["seq"])
+
+    @property
+    def merge(self) -> bool:
+        """Whether the rows were in other shards before."""
+        return "merged" in self.body
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in the entry, over all commits."""
+        return len(self.body["samples"] or [])
+
+    def until(self, seq: int | None) -> Entry:
+        """Return the entry with only its commits up to a number."""
+        return self if seq is None else Entry(self.body, [c for c in self.commits if c.seq <= seq])
+
+    def before(self, sample: int, what: str = "rows") -> int:
+        """Return the number of rows, or failures, of its samples before a sample."""
+        return sum(s[what] for s in (self.body["samples"] or [])[:sample])
+
+
+class corrupt_entry:
+    """Turns errors in an entry into a CorruptError that names the entry."""
+
+    def __init__(self, where: Path, seq: object) -> None:
+        self._where, self._seq = os.fspath(where), seq
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
+        if isinstance(err, (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError)):
+            raise CorruptError(f"{self._where}: entry {self._seq} of the commit log cannot be read: {err!r}{SEE_VERIFY}") from err
+
+
+def _compared(path: str) -> bytes:
+    """Return the bytes of an entry after verifying its checksum."""
+    with open(path, "rb") as f:
+        body = f.read()
+    end = _SUM.search(body, max(0, len(body) - 100))
+    # Verify the checksum first: a damaged version must not look like another version.
+    if not end:
+        raise CorruptError(f"{path}: the entry has no checksum at its end{SEE_VERIFY}")
+    if hashlib.sha256(memoryview(body)[: end.start()]).hexdigest().encode() != end.group(1):
+        raise CorruptError(f"{path}: the checksum of the entry is wrong{SEE_VERIFY}")
+    return body
+
+
+def _decoded(path: str, body: bytes) -> dict[str, Any]:
+    """Decode an entry whose checksum was verified."""
+    try:
+        entry: dict[str, Any] = json.loads(body)
+        version, schema = entry["version"], entry["schema_version"]
+        newer = version > VERSION or schema > SCHEMA_VERSION
+    except (ValueError, KeyError, TypeError, RecursionError) as err:
+        raise CorruptError(f"{path}: cannot be read: {err!r}{SEE_VERIFY}") from err
+    if newer:
+        raise NewerError(f"{path}: written by a newer version of rollout; install that version of rollout-rl")
+    if (version, schema) != (VERSION, SCHEMA_VERSION):
+        raise CorruptError(f"{path}: commit version {version}, schema version {schema}: both must be 1{SEE_VERIFY}")
+    return entry
+
+
+def _commits(entry: dict[str, Any]) -> list[Commit]:
+    """Return the commits of an entry."""
+    n = len(entry["samples"] or [])
+    if "merged" not in entry and "replaces" not in entry:
+        return [Commit(entry["seq"], 0, n, sum(s["tokens"]["total"] for s in entry["shards"] or [] if s["kind"] == "data"))]
+    last = 0
+    for first, end in entry["replaces"]:
+        if not last < first <= end < entry["seq"]:
+            raise ValueError(f"it replaces {first} to {end}, after {last}: the ranges must rise, and end before the entry")
+        last = end
+    out: list[Commit] = []
+    begin, last = 0, 0
+    for m in entry["merged"]:
+        if m["samples"] < 1 or m["seq"] <= last or not _holds(entry["replaces"], m["seq"]):
+            raise ValueError(f"{m['samples']} samples of commit {m['seq']}, after those of {last}: commits must rise, and be among the replaced ones")
+        begin, last = begin + m["samples"], m["seq"]
+        out.append(Commit(last, begin - m["samples"], begin, m["tokens"]))
+    if begin != n or not out:
+        raise ValueError(f"its commits have {begin} samples, it has {n}")
+    return out
+
+
+def _ranges(path: str, body: bytes) -> list[list[int]]:
+    """Return the ranges that a verified entry replaces, without decoding its samples. Empty unless it is a merge."""
+    at = body.find(_REPLACES)
+    if body.startswith(_VERSION):
+        if at < 0:
+            return []
+        try:
+            ranges: list[list[int]] = json.loads(body[at + len(_REPLACES) : body.find(b"]]", at) + 2])
+            if all(isinstance(n, int) for n in itertools.chain(*ranges)) and all(len(r) == 2 for r in ranges):
+                return ranges
+        except (ValueError, TypeError):
+            pass  # decoding everything reports the error
+    entry = _decoded(path, body)
+    with corrupt_entry(path, entry.get("seq")):
+        _commits(entry)
+        return list(entry.get("replaces") or [])
+    raise AssertionError  # corrupt_entry raises
+
+
+def _holds(ranges: list[list[int]], seq: int) -> bool:
+    return any(first <= seq <= last for first, last in ranges)
+
+
+class Log:
+    """Reads the log of a run, commit by commit, up to its current end.
+
+    next_entry never returns a commit twice, even if a merge has moved it. Not thread-safe.
+    """
+
+    def __init__(self, run_dir: Path, after: int = 0) -> None:
+        self.folder = os.path.join(run_dir, "_commits")
+        self.run_id: str | None = None
+        self._at = after  # this number and lower ones were returned, or are not commits
+        self._ranges: dict[int, list[list[int]]] = {}  # the ranges that existing entries replace
+        self._last: Entry | None = None  # the last decoded merge, with all its commits
+
+    def next_entry(self) -> Entry | None:
+        """Return the next entry with new commits, and only those commits of it. Returns None at
+        the current end of the log."""
+        looks = 0
+        while True:
+            seq = self._at + 1
+            body = self._read(seq)
+            if body is None:
+                there = self._listed()
+                if seq not in there:
+                    if not there or there[-1] < seq:
+                        self._last = None
+                        return None
+                    found = self._merged(seq, there)
+                    if found is not None:
+                        return found
+                looks += 1
+                if looks >= LOOKS:
+                    raise CorruptError(f"{self.folder}: entry {seq} is missing{SEE_VERIFY}")
+                time.sleep(0.001 * (1 << looks) if looks > 2 else 0)
+                continue
+            looks, self._last = 0, None
+            self._at = seq
+            if body.startswith(_VERSION) and _REPLACES in body:
+                continue  # an entry of commits with lower numbers, which were returned
+            path = self._path(seq)
+            entry = self._checked(seq, _decoded(path, body))
+            with corrupt_entry(os.path.dirname(self.folder), seq):
+                return Entry(entry, _commits(entry))
+
+    def rewind(self, seq: int) -> None:
+        """Go back to a returned commit: the next one is the first after it."""
+        self._at, self._last = seq, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}
+
+    def merge_of(self, seq: int) -> Entry | None:
+        """Return the merge that replaces an entry, with all its commits, or None."""
+        for look in range(LOOKS):
+            there = self._listed()
+            for merge in reversed(there):
+                if not _holds(self._replaces(merge), seq):
+                    continue
+                found = self._whole(merge)
+                if found is not None:
+                    return found
+                break
+            else:
+                return None
+            time.sleep(0.001 * (1 << look))
+        return None
+
+    def _path(self, seq: int) -> str:
+        return os.path.join(self.folder, f"{seq:020d}.json")
+
+    def _read(self, seq: int) -> bytes | None:
+        try:
+            return _compared(self._path(seq))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _listed(self) -> list[int]:
+        """Return the numbers of all existing entries, ascending."""
+        try:
+            names = os.listdir(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        there = {int(n[:20]) for n in names if _NAME.match(n)}
+        self._ranges = {seq: ranges for seq, ranges in self._ranges.items() if seq in there}
+        return sorted(there)
+
+    def _replaces(self, seq: int) -> list[list[int]]:
+        """Return the ranges that an entry replaces; empty unless it is a merge."""
+        if seq not in self._ranges:
+            body = self._read(seq)
+            if body is None:
+                return []
+            self._ranges[seq] = _ranges(self._path(seq), body)
+        return self._ranges[seq]
+
+    def _whole(self, seq: int) -> Entry | None:
+        """Return an entry with all its commits, or None if it is gone."""
+        if self._last is None or self._last.seq != seq:
+            body = self._read(seq)
+            if body is None:
+                return None
+            entry = self._checked(seq, _decoded(self._path(seq), body))
+            with corrupt_entry(os.path.dirname(self.folder), seq):
+                self._last = Entry(entry, _commits(entry))
+        return self._last
+
+    def _merged(self, seq: int, there: list[int]) -> Entry | None:
+        """Return the merge that contains a former entry, from that entry on, or None."""
+        for merge in (s for s in reversed(there) if s > seq):
+            for first, last in self._replaces(merge):
+                if not first <= seq <= last:
+                    continue
+                whole = self._whole(merge)
+                if whole is None:
+                    return None
+                self._at = last
+                commits = [c for c in whole.commits if seq <= c.seq <= last]
+                # If none is left, a merge was replaced whose commits were returned.
+                return Entry(whole.body, commits) if commits else self.next_entry()
+        return None
+
+    def _checked(self, seq: int, entry: dict[str, Any]) -> dict[str, Any]:
+        path = self._path(seq)
+        if entry.get("seq") != seq:
+            raise CorruptError(f"{path}: the entry is number {entry.get('seq')}{SEE_VERIFY}")
+        self.run_id = self.run_id or entry.get("run_id")
+        if entry.get("run_id") != self.run_id:
+            raise CorruptError(f"{path}: the entry is from run {entry.get('run_id')!r}, the log of run {self.run_id!r}{SEE_VERIFY}")
+        return entry
+
+    def waiting(self) -> bool:
+        """Report whether there is an unread entry. A cheap check that can miss one."""
+        return os.path.exists(self._path(self._at + 1))
+
+
+def entries(run_dir: Path, after: int = 0) -> Iterator[Entry]:
+    """Yield the entries of a run with commits after a number, in commit order."""
+    log = Log(run_dir, after)
+    return iter(log.next_entry, None)
+
+

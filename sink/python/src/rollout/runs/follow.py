@@ -1,0 +1,362 @@
+"""The groups of a run in progress, each once, when it is complete.
+
+A group is complete once the log has an outcome for every sample of it: rows, a final failure,
+or nothing to train on. Groups come in the order of the commits that complete them. This order
+depends only on the log, so every rank and every restarted process sees the same one. Shards are
+read only after their commit, so the leftovers of a killed collector are never read.
+
+A run has ended when every sample planned in run.json has an outcome in the log, or when
+report.json reports that its last invocation completed: with --tail some planned samples never
+start. A run with collect --stream has only the second criterion, because tasks arrive while it
+runs. A run whose collector was killed, interrupted or stopped by an error has not ended.
+--resume can continue it, and Following waits for that, for timeout seconds.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rollout._args import filepath, function, instance, one_of, real, texts
+from rollout._types import Group, Path
+from rollout.errors import SEE_VERIFY, CorruptError, StateError
+from rollout.runs._hashes import Hashes
+from rollout.runs._open_groups import CommitSample, OpenGroup, PlacedSample
+from rollout.runs.cursor import START, Place, cursor, parse, planned_end
+from rollout.runs.entries import Commit, Entry, Log, corrupt_entry
+from rollout.runs.index import EMPTY, FAILED, ROWS, Samples, outcome_of
+from rollout.runs.log import Check, Shard, entry_shards, fits
+from rollout.runs.select import SAMPLE_REASONS, Counts, GroupFacts, Where, count, filter_groups, judge, spans
+from rollout.runs.shards import Files
+
+INTERVAL = 0.5
+"""Default seconds between two listings of _commits/."""
+GLANCE = 0.02
+"""Seconds between two checks for the next entry alone, see Log.waiting."""
+
+
+class Following:
+    """The iteration over a run that can still be in progress.
+
+    timeout: seconds without a new commit before TimeoutError; None waits forever.
+    interval: seconds between two listings of the log's folder; the next entry is checked
+        more often.
+    idle: called after each check that finds nothing new, with the seconds since the last
+        commit; it can raise.
+    left_out: called with the place (seq, number) of each group that the filters drop, when
+        the cursor passes it.
+    after: a cursor; only groups after it are returned and counted.
+
+    The filters are the filters of Dataset. When the run ends, groups that are not complete
+    are dropped and counted as missing, or returned with Where(missing="keep"). A sample of
+    a group that was already returned, because it was retried or more samples were
+    requested, is too late and is counted as late. counts has what was dropped so far, as
+    Dataset.counts: by reason, the numbers of groups, samples and rows. Batches of a
+    followed run have the same in Batches.counts.
+
+    An iteration uses about 600 bytes for each sample of an incomplete group, and 16 to 32
+    bytes for each completed group and each failed sample, so it can run for days. Only
+    wake is safe to call from another thread. After an error of the log or of the cursor,
+    every further call raises it again: start again after cursor when the cause is fixed.
+    After an error in reading a group's rows, that group is still the next one.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        *,
+        where: Where | None = None,
+        columns: list[str] | None = None,
+        check: Check = "sha256",
+        timeout: float | None = None,
+        interval: float = INTERVAL,
+        idle: Callable[[float], None] | None = None,
+        left_out: Callable[[Place], None] | None = None,
+        after: Mapping[str, Any] | None = None,
+    ) -> None:
+        filepath("run", run)
+        instance("where", where, Where, "a rollout.Where", none=True)
+        texts("columns", columns, none=True)
+        one_of("check", check, ("sha256", "size"))
+        real("timeout", timeout, 0, none=True)
+        real("interval", interval, 0)
+        function("idle", idle, none=True)
+        function("left_out", left_out, none=True)
+        self.run, self.where = os.fspath(run), where or Where()
+        self.timeout, self.interval, self.idle = timeout, interval, idle
+        self._left_out = left_out
+        self.counts: Counts = {}
+        self._run_id, self._after = ("", START) if after is None else parse(after, "after")
+        self._place = self._after  # of the last returned group
+        self._log = Log(run)
+        self._body: dict[str, Any] = {}  # of the last entry
+        self._shards: dict[str, Shard] = {}  # by kind
+        self._commits: deque[Commit] = deque()  # the commits of the entry that are not taken yet
+        self._row = 0  # the next commit's first row in the entry's shard
+        self._files = Files([], columns, check)
+        self._seq = 0  # of the last commit taken
+        self._outcomes = 0
+        self._open: dict[str, OpenGroup] = {}  # groups that are not complete
+        self._returned = Hashes()  # ids of returned groups
+        self._failed = Hashes()  # keys of failed samples
+        self._ready: deque[tuple[int, int, OpenGroup | None]] = deque()  # seq, number in that commit, None: dropped
+        self._broken: Exception | None = None  # the error that ended a step
+        self._wake = threading.Event()
+
+    @property
+    def cursor(self) -> dict[str, Any]:
+        """The place of the last returned group as JSON values: run_id, seq and groups.
+
+        All groups that commits before seq completed were returned, and the first groups of
+        those that commit seq completed. Filters do not change these numbers: a dropped group
+        counts as returned once everything before it was returned. The place refers to commits,
+        so merges of shards do not move it.
+        """
+        return cursor(self._run_id or self._log.run_id or "", self._place)
+
+    def __iter__(self) -> Iterator[Group]:
+        """Yield every group until the run has ended."""
+        return (self.read(group) for group in self.complete())
+
+    def poll(self) -> Group | None:
+        """Return the next group, or None at once if it is not complete."""
+        found = self._first()
+        if found is None:
+            return None
+        group = self.read(found)  # if it fails, this group is still the next one
+        self._next()
+        return group
+
+    def wake(self) -> None:
+        """Make a waiting iteration check at once, because there is a new commit. Thread-safe."""
+        self._wake.set()
+
+    def complete(self) -> Iterator[OpenGroup]:
+        """Yield the places of every group; read returns its rows."""
+        since = time.monotonic()
+        while True:
+            end = planned_end(self.run)  # read before the log, which then has all commits up to that end
+            seq = self._seq
+            while (group := self._next()) is not None:
+                yield group
+            if end is not None and self._outcomes >= end:
+                break
+            now = time.monotonic()
+            if self._seq > seq:
+                since = now
+                continue
+            if end is None and self.timeout is None:
+                raise ValueError(f"{self.run}: has no run.json, so its end is unknown: pass timeout=")
+            if self.idle is not None:
+                self.idle(now - since)
+            if self.timeout is not None and now - since >= self.timeout:
+                raise TimeoutError(f"{self.run}: no commit for {self.timeout:g} s after entry {self._seq}; is the collector running?")
+            self._wait(now + self.interval)
+        yield from self._filter_groups(list(self._open.values()))
+
+    def _wait(self, until: float) -> None:
+        """Wait until a time, the next entry, or wake."""
+        while (left := until - time.monotonic()) > 0:
+            if self._wake.wait(min(left, GLANCE)) or self._log.waiting():
+                break
+        self._wake.clear()
+
+    def _next(self) -> OpenGroup | None:
+        """Return the next kept group, or None if the log has no more yet."""
+        group = self._first()
+        if group is not None:
+            self._advance()
+        return group
+
+    def _first(self) -> OpenGroup | None:
+        """Return the next kept group without consuming it."""
+        while True:
+            while self._ready:
+                if (group := self._ready[0][2]) is not None:
+                    return group
+                self._advance()
+            if not self._step():
+                return None
+
+    def _advance(self) -> None:
+        """Move the cursor past the next group."""
+        seq, number, group = self._ready.popleft()
+        self._place = (seq, number)
+        if group is None and self._left_out is not None:
+            self._left_out(self._place)
+
+    def _step(self) -> bool:
+        """Take one commit and queue the groups that it completes.
+
+        An error leaves the commit half taken, so it is raised by every later call.
+        """
+        if self._broken is not None:
+            raise self._broken
+        try:
+            if not self._commits:
+                entry = self._log.next_entry()
+                if entry is None:
+                    self._body = {}
+                    self._caught_up()
+                    return False
+                self._begin(entry)
+            commit = self._commits.popleft()
+            with corrupt_entry(self.run, self._body["seq"]):
+                samples = self._samples_of(commit)
+            self._add_commit(commit.seq, samples, self._shards.get("data"))
+            return True
+        except BaseException as err:
+            self._ready.clear()
+            self._broken = err if isinstance(err, Exception) else StateError(f"{self.run}: {err!r} ended the reading of its log: start again after the cursor")
+            raise
+
+    def _begin(self, entry: Entry) -> None:
+        """Start with the commits of an entry."""
+        run_id = entry.body.get("run_id") or ""
+        if self._run_id not in ("", run_id):
+            raise StateError(f"{self.run}: contains run {run_id!r}, the state is from run {self._run_id!r}: pass the folder of that run")
+        self._body = entry.body
+        with corrupt_entry(self.run, entry.seq):
+            self._shards = {s.kind: s for s in entry_shards(self.run, entry.body)}
+            fits(entry, self._shards)
+            self._row = entry.before(entry.commits[0].begin)
+            self._commits.extend(entry.commits)
+
+    def _caught_up(self) -> None:
+        """Compare the starting cursor with the log after all of it was taken."""
+        if self._after > (self._seq + 1, 0):
+            raise StateError(f"{self.run}: its log ends with commit {self._seq}, the cursor is in commit {self._after[0]}: the folder is an older copy")
+        self._after = START
+
+    def _samples_of(self, commit: Commit) -> list[CommitSample]:
+        """Return the samples of a commit."""
+        body = self._body
+        groups = body["groups"] or []
+        out = []
+        for s in (body["samples"] or [])[commit.begin : commit.end]:
+            at, rows, failures = s["group"], s["rows"], s["failures"]
+            out.append(CommitSample(s["key"].encode(), groups[at]["id"], int(groups[at]["size"]), s["index"], rows, failures))
+        return out
+
+    def _add_commit(self, seq: int, samples: list[CommitSample], shard: Shard | None) -> None:
+        """Add the samples of a commit to their groups."""
+        ends = np.cumsum([s.rows for s in samples], dtype=np.int64)
+        rows = int(ends[-1]) if samples else 0
+        begin, self._row = self._row, self._row + rows
+        behind = seq > self._after[0]  # otherwise the filters run when the group is returned; most were returned before
+        late = [s.group.encode() in self._returned for s in samples]
+        found = [
+            PlacedSample(s.index, s.key, shard, begin + int(end) - s.rows, s.rows)
+            for s, end, too_late in zip(samples, ends, late)
+            if s.rows and shard is not None and not too_late
+        ]
+        verdicts = iter(self._filter_samples(found) if behind else [(0, t) for t in found])
+        touched: dict[str, OpenGroup] = {}
+        for s, too_late in zip(samples, late):
+            reason, placed = next(verdicts) if s.rows and not too_late else (0, None)
+            if s.key in self._failed:
+                self._outcomes -= 1  # this one replaces it
+            self._outcomes += 1
+            if outcome_of(s.rows, s.failures) == FAILED:
+                self._failed.add(s.key)
+            if too_late:
+                if behind:
+                    count(self.counts, "late", samples=1, rows=s.rows)
+                continue
+            group = self._open.setdefault(s.group, OpenGroup(s.group))
+            touched[s.group] = group
+            self._add(group, s, reason, placed)
+        self._seq = seq
+        whole = [group for group in touched.values() if group.held >= group.size]
+        for group in whole:
+            del self._open[group.id]
+            self._returned.add(group.id.encode())
+        before = 0 if behind else len(whole) if seq < self._after[0] else self._after[1]  # the cursor
+        if before > len(whole):
+            raise StateError(f"{self.run}: commit {seq} completes {len(whole)} groups, the cursor is after {before} of them: it is from another log")
+        kept = {group.id for group in self._filter_groups(whole[before:])}
+        self._ready.extend((seq, number, group if group.id in kept else None) for number, group in enumerate(whole[before:], before + 1))
+
+    def _filter_samples(self, samples: list[PlacedSample]) -> list[tuple[int, PlacedSample]]:
+        """Return samples of one shard with the reason to drop each; 0: keep."""
+        if not samples:
+            return []
+        number = self._files.add(samples[0].shard)
+        part = Samples.placed(number, [s.first for s in samples], [s.rows for s in samples])
+        verdict = judge(self._files, number, part, self.where)
+        for name, n in verdict.left_out.items():
+            count(self.counts, name, rows=n)
+        self._files.trim()
+        out = []
+        for s, reason, reward in zip(samples, verdict.reason.tolist(), verdict.reward.tolist(), strict=True):
+            if reason:
+                count(self.counts, SAMPLE_REASONS[reason - 1], samples=1, rows=s.rows)
+            left = [(first, last) for _, first, last in spans(number, s.first, s.rows, verdict.mask)]
+            out.append((reason, replace(s, reward=reward, spans=left)))
+        return out
+
+    def _add(self, group: OpenGroup, s: CommitSample, reason: int, placed: PlacedSample | None) -> None:
+        """Add a sample to its group."""
+        group.size = max(group.size, s.size)  # more samples were requested later
+        if s.key in group.failures:
+            group.failures.discard(s.key)
+            group.failed -= 1  # this outcome replaces it
+        outcome = outcome_of(s.rows, s.failures)
+        if outcome == ROWS:
+            if s.key in group.keys:
+                raise CorruptError(f"{self.run}: the log has rows of sample {s.key.decode()} twice{SEE_VERIFY}")
+            group.keys.add(s.key)
+        if outcome == EMPTY:
+            group.empty += 1
+        elif outcome == FAILED:
+            group.failed += 1
+            group.failures.add(s.key)
+        elif reason:
+            group.left_out += 1
+        elif placed is not None:
+            group.samples.append(placed)
+
+    def _filter_unseen(self, group: OpenGroup) -> None:
+        """Apply the sample filters to the samples of commits before the cursor."""
+        unseen = [s for s in group.samples if s.spans is None]
+        judged: dict[bytes, PlacedSample | None] = {}
+        for shard in {s.shard for s in unseen}:
+            part = sorted((s for s in unseen if s.shard == shard), key=operator.attrgetter("first"))
+            judged |= {s.key: None if reason else s for reason, s in self._filter_samples(part)}
+        group.left_out += list(judged.values()).count(None)
+        samples = (judged.get(s.key, s) for s in group.samples)  # in the order of the log
+        group.samples = [s for s in samples if s is not None]
+
+    def _filter_groups(self, groups: list[OpenGroup]) -> list[OpenGroup]:
+        """Apply the group filters, and return the groups that they keep."""
+        for group in groups:
+            self._filter_unseen(group)
+            group.samples.sort(key=operator.attrgetter("index"))
+        missing, failed, empty, left_out = np.array([(g.missing, g.failed, g.empty, g.left_out) for g in groups], np.int64).reshape(-1, 4).T
+        at, rows = np.array([(at, s.left) for at, g in enumerate(groups) for s in g.samples], np.int64).reshape(-1, 2).T
+        rewards = np.array([s.reward for g in groups for s in g.samples], np.float64)
+        keep = filter_groups(self.where, GroupFacts(missing, failed, empty, left_out, at, rows, rewards), self.counts)
+        return [group for group, kept in zip(groups, keep.tolist(), strict=True) if kept]
+
+    def read(self, group: OpenGroup) -> Group:
+        """Return a group with its rows."""
+        rows = self._files.read([(self._files.add(s.shard), first, last) for s in group.samples for first, last in s.spans or ()])
+        self._files.trim()
+        return Group(
+            run=self.run,
+            id=group.id,
+            size=group.size,
+            rows=rows,
+            failed=group.failed,
+            empty=group.empty,
+            missing=group.missing,
+            left_out=group.left_out,
+        )

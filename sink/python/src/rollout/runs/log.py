@@ -1,0 +1,283 @@
+"""The commit log of a run, its shards and their rows, file by file.
+
+A run's folder has shards in data/ and a commit log in _commits/. A shard exists only if an
+entry of the log names it. Never list data/ yourself, because it can contain leftovers of an
+interrupted run, and files that a merge is about to move. The log grows during collection. The
+files that it names never change, but can move, see rollout.runs.entries. Every entry and every
+file that it names has a checksum; a difference raises CorruptError. check="size" skips the checksums, so
+that an Arrow file is mapped without being read once first.
+
+This module reads rows in file order. Dataset reads whole groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rollout._args import filepath, integer, one_of, texts
+from rollout._types import Path, Row
+from rollout.errors import SEE_VERIFY, CorruptError
+from rollout.runs.entries import Entry, Log, corrupt_entry, entries
+
+Check = Literal["sha256", "size"]
+T = TypeVar("T")
+
+CHECKED = 1 << 12
+"""The number of verified files that a process remembers."""
+MOVES = 16
+"""The number of attempts to find a file that keeps moving."""
+
+# Verified by this process or its parent, oldest first.
+_checked: dict[tuple[str, str | None], None] = {}
+
+
+class Shard(NamedTuple):
+    """A committed file; the commit entry has more about it."""
+
+    path: str
+    """Absolute, or relative to the parent of the run's folder."""
+    format: str
+    """parquet or arrow."""
+    kind: str
+    """data or failures."""
+    rows: int
+    tokens: int
+    commit: int
+    """The seq of the entry."""
+    bytes: int
+    sha256: str
+    first: int = sys.maxsize
+    """The seq of the first commit with rows or failures in it; less than commit for a merge."""
+
+    @property
+    def merged(self) -> bool:
+        """Whether it is the shard of a merge."""
+        return self.first < self.commit
+
+
+def commits(run_dir: Path, after: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the entries of the commit log with commits of seq > after, in commit order.
+
+    A merge contains the samples of several commits; its member merged has the number per
+    commit. It takes their place, and its first commits can be up to after. To follow a run in
+    progress, call this again with the last seq.
+    """
+    filepath("run_dir", run_dir)
+    integer("after", after, 0)
+    return (entry.body for entry in entries(run_dir, after))
+
+
+def entry_shards(run_dir: Path, entry: dict[str, Any]) -> list[Shard]:
+    """Return the shards that an entry names: at most one of each kind."""
+    with corrupt_entry(run_dir, entry.get("seq")):
+        return [
+            Shard(
+                path=os.path.join(run_dir, *s["path"].split("/")),
+                format=s["format"],
+                kind=s["kind"],
+                rows=s["rows"],
+                tokens=s["tokens"]["total"],
+                commit=entry["seq"],
+                bytes=s["bytes"],
+                sha256=s["sha256"],
+                first=entry["merged"][0]["seq"] if "merged" in entry else entry["seq"],
+            )
+            for s in entry["shards"]
+        ]
+    raise AssertionError  # corrupt_entry raises
+
+
+def fits(entry: Entry, files: dict[str, Shard]) -> None:
+    """Raise ValueError or IndexError unless the samples of an entry are valid and fit its shard."""
+    samples = entry.body["samples"] or []
+    if min((s["group"] for s in samples), default=0) < 0:
+        raise IndexError("a sample has a negative group")
+    if min((s[what] for what in ("rows", "failures") for s in samples), default=0) < 0:
+        raise ValueError("a sample has a negative number of rows or failures")
+    rows, held = sum(s["rows"] for s in samples), files["data"].rows if "data" in files else 0
+    if rows != held:
+        raise ValueError(f"its samples have {rows} rows, its shard has {held}")
+
+
+def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
+    """Return the committed shards of a kind, data or failures, in log order.
+
+    A merge can move a shard from data/ to replaced/ and delete it later, with its rows in
+    another shard. Every function of this package that reads a shard finds them there.
+    """
+    one_of("kind", kind, ("data", "failures"))
+    return [s for entry in commits(run_dir, after) for s in entry_shards(run_dir, entry) if s.kind == kind]
+
+
+def find(shard: Shard) -> tuple[Shard, int]:
+    """Return the shard that has a shard's rows now, and the number of the first one there.
+
+    It is the file itself, in data/ or replaced/, or the shard of the merge that has replaced
+    it. Raises CorruptError if the rows are in neither.
+    """
+    for path in (shard.path, replaced(shard.path)):
+        if os.path.exists(path):
+            return shard._replace(path=path), 0
+    run_dir = os.path.dirname(os.path.dirname(shard.path))
+    if os.path.basename(run_dir) == "replaced":
+        run_dir = os.path.dirname(run_dir)
+    merge = Log(run_dir).merge_of(shard.commit)
+    if merge is None:
+        raise CorruptError(f"{shard.path}: is missing although the commit log names it{SEE_VERIFY}")
+    with corrupt_entry(run_dir, merge.seq):
+        first = min(c.begin for c in merge.commits if c.seq >= shard.first)
+        (found,) = (s for s in entry_shards(run_dir, merge.body) if s.kind == shard.kind)
+        return found, merge.before(first, "rows" if shard.kind == "data" else "failures")
+    raise AssertionError  # corrupt_entry raises
+
+
+def replaced(path: str) -> str:
+    """Return the path of a file of data/ or failures/ after a merge has replaced it."""
+    folder, name = os.path.split(path)
+    run_dir, kind = os.path.split(folder)
+    return path if os.path.basename(run_dir) == "replaced" else os.path.join(run_dir, "replaced", kind, name)
+
+
+def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
+    """Call use with the shard that has the rows, as find returns it. Call it again if they move."""
+    begin = 0
+    for _ in range(MOVES):
+        try:
+            return use(shard, begin)
+        except FileNotFoundError:
+            shard, more = find(shard)
+            begin += more
+    raise CorruptError(f"{shard.path}: is missing although the commit log names it{SEE_VERIFY}")
+
+
+def verify_file(shard: Shard, check: Check) -> None:
+    """Like check_shard for this file only. Raises FileNotFoundError if it is missing."""
+    one_of("check", check, ("sha256", "size"))
+    size = os.path.getsize(shard.path)
+    if size != shard.bytes:
+        raise CorruptError(f"{shard.path}: {size} bytes, the commit log has {shard.bytes}{SEE_VERIFY}")
+    if check == "size":
+        return
+    digest, block = hashlib.sha256(), memoryview(bytearray(min(1 << 18, size + 1)))  # fits in the CPU cache
+    with open(shard.path, "rb", buffering=0) as f:
+        while n := f.readinto(block):
+            digest.update(block[:n])
+    if digest.hexdigest() != shard.sha256:
+        raise CorruptError(f"{shard.path}: sha256 {digest.hexdigest()}, the commit log has {shard.sha256}{SEE_VERIFY}")
+
+
+def check_shard(shard: Shard, check: Check = "sha256") -> None:
+    """Raise CorruptError unless the file is the committed one.
+
+    check="sha256" reads all of it, at disk speed, or at some GB/s from memory; check="size"
+    only compares its size. The file is found as by find.
+    """
+    follow_moves(shard, lambda at, _: verify_file(at, check))
+
+
+def verify_once(shard: Shard, check: Check) -> None:
+    """Verify one file, like verify_file, once per process."""
+    mark = (os.path.abspath(shard.path), shard.sha256 if check == "sha256" else None)
+    if mark not in _checked:
+        verify_file(shard, check)
+        _checked[mark] = None
+        if len(_checked) > CHECKED:
+            del _checked[next(iter(_checked))]
+
+
+def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256") -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of a shard; columns=None means all.
+
+    The file is verified first, see check_shard. An Arrow shard is mapped into memory and its
+    batches are views. A Parquet shard is decoded one row group at a time.
+    """
+
+    def opened(at: Shard, begin: int) -> tuple[Shard, int, Any]:
+        verify_file(at, check)
+        return at, begin, pa.memory_map(at.path) if at.format == "arrow" else pq.ParquetFile(at.path)
+
+    at, begin, source = follow_moves(shard, opened)
+    n = 0
+    with source:
+        for batch in _all(source, at, columns):
+            first, end = max(0, begin - n), min(batch.num_rows, begin + shard.rows - n)
+            n += batch.num_rows
+            if first < end:
+                yield batch if end - first == batch.num_rows else batch.slice(first, end - first)
+    if n != at.rows:  # an Arrow stream truncated between two batches looks complete
+        raise CorruptError(f"{at.path}: {n} rows, the commit log has {at.rows}{SEE_VERIFY}")
+
+
+def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an open file."""
+    texts("columns", columns, none=True)
+    names = None if columns is None else list(columns)
+    if shard.format == "arrow":
+        with pa.ipc.open_stream(source) as reader:
+            for batch in reader:
+                yield batch if names is None else batch.select(names)
+    else:
+        for group in range(source.num_row_groups):
+            yield from source.read_row_group(group, columns=names).combine_chunks().to_batches()
+
+
+def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = None, check: Check = "sha256") -> pa.Table:
+    """Return all committed rows as one table, for analysis rather than training."""
+    parts = [
+        pa.Table.from_batches([batch]).replace_schema_metadata(None)
+        for shard in shards(run_dir, kind)
+        for batch in batches(shard, columns, check)
+    ]
+    return pa.concat_tables(parts) if parts else pa.table({})
+
+
+def getter(column: pa.Array) -> Callable[[int], Any]:
+    """Return a function from a row number to the row's value: numpy views for lists of numbers."""
+    kind = column.type
+    if (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
+        return numbers(column).item
+    if not (pa.types.is_list(kind) and pa.types.is_primitive(kind.value_type)):
+        return lambda i: column[i].as_py()
+    values, ends = numbers(column.values), numbers(column.offsets).tolist()
+    valid = column.is_valid().to_pylist() if column.null_count else None
+    if valid is None:
+        return lambda i: values[ends[i] : ends[i + 1]]
+    return lambda i: values[ends[i] : ends[i + 1]] if valid[i] else None
+
+
+def numbers(column: pa.Array) -> npt.NDArray[Any]:
+    """Return the numbers of a column without nulls as a view of its memory.
+
+    to_numpy would import pandas if it is installed: 36 MB in every worker.
+    """
+    kind = column.type
+    if not (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) or column.null_count:
+        return np.asarray(column.to_numpy(zero_copy_only=True))
+    dtype = np.dtype(f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}")
+    memory = column.buffers()[1]
+    if memory is None or not len(column):
+        return np.empty(0, dtype)
+    return np.frombuffer(memory, dtype, len(column), column.offset * dtype.itemsize)
+
+
+def rows(shard: Shard, columns: Sequence[str] | None = None, start: int = 0, step: int = 1, check: Check = "sha256") -> Iterator[Row]:
+    """Yield every step-th row of a shard from start on."""
+    integer("start", start, 0)
+    integer("step", step, 1)
+    texts("columns", columns, none=True)
+    at = 0  # number of the batch's first row in the shard
+    for batch in batches(shard, columns, check):
+        get = {name: getter(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+        first = start - at if start > at else (start - at) % step
+        for i in range(first, batch.num_rows, step):
+            yield {name: value(i) for name, value in get.items()}
+        at += batch.num_rows

@@ -1,0 +1,309 @@
+"""The numbered shards of a dataset, and reads across several of them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rollout._arrays import Ints
+from rollout._types import Row
+from rollout.errors import SEE_VERIFY, CorruptError
+from rollout.runs._mapped import Pages, Source
+from rollout.runs._shardfile import ArrowFile, MovedError, ParquetFile, Part, Piece, Used, cut
+from rollout.runs.index import Span
+from rollout.runs.log import MOVES, Check, Shard, find, verify_once
+
+T = TypeVar("T")
+
+OPEN_FILES = 16
+"""Shards that a process keeps open."""
+ADDED = 256
+"""The number of added shards to remember; see Files.trim."""
+KEPT_BYTES = 64 << 20
+"""Decoded bytes of blocks to cache for the groups that are read next, in order."""
+KEPT_BLOCKS = (2, 256)
+"""The minimum number of cached blocks, whatever their size, and the maximum."""
+CHECKERS = 8
+"""Shards to verify at the same time."""
+
+_all: weakref.WeakSet[Files] = weakref.WeakSet()
+
+
+def _unlock() -> None:
+    for files in list(_all):
+        files._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # a worker can be forked while another thread reads
+    os.register_at_fork(after_in_child=_unlock)
+
+
+class Files:
+    """The shards of a dataset. They are opened on demand, and the last OPEN_FILES stay open.
+
+    A shard keeps its number as long as this object knows it. A merge can replace its file:
+    place returns the shard that has its rows now, and readers use retry_moved, which reads again if
+    a file has moved.
+
+    The workers of each epoch are new processes. Forked workers inherit the open files, whose
+    file positions are not used. A file that one of these processes has verified is not verified
+    again by the others. Unpickled copies open and verify files themselves.
+    """
+
+    def __init__(self, shards: Sequence[Shard], columns: Sequence[str] | None, check: Check) -> None:
+        self.shards = dict(enumerate(shards))
+        self._columns, self._check = columns, check
+        self._next = self._given = len(self.shards)
+        self._moved: dict[int, tuple[int, int]] = {}  # the shard with the rows now, and their start in it
+        self._numbers: dict[str, int] = {}  # by path, of added shards
+        self._merged: dict[str, int] = {}  # by path, of shards that replaced others
+        self._starts: dict[int, Ints] = {}
+        self._open: OrderedDict[int, ParquetFile | ArrowFile] = OrderedDict()
+        self._lock = threading.RLock()
+        self._verified = mmap.mmap(-1, max(1, len(self.shards)))  # a byte per shard, shared with forked processes
+        self._pages = Pages()
+        self._used = Used()
+        self._parts: OrderedDict[tuple[int, int], Part] = OrderedDict()
+        _all.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"shards": self.given, "_columns": self._columns, "_check": self._check}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["shards"], state["_columns"], state["_check"])  # type: ignore[misc]
+
+    @property
+    def given(self) -> list[Shard]:
+        """The shards it was created with, at their current paths."""
+        return [self.shards[i] for i in range(self._given)]
+
+    def add(self, shard: Shard) -> int:
+        """Return the number of a shard, a new one if needed. trim can forget it later."""
+        with self._lock:
+            number = self._numbers.pop(shard.path, None)
+            if number is None:
+                number, self._next = self._next, self._next + 1
+                self.shards[number] = shard
+            self._numbers[shard.path] = number
+            return number
+
+    def trim(self) -> None:
+        """Forget all added shards except the last ADDED."""
+        with self._lock:
+            while len(self._numbers) > ADDED:
+                old = self._numbers.pop(next(iter(self._numbers)))
+                for known in (self.shards, self._moved, self._starts, self._open):
+                    known.pop(old, None)
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Return the number of the shard that has a shard's rows now, and their start in it."""
+        begin = 0
+        while number in self._moved:
+            number, more = self._moved[number]
+            begin += more
+        return number, begin
+
+    def now(self, spans: Sequence[Span]) -> list[Span]:
+        """Return the current places of rows."""
+        if not self._moved:
+            return list(spans)
+        out = []
+        for shard, begin, end in spans:
+            number, more = self.place(shard)
+            out.append((number, begin + more, end + more))
+        return out
+
+    def retry_moved(self, read: Callable[[], T]) -> T:
+        """Call read, and again if a shard has moved: another one has its rows."""
+        for left in range(MOVES, -1, -1):
+            try:
+                return read()
+            except MovedError as gone:
+                if not left:
+                    raise CorruptError(f"{gone.shard.path}: is missing although the commit log names it{SEE_VERIFY}") from gone
+                self._find(gone.shard)
+        raise AssertionError
+
+    def _find(self, shard: Shard) -> None:
+        found, begin = find(shard)
+        with self._lock:
+            for number in [n for n, s in self.shards.items() if s.path == shard.path and n not in self._moved]:
+                if (found.sha256, found.rows) == (shard.sha256, shard.rows):
+                    self.shards[number] = found
+                    self._open.pop(number, None)
+                    continue
+                if found.path not in self._merged:
+                    self._merged[found.path], self._next = self._next, self._next + 1
+                    self.shards[self._merged[found.path]] = found
+                self._moved[number] = self._merged[found.path], begin
+
+    def file(self, number: int) -> ParquetFile | ArrowFile:
+        """Return an open shard that was verified."""
+        self.verify(number)
+        return self._opened(number)
+
+    def _opened(self, number: int) -> ParquetFile | ArrowFile:
+        """Return an open shard that was not verified."""
+        with self._lock:
+            file = self._open.pop(number, None)
+            if file is None:
+                shard = self.shards[number]
+                parquet = shard.format == "parquet"
+                file = ParquetFile(shard, self._columns, self._check, self._used) if parquet else ArrowFile(shard, self._columns)
+                if len(self._open) >= OPEN_FILES:
+                    self._open.popitem(last=False)
+            self._open[number] = file
+            return file
+
+    def verify(self, number: int) -> None:
+        """Verify a shard against the log, once."""
+        counted = number < len(self._verified)  # added shards are not counted
+        if not (counted and self._verified[number]):
+            try:
+                verify_once(self.shards[number], self._check)
+            except FileNotFoundError as err:
+                raise MovedError(self.shards[number]) from err
+            if counted:
+                self._verified[number] = 1
+
+    def verify_mapped(self) -> None:
+        """Verify all Arrow shards in parallel.
+
+        An order that jumps between them needs all of them from the start.
+        """
+        mapped = [i for i in range(self._given) if self.shards[i].format == "arrow"]
+        mapped.sort(key=lambda i: -self.shards[i].bytes)  # largest first, so that none of them is left for the end
+        with ThreadPoolExecutor(min(CHECKERS, os.cpu_count() or 1)) as pool:
+            list(pool.map(lambda i: self.retry_moved(lambda: self.verify(self.place(i)[0])), mapped))
+
+    def release_pages(self) -> None:
+        """Unmap pages after many were read."""
+        with self._lock:
+            mapped = [f for f in self._open.values() if isinstance(f, ArrowFile)]
+        read = sum(f.touched for f in mapped)
+        for f in mapped:
+            f.touched = 0
+        if self._pages.full(read):
+            for f in mapped:
+                f.release_pages()
+            self._pages.released()
+
+    def starts(self, number: int) -> Ints:
+        """Return the first row of each block of a shard, and the number of its rows.
+
+        The file is not verified for that.
+        """
+        if number not in self._starts:
+            self._starts[number] = self.retry_moved(lambda: self._cuts(number))
+        return self._starts[number]
+
+    def _cuts(self, number: int) -> Ints:
+        at, begin = self.place(number)
+        starts = self._opened(at).starts
+        return starts if at == number else np.unique(np.clip(starts - begin, 0, self.shards[number].rows))
+
+    def all_null(self, number: int, name: str) -> bool:
+        """Report whether a column of a shard is all null, without reading rows."""
+        return self._opened(number).all_null(name)
+
+    def places(self, addresses: Ints, ends: Ints) -> tuple[list[Source], Ints, Ints]:
+        """Return the open mapped files and, for each memory range, its file and its offset
+        there, or -1 if it is in none."""
+        with self._lock:
+            mapped = [file for file in self._open.values() if isinstance(file, ArrowFile)]
+        sources = [(file, source) for file in mapped if (source := file.source) is not None]
+        which = np.full(len(addresses), -1)
+        offset = which.copy()
+        for number, (file, _) in enumerate(sources):
+            here = file.offsets(addresses, ends)
+            which[here >= 0] = number
+            offset = np.maximum(offset, here)
+        return [source for _, source in sources], which, offset
+
+    def read(self, spans: Sequence[Span]) -> list[Row]:
+        """Read rows of groups that are read in order, and cache their blocks for the next groups."""
+        rows = self.retry_moved(lambda: self._through(self.now(spans)))
+        self.release_pages()
+        return rows
+
+    def _through(self, spans: Sequence[Span]) -> list[Row]:
+        rows: list[Row] = []
+        for shard, begin, end in spans:
+            file = self.file(shard)
+            starts = file.starts.tolist()
+            for block, first, last in cut(starts, begin, end):
+                part = self._part(file, shard, block, starts) if isinstance(file, ParquetFile) else file.part(block, [(first, last)])
+                rows += part.rows(first, last)
+        return rows
+
+    def _part(self, file: ParquetFile, shard: int, block: int, starts: Sequence[int]) -> Part:
+        """Return a whole block, and evict the least recently used blocks."""
+        with self._lock:
+            part = self._parts.pop((shard, block), None)
+            if part is None:
+                part = file.part(block, [(starts[block], starts[block + 1])])
+                held = sum(p.bytes for p in self._parts.values())
+                least, most = KEPT_BLOCKS
+                while len(self._parts) >= (least if held > KEPT_BYTES else most):
+                    held -= self._parts.popitem(last=False)[1].bytes
+            self._parts[shard, block] = part
+            return part
+
+
+class Parts:
+    """Rows of several blocks, each decoded once."""
+
+    def __init__(self, files: Files, spans: Sequence[Span]) -> None:
+        files.retry_moved(lambda: self._read(files, spans))
+        files.release_pages()
+
+    def _read(self, files: Files, spans: Sequence[Span]) -> None:
+        self._parts: dict[tuple[int, int], Part | Piece] = {}
+        self._starts: dict[int, list[int]] = {}
+        self._places = {number: files.place(number) for number in {span[0] for span in spans}}
+        wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for shard, begin, end in joined(self._now(spans)):
+            if shard not in self._starts:
+                self._starts[shard] = files.file(shard).starts.tolist()
+            for block, first, last in cut(self._starts[shard], begin, end):
+                wanted.setdefault((shard, block), []).append((first, last))
+        for (shard, block), here in wanted.items():
+            self._parts[shard, block] = files.file(shard).part(block, here)
+
+    def _now(self, spans: Sequence[Span]) -> list[Span]:
+        """Return the places of rows at the time of the read."""
+        out = []
+        for shard, begin, end in spans:
+            number, more = self._places[shard]
+            out.append((number, begin + more, end + more))
+        return out
+
+    def rows(self, spans: Sequence[Span]) -> list[Row]:
+        """Return some of the requested rows, in the given order."""
+        have: dict[tuple[int, int], Row] = {}
+        now = self._now(spans)
+        for shard, begin, end in joined(now):  # few long reads: a group's samples are close together, in any order
+            for block, first, last in cut(self._starts[shard], begin, end):
+                for number, row in enumerate(self._parts[shard, block].rows(first, last), first):
+                    have[shard, number] = row
+        return [have[shard, number] for shard, begin, end in now for number in range(begin, end)]
+
+
+def joined(spans: Sequence[Span]) -> list[Span]:
+    """Return spans in order, with adjacent or overlapping ones joined."""
+    out: list[Span] = []
+    for span in sorted(spans):
+        shard, begin, end = span
+        if out and out[-1][0] == shard and begin <= out[-1][2]:
+            out[-1] = (shard, out[-1][1], max(end, out[-1][2]))
+        else:
+            out.append(span)
+    return out

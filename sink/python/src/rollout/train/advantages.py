@@ -1,0 +1,305 @@
+"""Advantages of the samples of a batch, from rewards and groups alone.
+
+Every function takes arrays with one entry per row (B rows) and returns one advantage per row:
+numpy float64, or a torch tensor with the dtype and device of the reward if the reward is a
+tensor. The arguments have the names of a batch:
+
+    a = advantages.grpo(batch["reward"], batch["group"], batch["sample"], preset="trl")
+
+reward  float [B]   NaN if the sample was not scored, see null
+group   int [B]     equal for the samples of one group
+sample  int [B]     equal for the rows (segments) of one sample, which share a reward
+                    and count once; None: every row is a sample
+
+All rows of a sample that was cut into segments get the advantage that it would have as one row.
+
+A preset selects what a framework does where the papers leave it open:
+
+    preset    grpo: epsilon  ddof   one sample in its group   reinforce_plus_plus
+    trl             1e-4     1      0                         (TRL has none)
+    verl            1e-6     1      its reward                sqrt(var + 1e-8), ddof 1
+    openrlhf        1e-9     1      0 (NaN there)             sqrt(max(var, 1e-8)), ddof 0
+
+There must be one reward function, or the sum of several before normalization.
+tests/test_presets.py compares this module with each source: TRL 1.16.0
+trl/trainer/grpo_trainer.py:2761-2811 and rloo_trainer.py:1675-1699; verl 0.9.1
+verl/trainer/ppo/core_algos.py:268-331, :536-636, :694-731; OpenRLHF 0.11.2
+openrlhf/trainer/ppo_utils/experience_maker.py:252-333. epsilon, ddof and single override the
+preset.
+
+Two policies control groups that are not complete:
+
+null     a sample whose reward is NaN: "error" raises (the default). "zero" excludes it
+         from the statistics and gives it the advantage 0.0, as TRL does. "nan" excludes
+         it and gives it NaN, for a caller that drops its rows from the loss.
+missing  members with nothing to train on, because they failed, were committed without a
+         row, or were not collected. absent is their number per group, int or int [B],
+         as batch["absent"]. "ignore" computes over the others (the default). "error"
+         raises. A number is the reward that each of them counts with. Members that
+         filters or null_reward="drop" excluded never count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rollout._args import integer, one_of, real
+from rollout._arrays import Floats, Ints, give_back, to_numpy
+
+__all__ = ["dr_grpo", "grpo", "reinforce_plus_plus", "rloo"]
+
+Missing = str | float
+
+
+@dataclass(frozen=True)
+class _Preset:
+    epsilon: float
+    ddof: int
+    single: str  # advantage of a sample alone in its group: zero, or its reward
+    batch_epsilon: float = 1e-8
+    batch_ddof: int = 1
+    floor: bool = False  # True: batch_epsilon is the minimum variance; False: it is added
+    # verl adds this to a number of tokens before it divides by it (masked_mean,
+    # verl/utils/torch_functional.py:308).
+    count_epsilon: float = 0.0
+
+
+_PRESETS = {
+    "trl": _Preset(epsilon=1e-4, ddof=1, single="zero"),
+    "verl": _Preset(epsilon=1e-6, ddof=1, single="reward", count_epsilon=1e-8),
+    "openrlhf": _Preset(epsilon=1e-9, ddof=1, single="zero", batch_ddof=0, floor=True),
+}
+
+
+def grpo(
+    reward: Any,
+    group: Any,
+    sample: Any = None,
+    *,
+    preset: str = "trl",
+    epsilon: float | None = None,
+    ddof: int | None = None,
+    single: str | None = None,
+    absent: Any = None,
+    missing: Missing = "ignore",
+    null: str = "error",
+) -> Any:
+    """GRPO: (r - mean of the group) / (standard deviation of the group + epsilon).
+
+    The deviation divides by n - ddof, where n is the number of members that count. A sample
+    alone in its group gets 0.0 (single="zero"), or its reward divided by 1 + epsilon
+    (single="reward"). Equal rewards give 0.0, even with epsilon=0.
+
+    Reference: Shao et al., DeepSeekMath, https://arxiv.org/abs/2402.03300, equation of
+    section 4.1.2.
+    """
+    p = _preset(preset, epsilon, ddof, single)
+    g = _Groups(reward, group, sample, absent, missing, null)
+    with np.errstate(invalid="ignore", divide="ignore"):  # epsilon=0
+        advantage = np.nan_to_num(g.centred() / (g.deviation(p.ddof) + p.epsilon), nan=0.0)
+    return g.give(_alone(g, p, advantage, 1 + p.epsilon))
+
+
+def dr_grpo(
+    reward: Any,
+    group: Any,
+    sample: Any = None,
+    *,
+    preset: str = "trl",
+    single: str | None = None,
+    absent: Any = None,
+    missing: Missing = "ignore",
+    null: str = "error",
+) -> Any:
+    """Dr. GRPO: r - mean of the group.
+
+    The other half of Dr. GRPO is in the loss: a sum over tokens divided by a constant. See
+    loss_weights with mode="seq-mean-token-sum".
+
+    Reference: Liu et al., Understanding R1-Zero-Like Training,
+    https://arxiv.org/abs/2503.20783; scale_rewards="none" in TRL,
+    norm_adv_by_std_in_grpo=False in verl.
+    """
+    p = _preset(preset, single=single)
+    g = _Groups(reward, group, sample, absent, missing, null)
+    return g.give(_alone(g, p, g.centred()))
+
+
+def rloo(
+    reward: Any,
+    group: Any,
+    sample: Any = None,
+    *,
+    preset: str = "trl",
+    single: str | None = None,
+    absent: Any = None,
+    missing: Missing = "ignore",
+    null: str = "error",
+) -> Any:
+    """RLOO: r - mean of the other members of the group = n/(n-1) * (r - mean).
+
+    This matches TRL with normalize_advantages=False, its default.
+
+    Reference: Ahmadian et al., Back to Basics, https://arxiv.org/abs/2402.14740.
+    """
+    p = _preset(preset, single=single)
+    g = _Groups(reward, group, sample, absent, missing, null)
+    n = g.count
+    return g.give(_alone(g, p, g.centred() * n / np.maximum(n - 1, 1)))
+
+
+def reinforce_plus_plus(
+    reward: Any,
+    tokens: Any,
+    sample: Any = None,
+    *,
+    group: Any = None,
+    preset: str = "verl",
+    epsilon: float | None = None,
+    ddof: int | None = None,
+    null: str = "error",
+) -> Any:
+    """REINFORCE++: rewards whitened over all sampled tokens of the batch.
+
+        m = sum(t * r) / N      v = sum(t * (r - m)^2) / (N - ddof)
+        a = (r - m) / sqrt(v + epsilon)
+
+    t is the number of sampled tokens of a sample, and N of the batch. preset="openrlhf" divides
+    by sqrt(max(v, epsilon)) instead. The return of every token is its sample's reward: no
+    discount (gamma = 1), and no KL penalty in the reward.
+
+    tokens is int [B], the sampled tokens of each row: batch["tokens"]. Longer samples weigh
+    more, as in the sources, and a sample's segments together weigh as the sample.
+
+    With group, the mean of the group is first subtracted from the rewards
+    (REINFORCE++-baseline). A sample alone in its group keeps its reward with verl's preset and
+    gets 0.0 with openrlhf's.
+
+    The arguments are the whole batch: with several ranks, gather reward and tokens first.
+
+    Reference: Hu et al., REINFORCE++, https://arxiv.org/abs/2501.03262.
+    """
+    if preset == "trl":
+        raise ValueError('preset="trl": TRL has no REINFORCE++; use "verl" or "openrlhf"')
+    p = _preset(preset, epsilon, ddof)
+    p = replace(
+        p,
+        batch_epsilon=p.batch_epsilon if epsilon is None else epsilon,
+        batch_ddof=p.batch_ddof if ddof is None else ddof,
+    )
+    rows = to_numpy(reward, "reward", np.float64, -1)
+    g = _Groups(reward, np.zeros(len(rows), np.int64) if group is None else group, sample, None, "ignore", null)
+    r = g.reward if group is None else _alone(g, p, g.centred())
+    t = np.bincount(g.sample_of_row, to_numpy(tokens, "tokens", np.float64, len(rows)), len(r)) * g.known
+    if not len(rows):
+        return g.give(np.zeros(0))
+    total, r = t.sum(), np.where(g.known, r, 0.0)
+    if total <= p.batch_ddof:
+        raise ValueError(f"tokens: {total:.0f} sampled tokens in the batch: whitening needs more than {p.batch_ddof}")
+    centred = r - (t * r).sum() / (total + p.count_epsilon)
+    v = (t * centred**2).sum() / (total + p.count_epsilon) * total / (total - p.batch_ddof)
+    v = max(v, p.batch_epsilon) if p.floor else v + p.batch_epsilon
+    return g.give(centred / np.sqrt(v))
+
+
+def _preset(name: str, epsilon: float | None = None, ddof: int | None = None, single: str | None = None) -> _Preset:
+    one_of("preset", name, _PRESETS)
+    if single is not None:
+        one_of("single", single, ("zero", "reward"))
+    real("epsilon", epsilon, 0, none=True)
+    integer("ddof", ddof, none=True)
+    if ddof not in (None, 0, 1):
+        raise ValueError(f"ddof={ddof!r}: must be 0 or 1")
+    p = _PRESETS[name]
+    return replace(
+        p,
+        epsilon=p.epsilon if epsilon is None else epsilon,
+        ddof=p.ddof if ddof is None else ddof,
+        single=p.single if single is None else single,
+    )
+
+
+def _alone(g: _Groups, p: _Preset, advantage: Floats, scale: float = 1.0) -> Floats:
+    """Replace the advantage of samples that are the only member that counts."""
+    return np.where(g.count > 1, advantage, g.reward / scale if p.single == "reward" else 0.0)
+
+
+class _Groups:
+    """Rewards by sample, with the statistics of each sample's group.
+
+    All arrays have one entry per sample; sample_of_row maps rows to samples.
+    """
+
+    def __init__(self, reward: Any, group: Any, sample: Any, absent: Any, missing: Missing, null: str):
+        one_of("null", null, ("error", "zero", "nan"))
+        if not isinstance(missing, str):
+            real("missing", missing)
+        elif missing not in ("ignore", "error"):
+            raise ValueError(f"missing={missing!r}: must be 'ignore', 'error' or a reward")
+        self.given, self.null = reward, null
+        rows = to_numpy(reward, "reward", np.float64, -1)
+        n = len(rows)
+        groups = to_numpy(group, "group", np.int64, n)
+        samples = np.arange(n) if sample is None else to_numpy(sample, "sample", np.int64, n)
+        _, first, self.sample_of_row = np.unique(samples, return_index=True, return_inverse=True)
+        for name, values in (("reward", rows), ("group", groups)):
+            of_sample = values[first][self.sample_of_row]
+            different = np.flatnonzero((of_sample != values) & ~(np.isnan(of_sample) & np.isnan(values)))
+            if len(different):
+                i = int(different[0])
+                raise ValueError(f"{name}[{i}] = {values[i]}: another row of sample {samples[i]} has {of_sample[i]}")
+        self.reward: Floats = rows[first]
+        if np.isinf(self.reward).any():
+            raise ValueError("reward: must be finite, or NaN if the sample was not scored")
+        self.known = ~np.isnan(self.reward)
+        if null == "error" and not self.known.all():
+            raise ValueError(
+                f"reward: {int((~self.known).sum())} of {len(self.known)} samples have none: "
+                "drop them when collating (null_reward='drop'), or pass null='zero' or null='nan'"
+            )
+        _, of_group, self.group = np.unique(groups[first], return_index=True, return_inverse=True)
+        self.groups = len(of_group)
+        self.absent: Ints = np.zeros(self.groups, np.int64)
+        self.absent_reward = 0.0
+        if missing != "ignore":
+            if absent is None:
+                raise ValueError(f"missing={missing!r} needs absent, as batch['absent']")
+            self.absent = np.broadcast_to(to_numpy(absent, "absent", np.int64), n)[first][of_group]
+            if (self.absent < 0).any():
+                raise ValueError("absent: must not be negative")
+            if missing == "error" and self.absent.any():
+                raise ValueError(f"{int(self.absent.sum())} members of {np.count_nonzero(self.absent)} of {self.groups} groups are missing")
+            if not isinstance(missing, str):
+                self.absent_reward = float(missing)
+                if not np.isfinite(self.absent_reward):
+                    raise ValueError(f"missing={missing!r}: must be 'ignore', 'error' or a finite reward")
+        n_known: Any = np.bincount(self.group, self.known.astype(np.float64), self.groups)
+        self._n: Floats = n_known + self.absent
+        # Means are computed from differences to one member's reward, so that equal rewards have an
+        # advantage of exactly 0.
+        base = np.zeros(self.groups)
+        base[self.group[self.known]] = self.reward[self.known]
+        r = np.where(self.known, self.reward - base[self.group], 0.0)
+        total = np.bincount(self.group, r, self.groups) + self.absent * (self.absent_reward - base)
+        self._mean: Floats = total / np.maximum(self._n, 1)
+        self._centred: Floats = r - self._mean[self.group]
+        self._absent_centred: Floats = self.absent_reward - base - self._mean
+        self.count: Floats = self._n[self.group]
+
+    def centred(self) -> Floats:
+        """Return the reward minus the mean of its group."""
+        return self._centred
+
+    def deviation(self, ddof: int) -> Floats:
+        """Return the standard deviation of the group; 0.0 if it has at most ddof members."""
+        squares = np.where(self.known, self._centred, 0.0) ** 2
+        total = np.bincount(self.group, squares, self.groups) + self.absent * self._absent_centred**2
+        return np.asarray(np.sqrt(total / np.maximum(self._n - ddof, 1))[self.group])
+
+    def give(self, advantage: Floats) -> Any:
+        """Return the advantages by row, with the type of the given reward."""
+        unknown = 0.0 if self.null == "zero" else np.nan
+        return give_back(np.where(self.known, advantage, unknown)[self.sample_of_row], self.given)

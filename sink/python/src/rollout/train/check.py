@@ -1,0 +1,236 @@
+"""Compare the log-probabilities of a run with the trainer's model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rollout._args import integer, real
+from rollout._arrays import Floats, Ints
+from rollout._types import Group, Row
+from rollout.data.dataset import Dataset
+from rollout.runs.select import Where
+from rollout.train._causes import diagnose, is_off
+from rollout.train._measure import FEW, Function, OutOfRange, Tokens, measure, sampled
+from rollout.train._truncation import one_sided
+
+_NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs")
+ROLES = {-1: "unknown", 0: "prompt", 1: "assistant", 2: "tool", 3: "user"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """|Δ| over some sampled tokens, where Δ = recomputed - recorded, in nats."""
+
+    name: str
+    tokens: int
+    mean: float
+    p99: float
+    max: float
+    bias: float
+    """The mean of Δ, with its sign."""
+    off: bool = False
+    """The mean exceeds the tolerance by more than three standard errors, over at least 20
+    tokens. Or Δ is one-sided: bias is at least a quarter of the mean, above 1e-4, and six
+    standard errors from 0, over at least 40 tokens."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of check. str() formats it as a table."""
+
+    ok: bool
+    """The mean |Δ| is within the tolerance, and no line is off."""
+    cause: str
+    """none, shift, truncation, temperature, tokenizer, weights, random or unknown."""
+    message: str
+    """The cause as a sentence, with the numbers that identify it."""
+    tolerance: float
+    rows: int
+    total: Line
+    by_span: list[Line] = field(default_factory=list)
+    """By the number of the sampled span in its row, from 0."""
+    by_position: list[Line] = field(default_factory=list)
+    """By the token's position in its row, in powers of two."""
+    by_role: list[Line] = field(default_factory=list)
+    """By turn_roles. Only sampled tokens, so usually one line."""
+    by_version: list[Line] = field(default_factory=list)
+    """By policy version; "unknown" if the row has none."""
+    context: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """By role, the number of tokens that were not sampled and the mean of their recomputed
+    log-probabilities. They have no recorded values to compare with."""
+    tests: dict[str, Any] = field(default_factory=dict)
+    """The tests that were run to find the cause, with their results."""
+
+    def __str__(self) -> str:
+        lines = [f"{'ok' if self.ok else 'NOT ok'}: {self.message}"]
+        lines.append(f"{'':14}{'tokens':>9} {'mean |Δ|':>9} {'p99':>9} {'max':>9} {'mean Δ':>9}")
+        tables = [("", [self.total]), ("span", self.by_span), ("position", self.by_position), ("role", self.by_role), ("version", self.by_version)]
+        for title, table in tables:
+            if title and table:
+                lines.append(title)
+            for t in table:
+                lines.append(f"  {t.name:12}{t.tokens:>9} {t.mean:>9.4g} {t.p99:>9.4g} {t.max:>9.4g} {t.bias:>+9.2g}{' <' if t.off else ''}")
+        if self.context:
+            lines.append("context       " + ", ".join(f"{role} {n} tokens of mean {mean:.3g}" for role, (n, mean) in self.context.items()))
+        lines += [f"tried         {name}: {_short(value)}" for name, value in self.tests.items()]
+        return "\n".join(lines)
+
+
+def check(
+    logprob_fn: Callable[..., Any],
+    run: Any,
+    *,
+    rows: int = 100,
+    seed: int = 0,
+    tolerance: float = 0.05,
+    vocabulary: int | None = None,
+) -> Report:
+    """Recompute the log-probabilities of sampled tokens, measure their difference from the
+    values that the engine reported when it sampled, and find its cause.
+
+    run is the folder of a run, a list of folders, a Dataset, or an iterable of Group. Whole
+    groups are drawn by seed until there are at least that many rows.
+
+    logprob_fn gets the ids of one row without gradients, as an int64 tensor [T] on the CPU, or
+    as a numpy array if torch is not installed. It returns one of:
+
+        [T]     log-probabilities: entry i is of token i given the tokens before it.
+                Entry 0 is ignored, because nothing predicts the first token.
+        [T, V]  logits: entry i is the prediction after token i, as from a causal
+                language model of transformers.
+
+        def logprob_fn(ids):
+            return model(ids[None].to(model.device)).logits[0]
+
+    If logprob_fn returns log-probabilities, a parameter temperature=1.0, which divides the
+    logits, allows check to try temperatures. With logits, check does so itself. vocabulary is
+    the number of ids that the model knows; it is not needed with logits.
+
+    The causes and their tests follow. A cause that no test identifies is "unknown".
+
+        none         the mean |Δ| is within the tolerance (nats) over all tokens; no span,
+                     position, role or version exceeds it by three standard errors; and
+                     Δ is not one-sided in any of them
+        random       the same row gives other values when it is computed again
+        shift        the values agree with the tokens one position before or after
+        truncation   the recorded values are higher, and agree with values renormalized
+                     over the tokens that one top_p, top_k or min_p keeps; needs logits
+        temperature  the values agree at one temperature, or at the recorded one; it is
+                     fitted on some rows and tested on others
+        tokenizer    an id is outside the model's vocabulary; or the model does worse than
+                     guessing on sampled and on other tokens
+        weights      tokens of some policy versions agree and tokens of others do not; or
+                     every token gets the value of guessing; or the mean of q/p is 1, as
+                     for any distribution q over the same tokens, and no temperature
+                     explains the difference
+
+    An explanation must reach the tolerance and reduce the mean |Δ| to a quarter, over at least
+    20 tokens. With fewer tokens the cause is unknown, except random and tokenizer. The default
+    tolerance is for bfloat16 engines; float32 engines agree to 1e-4. A recomputed value below
+    -100 counts as -100.
+
+    Raises ValueError if logprob_fn returns another shape, NaN, probabilities or a loss, or if
+    no row was found. Exceptions of logprob_fn are not caught, except an IndexError that rows of
+    the same length with id 0 do not raise.
+    """
+    if not callable(logprob_fn):
+        raise TypeError(f"logprob_fn={logprob_fn!r}: pass the function first, then the run")
+    integer("rows", rows, 1)
+    integer("seed", seed, 0)
+    real("tolerance", tolerance)
+    integer("vocabulary", vocabulary, 1, none=True)
+    if not tolerance > 0:
+        raise ValueError(f"tolerance={tolerance}: must be positive")
+    chosen = _draw(run, rows, seed)
+    function = Function(logprob_fn, vocabulary)
+    nan = float("nan")
+    nothing = Line("all", 0, nan, nan, nan, nan)
+    try:
+        tokens = measure(function, chosen)
+        again = _again(function, chosen)
+    except OutOfRange as err:
+        return Report(False, "tokenizer", f"another tokenizer: {err}", tolerance, len(chosen), nothing)
+    delta = tokens.recomputed - tokens.recorded
+    tables = _tables(tokens, delta, tolerance)
+    total = _line("all", delta, tolerance)
+    ok = total.mean <= tolerance and not total.off and not any(line.off for table in tables.values() for line in table)
+    tests: dict[str, Any] = {}
+    if ok:
+        cause, message = "none", f"{len(tokens)} tokens of {len(chosen)} rows agree: mean |Δ| {total.mean:.4g}, at most {tolerance:g} allowed"
+        if len(tokens) < FEW:
+            message += f"; fewer than {FEW} tokens prove little"
+    elif again > tolerance:
+        tests["again"] = again
+        cause, message = "random", f"two calls with the same row differ by up to {again:.4g}: is the model in training mode (dropout)?"
+    else:
+        tests["again"] = again
+        cause, message = diagnose(function, chosen, tokens, tolerance, tests)
+    context = {ROLES.get(role, str(role)): (n, total / n) for role, (n, total) in sorted(tokens.context.items())}
+    return Report(ok, cause, message, tolerance, len(chosen), total, **tables, context=context, tests=tests)
+
+
+def _again(function: Function, rows: Sequence[Row]) -> float:
+    """Return the largest difference when the first rows are computed again."""
+    most, seen = 0.0, 0
+    for row in rows:
+        most = max(most, float(np.abs(function(row) - function(row)).max()))
+        seen += len(row["input_ids"]) - 1
+        if seen >= FEW:
+            break
+    return most
+
+
+def _groups(run: Any, seed: int) -> Iterator[Group]:
+    """Yield all groups of a run in an order drawn by seed."""
+    if isinstance(run, (str, os.PathLike)) or (isinstance(run, Sequence) and run and isinstance(run[0], (str, os.PathLike))):
+        run = Dataset(run, where=Where(keep="keep", missing="keep"))
+    elif not isinstance(run, Dataset):
+        run = list(run) if isinstance(run, Iterable) else [run]
+        if not all(isinstance(group, Group) for group in run):
+            raise TypeError("run: must be the folder of a run, a list of folders, a Dataset, or groups")
+    for i in np.random.default_rng(seed).permutation(len(run)).tolist():
+        yield run[i]
+
+
+def _draw(run: Any, count: int, seed: int) -> list[Row]:
+    rows: list[Row] = []
+    for group in _groups(run, seed):
+        lacking = [name for name in _NEEDED if any(name not in row for row in group.rows)]
+        if lacking:
+            raise ValueError(f"run: group {group.id} has no column {lacking[0]}, which check needs: add it to columns=")
+        rows += (row for row in group.rows if sampled(row).any())
+        if len(rows) >= count:
+            break
+    if not rows:
+        raise ValueError("run: has no row with a sampled token")
+    return rows[:count]
+
+
+def _tables(tokens: Tokens, delta: Floats, tolerance: float) -> dict[str, list[Line]]:
+    place = np.where(tokens.position < 64, 0, np.log2(np.maximum(tokens.position, 1) / 32).astype(np.int64))
+    places = {0: "0-63"} | {k: f"{32 << k}-{(64 << k) - 1}" for k in range(1, 27)}
+    return {
+        "by_span": _table(tokens.span, delta, tolerance, {}),
+        "by_position": _table(place, delta, tolerance, places),
+        "by_role": _table(tokens.role, delta, tolerance, ROLES),
+        "by_version": _table(tokens.version, delta, tolerance, {-1: "unknown"}),
+    }
+
+
+def _table(keys: Ints, delta: Floats, tolerance: float, names: dict[int, str]) -> list[Line]:
+    return [_line(names.get(k, str(k)), delta[keys == k], tolerance) for k in np.unique(keys).tolist()]
+
+
+def _line(name: str, delta: Floats, tolerance: float) -> Line:
+    size = np.abs(delta)
+    off = is_off(delta, tolerance) or one_sided(delta)
+    return Line(name, len(size), float(size.mean()), float(np.quantile(size, 0.99)), float(size.max()), float(delta.mean()), off)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
