@@ -1,0 +1,175 @@
+package strictjson
+
+import "strings"
+
+// Skip reads a value of any type.
+func (s *Scanner) Skip() {
+	switch s.Kind() {
+	case '"':
+		s.skipText()
+	case '{':
+		s.skipObject()
+	case '[':
+		s.skipList()
+	case 't':
+		s.Word("true")
+	case 'f':
+		s.Word("false")
+	case 'n':
+		s.Word("null")
+	case '0':
+		s.Number()
+	default:
+		s.Expected("a value")
+	}
+}
+
+// skipObject reads an object. text[i] is the opening brace.
+func (s *Scanner) skipObject() {
+	if !s.opts.EqualNames {
+		for range s.Members { //nolint:revive // Members skips the values
+		}
+		return
+	}
+	if !s.enter() {
+		return
+	}
+	if s.space() == '}' {
+		s.leave()
+		return
+	}
+	for s.err == nil {
+		if s.space() != '"' {
+			s.Expected("a name")
+			return
+		}
+		s.skipText()
+		if s.space() != ':' {
+			s.Expected("':'")
+			return
+		}
+		s.i++
+		s.Skip()
+		switch s.space() {
+		case ',':
+			s.i++
+		case '}':
+			s.leave()
+			return
+		default:
+			s.Expected("',' or '}'")
+		}
+	}
+}
+
+// skipList reads an array. text[i] is the opening bracket.
+func (s *Scanner) skipList() {
+	if !s.enter() {
+		return
+	}
+	if s.space() == ']' {
+		s.leave()
+		return
+	}
+	for s.err == nil {
+		s.Skip()
+		switch s.space() {
+		case ',':
+			s.i++
+		case ']':
+			s.leave()
+			return
+		default:
+			s.Expected("',' or ']'")
+		}
+	}
+}
+
+// Null reads null if it follows.
+func (s *Scanner) Null() bool {
+	if s.space() != 'n' {
+		return false
+	}
+	s.Word("null")
+	return true
+}
+
+// Word reads null, true or false.
+func (s *Scanner) Word(word string) {
+	s.space()
+	if !strings.HasPrefix(s.text[s.i:], word) {
+		s.Expected(word)
+		return
+	}
+	s.i += len(word)
+}
+
+// Bool reads true or false.
+func (s *Scanner) Bool() bool {
+	switch s.Kind() {
+	case 't':
+		s.Word("true")
+		return s.err == nil
+	case 'f':
+		s.Word("false")
+	default:
+		s.Mismatch("a boolean")
+	}
+	return false
+}
+
+// Number reads a number and returns its text.
+func (s *Scanner) Number() string {
+	if s.Kind() != '0' {
+		s.Mismatch("a number")
+		return ""
+	}
+	text, from := s.text, s.i
+	i := from
+	if text[i] == '-' {
+		i++
+	}
+	if s.opts.NonFinite && i < len(text) && (text[i] == 'I' || text[i] == 'N') {
+		return s.nonFinite()
+	}
+	at := i // of what must be a digit
+	if i = digitsEnd(text, i); i > at+1 && text[at] == '0' {
+		i = at + 1
+	}
+	if i > at && i < len(text) && text[i] == '.' {
+		at = i + 1
+		i = digitsEnd(text, at)
+	}
+	if i > at && i < len(text) && text[i]|0x20 == 'e' {
+		at = i + 1
+		if at < len(text) && (text[at] == '+' || text[at] == '-') {
+			at++
+		}
+		i = digitsEnd(text, at)
+	}
+	s.i = i
+	if i == at {
+		s.Expected("a digit")
+		return ""
+	}
+	return text[from:i]
+}
+
+func (s *Scanner) nonFinite() string {
+	for _, word := range [...]string{"NaN", "Infinity", "-Infinity"} {
+		if strings.HasPrefix(s.text[s.i:], word) {
+			s.i += len(word)
+			return word
+		}
+	}
+	s.Expected("a number")
+	return ""
+}
+
+// digitsEnd returns the end of the digits that begin at text[i].
+func digitsEnd(text string, i int) int {
+	for i < len(text) && text[i]-'0' <= 9 {
+		i++
+	}
+	return i
+}
