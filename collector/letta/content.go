@@ -27,7 +27,7 @@ func (c Content) String() string {
 
 func (c *Content) read(s *scanner) {
 	*c = Content{}
-	if s.space() == '[' {
+	if s.Kind() == '[' {
 		listOf(s, &c.Parts)
 		return
 	}

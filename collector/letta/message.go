@@ -146,7 +146,7 @@ func (m *Message) read(s *scanner) {
 	})
 	m.Type, m.JSON = MessageType(kind), s.since(from)
 	switch {
-	case s.err != nil:
+	case s.Err() != nil:
 	case len(m.ToolCalls) == 0 && !old.callJSON.IsNull():
 		m.ToolCalls = []ToolCall{old.call}
 		s.failed(old.callErr, "tool_call")

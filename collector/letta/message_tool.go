@@ -28,7 +28,7 @@ func (c *ToolCall) read(s *scanner) {
 
 // toolCalls reads the calls of a message: a list, or a single piece of a call.
 func (s *scanner) toolCalls(v *[]ToolCall) {
-	if s.space() != '{' {
+	if s.Kind() != '{' {
 		listOf(s, v)
 		return
 	}

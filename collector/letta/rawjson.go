@@ -24,7 +24,7 @@ func (r RawJSON) Member(name string) RawJSON {
 			value = s.raw()
 		}
 	}
-	if s.end() != nil {
+	if s.End() != nil {
 		return ""
 	}
 	return value
@@ -36,30 +36,31 @@ func (r RawJSON) With(name string, value RawJSON) (RawJSON, error) {
 	if value == "" {
 		value = "null"
 	}
-	s := newScanner(string(r))
+	text := validText(string(r))
+	s := newValidScanner(text)
 	from, to, members := 0, 0, 0
-	if s.space() != '{' {
+	if s.Kind() != '{' {
 		return "", fmt.Errorf("letta: %.20q is not an object", string(r))
 	}
 	for n := range s.members {
 		members++
 		if at := s.start(); n == name {
-			s.skip()
-			from, to = at, s.i
+			s.Skip()
+			from, to = at, s.Offset()
 		}
 	}
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		return "", err
 	}
 	if to > 0 {
-		return RawJSON(s.text[:from]) + value + RawJSON(s.text[to:]), nil
+		return RawJSON(text[:from]) + value + RawJSON(text[to:]), nil
 	}
-	brace := strings.LastIndexByte(s.text, '}')
+	brace := strings.LastIndexByte(text, '}')
 	comma := ","
 	if members == 0 {
 		comma = ""
 	}
-	return RawJSON(s.text[:brace]) + RawJSON(comma) + Text(name) + ":" + value + RawJSON(s.text[brace:]), nil
+	return RawJSON(text[:brace]) + RawJSON(comma) + Text(name) + ":" + value + RawJSON(text[brace:]), nil
 }
 
 // Text returns the JSON of a string.

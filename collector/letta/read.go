@@ -14,7 +14,7 @@ func readWith[T any, P reader[T]](s *scanner) (*T, error) {
 	defer s.recycle()
 	v := new(T)
 	P(v).read(s)
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		return nil, err
 	}
 	return v, nil
@@ -29,7 +29,7 @@ func readListWith[T any, P reader[T]](s *scanner) ([]T, error) {
 	defer s.recycle()
 	var v []T
 	listOf[T, P](s, &v)
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		return nil, err
 	}
 	return v, nil

@@ -74,7 +74,7 @@ func TextOf(text string) Input { return Input(Text(text)) }
 func InputText(in Input) string {
 	var c Content
 	s := newScanner(string(in))
-	if c.read(s); s.end() != nil {
+	if c.read(s); s.End() != nil {
 		return ""
 	}
 	return c.String()

@@ -1,7 +1,6 @@
 package letta
 
 import (
-	"math"
 	"slices"
 	"strconv"
 )
@@ -30,40 +29,25 @@ func (s *scanner) needText(v *string) { *v, _ = s.maybe() }
 func (s *scanner) orEmpty(v *string) {
 	*v = ""
 	if s.is('"') {
-		*v = s.string()
+		*v = s.Text()
 	}
 }
 
-// is reports whether the next value begins with one of the bytes. If it does not, is skips
-// the value.
-func (s *scanner) is(begin ...byte) bool {
-	if slices.Contains(begin, s.space()) {
+// is reports whether the next value has one of the kinds. If it does not, is skips the value.
+func (s *scanner) is(kinds ...byte) bool {
+	if slices.Contains(kinds, s.Kind()) {
 		return true
 	}
-	s.skip()
-	return false
-}
-
-// isNumber is like is, for numbers.
-func (s *scanner) isNumber() bool {
-	if c := s.space(); c == '-' || c-'0' <= 9 {
-		return true
-	}
-	s.skip()
+	s.Skip()
 	return false
 }
 
 // maybe reads a string or null.
 func (s *scanner) maybe() (text string, ok bool) {
-	switch c := s.space(); c {
-	case '"':
-		return s.string(), true
-	case 'n':
-		s.literal("null")
-	default:
-		s.mismatch("a string", c)
+	if s.Null() {
+		return "", false
 	}
-	return "", false
+	return s.Text(), s.Err() == nil
 }
 
 // orNoWord is like orEmpty, for a string type.
@@ -85,7 +69,7 @@ func (s *scanner) strs(v *[]string) {
 
 // needTexts reads a list of strings; null is nil, and an empty list is not.
 func (s *scanner) needTexts(v *[]string) {
-	if s.null() {
+	if s.Null() {
 		*v = nil
 		return
 	}
@@ -106,7 +90,7 @@ func (s *scanner) needTexts(v *[]string) {
 
 // raws reads a list of values of any type; null is nil, and an empty list is not.
 func (s *scanner) raws(v *[]RawJSON) {
-	if s.null() {
+	if s.Null() {
 		*v = nil
 		return
 	}
@@ -126,17 +110,8 @@ func (s *scanner) orNoRaws(v *[]RawJSON) {
 
 // boolean reads true or false.
 func (s *scanner) boolean(v *bool) {
-	switch c := s.space(); c {
-	case 't':
-		s.literal("true")
-		*v = true
-	case 'f':
-		s.literal("false")
-		*v = false
-	case 'n':
-		s.literal("null")
-	default:
-		s.mismatch("a boolean", c)
+	if !s.Null() {
+		*v = s.Bool()
 	}
 }
 
@@ -155,7 +130,7 @@ func (s *scanner) orFalse(v *bool) {
 
 // needBool reads a boolean, or null as nil.
 func (s *scanner) needBool(v **bool) {
-	if s.null() {
+	if s.Null() {
 		*v = nil
 		return
 	}
@@ -164,45 +139,39 @@ func (s *scanner) needBool(v **bool) {
 }
 
 // integer reads a number without fraction and exponent.
-func (s *scanner) integer(v *int64) {
-	switch c := s.space(); {
-	case c == '-' || c-'0' <= 9:
-		at := s.i
-		text := s.number()
-		if s.err != nil {
-			return
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			s.i = at
-			s.fail("the number " + text + " where an integer of 64 bits is expected")
-			return
-		}
-		*v = n
-	case c == 'n':
-		s.literal("null")
-	default:
-		s.mismatch("an integer", c)
-	}
-}
+func (s *scanner) integer(v *int64) { s.bits(v, 64) }
 
 // int32 reads an integer of 32 bits.
 func (s *scanner) int32(v *int32) {
-	n, at := int64(*v), s.i
-	if s.integer(&n); s.err != nil {
-		return
-	}
-	if n < math.MinInt32 || n > math.MaxInt32 {
-		s.i = at
-		s.fail("the number " + strconv.FormatInt(n, 10) + " where an integer of 32 bits is expected")
-		return
-	}
+	n := int64(*v)
+	s.bits(&n, 32)
 	*v = int32(n)
+}
+
+func (s *scanner) bits(v *int64, bits int) {
+	switch s.Kind() {
+	case 'n':
+		s.Null()
+	case '0':
+		at := s.Offset()
+		text := s.Number()
+		if s.Err() != nil {
+			return
+		}
+		n, err := strconv.ParseInt(text, 10, bits)
+		if err != nil {
+			s.FailAt(at, "the number "+text+" where an integer of "+strconv.Itoa(bits)+" bits is expected")
+			return
+		}
+		*v = n
+	default:
+		s.Mismatch("an integer")
+	}
 }
 
 // needInteger reads an integer, or null as nil.
 func (s *scanner) needInteger(v **int64) {
-	if s.null() {
+	if s.Null() {
 		*v = nil
 		return
 	}
@@ -212,10 +181,10 @@ func (s *scanner) needInteger(v **int64) {
 
 // orNoInteger reads an integer, or anything else as nil.
 func (s *scanner) orNoInteger(v **int64) {
-	if *v = nil; !s.isNumber() {
+	if *v = nil; !s.is('0') {
 		return
 	}
-	if n, err := strconv.ParseInt(s.number(), 10, 64); err == nil {
+	if n, err := strconv.ParseInt(s.Number(), 10, 64); err == nil {
 		*v = &n
 	}
 }
@@ -232,10 +201,10 @@ func (s *scanner) orZero(v *int64) {
 
 // orNoFloat reads a number, or anything else as nil.
 func (s *scanner) orNoFloat(v **float64) {
-	if *v = nil; !s.isNumber() {
+	if *v = nil; !s.is('0') {
 		return
 	}
-	if f, err := strconv.ParseFloat(s.number(), 64); err == nil {
+	if f, err := strconv.ParseFloat(s.Number(), 64); err == nil {
 		*v = &f
 	}
 }
@@ -243,7 +212,7 @@ func (s *scanner) orNoFloat(v **float64) {
 // listOf reads a list of objects; null is nil, and an empty list is not. Like
 // encoding/json it reads an element into the one that was there before.
 func listOf[T any, P reader[T]](s *scanner, v *[]T) {
-	if s.null() {
+	if s.Null() {
 		*v = nil
 		return
 	}

@@ -72,13 +72,13 @@ func (r *TraceResponse) read(s *scanner) {
 
 // version reads a weight version: a string, or a number as text. It returns "" for anything else.
 func (s *scanner) version() (word string) {
-	switch c := s.space(); {
-	case c == '"':
-		return s.string()
-	case c == '-' || c-'0' <= 9:
-		return tokenize.VersionWord(s.number())
+	switch s.Kind() {
+	case '"':
+		return s.Text()
+	case '0':
+		return tokenize.VersionWord(s.Number())
 	}
-	s.skip()
+	s.Skip()
 	return ""
 }
 
@@ -105,7 +105,7 @@ func (r *TraceResponse) Spans() []tokenize.VersionSpan {
 		}
 		spans = append(spans, v)
 	}
-	if s.end() != nil {
+	if s.End() != nil {
 		return []tokenize.VersionSpan{}
 	}
 	return spans
@@ -124,7 +124,7 @@ func (r *TraceResponse) AppendIDs(dst []int32) ([]int32, error) {
 		s.int32(&id)
 		dst = append(dst, id)
 	}
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		return dst[:n], err
 	}
 	return dst, nil
