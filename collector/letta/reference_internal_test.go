@@ -7,8 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // The reference reads server JSON with encoding/json, into tagged structs that are converted
@@ -726,7 +724,7 @@ func FuzzRead(f *testing.F) {
 // TestNesting checks the nesting limit of encoding/json.
 func TestNesting(t *testing.T) {
 	t.Parallel()
-	for _, depth := range []int{strictjson.GoDepth - 1, strictjson.GoDepth} {
+	for _, depth := range []int{9_999, 10_000} {
 		text := `{"metadata":` + strings.Repeat("[", depth) + strings.Repeat("]", depth) + "}"
 		_, err := Read[Run](text)
 		if want := json.Unmarshal([]byte(text), new(oldRun)); (err != nil) != (want != nil) {
@@ -747,10 +745,10 @@ func TestErrorsSayWhere(t *testing.T) {
 		{`{"messages":{}}`, "messages: an object where a list is expected (byte 12)"},
 		{`{"messages":[1]}`, "messages: element 0: a number where an object is expected (byte 13)"},
 		{`{"messages":[{"message_type":[]}]}`, "messages: element 0: message_type: a list where a string is expected (byte 29)"},
-		{`{"messages":[]`, "not JSON: the text ends where ',' or '}' is expected (byte 14)"},
-		{`{"messages":[],}`, `not JSON: "}" where a name is expected (byte 15)`},
+		{`{"messages":[]`, "the text ends where ',' or '}' is expected (byte 14)"},
+		{`{"messages":[],}`, `"}" where a name is expected (byte 15)`},
 		{`{"messages":[{"message_type":"tool_call_message","tool_call":{"name":{}}}]}`, "messages: element 0: tool_call: name: an object where a string is expected (byte 8)"},
-		{`{} x`, `not JSON: "x" where the end is expected (byte 3)`},
+		{`{} x`, `"x" where the end is expected (byte 3)`},
 	} {
 		if _, err := Read[LettaResponse](test.text); err == nil || err.Error() != test.want {
 			t.Errorf("Read(%s)\n = %v\nwant %s", test.text, err, test.want)

@@ -13,15 +13,13 @@ import (
 // Its outcome equals the outcome of encoding/json, except that an unused member can have any type
 // (scan_value.go): the same texts are refused, the last of several members with one name wins, null
 // leaves a value unchanged, bytes that are not UTF-8 become U+FFFD, and arrays and objects nest up to
-// strictjson.GoDepth. Names of members match without regard to case.
+// 10,000 levels. Names of members match without regard to case.
 type scanner struct {
 	strictjson.Scanner
 
 	// exact means that the name of the last member was written as members yields it.
 	exact bool
 }
-
-var serverJSON = strictjson.Options{EqualNames: true, HalfPairs: true, CheckedUTF8: true, MaxDepth: strictjson.GoDepth}
 
 // newScanner returns a scanner of text. A caller that does not use it any more can recycle it.
 func newScanner(text string) *scanner { return newValidScanner(validText(text)) }
@@ -32,7 +30,9 @@ func newValidScanner(text string) *scanner {
 	if s == nil {
 		s = new(scanner)
 	}
-	s.Reset(text, serverJSON)
+	o := strictjson.GoOptions()
+	o.CheckedUTF8 = true
+	s.Reset(text, o)
 	return s
 }
 
@@ -40,7 +40,7 @@ func newValidScanner(text string) *scanner {
 var scanners sync.Pool
 
 func (s *scanner) recycle() {
-	s.Reset("", serverJSON)
+	s.Reset("", strictjson.Options{})
 	scanners.Put(s)
 }
 

@@ -41,10 +41,10 @@ func (s *Scanner) ambiguous(what string) {
 // Expected fails because the text is not JSON.
 func (s *Scanner) Expected(what string) {
 	if s.i >= len(s.text) {
-		s.Fail("not JSON: the text ends where " + what + " is expected")
+		s.Fail("the text ends where " + what + " is expected")
 		return
 	}
-	s.Fail(fmt.Sprintf("not JSON: %q where %s is expected", s.text[s.i:s.i+1], what))
+	s.Fail(fmt.Sprintf("%q where %s is expected", s.text[s.i:s.i+1], what))
 }
 
 // Mismatch fails because the next value has another type than the expected one.

@@ -32,9 +32,6 @@ import (
 // above it.
 const DefaultDepth = 256
 
-// GoDepth is the maximum nesting that encoding/json accepts.
-const GoDepth = 10_000
-
 // Options are exceptions from the strict rules.
 type Options struct {
 	// EqualNames allows equal names in one object.
@@ -48,6 +45,9 @@ type Options struct {
 	// MaxDepth replaces DefaultDepth, unless it is 0.
 	MaxDepth int
 }
+
+// GoOptions accept what encoding/json accepts, if it is UTF-8. They are for the JSON of servers.
+func GoOptions() Options { return Options{EqualNames: true, HalfPairs: true, MaxDepth: 10_000} }
 
 // A Scanner reads one JSON text from front to back, each byte once. The strings that it returns are
 // parts of the text if they have no escapes, and keep it in memory.
@@ -250,6 +250,9 @@ func (s *Scanner) add(n *nameSet, name string, at int) bool {
 		s.ambiguous("given twice in one object")
 		s.Under(show(name))
 		return false
+	}
+	if s.names == nil {
+		s.names = make([]string, 0, 2*fewNames)
 	}
 	s.names = append(s.names, name)
 	if n.many == nil && len(before) == fewNames {

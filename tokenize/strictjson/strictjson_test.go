@@ -4,15 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
-
-// goOptions accept what encoding/json accepts, in UTF-8.
-var goOptions = strictjson.Options{EqualNames: true, HalfPairs: true, MaxDepth: strictjson.GoDepth}
 
 var texts = []string{
 	"", " ", "null", " true ", "false", "nul", "truee", "truefalse", `""`, `"a"`, `"a`, `a"`, "1 2", "[1]x", "[1] \n\t\r", "\ufeff1", "1\x00", "\x001",
@@ -34,7 +32,7 @@ var texts = []string{
 func check(t *testing.T, text string) {
 	t.Helper()
 	want := json.Valid([]byte(text)) && utf8.ValidString(text)
-	if err := strictjson.Check(text, goOptions); (err == nil) != want {
+	if err := strictjson.Check(text, strictjson.GoOptions()); (err == nil) != want {
 		t.Errorf("Check(%.100q) with the options of encoding/json = %v, want accepted: %v", text, err, want)
 	}
 	err := strictjson.Check(text, strictjson.Options{})
@@ -50,7 +48,7 @@ func check(t *testing.T, text string) {
 	if !want {
 		return
 	}
-	s := strictjson.New(text, goOptions)
+	s := strictjson.New(text, strictjson.GoOptions())
 	ours := tree(s)
 	if s.End() != nil {
 		t.Fatalf("%.100q: Check accepts, reading is %v", text, s.Err())
@@ -199,14 +197,14 @@ func TestErrors(t *testing.T) {
 		{"[\"\ufffd\xff\"]", strictjson.Options{}, "not UTF-8 (byte 5)"},
 		{"[[[]]]", strictjson.Options{MaxDepth: 2}, "nested deeper than 2 levels (byte 2)"},
 		{"[NaN,Infinity,-Infinity]", nonFinite, ""},
-		{"[NaN]", strictjson.Options{}, `not JSON: "N" where a value is expected (byte 1)`},
-		{"[Nan]", nonFinite, `not JSON: "N" where a number is expected (byte 1)`},
-		{"-NaN", nonFinite, `not JSON: "-" where a number is expected (byte 0)`},
-		{"[1", strictjson.Options{}, "not JSON: the text ends where ',' or ']' is expected (byte 2)"},
-		{`{"a" 1}`, strictjson.Options{}, `not JSON: "1" where ':' is expected (byte 5)`},
-		{`{"a":1}}`, strictjson.Options{}, `not JSON: "}" where the end is expected (byte 7)`},
-		{`"\x"`, strictjson.Options{}, "not JSON: an unknown escape in a string (byte 1)"},
-		{"\"\n\"", strictjson.Options{}, "not JSON: a control character in a string (byte 1)"},
+		{"[NaN]", strictjson.Options{}, `"N" where a value is expected (byte 1)`},
+		{"[Nan]", nonFinite, `"N" where a number is expected (byte 1)`},
+		{"-NaN", nonFinite, `"-" where a number is expected (byte 0)`},
+		{"[1", strictjson.Options{}, "the text ends where ',' or ']' is expected (byte 2)"},
+		{`{"a" 1}`, strictjson.Options{}, `"1" where ':' is expected (byte 5)`},
+		{`{"a":1}}`, strictjson.Options{}, `"}" where the end is expected (byte 7)`},
+		{`"\x"`, strictjson.Options{}, "an unknown escape in a string (byte 1)"},
+		{"\"\n\"", strictjson.Options{}, "a control character in a string (byte 1)"},
 	} {
 		err := strictjson.Check(tt.text, tt.opts)
 		if got := fmt.Sprint(err); (err == nil) != (tt.want == "") || err != nil && !strings.HasSuffix(got, tt.want) {
@@ -290,5 +288,30 @@ func TestSkipped(t *testing.T) {
 	}
 	if got := s.Raw(); got != `{ "a" : [1, "x]"] , "b":"y\n" }` {
 		t.Errorf("Raw() = %s", got)
+	}
+}
+
+// TestPlainEnd compares the search by eight bytes with a search byte by byte.
+func TestPlainEnd(t *testing.T) {
+	t.Parallel()
+	one := func(s string, i int) int {
+		for i < len(s) && s[i] >= 0x20 && s[i] != '"' && s[i] != '\\' {
+			i++
+		}
+		return i
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	near := []byte{0, 1, 0x1f, 0x20, 0x21, '"', '"' + 1, '\\' - 1, '\\', '\\' + 1, 0x7f, 0x80, 0xa2, 0xdc, 0xff}
+	for range 200_000 {
+		s := make([]byte, r.IntN(28))
+		for i := range s {
+			if s[i] = 'a'; r.IntN(6) == 0 {
+				s[i] = near[r.IntN(len(near))]
+			}
+		}
+		i := r.IntN(len(s) + 1)
+		if got, want := strictjson.PlainEnd(string(s), i), one(string(s), i); got != want {
+			t.Fatalf("PlainEnd(%q, %d) = %d, want %d", s, i, got, want)
+		}
 	}
 }

@@ -21,7 +21,7 @@ func (s *Scanner) Text() string {
 		return s.longText
 	}
 	from := s.i + 1
-	i := plainEnd(s.text, from)
+	i := PlainEnd(s.text, from)
 	var text string
 	if i < len(s.text) && s.text[i] == '"' {
 		s.i = i + 1
@@ -67,7 +67,7 @@ func (s *Scanner) skipText() {
 			}
 			i += 2
 		}
-		i = plainEnd(text, i)
+		i = PlainEnd(text, i)
 		if i >= len(text) {
 			s.i = len(text)
 			s.Expected("the end of a string")
@@ -85,7 +85,7 @@ func (s *Scanner) skipText() {
 			i += n
 		default:
 			s.i = i
-			s.Fail("not JSON: a control character in a string")
+			s.Fail("a control character in a string")
 			return
 		}
 	}
@@ -116,7 +116,7 @@ func (s *Scanner) unescape(from, i int) string {
 			return s.keep(s.scratch[:n])
 		case c < ' ':
 			s.i = i
-			s.Fail("not JSON: a control character in a string")
+			s.Fail("a control character in a string")
 			return ""
 		case c != '\\':
 			s.scratch[n] = c
@@ -181,7 +181,7 @@ func (s *Scanner) escape(i int) (r rune, n int) {
 	switch {
 	case len(text) < 2, r < 0:
 		s.i = i
-		s.Fail("not JSON: an unknown escape in a string")
+		s.Fail("an unknown escape in a string")
 		return 0, 0
 	case !utf16.IsSurrogate(r):
 		return r, 6
@@ -233,9 +233,9 @@ func special(w uint64) uint64 {
 	return ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits
 }
 
-// plainEnd returns the index of the next quote, backslash or control character at or after text[i],
-// or the length of the text.
-func plainEnd(text string, i int) int {
+// PlainEnd returns the index of the next quote, backslash or control character at or after text[i], or
+// the length of the text. A writer of JSON escapes these bytes.
+func PlainEnd(text string, i int) int {
 	for i+8 <= len(text) {
 		w := load64(text, i)
 		if m := special(w); m != 0 {
