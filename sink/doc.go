@@ -362,6 +362,6 @@
 //	readers                 follow.go (the logical order), read.go (Log), moved.go, peek.go,
 //	                        arrow_row.go (one row), waiting.go, ledger.go, groups.go, hasrows.go
 //	a copy of a dataset     store.go
-//	checks                  check.go, verify.go, verifyshard.go, verifywal.go, json.go
+//	checks                  check.go, verify.go, verifyshard.go, verifywal.go
 //	what the caller sets    config.go, format.go, fs.go; what it gets: errors.go
 package sink

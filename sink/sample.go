@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // dataStatuses are the statuses of samples with rows. Failures can also be cancelled or error.
@@ -112,7 +113,7 @@ func checkJSON(details, messages, metadata *string) error {
 
 func isJSON(column string, text *string) error {
 	switch {
-	case text == nil || validJSON(*text):
+	case text == nil || strictjson.Check(*text, strictjson.GoOptions()) == nil:
 		return nil
 	case !utf8.ValidString(*text):
 		return fmt.Errorf("%s is not UTF-8: %.40q", column, *text)
