@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"regexp"
 	"sort"
 	"strings"
 )
@@ -117,32 +118,20 @@ func loadCase(fsys fs.FS, file, name string, zipped bool) (*Case, error) {
 	return c, nil
 }
 
+var nonFinite = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|NaN|-?Infinity`)
+
 // nanToNull replaces NaN and Infinity, as Python's writer prints them, by null. An engine's answers
 // can have them; the server's never do.
 func nanToNull(b []byte) []byte {
 	if !bytes.Contains(b, []byte("NaN")) && !bytes.Contains(b, []byte("Infinity")) {
 		return b
 	}
-	var out []byte
-	for i := 0; i < len(b); {
-		if b[i] == '"' {
-			end := skipString(b, i)
-			out = append(out, b[i:end]...)
-			i = end
-			continue
+	return nonFinite.ReplaceAllFunc(b, func(word []byte) []byte {
+		if word[0] == '"' {
+			return word
 		}
-		for _, word := range []string{"NaN", "-Infinity", "Infinity"} {
-			if bytes.HasPrefix(b[i:], []byte(word)) {
-				out = append(out, "null"...)
-				i += len(word)
-			}
-		}
-		if i < len(b) && b[i] != '"' {
-			out = append(out, b[i])
-			i++
-		}
-	}
-	return out
+		return []byte("null")
+	})
 }
 
 // A life is a case prepared for replay, with or without prompt ids.

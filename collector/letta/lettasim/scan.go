@@ -1,103 +1,44 @@
 package lettasim
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
+
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// Recorded bodies are kept byte for byte, so they are never decoded and encoded
-// again: what must be known of them is found by scanning. All functions here
-// take valid JSON; cases are checked when they are loaded.
+// Recorded bodies are kept byte for byte, so they are never decoded and encoded again. The functions
+// here find what must be known of them.
 
-// skipSpace returns the first position at or after i that is not a space.
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
-		i++
-	}
-	return i
+func newScanner(b []byte) *strictjson.Scanner {
+	return strictjson.New(string(b), strictjson.GoOptions())
 }
 
-// skipString returns the position after the string that begins at b[i] == '"'.
-func skipString(b []byte, i int) int {
-	for i++; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(b)
-}
-
-// skipValue returns the position after the value that begins at i.
-func skipValue(b []byte, i int) int {
-	depth := 0
-	for i < len(b) {
-		switch b[i] {
-		case '"':
-			i = skipString(b, i)
-			if depth == 0 {
-				return i
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return i
-			}
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case ',', ' ', '\n', '\t', '\r':
-			if depth == 0 {
-				return i
-			}
-		}
-		i++
-	}
-	return len(b)
-}
-
-// elements calls yield with the borders of each element of the array b.
+// elements calls yield with the bounds of each element of the array b.
 func elements(b []byte, yield func(start, end int)) {
-	i := skipSpace(b, 0)
-	if i >= len(b) || b[i] != '[' {
-		return
-	}
-	for i = skipSpace(b, i+1); i < len(b) && b[i] != ']'; i = skipSpace(b, i) {
-		end := skipValue(b, i)
-		yield(i, end)
-		if i = skipSpace(b, end); i < len(b) && b[i] == ',' {
-			i = skipSpace(b, i+1)
+	s := newScanner(b)
+	for range s.Elements {
+		start := s.Offset()
+		if s.Skip(); s.Err() == nil {
+			yield(start, s.Offset())
 		}
 	}
 }
 
-// members calls yield with the key and the borders of each value of the object b.
+// members calls yield with the key and the bounds of each value of the object b.
 func members(b []byte, yield func(key string, start, end int)) {
-	i := skipSpace(b, 0)
-	if i >= len(b) || b[i] != '{' {
-		return
-	}
-	for i = skipSpace(b, i+1); i < len(b) && b[i] != '}'; {
-		end := skipString(b, i)
-		key := string(b[i+1 : end-1])
-		i = skipSpace(b, end)
-		i = skipSpace(b, i+1) // the colon
-		end = skipValue(b, i)
-		yield(key, i, end)
-		if i = skipSpace(b, end); i < len(b) && b[i] == ',' {
-			i = skipSpace(b, i+1)
+	s := newScanner(b)
+	for key := range s.Members {
+		start := s.Offset()
+		if s.Skip(); s.Err() == nil {
+			yield(key, start, s.Offset())
 		}
 	}
 }
 
-// split returns the elements of a JSON array as they stand.
+// split returns the elements of a JSON array unchanged.
 func split(b []byte) [][]byte {
 	var out [][]byte
 	elements(b, func(start, end int) { out = append(out, b[start:end:end]) })
@@ -111,8 +52,8 @@ type object struct {
 }
 
 func parseObject(b []byte) (*object, error) {
-	if !json.Valid(b) || len(bytes.TrimSpace(b)) == 0 || bytes.TrimSpace(b)[0] != '{' {
-		return nil, fmt.Errorf("want a JSON object")
+	if newScanner(b).Kind() != '{' || strictjson.Check(string(b), strictjson.GoOptions()) != nil {
+		return nil, errors.New("want a JSON object")
 	}
 	o := &object{values: map[string][]byte{}}
 	members(b, func(key string, start, end int) { o.set(key, b[start:end:end]) })

@@ -3,6 +3,8 @@ package lettasim
 import (
 	"regexp"
 	"slices"
+
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // A template is a recorded value with the positions of its physical ids. Ids are replaced in place:
@@ -48,30 +50,28 @@ var opaqueKeys = map[string]bool{"turns": true, "logprobs": true, "request_json"
 
 func newTemplate(raw []byte, ids *idTable) template {
 	t := template{raw: raw}
-	t.find(0, len(raw), false, ids)
+	t.find(newScanner(raw), false, ids)
 	return t
 }
 
-func (t *template) find(start, end int, isID bool, ids *idTable) {
-	b := t.raw[start:end]
-	i := skipSpace(b, 0)
-	if i == len(b) {
-		return
-	}
-	switch b[i] {
+func (t *template) find(s *strictjson.Scanner, isID bool, ids *idTable) {
+	switch s.Kind() {
 	case '{':
-		members(b, func(key string, from, to int) {
+		for key := range s.Members {
 			if !opaqueKeys[key] {
-				t.find(start+from, start+to, idKeys[key], ids)
+				t.find(s, idKeys[key], ids)
 			}
-		})
-	case '[':
-		elements(b, func(from, to int) { t.find(start+from, start+to, isID, ids) })
-	case '"':
-		if value := b[i:skipString(b, i)]; isID && physicalID.Match(value) {
-			name := string(value[1 : len(value)-1])
-			t.holes = append(t.holes, hole{offset: start + i + 1 + len(name) - 36, id: ids.of(name)})
 		}
+	case '[':
+		for range s.Elements {
+			t.find(s, isID, ids)
+		}
+	case '"':
+		if value := s.Raw(); isID && physicalID.MatchString(value) {
+			t.holes = append(t.holes, hole{offset: s.Offset() - 1 - 36, id: ids.of(value[1 : len(value)-1])})
+		}
+	default:
+		s.Skip()
 	}
 }
 
