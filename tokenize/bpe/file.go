@@ -1,19 +1,13 @@
 package bpe
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 func (f *jsonFile) read(r *jsonReader) error {
-	var seen []string // bounded by the known names: an unknown name is an error
+	hasModel := false
 	err := r.object(func(key string) error {
-		if slices.Contains(seen, key) {
-			return r.errorf("duplicate field %q", key)
-		}
-		seen = append(seen, key)
 		switch key {
 		case "model":
+			hasModel = true
 			return f.readModel(r)
 		case "added_tokens":
 			return value(r, key, &f.added)
@@ -44,7 +38,7 @@ func (f *jsonFile) read(r *jsonReader) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(seen, "model") {
+	if !hasModel {
 		return fmt.Errorf("%w: model is missing", ErrCorrupt)
 	}
 	return nil

@@ -1,9 +1,11 @@
 package bpe
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 type modelSpec struct {
@@ -22,34 +24,25 @@ const maxOptionBytes = 64 << 10
 
 // readModel parses the vocabulary and the merges directly into tables, and the rest with strict.
 func (f *jsonFile) readModel(r *jsonReader) error {
-	if r.peek() != '{' {
-		return r.unexpected("the model")
-	}
-	var hasVocab, hasMerges bool
-	var laterMerges *jsonReader // merges that come before the vocabulary
+	var hasVocab, hasMerges, later bool
+	var laterMerges strictjson.Mark // merges that come before the vocabulary
 	options := []byte{'{'}
 	err := r.object(func(key string) error {
 		switch key {
 		case "vocab":
-			if hasVocab {
-				return r.errorf("duplicate field %q", key)
-			}
 			hasVocab = true
-			if r.peek() == '[' {
+			if r.Kind() == '[' {
 				return unsupported("model Unigram (the vocabulary is a list)")
 			}
 			return f.readVocab(r)
 		case "merges":
-			if hasMerges {
-				return r.errorf("duplicate field %q", key)
-			}
 			hasMerges = true
 			if hasVocab {
 				return f.readMerges(r)
 			}
-			raw, err := r.raw()
-			laterMerges = &jsonReader{b: r.b[:r.i], i: r.i - len(raw)}
-			return err
+			r.Kind()
+			later, laterMerges = true, r.Mark()
+			return r.skip()
 		}
 		raw, err := r.raw()
 		if err == nil && key == "type" { // checked first, because the rest is only valid for BPE
@@ -82,10 +75,13 @@ func (f *jsonFile) readModel(r *jsonReader) error {
 		}
 		return fmt.Errorf("%w: model without vocab or merges", ErrCorrupt)
 	}
-	if laterMerges != nil {
-		if err := f.readMerges(laterMerges); err != nil {
+	if later {
+		end := r.Mark()
+		r.Return(laterMerges)
+		if err := f.readMerges(r); err != nil {
 			return err
 		}
+		r.Return(end)
 	}
 	return f.model.check()
 }
@@ -114,36 +110,22 @@ func (m *modelSpec) check() error {
 }
 
 func (f *jsonFile) readVocab(r *jsonReader) error {
-	if err := r.expect('{'); err != nil {
-		return err
-	}
-	for first := true; ; {
-		ok, err := r.more(&first, '}')
-		if err != nil || !ok {
-			return err
-		}
-		text, err := r.str()
-		if err != nil {
-			return err
-		}
+	for text := range r.Pairs { // the table finds equal names
 		if len(text) > maxPieceLen {
 			return r.errorf("token of %d bytes (limit %d)", len(text), maxPieceLen)
 		}
-		key := text
-		if err := r.expect(':'); err != nil {
-			return err
-		}
-		id, err := r.id() // does not touch the string
+		id, err := r.id()
 		if err != nil {
 			return err
 		}
-		if !f.pieces.add(key, id) {
-			return r.errorf("duplicate token %q in the vocabulary", key)
+		if !f.pieces.add(text, id) {
+			return r.errorf("duplicate token %q in the vocabulary", text)
 		}
 		if f.pieces.len() > maxID {
 			return r.errorf("more than %d tokens", maxID)
 		}
 	}
+	return r.fault()
 }
 
 // sampleMerges is the number of merges after which memory for all merges is allocated.
@@ -151,26 +133,19 @@ const sampleMerges = 1 << 10
 
 // readMerges parses merges, all in one of the two formats "a b" and ["a", "b"].
 func (f *jsonFile) readMerges(r *jsonReader) error {
-	if r.peek() != '[' {
-		return r.unexpected("the list of merges")
-	}
-	r.i++
-	begin := r.i
 	var joined []byte
 	made := 0 // the piece of the last merge; most merges make the same piece or the next one
 	kind := byte(0)
-	for first := true; ; {
-		ok, err := r.more(&first, ']')
-		if err != nil || !ok {
-			return err
-		}
-		if c := r.peek(); kind == 0 {
+	begin := r.Offset()
+	for range r.Elements {
+		if c := r.Kind(); kind == 0 {
 			kind = c
 		} else if kind != c {
-			return r.unexpected(fmt.Sprintf("%q as the first merge", kind))
+			return r.errorf("a merge that is not in the format of the first merge")
 		}
-		start := r.i
+		start := r.Offset()
 		var cut int
+		var err error
 		if joined, cut, err = readMerge(r, joined[:0]); err != nil {
 			return err
 		}
@@ -182,55 +157,45 @@ func (f *jsonFile) readMerges(r *jsonReader) error {
 		made = f.pieces.findNear(joined, made)
 		c, ok3 := f.pieces.id(made)
 		if !ok1 || !ok2 || !ok3 {
-			r.i = start
-			return r.errorf("merge %d (%.40q, %.40q) with a token that is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:])
+			return errorAt(start, "merge %d (%.40q, %.40q) with a token that is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:])
 		}
 		if len(f.merges) > maxID {
 			return r.errorf("more than %d merges", maxID)
 		}
 		f.merges = append(f.merges, merge{a, b, c, uint32(len(f.merges))})
 		if len(f.merges) == sampleMerges { // estimate the total from these
-			f.merges = slices.Grow(f.merges, (len(r.b)-r.i)*sampleMerges/(r.i-begin))
+			f.merges = slices.Grow(f.merges, (len(r.b)-r.Offset())*sampleMerges/(r.Offset()-begin))
 		}
 	}
+	return r.fault()
 }
 
 // readMerge appends both sides of a merge to joined. cut is the position of the second side, or -1
 // if the line is a version comment.
 func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int, err error) {
-	start := r.i
-	switch r.peek() {
-	case '"':
-		line, err := r.str()
-		if err != nil {
-			return nil, 0, err
-		}
-		if bytes.HasPrefix(line, []byte("#version")) {
+	start := r.Offset()
+	if r.Kind() == '"' {
+		line := r.Text()
+		a, b, ok := strings.Cut(line, " ")
+		switch {
+		case r.Err() != nil:
+			return nil, 0, r.fault()
+		case strings.HasPrefix(line, "#version"):
 			return joined, -1, nil
-		}
-		a, b, ok := bytes.Cut(line, []byte{' '})
-		if !ok || bytes.IndexByte(b, ' ') >= 0 {
-			r.i = start
-			return nil, 0, r.errorf("merge %.80q is not a pair of tokens", line)
+		case !ok || strings.IndexByte(b, ' ') >= 0:
+			return nil, 0, errorAt(start, "merge %.80q is not a pair of tokens", line)
 		}
 		return append(append(joined, a...), b...), len(a), nil
-	case '[':
-		r.i++
-	default:
-		return nil, 0, r.unexpected("a merge")
 	}
-	for k := range 2 {
-		if k == 1 {
-			if err := r.expect(','); err != nil {
-				return nil, 0, err
-			}
+	sides := 0
+	for range r.Elements {
+		if sides++; sides == 2 {
 			cut = len(joined)
 		}
-		side, err := r.str()
-		if err != nil {
-			return nil, 0, err
-		}
-		joined = append(joined, side...)
+		joined = append(joined, r.Text()...)
 	}
-	return joined, cut, r.expect(']')
+	if r.Err() == nil && sides != 2 {
+		return nil, 0, errorAt(start, "a merge of %d tokens", sides)
+	}
+	return joined, cut, r.fault()
 }

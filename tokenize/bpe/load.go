@@ -135,12 +135,12 @@ func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 		return nil, fmt.Errorf("%w: more than %d bytes", ErrCorrupt, maxFileBytes)
 	}
 	f := jsonFile{pieces: newPieceTable()}
-	r := &jsonReader{b: raw}
+	r := newReader(raw, false)
 	if err := f.read(r); err != nil {
 		return nil, err
 	}
-	if r.peek(); r.i != len(raw) {
-		return nil, r.errorf("unexpected data after the end")
+	if err := r.end(); err != nil {
+		return nil, err
 	}
 	t := &Tokenizer{}
 	var m *merged

@@ -1,9 +1,6 @@
 package bpe
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 // The parts of a tokenizer.json around the model. Each part accepts only the implemented features
 // and names any other feature in its error.
@@ -27,8 +24,8 @@ type part struct {
 // decodeRaw stores the text and its type. The code that knows the type decodes the rest.
 func (p *part) decodeRaw(raw []byte) error {
 	p.Type, p.raw = "", slices.Clone(raw)
-	r := &jsonReader{b: raw}
-	switch r.peek() {
+	r := newReader(raw, false)
+	switch r.Kind() {
 	case 'n':
 		return nil
 	case '{':
@@ -39,9 +36,6 @@ func (p *part) decodeRaw(raw []byte) error {
 		value, err := r.raw()
 		if err != nil || key != "type" {
 			return err
-		}
-		if p.Type != "" {
-			return fmt.Errorf("duplicate field %q", key)
 		}
 		return strict(value, key, &p.Type)
 	})

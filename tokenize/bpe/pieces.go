@@ -36,16 +36,16 @@ func (p *pieceTable) at(i int) (text []byte, id int32) {
 }
 
 // add adds a piece. It returns false if the piece exists.
-func (p *pieceTable) add(text []byte, id int32) bool {
+func (p *pieceTable) add(text string, id int32) bool {
 	if 4*(len(p.piece)+1) > 3*len(p.slot) {
 		p.grow()
 	}
-	h := maphash.Bytes(p.seed, text) >> 32
+	h := maphash.String(p.seed, text) >> 32
 	mask := uint64(len(p.slot) - 1)
 	i := h & mask
 	for ; p.slot[i] != 0; i = (i + 1) & mask {
 		if p.slot[i]>>32 == h {
-			if t, _ := p.at(int(uint32(p.slot[i])) - 1); string(t) == string(text) {
+			if t, _ := p.at(int(uint32(p.slot[i])) - 1); string(t) == text {
 				return false
 			}
 		}

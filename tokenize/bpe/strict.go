@@ -16,7 +16,7 @@ import (
 //
 // encoding/json ignores case in names, takes the last of equal names, and ignores null.
 func strict(raw []byte, name string, v any) error {
-	if err := decodeStrict(&jsonReader{b: raw}, reflect.ValueOf(v).Elem()); err != nil {
+	if err := decodeStrict(newReader(raw, false), reflect.ValueOf(v).Elem()); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
 	}
 	return nil
@@ -34,10 +34,9 @@ func decodeStrict(r *jsonReader, v reflect.Value) error {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		if r.peek() == 'n' {
+		if r.Null() {
 			v.SetZero()
-			_, err := r.scalar()
-			return err
+			return r.fault()
 		}
 		v.Set(reflect.New(v.Type().Elem()))
 		return decodeStrict(r, v.Elem())
@@ -48,12 +47,11 @@ func decodeStrict(r *jsonReader, v reflect.Value) error {
 	case reflect.Slice:
 		return decodeSlice(r, v)
 	case reflect.String:
-		if r.peek() != '"' {
+		if r.Kind() != '"' {
 			return notA(r, "a string")
 		}
-		s, err := r.str()
-		v.SetString(string(s))
-		return err
+		v.SetString(strings.Clone(r.Text()))
+		return r.fault()
 	case reflect.Bool, reflect.Int, reflect.Int64, reflect.Uint32, reflect.Float64:
 		return decodeScalar(r, v)
 	default:
@@ -70,6 +68,7 @@ func notA(r *jsonReader, want string) error {
 }
 
 func decodeScalar(r *jsonReader, v reflect.Value) error {
+	kind := r.Kind()
 	raw, err := r.raw()
 	if err != nil {
 		return err
@@ -84,7 +83,7 @@ func decodeScalar(r *jsonReader, v reflect.Value) error {
 	case reflect.Float64:
 		f, err := strconv.ParseFloat(s, 64)
 		v.SetFloat(f)
-		if err != nil || !isJSONNumber(raw) {
+		if err != nil || kind != '0' {
 			want = "a number"
 		}
 	case reflect.Int, reflect.Int64: // Go only: the format has no negative numbers
@@ -107,21 +106,18 @@ func decodeScalar(r *jsonReader, v reflect.Value) error {
 }
 
 func decodeStruct(r *jsonReader, v reflect.Value) error {
-	if r.peek() != '{' {
+	if r.Kind() != '{' {
 		return notA(r, "an object")
 	}
 	fields := fieldsOf(v.Type())
 	seen := uint64(0)
 	err := r.object(func(key string) error {
 		i := slices.IndexFunc(fields, func(f specField) bool { return f.name == key })
-		switch {
-		case i < 0:
+		if i < 0 {
 			if k := slices.IndexFunc(fields, func(f specField) bool { return strings.EqualFold(f.name, key) }); k >= 0 {
 				return fmt.Errorf("unknown field %.40q (did you mean %q?)", key, fields[k].name)
 			}
 			return fmt.Errorf("unknown field %.40q", key)
-		case seen>>i&1 != 0:
-			return fmt.Errorf("duplicate field %q", key)
 		}
 		seen |= 1 << i
 		if err := decodeStrict(r, v.Field(i)); err != nil {
@@ -168,15 +164,12 @@ func fieldsOf(t reflect.Type) []specField {
 }
 
 func decodeMap(r *jsonReader, v reflect.Value) error {
-	if r.peek() != '{' {
+	if r.Kind() != '{' {
 		return notA(r, "an object")
 	}
 	v.Set(reflect.MakeMap(v.Type()))
 	return r.object(func(key string) error {
-		k, e := reflect.ValueOf(key), reflect.New(v.Type().Elem()).Elem()
-		if v.MapIndex(k).IsValid() {
-			return fmt.Errorf("duplicate field %.40q", key)
-		}
+		k, e := reflect.ValueOf(strings.Clone(key)), reflect.New(v.Type().Elem()).Elem()
 		if err := decodeStrict(r, e); err != nil {
 			return fmt.Errorf("%.40q: %w", key, err)
 		}
@@ -186,21 +179,17 @@ func decodeMap(r *jsonReader, v reflect.Value) error {
 }
 
 func decodeSlice(r *jsonReader, v reflect.Value) error {
-	if r.peek() != '[' {
+	if r.Kind() != '[' {
 		return notA(r, "a list")
 	}
-	r.i++
-	for first := true; ; {
-		ok, err := r.more(&first, ']')
-		if err != nil || !ok {
-			return err
-		}
-		if r.peek() == 'n' {
-			return fmt.Errorf("element %d: null", v.Len())
+	return r.list(func(i int) error {
+		if r.Kind() == 'n' {
+			return fmt.Errorf("element %d: null", i)
 		}
 		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
-		if err := decodeStrict(r, v.Index(v.Len()-1)); err != nil {
-			return fmt.Errorf("element %d: %w", v.Len()-1, err)
+		if err := decodeStrict(r, v.Index(i)); err != nil {
+			return fmt.Errorf("element %d: %w", i, err)
 		}
-	}
+		return nil
+	})
 }

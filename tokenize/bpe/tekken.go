@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // fileTekken is a file in Mistral's own format: a list of tokens in base64 in the order of their
@@ -50,42 +52,39 @@ var tekkenSpecials = []string{
 type tekkenFile struct {
 	config  tekkenConfig
 	special []tekkenSpecial
-	vocab   *jsonReader // at the start of the list
+	r       *jsonReader
+	vocab   *strictjson.Mark // the start of the list
 }
 
 func (f *tekkenFile) read(raw []byte) error {
-	r := &jsonReader{b: raw}
+	r := newReader(raw, false)
+	f.r = r
 	seen := map[string]bool{}
 	err := r.object(func(key string) error {
-		if seen[key] {
-			return r.errorf("duplicate field %q", key)
-		}
 		seen[key] = true
 		switch key {
 		case "config":
 			return value(r, key, &f.config)
 		case "special_tokens":
-			if r.peek() == 'n' {
+			if r.Null() {
 				seen[key] = false
-				_, err := r.scalar()
-				return err
+				return r.fault()
 			}
 			return value(r, key, &f.special)
 		case "vocab":
-			list, err := r.raw()
-			f.vocab = &jsonReader{b: raw[:r.i], i: r.i - len(list)}
-			return err
+			r.Kind()
+			f.vocab = new(r.Mark())
+			return r.skip()
 		case "image", "multimodal", "audio", "type", "version", "model_settings_builder": // not relevant to text
-			_, err := r.raw()
-			return err
+			return r.skip()
 		}
 		return unsupported("unknown top-level field %.40q", key)
 	})
 	if err != nil {
 		return err
 	}
-	if r.peek(); r.i != len(raw) {
-		return r.errorf("unexpected data after the end")
+	if err := r.end(); err != nil {
+		return err
 	}
 	if !seen["config"] || f.vocab == nil {
 		return fmt.Errorf("%w: config or vocab is missing", ErrCorrupt)
@@ -173,88 +172,59 @@ func parseTekken(raw []byte) (*Tokenizer, error) {
 
 // words decodes the vocabulary up to the configured size; the model does not use the rest.
 func (f *tekkenFile) words() ([][]byte, error) {
-	r, n := f.vocab, f.config.VocabSize-f.config.Special
-	if err := r.expect('['); err != nil {
-		return nil, err
-	}
+	r, n := f.r, f.config.VocabSize-f.config.Special
+	r.Return(*f.vocab)
 	words := make([][]byte, 0, min(n, len(r.b)/32))
 	var text []byte
-	for first := true; len(words) < n; {
-		ok, err := r.more(&first, ']')
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			return nil, fmt.Errorf("%w: vocab has %d tokens, but config needs %d", ErrCorrupt, len(words), n)
+	for range r.Elements {
+		if len(words) == n {
+			return words, nil
 		}
 		start := len(text)
-		if text, err = f.appendWord(text, len(words)); err != nil {
+		var err error
+		if text, err = appendWord(r, text, len(words)); err != nil {
 			return nil, err
 		}
 		words = append(words, text[start:len(text):len(text)])
 	}
-	return words, nil
+	if r.Err() == nil && len(words) < n {
+		return nil, fmt.Errorf("%w: vocab has %d tokens, but config needs %d", ErrCorrupt, len(words), n)
+	}
+	return words, r.fault()
 }
 
 // appendWord appends the bytes of the token at r, which must have the given rank.
-func (f *tekkenFile) appendWord(dst []byte, rank int) ([]byte, error) {
-	r, start := f.vocab, len(dst)
-	if err := r.expect('{'); err != nil {
-		return nil, err
-	}
+func appendWord(r *jsonReader, dst []byte, rank int) ([]byte, error) {
+	start := len(dst)
 	var hasRank, hasBytes, hasText bool
-	for first := true; ; {
-		ok, err := r.more(&first, '}')
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			break
-		}
-		key, err := r.str()
-		if err != nil {
-			return nil, err
-		}
-		has := (*bool)(nil)
-		switch string(key) {
+	err := r.object(func(key string) error {
+		switch key {
 		case "rank":
-			has = &hasRank
-		case "token_bytes":
-			has = &hasBytes
-		case "token_str": // the printed form, or null
-			has = &hasText
-		default:
-			return nil, r.errorf("token %d: unknown field %.40q", rank, key)
-		}
-		if *has {
-			return nil, r.errorf("token %d: duplicate field %q", rank, key)
-		}
-		*has = true
-		if err := r.expect(':'); err != nil {
-			return nil, err
-		}
-		switch has {
-		case &hasRank:
+			hasRank = true
 			id, err := r.id()
-			if err != nil {
-				return nil, err
+			if err == nil && int(id) != rank {
+				err = r.errorf("token %d has rank %d, want %d", rank, id, rank)
 			}
-			if int(id) != rank {
-				return nil, r.errorf("token %d has rank %d, want %d", rank, id, rank)
+			return err
+		case "token_bytes":
+			hasBytes = true
+			b64 := r.Text()
+			if r.Err() != nil {
+				return r.fault()
 			}
-		case &hasBytes:
-			b64, err := r.str()
-			if err != nil {
-				return nil, err
+			var err error
+			if dst, err = base64.StdEncoding.AppendDecode(dst, []byte(b64)); err != nil || len(dst) == start || len(dst)-start > maxRankLen {
+				return r.errorf("token %d: invalid base64 token %.40q", rank, b64)
 			}
-			if dst, err = base64.StdEncoding.AppendDecode(dst, b64); err != nil || len(dst) == start || len(dst)-start > maxRankLen {
-				return nil, r.errorf("token %d: invalid base64 token %.40q", rank, b64)
-			}
-		default:
-			if _, err := r.raw(); err != nil {
-				return nil, err
-			}
+			return nil
+		case "token_str": // the printed form, or null
+			hasText = true
+			return r.skip()
 		}
+		return r.errorf("token %d: unknown field %.40q", rank, key)
+	})
+	if err != nil {
+		return nil, err
 	}
 	if !hasRank || !hasBytes || !hasText {
 		return nil, r.errorf("token %d: rank, token_bytes or token_str is missing", rank)

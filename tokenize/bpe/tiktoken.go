@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
 // loadTiktoken reads a tokenizer that is distributed as tiktoken.model, a list of tokens in base64
@@ -95,7 +97,7 @@ func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
 	var spelled []byte
 	for i, w := range words {
 		spelled = appendSpelled(spelled[:0], w)
-		if !pieces.add(spelled, first+int32(i)) {
+		if !pieces.add(textview.Of(spelled), first+int32(i)) {
 			return pieces, nil, fmt.Errorf("%w: duplicate token %q", ErrCorrupt, w)
 		}
 	}
@@ -151,22 +153,18 @@ func configAdded(config []byte) (map[string]configToken, error) {
 	}
 	const name = "added_tokens_decoder"
 	var added map[string]configToken
-	r := &jsonReader{b: config, python: true}
+	r := newReader(config, true)
 	err := r.object(func(key string) error {
-		switch {
-		case key != name:
-			_, err := r.raw()
-			return err
-		case added != nil:
-			return r.errorf("duplicate field %q", key)
+		if key != name {
+			return r.skip()
 		}
 		return value(r, key, &added)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if r.peek(); r.i != len(config) {
-		return nil, r.errorf("unexpected data after the end")
+	if err := r.end(); err != nil {
+		return nil, err
 	}
 	for id, a := range added {
 		if a.SingleWord || a.LStrip || a.RStrip {
