@@ -5,6 +5,8 @@ import (
 	"sort"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // jsonStyle holds the arguments of json.dumps that a template can set.
@@ -238,6 +240,20 @@ func appendJSONFloat(dst []byte, f float64) []byte {
 		return append(dst, "-Infinity"...)
 	}
 	return appendFloat(dst, f)
+}
+
+// plainEnd returns the index of the next byte at or after s[i] that is escaped in a string of JSON. With
+// ascii this includes DEL and characters beyond ASCII, as in Python's ensure_ascii.
+func plainEnd(s string, i int, ascii bool) int {
+	end := strictjson.PlainEnd(s, i)
+	if ascii {
+		for j := i; j < end; j++ {
+			if s[j] >= 0x7f {
+				return j
+			}
+		}
+	}
+	return end
 }
 
 func appendJSONString(dst []byte, s string, ascii bool) []byte {
