@@ -139,33 +139,16 @@ func (s *scanner) needBool(v **bool) {
 }
 
 // integer reads a number without fraction and exponent.
-func (s *scanner) integer(v *int64) { s.bits(v, 64) }
+func (s *scanner) integer(v *int64) {
+	if !s.Null() {
+		*v = s.Int(64)
+	}
+}
 
 // int32 reads an integer of 32 bits.
 func (s *scanner) int32(v *int32) {
-	n := int64(*v)
-	s.bits(&n, 32)
-	*v = int32(n)
-}
-
-func (s *scanner) bits(v *int64, bits int) {
-	switch s.Kind() {
-	case 'n':
-		s.Null()
-	case '0':
-		at := s.Offset()
-		text := s.Number()
-		if s.Err() != nil {
-			return
-		}
-		n, err := strconv.ParseInt(text, 10, bits)
-		if err != nil {
-			s.FailAt(at, "the number "+text+" where an integer of "+strconv.Itoa(bits)+" bits is expected")
-			return
-		}
-		*v = n
-	default:
-		s.Mismatch("an integer")
+	if !s.Null() {
+		*v = int32(s.Int(32))
 	}
 }
 

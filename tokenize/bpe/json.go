@@ -71,17 +71,11 @@ func (r *jsonReader) list(f func(i int) error) error {
 
 // id reads a token id.
 func (r *jsonReader) id() (int32, error) {
-	r.Kind()
-	at := r.Offset()
-	word := r.Number()
-	if r.Err() != nil {
-		return 0, r.fault()
+	id := r.Int(32)
+	if r.Err() == nil && (id < 0 || id > maxID) {
+		return 0, r.errorf("token id %d (want 0 to %d)", id, maxID)
 	}
-	n, err := strconv.ParseUint(word, 10, 32)
-	if err != nil || n > maxID {
-		return 0, errorAt(at, "%.40s where a token id from 0 to %d is expected", word, maxID)
-	}
-	return int32(n), nil
+	return int32(id), r.fault()
 }
 
 // raw reads a value and returns its text.

@@ -1,6 +1,10 @@
 package strictjson
 
-import "strings"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // Skip reads a value of any type.
 func (s *Scanner) Skip() {
@@ -153,6 +157,25 @@ func (s *Scanner) Number() string {
 		return ""
 	}
 	return text[from:i]
+}
+
+// Int reads an integer of at most so many bits.
+func (s *Scanner) Int(bits int) int64 {
+	if s.Kind() != '0' {
+		s.Mismatch("an integer")
+		return 0
+	}
+	at := s.i
+	text := s.Number()
+	if s.err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, bits)
+	if err != nil {
+		s.FailAt(at, fmt.Sprintf("the number %.40s where an integer of %d bits is expected", text, bits))
+		return 0
+	}
+	return n
 }
 
 func (s *Scanner) nonFinite() string {
