@@ -2,11 +2,12 @@ package continuity
 
 import (
 	"bytes"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // A toolCall is the JSON of one call: an object of a name and an object of arguments, in
@@ -38,79 +39,78 @@ type member struct {
 	value []byte
 }
 
-// readMembers reads the members of an object in their order. It refuses texts that
-// Python's reader takes and RFC 8259 does not.
+func newScanner(raw []byte) *strictjson.Scanner {
+	return strictjson.New(string(raw), strictjson.GoOptions())
+}
+
+// readMembers reads the members of an object in their order. What Python's reader takes and
+// RFC 8259 does not is refused.
 func readMembers(raw []byte) ([]member, bool) {
-	if len(raw) == 0 || raw[0] != '{' || !json.Valid(raw) {
-		return nil, false
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	if _, err := d.Token(); err != nil {
-		return nil, false
-	}
 	var members []member
-	for d.More() {
-		t, err := d.Token()
-		key, ok := t.(string)
-		var value json.RawMessage
-		if err != nil || !ok || !plain(key) || d.Decode(&value) != nil {
-			return nil, false
-		}
-		members = append(members, member{key, value})
+	ok := true
+	s := newScanner(raw)
+	for key := range s.Members {
+		members = append(members, member{key, []byte(s.Raw())})
+		ok = ok && plain(key)
 	}
-	return members, true
+	return members, s.End() == nil && ok
 }
 
 func readString(raw []byte) (string, bool) {
-	var s string
-	if raw[0] != '"' || json.Unmarshal(raw, &s) != nil || !plain(s) {
-		return "", false
-	}
-	return s, true
+	s := newScanner(raw)
+	text := s.Text()
+	return text, s.End() == nil && plain(text)
 }
 
-// plain reports whether a decoded string is what its text says: encoding/json reads half of
-// a surrogate pair as U+FFFD, Python keeps it.
+// plain reports whether a decoded string is what its text says: half of a surrogate pair is read as
+// U+FFFD, but Python keeps it.
 func plain(s string) bool { return !strings.ContainsRune(s, utf8.RuneError) }
+
+// A token is a bracket, a name or a value without elements.
+type token struct {
+	kind byte // as strictjson.Scanner.Kind returns it
+	text string
+}
 
 // sameValue reports whether two texts are the same JSON value: the same members in the same
 // order, strings of the same characters, numbers of the same decimal value and sign.
 func sameValue(a, b []byte) bool {
-	if !json.Valid(a) || !json.Valid(b) {
-		return false
-	}
-	da, db := json.NewDecoder(bytes.NewReader(a)), json.NewDecoder(bytes.NewReader(b))
-	da.UseNumber()
-	db.UseNumber()
-	depth := 0
-	for {
-		ta, errA := da.Token()
-		tb, errB := db.Token()
-		if errA != nil || errB != nil || !sameToken(ta, tb) {
-			return false
-		}
-		switch ta {
-		case json.Delim('{'), json.Delim('['):
-			depth++
-		case json.Delim('}'), json.Delim(']'):
-			depth--
-		}
-		if depth == 0 {
-			return true
-		}
-	}
+	x, y := newScanner(a), newScanner(b)
+	s, t := appendTokens(nil, x), appendTokens(nil, y)
+	return x.End() == nil && y.End() == nil && slices.EqualFunc(s, t, sameToken)
 }
 
-func sameToken(a, b json.Token) bool {
-	switch a := a.(type) {
-	case string:
-		b, ok := b.(string)
-		return ok && a == b && plain(a)
-	case json.Number:
-		b, ok := b.(json.Number)
-		return ok && sameNumber(string(a), string(b))
+func appendTokens(dst []token, s *strictjson.Scanner) []token {
+	kind := s.Kind()
+	switch kind {
+	case '{':
+		dst = append(dst, token{kind: kind})
+		for key := range s.Members {
+			dst = appendTokens(append(dst, token{'"', key}), s)
+		}
+		return append(dst, token{kind: '}'})
+	case '[':
+		dst = append(dst, token{kind: kind})
+		for range s.Elements {
+			dst = appendTokens(dst, s)
+		}
+		return append(dst, token{kind: ']'})
+	case '"':
+		return append(dst, token{kind, s.Text()})
 	}
-	return a == b // a delimiter, a truth value, null
+	return append(dst, token{kind, s.Raw()})
+}
+
+func sameToken(a, b token) bool {
+	switch {
+	case a.kind != b.kind:
+		return false
+	case a.kind == '"':
+		return a.text == b.text && plain(a.text)
+	case a.kind == '0':
+		return sameNumber(a.text, b.text)
+	}
+	return a.text == b.text
 }
 
 // someMembers reports whether every member of part may be one of whole. Both are objects.
