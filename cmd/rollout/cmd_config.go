@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
@@ -108,7 +108,7 @@ checks.`,
 		Example:     "  rollout config schema > rollout.schema.json",
 		Args:        exactArgs(),
 		RunE: func(*cobra.Command, []string) error {
-			enc := plainjson.NewEncoder(p.stdout)
+			enc := format.NewJSONEncoder(p.stdout)
 			enc.SetIndent("", "  ")
 			return enc.Encode(config.Schema(config.NewLoader(p.getenv).Settings))
 		},

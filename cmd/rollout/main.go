@@ -20,7 +20,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
@@ -188,6 +187,6 @@ func (p *program) say(format string, args ...any) {
 }
 
 func (p *program) printJSON(v any) error {
-	enc := plainjson.NewEncoder(p.stdout)
+	enc := format.NewJSONEncoder(p.stdout)
 	return enc.Encode(v)
 }

@@ -5,8 +5,8 @@ import (
 	"context"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/serverruns"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
@@ -40,7 +40,7 @@ func (p *Plan) Print(ctx context.Context) error {
 		if p.options.FromRuns {
 			plan["server_runs"] = map[string]int{"new": found.Given, "known": found.Known, "running": found.Running}
 		}
-		if err := plainjson.NewEncoder(out).Encode(plan); err != nil {
+		if err := format.NewJSONEncoder(out).Encode(plan); err != nil {
 			return err
 		}
 		return p.checkMatched(found)

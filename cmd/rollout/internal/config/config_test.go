@@ -135,7 +135,7 @@ func TestConfigComplaints(t *testing.T) {
 		{"header that cannot be sent", "server:\n  headers: {X-A: \"a\\nb\"}\n", []string{"run.yaml:2: server.headers: X-A: contains a control character, which is not allowed in a header"}},
 		{"header's name with a line break", "server:\n  headers: {\"X-A\\r\\nX-B\": \"a\"}\n", []string{`run.yaml:2: server.headers: "X-A\r\nX-B" is not a header name (allowed: letters, digits and any of !#$%&'*+-.^_` + "`|~)"}},
 		{"one header twice", "server:\n  headers: {X-A: \"a\", x-a: \"b\"}\n", []string{"run.yaml:2: server.headers: X-A and x-a are the same header"}},
-		{"a key of an object twice", "agent:\n  create: {a: {b: 1, \"b\": 2}}\n", []string{"run.yaml:2: agent.create: b: given twice in one object"}},
+		{"a key of an object twice", "agent:\n  create: {a: {b: 1, \"b\": 2}}\n", []string{"run.yaml:2: agent.create: a: b: given twice in one object"}},
 		{
 			"one server thrice", "server:\n  urls: [http://LETTA:80/v/, \"http://letta/v\", \"http://letta.:80/x/../v\", \"https://letta/v\"]\n",
 			[]string{

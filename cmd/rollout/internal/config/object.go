@@ -14,9 +14,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // Settings that are more than text: headers and client tools.
@@ -32,7 +33,7 @@ func (h *headers) setting(key string, getenv func(string) string) *Setting {
 		Key: key, arg: "JSON", node: yaml.MappingNode,
 		set: func(text string) error {
 			var m map[string]string
-			if err, ambiguous := errors.AsType[*plainjson.AmbiguousError](plainjson.Scan([]byte(text), nil)); ambiguous {
+			if err := ambiguous(text); err != nil {
 				return err
 			}
 			if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {
@@ -101,6 +102,16 @@ func (h headers) Reveal() http.Header {
 	return out
 }
 
+// ambiguous returns an error for JSON that other readers read differently. It returns nil for text
+// that is not JSON, which its reader reports.
+func ambiguous(text string) error {
+	err, bad := errors.AsType[*strictjson.Error](strictjson.Check(text, strictjson.Options{}))
+	if bad && err.Ambiguous {
+		return err
+	}
+	return nil
+}
+
 // clientTools are tools that run in this process.
 type clientTools []agent.ClientToolConfig
 
@@ -161,7 +172,7 @@ func (c *clientTools) setting(key string) *Setting {
 
 // parseClientTools parses a JSON list of tools. It rejects unknown fields.
 func parseClientTools(b []byte) (clientTools, error) {
-	if err, ambiguous := errors.AsType[*plainjson.AmbiguousError](plainjson.Scan(b, nil)); ambiguous {
+	if err := ambiguous(string(b)); err != nil {
 		return nil, err
 	}
 	var texts []toolText
@@ -209,8 +220,8 @@ func jsonOf(n *yaml.Node) (json.RawMessage, error) {
 	if err := appendJSON(&out, n, maxNesting); err != nil {
 		return nil, err
 	}
-	if err := plainjson.Scan(out.Bytes(), nil); err != nil {
-		return nil, err
+	if err, bad := errors.AsType[*strictjson.Error](strictjson.Check(out.String(), strictjson.Options{})); bad {
+		return nil, errors.New(err.Path + err.What) // the place is not one of the file
 	}
 	return out.Bytes(), nil
 }
@@ -271,7 +282,7 @@ func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
 
 // appendText appends a scalar without HTML escaping.
 func appendText(out *bytes.Buffer, v any) error {
-	enc := plainjson.NewEncoder(out)
+	enc := format.NewJSONEncoder(out)
 	if err := enc.Encode(v); err != nil {
 		return err
 	}

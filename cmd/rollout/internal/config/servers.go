@@ -13,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/collector"
 )
 
@@ -242,5 +241,5 @@ func (l servers) MarshalJSON() ([]byte, error) {
 			Headers     map[string]string `json:"headers,omitempty"`
 		}{s.URL, s.Weight, s.MaxInFlight, s.Headers.shown()}
 	}
-	return plainjson.Line(out)
+	return format.JSONLine(out)
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 )
 
 // A Setting binds one key of the configuration to its field and records the origin of its value.
@@ -201,7 +199,7 @@ func objectSetting(key string, to *json.RawMessage) *Setting {
 	return &Setting{
 		Key: key, arg: "JSON",
 		set: func(s string) error {
-			if err, ambiguous := errors.AsType[*plainjson.AmbiguousError](plainjson.Scan([]byte(s), nil)); ambiguous {
+			if err := ambiguous(s); err != nil {
 				return err
 			}
 			var m map[string]json.RawMessage

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
 // Json returns the value in the form of run.json.
@@ -17,7 +17,7 @@ func (s *Setting) Json() (json.RawMessage, error) {
 	if sec, ok := v.(Secret); ok {
 		v = sec.ref
 	}
-	return plainjson.Line(v)
+	return format.JSONLine(v)
 }
 
 // Given returns the origin of a value that this invocation gave, as " (origin)". Otherwise it
@@ -37,7 +37,7 @@ func (l *Loader) FromRun(values Values, section string) {
 		if s.Origin != OriginDefault || s.Key == "output.dir" || section != "" && in != section {
 			continue
 		}
-		raw := plainjson.Compact(values[in][name])
+		raw := format.CompactJSON(values[in][name])
 		if len(raw) == 0 || string(raw) == "null" || string(raw) == `""` {
 			continue
 		}
@@ -58,7 +58,7 @@ func (l *Loader) FromRun(values Values, section string) {
 // keeps reports whether a setting has the same value as in the run.
 func (l *Loader) keeps(values Values, section, name string) bool {
 	now, err := l.ByKey[section+"."+name].Json()
-	return err == nil && bytes.Equal(plainjson.Compact(now), plainjson.Compact(values[section][name]))
+	return err == nil && bytes.Equal(format.CompactJSON(now), format.CompactJSON(values[section][name]))
 }
 
 // setJSON sets a setting from its JSON in run.json.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 )
 
@@ -89,7 +88,7 @@ func (c *Client) Do(r Request, answer any) error {
 // Send sends a request without waiting for the answer. A caller that sends many requests must call
 // Receive meanwhile: the collector stops reading after about 256 unread answers.
 func (c *Client) Send(r Request) error {
-	line, err := plainjson.Line(r)
+	line, err := format.JSONLine(r)
 	if err != nil {
 		return exit.Usagef("%w", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
 // A Handler carries out requests. Several goroutines can call its methods at a time. The requests
@@ -300,9 +300,9 @@ func (c *client) answer() {
 }
 
 func (c *client) write(answer any) error {
-	line, err := plainjson.Line(answer)
+	line, err := format.JSONLine(answer)
 	if err != nil { // for example a number that JSON cannot represent
-		line, err = plainjson.Line(refused(fmt.Errorf("internal error: %w", err)))
+		line, err = format.JSONLine(refused(fmt.Errorf("internal error: %w", err)))
 	}
 	if err != nil {
 		return err

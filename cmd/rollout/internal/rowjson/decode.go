@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
+	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // maxLine bounds the length of a line, and so the memory of a Reader. A token takes about 20 bytes.
@@ -66,9 +67,6 @@ func (r *Reader) line() (string, error) {
 }
 
 func decode(text string) (*sink.StoredSample, *Header, error) {
-	if !utf8.ValidString(text) {
-		return nil, nil, errors.New("the line is not UTF-8")
-	}
 	switch {
 	case hasMember(text, "rollout_export"):
 		h, err := decodeHeader(text)
@@ -128,7 +126,7 @@ func decodeHeader(text string) (*Header, error) {
 	var version struct {
 		Version int `json:"rollout_export"`
 	}
-	if err := plainjson.Scan([]byte(text), nil); err != nil {
+	if err := strictjson.Check(text, strictjson.Options{}); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal([]byte(text), &version); err != nil {
@@ -154,36 +152,24 @@ func decodeHeader(text string) (*Header, error) {
 
 // decodeRow decodes an object with the given columns into row, a pointer to a struct.
 func decodeRow(text, what string, columns []column, row any) error {
-	s := &scanner{text: text}
+	s := &scanner{strictjson.New(text, strictjson.Options{}), text}
 	v := reflect.ValueOf(row).Elem()
 	seen := make([]bool, len(columns))
-	if !s.take('{') {
-		return fmt.Errorf("not an object: %w", s.wrong("{"))
-	}
-	for i := 0; !s.take('}'); i++ {
-		if i > 0 && !s.take(',') {
-			return s.wrong(", or }")
-		}
-		name, err := s.str()
-		if err != nil {
-			return err
-		}
+	i := 0
+	for name := range s.Members {
 		at := columnAt(columns, name, i)
-		switch {
-		case at < 0:
+		if at < 0 {
 			return fmt.Errorf("a %s has no column %.60q", what, name)
-		case seen[at]:
-			return fmt.Errorf("duplicate column %s", name)
-		case !s.take(':'):
-			return s.wrong(":")
 		}
 		seen[at] = true
-		if err := decodeValue(s, v.Field(columns[at].index).Addr().Interface(), columns[at].nullable); err != nil {
-			return fmt.Errorf("column %s: %w", name, err)
-		}
+		decodeValue(s, v.Field(columns[at].index).Addr().Interface(), columns[at].nullable)
+		i++
 	}
-	if s.peek() != 0 || s.at < len(s.text) {
-		return s.wrong("the end of the line")
+	if err := s.End(); err != nil {
+		if bad, ok := errors.AsType[*strictjson.Error](err); ok && bad.Path != "" {
+			return fmt.Errorf("column %w", err)
+		}
+		return err
 	}
 	for i, c := range columns {
 		if !seen[i] {
@@ -206,87 +192,125 @@ func columnAt(columns []column, name string, likely int) int {
 	return -1
 }
 
-// decodeValue decodes the value of a field.
-func decodeValue(s *scanner, field any, nullable bool) (err error) {
+// A scanner reads one line.
+type scanner struct {
+	*strictjson.Scanner
+	text string
+}
+
+// decodeValue decodes the value of a field. The scanner keeps its error.
+func decodeValue(s *scanner, field any, nullable bool) {
 	switch p := field.(type) {
 	case *string:
-		*p, err = s.str()
+		*p = s.Text()
 	case *bool:
-		*p, err = s.boolean()
+		*p = s.Bool()
 	case *int8:
-		err = integer(s, p, 8)
+		integer(s, p, 8)
 	case *int32:
-		err = integer(s, p, 32)
+		integer(s, p, 32)
 	case *int64:
-		err = integer(s, p, 64)
+		integer(s, p, 64)
 	case *float32:
-		*p, err = s.float32()
+		float32Value(s, p)
 	case *float64:
-		*p, err = s.float64()
+		*p = math.Float64frombits(float(s, 64))
 	case **string:
-		err = pointer(s, p)
+		pointer(s, p)
 	case **bool:
-		err = pointer(s, p)
+		pointer(s, p)
 	case **int32:
-		err = pointer(s, p)
+		pointer(s, p)
 	case **float32:
-		err = pointer(s, p)
+		pointer(s, p)
 	case **float64:
-		err = pointer(s, p)
+		pointer(s, p)
 	case *[]int8:
-		err = list(s, p, nullable, func(s *scanner, v *int8) error { return integer(s, v, 8) })
+		list(s, p, nullable, func(s *scanner, v *int8) { integer(s, v, 8) })
 	case *[]int32:
-		err = list(s, p, nullable, func(s *scanner, v *int32) error { return integer(s, v, 32) })
+		list(s, p, nullable, func(s *scanner, v *int32) { integer(s, v, 32) })
 	case *[]float32:
-		err = list(s, p, nullable, func(s *scanner, v *float32) (err error) { *v, err = s.float32(); return err })
+		list(s, p, nullable, float32Value)
 	case *[]string:
-		err = list(s, p, nullable, func(s *scanner, v *string) (err error) { *v, err = s.str(); return err })
+		list(s, p, nullable, func(s *scanner, v *string) { *v = s.Text() })
 	default:
 		panic("rowjson: internal error: a column of another type") // every test finds it
 	}
-	return err
 }
 
-func integer[T int8 | int32 | int64](s *scanner, p *T, bits int) error {
-	n, err := s.integer(bits)
-	*p = T(n)
-	return err
-}
-
-func pointer[T any](s *scanner, p **T) error {
-	if s.null() {
-		return nil
+func integer[T int8 | int32 | int64](s *scanner, p *T, bits int) {
+	s.Kind()
+	at := s.Offset()
+	if *p = T(s.Int(bits)); *p == 0 && s.Since(at) == "-0" {
+		s.FailAt(at, "-0 where an integer is expected")
 	}
-	*p = new(T)
-	return decodeValue(s, *p, false)
+}
+
+func float32Value(s *scanner, p *float32) { *p = math.Float32frombits(uint32(float(s, 32))) }
+
+// float decodes a float with the given number of bits and returns its bits. NaN and the infinities
+// are strings.
+func float(s *scanner, size int) uint64 {
+	kind, at := s.Kind(), s.Offset()
+	switch kind {
+	case '0':
+		word := s.Number()
+		v, err := strconv.ParseFloat(word, size)
+		if s.Err() == nil && err != nil {
+			s.FailAt(at, fmt.Sprintf("%.40s is too large for a float of %d bits", word, size))
+		}
+		if size == 32 {
+			return uint64(math.Float32bits(float32(v)))
+		}
+		return math.Float64bits(v)
+	case '"':
+	default:
+		s.Mismatch("a number")
+		return 0
+	}
+	inf, nan, sign := uint64(0x7f800000), uint64(plainNaN32), uint64(1)<<31
+	if size == 64 {
+		inf, nan, sign = 0x7ff0000000000000, plainNaN64, 1<<63
+	}
+	word := s.Text()
+	switch word {
+	case "Infinity":
+		return inf
+	case "-Infinity":
+		return inf | sign
+	case "NaN":
+		return nan
+	}
+	digits, ok := strings.CutPrefix(word, "NaN:")
+	bits, err := strconv.ParseUint(digits, 16, size)
+	if !ok || err != nil || len(digits) != size/4 || bits&^sign <= inf {
+		s.FailAt(at, fmt.Sprintf(`%.40q where a number, "NaN", "Infinity" or "-Infinity" is expected`, word))
+	}
+	return bits
+}
+
+func pointer[T any](s *scanner, p **T) {
+	if !s.Null() {
+		*p = new(T)
+		decodeValue(s, *p, false)
+	}
 }
 
 // maxAhead bounds the preallocation for a list.
 const maxAhead = 1 << 20
 
 // list decodes a list. The result is nil only for null.
-func list[T any](s *scanner, p *[]T, nullable bool, one func(*scanner, *T) error) error {
-	if nullable && s.null() {
-		return nil
+func list[T any](s *scanner, p *[]T, nullable bool, one func(*scanner, *T)) {
+	if nullable && s.Null() {
+		return
 	}
-	if !s.take('[') {
-		return s.wrong("a list")
-	}
-	end := strings.IndexByte(s.text[s.at:], ']')
-	if end < 0 {
-		return errors.New("the line ends early")
-	}
-	values := make([]T, 0, min(strings.Count(s.text[s.at:s.at+end], ",")+1, maxAhead))
-	for !s.take(']') {
-		if len(values) > 0 && !s.take(',') {
-			return fmt.Errorf("element %d: %w", len(values), s.wrong(", or ]"))
-		}
+	rest := s.text[min(s.Offset(), len(s.text)):]
+	end := max(0, strings.IndexByte(rest, ']'))
+	values := make([]T, 0, min(strings.Count(rest[:end], ",")+1, maxAhead))
+	for range s.Elements {
 		var v T
-		if err := one(s, &v); err != nil {
-			return fmt.Errorf("element %d: %w", len(values), err)
-		}
+		one(s, &v)
 		values = append(values, v)
 	}
 	*p = values
-	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -65,7 +65,7 @@ func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 // Header writes the first line of a whole run.
 func (w *Writer) Header(h Header) error {
 	h.Version, h.SchemaVersion = headerVersion, sink.SchemaVersion
-	line, err := plainjson.Line(h)
+	line, err := format.JSONLine(h)
 	if err == nil {
 		_, err = w.w.Write(append(line, '\n'))
 	}

@@ -39,7 +39,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
@@ -234,7 +233,7 @@ func (f *Folder) writeTasks(tasks *TaskSet) error {
 
 func (f *Folder) writeJSON(name string, v any) error {
 	return writeFile(f.Dir, name, f.Mode, func(w io.Writer) error {
-		enc := plainjson.NewEncoder(w)
+		enc := format.NewJSONEncoder(w)
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
 	})

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
@@ -93,7 +93,7 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 		if s.Key == "server.timezone" && showValue(before) == "none" {
 			continue // existing rows are proven in every time zone
 		}
-		if before = plainjson.Compact(before); !bytes.Equal(before, given) {
+		if before = format.CompactJSON(before); !bytes.Equal(before, given) {
 			bad = append(bad, differs(s.Key, showValue(before), showValue(given), s.Given()))
 		}
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -370,7 +369,7 @@ const (
 func encodeRun(info Info) ([]byte, error) {
 	info.Version, info.SHA256 = runVersion, ""
 	var out bytes.Buffer
-	enc := plainjson.NewEncoder(&out)
+	enc := format.NewJSONEncoder(&out)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(info); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
@@ -295,7 +295,7 @@ func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	}
 	s := &spool{file: f, sum: sha256.New(), set: TaskSet{path: f.Name()}}
 	s.w = bufio.NewWriterSize(io.MultiWriter(f, s.sum), 64<<10)
-	s.enc = plainjson.NewEncoder(s.w)
+	s.enc = format.NewJSONEncoder(s.w)
 	return s, nil
 }
 

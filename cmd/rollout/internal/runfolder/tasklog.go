@@ -16,7 +16,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
 )
@@ -170,7 +170,7 @@ func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error)
 	}
 	var buf bytes.Buffer
 	now := time.Now()
-	enc := plainjson.NewEncoder(&buf)
+	enc := format.NewJSONEncoder(&buf)
 	out := make([]Added, len(batch))
 	for i, t := range batch {
 		id, mark := hashOf(t.ID), markOf(t)

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
@@ -293,7 +292,7 @@ func (v *View) json() map[string]any {
 func writeEvent(w io.Writer, name string, fields map[string]any) {
 	out := map[string]any{"event": name}
 	maps.Copy(out, fields)
-	enc := plainjson.NewEncoder(w)
+	enc := format.NewJSONEncoder(w)
 	_ = enc.Encode(out) // a queue accepts everything
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // readParquet yields the tasks of a Parquet file. It ignores unknown columns. A task's line is its
@@ -112,14 +112,13 @@ func taskFromRow(row any) (collector.Task, error) {
 		}
 		// metadata and agent are objects. A flat file contains them as JSON text.
 		if s, ok := v.(string); ok && (i == fieldMetadata || i == fieldAgent) {
-			text := []byte(strings.TrimSpace(s))
-			err := plainjson.Scan(text, nil)
-			_, strict := errors.AsType[*plainjson.AmbiguousError](err)
+			s = strings.TrimSpace(s)
+			err, bad := errors.AsType[*strictjson.Error](strictjson.Check(s, strictjson.Options{}))
 			switch {
-			case err == nil:
-				fields[i] = text
+			case !bad:
+				fields[i] = json.RawMessage(s)
 				continue
-			case strict:
+			case err.Ambiguous:
 				return collector.Task{}, fmt.Errorf("%s: %w", name, err)
 			case i == fieldAgent:
 				return collector.Task{}, errors.New("agent: must be the JSON of an object of overrides")
@@ -143,7 +142,7 @@ func plain(v any) (any, error) {
 		return plain(string(v))
 	case string:
 		if !utf8.ValidString(v) {
-			return nil, plainjson.ErrNotUTF8
+			return nil, errors.New("not UTF-8")
 		}
 		return v, nil
 	case map[string]any:

@@ -23,9 +23,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/plainjson"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // A BadError reports one bad task of a file. The tasks after it can still be read.
@@ -165,8 +165,8 @@ func LineOf(t *collector.Task, now time.Time) Line {
 // ParseTask parses one task object without surrounding white space. Its errors name the bad field.
 func ParseTask(line []byte) (collector.Task, error) {
 	if len(line) == 0 || line[0] != '{' {
-		if err := plainjson.Scan(line, nil); err != nil {
-			return collector.Task{}, fmt.Errorf("not a JSON object: %w", err)
+		if err := strictjson.Check(string(line), strictjson.Options{}); err != nil {
+			return collector.Task{}, notObject(err)
 		}
 		if line[0] == '[' {
 			return collector.Task{}, errors.New("not a JSON object but a list: put each task on its own line")
@@ -175,23 +175,34 @@ func ParseTask(line []byte) (collector.Task, error) {
 	}
 	var fields taskFields
 	var unknown []string
-	err := plainjson.Scan(line, func(name string, value json.RawMessage) {
+	var s strictjson.Scanner
+	s.Reset(string(line), strictjson.Options{})
+	for name := range s.Members {
+		from := s.Offset()
+		if s.Skip(); s.Err() != nil {
+			break
+		}
 		if i := slices.Index(taskFieldNames[:], name); i >= 0 {
-			fields[i] = value
+			fields[i] = line[from:s.Offset():s.Offset()]
 		} else {
 			unknown = append(unknown, name)
 		}
-	})
-	_, strict := errors.AsType[*plainjson.AmbiguousError](err)
-	switch {
-	case strict, errors.Is(err, plainjson.ErrNotUTF8):
-		return collector.Task{}, err
+	}
+	switch err := s.End(); {
 	case err != nil:
-		return collector.Task{}, fmt.Errorf("not a JSON object: %w", err)
+		return collector.Task{}, notObject(err)
 	case unknown != nil:
 		return collector.Task{}, fields.unknown(unknown)
 	}
 	return fields.task()
+}
+
+// notObject adds to a syntax error that a task is a JSON object.
+func notObject(err error) error {
+	if bad, ok := errors.AsType[*strictjson.Error](err); ok && bad.Ambiguous {
+		return err
+	}
+	return fmt.Errorf("not a JSON object: %w", err)
 }
 
 var taskFieldNames = [...]string{"id", "prompt", "messages", "answer", "metadata", "samples", "agent", "deadline", "recorded"}
@@ -243,7 +254,7 @@ func (f *taskFields) task() (collector.Task, error) {
 	case prompt != nil && messages != nil:
 		return t, errors.New("prompt and messages: set only one")
 	case prompt != nil:
-		s, ok := plainjson.Text(prompt)
+		s, ok := text(prompt)
 		if !ok || s == "" {
 			return t, errors.New("prompt: must be a string, and not empty")
 		}
@@ -252,21 +263,23 @@ func (f *taskFields) task() (collector.Task, error) {
 		}
 		t.Messages = []string{s}
 	case messages != nil:
-		var bad error
-		ok := plainjson.Elements(messages, func(m json.RawMessage) {
-			s, ok := plainjson.Text(m)
-			if bad == nil && (!ok || s == "") {
-				bad = fmt.Errorf("messages[%d]: must be a string, and not empty", len(t.Messages))
+		var s strictjson.Scanner
+		if s.Reset(string(messages), strictjson.Options{}); s.Kind() == '[' {
+			for i := range s.Elements {
+				text := ""
+				if s.Kind() == '"' {
+					text = s.Text()
+				}
+				if text == "" {
+					return t, fmt.Errorf("messages[%d]: must be a string, and not empty", i)
+				}
+				if strings.IndexByte(text, 0) >= 0 {
+					return t, fmt.Errorf("messages[%d]: %w", i, errNUL)
+				}
+				t.Messages = append(t.Messages, text)
 			}
-			if bad == nil && strings.IndexByte(s, 0) >= 0 {
-				bad = fmt.Errorf("messages[%d]: %w", len(t.Messages), errNUL)
-			}
-			t.Messages = append(t.Messages, s)
-		})
-		if bad != nil {
-			return t, bad
 		}
-		if !ok || len(t.Messages) == 0 {
+		if len(t.Messages) == 0 {
 			return t, errors.New("messages: must be a list of at least one user message")
 		}
 	default:
@@ -285,12 +298,12 @@ func (f *taskFields) task() (collector.Task, error) {
 			return t, errors.New("samples: must be a whole number ≥ 1")
 		}
 	}
-	t.Metadata = plainjson.Compact(f[fieldMetadata])
+	t.Metadata = format.CompactJSON(f[fieldMetadata])
 	if v := f[fieldAgent]; v != nil {
 		if v[0] != '{' {
 			return t, errors.New("agent: must be an object of overrides")
 		}
-		t.Agent = plainjson.Compact(v)
+		t.Agent = format.CompactJSON(v)
 	}
 	if v := f[fieldDeadline]; v != nil {
 		var err error
@@ -320,7 +333,7 @@ const maxDeadline = 10 * 365 * 24 * time.Hour
 
 // deadline parses an RFC 3339 time, or a number of seconds after the task is accepted.
 func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error) {
-	if text, ok := plainjson.Text(v); ok {
+	if text, ok := text(v); ok {
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil || at.Year() < 1970 || at.Year() > 9998 {
 			return at, 0, fmt.Errorf("deadline: %q is not a time such as 2026-01-02T15:04:05Z", termsafe.Text(text, 60))
@@ -366,13 +379,23 @@ func (f *taskFields) unknown(names []string) error {
 	return fmt.Errorf("%s: unknown field; put your own fields into metadata", termsafe.Text(name, 60))
 }
 
+// text returns the text of a JSON string. ok is false for any other value.
+func text(v json.RawMessage) (text string, ok bool) {
+	var s strictjson.Scanner
+	if s.Reset(string(v), strictjson.Options{}); s.Kind() == '"' {
+		text = s.Text()
+		return text, s.Err() == nil
+	}
+	return "", false
+}
+
 // scalarText returns the text of a JSON string, number or boolean.
 func scalarText(v json.RawMessage) (string, bool) {
 	switch v[0] {
 	case '{', '[':
 		return "", false
 	case '"':
-		return plainjson.Text(v)
+		return text(v)
 	default:
 		return string(v), true
 	}

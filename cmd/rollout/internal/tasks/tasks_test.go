@@ -25,7 +25,7 @@ func TestTaskThatIsNotUTF8(t *testing.T) {
 		}
 		return true
 	})
-	if want := []string{"", "tasks.jsonl:2: not UTF-8", "tasks.jsonl:3: not UTF-8"}; strings.Join(got, "|") != strings.Join(want, "|") {
+	if want := []string{"", "tasks.jsonl:2: not UTF-8 (byte 20)", "tasks.jsonl:3: not UTF-8 (byte 40)"}; strings.Join(got, "|") != strings.Join(want, "|") {
 		t.Errorf("errors %q, want %q", got, want)
 	}
 }
