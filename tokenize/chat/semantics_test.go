@@ -138,13 +138,8 @@ func TestFromJSON(t *testing.T) {
 		{"words", ` [true, false, null] `, "[True, False, None]", ""},
 		{"escapes", `["\u00e9\n\t\"\\\/", "\ud83d\ude42"]`, `['é\n\t"\\/', '🙂']`, ""},
 		{"empty", ``, "", "the text ends where a value is expected (byte 0)"},
-		{"two values", `1 2`, "", "where the end is expected (byte 2)"},
 		{"half a pair", `"\ud83d"`, "", "surrogate"},
-		{"wrong half", `"\ud83d\u0041"`, "", "surrogate"},
-		{"control character", "\"a\nb\"", "", "control character"},
 		{"not UTF-8", "\"a\xff\"", "", "not UTF-8 (byte 2)"},
-		{"leading zero", `01`, "", "where the end is expected"},
-		{"comma", `[1,]`, "", "where a value is expected (byte 3)"},
 		{"deep", deep, "", "nested deeper than 900 levels"},
 		{"digits", strings.Repeat("9", 4301), "", "more than 4300 digits"},
 	} {
