@@ -70,8 +70,8 @@ func (s *Scanner) Mismatch(want string) {
 	s.Fail(found + " where " + want + " is expected")
 }
 
-// maxPath bounds the length of a path.
-const maxPath = 400
+// maxPath is the length from which a path does not grow.
+const maxPath = 100
 
 // Under puts a member or an element in front of the path of the error.
 func (s *Scanner) Under(where string) {

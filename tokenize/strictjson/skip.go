@@ -12,15 +12,15 @@ func (s *Scanner) Skip() {
 	case '"':
 		s.skipText()
 	case '{':
-		s.skipObject()
+		s.Members(ignoreName)
 	case '[':
-		s.skipList()
+		s.Elements(ignoreIndex)
 	case 't':
-		s.Word("true")
+		s.word("true")
 	case 'f':
-		s.Word("false")
+		s.word("false")
 	case 'n':
-		s.Word("null")
+		s.word("null")
 	case '0':
 		s.Number()
 	default:
@@ -28,78 +28,21 @@ func (s *Scanner) Skip() {
 	}
 }
 
-// skipObject reads an object. text[i] is the opening brace.
-func (s *Scanner) skipObject() {
-	if !s.opts.EqualNames {
-		for range s.Members { //nolint:revive // Members skips the values
-		}
-		return
-	}
-	if !s.enter() {
-		return
-	}
-	if s.space() == '}' {
-		s.leave()
-		return
-	}
-	for s.err == nil {
-		if s.space() != '"' {
-			s.Expected("a name")
-			return
-		}
-		s.skipText()
-		if s.space() != ':' {
-			s.Expected("':'")
-			return
-		}
-		s.i++
-		s.Skip()
-		switch s.space() {
-		case ',':
-			s.i++
-		case '}':
-			s.leave()
-			return
-		default:
-			s.Expected("',' or '}'")
-		}
-	}
-}
+func ignoreName(string) bool { return true }
 
-// skipList reads an array. text[i] is the opening bracket.
-func (s *Scanner) skipList() {
-	if !s.enter() {
-		return
-	}
-	if s.space() == ']' {
-		s.leave()
-		return
-	}
-	for s.err == nil {
-		s.Skip()
-		switch s.space() {
-		case ',':
-			s.i++
-		case ']':
-			s.leave()
-			return
-		default:
-			s.Expected("',' or ']'")
-		}
-	}
-}
+func ignoreIndex(int) bool { return true }
 
 // Null reads null if it follows.
 func (s *Scanner) Null() bool {
 	if s.space() != 'n' {
 		return false
 	}
-	s.Word("null")
+	s.word("null")
 	return true
 }
 
-// Word reads null, true or false.
-func (s *Scanner) Word(word string) {
+// word reads null, true or false.
+func (s *Scanner) word(word string) {
 	s.space()
 	if !strings.HasPrefix(s.text[s.i:], word) {
 		s.Expected(word)
@@ -112,10 +55,10 @@ func (s *Scanner) Word(word string) {
 func (s *Scanner) Bool() bool {
 	switch s.Kind() {
 	case 't':
-		s.Word("true")
+		s.word("true")
 		return s.err == nil
 	case 'f':
-		s.Word("false")
+		s.word("false")
 	default:
 		s.Mismatch("a boolean")
 	}

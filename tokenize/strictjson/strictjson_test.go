@@ -17,7 +17,7 @@ var texts = []string{
 	"0", "1", "-", "-0", "-0.5e+10", "01", "-01", "1.", "1.5", ".5", "1e", "1e+", "1e5", "1E-05", "-1.25e+10", "1E400", "+1", "0x1", "1e+-1", "NaN", "Infinity", "-Infinity", "-NaN",
 	"[]", "[ ]", "[1]", "[1,]", "[,1]", "[1 2]", "[1,2", "]", "[}", "{]", "[[[]],{}]", "[{]}", "{[}]", "[" + strings.Repeat(",", 100),
 	"{}", "{ }", `{"a"}`, `{"a":}`, `{"a":1}`, `{"a":1,}`, `{"a":1,,"b":2}`, `{a:1}`, `{"a" 1}`, `{"a":1 "b":2}`, "{,}", `{"a":{"b":[{},[],{"c":null}]}}`, `{"a":[1,{"b":2}],"c":3}`,
-	`{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `{"a":{"b":1,"c":{},"b":2}}`, `[{"a":1},{"a":1}]`, `{"a":{"a":{"a":1}},"b":1}`,
+	`{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `{"a":{"b":1,"c":{},"b":2}}`, `[{"a":1},{"a":1}]`, `{"a":{"a":{"a":1}},"b":1}`, `{"a":{"b":1},"b":2}`,
 	`"\""`, `"\\"`, `"\/\b\f\n\r\t"`, `"\u0041\u00e9\u20AC"`, `"\u004"`, `"\u00zz"`, `"\x"`, `"\`, `"\u`, "\"\n\"", "\"\x1f\"", "\"\x7f\"", "\"\x00\"",
 	`"\ud800"`, `"\udc00\ud800"`, `"\ud83d\ude00"`, `"\ud83dx"`, `"\ud83d\u0041"`, `"\ud83d\ud83d\ude00"`,
 	"\"ünï 漢字 🦙\"", "\"\xff\"", "\"12345678\xff\"", "\"1234567\xc3\"", "\xff", "\"\xed\xa0\x80\"", "[\"\xc3\\n\xa9\"]", "\"\ufffd\"",
@@ -286,6 +286,20 @@ func TestSkipped(t *testing.T) {
 	if want := "[y\n \"y\\n\" y\n \"y\\n\"]"; fmt.Sprint(got) != want {
 		t.Errorf("read %q, want %s", got, want)
 	}
+	s = strictjson.New(`{"a":{"b":1},"b":2}`, strictjson.Options{})
+	for range s.Members { // looks into each object, and returns to its start
+		at := s.Mark()
+		if s.Kind() == '{' {
+			for range s.Members {
+				break
+			}
+			s.Return(at)
+		}
+	}
+	if err := s.End(); err != nil {
+		t.Error(err)
+	}
+	s = strictjson.New(` { "a" : [1, "x]"] , "b":"y\n" } `, strictjson.Options{})
 	if got := s.Raw(); got != `{ "a" : [1, "x]"] , "b":"y\n" }` {
 		t.Errorf("Raw() = %s", got)
 	}
