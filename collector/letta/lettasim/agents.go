@@ -258,13 +258,7 @@ func (s *Server) findAgent(id string) (*agent, *answer) {
 	return nil, &a
 }
 
-func (s *Server) getAgent(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a, problem := s.findAgent(q.args[0])
-	if problem != nil {
-		return *problem
-	}
+func (s *Server) getAgent(q *request, a *agent) answer {
 	o := s.look(a, LookAgent).state(s.stateOf(a))
 	if !q.legacy() {
 		withRelations(o, q.URL.Query()["include"])
@@ -281,16 +275,7 @@ func withRelations(o *object, include []string) {
 	}
 }
 
-func (s *Server) patchAgent(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a, problem := s.findAgent(q.args[0])
-	if problem != nil && problem.status == http.StatusNotFound {
-		return notFound("Agent", q.args[0])
-	}
-	if problem != nil {
-		return *problem
-	}
+func (s *Server) patchAgent(q *request, a *agent) answer {
 	var n newAgent
 	if an := q.decode(&n); an != nil {
 		return *an
@@ -320,17 +305,7 @@ func (s *Server) patchAgent(q *request) answer {
 	return ok(s.stateOf(a).append(nil))
 }
 
-func (s *Server) deleteAgent(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id := q.args[0]
-	if !isID(id, "agent") {
-		return badID("agent")
-	}
-	a := s.agents[id]
-	if a == nil {
-		return notFound("Agent", id)
-	}
+func (s *Server) deleteAgent(_ *request, a *agent) answer {
 	if !a.spared {
 		if f := s.cfg.Faults.find(s.cfg.Seed, a.who, -1, func(k FaultKind) bool { return k == DeleteFails }); f != nil {
 			a.spared = true
@@ -338,7 +313,7 @@ func (s *Server) deleteAgent(q *request) answer {
 			return detail(http.StatusInternalServerError, "An unknown error occurred")
 		}
 	}
-	delete(s.agents, id)
+	delete(s.agents, a.id)
 	for key, owner := range s.systems {
 		if owner == a && (key == a.systemID || a.life != nil) {
 			delete(s.systems, key)
@@ -354,5 +329,5 @@ func (s *Server) deleteAgent(q *request) answer {
 	}
 	s.stats.AgentsAlive--
 	s.stats.AgentsDeleted++
-	return ok([]byte(`{"message":"Agent id=` + id + ` successfully deleted"}`))
+	return ok([]byte(`{"message":"Agent id=` + a.id + ` successfully deleted"}`))
 }

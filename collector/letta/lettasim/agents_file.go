@@ -10,8 +10,6 @@ import (
 
 // exportAgent answers with an agent file: the state and the system message.
 func (s *Server) exportAgent(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	a, problem := s.findAgent(q.args[0])
 	if problem != nil {
 		return detail(http.StatusInternalServerError, "Export failed: The following agent IDs were not found: ['%s']", q.args[0])

@@ -17,8 +17,6 @@ type conversation struct {
 }
 
 func (s *Server) createConversation(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if !q.URL.Query().Has("agent_id") {
 		return unprocessable("missing", "'query', 'agent_id'", "Field required")
 	}
@@ -73,13 +71,7 @@ func (s *Server) findConversation(id string) (*conversation, *answer) {
 	return nil, &a
 }
 
-func (s *Server) getConversation(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, problem := s.findConversation(q.args[0])
-	if problem != nil {
-		return *problem
-	}
+func (*Server) getConversation(_ *request, c *conversation) answer {
 	if c.agent.life == nil { // its system message is created on the first read
 		c.state = c.state.clone()
 		c.state.set("in_context_message_ids", quoteAll(nil, []string{c.agent.systemID}))
@@ -88,8 +80,6 @@ func (s *Server) getConversation(q *request) answer {
 }
 
 func (s *Server) listConversations(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	query := q.URL.Query()
 	var list []*conversation
 	for _, c := range s.conversations {
@@ -113,13 +103,7 @@ func (s *Server) listConversations(q *request) answer {
 	return ok(array(out))
 }
 
-func (s *Server) deleteConversation(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, problem := s.findConversation(q.args[0])
-	if problem != nil {
-		return *problem
-	}
+func (s *Server) deleteConversation(_ *request, c *conversation) answer {
 	delete(s.conversations, c.id)
 	return ok([]byte("null"))
 }

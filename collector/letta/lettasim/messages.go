@@ -45,8 +45,6 @@ func (s *Server) resetMessages(q *request) answer {
 }
 
 func (s *Server) getMessage(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if !isID(q.args[0], "message") {
 		return badID("message")
 	}

@@ -76,8 +76,6 @@ type provider struct {
 }
 
 func (s *Server) listProviders(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	name := q.URL.Query().Get("name")
 	var out [][]byte
 	for i := range s.providers {
@@ -113,8 +111,6 @@ func (s *Server) createProvider(q *request) answer {
 			return detail(http.StatusBadRequest, "Provider name '%s' conflicts with a base provider", body.Name)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if slices.ContainsFunc(s.providers, func(p provider) bool { return p.name == body.Name }) {
 		return detail(http.StatusConflict, "A unique constraint was violated for Provider. Check your input for duplicates: unique_name_organization_id")
 	}

@@ -1,6 +1,7 @@
 package lettasim
 
 import (
+	"net/http"
 	"regexp"
 	"strings"
 )
@@ -9,8 +10,42 @@ import (
 type route struct {
 	method, pattern string
 	open            bool // no password needed
-	serve           func(*Server, *request) answer
+	serve           handler
 }
+
+type handler func(*Server, *request) answer
+
+// locked holds Server.mu while serve runs.
+func locked(serve handler) handler {
+	return func(s *Server, q *request) answer {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return serve(s, q)
+	}
+}
+
+// found serves the object whose id is in the path, with Server.mu held. If missing is not nil, it
+// answers for an unknown id.
+func found[T any](find func(*Server, string) (T, *answer), missing func(id string) answer, serve func(*Server, *request, T) answer) handler {
+	return locked(func(s *Server, q *request) answer {
+		v, problem := find(s, q.args[0])
+		switch {
+		case problem == nil:
+			return serve(s, q, v)
+		case problem.status == http.StatusNotFound && missing != nil:
+			return missing(q.args[0])
+		}
+		return *problem
+	})
+}
+
+func missing(kind string) func(id string) answer {
+	return func(id string) answer { return notFound(kind, id) }
+}
+
+func emptyList(string) answer { return ok([]byte("[]")) }
+
+func agentNotFound(string) answer { return detail(http.StatusNotFound, "Agent not found") }
 
 func (r *route) name() string { return r.method + " " + strings.ReplaceAll(r.pattern, "{}", "{id}") }
 
@@ -20,55 +55,55 @@ var routes = []route{
 	{"GET", "/v1/ready/", true, (*Server).health},
 	{"GET", "/v1/models/", false, (*Server).listModels},
 	{"GET", "/v1/models/embedding", false, (*Server).listEmbeddings},
-	{"GET", "/v1/providers/", false, (*Server).listProviders},
-	{"POST", "/v1/providers/", false, (*Server).createProvider},
+	{"GET", "/v1/providers/", false, locked((*Server).listProviders)},
+	{"POST", "/v1/providers/", false, locked((*Server).createProvider)},
 
-	{"GET", "/v1/agents/", false, (*Server).listAgents},
+	{"GET", "/v1/agents/", false, locked((*Server).listAgents)},
 	{"POST", "/v1/agents/", false, (*Server).createAgent},
-	{"GET", "/v1/agents/count", false, (*Server).countAgents},
+	{"GET", "/v1/agents/count", false, locked((*Server).countAgents)},
 	{"POST", "/v1/agents/import", false, (*Server).importAgent},
-	{"GET", "/v1/agents/{}", false, (*Server).getAgent},
-	{"PATCH", "/v1/agents/{}", false, (*Server).patchAgent},
-	{"DELETE", "/v1/agents/{}", false, (*Server).deleteAgent},
-	{"GET", "/v1/agents/{}/export", false, (*Server).exportAgent},
+	{"GET", "/v1/agents/{}", false, found((*Server).findAgent, nil, (*Server).getAgent)},
+	{"PATCH", "/v1/agents/{}", false, found((*Server).findAgent, missing("Agent"), (*Server).patchAgent)},
+	{"DELETE", "/v1/agents/{}", false, found((*Server).findAgent, missing("Agent"), (*Server).deleteAgent)},
+	{"GET", "/v1/agents/{}/export", false, locked((*Server).exportAgent)},
 	{"PATCH", "/v1/agents/{}/reset-messages", false, (*Server).resetMessages},
-	{"GET", "/v1/agents/{}/messages", false, (*Server).agentMessages},
+	{"GET", "/v1/agents/{}/messages", false, found((*Server).findAgent, agentNotFound, (*Server).agentMessages)},
 	{"POST", "/v1/agents/{}/messages", false, (*Server).sendToAgent},
 	{"POST", "/v1/agents/{}/messages/cancel", false, (*Server).cancelAgent},
 	{"POST", "/v1/agents/{}/messages/async", false, (*Server).sendAsync},
 	{"POST", "/v1/agents/{}/messages/stream", false, (*Server).streamToAgent},
 
-	{"GET", "/v1/messages/{}", false, (*Server).getMessage},
+	{"GET", "/v1/messages/{}", false, locked((*Server).getMessage)},
 
-	{"GET", "/v1/conversations/", false, (*Server).listConversations},
-	{"POST", "/v1/conversations/", false, (*Server).createConversation},
-	{"GET", "/v1/conversations/{}", false, (*Server).getConversation},
-	{"DELETE", "/v1/conversations/{}", false, (*Server).deleteConversation},
+	{"GET", "/v1/conversations/", false, locked((*Server).listConversations)},
+	{"POST", "/v1/conversations/", false, locked((*Server).createConversation)},
+	{"GET", "/v1/conversations/{}", false, found((*Server).findConversation, nil, (*Server).getConversation)},
+	{"DELETE", "/v1/conversations/{}", false, found((*Server).findConversation, nil, (*Server).deleteConversation)},
 	{"GET", "/v1/conversations/{}/messages", false, (*Server).conversationMessages},
 	{"POST", "/v1/conversations/{}/messages", false, (*Server).sendToConversation},
 
-	{"GET", "/v1/runs/", false, (*Server).listRuns},
-	{"GET", "/v1/runs/{}", false, (*Server).getRun},
+	{"GET", "/v1/runs/", false, locked((*Server).listRuns)},
+	{"GET", "/v1/runs/{}", false, found((*Server).findRun, nil, (*Server).getRun)},
 	{"DELETE", "/v1/runs/{}", false, (*Server).deleteRun},
-	{"GET", "/v1/runs/{}/messages", false, (*Server).runMessages},
-	{"GET", "/v1/runs/{}/steps", false, (*Server).runSteps},
-	{"GET", "/v1/runs/{}/usage", false, (*Server).runUsage},
-	{"GET", "/v1/runs/{}/metrics", false, (*Server).runMetrics},
+	{"GET", "/v1/runs/{}/messages", false, found((*Server).findRun, nil, (*Server).runMessages)},
+	{"GET", "/v1/runs/{}/steps", false, found((*Server).findRun, nil, (*Server).runSteps)},
+	{"GET", "/v1/runs/{}/usage", false, found((*Server).findRun, nil, (*Server).runUsage)},
+	{"GET", "/v1/runs/{}/metrics", false, found((*Server).findRun, missing("RunMetrics"), (*Server).runMetrics)},
 	{"GET", "/v1/runs/{}/trace", false, (*Server).runTrace},
 
 	{"GET", "/v1/steps/", false, (*Server).listSteps},
-	{"GET", "/v1/steps/{}", false, (*Server).getStep},
-	{"GET", "/v1/steps/{}/metrics", false, (*Server).stepMetrics},
+	{"GET", "/v1/steps/{}", false, found((*Server).findStep, nil, (*Server).getStep)},
+	{"GET", "/v1/steps/{}/metrics", false, found((*Server).findStep, missing("StepMetrics"), (*Server).stepMetrics)},
 	{"GET", "/v1/steps/{}/trace", false, (*Server).stepTrace},
 	{"PATCH", "/v1/steps/{}/feedback", false, (*Server).stepFeedback},
-	{"GET", "/v1/steps/{}/messages", false, (*Server).stepMessages},
+	{"GET", "/v1/steps/{}/messages", false, found((*Server).findStep, emptyList, (*Server).stepMessages)},
 
-	{"GET", "/v1/tools/", false, (*Server).listTools},
-	{"POST", "/v1/tools/", false, (*Server).makeTool},
-	{"PUT", "/v1/tools/", false, (*Server).makeTool},
+	{"GET", "/v1/tools/", false, locked((*Server).listTools)},
+	{"POST", "/v1/tools/", false, locked((*Server).makeTool)},
+	{"PUT", "/v1/tools/", false, locked((*Server).makeTool)},
 	{"POST", "/v1/tools/run", false, (*Server).runTool},
-	{"GET", "/v1/tools/{}", false, (*Server).getTool},
-	{"DELETE", "/v1/tools/{}", false, (*Server).deleteTool},
+	{"GET", "/v1/tools/{}", false, locked((*Server).getTool)},
+	{"DELETE", "/v1/tools/{}", false, locked((*Server).deleteTool)},
 
 	// Routes of the scripted engine: see Config.Weights.
 	{"GET", "/model_info", true, (*Server).modelInfo},

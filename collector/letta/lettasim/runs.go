@@ -117,8 +117,6 @@ func (s *Server) findRun(id string) (*run, *answer) {
 }
 
 func (s *Server) listRuns(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	query := q.URL.Query()
 	if problem := checkPage(query, 1000); problem != nil {
 		return *problem
@@ -199,13 +197,7 @@ func (r *run) duration() []byte {
 	return strconv.AppendInt(nil, int64(max(0, at[1].Sub(at[0]))), 10)
 }
 
-func (s *Server) getRun(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, problem := s.findRun(q.args[0])
-	if problem != nil {
-		return *problem
-	}
+func (s *Server) getRun(_ *request, r *run) answer {
 	return ok(s.stateOfRun(r).append(nil))
 }
 
@@ -214,13 +206,7 @@ func (s *Server) deleteRun(*request) answer {
 	return detail(http.StatusInternalServerError, "An unknown error occurred")
 }
 
-func (s *Server) runMessages(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, problem := s.findRun(q.args[0])
-	if problem != nil {
-		return *problem
-	}
+func (s *Server) runMessages(q *request, r *run) answer {
 	var list [][]byte
 	if s.finished(r) {
 		list = r.source.messages()
@@ -236,13 +222,7 @@ func (s *Server) runMessages(q *request) answer {
 	return ok(array(page(list, messageID, query, query.Get("order") != "desc", 100)))
 }
 
-func (s *Server) runSteps(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, problem := s.findRun(q.args[0])
-	if problem != nil {
-		return *problem
-	}
+func (s *Server) runSteps(q *request, r *run) answer {
 	var list []*step
 	if s.finished(r) {
 		list = r.steps
@@ -294,13 +274,7 @@ func (r *run) usage() (prompt, completion int) {
 	return prompt, completion
 }
 
-func (s *Server) runUsage(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, problem := s.findRun(q.args[0])
-	if problem != nil {
-		return *problem
-	}
+func (s *Server) runUsage(_ *request, r *run) answer {
 	prompt, completion := 0, 0
 	if s.finished(r) {
 		prompt, completion = r.usage()
@@ -308,16 +282,7 @@ func (s *Server) runUsage(q *request) answer {
 	return ok(fmt.Appendf(nil, `{"completion_tokens":%d,"prompt_tokens":%d,"total_tokens":%d,"prompt_tokens_details":null,"completion_tokens_details":null}`, completion, prompt, prompt+completion))
 }
 
-func (s *Server) runMetrics(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, problem := s.findRun(q.args[0])
-	if problem != nil && problem.status == http.StatusNotFound {
-		return notFound("RunMetrics", q.args[0])
-	}
-	if problem != nil {
-		return *problem
-	}
+func (s *Server) runMetrics(_ *request, r *run) answer {
 	took, used := []byte("null"), "null"
 	if s.finished(r) {
 		took = r.duration()

@@ -29,26 +29,11 @@ func (s *Server) findStep(id string) (*step, *answer) {
 	return nil, &a
 }
 
-func (s *Server) getStep(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st, problem := s.findStep(q.args[0])
-	if problem != nil {
-		return *problem
-	}
+func (*Server) getStep(_ *request, st *step) answer {
 	return ok(st.state())
 }
 
-func (s *Server) stepMetrics(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st, problem := s.findStep(q.args[0])
-	if problem != nil && problem.status == http.StatusNotFound {
-		return notFound("StepMetrics", q.args[0])
-	}
-	if problem != nil {
-		return *problem
-	}
+func (*Server) stepMetrics(_ *request, st *step) answer {
 	return ok(fmt.Appendf(nil, `{"id":"%s","organization_id":"%s","provider_id":null,"run_id":"%s","agent_id":"%s","step_start_ns":null,"llm_request_start_ns":null,"llm_request_ns":150000000,`+
 		`"tool_execution_ns":20000000,"step_ns":200000000,"base_template_id":null,"template_id":null,"project_id":null}`, st.id, organization, st.run.id, st.run.agent.id))
 }
@@ -107,16 +92,7 @@ func (s *Server) stepFeedback(q *request) answer {
 }
 
 // stepMessages answers with the step's messages. Here the assistant's text is a reasoning message.
-func (s *Server) stepMessages(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st, problem := s.findStep(q.args[0])
-	if problem != nil && problem.status == http.StatusNotFound {
-		return ok([]byte("[]"))
-	}
-	if problem != nil {
-		return *problem
-	}
+func (*Server) stepMessages(q *request, st *step) answer {
 	var out [][]byte
 	for _, m := range st.run.source.messages() {
 		if member(m, "step_id") == st.id {
@@ -151,16 +127,7 @@ func asReasoning(m []byte) []byte {
 	return r.append(nil)
 }
 
-func (s *Server) agentMessages(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a, problem := s.findAgent(q.args[0])
-	if problem != nil && problem.status == http.StatusNotFound {
-		return detail(http.StatusNotFound, "Agent not found")
-	}
-	if problem != nil {
-		return *problem
-	}
+func (s *Server) agentMessages(q *request, a *agent) answer {
 	list := split(a.system)
 	for _, r := range a.runs {
 		if s.finished(r) {

@@ -131,8 +131,6 @@ func signatures(tools []byte) []signature {
 }
 
 func (s *Server) listTools(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	name := q.URL.Query().Get("name")
 	var out [][]byte
 	for _, t := range s.tools {
@@ -153,8 +151,6 @@ func (s *Server) makeTool(q *request) answer {
 	if a := q.decode(&body); a != nil {
 		return *a
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.order++
 	if body.SourceCode == nil {
 		return unprocessable("missing", "'body', 'source_code'", "Field required")
@@ -180,8 +176,6 @@ func (s *Server) makeTool(q *request) answer {
 }
 
 func (s *Server) getTool(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, t := range s.tools {
 		if t.id == q.args[0] {
 			return ok(t.raw)
@@ -194,8 +188,6 @@ func (s *Server) getTool(q *request) answer {
 }
 
 func (s *Server) deleteTool(q *request) answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for i, t := range s.tools {
 		if t.id == q.args[0] {
 			s.tools = append(s.tools[:i], s.tools[i+1:]...)

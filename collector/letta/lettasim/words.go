@@ -3,6 +3,7 @@ package lettasim
 import (
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // The vocabulary of scripted agents is a small part of Qwen's: single bytes, some control tokens,
@@ -25,79 +26,25 @@ type word struct {
 	id   int32
 }
 
-var words = [...]word{
-	{"the", 279},
-	{"of", 315},
-	{"and", 323},
-	{"to", 311},
-	{"in", 304},
-	{"is", 374},
-	{"that", 429},
-	{"for", 369},
-	{"it", 432},
-	{"as", 438},
-	{"with", 448},
-	{"on", 389},
-	{"be", 387},
-	{"at", 518},
-	{"by", 553},
-	{"this", 419},
-	{"from", 504},
-	{"are", 525},
-	{"was", 572},
-	{"have", 614},
-	{"not", 537},
-	{"but", 714},
-	{"we", 582},
-	{"so", 773},
-	{"then", 1221},
-	{"first", 1156},
-	{"next", 1790},
-	{"now", 1431},
-	{"step", 3019},
-	{"number", 1372},
-	{"value", 897},
-	{"result", 1102},
-	{"sum", 2629},
-	{"answer", 4226},
-	{"check", 1779},
-	{"add", 912},
-	{"two", 1378},
-	{"three", 2326},
-	{"one", 825},
-	{"more", 803},
-	{"than", 1091},
-	{"which", 892},
-	{"need", 1184},
-	{"let", 1077},
-	{"total", 2790},
-	{"carefully", 15516},
-	{"again", 1549},
-	{"before", 1573},
-	{"after", 1283},
-	{"between", 1948},
-	{"each", 1817},
-	{"both", 2176},
-	{"known", 3881},
-	{"given", 2661},
-	{"find", 1477},
-	{"use", 990},
-	{"tool", 5392},
-	{"call", 1618},
-	{"write", 3270},
-	{"think", 1744},
-	{"done", 2814},
-	{"because", 1576},
-	{"same", 1852},
-	{"only", 1172},
-	{"other", 1008},
-	{"time", 882},
-	{"work", 975},
-	{"right", 1290},
-	{"left", 2115},
-	{"part", 949},
-	{"simple", 4285},
-	{"clear", 2797},
+// vocabulary has the words, with the ids of their tokens.
+const vocabulary = `the:279 of:315 and:323 to:311 in:304 is:374 that:429 for:369 it:432 as:438 with:448 on:389
+be:387 at:518 by:553 this:419 from:504 are:525 was:572 have:614 not:537 but:714 we:582
+so:773 then:1221 first:1156 next:1790 now:1431 step:3019 number:1372 value:897 result:1102
+sum:2629 answer:4226 check:1779 add:912 two:1378 three:2326 one:825 more:803 than:1091
+which:892 need:1184 let:1077 total:2790 carefully:15516 again:1549 before:1573 after:1283
+between:1948 each:1817 both:2176 known:3881 given:2661 find:1477 use:990 tool:5392 call:1618
+write:3270 think:1744 done:2814 because:1576 same:1852 only:1172 other:1008 time:882
+work:975 right:1290 left:2115 part:949 simple:4285 clear:2797`
+
+var words = parseWords(vocabulary)
+
+func parseWords(list string) (out []word) {
+	for entry := range strings.FieldsSeq(list) {
+		text, number, _ := strings.Cut(entry, ":")
+		id, _ := strconv.Atoi(number) // the list is a constant
+		out = append(out, word{text, int32(id)})
+	}
+	return out
 }
 
 // appendText appends the ids of a text, one per byte. It replaces bytes that are not printable
