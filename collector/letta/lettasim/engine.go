@@ -10,7 +10,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -190,51 +189,6 @@ func (a *engineAnswer) said() string {
 	return strings.Join(out, " ")
 }
 
-// hear adds a text to a history without a template: its bytes and a newline.
-func (h *history) hear(role, text string, use *toolUse) {
-	for i := range len(text) {
-		h.ids = append(h.ids, int32(text[i]))
-	}
-	h.ids = append(h.ids, '\n')
-	h.messages = append(h.messages, openAI(role, text, use))
-}
-
-// play makes the script of one send with the engine's answers, and extends the history. If it
-// returns an error, the script has the calls so far.
-func (s *Server) play(ctx context.Context, w *author, h *history, user []string, temperature float64) (*script, error) {
-	sc := &script{user: user, stop: "end_turn"}
-	if h.messages == nil {
-		h.messages = append(h.messages, openAI("system", w.system, nil))
-	}
-	for _, text := range user {
-		h.hear("user", text, nil)
-	}
-	n, last := w.calls(sc), w.lastOf(user)
-	for k := range n {
-		c := call{asked: len(h.messages), messages: h.messages, prompt: slices.Clone(h.ids)}
-		a, err := s.generate(ctx, c.prompt, temperature)
-		if err != nil {
-			return sc, err
-		}
-		c.answer, c.output, c.text = a, a.ids, a.said()
-		h.ids = append(h.ids, a.ids...)
-		cut := a.Meta.Finish.Type == "length"
-		if !cut && (k < n-1 || sc.stop == "max_steps") {
-			c.use = w.use(last)
-		}
-		h.messages = append(h.messages, openAI("assistant", c.text, c.use))
-		if c.use != nil {
-			h.hear("tool", c.use.packaged, c.use)
-		}
-		sc.calls = append(sc.calls, c)
-		if cut {
-			sc.stop = "max_tokens_exceeded"
-			break
-		}
-	}
-	return sc, nil
-}
-
 // planEngine plans a scripted send whose calls the engine makes. It reports whether r answers the
 // send. The run exists from the start until the engine is done, even if the client leaves.
 func (s *Server) planEngine(q *request, p *reply, in *scriptPlan, r *scriptedRun, w *author, ids *rng, enter enterRun) bool {
@@ -250,7 +204,10 @@ func (s *Server) planEngine(q *request, p *reply, in *scriptPlan, r *scriptedRun
 	if settings.Temperature != nil {
 		temperature = *settings.Temperature
 	}
-	sc, err := s.play(context.WithoutCancel(q.Context()), w, &in.agent.history, in.body.texts(), temperature)
+	w.generate = func(prompt []int32) (*engineAnswer, error) {
+		return s.generate(context.WithoutCancel(q.Context()), prompt, temperature)
+	}
+	sc, err := w.write(&in.agent.history, in.body.texts())
 	if err != nil && s.cfg.EngineFailed != nil {
 		s.cfg.EngineFailed(err)
 	}

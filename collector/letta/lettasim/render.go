@@ -39,7 +39,7 @@ func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte
 		dst = append(dst, `{"token":"`...)
 		dst = strconv.AppendInt(dst, int64(id), 10)
 		dst = append(dst, `","bytes":null,"logprob":`...)
-		dst = appendAnswerFloat(dst, sc.calls[last].logprob(i))
+		dst = appendAnswerFloat(dst, sc.calls[last].logprobs[i])
 		dst = append(dst, `,"top_logprobs":[]}`...)
 	}
 	dst = append(dst, `],"refusal":null},"turns":[`...)
@@ -116,7 +116,7 @@ func (c *call) appendLogprobs(dst []byte, k int, m mangle, float func([]byte, fl
 		if m.strikes(NaNLogprob, k) && m.at == i {
 			dst = append(dst, "null"...)
 		} else {
-			dst = float(dst, logprob(i, id))
+			dst = float(dst, c.logprobs[i])
 		}
 		dst = append(dst, ',')
 		wide := m.id(WideID, k, i, id)

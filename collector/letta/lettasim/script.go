@@ -19,6 +19,7 @@ type script struct {
 // A call is one generation of the simulated model.
 type call struct {
 	prompt, output []int32
+	logprobs       []float32
 	text           string        // before the tool call, or the complete text of a last call
 	end            string        // the engine's finish reason as JSON; empty: a stop
 	use            *toolUse      // nil in a last call
@@ -27,16 +28,14 @@ type call struct {
 	answer         *engineAnswer // nil: the call is simulated
 }
 
-func (c *call) logprob(i int) float32 {
-	if c.answer != nil {
-		return c.answer.logprobs[i]
-	}
-	return logprob(i, c.output[i])
-}
-
 type toolUse struct {
 	name, args, id   string
 	result, packaged string
+}
+
+// text returns the call as the model writes it.
+func (u *toolUse) text() string {
+	return "<tool_call>\n{\"name\": \"" + u.name + "\", \"arguments\": " + u.args + "}\n</tool_call>"
 }
 
 // A history is the context of an agent: the ids of the prompt so far, and the messages in the
@@ -55,6 +54,8 @@ type author struct {
 	keepsText bool
 	maxSteps  int
 	fault     FaultKind // Abort, AbortEarly, LengthCall, or none
+	// generate asks the user's engine. It is nil if the author makes the calls.
+	generate func(prompt []int32) (*engineAnswer, error)
 }
 
 // The finish reasons of a call other than a stop.
@@ -84,31 +85,77 @@ func numbers(p *regexp.Regexp, text string) (a, b int, found bool) {
 	return a, b, errA == nil && errB == nil
 }
 
-// write makes the script of one send of the messages, and extends the history.
-func (w *author) write(h *history, user []string) *script {
+// write makes the script of one send, and extends the history. If the engine fails, the script has
+// the calls so far.
+func (w *author) write(h *history, user []string) (*script, error) {
 	sc := &script{user: user, stop: "end_turn"}
-	if h.ids == nil {
-		h.begin(w.system, w.sigs)
+	if h.messages == nil {
+		w.begin(h)
 	}
 	for _, text := range user {
-		h.say("user", text)
+		w.add(h, "user", text, nil)
 	}
 	n, last := w.calls(sc), w.lastOf(user)
 	for k := range n {
-		c := call{asked: len(h.messages), messages: h.messages}
-		h.ids = appendText(append(h.ids, idStart), "assistant\n")
-		c.prompt = slices.Clip(h.ids)
-		if k < n-1 || sc.stop == "max_steps" {
-			w.callTool(&c, last, k == 0 && w.fault == LengthCall)
-			w.carryOn(h, &c)
-		} else {
-			w.conclude(&c, sc, last)
-			h.ids = append(append(h.ids, c.output...), idNewline)
-			h.messages = append(h.messages, openAI("assistant", c.text, nil))
+		if w.generate == nil {
+			h.ids = appendText(h.ids, startMark+"assistant\n")
 		}
+		c := call{asked: len(h.messages), messages: h.messages, prompt: slices.Clip(h.ids)}
+		callsTool := k < n-1 || sc.stop == "max_steps"
+		switch {
+		case w.generate != nil:
+			if err := w.ask(&c, sc, last, callsTool); err != nil {
+				return sc, err
+			}
+		case callsTool:
+			w.callTool(&c, last, k == 0 && w.fault == LengthCall)
+		default:
+			w.conclude(&c, sc, last)
+		}
+		if c.answer == nil {
+			c.logprobs = logprobs(c.output)
+		}
+		w.extend(h, &c)
 		sc.calls = append(sc.calls, c)
+		if sc.stop == "max_tokens_exceeded" {
+			break
+		}
 	}
-	return sc
+	return sc, nil
+}
+
+// ask lets the engine make a call.
+func (w *author) ask(c *call, sc *script, last string, callsTool bool) error {
+	a, err := w.generate(c.prompt)
+	if err != nil {
+		return err
+	}
+	c.answer, c.output, c.logprobs, c.text = a, a.ids, a.logprobs, a.said()
+	if a.Meta.Finish.Type == "length" {
+		sc.stop = "max_tokens_exceeded"
+	} else if callsTool {
+		c.use = w.use(last)
+	}
+	return nil
+}
+
+// extend adds a call and the result of its tool to the history; with drift, without the text before
+// the tool call.
+func (w *author) extend(h *history, c *call) {
+	text, output := c.text, c.output
+	if w.generate == nil && c.use != nil {
+		if drift := w.r.float() < w.shape.Drift; drift && !w.keepsText && text != "" {
+			text, output = "", appendText(nil, c.use.text()+endMark)
+		}
+	}
+	h.ids = append(h.ids, output...)
+	if w.generate == nil {
+		h.ids = append(h.ids, idNewline)
+	}
+	h.messages = append(h.messages, openAI("assistant", text, c.use))
+	if c.use != nil {
+		w.add(h, "tool", c.use.packaged, c.use)
+	}
 }
 
 // calls returns the number of calls of the send. It sets sc.stop if a limit ends the send.
@@ -130,69 +177,59 @@ func (*author) lastOf(user []string) string {
 	return user[len(user)-1]
 }
 
-func (h *history) begin(system string, sigs []signature) {
-	names := make([]string, len(sigs))
-	for i, s := range sigs {
-		names[i] = s.name
+func (w *author) begin(h *history) {
+	h.messages = append(h.messages, openAI("system", w.system, nil))
+	if w.generate != nil {
+		return // its prompts have no system text
 	}
-	text := system
-	if len(names) > 0 {
-		text += "\n\n# Tools\n\n" + strings.Join(names, " ") // the template adds it; the message does not have it
+	text := w.system
+	for i, s := range w.sigs { // the template adds the tools; the message does not have them
+		if i == 0 {
+			text += "\n\n# Tools\n\n" + s.name
+		} else {
+			text += " " + s.name
+		}
 	}
-	h.ids = append(appendText(append(h.ids, idStart), "system\n"+text), idEnd, idNewline)
-	h.messages = append(h.messages, openAI("system", system, nil))
+	h.ids = appendText(h.ids, startMark+"system\n"+text+endMark+"\n")
 }
 
-func (h *history) say(role, text string) {
-	h.ids = appendText(append(h.ids, idStart), role+"\n"+text)
-	h.ids = append(h.ids, idEnd, idNewline)
-	h.messages = append(h.messages, openAI(role, text, nil))
+// add adds a message of the user or a tool's result to the history. The user's engine gets the bytes
+// and a newline, without a template.
+func (w *author) add(h *history, role, text string, use *toolUse) {
+	h.messages = append(h.messages, openAI(role, text, use))
+	if w.generate != nil {
+		for i := range len(text) {
+			h.ids = append(h.ids, int32(text[i]))
+		}
+		h.ids = append(h.ids, '\n')
+		return
+	}
+	if role == "tool" {
+		text = "<tool_response>\n" + text + "\n</tool_response>"
+	}
+	h.ids = appendText(h.ids, startMark+"user\n"+text+endMark+"\n")
 }
 
-func (w *author) think(ids []int32, text *strings.Builder, n int) []int32 {
+// think returns a text of n tokens.
+func (w *author) think(n int) string {
+	var text strings.Builder
 	for range n {
-		word := &words[w.r.n(len(words))]
-		ids = append(ids, word.id)
 		text.WriteByte(' ')
-		text.WriteString(word.text)
+		text.WriteString(words[w.r.n(len(words))])
 	}
-	return ids
+	return text.String()
 }
 
 // callTool writes some text and a tool call. full fills it to the engine's token limit.
 func (w *author) callTool(c *call, asked string, full bool) {
-	var text strings.Builder
-	c.output = w.think(nil, &text, w.r.in(w.shape.ThinkTokens))
+	c.text = w.think(w.r.in(w.shape.ThinkTokens))
 	c.use = w.use(asked)
-	tail := appendCall(nil, c.use)
+	end := endMark
 	if full {
-		tail = tail[:len(tail)-1] // without the end token
-		c.output = w.think(c.output, &text, max(0, maxNewTokens-len(tail)-len(c.output)))
-		c.end = endLength
+		c.text += w.think(max(0, maxNewTokens-len(appendText(nil, c.text+c.use.text()))))
+		c.end, end = endLength, ""
 	}
-	c.text = text.String()
-	c.output = append(c.output, tail...)
-}
-
-func appendCall(ids []int32, u *toolUse) []int32 {
-	ids = append(ids, idCall)
-	ids = appendText(ids, "\n{\"name\": \""+u.name+"\", \"arguments\": "+u.args+"}\n")
-	return append(ids, idCallEnd, idEnd)
-}
-
-// carryOn adds a tool call and its result to the history; with drift, without the text before it.
-func (w *author) carryOn(h *history, c *call) {
-	text := c.text
-	if drift := w.r.float() < w.shape.Drift; drift && !w.keepsText && text != "" {
-		h.ids = appendCall(h.ids, c.use)
-		text = ""
-	} else {
-		h.ids = append(h.ids, c.output...)
-	}
-	h.ids = appendText(append(h.ids, idNewline, idStart), "user\n")
-	h.ids = appendText(append(h.ids, idResponse, idNewline), c.use.packaged)
-	h.ids = append(h.ids, idNewline, idResponseEnd, idEnd, idNewline)
-	h.messages = append(h.messages, openAI("assistant", text, c.use), openAI("tool", c.use.packaged, c.use))
+	c.output = appendText(nil, c.text+c.use.text()+end)
 }
 
 func (w *author) use(asked string) *toolUse {
@@ -225,7 +262,7 @@ func (w *author) use(asked string) *toolUse {
 		case "object":
 			args = append(args, "{}"...)
 		default:
-			said = words[w.r.n(len(words))].text
+			said = words[w.r.n(len(words))]
 			args = quote(args, said)
 		}
 	}
@@ -247,24 +284,20 @@ func (w *author) use(asked string) *toolUse {
 
 // conclude writes the last call: some text and the answer.
 func (w *author) conclude(c *call, sc *script, asked string) {
-	var text strings.Builder
-	c.output = w.think(nil, &text, w.r.in(w.shape.Tokens))
-	cut := w.r.float() < w.shape.Length
-	answer := w.answer(asked)
+	c.text = w.think(w.r.in(w.shape.Tokens))
+	cut, answer, end := w.r.float() < w.shape.Length, w.answer(asked), ""
 	switch {
 	case w.fault == Abort:
 		c.end = endAbort
 	case w.fault == AbortEarly:
-		c.output, c.end = nil, endAbort
-		return // without text
+		c.text, c.end = "", endAbort
 	case cut:
 		sc.stop, c.end = "max_tokens_exceeded", endLength
 	default:
-		said := "\n\nThe answer is " + answer + "."
-		text.WriteString(said)
-		c.output = append(appendText(c.output, said), idEnd)
+		c.text += "\n\nThe answer is " + answer + "."
+		end = endMark
 	}
-	c.text = text.String()
+	c.output = appendText(nil, c.text+end)
 }
 
 // answer returns the answer to the message, or in the share Wrong of the sends a wrong one.
@@ -333,7 +366,7 @@ func (s *Server) cached(n int) *cachedScript {
 			system: "You are a careful assistant." + systemTail, sigs: []signature{{"add", []argument{{"a", "integer"}, {"b", "integer"}}}},
 		}
 		var h history
-		e.script = w.write(&h, []string{fmt.Sprintf("Add %d and %d.", n, n+1)})
+		e.script, _ = w.write(&h, []string{fmt.Sprintf("Add %d and %d.", n, n+1)}) // only an engine fails
 		e.tail = e.script.appendTail(nil, s.cfg.InputIDs, true, mangle{})
 		e.sampled, e.digest = e.script.digest()
 	})
@@ -344,13 +377,8 @@ func (sc *script) digest() (int, string) {
 	var d Digest
 	n := 0
 	for i := range sc.calls {
-		out := sc.calls[i].output
-		lps := make([]float32, len(out))
-		for j := range out {
-			lps[j] = sc.calls[i].logprob(j)
-		}
-		d.Append(out, lps)
-		n += len(out)
+		d.Append(sc.calls[i].output, sc.calls[i].logprobs)
+		n += len(sc.calls[i].output)
 	}
 	return n, d.String()
 }

@@ -334,7 +334,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 		cached = s.cached(draw(s.cfg.Seed, words...).n(n))
 		r.script = cached.script
 	default:
-		r.script = w.write(&a.history, in.body.texts())
+		r.script, _ = w.write(&a.history, in.body.texts()) // only an engine fails
 	}
 	if s.cfg.Engine == "" {
 		r.end(in.fault, draw(s.cfg.Seed, append(words, "mangle")...))

@@ -129,7 +129,7 @@ func (r *scriptedRun) trace(k int) []byte {
 	}
 	text := c.text
 	if c.use != nil {
-		text += "<tool_call>\n{\"name\": \"" + c.use.name + "\", \"arguments\": " + c.use.args + "}\n</tool_call>"
+		text += c.use.text()
 	}
 	out = quote(append(out, `},"response_json":{"text":`...), text)
 	if r.mangle.kind != NoTurns { // such an answer does not come from the native path

@@ -4,26 +4,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
-// The vocabulary of scripted agents is a small part of Qwen's: single bytes, some control tokens,
-// and some words after a space. Its ids decode to the text, though the real tokenizer would often
-// choose longer tokens.
+// The vocabulary of scripted agents is a small part of Qwen's: the 256 bytes, some words after a
+// space, and the marks of the chat template. The tokenizer in the folder tokenizer has the same
+// vocabulary.
 const (
-	idStart        = 151644 // <|im_start|>
-	idEnd          = 151645 // <|im_end|>
-	idCall         = 151657 // <tool_call>
-	idCallEnd      = 151658 // </tool_call>
-	idResponse     = 151665 // <tool_response>
-	idResponseEnd  = 151666 // </tool_response>
-	idSpace        = 220
-	idNewline      = 198
-	firstPrintable = '!' // id 0; the others follow in order
+	startMark = "<|im_start|>"
+	endMark   = "<|im_end|>"
+	idNewline = 198
 )
 
-type word struct {
-	text string
-	id   int32
+var marks = map[string]int32{
+	"<|endoftext|>": 151643, startMark: 151644, endMark: 151645, "<tool_call>": 151657, "</tool_call>": 151658,
+	"<tool_response>": 151665, "</tool_response>": 151666,
 }
 
 // vocabulary has the words, with the ids of their tokens.
@@ -36,31 +31,59 @@ between:1948 each:1817 both:2176 known:3881 given:2661 find:1477 use:990 tool:53
 write:3270 think:1744 done:2814 because:1576 same:1852 only:1172 other:1008 time:882
 work:975 right:1290 left:2115 part:949 simple:4285 clear:2797`
 
-var words = parseWords(vocabulary)
+var words, wordIDs = parseWords(vocabulary)
 
-func parseWords(list string) (out []word) {
+func parseWords(list string) (words []string, ids map[string]int32) {
+	ids = map[string]int32{}
 	for entry := range strings.FieldsSeq(list) {
-		text, number, _ := strings.Cut(entry, ":")
+		word, number, _ := strings.Cut(entry, ":")
 		id, _ := strconv.Atoi(number) // the list is a constant
-		out = append(out, word{text, int32(id)})
+		words, ids[word] = append(words, word), int32(id)
 	}
-	return out
+	return words, ids
 }
 
-// appendText appends the ids of a text, one per byte. It replaces bytes that are not printable
-// ASCII by '?'; scripted agents do not write them.
+// byteID returns the token of a byte. Tokens have the order of GPT-2's alphabet: first the printable
+// bytes of Latin-1, then the others.
+func byteID(b byte) int32 {
+	c := int32(b)
+	switch {
+	case c >= '!' && c <= '~':
+		return c - '!'
+	case c >= 0xa1 && c <= 0xac:
+		return c - 0xa1 + 94
+	case c >= 0xae:
+		return c - 0xae + 106
+	case c <= ' ':
+		return c + 188
+	case c == 0xad:
+		return 255
+	}
+	return c - 0x7f + 221
+}
+
+// appendText appends the tokens of a text: a token for each mark, for each known word after a space,
+// and for each byte of the rest.
 func appendText(ids []int32, text string) []int32 {
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == ' ':
-			ids = append(ids, idSpace)
-		case c == '\n':
-			ids = append(ids, idNewline)
-		case c >= firstPrintable && c <= '~':
-			ids = append(ids, int32(c-firstPrintable))
-		default:
-			ids = append(ids, '?'-firstPrintable)
+	for text != "" {
+		n, id := 1, byteID(text[0])
+		switch text[0] {
+		case '<':
+			if end := strings.IndexByte(text, '>'); end > 0 {
+				if mark, known := marks[text[:end+1]]; known {
+					n, id = end+1, mark
+				}
+			}
+		case ' ':
+			end := strings.IndexFunc(text[1:], func(r rune) bool { return !unicode.IsLetter(r) })
+			if end < 0 {
+				end = len(text) - 1
+			}
+			if word, known := wordIDs[text[1:1+end]]; known {
+				n, id = 1+end, word
+			}
 		}
+		ids, text = append(ids, id), text[n:]
 	}
 	return ids
 }
@@ -76,11 +99,15 @@ func appendIDs(dst []byte, ids []int32) []byte {
 	return append(dst, ']')
 }
 
-// logprob returns the scripted engine's log-probability: mostly near 0, never below -12.
-func logprob(position int, id int32) float32 {
-	u := float64(mix(uint64(position)<<32^uint64(uint32(id))^0x5bd1e995)>>40) / (1 << 24)
-	u *= u
-	return 0 - float32(12*u*u*u) // never -0
+// logprobs returns the scripted engine's log-probabilities: mostly near 0, never below -12.
+func logprobs(ids []int32) []float32 {
+	out := make([]float32, len(ids))
+	for i, id := range ids {
+		u := float64(mix(uint64(i)<<32^uint64(uint32(id))^0x5bd1e995)>>40) / (1 << 24)
+		u *= u
+		out[i] = 0 - float32(12*u*u*u) // never -0
+	}
+	return out
 }
 
 // appendAnswerFloat and appendTraceFloat format a double as the server's answers and traces do.
