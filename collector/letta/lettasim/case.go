@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"sort"
 	"strings"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 )
 
 // A Case is one recorded life of an agent: its state, its system message, and every exchange with
@@ -250,7 +252,7 @@ func withInputIDs(body []byte, prompts [][]int32) []byte {
 		}
 		out = append(out, turns[last:end-1]...)
 		out = append(out, `,"input_ids":`...)
-		out = appendIDs(out, prompts[k])
+		out = sglang.AppendIDs(out, prompts[k])
 		out = append(out, '}')
 		last, k = end, k+1
 	})
@@ -276,7 +278,7 @@ func withTracedPrompt(trace []byte, prompt []int32) []byte {
 	if prompt == nil || at == 0 {
 		return trace
 	}
-	out := appendIDs(append(append([]byte(nil), trace[:at]...), `,"input_ids":`...), prompt)
+	out := sglang.AppendIDs(append(append([]byte(nil), trace[:at]...), `,"input_ids":`...), prompt)
 	return append(out, trace[at:]...)
 }
 

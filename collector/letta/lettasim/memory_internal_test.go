@@ -58,10 +58,10 @@ func TestFloatText(t *testing.T) {
 		{0, "0.0", "0.0"},
 		{-1, "-1.0", "-1.0"},
 	} {
-		if got := string(appendAnswerFloat(nil, tt.in)); got != tt.answer {
+		if got := string(appendFloat(nil, tt.in, answerFrom)); got != tt.answer {
 			t.Errorf("answer of %v = %s, want %s", tt.in, got, tt.answer)
 		}
-		if got := string(appendTraceFloat(nil, tt.in)); got != tt.trace {
+		if got := string(appendFloat(nil, tt.in, traceFrom)); got != tt.trace {
 			t.Errorf("trace of %v = %s, want %s", tt.in, got, tt.trace)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 )
 
 // A mangle is a fault of the data, and its position in a script. The zero value means none.
@@ -39,7 +41,7 @@ func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte
 		dst = append(dst, `{"token":"`...)
 		dst = strconv.AppendInt(dst, int64(id), 10)
 		dst = append(dst, `","bytes":null,"logprob":`...)
-		dst = appendAnswerFloat(dst, sc.calls[last].logprobs[i])
+		dst = appendFloat(dst, sc.calls[last].logprobs[i], answerFrom)
 		dst = append(dst, `,"top_logprobs":[]}`...)
 	}
 	dst = append(dst, `],"refusal":null},"turns":[`...)
@@ -67,7 +69,7 @@ func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte
 
 func (c *call) appendTurn(dst []byte, k int, inputIDs bool, m mangle) []byte {
 	dst = c.appendOutput(append(dst, `{"role":"assistant","output_ids":`...), k, m)
-	dst = c.appendLogprobs(append(dst, `,"output_token_logprobs":`...), k, m, appendAnswerFloat)
+	dst = c.appendLogprobs(append(dst, `,"output_token_logprobs":`...), k, m, answerFrom)
 	dst = append(dst, `,"content":`...)
 	if text := strings.TrimSpace(c.text); text == "" {
 		dst = append(dst, "null"...)
@@ -76,7 +78,7 @@ func (c *call) appendTurn(dst []byte, k int, inputIDs bool, m mangle) []byte {
 	}
 	dst = append(dst, `,"tool_name":null`...)
 	if inputIDs {
-		dst = appendIDs(append(dst, `,"input_ids":`...), c.prompt)
+		dst = sglang.AppendIDs(append(dst, `,"input_ids":`...), c.prompt)
 	}
 	return append(dst, '}')
 }
@@ -95,8 +97,18 @@ func (c *call) appendOutput(dst []byte, k int, m mangle) []byte {
 	return append(dst, ']')
 }
 
-// appendLogprobs writes the triples of call k. float formats as answers or as traces do.
-func (c *call) appendLogprobs(dst []byte, k int, m mangle, float func([]byte, float32) []byte) []byte {
+// Answers and traces print a number that is closer to 0 with an exponent.
+const (
+	answerFrom = 1e-5
+	traceFrom  = 1e-4
+)
+
+func appendFloat(dst []byte, f float32, plainFrom float64) []byte {
+	return sglang.AppendFloat(dst, f, plainFrom, "null")
+}
+
+// appendLogprobs writes the triples of call k.
+func (c *call) appendLogprobs(dst []byte, k int, m mangle, plainFrom float64) []byte {
 	if c.answer != nil {
 		return append(dst, c.answer.Meta.Logprobs...)
 	}
@@ -116,7 +128,7 @@ func (c *call) appendLogprobs(dst []byte, k int, m mangle, float func([]byte, fl
 		if m.strikes(NaNLogprob, k) && m.at == i {
 			dst = append(dst, "null"...)
 		} else {
-			dst = float(dst, c.logprobs[i])
+			dst = appendFloat(dst, c.logprobs[i], plainFrom)
 		}
 		dst = append(dst, ',')
 		wide := m.id(WideID, k, i, id)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 )
 
 // A script is what a scripted agent does in one send. It is immutable.
@@ -113,7 +115,7 @@ func (w *author) write(h *history, user []string) (*script, error) {
 			w.conclude(&c, sc, last)
 		}
 		if c.answer == nil {
-			c.logprobs = logprobs(c.output)
+			c.logprobs = sglang.Logprobs(0, c.output)
 		}
 		w.extend(h, &c)
 		sc.calls = append(sc.calls, c)

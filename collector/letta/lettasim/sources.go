@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 )
 
 // A replayedRun is a recorded run with the ids of its agent.
@@ -121,29 +123,26 @@ func (r *scriptedRun) trace(k int) []byte {
 		out = append(append(append(out, `,"tools":`...), tools...), `,"tool_choice":"auto"`...)
 	}
 	if r.inputIDs {
-		out = appendIDs(append(out, `,"input_ids":`...), c.prompt)
+		out = sglang.AppendIDs(append(out, `,"input_ids":`...), c.prompt)
 	}
+	out = append(out, `},"response_json":`...)
 	if c.answer != nil {
-		out = append(append(out, `},"response_json":`...), c.answer.raw...)
-		return r.endTrace(out, k)
+		return r.endTrace(append(out, c.answer.raw...), k)
 	}
-	text := c.text
+	body := sglang.Answer{
+		Text: c.text, ID: strings.ReplaceAll(id, "-", ""), Version: r.weightVersion(k), Finish: []byte(`{"type":"stop","matched":151645}`),
+		Logprobs: c.appendLogprobs(nil, k, r.mangle, traceFrom), PromptTokens: len(c.prompt), CompletionTokens: len(c.output), Seconds: 0.01,
+	}
 	if c.use != nil {
-		text += c.use.text()
+		body.Text += c.use.text()
 	}
-	out = quote(append(out, `},"response_json":{"text":`...), text)
+	if c.end != "" {
+		body.Finish = []byte(c.end)
+	}
 	if r.mangle.kind != NoTurns { // such an answer does not come from the native path
-		out = c.appendOutput(append(out, `,"output_ids":`...), k, r.mangle)
+		body.OutputIDs = c.appendOutput(nil, k, r.mangle)
 	}
-	finish := c.end
-	if finish == "" {
-		finish = `{"type":"stop","matched":151645}`
-	}
-	out = fmt.Appendf(out, `,"meta_info":{"id":"%s","finish_reason":%s,"prompt_tokens":%d,"weight_version":"%s","total_retractions":0,"input_token_logprobs":[],"output_token_logprobs":`,
-		strings.ReplaceAll(id, "-", ""), finish, len(c.prompt), r.weightVersion(k))
-	out = c.appendLogprobs(out, k, r.mangle, appendTraceFloat)
-	out = fmt.Appendf(out, `,"completion_tokens":%d,"cached_tokens":0,"e2e_latency":0.01}}`, len(c.output))
-	return r.endTrace(out, k)
+	return r.endTrace(body.Append(out), k)
 }
 
 // endTrace appends the rest of the trace of call k, after the engine's answer.

@@ -1,7 +1,6 @@
 package lettasim
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -86,49 +85,4 @@ func appendText(ids []int32, text string) []int32 {
 		ids, text = append(ids, id), text[n:]
 	}
 	return ids
-}
-
-func appendIDs(dst []byte, ids []int32) []byte {
-	dst = append(dst, '[')
-	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendInt(dst, int64(id), 10)
-	}
-	return append(dst, ']')
-}
-
-// logprobs returns the scripted engine's log-probabilities: mostly near 0, never below -12.
-func logprobs(ids []int32) []float32 {
-	out := make([]float32, len(ids))
-	for i, id := range ids {
-		u := float64(mix(uint64(i)<<32^uint64(uint32(id))^0x5bd1e995)>>40) / (1 << 24)
-		u *= u
-		out[i] = 0 - float32(12*u*u*u) // never -0
-	}
-	return out
-}
-
-// appendAnswerFloat and appendTraceFloat format a double as the server's answers and traces do.
-func appendAnswerFloat(dst []byte, f float32) []byte { return appendFloat(dst, f, 1e-5) }
-
-func appendTraceFloat(dst []byte, f float32) []byte { return appendFloat(dst, f, 1e-4) }
-
-func appendFloat(dst []byte, f float32, plainFrom float64) []byte {
-	x := float64(f)
-	switch {
-	case x != x:
-		return append(dst, "null"...)
-	case x == 0:
-		return append(dst, "0.0"...)
-	case x > -plainFrom && x < plainFrom:
-		return strconv.AppendFloat(dst, x, 'e', -1, 64)
-	}
-	n := len(dst)
-	dst = strconv.AppendFloat(dst, x, 'f', -1, 64)
-	if slices.Contains(dst[n:], '.') {
-		return dst
-	}
-	return append(dst, ".0"...)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
@@ -221,7 +222,7 @@ func (a *chatAnswer) logprobs(from, to int) json.RawMessage {
 			raw[j] = int(token[j])
 		}
 		spelled, _ := json.Marshal(raw) // numbers
-		out = append(append(out, `{"token":`...), quoted(token)...)
+		out = append(append(out, `{"token":`...), sglang.Quote(token)...)
 		out = a.g.appendLogprob(append(out, `,"logprob":`...), i, "-9999.0")
 		out = append(append(append(out, `,"bytes":`...), spelled...), `,"top_logprobs":[]}`...)
 	}

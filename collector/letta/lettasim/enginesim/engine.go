@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
@@ -197,7 +198,7 @@ func (e *Engine) cached(prompt []int32) int {
 	defer e.mu.Unlock()
 	n, h := 0, uint64(0)
 	for i, id := range prompt {
-		h = mix(h ^ uint64(uint32(id)))
+		h = sglang.Mix(h ^ uint64(uint32(id)))
 		if _, ok := e.prefixes[h]; ok && n == i && i < len(prompt)-1 {
 			n++
 		}
@@ -215,10 +216,10 @@ func (e *Engine) learn(prompt, output []int32) {
 	}
 	h := uint64(0)
 	for _, id := range prompt {
-		h = mix(h ^ uint64(uint32(id)))
+		h = sglang.Mix(h ^ uint64(uint32(id)))
 	}
 	for _, id := range output {
-		h = mix(h ^ uint64(uint32(id)))
+		h = sglang.Mix(h ^ uint64(uint32(id)))
 		e.prefixes[h] = struct{}{}
 	}
 }

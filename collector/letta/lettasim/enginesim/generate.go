@@ -1,7 +1,6 @@
 package enginesim
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 )
 
 // A generateRequest is a body of /generate. Other members are ignored, as SGLang does.
@@ -51,12 +52,12 @@ func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 	}
 	n := len(g.call.OutputIDs)
 	if !body.Stream {
-		reply(w, http.StatusOK, e.appendGenerated(nil, &g, id, body.Logprob, n))
+		reply(w, http.StatusOK, e.generated(&g, id, body.Logprob, n))
 		return
 	}
 	stream(w, func(yield func([]byte) bool) {
 		for k := range chunks(n) {
-			if !yield(e.appendGenerated(nil, &g, id, body.Logprob, k)) {
+			if !yield(e.generated(&g, id, body.Logprob, k)) {
 				return
 			}
 		}
@@ -85,9 +86,9 @@ func (e *Engine) limit(sampling json.RawMessage, prompt int, names ...string) (i
 	return min(limit, int64(e.cfg.MaxModelLen-prompt)), nil
 }
 
-// appendGenerated prints the answer after its first n tokens. The numbers of the last answer
+// generated prints the answer after its first n tokens. The numbers of the last answer
 // count the whole.
-func (e *Engine) appendGenerated(dst []byte, g *generation, id string, logprobs bool, n int) []byte {
+func (e *Engine) generated(g *generation, id string, logprobs bool, n int) []byte {
 	c := &g.call
 	text, finish := c.Text, []byte("null")
 	if n < len(c.OutputIDs) {
@@ -95,27 +96,22 @@ func (e *Engine) appendGenerated(dst []byte, g *generation, id string, logprobs 
 	} else {
 		finish, _ = json.Marshal(c.Finish) // strings and numbers
 	}
-	dst = append(dst, `{"text":`...)
-	dst = append(dst, quoted(text)...)
-	dst = append(dst, `,"output_ids":`...)
-	dst = appendIDs(dst, c.OutputIDs[:n])
-	dst = append(dst, `,"meta_info":{"id":`...)
-	dst = append(dst, quoted(id)...)
-	dst = append(append(dst, `,"finish_reason":`...), finish...)
-	dst = fmt.Appendf(dst, `,"prompt_tokens":%d,"weight_version":%s,"total_retractions":0`, len(c.InputIDs), quoted(c.Version))
+	body := sglang.Answer{
+		Text: text, OutputIDs: sglang.AppendIDs(nil, c.OutputIDs[:n]), ID: id, Version: c.Version, Finish: finish,
+		PromptTokens: len(c.InputIDs), CompletionTokens: n, CachedTokens: c.Cached, Seconds: c.Ended.Sub(c.Began).Seconds(),
+	}
 	if logprobs {
-		dst = append(dst, `,"input_token_logprobs":[],"output_token_logprobs":[`...)
+		list := []byte{'['}
 		for i, id := range c.OutputIDs[:n] {
 			if i > 0 {
-				dst = append(dst, ',')
+				list = append(list, ',')
 			}
-			dst = g.appendLogprob(append(dst, '['), i, "NaN")
-			dst = append(strconv.AppendInt(append(dst, ','), int64(id), 10), ",null]"...)
+			list = g.appendLogprob(append(list, '['), i, "NaN")
+			list = append(strconv.AppendInt(append(list, ','), int64(id), 10), ",null]"...)
 		}
-		dst = append(dst, ']')
+		body.Logprobs = append(list, ']')
 	}
-	took := c.Ended.Sub(c.Began).Seconds()
-	return fmt.Appendf(dst, `,"completion_tokens":%d,"cached_tokens":%d,"e2e_latency":%.6f}}`, n, c.Cached, took)
+	return body.Append(nil)
 }
 
 // appendLogprob prints the i-th log-probability, as planted or as it is.
@@ -123,27 +119,7 @@ func (g *generation) appendLogprob(dst []byte, i int, notFinite string) []byte {
 	if g.printed != nil && g.printed[i] != "" {
 		return append(dst, g.printed[i]...)
 	}
-	return appendLogprob(dst, g.call.Logprobs[i], notFinite)
-}
-
-func appendIDs(dst []byte, ids []int32) []byte {
-	dst = append(dst, '[')
-	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendInt(dst, int64(id), 10)
-	}
-	return append(dst, ']')
-}
-
-// quoted is a text as JSON, with < and > as they are, as Python prints them.
-func quoted(text string) []byte {
-	var b bytes.Buffer
-	out := json.NewEncoder(&b)
-	out.SetEscapeHTML(false)
-	_ = out.Encode(text) // a string cannot fail
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return sglang.AppendFloat(dst, g.call.Logprobs[i], plainFrom, notFinite)
 }
 
 // chunks are the lengths after which a stream of n tokens sends an event: some 8 of them,

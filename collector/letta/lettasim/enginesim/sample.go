@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
@@ -138,10 +139,7 @@ func (e *Engine) sample(where *Conversation, g *generation, limit int64) error {
 	if r.Equal != "" {
 		seed = wordSeed(r.Equal)
 	}
-	c.Logprobs = make(Logprobs, len(c.OutputIDs))
-	for i, id := range c.OutputIDs {
-		c.Logprobs[i] = Logprob(seed, i, id)
-	}
+	c.Logprobs = sglang.Logprobs(seed, c.OutputIDs)
 	for i, p := range r.Plant {
 		if i < 0 {
 			i += len(c.OutputIDs)

@@ -1,0 +1,105 @@
+// Package sglang makes the answers of SGLang's POST /generate, with invented log-probabilities. The
+// scripted agents of lettasim and the engine of enginesim answer through it.
+package sglang
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Mix is the finalizer of splitmix64.
+func Mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Logprob returns the log-probability of an id sampled at a position of the output. It is finite, at
+// most 0, and depends only on the arguments. One in 64 is exactly 0.
+func Logprob(seed uint64, position int, id int32) float32 {
+	h := Mix(seed ^ Mix(uint64(position)<<32|uint64(uint32(id))))
+	if h&63 == 0 {
+		return 0
+	}
+	u := (float64(h>>11) + 0.5) / (1 << 53)
+	return min(float32(-12*u*u*u*u), -1e-9)
+}
+
+// Logprobs returns the log-probabilities of an output.
+func Logprobs(seed uint64, ids []int32) []float32 {
+	out := make([]float32, len(ids))
+	for i, id := range ids {
+		out[i] = Logprob(seed, i, id)
+	}
+	return out
+}
+
+// An Answer is the body of an answer. OutputIDs and Logprobs are JSON lists, Finish is a JSON object;
+// the answer omits a list that is nil.
+type Answer struct {
+	Text                string
+	OutputIDs, Logprobs []byte
+	ID, Version         string
+	Finish              []byte
+	PromptTokens        int
+	CompletionTokens    int
+	CachedTokens        int
+	Seconds             float64
+}
+
+// Append appends the answer as JSON.
+func (a *Answer) Append(dst []byte) []byte {
+	dst = append(append(dst, `{"text":`...), Quote(a.Text)...)
+	if a.OutputIDs != nil {
+		dst = append(append(dst, `,"output_ids":`...), a.OutputIDs...)
+	}
+	dst = fmt.Appendf(dst, `,"meta_info":{"id":%s,"finish_reason":%s,"prompt_tokens":%d,"weight_version":%s,"total_retractions":0`,
+		Quote(a.ID), a.Finish, a.PromptTokens, Quote(a.Version))
+	if a.Logprobs != nil {
+		dst = append(append(dst, `,"input_token_logprobs":[],"output_token_logprobs":`...), a.Logprobs...)
+	}
+	return fmt.Appendf(dst, `,"completion_tokens":%d,"cached_tokens":%d,"e2e_latency":%.6f}}`, a.CompletionTokens, a.CachedTokens, a.Seconds)
+}
+
+// AppendIDs appends a JSON list of ids.
+func AppendIDs(dst []byte, ids []int32) []byte {
+	dst = append(dst, '[')
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(id), 10)
+	}
+	return append(dst, ']')
+}
+
+// AppendFloat appends f as Python prints a double, or notFinite. Numbers closer to 0 than plainFrom
+// have an exponent.
+func AppendFloat(dst []byte, f float32, plainFrom float64, notFinite string) []byte {
+	x := float64(f)
+	switch {
+	case math.IsNaN(x) || math.IsInf(x, 0):
+		return append(dst, notFinite...)
+	case x != 0 && math.Abs(x) < plainFrom:
+		return strconv.AppendFloat(dst, x, 'e', -1, 64)
+	}
+	from := len(dst)
+	dst = strconv.AppendFloat(dst, x, 'f', -1, 64)
+	if bytes.IndexByte(dst[from:], '.') >= 0 {
+		return dst
+	}
+	return append(dst, ".0"...)
+}
+
+// Quote returns a text as JSON, with < and > unescaped, as Python prints them.
+func Quote(text string) []byte {
+	var b bytes.Buffer
+	out := json.NewEncoder(&b)
+	out.SetEscapeHTML(false)
+	_ = out.Encode(text) // a string cannot fail
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
