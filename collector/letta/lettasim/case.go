@@ -22,13 +22,15 @@ import (
 type Case struct {
 	// Name is the file name without extensions. Task ids use it.
 	Name string
-	rec  recording
+	rec  Recording
 }
 
-type recording struct {
-	Agent        json.RawMessage `json:"agent"`
-	System       json.RawMessage `json:"system"`
-	Conversation json.RawMessage `json:"conversation"`
+// A Recording is the contents of a case file. testdata/README.md describes the fields.
+type Recording struct {
+	Tools        []json.RawMessage `json:"tools"`
+	Agent        json.RawMessage   `json:"agent"`
+	System       json.RawMessage   `json:"system"`
+	Conversation json.RawMessage   `json:"conversation"`
 	Exchanges    []struct {
 		Request struct {
 			Method, Path string

@@ -8,14 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
-	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -110,51 +109,13 @@ func list(tb testing.TB, b []byte) []json.RawMessage {
 	return l
 }
 
-// A recording is the contents of a case file, decoded without the code under test.
-type recording struct {
-	Case         string
-	Agent        json.RawMessage
-	System       json.RawMessage
-	Conversation json.RawMessage
-	Exchanges    []struct {
-		Request struct {
-			Method, Path string
-			Body         json.RawMessage
-		}
-		Response struct {
-			Status int
-			Body   json.RawMessage
-		}
-		ModelCalls []struct {
-			Path     string
-			InputIDs []int32 `json:"input_ids"`
-			Status   int
-		} `json:"model_calls"`
-		Runs []struct {
-			Run                     json.RawMessage
-			Steps, Messages, Traces []json.RawMessage
-		}
-	}
-}
-
-func readRecordings(tb testing.TB) map[string]*recording {
+// readRecordings reads the case files without the code under test.
+func readRecordings(tb testing.TB) map[string]*lettasim.Recording {
 	tb.Helper()
-	files, err := filepath.Glob(filepath.Join(recordings, "*.json.gz"))
-	if err != nil || len(files) == 0 {
-		tb.Fatalf("recordings: %v, %v", files, err)
-	}
-	out := map[string]*recording{}
-	for _, file := range files {
-		b, err := tokenizetest.Recording(file)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		var r recording
-		if err := json.Unmarshal(b, &r); err != nil {
-			tb.Fatalf("%s: %v", file, err)
-		}
-		if len(r.Exchanges) > 0 {
-			out[strings.TrimSuffix(filepath.Base(file), ".json.gz")] = &r
+	out := map[string]*lettasim.Recording{}
+	for _, name := range lettatest.Names(tb) {
+		if r := lettatest.Read(tb, name); len(r.Exchanges) > 0 {
+			out[name] = r
 		}
 	}
 	return out

@@ -10,34 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// A Recording is a recorded life of an agent. testdata/README.md describes the fields.
-type Recording struct {
-	Case         string            `json:"case"`
-	Agent        json.RawMessage   `json:"agent"`
-	System       json.RawMessage   `json:"system"`
-	Conversation json.RawMessage   `json:"conversation"`
-	Tools        []json.RawMessage `json:"tools"`
-	Exchanges    []struct {
-		Request struct {
-			Method string          `json:"method"`
-			Path   string          `json:"path"`
-			Body   json.RawMessage `json:"body"`
-		} `json:"request"`
-		Response struct {
-			Status int             `json:"status"`
-			Body   json.RawMessage `json:"body"`
-		} `json:"response"`
-		Runs []struct {
-			Run      json.RawMessage   `json:"run"`
-			Steps    []json.RawMessage `json:"steps"`
-			Messages []json.RawMessage `json:"messages"`
-			Traces   []json.RawMessage `json:"traces"`
-		} `json:"runs"`
-	} `json:"exchanges"`
-}
+// A Recording is a recorded life of an agent.
+type Recording = lettasim.Recording
 
 // Dir returns the folder of the recordings: testdata/letta of this module.
 func Dir(tb testing.TB) string {
