@@ -87,6 +87,42 @@ type member struct {
 // errTwice means that a wanted member appears twice. Engines differ in which one counts.
 var errTwice = errors.New("proxy: duplicate member")
 
+// A field is a member that a dialect reads from an answer.
+type field struct {
+	name string
+	// first is the first byte of the values that parse reads; others are skipped.
+	first byte
+	parse func() error
+}
+
+// Values of field.first for more than one type.
+const (
+	anyValue byte = 0
+	notNull  byte = 'n'
+)
+
+// parseFields parses an object and skips its other members.
+func parseFields(s *tokenize.Scanner, fields ...field) error {
+	seen := 0
+	return s.Object(func(key []byte) error {
+		for i := range fields {
+			f := &fields[i]
+			if f.name != string(key) {
+				continue
+			}
+			if seen&(1<<i) != 0 {
+				return errTwice
+			}
+			seen |= 1 << i
+			if f.first != anyValue && (s.Next() == f.first) == (f.first == notNull) {
+				return s.Skip()
+			}
+			return f.parse()
+		}
+		return s.Skip()
+	})
+}
+
 // object parses an object and records the members that want accepts. read parses their values; if
 // read is nil, they are skipped. Other members are skipped.
 func (q *request) object(s *tokenize.Scanner, want func(key []byte) bool, read func(key string) error) (o object, err error) {
@@ -300,6 +336,11 @@ func (a *answer) unread() string {
 		return "no_ids"
 	}
 	return ""
+}
+
+func (a *answer) errored(s *tokenize.Scanner) error {
+	a.failed = a.failed || s.Next() != 'n'
+	return s.Skip()
 }
 
 func (a *answer) sampled(s *tokenize.Scanner) ([]int32, error) {

@@ -96,14 +96,9 @@ func (d openai) request(s *tokenize.Scanner, q *request) (err error) {
 
 func (openai) answer(s *tokenize.Scanner, a *answer) error {
 	a.begin()
-	var seen [6]bool
 	total := newAnswer(false)
-	err := s.Object(func(key []byte) (err error) {
-		switch string(key) {
-		case "choices":
-			if err := once(&seen[0]); err != nil || s.Next() != '[' {
-				return skipUnless(s, err)
-			}
+	err := parseFields(s,
+		field{"choices", '[', func() error {
 			return s.Array(func(i int) error {
 				if i > 0 {
 					a.several = true
@@ -111,152 +106,68 @@ func (openai) answer(s *tokenize.Scanner, a *answer) error {
 				}
 				return choice(s, a)
 			})
-		case "prompt_token_ids":
-			if err := once(&seen[1]); err != nil || s.Next() != '[' {
-				return skipUnless(s, err)
-			}
-			return a.prompted(s)
-		case "usage":
-			if err := once(&seen[2]); err != nil || s.Next() != '{' {
-				return skipUnless(s, err)
-			}
-			return usage(s, total)
-		case "metadata":
-			if err := once(&seen[3]); err != nil || s.Next() != '{' {
-				return skipUnless(s, err)
-			}
-			return versions(s, a)
-		case "sglext":
-			if err := once(&seen[4]); err != nil || s.Next() != '{' {
-				return skipUnless(s, err)
-			}
-			return versions(s, a)
-		case "error":
-			if err := once(&seen[5]); err != nil {
-				return err
-			}
-			a.failed = a.failed || s.Next() != 'n'
-		}
-		return s.Skip()
-	})
+		}},
+		field{"prompt_token_ids", '[', func() error { return a.prompted(s) }},
+		field{"usage", '{', func() error { return usage(s, total) }},
+		field{"metadata", '{', func() error { return versions(s, a) }},
+		field{"sglext", '{', func() error { return versions(s, a) }},
+		field{"error", anyValue, func() error { return a.errored(s) }},
+	)
 	a.take(total)
 	return err
 }
 
 func usage(s *tokenize.Scanner, a *answer) error {
-	var seen [3]bool
-	return s.Object(func(key []byte) (err error) {
-		switch string(key) {
-		case "prompt_tokens":
-			if err := once(&seen[0]); err != nil {
-				return err
-			}
-			return count(s, &a.promptTokens)
-		case "completion_tokens":
-			if err := once(&seen[1]); err != nil {
-				return err
-			}
-			return count(s, &a.outputTokens)
-		case "prompt_tokens_details":
-			if err := once(&seen[2]); err != nil || s.Next() != '{' {
-				return skipUnless(s, err)
-			}
-			var cached bool
-			return s.Object(func(key []byte) error {
-				if string(key) != "cached_tokens" {
-					return s.Skip()
-				}
-				if err := once(&cached); err != nil {
-					return err
-				}
-				return count(s, &a.cached)
-			})
-		}
-		return s.Skip()
-	})
+	return parseFields(s,
+		field{"prompt_tokens", anyValue, func() error { return count(s, &a.promptTokens) }},
+		field{"completion_tokens", anyValue, func() error { return count(s, &a.outputTokens) }},
+		field{"prompt_tokens_details", '{', func() error {
+			return parseFields(s, field{"cached_tokens", anyValue, func() error { return count(s, &a.cached) }})
+		}},
+	)
 }
 
 // versions parses SGLang's weight versions outside of meta_info.
 func versions(s *tokenize.Scanner, a *answer) error {
-	var seen [2]bool
-	return s.Object(func(key []byte) (err error) {
-		switch string(key) {
-		case "weight_version":
-			if err := once(&seen[0]); err != nil {
-				return err
-			}
-			return a.versioned(s)
-		case "weight_versions":
-			if err := once(&seen[1]); err != nil {
-				return err
-			}
-			return a.spanned(s)
-		}
-		return s.Skip()
-	})
+	return parseFields(s,
+		field{"weight_version", anyValue, func() error { return a.versioned(s) }},
+		field{"weight_versions", anyValue, func() error { return a.spanned(s) }},
+	)
 }
 
 func choice(s *tokenize.Scanner, a *answer) error {
-	var seen [8]bool
 	var said generation
 	meta := newAnswer(false)
 	meta.tray = a.tray
 	ids, logprobs := len(a.output), len(a.logprobs)
-	err := s.Object(func(key []byte) (err error) {
-		switch string(key) {
-		case "index":
-			if err := once(&seen[0]); err != nil {
-				return err
-			}
+	matched := func() (err error) {
+		a.matched, err = id(s)
+		return err
+	}
+	err := parseFields(s,
+		field{"index", anyValue, func() error {
 			n, err := id(s)
 			a.several = a.several || n > 0
 			return err
-		case "token_ids":
-			if err := once(&seen[1]); err != nil || s.Next() != '[' {
-				return skipUnless(s, err)
-			}
+		}},
+		field{"token_ids", '[', func() error {
 			list, err := a.sampled(s)
 			if a.streamed {
 				list = append(notNil(a.output), list...)
 			}
 			a.output = list
 			return err
-		case "prompt_token_ids":
-			if err := once(&seen[2]); err != nil || s.Next() != '[' {
-				return skipUnless(s, err)
-			}
-			return a.prompted(s)
-		case "finish_reason":
-			if err := once(&seen[3]); err != nil || s.Next() == 'n' {
-				return skipUnless(s, err)
-			}
+		}},
+		field{"prompt_token_ids", '[', func() error { return a.prompted(s) }},
+		field{"finish_reason", notNull, func() (err error) {
 			a.finish, err = word(s)
 			return err
-		case "stop_reason": // vLLM's name
-			if err := once(&seen[4]); err != nil || s.Next() == 'n' {
-				return skipUnless(s, err)
-			}
-			a.matched, err = id(s)
-			return err
-		case "matched_stop": // SGLang's name
-			if err := once(&seen[5]); err != nil || s.Next() == 'n' {
-				return skipUnless(s, err)
-			}
-			a.matched, err = id(s)
-			return err
-		case "logprobs":
-			if err := once(&seen[6]); err != nil || s.Next() != '{' {
-				return skipUnless(s, err)
-			}
-			return choiceLogprobs(s, a)
-		case "meta_info":
-			if err := once(&seen[7]); err != nil || s.Next() != '{' {
-				return skipUnless(s, err)
-			}
-			return metaInfo(s, meta, &said)
-		}
-		return s.Skip()
-	})
+		}},
+		field{"stop_reason", notNull, matched},  // vLLM's name
+		field{"matched_stop", notNull, matched}, // SGLang's name
+		field{"logprobs", '{', func() error { return choiceLogprobs(s, a) }},
+		field{"meta_info", '{', func() error { return metaInfo(s, meta, &said) }},
+	)
 	if err != nil {
 		return err
 	}
@@ -284,35 +195,19 @@ func choiceLogprobs(s *tokenize.Scanner, a *answer) (err error) {
 		a.logprobs = append(a.logprobs, v)
 		return err
 	}
-	var seen [2]bool
-	return s.Object(func(key []byte) error {
-		switch string(key) {
-		case "content":
-			if err := once(&seen[0]); err != nil || s.Next() != '[' {
-				return skipUnless(s, err)
-			}
+	return parseFields(s,
+		field{"content", '[', func() error {
 			return s.Array(func(int) error {
-				has := false
-				err := s.Object(func(key []byte) error {
-					if string(key) != "logprob" {
-						return s.Skip()
-					}
-					if err := once(&has); err != nil {
-						return err
-					}
-					return one()
-				})
-				if err == nil && !has {
+				n := len(a.logprobs)
+				err := parseFields(s, field{"logprob", anyValue, one})
+				if err == nil && len(a.logprobs) == n {
 					a.logprobs = append(a.logprobs, float32(math.NaN()))
 				}
 				return err
 			})
-		case "token_logprobs":
-			if err := once(&seen[1]); err != nil || s.Next() != '[' {
-				return skipUnless(s, err)
-			}
+		}},
+		field{"token_logprobs", '[', func() error {
 			return s.Array(func(int) error { return one() })
-		}
-		return s.Skip()
-	})
+		}},
+	)
 }

@@ -36,9 +36,6 @@ type Set struct {
 	values [settings]string // JSON, or empty
 }
 
-// Empty reports whether s overrides nothing.
-func (s *Set) Empty() bool { return *s == Set{} }
-
 func (s *Set) names() string {
 	var out []string
 	for i, value := range s.values {
@@ -48,9 +45,6 @@ func (s *Set) names() string {
 	}
 	return strings.Join(out, ", ")
 }
-
-// ErrSetting is wrapped by ParseSet's errors for unknown names.
-var ErrSetting = errors.New("unknown setting")
 
 // ParseSet parses settings of the form name=value. The value of stop is a text or a JSON list of
 // texts. The value of stop_token_ids is a JSON list of ids. Other values are numbers.
@@ -72,7 +66,7 @@ func (s *Set) parse(text string) error {
 	}
 	i := slices.Index(settingNames[:], name)
 	if i < 0 {
-		return fmt.Errorf("%w %q (want one of %s)", ErrSetting, name, strings.Join(settingNames[:], ", "))
+		return fmt.Errorf("unknown setting %q (want one of %s)", name, strings.Join(settingNames[:], ", "))
 	}
 	if s.values[i] != "" {
 		return errors.New("duplicate setting")

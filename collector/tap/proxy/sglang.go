@@ -87,100 +87,37 @@ func (sglang) answer(s *tokenize.Scanner, a *answer) error {
 	}
 	a.begin()
 	var said generation
-	var seen [4]bool
-	err := s.Object(func(key []byte) (err error) {
-		switch string(key) {
-		case "output_ids":
-			if err := once(&seen[0]); err != nil || s.Next() == 'n' {
-				return skipUnless(s, err)
-			}
+	err := parseFields(s,
+		field{"output_ids", notNull, func() (err error) {
 			said.output, err = a.sampled(s)
 			return err
-		case "prompt_token_ids":
-			if err := once(&seen[1]); err != nil || s.Next() != '[' {
-				return skipUnless(s, err)
-			}
-			return a.prompted(s)
-		case "meta_info":
-			if err := once(&seen[2]); err != nil || s.Next() != '{' {
-				return skipUnless(s, err)
-			}
-			return metaInfo(s, a, &said)
-		case "error":
-			if err := once(&seen[3]); err != nil {
-				return err
-			}
-			a.failed = a.failed || s.Next() != 'n'
-		}
-		return s.Skip()
-	})
+		}},
+		field{"prompt_token_ids", '[', func() error { return a.prompted(s) }},
+		field{"meta_info", '{', func() error { return metaInfo(s, a, &said) }},
+		field{"error", anyValue, func() error { return a.errored(s) }},
+	)
 	if err == nil {
 		a.parts.add(&said, a)
 	}
 	return err
 }
 
-func once(seen *bool) error {
-	if *seen {
-		return errTwice
-	}
-	*seen = true
-	return nil
-}
-
-func skipUnless(s *tokenize.Scanner, err error) error {
-	if err != nil {
-		return err
-	}
-	return s.Skip()
-}
-
 // metaInfo parses meta_info, also of SGLang's chat completions.
 func metaInfo(s *tokenize.Scanner, a *answer, said *generation) error {
-	var seen [7]bool
-	return s.Object(func(key []byte) (err error) {
-		switch string(key) {
-		case "output_token_logprobs":
-			if err := once(&seen[0]); err != nil || s.Next() != '[' {
-				return skipUnless(s, err)
-			}
+	return parseFields(s,
+		field{"output_token_logprobs", '[', func() (err error) {
 			t := a.tray
 			said.logprobs, said.logIDs, err = s.Logprobs(t.logprobs[:0], t.logIDs[:0])
 			t.logprobs, t.logIDs = said.logprobs[:0], said.logIDs[:0]
 			return err
-		case "finish_reason":
-			if err := once(&seen[1]); err != nil {
-				return err
-			}
-			return finishReason(s, a)
-		case "weight_version":
-			if err := once(&seen[2]); err != nil {
-				return err
-			}
-			return a.versioned(s)
-		case "weight_versions":
-			if err := once(&seen[3]); err != nil {
-				return err
-			}
-			return a.spanned(s)
-		case "prompt_tokens":
-			if err := once(&seen[4]); err != nil {
-				return err
-			}
-			return count(s, &a.promptTokens)
-		case "completion_tokens":
-			if err := once(&seen[5]); err != nil {
-				return err
-			}
-			return count(s, &a.outputTokens)
-		case "cached_tokens":
-			if err := once(&seen[6]); err != nil {
-				return err
-			}
-			return count(s, &a.cached)
-		}
-		return s.Skip()
-	})
+		}},
+		field{"finish_reason", anyValue, func() error { return finishReason(s, a) }},
+		field{"weight_version", anyValue, func() error { return a.versioned(s) }},
+		field{"weight_versions", anyValue, func() error { return a.spanned(s) }},
+		field{"prompt_tokens", anyValue, func() error { return count(s, &a.promptTokens) }},
+		field{"completion_tokens", anyValue, func() error { return count(s, &a.outputTokens) }},
+		field{"cached_tokens", anyValue, func() error { return count(s, &a.cached) }},
+	)
 }
 
 func finishReason(s *tokenize.Scanner, a *answer) (err error) {
@@ -188,24 +125,16 @@ func finishReason(s *tokenize.Scanner, a *answer) (err error) {
 		a.finish, err = word(s)
 		return err
 	}
-	var seen [2]bool
-	return s.Object(func(key []byte) (err error) {
-		switch string(key) {
-		case "type":
-			if err := once(&seen[0]); err != nil {
-				return err
-			}
+	return parseFields(s,
+		field{"type", anyValue, func() (err error) {
 			a.finish, err = word(s)
 			return err
-		case "matched":
-			if err := once(&seen[1]); err != nil {
-				return err
-			}
+		}},
+		field{"matched", anyValue, func() (err error) {
 			a.matched, err = id(s)
 			return err
-		}
-		return s.Skip()
-	})
+		}},
+	)
 }
 
 // A generation is the sampled tokens of one document, until the next overwrites the tray.
