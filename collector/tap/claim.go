@@ -23,7 +23,7 @@ func (j *join) claim() []Match {
 			j.x.refused[RefusedTaken]++
 			continue
 		}
-		j.x.take(mine, who)
+		j.x.claim(mine, who)
 		out[k].Call = c.found(mine)
 	}
 	for k := range out { // after all calls are claimed
@@ -48,7 +48,7 @@ func (x *Index) free(c *joining, who owner) (one *sighting) {
 	return one
 }
 
-func (x *Index) take(e *sighting, who owner) {
+func (x *Index) claim(e *sighting, who owner) {
 	if e.owner == who {
 		return
 	}

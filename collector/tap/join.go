@@ -67,10 +67,16 @@ const (
 	RefusedUnread          // the tap saw it without its prompt
 )
 
-var refusals = [...]string{
-	"", "no tap saw the call during its send", "several prompts are possible", "only one call matches, which proves too little because others can be missing",
-	"the prompts of its send do not add up to the server's count", "its prompt belongs to another agent", "every matching call belongs to another rollout",
-	"its prompt is no longer in memory", "the tap saw it without its prompt",
+var refusals = [...]struct{ word, phrase string }{
+	{"", ""},
+	{"unseen", "no tap saw the call during its send"},
+	{"alike", "several prompts are possible"},
+	{"weak", "only one call matches, which proves too little because others can be missing"},
+	{"count", "the prompts of its send do not add up to the server's count"},
+	{"foreign", "its prompt belongs to another agent"},
+	{"taken", "every matching call belongs to another rollout"},
+	{"evicted", "its prompt is no longer in memory"},
+	{"unread", "the tap saw it without its prompt"},
 }
 
 // Refusals returns all refusals except RefusedNone.
@@ -83,12 +89,10 @@ func Refusals() []Refusal {
 }
 
 // String returns the refusal as a phrase for messages.
-func (r Refusal) String() string { return refusals[r] }
-
-var refusalWords = [...]string{"", "unseen", "alike", "weak", "count", "foreign", "taken", "evicted", "unread"}
+func (r Refusal) String() string { return refusals[r].phrase }
 
 // Word returns the key of r in counts, or "" for RefusedNone.
-func (r Refusal) Word() string { return refusalWords[r] }
+func (r Refusal) Word() string { return refusals[r].word }
 
 // Join finds the calls of a rollout. It returns one Match for each call, over all sends. A call is
 // found only if exactly one prompt is possible for it:

@@ -1,7 +1,5 @@
 package continuity
 
-import "github.com/rollout-rl/rollout/tokenize/enum"
-
 // A Reason is the result of a decision about a prompt. The words are a closed list, because they
 // are label values of a counter.
 type Reason uint8
@@ -36,13 +34,10 @@ const (
 	reasons // their number
 )
 
-var reasonWords = enum.List[Reason]{
-	Noun: "reason",
-	Words: []string{
-		"new", "same",
-		"continued", "tokens", "space", "call", "text",
-		"form", "unknown", "ambiguous", "gap", "end", "special", "thought", "malformed", "calls", "arguments", "unlike", "long", "client", "taken",
-	},
+var reasonWords = [reasons]string{
+	"new", "same",
+	"continued", "tokens", "space", "call", "text",
+	"form", "unknown", "ambiguous", "gap", "end", "special", "thought", "malformed", "calls", "arguments", "unlike", "long", "client", "taken",
 }
 
 // AllReasons returns all reasons, in order.
@@ -68,10 +63,4 @@ func (r Reason) Outcome() string {
 	return "refused"
 }
 
-func (r Reason) String() string { return reasonWords.String(r) }
-
-// MarshalText returns the word of r.
-func (r Reason) MarshalText() ([]byte, error) { return reasonWords.Marshal(r) }
-
-// UnmarshalText sets r to the reason of that word.
-func (r *Reason) UnmarshalText(text []byte) error { return reasonWords.Unmarshal(text, r) }
+func (r Reason) String() string { return reasonWords[r] }

@@ -303,8 +303,8 @@ func (a *answer) part(list []tokenize.VersionSpan) {
 	a.list, a.spans = list, list
 }
 
-// take overrides a with the values of b, a more reliable part of the answer.
-func (a *answer) take(b *answer) {
+// merge overrides a with the values of b, a more reliable part of the answer.
+func (a *answer) merge(b *answer) {
 	if b.finish != "" {
 		a.finish = b.finish
 	}

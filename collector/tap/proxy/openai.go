@@ -113,7 +113,7 @@ func (openai) answer(s *tokenize.Scanner, a *answer) error {
 		field{"sglext", '{', func() error { return versions(s, a) }},
 		field{"error", anyValue, func() error { return a.errored(s) }},
 	)
-	a.take(total)
+	a.merge(total)
 	return err
 }
 
@@ -171,7 +171,7 @@ func choice(s *tokenize.Scanner, a *answer) error {
 	if err != nil {
 		return err
 	}
-	a.take(meta)
+	a.merge(meta)
 	a.bare = true
 	a.uneven = a.uneven || len(a.output)-ids != len(a.logprobs)-logprobs
 	if said.logIDs != nil && !a.streamed { // meta_info has the ids of the log-probabilities
