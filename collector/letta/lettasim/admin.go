@@ -15,15 +15,15 @@ import (
 //	GET  /sim/stats     Server.Stats
 //	POST /sim/refuse    Server.Refuse: ?status=503&retry_after=89s, ?status=0 ends it
 var adminRoutes = []route{
-	{"GET", "/sim/answers", true, (*Server).tellAnswers},
-	{"GET", "/sim/stats", true, (*Server).tellStats},
+	{"GET", "/sim/answers", true, (*Server).serveAnswers},
+	{"GET", "/sim/stats", true, (*Server).serveStats},
 	{"POST", "/sim/refuse", true, (*Server).setRefusal},
 }
 
-func (s *Server) tellAnswers(*request) answer { return tell(s.Answers()) }
-func (s *Server) tellStats(*request) answer   { return tell(s.Stats()) }
+func (s *Server) serveAnswers(*request) answer { return serveJSON(s.Answers()) }
+func (s *Server) serveStats(*request) answer   { return serveJSON(s.Stats()) }
 
-func tell(v any) answer {
+func serveJSON(v any) answer {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return detail(http.StatusInternalServerError, "lettasim: internal error: %v", err)

@@ -28,7 +28,7 @@ type agent struct {
 	sends    int
 	runs     []*run
 	reset    int  // number of runs before the last reset
-	spared   bool // a deletion has already failed
+	deleteFailed   bool // a deletion has already failed
 	looks    [lookKinds]int
 
 	// planning is held while a reply is planned, so that sends see the agent's history in order.
@@ -306,9 +306,9 @@ func (s *Server) patchAgent(q *request, a *agent) answer {
 }
 
 func (s *Server) deleteAgent(_ *request, a *agent) answer {
-	if !a.spared {
+	if !a.deleteFailed {
 		if f := s.cfg.Faults.find(s.cfg.Seed, a.who, -1, func(k FaultKind) bool { return k == DeleteFails }); f != nil {
-			a.spared = true
+			a.deleteFailed = true
 			s.stats.Faults[DeleteFails]++
 			return detail(http.StatusInternalServerError, "An unknown error occurred")
 		}

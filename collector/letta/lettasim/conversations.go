@@ -108,7 +108,7 @@ func (s *Server) deleteConversation(_ *request, c *conversation) answer {
 	return ok([]byte("null"))
 }
 
-func badTalk() answer {
+func badConversationID() answer {
 	return unprocessable("string_pattern_mismatch", "'path', 'conversation_id'", "String should match pattern")
 }
 
@@ -120,7 +120,7 @@ func (s *Server) conversationMessages(q *request) answer {
 		return ok([]byte("[]"))
 	}
 	if problem != nil {
-		return badTalk()
+		return badConversationID()
 	}
 	list := split(c.agent.system)
 	for _, r := range c.agent.runs {
@@ -149,7 +149,7 @@ func (s *Server) sendToConversation(q *request) answer {
 		c, problem := s.findConversation(q.args[0])
 		s.mu.Unlock()
 		if problem != nil && problem.status != http.StatusNotFound {
-			return badTalk()
+			return badConversationID()
 		}
 		if problem != nil {
 			return *problem

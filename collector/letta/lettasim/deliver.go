@@ -56,7 +56,7 @@ func (s *Server) deliver(q *request, p *reply) answer {
 		s.count(p)
 	}
 	q.w.WriteHeader(p.status)
-	if !s.pour(q, parts, written, rate) && counts {
+	if !s.writeBody(q, parts, written, rate) && counts {
 		s.uncount(p)
 	}
 	if kind == Drop || kind == Stalled {
@@ -130,9 +130,9 @@ func pad(parts [][]byte, n int64) [][]byte {
 	return append(out, parts[1:]...)
 }
 
-// pour writes the first n bytes of the parts, at rate bytes per second if that is positive. It
+// writeBody writes the first n bytes of the parts, at rate bytes per second if that is positive. It
 // returns false if the client left.
-func (s *Server) pour(q *request, parts [][]byte, n, rate int64) bool {
+func (s *Server) writeBody(q *request, parts [][]byte, n, rate int64) bool {
 	var sent int64
 	defer func() {
 		s.mu.Lock()

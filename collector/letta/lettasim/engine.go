@@ -97,13 +97,13 @@ func (s *Server) generate(ctx context.Context, prompt []int32, temperature float
 	request.Header.Set("Content-Type", "application/json")
 	response, err := s.engine.Do(request)
 	if err != nil {
-		return nil, unreached(shown, err)
+		return nil, connectError(shown, err)
 	}
 	defer response.Body.Close() //nolint:errcheck // it was read, or the connection is given up
 	raw, err := io.ReadAll(io.LimitReader(response.Body, maxEngineAnswer+1))
 	switch {
 	case err != nil:
-		return nil, unreached(shown, err)
+		return nil, connectError(shown, err)
 	case response.StatusCode >= 300:
 		kind := "Client"
 		if response.StatusCode >= 500 {
@@ -120,8 +120,8 @@ func (s *Server) generate(ctx context.Context, prompt []int32, temperature float
 	return a, nil
 }
 
-// unreached returns the error for an unreachable engine, in the words of the server's HTTP client.
-func unreached(shown string, err error) error {
+// connectError returns the error for an unreachable engine, in the words of the server's HTTP client.
+func connectError(shown string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // without the address, which can contain a password
 	}

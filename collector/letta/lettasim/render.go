@@ -16,7 +16,7 @@ type mangle struct {
 	at   int // index of a token of that call
 }
 
-func (m mangle) strikes(kind FaultKind, call int) bool { return m.kind == kind && m.call == call }
+func (m mangle) hits(kind FaultKind, call int) bool { return m.kind == kind && m.call == call }
 
 func newMangle(kind FaultKind, sc *script, r *rng) mangle {
 	m := mangle{kind: kind, call: r.n(len(sc.calls))}
@@ -54,11 +54,11 @@ func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte
 	}
 	for k := range sc.calls {
 		c := &sc.calls[k]
-		if !m.strikes(EmptyTurn, k) && len(c.output) > 0 {
+		if !m.hits(EmptyTurn, k) && len(c.output) > 0 {
 			next()
 			dst = c.appendTurn(dst, k, inputIDs, m)
 		}
-		if c.use != nil && !m.strikes(MissingTool, k) {
+		if c.use != nil && !m.hits(MissingTool, k) {
 			next()
 			dst = quote(append(dst, `{"role":"tool","output_ids":null,"output_token_logprobs":null,"content":`...), c.use.packaged)
 			dst = append(quote(append(dst, `,"tool_name":`...), c.use.name), '}')
@@ -112,12 +112,12 @@ func (c *call) appendLogprobs(dst []byte, k int, m mangle, plainFrom float64) []
 	if c.answer != nil {
 		return append(dst, c.answer.Meta.Logprobs...)
 	}
-	if m.strikes(NullLogprobs, k) {
+	if m.hits(NullLogprobs, k) {
 		return append(dst, "null"...)
 	}
 	dst = append(dst, '[')
 	n := len(c.output)
-	if m.strikes(ShortLogprobs, k) {
+	if m.hits(ShortLogprobs, k) {
 		n--
 	}
 	for i, id := range c.output[:n] {
@@ -125,7 +125,7 @@ func (c *call) appendLogprobs(dst []byte, k int, m mangle, plainFrom float64) []
 			dst = append(dst, ',')
 		}
 		dst = append(dst, '[')
-		if m.strikes(NaNLogprob, k) && m.at == i {
+		if m.hits(NaNLogprob, k) && m.at == i {
 			dst = append(dst, "null"...)
 		} else {
 			dst = appendFloat(dst, c.logprobs[i], plainFrom)
@@ -135,7 +135,7 @@ func (c *call) appendLogprobs(dst []byte, k int, m mangle, plainFrom float64) []
 		dst = strconv.AppendInt(dst, m.id(IDMismatch, k, i, 0)+wide, 10)
 		dst = append(dst, ",null]"...)
 	}
-	if m.strikes(SurplusLogprobs, k) {
+	if m.hits(SurplusLogprobs, k) {
 		dst = append(dst, `,[-0.5,11,null],[-0.25,13,null]`...)
 	}
 	return append(dst, ']')
@@ -143,7 +143,7 @@ func (c *call) appendLogprobs(dst []byte, k int, m mangle, plainFrom float64) []
 
 // id returns an id, changed if the fault is at this position: WideID adds 2^33, others 1.
 func (m mangle) id(kind FaultKind, call, at int, id int32) int64 {
-	if !m.strikes(kind, call) || m.at != at {
+	if !m.hits(kind, call) || m.at != at {
 		return int64(id)
 	}
 	if kind == WideID {

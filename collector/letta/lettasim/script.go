@@ -106,7 +106,7 @@ func (w *author) write(h *history, user []string) (*script, error) {
 		callsTool := k < n-1 || sc.stop == "max_steps"
 		switch {
 		case w.generate != nil:
-			if err := w.ask(&c, sc, last, callsTool); err != nil {
+			if err := w.callEngine(&c, sc, last, callsTool); err != nil {
 				return sc, err
 			}
 		case callsTool:
@@ -126,8 +126,8 @@ func (w *author) write(h *history, user []string) (*script, error) {
 	return sc, nil
 }
 
-// ask lets the engine make a call.
-func (w *author) ask(c *call, sc *script, last string, callsTool bool) error {
+// callEngine lets the engine make a call.
+func (w *author) callEngine(c *call, sc *script, last string, callsTool bool) error {
 	a, err := w.generate(c.prompt)
 	if err != nil {
 		return err

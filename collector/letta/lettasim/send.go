@@ -273,7 +273,7 @@ func (s *Server) planReplay(p *reply, a *agent, l *life, n int, enter enterRun) 
 	x := &l.exchanges[n]
 	s.mu.Lock()
 	f := s.look(a, LookSend)
-	s.give(a, n, f)
+	s.recordPrompts(a, n, f)
 	s.mu.Unlock()
 	for _, rec := range x.runs {
 		r := &replayedRun{rec: rec, ids: a.ids, face: f}

@@ -109,7 +109,7 @@ func (r *scriptedRun) messages() [][]byte { return r.list(true) }
 
 // trace returns the request for the engine, and the engine's answer.
 func (r *scriptedRun) trace(k int) []byte {
-	if k >= len(r.script.calls) || r.mangle.strikes(NaNLogprob, k) || r.mangle.strikes(EmptyTurn, k) {
+	if k >= len(r.script.calls) || r.mangle.hits(NaNLogprob, k) || r.mangle.hits(EmptyTurn, k) {
 		return nil
 	}
 	c := &r.script.calls[k]

@@ -50,8 +50,8 @@ func (s *Server) look(a *agent, kind LookKind) Face {
 	return s.cfg.Face(Look{Sample: a.who.sample, Kind: kind, N: n})
 }
 
-// give records the true prompts of a replayed send. Server.mu is held.
-func (s *Server) give(a *agent, n int, f Face) {
+// recordPrompts records the true prompts of a replayed send. Server.mu is held.
+func (s *Server) recordPrompts(a *agent, n int, f Face) {
 	if s.cfg.Prompt == nil {
 		return
 	}

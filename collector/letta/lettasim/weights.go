@@ -106,8 +106,8 @@ func (t *trainer) version(e int, at time.Time, calls int) int {
 	return 1 + n
 }
 
-// said returns the engine's name for the version.
-func (t *trainer) said(version int) string {
+// versionName returns the engine's name for the version.
+func (t *trainer) versionName(version int) string {
 	if !t.changing() {
 		return "default"
 	}
@@ -147,7 +147,7 @@ func (r *scriptedRun) weightVersion(k int) string {
 	if k >= len(r.versions) {
 		return "default"
 	}
-	return r.trainer.said(r.versions[k])
+	return r.trainer.versionName(r.versions[k])
 }
 
 // modelInfo serves the engine's page in SGLang's format, which a real Letta server does not have.
@@ -160,5 +160,5 @@ func (s *Server) modelInfo(*request) answer {
 	_, model := splitHandle(s.cfg.Model)
 	body := quote([]byte(`{"model_path":`), model)
 	body = append(body, `,"is_generation":true,"preferred_sampling_params":null,"weight_version":`...)
-	return ok(append(quote(body, t.said(version)), '}'))
+	return ok(append(quote(body, t.versionName(version)), '}'))
 }

@@ -62,8 +62,8 @@ type memory struct {
 	faults map[string]int          // by script, parameters and step
 }
 
-// place completes a conversation whose marker is gone, and remembers it.
-func (m *memory) place(c *Conversation) {
+// complete completes a conversation whose marker is gone, and remembers it.
+func (m *memory) complete(c *Conversation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c.Agent == "" {

@@ -39,7 +39,7 @@ func (e *Engine) run(ctx context.Context, w http.ResponseWriter, g *generation, 
 	if summary {
 		where.Script, g.reply = "", Reply{Text: e.cfg.Summary}
 	} else {
-		e.memory.place(&where)
+		e.memory.complete(&where)
 		if e.cfg.ByMarker {
 			where.Agent, where.Prompt = "", wordSeed(fmt.Sprint(where.Script, where.Params, where.Step))
 		}
