@@ -50,7 +50,8 @@ func (p *program) simulateCmd() *cobra.Command {
 		Short: "run a simulated Letta server",
 		Long: `Run a simulated Letta server: real HTTP, no model. It replays recorded exchanges and
 plays scripted agents. Its answers depend only on the seed, the task and the sample. It
-prints its URL on standard output. An interrupt ends it with a one-line summary.
+prints its URL on standard output. An interrupt ends it with a one-line summary. The
+tokenizer and template of scripted agents are built in: --tokenizer simulated.
 
 A fault is KIND=SHARE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT. The
 kinds are:` + wrap(strings.Join(faultKinds(), ", "), 80, "  ") + `

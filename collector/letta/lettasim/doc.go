@@ -18,8 +18,8 @@
 //
 // A scripted agent is generated. Its answers are a pure function of the seed, the task id, the
 // sample index and the messages, for any order and concurrency of requests. The attempt number does
-// not matter. Its token ids decode to its text under a Qwen vocabulary but are not canonical, so a
-// client can know its prompts only with InputIDs.
+// not matter. [Model] has its tokenizer and chat template. Its token ids also decode to its text under
+// a Qwen vocabulary, but that tokenizer would choose other ids.
 //
 // With [Config.Engine] an engine of the user makes the calls of scripted agents. It gets the
 // requests that a real server sends to SGLang: POST /generate with input_ids. Its tokens and

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"os"
 	"slices"
 
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -75,7 +74,7 @@ func ids(v chat.Value) []int32 {
 // readJSON reads an object from a file of the folder. Like Python, it accepts NaN and Infinity. It
 // returns nil if the file does not exist.
 func readJSON(dir, name string) (*chat.Map, error) {
-	b, err := read(os.DirFS(dir), func(files fs.FS) ([]byte, error) {
+	b, err := read(open(dir), func(files fs.FS) ([]byte, error) {
 		f, err := files.Open(name)
 		if err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"sync"
 	"time"
 
@@ -13,11 +14,20 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
 // silence is how long one file system call can take. A network file system with a dead server can
 // block forever.
 const silence = 30 * time.Second
+
+// open returns the files of a model's folder, or of the simulated model.
+func open(dir string) fs.FS {
+	if dir == lettasim.ModelName {
+		return lettasim.Model()
+	}
+	return os.DirFS(dir)
+}
 
 // read calls load with files. If the file system does not answer a call for the time silence, read
 // abandons load and returns an error that names the file.

@@ -21,8 +21,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Load reads a model's tokenizer and chat template from its folder. Errors begin with key, the
-// setting or flag that named the folder.
+// Load reads a model's tokenizer and chat template from its folder. The name simulated stands for
+// the model of `rollout simulate`. Errors begin with key, the setting or flag that named the folder.
 func Load(key, dir string, experimental bool, releases []chat.Transformers) (*prompt.Model, error) {
 	tokenizer, err := LoadTokenizer(key, dir, experimental, releases)
 	if err != nil {
@@ -49,7 +49,7 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 // compared with the reference. releases are the releases of transformers that the server can have;
 // nil means all.
 func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transformers) (*bpe.Tokenizer, error) {
-	tokenizer, err := read(os.DirFS(dir), func(files fs.FS) (*bpe.Tokenizer, error) {
+	tokenizer, err := read(open(dir), func(files fs.FS) (*bpe.Tokenizer, error) {
 		return bpe.Load(files, bpe.Options{Experimental: experimental, Releases: releases})
 	})
 	switch {
@@ -84,7 +84,7 @@ func noTokenizer(key, dir string, err error) error {
 
 // LoadTemplates reads a model's chat templates from its folder.
 func LoadTemplates(key, dir string) (*chat.Set, error) {
-	templates, err := read(os.DirFS(dir), func(files fs.FS) (*chat.Set, error) {
+	templates, err := read(open(dir), func(files fs.FS) (*chat.Set, error) {
 		return chat.Load(files, chat.Options{})
 	})
 	if err != nil {

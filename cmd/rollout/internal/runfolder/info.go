@@ -22,6 +22,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -274,6 +275,9 @@ func (i *Info) TokenizerPath(dir string) string {
 	var path string
 	if json.Unmarshal(i.Config["tokens"]["tokenizer"], &path) != nil || path == "" {
 		return ""
+	}
+	if path == lettasim.ModelName {
+		return path
 	}
 	tries := []string{path}
 	if !filepath.IsAbs(path) {
