@@ -98,7 +98,7 @@ func (m sendMode) shape(o *object, finished bool) {
 	kind := map[sendMode]string{modeStream: "send_message", modeTyped: "send_message_streaming", modeBackground: "send_message_async"}[m]
 	meta, err := parseObject(o.values["metadata"])
 	if err != nil {
-		meta = &object{values: map[string][]byte{}}
+		meta = newObject()
 	}
 	meta.text("run_type", kind)
 	if m == modeBackground {

@@ -40,20 +40,10 @@ func (s *Server) createConversation(q *request) answer {
 		for i := 0; c.id == "" || s.conversations[c.id] != nil; i++ {
 			c.id = "conv-" + draw(s.cfg.Seed, "conversation", a.id, strconv.Itoa(i)).uuid()
 		}
-		o := &object{values: map[string][]byte{}}
-		o.text("created_by_id", user)
-		o.text("last_updated_by_id", user)
-		o.text("created_at", s.cfg.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
-		o.text("updated_at", s.cfg.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
-		o.text("id", c.id)
-		o.text("agent_id", a.id)
-		o.set("summary", []byte("null"))
-		o.set("in_context_message_ids", []byte("[]"))
-		o.set("isolated_block_ids", []byte("[]"))
-		o.set("model", []byte("null"))
-		o.set("model_settings", []byte("null"))
-		o.set("last_message_at", []byte("null"))
-		c.state = o
+		now := s.cfg.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
+		c.state = newObject("created_by_id", user, "last_updated_by_id", user, "created_at", now, "updated_at", now, "id", c.id, "agent_id", a.id,
+			"summary", nil, "in_context_message_ids", []byte("[]"), "isolated_block_ids", []byte("[]"), "model", nil, "model_settings", nil,
+			"last_message_at", nil)
 	}
 	s.conversations[c.id] = c
 	return ok(c.state.append(nil))
@@ -180,7 +170,7 @@ func (s *Server) cancelAgent(q *request) answer {
 	if problem != nil {
 		return *problem
 	}
-	out := &object{values: map[string][]byte{}}
+	out := newObject()
 	if len(body.RunIDs) == 0 {
 		for _, r := range a.runs {
 			if !s.finished(r) {

@@ -232,65 +232,54 @@ func (r *scriptedRun) message(id, kind string, k int, name string) []byte {
 	return append(out, `,"message_type":"`+kind+`","otid":"`+id[len("message-"):]+`","sender_id":null,"step_id":"`+r.stepIDs[k]+`","is_err":null,"seq_id":null,"run_id":"`+r.id+`"`...)
 }
 
+// newObject returns an object with the members that alternate names and values: a string, an int, nil
+// or JSON.
+func newObject(members ...any) *object {
+	o := &object{values: map[string][]byte{}}
+	for i := 0; i+1 < len(members); i += 2 {
+		key, _ := members[i].(string)
+		switch v := members[i+1].(type) {
+		case string:
+			o.text(key, v)
+		case int:
+			o.set(key, strconv.AppendInt(nil, int64(v), 10))
+		case []byte:
+			o.set(key, v)
+		default:
+			o.set(key, []byte("null"))
+		}
+	}
+	return o
+}
+
 // runState returns the JSON of a finished run. An empty stop reason becomes null.
 func runState(id, agent, kind, status, stop, problem string, began, ended time.Time) *object {
-	o := &object{values: map[string][]byte{}}
-	o.text("id", id)
-	o.text("status", status)
-	o.text("created_at", began.UTC().Format("2006-01-02T15:04:05.000000Z"))
-	o.text("completed_at", ended.UTC().Format("2006-01-02T15:04:05.000000"))
-	o.text("agent_id", agent)
-	o.set("conversation_id", []byte("null"))
-	o.set("base_template_id", []byte("null"))
-	o.set("background", []byte("false"))
 	metadata := quote([]byte(`{"run_type":`), kind)
 	if problem != "" {
 		metadata = quote(append(metadata, `,"error":`...), problem)
 	}
-	o.set("metadata", append(metadata, '}'))
-	o.set("request_config", []byte(`{"use_assistant_message":true,"assistant_message_tool_name":"send_message","assistant_message_tool_kwarg":"message","include_return_message_types":null}`))
-	o.set("stop_reason", []byte("null"))
+	o := newObject("id", id, "status", status, "created_at", began.UTC().Format("2006-01-02T15:04:05.000000Z"),
+		"completed_at", ended.UTC().Format("2006-01-02T15:04:05.000000"), "agent_id", agent, "conversation_id", nil, "base_template_id", nil,
+		"background", []byte("false"), "metadata", append(metadata, '}'), "request_config",
+		[]byte(`{"use_assistant_message":true,"assistant_message_tool_name":"send_message","assistant_message_tool_kwarg":"message","include_return_message_types":null}`),
+		"stop_reason", nil, "callback_url", nil, "callback_sent_at", nil, "callback_status_code", nil, "callback_error", nil,
+		"ttft_ns", nil, "total_duration_ns", nil)
 	if stop != "" {
 		o.text("stop_reason", stop)
-	}
-	for _, k := range []string{"callback_url", "callback_sent_at", "callback_status_code", "callback_error", "ttft_ns", "total_duration_ns"} {
-		o.set(k, []byte("null"))
 	}
 	return o
 }
 
 func stepState(id, run, agent, handle string, window, prompt, completion int, status, stop string) *object {
 	_, model := splitHandle(handle)
-	o := &object{values: map[string][]byte{}}
-	o.text("id", id)
-	o.set("origin", []byte("null"))
-	o.text("organization_id", organization)
-	o.set("provider_id", []byte("null"))
-	o.text("run_id", run)
-	o.text("agent_id", agent)
-	o.text("provider_name", "openai")
-	o.text("provider_category", "base")
-	o.text("model", model)
-	o.text("model_handle", handle)
-	o.text("model_endpoint", modelEndpoint)
-	o.set("context_window_limit", strconv.AppendInt(nil, int64(window), 10))
-	o.set("completion_tokens", strconv.AppendInt(nil, int64(completion), 10))
-	o.set("prompt_tokens", strconv.AppendInt(nil, int64(prompt), 10))
-	o.set("total_tokens", strconv.AppendInt(nil, int64(prompt+completion), 10))
-	for _, k := range []string{"cached_input_tokens", "cache_write_tokens", "reasoning_tokens", "completion_tokens_details", "prompt_tokens_details", "stop_reason"} {
-		o.set(k, []byte("null"))
-	}
+	o := newObject("id", id, "origin", nil, "organization_id", organization, "provider_id", nil, "run_id", run, "agent_id", agent,
+		"provider_name", "openai", "provider_category", "base", "model", model, "model_handle", handle, "model_endpoint", modelEndpoint,
+		"context_window_limit", window, "completion_tokens", completion, "prompt_tokens", prompt, "total_tokens", prompt+completion,
+		"cached_input_tokens", nil, "cache_write_tokens", nil, "reasoning_tokens", nil, "completion_tokens_details", nil,
+		"prompt_tokens_details", nil, "stop_reason", nil, "tags", []byte("[]"), "tid", nil, "trace_id", nil, "request_id", nil,
+		"messages", []byte("[]"), "feedback", nil, "project_id", nil, "error_type", nil, "error_data", nil, "status", status)
 	if stop != "" {
 		o.text("stop_reason", stop)
 	}
-	o.set("tags", []byte("[]"))
-	for _, k := range []string{"tid", "trace_id", "request_id"} {
-		o.set(k, []byte("null"))
-	}
-	o.set("messages", []byte("[]"))
-	for _, k := range []string{"feedback", "project_id", "error_type", "error_data"} {
-		o.set(k, []byte("null"))
-	}
-	o.text("status", status)
 	return o
 }

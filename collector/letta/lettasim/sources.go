@@ -18,7 +18,7 @@ type replayedRun struct {
 func (r *replayedRun) state() *object {
 	o, err := parseObject(r.rec.run.with(r.ids))
 	if err != nil {
-		return &object{values: map[string][]byte{}} // LoadCases checks cases
+		return newObject() // LoadCases checks cases
 	}
 	return o
 }
@@ -26,7 +26,7 @@ func (r *replayedRun) state() *object {
 func (r *replayedRun) step(k int) *object {
 	o, err := parseObject(r.rec.steps[k].with(r.ids))
 	if err != nil {
-		return &object{values: map[string][]byte{}}
+		return newObject()
 	}
 	return o
 }

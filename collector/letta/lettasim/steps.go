@@ -111,7 +111,7 @@ func asReasoning(m []byte) []byte {
 	if err != nil {
 		return m
 	}
-	r := &object{values: map[string][]byte{}}
+	r := newObject()
 	for _, k := range o.keys {
 		switch k {
 		case "message_type":

@@ -44,7 +44,7 @@ func (c *Case) appendTask(dst []byte) []byte {
 	} else {
 		dst = quoteAll(append(dst, `,"messages":`...), texts)
 	}
-	asked := &object{values: map[string][]byte{}}
+	asked := newObject()
 	for _, x := range c.rec.Exchanges {
 		var body struct {
 			MaxSteps      *int    `json:"max_steps"`

@@ -48,20 +48,9 @@ func newTool(source string, schema json.RawMessage, approval *bool, r *rng) *too
 	if schema == nil {
 		schema = deriveSchema(t.name, description, def[2])
 	}
-	o := &object{values: map[string][]byte{}}
-	o.text("id", t.id)
-	o.text("tool_type", "custom")
-	o.text("description", description)
-	o.text("source_type", "json")
-	o.text("name", t.name)
-	o.set("tags", []byte("[]"))
-	o.text("source_code", source)
-	o.set("json_schema", schema)
-	o.set("args_json_schema", []byte("{}"))
-	o.set("return_char_limit", []byte("50000"))
-	for _, k := range []string{"pip_requirements", "npm_requirements", "default_requires_approval"} {
-		o.set(k, []byte("null"))
-	}
+	o := newObject("id", t.id, "tool_type", "custom", "description", description, "source_type", "json", "name", t.name, "tags", []byte("[]"),
+		"source_code", source, "json_schema", []byte(schema), "args_json_schema", []byte("{}"), "return_char_limit", 50000,
+		"pip_requirements", nil, "npm_requirements", nil, "default_requires_approval", nil)
 	if approval != nil {
 		o.set("default_requires_approval", strconv.AppendBool(nil, *approval))
 	}
