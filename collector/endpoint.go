@@ -10,7 +10,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/breaker"
 	"github.com/rollout-rl/rollout/collector/limit"
-	"github.com/rollout-rl/rollout/internal/wait"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // An endpoint is one server of a run and its state.

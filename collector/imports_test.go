@@ -21,13 +21,13 @@ var borders = []struct {
 	{"tokenize", []string{"net", "net/http", "os/exec", "log/slog"}, nil, "tokenize is pure computation: it returns errors and counts", ""},
 	{"sink", []string{module + "collector"}, nil, "the sink must not know where samples come from", ""},
 	{"collector", []string{module + "sink"}, []string{module + "sink/frame", module + "sink/durable"}, "the collector writes to its own Sink interface; the spool of the tap shares the framing and the syncing of files with the sink", "collector/journal"},
-	{"collector/tap", []string{module}, []string{module + "sink/frame", module + "sink/durable", module + "collector/tap", module + "tokenize", module + "collector/letta", module + "internal/wait"}, "the tap knows no rollouts", ""},
+	{"collector/tap", []string{module}, []string{module + "sink/frame", module + "sink/durable", module + "collector/tap", module + "tokenize", module + "collector/letta", module + "collector/wait"}, "the tap knows no rollouts", ""},
 	{"collector/journal", []string{module + "sink"}, []string{module + "sink/frame", module + "sink/durable", module + "sink/failpoint"}, "the journal shares the framing and the syncing of files with the sink, and nothing else", ""},
 	{"collector/letta", []string{module + "tokenize/bpe", module + "tokenize/chat"}, nil, "collector/prompt knows tokenizers and chat templates", "collector/letta/lettasim/enginesim"},
 	{"collector/agent", []string{module + "collector/prompt", module + "tokenize/bpe", module + "tokenize/chat"}, nil, "main plugs the prompter in", ""},
 	{"collector/record", []string{module + "collector/agent", module + "collector/prompt", module + "tokenize/bpe", module + "tokenize/chat"}, nil, "a record is what a server keeps: it knows no attempts and no prompts", ""},
-	{"collector/letta", []string{module}, []string{module + "tokenize", module + "collector/letta", module + "internal/wait"}, "the client knows the API and nothing else of ours", "collector/letta/lettasim/enginesim"},
-	{"collector/policy", []string{module}, []string{module + "tokenize", module + "collector/policy", module + "internal/wait"}, "a page tells a number: nothing of ours is needed to read it", ""},
+	{"collector/letta", []string{module}, []string{module + "tokenize", module + "collector/letta", module + "collector/wait"}, "the client knows the API and nothing else of ours", "collector/letta/lettasim/enginesim"},
+	{"collector/policy", []string{module}, []string{module + "tokenize", module + "collector/policy", module + "collector/wait"}, "a page tells a number: nothing of ours is needed to read it", ""},
 	{"collector/reward", []string{module + "collector/letta"}, nil, "a scorer judges a Reply, whoever made it", ""},
 }
 

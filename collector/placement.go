@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/rollout-rl/rollout/internal/wait"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // A placement is the position of a sample at an endpoint: its permit, and its waits for one. The
@@ -37,7 +37,7 @@ func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttemp
 		case ctx.Err() != nil:
 			return over, context.Cause(ctx)
 		case cutoff.cause() != nil:
-			return cut, nil
+			return cut, nil //nolint:nilerr // the cause is the cut itself
 		case c.stopping(ctx):
 			return over, nil // it remains
 		case p.mustMove(open):

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/breaker"
-	"github.com/rollout-rl/rollout/internal/wait"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // A retryState is what a sample keeps from one attempt to the next. The worker that holds the

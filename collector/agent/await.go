@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
-	"github.com/rollout-rl/rollout/internal/wait"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // The pause between two lookups of a run grows from firstLook to lastLook. A quarter of it is

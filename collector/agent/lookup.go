@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
-	"github.com/rollout-rl/rollout/internal/wait"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 const lookupTimeout = 2 * time.Minute

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/internal/wait"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // A StepsQuery selects steps. If the server's own list is broken (0.16.7), RunID or AgentID is

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/internal/wait"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // Run polls the page until ctx is done, and then returns nil. It makes one request at a time, so

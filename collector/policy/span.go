@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rollout-rl/rollout/internal/wait"
+	"github.com/rollout-rl/rollout/collector/wait"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/rollout-rl/rollout/internal/wait"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // A source is where a Reader finds segments: a folder, or a tap's URL.

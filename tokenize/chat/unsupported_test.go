@@ -22,8 +22,11 @@ var unsupported = []struct {
 	{"filter", []string{"{{ x|NAME }}", "{{ x|NAME(1)|list }}", "{{ x|map('NAME')|list }}", "{% filter NAME %}{% endfilter %}"}, `abs
 		attr batch center e escape filesizeformat forceescape format groupby max min pprint random reverse round slice
 		striptags sum truncate urlencode urlize wordcount wordwrap xmlattr`},
-	{"test", []string{"{{ x is NAME }}", "{{ x is not NAME(1) }}", "{{ x|select('NAME')|list }}", "{{ x|rejectattr('k', 'NAME')|list }}"},
-		"callable divisibleby escaped even filter lower odd sameas test upper"},
+	{
+		"test",
+		[]string{"{{ x is NAME }}", "{{ x is not NAME(1) }}", "{{ x|select('NAME')|list }}", "{{ x|rejectattr('k', 'NAME')|list }}"},
+		"callable divisibleby escaped even filter lower odd sameas test upper",
+	},
 	{"function", []string{"{{ NAME }}", "{{ NAME(1) }}", "{% set x = NAME.y %}"}, "cycler dict joiner lipsum self"},
 	{"method", []string{"{{ x.NAME() }}", "{{ x['y'].NAME(1, 2)[0] }}"}, `as_integer_ratio bit_count bit_length casefold center
 		close conjugate copy count denominator encode escape expandtabs find format format_map from_bytes fromhex fromkeys
@@ -31,10 +34,16 @@ var unsupported = []struct {
 		isidentifier islower isnumeric isprintable isspace istitle isupper ljust maketrans mapping numerator partition real
 		removeprefix removesuffix rfind rindex rjust rpartition rsplit send splitlines striptags swapcase throw
 		to_bytes translate unescape zfill`},
-	{"loop", []string{"{% for y in x %}{{ loop.NAME }}{% endfor %}", "{% for y in x %}{{ loop.NAME(y) }}{% endfor %}"},
-		"changed cycle depth depth0"},
-	{"macro", []string{"{% macro m() %}{{ NAME }}{% endmacro %}", "{% macro m() %}{% if NAME %}{% endif %}{% endmacro %}"},
-		"caller kwargs varargs"},
+	{
+		"loop",
+		[]string{"{% for y in x %}{{ loop.NAME }}{% endfor %}", "{% for y in x %}{{ loop.NAME(y) }}{% endfor %}"},
+		"changed cycle depth depth0",
+	},
+	{
+		"macro",
+		[]string{"{% macro m() %}{{ NAME }}{% endmacro %}", "{% macro m() %}{% if NAME %}{% endif %}{% endmacro %}"},
+		"caller kwargs varargs",
+	},
 	{"tag", []string{"{% NAME x() %}{% endNAME %}"}, "autoescape block call extends from import include"},
 	{"operator", []string{"{{ x NAME 2 }}"}, "**"},
 }

@@ -16,20 +16,20 @@ type agent struct {
 	id    string
 	order int64
 
-	who      who
-	state    *object // replaced, never modified
-	tags     []string
-	systemID string
-	system   []byte // the body of GET /v1/messages/{systemID}
-	prompt   string // the system text
-	sigs     []signature
-	life     *life    // nil: scripted
-	ids      []string // of the life; nil: the recorded ids
-	sends    int
-	runs     []*run
-	reset    int  // number of runs before the last reset
-	deleteFailed   bool // a deletion has already failed
-	looks    [lookKinds]int
+	who          who
+	state        *object // replaced, never modified
+	tags         []string
+	systemID     string
+	system       []byte // the body of GET /v1/messages/{systemID}
+	prompt       string // the system text
+	sigs         []signature
+	life         *life    // nil: scripted
+	ids          []string // of the life; nil: the recorded ids
+	sends        int
+	runs         []*run
+	reset        int  // number of runs before the last reset
+	deleteFailed bool // a deletion has already failed
+	looks        [lookKinds]int
 
 	// planning is held while a reply is planned, so that sends see the agent's history in order.
 	planning sync.Mutex

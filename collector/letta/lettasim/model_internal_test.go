@@ -25,6 +25,7 @@ var update = flag.Bool("update", false, "write model/tokenizer.json.gz")
 
 // tokenizerJSON returns the tokenizer of the vocabulary: a byte-level BPE without merges.
 func tokenizerJSON(t *testing.T) []byte {
+	t.Helper()
 	vocab := map[string]int32{}
 	for b := range 256 {
 		id := byteID(byte(b))

@@ -184,15 +184,15 @@ func (w *author) begin(h *history) {
 	if w.generate != nil {
 		return // its prompts have no system text
 	}
-	text := w.system
-	for i, s := range w.sigs { // the template adds the tools; the message does not have them
-		if i == 0 {
-			text += "\n\n# Tools\n\n" + s.name
-		} else {
-			text += " " + s.name
+	text := startMark + "system\n" + w.system
+	if len(w.sigs) > 0 { // the template adds the tools; the message does not have them
+		names := make([]string, len(w.sigs))
+		for i, s := range w.sigs {
+			names[i] = s.name
 		}
+		text += "\n\n# Tools\n\n" + strings.Join(names, " ")
 	}
-	h.ids = appendText(h.ids, startMark+"system\n"+text+endMark+"\n")
+	h.ids = appendText(h.ids, text+endMark+"\n")
 }
 
 // add adds a message of the user or a tool's result to the history. The user's engine gets the bytes
