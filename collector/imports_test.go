@@ -77,7 +77,7 @@ func TestImports(t *testing.T) {
 			}
 			seen++
 			for _, dep := range deps {
-				if path == module+"collector" && (dep == module+"collector/limit" || dep == module+"collector/breaker" || dep == module+"collector/pace") {
+				if path == module+"collector" && (dep == module+"collector/limit" || dep == module+"collector/breaker" || dep == module+"collector/pace" || dep == module+"collector/wait") {
 					continue // it is part of the collector
 				}
 				if dep == e.deny || strings.HasSuffix(e.deny, "/") && strings.HasPrefix(dep, e.deny) {
