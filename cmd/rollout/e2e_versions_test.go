@@ -341,7 +341,7 @@ func TestVersionSecret(t *testing.T) {
 	}
 	const secret = "hunter2"
 	page := url + "/model_info?token=" + secret
-	if r := mustRun(t, exit.Usage, append(args, "--policy-version", page)...); strings.Contains(r.stderr, secret) || !strings.Contains(r.stderr, "by reference") {
+	if r := mustRun(t, exit.Usage, append(args, "--policy-version", page)...); strings.Contains(r.stderr, secret) || !strings.Contains(r.stderr, "use a reference") {
 		t.Errorf("a secret on the command line:\n%s", r.stderr)
 	}
 	file := writeFile(t, "page", []byte(page+"\n"))

@@ -11,19 +11,19 @@ type Error struct {
 	Path string
 	// Offset is the place in bytes from the beginning of the text.
 	Offset int
-	// What says what is wrong.
-	What string
+	// Problem is what is wrong, in words.
+	Problem string
 	// Ambiguous means that the text is JSON for some readers, but they read it differently.
 	Ambiguous bool
 }
 
-func (e *Error) Error() string { return e.Path + e.What + " (byte " + strconv.Itoa(e.Offset) + ")" }
+func (e *Error) Error() string { return e.Path + e.Problem + " (byte " + strconv.Itoa(e.Offset) + ")" }
 
 // Fail sets the error, unless there is one, and moves to the end of the text.
 func (s *Scanner) Fail(what string) { s.FailAt(s.i, what) }
 
 // FailAt is like [Scanner.Fail] with an error at an offset.
-func (s *Scanner) FailAt(offset int, what string) { s.FailWith(&Error{Offset: offset, What: what}) }
+func (s *Scanner) FailAt(offset int, what string) { s.FailWith(&Error{Offset: offset, Problem: what}) }
 
 // FailWith is like [Scanner.Fail] with any error.
 func (s *Scanner) FailWith(err error) {
@@ -35,7 +35,7 @@ func (s *Scanner) FailWith(err error) {
 }
 
 func (s *Scanner) ambiguous(what string) {
-	s.FailWith(&Error{Offset: s.i, What: what, Ambiguous: true})
+	s.FailWith(&Error{Offset: s.i, Problem: what, Ambiguous: true})
 }
 
 // Expected fails because the text is not JSON.

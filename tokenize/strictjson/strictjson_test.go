@@ -329,3 +329,23 @@ func TestPlainEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestEscapesAtEveryPlace reads strings with an escape at each offset, because the buffer of unescaped
+// bytes must have room for the longest character wherever it stands.
+func TestEscapesAtEveryPlace(t *testing.T) {
+	t.Parallel()
+	for _, escape := range []string{`\n`, `\u0041`, `\u00e9`, `\u65e5`, `\ud83d\ude00`} {
+		for n := range 8 * 300 {
+			before := n / 8
+			text := `"` + strings.Repeat("y", n%8) + `\n` + strings.Repeat("x", before) + escape + `end"`
+			var want string
+			if err := json.Unmarshal([]byte(text), &want); err != nil {
+				t.Fatal(err)
+			}
+			s := strictjson.New(text, strictjson.Options{})
+			if got := s.Text(); got != want || s.End() != nil {
+				t.Fatalf("%s after %d bytes: %q, %v", escape, before, got, s.Err())
+			}
+		}
+	}
+}

@@ -94,10 +94,10 @@ func (s *Scanner) skipText() {
 // unescape reads a string that begins at from and has its first special byte at i.
 func (s *Scanner) unescape(from, i int) string {
 	text, n := s.text, i-from
-	s.grow(n + 8)
+	s.grow(n)
 	copy(s.scratch, text[from:i])
 	for i < len(text) {
-		s.grow(n + 8)
+		s.grow(n + 8 + utf8.UTFMax) // one step copies up to seven bytes, and unescapes one character
 		if i+8 <= len(text) {
 			w := load64(text, i)
 			binary.LittleEndian.PutUint64(s.scratch[n:], w) // its special bytes are written over

@@ -43,8 +43,8 @@ func newScanner(raw []byte) *strictjson.Scanner {
 	return strictjson.New(string(raw), strictjson.GoOptions())
 }
 
-// readMembers reads the members of an object in their order. What Python's reader takes and
-// RFC 8259 does not is refused.
+// readMembers reads the members of an object in their order. It refuses texts that Python's reader
+// takes and RFC 8259 does not.
 func readMembers(raw []byte) ([]member, bool) {
 	var members []member
 	ok := true

@@ -221,7 +221,7 @@ func jsonOf(n *yaml.Node) (json.RawMessage, error) {
 		return nil, err
 	}
 	if err, bad := errors.AsType[*strictjson.Error](strictjson.Check(out.String(), strictjson.Options{})); bad {
-		return nil, errors.New(err.Path + err.What) // the place is not one of the file
+		return nil, errors.New(err.Path + err.Problem) // the place is not one of the file
 	}
 	return out.Bytes(), nil
 }

@@ -198,7 +198,7 @@ func TestMetrics(t *testing.T) {
 		"rollout_wal_bytes 4096", "rollout_wal_records 2",
 		`rollout_merges_total{outcome="merged"} 4`, `rollout_merges_total{outcome="failed"} 1`,
 		"rollout_last_commit_timestamp_seconds 1000",
-		`rollout_build_info{go_version="` + goVersion() + `",schema_version="2",version="v1"} 1`,
+		`rollout_build_info{go_version="` + goVersion() + `",schema_version="1",version="v1"} 1`,
 	} {
 		if !strings.Contains(body, "\n"+line+"\n") {
 			name, _, _ := strings.Cut(line, "{")
