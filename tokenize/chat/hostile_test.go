@@ -26,7 +26,7 @@ var (
 	hostileArgs     = []string{"", "N", "1", "-N", "s", "needle", "'a'", "''", "N, 'x'", "1, 'x'", "s, s", "'a', s", "'', s", "hay, 'x'", "w", "l", "sh", "attribute='k'", "attribute='k,v'", "true", "N, true, true", "s, true, true", "0, 16", "indent=N", "indent=s", "separators=(s, s)", "sort_keys=true", "0, N", "default='x'", "(needle, needle, needle)", "'%s', N"}
 	hostileOps      = []string{
 		"s + s", "s ~ s", "l + l", "s * N", "N * l", "l * 1000", "s * 0", "'' * N", "[] * N", "s == s ~ ''", "two[0] == two[1]", "two[0] < two[1]", "two[0] in two[1]", "needle in hay", "'b' in hay", "needle not in hay",
-		"s[::-1]", "u[1:]", "u[::2]", "u[-1]", "u[30000]", "s[N:]", "l[::-1]", "l[1:]", "l == l + []", "l < l + [1]", "9 in l", "hay in w", "w == w + []", "sh == sh2", "sh < sh2", "sh in [sh2]", "d == ds",
+		"u|tojson", "u|tojson(true)", "s[::-1]", "u[1:]", "u[::2]", "u[-1]", "u[30000]", "s[N:]", "l[::-1]", "l[1:]", "l == l + []", "l < l + [1]", "9 in l", "hay in w", "w == w + []", "sh == sh2", "sh < sh2", "sh in [sh2]", "d == ds",
 		"big * big", "big // 7", "big % 7", "big / big", "-big", "big + 1", "big == big + 1", "dig|int ~ ''",
 		"[s, s, s]|string", "w|string", "sh|string", "d|string", "{s: 1, needle: 2}", "{s: 1}[s ~ '']", "ds[s]", "namespace(ds)", "ds.get(s)", "d.get(9999)", "d.keys()|list", "d.items()|list", "r|list",
 		"strftime_now(s)", "s.strip", "[s.strip, s.strip, s.strip]", "[r|map('string'), r|map('string')]", "u|list|length", "hay|int", "dig|int", "('0x' ~ dig)|int(0, 16)", "('1' * 60000)|int(0, 2)", "dig|float", "('1e' ~ dig)|float", "dig|int // 3", "big|string", "(1, big) in d", "none|default(s)", "s is in w", "s is eq(hay)",

@@ -245,15 +245,13 @@ func appendJSONFloat(dst []byte, f float64) []byte {
 // plainEnd returns the index of the next byte at or after s[i] that is escaped in a string of JSON. With
 // ascii this includes DEL and characters beyond ASCII, as in Python's ensure_ascii.
 func plainEnd(s string, i int, ascii bool) int {
-	end := strictjson.PlainEnd(s, i)
-	if ascii {
-		for j := i; j < end; j++ {
-			if s[j] >= 0x7f {
-				return j
-			}
-		}
+	if !ascii {
+		return strictjson.PlainEnd(s, i)
 	}
-	return end
+	for i < len(s) && s[i] >= ' ' && s[i] < 0x7f && s[i] != '"' && s[i] != '\\' {
+		i++
+	}
+	return i
 }
 
 func appendJSONString(dst []byte, s string, ascii bool) []byte {
