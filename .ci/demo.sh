@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/bin/rollout
 dir=run
-tokenizer=testdata/tokenizers/qwen3
+tokenizer=simulated
 tasks=$dir/demo-tasks.jsonl
 rm -rf "$dir"/demo "$dir"/demo-*
 mkdir -p "$dir"

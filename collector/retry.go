@@ -49,10 +49,11 @@ func kindAfter(class Class, n int) Kind {
 
 // upcoming returns the next attempt: the open attempt to take over, or a new one.
 func (cl *claim) upcoming(runID string) Attempt {
-	if r := &cl.retry; r.open == nil {
-		return cl.numbered(runID, r.number+1, r.kind)
+	r := &cl.retry
+	if r.open != nil {
+		return cl.numbered(runID, r.open.N, KindReattach)
 	}
-	return cl.numbered(runID, cl.retry.open.N, KindReattach)
+	return cl.numbered(runID, r.number+1, r.kind)
 }
 
 func (s *sample) numbered(runID string, n int, kind Kind) Attempt {

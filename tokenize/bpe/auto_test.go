@@ -177,7 +177,7 @@ func TestAutoPythonNumbers(t *testing.T) {
 		{`{"split_special_tokens": -Infinity}`, "split_special_tokens would"},
 		{`{"tokenizer_class": "Qwen2Tokenizer", "split_special_tokens": 0e5}`, ""},
 		{`{"tokenizer_class": "Qwen2Tokenizer", "eos_token": Infinity}`, "eos_token is a number"},
-		{`{"x": nan}`, `"n" where null is expected`},
+		{`{"x": nan}`, `"n" where a value is expected`},
 		{`{"x": -NaN}`, `"-" where a number is expected`},
 		{`{"x": +Infinity}`, `"+" where a value is expected`},
 		{`{"x": Infinity0}`, `"0" where ',' or '}' is expected`},

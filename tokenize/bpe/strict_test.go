@@ -50,7 +50,7 @@ func TestStrict(t *testing.T) {
 		{"merge a number", `["a","b"]`, `1`, "a number where a list is expected"},
 		{"merges of two kinds", `["a","b"]`, `"a b"`, "not in the format of the first merge"},
 		{"half a number", `"ab":256`, `"ab":256.`, "where a digit is expected"},
-		{"no value", `"fuse_unk":false`, `"fuse_unk":falsch`, `"f" where false is expected`},
+		{"no value", `"fuse_unk":false`, `"fuse_unk":falsch`, `"f" where a value is expected`},
 		{"unknown option", `"fuse_unk":false`, `"fuse_unk":false,"fuse_byte":true`, `unknown field "fuse_byte"`},
 		{"text where a flag is wanted", `"fuse_unk":false`, `"fuse_unk":"false"`, `found "false", want true or false`},
 	} {

@@ -45,7 +45,7 @@ func (s *Scanner) Null() bool {
 func (s *Scanner) word(word string) {
 	s.space()
 	if !strings.HasPrefix(s.text[s.i:], word) {
-		s.Expected(word)
+		s.Expected("a value")
 		return
 	}
 	s.i += len(word)

@@ -48,7 +48,7 @@ type Host struct {
 	phase   atomic.Value        // string: the current step
 	run     atomic.Pointer[run] // nil: the run has not begun
 	started func()              // interrupts no longer end the program
-	unshown func()              // the status is no longer shown
+	unshown func()              // stops showing the status
 
 	mu      sync.Mutex
 	undo    []func() // called by an interrupt before the run begins
@@ -60,7 +60,7 @@ type Host struct {
 type run struct {
 	showStatus func()
 	orphaned   func()      // ends the process: the parent process has ended
-	impatient  func() bool // an interrupt says that nobody will read the output
+	impatient  func() bool // reports whether the interrupt also gives up unread output
 }
 
 // NewHost returns the host of a collection. Until the run begins, an interrupt ends the program,
