@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,11 +42,28 @@ func TestKilled(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			// Two commits, and a third shard that is being written.
-			waitFor(t, "a run in the middle", func() bool {
+			// Two commits, and a third shard that is being written. The process is stopped while the
+			// test looks: it could commit the shard before it is killed.
+			middle := func() bool {
 				commits, _ := filepath.Glob(filepath.Join(dir, "_commits", "0*.json"))
 				open, _ := filepath.Glob(filepath.Join(dir, "data", ".tmp-*"))
 				return len(commits) >= 2 && len(open) > 0 && sim.Stats().InFlight > 0
+			}
+			waitFor(t, "a run in the middle", func() bool {
+				if !middle() {
+					return false
+				}
+				if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Millisecond) // all threads have stopped
+				if middle() {
+					return true
+				}
+				if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
+				return false
 			})
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)

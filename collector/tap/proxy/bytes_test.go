@@ -206,3 +206,17 @@ func TestBytes(t *testing.T) {
 		}
 	}
 }
+
+// TestBreakAtOnce proves that the client gets the head of an answer that breaks off directly after
+// it.
+func TestBreakAtOnce(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	p := &plan{method: http.MethodPost, path: "/generate", body: []byte(asked(nil)), sized: true, answer: []byte(answered(0, nil)), answerSized: true, status: http.StatusOK, header: http.Header{}}
+	rig := newRig(t, proxy.Config{}, &planned{p: p})
+	for range 500 {
+		if got := send(t, rig.url, p, r); got.status != http.StatusOK || !got.broken {
+			t.Fatalf("status %d, broken %v", got.status, got.broken)
+		}
+	}
+}

@@ -107,6 +107,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// The engine can answer before the body is complete; the server must not close it.
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always full duplex
 	}
+	defer func() {
+		// ReverseProxy flushes the head in another goroutine and panics if the engine breaks off. If
+		// that happens at once, the client would not get the head.
+		if v := recover(); v != nil {
+			if x.headed {
+				_ = http.NewResponseController(w).Flush()
+			}
+			panic(v)
+		}
+	}()
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }
 
@@ -131,7 +141,9 @@ func rewrite(r *httputil.ProxyRequest) {
 // watch passes the answer to the exchange.
 func watch(res *http.Response) error {
 	if x := exchangeOf(res.Request.Context()); x != nil {
-		return x.answered(res)
+		err := x.answered(res)
+		x.headed = err == nil
+		return err
 	}
 	return nil
 }
