@@ -41,7 +41,7 @@ type exchange struct {
 	engine   *engine
 	reader   *reader
 	began    time.Time // when the engine got the request
-	headed   bool // the client gets the engine's head
+	headed   bool      // the client gets the engine's head
 	finished bool
 }
 
