@@ -29,17 +29,14 @@ type Message struct {
 	// JSON is the whole message.
 	JSON RawJSON
 
-	Type     MessageType
-	ID       string
-	Date     Time
-	Name     string
-	OTID     string
-	SenderID string
+	Type MessageType
+	ID   string
+	Date Time
+	Name string
+	OTID string
 	// StepID is the step that made the message. After an approval, the tool return has the step
 	// of the call, which belongs to an earlier server run.
 	StepID string
-	IsErr  bool
-	SeqID  *int64
 	// RunID is the only field of an answer that names its server run.
 	RunID string
 
@@ -50,11 +47,6 @@ type Message struct {
 
 	// Reasoning is the model's reasoning. The messages of a step also show assistant texts here.
 	Reasoning string
-	Source    string // reasoner_model, non_reasoner_model
-	Signature string
-	// State is why a hidden reasoning message omits the reasoning: redacted, omitted.
-	State           string
-	HiddenReasoning string
 
 	// ToolCalls are the calls of a tool call message, which the server runs, or of an approval
 	// request, which wait for the client's decision or tool result. The answer that ends with
@@ -64,19 +56,10 @@ type Message struct {
 	// calls. Their text is the bare result. The model saw it packaged, as in turns.
 	ToolReturns []ToolReturn
 
-	// Approvals are the client's answers. The next three fields are the deprecated form.
+	// Approvals are the client's answers. The next two fields are the deprecated form.
 	Approvals         []Approval
 	Approve           *bool
 	ApprovalRequestID string
-	Reason            string
-
-	// Summary replaces the messages that a compaction removed from the context.
-	Summary         string
-	CompactionStats *CompactionStats
-
-	// EventType and EventData describe an event outside the context, such as a compaction.
-	EventType string // compaction
-	EventData RawJSON
 }
 
 // read reads a message. Deprecated members repeat the first element of the lists that replaced
@@ -94,14 +77,8 @@ func (m *Message) read(s *scanner) {
 			s.orEmpty(&m.Name)
 		case "otid":
 			s.orEmpty(&m.OTID)
-		case "sender_id":
-			s.orEmpty(&m.SenderID)
 		case "step_id":
 			s.orEmpty(&m.StepID)
-		case "is_err":
-			s.orFalse(&m.IsErr)
-		case "seq_id":
-			s.orNoInteger(&m.SeqID)
 		case "run_id":
 			s.orEmpty(&m.RunID)
 		default:
@@ -111,9 +88,9 @@ func (m *Message) read(s *scanner) {
 					m.Content.read(s)
 				}
 			case TypeReasoning:
-				m.readReasoning(s, name)
-			case TypeHiddenReasoning:
-				m.readHidden(s, name)
+				if name == "reasoning" {
+					s.orEmpty(&m.Reasoning)
+				}
 			case TypeToolCall, TypeApprovalRequest:
 				switch name {
 				case "tool_call":
@@ -132,15 +109,6 @@ func (m *Message) read(s *scanner) {
 				}
 			case TypeApprovalResponse:
 				m.readAnswer(s, name)
-			case TypeSummary:
-				m.readSummary(s, name)
-			case TypeEvent:
-				switch name {
-				case "event_type":
-					s.orEmpty(&m.EventType)
-				case "event_data":
-					m.EventData = s.raw()
-				}
 			}
 		}
 	})
@@ -177,26 +145,6 @@ func (d *deprecated) readText(s *scanner) {
 	s.aside(func() { s.str(&d.result.Content.Text) }, &d.textErr)
 }
 
-func (m *Message) readReasoning(s *scanner, name string) {
-	switch name {
-	case "source":
-		s.orEmpty(&m.Source)
-	case "reasoning":
-		s.orEmpty(&m.Reasoning)
-	case "signature":
-		s.orEmpty(&m.Signature)
-	}
-}
-
-func (m *Message) readHidden(s *scanner, name string) {
-	switch name {
-	case "state":
-		s.orEmpty(&m.State)
-	case "hidden_reasoning":
-		s.orEmpty(&m.HiddenReasoning)
-	}
-}
-
 func (m *Message) readAnswer(s *scanner, name string) {
 	switch name {
 	case "approvals":
@@ -205,48 +153,5 @@ func (m *Message) readAnswer(s *scanner, name string) {
 		s.needBool(&m.Approve)
 	case "approval_request_id":
 		s.needText(&m.ApprovalRequestID)
-	case "reason":
-		s.orEmpty(&m.Reason)
 	}
-}
-
-func (m *Message) readSummary(s *scanner, name string) {
-	switch name {
-	case "summary":
-		s.orEmpty(&m.Summary)
-	case "compaction_stats":
-		object(s, &m.CompactionStats)
-	}
-}
-
-// CompactionStats are the statistics of a compaction.
-type CompactionStats struct {
-	JSON                RawJSON
-	Trigger             string
-	ContextTokensBefore *int64
-	ContextTokensAfter  *int64
-	ContextWindow       int64
-	MessagesCountBefore int64
-	MessagesCountAfter  int64
-}
-
-func (c *CompactionStats) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		switch name {
-		case "trigger":
-			s.orEmpty(&c.Trigger)
-		case "context_tokens_before":
-			s.orNoInteger(&c.ContextTokensBefore)
-		case "context_tokens_after":
-			s.orNoInteger(&c.ContextTokensAfter)
-		case "context_window":
-			s.orZero(&c.ContextWindow)
-		case "messages_count_before":
-			s.orZero(&c.MessagesCountBefore)
-		case "messages_count_after":
-			s.orZero(&c.MessagesCountAfter)
-		}
-	}
-	c.JSON = s.since(from)
 }

@@ -28,214 +28,100 @@ func (l *loose[T]) UnmarshalJSON(b []byte) error {
 }
 
 type oldStep struct {
-	ID                      loose[string]            `json:"id"`
-	Origin                  loose[string]            `json:"origin"`
-	OrganizationID          loose[string]            `json:"organization_id"`
-	ProviderID              loose[string]            `json:"provider_id"`
-	RunID                   loose[string]            `json:"run_id"`
-	AgentID                 loose[string]            `json:"agent_id"`
-	ProviderName            loose[string]            `json:"provider_name"`
-	ProviderCategory        loose[string]            `json:"provider_category"`
-	Model                   loose[string]            `json:"model"`
-	ModelHandle             loose[string]            `json:"model_handle"`
-	ModelEndpoint           loose[string]            `json:"model_endpoint"`
-	ContextWindowLimit      loose[int64]             `json:"context_window_limit"`
-	PromptTokens            loose[int64]             `json:"prompt_tokens"`
-	CompletionTokens        loose[int64]             `json:"completion_tokens"`
-	TotalTokens             loose[int64]             `json:"total_tokens"`
-	CachedInputTokens       loose[int64]             `json:"cached_input_tokens"`
-	CacheWriteTokens        loose[int64]             `json:"cache_write_tokens"`
-	ReasoningTokens         loose[int64]             `json:"reasoning_tokens"`
-	CompletionTokensDetails json.RawMessage          `json:"completion_tokens_details"`
-	PromptTokensDetails     json.RawMessage          `json:"prompt_tokens_details"`
-	StopReason              loose[StopReason]        `json:"stop_reason"`
-	Tags                    loose[[]string]          `json:"tags"`
-	TID                     loose[string]            `json:"tid"`
-	TraceID                 loose[string]            `json:"trace_id"`
-	RequestID               loose[string]            `json:"request_id"`
-	Messages                loose[[]json.RawMessage] `json:"messages"`
-	Feedback                loose[string]            `json:"feedback"`
-	ProjectID               loose[string]            `json:"project_id"`
-	ErrorType               loose[string]            `json:"error_type"`
-	ErrorData               loose[oldStepError]      `json:"error_data"`
-	Status                  loose[string]            `json:"status"`
+	ID                 loose[string]       `json:"id"`
+	RunID              loose[string]       `json:"run_id"`
+	AgentID            loose[string]       `json:"agent_id"`
+	Model              loose[string]       `json:"model"`
+	ModelHandle        loose[string]       `json:"model_handle"`
+	ModelEndpoint      loose[string]       `json:"model_endpoint"`
+	ContextWindowLimit loose[int64]        `json:"context_window_limit"`
+	PromptTokens       loose[int64]        `json:"prompt_tokens"`
+	CompletionTokens   loose[int64]        `json:"completion_tokens"`
+	TotalTokens        loose[int64]        `json:"total_tokens"`
+	StopReason         loose[StopReason]   `json:"stop_reason"`
+	Tags               loose[[]string]     `json:"tags"`
+	TraceID            loose[string]       `json:"trace_id"`
+	Feedback           loose[string]       `json:"feedback"`
+	ProjectID          loose[string]       `json:"project_id"`
+	ErrorType          loose[string]       `json:"error_type"`
+	ErrorData          loose[oldStepError] `json:"error_data"`
+	Status             loose[string]       `json:"status"`
 }
 
 type oldStepError struct {
-	Message   loose[string]   `json:"message"`
-	Traceback loose[string]   `json:"traceback"`
-	Details   json.RawMessage `json:"details"`
+	Message loose[string] `json:"message"`
 }
 
 type oldStepMetrics struct {
-	ID                   loose[string] `json:"id"`
-	OrganizationID       loose[string] `json:"organization_id"`
-	ProviderID           loose[string] `json:"provider_id"`
-	RunID                loose[string] `json:"run_id"`
-	AgentID              loose[string] `json:"agent_id"`
-	StepStartNanos       loose[int64]  `json:"step_start_ns"`
-	LLMRequestStartNanos loose[int64]  `json:"llm_request_start_ns"`
-	LLMRequestNanos      loose[int64]  `json:"llm_request_ns"`
-	ToolExecutionNanos   loose[int64]  `json:"tool_execution_ns"`
-	StepNanos            loose[int64]  `json:"step_ns"`
-	BaseTemplateID       loose[string] `json:"base_template_id"`
-	TemplateID           loose[string] `json:"template_id"`
-	ProjectID            loose[string] `json:"project_id"`
+	ID                 loose[string] `json:"id"`
+	RunID              loose[string] `json:"run_id"`
+	AgentID            loose[string] `json:"agent_id"`
+	LLMRequestNanos    loose[int64]  `json:"llm_request_ns"`
+	ToolExecutionNanos loose[int64]  `json:"tool_execution_ns"`
+	StepNanos          loose[int64]  `json:"step_ns"`
 }
 
 type oldRun struct {
-	ID                 string            `json:"id"`
-	Status             string            `json:"status"`
-	CreatedAt          loose[Time]       `json:"created_at"`
-	CompletedAt        loose[Time]       `json:"completed_at"`
-	AgentID            loose[string]     `json:"agent_id"`
-	ConversationID     loose[string]     `json:"conversation_id"`
-	BaseTemplateID     loose[string]     `json:"base_template_id"`
-	Background         loose[bool]       `json:"background"`
-	Metadata           json.RawMessage   `json:"metadata"`
-	RequestConfig      json.RawMessage   `json:"request_config"`
-	StopReason         loose[StopReason] `json:"stop_reason"`
-	CallbackURL        loose[string]     `json:"callback_url"`
-	CallbackSentAt     loose[Time]       `json:"callback_sent_at"`
-	CallbackStatusCode loose[int]        `json:"callback_status_code"`
-	CallbackError      loose[string]     `json:"callback_error"`
-	TTFTNanos          loose[int64]      `json:"ttft_ns"`
-	TotalDurationNanos loose[int64]      `json:"total_duration_ns"`
+	ID             string            `json:"id"`
+	Status         string            `json:"status"`
+	CreatedAt      loose[Time]       `json:"created_at"`
+	CompletedAt    loose[Time]       `json:"completed_at"`
+	AgentID        loose[string]     `json:"agent_id"`
+	ConversationID loose[string]     `json:"conversation_id"`
+	Metadata       json.RawMessage   `json:"metadata"`
+	StopReason     loose[StopReason] `json:"stop_reason"`
 }
 
 type oldConversation struct {
-	CreatedByID         loose[string]   `json:"created_by_id"`
-	LastUpdatedByID     loose[string]   `json:"last_updated_by_id"`
-	CreatedAt           loose[Time]     `json:"created_at"`
-	UpdatedAt           loose[Time]     `json:"updated_at"`
-	ID                  string          `json:"id"`
-	AgentID             loose[string]   `json:"agent_id"`
-	Summary             loose[string]   `json:"summary"`
-	InContextMessageIDs []string        `json:"in_context_message_ids"`
-	IsolatedBlockIDs    loose[[]string] `json:"isolated_block_ids"`
-	Model               loose[string]   `json:"model"`
-	ModelSettings       json.RawMessage `json:"model_settings"`
-	LastMessageAt       loose[Time]     `json:"last_message_at"`
+	ID                  string        `json:"id"`
+	AgentID             loose[string] `json:"agent_id"`
+	InContextMessageIDs []string      `json:"in_context_message_ids"`
 }
 
 type oldTool struct {
-	ID                      loose[string]   `json:"id"`
-	ToolType                loose[string]   `json:"tool_type"`
-	Description             loose[string]   `json:"description"`
-	SourceType              loose[string]   `json:"source_type"`
-	Name                    *string         `json:"name"`
-	Tags                    loose[[]string] `json:"tags"`
-	SourceCode              loose[string]   `json:"source_code"`
-	JSONSchema              json.RawMessage `json:"json_schema"`
-	ArgsJSONSchema          json.RawMessage `json:"args_json_schema"`
-	ReturnCharLimit         loose[int]      `json:"return_char_limit"`
-	PipRequirements         json.RawMessage `json:"pip_requirements"`
-	NpmRequirements         json.RawMessage `json:"npm_requirements"`
-	DefaultRequiresApproval *bool           `json:"default_requires_approval"`
-	EnableParallelExecution loose[bool]     `json:"enable_parallel_execution"`
-	CreatedByID             loose[string]   `json:"created_by_id"`
-	LastUpdatedByID         loose[string]   `json:"last_updated_by_id"`
-	Metadata                json.RawMessage `json:"metadata_"`
-	ProjectID               loose[string]   `json:"project_id"`
+	ID         loose[string]   `json:"id"`
+	Name       *string         `json:"name"`
+	JSONSchema json.RawMessage `json:"json_schema"`
 }
 
 type oldAgentState struct {
-	CreatedByID                  loose[string]            `json:"created_by_id"`
-	LastUpdatedByID              loose[string]            `json:"last_updated_by_id"`
-	CreatedAt                    loose[Time]              `json:"created_at"`
-	UpdatedAt                    loose[Time]              `json:"updated_at"`
-	ID                           string                   `json:"id"`
-	Name                         loose[string]            `json:"name"`
-	ToolRules                    []json.RawMessage        `json:"tool_rules"`
-	MessageIDs                   []string                 `json:"message_ids"`
-	System                       string                   `json:"system"`
-	AgentType                    string                   `json:"agent_type"`
-	LLMConfig                    oldLLMConfig             `json:"llm_config"`
-	EmbeddingConfig              json.RawMessage          `json:"embedding_config"`
-	Model                        loose[string]            `json:"model"`
-	Embedding                    loose[string]            `json:"embedding"`
-	ModelSettings                json.RawMessage          `json:"model_settings"`
-	CompactionSettings           json.RawMessage          `json:"compaction_settings"`
-	ResponseFormat               json.RawMessage          `json:"response_format"`
-	Description                  loose[string]            `json:"description"`
-	Metadata                     json.RawMessage          `json:"metadata"`
-	Memory                       json.RawMessage          `json:"memory"`
-	Blocks                       []json.RawMessage        `json:"blocks"`
-	Tools                        []oldTool                `json:"tools"`
-	Sources                      loose[[]json.RawMessage] `json:"sources"`
-	Tags                         loose[[]string]          `json:"tags"`
-	ToolExecEnvironmentVariables loose[[]json.RawMessage] `json:"tool_exec_environment_variables"`
-	Secrets                      loose[[]json.RawMessage] `json:"secrets"`
-	ProjectID                    loose[string]            `json:"project_id"`
-	TemplateID                   loose[string]            `json:"template_id"`
-	BaseTemplateID               loose[string]            `json:"base_template_id"`
-	DeploymentID                 loose[string]            `json:"deployment_id"`
-	EntityID                     loose[string]            `json:"entity_id"`
-	IdentityIDs                  loose[[]string]          `json:"identity_ids"`
-	Identities                   loose[[]json.RawMessage] `json:"identities"`
-	PendingApproval              json.RawMessage          `json:"pending_approval"`
-	MessageBufferAutoclear       bool                     `json:"message_buffer_autoclear"`
-	EnableSleeptime              loose[bool]              `json:"enable_sleeptime"`
-	MultiAgentGroup              json.RawMessage          `json:"multi_agent_group"`
-	ManagedGroup                 json.RawMessage          `json:"managed_group"`
-	LastRunCompletion            loose[Time]              `json:"last_run_completion"`
-	LastRunDurationMS            loose[int64]             `json:"last_run_duration_ms"`
-	LastStopReason               loose[StopReason]        `json:"last_stop_reason"`
-	Timezone                     *string                  `json:"timezone"`
-	MaxFilesOpen                 loose[int]               `json:"max_files_open"`
-	PerFileViewWindowCharLimit   loose[int]               `json:"per_file_view_window_char_limit"`
-	Hidden                       loose[bool]              `json:"hidden"`
+	CreatedAt      loose[Time]       `json:"created_at"`
+	ID             string            `json:"id"`
+	Name           loose[string]     `json:"name"`
+	ToolRules      []json.RawMessage `json:"tool_rules"`
+	MessageIDs     []string          `json:"message_ids"`
+	System         string            `json:"system"`
+	AgentType      string            `json:"agent_type"`
+	LLMConfig      oldLLMConfig      `json:"llm_config"`
+	ResponseFormat json.RawMessage   `json:"response_format"`
+	Metadata       json.RawMessage   `json:"metadata"`
+	Blocks         []json.RawMessage `json:"blocks"`
+	Tools          []oldTool         `json:"tools"`
+	Tags           loose[[]string]   `json:"tags"`
+	Timezone       *string           `json:"timezone"`
 }
 
 type oldLLMConfig struct {
-	Model                    loose[string]   `json:"model"`
-	DisplayName              loose[string]   `json:"display_name"`
-	ModelEndpointType        loose[string]   `json:"model_endpoint_type"`
-	ModelEndpoint            loose[string]   `json:"model_endpoint"`
-	ProviderName             *string         `json:"provider_name"`
-	ProviderCategory         loose[string]   `json:"provider_category"`
-	ModelWrapper             loose[string]   `json:"model_wrapper"`
-	ContextWindow            loose[int64]    `json:"context_window"`
-	PutInnerThoughtsInKwargs *bool           `json:"put_inner_thoughts_in_kwargs"`
-	Handle                   *string         `json:"handle"`
-	Temperature              loose[float64]  `json:"temperature"`
-	MaxTokens                loose[int64]    `json:"max_tokens"`
-	EnableReasoner           *bool           `json:"enable_reasoner"`
-	ReasoningEffort          loose[string]   `json:"reasoning_effort"`
-	MaxReasoningTokens       *int64          `json:"max_reasoning_tokens"`
-	Effort                   loose[string]   `json:"effort"`
-	FrequencyPenalty         loose[float64]  `json:"frequency_penalty"`
-	CompatibilityType        loose[string]   `json:"compatibility_type"`
-	Verbosity                loose[string]   `json:"verbosity"`
-	Tier                     loose[string]   `json:"tier"`
-	ParallelToolCalls        *bool           `json:"parallel_tool_calls"`
-	ResponseFormat           json.RawMessage `json:"response_format"`
-	Strict                   *bool           `json:"strict"`
-	ReturnLogprobs           loose[bool]     `json:"return_logprobs"`
-	TopLogprobs              loose[int]      `json:"top_logprobs"`
-	ReturnTokenIDs           *bool           `json:"return_token_ids"`
-	ToolCallParser           loose[string]   `json:"tool_call_parser"`
+	Model                    loose[string] `json:"model"`
+	ModelEndpoint            loose[string] `json:"model_endpoint"`
+	ProviderName             *string       `json:"provider_name"`
+	ContextWindow            loose[int64]  `json:"context_window"`
+	PutInnerThoughtsInKwargs *bool         `json:"put_inner_thoughts_in_kwargs"`
+	Handle                   *string       `json:"handle"`
+	EnableReasoner           *bool         `json:"enable_reasoner"`
+	ReasoningEffort          loose[string] `json:"reasoning_effort"`
+	MaxReasoningTokens       *int64        `json:"max_reasoning_tokens"`
+	Strict                   *bool         `json:"strict"`
+	ReturnTokenIDs           *bool         `json:"return_token_ids"`
 }
 
 type oldUsageStatistics struct {
-	CompletionTokens  loose[int64]    `json:"completion_tokens"`
-	PromptTokens      loose[int64]    `json:"prompt_tokens"`
-	TotalTokens       loose[int64]    `json:"total_tokens"`
-	StepCount         loose[int32]    `json:"step_count"`
-	RunIDs            loose[[]string] `json:"run_ids"`
-	CachedInputTokens loose[int64]    `json:"cached_input_tokens"`
-	CacheWriteTokens  loose[int64]    `json:"cache_write_tokens"`
-	ReasoningTokens   loose[int64]    `json:"reasoning_tokens"`
-	ContextTokens     loose[int64]    `json:"context_tokens"`
-}
-
-type oldCompactionStats struct {
-	Trigger             loose[string] `json:"trigger"`
-	ContextTokensBefore loose[int64]  `json:"context_tokens_before"`
-	ContextTokensAfter  loose[int64]  `json:"context_tokens_after"`
-	ContextWindow       loose[int64]  `json:"context_window"`
-	MessagesCountBefore loose[int64]  `json:"messages_count_before"`
-	MessagesCountAfter  loose[int64]  `json:"messages_count_after"`
+	CompletionTokens loose[int64]    `json:"completion_tokens"`
+	PromptTokens     loose[int64]    `json:"prompt_tokens"`
+	TotalTokens      loose[int64]    `json:"total_tokens"`
+	StepCount        loose[int32]    `json:"step_count"`
+	RunIDs           loose[[]string] `json:"run_ids"`
+	ContextTokens    loose[int64]    `json:"context_tokens"`
 }
 
 type oldMessageHead struct {
@@ -244,10 +130,7 @@ type oldMessageHead struct {
 	Name        loose[string] `json:"name"`
 	MessageType MessageType   `json:"message_type"`
 	OTID        loose[string] `json:"otid"`
-	SenderID    loose[string] `json:"sender_id"`
 	StepID      loose[string] `json:"step_id"`
-	IsErr       loose[bool]   `json:"is_err"`
-	SeqID       loose[int64]  `json:"seq_id"`
 	RunID       loose[string] `json:"run_id"`
 }
 
@@ -387,14 +270,7 @@ func oldMessage(kind MessageType, raw json.RawMessage) (m Message, err error) {
 		}))
 	case TypeReasoning:
 		read(new(struct {
-			Source    loose[string] `json:"source"`
 			Reasoning loose[string] `json:"reasoning"`
-			Signature loose[string] `json:"signature"`
-		}))
-	case TypeHiddenReasoning:
-		read(new(struct {
-			State           loose[string] `json:"state"`
-			HiddenReasoning loose[string] `json:"hidden_reasoning"`
 		}))
 	case TypeToolCall, TypeApprovalRequest:
 		var v struct {
@@ -427,20 +303,9 @@ func oldMessage(kind MessageType, raw json.RawMessage) (m Message, err error) {
 		}
 	case TypeApprovalResponse:
 		read(new(struct {
-			Approvals         oldApprovals  `json:"approvals"`
-			Approve           *bool         `json:"approve"`
-			ApprovalRequestID *string       `json:"approval_request_id"`
-			Reason            loose[string] `json:"reason"`
-		}))
-	case TypeSummary:
-		read(new(struct {
-			Summary         loose[string]             `json:"summary"`
-			CompactionStats loose[oldCompactionStats] `json:"compaction_stats"`
-		}))
-	case TypeEvent:
-		read(new(struct {
-			EventType loose[string]   `json:"event_type"`
-			EventData json.RawMessage `json:"event_data"`
+			Approvals         oldApprovals `json:"approvals"`
+			Approve           *bool        `json:"approve"`
+			ApprovalRequestID *string      `json:"approval_request_id"`
 		}))
 	}
 	m.Type, m.JSON = kind, kept(raw)

@@ -72,16 +72,13 @@ func (r *LettaResponse) Output() string {
 // UsageStatistics are sums over the steps of one send. Prompt and completion tokens are exact;
 // ContextTokens is an estimate after a compaction.
 type UsageStatistics struct {
-	JSON              RawJSON
-	CompletionTokens  int64
-	PromptTokens      int64
-	TotalTokens       int64
-	StepCount         int32
-	RunIDs            []string
-	CachedInputTokens *int64
-	CacheWriteTokens  *int64
-	ReasoningTokens   *int64
-	ContextTokens     *int64
+	JSON             RawJSON
+	CompletionTokens int64
+	PromptTokens     int64
+	TotalTokens      int64
+	StepCount        int32
+	RunIDs           []string
+	ContextTokens    *int64
 }
 
 func (u *UsageStatistics) read(s *scanner) {
@@ -102,12 +99,6 @@ func (u *UsageStatistics) read(s *scanner) {
 			}
 		case "run_ids":
 			s.strs(&u.RunIDs)
-		case "cached_input_tokens":
-			s.orNoInteger(&u.CachedInputTokens)
-		case "cache_write_tokens":
-			s.orNoInteger(&u.CacheWriteTokens)
-		case "reasoning_tokens":
-			s.orNoInteger(&u.ReasoningTokens)
 		case "context_tokens":
 			s.orNoInteger(&u.ContextTokens)
 		}

@@ -101,13 +101,6 @@ func (s *scanner) raws(v *[]RawJSON) {
 	*v = list
 }
 
-// orNoRaws is like raws, but reads a value that is not a list as nil.
-func (s *scanner) orNoRaws(v *[]RawJSON) {
-	if *v = nil; s.is('[') {
-		s.raws(v)
-	}
-}
-
 // boolean reads true or false.
 func (s *scanner) boolean(v *bool) {
 	if !s.Null() {
@@ -119,13 +112,6 @@ func (s *scanner) boolean(v *bool) {
 func (s *scanner) needFalse(v *bool) {
 	*v = false
 	s.boolean(v)
-}
-
-// orFalse reads a boolean, or anything else as false.
-func (s *scanner) orFalse(v *bool) {
-	if *v = false; s.is('t', 'f') {
-		s.boolean(v)
-	}
 }
 
 // needBool reads a boolean, or null as nil.
@@ -180,16 +166,6 @@ func (s *scanner) orZero(v *int64) {
 		return
 	}
 	*v = 0
-}
-
-// orNoFloat reads a number, or anything else as nil.
-func (s *scanner) orNoFloat(v **float64) {
-	if *v = nil; !s.is('0') {
-		return
-	}
-	if f, err := strconv.ParseFloat(s.Number(), 64); err == nil {
-		*v = &f
-	}
 }
 
 // listOf reads a list of objects; null is nil, and an empty list is not. Like

@@ -4,26 +4,11 @@ import "encoding/json"
 
 // A Tool is a tool on the server.
 type Tool struct {
-	JSON        RawJSON
-	ID          string
-	ToolType    string
-	Description string
-	SourceType  string
-	Name        string
-	Tags        []string
-	SourceCode  string
+	JSON RawJSON
+	ID   string
+	Name string
 	// JSONSchema reaches the prompt, so its text and the order of its keys are kept.
-	JSONSchema              RawJSON
-	ArgsJSONSchema          RawJSON
-	ReturnCharLimit         *int64
-	PipRequirements         RawJSON
-	NpmRequirements         RawJSON
-	DefaultRequiresApproval bool
-	EnableParallelExecution bool
-	CreatedByID             string
-	LastUpdatedByID         string
-	Metadata                RawJSON
-	ProjectID               string
+	JSONSchema RawJSON
 }
 
 func (t *Tool) read(s *scanner) {
@@ -32,40 +17,10 @@ func (t *Tool) read(s *scanner) {
 		switch name {
 		case "id":
 			s.orEmpty(&t.ID)
-		case "tool_type":
-			s.orEmpty(&t.ToolType)
-		case "description":
-			s.orEmpty(&t.Description)
-		case "source_type":
-			s.orEmpty(&t.SourceType)
 		case "name":
 			s.needText(&t.Name)
-		case "tags":
-			s.strs(&t.Tags)
-		case "source_code":
-			s.orEmpty(&t.SourceCode)
 		case "json_schema":
 			t.JSONSchema = s.raw()
-		case "args_json_schema":
-			t.ArgsJSONSchema = s.raw()
-		case "return_char_limit":
-			s.orNoInteger(&t.ReturnCharLimit)
-		case "pip_requirements":
-			t.PipRequirements = s.raw()
-		case "npm_requirements":
-			t.NpmRequirements = s.raw()
-		case "default_requires_approval":
-			s.needFalse(&t.DefaultRequiresApproval)
-		case "enable_parallel_execution":
-			s.orFalse(&t.EnableParallelExecution)
-		case "created_by_id":
-			s.orEmpty(&t.CreatedByID)
-		case "last_updated_by_id":
-			s.orEmpty(&t.LastUpdatedByID)
-		case "metadata_":
-			t.Metadata = s.raw()
-		case "project_id":
-			s.orEmpty(&t.ProjectID)
 		}
 	}
 	t.JSON = s.since(from)
