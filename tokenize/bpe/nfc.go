@@ -1,7 +1,9 @@
 package bpe
 
 import (
+	"cmp"
 	"slices"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
@@ -24,6 +26,9 @@ const (
 	hangulLs, hangulVs, hangulTs       = 19, 21, 28
 	hangulSs                           = hangulLs * hangulVs * hangulTs
 )
+
+// An nfcDecomposition is one step of the canonical decomposition of r.
+type nfcDecomposition struct{ r, first, second rune }
 
 type markedRune struct {
 	r     rune
@@ -151,21 +156,25 @@ func decompose(d []markedRune, r rune) []markedRune {
 	if p&nfcDecomposes == 0 {
 		return append(d, markedRune{r, uint8(p & nfcClass)})
 	}
-	lo, hi := 0, len(nfcDecomposed)
-	for lo < hi {
-		m := int(uint(lo+hi) >> 1)
-		if nfcDecomposed[m].r < r {
-			lo = m + 1
-		} else {
-			hi = m
-		}
-	}
-	e := nfcDecomposed[lo]
-	for _, x := range nfcRunes[int(e.at) : int(e.at)+int(e.n)] {
-		d = append(d, markedRune{x, uint8(nfcProps(x) & nfcClass)})
+	at, _ := slices.BinarySearchFunc(nfcDecomposed[:], r, func(e nfcDecomposition, r rune) int { return cmp.Compare(e.r, r) })
+	d = decompose(d, nfcDecomposed[at].first)
+	if second := nfcDecomposed[at].second; second != 0 {
+		d = decompose(d, second)
 	}
 	return d
 }
+
+// nfcComposed returns the primary composites by pair: the inverse of the decompositions that
+// Unicode does not exclude.
+var nfcComposed = sync.OnceValue(func() map[[2]rune]rune {
+	composed := make(map[[2]rune]rune, len(nfcDecomposed))
+	for _, e := range nfcDecomposed {
+		if nfcProps(e.r)&nfcNotYes == 0 {
+			composed[[2]rune{e.first, e.second}] = e.r
+		}
+	}
+	return composed
+})
 
 func composePair(a, b rune) (rune, bool) {
 	if l, v := a-hangulL, b-hangulV; 0 <= l && l < hangulLs && 0 <= v && v < hangulVs {
@@ -174,17 +183,6 @@ func composePair(a, b rune) (rune, bool) {
 	if s, t := a-hangulS, b-hangulT; 0 <= s && s < hangulSs && s%hangulTs == 0 && 0 < t && t < hangulTs {
 		return a + t, true
 	}
-	lo, hi := 0, len(nfcComposed)
-	for lo < hi {
-		m := int(uint(lo+hi) >> 1)
-		if e := nfcComposed[m]; e.first < a || e.first == a && e.second < b {
-			lo = m + 1
-		} else {
-			hi = m
-		}
-	}
-	if lo < len(nfcComposed) && nfcComposed[lo].first == a && nfcComposed[lo].second == b {
-		return nfcComposed[lo].r, true
-	}
-	return 0, false
+	r, found := nfcComposed()[[2]rune{a, b}]
+	return r, found
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -55,18 +56,12 @@ func nfcTable(src string) ([]byte, error) {
 	for r, c := range ccc {
 		props[r] |= c
 	}
-	type composed struct {
-		key uint64
-		r   rune
-	}
-	var compose []composed
 	for r, d := range pair {
 		props[r] |= decomposes
 		if excluded[r] {
 			props[r] |= notYes
 			continue
 		}
-		compose = append(compose, composed{uint64(d[0])<<32 | uint64(d[1]), r})
 		props[d[1]] |= notYes
 	}
 	for r := rune(0x1161); r <= 0x1175; r++ { // Hangul vowels and finals
@@ -75,54 +70,17 @@ func nfcTable(src string) ([]byte, error) {
 	for r := rune(0x11A8); r <= 0x11C2; r++ {
 		props[r] |= notYes
 	}
-	slices.SortFunc(compose, func(a, b composed) int {
-		if a.key < b.key {
-			return -1
-		}
-		return 1
-	})
-	var full func(r rune) []rune
-	full = func(r rune) []rune {
-		d, ok := pair[r]
-		if !ok {
-			return []rune{r}
-		}
-		var out []rune
-		for _, x := range d {
-			out = append(out, full(x)...)
-		}
-		return out
-	}
 
 	var b bytes.Buffer
 	b.WriteString(header)
 	b.WriteString("// Combining class (low byte) and the bits nfcNotYes and nfcDecomposes, of Unicode 9.0.\n")
 	stages(&b, "nfc", props, "uint16")
-	var flat []rune
-	b.WriteString("\n// nfcDecomposed holds, by ascending code point, where its full canonical decomposition\n// is in nfcRunes.\nvar nfcDecomposed = [...]struct{ r rune; at uint16; n uint8 }{\n")
-	n := 0
-	for r := range rune(maxRune) {
-		if _, ok := pair[r]; !ok {
-			continue
-		}
-		d := full(r)
-		fmt.Fprintf(&b, "{%#x,%d,%d},", r, len(flat), len(d))
-		if n++; n%8 == 0 {
-			b.WriteByte('\n')
-		}
-		flat = append(flat, d...)
-	}
-	b.WriteString("\n}\n\nvar nfcRunes = [...]rune{")
-	for i, r := range flat {
-		if i%16 == 0 {
-			b.WriteByte('\n')
-		}
-		fmt.Fprintf(&b, "%#x,", r)
-	}
-	b.WriteString("\n}\n\n// nfcComposed holds the primary composites by ascending pair.\nvar nfcComposed = [...]struct{ first, second, r rune }{\n")
-	for i, c := range compose {
-		fmt.Fprintf(&b, "{%#x,%#x,%#x},", c.key>>32, uint32(c.key), c.r)
-		if i%6 == 5 {
+	b.WriteString("\n// nfcDecomposed holds the canonical decompositions, one step each, by ascending code point. second\n")
+	b.WriteString("// is 0 in a decomposition to one character.\nvar nfcDecomposed = [...]nfcDecomposition{\n")
+	for n, r := range slices.Sorted(maps.Keys(pair)) {
+		d := append(slices.Clone(pair[r]), 0)
+		fmt.Fprintf(&b, "{%#x,%#x,%#x},", r, d[0], d[1])
+		if n%6 == 5 {
 			b.WriteByte('\n')
 		}
 	}
