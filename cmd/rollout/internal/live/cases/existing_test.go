@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -24,7 +23,7 @@ func TestExisting(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a case of TestLetta in the short form")
 	}
-	newWorld(t, live.Config{}).existing(t)
+	newWorld(t, Config{}).existing(t)
 }
 
 // existing checks that the server keeps the provider's address from its first start, in its

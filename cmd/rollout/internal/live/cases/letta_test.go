@@ -6,13 +6,12 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 )
 
 // TestLetta runs all cases in sequence on one Letta, in the short or the full form.
 func TestLetta(t *testing.T) {
 	full := !testing.Short()
-	cfg := live.Config{Pool: true}
+	cfg := Config{Pool: true}
 	if full {
 		cfg.Servers = 2
 	}

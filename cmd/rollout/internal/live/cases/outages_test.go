@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 )
 
 // When something behind the program is down for a while or for good, the run ends with the right
@@ -20,7 +19,7 @@ func TestOutages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the short form of the tests: servers are not broken for long")
 	}
-	w := newWorld(t, live.Config{Password: "password of the tests"})
+	w := newWorld(t, Config{Password: "password of the tests"})
 	t.Run("wrong password", w.wrongPassword)
 	t.Run("PostgreSQL killed and restarted", func(t *testing.T) {
 		w.outage(t, "PostgreSQL killed and restarted", func() {

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 )
 
 // TestShare compares the CPU time of the program with Letta's for the same rollouts, and counts its
@@ -26,7 +25,7 @@ func TestShare(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the short form of the tests: nothing is measured")
 	}
-	w := newWorld(t, live.Config{Servers: 4})
+	w := newWorld(t, Config{Servers: 4})
 	talks := map[string]any{"system": "You are a careful assistant.", "conversation": true}
 	for _, m := range []struct {
 		name    string

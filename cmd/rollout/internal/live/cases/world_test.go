@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
@@ -23,7 +22,7 @@ import (
 
 // A world is a Letta with an engine, the program, and the tools of the agents.
 type world struct {
-	l       *live.Letta
+	l       *Letta
 	program string
 	engine  *engine
 	handle  string
@@ -124,9 +123,9 @@ var toolSources = map[string]string{
 `,
 }
 
-func newWorld(t *testing.T, cfg live.Config) *world {
+func newWorld(t *testing.T, cfg Config) *world {
 	t.Helper()
-	w := &world{l: live.Start(t, cfg), program: live.Build(t), tools: map[string]string{}, total: enginecheck.Compare(&enginecheck.Run{}, nil)}
+	w := &world{l: Start(t, cfg), program: Build(t), tools: map[string]string{}, total: enginecheck.Compare(&enginecheck.Run{}, nil)}
 	w.engine = newEngine(t, w.l.Model)
 	w.handle = w.l.Provider(t, "sglang-sim", w.engine.url)
 	c := w.l.Client(t, 0)

@@ -1,4 +1,4 @@
-package live
+package cases_test
 
 import (
 	"context"
@@ -112,7 +112,7 @@ func (in installation) makeState(ctx context.Context, dir string) (err error) {
 // expect.
 func unpackModel(dir string) error {
 	_, file, _, _ := runtime.Caller(0)
-	from := filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "testdata", "tokenizers", "qwen3")
+	from := filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "..", "testdata", "tokenizers", "qwen3")
 	packed, err := os.Open(filepath.Join(from, "tokenizer.json.zst"))
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package live
+package cases_test
 
 // Pool sets whether servers started from now on pool their PostgreSQL connections.
 func (l *Letta) Pool(on bool) { l.cfg.Pool = on }

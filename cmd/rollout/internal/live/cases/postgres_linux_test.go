@@ -1,4 +1,4 @@
-package live
+package cases_test
 
 import (
 	"context"

@@ -1,13 +1,12 @@
 //go:build linux
 
-package live_test
+package cases_test
 
 import (
 	"regexp"
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 )
 
 // The findings of doctor --tune are right for two servers. One imports all of Letta for its tools,
@@ -17,19 +16,19 @@ func TestTune(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two servers, one after the other")
 	}
-	program := live.Build(t)
+	program := Build(t)
 	for _, tt := range []struct {
 		name string
-		cfg  live.Config
+		cfg  Config
 		want []string
 	}{
-		{"slow", live.Config{MaxConnections: 20, Env: []string{"TOOL_EXEC_VENV_NAME=", "LETTA_TRACK_PROVIDER_TRACE=false"}}, []string{
+		{"slow", Config{MaxConnections: 20, Env: []string{"TOOL_EXEC_VENV_NAME=", "LETTA_TRACK_PROVIDER_TRACE=false"}}, []string{
 			`(?m)^hint sandbox    an empty tool takes .*, of which .* CPU .*\n +effect: every tool call starts a Python process that imports all of Letta`,
 			`(?m)^hint pool       the server opens a new PostgreSQL connection for each use`,
 			`(?m)^hint database   [0-9]+ of (16|32|64|96) parallel reads failed, (8|16|32|64) succeeded: .*An unknown error occurred`,
 			`(?m)^hint traces     the server stores no traces`,
 		}},
-		{"quick", live.Config{MaxConnections: 500, Pool: true}, []string{
+		{"quick", Config{MaxConnections: 500, Pool: true}, []string{
 			`(?m)^(ok  |hint) sandbox    an empty tool takes .*, of which [0-9]+ ms CPU `,
 			`(?m)^ok   pool       the server pools its PostgreSQL connections`,
 			`(?m)^ok   database   96 parallel reads succeed`,
@@ -38,7 +37,7 @@ func TestTune(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := live.Start(t, tt.cfg)
+			l := Start(t, tt.cfg)
 			engine := newStub(t, l.Model)
 			handle := l.Provider(t, "sglang-stub", engine.URL)
 			// Without traces a prompt can be unproven, so doctor can fail.

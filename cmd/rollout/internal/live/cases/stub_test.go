@@ -1,6 +1,6 @@
 //go:build linux
 
-package live_test
+package cases_test
 
 import (
 	"encoding/json"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package live_test
+package cases_test
 
 import (
 	"fmt"
@@ -10,14 +10,13 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live"
 	"github.com/rollout-rl/rollout/sink"
 )
 
 // A new server and an engine give one collection whose rows match the engine's prompts and outputs.
 func TestSmoke(t *testing.T) {
-	program := live.Build(t)
-	l := live.Start(t, live.Config{Password: "live password"})
+	program := Build(t)
+	l := Start(t, Config{Password: "live password"})
 	engine := newStub(t, l.Model)
 	handle := l.Provider(t, "sglang-stub", engine.URL)
 

@@ -1,4 +1,4 @@
-package live
+package cases_test
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ func Build(t *testing.T) string {
 	_, file, _, _ := runtime.Caller(0)
 	path := filepath.Join(t.TempDir(), "rollout")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, "./cmd/rollout")
-	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..", "..", "..")
+	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "..")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build rollout: %v\n%s", err, out)
