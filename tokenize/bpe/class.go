@@ -26,20 +26,3 @@ func spanSpace(s string, i int) int {
 	}
 	return i
 }
-
-// isWordRune reports whether \w matches r, as defined by UTS 18.
-func isWordRune(r rune) bool {
-	lo, hi := 0, len(wordRanges)
-	for lo < hi {
-		m := int(uint(lo+hi) >> 1)
-		switch {
-		case r < wordRanges[m][0]:
-			hi = m
-		case r > wordRanges[m][1]:
-			lo = m + 1
-		default:
-			return true
-		}
-	}
-	return false
-}

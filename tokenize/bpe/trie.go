@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 )
 
 // A trie finds added tokens in a text: the leftmost match, and of those the longest. A step is one
@@ -136,12 +138,12 @@ func (t *trie) longest(s string, i int) (end int, index int32) {
 // wordBefore and wordAfter report whether s ends, or begins, with a word character.
 func wordBefore(s string) bool {
 	r, n := utf8.DecodeLastRuneInString(s)
-	return n > 0 && isWordRune(r)
+	return n > 0 && pattern.IsWord(r)
 }
 
 func wordAfter(s string) bool {
 	r, n := utf8.DecodeRuneInString(s)
-	return n > 0 && isWordRune(r)
+	return n > 0 && pattern.IsWord(r)
 }
 
 func trimmedEnd(s string) int {

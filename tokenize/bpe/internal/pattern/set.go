@@ -89,6 +89,21 @@ func kindOf(r rune) uint8 {
 	return kindBlock[kindIndex[r>>8]][r&255]
 }
 
+// wordKinds are the letters, marks, decimal digits, letter numbers and connectors, as bits by kind.
+const wordKinds = 0b1_0111_1111_1110
+
+// IsWord reports whether \w matches r, as defined by UTS 18. Other_Alphabetic consists of marks and
+// of symbols; Join_Control is ZWNJ and ZWJ.
+func IsWord(r rune) bool {
+	switch {
+	case 0x24B6 <= r && r <= 0x24E9, 0x1F130 <= r && r <= 0x1F149, 0x1F150 <= r && r <= 0x1F169, 0x1F170 <= r && r <= 0x1F189:
+		return true
+	case r == 0x200C, r == 0x200D:
+		return true
+	}
+	return wordKinds>>(kindOf(r)%kindHan)&1 != 0
+}
+
 func isPunctuation(r rune) bool {
 	name := kindNames[kindOf(r)%kindHan]
 	return name[0] == 'P'
