@@ -54,13 +54,6 @@ func (c *Client) ImportAgent(ctx context.Context, file []byte, fields map[string
 	return out.AgentIDs, nil
 }
 
-// ExportAgent returns the agent as an agent file (.af).
-func (c *Client) ExportAgent(ctx context.Context, id string) (json.RawMessage, error) {
-	var out json.RawMessage
-	err := c.call(ctx, &request{op: "export agent", method: http.MethodGet, target: at("/v1/agents/{}/export", id)}, nil, plain(&out))
-	return out, err
-}
-
 // Agent returns the state of an agent.
 func (c *Client) Agent(ctx context.Context, id string) (*AgentState, error) {
 	return fetch[AgentState](ctx, c, &request{op: "get agent", method: http.MethodGet, target: at("/v1/agents/{}", id)}, nil)

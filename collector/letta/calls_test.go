@@ -15,28 +15,12 @@ import (
 // TestOtherCalls checks requests and answers of the calls that this module does not use.
 func TestOtherCalls(t *testing.T) {
 	t.Parallel()
-	const (
-		tool = `{"id":"tool-1","name":"add","tool_type":"custom","source_type":"python","source_code":"def add(): pass"}`
-		made = `{"source_code":"def add(): pass"}`
-	)
 	for _, tt := range []struct {
 		name, request, body string // as sent
 		answer              string
 		call                func(ctx context.Context, c *letta.Client) (string, error) // shows the decoded answer
 		want                string
 	}{
-		{"CreateTool", "POST /v1/tools/", made, tool, func(ctx context.Context, c *letta.Client) (string, error) {
-			out, err := c.CreateTool(ctx, &letta.ToolCreate{SourceCode: "def add(): pass"})
-			return show(out, err, func(t *letta.Tool) string { return t.ID + " " + t.Name })
-		}, "tool-1 add def add(): pass"},
-		{"CreateProvider", "POST /v1/providers/", `{"name":"a","provider_type":"sglang","base_url":"http://e/v1","api_key":""}`, `{"id":"p-1","name":"a","provider_type":"sglang","base_url":"http://e/v1"}`, func(ctx context.Context, c *letta.Client) (string, error) {
-			out, err := c.CreateProvider(ctx, &letta.ProviderCreate{Name: "a", ProviderType: "sglang", BaseURL: "http://e/v1"})
-			return show(out, err, func(p *letta.Provider) string { return p.ID + " " + p.Name + " " + *p.BaseURL })
-		}, "p-1 a http://e/v1"},
-		{"ExportAgent", "GET /v1/agents/agent-1/export", "", `{"agents":[{"id":"agent-0"}]}`, func(ctx context.Context, c *letta.Client) (string, error) {
-			out, err := c.ExportAgent(ctx, "agent-1")
-			return string(out), err
-		}, `{"agents":[{"id":"agent-0"}]}`},
 		{"RunTool", "POST /v1/tools/run", `{"name":"f","source_code":"def f(x): pass","args":{"x":1},"json_schema":{"name":"f"}}`, `{"id":"null","tool_return":"7","status":"success","stdout":null}`, func(ctx context.Context, c *letta.Client) (string, error) {
 			out, err := c.RunTool(ctx, &letta.ToolRun{Name: "f", SourceCode: "def f(x): pass", Args: map[string]any{"x": 1}, JSONSchema: []byte(`{"name":"f"}`)})
 			return show(out, err, func(r *letta.ToolRan) string { return r.Status + " " + r.Return })
@@ -45,9 +29,9 @@ func TestOtherCalls(t *testing.T) {
 			n, err := c.CountAgents(ctx, "a", "b")
 			return show(&n, err, func(n *int) string { return fmt.Sprint(*n) })
 		}, "12"},
-		{"SendConversation", "POST /v1/conversations/conv-1/messages", `{"messages":[{"role":"user","content":"hi"}],"streaming":false}`, `{"messages":[],"stop_reason":{"message_type":"stop_reason","stop_reason":"end_turn"},"usage":{"step_count":1},"turns":[{"role":"assistant","content":"yo","output_ids":[7,8],"output_token_logprobs":[[-0.5,7,null],[-0.25,8,null]]}]}`, func(ctx context.Context, c *letta.Client) (string, error) {
+		{"SendWith", "POST /v1/conversations/conv-1/messages", `{"messages":[{"role":"user","content":"hi"}],"streaming":false}`, `{"messages":[],"stop_reason":{"message_type":"stop_reason","stop_reason":"end_turn"},"usage":{"step_count":1},"turns":[{"role":"assistant","content":"yo","output_ids":[7,8],"output_token_logprobs":[[-0.5,7,null],[-0.25,8,null]]}]}`, func(ctx context.Context, c *letta.Client) (string, error) {
 			reply := new(tokenize.Reply)
-			out, err := c.SendConversation(ctx, "conv-1", hello(), "", reply)
+			out, err := c.SendWith(ctx, letta.SendOptions{ConversationID: "conv-1", Request: hello(), Reply: func() *tokenize.Reply { return reply }})
 			return show(out, err, func(r *letta.LettaResponse) string {
 				return fmt.Sprint(r.StopReason, " ", len(reply.Turns), " ", reply.Turns[0].OutputIDs)
 			})

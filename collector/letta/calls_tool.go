@@ -11,11 +11,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
-// CreateTool creates a tool. The name must not exist yet.
-func (c *Client) CreateTool(ctx context.Context, t *ToolCreate) (*Tool, error) {
-	return fetch[Tool](ctx, c, &request{op: "create tool", method: http.MethodPost, target: at("/v1/tools/")}, t)
-}
-
 // Tools lists the tools of the server.
 func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
 	return pages(1000, func(after string, limit int) ([]Tool, error) {
@@ -105,20 +100,6 @@ func appendNear(near []nearHandle, want, handle string) []nearHandle {
 
 // maxHandle is the longest handle that is compared: the time grows with the square.
 const maxHandle = 500
-
-// CreateProvider creates a model provider. The server asks the engine for its models at once, but
-// does not report a failure: check with [Client.FindModel].
-func (c *Client) CreateProvider(ctx context.Context, p *ProviderCreate) (*Provider, error) {
-	v := new(Provider)
-	err := c.call(ctx, &request{op: "create provider", method: http.MethodPost, target: at("/v1/providers/")}, struct {
-		*ProviderCreate
-		APIKey string `json:"api_key"` // required, but can be empty
-	}{ProviderCreate: p}, plain(v))
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
-}
 
 // pages fetches pages of size elements until one is not full. It also stops if a server ignores
 // the cursor and repeats a page.

@@ -20,19 +20,11 @@ func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, re
 	})
 }
 
-// SendConversation is [Client.Send] to a conversation of an agent. The server ignores the token
-// flags of the request here and uses those stored with the agent.
-func (c *Client) SendConversation(ctx context.Context, conversationID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
-	reply.Reset()
-	return c.SendWith(ctx, SendOptions{
-		ConversationID: conversationID, Request: req, RequestID: requestID, Reply: func() *tokenize.Reply { return reply },
-	})
-}
-
 // SendOptions are the parameters of SendWith.
 type SendOptions struct {
 	// AgentID is the agent to send to. If ConversationID is set, the send goes to that
-	// conversation, without streaming unless Request.Streaming is set.
+	// conversation, without streaming unless Request.Streaming is set. There the server ignores the
+	// token flags of the request and uses those stored with the agent.
 	AgentID, ConversationID string
 	// Request is the body of the send.
 	Request *LettaRequest

@@ -16,10 +16,6 @@ import (
 
 // withIDs are all calls with an id in the path or in the query.
 var withIDs = map[string]func(context.Context, *letta.Client, string) error{
-	"ExportAgent": func(ctx context.Context, c *letta.Client, id string) error {
-		_, err := c.ExportAgent(ctx, id)
-		return err
-	},
 	"Agent": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Agent(ctx, id); return err },
 	"PatchAgent": func(ctx context.Context, c *letta.Client, id string) error {
 		_, err := c.PatchAgent(ctx, id, struct{}{})
@@ -62,8 +58,8 @@ var withIDs = map[string]func(context.Context, *letta.Client, string) error{
 		_, err := c.Send(ctx, id, hello(), "", new(tokenize.Reply))
 		return err
 	},
-	"SendConversation": func(ctx context.Context, c *letta.Client, id string) error {
-		_, err := c.SendConversation(ctx, id, hello(), "", new(tokenize.Reply))
+	"SendWith": func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := c.SendWith(ctx, letta.SendOptions{ConversationID: id, Request: hello(), Reply: func() *tokenize.Reply { return new(tokenize.Reply) }})
 		return err
 	},
 }

@@ -26,22 +26,6 @@ func (t *Tool) read(s *scanner) {
 	t.JSON = s.since(from)
 }
 
-// A ToolCreate creates a tool from Python source. The server derives the schema from the
-// docstring, which needs an Args section.
-type ToolCreate struct {
-	SourceCode              string          `json:"source_code"`
-	SourceType              string          `json:"source_type,omitempty"`
-	Description             string          `json:"description,omitempty"`
-	Tags                    []string        `json:"tags,omitempty"`
-	JSONSchema              json.RawMessage `json:"json_schema,omitempty"`
-	ArgsJSONSchema          json.RawMessage `json:"args_json_schema,omitempty"`
-	ReturnCharLimit         *int            `json:"return_char_limit,omitempty"`
-	PipRequirements         json.RawMessage `json:"pip_requirements,omitempty"`
-	NpmRequirements         json.RawMessage `json:"npm_requirements,omitempty"`
-	DefaultRequiresApproval *bool           `json:"default_requires_approval,omitempty"`
-	EnableParallelExecution *bool           `json:"enable_parallel_execution,omitempty"`
-}
-
 // A ToolRun is a single run of a function.
 //
 // Source: the published Tools API; ToolRunFromSource of the server's schemas/tool.py.

@@ -211,7 +211,9 @@ func liveOn(tb testing.TB, server *lettasim.Server, rec *recording) *prompt.Answ
 					tb.Fatal(err)
 				}
 			}
-			answer, err = client.SendConversation(ctx, e.Conversation.ID, request, "test", body)
+			answer, err = client.SendWith(ctx, letta.SendOptions{
+				ConversationID: e.Conversation.ID, Request: request, RequestID: "test", Reply: func() *tokenize.Reply { return body },
+			})
 		} else {
 			answer, err = client.Send(ctx, agent.ID, request, "test", body)
 		}

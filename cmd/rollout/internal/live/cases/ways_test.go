@@ -3,6 +3,7 @@
 package cases_test
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -62,10 +63,7 @@ func (w *world) agentFile(t *testing.T, handle string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := c.ExportAgent(t.Context(), agent.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := w.l.do(t, http.MethodGet, "/v1/agents/"+agent.ID+"/export", nil)
 	if err := c.DeleteAgent(t.Context(), agent.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,10 +129,9 @@ func newWorld(t *testing.T, cfg Config) *world {
 	w := &world{l: Start(t, cfg), program: Build(t), tools: map[string]string{}, total: enginecheck.Compare(&enginecheck.Run{}, nil)}
 	w.engine = newEngine(t, w.l.Model)
 	w.handle = w.l.Provider(t, "sglang-sim", w.engine.url)
-	c := w.l.Client(t, 0)
 	for name, source := range toolSources {
-		guard := name == "guarded"
-		tool, err := c.CreateTool(t.Context(), &letta.ToolCreate{SourceCode: source, SourceType: "python", DefaultRequiresApproval: &guard})
+		made := w.l.do(t, http.MethodPost, "/v1/tools/", map[string]any{"source_code": source, "source_type": "python", "default_requires_approval": name == "guarded"})
+		tool, err := letta.Read[letta.Tool](string(made))
 		if err != nil {
 			t.Fatal(err)
 		}
