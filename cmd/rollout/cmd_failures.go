@@ -42,29 +42,30 @@ is being collected, too; failures that are not in a shard yet are not listed.`,
   rollout failures run1 --json
   rollout collect --retry-failed --out run1`,
 		Args: exactArgs("RUN"),
-		RunE: func(_ *cobra.Command, args []string) error { return p.failures(args[0], &o) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.limit < 0 {
+				return exit.Usagef("--limit: %d: must be ≥ 0", o.limit)
+			}
+			if o.asJSON && !cmd.Flags().Changed("limit") {
+				o.limit = 0
+			}
+			return p.failures(args[0], &o)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.class, "class", "", "only failures of this `CLASS`")
 	f.IntVar(&o.limit, "limit", 20, "list only the first `N`; 0: all")
 	f.BoolVar(&o.all, "all", false, "also list single calls, and samples that a later attempt collected")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per failure and no groups; no limit unless --limit is given")
-	var classes []string
-	for _, c := range collector.Classes() {
-		classes = append(classes, c.String())
-	}
-	values(cmd, "class", cobra.ShellCompDirectiveNoFileComp, classes...)
-	inner := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.limit < 0 {
-			return exit.Usagef("--limit: %d: must be ≥ 0", o.limit)
-		}
-		if o.asJSON && !cmd.Flags().Changed("limit") {
-			o.limit = 0
-		}
-		return inner(cmd, args)
-	}
+	values(cmd, "class", cobra.ShellCompDirectiveNoFileComp, classNames()...)
 	return cmd
+}
+
+func classNames() (names []string) {
+	for _, c := range collector.Classes() {
+		names = append(names, c.String())
+	}
+	return names
 }
 
 type failed struct {
@@ -76,11 +77,7 @@ type failed struct {
 func (p *program) failures(dir string, o *failuresOptions) error {
 	if o.class != "" {
 		if _, ok := collector.ParseClass(o.class); !ok {
-			var names []string
-			for _, c := range collector.Classes() {
-				names = append(names, c.String())
-			}
-			return exit.Hint(exit.Usagef("--class: %q is not a failure class", o.class), "the classes are: "+strings.Join(names, ", "))
+			return exit.Hint(exit.Usagef("--class: %q is not a failure class", o.class), "the classes are: "+strings.Join(classNames(), ", "))
 		}
 	}
 	if err := runfolder.Need(dir); err != nil {

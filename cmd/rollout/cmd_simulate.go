@@ -54,8 +54,8 @@ prints its URL on standard output. An interrupt ends it with a one-line summary.
 tokenizer and template of scripted agents are built in: --tokenizer simulated.
 
 A fault is KIND=SHARE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT. The
-kinds are:` + wrap(strings.Join(faultKinds(), ", "), 80, "  ") + `
-
+kinds are:
+` + format.Fold("  "+strings.Join(faultKinds(), ", ")+"\n", 80, 2) + `
 A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.
 
 With --engine URL, your own engine makes the calls of scripted agents. It must answer
@@ -113,25 +113,6 @@ func faultKinds() []string {
 		names = append(names, string(k))
 	}
 	return names
-}
-
-// wrap breaks text at spaces into lines of at most width columns. Each line begins with indent.
-func wrap(text string, width int, indent string) string {
-	var out strings.Builder
-	out.WriteString("\n" + indent)
-	at := len(indent)
-	for i, word := range strings.Fields(text) {
-		if i > 0 && at+1+len(word) > width {
-			out.WriteString("\n" + indent)
-			at = len(indent)
-		} else if i > 0 {
-			out.WriteByte(' ')
-			at++
-		}
-		out.WriteString(word)
-		at += len(word)
-	}
-	return out.String()
 }
 
 // config converts the flags into the server's configuration. Its error lists every wrong flag.

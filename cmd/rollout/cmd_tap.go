@@ -22,7 +22,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/collector/tap/continuity"
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
-	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 type tapOptions struct {
@@ -53,8 +52,8 @@ The tap records SGLang's /generate, and /v1/chat/completions and /v1/completions
 and SGLang if the answer has token ids; --ask-ids requests them. Other requests, such as a
 weight update, go to only one engine, so send those to each engine directly.
 
---set NAME=VALUE overrides a sampling parameter of the server:` + wrap(strings.Join(proxy.SettingNames(), ", "), 80, "  ") + `
-
+--set NAME=VALUE overrides a sampling parameter of the server:
+` + format.Fold("  "+strings.Join(proxy.SettingNames(), ", ")+"\n", 80, 2) + `
 With --continuity, the engine receives the model's own earlier tokens if the server
 renders them differently. This needs the model's tokenizer and replaces only text that
 was sampled. Each answer describes the replacement in meta_info.rollout.
@@ -90,11 +89,7 @@ for open ones; the second one ends them. The log on standard error has no bodies
 	for _, name := range proxy.SettingNames() {
 		names = append(names, name+"=")
 	}
-	var releases []string
-	for _, r := range chat.AllTransformers() {
-		releases = append(releases, r.String())
-	}
-	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releases...)
+	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releaseNames()...)
 	values(cmd, "set", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp, names...)
 	return cmd
 }

@@ -34,11 +34,7 @@ func (o *tokenizeOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "tokenizer", "", "the model's folder `DIR`, with tokenizer.json (or .gz, .zst) and chat template")
 	f.StringVar(&o.transformers, "transformers", "", "the server's `VERSION` of transformers: 4.57, 5.0, 5.21, 5.22.2, 5.23, each up to the next one; default: all must load the same tokenizer, and templates follow 4.57")
-	var releases []string
-	for _, r := range chat.AllTransformers() {
-		releases = append(releases, r.String())
-	}
-	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releases...)
+	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releaseNames()...)
 	f.BoolVar(&o.experimental, "experimental", false, "accept a tokenizer whose vocabulary was not compared with the reference")
 	f.BoolVar(&o.table, "table", false, "print a line per token: index, id, byte offset, text")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
@@ -254,6 +250,13 @@ value of that key.`,
 	return cmd
 }
 
+func releaseNames() (names []string) {
+	for _, r := range chat.AllTransformers() {
+		names = append(names, r.String())
+	}
+	return names
+}
+
 // parseTransformers parses the name of a release of transformers. It returns the release for
 // rendering and the releases for the tokenizer. Without a name it returns the oldest release, and
 // nil for all releases.
@@ -261,14 +264,12 @@ func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformer
 	if text == "" {
 		return chat.Transformers457, nil, nil
 	}
-	var names []string
 	for _, release := range chat.AllTransformers() {
 		if release.String() == text {
 			return release, []chat.Transformers{release}, nil
 		}
-		names = append(names, release.String())
 	}
-	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(names, ", ")), "use the newest release that is not newer than the server's: 5.21 for 5.22.1")
+	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(releaseNames(), ", ")), "use the newest release that is not newer than the server's: 5.21 for 5.22.1")
 }
 
 // textOf returns the arguments, or standard input if there are none.

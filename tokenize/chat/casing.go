@@ -6,18 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// appendCase appends c in another case. As in Python, the full Unicode mapping can turn one character
-// into several.
-func appendCase(b *strings.Builder, c rune, table map[rune]string, simple func(rune) rune) {
-	if c >= utf8.RuneSelf {
-		if t, ok := table[c]; ok {
-			b.WriteString(t)
-			return
-		}
-	}
-	b.WriteRune(simple(c))
-}
-
 func toUpper(s string) string {
 	if isASCII(s) {
 		return strings.ToUpper(s)
@@ -25,9 +13,33 @@ func toUpper(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
 	for _, c := range s {
-		appendCase(&b, c, upperTable, unicode.ToUpper)
+		if several, ok := upperTable[c]; ok {
+			b.WriteString(several)
+		} else {
+			b.WriteRune(unicode.ToUpper(c))
+		}
 	}
 	return b.String()
+}
+
+// appendTitle appends c in title case. If its upper case is several characters, and it has no title
+// case of its own, the characters after the first are lower: a letter, or a mark below a Greek letter.
+func appendTitle(b *strings.Builder, c rune) {
+	several, ok := upperTable[c]
+	if title := unicode.ToTitle(c); !ok || title != c || unicode.IsTitle(c) {
+		b.WriteRune(title)
+		return
+	}
+	for i, u := range several {
+		switch {
+		case i == 0 || c == 'ŉ': // its upper case is its title case
+			b.WriteRune(u)
+		case u == '\u0399': // iota
+			b.WriteRune('\u0345')
+		default:
+			b.WriteRune(unicode.ToLower(u))
+		}
+	}
 }
 
 func toLower(s string) string {
@@ -98,7 +110,7 @@ func capitalize(s string) string {
 	c, n := utf8.DecodeRuneInString(s)
 	var b strings.Builder
 	b.Grow(len(s))
-	appendCase(&b, c, titleTable, unicode.ToTitle)
+	appendTitle(&b, c)
 	for i, c := range s[n:] {
 		appendLower(&b, s, i+n, c)
 	}
@@ -113,7 +125,7 @@ func titleCase(s string) string {
 		if cased {
 			appendLower(&b, s, i, c)
 		} else {
-			appendCase(&b, c, titleTable, unicode.ToTitle)
+			appendTitle(&b, c)
 		}
 		cased = isCased(c)
 	}
