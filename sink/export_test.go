@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
@@ -81,7 +82,13 @@ var (
 
 // The functions that read a data shard.
 var (
-	ReadParquet = readParquet[StoredRow]
+	ReadParquet = func(f File, size, rows int64, yield func(*StoredRow) bool) error {
+		all := newPartOf[StoredRow](func(reflect.StructField) bool { return true })
+		return all.read(f, size, rows, func(r *StoredRow) bool {
+			own := *r
+			return yield(&own)
+		})
+	}
 	ScanParquet = scanParquet
 	ReadArrow   = readArrow
 )

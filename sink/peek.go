@@ -96,23 +96,18 @@ func (l *Log) Failure(s Shard, n int64) (*StoredFailure, error) {
 }
 
 func rowAt[T any](l *Log, s Shard, kind Kind, n int64, inArrow func(f File, size, n int64) (*T, error)) (row *T, err error) {
-	defer func() {
-		if err != nil {
-			err = corruptShard(s, err)
-		}
-	}()
 	if s.Kind != kind || n < 0 || n >= s.Rows {
-		return nil, fmt.Errorf("no row %d (%s) in a shard of %d rows (%s)", n, kind, s.Rows, s.Kind)
+		return nil, corruptShard(s, fmt.Errorf("no row %d (%s) in a shard of %d rows (%s)", n, kind, s.Rows, s.Kind))
 	}
-	f, in, err := l.openChecked(s)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // read-only
-	if in.shard.Format == Arrow {
-		return inArrow(f, in.shard.Bytes, in.skip+n)
-	}
-	return parquetRow[T](f, in.shard.Bytes, in.shard.Rows, in.skip+n)
+	err = l.factsOf(s, func(f File, in rowRange) (err error) {
+		if in.shard.Format == Arrow {
+			row, err = inArrow(f, in.shard.Bytes, in.skip+n)
+		} else {
+			row, err = parquetRow[T](f, in.shard.Bytes, in.shard.Rows, in.skip+n)
+		}
+		return err
+	})
+	return row, err
 }
 
 func parquetRow[T any](f File, size, rows, n int64) (row *T, err error) {

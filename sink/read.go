@@ -3,10 +3,8 @@ package sink
 import (
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-
-	"github.com/parquet-go/parquet-go"
+	"slices"
 )
 
 // A Log is the commit log of a dataset at the time of reading.
@@ -89,25 +87,26 @@ func (l *Log) Done() map[string]struct{} {
 }
 
 // Rows returns all columns of the rows of a data shard, in order, after checking the file's digest.
-// The caller owns each row. An error is a *CorruptError and ends the rows. Rows is for looking at
-// data; Verify reads faster.
+// The caller owns each row. An error is a *CorruptError and ends the rows.
 func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] {
-	return func(yield func(*StoredRow, error) bool) {
-		err := readShard(l, s, KindData, yield)
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+	return shardRows(l, s, KindData, nil, func(f File, s Shard, yield func(*StoredRow) bool) error {
+		return scanColumns(f, s.Bytes, s.Rows, wholeRows(), func(r *StoredRow) bool {
+			own := *r
+			own.InputIDs, own.LossMask = slices.Clone(r.InputIDs), slices.Clone(r.LossMask)
+			own.Logprobs, own.Versions = slices.Clone(r.Logprobs), slices.Clone(r.Versions)
+			return yield(&own)
+		})
+	})
 }
 
 // Failures is Rows for a shard of failures.
 func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] {
-	return func(yield func(*StoredFailure, error) bool) {
-		err := readShard(l, s, KindFailures, yield)
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+	return shardRows(l, s, KindFailures, nil, func(f File, s Shard, yield func(*StoredFailure) bool) error {
+		return wholeFailures().read(f, s.Bytes, s.Rows, func(r *StoredFailure) bool {
+			own := *r
+			return yield(&own)
+		})
+	})
 }
 
 // corruptShard returns err as the error of reading a shard.
@@ -118,29 +117,41 @@ func corruptShard(s Shard, err error) error {
 	return &CorruptError{Path: s.Path, Row: -1, Err: err}
 }
 
-// readShard passes each row to yield. It returns an error only if yield did not end the rows.
-func readShard[T any](l *Log, s Shard, kind Kind, yield func(*T, error) bool) error {
-	corrupt := func(err error) error { return corruptShard(s, err) }
-	if s.Kind != kind {
-		return corrupt(fmt.Errorf("shard of kind %s, want %s", s.Kind, kind))
+// shardRows yields the rows of a shard: of a Parquet shard with inParquet, of an Arrow stream without
+// the columns of the fields in others.
+func shardRows[T any](
+	l *Log, s Shard, kind Kind, others []int, inParquet func(f File, s Shard, yield func(*T) bool) error,
+) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		err := l.factsOf(s, func(f File, in rowRange) error {
+			if s.Kind != kind {
+				return fmt.Errorf("shard of kind %s, want %s", s.Kind, kind)
+			}
+			more := window(in, func(row *T) bool { return yield(row, nil) })
+			if in.shard.Format == Parquet {
+				return inParquet(f, in.shard, more)
+			}
+			inArrow, ok := any(more).(func(*StoredRow) bool)
+			if !ok {
+				return fmt.Errorf("format %s has no failures", in.shard.Format)
+			}
+			return readArrowPart(f, in.shard.Bytes, in.shard.Rows, others, inArrow)
+		})
+		if err != nil {
+			yield(nil, err)
+		}
 	}
+}
+
+// factsOf opens the rows of a shard, checks the file's digest, and calls read.
+func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
 	f, in, err := l.openChecked(s)
 	if err != nil {
-		return corrupt(err)
+		return corruptShard(s, err)
 	}
 	defer func() { _ = f.Close() }() // read-only
-	more := window(in, func(row *T) bool { return yield(row, nil) })
-	if s = in.shard; s.Format == Arrow {
-		rows, ok := any(more).(func(*StoredRow) bool)
-		if !ok {
-			return corrupt(fmt.Errorf("format %s has no failures", s.Format))
-		}
-		err = readArrow(f, s.Bytes, s.Rows, rows)
-	} else {
-		err = readParquet(f, s.Bytes, s.Rows, more)
-	}
-	if err != nil {
-		return corrupt(err)
+	if err := read(f, in); err != nil {
+		return corruptShard(s, err)
 	}
 	return nil
 }
@@ -154,41 +165,4 @@ func libraryPanic(yielding *bool, err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("parquet: %v", r)
 	}
-}
-
-func readParquet[T any](f File, size, rows int64, yield func(*T) bool) (err error) {
-	pf, err := openParquet[T](f, size, rows)
-	if err != nil {
-		return err
-	}
-	var yielding bool
-	defer libraryPanic(&yielding, &err)
-	r := parquet.NewGenericReader[T](pf, schemaOf[T]())
-	defer func() { _ = r.Close() }() // read-only
-	var n int64
-	for {
-		// Rows can be large, so read a few. The caller owns them, so use a new batch each time.
-		batch := make([]T, 8)
-		k, err := r.Read(batch)
-		for i := range k {
-			row := batch[i]
-			n++
-			yielding = true
-			more := yield(&row)
-			yielding = false
-			if !more {
-				return nil
-			}
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if n != rows {
-		return fmt.Errorf("%d rows, want %d", n, rows)
-	}
-	return nil
 }

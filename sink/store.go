@@ -51,6 +51,11 @@ var wholeRows = sync.OnceValue(func() part[StoredRow] {
 	})
 })
 
+// wholeFailures has all columns.
+var wholeFailures = sync.OnceValue(func() part[StoredFailure] {
+	return newPartOf[StoredFailure](func(reflect.StructField) bool { return true })
+})
+
 func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bool) (more bool, err error) {
 	rows, failures := nothing[StoredRow], nothing[StoredFailure]
 	wanted := func(kind Kind) bool { return len(kinds) == 0 || slices.Contains(kinds, kind) }
@@ -64,11 +69,7 @@ func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bo
 			failures = next
 			continue
 		}
-		read := l.Rows(s)
-		if s.Format == Parquet {
-			read = l.wholeParquet(s)
-		}
-		next, stop := iter.Pull2(read)
+		next, stop := iter.Pull2(l.Rows(s))
 		defer stop()
 		rows = next
 	}
@@ -116,22 +117,6 @@ func expect[T any](next func() (*T, error, bool), c *Commit) (*T, error) {
 		err = &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: errors.New("the samples have more rows than the shards")}
 	}
 	return row, err
-}
-
-// wholeParquet is Rows for a Parquet shard, some ten times as fast.
-func (l *Log) wholeParquet(s Shard) iter.Seq2[*StoredRow, error] {
-	return func(yield func(*StoredRow, error) bool) {
-		err := l.factsOf(s, func(f File, in rowRange) error {
-			return scanColumns(f, in.shard.Bytes, in.shard.Rows, wholeRows(), window(in, func(r *StoredRow) bool {
-				r.InputIDs, r.LossMask = slices.Clone(r.InputIDs), slices.Clone(r.LossMask)
-				r.Logprobs, r.Versions = slices.Clone(r.Logprobs), slices.Clone(r.Versions)
-				return yield(r, nil)
-			}))
-		})
-		if err != nil {
-			yield(nil, err)
-		}
-	}
 }
 
 // Store creates a dataset in the run's folder dir from stored samples. The folder must exist and must

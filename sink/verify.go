@@ -255,7 +255,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 		check.setMerged(c.Merged)
 	}
 	if s.Kind == KindFailures {
-		err = readParquet(f, s.Bytes, s.Rows, func(row *StoredFailure) bool {
+		err = wholeFailures().read(f, s.Bytes, s.Rows, func(row *StoredFailure) bool {
 			check.failure(row)
 			return ctx.Err() == nil
 		})
