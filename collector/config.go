@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,9 +152,7 @@ func (c Config) withDefaults() Config {
 	or(&c.AttemptTimeout, DefaultAttemptTimeout)
 	or(&c.CloseTimeout, 30*time.Second)
 	or(&c.Outage, 2*time.Minute)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
 	}

@@ -64,12 +64,10 @@ func (c *counters) snapshot(endpoints []*endpoint) Stats {
 			s.Endpoints[sl.endpoint].Waiting++
 		}
 		if s.Oldest == nil || sl.at.Started.Before(s.Oldest.Started) {
-			at := sl.at
-			s.Oldest = &at
+			s.Oldest = new(sl.at)
 		}
 		if sl.at.Stage != StageWait && (s.LongestInStage == nil || sl.at.Since.Before(s.LongestInStage.Since)) {
-			at := sl.at
-			s.LongestInStage = &at
+			s.LongestInStage = new(sl.at)
 		}
 	}
 	return s

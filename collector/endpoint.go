@@ -207,12 +207,10 @@ func (c *Collector) markOverdue(ep *endpoint, dark bool) {
 }
 
 func (c *Collector) othersUp(but *endpoint) bool {
-	for _, ep := range c.endpoints {
-		if down, lost := ep.state(); ep != but && !down && !lost {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.endpoints, func(ep *endpoint) bool {
+		down, lost := ep.state()
+		return ep != but && !down && !lost
+	})
 }
 
 const (

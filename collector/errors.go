@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
 // The sentinels define what a failure means to the run. Backends and sinks wrap them (fmt.Errorf
@@ -119,23 +120,18 @@ const (
 	StageClose               // removes the agent
 )
 
-var stageNames = [...]string{"wait", "open", "run", "prompt", "align", "score", "append", "close"}
+var stages = enum.List[Stage]{Noun: "stage", Words: []string{"wait", "open", "run", "prompt", "align", "score", "append", "close"}}
 
 // Stages lists every stage.
 func Stages() []Stage {
-	all := make([]Stage, len(stageNames))
+	all := make([]Stage, len(stages.Words))
 	for i := range all {
 		all[i] = Stage(i)
 	}
 	return all
 }
 
-func (s Stage) String() string {
-	if int(s) < len(stageNames) {
-		return stageNames[s]
-	}
-	return fmt.Sprintf("stage(%d)", uint8(s))
-}
+func (s Stage) String() string { return stages.String(s) }
 
 // ReasonOf returns why the tokens of a sample that failed with err cannot be trusted, or
 // ReasonNone.

@@ -166,16 +166,14 @@ func copiedSampling(s *tokenize.Sampling) tokenize.Sampling {
 }
 
 func text(raw json.RawMessage) *string {
-	s := string(raw)
-	return &s
+	return new(string(raw))
 }
 
 func copied[T any](p *T) *T {
 	if p == nil {
 		return nil
 	}
-	v := *p
-	return &v
+	return new(*p)
 }
 
 // failure returns the sample of a failed attempt: no rows, and one failure with the remaining

@@ -50,12 +50,10 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls
 		reward = Reward{Details: errorDetails(err)}
 	}
 	if reward.Value != nil {
-		v := *reward.Value
-		s.Reward = &v
+		s.Reward = new(*reward.Value)
 	}
 	if len(reward.Details) > 0 {
-		d := string(reward.Details)
-		s.RewardDetails = &d
+		s.RewardDetails = new(string(reward.Details))
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
 // A Tail is the policy for the last samples, which take the longest. The zero Tail waits for them.
@@ -39,14 +41,9 @@ const (
 	TailOversample                 // cut when enough samples succeeded
 )
 
-var tailKinds = [...]string{"wait", "deadline", "oversample"}
+var tailKinds = enum.List[TailKind]{Noun: "tail", Words: []string{"wait", "deadline", "oversample"}}
 
-func (k TailKind) String() string {
-	if int(k) < len(tailKinds) {
-		return tailKinds[k]
-	}
-	return fmt.Sprintf("tail(%d)", uint8(k))
-}
+func (k TailKind) String() string { return tailKinds.String(k) }
 
 // String returns the text that ParseTail parses.
 func (t Tail) String() string {

@@ -6,9 +6,10 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
 // A Task is one task. It does not change after it was read.
@@ -91,14 +92,9 @@ const (
 	KindReattach               // takes over an attempt of an earlier process
 )
 
-var kindNames = [...]string{"first", "infra_retry", "data_retry", "reattach"}
+var kinds = enum.List[Kind]{Noun: "kind", Words: []string{"first", "infra_retry", "data_retry", "reattach"}}
 
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
-}
+func (k Kind) String() string { return kinds.String(k) }
 
 // Kinds lists every kind of attempt.
 func Kinds() []Kind { return []Kind{KindFirst, KindInfraRetry, KindDataRetry, KindReattach} }

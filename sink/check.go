@@ -50,9 +50,7 @@ func (l *Log) checkSize(s Shard) error {
 		return &ShardError{Path: path, Op: "open", Err: err}
 	}
 	size, err := f.Size()
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	closeInto(f, &err)
 	if err != nil {
 		return &ShardError{Path: path, Op: "open", Err: err}
 	}

@@ -76,8 +76,7 @@ func (c *fixedColumn[T]) load(i int) {
 	case c.opt == nil:
 		*c.src = c.values[i]
 	case bitSet(c.bits, i):
-		v := c.values[i]
-		*c.opt = &v
+		*c.opt = new(c.values[i])
 	}
 }
 
@@ -115,8 +114,7 @@ func (c *boolColumn) load(i int) {
 	case c.opt == nil:
 		*c.src = bitSet(c.bits.bits, i)
 	case bitSet(c.valid.bits, i):
-		v := bitSet(c.bits.bits, i)
-		*c.opt = &v
+		*c.opt = new(bitSet(c.bits.bits, i))
 	}
 }
 

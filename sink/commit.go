@@ -183,23 +183,28 @@ func putCommit(fsys FS, dir string, c *Commit) error {
 }
 
 func holds(fsys FS, name string, body []byte) (bool, error) {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return false, err
-	}
-	got, err := readAll(f)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	got, err := readFile(fsys, name)
 	return bytes.Equal(got, body), err
 }
 
-func readAll(f File) ([]byte, error) {
+func readFile(fsys FS, name string) (body []byte, err error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer closeInto(f, &err)
 	size, err := f.Size()
 	if err != nil {
 		return nil, err
 	}
 	return io.ReadAll(io.NewSectionReader(f, 0, size))
+}
+
+// closeInto closes c. It sets err if that fails and err is nil.
+func closeInto(c io.Closer, err *error) {
+	if cerr := c.Close(); *err == nil {
+		*err = cerr
+	}
 }
 
 // checkLinks checks, before anything is collected, that commits can be made in dir. Commits need hard
@@ -231,9 +236,7 @@ func writeSynced(fsys FS, name string, body []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	closeInto(f, &err)
 	return err
 }
 

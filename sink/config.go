@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -140,33 +141,17 @@ func (*SealTimes) add(sum *time.Duration, start time.Time) time.Time {
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxShardBytes == 0 {
-		c.MaxShardBytes = DefaultMaxShardBytes
-	}
-	if c.MaxShardAge == 0 {
-		c.MaxShardAge = DefaultMaxShardAge
-	}
-	if c.MaxBytesInFlight == 0 {
-		c.MaxBytesInFlight = DefaultMaxBytesInFlight
-	}
-	if c.Writers == 0 {
-		c.Writers = DefaultWriters
-	}
-	if c.RowGroupTokens == 0 {
-		c.RowGroupTokens = DefaultRowGroupTokens
-	}
-	if c.MergeAt == 0 {
-		c.MergeAt = DefaultMergeAt
-	}
-	if c.RunID == "" {
-		c.RunID = "run"
-	}
+	c.MaxShardBytes = cmp.Or(c.MaxShardBytes, DefaultMaxShardBytes)
+	c.MaxShardAge = cmp.Or(c.MaxShardAge, DefaultMaxShardAge)
+	c.MaxBytesInFlight = cmp.Or(c.MaxBytesInFlight, DefaultMaxBytesInFlight)
+	c.Writers = cmp.Or(c.Writers, DefaultWriters)
+	c.RowGroupTokens = cmp.Or(c.RowGroupTokens, DefaultRowGroupTokens)
+	c.MergeAt = cmp.Or(c.MergeAt, DefaultMergeAt)
+	c.RunID = cmp.Or(c.RunID, "run")
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.FS == nil {
 		c.FS = OS()
 	}

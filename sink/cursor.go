@@ -31,16 +31,9 @@ const ackName = "ack.json"
 func ReadAck(dir string) (Cursor, error) { return readAck(OS(), dir) }
 
 func readAck(fsys FS, dir string) (c Cursor, err error) {
-	f, err := fsys.Open(filepath.Join(dir, ackName))
+	body, err := readFile(fsys, filepath.Join(dir, ackName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
-	}
-	if err != nil {
-		return c, err
-	}
-	body, err := readAll(f)
-	if cerr := f.Close(); err == nil {
-		err = cerr
 	}
 	if err != nil {
 		return c, err

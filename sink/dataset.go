@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -240,10 +241,7 @@ func (d *Dataset) deliver(batch []accepted) {
 		lists[0], batch = batch, nil
 	}
 	for _, a := range batch {
-		name := a.sample.GroupID
-		if name == "" {
-			name = a.sample.Key
-		}
+		name := cmp.Or(a.sample.GroupID, a.sample.Key)
 		at := d.writerOf(name)
 		lists[at] = append(lists[at], a)
 	}

@@ -49,12 +49,7 @@ func checkSum(body []byte) error {
 func readCommit(fsys FS, dir, name string) (Commit, error) {
 	path := commitsDir + "/" + name
 	corrupt := func(err error) error { return &CorruptError{Path: path, Row: -1, Err: err} }
-	f, err := fsys.Open(filepath.Join(dir, commitsDir, name))
-	if err != nil {
-		return Commit{}, corrupt(err)
-	}
-	defer func() { _ = f.Close() }() // read-only
-	body, err := readAll(f)
+	body, err := readFile(fsys, filepath.Join(dir, commitsDir, name))
 	if err != nil {
 		return Commit{}, corrupt(err)
 	}

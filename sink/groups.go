@@ -3,6 +3,8 @@ package sink
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -222,9 +224,7 @@ func (k *knownGroups) find(id string) (found known) {
 	defer k.mu.Unlock()
 	if g := k.log.open[id]; g != nil {
 		found.reason = g.reason
-		for at := range g.outcomes {
-			found.indexes = append(found.indexes, at)
-		}
+		found.indexes = slices.Collect(maps.Keys(g.outcomes))
 		return found
 	}
 	at, whole := k.log.whole[hashOf(id)]

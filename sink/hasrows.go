@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"io/fs"
+	"slices"
 )
 
 // HasRows reports whether the run's folder dir holds a row, in a shard or in the write-ahead log. It
@@ -45,10 +46,5 @@ func HasRows(dir string) (bool, error) {
 }
 
 func (c *Commit) hasRows() bool {
-	for _, s := range c.Shards {
-		if s.Kind == KindData && s.Rows > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Shards, func(s Shard) bool { return s.Kind == KindData && s.Rows > 0 })
 }

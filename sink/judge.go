@@ -98,8 +98,7 @@ func factsOf(s *tokenize.Sample) SampleFacts {
 		f.Class, f.Error = strings.Clone(s.Failures[0].Class), strings.Clone(s.Failures[0].Error)
 	}
 	if s.Reward != nil {
-		reward := *s.Reward
-		f.Reward = &reward
+		f.Reward = new(*s.Reward)
 	}
 	var all *Range
 	for i := range s.Rows {

@@ -84,12 +84,16 @@ func (l *Ledger) Counts() (done, failed int) {
 }
 
 // Filtered returns the number of done samples whose rows have keep=false.
-func (l *Ledger) Filtered() (n int) {
+func (l *Ledger) Filtered() int {
+	return l.count(func(e *ledgerEntry) bool { return e.filtered })
+}
+
+func (l *Ledger) count(is func(*ledgerEntry) bool) (n int) {
 	if l == nil {
 		return 0
 	}
 	l.entries.Each(func(e *ledgerEntry) {
-		if e.filtered {
+		if is(e) {
 			n++
 		}
 	})
@@ -107,17 +111,7 @@ func (l *Ledger) Waits(key string) bool {
 }
 
 // Waiting returns the number of samples for which [Ledger.Waits] is true.
-func (l *Ledger) Waiting() (n int) {
-	if l == nil {
-		return 0
-	}
-	l.entries.Each(func(e *ledgerEntry) {
-		if e.waits {
-			n++
-		}
-	})
-	return n
-}
+func (l *Ledger) Waiting() int { return l.count(func(e *ledgerEntry) bool { return e.waits }) }
 
 type ledgerBuilder struct {
 	entries []ledgerEntry
@@ -154,9 +148,7 @@ func (b *ledgerBuilder) addSample(s *CommittedSample, waits bool) {
 }
 
 func (b *ledgerBuilder) classOf(name string) uint16 {
-	if name == "" {
-		name = unknownClass
-	}
+	name = cmp.Or(name, unknownClass)
 	n, ok := b.index[name]
 	if !ok {
 		if len(b.classes) >= math.MaxUint16 && name != unknownClass {

@@ -67,11 +67,7 @@ func (p part[T]) read(f File, size, rows int64, yield func(*T) bool) (err error)
 // group is read for one row group. It returns the number of rows, and whether yield wants more.
 func (p part[T]) group(group parquet.RowGroup, yield func(*T) bool) (n int64, more bool, err error) {
 	r := parquet.NewGenericRowGroupReader[T](group, p.schema)
-	defer func() {
-		if cerr := r.Close(); err == nil {
-			err = cerr
-		}
-	}()
+	defer closeInto(r, &err)
 	batch := make([]T, 64)
 	for {
 		k, err := r.Read(batch)

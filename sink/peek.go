@@ -129,11 +129,7 @@ func parquetRow[T any](f File, size, rows, n int64) (row *T, err error) {
 
 func groupRow[T any](group parquet.RowGroup, n int64) (row *T, err error) {
 	r := parquet.NewGenericRowGroupReader[T](group, schemaOf[T]())
-	defer func() {
-		if cerr := r.Close(); err == nil {
-			err = cerr
-		}
-	}()
+	defer closeInto(r, &err)
 	if err := r.SeekToRow(n); err != nil {
 		return nil, err
 	}

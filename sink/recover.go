@@ -207,9 +207,7 @@ func (d *Dataset) keepWaiting(w *writer, name string) (err error) {
 	if err == nil {
 		err = f.Sync()
 	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	closeInto(f, &err)
 	if err == nil {
 		err = d.cfg.FS.Rename(temp, kept.path)
 	}

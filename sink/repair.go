@@ -134,11 +134,7 @@ func (p *RepairPlan) salvage(s SegmentRepair, temp string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-	}()
+	defer closeInto(f, &err)
 	number, _ := segmentNumber(s.name)
 	w, err := frame.NewWriter(f, walHeader(number))
 	if err != nil {

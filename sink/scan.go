@@ -129,9 +129,7 @@ func (a *listArena[T]) read(group parquet.RowGroup, rows int, name string, take 
 	a.values, a.ends, a.null = a.values[:0], a.ends[:0], a.null[:0]
 	pages := group.ColumnChunks()[a.leaf.ColumnIndex].Pages()
 	defer func() {
-		if cerr := pages.Close(); err == nil {
-			err = cerr
-		}
+		closeInto(pages, &err)
 		if err != nil {
 			err = fmt.Errorf("column %s: %w", name, err)
 		}

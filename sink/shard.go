@@ -117,11 +117,7 @@ func (s *openShard[T]) readBack(sum string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-	}()
+	defer closeInto(f, &err)
 	if err := checkBytes(f, s.bytes, sum); err != nil {
 		return err
 	}

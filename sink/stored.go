@@ -23,8 +23,7 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 	mem.flags = row.Flags.AppendNames(mem.flags[:0])
 	var divergence *string
 	if row.Divergence != nil || len(row.Realigned) > 0 {
-		text := string(row.AppendDivergence(nil))
-		divergence = &text
+		divergence = new(string(row.AppendDivergence(nil)))
 	}
 	*r = StoredRow{
 		SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,7 @@ type VerifyReport struct {
 // It returns an error if it cannot check: the folder cannot be read, ctx is done, or a newer version
 // of the program wrote the dataset (ErrNewer).
 func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, error) {
-	if opts.MaxProblems == 0 {
-		opts.MaxProblems = DefaultMaxProblems
-	}
+	opts.MaxProblems = cmp.Or(opts.MaxProblems, DefaultMaxProblems)
 	if opts.FS == nil {
 		opts.FS = OS()
 	}

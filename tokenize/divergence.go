@@ -136,13 +136,14 @@ func (d *Divergence) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `,"kind":"`...)
 	dst = append(dst, d.Kind.String()...) // a closed list; no word has a quote
 	dst = append(dst, `","row":`...)
-	dst = appendInts(dst, d.Row)
+	dst = AppendIDs(dst, d.Row)
 	dst = append(dst, `,"prompt":`...)
-	dst = appendInts(dst, d.Prompt)
+	dst = AppendIDs(dst, d.Prompt)
 	return append(dst, '}')
 }
 
-func appendInts(dst []byte, ids []int32) []byte {
+// AppendIDs appends a JSON list of ids.
+func AppendIDs(dst []byte, ids []int32) []byte {
 	dst = append(dst, '[')
 	for i, id := range ids {
 		if i > 0 {

@@ -40,3 +40,13 @@ type Turn struct {
 	// ToolName can be any text that the model wrote. Never use it as a file name, label or key.
 	ToolName string
 }
+
+// AssistantTurns returns the number of assistant turns.
+func AssistantTurns(turns []Turn) (n int) {
+	for i := range turns {
+		if turns[i].Role == RoleAssistant {
+			n++
+		}
+	}
+	return n
+}

@@ -20,12 +20,7 @@ func (p *program) configCmd() *cobra.Command {
 Precedence, highest first: flag, environment variable (ROLLOUT_SERVER_MAX_IN_FLIGHT for
 server.max_in_flight), configuration file (-c), default.`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			return unknownVerb(cmd, args[0])
-		},
+		RunE: needVerb,
 	}
 	cmd.AddCommand(p.configShowCmd(), p.configCheckCmd(), p.configSchemaCmd())
 	return cmd

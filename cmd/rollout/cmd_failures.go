@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -239,11 +240,7 @@ func addFailure(groups map[groupName]*failureGroup, f *failed) {
 }
 
 func (p *program) showGroups(groups map[groupName]*failureGroup) error {
-	names := make([]groupName, 0, len(groups))
-	for n := range groups {
-		names = append(names, n)
-	}
-	slices.SortFunc(names, func(a, b groupName) int {
+	names := slices.SortedFunc(maps.Keys(groups), func(a, b groupName) int {
 		return cmp.Or(groups[b].samples-groups[a].samples, groups[b].calls-groups[a].calls,
 			strings.Compare(a.class, b.class), strings.Compare(a.stage, b.stage), strings.Compare(a.reason, b.reason))
 	})

@@ -34,12 +34,7 @@ func (p *program) stepsCmd() *cobra.Command {
 		Long:        stepsLong,
 		Annotations: exits(stepsExits),
 		Args:        cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			return unknownVerb(cmd, args[0])
-		},
+		RunE:        needVerb,
 	}
 	cmd.AddCommand(
 		p.stepsListCmd(),

@@ -64,12 +64,7 @@ identical to the model's own library. collect rebuilds prompts the same way.`,
   rollout tokenize encode --tokenizer models/qwen3 <text | rollout tokenize decode --tokenizer models/qwen3
   rollout tokenize render --tokenizer models/qwen3 conversation.json --ids`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			return unknownVerb(cmd, args[0])
-		},
+		RunE: needVerb,
 	}
 	cmd.AddCommand(p.encodeCmd(), p.decodeCmd(), p.renderCmd())
 	return cmd

@@ -90,7 +90,7 @@ func helpText(cmd *cobra.Command) string {
 		}
 		about := ""
 		if g.about != "" {
-			about = strings.TrimPrefix(wrap(g.about, helpWidth, "  "), "\n") + "\n"
+			about = format.Fold("  "+strings.Join(strings.Fields(g.about), " ")+"\n", helpWidth, len("  "))
 		}
 		if flags.HasFlags() {
 			part(g.title+":\n", about+flags.FlagUsagesWrapped(helpWidth))

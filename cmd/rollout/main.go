@@ -80,13 +80,10 @@ func (p *program) rootCmd() *cobra.Command {
 		SilenceUsage:          true,
 		Args:                  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) > 0:
-				return unknownVerb(cmd, args[0])
-			case showVersion:
+			if showVersion && len(args) == 0 {
 				return p.printVersion(false)
 			}
-			return cmd.Help()
+			return needVerb(cmd, args)
 		},
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // completionCmd replaces it
 	}
@@ -115,6 +112,14 @@ func (p *program) rootCmd() *cobra.Command {
 	)
 	complete(root)
 	return root
+}
+
+// needVerb shows the help of a command that has only verbs.
+func needVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	return unknownVerb(cmd, args[0])
 }
 
 // unknownVerb returns the error for a word that is not a verb of cmd.

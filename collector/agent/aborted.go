@@ -14,13 +14,7 @@ import (
 // abortedCall checks answers with fewer assistant turns than steps. The prompter finds calls that
 // were given up later in their traces. A failed lookup is not an error: the counts show the gap.
 func (g *agent) abortedCall(ctx context.Context, answer *letta.LettaResponse, arena *tokenize.Reply, runID string) error {
-	turns := int32(0)
-	for i := range arena.Turns {
-		if arena.Turns[i].Role == tokenize.RoleAssistant {
-			turns++
-		}
-	}
-	if runID == "" || turns >= answer.Usage.StepCount {
+	if runID == "" || int32(tokenize.AssistantTurns(arena.Turns)) >= answer.Usage.StepCount {
 		return nil
 	}
 	steps, err := g.rollout.Run(runID).Steps(ctx)

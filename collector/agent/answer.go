@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -97,10 +98,7 @@ func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta
 	if err != nil {
 		return "", false, fmt.Errorf("client tool %s: %w", tool.Tool.Name, err)
 	}
-	limit := tool.Timeout
-	if limit == 0 {
-		limit = time.Minute
-	}
+	limit := cmp.Or(tool.Timeout, time.Minute)
 	timed, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(timed, tool.Command[0], tool.Command[1:]...)

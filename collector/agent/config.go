@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -132,21 +133,11 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.MaxRounds == 0 {
-		c.MaxRounds = DefaultMaxRounds
-	}
-	if c.MaxHeldBytes == 0 {
-		c.MaxHeldBytes = 128 << 20
-	}
-	if c.SilentAfter == 0 {
-		c.SilentAfter = 5 * time.Minute
-	}
-	if c.LostAfter == 0 {
-		c.LostAfter = 30 * time.Second
-	}
-	if c.StuckAfter == 0 {
-		c.StuckAfter = DefaultStuckAfter
-	}
+	c.MaxRounds = cmp.Or(c.MaxRounds, DefaultMaxRounds)
+	c.MaxHeldBytes = cmp.Or(c.MaxHeldBytes, 128<<20)
+	c.SilentAfter = cmp.Or(c.SilentAfter, 5*time.Minute)
+	c.LostAfter = cmp.Or(c.LostAfter, 30*time.Second)
+	c.StuckAfter = cmp.Or(c.StuckAfter, DefaultStuckAfter)
 	return c
 }
 

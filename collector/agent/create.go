@@ -121,7 +121,7 @@ func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 		// A model_settings object resets its other fields to their defaults (temperature 0.7,
 		// strict, parallel calls) unless they are set too: schemas/agent.py.
 		settings := map[string]any{"provider_type": "sglang", "parallel_tool_calls": false, "strict": false}
-		if err := json.Unmarshal(orObject(create["model_settings"]), &settings); err != nil {
+		if err := unmarshalGiven(create["model_settings"], &settings); err != nil {
 			return nil, fmt.Errorf("agent: create: model_settings: %w", err)
 		}
 		settings["temperature"] = *c.Temperature
@@ -129,12 +129,12 @@ func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 	}
 	tags := c.tags(a)
 	var more []string
-	if err := json.Unmarshal(orNull(create["tags"]), &more); err != nil {
+	if err := unmarshalGiven(create["tags"], &more); err != nil {
 		return nil, fmt.Errorf("agent: create: tags: %w", err)
 	}
 	all["tags"] = append(tags, more...)
 	meta := map[string]any{}
-	if err := json.Unmarshal(orObject(create["metadata"]), &meta); err != nil {
+	if err := unmarshalGiven(create["metadata"], &meta); err != nil {
 		return nil, fmt.Errorf("agent: create: metadata: %w", err)
 	}
 	maps.Copy(meta, metadata(a))
@@ -142,18 +142,12 @@ func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 	return letta.Marshal(all)
 }
 
-func orNull(raw json.RawMessage) json.RawMessage {
-	if len(raw) == 0 {
-		return json.RawMessage("null")
-	}
-	return raw
-}
-
-func orObject(raw json.RawMessage) json.RawMessage {
+// unmarshalGiven leaves v unchanged if raw is null or absent.
+func unmarshalGiven(raw json.RawMessage, v any) error {
 	if isNull(raw) {
-		return json.RawMessage("{}")
+		return nil
 	}
-	return raw
+	return json.Unmarshal(raw, v)
 }
 
 func (c *Config) tags(a collector.Attempt) []string {

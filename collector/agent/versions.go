@@ -16,13 +16,7 @@ func (g *agent) withVersions(ctx context.Context, r *collector.Reply, all []toke
 		if g.backend.cfg.Versions == nil || i >= len(g.spans) {
 			break
 		}
-		n := 0
-		for j := range r.Sends[i].Turns {
-			if r.Sends[i].Turns[j].Role == tokenize.RoleAssistant {
-				n++
-			}
-		}
-		n = min(n, len(calls)) // other code reports turns and calls that disagree
+		n := min(tokenize.AssistantTurns(r.Sends[i].Turns), len(calls)) // other code reports turns and calls that disagree
 		g.findVersions(ctx, g.spans[i], calls[:n])
 		calls = calls[n:]
 	}

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,9 +33,7 @@ func (c Config) withDefaults() Config {
 	if c.SyncEvery <= 0 {
 		c.SyncEvery = 20 * time.Millisecond
 	}
-	if c.Mode == 0 {
-		c.Mode = 0o666
-	}
+	c.Mode = cmp.Or(c.Mode, 0o666)
 	if c.CompactAt <= 0 {
 		c.CompactAt = 256 << 20
 	}

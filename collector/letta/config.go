@@ -1,6 +1,7 @@
 package letta
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -89,33 +90,16 @@ const (
 )
 
 func (c ClientConfig) withDefaults() ClientConfig {
-	duration := func(d *time.Duration, def time.Duration) {
-		if *d == 0 {
-			*d = def
-		}
-	}
-	duration(&c.ConnectTimeout, DefaultConnectTimeout)
-	duration(&c.SendTimeout, DefaultSendTimeout)
-	duration(&c.CallTimeout, 2*time.Minute)
-	duration(&c.IdleBodyTimeout, DefaultIdleBodyTimeout)
-	if c.IdleConns == 0 {
-		c.IdleConns = 64
-	}
-	if c.ReadBytes == 0 {
-		c.ReadBytes = DefaultReadBytes
-	}
-	if c.MaxReplyBytes == 0 {
-		c.MaxReplyBytes = 64 << 20
-	}
-	if c.MaxCallBytes == 0 {
-		c.MaxCallBytes = min(16<<20, c.MaxReplyBytes)
-	}
-	if c.ReadRetries == 0 {
-		c.ReadRetries = 2
-	}
-	if c.Version == "" {
-		c.Version = "dev"
-	}
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, DefaultSendTimeout)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 2*time.Minute)
+	c.IdleBodyTimeout = cmp.Or(c.IdleBodyTimeout, DefaultIdleBodyTimeout)
+	c.IdleConns = cmp.Or(c.IdleConns, 64)
+	c.ReadBytes = cmp.Or(c.ReadBytes, DefaultReadBytes)
+	c.MaxReplyBytes = cmp.Or(c.MaxReplyBytes, 64<<20)
+	c.MaxCallBytes = cmp.Or(c.MaxCallBytes, min(16<<20, c.MaxReplyBytes))
+	c.ReadRetries = cmp.Or(c.ReadRetries, 2)
+	c.Version = cmp.Or(c.Version, "dev")
 	if c.Proxy == nil {
 		c.Proxy = http.ProxyFromEnvironment
 	}

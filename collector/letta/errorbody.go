@@ -1,6 +1,7 @@
 package letta
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 )
@@ -52,9 +53,7 @@ func parseErrorPart(raw json.RawMessage, oneLine func(string) string) (code, det
 	}
 	if json.Unmarshal(raw, &object) == nil {
 		code, _ = object.Code.(string)
-		if code == "" {
-			code = object.Type
-		}
+		code = cmp.Or(code, object.Type)
 		detail = object.Message
 		var more string
 		if json.Unmarshal(object.Detail, &more) == nil && more != "" && more != detail {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -73,9 +74,7 @@ func bodySecrets(body json.RawMessage) []string {
 	_ = json.Unmarshal(body, &b) // an invalid body has no secrets
 	var all []string
 	for _, m := range []map[string]string{b.Secrets, b.Environment} {
-		for _, v := range m {
-			all = append(all, v)
-		}
+		all = slices.AppendSeq(all, maps.Values(m))
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -105,13 +106,9 @@ func New(cfg Config) (*Source, error) {
 		if *d.value < 0 {
 			return nil, fmt.Errorf("policy version: %s %v: must not be negative", d.name, *d.value)
 		}
-		if *d.value == 0 {
-			*d.value = d.usual
-		}
+		*d.value = cmp.Or(*d.value, d.usual)
 	}
-	if s.cfg.Client == nil {
-		s.cfg.Client = &http.Client{}
-	}
+	s.cfg.Client = cmp.Or(s.cfg.Client, &http.Client{})
 	switch {
 	case cfg.URL != "":
 		return s, s.locate()
@@ -131,9 +128,7 @@ func (s *Source) locate() error {
 	}
 	s.path = members(u.Fragment)
 	u.Fragment, u.RawFragment = "", ""
-	if s.cfg.Name == "" {
-		s.cfg.Name = u.Scheme + "://" + u.Host + u.EscapedPath()
-	}
+	s.cfg.Name = cmp.Or(s.cfg.Name, u.Scheme+"://"+u.Host+u.EscapedPath())
 	s.pages = []*url.URL{u}
 	if u.Path == "" || u.Path == "/" {
 		s.pages = []*url.URL{u.JoinPath("model_info"), u.JoinPath("get_model_info")}

@@ -52,16 +52,6 @@ func turnsOf(r *collector.Reply) []tokenize.Turn {
 	return all
 }
 
-func assistantTurns(turns []tokenize.Turn) int {
-	n := 0
-	for t := range turns {
-		if turns[t].Role == tokenize.RoleAssistant {
-			n++
-		}
-	}
-	return n
-}
-
 // afterSends sets the role before the first call of every later send. It is user, even if the
 // previous send ended with a tool, unless the send's turns begin with a tool turn.
 func afterSends(r *collector.Reply, calls []tokenize.Call) {
@@ -69,11 +59,7 @@ func afterSends(r *collector.Reply, calls []tokenize.Call) {
 	for i := range r.Sends {
 		turns := r.Sends[i].Turns
 		first := k
-		for j := range turns {
-			if turns[j].Role == tokenize.RoleAssistant {
-				k++
-			}
-		}
+		k += tokenize.AssistantTurns(turns)
 		if i == 0 || first == k {
 			continue
 		}

@@ -102,7 +102,7 @@ func stopReasons(r *collector.Reply, calls int) []string {
 	k := 0
 	for i := range r.Sends {
 		turns := r.Sends[i].Turns
-		k += assistantTurns(turns)
+		k += tokenize.AssistantTurns(turns)
 		if n := len(turns); n > 0 && turns[n-1].Role == tokenize.RoleAssistant && k <= calls {
 			said[k-1] = r.Sends[i].StopReason
 		}

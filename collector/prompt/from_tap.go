@@ -29,7 +29,7 @@ func (p *Prompter) fromTap(ctx context.Context, r *collector.Reply, rollout *rec
 	k := 0
 	for i := range r.Sends {
 		s := tap.Send{From: rollout.Sends[i].Began, To: rollout.Sends[i].Ended, PromptTokens: countedPrompts(&r.Sends[i]), Summaries: compactions(&rollout.Sends[i])}
-		for range min(assistantTurns(r.Sends[i].Turns), len(calls)-k) {
+		for range min(tokenize.AssistantTurns(r.Sends[i].Turns), len(calls)-k) {
 			s.Calls = append(s.Calls, tap.Sampled{Output: calls[k].OutputIDs, Logprobs: calls[k].Logprobs})
 			k++
 		}
@@ -87,7 +87,7 @@ func compactions(of *record.Send) int {
 // countedPrompts returns the server's sum over the prompts of a send's calls, or -1 if a step left
 // no turn. No count includes the prompt of a compaction.
 func countedPrompts(s *collector.Send) int64 {
-	if n := s.Usage.PromptTokens; n > 0 && int(s.Usage.Steps) == assistantTurns(s.Turns) {
+	if n := s.Usage.PromptTokens; n > 0 && int(s.Usage.Steps) == tokenize.AssistantTurns(s.Turns) {
 		return n
 	}
 	return -1

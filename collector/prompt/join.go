@@ -26,7 +26,7 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 		s := &b.transcript.sends[i]
 		s.request, s.messages, s.turns, s.first = r.Sends[i].Request, r.Sends[i].Response.Messages, reply.Sends[i].Turns, n
 		if s.blind = r.Sends[i].RunID == ""; s.blind {
-			s.calls, blind = assistantTurns(s.turns), i+1
+			s.calls, blind = tokenize.AssistantTurns(s.turns), i+1
 			n += s.calls
 			b.noteBlind(s, blind)
 			continue

@@ -41,7 +41,7 @@ func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of rec
 	if p.lanes.together(ctx, all...) != nil || !asksRun {
 		return
 	}
-	if steps, err := run.Calls(ctx); err == nil && len(steps) < assistantTurns(turns) {
+	if steps, err := run.Calls(ctx); err == nil && len(steps) < tokenize.AssistantTurns(turns) {
 		run.Forget() // the server has not stored all of it yet
 	}
 }

@@ -30,7 +30,7 @@ func nameSteps(r *collector.Reply, rollout *record.Rollout, calls []tokenize.Cal
 func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {
-		n := assistantTurns(r.Sends[i].Turns)
+		n := tokenize.AssistantTurns(r.Sends[i].Turns)
 		if k+n > len(calls) {
 			return
 		}
@@ -69,7 +69,7 @@ func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout,
 func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 	steps, returned, ok := stepsOf(messages)
 	if !ok {
-		return make([]string, assistantTurns(turns))
+		return make([]string, tokenize.AssistantTurns(turns))
 	}
 	var said []bool // by assistant turn: it has text or a call that was run
 	var ran []bool  // by assistant turn: a tool turn follows

@@ -4,6 +4,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
+	"slices"
 )
 
 // A transcript contains everything that is known of one agent: its state, and all that was sent,
@@ -91,12 +92,7 @@ func appendCalls(calls []call, list []letta.ToolCall) []call {
 }
 
 func (s *send) stepIndex(id string) int {
-	for k := range s.steps {
-		if s.steps[k].ID == id {
-			return k
-		}
-	}
-	return -1
+	return slices.IndexFunc(s.steps, func(step letta.Step) bool { return step.ID == id })
 }
 
 func (s *send) returns() []*letta.Message {

@@ -111,11 +111,7 @@ type state struct {
 func callOf(r *collector.Reply, calls []tokenize.Call) *tokenize.Call {
 	n := 0
 	for i := range r.Sends {
-		for k := range r.Sends[i].Turns {
-			if r.Sends[i].Turns[k].Role == tokenize.RoleAssistant {
-				n++
-			}
-		}
+		n += tokenize.AssistantTurns(r.Sends[i].Turns)
 	}
 	if n != len(calls) || len(r.Sends) == 0 {
 		return nil

@@ -2,6 +2,7 @@ package reward
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,12 +81,8 @@ func NewCommand(cfg CommandConfig) (*Command, error) {
 	if cfg.Processes < 0 || cfg.Timeout < 0 {
 		return nil, errors.New("reward: processes and timeout must not be negative")
 	}
-	if cfg.Processes == 0 {
-		cfg.Processes = DefaultProcesses
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
-	}
+	cfg.Processes = cmp.Or(cfg.Processes, DefaultProcesses)
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	c := &Command{
 		cfg: cfg, free: make(chan *process, cfg.Processes),
 		closed: make(chan struct{}), killed: make(chan struct{}), alive: make(map[*process]bool),

@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -26,18 +27,10 @@ type IndexConfig struct {
 }
 
 func (c IndexConfig) withDefaults() IndexConfig {
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 256 << 20
-	}
-	if c.MaxAge == 0 {
-		c.MaxAge = 2 * time.Hour
-	}
-	if c.Slack == 0 {
-		c.Slack = 15 * time.Second
-	}
-	if c.Patience == 0 {
-		c.Patience = 3 * time.Second
-	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
+	c.MaxAge = cmp.Or(c.MaxAge, 2*time.Hour)
+	c.Slack = cmp.Or(c.Slack, 15*time.Second)
+	c.Patience = cmp.Or(c.Patience, 3*time.Second)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,27 +33,13 @@ type SpoolConfig struct {
 }
 
 func (c SpoolConfig) withDefaults() SpoolConfig {
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 8 << 30
-	}
-	if c.SegmentBytes == 0 {
-		c.SegmentBytes = min(64<<20, c.MaxBytes/4)
-	}
-	if c.MaxAge == 0 {
-		c.MaxAge = 24 * time.Hour
-	}
-	if c.QueueBytes == 0 {
-		c.QueueBytes = 64 << 20
-	}
-	if c.SyncEvery == 0 {
-		c.SyncEvery = 100 * time.Millisecond
-	}
-	if c.Mode == 0 {
-		c.Mode = 0o666
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, 8<<30)
+	c.SegmentBytes = cmp.Or(c.SegmentBytes, min(64<<20, c.MaxBytes/4))
+	c.MaxAge = cmp.Or(c.MaxAge, 24*time.Hour)
+	c.QueueBytes = cmp.Or(c.QueueBytes, 64<<20)
+	c.SyncEvery = cmp.Or(c.SyncEvery, 100*time.Millisecond)
+	c.Mode = cmp.Or(c.Mode, 0o666)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 

@@ -1,6 +1,7 @@
 package bpe
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -194,10 +195,7 @@ func (a *autoFiles) classNames(r reading) (string, error) {
 			return "generic", nil
 		}
 	} else {
-		hub := given
-		if hub == "" {
-			hub = byModel
-		}
+		hub := cmp.Or(given, byModel)
 		wrong := r.wrongClass(modelType) || r.wrongClass(modelName)
 		if r >= reading522 && base(hub) == "LlamaTokenizer" && a.byteLevel && (r == reading522 || !wrong) {
 			return "generic", nil

@@ -2,6 +2,7 @@ package bpe
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -190,17 +191,6 @@ func spelledByte(s string) (byte, bool) {
 	if len(s) != 6 || s[:3] != "<0x" || s[5] != '>' {
 		return 0, false
 	}
-	high, ok1 := hexDigit(s[3])
-	low, ok2 := hexDigit(s[4])
-	return high<<4 | low, (ok1 || s[3] == '+') && ok2
-}
-
-func hexDigit(c byte) (byte, bool) {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0', true
-	case 'a' <= c|0x20 && c|0x20 <= 'f':
-		return c | 0x20 - 'a' + 10, true
-	}
-	return 0, false
+	v, err := strconv.ParseInt(s[3:5], 16, 16)
+	return byte(v), err == nil && s[3] != '-'
 }

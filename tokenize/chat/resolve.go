@@ -376,24 +376,25 @@ func (c *resolver) namedIn(e *filterExpr) {
 
 func (c *resolver) filter(name string, line int) filterFunc {
 	f := filterByName(name)
-	switch {
-	case f != nil:
-	case slices.Contains(unsupportedFilters, name):
-		c.fail(line, unsupportedf("filter '%s'", name))
-	case !c.lateNames:
-		c.fail(line, fmt.Errorf("syntax error: no filter named '%s'", name))
+	if f == nil {
+		c.unknown("filter", name, unsupportedFilters, line)
 	}
 	return f
 }
 
 func (c *resolver) test(name string, line int) testFunc {
 	f := testByName(name)
-	switch {
-	case f != nil:
-	case slices.Contains(unsupportedTests, name):
-		c.fail(line, unsupportedf("test '%s'", name))
-	case !c.lateNames:
-		c.fail(line, fmt.Errorf("syntax error: no test named '%s'", name))
+	if f == nil {
+		c.unknown("test", name, unsupportedTests, line)
 	}
 	return f
+}
+
+func (c *resolver) unknown(kind, name string, unsupported []string, line int) {
+	switch {
+	case slices.Contains(unsupported, name):
+		c.fail(line, unsupportedf("%s '%s'", kind, name))
+	case !c.lateNames:
+		c.fail(line, fmt.Errorf("syntax error: no %s named '%s'", kind, name))
+	}
 }

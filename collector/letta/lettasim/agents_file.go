@@ -1,6 +1,7 @@
 package lettasim
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -65,9 +66,7 @@ func (s *Server) importAgent(q *request) answer {
 	}
 	in := af.Agents[0]
 	n := in.newAgent
-	if n.Model == "" {
-		n.Model = in.LLMConfig.Handle
-	}
+	n.Model = cmp.Or(n.Model, in.LLMConfig.Handle)
 	if m := form.FormValue("model"); m != "" {
 		n.Model = m
 	}

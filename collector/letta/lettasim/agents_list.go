@@ -57,8 +57,7 @@ func (s *Server) countAgents(q *request) answer {
 // checkPage rejects an invalid limit or order. most bounds the limit; 0 means no bound.
 func checkPage(query url.Values, most int) *answer {
 	refuse := func(kind, name, msg string) *answer {
-		a := unprocessable(kind, "'query', '"+name+"'", msg)
-		return &a
+		return new(unprocessable(kind, "'query', '"+name+"'", msg))
 	}
 	if text := query.Get("limit"); text != "" {
 		switch n, err := strconv.Atoi(text); {

@@ -2,6 +2,7 @@ package lettasim
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -14,7 +15,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A Case is one recorded life of an agent: its state, its system message, and every exchange with
@@ -178,10 +179,7 @@ func newLife(c *Case, inputIDs, tracedIDs bool) *life {
 		l.conversation = newTemplate(c.rec.Conversation, &l.ids)
 	}
 	for _, x := range c.rec.Exchanges {
-		e := exchange{status: x.Response.Status, contentType: x.Response.Headers["content-type"]}
-		if e.contentType == "" {
-			e.contentType = "application/json"
-		}
+		e := exchange{status: x.Response.Status, contentType: cmp.Or(x.Response.Headers["content-type"], "application/json")}
 		body := []byte(x.Response.Body)
 		var prompts [][]int32
 		for _, m := range x.ModelCalls {
@@ -254,7 +252,7 @@ func withInputIDs(body []byte, prompts [][]int32) []byte {
 		}
 		out = append(out, turns[last:end-1]...)
 		out = append(out, `,"input_ids":`...)
-		out = sglang.AppendIDs(out, prompts[k])
+		out = tokenize.AppendIDs(out, prompts[k])
 		out = append(out, '}')
 		last, k = end, k+1
 	})
@@ -280,7 +278,7 @@ func withTracedPrompt(trace []byte, prompt []int32) []byte {
 	if prompt == nil || at == 0 {
 		return trace
 	}
-	out := sglang.AppendIDs(append(append([]byte(nil), trace[:at]...), `,"input_ids":`...), prompt)
+	out := tokenize.AppendIDs(append(append([]byte(nil), trace[:at]...), `,"input_ids":`...), prompt)
 	return append(out, trace[at:]...)
 }
 

@@ -1,6 +1,7 @@
 package lettasim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -121,21 +122,11 @@ type Script struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Version == "" {
-		c.Version = "0.16.7"
-	}
-	if c.Model == "" {
-		c.Model = "sglang//models/qwen3"
-	}
-	if c.ContextWindow == 0 {
-		c.ContextWindow = 32000
-	}
-	if c.KeptTraces == 0 {
-		c.KeptTraces = 256
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Version = cmp.Or(c.Version, "0.16.7")
+	c.Model = cmp.Or(c.Model, "sglang//models/qwen3")
+	c.ContextWindow = cmp.Or(c.ContextWindow, 32000)
+	c.KeptTraces = cmp.Or(c.KeptTraces, 256)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}

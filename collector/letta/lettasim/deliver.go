@@ -2,6 +2,7 @@ package lettasim
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -37,10 +38,7 @@ func (s *Server) deliver(q *request, p *reply) answer {
 			rate = 64 << 10
 		}
 	case Huge:
-		size := p.fault.Bytes
-		if size == 0 {
-			size = 200 << 20
-		}
+		size := cmp.Or(p.fault.Bytes, 200<<20)
 		parts = pad(parts, size-total)
 		announced, written = max(size, total), max(size, total)
 	default: // the others change the contents

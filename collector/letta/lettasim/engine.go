@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // With Config.Engine, an engine of the user makes the calls of scripted agents, in the dialect of
@@ -87,7 +87,7 @@ func (s *Server) generate(ctx context.Context, prompt []int32, temperature float
 	address, _ := url.Parse(s.cfg.Engine) // Validate checked it
 	address = address.JoinPath("generate")
 	shown := address.Redacted()
-	body := append(sglang.AppendIDs([]byte(`{"input_ids":`), prompt), `,"sampling_params":{"temperature":`...)
+	body := append(tokenize.AppendIDs([]byte(`{"input_ids":`), prompt), `,"sampling_params":{"temperature":`...)
 	body = strconv.AppendFloat(body, temperature, 'f', -1, 64)
 	body = fmt.Appendf(body, `,"max_new_tokens":%d,"top_p":0.9},"return_logprob":true}`, maxNewTokens)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader(body))

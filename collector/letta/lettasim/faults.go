@@ -2,6 +2,7 @@ package lettasim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,14 +106,7 @@ func (k FaultKind) ofConnection() bool {
 }
 
 // FaultKinds returns all kinds, sorted.
-func FaultKinds() []FaultKind {
-	kinds := make([]FaultKind, 0, len(recoverable))
-	for k := range recoverable {
-		kinds = append(kinds, k)
-	}
-	slices.Sort(kinds)
-	return kinds
-}
+func FaultKinds() []FaultKind { return slices.Sorted(maps.Keys(recoverable)) }
 
 // Recoverable reports whether a later attempt is spared by default.
 func (k FaultKind) Recoverable() bool { return recoverable[k] }

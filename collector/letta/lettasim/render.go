@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A mangle is a fault of the data, and its position in a script. The zero value means none.
@@ -78,7 +79,7 @@ func (c *call) appendTurn(dst []byte, k int, inputIDs bool, m mangle) []byte {
 	}
 	dst = append(dst, `,"tool_name":null`...)
 	if inputIDs {
-		dst = sglang.AppendIDs(append(dst, `,"input_ids":`...), c.prompt)
+		dst = tokenize.AppendIDs(append(dst, `,"input_ids":`...), c.prompt)
 	}
 	return append(dst, '}')
 }

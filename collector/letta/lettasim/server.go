@@ -254,8 +254,7 @@ func (q *request) decode(v any) *answer {
 		return nil
 	}
 	if err := json.Unmarshal(q.body, v); err != nil {
-		a := undecoded(q.body, err)
-		return &a
+		return new(undecoded(q.body, err))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A replayedRun is a recorded run with the ids of its agent.
@@ -123,7 +124,7 @@ func (r *scriptedRun) trace(k int) []byte {
 		out = append(append(append(out, `,"tools":`...), tools...), `,"tool_choice":"auto"`...)
 	}
 	if r.inputIDs {
-		out = sglang.AppendIDs(append(out, `,"input_ids":`...), c.prompt)
+		out = tokenize.AppendIDs(append(out, `,"input_ids":`...), c.prompt)
 	}
 	out = append(out, `},"response_json":`...)
 	if c.answer != nil {

@@ -1,6 +1,7 @@
 package lettasim
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -73,10 +74,7 @@ func deriveSchema(name, description, args string) json.RawMessage {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		kind := types[m[2]]
-		if kind == "" {
-			kind = "string"
-		}
+		kind := cmp.Or(types[m[2]], "string")
 		out = append(quote(out, m[1]), `:{"type":"`+kind+`"}`...)
 		required = append(required, m[1])
 	}

@@ -14,6 +14,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,12 +64,8 @@ func New(cfg Config) (*Poller, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if cfg.Every == 0 {
-		cfg.Every = 5 * time.Second
-	}
-	if cfg.Client == nil {
-		cfg.Client = &http.Client{}
-	}
+	cfg.Every = cmp.Or(cfg.Every, 5*time.Second)
+	cfg.Client = cmp.Or(cfg.Client, &http.Client{})
 	return &Poller{cfg: cfg, retired: make([]float64, len(cfg.URLs))}, nil
 }
 

@@ -206,17 +206,6 @@ func quote(s string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-func appendIDs(dst []byte, ids []int32) []byte {
-	dst = append(dst, '[')
-	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendInt(dst, int64(id), 10)
-	}
-	return append(dst, ']')
-}
-
 func (g *generation) appendLogprobs(dst []byte) []byte {
 	dst = append(dst, '[')
 	for i, id := range g.output {

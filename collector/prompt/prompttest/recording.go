@@ -3,6 +3,8 @@ package prompttest
 import (
 	"fmt"
 	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // recording returns the life in the format of testdata/README.md.
@@ -17,7 +19,7 @@ func (l *life) recording() []byte {
 			out = append(out, ',')
 		}
 		g := &l.generations[k]
-		out = appendIDs(append(out, `{"path":"/generate","input_ids":`...), g.prompt)
+		out = tokenize.AppendIDs(append(out, `{"path":"/generate","input_ids":`...), g.prompt)
 		out = g.appendEngine(append(out, `,"status":200,"response":`...))
 		out = append(out, '}')
 	}
@@ -95,7 +97,7 @@ func (l *life) appendReply(dst []byte, messages []string) []byte {
 		if k > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendIDs(append(dst, `{"role":"assistant","output_ids":`...), g.output)
+		dst = tokenize.AppendIDs(append(dst, `{"role":"assistant","output_ids":`...), g.output)
 		dst = g.appendLogprobs(append(dst, `,"output_token_logprobs":`...))
 		dst = append(dst, `,"content":`+quote(g.content)+`,"tool_name":null}`...)
 		if g.tool != "" {
@@ -106,7 +108,7 @@ func (l *life) appendReply(dst []byte, messages []string) []byte {
 }
 
 func (g *generation) appendEngine(dst []byte) []byte {
-	dst = appendIDs(append(dst, `{"text":`+quote(g.text)+`,"output_ids":`...), g.output)
+	dst = tokenize.AppendIDs(append(dst, `{"text":`+quote(g.text)+`,"output_ids":`...), g.output)
 	dst = fmt.Appendf(dst, `,"meta_info":{"id":"%032x","finish_reason":{"type":"stop","matched":%d},"prompt_tokens":%d,"weight_version":"default","total_retractions":0,"input_token_logprobs":[],"output_token_logprobs":`, len(g.prompt), endID, len(g.prompt))
 	return fmt.Appendf(g.appendLogprobs(dst), `,"completion_tokens":%d,"cached_tokens":0,"e2e_latency":0.000484}}`, len(g.output))
 }

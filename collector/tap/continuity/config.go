@@ -1,6 +1,7 @@
 package continuity
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -33,12 +34,8 @@ type Config struct {
 const DefaultMaxAge = time.Hour
 
 func (c Config) withDefaults() Config {
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 256 << 20
-	}
-	if c.MaxAge == 0 {
-		c.MaxAge = DefaultMaxAge
-	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
+	c.MaxAge = cmp.Or(c.MaxAge, DefaultMaxAge)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -60,18 +61,10 @@ func (c Config) withDefaults() Config {
 	if c.Unkept == nil {
 		c.Unkept = func() error { return nil }
 	}
-	if c.BodyBytes == 0 {
-		c.BodyBytes = 16 << 20
-	}
-	if c.MemoryBytes == 0 {
-		c.MemoryBytes = 1 << 30
-	}
-	if c.HealthEvery == 0 {
-		c.HealthEvery = 5 * time.Second
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.BodyBytes = cmp.Or(c.BodyBytes, 16<<20)
+	c.MemoryBytes = cmp.Or(c.MemoryBytes, 1<<30)
+	c.HealthEvery = cmp.Or(c.HealthEvery, 5*time.Second)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 

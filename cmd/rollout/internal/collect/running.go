@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -178,7 +179,8 @@ func (r *Running) launch(ctx context.Context) {
 // work runs the sink, the collector and their helpers, and returns when all have ended.
 func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	o, h := r.opened, r.host
-	var sinks, helpers errgroup.Group
+	var sinks errgroup.Group
+	var helpers sync.WaitGroup
 	// The sink and the display outlive a stop, so that finished samples are written.
 	unstopped := context.WithoutCancel(ctx)
 	sinks.Go(func() error { return o.dataset.Run(unstopped) })
@@ -186,12 +188,7 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	ctx, stop := context.WithCancel(ctx)
 	helping, done := context.WithCancel(unstopped)
 	checking, checked := context.WithCancel(ctx)
-	help := func(f func()) {
-		helpers.Go(func() error {
-			f()
-			return nil
-		})
-	}
+	help := helpers.Go
 	r.help(helping, help)
 	if r.plan.resumed() {
 		help(func() { o.leftovers.Clear(ctx, h.Cleared) }) // ends with the run
@@ -211,7 +208,7 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	sinkErr = errors.Join(o.dataset.Close(unstopped), o.journal.Close())
 	done()
 	stop()
-	_ = helpers.Wait() // none returns an error
+	helpers.Wait()
 	if err := sinks.Wait(); err != nil {
 		sinkErr = err // Close returns the same error
 	}

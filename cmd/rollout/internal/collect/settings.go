@@ -104,9 +104,7 @@ func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
 	}
 	if m != nil {
 		out.TokenizerSize, out.StopIDs = m.Tokenizer.VocabSize(), m.StopIDs
-		if out.VocabSize == 0 {
-			out.VocabSize = cmp.Or(m.VocabSize, out.TokenizerSize+paddedMost)
-		}
+		out.VocabSize = cmp.Or(out.VocabSize, m.VocabSize, out.TokenizerSize+paddedMost)
 		if c.Tokens.Vocab == config.VocabStrict {
 			out.VocabSize = min(out.VocabSize, out.TokenizerSize)
 		}

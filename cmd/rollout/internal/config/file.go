@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -198,12 +199,7 @@ func trimAll(words []string, prefix string) []string {
 }
 
 func (l *Loader) isSection(name string) bool {
-	for _, s := range l.Settings {
-		if strings.HasPrefix(s.Key, name+".") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.Settings, func(s *Setting) bool { return strings.HasPrefix(s.Key, name+".") })
 }
 
 func place(path string, n *yaml.Node) string { return fmt.Sprintf("%s:%d", path, n.Line) }

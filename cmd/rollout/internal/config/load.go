@@ -144,7 +144,7 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 		if d := s.Text(); d != "" && !isBool && d != "[]" && d != "0" {
 			usage += " (default " + d + ")"
 		}
-		added := flags.VarPF(f, s.flag, s.short, usage)
+		added := flags.VarPF(f, s.flag, "", usage)
 		if isBool {
 			added.NoOptDefVal = "true"
 		}

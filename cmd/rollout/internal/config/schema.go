@@ -73,10 +73,6 @@ func (s *Setting) schema() map[string]any {
 			return d
 		}
 		d["type"] = "string"
-		if s.number {
-			d["type"] = "number"
-			break
-		}
 		if s.Key == "run.fail_on_error" || s.Key == "tokens.policy_version" {
 			d["type"] = []string{"integer", "string"}
 		}

@@ -17,17 +17,15 @@ import (
 
 // A Setting binds one key of the configuration to its field and records the origin of its value.
 type Setting struct {
-	Key   string // with its section: server.max_in_flight
-	flag  string // without dashes; empty: no flag
-	short string // one letter, or empty
-	doc   string
-	arg   string   // name of the value in help texts: "N", "DIR", …
-	enum  []string // allowed values; nil: not a closed list
+	Key  string // with its section: server.max_in_flight
+	flag string // without dashes; empty: no flag
+	doc  string
+	arg  string   // name of the value in help texts: "N", "DIR", …
+	enum []string // allowed values; nil: not a closed list
 
 	// set parses one text. For a list, it adds one element per call after reset.
-	set    func(text string) error
-	reset  func() // clears a list; nil for a scalar
-	number bool   // a number that can be unset
+	set   func(text string) error
+	reset func() // clears a list; nil for a scalar
 	// object sets the value from a YAML node of kind node. It is nil for settings that are plain
 	// text.
 	object func(*yaml.Node) error

@@ -18,6 +18,7 @@ package otlp
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -133,10 +134,7 @@ func endpoint(getenv func(string) string) (string, error) {
 	if !whole {
 		name, text = "OTEL_EXPORTER_OTLP_ENDPOINT", getenv("OTEL_EXPORTER_OTLP_ENDPOINT")
 	}
-	if text == "" {
-		text = defaultEndpoint
-	}
-	u, err := url.Parse(text)
+	u, err := url.Parse(cmp.Or(text, defaultEndpoint))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return "", fmt.Errorf("%s: must be a URL such as %s", name, defaultEndpoint)
 	}

@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,11 +130,7 @@ func describeServerModel(m *letta.Model) *runfolder.ServerModel {
 	if m == nil {
 		return nil
 	}
-	name := m.Model
-	if name == "" {
-		name = m.Name
-	}
-	return &runfolder.ServerModel{Handle: m.Handle, Name: name, ContextWindow: m.ContextWindow, EndpointType: m.ModelEndpointType}
+	return &runfolder.ServerModel{Handle: m.Handle, Name: cmp.Or(m.Model, m.Name), ContextWindow: m.ContextWindow, EndpointType: m.ModelEndpointType}
 }
 
 // Unusable adds a server's URL and a hint to an error that ends the run.

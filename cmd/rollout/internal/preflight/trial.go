@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -65,19 +64,16 @@ func (t *Trial) Servers(ctx context.Context, servers []Server, infos []runfolder
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
-	var g errgroup.Group
+	var all sync.WaitGroup
 	refused := make([]error, len(servers))
 	replied := make([]bool, len(servers))
 	for i, s := range servers {
 		if proven[s.URL] == infos[i].Version {
 			continue
 		}
-		g.Go(func() error {
-			replied[i], refused[i] = t.server(ctx, s, infos[i].Version)
-			return nil
-		})
+		all.Go(func() { replied[i], refused[i] = t.server(ctx, s, infos[i].Version) })
 	}
-	_ = g.Wait() // the functions return no error
+	all.Wait()
 	if ctx.Err() != nil {
 		return nil, exit.With(exit.Interrupted, errors.New("interrupted before the run started"))
 	}

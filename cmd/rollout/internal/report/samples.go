@@ -281,8 +281,7 @@ func (s *survey) finish() {
 		a := s.attempts[n]
 		out := AttemptReward{Attempt: n, Samples: a.samples, Scored: a.scored}
 		if a.scored > 0 {
-			mean := a.sum / float64(a.scored)
-			out.Mean = &mean
+			out.Mean = new(a.sum / float64(a.scored))
 		}
 		r.Rewards.ByAttempt = append(r.Rewards.ByAttempt, out)
 	}

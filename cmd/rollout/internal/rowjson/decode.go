@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -95,17 +96,6 @@ func decode(text string) (*sink.StoredSample, *Header, error) {
 	}, nil, nil
 }
 
-// An emptySample is the line of a sample without rows and failures.
-type emptySample struct {
-	SampleKey   string `parquet:"sample_key"`
-	Attempt     int32  `parquet:"attempt"`
-	GroupID     string `parquet:"group_id"`
-	GroupSize   int32  `parquet:"group_size"`
-	SampleIndex int32  `parquet:"sample_index"`
-}
-
-var emptyColumns = columnsOf[emptySample]()
-
 // hasMember reports whether an object in the line has the member name. Quotes inside strings are
 // escaped, so text cannot look like a member.
 func hasMember(text, name string) bool {
@@ -184,12 +174,7 @@ func columnAt(columns []column, name string, likely int) int {
 	if likely < len(columns) && columns[likely].name == name {
 		return likely
 	}
-	for i, c := range columns {
-		if c.name == name {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(columns, func(c column) bool { return c.name == name })
 }
 
 // A scanner reads one line.

@@ -40,7 +40,17 @@ type column struct {
 var (
 	rowColumns     = columnsOf[sink.StoredRow]()
 	failureColumns = columnsOf[sink.StoredFailure]()
+	emptyColumns   = columnsOf[emptySample]()
 )
+
+// An emptySample is the line of a sample without rows and failures.
+type emptySample struct {
+	SampleKey   string `parquet:"sample_key"`
+	Attempt     int32  `parquet:"attempt"`
+	GroupID     string `parquet:"group_id"`
+	GroupSize   int32  `parquet:"group_size"`
+	SampleIndex int32  `parquet:"sample_index"`
+}
 
 func columnsOf[T any]() []column {
 	t := reflect.TypeFor[T]()
@@ -87,17 +97,7 @@ func (w *Writer) Write(s *sink.StoredSample) error {
 	if len(s.Rows)+len(s.Failures) > 0 {
 		return nil
 	}
-	b := append(w.buf[:0], `{"sample_key":`...)
-	b = appendText(b, s.Key)
-	b = append(b, `,"attempt":`...)
-	b = strconv.AppendInt(b, int64(s.Attempt), 10)
-	b = append(b, `,"group_id":`...)
-	b = appendText(b, s.Group.ID)
-	b = append(b, `,"group_size":`...)
-	b = strconv.AppendInt(b, int64(s.Group.Size), 10)
-	b = append(b, `,"sample_index":`...)
-	b = strconv.AppendInt(b, int64(s.Index), 10)
-	return w.line(append(b, '}'))
+	return w.row(emptyColumns, &emptySample{s.Key, s.Attempt, s.Group.ID, s.Group.Size, s.Index})
 }
 
 func (w *Writer) row(columns []column, row any) error {
@@ -110,11 +110,7 @@ func (w *Writer) row(columns []column, row any) error {
 		b = appendValue(b, v.Field(c.index).Addr().Interface(), c.nullable)
 	}
 	b[0] = '{' // the first comma
-	return w.line(append(b, '}'))
-}
-
-func (w *Writer) line(b []byte) error {
-	w.buf = append(b, '\n')
+	w.buf = append(b, '}', '\n')
 	_, err := w.w.Write(w.buf)
 	if cap(w.buf) > 16<<20 { // do not keep a buffer that large
 		w.buf = nil

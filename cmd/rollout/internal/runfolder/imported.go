@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -152,7 +153,7 @@ func madeMeanwhile(dir string) error {
 }
 
 func (f *Folder) writeImported(id string, from []string) error {
-	digest, err := digestFile(f.TasksPath())
+	digest, err := digestFile(f.TasksPath(), math.MaxInt64)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -333,14 +334,15 @@ func (s *spool) discard() {
 	}
 }
 
-func digestFile(path string) (string, error) {
+// digestFile returns the digest of at most n bytes.
+func digestFile(path string, n int64) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }() // read only
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
+	if _, err := io.Copy(sum, io.LimitReader(f, n)); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
@@ -352,11 +354,11 @@ const restoreTasks = "restore the run's own " + TasksFile + "; pass other tasks 
 // CheckSnapshot compares the tasks of the run in dir with run.json, and returns their digest.
 func CheckSnapshot(dir string, info *Info) (digest string, err error) {
 	path := filepath.Join(dir, TasksFile)
+	known := int64(math.MaxInt64)
 	if info.Tasks.Stream {
-		digest, err = checkPrefix(path, &info.Tasks)
-	} else {
-		digest, err = digestFile(path)
+		known = info.Tasks.Bytes // if the file is too short, the digest differs
 	}
+	digest, err = digestFile(path, known)
 	switch {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EIO):
 		return "", exit.With(exit.Storage, fmt.Errorf("%s: the run's tasks: %w", dir, err))

@@ -103,20 +103,6 @@ func cutFile(path string, to int64) error {
 	return errors.Join(f.Truncate(to), f.Sync(), f.Close())
 }
 
-// checkPrefix returns the digest of the first had.Bytes bytes of a stream's tasks.
-func checkPrefix(path string, had *Tasks) (digest string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }() // read only
-	sum := sha256.New()
-	if _, err := io.CopyN(sum, f, had.Bytes); err != nil && !errors.Is(err, io.EOF) {
-		return "", err // if the file is too short, the digest differs
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
 // A TaskLog accepts tasks during the run. It is safe for concurrent use.
 type TaskLog struct {
 	file  *os.File

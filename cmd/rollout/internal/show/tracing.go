@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -76,9 +77,7 @@ func resourceOf(getenv func(string) string) *resource.Resource {
 			attrs = append(attrs, attribute.String(key, value))
 		}
 	}
-	if name == "" {
-		name = "rollout"
-	}
+	name = cmp.Or(name, "rollout")
 	return resource.NewSchemaless(append(attrs, attribute.String("service.name", name))...)
 }
 

@@ -76,8 +76,7 @@ func (k *Fit) Check(t *collector.Task) error {
 		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), err}
 	}
 	if k.tasks++; k.first == nil {
-		first := *t
-		k.first = &first
+		k.first = new(*t)
 	}
 	if err != nil {
 		k.unscorable++

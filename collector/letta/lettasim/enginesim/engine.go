@@ -1,6 +1,7 @@
 package enginesim
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,22 +69,15 @@ type Engine struct {
 
 // New makes an engine. It fails where the stop token is none of the tokenizer's.
 func New(cfg Config) (*Engine, error) {
-	set := func(s *string, value string) {
-		if *s == "" {
-			*s = value
-		}
-	}
-	set(&cfg.Stop, "<|im_end|>")
-	set(&cfg.Model, "/models/qwen3")
-	set(&cfg.Version, "default")
-	set(&cfg.Summary, "Summary: the user and the assistant talked; nothing is left to do.")
+	cfg.Stop = cmp.Or(cfg.Stop, "<|im_end|>")
+	cfg.Model = cmp.Or(cfg.Model, "/models/qwen3")
+	cfg.Version = cmp.Or(cfg.Version, "default")
+	cfg.Summary = cmp.Or(cfg.Summary, "Summary: the user and the assistant talked; nothing is left to do.")
 	if cfg.Tokenizer == nil {
-		set(&cfg.Result, `"status"`)
+		cfg.Result = cmp.Or(cfg.Result, `"status"`)
 	}
-	set(&cfg.Result, "<tool_response>")
-	if cfg.MaxModelLen == 0 {
-		cfg.MaxModelLen = 32768
-	}
+	cfg.Result = cmp.Or(cfg.Result, "<tool_response>")
+	cfg.MaxModelLen = cmp.Or(cfg.MaxModelLen, 32768)
 	if cfg.Scripts == nil {
 		cfg.Scripts = Builtin()
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A generateRequest is a body of /generate. Other members are ignored, as SGLang does.
@@ -97,7 +98,7 @@ func (e *Engine) generated(g *generation, id string, logprobs bool, n int) []byt
 		finish, _ = json.Marshal(c.Finish) // strings and numbers
 	}
 	body := sglang.Answer{
-		Text: text, OutputIDs: sglang.AppendIDs(nil, c.OutputIDs[:n]), ID: id, Version: c.Version, Finish: finish,
+		Text: text, OutputIDs: tokenize.AppendIDs(nil, c.OutputIDs[:n]), ID: id, Version: c.Version, Finish: finish,
 		PromptTokens: len(c.InputIDs), CompletionTokens: n, CachedTokens: c.Cached, Seconds: c.Ended.Sub(c.Began).Seconds(),
 	}
 	if logprobs {

@@ -3,6 +3,7 @@ package continuitytest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/big"
@@ -66,10 +67,7 @@ func Check(tok *bpe.Tokenizer, asked, sent []int32, outputs [][]int32) error {
 func turnsOf(ids []int32) [][]int32 {
 	var turns [][]int32
 	for len(ids) > 0 {
-		n := slices.Index(ids[1:], imStart) + 1
-		if n == 0 {
-			n = len(ids)
-		}
+		n := cmp.Or(slices.Index(ids[1:], imStart)+1, len(ids))
 		turns = append(turns, ids[:n])
 		ids = ids[n:]
 	}

@@ -97,12 +97,7 @@ func (d *determinizer) state() int32 {
 func (d *determinizer) step(from []uint16, class int) bool {
 	d.ahead.clear()
 	d.now.clear()
-	for _, pc := range from {
-		if d.stepFrom(int(pc), class) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(from, func(pc uint16) bool { return d.stepFrom(int(pc), class) })
 }
 
 func (d *determinizer) stepFrom(pc, class int) (matched bool) {

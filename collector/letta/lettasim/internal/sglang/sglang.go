@@ -65,18 +65,6 @@ func (a *Answer) Append(dst []byte) []byte {
 	return fmt.Appendf(dst, `,"completion_tokens":%d,"cached_tokens":%d,"e2e_latency":%.6f}}`, a.CompletionTokens, a.CachedTokens, a.Seconds)
 }
 
-// AppendIDs appends a JSON list of ids.
-func AppendIDs(dst []byte, ids []int32) []byte {
-	dst = append(dst, '[')
-	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendInt(dst, int64(id), 10)
-	}
-	return append(dst, ']')
-}
-
 // AppendFloat appends f as Python prints a double, or notFinite. Numbers closer to 0 than plainFrom
 // have an exponent.
 func AppendFloat(dst []byte, f float32, plainFrom float64, notFinite string) []byte {

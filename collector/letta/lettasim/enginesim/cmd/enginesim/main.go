@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -42,10 +43,7 @@ func run() error {
 	attached := flag.Bool("attached", false, "end with standard input, as a test's child that must not outlive it")
 	flag.Parse()
 
-	cfg := enginesim.Config{Model: *model, MaxModelLen: *length, Version: *version, ByMarker: *byMarker}
-	if cfg.Model == "" {
-		cfg.Model = *tokenizer
-	}
+	cfg := enginesim.Config{Model: cmp.Or(*model, *tokenizer), MaxModelLen: *length, Version: *version, ByMarker: *byMarker}
 	if err := loadModel(&cfg, *tokenizer); err != nil {
 		return err
 	}
