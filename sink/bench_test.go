@@ -107,7 +107,7 @@ var source = sync.OnceValue(func() string {
 	return string(all)
 })
 
-// BenchmarkRollouts encodes shards of 230 realistic rollouts; BenchmarkShard has long rows without text.
+// BenchmarkRollouts encodes shards of 230 realistic rollouts.
 func BenchmarkRollouts(b *testing.B) {
 	var rows []sink.StoredRow
 	var bytes int64
@@ -129,27 +129,6 @@ func BenchmarkRollouts(b *testing.B) {
 	b.ReportMetric(float64(len(rows))*float64(b.N)/b.Elapsed().Seconds(), "rollouts/s")
 	b.ReportMetric(float64(size)/float64(len(rows)), "bytes/rollout")
 	b.ReportMetric(float64(tokens)/float64(len(rows)), "tokens/rollout")
-}
-
-// BenchmarkShard encodes shards of 2 million tokens.
-func BenchmarkShard(b *testing.B) {
-	rows, tokens := bulkRows(2_000_000)
-	for _, bb := range []struct {
-		format sink.Format
-		codec  string
-	}{{sink.Parquet, "zstd"}, {sink.Arrow, "none"}} {
-		b.Run(fmt.Sprintf("format=%s/codec=%s", bb.format, bb.codec), func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(tokens) * 9)
-			var pool sink.EncoderPool
-			var size int64
-			for b.Loop() {
-				size = writeShard(b, &pool, bb.format, rows)
-			}
-			b.ReportMetric(float64(tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
-			b.ReportMetric(float64(size)/float64(tokens), "bytes/token")
-		})
-	}
 }
 
 // BenchmarkAppend measures everything from Append to committed and checked shards on disk.
@@ -194,13 +173,9 @@ func writeShard(tb testing.TB, pool *sink.EncoderPool, format sink.Format, rows 
 	out := new(counter)
 	enc := pool.NewEncoder(out, format, sink.DefaultRowGroupTokens, nil)
 	for i := range rows {
-		if err := enc.Encode(&rows[i]); err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, enc.Encode(&rows[i]))
 	}
-	if err := enc.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, enc.Close())
 	return out.n
 }
 
@@ -276,9 +251,7 @@ func TestGateFastPath(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Close())
 		return time.Since(start)
 	}
 	fast, reflected := time.Hour, time.Hour

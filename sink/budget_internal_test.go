@@ -13,9 +13,7 @@ func TestBudgetLargePassesAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(100)
-		if err := b.acquire(t.Context(), 60); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.acquire(t.Context(), 60))
 		var in []int64
 		for _, n := range []int64{1000, 70, 40} {
 			go func() {
@@ -52,9 +50,7 @@ func TestBudgetStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBudget(100)
-		if err := b.acquire(t.Context(), 100); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.acquire(t.Context(), 100))
 		gone := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error, 2)

@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,74 +23,64 @@ type opened struct {
 	Columns map[string]string
 }
 
-// openCard opens a run's folder with load_dataset of Hugging Face.
-func openCard(t *testing.T, python, dir string) (ways map[string]opened) {
+// openCards returns a function that opens a run's folder with load_dataset of Hugging Face. One process
+// opens all folders.
+func openCards(t *testing.T) func(dir string) (ways map[string]opened) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "python", "card.py"), dir, t.TempDir())
+	cmd := exec.CommandContext(t.Context(), interpreter(t), filepath.Join("testdata", "python", "card.py"), t.TempDir())
 	cmd.Stderr = t.Output()
-	out, err := cmd.Output()
-	if err == nil {
-		err = json.Unmarshal(out, &ways)
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() { _, _ = in.Close(), cmd.Wait() }) // its context has ended it
+	answers := json.NewDecoder(out)
+	return func(dir string) (ways map[string]opened) {
+		t.Helper()
+		_, err := fmt.Fprintln(in, dir)
+		must(t, errors.Join(err, answers.Decode(&ways)))
+		return ways
 	}
-	if err != nil {
-		t.Fatalf("card.py: %v\n%s", err, tail(out, 2000))
-	}
-	return ways
 }
 
 // TestLoadDataset opens a folder by name: empty, being written, complete, and with an unnamed shard.
 func TestLoadDataset(t *testing.T) {
 	t.Parallel()
-	python := interpreter(t)
+	openCard := openCards(t)
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
-		t.Run(format.String(), func(t *testing.T) {
-			t.Parallel()
-			d, dir := create(t, sink.Config{Format: format, MaxShardBytes: 20_000})
-			if got := openCard(t, python, dir)["default"]; got.Error != "DataFilesNotFoundError" {
-				t.Errorf("without a row: %+v", got)
+		d, dir := create(t, sink.Config{Format: format, MaxShardBytes: 20_000})
+		if got := openCard(dir)["default"]; got.Error != "DataFilesNotFoundError" {
+			t.Errorf("without a row: %+v", got)
+		}
+		wait := start(t.Context(), t, d)
+		b := sinktest.NewBuilder(5)
+		for i := range 40 {
+			s := b.Sample(b.Row(300, 200), b.Row(30, 20, 10, 20))
+			if i%10 == 3 {
+				s = b.Failure(100)
 			}
-			wait := start(t.Context(), t, d)
-			b := sinktest.NewBuilder(5)
-			for i := range 40 {
-				s := b.Sample(b.Row(300, 200), b.Row(30, 20, 10, 20))
-				if i%10 == 3 {
-					s = b.Failure(100)
-				}
-				committed := make(chan error, 1)
-				if err := d.Append(t.Context(), s, func(err error) { committed <- err }); err != nil {
-					t.Fatal(err)
-				}
-				if i == 25 { // open shards, some commits, and an uncommitted shard
-					renamed(t, dir)
-					loads(t, openCard(t, python, dir), dir, format)
-				}
+			appendAll(t, d, s)
+			if i == 25 { // open shards, some commits, and an uncommitted shard
+				renamed(t, dir)
+				loads(t, openCard(dir), dir, format)
 			}
-			if err := d.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := wait(); err != nil {
-				t.Fatal(err)
-			}
-			loads(t, openCard(t, python, dir), dir, format)
-		})
+		}
+		must(t, errors.Join(d.Close(t.Context()), wait()))
+		loads(t, openCard(dir), dir, format)
 	}
 }
 
 // renamed adds a shard beside the shards of the log, like a writer before its commit.
 func renamed(t *testing.T, dir string) {
 	t.Helper()
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := readLog(t, dir)
 	for s := range log.Shards(sink.KindData) {
 		body, err := os.ReadFile(filepath.Join(dir, s.Path))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, "data", "part-run-0-99-01234567"+filepath.Ext(s.Path)), body, 0o666)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return
 	}
 	t.Fatal("no shard yet")
@@ -98,25 +89,16 @@ func renamed(t *testing.T, dir string) {
 // loads compares the result of load_dataset with the log.
 func loads(t *testing.T, ways map[string]opened, dir string, format sink.Format) {
 	t.Helper()
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := readLog(t, dir)
 	var want, failures opened
 	for s := range log.Shards(sink.KindData) {
-		for r, err := range log.Rows(s) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for r := range each(t, log.Rows(s)) {
 			want.Keys = append(want.Keys, r.SampleKey)
 		}
 		want.Tokens += s.Tokens.Total
 	}
 	for s := range log.Shards(sink.KindFailures) {
-		for f, err := range log.Failures(s) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for f := range each(t, log.Failures(s)) {
 			failures.Keys = append(failures.Keys, f.SampleKey)
 		}
 	}

@@ -23,16 +23,11 @@ func cardNames(t *testing.T, dir string, complete bool) {
 	if os.IsNotExist(err) && !complete {
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.HasPrefix(string(text), "---\n# Written by rollout") || !strings.HasSuffix(string(text), "\n") {
 		t.Errorf("the card is torn: %q", text)
 	}
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := readLog(t, dir)
 	var want, got []string
 	for _, kind := range []sink.Kind{sink.KindData, sink.KindFailures} {
 		for s := range log.Shards(kind) {
@@ -57,38 +52,22 @@ func cardNames(t *testing.T, dir string, complete bool) {
 
 func cardOf(t *testing.T, dir string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := readFile(t, filepath.Join(dir, "README.md"))
 	return string(b)
 }
 
 func TestCardSays(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d, err := sink.Create(dir, sink.Config{RunID: "r1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := sink.Config{RunID: "r1"}
+	open(t, dir, cfg)
 	if got := cardOf(t, dir); !strings.Contains(got, "data_files: []") || !strings.Contains(got, "no commit yet") {
 		t.Errorf("card without a commit: %s", got)
 	}
 	b := sinktest.NewBuilder(1)
 	unverified := b.Sample(b.Row(1, 2))
 	unverified.Rows[0].Grade = tokenize.Unverified
-	wait := start(t.Context(), t, d)
-	for _, s := range []*tokenize.Sample{b.Sample(b.Row(3, 4), b.Row(5, 6)), unverified, b.Failure(2), b.Sample()} {
-		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := d.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := wait(); err != nil {
-		t.Fatal(err)
-	}
+	sinktest.Write(t, dir, cfg, []*tokenize.Sample{b.Sample(b.Row(3, 4), b.Row(5, 6)), unverified, b.Failure(2), b.Sample()})
 	cardNames(t, dir, true)
 	text := cardOf(t, dir)
 	for _, want := range []string{
@@ -113,23 +92,15 @@ func TestCardOfTheUser(t *testing.T) {
 	b := sinktest.NewBuilder(1)
 	sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{b.Sample(b.Row(3, 4))})
 	mine := bytes.Replace([]byte(cardOf(t, dir)), []byte("# Written by"), []byte("# Once written by"), 1)
-	if err := os.WriteFile(filepath.Join(dir, "README.md"), mine, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "README.md"), mine, 0o666))
 	sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{b.Sample(b.Row(3, 4))})
 	if got := cardOf(t, dir); got != string(mine) {
 		t.Errorf("the user's file was replaced by %s", got)
 	}
 	// After its removal Create writes a complete card, and removes leftovers.
-	if err := os.Remove(filepath.Join(dir, "README.md")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, ".tmp-card-X.md"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sink.Create(dir, sink.Config{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(dir, "README.md")))
+	must(t, os.WriteFile(filepath.Join(dir, ".tmp-card-X.md"), nil, 0o666))
+	open(t, dir, sink.Config{})
 	cardNames(t, dir, true)
 	if left, _ := filepath.Glob(filepath.Join(dir, ".tmp-*")); len(left) > 0 {
 		t.Errorf("left behind: %q", left)

@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -44,48 +45,32 @@ func TestClockJumps(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := cfg
 			cfg.Events.Committed = func(c sink.Commit) { dated = append(dated, c.CreatedAt) }
-			d, err := sink.Create(dir, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := open(t, dir, cfg)
 			wait := start(t.Context(), t, d)
 			for i, by := range jumps {
 				done := make(chan time.Duration, 1)
 				began := time.Now()
-				if err := d.Append(t.Context(), all[i], func(error) { done <- time.Since(began) }); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.Append(t.Context(), all[i], func(error) { done <- time.Since(began) }))
 				time.Sleep(20 * time.Second)
 				clock.jump(by) // while the shard is open
 				if age := <-done; age != time.Minute {
 					t.Errorf("a jump by %v: committed after %v, want one minute", by, age)
 				}
 			}
-			if err := d.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if err := wait(); err != nil {
-				t.Error(err)
-			}
+			must(t, errors.Join(d.Close(t.Context()), wait()))
 		})
 
 		// A kill, and a recovery a year earlier by the clock; then one more sample.
 		left := all[len(jumps) : len(jumps)+2]
 		interruptedIn(t, dir, left, cfg)
 		clock.jump(-year)
-		d, err := sink.Create(dir, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := open(t, dir, cfg)
 		if got := d.Recovered(); got.Replayed != int64(len(left)) || got.Commits != 1 {
 			t.Errorf("Recovered() = %+v, want the %d samples in one commit", got, len(left))
 		}
 		sinktest.Write(t, dir, cfg, all[len(all)-1:])
 
-		log, err := sink.ReadLog(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := readLog(t, dir)
 		var keys, want []string
 		var times []time.Time
 		for i, c := range log.Commits {
@@ -106,9 +91,9 @@ func TestClockJumps(t *testing.T) {
 		if slices.IsSortedFunc(times, time.Time.Compare) || !slices.EqualFunc(times[:len(dated)], dated, time.Time.Equal) {
 			t.Errorf("commits are dated %v, but the clock showed %v and went back", times, dated)
 		}
-		report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-		if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.Samples != int64(len(all)) {
-			t.Errorf("Verify: %v, %q, %d samples, want %d", err, report.Problems, report.Samples, len(all))
+		report := wholeVerify(t, dir)
+		if len(report.Orphans) > 0 || report.Samples != int64(len(all)) {
+			t.Errorf("Verify: orphans %q, %d samples, want %d", report.Orphans, report.Samples, len(all))
 		}
 		compareDataset(t, dir, samples(len(all)))
 	}

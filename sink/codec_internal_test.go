@@ -11,9 +11,7 @@ func TestGateCodecBytes(t *testing.T) {
 	page := bytes.Repeat([]byte("a page that is longer than a block. "), parquetPageBytes/36)
 	c := newPageCodec()
 	dst, err := c.Encode(nil, page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 4 {

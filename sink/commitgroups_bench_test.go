@@ -25,9 +25,7 @@ func BenchmarkCommitGroup(b *testing.B) {
 			d, err := sink.Create(b.TempDir(), sink.Config{Format: format, CommitGroups: true, MergeAt: tt.mergeAt, Events: sink.Events{
 				Committed: func(sink.Commit) { told <- struct{}{} },
 			}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			var run sync.WaitGroup
 			run.Go(func() { _ = d.Run(b.Context()) })
 			build := sinktest.NewBuilder(1)
@@ -50,9 +48,7 @@ func BenchmarkCommitGroup(b *testing.B) {
 				b.ReportMetric(float64(d.Stats().Merges)/float64(b.N), "merges/commit")
 			}
 			b.ReportMetric(float64((cpu(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/commit")
-			if err := d.Close(b.Context()); err != nil {
-				b.Fatal(err)
-			}
+			must(b, d.Close(b.Context()))
 			run.Wait()
 		})
 	}

@@ -36,10 +36,7 @@ func grouped(t *testing.T, dir string, cfg sink.Config) (d *sink.Dataset, commit
 		defer mu.Unlock()
 		list = append(list, one)
 	}
-	d, err := sink.Create(dir, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d = open(t, dir, cfg)
 	commits = func() []committed {
 		mu.Lock()
 		defer mu.Unlock()
@@ -48,9 +45,7 @@ func grouped(t *testing.T, dir string, cfg sink.Config) (d *sink.Dataset, commit
 	wait := start(t.Context(), t, d)
 	return d, commits, func() {
 		t.Helper()
-		if err := errors.Join(d.Close(context.Background()), wait()); err != nil {
-			t.Error(err)
-		}
+		must(t, errors.Join(d.Close(context.Background()), wait()))
 	}
 }
 
@@ -65,9 +60,7 @@ func grouping(s *tokenize.Sample, id, size, index int) *tokenize.Sample {
 func appendAll(t *testing.T, d *sink.Dataset, list ...*tokenize.Sample) {
 	t.Helper()
 	for _, s := range list {
-		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Append(t.Context(), s, func(error) {}))
 	}
 }
 
@@ -153,10 +146,7 @@ func TestCommitGroupsGoOn(t *testing.T) {
 			end()
 		})
 	}
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := readLog(t, dir)
 	var groups sink.GroupLog
 	var whole []string
 	for i := range log.Commits {
@@ -177,7 +167,7 @@ func TestGateCommitGroupSyncs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		disk := &faultyFS{FS: sink.OS(), At: -1}
+		disk := faulty(sink.OS(), -1, nil)
 		d, commits, end := grouped(t, dir, sink.Config{FS: disk, MergeAt: 1000})
 		syncs := func(what string, want int, feed func()) {
 			t.Helper()
@@ -236,8 +226,7 @@ func TestCommitGroupsKeepFewSegments(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		disk := &faultyFS{FS: sink.OS(), At: -1}
-		d, commits, end := grouped(t, dir, sink.Config{FS: disk, MergeAt: 1000})
+		d, commits, end := grouped(t, dir, sink.Config{Format: sink.Arrow, MergeAt: 1000})
 		b := sinktest.NewBuilder(3)
 		slow := group(b, 0, 3) // it keeps the first segment
 		appendAll(t, d, slow[0])
@@ -282,17 +271,10 @@ func TestPowerCutGroups(t *testing.T) {
 		}
 		return lines
 	}
-	cfg := sink.Config{CommitGroups: true, Writers: 2, RowGroupTokens: 1000, MergeAt: 1000, Judge: func(g *sink.GroupFacts) {
-		for i := range g.Samples {
-			keep := reasonOf(g.ID) == ""
-			g.Samples[i].Keep, g.Samples[i].KeepReason = &keep, reasonOf(g.ID)
-		}
-	}}
+	cfg := sink.Config{CommitGroups: true, Writers: 2, RowGroupTokens: 1000, MergeAt: 1000, Judge: judgeEven}
 	probe := newPowerCut("run", 0)
 	probe.CutAt(-1)
-	if err := live(t, probe, cfg, lines(), map[attemptID]bool{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, live(t, probe, cfg, lines(), map[attemptID]bool{}))
 	steps := len(probe.Steps())
 	t.Logf("%d operations", steps)
 	for at := range steps {
@@ -314,9 +296,7 @@ func wholeGroups(t *testing.T, dir string, n int) {
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for id, seqs := range commits {
 		if len(seqs) > 1 {
 			t.Errorf("%s is in commits %d, want one", id, seqs)
@@ -326,10 +306,7 @@ func wholeGroups(t *testing.T, dir string, n int) {
 		t.Errorf("%d groups in the log, want %d", len(commits), n)
 	}
 	for s := range log.Shards(sink.KindData) {
-		for r, err := range log.Rows(s) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for r := range each(t, log.Rows(s)) {
 			if r.Keep == nil || *r.Keep != (reasonOf(r.GroupID) == "") {
 				t.Errorf("%s of %s: keep is %v, but the group is filtered for %q", r.SampleKey, r.GroupID, r.Keep, reasonOf(r.GroupID))
 			}
@@ -344,7 +321,7 @@ func TestEmptySegmentIsSynced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		disk := &faultyFS{FS: sink.OS(), At: -1}
+		disk := faulty(sink.OS(), -1, nil)
 		d, _, end := grouped(t, dir, sink.Config{FS: disk})
 		b := sinktest.NewBuilder(3)
 		appendAll(t, d, group(b, 0, 1)...)

@@ -18,15 +18,11 @@ func TestAcknowledge(t *testing.T) {
 	if ack, err := sink.ReadAck(dir); ack != (sink.Cursor{}) || err != nil {
 		t.Errorf("of nothing: %+v, %v", ack, err)
 	}
-	sinktest.Write(t, dir, sink.Config{}, alone(samples(3)))
-	open := func() *sink.Dataset {
-		d, err := sink.Create(dir, sink.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
+	if log := readLog(t, dir); len(log.Commits) != 0 {
+		t.Errorf("%d commits in an empty folder", len(log.Commits))
 	}
-	d := open()
+	sinktest.Write(t, dir, sink.Config{}, alone(samples(3)))
+	d := open(t, dir, sink.Config{})
 	cursor := func(run string, seq int64, groups int) sink.Cursor {
 		return sink.Cursor{RunID: run, Seq: seq, Groups: groups}
 	}
@@ -62,10 +58,8 @@ func TestAcknowledge(t *testing.T) {
 	if body, err := os.ReadFile(name); err != nil || string(body) != `{"run_id":"run","seq":2,"groups":0}`+"\n" {
 		t.Errorf("%q, %v", body, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, ".tmp-ack-x.json"), []byte("{"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if d = open(); d.Acknowledged() != cursor("run", 2, 0) {
+	must(t, os.WriteFile(filepath.Join(dir, ".tmp-ack-x.json"), []byte("{"), 0o666))
+	if d = open(t, dir, sink.Config{}); d.Acknowledged() != cursor("run", 2, 0) {
 		t.Errorf("opened again: %+v", d.Acknowledged())
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".tmp-*")); len(left) > 0 {
@@ -77,9 +71,7 @@ func TestAcknowledge(t *testing.T) {
 		`{"run_id":"run","seq":7,"groups":0}`:   "the log ends at entry 1",
 		`{"run_id":"other","seq":1,"groups":0}`: `belongs to run "other"`,
 	} {
-		if err := os.WriteFile(name, []byte(body), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, []byte(body), 0o666))
 		if _, err := sink.Create(dir, sink.Config{}); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", body, err, want)
 		}

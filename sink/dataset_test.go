@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
@@ -28,10 +27,7 @@ func start(ctx context.Context, t *testing.T, d *sink.Dataset) (wait func() erro
 func create(t *testing.T, cfg sink.Config) (*sink.Dataset, string) {
 	t.Helper()
 	dir := t.TempDir()
-	d, err := sink.Create(dir, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := open(t, dir, cfg)
 	return d, dir
 }
 
@@ -51,40 +47,6 @@ func alone(all []*tokenize.Sample) []*tokenize.Sample {
 		s.Index, s.GroupSize = 0, 1
 	}
 	return all
-}
-
-func TestShardIsCommittedByAge(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		var committed sink.Commit
-		d, _ := create(t, sink.Config{
-			MaxShardAge: time.Minute,
-			Events:      sink.Events{Committed: func(c sink.Commit) { committed = c }},
-		})
-		wait := start(t.Context(), t, d)
-		time.Sleep(time.Hour) // an idle writer commits nothing
-		done := make(chan time.Duration, 1)
-		first := time.Now()
-		if err := d.Append(t.Context(), sample(), func(error) { done <- time.Since(first) }); err != nil {
-			t.Fatal(err)
-		}
-		if age := <-done; age != time.Minute {
-			t.Errorf("committed after %v, want one minute", age)
-		}
-		if committed.Seq != 1 || len(committed.Samples) != 1 || !committed.CreatedAt.Equal(began.Add(time.Hour+time.Minute)) {
-			t.Errorf("commit %+v", committed)
-		}
-		if err := d.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := wait(); err != nil {
-			t.Error(err)
-		}
-		if n := d.Stats().Commits; n != 1 {
-			t.Errorf("%d commits, want 1: nothing was open", n)
-		}
-	})
 }
 
 func TestAppendBlocks(t *testing.T) {
@@ -129,16 +91,9 @@ func TestLargeSample(t *testing.T) {
 	}
 	wait := start(t.Context(), t, d)
 	for _, s := range all {
-		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-			t.Errorf("Append() = %v", err)
-		}
+		must(t, d.Append(t.Context(), s, func(error) {}))
 	}
-	if err := d.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := wait(); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(d.Close(t.Context()), wait()))
 	compareDataset(t, dir, samples(5))
 }
 
@@ -149,9 +104,7 @@ func TestStopNow(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	wait := start(ctx, t, d)
 	done := make(chan error, 1)
-	if err := d.Append(t.Context(), sample(), func(err error) { done <- err }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Append(t.Context(), sample(), func(err error) { done <- err }))
 	stop := errors.New("stop")
 	cancel(stop)
 	if err := <-done; !errors.Is(err, stop) {
@@ -178,22 +131,16 @@ func TestClosed(t *testing.T) {
 	d, dir := create(t, sink.Config{})
 	wait := start(t.Context(), t, d)
 	for _, s := range samples(2) {
-		if err := d.Append(t.Context(), s, func(err error) {
+		must(t, d.Append(t.Context(), s, func(err error) {
 			if err != nil {
 				t.Error(err)
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	for range 2 { // it can be called again
-		if err := d.Close(t.Context()); err != nil {
-			t.Errorf("Close() = %v", err)
-		}
+		must(t, d.Close(t.Context()))
 	}
-	if err := wait(); err != nil {
-		t.Errorf("Run() = %v", err)
-	}
+	must(t, wait())
 	if err := d.Append(t.Context(), samples(3)[2], nil); !errors.Is(err, sink.ErrClosed) {
 		t.Errorf("Append() = %v, want ErrClosed", err)
 	}
@@ -201,40 +148,6 @@ func TestClosed(t *testing.T) {
 		t.Error("Run ran twice")
 	}
 	compareDataset(t, dir, samples(2))
-}
-
-// TestClosedBeforeRun tests that closing a dataset before Run works, even twice, and does not wait.
-func TestClosedBeforeRun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d, _ := create(t, sink.Config{})
-		if err := d.Close(t.Context()); err != nil {
-			t.Errorf("Close() = %v", err)
-		}
-		if err := d.Run(t.Context()); err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		if err := d.Close(ctx); err != nil {
-			t.Errorf("Close() after Run = %v", err)
-		}
-	})
-}
-
-func TestFollow(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	log, err := sink.ReadLog(dir)
-	if err != nil || len(log.Commits) != 0 {
-		t.Fatalf("ReadLog of an empty folder: %v", err)
-	}
-	for i, s := range samples(2) {
-		sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{s})
-		if err := log.Follow(); err != nil || len(log.Commits) != i+1 {
-			t.Errorf("Follow: %d commits, %v", len(log.Commits), err)
-		}
-	}
 }
 
 // TestShardNumbers tests that shard numbers are unique over processes: digests alone can collide.
@@ -245,10 +158,7 @@ func TestShardNumbers(t *testing.T) {
 	for range 3 { // the first one recovers
 		sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{b.Sample(b.Row(5, 6))})
 	}
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := readLog(t, dir)
 	var numbers []string
 	for s := range log.Shards(sink.KindData) {
 		numbers = append(numbers, s.Path[:strings.LastIndexByte(s.Path, '-')])
@@ -261,9 +171,7 @@ func TestShardNumbers(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	if err := (sink.Config{}).Validate(); err != nil {
-		t.Errorf("the zero Config: %v", err)
-	}
+	must(t, (sink.Config{}).Validate())
 	bad := sink.Config{
 		Format: 7, MaxShardBytes: -1, MaxShardAge: -1, MaxBytesInFlight: -1, Writers: -1, RowGroupTokens: 3, VocabSize: -1,
 		RunID: "a/b", Meta: map[string]string{"rollout.run_id": "x", "": "y"},
@@ -288,17 +196,14 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// A stuckFS blocks the creation of shards until may allows it.
-type stuckFS struct {
-	sink.FS
-	may chan struct{}
-}
-
-func (f stuckFS) Create(name string) (sink.File, error) {
-	if filepath.Base(filepath.Dir(name)) == "data" {
-		<-f.may
-	}
-	return f.FS.Create(name)
+// stuckFS blocks the creation of shards until may allows it.
+func stuckFS(may chan struct{}) sink.FS {
+	return hookFS{sink.OS(), func(op string, paths ...string) error {
+		if op == "create" && filepath.Base(filepath.Dir(paths[0])) == "data" {
+			<-may
+		}
+		return nil
+	}}
 }
 
 // TestCloseWakesAppend tests that Close wakes an Append that waits for the budget.
@@ -306,17 +211,13 @@ func TestCloseWakesAppend(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir() // t.TempDir in the bubble would be removed at the bubble's end
 	synctest.Test(t, func(t *testing.T) {
-		fs := stuckFS{sink.OS(), make(chan struct{})}
-		d, err := sink.Create(dir, sink.Config{FS: fs, MaxBytesInFlight: 1}) // each sample passes alone
-		if err != nil {
-			t.Fatal(err)
-		}
+		may := make(chan struct{})
+		d, err := sink.Create(dir, sink.Config{FS: stuckFS(may), MaxBytesInFlight: 1}) // each sample passes alone
+		must(t, err)
 		wait := start(t.Context(), t, d)
 		all := alone(samples(2))
 		committed := make(chan error, 1)
-		if err := d.Append(t.Context(), all[0], func(err error) { committed <- err }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Append(t.Context(), all[0], func(err error) { committed <- err }))
 		refused := make(chan error, 1)
 		go func() {
 			refused <- d.Append(t.Context(), all[1], func(error) { t.Error("done of a sample that was refused") })
@@ -334,10 +235,8 @@ func TestCloseWakesAppend(t *testing.T) {
 		if err := <-refused; !errors.Is(err, sink.ErrClosed) {
 			t.Errorf("Append() = %v, want %v", err, sink.ErrClosed)
 		}
-		close(fs.may)
-		if err := errors.Join(<-committed, <-closed, wait()); err != nil {
-			t.Error(err)
-		}
+		close(may)
+		must(t, errors.Join(<-committed, <-closed, wait()))
 	})
 }
 
@@ -348,20 +247,16 @@ func TestAppendDoesNotWaitForWriter(t *testing.T) {
 	for _, drain := range []bool{true, false} {
 		dir := t.TempDir() // t.TempDir in the bubble would be removed at the bubble's end
 		synctest.Test(t, func(t *testing.T) {
-			fs := stuckFS{sink.OS(), make(chan struct{})}
-			d, err := sink.Create(dir, sink.Config{FS: fs, MaxBytesInFlight: 35_000}) // three samples of some 10 kB
-			if err != nil {
-				t.Fatal(err)
-			}
+			may := make(chan struct{})
+			d, err := sink.Create(dir, sink.Config{FS: stuckFS(may), MaxBytesInFlight: 35_000}) // three samples of some 10 kB
+			must(t, err)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			wait := start(ctx, t, d)
 			all := alone(samples(4))
 			done := make(chan error, len(all))
 			for _, s := range all[:3] {
-				if err := d.Append(t.Context(), s, func(err error) { done <- err }); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.Append(t.Context(), s, func(err error) { done <- err }))
 			}
 			var returned sync.WaitGroup
 			returned.Go(func() {
@@ -375,14 +270,9 @@ func TestAppendDoesNotWaitForWriter(t *testing.T) {
 				t.Errorf("%d samples and %d bytes accepted, want 3 within the budget", s.Pending, s.BytesInFlight)
 			}
 			if drain {
-				close(fs.may)
+				close(may)
 				returned.Wait()
-				if err := d.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if err := wait(); err != nil {
-					t.Error(err)
-				}
+				must(t, errors.Join(d.Close(t.Context()), wait()))
 				for range 4 {
 					if err := <-done; err != nil {
 						t.Errorf("done(%v)", err)
@@ -393,7 +283,7 @@ func TestAppendDoesNotWaitForWriter(t *testing.T) {
 			gone := errors.New("gone")
 			cancel(gone)
 			synctest.Wait()
-			close(fs.may)
+			close(may)
 			if err := wait(); !errors.Is(err, gone) {
 				t.Errorf("Run() = %v, want the cause", err)
 			}

@@ -47,9 +47,7 @@ func FuzzCutSamples(f *testing.F) {
 		{Groups: []CommittedGroup{{ID: `,"samples":[{"key":"`, Size: -1}}, Samples: []CommittedSample{{Key: "a"}}},
 	} {
 		b, err := json.Marshal(c)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(b)
 	}
 	for _, text := range []string{
@@ -84,9 +82,7 @@ func TestGateEntryAllocs(t *testing.T) {
 		c.Samples = append(c.Samples, CommittedSample{Key: "0123456789abcdef0123456789abcdef-0", Attempt: i, Rows: 1, Group: i / 16, Index: i % 16})
 	}
 	body, err := encodeCommit(&c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	allocs := testing.AllocsPerRun(3, func() {
 		got, err := decodeCommit(body)
 		if err != nil || len(got.Samples) != samples {

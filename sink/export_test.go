@@ -89,8 +89,10 @@ var (
 			return yield(&own)
 		})
 	}
-	ScanParquet = scanParquet
-	ReadArrow   = readArrow
+	ScanParquet = func(f File, size, rows int64, yield func(*StoredRow) bool) error {
+		return scanColumns(f, size, rows, wholeRows(), yield)
+	}
+	ReadArrow = readArrow
 )
 
 // NewBytesFile returns a File that reads b.

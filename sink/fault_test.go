@@ -93,7 +93,7 @@ func TestFaults(t *testing.T) {
 				t.Parallel()
 				// Two commits, because the second sample reaches the byte limit.
 				cfg := sink.Config{Format: format, MaxShardBytes: 5000}
-				probe := &faultyFS{FS: newPowerCut("run", 0), At: -1}
+				probe := faulty(newPowerCut("run", 0), -1, nil)
 				cfg.FS = probe
 				if o := attempt(t, "run", cfg, faultSamples()); o.err != nil {
 					t.Fatal(o.err)
@@ -115,7 +115,8 @@ func TestFaults(t *testing.T) {
 func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 	t.Helper()
 	disk := newPowerCut("run", 0) // without a power cut
-	faults := &faultyFS{FS: disk, At: at, Err: syscall.ENOSPC, Dead: dead}
+	faults := faulty(disk, at, syscall.ENOSPC)
+	faults.dead = dead
 	cfg.FS = faults
 	o := attempt(t, "run", cfg, faultSamples())
 	if ops := faults.Ops(); at < len(ops) {
@@ -134,10 +135,7 @@ func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 		}
 	}
 	cardNames(t, dir, false)
-	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-	if err != nil || report.ProblemCount > 0 {
-		t.Errorf("Verify after the fault: %v, %v", err, report.Problems)
-	}
+	report := wholeVerify(t, dir)
 	for _, name := range report.Orphans {
 		if !dead && op != "remove" && strings.HasPrefix(filepath.Base(name), ".tmp-") {
 			t.Errorf("left behind by a process that could have removed it: %s", name)
@@ -150,9 +148,7 @@ func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 func dump(t *testing.T, disk *powerCut) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := disk.Dump(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, disk.Dump(dir))
 	return dir
 }
 
@@ -184,10 +180,7 @@ func completed(t *testing.T, disk *powerCut, cfg sink.Config, o outcome) {
 	dir = dump(t, disk)
 	cardNames(t, dir, true)
 	compareDataset(t, dir, faultSamples())
-	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-	if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {
-		t.Errorf("Verify at the end: %v, %v, orphans %q, write-ahead log %+v", err, report.Problems, report.Orphans, report.WAL)
-	}
+	verify(t, dir)
 }
 
 func TestErrorKinds(t *testing.T) {
@@ -205,7 +198,7 @@ func TestErrorKinds(t *testing.T) {
 		{syscall.EIO, sink.ErrPermission, false},
 		{fs.ErrNotExist, fs.ErrNotExist, true},
 	} {
-		cfg := sink.Config{FS: &faultyFS{FS: sink.OS(), At: 0, Err: &fs.PathError{Op: "open", Path: "x", Err: tt.err}}}
+		cfg := sink.Config{FS: faulty(sink.OS(), 0, &fs.PathError{Op: "open", Path: "x", Err: tt.err})}
 		_, err := sink.Create(t.TempDir(), cfg)
 		if _, ok := errors.AsType[*sink.ShardError](err); !ok {
 			t.Errorf("Create() = %v, want a *ShardError", err)

@@ -6,119 +6,70 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// faultyFS is a file system that fails at one operation. It counts all operations, including reads, from
-// 0. A write is one operation and fails halfway.
-type faultyFS struct {
-	FS sink.FS
-	// At is the operation that fails with Err; negative means none. If Dead, all later operations
-	// fail too, as if the process was killed.
-	At   int
-	Err  error
-	Dead bool
-
-	mu  sync.Mutex
-	n   int
-	ops []string
+// A hookFS calls before with each operation, reads included, and its paths. An error of before replaces
+// the operation, except that a write writes half and a close closes.
+type hookFS struct {
+	sink.FS
+	before func(op string, paths ...string) error
 }
 
-// Ops returns the operations so far.
-func (f *faultyFS) Ops() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.ops
-}
-
-func (f *faultyFS) fail(op string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := f.n
-	f.n++
-	f.ops = append(f.ops, op)
-	if f.At >= 0 && (n == f.At || n > f.At && f.Dead) {
-		return f.Err
-	}
-	return nil
-}
-
-// MkdirAll makes a folder and its parents.
-func (f *faultyFS) MkdirAll(name string) error {
-	if err := f.fail("mkdir"); err != nil {
+func (h hookFS) do(op string, act func() error, paths ...string) error {
+	if err := h.before(op, paths...); err != nil {
 		return err
 	}
-	return f.FS.MkdirAll(name)
+	return act()
 }
 
-// Create makes a new file.
-func (f *faultyFS) Create(name string) (sink.File, error) {
-	if err := f.fail("create"); err != nil {
+func (h hookFS) file(op, name string, open func(string) (sink.File, error)) (sink.File, error) {
+	if err := h.before(op, name); err != nil {
 		return nil, err
 	}
-	file, err := f.FS.Create(name)
+	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}
-	return &faultyFile{file, f}, nil
+	return hookFile{f, h, name}, nil
 }
 
-// Open opens a file for reading.
-func (f *faultyFS) Open(name string) (sink.File, error) {
-	if err := f.fail("open"); err != nil {
+func (h hookFS) Create(name string) (sink.File, error) { return h.file("create", name, h.FS.Create) }
+
+func (h hookFS) Open(name string) (sink.File, error) { return h.file("open", name, h.FS.Open) }
+
+func (h hookFS) MkdirAll(name string) error {
+	return h.do("mkdir", func() error { return h.FS.MkdirAll(name) }, name)
+}
+
+func (h hookFS) Rename(from, to string) error {
+	return h.do("rename", func() error { return h.FS.Rename(from, to) }, from, to)
+}
+
+func (h hookFS) Link(from, to string) error {
+	return h.do("link", func() error { return h.FS.Link(from, to) }, from, to)
+}
+
+func (h hookFS) Remove(name string) error {
+	return h.do("remove", func() error { return h.FS.Remove(name) }, name)
+}
+
+func (h hookFS) SyncDir(name string) error {
+	return h.do("syncdir", func() error { return h.FS.SyncDir(name) }, name)
+}
+
+func (h hookFS) ReadDir(name string) ([]string, error) {
+	if err := h.before("readdir", name); err != nil {
 		return nil, err
 	}
-	file, err := f.FS.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	return &faultyFile{file, f}, nil
+	return h.FS.ReadDir(name)
 }
 
-// Rename moves a file.
-func (f *faultyFS) Rename(from, to string) error {
-	if err := f.fail("rename"); err != nil {
-		return err
-	}
-	return f.FS.Rename(from, to)
-}
-
-// Link gives a file a second name.
-func (f *faultyFS) Link(from, to string) error {
-	if err := f.fail("link"); err != nil {
-		return err
-	}
-	return f.FS.Link(from, to)
-}
-
-// Remove deletes a file.
-func (f *faultyFS) Remove(name string) error {
-	if err := f.fail("remove"); err != nil {
-		return err
-	}
-	return f.FS.Remove(name)
-}
-
-// SyncDir makes the names in a folder durable.
-func (f *faultyFS) SyncDir(name string) error {
-	if err := f.fail("syncdir"); err != nil {
-		return err
-	}
-	return f.FS.SyncDir(name)
-}
-
-// ReadDir returns the names in a folder.
-func (f *faultyFS) ReadDir(name string) ([]string, error) {
-	if err := f.fail("readdir"); err != nil {
-		return nil, err
-	}
-	return f.FS.ReadDir(name)
-}
-
-type faultyFile struct {
+type hookFile struct {
 	sink.File
-	faults *faultyFS
+	fs   hookFS
+	name string
 }
 
-func (f *faultyFile) Write(p []byte) (int, error) {
-	if err := f.faults.fail("write"); err != nil {
+func (f hookFile) Write(p []byte) (int, error) {
+	if err := f.fs.before("write", f.name); err != nil {
 		n, werr := f.File.Write(p[:len(p)/2])
 		if werr != nil {
 			return n, werr
@@ -128,24 +79,55 @@ func (f *faultyFile) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-func (f *faultyFile) ReadAt(p []byte, off int64) (int, error) {
-	if err := f.faults.fail("read"); err != nil {
+func (f hookFile) ReadAt(p []byte, off int64) (int, error) {
+	if err := f.fs.before("read", f.name); err != nil {
 		return 0, err
 	}
 	return f.File.ReadAt(p, off)
 }
 
-func (f *faultyFile) Sync() error {
-	if err := f.faults.fail("sync"); err != nil {
-		return err
-	}
-	return f.File.Sync()
-}
+func (f hookFile) Sync() error { return f.fs.do("sync", f.File.Sync, f.name) }
 
-func (f *faultyFile) Close() error {
+func (f hookFile) Close() error {
 	err := f.File.Close() // even on failure: tests must not leak files
-	if ferr := f.faults.fail("close"); ferr != nil {
+	if ferr := f.fs.before("close", f.name); ferr != nil {
 		return ferr
 	}
 	return err
+}
+
+// A faultyFS counts operations from 0. Operation at fails with err; if dead, all later ones fail too, as
+// if the process was killed.
+type faultyFS struct {
+	hookFS
+	at   int // negative: none
+	err  error
+	dead bool
+
+	mu  sync.Mutex
+	ops []string
+}
+
+func faulty(fs sink.FS, at int, err error) *faultyFS {
+	f := &faultyFS{at: at, err: err}
+	f.hookFS = hookFS{fs, f.count}
+	return f
+}
+
+// Ops returns the operations so far.
+func (f *faultyFS) Ops() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ops
+}
+
+func (f *faultyFS) count(op string, _ ...string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := len(f.ops)
+	f.ops = append(f.ops, op)
+	if f.at >= 0 && (n == f.at || n > f.at && f.dead) {
+		return f.err
+	}
+	return nil
 }

@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -39,26 +38,5 @@ func TestWhole(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// BenchmarkHold measures the cost per held sample, which must not grow with the group.
-func BenchmarkHold(b *testing.B) {
-	for _, size := range []int32{8, 128, 1024, 8192} {
-		b.Run(fmt.Sprintf("group=%d", size), func(b *testing.B) {
-			b.ReportAllocs()
-			h := hold{groups: map[string]*heldGroup{}}
-			s := &tokenize.Sample{GroupID: "g", GroupSize: size}
-			for b.Loop() {
-				for s.Index = range size {
-					if g := h.add(accepted{sample: s}, time.Time{}); g.whole() {
-						for range len(g.list) {
-							h.take(g)
-						}
-					}
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/sample")
-		})
 	}
 }

@@ -48,10 +48,7 @@ func nextAttempt(s, failed *tokenize.Sample) *tokenize.Sample {
 // inPieces counts the pieces of each group in the order of the log, and lists indexes out of order.
 func inPieces(t *testing.T, dir string) (pieces map[string]int, disorder []string) {
 	t.Helper()
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := readLog(t, dir)
 	pieces = map[string]int{}
 	for _, c := range log.Commits {
 		var last string
@@ -75,18 +72,24 @@ func inPieces(t *testing.T, dir string) (pieces map[string]int, disorder []strin
 func TestGroupsLieInOnePiece(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
-		for _, cfg := range []sink.Config{
-			{},
-			{Writers: 3, MaxBytesInFlight: 40_000},
-			{MaxBytesInFlight: 100_000, MaxShardBytes: 1_500_000},
+		for _, tt := range []struct {
+			groups int
+			sizes  []int
+			cfg    sink.Config
+		}{
+			{60, []int{6, 1, 9}, sink.Config{}},
+			{60, []int{6, 1, 9}, sink.Config{Writers: 3, MaxBytesInFlight: 40_000}},
+			{60, []int{6, 1, 9}, sink.Config{MaxBytesInFlight: 100_000, MaxShardBytes: 1_500_000}},
+			{1, []int{1000}, sink.Config{MaxBytesInFlight: 100_000}}, // within the memory budget
 		} {
+			cfg := tt.cfg
 			cfg.Format = format
-			t.Run(fmt.Sprintf("%s/writers=%d/in-flight=%d", format, cfg.Writers, cfg.MaxBytesInFlight), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/groups=%d/writers=%d/in-flight=%d", format, tt.groups, cfg.Writers, cfg.MaxBytesInFlight), func(t *testing.T) {
 				t.Parallel()
 				build := func() (all []*tokenize.Sample) {
 					b := sinktest.NewBuilder(12)
-					for id := range 60 {
-						all = append(all, group(b, id, []int{6, 1, 9}[id%3])...)
+					for id := range tt.groups {
+						all = append(all, group(b, id, tt.sizes[id%len(tt.sizes)])...)
 					}
 					return all
 				}
@@ -104,7 +107,7 @@ func TestGroupsLieInOnePiece(t *testing.T) {
 						t.Errorf("%s is in %d pieces", id, n)
 					}
 				}
-				if len(pieces) != 60 || len(disorder) > 0 {
+				if len(pieces) != tt.groups || len(disorder) > 0 {
 					t.Errorf("%d groups, out of order %q", len(pieces), disorder)
 				}
 				if r := wholeVerify(t, dir); r.WAL.Segments > 0 {
@@ -115,28 +118,13 @@ func TestGroupsLieInOnePiece(t *testing.T) {
 	}
 }
 
-// TestHugeGroup tests that a thousand samples are written in one piece within the memory budget.
-func TestHugeGroup(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	all := group(sinktest.NewBuilder(3), 1, 1000)
-	rand.New(rand.NewPCG(1, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
-	sinktest.Write(t, dir, sink.Config{MaxBytesInFlight: 100_000}, all)
-	if pieces, disorder := inPieces(t, dir); pieces["group-1"] != 1 || len(disorder) > 0 {
-		t.Errorf("%v, out of order %q", pieces, disorder)
-	}
-	compareDataset(t, dir, group(sinktest.NewBuilder(3), 1, 1000))
-}
-
 // TestHeldLetsAppendOn tests that held samples never block Append, not even for a sample above the budget.
 func TestHeldLetsAppendOn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		d, err := sink.Create(dir, sink.Config{MaxBytesInFlight: 45_000}) // four samples
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		wait := start(t.Context(), t, d)
 		b := sinktest.NewBuilder(3)
 		all := group(b, 0, 40)[:30]
@@ -145,13 +133,11 @@ func TestHeldLetsAppendOn(t *testing.T) {
 		began, told := time.Now(), 0
 		for _, s := range append(all, large) {
 			synctest.Wait() // the writer is idle
-			if err := d.Append(t.Context(), s, func(err error) {
+			must(t, d.Append(t.Context(), s, func(err error) {
 				if told++; err != nil {
 					t.Error(err)
 				}
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			if n := d.Stats().BytesInFlight; n > 45_000 && s != large {
 				t.Errorf("%d bytes in flight", n)
 			}
@@ -177,21 +163,28 @@ func TestHeldLetsAppendOn(t *testing.T) {
 func TestHeldIsCommittedByAge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, _ := create(t, sink.Config{MaxShardAge: time.Minute})
-		wait := start(t.Context(), t, d)
-		b := sinktest.NewBuilder(3)
 		var mu sync.Mutex
+		var first sink.Commit
+		d, _ := create(t, sink.Config{MaxShardAge: time.Minute, Events: sink.Events{Committed: func(c sink.Commit) {
+			mu.Lock()
+			defer mu.Unlock()
+			if first.Seq == 0 {
+				first = c
+			}
+		}}})
+		wait := start(t.Context(), t, d)
+		time.Sleep(time.Hour) // an idle writer commits nothing
+		epoch := time.Now()
+		b := sinktest.NewBuilder(3)
 		took := map[string]time.Duration{}
 		put := func(s *tokenize.Sample) {
 			t.Helper()
 			began, key := time.Now(), s.GroupID+fmt.Sprint(s.Index)
-			if err := d.Append(t.Context(), s, func(error) {
+			must(t, d.Append(t.Context(), s, func(error) {
 				mu.Lock()
 				defer mu.Unlock()
 				took[key] = time.Since(began).Round(time.Second)
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 		}
 		one, cut, whole := group(b, 1, 1), group(b, 2, 3), group(b, 0, 2)
 		put(one[0])
@@ -214,6 +207,9 @@ func TestHeldIsCommittedByAge(t *testing.T) {
 		if fmt.Sprint(took) != fmt.Sprint(want) {
 			t.Errorf("committed after %v, want %v", took, want)
 		}
+		if first.Seq != 1 || len(first.Samples) != 1 || !first.CreatedAt.Equal(epoch.Add(time.Minute)) {
+			t.Errorf("the first commit is %+v", first)
+		}
 		mu.Unlock()
 		if err := errors.Join(d.Close(t.Context()), wait()); err != nil || d.Stats().Commits != 3 {
 			t.Errorf("%v, %d commits, want 3", err, d.Stats().Commits)
@@ -228,31 +224,21 @@ func TestHeldOverCommits(t *testing.T) {
 	wait := start(t.Context(), t, d)
 	b := sinktest.NewBuilder(3)
 	held := make(chan error, 1)
-	if err := d.Append(t.Context(), group(b, 0, 2)[0], func(err error) { held <- err }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Append(t.Context(), group(b, 0, 2)[0], func(err error) { held <- err }))
 	for i := range 5 {
 		done := make(chan error, 1)
-		if err := d.Append(t.Context(), group(b, 10+i, 1)[0], func(err error) { done <- err }); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Append(t.Context(), group(b, 10+i, 1)[0], func(err error) { done <- err }))
+		must(t, <-done)
 		if n := len(segments(t, dir)); n > 4 {
 			t.Errorf("%d segments", n)
 		}
 	}
-	if err := <-held; err != nil {
-		t.Error(err)
-	}
+	must(t, <-held)
 	log, err := sink.ReadLog(dir)
 	if err != nil || len(log.Commits) < 3 || log.Commits[2].Samples[0].Key != fmt.Sprintf("%032x-0", 0) {
 		t.Errorf("%+v, %v", log.Commits, err)
 	}
-	if err := errors.Join(d.Close(t.Context()), wait()); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(d.Close(t.Context()), wait()))
 }
 
 // TestHeldRetry tests that a held failure and its later success stay in order and are one outcome.
@@ -266,13 +252,9 @@ func TestHeldRetry(t *testing.T) {
 	var told sync.WaitGroup
 	for _, s := range []*tokenize.Sample{all[3], all[1], again, all[2], all[0]} {
 		told.Add(1)
-		if err := d.Append(t.Context(), s, func(error) { told.Done() }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Append(t.Context(), s, func(error) { told.Done() }))
 	}
-	if err := errors.Join(d.Close(t.Context()), wait()); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(d.Close(t.Context()), wait()))
 	told.Wait()
 	if r := wholeVerify(t, dir); r.Samples != 4 || r.Failed != 0 {
 		t.Errorf("%d samples, %d of them failed, want 4 and 0", r.Samples, r.Failed)
@@ -294,9 +276,7 @@ func TestHeldIsTold(t *testing.T) {
 		first, second := group(b, 0, 4), group(b, 1, 4)
 		told := make(chan error, 8)
 		for _, s := range []*tokenize.Sample{first[0], second[3], first[2], first[1], second[0], second[1]} {
-			if err := d.Append(t.Context(), s, func(err error) { told <- err }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.Append(t.Context(), s, func(err error) { told <- err }))
 		}
 		gone := errors.New("gone")
 		cancel(gone)
@@ -314,9 +294,7 @@ func TestHeldIsTold(t *testing.T) {
 		if s := d.Stats(); s.Pending != 0 || s.BytesInFlight != 0 || s.Commits != 0 {
 			t.Errorf("%+v", s)
 		}
-		if _, err := sink.Create(dir, sink.Config{}); err != nil {
-			t.Fatal(err)
-		}
+		open(t, dir, sink.Config{})
 		if pieces, disorder := inPieces(t, dir); pieces["group-0"] != 1 || pieces["group-1"] != 1 || len(disorder) > 0 {
 			t.Errorf("%v, out of order %q", pieces, disorder)
 		}
@@ -378,9 +356,7 @@ func TestHeldCannotBeReadAgain(t *testing.T) {
 		if n := d.Stats().BytesInFlight; n != 0 {
 			t.Errorf("%d bytes in flight", n)
 		}
-		if _, err := sink.Create(dir, sink.Config{}); err != nil {
-			t.Fatal(err)
-		}
+		open(t, dir, sink.Config{})
 		compareDataset(t, dir, group(sinktest.NewBuilder(3), 0, 4))
 		if pieces, _ := inPieces(t, dir); pieces["group-0"] != 1 {
 			t.Errorf("%v", pieces)

@@ -3,7 +3,6 @@ package sink_test
 import (
 	"encoding/json"
 	"math/rand/v2"
-	"os/exec"
 	"slices"
 	"testing"
 
@@ -78,12 +77,6 @@ func TestGroupsAgainstPython(t *testing.T) {
 		lives(t, dir, seed)
 		args = append(args, dir)
 	}
-	cmd := exec.CommandContext(t.Context(), python, args...)
-	cmd.Env = append(cmd.Environ(), "PYTHONPATH=python/src", "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, tail(err.(*exec.ExitError).Stderr, 4000)) //nolint:errorlint // it has run
-	}
 	type given struct {
 		ID     string
 		Size   int32
@@ -92,9 +85,7 @@ func TestGroupsAgainstPython(t *testing.T) {
 		N      int
 	}
 	var all [][]given
-	if err := json.Unmarshal(out, &all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(runPython(t, python, args...), &all))
 	for i, dir := range args[2:] {
 		var groups sink.GroupLog
 		var want []given

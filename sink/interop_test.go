@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -52,26 +53,7 @@ func TestInterop(t *testing.T) {
 	t.Parallel()
 	python := interpreter(t)
 	dir := t.TempDir()
-	path := writeJob(t, dir)
-	for _, tt := range []struct {
-		script string
-		args   []string
-	}{
-		{"read_pyarrow.py", nil},
-		{"read_duckdb.py", nil},
-		{"read_datasets.py", []string{filepath.Join(dir, "cache")}},
-		{"read_package.py", nil},
-	} {
-		t.Run(strings.TrimSuffix(tt.script, ".py"), func(t *testing.T) {
-			runPython(t, python, append([]string{filepath.Join("testdata", "python", tt.script), path}, tt.args...)...)
-		})
-	}
-}
-
-// TestPythonReader runs the Python package's tests of the commit log.
-func TestPythonReader(t *testing.T) {
-	t.Parallel()
-	runPython(t, interpreter(t), "-m", "unittest", "discover", "-s", "python/tests", "-p", "test_log.py")
+	runPython(t, python, filepath.Join("testdata", "python", "read_all.py"), writeJob(t, dir), filepath.Join(dir, "cache"))
 }
 
 func interpreter(t *testing.T) string {
@@ -93,13 +75,17 @@ func interpreter(t *testing.T) string {
 	return python
 }
 
-func runPython(t *testing.T, python string, args ...string) {
+func runPython(t *testing.T, python string, args ...string) (out []byte) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), python, args...)
 	cmd.Env = append(os.Environ(), "PYTHONPATH=python/src", "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, tail(out, 4000))
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%.200s: %v\n%s%s", strings.Join(args, " "), err, tail(out, 4000), tail(log.Bytes(), 4000))
 	}
+	return out
 }
 
 func tail(out []byte, n int) []byte { return out[max(0, len(out)-n):] }
@@ -117,15 +103,10 @@ func writeJob(t *testing.T, dir string) (path string) {
 	j := job{Sets: []*set{data, failed, raw}}
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
 		run := run{Dir: filepath.Join(dir, format.String())}
-		if err := os.Mkdir(run.Dir, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(run.Dir, 0o777))
 		j.Runs = append(j.Runs, run)
 		sinktest.Write(t, run.Dir, sink.Config{Format: format, RowGroupTokens: 100_000, Meta: meta}, sinktest.Edge())
-		log, err := sink.ReadLog(run.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := readLog(t, run.Dir)
 		for s := range log.Shards(sink.KindData) {
 			data.Files = append(data.Files, file{filepath.Join(run.Dir, s.Path), s.Format.String(), 3})
 		}
@@ -135,24 +116,16 @@ func writeJob(t *testing.T, dir string) (path string) {
 
 		name := filepath.Join(dir, "raw-"+format.String())
 		f, err := os.Create(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		meta := map[string]string{"note": "ünïcode", "rollout.schema_version": "1", "rollout.kind": "data"}
 		writeRaw(t, f, format, rawRows(), 1000, meta)
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Close())
 		raw.Files = append(raw.Files, file{name, format.String(), 3})
 	}
 	body, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path = filepath.Join(dir, "job.json")
-	if err := os.WriteFile(path, body, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, body, 0o666))
 	return path
 }
 
@@ -161,13 +134,9 @@ func writeRaw(tb testing.TB, w io.Writer, format sink.Format, rows []sink.Stored
 	tb.Helper()
 	enc := new(sink.EncoderPool).NewEncoder(w, format, groupTokens, meta)
 	for i := range rows {
-		if err := enc.Encode(&rows[i]); err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, enc.Encode(&rows[i]))
 	}
-	if err := enc.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, enc.Close())
 }
 
 // rawRows returns rows that a column can hold but no sample can: without tokens, with empty versions,

@@ -2,7 +2,6 @@ package sink_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -32,6 +31,14 @@ func reasonOf(id string) string {
 	return ""
 }
 
+// judgeEven filters out every other group.
+func judgeEven(g *sink.GroupFacts) {
+	keep := reasonOf(g.ID) == ""
+	for i := range g.Samples {
+		g.Samples[i].Keep, g.Samples[i].KeepReason = &keep, reasonOf(g.ID)
+	}
+}
+
 func (c *court) judge(g *sink.GroupFacts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +46,6 @@ func (c *court) judge(g *sink.GroupFacts) {
 	if len(g.Samples) != int(g.Size) {
 		c.t.Errorf("%s: %d samples of %d reported", g.ID, len(g.Samples), g.Size)
 	}
-	keep := reasonOf(g.ID) == ""
 	for i := range g.Samples {
 		f := &g.Samples[i]
 		s := c.samples[f.Key]
@@ -53,8 +59,8 @@ func (c *court) judge(g *sink.GroupFacts) {
 		if f.VersionMin == nil && len(s.Rows) == 1 || len(s.Rows) == 1 && (*f.VersionMin != 3 || *f.VersionMax != 3+s.Index) || len(s.Rows) == 2 && f.VersionMin != nil {
 			c.t.Errorf("%s: versions of sample %d from %v to %v", g.ID, i, f.VersionMin, f.VersionMax)
 		}
-		f.Keep, f.KeepReason = &keep, reasonOf(g.ID)
 	}
+	judgeEven(g)
 }
 
 // tried returns n groups and their court. The second row of a sample has no versions.
@@ -105,17 +111,12 @@ func (c *court) check(dir string) {
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(want) != len(c.samples) {
 		t.Errorf("%d samples in the log, want %d", len(want), len(c.samples))
 	}
 	for s := range log.Shards(sink.KindData) {
-		for r, err := range log.Rows(s) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for r := range each(t, log.Rows(s)) {
 			reason := want[r.SampleKey]
 			if r.Keep == nil || *r.Keep != (reason == "") || (r.KeepReason == nil) != (reason == "") || reason != "" && *r.KeepReason != reason {
 				t.Errorf("%s: keep %v, keep_reason %v, want reason %q", r.SampleKey, r.Keep, r.KeepReason, reason)
@@ -123,9 +124,7 @@ func (c *court) check(dir string) {
 		}
 	}
 	ledger, err := sink.ReadLedger(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := ledger.Filtered(); n != filtered || n == 0 {
 		t.Errorf("Ledger.Filtered() = %d, want %d", n, filtered)
 	}
@@ -169,9 +168,7 @@ func TestJudgeAfterRecovery(t *testing.T) {
 	rand.New(rand.NewPCG(1, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 	synctest.Test(t, func(t *testing.T) {
 		d, err := sink.Create(dir, cfg) // no commit for five minutes
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, kill := context.WithCancel(t.Context())
 		wait := start(ctx, t, d)
 		appendAll(t, d, all...)
@@ -181,10 +178,7 @@ func TestJudgeAfterRecovery(t *testing.T) {
 	})
 	clear(c.times) // none of that was committed
 	cfg.CommitGroups = true
-	d, err := sink.Create(dir, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := open(t, dir, cfg)
 	if r := d.Recovered(); r.Replayed != int64(len(all)) {
 		t.Errorf("recovered %+v, want %d samples", r, len(all))
 	}
@@ -245,15 +239,8 @@ func TestJudgeLowered(t *testing.T) {
 			var judged []int // sizes of the judged groups
 			cfg := sink.Config{CommitGroups: !committed, Judge: func(g *sink.GroupFacts) { judged = append(judged, len(g.Samples)) }}
 			write := func(list ...*tokenize.Sample) {
-				d, err := sink.Create(dir, cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
-				wait := start(t.Context(), t, d)
-				appendAll(t, d, list...)
-				if err := errors.Join(d.Close(context.Background()), wait()); err != nil {
-					t.Fatal(err)
-				}
+				t.Helper()
+				sinktest.Write(t, dir, cfg, list)
 			}
 			with, want := 0, []int{3}
 			if committed {

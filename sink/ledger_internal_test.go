@@ -13,20 +13,12 @@ func keep(t *testing.T, samples ...*tokenize.Sample) string {
 	dir := t.TempDir()
 	for _, s := range samples {
 		d, err := Create(dir, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ran := make(chan error, 1)
 		go func() { ran <- d.Run(t.Context()) }()
-		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-ran; err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Append(t.Context(), s, func(error) {}))
+		must(t, d.Close(t.Context()))
+		must(t, <-ran)
 	}
 	return dir
 }
@@ -67,9 +59,7 @@ func TestLedger(t *testing.T) {
 		}
 	}
 	l, err := ReadLedger(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	check(l)
 
 	var none *Ledger
@@ -97,5 +87,13 @@ func TestLedgerManyClasses(t *testing.T) {
 	}
 	if done, failed := l.Counts(); done != 0 || failed != n {
 		t.Errorf("%d done, %d failed", done, failed)
+	}
+}
+
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

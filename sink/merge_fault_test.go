@@ -22,13 +22,10 @@ func TestMergeFault(t *testing.T) {
 	open := func(t *testing.T) (*sink.Dataset, *powerCut, *faultyFS) {
 		t.Helper()
 		disk := loaded(t, dir, 0)
-		faults := &faultyFS{FS: disk, At: -1, Err: syscall.ENOSPC}
+		faults := faulty(disk, -1, syscall.ENOSPC)
 		cfg := cfg
 		cfg.FS = faults
-		d, err := sink.Create("run", cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := open(t, "run", cfg)
 		return d, disk, faults
 	}
 	d, disk, faults := open(t)
@@ -45,7 +42,7 @@ func TestMergeFault(t *testing.T) {
 		t.Run(fmt.Sprintf("%d-%s", i, op), func(t *testing.T) {
 			t.Parallel()
 			d, disk, faults := open(t)
-			faults.At = from + i
+			faults.at = from + i
 			_, err := d.MergeAll(t.Context())
 			if err != nil && strings.Contains(err.Error(), ": commit: ") {
 				return // the entry can be durable: the run ends, and Create checks
@@ -84,9 +81,7 @@ func unnamedMerged(t *testing.T, dir string, log *sink.Log) (left []string) {
 			}
 		}
 		paths, err := filepath.Glob(filepath.Join(dir, kind.String(), "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, path := range paths {
 			if name := filepath.Base(path); strings.Contains(name, "-m-") && !named[name] {
 				left = append(left, path)

@@ -78,10 +78,7 @@ func TestMergeUnderReaders(t *testing.T) {
 		t.Run(format.String(), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			d, err := sink.Create(dir, sink.Config{Format: format, CommitGroups: true, MergeAt: 2, FS: unsynced{sink.OS()}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := open(t, dir, sink.Config{Format: format, CommitGroups: true, MergeAt: 2, FS: unsynced{sink.OS()}})
 			d.SetSyncEvery(0)
 			wait := start(t.Context(), t, d)
 			var ended atomic.Bool
@@ -117,14 +114,9 @@ func TestMergeUnderReaders(t *testing.T) {
 					order = append(order, place{c.Seq, s.Key})
 				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			read("Follow", func() (int, error) { err := follower.Follow(); return len(order), err })
-			kept, err := sink.ReadLog(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kept := readLog(t, dir)
 			read("Originals", func() (int, error) {
 				err := kept.Follow()
 				n := 0
@@ -184,7 +176,7 @@ func TestMergeUnderReaders(t *testing.T) {
 				return acknowledged, d.Acknowledge(sink.Cursor{RunID: "run", Seq: int64(acknowledged)})
 			})
 			feed := &groupFeed{t: t, d: d, b: sinktest.NewBuilder(8), rng: rand.New(rand.NewPCG(4, 4))}
-			groups := 200
+			groups := 100
 			if testing.Short() {
 				groups = 40
 			}
@@ -193,17 +185,12 @@ func TestMergeUnderReaders(t *testing.T) {
 			}
 			ended.Store(true)
 			readers.Wait()
-			if err := errors.Join(d.Close(context.Background()), wait()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(d.Close(context.Background()), wait()))
 			if d.Stats().Merges == 0 {
 				t.Error("no merge")
 			}
 			t.Logf("%d commits, %d merges", d.Stats().Commits, d.Stats().Merges)
-			log, err := sink.ReadLog(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := readLog(t, dir)
 			var at []place
 			for c := range log.Originals() {
 				for _, s := range c.Samples {
@@ -222,7 +209,7 @@ func TestMergeUnderReaders(t *testing.T) {
 // TestManySmallCommits tests that a day of small commits leaves few files.
 func TestManySmallCommits(t *testing.T) {
 	t.Parallel()
-	n := 5000 // with 20,000: at most 219 files, 21 at the end
+	n := 1500 // with 20,000: at most 219 files, 21 at the end
 	if testing.Short() {
 		n = 1000
 	}
@@ -232,9 +219,7 @@ func TestManySmallCommits(t *testing.T) {
 		CommitGroups: true, FS: unsynced{sink.OS()},
 		Events: sink.Events{Committed: func(c sink.Commit) { last.Store(c.Seq) }},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d.SetSyncEvery(0)
 	wait := start(t.Context(), t, d)
 	count := func() (n int) {
@@ -249,16 +234,12 @@ func TestManySmallCommits(t *testing.T) {
 	most := 0
 	for i := range n {
 		feed.group(1, true)
-		if err := d.Acknowledge(sink.Cursor{RunID: "run", Seq: last.Load() + 1}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Acknowledge(sink.Cursor{RunID: "run", Seq: last.Load() + 1}))
 		if i%100 == 99 {
 			most = max(most, count())
 		}
 	}
-	if err := errors.Join(d.Close(context.Background()), wait()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(d.Close(context.Background()), wait()))
 	t.Logf("%d commits, %d merges, at most %d files, %d at the end", n, d.Stats().Merges, most, count())
 	// The commits come as fast as possible, so merges are late on a busy machine: some 220 files
 	// alone, 523 beside other tests. Without merges there are two per commit.
@@ -287,9 +268,7 @@ func TestReplacedFilesStay(t *testing.T) {
 		left := func() (n int) {
 			synctest.Wait()
 			names, err := filepath.Glob(filepath.Join(dir, "replaced", "_commits", "*"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			shards, err := filepath.Glob(filepath.Join(dir, "replaced", "data", "*"))
 			if err != nil || len(names) == 0 && len(shards) > 0 {
 				t.Fatal(shards, err)
@@ -297,16 +276,11 @@ func TestReplacedFilesStay(t *testing.T) {
 			return len(names)
 		}
 		run := func() (d *sink.Dataset, end func()) {
-			d, err := sink.Create(dir, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d = open(t, dir, cfg)
 			wait := start(t.Context(), t, d)
 			synctest.Wait()
 			return d, func() {
-				if err := errors.Join(d.Close(t.Context()), wait()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(d.Close(t.Context()), wait()))
 			}
 		}
 		d, end := run()
@@ -331,9 +305,7 @@ func TestReplacedFilesStay(t *testing.T) {
 			seq  int64
 			left int
 		}{{11, 4}, {13, 2}, {14, 1}, {15, 0}} {
-			if err := d.Acknowledge(sink.Cursor{RunID: "run", Seq: tt.seq}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.Acknowledge(sink.Cursor{RunID: "run", Seq: tt.seq}))
 			if time.Sleep(time.Hour); left() != tt.left {
 				t.Errorf("acknowledged up to %d: %d entries in replaced/, want %d", tt.seq, left(), tt.left)
 			}

@@ -29,9 +29,7 @@ func TestMergeRefused(t *testing.T) {
 	if err == nil {
 		_, err = d.MergeAll(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	smallCommits(t, from, cfg, 2, 2) // the log: 5 holds 1 to 4, then 6 and 7
 	type Ranges = []sink.SeqRange
 	for _, tt := range []struct {
@@ -59,9 +57,7 @@ func TestMergeRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := spoiled{t, t.TempDir()}
-			if err := os.CopyFS(s.dir, os.DirFS(from)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.CopyFS(s.dir, os.DirFS(from)))
 			s.commit(5, tt.edit)
 			_, err := sink.ReadLog(s.dir)
 			if is := err == nil || !strings.Contains(err.Error(), tt.want); is != (tt.want == "" || tt.whole) {
@@ -87,9 +83,7 @@ func TestMergeRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := errors.Join(os.CopyFS(dir, os.DirFS(from)), tt.change(dir)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(os.CopyFS(dir, os.DirFS(from)), tt.change(dir)))
 			_, readErr := sink.ReadLog(dir)
 			r, verifyErr := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
 			for _, err := range []error{readErr, errors.Join(append(r.Problems, verifyErr)...)} {
@@ -117,15 +111,10 @@ func TestMergeKeepsMeta(t *testing.T) {
 		smallCommits(t, dir, cfg(digest), 3, uint64(i))
 	}
 	metas := func() (all []string) {
-		log, err := sink.ReadLog(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := readLog(t, dir)
 		for s := range log.Shards(sink.KindData) {
 			meta, err := log.Meta(s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for range s.Rows {
 				all = append(all, meta["rollout.config_sha256"])
 			}
@@ -133,10 +122,7 @@ func TestMergeKeepsMeta(t *testing.T) {
 		return all
 	}
 	want := metas()
-	d, err := sink.Create(dir, cfg("b"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := open(t, dir, cfg("b"))
 	if n, err := d.MergeAll(t.Context()); n < 4 || err != nil {
 		t.Errorf("%d merges, %v", n, err)
 	}
@@ -144,30 +130,6 @@ func TestMergeKeepsMeta(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	wholeVerify(t, dir)
-}
-
-// A fullDisk has no space for merged shards or, with entries, for any entry after the first one.
-type fullDisk struct {
-	unsynced
-	entries bool
-	merged  atomic.Bool
-}
-
-func (f *fullDisk) Rename(from, to string) error {
-	if strings.Contains(filepath.Base(to), "-m-") {
-		f.merged.Store(true)
-		if !f.entries {
-			return syscall.ENOSPC
-		}
-	}
-	return f.unsynced.Rename(from, to)
-}
-
-func (f *fullDisk) Link(from, to string) error {
-	if f.entries && f.merged.Load() {
-		return syscall.ENOSPC
-	}
-	return f.unsynced.Link(from, to)
 }
 
 // TestMergeFails tests that a failed merge does not end the run, but that an error of the log does.
@@ -179,19 +141,25 @@ func TestMergeFails(t *testing.T) {
 			dir := t.TempDir()
 			smallCommits(t, dir, sink.Config{}, 4, 1)
 			want := logicalOf(t, dir)
-			disk := &fullDisk{unsynced: unsynced{sink.OS()}, entries: entries}
+			var merged atomic.Bool // a merged shard gets its name: no space for it, or for any later entry
+			disk := hookFS{unsynced{sink.OS()}, func(op string, paths ...string) error {
+				if op == "rename" && strings.Contains(filepath.Base(paths[1]), "-m-") {
+					merged.Store(true)
+				}
+				if merged.Load() && (entries && op == "link" || !entries && op == "rename" && strings.Contains(filepath.Base(paths[1]), "-m-")) {
+					return syscall.ENOSPC
+				}
+				return nil
+			}}
 			var said bytes.Buffer // used by one goroutine
-			d, err := sink.Create(dir, sink.Config{CommitGroups: true, MergeAt: 3, FS: disk, Logger: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := open(t, dir, sink.Config{CommitGroups: true, MergeAt: 3, FS: disk, Logger: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 			wait := start(t.Context(), t, d)
 			if entries {
 				if err := wait(); !errors.Is(err, sink.ErrFull) {
 					t.Errorf("Run: %v, want ErrFull", err)
 				}
 			} else {
-				for !disk.merged.Load() {
+				for !merged.Load() {
 					time.Sleep(time.Millisecond)
 				}
 				feed := &groupFeed{t: t, d: d, b: sinktest.NewBuilder(8), rng: rand.New(rand.NewPCG(4, 4))}
@@ -208,10 +176,7 @@ func TestMergeFails(t *testing.T) {
 			if d.Stats().Merges > 0 {
 				t.Errorf("%d merges", d.Stats().Merges)
 			}
-			d, err = sink.Create(dir, sink.Config{MergeAt: 3})
-			if err != nil {
-				t.Fatal(err)
-			}
+			d = open(t, dir, sink.Config{MergeAt: 3})
 			if entries {
 				sameLogical(t, dir, want)
 			}

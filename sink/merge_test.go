@@ -53,19 +53,13 @@ func smallCommits(tb testing.TB, dir string, cfg sink.Config, n int, seed uint64
 // logicalOf returns the content of each sample in the log and shards, in commit order.
 func logicalOf(tb testing.TB, dir string) (lines []string) {
 	tb.Helper()
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	log := readLog(tb, dir)
 	for c := range log.Originals() {
 		for _, s := range c.Samples {
 			lines = append(lines, fmt.Sprintf("%d %s %s/%d %d %d %q %d of %d %s", c.Seq, c.CreatedAt, s.Key, s.Attempt, s.Rows, s.Failures, c.Groups[s.Group].ID, s.Index, c.Groups[s.Group].Size, s.Class))
 		}
 	}
-	for s, err := range log.Stored() {
-		if err != nil {
-			tb.Fatal(err)
-		}
+	for s := range each(tb, log.Stored()) {
 		lines = append(lines, string(bits(nil, reflect.ValueOf(s))))
 	}
 	return lines
@@ -112,7 +106,7 @@ func sameLogical(tb testing.TB, dir string, want []string) {
 
 func wholeVerify(tb testing.TB, dir string) sink.VerifyReport {
 	tb.Helper()
-	r, err := sink.Verify(tb.Context(), dir, sink.VerifyOptions{})
+	r, err := sink.Verify(tb.Context(), dir, sink.VerifyOptions{VocabSize: sinktest.Vocab})
 	if err != nil || r.ProblemCount > 0 {
 		tb.Fatalf("Verify: %v, %v", err, r.Problems)
 	}
@@ -127,14 +121,11 @@ func TestMerge(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", format, at), func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				cfg := sink.Config{Format: format, MergeAt: at, RowGroupTokens: 1000, Meta: map[string]string{"rollout.config_sha256": "x"}}
+				cfg := sink.Config{Format: format, MergeAt: at, RowGroupTokens: 1000, FS: unsynced{sink.OS()}, Meta: map[string]string{"rollout.config_sha256": "x"}}
 				smallCommits(t, dir, cfg, 41, uint64(at))
 				want, before := logicalOf(t, dir), wholeVerify(t, dir)
 				for round := range 2 { // merges of merges
-					d, err := sink.Create(dir, cfg)
-					if err != nil {
-						t.Fatal(err)
-					}
+					d := open(t, dir, cfg)
 					n, err := d.MergeAll(t.Context())
 					if err != nil || n == 0 && at == 2 {
 						t.Fatalf("%d merges, %v", n, err)
@@ -152,10 +143,7 @@ func TestMerge(t *testing.T) {
 					smallCommits(t, dir, cfg, 11, uint64(100*(round+1)+at))
 					want, before = logicalOf(t, dir), wholeVerify(t, dir)
 				}
-				log, err := sink.ReadLog(dir)
-				if err != nil {
-					t.Fatal(err)
-				}
+				log := readLog(t, dir)
 				if n := len(log.Commits); n > 8*at+11 {
 					t.Errorf("%d entries are left", n)
 				}
@@ -163,9 +151,7 @@ func TestMerge(t *testing.T) {
 					t.Errorf("key-values %v, %v", meta, err)
 				}
 				// No reader needs the replaced files.
-				if err := os.RemoveAll(filepath.Join(dir, "replaced")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.RemoveAll(filepath.Join(dir, "replaced")))
 				sameLogical(t, dir, want)
 			})
 		}
@@ -177,7 +163,7 @@ func TestMergeIsCut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cfg := sink.Config{MergeAt: 3, RowGroupTokens: 1000}
-	smallCommits(t, dir, cfg, 9, 7)
+	smallCommits(t, dir, cfg, 4, 7) // one merge, of shards of both kinds
 	want := logicalOf(t, dir)
 	life := func(fs *powerCut) error {
 		d, err := sink.Create("run", withFS(cfg, fs))
@@ -185,15 +171,13 @@ func TestMergeIsCut(t *testing.T) {
 			return err
 		}
 		_, err = d.MergeAll(t.Context())
-		_ = d.Acknowledge(sink.Cursor{RunID: "run", Seq: 10})
+		_ = d.Acknowledge(sink.Cursor{RunID: "run", Seq: 5})
 		d.DeleteReplaced()
 		return err
 	}
 	probe := loaded(t, dir, 0)
 	probe.CutAt(-1)
-	if err := life(probe); err != nil {
-		t.Fatal(err)
-	}
+	must(t, life(probe))
 	steps := len(probe.Steps())
 	t.Logf("%d operations", steps)
 	stride := 1
@@ -214,9 +198,7 @@ func TestMergeIsCut(t *testing.T) {
 				_ = life(fs)
 			}
 			back(rng, fs)
-			if _, err := sink.Create("run", withFS(cfg, fs)); err != nil {
-				t.Fatal(err)
-			}
+			open(t, "run", withFS(cfg, fs))
 			there := dump(t, fs)
 			sameLogical(t, there, want)
 			if r := wholeVerify(t, there); len(r.Orphans) > 0 {
@@ -224,9 +206,7 @@ func TestMergeIsCut(t *testing.T) {
 			}
 			cardNames(t, there, true)
 			fs.Kill()
-			if err := life(fs); err != nil {
-				t.Fatal(err)
-			}
+			must(t, life(fs))
 			there = dump(t, fs)
 			sameLogical(t, there, want)
 			wholeVerify(t, there)
@@ -241,7 +221,7 @@ func TestMergeIsCut(t *testing.T) {
 func loaded(tb testing.TB, dir string, seed uint64) *powerCut {
 	tb.Helper()
 	disk := newPowerCut("run", seed)
-	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+	must(tb, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		rel, _ := filepath.Rel(dir, path)
 		to := filepath.Join("run", rel)
 		if err != nil || rel == "." {
@@ -250,26 +230,13 @@ func loaded(tb testing.TB, dir string, seed uint64) *powerCut {
 		if e.IsDir() {
 			return disk.MkdirAll(to)
 		}
-		body, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
 		f, err := disk.Create(to)
-		if err != nil {
-			return err
-		}
-		if _, err := f.Write(body); err != nil {
-			return err
-		}
-		return f.Sync()
-	})
+		must(tb, err)
+		_, err = f.Write(readFile(tb, path))
+		return errors.Join(err, f.Sync())
+	}))
 	for _, sub := range []string{"", "data", "failures", "_commits", "wal"} {
-		if err == nil {
-			err = disk.SyncDir(filepath.Join("run", sub))
-		}
-	}
-	if err != nil {
-		tb.Fatal(err)
+		must(tb, disk.SyncDir(filepath.Join("run", sub)))
 	}
 	return disk
 }
@@ -289,28 +256,19 @@ func TestMergedFolder(t *testing.T) {
 			if err == nil {
 				_, err = d.MergeAll(t.Context())
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return d
 		}
 		for seed := range uint64(3) {
 			smallCommits(t, to, cfg, 4, seed)
 			d := merge()
-			if err := d.Acknowledge(sink.Cursor{RunID: "run", Seq: 4*int64(seed) + 1}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.Acknowledge(sink.Cursor{RunID: "run", Seq: 4*int64(seed) + 1}))
 			d.DeleteReplaced()
 		}
 		smallCommits(t, to, cfg, 2, 9)
-		if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(to)), os.RemoveAll(filepath.Join(dir, "wal"))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(to)), os.RemoveAll(filepath.Join(dir, "wal"))))
 	}
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := readLog(t, dir)
 	merges := 0
 	for _, c := range log.Commits {
 		if c.IsMerge() {

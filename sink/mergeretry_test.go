@@ -22,24 +22,20 @@ import (
 
 // A badDisk fails in selected ways.
 type badDisk struct {
-	sink.FS
 	full  atomic.Bool // no merged shard gets its name
 	stuck atomic.Bool // nothing can be moved to replaced/
 	bad   string      // path of a file that cannot be read
 }
 
-func (d *badDisk) Rename(from, to string) error {
-	if d.full.Load() && strings.Contains(filepath.Base(to), "-m-") || d.stuck.Load() && strings.Contains(to, "replaced") {
-		return &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.ENOSPC}
+func (d *badDisk) fail(op string, paths ...string) error {
+	to := paths[len(paths)-1]
+	switch {
+	case op == "rename" && (d.full.Load() && strings.Contains(filepath.Base(to), "-m-") || d.stuck.Load() && strings.Contains(to, "replaced")):
+		return &os.LinkError{Op: op, Old: paths[0], New: to, Err: syscall.ENOSPC}
+	case op == "open" && d.bad != "" && strings.HasSuffix(filepath.ToSlash(to), d.bad):
+		return &fs.PathError{Op: op, Path: to, Err: syscall.EIO}
 	}
-	return d.FS.Rename(from, to)
-}
-
-func (d *badDisk) Open(name string) (sink.File, error) {
-	if d.bad != "" && strings.HasSuffix(filepath.ToSlash(name), d.bad) {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EIO}
-	}
-	return d.FS.Open(name)
+	return nil
 }
 
 // merging runs a dataset of n commits of one sample in a bubble. prepare receives the disk and the
@@ -52,32 +48,25 @@ func merging(t *testing.T, n int, prepare func(disk *badDisk, dir string, shards
 		for range n {
 			sinktest.Write(t, dir, sink.Config{Format: sink.Arrow}, alone([]*tokenize.Sample{b.Sample(b.Row(3, 5))}))
 		}
-		log, err := sink.ReadLog(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := readLog(t, dir)
 		var shards []string
 		for s := range log.Shards(sink.KindData) {
 			shards = append(shards, s.Path)
 		}
-		disk, said := &badDisk{FS: sink.OS()}, &bytes.Buffer{}
+		disk, said := &badDisk{}, &bytes.Buffer{}
 		prepare(disk, dir, shards)
 		bad := disk.bad
 		disk.bad = "" // Create can check it
 		d, err := sink.Create(dir, sink.Config{
-			Format: sink.Arrow, CommitGroups: true, MergeAt: 3, FS: disk,
+			Format: sink.Arrow, CommitGroups: true, MergeAt: 3, FS: hookFS{sink.OS(), disk.fail},
 			Logger: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		disk.bad = bad
 		wait := start(t.Context(), t, d)
 		synctest.Wait()
 		live(d, disk, said)
-		if err := errors.Join(d.Close(context.Background()), wait()); err != nil {
-			t.Error(err)
-		}
+		must(t, errors.Join(d.Close(context.Background()), wait()))
 	})
 }
 
@@ -141,9 +130,7 @@ func TestMergeRetryBeginsAnew(t *testing.T) {
 		disk.full.Store(true)
 		b := sinktest.NewBuilder(4)
 		for range 3 {
-			if err := d.Append(context.Background(), alone([]*tokenize.Sample{b.Sample(b.Row(3, 5))})[0], func(error) {}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.Append(context.Background(), alone([]*tokenize.Sample{b.Sample(b.Row(3, 5))})[0], func(error) {}))
 			synctest.Wait()
 		}
 		wantMerges(t, d, "at first", 1, failed+1)
@@ -166,14 +153,9 @@ func TestDamagedEntryIsNotMerged(t *testing.T) {
 				return
 			}
 			path := filepath.Join(dir, shards[3])
-			body, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			body := readFile(t, path)
 			body[len(body)/2] ^= 1
-			if err := os.WriteFile(path, body, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, body, 0o600))
 		}, func(d *sink.Dataset, _ *badDisk, said *bytes.Buffer) {
 			want := int64(1)
 			if !damage {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -81,43 +80,32 @@ func inLog(t *testing.T, fs *powerCut, groups bool) map[attemptID]int {
 	t.Helper()
 	dir := dump(t, fs)
 	cardNames(t, dir, true)
-	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-	if err != nil || report.ProblemCount > 0 {
-		t.Fatalf("Verify: %v, %v", err, report.Problems)
-	}
+	report := wholeVerify(t, dir)
 	if len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) && !groups || report.WAL.Segments > 1 {
 		t.Errorf("recovery left orphans %q, write-ahead log %+v", report.Orphans, report.WAL)
 	}
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := readLog(t, dir)
 	n := map[attemptID]int{}
 	for _, c := range log.Commits {
 		for _, s := range c.Samples {
 			n[attemptID{s.Key, s.Attempt}]++
 		}
 	}
-	for w, err := range log.Waiting() {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for w := range each(t, log.Waiting()) {
 		n[attemptID{w.Key, w.Attempt}]++
 	}
 	return n
 }
 
-// TestPowerCut cuts the power or kills the process at every operation of a run with many commits, and
-// cuts some recoveries too. In the end each attempt that was reported durable exists once, none twice.
+// TestPowerCut cuts the power or kills the process at every operation of a run with many commits, in both
+// formats, and cuts some recoveries too. In the end each attempt that was reported durable exists once, none twice.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	lines := cutSamples()
 	cfg := sink.Config{MaxShardBytes: 2500, Writers: 2, RowGroupTokens: 1000}
 	probe := newPowerCut("run", 0)
 	probe.CutAt(-1)
-	if err := live(t, probe, cfg, lines, map[attemptID]bool{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, live(t, probe, cfg, lines, map[attemptID]bool{}))
 	steps := len(probe.Steps())
 	rounds := 2
 	if testing.Short() {
@@ -127,7 +115,9 @@ func TestPowerCut(t *testing.T) {
 	for at := range steps {
 		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
 			t.Parallel()
+			cfg := cfg
 			for round := range rounds {
+				cfg.Format = []sink.Format{sink.Parquet, sink.Arrow}[round]
 				cutOnce(t, cfg, lines, at, uint64(round))
 			}
 		})
@@ -210,25 +200,17 @@ func once(t *testing.T, n map[attemptID]int) {
 func TestSegmentsThatComeBack(t *testing.T) {
 	t.Parallel()
 	lone := cutSamples()[0][0]
-	body, err := os.ReadFile(segments(t, interrupted(t, samples(3), sink.Config{}))[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := readFile(t, segments(t, interrupted(t, samples(3), sink.Config{}))[0])
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		disk := newPowerCut("run", rng.Uint64())
 		putSegments(t, disk, body, body)
 		if rng.IntN(2) == 0 { // an earlier process removed them
 			for n := range 2 {
-				if err := disk.Remove(segmentPath(n)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, disk.Remove(segmentPath(n)))
 			}
 		}
-		d, err := sink.Create("run", sink.Config{FS: disk})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := open(t, "run", sink.Config{FS: disk})
 		disk.CutAt(rng.IntN(8)) // at the beginning of the new segment
 		wait := start(t.Context(), t, d)
 		_ = d.Append(t.Context(), lone, func(error) {}) // durable or not
@@ -243,18 +225,14 @@ func TestSegmentsThatComeBack(t *testing.T) {
 // putSegments writes a write-ahead log with the given segments durably.
 func putSegments(t *testing.T, disk *powerCut, bodies ...[]byte) {
 	t.Helper()
-	err := errors.Join(disk.MkdirAll("run/wal"), disk.SyncDir("run"))
+	must(t, errors.Join(disk.MkdirAll("run/wal"), disk.SyncDir("run")))
 	for i, body := range bodies {
-		f, cerr := disk.Create(segmentPath(i))
-		if cerr != nil {
-			t.Fatal(cerr)
-		}
-		_, werr := f.Write(renumbered(body, uint64(i+1)))
-		err = errors.Join(err, werr, f.Sync(), f.Close())
+		f, err := disk.Create(segmentPath(i))
+		must(t, err)
+		_, err = f.Write(renumbered(body, uint64(i+1)))
+		must(t, errors.Join(err, f.Sync(), f.Close()))
 	}
-	if err = errors.Join(err, disk.SyncDir("run/wal")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, disk.SyncDir("run/wal"))
 }
 
 func segmentPath(i int) string { return filepath.Join("run", "wal", fmt.Sprintf("%08d.wal", i+1)) }

@@ -188,7 +188,6 @@ func (p *powerCut) do(op, name string, act func() error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// MkdirAll makes a folder and its parents.
 func (p *powerCut) MkdirAll(name string) error {
 	return p.do("mkdir", name, func() error {
 		for ; p.names[name] == nil; name = filepath.Dir(name) {
@@ -198,47 +197,52 @@ func (p *powerCut) MkdirAll(name string) error {
 	})
 }
 
-// Create makes a new file.
-func (p *powerCut) Create(name string) (f sink.File, err error) {
-	err = p.do("create", name, func() error {
+// file runs an operation that opens a file.
+func (p *powerCut) file(op, name string, act func() error) (f sink.File, err error) {
+	err = p.do(op, name, func() error {
+		if err := act(); err != nil {
+			return err
+		}
+		f = &powerFile{p, p.names[name], p.boot}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (p *powerCut) Create(name string) (sink.File, error) {
+	return p.file("create", name, func() error {
 		if p.names[name] != nil {
 			return fs.ErrExist
 		}
 		if p.names[filepath.Dir(name)] == nil {
 			return fs.ErrNotExist
 		}
-		node := &inode{}
-		p.names[name] = node
-		f = &powerFile{p, node, p.boot}
+		p.names[name] = &inode{}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
 }
 
-// Open opens a file for reading.
-func (p *powerCut) Open(name string) (f sink.File, err error) {
-	err = p.do("open", name, func() error {
-		node := p.names[name]
-		if node == nil {
+func (p *powerCut) Open(name string) (sink.File, error) {
+	return p.file("open", name, func() error { return p.exists(name) })
+}
+
+// exists returns fs.ErrNotExist unless all names exist.
+func (p *powerCut) exists(names ...string) error {
+	for _, name := range names {
+		if p.names[name] == nil {
 			return fs.ErrNotExist
 		}
-		f = &powerFile{p, node, p.boot}
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
-	return f, nil
+	return nil
 }
 
-// Rename moves a file.
 func (p *powerCut) Rename(from, to string) error {
 	return p.do("rename", from, func() error {
-		if p.names[from] == nil || p.names[filepath.Dir(to)] == nil {
-			return fs.ErrNotExist
+		if err := p.exists(from, filepath.Dir(to)); err != nil {
+			return err
 		}
 		p.names[to] = p.names[from]
 		delete(p.names, from)
@@ -246,11 +250,10 @@ func (p *powerCut) Rename(from, to string) error {
 	})
 }
 
-// Link gives a file a second name.
 func (p *powerCut) Link(from, to string) error {
 	return p.do("link", from, func() error {
-		if p.names[from] == nil || p.names[filepath.Dir(to)] == nil {
-			return fs.ErrNotExist
+		if err := p.exists(from, filepath.Dir(to)); err != nil {
+			return err
 		}
 		if p.names[to] != nil {
 			return fs.ErrExist
@@ -260,7 +263,6 @@ func (p *powerCut) Link(from, to string) error {
 	})
 }
 
-// Remove deletes a name.
 func (p *powerCut) Remove(name string) error {
 	return p.do("remove", name, func() error {
 		if p.names[name] == nil {
@@ -271,17 +273,12 @@ func (p *powerCut) Remove(name string) error {
 	})
 }
 
-// SyncDir makes the names in a folder durable.
 func (p *powerCut) SyncDir(name string) error {
 	return p.do("syncdir", name, func() error {
 		if p.names[name] == nil {
 			return fs.ErrNotExist
 		}
-		for path := range p.disk {
-			if path != p.root && filepath.Dir(path) == name {
-				delete(p.disk, path)
-			}
-		}
+		maps.DeleteFunc(p.disk, func(path string, _ *inode) bool { return path != p.root && filepath.Dir(path) == name })
 		for path, node := range p.names {
 			if path != p.root && filepath.Dir(path) == name {
 				p.disk[path] = node
@@ -291,7 +288,6 @@ func (p *powerCut) SyncDir(name string) error {
 	})
 }
 
-// ReadDir returns the names in a folder.
 func (p *powerCut) ReadDir(name string) (names []string, err error) {
 	err = p.do("readdir", name, func() error {
 		if p.names[name] == nil {

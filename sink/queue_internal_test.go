@@ -11,9 +11,7 @@ func TestQueueThatIsNeverEmpty(t *testing.T) {
 	t.Parallel()
 	q := newQueue()
 	push := func(n int) {
-		if err := q.push(accepted{sample: &tokenize.Sample{Index: int32(n)}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, q.push(accepted{sample: &tokenize.Sample{Index: int32(n)}}))
 	}
 	const behind = 5
 	for n := range behind {

@@ -28,26 +28,16 @@ type rowGroup struct {
 
 func rowGroups(t *testing.T, dir string) (all []rowGroup) {
 	t.Helper()
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := readLog(t, dir)
 	for s := range log.Shards(sink.KindData) {
 		var rows []*sink.StoredRow
-		for r, err := range log.Rows(s) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for r := range each(t, log.Rows(s)) {
 			rows = append(rows, r)
 		}
 		f, err := os.Open(filepath.Join(dir, s.Path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		file, err := parquet.OpenFile(f, s.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		at := 0
 		for i, of := range file.Metadata().RowGroups {
 			g := rowGroup{rows: int(of.NumRows), bytes: of.TotalCompressedSize, last: i == len(file.RowGroups())-1}
@@ -113,18 +103,15 @@ func checkRowGroups(t *testing.T, dir string, target int) {
 // are written, recovered after a crash, or copied.
 func TestRowGroupsBeginWithGroups(t *testing.T) {
 	t.Parallel()
-	const target = 50_000
-	for _, cfg := range []sink.Config{{}, {Writers: 2, MaxBytesInFlight: 200_000, MaxShardBytes: 2_000_000}} {
+	const target = 30_000
+	for _, cfg := range []sink.Config{{}, {Writers: 2, MaxBytesInFlight: 200_000, MaxShardBytes: 1_000_000}} {
 		cfg.RowGroupTokens = target
 		t.Run(fmt.Sprintf("writers=%d", max(1, cfg.Writers)), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			sinktest.Write(t, dir, cfg, manyGroups(150))
+			sinktest.Write(t, dir, cfg, manyGroups(75))
 			checkRowGroups(t, dir, target)
-			log, err := sink.ReadLog(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := readLog(t, dir)
 			again := t.TempDir()
 			if _, err := sink.Store(again, cfg, log.Stored()); err != nil {
 				t.Fatal(err)
@@ -139,10 +126,8 @@ func TestRowGroupsBeginWithGroups(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		wait := start(ctx, t, d)
 		crowd := sinktest.NewCrowd(d)
-		for _, s := range manyGroups(150) {
-			if err := crowd.Append(t.Context(), s, func(error) {}); err != nil {
-				t.Fatal(err)
-			}
+		for _, s := range manyGroups(75) {
+			must(t, crowd.Append(t.Context(), s, func(error) {}))
 		}
 		crowd.Wait()
 		gone := errors.New("gone")
@@ -150,10 +135,8 @@ func TestRowGroupsBeginWithGroups(t *testing.T) {
 		if err := wait(); !errors.Is(err, gone) {
 			t.Errorf("Run() = %v", err)
 		}
-		if _, err := sink.Create(dir, cfg); err != nil {
-			t.Fatal(err)
-		}
-		compareDataset(t, dir, manyGroups(150))
+		open(t, dir, cfg)
+		compareDataset(t, dir, manyGroups(75))
 		checkRowGroups(t, dir, target)
 	})
 }

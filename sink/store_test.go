@@ -20,10 +20,7 @@ func TestStoreAgain(t *testing.T) {
 			t.Parallel()
 			dir, again := t.TempDir(), t.TempDir()
 			sinktest.Write(t, dir, sink.Config{Format: format, RowGroupTokens: 3000, MaxShardBytes: 400_000, Meta: map[string]string{"a": "b"}}, sinktest.Edge())
-			log, err := sink.ReadLog(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := readLog(t, dir)
 			for s := range log.Shards(sink.KindData) {
 				if meta, err := log.Meta(s); err != nil || !reflect.DeepEqual(meta, map[string]string{"a": "b"}) {
 					t.Errorf("Meta() = %v, %v", meta, err)
@@ -39,16 +36,10 @@ func TestStoreAgain(t *testing.T) {
 				t.Fatalf("Store() = %+v, %v", stats, err)
 			}
 			compareDataset(t, again, sinktest.Edge())
-			report, err := sink.Verify(t.Context(), again, sink.VerifyOptions{})
-			if err != nil || report.ProblemCount > 0 || len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {
-				t.Errorf("Verify: %v, %+v", err, report)
-			}
+			verify(t, again)
 			cardNames(t, again, true)
 			// In the same order: sample by sample, as committed.
-			second, err := sink.ReadLog(again)
-			if err != nil {
-				t.Fatal(err)
-			}
+			second := readLog(t, again)
 			if a, b := keysOf(t, log.Stored()), keysOf(t, second.Stored()); !slices.Equal(a, b) || len(a) < 50 {
 				t.Errorf("the order is %q, was %q", b, a)
 			}
@@ -61,10 +52,7 @@ func TestStoreAgain(t *testing.T) {
 
 func keysOf(t *testing.T, parts iter.Seq2[*sink.StoredSample, error]) (keys []string) {
 	t.Helper()
-	for s, err := range parts {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for s := range each(t, parts) {
 		keys = append(keys, s.Key)
 	}
 	return keys
@@ -104,15 +92,9 @@ func TestStoreRefuses(t *testing.T) {
 			dir := t.TempDir()
 			two := b.Sample(b.Row(3, 4), b.Row(2, 2))
 			sinktest.Write(t, dir, sink.Config{}, append(samples(0), two, b.Sample(), b.Failure(3)))
-			log, err := sink.ReadLog(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := readLog(t, dir)
 			var parts []*sink.StoredSample
-			for s, err := range log.Stored() {
-				if err != nil {
-					t.Fatal(err)
-				}
+			for s := range each(t, log.Stored()) {
 				parts = append(parts, s)
 			}
 			// Two rows, the empty sample, the failure, in any original order.
@@ -120,7 +102,7 @@ func TestStoreRefuses(t *testing.T) {
 				return len(b.Rows)*2 - len(b.Failures) - len(a.Rows)*2 + len(a.Failures)
 			})
 			parts = tt.edit(parts)
-			_, err = sink.Store(t.TempDir(), sink.Config{}, func(yield func(*sink.StoredSample, error) bool) {
+			_, err := sink.Store(t.TempDir(), sink.Config{}, func(yield func(*sink.StoredSample, error) bool) {
 				for _, s := range parts {
 					part := *s // Store owns it
 					if !yield(&part, nil) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,33 +16,25 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-func TestParquet(t *testing.T) {
+// TestSuite is the acceptance suite: it tests the promises of a dataset in both formats.
+func TestSuite(t *testing.T) {
 	t.Parallel()
-	runSuite(t, sink.Config{Format: sink.Parquet})
-}
-
-func TestArrow(t *testing.T) {
-	t.Parallel()
-	runSuite(t, sink.Config{Format: sink.Arrow})
-}
-
-// runSuite is the acceptance suite: it tests the promises of a dataset with cfg. It sets cfg.VocabSize.
-func runSuite(t *testing.T, cfg sink.Config) {
-	t.Helper()
-	cfg.VocabSize = sinktest.Vocab
-	t.Run("returns every value", func(t *testing.T) { t.Parallel(); testValues(t, cfg) })
-	t.Run("many small shards", func(t *testing.T) { t.Parallel(); testRotation(t, cfg) })
-	t.Run("continues", func(t *testing.T) { t.Parallel(); testContinue(t, cfg) })
-	t.Run("refuses broken samples", func(t *testing.T) { t.Parallel(); testRefusals(t, cfg) })
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		t.Run(format.String(), func(t *testing.T) {
+			t.Parallel()
+			cfg := sink.Config{Format: format, VocabSize: sinktest.Vocab}
+			t.Run("returns every value", func(t *testing.T) { t.Parallel(); testValues(t, cfg) })
+			t.Run("many small shards", func(t *testing.T) { t.Parallel(); testRotation(t, cfg) })
+			t.Run("continues", func(t *testing.T) { t.Parallel(); testContinue(t, cfg) })
+		})
+	}
+	t.Run("refuses broken samples", func(t *testing.T) { t.Parallel(); testRefusals(t, sink.Config{VocabSize: sinktest.Vocab}) })
 }
 
 // readDataset returns all rows and failures by sample key, in log order, and the commits of each key.
 func readDataset(tb testing.TB, dir string) (rows map[string][]sink.StoredRow, failures map[string][]sink.StoredFailure, keys map[string]int) {
 	tb.Helper()
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	log := readLog(tb, dir)
 	rows, failures, keys = map[string][]sink.StoredRow{}, map[string][]sink.StoredFailure{}, map[string]int{}
 	for _, c := range log.Commits {
 		for _, s := range c.Samples {
@@ -48,18 +42,12 @@ func readDataset(tb testing.TB, dir string) (rows map[string][]sink.StoredRow, f
 		}
 	}
 	for shard := range log.Shards(sink.KindData) {
-		for row, err := range log.Rows(shard) {
-			if err != nil {
-				tb.Fatal(err)
-			}
+		for row := range each(tb, log.Rows(shard)) {
 			rows[row.SampleKey] = append(rows[row.SampleKey], *row)
 		}
 	}
 	for shard := range log.Shards(sink.KindFailures) {
-		for f, err := range log.Failures(shard) {
-			if err != nil {
-				tb.Fatal(err)
-			}
+		for f := range each(tb, log.Failures(shard)) {
 			failures[f.SampleKey] = append(failures[f.SampleKey], *f)
 		}
 	}
@@ -165,19 +153,14 @@ func testValues(t *testing.T, cfg sink.Config) {
 	}
 }
 
+// verify is wholeVerify of a dataset that nothing is left beside.
 func verify(tb testing.TB, dir string) sink.VerifyReport {
 	tb.Helper()
-	report, err := sink.Verify(tb.Context(), dir, sink.VerifyOptions{VocabSize: sinktest.Vocab})
-	if err != nil {
-		tb.Fatal(err)
+	r := wholeVerify(tb, dir)
+	if len(r.Orphans) > 0 || r.WAL != (sink.WALReport{}) {
+		tb.Errorf("Verify: orphans %q, write-ahead log %+v", r.Orphans, r.WAL)
 	}
-	for _, p := range report.Problems {
-		tb.Errorf("Verify: %v", p)
-	}
-	if len(report.Orphans) > 0 || report.WAL != (sink.WALReport{}) {
-		tb.Errorf("Verify: orphans %q, write-ahead log %+v", report.Orphans, report.WAL)
-	}
-	return report
+	return r
 }
 
 func testRotation(t *testing.T, cfg sink.Config) {
@@ -204,10 +187,7 @@ func testRotation(t *testing.T, cfg sink.Config) {
 	if stats.Commits < 5 {
 		t.Errorf("%d commits of %d bytes: shards were not closed by size", stats.Commits, stats.Bytes)
 	}
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := readLog(t, dir)
 	for _, c := range log.Commits {
 		for _, s := range c.Shards {
 			if s.Bytes > 2*cfg.MaxShardBytes {
@@ -235,10 +215,7 @@ func testContinue(t *testing.T, cfg sink.Config) {
 		t.Errorf("after the success of a failed sample: %d samples, %d failed", report.Samples, report.Failed)
 	}
 
-	d, err := sink.Create(dir, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := open(t, dir, cfg)
 	for _, k := range []string{done, key} {
 		s := b.Sample(b.Row(5, 6))
 		s.Key = k
@@ -253,6 +230,9 @@ func testContinue(t *testing.T, cfg sink.Config) {
 	}
 	if err := d.Run(t.Context()); err != nil {
 		t.Errorf("Run after Close: %v", err)
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Errorf("Close after Run: %v", err)
 	}
 }
 
@@ -296,10 +276,7 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 		{"segment missing", func(s *tokenize.Sample) { s.Rows[0].SegmentCount = 2 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, err := sink.Create(t.TempDir(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := open(t, t.TempDir(), cfg)
 			b := sinktest.NewBuilder(5)
 			s := b.Sample(b.Row(3, 4))
 			tt.edit(s)
@@ -330,4 +307,45 @@ func failuresOf(s *tokenize.Sample) []sink.StoredFailure {
 		}
 	}
 	return failures
+}
+
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// each yields the values of seq, and fails the test at its first error.
+func each[T any](tb testing.TB, seq iter.Seq2[T, error]) iter.Seq[T] {
+	tb.Helper()
+	return func(yield func(T) bool) {
+		for v, err := range seq {
+			if must(tb, err); !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+func open(tb testing.TB, dir string, cfg sink.Config) *sink.Dataset {
+	tb.Helper()
+	d, err := sink.Create(dir, cfg)
+	must(tb, err)
+	return d
+}
+
+func readLog(tb testing.TB, dir string) *sink.Log {
+	tb.Helper()
+	log, err := sink.ReadLog(dir)
+	must(tb, err)
+	return log
+}
+
+func readFile(tb testing.TB, name string) []byte {
+	tb.Helper()
+	body, err := os.ReadFile(name)
+	must(tb, err)
+	return body
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/frame"
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
@@ -30,79 +32,54 @@ func (s spoiled) entry(seq int) string {
 
 func (s spoiled) write(name string, body []byte) {
 	s.t.Helper()
-	if err := os.WriteFile(name, body, 0o666); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s spoiled) read(name string) []byte {
-	s.t.Helper()
-	body, err := os.ReadFile(name)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return body
+	must(s.t, os.WriteFile(name, body, 0o666))
 }
 
 // commit changes an entry.
 func (s spoiled) commit(seq int, edit func(c *sink.Commit)) {
 	s.t.Helper()
 	var c sink.Commit
-	if err := json.Unmarshal(s.read(s.entry(seq)), &c); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, json.Unmarshal(readFile(s.t, s.entry(seq)), &c))
 	edit(&c)
 	body, err := sink.EncodeCommit(&c)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	s.write(s.entry(seq), body)
+}
+
+// first returns the data shard of commit 1.
+func (s spoiled) first() (shard sink.Shard, name string) {
+	s.t.Helper()
+	shard = readLog(s.t, s.dir).Commits[0].Shards[0]
+	return shard, filepath.Join(s.dir, shard.Path)
 }
 
 // shard changes the data shard of commit 1.
 func (s spoiled) shard(edit func(body []byte) []byte) {
 	s.t.Helper()
-	log, err := sink.ReadLog(s.dir)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	name := filepath.Join(s.dir, log.Commits[0].Shards[0].Path)
-	s.write(name, edit(s.read(name)))
+	_, name := s.first()
+	s.write(name, edit(readFile(s.t, name)))
 }
 
 // replace replaces the rows of commit 1, and updates the size and digest in the commit.
 func (s spoiled) replace(edit func(rows []sink.StoredRow)) {
 	s.t.Helper()
-	log, err := sink.ReadLog(s.dir)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	shard := log.Commits[0].Shards[0]
+	shard, name := s.first()
 	var rows []sink.StoredRow
-	for r, err := range log.Rows(shard) {
-		if err != nil {
-			s.t.Fatal(err)
-		}
+	for r := range each(s.t, readLog(s.t, s.dir).Rows(shard)) {
 		rows = append(rows, *r)
 	}
 	edit(rows)
 	var body bytes.Buffer
 	writeRaw(s.t, &body, shard.Format, rows, 1000, nil)
-	s.write(filepath.Join(s.dir, shard.Path), body.Bytes())
-	sum := sha256.Sum256(body.Bytes())
-	s.commit(1, func(c *sink.Commit) {
-		c.Shards[0].Bytes, c.Shards[0].SHA256 = int64(body.Len()), hex.EncodeToString(sum[:])
-	})
+	s.write(name, body.Bytes())
+	s.rehash()
 }
 
 // rehash sets the size and digest in the commit to the shard's.
 func (s spoiled) rehash() {
 	s.t.Helper()
-	log, err := sink.ReadLog(s.dir)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	body := s.read(filepath.Join(s.dir, log.Commits[0].Shards[0].Path))
+	_, name := s.first()
+	body := readFile(s.t, name)
 	sum := sha256.Sum256(body)
 	s.commit(1, func(c *sink.Commit) {
 		c.Shards[0].Bytes, c.Shards[0].SHA256 = int64(len(body)), hex.EncodeToString(sum[:])
@@ -117,6 +94,13 @@ func realignedAt(r *sink.StoredRow, at int) string {
 func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	type S = spoiled
+	whole := map[sink.Format]string{} // a folder of each format
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		dir, b := t.TempDir(), sinktest.NewBuilder(9)
+		sinktest.Write(t, dir, sink.Config{Format: format}, append(samples(0), b.Sample(b.Row(10, 20), b.Row(30, 20, 3, 1))))
+		sinktest.Write(t, dir, sink.Config{Format: format}, append(samples(0), b.Sample(b.Row(5, 5)), b.Failure(3)))
+		whole[format] = dir
+	}
 	row := func(edit func(r *sink.StoredRow)) func(s S) {
 		return func(s S) { s.replace(func(rows []sink.StoredRow) { edit(&rows[1]) }) }
 	}
@@ -135,8 +119,8 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"shard gone", func(s S) { s.shard(func(b []byte) []byte { return b }); removeAll(s, "data/part-run-0-0*") }, "no such file"},
 		{"entry gone", func(s S) { removeAll(s, "_commits/*1.json") }, "missing, but entry 2 exists"},
 		{"last entry gone", func(s S) { removeAll(s, "_commits/*2.json") }, "the shard is in no commit, and its samples are nowhere else"},
-		{"entry torn", func(s S) { b := s.read(s.entry(1)); s.write(s.entry(1), b[:len(b)/2]) }, "no checksum at its end"},
-		{"entry under another number", func(s S) { s.write(s.entry(3), s.read(s.entry(2))) }, "seq 2 does not match"},
+		{"entry torn", func(s S) { b := readFile(s.t, s.entry(1)); s.write(s.entry(1), b[:len(b)/2]) }, "no checksum at its end"},
+		{"entry under another number", func(s S) { s.write(s.entry(3), readFile(s.t, s.entry(2))) }, "seq 2 does not match"},
 		{"entry of another run", func(s S) { s.commit(2, func(c *sink.Commit) { c.RunID = "other" }) }, `belongs to run "other"`},
 		{"writer that lost its place", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = 2 }) }, "epoch 0 after epoch 2"},
 		{"negative epoch", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = -1 }) }, "must be ≥ 0"},
@@ -227,16 +211,10 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 			t.Run(tt.name+"/"+format.String(), func(t *testing.T) {
 				t.Parallel()
 				s := S{t, t.TempDir()}
-				b := sinktest.NewBuilder(9)
-				first := b.Sample(b.Row(10, 20), b.Row(30, 20, 3, 1))
-				cfg := sink.Config{Format: format}
-				sinktest.Write(t, s.dir, cfg, append(samples(0), first))
-				sinktest.Write(t, s.dir, cfg, append(samples(0), b.Sample(b.Row(5, 5)), b.Failure(3)))
+				must(t, os.CopyFS(s.dir, os.DirFS(whole[format])))
 				tt.spoil(s)
 				report, err := sink.Verify(t.Context(), s.dir, sink.VerifyOptions{VocabSize: sinktest.Vocab})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if tt.want == "" {
 					if report.ProblemCount > 0 {
 						t.Errorf("problems: %v", report.Problems)
@@ -264,47 +242,67 @@ func removeAll(s spoiled, pattern string) {
 	if err != nil || len(names) == 0 {
 		s.t.Fatal("nothing to remove", err)
 	}
-	if err := os.Remove(names[0]); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, os.Remove(names[0]))
 }
 
+// TestNewerVersionIsRefused tests that entries, schemas and write-ahead logs of newer versions are refused,
+// and that the write-ahead log stays.
 func TestNewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, edit := range []func(c *sink.Commit){
 		func(c *sink.Commit) { c.Version = sink.CommitVersion + 1 },
 		func(c *sink.Commit) { c.SchemaVersion = sink.SchemaVersion + 1 },
+		nil, // the write-ahead log
 	} {
 		s := spoiled{t, t.TempDir()}
 		sinktest.Write(t, s.dir, sink.Config{}, samples(1))
-		s.commit(1, edit)
+		name := filepath.Join("wal", "00000001.wal")
+		if edit != nil {
+			s.commit(1, edit)
+		} else {
+			var body bytes.Buffer
+			_, err := frame.NewWriter(&body, frame.Header{Kind: "wal", Version: sink.WALVersion + 1})
+			must(t, err)
+			s.write(filepath.Join(s.dir, name), body.Bytes())
+		}
 		_, readErr := sink.ReadLog(s.dir)
+		if edit == nil {
+			_, readErr = sink.PlanRepair(nil, s.dir)
+		}
 		_, verifyErr := sink.Verify(t.Context(), s.dir, sink.VerifyOptions{})
 		_, createErr := sink.Create(s.dir, sink.Config{})
 		for _, err := range []error{readErr, verifyErr, createErr} {
-			if !errors.Is(err, sink.ErrNewer) || !strings.Contains(err.Error(), "upgrade rollout") {
+			if !errors.Is(err, sink.ErrNewer) || !strings.Contains(err.Error(), "upgrade rollout") || edit == nil && !strings.Contains(err.Error(), name) {
 				t.Errorf("%v, want ErrNewer with a way forward", err)
 			}
+		}
+		if _, err := os.Stat(filepath.Join(s.dir, name)); edit == nil && err != nil {
+			t.Error(err)
 		}
 	}
 }
 
-// TestRowsOfSpoiledShard tests that any flipped bit is reported before the first row.
-func TestRowsOfSpoiledShard(t *testing.T) {
+// TestReadersOfSpoiledShard tests that every reader reports any flipped bit before it yields a row, even
+// in a column that it does not read.
+func TestReadersOfSpoiledShard(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
 		s := spoiled{t, t.TempDir()}
-		sinktest.Write(t, s.dir, sink.Config{Format: format}, samples(1))
+		sinktest.Write(t, s.dir, sink.Config{Format: format}, samples(3))
+		shard := readLog(t, s.dir).Commits[0].Shards[0]
 		for i := range 100 {
 			flip := func(b []byte) []byte { b[i*7919%len(b)] ^= 1 << (i % 8); return b }
 			s.shard(flip)
-			log, err := sink.ReadLog(s.dir)
-			if err != nil {
-				t.Fatal(err)
+			log := readLog(t, s.dir)
+			read := func(row *sink.StoredRow, err error) {
+				if row != nil || !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), shard.Path) {
+					t.Errorf("%s: row %v, error %v, want a *CorruptError of %s", format, row, err, shard.Path)
+				}
 			}
-			for row, err := range log.Rows(log.Commits[0].Shards[0]) {
-				if row != nil || !errors.Is(err, sink.ErrCorrupt) {
-					t.Errorf("%s: row %v, error %v, want a *CorruptError", format, row, err)
+			read(log.Row(shard, 2))
+			for _, rows := range []iter.Seq2[*sink.StoredRow, error]{log.Rows(shard), log.Facts(shard), log.Heads(shard)} {
+				for row, err := range rows {
+					read(row, err)
 				}
 			}
 			s.shard(flip)
@@ -332,15 +330,13 @@ func TestLastEntryIsMissed(t *testing.T) {
 		if err != nil || len(plan.Lost) != 2 || len(plan.Segments) != 0 {
 			t.Fatalf("PlanRepair: %+v, %v", plan, err)
 		}
-		if err := plan.Apply(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, plan.Apply())
 		if names, err := filepath.Glob(filepath.Join(s.dir, "orphans", "*")); err != nil || len(names) != 2 {
 			t.Errorf("set aside: %q, %v", names, err)
 		}
 		sinktest.Write(t, s.dir, cfg, second)
-		report, err := sink.Verify(t.Context(), s.dir, sink.VerifyOptions{})
-		if err != nil || report.ProblemCount > 0 || report.Samples != 3 {
+		report := wholeVerify(t, s.dir)
+		if report.Samples != 3 {
 			t.Errorf("collected again: %v, %v, %d samples", err, report.Problems, report.Samples)
 		}
 	}
@@ -354,16 +350,13 @@ func TestCommittedFilesAreChecked(t *testing.T) {
 		s := spoiled{t, t.TempDir()}
 		cfg := sink.Config{Format: format}
 		sinktest.Write(t, s.dir, cfg, append(samples(1), sinktest.NewBuilder(8).Failure(4)))
-		log, err := sink.ReadLog(s.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := readLog(t, s.dir)
 		if len(log.Commits) != 1 || len(log.Commits[0].Shards) != 2 {
 			t.Fatalf("%+v", log.Commits)
 		}
 		for _, shard := range log.Commits[0].Shards {
 			name := filepath.Join(s.dir, shard.Path)
-			body := s.read(name)
+			body := readFile(s.t, name)
 			flipped := bytes.Clone(body)
 			flipped[len(body)/2] ^= 1
 			for _, tt := range []struct {
@@ -376,9 +369,7 @@ func TestCommittedFilesAreChecked(t *testing.T) {
 				{"longer", "bytes, but the commit has", "bytes, want", append(bytes.Clone(body), 0)},
 				{"a bit", "", "sha256", flipped},
 			} {
-				if err := os.Remove(name); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Remove(name))
 				if tt.body != nil {
 					s.write(name, tt.body)
 				}
@@ -393,9 +384,7 @@ func TestCommittedFilesAreChecked(t *testing.T) {
 				is("Create", err, tt.sizes)
 				var found error
 				read := 0
-				if err := log.CheckDigests(t.Context(), func(n int) { read += n }, func(err error) { found = errors.Join(found, err) }); err != nil {
-					t.Error(err)
-				}
+				must(t, log.CheckDigests(t.Context(), func(n int) { read += n }, func(err error) { found = errors.Join(found, err) }))
 				is("CheckDigests", found, tt.digests)
 				if read == 0 {
 					t.Error("pace was not called")

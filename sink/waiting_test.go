@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
 // TestWaiting tests that an uncommitted sample is yielded once with its rows, and not after its commit.
@@ -20,19 +22,11 @@ func TestWaiting(t *testing.T) {
 		keys := map[string]int{}
 		for _, s := range all {
 			keys[s.Key] = len(s.Rows[0].InputIDs)
-			if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.Append(t.Context(), s, func(error) {}))
 		}
-		log, err := sink.ReadLog(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := readLog(t, dir)
 		count := func() (n int) {
-			for w, err := range log.Waiting() {
-				if err != nil {
-					t.Fatal(err)
-				}
+			for w := range each(t, log.Waiting()) {
 				if len(w.Rows) != 1 || len(w.Rows[0].InputIDs) != keys[w.Key] || w.Rows[0].SampleKey != w.Key || w.Rows[0].Verification == "" {
 					t.Errorf("%s: %d rows", w.Key, len(w.Rows))
 				}
@@ -47,31 +41,22 @@ func TestWaiting(t *testing.T) {
 			break // stop early
 		}
 		segments := readFiles(t, filepath.Join(dir, "wal"))
-		if err := d.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := wait(); err != nil {
-			t.Fatal(err)
-		}
-		if err := log.Follow(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(d.Close(t.Context()), wait()))
+		must(t, log.Follow())
 		if n := count(); n != 0 || len(log.Done()) != 3 {
 			t.Errorf("%d samples wait, %d are done", n, len(log.Done()))
 		}
 		// As after a kill before the segments were deleted.
 		for name, body := range segments {
-			if err := os.WriteFile(name, body, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(name, body, 0o666))
 		}
 		if n := count(); n != 0 || len(segments) == 0 {
 			t.Errorf("%d samples wait in %d segments, all of which are committed", n, len(segments))
 		}
 		// The same with a log that dropped its samples.
-		if log, err = sink.ReadLogEach(dir, func(*sink.Commit) {}); err != nil {
-			t.Fatal(err)
-		}
+		var err error
+		log, err = sink.ReadLogEach(dir, func(*sink.Commit) {})
+		must(t, err)
 		if n := count(); n != 0 {
 			t.Errorf("%d samples wait of a log without its samples, all of which are committed", n)
 		}
@@ -81,61 +66,38 @@ func TestWaiting(t *testing.T) {
 // TestGateCreateReads tests that Create on a closed dataset reads its log once, and no shard.
 func TestGateCreateReads(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d, dir := create(t, sink.Config{MaxShardAge: time.Minute})
-		wait := start(t.Context(), t, d)
-		for _, s := range samples(3) {
-			if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-				t.Fatal(err)
+	dir := t.TempDir()
+	sinktest.Write(t, dir, sink.Config{}, samples(3))
+	opened := map[string]int{}
+	cfg := sink.Config{FS: hookFS{sink.OS(), func(op string, paths ...string) error {
+		if op == "open" {
+			opened[paths[0]]++
+		}
+		return nil
+	}}}
+	open(t, dir, cfg)
+	entries := 0
+	for name, n := range opened {
+		switch filepath.Base(filepath.Dir(name)) {
+		case "_commits":
+			if entries++; n > 1 {
+				t.Errorf("%s was read %d times", name, n)
+			}
+		case "data", "failures":
+			if n > 1 { // for its size
+				t.Errorf("%s was opened %d times", name, n)
 			}
 		}
-		if err := d.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := wait(); err != nil {
-			t.Fatal(err)
-		}
-		opened := openedFS{sink.OS(), map[string]int{}}
-		cfg := sink.Config{MaxShardAge: time.Minute, FS: opened}
-		if _, err := sink.Create(dir, cfg); err != nil {
-			t.Fatal(err)
-		}
-		entries := 0
-		for name, n := range opened.files {
-			switch filepath.Base(filepath.Dir(name)) {
-			case "_commits":
-				if entries++; n > 1 {
-					t.Errorf("%s was read %d times", name, n)
-				}
-			case "data", "failures":
-				if n > 1 { // for its size
-					t.Errorf("%s was opened %d times", name, n)
-				}
-			}
-		}
-		if entries == 0 {
-			t.Error("no entry was read")
-		}
-	})
-}
-
-// An openedFS counts how often each file is opened.
-type openedFS struct {
-	sink.FS
-	files map[string]int
-}
-
-func (f openedFS) Open(name string) (sink.File, error) {
-	f.files[name]++
-	return f.FS.Open(name)
+	}
+	if entries == 0 {
+		t.Error("no entry was read")
+	}
 }
 
 func readFiles(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := map[string][]byte{}
 	for _, name := range names {
 		if all[name], err = os.ReadFile(name); err != nil {

@@ -27,10 +27,7 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 		if len(g.Samples) != int(g.Size) {
 			t.Errorf("%s is judged by %d samples", g.ID, len(g.Samples))
 		}
-		for i := range g.Samples {
-			keep := reasonOf(g.ID) == ""
-			g.Samples[i].Keep, g.Samples[i].KeepReason = &keep, reasonOf(g.ID)
-		}
+		judgeEven(g)
 	}}
 	fails := map[string]bool{}
 	for _, part := range parts {
@@ -63,9 +60,7 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 			}
 			told := make(chan error, len(part))
 			for _, s := range part {
-				if err := d.Append(ctx, s, func(err error) { told <- err }); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.Append(ctx, s, func(err error) { told <- err }))
 			}
 			synctest.Wait()
 			if life != 1 { // that process leaves the group incomplete
@@ -85,9 +80,7 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 			}
 		})
 		ledger, err := sink.ReadLedger(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, key := range keys[:5] {
 			_, class, ok := ledger.Find(key)
 			if waits := ledger.Waits(key); !ok || (class != "") != fails[key] || waits != (life < 3 && !fails[key]) {
@@ -104,10 +97,7 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 		if ledger.Waiting() != want || ledger.Len() != 1+5*(life+1) {
 			t.Errorf("life %d: %d samples, %d of them wait, want %d and %d", life, ledger.Len(), ledger.Waiting(), 1+5*(life+1), want)
 		}
-		report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-		if err != nil || report.ProblemCount > 0 {
-			t.Errorf("life %d: Verify: %v, %v", life, err, report.Problems)
-		}
+		wholeVerify(t, dir)
 	}
 	wholeGroups(t, dir, 6)
 	if list := segments(t, dir); len(list) > 0 {
@@ -154,12 +144,7 @@ func TestLargeGroupIsOneCommit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := sinktest.NewBuilder(3)
-	cfg := sink.Config{CommitGroups: true, MaxShardBytes: 3000, Judge: func(g *sink.GroupFacts) {
-		for i := range g.Samples {
-			keep := reasonOf(g.ID) == ""
-			g.Samples[i].Keep, g.Samples[i].KeepReason = &keep, reasonOf(g.ID)
-		}
-	}}
+	cfg := sink.Config{CommitGroups: true, MaxShardBytes: 3000, Judge: judgeEven}
 	var all []*tokenize.Sample
 	for id := range 4 {
 		all = append(all, group(b, id, 16)...)

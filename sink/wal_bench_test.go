@@ -17,9 +17,7 @@ import (
 func cpu(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -27,32 +25,20 @@ func cpu(tb testing.TB) time.Duration {
 func logOnly(tb testing.TB, dir string, samples []*tokenize.Sample) (bytes int64) {
 	tb.Helper()
 	f, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	w, err := frame.NewWriter(f, frame.Header{Kind: "wal", Version: sink.WALVersion})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	var enc sink.SampleEncoder
 	synced := int64(0)
 	for i, s := range samples {
-		if err := w.End(enc.Append(w.Begin(), s)); err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, w.End(enc.Append(w.Begin(), s)))
 		if w.Size()-synced > 4<<20 || i == len(samples)-1 {
-			if err := f.Sync(); err != nil {
-				tb.Fatal(err)
-			}
+			must(tb, f.Sync())
 			synced = w.Size()
-			if err := w.Synced(); err != nil {
-				tb.Fatal(err)
-			}
+			must(tb, w.Synced())
 		}
 	}
-	if err := f.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, f.Close())
 	return w.Size()
 }
 
@@ -99,14 +85,10 @@ func TestGateWALCost(t *testing.T) {
 func TestGateWALAllocs(t *testing.T) {
 	s := bulk(20_000)[0]
 	w, err := frame.NewWriter(new(counter), frame.Header{Kind: "wal", Version: sink.WALVersion})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var enc sink.SampleEncoder
 	if n := testing.AllocsPerRun(100, func() {
-		if err := w.End(enc.Append(w.Begin(), s)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.End(enc.Append(w.Begin(), s)))
 	}); n > 0 {
 		t.Errorf("%.1f allocations per sample, want 0", n)
 	}

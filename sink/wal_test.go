@@ -23,33 +23,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// slowSync is a file system whose syncs of the write-ahead log take a while and are recorded.
-type slowSync struct {
-	sink.FS
-	took  time.Duration
-	mu    sync.Mutex
-	began []time.Time
-}
-
-type slowFile struct {
-	sink.File
-	fs *slowSync
-}
-
-func (s *slowSync) Create(name string) (sink.File, error) {
-	f, err := s.FS.Create(name)
-	if err != nil || !strings.HasSuffix(name, ".wal") {
-		return f, err
-	}
-	return slowFile{f, s}, nil
-}
-
-func (f slowFile) Sync() error {
-	f.fs.mu.Lock()
-	f.fs.began = append(f.fs.began, time.Now())
-	f.fs.mu.Unlock()
-	time.Sleep(f.fs.took)
-	return f.File.Sync()
+// walSync calls sync before each sync of the write-ahead log.
+func walSync(fs sink.FS, sync func() error) sink.FS {
+	return hookFS{fs, func(op string, paths ...string) error {
+		if op == "sync" && strings.HasSuffix(paths[0], ".wal") {
+			return sync()
+		}
+		return nil
+	}}
 }
 
 // TestGroupCommit tests that a sample after a pause is synced at once, and that at most one sync begins
@@ -60,7 +41,15 @@ func TestGroupCommit(t *testing.T) {
 		t.Run(took.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				fs := &slowSync{FS: newPowerCut("run", 0), took: took}
+				var mu sync.Mutex
+				var syncs []time.Time // begin of each
+				fs := walSync(newPowerCut("run", 0), func() error {
+					mu.Lock()
+					syncs = append(syncs, time.Now())
+					mu.Unlock()
+					time.Sleep(took)
+					return nil
+				})
 				var told int
 				d, err := sink.Create("run", sink.Config{FS: fs, Events: sink.Events{Synced: func(d time.Duration, n int, bytes int64) {
 					told += n
@@ -68,9 +57,7 @@ func TestGroupCommit(t *testing.T) {
 						t.Errorf("Synced(%v, %d, %d), want %v and the size of the samples", d, n, bytes, took)
 					}
 				}}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				wait := start(t.Context(), t, d)
 				time.Sleep(time.Second)
 				all := samples(400)
@@ -81,35 +68,30 @@ func TestGroupCommit(t *testing.T) {
 					}
 					return time.Since(began)
 				}
-				if took := one(all[0]); took != fs.took {
-					t.Errorf("a lone sample waited %v, want one sync, %v", took, fs.took)
+				if waited := one(all[0]); waited != took {
+					t.Errorf("a lone sample waited %v, want one sync, %v", waited, took)
 				}
 				time.Sleep(100 * time.Millisecond)
 				var feed sync.WaitGroup
 				for i, s := range all[1:] {
 					feed.Go(func() {
 						time.Sleep(time.Duration(i) * 1700 * time.Microsecond)
-						if took := one(s); took > 20*time.Millisecond+fs.took {
-							t.Errorf("sample %d waited %v, want ≤ 20 ms and a sync", i, took)
+						if waited := one(s); waited > 20*time.Millisecond+took {
+							t.Errorf("sample %d waited %v, want ≤ 20 ms and a sync", i, waited)
 						}
 					})
 				}
 				feed.Wait()
-				if err := d.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if err := wait(); err != nil {
-					t.Error(err)
-				}
-				for i := 1; i < len(fs.began); i++ {
-					if gap := fs.began[i].Sub(fs.began[i-1]); gap < 20*time.Millisecond {
+				must(t, errors.Join(d.Close(t.Context()), wait()))
+				for i := 1; i < len(syncs); i++ {
+					if gap := syncs[i].Sub(syncs[i-1]); gap < 20*time.Millisecond {
 						t.Errorf("sync %d begins %v after the one before", i, gap)
 					}
 				}
-				if s := d.Stats(); s.WALSyncs != int64(len(fs.began)) || told != len(all) || s.WALBytes != 0 {
-					t.Errorf("%d syncs, Stats %+v, Synced reported %d samples", len(fs.began), s, told)
+				if s := d.Stats(); s.WALSyncs != int64(len(syncs)) || told != len(all) || s.WALBytes != 0 {
+					t.Errorf("%d syncs, Stats %+v, Synced reported %d samples", len(syncs), s, told)
 				}
-				if n, most := len(fs.began), 400*17/200+3; n > most {
+				if n, most := len(syncs), 400*17/200+3; n > most {
 					t.Errorf("%d syncs of 400 samples, want ≤ %d", n, most)
 				}
 			})
@@ -121,16 +103,17 @@ func TestGroupCommit(t *testing.T) {
 func TestFailedSync(t *testing.T) {
 	t.Parallel()
 	disk := newPowerCut("run", 0)
-	fs := &failingSync{FS: disk, ok: 1}
-	d, err := sink.Create("run", sink.Config{FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := 0
+	fs := walSync(disk, func() error {
+		if n++; n > 1 {
+			return syscall.EIO
+		}
+		return nil
+	})
+	d := open(t, "run", sink.Config{FS: fs})
 	wait := start(t.Context(), t, d)
 	all := samples(9)
-	if err := d.Append(t.Context(), all[0], func(error) {}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Append(t.Context(), all[0], func(error) {}))
 	var feed sync.WaitGroup
 	for _, s := range all[1:8] {
 		feed.Go(func() {
@@ -147,36 +130,9 @@ func TestFailedSync(t *testing.T) {
 	if err := d.Append(t.Context(), all[8], nil); !errors.Is(err, sink.ErrClosed) || !errors.Is(err, syscall.EIO) {
 		t.Errorf("Append() = %v, want ErrClosed and the cause", err)
 	}
-	if fs.failed != 1 {
-		t.Errorf("%d syncs after the one that failed", fs.failed-1)
+	if n != 2 {
+		t.Errorf("%d syncs after the one that failed", n-2)
 	}
-}
-
-// failingSync fails the syncs of the write-ahead log after the first ok ones.
-type failingSync struct {
-	sink.FS
-	ok, failed int
-}
-
-func (f *failingSync) Create(name string) (sink.File, error) {
-	file, err := f.FS.Create(name)
-	if err != nil || !strings.HasSuffix(name, ".wal") {
-		return file, err
-	}
-	return failingFile{file, f}, nil
-}
-
-type failingFile struct {
-	sink.File
-	fs *failingSync
-}
-
-func (f failingFile) Sync() error {
-	if f.fs.ok--; f.fs.ok < 0 {
-		f.fs.failed++
-		return syscall.EIO
-	}
-	return f.File.Sync()
 }
 
 // interrupted returns a folder as left by a process that was killed after it had reported the samples
@@ -191,31 +147,30 @@ func interrupted(t *testing.T, all []*tokenize.Sample, cfg sink.Config) (dir str
 // interruptedIn is interrupted in a folder that can hold commits.
 func interruptedIn(t *testing.T, dir string, all []*tokenize.Sample, cfg sink.Config) {
 	t.Helper()
-	d, err := sink.Create(dir, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := open(t, dir, cfg)
 	d.SetSyncEvery(0)
 	killed := errors.New("killed")
 	ctx, kill := context.WithCancelCause(t.Context())
 	wait := start(ctx, t, d)
-	for _, s := range all {
-		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	appendAll(t, d, all...)
 	kill(killed)
 	if err := wait(); !errors.Is(err, killed) {
 		t.Errorf("Run() = %v, want the cause", err)
 	}
 }
 
+// interruptedLog is interrupted for n samples. It returns the only segment and its content too.
+func interruptedLog(t *testing.T, n int) (dir, segment string, body []byte) {
+	t.Helper()
+	dir = interrupted(t, samples(n), sink.Config{})
+	segment = segments(t, dir)[0]
+	return dir, segment, readFile(t, segment)
+}
+
 func segments(t *testing.T, dir string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "wal", "*.wal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return names
 }
 
@@ -231,18 +186,13 @@ func TestRecover(t *testing.T) {
 			"data/part-run-0-9-00000000.parquet": "no entry names it", "failures/part-run-0-9-00000000.parquet": "nor this",
 			"data/notes.txt": "of somebody else",
 		} {
-			if err := os.WriteFile(filepath.Join(dir, path), []byte(body), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(dir, path), []byte(body), 0o666))
 		}
-		report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-		if err != nil || report.ProblemCount > 0 || report.WAL.Pending != int64(len(all)) || report.Samples != 0 {
-			t.Errorf("Verify before: %v, %v, %+v", err, report.Problems, report.WAL)
+		report := wholeVerify(t, dir)
+		if report.WAL.Pending != int64(len(all)) || report.Samples != 0 {
+			t.Errorf("Verify before: %+v", report.WAL)
 		}
-		d, err := sink.Create(dir, sink.Config{Format: format})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := open(t, dir, sink.Config{Format: format})
 		got := d.Recovered()
 		slices.Sort(got.Orphans)
 		want := sink.Recovery{
@@ -265,9 +215,9 @@ func TestRecover(t *testing.T) {
 		}
 		b = sinktest.NewBuilder(9)
 		compareDataset(t, dir, append(samples(5), b.Failure(4), b.Sample()))
-		d, err = sink.Create(dir, sink.Config{Format: format})
-		if err != nil || fmt.Sprint(d.Recovered()) != fmt.Sprint(sink.Recovery{}) {
-			t.Errorf("Recovered() of the next = %+v, %v, want nothing", d.Recovered(), err)
+		d = open(t, dir, sink.Config{Format: format})
+		if fmt.Sprint(d.Recovered()) != fmt.Sprint(sink.Recovery{}) {
+			t.Errorf("Recovered() of the next = %+v, want nothing", d.Recovered())
 		}
 		log, err := sink.ReadLog(dir)
 		if err != nil || len(log.Commits) != 1 {
@@ -288,13 +238,8 @@ func TestRecoverKnown(t *testing.T) {
 	all := append(samples(3), b.Failure(4))
 	dir := interrupted(t, all, sink.Config{})
 	segment := segments(t, dir)[0]
-	body, err := os.ReadFile(segment)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sink.Create(dir, sink.Config{}); err != nil {
-		t.Fatal(err)
-	}
+	body := readFile(t, segment)
+	open(t, dir, sink.Config{})
 	if err := os.WriteFile(segment, body, 0o666); err != nil { // its removal was not durable
 		t.Fatal(err)
 	}
@@ -314,18 +259,11 @@ func TestRecoverKnown(t *testing.T) {
 // place and repaired on request.
 func TestRepair(t *testing.T) {
 	t.Parallel()
-	dir := interrupted(t, samples(4), sink.Config{})
-	segment := segments(t, dir)[0]
-	body, err := os.ReadFile(segment)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, segment, body := interruptedLog(t, 4)
 	body[frame.HeaderSize+20_000] ^= 4                       // in the second or third frame
 	body = append(body, "\xffRL\xfe\x00\x01\x00\x00half"...) // and the last one is torn
-	if err := os.WriteFile(segment, body, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	_, err = sink.Create(dir, sink.Config{})
+	must(t, os.WriteFile(segment, body, 0o666))
+	_, err := sink.Create(dir, sink.Config{})
 	damage, ok := errors.AsType[*frame.CorruptError](err)
 	if !ok || !errors.Is(err, sink.ErrCorrupt) {
 		t.Fatalf("Create() = %v, want a *frame.CorruptError", err)
@@ -352,9 +290,7 @@ func TestRepair(t *testing.T) {
 	if again, err := os.ReadFile(segment); err != nil || !slices.Equal(again, body) {
 		t.Errorf("the plan changed the segment: %v", err)
 	}
-	if err := plan.Apply(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, plan.Apply())
 	if kept, err := os.ReadFile(filepath.Join(dir, s.Aside)); err != nil || !slices.Equal(kept, body) {
 		t.Errorf("the damaged segment was not kept: %v", err)
 	}
@@ -374,17 +310,10 @@ func TestRepair(t *testing.T) {
 // earlier end: each segment is synced to its last mark before the next one begins.
 func TestTornBeforeTheLast(t *testing.T) {
 	t.Parallel()
-	dir := interrupted(t, samples(2), sink.Config{})
-	segment := segments(t, dir)[0]
-	body, err := os.ReadFile(segment)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, segment, body := interruptedLog(t, 2)
 	write := func(name string, b []byte) {
 		t.Helper()
-		if err := os.WriteFile(name, b, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, b, 0o666))
 	}
 	next := filepath.Join(dir, "wal", "00000002.wal")
 	write(next, renumbered(body, 2))
@@ -400,9 +329,7 @@ func TestTornBeforeTheLast(t *testing.T) {
 		}
 	}
 	write(segment, body[:len(body)-frame.Overhead-1])
-	if err := os.Remove(next); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(next))
 	d, err := sink.Create(dir, sink.Config{})
 	if err != nil || d.Recovered().Replayed != 1 || d.Recovered().TornBytes == 0 {
 		t.Errorf("Recovered() = %+v, %v", d.Recovered(), err)
@@ -421,18 +348,11 @@ func renumbered(body []byte, n uint64) []byte {
 // durable. A changed bit is reported wherever it is, and no such sample is silently dropped.
 func TestLastFramesAreVouchedFor(t *testing.T) {
 	t.Parallel()
-	dir := interrupted(t, samples(3), sink.Config{})
-	segment := segments(t, dir)[0]
-	body, err := os.ReadFile(segment)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, segment, body := interruptedLog(t, 3)
 	for bit := 0; bit < 8*len(body); bit += 8*37 + 5 {
 		flipped := bytes.Clone(body)
 		flipped[bit/8] ^= 1 << (bit % 8)
-		if err := os.WriteFile(segment, flipped, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(segment, flipped, 0o666))
 		if _, err := sink.Create(dir, sink.Config{}); !errors.Is(err, sink.ErrCorrupt) {
 			t.Fatalf("bit %d of %d: Create() = %v, want ErrCorrupt", bit, 8*len(body), err)
 		}
@@ -444,9 +364,7 @@ func TestSegmentUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	dir := interrupted(t, samples(3), sink.Config{})
 	segment := segments(t, dir)[0]
-	if err := os.Rename(segment, filepath.Join(dir, "wal", "00000005.wal")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(segment, filepath.Join(dir, "wal", "00000005.wal")))
 	if _, err := sink.Create(dir, sink.Config{}); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "written as number 1") {
 		t.Fatalf("Create() = %v", err)
 	}
@@ -454,43 +372,10 @@ func TestSegmentUnderAnotherName(t *testing.T) {
 	if err == nil {
 		err = plan.Apply()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d, err := sink.Create(dir, sink.Config{})
 	if err != nil || d.Recovered().Replayed != 3 {
 		t.Errorf("Recovered() = %+v, %v", d.Recovered(), err)
-	}
-}
-
-// TestNewerWAL tests that the log of a newer version is refused and not changed.
-func TestNewerWAL(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "wal"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	name := filepath.Join(dir, "wal", "00000001.wal")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := frame.NewWriter(f, frame.Header{Kind: "wal", Version: sink.WALVersion + 1}); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, createErr := sink.Create(dir, sink.Config{})
-	_, verifyErr := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-	_, planErr := sink.PlanRepair(nil, dir)
-	for _, err := range []error{createErr, verifyErr, planErr} {
-		if !errors.Is(err, sink.ErrNewer) || !strings.Contains(err.Error(), "wal/00000001.wal") {
-			t.Errorf("%v, want ErrNewer and the file", err)
-		}
-	}
-	if _, err := os.Stat(name); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -503,23 +388,11 @@ func TestSegmentsAreDeleted(t *testing.T) {
 		Committed: func(sink.Commit) { most = max(most, d.Stats().WALBytes) },
 	}}
 	dir := t.TempDir()
-	d, err := sink.Create(dir, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d = open(t, dir, cfg)
 	d.SetSyncEvery(0)
 	wait := start(t.Context(), t, d)
-	for _, s := range samples(200) {
-		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := d.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := wait(); err != nil {
-		t.Error(err)
-	}
+	appendAll(t, d, samples(200)...)
+	must(t, errors.Join(d.Close(t.Context()), wait()))
 	if n := d.Stats().Commits; n < 20 {
 		t.Errorf("%d commits, want many", n)
 	}

@@ -79,9 +79,7 @@ func TestWALKeepsEverything(t *testing.T) {
 	for _, s := range sinktest.Edge() {
 		body := sink.AppendSample(nil, s)
 		got, err := sink.DecodeSample(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if again := sink.AppendSample(nil, got); !bytes.Equal(again, body) {
 			t.Errorf("sample %s: another one was read", s.Key)
 		}

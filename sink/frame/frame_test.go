@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"slices"
@@ -27,25 +26,18 @@ func file(tb testing.TB, batches ...[]string) (body []byte, at []int64) {
 func marked(tb testing.TB, synced bool, batches ...[]string) (body []byte, at, marks []int64) {
 	tb.Helper()
 	var buf bytes.Buffer
-	w, err := frame.NewWriter(&buf, header)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	w := newWriter(tb, &buf, header)
 	for i, batch := range batches {
 		for _, payload := range batch {
 			at = append(at, w.Size())
-			if err := w.Write([]byte(payload)); err != nil {
-				tb.Fatal(err)
-			}
+			must(tb, w.Write([]byte(payload)))
 		}
 		if i+1 == len(batches) && !synced {
 			break
 		}
 		for range 2 { // the second one writes nothing
 			before := w.Size()
-			if err := w.Synced(); err != nil {
-				tb.Fatal(err)
-			}
+			must(tb, w.Synced())
 			if w.Size() > before {
 				marks = append(marks, before)
 			}
@@ -60,15 +52,12 @@ func marked(tb testing.TB, synced bool, batches ...[]string) (body []byte, at, m
 // read returns all payloads and errors of a reader.
 func read(tb testing.TB, body []byte) (payloads []string, damage []error) {
 	tb.Helper()
-	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), header)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	r := newReader(tb, bytes.NewReader(body), int64(len(body)), header)
 	at, marks := int64(0), 0
 	if len(body) > 0 {
 		at = frame.HeaderSize
 	}
-	err = frame.Salvage(r, func(payload []byte, err error) error {
+	err := frame.Salvage(r, func(payload []byte, err error) error {
 		if err == nil {
 			payloads = append(payloads, string(payload))
 			at += frame.Overhead + int64(len(payload))
@@ -136,13 +125,14 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// TestCutAtEveryByte tests that a file cut at any byte has whole frames and a torn end, never damage.
+// TestCutAtEveryByte tests that a file cut at any byte has whole frames and a torn end, never damage,
+// and that Ended is true exactly for a file that a mark ends.
 func TestCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
 	body, at, marks := marked(t, true, batches...)
 	ends := slices.Sorted(slices.Values(slices.Concat(at, marks)))
-	for cut := range body {
+	for cut := range len(body) + 1 {
 		whole := 0
 		for i := range at {
 			if end := at[i] + frame.Overhead + int64(len(flat(batches)[i])); int64(cut) >= end {
@@ -153,7 +143,12 @@ func TestCutAtEveryByte(t *testing.T) {
 		if !slices.Equal(got, flat(batches)[:whole]) {
 			t.Errorf("cut at %d: %d payloads, want %d", cut, len(got), whole)
 		}
-		clean := cut == 0 || cut == frame.HeaderSize || slices.Contains(ends, int64(cut))
+		r := newReader(t, bytes.NewReader(body[:cut]), int64(cut), header)
+		must(t, frame.Salvage(r, func([]byte, error) error { return nil }))
+		if want := slices.Contains(marks, int64(cut-frame.Overhead)); r.Ended() != want {
+			t.Errorf("cut at %d: Ended is %t, want %t", cut, r.Ended(), want)
+		}
+		clean := cut == 0 || cut == frame.HeaderSize || cut == len(body) || slices.Contains(ends, int64(cut))
 		if clean != (len(damage) == 0) || len(damage) > 1 || len(damage) == 1 && !isTorn(damage[0]) {
 			t.Errorf("cut at %d: damage %v, clean is %t", cut, damage, clean)
 		}
@@ -204,19 +199,6 @@ func TestFlipEveryBit(t *testing.T) {
 	}
 }
 
-// TestJunkBehind tests that appended bytes that are not the start of a frame are damage.
-func TestJunkBehind(t *testing.T) {
-	t.Parallel()
-	batches := contents(t)
-	body, _ := file(t, batches...)
-	for _, junk := range []string{"x", "\xffR?", "hello, world: this is no frame", "\xffRL\xfe but no frame, and longer than one"} {
-		got, damage := read(t, append(bytes.Clone(body), junk...))
-		if !slices.Equal(got, flat(batches)) || len(damage) != 1 || isTorn(damage[0]) && !strings.HasPrefix(junk, "\xffRL\xfe") {
-			t.Errorf("%q behind: %d payloads, damage %v", junk, len(got), damage)
-		}
-	}
-}
-
 // TestSectorsNotWritten tests that a power cut can lose a whole unsynced sector and keep the bytes
 // after it, but that a lost synced sector is damage.
 func TestSectorsNotWritten(t *testing.T) {
@@ -253,25 +235,21 @@ func TestNumber(t *testing.T) {
 	if err == nil {
 		err = errors.Join(w.Write([]byte("a")), w.Synced())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, want := range []uint64{0, 7, 8} {
 		r, err := frame.NewReader(bytes.NewReader(buf.Bytes()), int64(buf.Len()), frame.Header{Kind: "test", Version: 3, Number: want})
 		if err != nil || r.Header() != numbered {
 			t.Fatalf("%+v, %v", r.Header(), err)
 		}
 		n, damage := 0, error(nil)
-		if err := frame.Salvage(r, func(_ []byte, err error) error {
+		must(t, frame.Salvage(r, func(_ []byte, err error) error {
 			if err != nil {
 				damage = err
 			} else {
 				n++
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		_, loud := errors.AsType[*frame.CorruptError](damage)
 		if n != 1 || loud != (want == 8) || !r.Ended() {
 			t.Errorf("read as number %d: %d frames, %v, ended %t", want, n, damage, r.Ended())
@@ -279,35 +257,21 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// TestEnded tests that Ended is true exactly for a file that a mark ends.
-func TestEnded(t *testing.T) {
-	t.Parallel()
-	batches := contents(t)
-	body, _, marks := marked(t, true, batches...)
-	for cut := range len(body) + 1 {
-		r, err := frame.NewReader(bytes.NewReader(body[:cut]), int64(cut), header)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := frame.Salvage(r, func([]byte, error) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
-		want := slices.Contains(marks, int64(cut-frame.Overhead))
-		if r.Ended() != want {
-			t.Errorf("cut at %d: Ended is %t, want %t", cut, r.Ended(), want)
-		}
-	}
-}
-
-// TestZeroTail tests that zeros at the end are torn: the length was durable before the content.
-func TestZeroTail(t *testing.T) {
+// TestTails tests that appended zeros are torn, because the length was durable before the content, and
+// that other bytes that are not the start of a frame are damage.
+func TestTails(t *testing.T) {
 	t.Parallel()
 	batches := contents(t)
 	body, at := file(t, batches...)
-	for _, n := range []int{1, 19, 20, 4096, 200_000} {
-		got, damage := read(t, append(bytes.Clone(body), make([]byte, n)...))
-		if !slices.Equal(got, flat(batches)) || len(damage) != 1 || !isTorn(damage[0]) {
-			t.Errorf("%d zeros: %d payloads, damage %v", n, len(got), damage)
+	zeros := func(n int) string { return string(make([]byte, n)) }
+	for _, tail := range []string{
+		"x", "\xffR?", "hello, world: this is no frame", "\xffRL\xfe but no frame, and longer than one",
+		zeros(1), zeros(19), zeros(20), zeros(4096), zeros(200_000),
+	} {
+		got, damage := read(t, append(bytes.Clone(body), tail...))
+		zero, start := tail[0] == 0, strings.HasPrefix(tail, "\xffRL\xfe") // which can be torn
+		if !slices.Equal(got, flat(batches)) || len(damage) != 1 || isTorn(damage[0]) != zero && !start {
+			t.Errorf("%d bytes %.9q: %d payloads, damage %v", len(tail), tail, len(got), damage)
 		}
 	}
 	zeroed := bytes.Clone(body)
@@ -316,16 +280,11 @@ func TestZeroTail(t *testing.T) {
 	if len(got) != len(at)-1 || len(damage) != 1 || !isTorn(damage[0]) {
 		t.Errorf("zeros instead of the last frame: %d payloads, damage %v", len(got), damage)
 	}
-}
-
-// TestHeaderTorn tests that the header can be torn before the first sync.
-func TestHeaderTorn(t *testing.T) {
-	t.Parallel()
-	body, _, _ := marked(t, false, []string{"a", "b"})
-	clear(body[:frame.HeaderSize])
-	got, damage := read(t, body)
+	unsynced, _, _ := marked(t, false, []string{"a", "b"})
+	clear(unsynced[:frame.HeaderSize]) // the header can be torn before the first sync
+	got, damage = read(t, unsynced)
 	if !slices.Equal(got, []string{"a", "b"}) || len(damage) != 1 || !isTorn(damage[0]) {
-		t.Errorf("read %q, damage %v", got, damage)
+		t.Errorf("zeros instead of the header: %q, damage %v", got, damage)
 	}
 }
 
@@ -373,10 +332,7 @@ func (b *brokenWriter) Write(p []byte) (int, error) {
 // TestWriteError tests that a failed Writer writes nothing more, because half a frame would remain.
 func TestWriteError(t *testing.T) {
 	t.Parallel()
-	w, err := frame.NewWriter(&brokenWriter{left: frame.HeaderSize + 50}, header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWriter(t, &brokenWriter{left: frame.HeaderSize + 50}, header)
 	for i, want := range []error{nil, io.ErrClosedPipe, io.ErrClosedPipe} {
 		if err := w.Write(make([]byte, 20)); !errors.Is(err, want) {
 			t.Errorf("Write %d = %v, want %v", i, err, want)
@@ -413,14 +369,9 @@ func FuzzFrame(f *testing.F) {
 		}
 		payloads, _ := read(t, body) // also checks that each byte is reported once
 		var again bytes.Buffer
-		w, err := frame.NewWriter(&again, header)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWriter(t, &again, header)
 		for _, p := range payloads {
-			if err := w.Write([]byte(p)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.Write([]byte(p)))
 		}
 		if got, damage := read(t, again.Bytes()); !slices.Equal(got, payloads) || len(damage) > 0 {
 			t.Errorf("salvaged %q, want %q, damage %v", got, payloads, damage)
@@ -431,25 +382,15 @@ func FuzzFrame(f *testing.F) {
 // TestGateAllocs tests that writing and reading a frame does not allocate.
 func TestGateAllocs(t *testing.T) {
 	payload := make([]byte, 5000)
-	w, err := frame.NewWriter(io.Discard, header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWriter(t, io.Discard, header)
 	if n := testing.AllocsPerRun(100, func() {
-		if err := w.Write(payload); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Synced(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Write(payload))
+		must(t, w.Synced())
 	}); n > 0 {
 		t.Errorf("%.1f allocations per frame written, want 0", n)
 	}
 	body, _ := file(t, slices.Repeat([]string{string(payload)}, 200))
-	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := newReader(t, bytes.NewReader(body), int64(len(body)), header)
 	if _, err := r.Next(); err != nil {
 		t.Fatal(err)
 	}
@@ -462,34 +403,13 @@ func TestGateAllocs(t *testing.T) {
 	}
 }
 
-func BenchmarkWrite(b *testing.B) {
-	for _, n := range []int{100, 80_000} {
-		b.Run(fmt.Sprintf("payload=%d", n), func(b *testing.B) {
-			payload := make([]byte, n)
-			w, err := frame.NewWriter(io.Discard, header)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			b.SetBytes(int64(n))
-			for b.Loop() {
-				if err := w.Write(payload); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkRead(b *testing.B) {
 	body, _ := file(b, slices.Repeat([]string{strings.Repeat("x", 80_000)}, 100))
 	b.ReportAllocs()
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {
-		r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), header)
-		if err != nil {
-			b.Fatal(err)
-		}
+		r := newReader(b, bytes.NewReader(body), int64(len(body)), header)
+		var err error
 		for err == nil {
 			_, err = r.Next()
 		}
@@ -502,27 +422,23 @@ func BenchmarkRead(b *testing.B) {
 // TestAt tests that At reads the frame at its offset, and no other.
 func TestAt(t *testing.T) {
 	var file bytes.Buffer
-	w, err := frame.NewWriter(&file, header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWriter(t, &file, header)
 	var at []int64
 	payloads := [][]byte{[]byte("one"), bytes.Repeat([]byte("two"), 50_000), nil}
 	for _, p := range payloads {
 		at = append(at, w.Size())
-		if err := errors.Join(w.Write(p), w.Synced()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(w.Write(p), w.Synced()))
 	}
 	var buf []byte
 	for _, i := range []int{1, 0, 2, 1} {
 		var got []byte
+		var err error
 		if got, buf, err = frame.At(bytes.NewReader(file.Bytes()), at[i], frame.Overhead+int64(len(payloads[i])), buf); err != nil || !bytes.Equal(got, payloads[i]) {
 			t.Errorf("At(%d) = %d bytes, %v", i, len(got), err)
 		}
 	}
 	if n := testing.AllocsPerRun(10, func() {
-		_, buf, err = frame.At(bytes.NewReader(file.Bytes()), at[1], frame.Overhead+150_000, buf)
+		_, buf, _ = frame.At(bytes.NewReader(file.Bytes()), at[1], frame.Overhead+150_000, buf)
 	}); n > 3 {
 		t.Errorf("%.0f allocations", n)
 	}
@@ -547,4 +463,26 @@ func TestAt(t *testing.T) {
 	if _, _, err := frame.At(bytes.NewReader(file.Bytes()), int64(file.Len()), frame.Overhead, nil); err == nil {
 		t.Error("a frame behind the end")
 	}
+}
+
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func newWriter(tb testing.TB, to io.Writer, h frame.Header) *frame.Writer {
+	tb.Helper()
+	w, err := frame.NewWriter(to, h)
+	must(tb, err)
+	return w
+}
+
+func newReader(tb testing.TB, from io.ReaderAt, size int64, h frame.Header) *frame.Reader {
+	tb.Helper()
+	r, err := frame.NewReader(from, size, h)
+	must(tb, err)
+	return r
 }

@@ -16,9 +16,7 @@ func follow(tb testing.TB, body []byte, steps []int) (payloads []string, damage 
 	r := frame.NewGrowing(bytes.NewReader(body), header)
 	r.MaxPayload(1 << 20)
 	for i, size := range steps {
-		if err := r.Grow(int64(size), i+1 < len(steps)); err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, r.Grow(int64(size), i+1 < len(steps)))
 		for {
 			p, err := r.Next()
 			if err == io.EOF {
@@ -55,9 +53,7 @@ func TestGrow(t *testing.T) {
 			t.Errorf("in two parts at %d: %d payloads", end, len(got))
 		}
 		r := frame.NewGrowing(bytes.NewReader(body), header)
-		if err := r.Grow(int64(end), true); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Grow(int64(end), true))
 		n := 0
 		for ; n <= i; n++ {
 			if _, err := r.Next(); err != nil {
@@ -109,9 +105,7 @@ func TestGrowRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := frame.NewGrowing(bytes.NewReader(buf.Bytes()), header)
-	if err := r.Grow(frame.HeaderSize-1, true); err != nil {
-		t.Errorf("half a header: %v", err)
-	}
+	must(t, r.Grow(frame.HeaderSize-1, true))
 	if err := r.Grow(frame.HeaderSize, true); !errors.Is(err, frame.ErrNewer) {
 		t.Errorf("a newer version: %v", err)
 	}

@@ -1,15 +1,14 @@
 """Open a run's folder with load_dataset, in several ways, and print the results.
 
-Usage: card.py RUN CACHE. Prints one JSON object: for each way the number of rows and the
-columns with their types, or the name of the error.
+Usage: card.py CACHE, with a folder in each line of the input. Prints one JSON object for each
+folder: for each way the number of rows and the columns with their types, or the name of the error.
 """
 
 import json
 import os
 import sys
 
-run, cache = sys.argv[1:]
-os.environ["HF_HOME"] = cache
+os.environ["HF_HOME"] = sys.argv[1]
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import datasets  # noqa: E402
@@ -17,7 +16,7 @@ import datasets  # noqa: E402
 datasets.disable_progress_bars()
 
 
-def load(*config, streaming=False):
+def load(run, *config, streaming=False):
     try:
         found = datasets.load_dataset(run, *config, streaming=streaming)
         assert list(found) == ["train"], list(found)
@@ -30,8 +29,10 @@ def load(*config, streaming=False):
         return {"error": type(err).__name__}
 
 
-print(json.dumps({
-    "default": load(),
-    "streaming": load(streaming=True),
-    "failures": load("failures"),
-}))
+for line in sys.stdin:
+    folder = line.strip()
+    print(json.dumps({
+        "default": load(folder),
+        "streaming": load(folder, streaming=True),
+        "failures": load(folder, "failures"),
+    }), flush=True)

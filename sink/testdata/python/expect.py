@@ -1,18 +1,11 @@
 """Compare what a reader returns with what was written, value for value."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 KEYS = {"data": [("sample_key", "ascending"), ("segment_index", "ascending")],
         "failures": [("sample_key", "ascending")]}
-
-
-def load(path):
-    with open(path, encoding="utf-8") as f:
-        return json.load(f)
 
 
 def bits(values, dtype):

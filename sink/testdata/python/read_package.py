@@ -1,16 +1,10 @@
-"""The package reads committed shards.
-
-usage: read_package.py JOB.json
-"""
-
-import sys
+"""The package reads committed shards."""
 
 import expect
 from rollout import log
 
 
 def main(job):
-    job = expect.load(job)
     for run in job["runs"]:
         want = job["sets"][run["set"]]
         rows = [row for shard in log.shards(run["dir"]) for row in log.rows(shard)]
@@ -18,7 +12,3 @@ def main(job):
             del row["started_at"]
         assert expect.check_python(rows, want) == want["rows"]
         expect.check_table(log.table(run["dir"]), want)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

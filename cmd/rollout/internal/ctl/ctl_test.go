@@ -84,9 +84,7 @@ func (r *run) Task(ctx context.Context, task json.RawMessage) func() (ctl.Accept
 func serve(t *testing.T, dir string, r *run, patience time.Duration) (end func()) {
 	t.Helper()
 	l, err := ctl.Listen(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if patience > 0 {
 		l.SetPatience(patience)
 	}
@@ -112,9 +110,7 @@ func serve(t *testing.T, dir string, r *run, patience time.Duration) (end func()
 func connect(t *testing.T, dir string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("unix", ctl.Path(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
 	return conn, bufio.NewReader(conn)
@@ -136,9 +132,7 @@ func answer(t *testing.T, in *bufio.Reader) map[string]any {
 func dial(t *testing.T, dir string) *ctl.Client {
 	t.Helper()
 	c, err := ctl.Dial(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -158,14 +152,10 @@ func TestOps(t *testing.T) {
 		}
 	}
 	version, seq, groups := int32(0), int64(5), 2
-	if err := c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: &version}, nil); err != nil {
-		t.Error(err)
-	}
+	must(t, c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: &version}, nil))
 	for _, run := range []string{"", " of run-1"} {
 		for _, only := range []bool{false, true} {
-			if err := c.Do(ctl.Request{Op: ctl.OpAck, RunID: run, Seq: &seq, Groups: &groups, Only: only}, nil); err != nil {
-				t.Error(err)
-			}
+			must(t, c.Do(ctl.Request{Op: ctl.OpAck, RunID: run, Seq: &seq, Groups: &groups, Only: only}, nil))
 		}
 	}
 	var a ctl.Accepted
@@ -234,18 +224,12 @@ func TestPipelined(t *testing.T) {
 	c := dial(t, dir)
 	const n = 100
 	for i := range n {
-		if err := c.Send(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(fmt.Sprintf(`{"id":"%d"}`, i))}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Send(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(fmt.Sprintf(`{"id":"%d"}`, i))}))
 	}
-	if err := c.Send(ctl.Request{Op: ctl.OpDrain}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Send(ctl.Request{Op: ctl.OpDrain}))
 	other := dial(t, dir) // does not wait behind the tasks
 	for deadline := time.Now().Add(10 * time.Second); len(r.all()) < n+1 && time.Now().Before(deadline); {
-		if err := other.Do(ctl.Request{Op: ctl.OpStatus}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, other.Do(ctl.Request{Op: ctl.OpStatus}, nil))
 	}
 	if told := r.all(); len(told) != n+1 || told[n] != "drain" {
 		t.Fatalf("%d of %d requests were done before the first task was durable", len(told), n+1)
@@ -257,9 +241,7 @@ func TestPipelined(t *testing.T) {
 			t.Fatalf("answer %d = %+v, %v", i, a, err)
 		}
 	}
-	if err := c.Receive(nil); err != nil {
-		t.Error(err)
-	}
+	must(t, c.Receive(nil))
 }
 
 // A client with half a line, one that does not read, and one that disconnects lose only their own
@@ -283,9 +265,7 @@ func TestBadClients(t *testing.T) {
 	fmt.Fprint(gone, `{"op":"status"}`+"\n")
 	gone.Close()
 	quiet := dial(t, dir) // idle for longer than the limit for a line
-	if err := dial(t, dir).Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
-		t.Error(err)
-	}
+	must(t, dial(t, dir).Do(ctl.Request{Op: ctl.OpPause}, nil))
 	if a := answer(t, halfIn); a["ok"] != false || !strings.Contains(fmt.Sprint(a["error"]), "incomplete") {
 		t.Errorf("half a line is answered %v", a)
 	}
@@ -300,9 +280,7 @@ func TestBadClients(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Error("a client that takes no answer is served on")
 	}
-	if err := quiet.Do(ctl.Request{Op: ctl.OpResume}, nil); err != nil {
-		t.Errorf("after a long silence: %v", err)
-	}
+	must(t, quiet.Do(ctl.Request{Op: ctl.OpResume}, nil))
 }
 
 func TestLongLines(t *testing.T) {
@@ -313,9 +291,7 @@ func TestLongLines(t *testing.T) {
 	dir, r := t.TempDir(), &run{}
 	serve(t, dir, r, 0)
 	big, err := json.Marshal(map[string]string{"id": "big", "prompt": strings.Repeat("x", 60<<20)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all sync.WaitGroup
 	for range 3 { // more than are read at a time
 		all.Go(func() {
@@ -373,9 +349,7 @@ func TestManyClients(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := clients[1].Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
-		t.Errorf("a client of the first hour: %v", err)
-	}
+	must(t, clients[1].Do(ctl.Request{Op: ctl.OpPause}, nil))
 }
 
 // When Serve ends, a waiting call is canceled through its context, and it is still answered.
@@ -384,14 +358,20 @@ func TestEnd(t *testing.T) {
 	dir, r := t.TempDir(), &run{hold: make(chan struct{})}
 	end := serve(t, dir, r, 0)
 	c := dial(t, dir)
-	if err := c.Send(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(`{"id":"a"}`)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Send(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(`{"id":"a"}`)}))
 	for deadline := time.Now().Add(10 * time.Second); len(r.all()) == 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	end()
 	if _, ok := errors.AsType[*ctl.RefusedError](c.Receive(nil)); !ok {
 		t.Error("a task that was not accepted is not answered")
+	}
+}
+
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

@@ -17,9 +17,7 @@ import (
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	long := filepath.Join(t.TempDir(), strings.Repeat("d", 100), strings.Repeat("e", 100), strings.Repeat("f", 100))
-	if err := os.MkdirAll(long, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(long, 0o755))
 	serve(t, long, &run{}, 0)
 	if err := dial(t, long).Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
 		t.Errorf("a path of %d bytes: %v", len(ctl.Path(long)), err)
@@ -38,9 +36,7 @@ func TestPaths(t *testing.T) {
 func TestLinked(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	long := filepath.Join(t.TempDir(), strings.Repeat("d", 200))
-	if err := os.Mkdir(long, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(long, 0o755))
 	serve(t, long, &run{}, 0)
 	err := ctl.Linked(long, ctl.Name, func(address string) error {
 		if len(address) > 100 {
@@ -69,27 +65,21 @@ func TestStale(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: ctl.Path(dir), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.SetUnlinkOnClose(false)
 	l.Close()
 	if _, err := ctl.Dial(t.Context(), dir); exit.Code(err) != exit.Unusable || exit.HintOf(err) == "" {
 		t.Errorf("dialing a stale socket: %v", err)
 	}
 	serve(t, dir, &run{}, 0)
-	if err := dial(t, dir).Do(ctl.Request{Op: ctl.OpPause}, nil); err != nil {
-		t.Errorf("in place of a stale socket: %v", err)
-	}
+	must(t, dial(t, dir).Do(ctl.Request{Op: ctl.OpPause}, nil))
 	for _, put := range []func(string) error{
 		func(path string) error { return os.WriteFile(path, []byte("mine"), 0o644) },
 		func(path string) error { return os.Mkdir(path, 0o755) },
 		func(path string) error { return os.Symlink("elsewhere", path) },
 	} {
 		dir := t.TempDir()
-		if err := put(ctl.Path(dir)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, put(ctl.Path(dir)))
 		if _, err := ctl.Listen(dir); exit.Code(err) != exit.Folder || exit.HintOf(err) == "" {
 			t.Errorf("in place of something else: %v", err)
 		}

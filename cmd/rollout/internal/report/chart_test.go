@@ -18,12 +18,6 @@ func TestCharts(t *testing.T) {
 		}
 		return out
 	}
-	values := func(n int, f func(i int) float64) (out []float64) {
-		for i := range n {
-			out = append(out, f(i))
-		}
-		return out
-	}
 	bars := func(v []float64) *figure { return histogram("Rewards", "reward", distribute(v), "samples") }
 	for _, tc := range []struct {
 		name string
@@ -32,11 +26,11 @@ func TestCharts(t *testing.T) {
 	}{
 		{"rewards", bars([]float64{0, 1, 1}), []string{"<title>0: 1 samples</title>", "<title>1: 2 samples</title>"}},
 		{"one value", bars([]float64{-7}), []string{"<title>-7: 1 samples</title>"}},
-		{"twelve long values", bars(values(12, func(i int) float64 { return 1 / float64(i+3) })), []string{"<title>0.3333: 1 samples</title>"}},
-		{"many", bars(values(1000, func(i int) float64 { return float64(i) })), []string{"<title>0 to 50: 50 samples</title>"}},
-		{"negative", bars(values(1000, func(i int) float64 { return float64(i) - 500 })), []string{"<title>-500 to -450: 50 samples</title>"}},
-		{"tiny", bars(values(50, func(i int) float64 { return 1e-12 * float64(i) })), nil},
-		{"huge", bars(values(50, func(i int) float64 { return 1e15 + float64(i) })), nil},
+		{"twelve long values", bars(spread(12, func(i int) float64 { return 1 / float64(i+3) })), []string{"<title>0.3333: 1 samples</title>"}},
+		{"many", bars(spread(1000, func(i int) float64 { return float64(i) })), []string{"<title>0 to 50: 50 samples</title>"}},
+		{"negative", bars(spread(1000, func(i int) float64 { return float64(i) - 500 })), []string{"<title>-500 to -450: 50 samples</title>"}},
+		{"tiny", bars(spread(50, func(i int) float64 { return 1e-12 * float64(i) })), nil},
+		{"huge", bars(spread(50, func(i int) float64 { return 1e15 + float64(i) })), nil},
 		{"no rate", lines("Rate", "s", "tokens/s", []line{{points: series(5, func(int) float64 { return 0 }), step: true, area: true}}), []string{"<title>2 s: 0 tokens/s</title>"}},
 		{"steps", lines("Rate", "s", "tokens/s", []line{{points: series(9, func(i int) float64 { return math.Exp(float64(i)) }), step: true}}), []string{"<title>3 s: 20.09 tokens/s</title>"}},
 		{"two", lines("Limit", "s", "samples", []line{

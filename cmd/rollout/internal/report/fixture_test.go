@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,9 +75,7 @@ func (f *folder) log(lines ...logLine) {
 		m := map[string]any{"time": epoch.Add(time.Duration(l.at * float64(time.Second))), "level": "INFO", "msg": l.msg}
 		maps.Copy(m, l.attrs)
 		b, err := json.Marshal(m)
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		must(f.t, err)
 		text.Write(append(b, '\n'))
 	}
 	f.put(fmt.Sprintf("logs/collect-%04d.jsonl", f.logs), text.String())
@@ -91,12 +90,8 @@ type logLine struct {
 func (f *folder) put(name, text string) {
 	f.t.Helper()
 	path := filepath.Join(f.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		f.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, os.MkdirAll(filepath.Dir(path), 0o777))
+	must(f.t, os.WriteFile(path, []byte(text), 0o666))
 }
 
 func (f *folder) read(planned int) *report.Report {
@@ -105,19 +100,27 @@ func (f *folder) read(planned int) *report.Report {
 		ID: "20260301-120000-0badcafe", CreatedAt: epoch, Now: epoch.Add(time.Hour), Planned: planned, Tasks: planned / 4,
 		Model: "sglang//models/qwen3", Servers: []string{"http://127.0.0.1:8283"}, Program: "v1", Pass: report.DefaultPass,
 	})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, err)
 	return r
 }
 
 func page(t *testing.T, r *report.Report) string {
 	t.Helper()
 	var b strings.Builder
-	if err := report.Page(&b, r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, report.Page(&b, r))
 	return b.String()
+}
+
+var big struct {
+	once sync.Once
+	html string
+}
+
+// bigPage returns the page of bigRun.
+func bigPage(t *testing.T) string {
+	t.Helper()
+	big.once.Do(func() { big.html = page(t, bigRun(t).read(1200)) })
+	return big.html
 }
 
 // bigRun returns a run that uses every feature of a report.
@@ -188,4 +191,12 @@ func bigRun(t *testing.T) *folder {
 	rest := append([]logLine{{lines[half].at, "launch", map[string]any{"resumed": true, "planned": 1200}}}, lines[half:]...)
 	f.log(append(rest, logLine{at, "end", map[string]any{"outcome": "finished", "exit": 4, "duplicates_refused": 0}})...)
 	return f
+}
+
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

@@ -20,13 +20,9 @@ func TestTakeOver(t *testing.T) {
 	read := func() (*report.Report, string) {
 		t.Helper()
 		r, err := report.Read(f.dir, run)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return r, string(b)
 	}
 	first, text := read()
@@ -36,9 +32,7 @@ func TestTakeOver(t *testing.T) {
 	take := func(passed int) {
 		t.Helper()
 		run.Last = new(report.Report)
-		if err := json.Unmarshal([]byte(text), run.Last); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(text), run.Last))
 		run.Last.Rewards.Passed = passed
 	}
 	take(first.Rewards.Passed)
@@ -71,20 +65,14 @@ func TestTakeOver(t *testing.T) {
 		t.Fatal(shards, err)
 	}
 	whole, err := os.ReadFile(shards[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	broken := bytes.Clone(whole)
 	broken[len(broken)/2] ^= 1
-	if err := os.WriteFile(shards[0], broken, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(shards[0], broken, 0o666))
 	if r, _ := read(); len(r.Damage) != 1 || r.Rewards.Passed == mark || r.Basis != "" {
 		t.Errorf("a damaged shard: %v, basis %q", r.Damage, r.Basis)
 	}
-	if err := os.WriteFile(shards[0], whole, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(shards[0], whole, 0o666))
 	f.sample("one-more", 0, 1, nil, 10, 10)
 	f.write(sink.Parquet)
 	if r, _ := read(); r.Rewards.Passed == mark || r.Coverage.Committed != first.Coverage.Committed+1 {

@@ -69,25 +69,17 @@ func TestOpenAttempts(t *testing.T) {
 	}
 	key := func(i int) string { return fmt.Sprintf("%032x-%d", 1, i) }
 	j, err := journal.Open(filepath.Join(f.dir, "journal"), journal.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range 3 {
 		for n := 1; n <= 2; n++ {
 			task := &collector.Task{ID: "t"}
-			if err := j.Begin(collector.Attempt{Task: task, Key: key(i), Index: i, GroupSize: 4, N: n, RunID: "r"}, "http://a"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, j.Begin(collector.Attempt{Task: task, Key: key(i), Index: i, GroupSize: 4, N: n, RunID: "r"}, "http://a"))
 			if i == 0 || n == 1 {
-				if err := j.End(key(i), n, collector.ClassConnection, true); err != nil {
-					t.Fatal(err)
-				}
+				must(t, j.End(key(i), n, collector.ClassConnection, true))
 			}
 		}
 	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, j.Close())
 	s := f.sample("t", 2, 4, nil, 5, 5) // done: the end of its attempt was lost
 	s.Key = key(2)
 	f.write(sink.Parquet)

@@ -44,7 +44,7 @@ func TestPageEscapes(t *testing.T) {
 // TestPageStandsAlone checks that a page loads and runs nothing, and allows only its own style.
 func TestPageStandsAlone(t *testing.T) {
 	t.Parallel()
-	html := page(t, bigRun(t).read(1200))
+	html := bigPage(t)
 	style := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindStringSubmatch(html)
 	if style == nil {
 		t.Fatal("no style")
@@ -93,7 +93,7 @@ func TestPageOfAShortRun(t *testing.T) {
 func TestPageTitlesDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, m := range regexp.MustCompile(`<(?:h2 id="\w+"|caption|figcaption)>([^<]*)<`).FindAllStringSubmatch(page(t, bigRun(t).read(1200)), -1) {
+	for _, m := range regexp.MustCompile(`<(?:h2 id="\w+"|caption|figcaption)>([^<]*)<`).FindAllStringSubmatch(bigPage(t), -1) {
 		if seen[m[1]] {
 			t.Errorf("two titles are %q", m[1])
 		}
@@ -107,7 +107,7 @@ func TestPageTitlesDiffer(t *testing.T) {
 // TestPlots checks that every drawing is well-formed XML and that each of its classes has a color.
 func TestPlots(t *testing.T) {
 	t.Parallel()
-	html := page(t, bigRun(t).read(1200))
+	html := bigPage(t)
 	css := html[:strings.Index(html, "</style>")]
 	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(html, -1) {
 		d := xml.NewDecoder(strings.NewReader(svg))

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "make the picture of the page anew")
 // TestPictureOfThePage draws a page's tiles and some of its plots, with the page's style.
 func TestPictureOfThePage(t *testing.T) {
 	t.Parallel()
-	html := page(t, bigRun(t).read(1200))
+	html := bigPage(t)
 	style := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindStringSubmatch(html)[1]
 	plots := map[string]string{}
 	for _, m := range regexp.MustCompile(`<figcaption>([^<]*)</figcaption>(<svg class="plot".*?</svg>)`).FindAllStringSubmatch(html, -1) {

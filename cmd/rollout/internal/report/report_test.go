@@ -1,7 +1,6 @@
 package report_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -114,7 +113,7 @@ func TestTruncatedSamples(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	const cut, length = tokenize.FlagCut, tokenize.FlagLength
-	for i, flags := range [][]tokenize.Flags{{0, cut, cut}, {0, 0}, {cut}, {length}, {length, 0}, {length | cut}} {
+	add := func(f *folder, i, of int, flags ...tokenize.Flags) *tokenize.Sample {
 		s := f.b.Sample()
 		for _, flag := range flags {
 			row := f.b.Row(10, 5)
@@ -125,11 +124,14 @@ func TestTruncatedSamples(t *testing.T) {
 			s.Rows = append(s.Rows, row)
 			s.CompletionTokens += 5
 		}
-		if i == 1 {
+		f.name(s, "t", i, of)
+		f.samples = append(f.samples, s)
+		return s
+	}
+	for i, flags := range [][]tokenize.Flags{{0, cut, cut}, {0, 0}, {cut}, {length}, {length, 0}, {length | cut}} {
+		if s := add(f, i, 6, flags...); i == 1 {
 			s.Status, s.StopReason = "max_steps", "max_steps"
 		}
-		f.name(s, "t", i, 6)
-		f.samples = append(f.samples, s)
 	}
 	f.write(sink.Parquet)
 	r := f.read(6)
@@ -146,26 +148,12 @@ func TestTruncatedSamples(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
 	}
-}
-
-// TestNothingWasCut checks that a row that ended at the engine's limit is not reported as cut.
-func TestNothingWasCut(t *testing.T) {
-	t.Parallel()
-	f := newFolder(t)
-	s := f.b.Sample()
-	row := f.b.Row(10, 5)
-	row.Truncated, row.Flags = true, tokenize.FlagLength
-	row.SegmentCount = 1
-	s.Rows, s.CompletionTokens = append(s.Rows, row), 5
-	f.name(s, "t", 0, 1)
-	f.samples = append(f.samples, s)
+	// A row that ended at the engine's limit is not reported as cut.
+	f = newFolder(t)
+	add(f, 0, 1, length)
 	f.write(sink.Parquet)
-	r := f.read(1)
-	var page bytes.Buffer
-	if err := report.Page(&page, r); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"text": report.Text(r), "page": page.String()} {
+	r = f.read(1)
+	for name, text := range map[string]string{"text": report.Text(r), "page": page(t, r)} {
 		if strings.Contains(text, "max_row_tokens") || !strings.Contains(text, "ended at the engine") {
 			t.Errorf("the %s blames tokens.max_row_tokens, or does not name the engine's limit:\n%s", name, text)
 		}
@@ -184,15 +172,11 @@ func TestSlowestRows(t *testing.T) {
 		f.write(sink.Parquet)
 	}
 	log, err := sink.ReadLog(f.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var keys []string
 	for s := range log.Shards(sink.KindData) {
 		for row, err := range log.Rows(s) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			keys = append(keys, row.SampleKey)
 		}
 	}
@@ -214,15 +198,11 @@ func TestDurableSamples(t *testing.T) {
 	f.sample("a", 0, 3, new(1.0), 5, 5)
 	f.write(sink.Parquet)
 	d, err := sink.Create(f.dir, sink.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = d.Run(t.Context()) })
 	for _, s := range []*tokenize.Sample{f.sample("a", 1, 3, new(0.0), 5, 50), f.failure("a", 2, 3, "agent_error", "x")} {
-		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Append(t.Context(), s, func(error) {}))
 	}
 	r := f.read(4)
 	if c := r.Coverage; c.Committed != 1 || c.Failed != 0 || c.Remaining != 3 || c.Durable != 2 || !c.Holds || c.Empty != 0 {
@@ -234,9 +214,7 @@ func TestDurableSamples(t *testing.T) {
 	if text := report.Text(r); !strings.Contains(text, "2 of them durable but not yet in a shard") {
 		t.Error(text)
 	}
-	if err := d.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Close(t.Context()))
 	ended.Wait()
 	if c := f.read(4).Coverage; c.Committed != 2 || c.Failed != 1 || c.Durable != 0 || c.Remaining != 1 {
 		t.Errorf("coverage after the commit %+v", c)
@@ -273,9 +251,7 @@ func TestEmptyRun(t *testing.T) {
 		t.Error("a plot of nothing")
 	}
 	b, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, absent := range []string{`"all"`, `"pass_at_k"`, `"throughput"`, `"total"`, `"by_class"`, `"tail_bias"`, `"duplicates_refused"`} {
 		if strings.Contains(string(b), absent) {
 			t.Errorf("report.json holds %s", absent)
@@ -293,9 +269,7 @@ func TestDamagedShard(t *testing.T) {
 	f.sample("a", 0, 2, new(1.0), 5, 5)
 	f.write(sink.Parquet)
 	log, err := sink.ReadLog(f.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	damaged := log.Commits[0].Shards[0].Path
 	f.sample("a", 1, 2, new(1.0), 5, 5)
 	f.write(sink.Parquet)
@@ -364,8 +338,6 @@ func TestGateReportMemory(t *testing.T) {
 func readFile(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }

@@ -20,13 +20,9 @@ func everything(tb testing.TB) (parts []*sink.StoredSample) {
 	dir := tb.TempDir()
 	sinktest.Write(tb, dir, sink.Config{}, sinktest.Edge())
 	log, err := sink.ReadLog(dir)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	for s, err := range log.Stored() {
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		parts = append(parts, s)
 	}
 	return parts
@@ -57,9 +53,7 @@ func TestThereAndBack(t *testing.T) {
 	var out bytes.Buffer
 	w := NewWriter(&out)
 	for _, s := range parts {
-		if err := w.Write(s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Write(s))
 	}
 	text := out.String()
 	r := NewReader(strings.NewReader(text))
@@ -73,9 +67,7 @@ func TestThereAndBack(t *testing.T) {
 		if a, b := bitsOf(reflect.ValueOf(*got)), bitsOf(reflect.ValueOf(*want)); !reflect.DeepEqual(a, b) {
 			t.Errorf("line %d: %.300v\nwant %.300v", i+1, a, b)
 		}
-		if err := w.Write(got); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Write(got))
 	}
 	if _, _, err := r.Read(); err != io.EOF {
 		t.Errorf("after the last line: %v", err)
@@ -133,9 +125,7 @@ func TestHeader(t *testing.T) {
 	t.Parallel()
 	want := Header{RunID: "r", Format: sink.Arrow, Rows: 1, Failures: 2, Samples: 3, Meta: map[string]string{"a\n": "<ü>"}}
 	var out bytes.Buffer
-	if err := NewWriter(&out).Header(want); err != nil {
-		t.Fatal(err)
-	}
+	must(t, NewWriter(&out).Header(want))
 	_, got, err := NewReader(&out).Read()
 	want.Version, want.SchemaVersion = 1, sink.SchemaVersion
 	if err != nil || !reflect.DeepEqual(*got, want) {
@@ -162,9 +152,7 @@ func rowLine(tb testing.TB) string {
 	b := sinktest.NewBuilder(1)
 	row := sinktest.Rows(b.Sample(b.Row(2, 2)))[0]
 	var out bytes.Buffer
-	if err := NewWriter(&out).Write(&sink.StoredSample{Rows: []sink.StoredRow{row}}); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, NewWriter(&out).Write(&sink.StoredSample{Rows: []sink.StoredRow{row}}))
 	return strings.TrimSpace(out.String())
 }
 
@@ -264,9 +252,7 @@ func FuzzRead(f *testing.F) {
 		} else {
 			err = w.Write(s)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		first := out.String()
 		again, h, err := NewReader(&out).Read()
 		if err != nil {
@@ -291,3 +277,11 @@ func TestReadError(t *testing.T) {
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errStop }
+
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
@@ -19,9 +20,7 @@ func spooled(t *testing.T, dir string) *TaskSet {
 	t.Helper()
 	check := TaskCheck{samples: 3, Dir: dir, Mode: 0o600}
 	set, err := check.Run(tasksOf(`{"id":"a","prompt":"Hi."}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(set.Close)
 	return set
 }
@@ -33,22 +32,15 @@ func tasksOf(lines ...string) iter.Seq2[collector.Task, error] {
 func TestRunFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a", "run")
-	folder, err := Begin(dir, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.Create(Info{Version: 1, ID: "one"}, spooled(t, dir)); err != nil {
-		t.Fatal(err)
-	}
+	folder := begin(t, dir, 0o600)
+	must(t, folder.Create(Info{Version: 1, ID: "one"}, spooled(t, dir)))
 	if h, held := Locked(dir); !held || h.PID != os.Getpid() {
 		t.Errorf("a run in progress is locked: %v, by %v; want by process %d", held, h, os.Getpid())
 	}
 	if _, err := Begin(dir, 0o600); exit.Code(err) != exit.Locked {
 		t.Errorf("a second run gives %d, want %d: %v", exit.Code(err), exit.Locked, err)
 	}
-	if err := folder.close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, folder.close())
 	if h, held := Locked(dir); held {
 		t.Errorf("a run that has ended is locked by %v", h)
 	}
@@ -71,23 +63,16 @@ func TestNamesOfANewRunAreSynced(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	dir := filepath.Join(root, "a", "run")
-	folder, err := Begin(dir, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := begin(t, dir, 0o600)
 	failure := errors.New("the disk is gone")
 	if err := folder.create(Info{Version: 1}, spooled(t, dir), func(string) error { return failure }); !errors.Is(err, failure) || Exists(dir) {
 		t.Errorf("created with %v although no name can be synced", err)
 	}
-	if err := folder.Abandon(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, folder.Abandon())
 
-	if folder, err = Begin(dir, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	folder = begin(t, dir, 0o600)
 	var synced []string
-	err = folder.create(Info{Version: 1}, spooled(t, dir), func(parent string) error {
+	err := folder.create(Info{Version: 1}, spooled(t, dir), func(parent string) error {
 		if Exists(dir) {
 			t.Errorf("%s is synced after run.json was written", parent)
 		}
@@ -97,9 +82,7 @@ func TestNamesOfANewRunAreSynced(t *testing.T) {
 	if want := []string{filepath.Join(root, "a"), root}; err != nil || !slices.Equal(synced, want) {
 		t.Errorf("synced %q, %v; want %q", synced, err, want)
 	}
-	if err := folder.close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, folder.close())
 }
 
 // TestRunFolderAfterABrokenStart checks that a start that ended before run.json leaves a usable
@@ -108,20 +91,11 @@ func TestRunFolderAfterABrokenStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{LockFile, TasksFile, ".tmp-run.json-1"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
-	folder, err := Begin(dir, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.Create(Info{Version: 1, ID: "one"}, spooled(t, dir)); err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.close(); err != nil {
-		t.Fatal(err)
-	}
+	folder := begin(t, dir, 0o600)
+	must(t, folder.Create(Info{Version: 1, ID: "one"}, spooled(t, dir)))
+	must(t, folder.close())
 	if b, err := os.ReadFile(filepath.Join(dir, TasksFile)); err != nil || len(b) == 0 {
 		t.Errorf("tasks = %q, %v", b, err)
 	}
@@ -137,17 +111,13 @@ func TestCheckTasks(t *testing.T) {
 		`{"id":7,"messages":["x","y"],"answer":true,"metadata":[1, 2],"agent":{"max_steps": 3}}`,
 		`{"id":"c","prompt":null}`,
 	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer set.Close()
 	if set.Tasks != 2 || set.Samples != 6 || set.Bad != 2 || len(left) != 2 {
 		t.Errorf("tasks %d, samples %d, bad %d, left out %q; want 2, 6, 2 and two", set.Tasks, set.Samples, set.Bad, left)
 	}
 	b, err := os.ReadFile(set.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const want = `{"id":"a","messages":["<b>&"],"samples":2}
 {"id":"7","messages":["x","y"],"answer":"true","metadata":[1,2],"agent":{"max_steps":3}}
 `
@@ -156,9 +126,7 @@ func TestCheckTasks(t *testing.T) {
 	}
 	// The snapshot has the tasks that it was made from.
 	again, err := check.Run(tasks.Read(set.path, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer again.Close()
 	if again.digest != set.digest {
 		t.Error("a snapshot of the snapshot is another one")
@@ -180,10 +148,37 @@ func TestCheckTasksManyBad(t *testing.T) {
 func TestReadNeedsChecksum(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, RunFile), []byte(`{"version": 1}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, RunFile), []byte(`{"version": 1}`), 0o600))
 	if _, err := Read(dir); exit.Code(err) != exit.Verify || !strings.Contains(err.Error(), "no checksum") {
 		t.Errorf("Read: %v, want exit code %d", err, exit.Verify)
 	}
+}
+
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func begin(t *testing.T, dir string, mode fs.FileMode) *Folder {
+	t.Helper()
+	folder, err := Begin(dir, mode)
+	must(t, err)
+	return folder
+}
+
+func readRun(t *testing.T, dir string) Info {
+	t.Helper()
+	info, err := Read(dir)
+	must(t, err)
+	return info
+}
+
+func identityOf(t *testing.T, l *config.Loader, model *Model) Identity {
+	t.Helper()
+	id, err := IdentityOf(l, model)
+	must(t, err)
+	return id
 }

@@ -14,30 +14,19 @@ import (
 func configured(t *testing.T, text string) *config.Loader {
 	t.Helper()
 	l := config.NewLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
-	if err := l.File(fileOf(t, "run.yaml", text)); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.File(fileOf(t, "run.yaml", text)))
+	must(t, l.Err())
 	return l
 }
 
 // described returns run.json of a run with that configuration, after a round trip.
 func described(t *testing.T, l *config.Loader, model *Model) *Info {
 	t.Helper()
-	id, err := IdentityOf(l, model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := identityOf(t, l, model)
 	info, err := Describe(l, nil, id, &TaskSet{}, nil, model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
-	if err := (&Folder{Dir: dir}).writeRun(info); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (&Folder{Dir: dir}).writeRun(info))
 	if info, err = Read(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -67,9 +56,7 @@ func TestSettingsComeBackFromARun(t *testing.T) {
 	info := described(t, was, nil)
 	again := config.NewLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
 	again.FromRun(info.Config, "")
-	if err := again.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, again.Err())
 	for i, s := range again.Settings {
 		if s.Key == "output.dir" {
 			continue
@@ -81,10 +68,7 @@ func TestSettingsComeBackFromARun(t *testing.T) {
 	if again.Config.Server.Password.Reveal() != "canary-secret" || again.Config.Server.Headers.Reveal().Get("X-Gate") != "canary-secret" {
 		t.Error("a reference was not followed")
 	}
-	id, err := IdentityOf(again, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := identityOf(t, again, nil)
 	if id.SHA256 != info.Identity.SHA256 {
 		t.Error("the identity is another one")
 	}
@@ -114,6 +98,7 @@ func TestIdentity(t *testing.T) {
 		},
 		{"the order of a tool's parameters", strings.Replace(fullConfig, "zeta: 1.0, alpha: true", "alpha: true, zeta: 1.0", 1), model, []string{"agent.client_tools: "}},
 		{"reward", strings.Replace(fullConfig, "0.001", "0.01", 1), model, []string{"reward.tolerance: the run has 0.001, you set 0.01"}},
+		{"transformers", fullConfig + "tokens: {transformers: \"5.23\"}\n", model, []string{"tokens.transformers"}},
 		{"no tokenizer", fullConfig, nil, []string{"tokens.tokenizer: the run has sha256 aaaaaaaaaaaa, you set no tokenizer"}},
 		{
 			"template", fullConfig, &Model{TokenizerSHA256: model.TokenizerSHA256, ChatTemplateSHA256: "dddd"},
@@ -125,10 +110,7 @@ func TestIdentity(t *testing.T) {
 			t.Parallel()
 			info := described(t, configured(t, fullConfig), model)
 			l := configured(t, tt.config)
-			id, err := IdentityOf(l, tt.model)
-			if err != nil {
-				t.Fatal(err)
-			}
+			id := identityOf(t, l, tt.model)
 			bad := Changes(l, info, id, tt.model, true)
 			if len(bad) != len(tt.want) {
 				t.Fatalf("changes: %v, want %q", bad, tt.want)
@@ -171,29 +153,11 @@ func TestTokensMayChange(t *testing.T) {
 			t.Parallel()
 			info := described(t, configured(t, tt.before), tt.had)
 			l := configured(t, fullConfig)
-			id, err := IdentityOf(l, tt.now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			id := identityOf(t, l, tt.now)
 			if bad := Changes(l, info, id, tt.now, tt.rows); len(bad) != tt.want {
 				t.Errorf("%d complaints, want %d: %v", len(bad), tt.want, bad)
 			}
 		})
-	}
-}
-
-// TestTransformersStays checks that a run keeps its release of tokens.transformers.
-func TestTransformersStays(t *testing.T) {
-	t.Parallel()
-	qwen := &Model{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
-	l := configured(t, fullConfig+"tokens: {transformers: \"5.23\"}\n")
-	id, err := IdentityOf(l, qwen)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info := described(t, configured(t, fullConfig), qwen)
-	if bad := Changes(l, info, id, qwen, true); len(bad) != 1 {
-		t.Errorf("%d complaints, want 1: %v", len(bad), bad)
 	}
 }
 
@@ -233,32 +197,19 @@ func TestGrowthCutShort(t *testing.T) {
 	l := configured(t, "tasks: {samples: 2}\n")
 	dir := filepath.Join(t.TempDir(), "run")
 	l.Config.Output.Dir = dir
-	id, err := IdentityOf(l, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := Begin(dir, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := identityOf(t, l, nil)
+	folder := begin(t, dir, 0o600)
 	defer func() { _ = folder.close() }() // the test does not need the error
 	begin := spooled(t, dir)
 	info, err := Describe(l, nil, id, begin, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.Create(info, begin); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, folder.Create(info, begin))
 
 	more := fileOf(t, "more.jsonl", `{"id":"b","prompt":"Ho."}`+"\n"+`{"id":"a","prompt":"Hi."}`+"\n")
 	l.Put(l.ByKey["tasks.file"], "--tasks", more)
 	grow := func() *TaskSet {
 		t.Helper()
-		had, err := Read(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		had := readRun(t, dir)
 		set, bad, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil, false)
 		if err != nil || bad != nil {
 			t.Fatal(err, bad)
@@ -277,23 +228,14 @@ func TestGrowthCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := grow()
-	had, err := Read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	had := readRun(t, dir)
 	had.Tasks.SHA256 = begin.digest
-	if err := folder.Update(info, set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, folder.Update(info, set))
 	if grow(); len(info.Invocations) != 4 {
 		t.Errorf("%d invocations", len(info.Invocations))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(dir, "x"), folder.TasksPath()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "x"), nil, 0o600))
+	must(t, os.Rename(filepath.Join(dir, "x"), folder.TasksPath()))
 	had, _ = Read(dir)
 	if _, _, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil, false); exit.Code(err) != exit.Verify {
 		t.Errorf("a snapshot that someone changed: %v", err)
@@ -303,8 +245,6 @@ func TestGrowthCutShort(t *testing.T) {
 func fileOf(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

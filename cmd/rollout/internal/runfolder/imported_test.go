@@ -18,26 +18,18 @@ func fillNothing(string) error { return nil }
 func TestImportIntoAFolder(t *testing.T) {
 	t.Parallel()
 	left := filepath.Join(t.TempDir(), "left")
-	if err := os.Mkdir(left, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(left, 0o700))
 	for _, name := range []string{runfolder.LockFile, runfolder.TasksFile, ".tmp-tasks.jsonl-1"} {
-		if err := os.WriteFile(filepath.Join(left, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(left, name), nil, 0o600))
 	}
 	if err := runfolder.Import(left, "run", 0o600, []string{"a.jsonl"}, fillNothing); err != nil || !runfolder.Exists(left) {
 		t.Errorf("a folder with what a dead process left: %v", err)
 	}
 
 	taken := filepath.Join(t.TempDir(), "taken")
-	if err := os.Mkdir(taken, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(taken, 0o700))
 	lock, err := runfolder.TakeLock(taken, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = runfolder.Import(taken, "run", 0o600, []string{"a.jsonl"}, fillNothing)
 	if exit.Code(err) != exit.Locked {
 		t.Errorf("a folder that is locked: %v, want %d", err, exit.Locked)
@@ -45,9 +37,7 @@ func TestImportIntoAFolder(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(taken, runfolder.LockFile)); err != nil {
 		t.Errorf("the lock of a live process: %v", err)
 	}
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lock.Close())
 	entries, err := os.ReadDir(filepath.Dir(taken))
 	if err = errors.Join(err, runfolder.Import(taken, "run", 0o600, []string{"a.jsonl"}, fillNothing)); err != nil || len(entries) != 1 {
 		t.Errorf("the same, without its process: %v, beside it %v", err, entries)
@@ -78,5 +68,13 @@ func TestImportsAtOnce(t *testing.T) {
 		if entries, err := os.ReadDir(filepath.Dir(dir)); err != nil || made != 1 || len(entries) != 1 {
 			t.Fatalf("%d made the run, beside it %v, %v", made, entries, err)
 		}
+	}
+}
+
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

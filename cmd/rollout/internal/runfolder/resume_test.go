@@ -21,28 +21,16 @@ func TestGateResumeOfManyTasks(t *testing.T) {
 	l := configured(t, "tasks: {file: "+file+"}\n")
 	dir := filepath.Join(t.TempDir(), "run")
 	l.Config.Output.Dir = dir
-	folder, err := Begin(dir, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	folder := begin(t, dir, 0o600)
 	defer func() { _ = folder.close() }() // the test does not need the error
 	check := NewTaskCheck(l.Config, nil)
 	check.Dir, check.Mode = folder.Dir, folder.Mode
 	set, err := check.Run(tasks.Read(file, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := IdentityOf(l, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	id := identityOf(t, l, nil)
 	info, err := Describe(l, nil, id, set, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.Create(info, set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, folder.Create(info, set))
 	for _, again := range []struct {
 		name  string
 		given bool
@@ -57,10 +45,7 @@ func TestGateResumeOfManyTasks(t *testing.T) {
 		}
 		l.Config.Output.Dir = dir
 		allocs := testing.AllocsPerRun(1, func() {
-			had, err := Read(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			had := readRun(t, dir)
 			set, bad, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil, false)
 			if err != nil || bad != nil || !set.own || set.Tasks != many || set.Samples != many {
 				t.Fatalf("%+v, %v, %v", set, bad, err)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v3"
 
@@ -34,14 +35,10 @@ type alertFile struct {
 func readAlerts(t *testing.T) (f alertFile) {
 	t.Helper()
 	b, err := os.ReadFile("../../../../configs/alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
-	if err := d.Decode(&f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Decode(&f))
 	return f
 }
 
@@ -63,23 +60,17 @@ type dashboard struct {
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
 	b, err := os.ReadFile("../../../../configs/grafana-dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(b, &d))
 	return d
 }
 
 // TestDashboardAndAlertsFitTheMetrics checks that every metric and label of the dashboard and the
-// alerts exists, and that every metric is on the dashboard or in an alert.
+// alerts exists, that every metric is on the dashboard or in an alert, and the metrics' names and texts.
 func TestDashboardAndAlertsFitTheMetrics(t *testing.T) {
 	t.Parallel()
 	families, err := busyMetrics(30).gather(busyRun(t.TempDir())).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tapped, err := NewTapMetrics(func() proxy.Stats {
 		return proxy.Stats{
 			Engines: []proxy.EngineStats{{Engine: "http://127.0.0.1:30000"}}, Unread: map[string]int64{"cut": 1},
@@ -89,8 +80,13 @@ func TestDashboardAndAlertsFitTheMetrics(t *testing.T) {
 	}, func() tap.SpoolStats { return tap.SpoolStats{} }, func() continuity.Stats {
 		return continuity.Stats{Prompts: map[continuity.Reason]int64{continuity.ReasonSpace: 1}}
 	}).Gather()
-	if err != nil {
-		t.Fatal(err)
+	must(t, err)
+	problems, err := promlint.NewWithMetricFamilies(families).Lint() // the rules of Prometheus for names, types and help texts
+	must(t, err)
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "rollout_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
 	}
 	series := map[string]*dto.MetricFamily{}
 	labels := map[string]bool{"le": true, "job": true, "instance": true}
@@ -190,9 +186,7 @@ func TestPromtool(t *testing.T) {
 		for _, q := range p.Targets {
 			expr := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*", "$tap", ".*").Replace(q.Expr)
 			quoted, err := json.Marshal(expr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			fmt.Fprintf(&rules, "      - record: panel:%d\n        expr: %s\n", n, quoted)
 			n++
 		}
@@ -203,19 +197,19 @@ func TestPromtool(t *testing.T) {
 		}
 	}
 	alerts, err := filepath.Abs("../../../../configs/alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := fileOf(t, "test.yml", strings.Replace(alertTests, "RULES", alerts, 1))
-	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", tests).CombinedOutput(); err != nil {
-		t.Errorf("promtool test rules: %v\n%s", err, out)
-	}
+	must(t, err)
+	var firing strings.Builder
 	for _, g := range readAlerts(t).Groups {
 		for _, r := range g.Rules {
-			if !strings.Contains(alertTests, "alertname=\""+r.Alert+"\"") {
-				t.Errorf("no test makes %s fire", r.Alert)
-			}
+			fmt.Fprintf(&firing, "          - {labels: '{alertname=%q}', value: 1}\n", r.Alert)
 		}
+	}
+	if n := strings.Count(firing.String(), "\n"); n != 17 {
+		t.Errorf("%d alerts, want 17", n)
+	}
+	tests := fileOf(t, "test.yml", strings.NewReplacer("RULES", alerts, "FIRING", firing.String()).Replace(alertTests))
+	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", tests).CombinedOutput(); err != nil {
+		t.Errorf("promtool test rules: %v\n%s", err, out)
 	}
 }
 
@@ -226,131 +220,64 @@ evaluation_interval: 1m
 tests:
   - interval: 1m
     input_series:
-      - series: 'rollout_sample_idle_seconds_max{instance="i"}'
-        values: '0+60x60'
-      - series: 'rollout_last_commit_timestamp_seconds{instance="i"}'
-        values: '1x60'
-      - series: 'rollout_wal_records{instance="i"}'
-        values: '1x60'
-      - series: 'rollout_wal_bytes{instance="i"}'
-        values: '0+100x60'
-      - series: 'rollout_shards_committed_total{instance="i",format="parquet",kind="data"}'
-        values: '3x60'
-      - series: 'rollout_failures_total{instance="i",job="j",class="connection"}'
-        values: '0+1x60'
-      - series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="committed"}'
-        values: '0+3x60'
-      - series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="failed"}'
-        values: '0+1x60'
-      - series: 'rollout_concurrency_limit{instance="i",endpoint="e"}'
-        values: '1x60'
-      - series: 'rollout_concurrency_ceiling{instance="i",endpoint="e"}'
-        values: '64x60'
-      - series: 'rollout_breaker_open{instance="i",endpoint="e"}'
-        values: '0x60'
-      - series: 'rollout_breaker_open{instance="i",endpoint="down"}'
-        values: '1x60'
-      - series: 'rollout_disk_free_bytes{instance="i"}'
-        values: '1000000x60'
-      - series: 'rollout_agents_left_total{instance="i"}'
-        values: '0+5x60'
-      - series: 'rollout_remade_total{instance="i",job="j",reason="connection"}'
-        values: '0+1x60'
-      - series: 'rollout_tap_engine_up{instance="t",engine="e"}'
-        values: '0x60'
-      - series: 'rollout_tap_calls_total{instance="t",outcome="dropped"}'
-        values: '0+1x60'
-      - series: 'rollout_tap_spool_errors_total{instance="t"}'
-        values: '0+1x60'
-      - series: 'rollout_tap_panics_total{instance="t"}'
-        values: '0+1x60'
-      - series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="refused",reason="form"}'
-        values: '0+2x60'
-      - series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="spliced",reason="space"}'
-        values: '0+1x60'
-      - series: 'rollout_tapped_refused_total{instance="i",job="j",reason="unseen"}'
-        values: '0+1x60'
-      - series: 'rollout_tapped_joined_total{instance="i",job="j"}'
-        values: '0+3x60'
-      - series: 'rollout_tapped_missing_total{instance="i",job="j",reason="torn"}'
-        values: '0+1x60'
-      - series: 'rollout_tapped_read_errors_total{instance="i",job="j"}'
-        values: '0+1x60'
+      - {series: 'rollout_sample_idle_seconds_max{instance="i"}', values: '0+60x60'}
+      - {series: 'rollout_last_commit_timestamp_seconds{instance="i"}', values: '1x60'}
+      - {series: 'rollout_wal_records{instance="i"}', values: '1x60'}
+      - {series: 'rollout_wal_bytes{instance="i"}', values: '0+100x60'}
+      - {series: 'rollout_shards_committed_total{instance="i",format="parquet",kind="data"}', values: '3x60'}
+      - {series: 'rollout_failures_total{instance="i",job="j",class="connection"}', values: '0+1x60'}
+      - {series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="committed"}', values: '0+3x60'}
+      - {series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="failed"}', values: '0+1x60'}
+      - {series: 'rollout_concurrency_limit{instance="i",endpoint="e"}', values: '1x60'}
+      - {series: 'rollout_concurrency_ceiling{instance="i",endpoint="e"}', values: '64x60'}
+      - {series: 'rollout_breaker_open{instance="i",endpoint="e"}', values: '0x60'}
+      - {series: 'rollout_breaker_open{instance="i",endpoint="down"}', values: '1x60'}
+      - {series: 'rollout_disk_free_bytes{instance="i"}', values: '1000000x60'}
+      - {series: 'rollout_agents_left_total{instance="i"}', values: '0+5x60'}
+      - {series: 'rollout_remade_total{instance="i",job="j",reason="connection"}', values: '0+1x60'}
+      - {series: 'rollout_tap_engine_up{instance="t",engine="e"}', values: '0x60'}
+      - {series: 'rollout_tap_calls_total{instance="t",outcome="dropped"}', values: '0+1x60'}
+      - {series: 'rollout_tap_spool_errors_total{instance="t"}', values: '0+1x60'}
+      - {series: 'rollout_tap_panics_total{instance="t"}', values: '0+1x60'}
+      - {series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="refused",reason="form"}', values: '0+2x60'}
+      - {series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="spliced",reason="space"}', values: '0+1x60'}
+      - {series: 'rollout_tapped_refused_total{instance="i",job="j",reason="unseen"}', values: '0+1x60'}
+      - {series: 'rollout_tapped_joined_total{instance="i",job="j"}', values: '0+3x60'}
+      - {series: 'rollout_tapped_missing_total{instance="i",job="j",reason="torn"}', values: '0+1x60'}
+      - {series: 'rollout_tapped_read_errors_total{instance="i",job="j"}', values: '0+1x60'}
     promql_expr_test:
       - expr: 'count by (alertname) (ALERTS{alertstate="firing"})'
         eval_time: 50m
         exp_samples:
-          - {labels: '{alertname="RolloutSampleSilent"}', value: 1}
-          - {labels: '{alertname="RolloutCommitsStalled"}', value: 1}
-          - {labels: '{alertname="RolloutFailureRatio"}', value: 1}
-          - {labels: '{alertname="RolloutWALGrows"}', value: 1}
-          - {labels: '{alertname="RolloutConcurrencyAtFloor"}', value: 1}
-          - {labels: '{alertname="RolloutServerDown"}', value: 1}
-          - {labels: '{alertname="RolloutDiskLow"}', value: 1}
-          - {labels: '{alertname="RolloutAgentsLeft"}', value: 1}
-          - {labels: '{alertname="RolloutRemade"}', value: 1}
-          - {labels: '{alertname="RolloutTapEngineDown"}', value: 1}
-          - {labels: '{alertname="RolloutTapDrops"}', value: 1}
-          - {labels: '{alertname="RolloutTapSpoolFails"}', value: 1}
-          - {labels: '{alertname="RolloutTapFaults"}', value: 1}
-          - {labels: '{alertname="RolloutTapContinuityRefuses"}', value: 1}
-          - {labels: '{alertname="RolloutTapNotFound"}', value: 1}
-          - {labels: '{alertname="RolloutTapMissing"}', value: 1}
-          - {labels: '{alertname="RolloutTapUnreadable"}', value: 1}
+FIRING
   - interval: 1m
     input_series:
-      - series: 'rollout_sample_idle_seconds_max{instance="i"}'
-        values: '30x60'
-      - series: 'rollout_last_commit_timestamp_seconds{instance="i"}'
-        values: '0+60x60'
-      - series: 'rollout_wal_records{instance="i"}'
-        values: '5x60'
-      - series: 'rollout_wal_bytes{instance="i"}'
-        values: '0+100x60'
-      - series: 'rollout_shards_committed_total{instance="i",format="parquet",kind="data"}'
-        values: '0+1x60'
-      - series: 'rollout_failures_total{instance="i",job="j",class="connection"}'
-        values: '0+1x60'
-      - series: 'rollout_failures_total{instance="i",job="j",class="censored"}'
-        values: '0+9x60'
-      - series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="committed"}'
-        values: '0+30x60'
-      - series: 'rollout_concurrency_limit{instance="i",endpoint="e"}'
-        values: '20x60'
-      - series: 'rollout_concurrency_ceiling{instance="i",endpoint="e"}'
-        values: '64x60'
-      - series: 'rollout_breaker_open{instance="i",endpoint="e"}'
-        values: '0x60'
-      - series: 'rollout_disk_free_bytes{instance="i"}'
-        values: '100000000000x60'
-      - series: 'rollout_agents_left_total{instance="i"}'
-        values: '3x60'
-      - series: 'rollout_remade_total{instance="i",job="j",reason="connection"}'
-        values: '0+1x60'
-      - series: 'rollout_tap_engine_up{instance="t",engine="e"}'
-        values: '1x60'
-      - series: 'rollout_tap_calls_total{instance="t",outcome="kept"}'
-        values: '0+9x60'
-      - series: 'rollout_tap_calls_total{instance="t",outcome="dropped"}'
-        values: '7x60'
-      - series: 'rollout_tap_spool_errors_total{instance="t"}'
-        values: '3x60'
-      - series: 'rollout_tap_panics_total{instance="t"}'
-        values: '1x60'
-      - series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="same",reason="new"}'
-        values: '0+9x60'
-      - series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="refused",reason="form"}'
-        values: '0+1x60'
-      - series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="spliced",reason="space"}'
-        values: '0+2x60'
-      - series: 'rollout_tapped_refused_total{instance="i",job="j",reason="alike"}'
-        values: '0+1x60'
-      - series: 'rollout_tapped_joined_total{instance="i",job="j"}'
-        values: '0+30x60'
-      - series: 'rollout_tapped_missing_total{instance="i",job="j",reason="torn"}'
-        values: '2x60'
-      - series: 'rollout_tapped_read_errors_total{instance="i",job="j"}'
-        values: '4x60'
+      - {series: 'rollout_sample_idle_seconds_max{instance="i"}', values: '30x60'}
+      - {series: 'rollout_last_commit_timestamp_seconds{instance="i"}', values: '0+60x60'}
+      - {series: 'rollout_wal_records{instance="i"}', values: '5x60'}
+      - {series: 'rollout_wal_bytes{instance="i"}', values: '0+100x60'}
+      - {series: 'rollout_shards_committed_total{instance="i",format="parquet",kind="data"}', values: '0+1x60'}
+      - {series: 'rollout_failures_total{instance="i",job="j",class="connection"}', values: '0+1x60'}
+      - {series: 'rollout_failures_total{instance="i",job="j",class="censored"}', values: '0+9x60'}
+      - {series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="committed"}', values: '0+30x60'}
+      - {series: 'rollout_concurrency_limit{instance="i",endpoint="e"}', values: '20x60'}
+      - {series: 'rollout_concurrency_ceiling{instance="i",endpoint="e"}', values: '64x60'}
+      - {series: 'rollout_breaker_open{instance="i",endpoint="e"}', values: '0x60'}
+      - {series: 'rollout_disk_free_bytes{instance="i"}', values: '100000000000x60'}
+      - {series: 'rollout_agents_left_total{instance="i"}', values: '3x60'}
+      - {series: 'rollout_remade_total{instance="i",job="j",reason="connection"}', values: '0+1x60'}
+      - {series: 'rollout_tap_engine_up{instance="t",engine="e"}', values: '1x60'}
+      - {series: 'rollout_tap_calls_total{instance="t",outcome="kept"}', values: '0+9x60'}
+      - {series: 'rollout_tap_calls_total{instance="t",outcome="dropped"}', values: '7x60'}
+      - {series: 'rollout_tap_spool_errors_total{instance="t"}', values: '3x60'}
+      - {series: 'rollout_tap_panics_total{instance="t"}', values: '1x60'}
+      - {series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="same",reason="new"}', values: '0+9x60'}
+      - {series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="refused",reason="form"}', values: '0+1x60'}
+      - {series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="spliced",reason="space"}', values: '0+2x60'}
+      - {series: 'rollout_tapped_refused_total{instance="i",job="j",reason="alike"}', values: '0+1x60'}
+      - {series: 'rollout_tapped_joined_total{instance="i",job="j"}', values: '0+30x60'}
+      - {series: 'rollout_tapped_missing_total{instance="i",job="j",reason="torn"}', values: '2x60'}
+      - {series: 'rollout_tapped_read_errors_total{instance="i",job="j"}', values: '4x60'}
     promql_expr_test:
       - expr: 'count by (alertname) (ALERTS)'
         eval_time: 50m
@@ -360,8 +287,6 @@ tests:
 func fileOf(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

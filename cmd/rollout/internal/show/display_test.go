@@ -346,3 +346,11 @@ func TestMeter(t *testing.T) {
 		t.Errorf("%d marks are kept", len(m.marks))
 	}
 }
+
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

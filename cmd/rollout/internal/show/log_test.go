@@ -26,9 +26,7 @@ func TestLog(t *testing.T) {
 	const secret, prose = `canary "secret"`, "canary prose"
 	dir := t.TempDir()
 	l, err := OpenLog(dir, runfolder.LogName(3), 0o600, []string{secret, "a", ""})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := collector.Attempt{Key: "k-0", N: 2, Task: &collector.Task{ID: prose, Messages: []string{prose}}}
 	server := fmt.Errorf("%w: %s", collector.ErrServer, prose)
 	l.retry(a, fmt.Errorf("%w: reset", collector.ErrConnection), 1500*time.Millisecond)
@@ -46,13 +44,9 @@ func TestLog(t *testing.T) {
 	l.Status(collector.Stats{InFlight: 1, Committed: 2, Failed: 3, Skipped: 4, Remaining: 5, Yield: collector.Yield{Sampled: 6, Trained: 7}})
 	l.Info("anything", "error", errors.New("with "+secret))
 	l.Ended("finished", exit.With(exit.Failures, server))
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Close())
 	b, err := os.ReadFile(filepath.Join(dir, "logs", "collect-0003.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text := string(b)
 	if quoted, _ := json.Marshal(secret); strings.Contains(text, strings.Trim(string(quoted), `"`)) || strings.Contains(text, "canary") {
 		t.Errorf("the log holds what it must not:\n%s", text)
@@ -109,13 +103,9 @@ func TestLogEnd(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		l, err := OpenLog(dir, runfolder.LogName(1), 0o600, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		l.Ended(tt.outcome, tt.err)
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Close())
 		b, err := os.ReadFile(filepath.Join(dir, runfolder.LogName(1)))
 		if err != nil || !strings.HasSuffix(strings.TrimSpace(string(b)), tt.want) {
 			t.Errorf("%s: %v\n%swant …%s", tt.name, err, b, tt.want)

@@ -1,7 +1,6 @@
 package show
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 	"github.com/rollout-rl/rollout/collector"
@@ -100,19 +97,13 @@ func busyMetrics(samples int) *Metrics {
 func scrape(t *testing.T, m *Metrics, profiles bool, v Vitals, path string) (code int, body string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer m.Serve(t.Context(), l, profiles, v)()
 	resp, err := http.Get("http://" + l.Addr().String() + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return resp.StatusCode, string(b)
 }
 
@@ -229,9 +220,7 @@ func TestMetricsCardinality(t *testing.T) {
 	t.Parallel()
 	series := func(samples int) int {
 		families, err := busyMetrics(samples).gather(busyRun(t.TempDir())).Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n := 0
 		for _, f := range families {
 			n += len(f.GetMetric())
@@ -266,26 +255,6 @@ func TestOpenGroups(t *testing.T) {
 	}
 	if g, ended := add(0, false); !ended || g.outcome() != groupPartial || g.reason() != reasonZeroVariance {
 		t.Errorf("ended %v: %s, %s", ended, g.outcome(), g.reason())
-	}
-}
-
-// TestMetricsLint checks that names, types and help texts follow the rules of Prometheus.
-func TestMetricsLint(t *testing.T) {
-	t.Parallel()
-	_, body := scrape(t, busyMetrics(30), false, busyRun(t.TempDir()), "/metrics")
-	var ours bytes.Buffer
-	for line := range strings.Lines(body) {
-		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
-		if strings.HasPrefix(name, "rollout_") {
-			ours.WriteString(line)
-		}
-	}
-	problems, err := promlint.New(&ours).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 }
 

@@ -30,13 +30,9 @@ func newIntake(t *testing.T) (*stream.Intake, *runfolder.TaskLog, string) {
 	if err == nil {
 		err = folder.Create(runfolder.Info{}, set)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	log, err := folder.OpenTaskLog(set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = log.Close() })
 	check := func(task *collector.Task) error {
 		if task.Agent != nil {
@@ -106,10 +102,7 @@ func TestReadBadLines(t *testing.T) {
 	if ids := given(in); !slices.Equal(ids, []string{"a", "c", "g"}) {
 		t.Errorf("given %q", ids)
 	}
-	body, err := os.ReadFile(path)
-	if err != nil || bytes.Count(body, []byte("\n")) != 3 {
-		t.Errorf("%v: %s", err, body)
-	}
+	wantLines(t, path, 3)
 }
 
 // TestReadWhileOpen checks that a producer gets its receipts while its pipe is open, and that its
@@ -136,10 +129,7 @@ func TestReadWhileOpen(t *testing.T) {
 		if got := <-told; got != fmt.Sprint(i) {
 			t.Fatalf("got %s, want %d", got, i)
 		}
-		body, err := os.ReadFile(path)
-		if err != nil || bytes.Count(body, []byte("\n")) != i+1 {
-			t.Fatalf("%v: %s", err, body)
-		}
+		wantLines(t, path, i+1)
 		if got := <-next; got != fmt.Sprint(i) {
 			t.Fatalf("given %s, want %d", got, i)
 		}
@@ -148,9 +138,7 @@ func TestReadWhileOpen(t *testing.T) {
 		}
 		<-told
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Close())
 	in.End("end of tasks")
 	reading.Wait()
 }
@@ -277,10 +265,7 @@ func TestManyProducers(t *testing.T) {
 	if fresh.Load() != 100 || again.Load() != 700 || len(slices.Compact(ids)) != 100 || len(ids) != 100 {
 		t.Errorf("%d accepted, %d again, %d given", fresh.Load(), again.Load(), len(ids))
 	}
-	body, err := os.ReadFile(path)
-	if err != nil || bytes.Count(body, []byte("\n")) != 100 {
-		t.Errorf("%v: %d lines", err, bytes.Count(body, []byte("\n")))
-	}
+	wantLines(t, path, 100)
 }
 
 // TestFullDisk checks that tasks that cannot be written are rejected, and that the run gets the
@@ -306,8 +291,22 @@ func TestFullDisk(t *testing.T) {
 	if exit.Code(end) != exit.Storage {
 		t.Errorf("the run got: %v", end)
 	}
+	wantLines(t, path, 1)
+}
+
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// wantLines checks the number of lines of a file.
+func wantLines(t *testing.T, path string, n int) {
+	t.Helper()
 	body, err := os.ReadFile(path)
-	if err != nil || bytes.Count(body, []byte("\n")) != 1 {
-		t.Errorf("%v: %s", err, body)
+	if err != nil || bytes.Count(body, []byte("\n")) != n {
+		t.Fatalf("%v, want %d lines: %s", err, n, body)
 	}
 }

@@ -51,6 +51,7 @@ func TestJudge(t *testing.T) {
 		{"nothing asked", 0, -1, facts([]float64{1, 1}, new(int32(0)), new(int32(0))), "null null "},
 		{"too old", 0, 1, facts(nil, new(int32(7)), new(int32(6)), new(int32(5)), nil), "null null true:stale null "},
 		{"on-policy", 0, 0, facts(nil, new(int32(7)), new(int32(6))), "null true:stale "},
+		{"no version was ever set", 0, 0, facts(nil, new(int32(0))), "null "},
 		{"newer than told", 0, 0, facts(nil, new(int32(8))), "null "},
 		{"equal rewards", 0.1, -1, facts([]float64{1, 1}, nil, nil), "false:reward_std false:reward_std "},
 		{"equal and old", 0.1, 0, facts([]float64{1, 1}, new(int32(1)), nil), "false:reward_std false:reward_std "},
@@ -60,22 +61,13 @@ func TestJudge(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			p := pace.New(pace.Config{MaxLag: tc.lag})
-			p.SetVersion(7)
+			if tc.name != "no version was ever set" {
+				p.SetVersion(7)
+			}
 			judging(tc.std, tc.lag, p).Judge(tc.g)
 			if got := verdicts(tc.g); got != tc.want {
 				t.Errorf("verdicts %q, want %q", got, tc.want)
 			}
 		})
-	}
-}
-
-// TestJudgeWithoutVersions checks that nothing is stale if no version was ever set.
-func TestJudgeWithoutVersions(t *testing.T) {
-	t.Parallel()
-	p := pace.New(pace.Config{MaxLag: 0})
-	g := facts(nil, new(int32(0)))
-	judging(0, 0, p).Judge(g)
-	if got := verdicts(g); got != "null " {
-		t.Errorf("verdicts %q", got)
 	}
 }

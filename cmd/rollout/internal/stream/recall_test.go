@@ -23,9 +23,7 @@ func TestRecall(t *testing.T) {
 			g.Samples[0].Keep, g.Samples[0].KeepReason = new(true), stream.ReasonStale
 		}
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(context.WithoutCancel(t.Context())) }()
 	cuts := map[string]string{"late": lateText, "cut": collector.ErrCensored.Error()}
@@ -37,24 +35,16 @@ func TestRecall(t *testing.T) {
 		if text := cuts[group]; text != "" {
 			s.Rows, s.Failures = nil, []tokenize.Failure{{Class: collector.ClassCensored.String(), Stage: "run", Error: text, Call: -1}}
 		}
-		if err := d.Append(t.Context(), s, func(error) {}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Append(t.Context(), s, func(error) {}))
 	}
-	if err := d.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Close(t.Context()))
+	must(t, <-ended)
 	tr := newTracked()
 	log, err := sink.ReadLogEach(dir, tr.Load)
 	if err == nil {
 		err = tr.Recall(log)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tr.Again()
 	got, late := map[any]bool{}, map[any]any{}
 	for _, told := range tr.told {

@@ -90,9 +90,7 @@ func TestToldDeadline(t *testing.T) {
 			}
 			if again { // a group that was judged while the dataset was opened
 				tr.Load(c)
-				if err := tr.FindTasks(func(yield func(collector.Task, error) bool) { yield(*of, nil) }); err != nil {
-					t.Fatal(err)
-				}
+				must(t, tr.FindTasks(func(yield func(collector.Task, error) bool) { yield(*of, nil) }))
 				tr.Again()
 			} else {
 				tr.Task(of)
@@ -111,9 +109,7 @@ func TestTrackerForgets(t *testing.T) {
 	tr, now := newTracked(), time.Now()
 	old, fresh := taskOf("old", now), taskOf("fresh", now)
 	tr.Load(commit(1, now, 1, 0, "decode", old))
-	if err := tr.FindTasks(func(yield func(collector.Task, error) bool) { _ = yield(*old, nil) && yield(*fresh, nil) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tr.FindTasks(func(yield func(collector.Task, error) bool) { _ = yield(*old, nil) && yield(*fresh, nil) }))
 	tr.Again()
 	tr.Task(old) // its failed sample is retried
 	tr.Task(fresh)
