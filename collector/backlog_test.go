@@ -73,16 +73,16 @@ func TestMore(t *testing.T) {
 			t.Errorf("planned %d, claimed %d, want 14 and 1", st.Planned, st.Claimed)
 		}
 		time.Sleep(20 * time.Minute)
-		counts(t, c.Stats(), 14, 0, 0, 0)
+		counts(t, c, 14, 0, 0, 0)
 		in <- task("late")
 		synctest.Wait()
-		counts(t, c.Stats(), 14, 0, 0, 2)
+		counts(t, c, 14, 0, 0, 2)
 		close(in)
 		if err := wait(); err != nil {
 			t.Fatal(err)
 		}
 		b.check(t)
-		counts(t, c.Stats(), 16, 0, 0, 0)
+		counts(t, c, 16, 0, 0, 0)
 		var want []string
 		for _, id := range []string{"t0", "t1", "m0", "m1", "m2", "m3", "m4", "late"} {
 			g := collector.GroupID(task("%s", id))
@@ -109,7 +109,6 @@ func TestEndsOfMore(t *testing.T) {
 		{"sink", func(_ *collector.Collector, _ context.CancelFunc, in chan<- *collector.Task) { in <- task("m") }, full, collector.ErrStorage},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				in, ended := make(chan *collector.Task), false
 				c := setup(t, &scripted{}, &shelf{atOnce: true, err: func(n int) error { return tt.sink }}, func(cfg *collector.Config) {
@@ -181,9 +180,9 @@ func TestDrainLeavesTheBacklog(t *testing.T) {
 		if err := wait(); err != nil {
 			t.Fatal(err)
 		}
-		counts(t, c.Stats(), 1, 0, 0, 2)
+		counts(t, c, 1, 0, 0, 2)
 		time.Sleep(2 * time.Hour) // the deadlines of the remaining samples have no effect any more
-		counts(t, c.Stats(), 1, 0, 0, 2)
+		counts(t, c, 1, 0, 0, 2)
 	})
 }
 
@@ -199,10 +198,8 @@ func TestIncomingError(t *testing.T) {
 				}
 			}
 		})
-		if err := c.Run(t.Context(), tasks(1)); !errors.Is(err, errPlain) {
-			t.Errorf("Run = %v, want %v", err, errPlain)
-		}
-		counts(t, c.Stats(), 2, 0, 0, 0)
+		fails(t.Context(), t, c, tasks(1), errPlain)
+		counts(t, c, 2, 0, 0, 0)
 
 		in, ended := make(chan *collector.Task, 9), false
 		for i := range cap(in) {
@@ -211,10 +208,8 @@ func TestIncomingError(t *testing.T) {
 		c = setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.More, cfg.Limit, cfg.Samples = stream(in, &ended), 5, 2
 		})
-		if err := c.Run(t.Context(), tasks(1)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 5, 0, 0, 0)
+		finish(t, c, tasks(1))
+		counts(t, c, 5, 0, 0, 0)
 	})
 }
 
@@ -237,11 +232,8 @@ func TestMoreAfterAResume(t *testing.T) {
 				first = false
 			}
 		})
-		if err := c.Run(t.Context(), tasks(4)); err != nil {
-			t.Fatal(err)
-		}
-		st := c.Stats()
-		counts(t, st, 4, 0, 0, 0)
+		finish(t, c, tasks(4))
+		st := counts(t, c, 4, 0, 0, 0)
 		if st.Filtered != 1 || st.Earlier != (collector.Earlier{Committed: 1, Filtered: 1}) {
 			t.Errorf("filtered %d, earlier %+v", st.Filtered, st.Earlier)
 		}

@@ -3,8 +3,6 @@ package collector_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"iter"
 	"math"
 	"runtime"
 	"sync"
@@ -174,7 +172,7 @@ func collect(tb testing.TB, b *bodies, source tokenize.PromptSource, workers, n 
 	}
 	g, ctx := errgroup.WithContext(tb.Context())
 	g.Go(func() error { return d.Run(ctx) })
-	runErr := c.Run(ctx, numbered(n))
+	runErr := c.Run(ctx, tasks(n))
 	sinks.Wait()
 	if err := d.Close(ctx); err != nil {
 		tb.Fatal(err)
@@ -187,22 +185,6 @@ func collect(tb testing.TB, b *bodies, source tokenize.PromptSource, workers, n 
 		tb.Fatalf("%d of %d committed: %+v", s.Committed, n, s)
 	}
 	return s
-}
-
-func numbered(n int) iter.Seq2[*collector.Task, error] {
-	return func(yield func(*collector.Task, error) bool) {
-		for i := range n {
-			if !yield(&collector.Task{ID: fmt.Sprintf("t%d", i), Messages: []string{"hello"}}, nil) {
-				return
-			}
-		}
-	}
-}
-
-// corpora returns bodies with some 8.6k sampled tokens each.
-func corpora(tb testing.TB, size int, o tokenizetest.Options) [][]byte {
-	tb.Helper()
-	return tokenizetest.Corpus(500, size, o)
 }
 
 func BenchmarkCollect(b *testing.B) {
@@ -222,13 +204,17 @@ func BenchmarkCollect(b *testing.B) {
 		{"decoder=std/reply=recorded/workers=1", recorded, tokenize.SourceLiteral, 1, decodeStd},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			all := corpora(b, 48<<20, bc.shape)
-			var size int64
+			size := 48 << 20 // bodies with some 8.6k sampled tokens each
+			if testing.Short() {
+				size = 1 << 20
+			}
+			all := tokenizetest.Corpus(500, size, bc.shape)
+			var bytes int64
 			for _, body := range all {
-				size += int64(len(body))
+				bytes += int64(len(body))
 			}
 			back := &bodies{all: all, decode: bc.decode}
-			b.SetBytes(size / int64(len(all)))
+			b.SetBytes(bytes / int64(len(all)))
 			b.ReportAllocs()
 			b.ResetTimer()
 			before := cpuTime(b)
@@ -250,7 +236,7 @@ func TestGateWholePathRatio(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures for some seconds: run without -short")
 	}
-	all := corpora(t, 24<<20, tokenizetest.Options{Logprobs: true})
+	all := tokenizetest.Corpus(500, 24<<20, tokenizetest.Options{Logprobs: true})
 	n := 4 * len(all) // so many that opening and sealing the shard do not count
 	cpu := func(decode func(*machine, []byte) ([]tokenize.Turn, []byte, error)) time.Duration {
 		runtime.GC()
@@ -272,7 +258,7 @@ func TestGateWholePathAllocs(t *testing.T) {
 		t.Skip("measures for some seconds: run without -short")
 	}
 	const most = 110 // 93 to 98 on an idle machine; under load new goroutines add some
-	all := corpora(t, 8<<20, tokenizetest.Options{})
+	all := tokenizetest.Corpus(500, 8<<20, tokenizetest.Options{})
 	mallocs := func(n int) uint64 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -26,7 +26,6 @@ func TestSamplesThatAreAlwaysTurnedAway(t *testing.T) {
 		{"nothing else", 2, []string{"t0", "t1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := &checked{check: func() error { return nil }, scripted: &scripted{script: func(a collector.Attempt) step {
 					if slices.Contains(tt.bad, a.Task.ID) {
@@ -39,16 +38,12 @@ func TestSamplesThatAreAlwaysTurnedAway(t *testing.T) {
 					cfg.Endpoints[0].MaxInFlight, cfg.Adaptive, cfg.Retries = 16, true, 2
 					cfg.Events.LimitChanged = func(_ string, _, to int, _ string) { lowest = min(lowest, to) }
 				})
-				start := time.Now()
-				if err := c.Run(t.Context(), tasks(tt.n)); err != nil {
-					t.Fatal(err)
-				}
-				st := c.Stats()
-				counts(t, st, tt.n-len(tt.bad), len(tt.bad), 0, 0)
+				took := finish(t, c, tasks(tt.n))
+				st := counts(t, c, tt.n-len(tt.bad), len(tt.bad), 0, 0)
 				if st.ByClass[collector.ClassRateLimited] != len(tt.bad) {
 					t.Errorf("by class %v", st.ByClass)
 				}
-				if took := time.Since(start); took > 6*time.Minute { // 190 s without them
+				if took > 6*time.Minute { // 190 s without them
 					t.Errorf("took %v", took)
 				}
 				if tt.n > 10 && lowest < 7 {
@@ -84,9 +79,7 @@ func TestBusyServerFailsNoSample(t *testing.T) {
 			return step{takes: time.Minute}
 		}
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight, cfg.Retries = 16, 2 })
-		if err := c.Run(t.Context(), tasks(80)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(80))
 		if st := c.Stats(); st.Committed != 80 {
 			t.Errorf("%s", fmt.Sprint(st.Committed, st.Failed, st.ByClass))
 		}

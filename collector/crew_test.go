@@ -27,11 +27,9 @@ func TestGateMemoryFollowsTheWork(t *testing.T) {
 			goroutines = max(goroutines, runtime.NumGoroutine()-had)
 		}
 	})
-	if err := c.Run(t.Context(), tasks(1000)); err != nil {
-		t.Fatal(err)
-	}
+	finish(t, c, tasks(1000))
 	runtime.ReadMemStats(&now) // c is still alive
-	counts(t, c.Stats(), samples, 0, 0, 0)
+	counts(t, c, samples, 0, 0, 0)
 	if goroutines > 4*samples+10 {
 		t.Errorf("%d goroutines for %d samples", goroutines, samples)
 	}

@@ -90,15 +90,12 @@ func TestDeadline(t *testing.T) {
 			cfg.Events.SampleFinished = s.finished
 		})
 		// t0 and a part of t1 have begun: a sample of t1 has the slot of the finished sample.
-		if err := c.Run(t.Context(), deadlines(2*time.Minute, 3*time.Minute, 0)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, deadlines(2*time.Minute, 3*time.Minute, 0))
 		b.check(t)
 		s.want(t, "t0", "1m0s kept", "2m0s censored in run", "2m0s censored in run", "2m0s censored in run")
 		s.want(t, "t1", "3m0s censored in run", "3m0s censored in run", "3m0s censored in run", "3m0s censored in run")
 		s.want(t, "t2", "1h3m0s kept", "1h3m0s kept", "1h3m0s kept", "1h3m0s kept")
-		st := c.Stats()
-		counts(t, st, 5, 0, 7, 0)
+		st := counts(t, c, 5, 0, 7, 0)
 		if st.Censored != 7 || st.Unstarted != 0 {
 			t.Errorf("censored %d, unstarted %d", st.Censored, st.Unstarted)
 		}
@@ -116,7 +113,6 @@ func TestDeadlineOfWhatWaits(t *testing.T) {
 	t.Parallel()
 	for _, paced := range []bool{false, true} {
 		t.Run(fmt.Sprintf("paced=%v", paced), func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, ended := newSlate(), false
 				in := make(chan *collector.Task)
@@ -176,7 +172,6 @@ func TestDeadlineThatIsOver(t *testing.T) {
 	t.Parallel()
 	for _, more := range []bool{false, true} {
 		t.Run(fmt.Sprintf("more=%v", more), func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, ended := newSlate(), false
 				b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
@@ -189,9 +184,7 @@ func TestDeadlineThatIsOver(t *testing.T) {
 					}
 					cfg.Left = lefts(map[string]collector.SampleState{"t0-0": {Done: true}, "t1-0": {Attempts: 2}, "t2-0": openAt("a", 3), "t3-0": openAt("gone", 1)})
 				})
-				if err := c.Run(t.Context(), deadlines(-1, -1, -1, -1, -1, 0)); err != nil {
-					t.Fatal(err)
-				}
+				finish(t, c, deadlines(-1, -1, -1, -1, -1, 0))
 				if len(b.opened) != 1 {
 					t.Errorf("opened %v, want the last alone", b.opened)
 				}
@@ -199,7 +192,7 @@ func TestDeadlineThatIsOver(t *testing.T) {
 					s.want(t, id, "0s censored in wait")
 				}
 				s.want(t, "t5", "1m0s kept")
-				counts(t, c.Stats(), 2, 0, 4, 0)
+				counts(t, c, 2, 0, 4, 0)
 				attempts := map[string]int32{"t1": 3, "t2": 3, "t3": 1, "t4": 1, "t5": 1}
 				for _, sample := range s.samples {
 					if want := attempts[sample.TaskID]; sample.Attempt != want {
@@ -218,10 +211,8 @@ func TestRetryFailedHasNoDeadline(t *testing.T) {
 			cfg.RetryFailed = true
 			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": {Failed: collector.ClassCensored}, "t1-0": {Failed: collector.ClassDecode}})
 		})
-		if err := c.Run(t.Context(), deadlines(-1, time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 2, 0, 0, 0)
+		finish(t, c, deadlines(-1, time.Second))
+		counts(t, c, 2, 0, 0, 0)
 	})
 }
 
@@ -240,9 +231,7 @@ func TestDeadlineOfWhatWaitsForRoom(t *testing.T) {
 			cfg.Endpoints[0].MaxInFlight, cfg.Samples, cfg.Outage = 4, 16, 3*time.Hour
 			cfg.Events.SampleFinished = s.finished
 		})
-		if err := c.Run(t.Context(), deadlines(10*time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, deadlines(10*time.Minute))
 		st := c.Stats()
 		identity(t, st)
 		if st.Committed != 8 || st.Skipped != 8 {
@@ -268,10 +257,8 @@ func TestDeadlineBetweenServers(t *testing.T) {
 			cfg.Events.SampleFinished = s.finished
 			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": openAt("b", 1)})
 		})
-		if err := c.Run(t.Context(), deadlines(0, 11*time.Minute, 10*time.Minute, 12*time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 1, 0, 3, 0)
+		finish(t, c, deadlines(0, 11*time.Minute, 10*time.Minute, 12*time.Minute))
+		counts(t, c, 1, 0, 3, 0)
 		s.want(t, "t0", "1h0m0s kept")
 		for id, end := range map[string]string{"t1": "11m0s", "t2": "10m0s", "t3": "12m0s"} {
 			s.want(t, id, end+" censored in run")
@@ -298,7 +285,7 @@ func TestWhatIsCutIsForgotten(t *testing.T) {
 		time.Sleep(time.Hour)
 		in <- task("last") // no goroutine still holds the one before it
 		synctest.Wait()
-		counts(t, c.Stats(), 0, 0, 100, 2)
+		counts(t, c, 0, 0, 100, 2)
 		runtime.GC()
 		kept := 0
 		for _, m := range left {
@@ -314,7 +301,7 @@ func TestWhatIsCutIsForgotten(t *testing.T) {
 		if err := wait(); err != nil {
 			t.Fatal(err)
 		}
-		counts(t, c.Stats(), 2, 0, 100, 0)
+		counts(t, c, 2, 0, 100, 0)
 	})
 }
 
@@ -332,11 +319,8 @@ func TestDeadlineKeepsKnownCalls(t *testing.T) {
 		}}
 		s := &shelf{atOnce: true}
 		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Retries = 3 })
-		if err := c.Run(t.Context(), deadlines(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		st := c.Stats()
-		counts(t, st, 1, 0, 0, 0)
+		finish(t, c, deadlines(time.Minute))
+		st := counts(t, c, 1, 0, 0, 0)
 		if st.Attempts != 1 || st.LostCalls != 2 || len(s.samples[0].Rows) != 1 {
 			t.Errorf("%d attempts, %d lost calls, %d rows, want 1, 2 and 1", st.Attempts, st.LostCalls, len(s.samples[0].Rows))
 		}

@@ -72,9 +72,7 @@ func trained(t *testing.T, lag int, discard bool) (planned, got []float64, stale
 				time.Sleep(training)
 			}
 		}()
-		if err := c.Run(t.Context(), tasks(1<<20)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(1<<20))
 		lags := p.Stats().Lags
 		t.Logf("max lag %d, discard %v: %d trained in %v, lags %v", lag, discard, len(got), time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Round(time.Second), lags[:10])
 		seen := 0

@@ -64,7 +64,6 @@ func TestBarrenRun(t *testing.T) {
 		{"very many of one task", 400, func(n int) step { return step{reply: noPrompt} }, 256},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			n := -1 // one worker
 			b, s := &scripted{script: func(collector.Attempt) step { n++; return tt.step(n) }}, &shelf{atOnce: true}
 			c := setup(t, b, s, func(cfg *collector.Config) { cfg.Samples, cfg.Planned = tt.group, samples/tt.group*tt.group })
@@ -104,10 +103,8 @@ func TestBarrenRunWithRows(t *testing.T) {
 			return left
 		}
 	})
-	if err := c.Run(t.Context(), tasks(100)); err != nil {
-		t.Fatal(err)
-	}
-	counts(t, c.Stats(), 1, 99, 0, 0)
+	finish(t, c, tasks(100))
+	counts(t, c, 1, 99, 0, 0)
 }
 
 // A few bad tasks, rejected at once, do not end a run whose good samples take long.
@@ -121,9 +118,7 @@ func TestBarrenRunOfSlowSamples(t *testing.T) {
 			return step{takes: time.Minute}
 		}}
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = 100 })
-		if err := c.Run(t.Context(), tasks(400)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 300, 100, 0, 0)
+		finish(t, c, tasks(400))
+		counts(t, c, 300, 100, 0, 0)
 	})
 }

@@ -15,7 +15,6 @@ func TestGateFollowsTheBreaker(t *testing.T) {
 		backLast bool
 	}{{"in order", true}, {"the other way round", false}} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
 			c, err := New(Config{Endpoints: []Endpoint{{Name: "one", Backend: struct{ Backend }{}}}, Sink: struct{ Sink }{}})
 			if err != nil {
 				t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -237,10 +238,14 @@ func (s *shelf) settle(err error) {
 }
 
 // tasks yields n tasks t0, t1, …
-func tasks(n int) iter.Seq2[*collector.Task, error] {
+func tasks(n int) iter.Seq2[*collector.Task, error] { return each(n, func(int) {}) }
+
+// each yields n tasks t0, t1, … and calls before with the number of each task before that.
+func each(n int, before func(i int)) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
 		for i := range n {
-			if !yield(&collector.Task{ID: fmt.Sprintf("t%d", i), Messages: []string{"hello"}}, nil) {
+			before(i)
+			if !yield(task("t%d", i), nil) {
 				return
 			}
 		}
@@ -270,7 +275,7 @@ func setup(t *testing.T, b collector.Backend, s collector.Sink, edit func(*colle
 // identity fails the test unless the counts add up.
 func identity(t *testing.T, s collector.Stats) {
 	t.Helper()
-	if s.Planned != s.Committed+s.Filtered+s.Failed+s.Skipped+s.Remaining || s.Remaining < s.Accepted+s.InFlight-unsettled(s) {
+	if s.Planned != s.Committed+s.Filtered+s.Failed+s.Skipped+s.Remaining || s.Remaining < s.Accepted {
 		t.Errorf("planned %d ≠ committed %d + filtered %d + failed %d + skipped %d + remaining %d (accepted %d, in flight %d)",
 			s.Planned, s.Committed, s.Filtered, s.Failed, s.Skipped, s.Remaining, s.Accepted, s.InFlight)
 	}
@@ -283,17 +288,56 @@ func identity(t *testing.T, s collector.Stats) {
 	}
 }
 
-// unsettled bounds the samples that the sink has while their worker still removes the agent.
-func unsettled(s collector.Stats) int { return s.InFlight }
+// counts fails the test unless the Stats have these four numbers, and returns the Stats.
+func counts(t *testing.T, c *collector.Collector, committed, failed, skipped, remaining int) collector.Stats {
+	t.Helper()
+	return counted(t, c.Stats(), committed, failed, skipped, remaining)
+}
 
-// counts fails the test unless Stats has these four numbers.
-func counts(t *testing.T, s collector.Stats, committed, failed, skipped, remaining int) {
+func counted(t *testing.T, s collector.Stats, committed, failed, skipped, remaining int) collector.Stats {
 	t.Helper()
 	identity(t, s)
 	if s.Committed != committed || s.Failed != failed || s.Skipped != skipped || s.Remaining != remaining {
 		t.Errorf("committed, failed, skipped, remaining = %d, %d, %d, %d, want %d, %d, %d, %d",
 			s.Committed, s.Failed, s.Skipped, s.Remaining, committed, failed, skipped, remaining)
 	}
+	return s
+}
+
+// except returns a script with another step for one task.
+func except(id string, its, others step) func(collector.Attempt) step {
+	return func(a collector.Attempt) step {
+		if a.Task.ID == id {
+			return its
+		}
+		return others
+	}
+}
+
+// fails fails the test unless Run returns an error that wraps want.
+func fails(ctx context.Context, t *testing.T, c *collector.Collector, source iter.Seq2[*collector.Task, error], want error) {
+	t.Helper()
+	if err := c.Run(ctx, source); !errors.Is(err, want) {
+		t.Errorf("Run = %v, want %v", err, want)
+	}
+}
+
+// same fails the test unless got has the elements of want.
+func same[T comparable](t *testing.T, what string, got, want []T) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s\n got %v\nwant %v", what, got, want)
+	}
+}
+
+// finish runs c over the tasks, fails the test on an error, and returns the duration.
+func finish(t *testing.T, c *collector.Collector, source iter.Seq2[*collector.Task, error]) time.Duration {
+	t.Helper()
+	start := time.Now()
+	if err := c.Run(t.Context(), source); err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(start)
 }
 
 var errPlain = errors.New("plain")

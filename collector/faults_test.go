@@ -178,9 +178,7 @@ func TestManyInFlight(t *testing.T) {
 		c := setup(t, b, s, func(cfg *collector.Config) {
 			cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Samples, cfg.Planned = inFlight, 3, samples, samples
 		})
-		if err := c.Run(t.Context(), tasks(1)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(1))
 		s.settle(nil)
 		b.check(t)
 		st := c.Stats()

@@ -27,9 +27,7 @@ func TestSurveyMemory(t *testing.T) {
 			return collector.SampleState{Done: n%3 > 0, Failed: collector.ClassDecode, Attempts: 1}
 		}
 	})
-	if err := c.Run(t.Context(), tasks(groups)); err != nil {
-		t.Fatal(err)
-	}
+	finish(t, c, tasks(groups))
 	if per := (float64(most.HeapAlloc) - float64(before.HeapAlloc)) / (groups * samples); per > bound {
 		t.Errorf("%.1f bytes are kept per sample, want at most %d", per, bound)
 	}

@@ -39,21 +39,13 @@ func TestServerDownForAMinute(t *testing.T) {
 					log = append(log, fmt.Sprintf("%v %v", err == nil, time.Since(start).Round(time.Second)))
 				}
 			})
-			if err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
-				for i := range 600 {
-					if i%16 == 3 {
-						time.Sleep(time.Second) // so that they are not in step
-					}
-					if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{"hello"}}, nil) {
-						return
-					}
+			finish(t, c, each(600, func(i int) {
+				if i%16 == 3 {
+					time.Sleep(time.Second) // so that they are not in step
 				}
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			b.check(t)
-			st := c.Stats()
-			counts(t, st, 600, 0, 0, 0)
+			counts(t, c, 600, 0, 0, 0)
 			if tries < 10 || tries > 14 {
 				t.Errorf("tried %d times in a minute, want about every 5 s", tries)
 			}
@@ -67,32 +59,48 @@ func TestServerDownForAMinute(t *testing.T) {
 	}
 }
 
-// Making an agent does not count as an answer if the engine behind a server is down.
+// Making an agent does not count as an answer if the engine behind a server is down. A server that
+// can be checked is checked meanwhile.
 func TestEngineDownIsNotAnsweredByAnAgent(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		attempts := 0
-		b := &scripted{script: func(collector.Attempt) step {
-			if s := time.Since(start); s >= time.Minute && s < 2*time.Minute {
-				attempts++
-				return step{takes: 100 * time.Millisecond, runErr: collector.ErrServer}
+	for _, checks := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			down := func() bool { s := time.Since(start); return s >= time.Minute && s < 2*time.Minute }
+			attempts := 0
+			fails := step{takes: 100 * time.Millisecond, runErr: collector.ErrServer}
+			plain := &scripted{script: func(collector.Attempt) step {
+				if down() {
+					attempts++
+					return fails
+				}
+				return step{takes: 5 * time.Second}
+			}}
+			b, checker := collector.Backend(plain), &checked{scripted: plain}
+			if checks {
+				b, fails = checker, step{runErr: collector.ErrUnavailable}
+				checker.check = func() error {
+					if down() {
+						return collector.ErrUnavailable
+					}
+					return nil
+				}
 			}
-			return step{takes: 5 * time.Second}
-		}}
-		var log []string
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Endpoints[0].MaxInFlight, cfg.Retries = 8, 1
-			watched(cfg, &log)
+			var log []string
+			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+				cfg.Endpoints[0].MaxInFlight, cfg.Retries = 8, 1
+				watched(cfg, &log)
+			})
+			finish(t, c, tasks(400))
+			counts(t, c, 400, 0, 0, 0)
+			if attempts > 8+8+12 || !slices.Equal(log, []string{"a down 1m0s", "a up 2m0s"}) {
+				t.Errorf("checks %v: %d attempts while it was down: %v", checks, attempts, log)
+			}
+			if checks && checker.n < 5 {
+				t.Errorf("%d checks in a minute", checker.n)
+			}
 		})
-		if err := c.Run(t.Context(), tasks(400)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 400, 0, 0, 0)
-		if attempts > 8+8+12 || !slices.Equal(log, []string{"a down 1m0s", "a up 2m0s"}) {
-			t.Errorf("%d attempts while it was down: %v", attempts, log)
-		}
-	})
+	}
 }
 
 // A long probe does not hold all other samples back.
@@ -113,10 +121,8 @@ func TestSlowProbeIsNotAlone(t *testing.T) {
 			return step{takes: 10 * time.Second}
 		}
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight, cfg.Retries = 4, 2 })
-		if err := c.Run(t.Context(), tasks(100)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 100, 0, 0, 0)
+		finish(t, c, tasks(100))
+		counts(t, c, 100, 0, 0, 0)
 		if took := time.Since(start); took > 22*time.Minute {
 			t.Errorf("took %v: the others waited for the long one", took)
 		}
@@ -127,17 +133,10 @@ func TestSlowProbeIsNotAlone(t *testing.T) {
 func TestOneBadSampleFailsAfterAMoment(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(a collector.Attempt) step {
-			if a.Task.ID == "t5" {
-				return step{takes: time.Second, runErr: collector.ErrServer}
-			}
-			return step{takes: time.Second}
-		}}
+		b := &scripted{script: except("t5", step{takes: time.Second, runErr: collector.ErrServer}, step{takes: time.Second})}
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = 4 })
-		if err := c.Run(t.Context(), tasks(20)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 19, 1, 0, 0)
+		finish(t, c, tasks(20))
+		counts(t, c, 19, 1, 0, 0)
 	})
 }
 
@@ -171,10 +170,8 @@ func TestLimitAfterAnOutage(t *testing.T) {
 				t.Errorf("limit %d after the outage, want 25", l)
 			}
 		}()
-		if err := c.Run(t.Context(), tasks(600)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 600, 0, 0, 0)
+		finish(t, c, tasks(600))
+		counts(t, c, 600, 0, 0, 0)
 		for i, n := range after {
 			if n < 3 || n > 3*(i+3) {
 				t.Errorf("in flight every 5 s after the server was back: %v, want about 3 more each time", after)
@@ -198,23 +195,15 @@ func TestIdleWorkersWaitWhileDown(t *testing.T) {
 			return step{takes: time.Second}
 		}}
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight, cfg.Retries = 20, 3 })
-		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
-			for i := range 30 {
-				switch i {
-				case 3:
-					time.Sleep(time.Minute) // 17 workers are idle, and the others soon
-				case 6:
-					time.Sleep(time.Second) // these three took it down
-				}
-				if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{"hello"}}, nil) {
-					return
-				}
+		finish(t, c, each(30, func(i int) {
+			switch i {
+			case 3:
+				time.Sleep(time.Minute) // 17 workers are idle, and the others soon
+			case 6:
+				time.Sleep(time.Second) // these three took it down
 			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 30, 0, 0, 0)
+		}))
+		counts(t, c, 30, 0, 0, 0)
 		if tries > 3+12 {
 			t.Errorf("tried %d times in a minute of outage", tries)
 		}
@@ -227,14 +216,12 @@ func TestCutHoldsForIdleWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
 		c := setup(t, b, &shelf{atOnce: true}, adaptive(32))
-		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
-			time.Sleep(time.Second)
-			c.Engine("a", limit.Engine{KVUsage: 0.95})
-			tasks(40)(yield)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, each(40, func(i int) {
+			if i == 0 {
+				time.Sleep(time.Second)
+				c.Engine("a", limit.Engine{KVUsage: 0.95})
+			}
+		}))
 		if b.most != 25 {
 			t.Errorf("at most %d in flight, want 25", b.most)
 		}

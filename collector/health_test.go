@@ -3,7 +3,6 @@ package collector_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,42 +45,13 @@ func TestServerThatNeverAnswersEndsTheRun(t *testing.T) {
 			if took := time.Since(start); took > 5*time.Second {
 				t.Errorf("took %v", took)
 			}
-			counts(t, c.Stats(), 0, 0, 0, 1000)
+			counts(t, c, 0, 0, 0, 1000)
 			if len(s.samples) != 0 {
 				t.Errorf("%d samples were burnt", len(s.samples))
 			}
-			if want := []string{"a down 0s", "a lost 0s"}; !slices.Equal(log, want) {
-				t.Errorf("events %v, want %v", log, want)
-			}
+			same(t, "events", log, []string{"a down 0s", "a lost 0s"})
 		})
 	}
-}
-
-// An outage from minute 2 to minute 3 fails no sample.
-func TestOutageBurnsNoSamples(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		b := &scripted{script: func(collector.Attempt) step {
-			if now := time.Since(start); now >= 2*time.Minute && now < 3*time.Minute {
-				return step{openErr: collector.ErrConnection}
-			}
-			return step{takes: 10 * time.Second}
-		}}
-		var log []string
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Outage = 4, 3, 2*time.Minute
-			watched(cfg, &log)
-		})
-		if err := c.Run(t.Context(), tasks(100)); err != nil {
-			t.Fatal(err)
-		}
-		b.check(t)
-		counts(t, c.Stats(), 100, 0, 0, 0)
-		if want := []string{"a down 2m0s", "a up 3m0s"}; !slices.Equal(log, want) {
-			t.Errorf("events %v, want %v", log, want)
-		}
-	})
 }
 
 // Samples wait for a server whose engine dies after the trial call, although no sample has had an
@@ -130,41 +100,10 @@ func TestLongOutageEndsTheRun(t *testing.T) {
 			cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Outage, cfg.Planned = 4, 5, 3*time.Minute, 1000
 			watched(cfg, &log)
 		})
-		if err := c.Run(t.Context(), tasks(1000)); !errors.Is(err, collector.ErrUnavailable) {
-			t.Errorf("Run = %v, want %v", err, collector.ErrUnavailable)
-		}
+		fails(t.Context(), t, c, tasks(1000), collector.ErrUnavailable)
 		b.check(t)
-		counts(t, c.Stats(), 48, 0, 0, 952)
-		if want := []string{"a down 2m0s", "a lost 5m0s"}; !slices.Equal(log, want) {
-			t.Errorf("events %v, want %v", log, want)
-		}
-	})
-}
-
-func TestLostEndpointPassesItsSamplesOn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		dead := &scripted{script: func(collector.Attempt) step { return step{openErr: collector.ErrConnection} }}
-		good := &scripted{script: func(collector.Attempt) step { return step{takes: time.Second} }}
-		var log []string
-		c := setup(t, dead, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Endpoints = []collector.Endpoint{
-				{Name: "dead", Backend: dead, MaxInFlight: 6}, {Name: "good", Backend: good, MaxInFlight: 2},
-			}
-			watched(cfg, &log)
-		})
-		if err := c.Run(t.Context(), tasks(50)); err != nil {
-			t.Fatal(err)
-		}
-		good.check(t)
-		st := c.Stats()
-		counts(t, st, 50, 0, 0, 0)
-		if st.Claimed != 50 || !st.Endpoints[0].Lost || st.Endpoints[1].Lost {
-			t.Errorf("claimed %d, endpoints %+v", st.Claimed, st.Endpoints)
-		}
-		if want := []string{"dead down 0s", "dead lost 0s"}; !slices.Equal(log, want) {
-			t.Errorf("events %v, want %v", log, want)
-		}
+		counts(t, c, 48, 0, 0, 952)
+		same(t, "events", log, []string{"a down 2m0s", "a lost 5m0s"})
 	})
 }
 
@@ -185,7 +124,6 @@ func TestSamplesThatAlwaysFailAreNoOutage(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := &scripted{script: func(a collector.Attempt) step {
 					if a.Task.ID != "good" {
@@ -208,8 +146,7 @@ func TestSamplesThatAlwaysFailAreNoOutage(t *testing.T) {
 				if err != nil {
 					t.Errorf("Run = %v", err)
 				}
-				st := c.Stats()
-				counts(t, st, 1, tt.bad, 0, 0)
+				st := counts(t, c, 1, tt.bad, 0, 0)
 				if st.ByClass[tt.class] != tt.bad || st.Retries != 5*tt.bad || len(log) != 0 {
 					t.Errorf("by class %v, %d retries, events %v", st.ByClass, st.Retries, log)
 				}
@@ -218,8 +155,9 @@ func TestSamplesThatAlwaysFailAreNoOutage(t *testing.T) {
 	}
 }
 
-// Workers of a lost endpoint claim no more samples, not even idle ones.
-func TestLostEndpointTakesNothingUp(t *testing.T) {
+// The samples of a lost endpoint continue at the others. Its workers claim no more samples, not even
+// idle ones.
+func TestLostEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var lostAt atomic.Int64 // 0: not lost
@@ -234,31 +172,31 @@ func TestLostEndpointTakesNothingUp(t *testing.T) {
 			return step{openErr: collector.ErrConnection}
 		}}
 		good := &scripted{script: func(collector.Attempt) step { return step{takes: time.Second} }}
+		var log []string
 		c := setup(t, dead, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.Endpoints = []collector.Endpoint{
 				{Name: "dead", Backend: dead, MaxInFlight: 8}, {Name: "good", Backend: good, MaxInFlight: 1},
 			}
-			cfg.Events.EndpointLost = func(string, error) { lostAt.Store(time.Now().UnixNano()) }
+			watched(cfg, &log)
+			lost := cfg.Events.EndpointLost
+			cfg.Events.EndpointLost = func(name string, err error) {
+				lost(name, err)
+				lostAt.Store(time.Now().UnixNano())
+			}
 		})
 		// The dead endpoint gets three of the first four samples. Five of its workers are idle when
 		// it is lost.
-		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
-			for i := range 40 {
-				if i == 4 {
-					time.Sleep(10 * time.Minute)
-				}
-				if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{"hello"}}, nil) {
-					return
-				}
+		finish(t, c, each(40, func(i int) {
+			if i == 4 {
+				time.Sleep(10 * time.Minute)
 			}
-		})
-		if err != nil {
-			t.Fatal(err)
+		}))
+		good.check(t)
+		st := counts(t, c, 40, 0, 0, 0)
+		if st.Claimed != 40 || !st.Endpoints[0].Lost || st.Endpoints[1].Lost {
+			t.Errorf("claimed %d, endpoints %+v", st.Claimed, st.Endpoints)
 		}
-		counts(t, c.Stats(), 40, 0, 0, 0)
-		if n := c.Stats().Claimed; n != 40 {
-			t.Errorf("%d samples claimed, want 40", n)
-		}
+		same(t, "events", log, []string{"dead down 0s", "dead lost 0s"})
 		if n, late := before.Load(), after.Load(); lostAt.Load() == 0 || n < 8 || late != 0 {
 			t.Errorf("%d attempts until the endpoint was lost, %d afterwards", n, late)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,9 +49,7 @@ func TestJournalOrder(t *testing.T) {
 			"begin t0-0/3 data_retry at a", "(open)", "agent t0-0/3", "run t0-0/3 run-1", "(sink)", "end t0-0/3 none false", "(close)",
 			"begin t1-0/1 first at a", "(open)", "agent t1-0/1", "run t1-0/1 run-1", "(close)", "(sink)", "end t1-0/1 bad_request false",
 		}
-		if !slices.Equal(j.lines, want) {
-			t.Errorf("journal\n%q\nwant\n%q", j.lines, want)
-		}
+		same(t, "journal", j.lines, want)
 		st := c.Stats()
 		if st.InfraRetries != 1 || st.DataRetries != 1 || st.Retries != 2 {
 			t.Errorf("infra, data, all retries = %d, %d, %d, want 1, 1, 2", st.InfraRetries, st.DataRetries, st.Retries)
@@ -105,7 +102,6 @@ func TestJournalErrorEndsTheRun(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"begin", "agent", "run", "end"} {
 		t.Run(what, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				j := &notebook{err: func(line string) error {
 					if strings.HasPrefix(line, what) {
@@ -139,20 +135,15 @@ func TestStopNotesWhatItClosed(t *testing.T) {
 		{"being made", step{opening: true}, []string{"begin t0-0/1 first at a", "(open)"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				j := &notebook{}
 				b := &noting{scripted: scripted{script: func(collector.Attempt) step { return tt.step }}, j: j}
 				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Journal = j })
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				if err := c.Run(ctx, tasks(1)); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("Run = %v", err)
-				}
-				if !slices.Equal(j.lines, tt.want) {
-					t.Errorf("journal %q, want %q", j.lines, tt.want)
-				}
-				counts(t, c.Stats(), 0, 0, 0, 1)
+				fails(ctx, t, c, tasks(1), context.DeadlineExceeded)
+				same(t, "journal", j.lines, tt.want)
+				counts(t, c, 0, 0, 0, 1)
 			})
 		})
 	}
@@ -184,15 +175,11 @@ func TestSpans(t *testing.T) {
 			cfg.Retries = 1
 			cfg.Events.SampleSpan, cfg.Events.AttemptSpan = begin("sample"), begin("attempt")
 		})
-		if err := c.Run(t.Context(), tasks(2)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(2))
 		want := []string{
 			"sample 1 first > attempt 1 first: none", "sample 1 first: none",
 			"sample 1 first > attempt 1 first: server_error", "sample 1 first > attempt 2 infra_retry: none", "sample 1 first: none",
 		}
-		if !slices.Equal(lines, want) {
-			t.Errorf("spans %q\nwant  %q", lines, want)
-		}
+		same(t, "spans", lines, want)
 	})
 }

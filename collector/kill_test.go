@@ -97,9 +97,7 @@ func killedRun(t *testing.T, seed uint64) {
 	c := setup(t, &post{p, "a"}, p, func(cfg *collector.Config) {
 		cfg.Samples, cfg.Left = samples, func(key string) collector.SampleState { return w.left[key] }
 	})
-	if err := c.Run(t.Context(), tasks(nTasks)); err != nil {
-		t.Fatal(err)
-	}
+	finish(t, c, tasks(nTasks))
 	committed, failed := 0, 0
 	for _, class := range w.sink {
 		if class == collector.ClassNone {
@@ -108,8 +106,7 @@ func killedRun(t *testing.T, seed uint64) {
 			failed++
 		}
 	}
-	st := c.Stats()
-	counts(t, st, committed, failed, 0, 0)
+	st := counts(t, c, committed, failed, 0, 0)
 	if st.Attempts != 0 || st.Earlier != (collector.Earlier{Committed: committed, Failed: failed}) {
 		t.Errorf("%d attempts, earlier %+v", st.Attempts, st.Earlier)
 	}

@@ -85,6 +85,12 @@ func TestLostAnswersAreMadeAgain(t *testing.T) {
 		r.Sends[0].Turns[2].Content = "compacted"
 	})
 	exact, counted := tokenize.Exact, tokenize.CountVerified
+	retry := func(cfg *collector.Config) { cfg.Retries = 1 }
+	needs := func(grade *tokenize.Grade, turnsHavePrompts *bool) func(*collector.Config) {
+		return func(cfg *collector.Config) {
+			cfg.Retries, cfg.Require, cfg.TurnsHavePrompts = 1, grade, turnsHavePrompts
+		}
+	}
 	type want struct {
 		class            collector.Class // of the failure; ClassNone: the sample is data
 		reason           string          // of the failure
@@ -101,60 +107,38 @@ func TestLostAnswersAreMadeAgain(t *testing.T) {
 		edit  func(*collector.Config)
 		want  want
 	}{
-		{
-			"killed", true, lost(nil), nil,
-			want{attempt: 4, remade: "no_prompt", rows: 1, gone: 1},
-		},
+		{"killed", true, lost(nil), nil, want{attempt: 4, remade: "no_prompt", rows: 1, gone: 1}},
 		{
 			"killed after one of two messages", true, lostOfTwo(nil), nil,
 			want{attempt: 4, remade: "no_prompt", rows: 1, gone: 1},
 		},
-		{
-			"cut", false, lost(cut), func(cfg *collector.Config) { cfg.Retries = 1 },
-			want{attempt: 2, remade: "no_prompt", rows: 1},
-		},
+		{"cut", false, lost(cut), retry, want{attempt: 2, remade: "no_prompt", rows: 1}},
 		{
 			"cut, and no retry is left", false, lost(cut), nil,
 			want{class: collector.ClassConnection, reason: "no_prompt", attempt: 1},
 		},
-		{
-			"cut after a takeover", true, lost(cut), func(cfg *collector.Config) { cfg.Retries = 1 },
-			want{attempt: 4, remade: "no_prompt", rows: 1, reattached: 1},
-		},
-		{
-			"one of two messages cut", false, lostOfTwo(cut), func(cfg *collector.Config) { cfg.Retries = 1 },
-			want{attempt: 2, remade: "no_prompt", rows: 1},
-		},
+		{"cut after a takeover", true, lost(cut), retry, want{attempt: 4, remade: "no_prompt", rows: 1, reattached: 1}},
+		{"one of two messages cut", false, lostOfTwo(cut), retry, want{attempt: 2, remade: "no_prompt", rows: 1}},
 		{
 			"one of two messages cut, and no retry is left: the rest is kept", false, lostOfTwo(cut), nil,
 			want{attempt: 1, rows: 1, lostCalls: 2},
 		},
+		{"exact is required", false, lost(cut), needs(&exact, nil), want{attempt: 2, remade: "grade", rows: 1}},
 		{
-			"exact is required", false, lost(cut), func(cfg *collector.Config) { cfg.Retries, cfg.Require = 1, &exact },
-			want{attempt: 2, remade: "grade", rows: 1},
-		},
-		{
-			"exact is required and answers are not", false, lost(cut), func(cfg *collector.Config) {
-				cfg.Retries, cfg.Require, cfg.TurnsHavePrompts = 1, &exact, new(false)
-			},
+			"exact is required and answers are not", false, lost(cut), needs(&exact, new(false)),
 			want{class: collector.ClassNoPrompt, reason: "grade", attempt: 1},
 		},
 		{
-			"rebuilt as well as is required", false, lost(cut), func(cfg *collector.Config) {
-				cfg.Retries, cfg.Require, cfg.TurnsHavePrompts = 1, &counted, new(true)
-			},
+			"rebuilt as well as is required", false, lost(cut), needs(&counted, new(true)),
 			want{attempt: 1, rows: 1, downgraded: 1},
 		},
+		{"rebuilt, and answers are too", false, lost(cut), needs(nil, new(false)), want{attempt: 1, rows: 1}},
 		{
-			"rebuilt, and answers are too", false, lost(cut), func(cfg *collector.Config) { cfg.Retries, cfg.TurnsHavePrompts = 1, new(false) },
-			want{attempt: 1, rows: 1},
-		},
-		{
-			"compacted, and answers know the prompt", false, compacted, func(cfg *collector.Config) { cfg.Retries, cfg.TurnsHavePrompts = 1, new(true) },
+			"compacted, and answers know the prompt", false, compacted, needs(nil, new(true)),
 			want{attempt: 2, remade: "compacted", rows: 1},
 		},
 		{
-			"compacted for an answer too", false, compacted, func(cfg *collector.Config) { cfg.Retries, cfg.TurnsHavePrompts = 1, new(false) },
+			"compacted for an answer too", false, compacted, needs(nil, new(false)),
 			want{attempt: 1, rows: 1, lostCalls: 1},
 		},
 		{
@@ -181,12 +165,11 @@ func TestLostAnswersAreMadeAgain(t *testing.T) {
 			"tokens that no answer would change", false, with(func(r *collector.Reply) {
 				forgetPrompts(&r.Sends[0], cut)
 				r.Sends[0].Turns[0].Logprobs = nil
-			}), func(cfg *collector.Config) { cfg.Retries = 1 },
+			}), retry,
 			want{class: collector.ClassTokenMismatch, reason: "no_logprobs", attempt: 1},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				number := 1
 				left := map[string]collector.SampleState{}
@@ -209,9 +192,7 @@ func TestLostAnswersAreMadeAgain(t *testing.T) {
 						setPrompts(cfg, rebuilding{})
 					}
 				})
-				if err := c.Run(t.Context(), tasks(1)); err != nil {
-					t.Fatal(err)
-				}
+				finish(t, c, tasks(1))
 				b.check(t)
 				st, sample := c.Stats(), s.samples[0]
 				got := want{
@@ -269,9 +250,7 @@ func TestAnswersShowWhatTheyBring(t *testing.T) {
 		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.Retries, cfg.Require, cfg.BackoffMin, cfg.BackoffMax = 3, &exact, 1, 1
 		})
-		if err := c.Run(t.Context(), tasks(2)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(2))
 		st := c.Stats()
 		if along && (st.Committed != 2 || st.Attempts != 3) || !along && (st.Failed != 2 || st.Attempts != 2) {
 			t.Errorf("prompts come along: %v; %d committed, %d failed in %d attempts", along, st.Committed, st.Failed, st.Attempts)
@@ -298,12 +277,9 @@ func TestLookingForAnAttemptCostsNoSample(t *testing.T) {
 				cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Journal = 8, 1, j
 				cfg.Left = lefts(map[string]collector.SampleState{"t1-0": openAt("a", 2)})
 			})
-			if err := c.Run(t.Context(), tasks(60)); err != nil {
-				t.Fatal(err)
-			}
+			finish(t, c, tasks(60))
 			b.check(t)
-			st := c.Stats()
-			counts(t, st, 60, 0, 0, 0)
+			st := counts(t, c, 60, 0, 0, 0)
 			if st.Gone != 1 || !slices.Contains(j.lines, "end t1-0/2 lost false") || !slices.Contains(j.lines, "end t1-0/4 none false") {
 				t.Errorf("%v: gone %d, journal %q", refusal, st.Gone, j.lines)
 			}

@@ -124,7 +124,6 @@ func TestSamplesMoveFromDeadServer(t *testing.T) {
 		{"silent, and is back", true, 0, dies + 5*time.Minute, 3 * time.Minute, dies + 6*time.Minute},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				away := func(now time.Duration) bool { return now >= dies && (tt.back == 0 || now < tt.back) }
 				dead, good := newHost(10*time.Second, tt.silent, away), newHost(10*time.Second, false, nil)
@@ -135,21 +134,16 @@ func TestSamplesMoveFromDeadServer(t *testing.T) {
 					tt.took = time.Hour
 				}
 				j, s := &notebook{}, &shelf{atOnce: true}
-				var log []string
 				c := setup(t, dead, s, func(cfg *collector.Config) {
 					cfg.Endpoints = []collector.Endpoint{{Name: "dead", Backend: dead, MaxInFlight: 8}, {Name: "good", Backend: good, MaxInFlight: 8}}
 					cfg.Journal, cfg.Planned = j, n
-					watched(cfg, &log)
 				})
 				start := time.Now()
-				if err := c.Run(t.Context(), tasks(n)); err != nil {
-					t.Fatal(err)
-				}
+				finish(t, c, tasks(n))
 				dead.check(t)
 				good.check(t)
 				inOrder(t, j)
-				st := c.Stats()
-				counts(t, st, n, 0, 0, 0) // although Retries is 0
+				st := counts(t, c, n, 0, 0, 0) // although Retries is 0
 				if took := time.Since(start); took > tt.took {
 					t.Errorf("took %v, want at most %v", took, tt.took)
 				}
@@ -179,70 +173,51 @@ func TestSamplesMoveFromDeadServer(t *testing.T) {
 	}
 }
 
-// Unsent samples move without waiting for the time limit of a request.
-func TestWaitingSamplesMoveFromASilentServer(t *testing.T) {
+// Samples move to the server that is up before they were sent, while they wait for a retry, and back.
+func TestWaitingSamplesMove(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		dead, good := newHost(time.Second, true, func(time.Duration) bool { return true }), newHost(time.Second, false, nil)
-		s := &shelf{atOnce: true}
-		c := setup(t, dead, s, func(cfg *collector.Config) {
-			cfg.Endpoints = []collector.Endpoint{{Name: "dead", Backend: dead, MaxInFlight: 8}, {Name: "good", Backend: good, MaxInFlight: 8}}
+	from := func(from, to time.Duration) func(time.Duration) bool {
+		return func(now time.Duration) bool { return now >= from && now < to }
+	}
+	for _, tt := range []struct {
+		name  string
+		hosts func() (a, b *host)
+		room  int
+		tasks int
+		took  time.Duration // at most
+		tries int           // 0: any
+	}{
+		{"not sent to a silent server: two pings of 10 s show it", func() (a, b *host) {
+			return newHost(time.Second, true, from(0, time.Hour)), newHost(time.Second, false, nil)
+		}, 8, 100, 40 * time.Second, 0},
+		{"waits an hour for its retry", func() (a, b *host) {
+			a = newHost(time.Second, false, from(3*time.Second, time.Hour))
+			a.script = func(collector.Attempt) step { return step{takes: time.Second, runErr: collector.ErrServer} }
+			return a, newHost(time.Second, false, nil)
+		}, 1, 2, time.Minute, 3},
+		{"from a to b and back: 48 at both, 56 at b alone, the rest at a", func() (a, b *host) {
+			return newHost(10*time.Second, false, from(31*time.Second, 130*time.Second)), newHost(10*time.Second, false, from(101*time.Second, time.Hour))
+		}, 8, 112, 4 * time.Minute, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, b := tt.hosts()
+				j := &notebook{}
+				c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
+					cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: tt.room}, {Name: "b", Backend: b, MaxInFlight: tt.room}}
+					cfg.Journal = j
+					if tt.tries > 0 {
+						cfg.Retries, cfg.BackoffMin, cfg.BackoffMax = 3, time.Hour, time.Hour
+					}
+				})
+				took := finish(t, c, tasks(tt.tasks))
+				inOrder(t, j)
+				if st := counts(t, c, tt.tasks, 0, 0, 0); took > tt.took || tt.tries > 0 && st.Attempts != tt.tries {
+					t.Errorf("%d attempts in %v, want %d within %v", st.Attempts, took, tt.tries, tt.took)
+				}
+			})
 		})
-		start := time.Now()
-		if err := c.Run(t.Context(), tasks(100)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 100, 0, 0, 0)
-		if took := time.Since(start); took > 40*time.Second {
-			t.Errorf("took %v: two pings of 10 s show that it does not answer", took)
-		}
-	})
-}
-
-// A sample moves while it waits minutes for its retry.
-func TestSampleMovesDuringBackoff(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := newHost(time.Second, false, func(now time.Duration) bool { return now >= 3*time.Second })
-		a.script = func(collector.Attempt) step { return step{takes: time.Second, runErr: collector.ErrServer} }
-		b := newHost(time.Second, false, nil)
-		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 1}, {Name: "b", Backend: b, MaxInFlight: 1}}
-			cfg.Retries, cfg.BackoffMin, cfg.BackoffMax = 3, time.Hour, time.Hour
-		})
-		start := time.Now()
-		if err := c.Run(t.Context(), tasks(2)); err != nil {
-			t.Fatal(err)
-		}
-		st := c.Stats()
-		counts(t, st, 2, 0, 0, 0)
-		if took := time.Since(start); st.Attempts != 3 || took > time.Minute {
-			t.Errorf("%d attempts in %v, want 3 within a minute", st.Attempts, took)
-		}
-	})
-}
-
-// Samples move to the server that is up, first from a to b and then back.
-func TestSamplesComeBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 31*time.Second && now < 130*time.Second })
-		b := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 101*time.Second })
-		j := &notebook{}
-		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 8}, {Name: "b", Backend: b, MaxInFlight: 8}}
-			cfg.Journal = j
-		})
-		start := time.Now()
-		if err := c.Run(t.Context(), tasks(112)); err != nil { // 48 at both, 56 at b alone, the rest at a
-			t.Fatal(err)
-		}
-		inOrder(t, j)
-		counts(t, c.Stats(), 112, 0, 0, 0)
-		if took := time.Since(start); took > 4*time.Minute {
-			t.Errorf("took %v", took)
-		}
-	})
+	}
 }
 
 // The run ends when all servers have been away for Outage.
@@ -287,12 +262,8 @@ func TestOpenAttemptsWaitForTheirServer(t *testing.T) {
 				cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 4}, {Name: "b", Backend: b, MaxInFlight: 4}}
 				cfg.Journal, cfg.Left, cfg.Planned = j, lefts(left), 49
 			})
-			start := time.Now()
-			if err := c.Run(t.Context(), tasks(49)); err != nil {
-				t.Fatal(err)
-			}
-			st := c.Stats()
-			counts(t, st, 49, 0, 0, 0)
+			took := finish(t, c, tasks(49))
+			st := counts(t, c, 49, 0, 0, 0)
 			want := 6
 			if back == time.Hour {
 				want = 0
@@ -300,7 +271,7 @@ func TestOpenAttemptsWaitForTheirServer(t *testing.T) {
 			if st.Reattached != want || st.Gone != 6-want {
 				t.Errorf("reattached %d, gone %d, want %d and %d", st.Reattached, st.Gone, want, 6-want)
 			}
-			if took := time.Since(start); took > 8*time.Minute {
+			if took > 8*time.Minute {
 				t.Errorf("took %v", took)
 			}
 		})
@@ -325,9 +296,7 @@ func TestTailCutBetweenServers(t *testing.T) {
 			cfg.Planned = 100
 			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: 2 * time.Minute}
 		})
-		if err := c.Run(t.Context(), tasks(100)); !errors.Is(err, collector.ErrStorage) {
-			t.Errorf("Run = %v", err)
-		}
+		fails(t.Context(), t, c, tasks(100), collector.ErrStorage)
 		identity(t, c.Stats())
 	})
 }
@@ -343,11 +312,8 @@ func TestSilentBackendComesBack(t *testing.T) {
 		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: only(a), MaxInFlight: 8}, {Name: "b", Backend: only(b), MaxInFlight: 8}}
 		})
-		if err := c.Run(t.Context(), tasks(400)); err != nil {
-			t.Fatal(err)
-		}
-		st := c.Stats()
-		counts(t, st, 400, 0, 0, 0)
+		finish(t, c, tasks(400))
+		st := counts(t, c, 400, 0, 0, 0)
 		if n := a.after(40*time.Second, 90*time.Second); n == 0 || n > 11 {
 			t.Errorf("%d samples were sent to see whether it is back", n)
 		}

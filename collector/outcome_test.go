@@ -23,9 +23,7 @@ func one(t *testing.T, st step, edit func(*collector.Config)) (*tokenize.Sample,
 	t.Helper()
 	b, s := &scripted{script: func(collector.Attempt) step { return st }}, &shelf{atOnce: true}
 	c := setup(t, b, s, edit)
-	if err := c.Run(t.Context(), tasks(1)); err != nil {
-		t.Fatal(err)
-	}
+	finish(t, c, tasks(1))
 	b.check(t)
 	if len(s.samples) != 1 {
 		t.Fatalf("%d samples, want 1", len(s.samples))
@@ -62,7 +60,6 @@ func TestStopReasons(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.reason, func(t *testing.T) {
-			t.Parallel()
 			reply := with(func(r *collector.Reply) { r.Sends[0].StopReason = tt.reason })
 			s, st := one(t, step{reply: reply}, func(cfg *collector.Config) { cfg.Retries = 3 })
 			if s.Status != tt.status || s.StopReason != tt.reason {
@@ -113,7 +110,6 @@ func TestFailures(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			s, st := one(t, tt.step, nil)
 			if st.Failed != 1 || len(s.Rows) != 0 || len(s.Failures) != 1 || s.Status != "error" {
 				t.Fatalf("failed %d: sample %+v", st.Failed, s)
@@ -141,14 +137,12 @@ func TestOneUnknownCallLeavesTheOthers(t *testing.T) {
 	if len(s.Rows) != 1 || len(s.Failures) != 1 || s.Status != "completed" {
 		t.Fatalf("%d rows, %d failures, status %s, want 1, 1, completed", len(s.Rows), len(s.Failures), s.Status)
 	}
-	if want := []int8{0, 0, 0, 0, 0, 0, 0, 1}; !slices.Equal(s.Rows[0].LossMask, want) {
-		t.Errorf("mask %v, want %v: the unknown call's tokens are context", s.Rows[0].LossMask, want)
-	}
+	same(t, "mask, with the unknown call's tokens as context", s.Rows[0].LossMask, []int8{0, 0, 0, 0, 0, 0, 0, 1})
 	f := s.Failures[0]
 	if f.Call != 0 || f.Reason != "no_prompt" || f.Class != "no_prompt" || !slices.Equal(f.OutputIDs, []int32{10, 11}) || !slices.Equal(f.Logprobs, []float32{-1, -2}) {
 		t.Errorf("failure %+v", f)
 	}
-	counts(t, st, 1, 0, 0, 0)
+	counted(t, st, 1, 0, 0, 0)
 	if st.LostCalls != 1 || st.Sampled != 3 || st.Trained != 1 {
 		t.Errorf("lost calls, sampled, trained = %d, %d, %d, want 1, 3, 1", st.LostCalls, st.Sampled, st.Trained)
 	}
@@ -175,19 +169,18 @@ func TestRequire(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			var st step
 			if tt.literal { // proves no prompt: its rows are unverified
 				st.prompts = promptsOf(t, prompt.Config{Force: tokenize.SourceLiteral, Encoder: oneToken{}})
 			}
 			s, stats := one(t, st, func(cfg *collector.Config) { cfg.Require = tt.require })
 			if tt.data {
-				if counts(t, stats, 1, 0, 0, 0); len(s.Rows) == 0 {
+				if counted(t, stats, 1, 0, 0, 0); len(s.Rows) == 0 {
 					t.Error("no row")
 				}
 				return
 			}
-			if counts(t, stats, 0, 1, 0, 0); len(s.Rows) != 0 || len(s.Failures) != 1 {
+			if counted(t, stats, 0, 1, 0, 0); len(s.Rows) != 0 || len(s.Failures) != 1 {
 				t.Fatalf("%d rows, %d failures, want none and 1", len(s.Rows), len(s.Failures))
 			}
 			f := s.Failures[0]
@@ -286,9 +279,14 @@ func TestRewards(t *testing.T) {
 		{"null", collector.Reward{}, nil, nil, ""},
 		{"a scorer that fails", collector.Reward{Value: &half}, errors.New(`no "judge"`), nil, `{"error":"no \"judge\""}`},
 	}
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		details := fmt.Sprintf(`{"error":"the scorer returned %v, want a finite number"}`, v)
+		tests = append(tests, tests[3])
+		last := &tests[len(tests)-1]
+		last.name, last.reward.Value, last.err, last.details = details, &v, nil, details
+	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			s, st := one(t, step{}, func(cfg *collector.Config) {
 				cfg.Scorer = scorerFunc(func(_ context.Context, task *collector.Task, r *collector.Reply) (collector.Reward, error) {
 					if task.ID != "t0" || r.Output != "twelve" {
@@ -304,32 +302,15 @@ func TestRewards(t *testing.T) {
 			if s.RewardDetails != nil {
 				details = *s.RewardDetails
 			}
-			if details != tt.details || (st.Unscored == 1) != (tt.err != nil) {
-				t.Errorf("details %q, unscored %d, want %q", details, st.Unscored, tt.details)
+			failures := 0
+			if strings.Contains(tt.details, "error") {
+				failures = 1
+			}
+			if details != tt.details || st.Unscored != failures || st.ScorerFailures != failures {
+				t.Errorf("details %q, unscored %d, failures %d, want %q", details, st.Unscored, st.ScorerFailures, tt.details)
 			}
 		})
 	}
-}
-
-func TestStopWhileScoring(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		why := errors.New("stop")
-		b, s := &scripted{}, &shelf{atOnce: true}
-		c := setup(t, b, s, func(cfg *collector.Config) {
-			cfg.Scorer = scorerFunc(func(ctx context.Context, _ *collector.Task, _ *collector.Reply) (collector.Reward, error) {
-				cancel(why)
-				<-ctx.Done()
-				return collector.Reward{}, ctx.Err()
-			})
-		})
-		if err := c.Run(ctx, tasks(1)); !errors.Is(err, why) {
-			t.Errorf("Run = %v, want %v", err, why)
-		}
-		b.check(t)
-		counts(t, c.Stats(), 0, 0, 0, 1)
-	})
 }
 
 func TestEventsOfAnAttempt(t *testing.T) {
@@ -360,9 +341,7 @@ func TestEventsOfAnAttempt(t *testing.T) {
 			SampleDone: func(_ string, err error) { log = append(log, fmt.Sprintf("done: %v", err)) },
 		}
 	})
-	if err := c.Run(t.Context(), tasks(1)); err != nil {
-		t.Fatal(err)
-	}
+	finish(t, c, tasks(1))
 	want := []string{
 		"start 1 on a", "finish 1: rate_limited, 0 rows, 0 of 0 tokens", "wait 1: rate_limited",
 		"start 2 on a", "sample of 1 rows", "done: <nil>", "finish 2: none, 1 rows, 3 of 3 tokens",
@@ -391,8 +370,6 @@ func TestMissingCalls(t *testing.T) {
 		for _, f := range s.Failures {
 			got = append(got, fmt.Sprintln(f.Call, f.Class, f.Reason, f.Error, len(f.OutputIDs)))
 		}
-		if want := []string{"0 no_turns no_trace the first 0\n", "2 no_prompt compacted the third 0\n"}; !slices.Equal(got, want) {
-			t.Errorf("failures %q, want %q", got, want)
-		}
+		same(t, "failures", got, []string{"0 no_turns no_trace the first 0\n", "2 no_prompt compacted the third 0\n"})
 	})
 }

@@ -138,9 +138,7 @@ func TestUntilGroups(t *testing.T) {
 				if more {
 					known = tasks(0)
 				}
-				if err := c.Run(t.Context(), known); err != nil {
-					t.Fatal(err)
-				}
+				finish(t, c, known)
 				b.check(t)
 				st := c.Stats()
 				identity(t, st)
@@ -213,7 +211,7 @@ func TestEnoughEndsMore(t *testing.T) {
 		if err := wait(); err != nil || !ended {
 			t.Errorf("Run = %v, source ended: %v", err, ended)
 		}
-		counts(t, c.Stats(), 6, 0, 0, 0)
+		counts(t, c, 6, 0, 0, 0)
 	})
 }
 
@@ -237,7 +235,7 @@ func TestEndsOfPacedRuns(t *testing.T) {
 			if err := wait(); !errors.Is(err, want) {
 				t.Errorf("Run = %v, want %v", err, want)
 			}
-			counts(t, c.Stats(), 1, 0, 0, 1) // the second was read
+			counts(t, c, 1, 0, 0, 1) // the second was read
 			if s := p.Stats(); s.Begun != 1 || s.Held != pace.NotHeld {
 				t.Errorf("pacer %+v", s)
 			}

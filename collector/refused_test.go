@@ -3,7 +3,6 @@ package collector_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -38,19 +37,13 @@ func TestRefusedSampleIsAFailure(t *testing.T) {
 			return func() { accepted = append(accepted, what) }
 		}
 	})
-	if err := c.Run(t.Context(), tasks(3)); err != nil {
-		t.Fatal(err)
-	}
+	finish(t, c, tasks(3))
 	b.check(t)
 	good, failure := "1 rows, 0 failures", "0 rows, 1 failures"
-	if want := []string{good, good, failure, good}; !slices.Equal(complete, want) {
-		t.Errorf("complete: %q, want %q", complete, want)
-	}
-	if want := []string{good, failure, good}; !slices.Equal(accepted, want) {
-		t.Errorf("accepted: %q, want %q", accepted, want)
-	}
+	same(t, "complete", complete, []string{good, good, failure, good})
+	same(t, "accepted", accepted, []string{good, failure, good})
 	identity(t, c.Stats())
-	counts(t, c.Stats(), 2, 1, 0, 0)
+	counts(t, c, 2, 1, 0, 0)
 	if len(s.samples) != 3 {
 		t.Fatalf("%d samples, want 3", len(s.samples))
 	}
@@ -78,7 +71,6 @@ func TestOtherRefusalsEndTheRun(t *testing.T) {
 		"the failure as well":    func(int) error { return refusal{true} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			b, s := &scripted{script: func(collector.Attempt) step { return step{} }}, &shelf{atOnce: true, err: err}
 			c := setup(t, b, s, nil)
 			if err := c.Run(t.Context(), tasks(3)); !errors.Is(err, collector.ErrStorage) || !strings.Contains(err.Error(), "NaN") {

@@ -25,14 +25,11 @@ func TestRemovalsThatAreNotAnsweredAreWaitedForOnce(t *testing.T) {
 				}}
 				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = inFlight })
 				began := time.Now()
-				if err := c.Run(t.Context(), tasks(6)); err != nil {
-					t.Fatal(err)
-				}
+				finish(t, c, tasks(6))
 				if took := time.Since(began); took < 30*time.Second || took > 36*time.Second {
 					t.Errorf("took %v", took)
 				}
-				st := c.Stats()
-				counts(t, st, 6, 0, 0, 0)
+				st := counts(t, c, 6, 0, 0, 0)
 				if st.CloseFailures != 6 || !st.Endpoints[0].Mute {
 					t.Errorf("%d close failures, mute %v", st.CloseFailures, st.Endpoints[0].Mute)
 				}
@@ -72,9 +69,7 @@ func TestSlowRemovalsGoOn(t *testing.T) {
 					return step{takes: time.Second, closing: tt.closing(int(n.Add(1)))}
 				}}
 				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = tt.inFlight })
-				if err := c.Run(t.Context(), tasks(60)); err != nil {
-					t.Fatal(err)
-				}
+				finish(t, c, tasks(60))
 				if st := c.Stats(); st.CloseFailures != tt.left || st.Endpoints[0].Mute {
 					t.Errorf("%d close failures, want %d; mute %v", st.CloseFailures, tt.left, st.Endpoints[0].Mute)
 				}

@@ -2,9 +2,7 @@ package collector_test
 
 import (
 	"context"
-	"errors"
 	"iter"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,12 +13,7 @@ import (
 func TestRetryFailedMendsOnlyFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(a collector.Attempt) step {
-			if a.Task.ID == "t2" {
-				return step{runErr: collector.ErrServer}
-			}
-			return step{takes: time.Second}
-		}}
+		b := &scripted{script: except("t2", step{runErr: collector.ErrServer}, step{takes: time.Second})}
 		s, j := &shelf{atOnce: true}, &notebook{}
 		var kinds []string
 		c := setup(t, b, s, func(cfg *collector.Config) {
@@ -34,23 +27,18 @@ func TestRetryFailedMendsOnlyFailures(t *testing.T) {
 		})
 		go func() {
 			time.Sleep(500 * time.Millisecond)
-			counts(t, c.Stats(), 1, 1, 1, 3) // t1 is being retried; t3 and t5 remain
+			counts(t, c, 1, 1, 1, 3) // t1 is being retried; t3 and t5 remain
 			time.Sleep(time.Second)
-			counts(t, c.Stats(), 2, 0, 1, 3) // t2 is being retried
+			counts(t, c, 2, 0, 1, 3) // t2 is being retried
 		}()
-		if err := c.Run(t.Context(), tasks(6)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(6))
 		b.check(t)
-		st := c.Stats()
-		counts(t, st, 3, 1, 0, 2)
+		st := counts(t, c, 3, 1, 0, 2)
 		if st.Earlier != (collector.Earlier{Committed: 1}) || st.ByClass[collector.ClassServerError] != 1 || len(st.ByClass) != 1 {
 			t.Errorf("earlier %+v, by class %v", st.Earlier, st.ByClass)
 		}
 		want := []string{"data_retry", "infra_retry", "infra_retry", "infra_retry"}
-		if !slices.Equal(kinds, want) {
-			t.Errorf("kinds %v, want %v", kinds, want)
-		}
+		same(t, "kinds", kinds, want)
 		if got := s.samples[0].Attempt; got != 3 {
 			t.Errorf("attempt %d of t1, want 3", got)
 		}
@@ -67,11 +55,8 @@ func TestCancelledRetryKeepsFailure(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := c.Run(ctx, tasks(2)); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Run = %v", err)
-		}
-		st := c.Stats()
-		counts(t, st, 0, 1, 1, 0)
+		fails(ctx, t, c, tasks(2), context.DeadlineExceeded)
+		st := counts(t, c, 0, 1, 1, 0)
 		if st.Earlier != (collector.Earlier{Failed: 1, Skipped: 1}) {
 			t.Errorf("earlier %+v", st.Earlier)
 		}
@@ -95,21 +80,13 @@ func TestBudgetsContinue(t *testing.T) {
 		{"what no roll mends", collector.SampleState{}, collector.ErrNoTurns, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := &scripted{script: func(a collector.Attempt) step {
-					if a.Task.ID == "t0" {
-						return step{}
-					}
-					return step{runErr: tt.err}
-				}}
+				b := &scripted{script: except("t0", step{}, step{runErr: tt.err})}
 				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
 					cfg.Retries, cfg.DataRetries = 2, 3
 					cfg.Left = lefts(map[string]collector.SampleState{"t0-0": {Attempts: 1}, "t1-0": tt.left})
 				})
-				if err := c.Run(t.Context(), tasks(2)); err != nil {
-					t.Fatal(err)
-				}
+				finish(t, c, tasks(2))
 				if st := c.Stats(); st.Attempts != 1+tt.attempts || st.Failed != 1 {
 					t.Errorf("%d attempts, want %d", st.Attempts-1, tt.attempts)
 				}
@@ -135,33 +112,16 @@ func TestHowOftenTasksAreRead(t *testing.T) {
 		{"some begun", lefts(map[string]collector.SampleState{"t1-0": {Attempts: 1}}), 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			reads := 0
 			var source iter.Seq2[*collector.Task, error] = func(yield func(*collector.Task, error) bool) {
 				reads++
 				tasks(4)(yield)
 			}
 			c := setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Left = tt.left })
-			if err := c.Run(t.Context(), source); err != nil {
-				t.Fatal(err)
-			}
+			finish(t, c, source)
 			if reads != tt.want || c.Stats().Remaining != 0 {
 				t.Errorf("read %d times, want %d; stats %+v", reads, tt.want, c.Stats())
 			}
 		})
 	}
-}
-
-// A bad task is an error in a resumed run too, after the samples before it.
-func TestBadTaskInResumedRun(t *testing.T) {
-	t.Parallel()
-	c := setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Left = lefts(nil) })
-	err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
-		tasks(2)(yield)
-		yield(nil, errPlain)
-	})
-	if !errors.Is(err, errPlain) {
-		t.Errorf("Run = %v, want %v", err, errPlain)
-	}
-	counts(t, c.Stats(), 2, 0, 0, 0)
 }

@@ -52,15 +52,10 @@ func TestRetryWaits(t *testing.T) {
 			[]error{delayed(time.Millisecond)},
 			[]time.Duration{500 * time.Millisecond},
 		},
-		{
-			"the server's delay is capped", 0,
-			[]error{delayed(24 * time.Hour)},
-			[]time.Duration{10 * time.Second},
-		},
+		{"the server's delay is capped", 0, []error{delayed(24 * time.Hour)}, []time.Duration{10 * time.Second}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				const takes = 3 * time.Second
 				b := &scripted{script: func(a collector.Attempt) step {
@@ -77,20 +72,15 @@ func TestRetryWaits(t *testing.T) {
 					cfg.Jitter = func() float64 { return tt.jitter }
 					cfg.Events.RetryWaiting = func(_ collector.Attempt, _ error, d time.Duration) { got = append(got, d) }
 				})
-				start := time.Now()
-				if err := c.Run(t.Context(), tasks(1)); err != nil {
-					t.Fatal(err)
-				}
+				took := finish(t, c, tasks(1))
 				b.check(t)
-				if !slices.Equal(got, tt.want) {
-					t.Errorf("waits = %v, want %v", got, tt.want)
-				}
+				same(t, "waits", got, tt.want)
 				var waited time.Duration
 				for _, d := range tt.want {
 					waited += d
 				}
 				working := takes * time.Duration(len(tt.errs)+1)
-				if took := time.Since(start); took != waited+working {
+				if took != waited+working {
 					t.Errorf("took %v, want %v", took, waited+working)
 				}
 				sample := s.samples[0]
@@ -98,41 +88,13 @@ func TestRetryWaits(t *testing.T) {
 					t.Errorf("attempt %d duration %v working %v, want %d, %v, %v",
 						sample.Attempt, sample.Duration, sample.Working, len(tt.errs)+1, waited+working, working)
 				}
-				st := c.Stats()
-				counts(t, st, 1, 0, 0, 0)
+				st := counts(t, c, 1, 0, 0, 0)
 				if st.Attempts != len(tt.errs)+1 || st.Retries != len(tt.errs) {
 					t.Errorf("attempts, retries = %d, %d", st.Attempts, st.Retries)
 				}
 			})
 		})
 	}
-}
-
-func TestRetriesAreBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(a collector.Attempt) step {
-			if a.Task.ID == "t1" {
-				return step{runErr: collector.ErrServer}
-			}
-			return step{}
-		}}
-		s := &shelf{atOnce: true}
-		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Retries = 1 })
-		if err := c.Run(t.Context(), tasks(3)); err != nil {
-			t.Fatal(err)
-		}
-		b.check(t)
-		st := c.Stats()
-		counts(t, st, 2, 1, 0, 0)
-		if st.ByClass[collector.ClassServerError] != 1 || st.FailedByClass[collector.ClassServerError] != 2 {
-			t.Errorf("by class %v, attempts by class %v", st.ByClass, st.FailedByClass)
-		}
-		failed := s.samples[1]
-		if failed.Attempt != 2 || failed.Status != "error" || len(failed.Rows) != 0 || len(failed.Failures) != 1 {
-			t.Errorf("failure = %+v", failed)
-		}
-	})
 }
 
 // A server that is busy for ten minutes costs no retries, and one without end fails the sample.
@@ -155,15 +117,13 @@ func TestBusyServerCostsNoRetries(t *testing.T) {
 					}
 				}
 			})
-			if err := c.Run(t.Context(), tasks(3)); err != nil {
-				t.Fatal(err)
-			}
+			finish(t, c, tasks(3))
 			took, st := time.Since(start), c.Stats()
 			if ends {
-				counts(t, st, 3, 0, 0, 0)
+				counts(t, c, 3, 0, 0, 0)
 				return
 			}
-			counts(t, st, 2, 1, 0, 0)
+			counts(t, c, 2, 1, 0, 0)
 			if took < 20*time.Minute || took > 21*time.Minute || st.ByClass[collector.ClassRateLimited] != 1 {
 				t.Errorf("took %v, by class %v, want 20m and rate_limited", took, st.ByClass)
 			}
@@ -179,15 +139,10 @@ func TestOnlyInfrastructureIsRetried(t *testing.T) {
 			continue
 		}
 		t.Run(class.String(), func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := &scripted{script: func(a collector.Attempt) step {
-					if a.Task.ID == "t1" {
-						return step{runErr: err}
-					}
-					return step{}
-				}}
-				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Retries, cfg.Planned, cfg.BusyMax = 1, 3, 1 })
+				b := &scripted{script: except("t1", step{runErr: err}, step{})}
+				s := &shelf{atOnce: true}
+				c := setup(t, b, s, func(cfg *collector.Config) { cfg.Retries, cfg.Planned, cfg.BusyMax = 1, 3, 1 })
 				runErr := c.Run(t.Context(), tasks(3))
 				b.check(t)
 				st := c.Stats()
@@ -196,20 +151,25 @@ func TestOnlyInfrastructureIsRetried(t *testing.T) {
 					if !errors.Is(runErr, err) {
 						t.Errorf("Run = %v, want %v", runErr, err)
 					}
-					counts(t, st, 1, 0, 0, 2)
+					counts(t, c, 1, 0, 0, 2)
 				case class.Retryable():
-					counts(t, st, 2, 1, 0, 0)
+					counts(t, c, 2, 1, 0, 0)
 					want := 1
 					if class == collector.ClassRateLimited {
 						want = 2 // the first is within BusyMax
 					}
-					if st.Retries != want {
-						t.Errorf("%d retries, want %d", st.Retries, want)
+					if st.Retries != want || st.ByClass[class] != 1 || st.FailedByClass[class] != want+1 {
+						t.Errorf("%d retries, want %d; by class %v, attempts by class %v", st.Retries, want, st.ByClass, st.FailedByClass)
+					}
+					for _, f := range s.samples {
+						if f.TaskID == "t1" && (f.Attempt != int32(want+1) || f.Status != "error" || len(f.Rows) != 0 || len(f.Failures) != 1) {
+							t.Errorf("failure = %+v", f)
+						}
 					}
 				case class == collector.ClassCensored:
-					counts(t, st, 2, 0, 1, 0)
+					counts(t, c, 2, 0, 1, 0)
 				default:
-					counts(t, st, 2, 1, 0, 0)
+					counts(t, c, 2, 1, 0, 0)
 					if st.Retries != 0 || st.ByClass[class] != 1 {
 						t.Errorf("%d retries, by class %v", st.Retries, st.ByClass)
 					}
@@ -227,12 +187,9 @@ func TestAttemptTimeout(t *testing.T) {
 		}}
 		s := &shelf{atOnce: true, takes: time.Hour} // the sink's time is not part of the attempt
 		c := setup(t, b, s, func(cfg *collector.Config) { cfg.AttemptTimeout = time.Minute })
-		if err := c.Run(t.Context(), tasks(3)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(3))
 		b.check(t)
-		st := c.Stats()
-		counts(t, st, 2, 1, 0, 0)
+		st := counts(t, c, 2, 1, 0, 0)
 		if st.ByClass[collector.ClassTimeoutTotal] != 1 {
 			t.Errorf("by class %v, want a timeout", st.ByClass)
 		}
@@ -262,14 +219,10 @@ func TestCloseIsBoundedAndItsFailureCounted(t *testing.T) {
 				failed = append(failed, fmt.Sprintf("%s: %v", a.Task.ID, err))
 			}
 		})
-		start := time.Now()
-		if err := c.Run(t.Context(), tasks(3)); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(start); took != time.Minute {
+		if took := finish(t, c, tasks(3)); took != time.Minute {
 			t.Errorf("took %v, want 1m", took)
 		}
-		counts(t, c.Stats(), 3, 0, 0, 0)
+		counts(t, c, 3, 0, 0, 0)
 		want := []string{"t0: " + context.DeadlineExceeded.Error(), "t1: plain"}
 		if c.Stats().CloseFailures != 2 || !slices.Equal(failed, want) {
 			t.Errorf("%d close failures %v, want %v", c.Stats().CloseFailures, failed, want)
@@ -286,10 +239,8 @@ func TestToleranceEndsTheRun(t *testing.T) {
 			cfg.MaxFailures, cfg.Planned, cfg.Journal = 3, 10, j
 			cfg.Endpoints[0].MaxInFlight = 1
 		})
-		if err := c.Run(t.Context(), tasks(10)); !errors.Is(err, collector.ErrTolerance) {
-			t.Errorf("Run = %v, want %v", err, collector.ErrTolerance)
-		}
-		counts(t, c.Stats(), 0, 4, 0, 6)
+		fails(t.Context(), t, c, tasks(10), collector.ErrTolerance)
+		counts(t, c, 0, 4, 0, 6)
 		// The journal has the End of every sample in the sink, including the last one.
 		if last := j.lines[len(j.lines)-1]; last != "end t3-0/1 bad_request false" {
 			t.Errorf("the last note is %q, want the end of the fourth sample", last)

@@ -21,24 +21,22 @@ func TestRunTakesGroupsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s := &scripted{}, &shelf{}
 		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Samples = 2 })
-		if err := c.Run(t.Context(), tasks(3)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(3))
 		b.check(t)
 		var got []string
 		for _, sample := range s.samples {
 			got = append(got, fmt.Sprintf("%s/%d", sample.TaskID, sample.Index))
 		}
-		if want := []string{"t0/0", "t0/1", "t1/0", "t1/1", "t2/0", "t2/1"}; !slices.Equal(got, want) {
-			t.Errorf("order %v, want %v", got, want)
-		}
-		st := c.Stats()
-		counts(t, st, 0, 0, 0, 6) // accepted, not committed
+		same(t, "order", got, []string{"t0/0", "t0/1", "t1/0", "t1/1", "t2/0", "t2/1"})
+		st := counts(t, c, 0, 0, 0, 6) // accepted, not committed
 		if st.Accepted != 6 || st.InFlight != 0 || st.Claimed != 6 {
 			t.Errorf("accepted, in flight, claimed = %d, %d, %d, want 6, 0, 6", st.Accepted, st.InFlight, st.Claimed)
 		}
 		s.settle(nil)
-		counts(t, c.Stats(), 6, 0, 0, 0)
+		counts(t, c, 6, 0, 0, 0)
+		if tail := c.Tail(); tail != (collector.TailStats{}) { // it waits by default
+			t.Errorf("tail %+v, want nothing", tail)
+		}
 	})
 }
 
@@ -48,9 +46,7 @@ func TestSampleOwnsItsMemoryAndFacts(t *testing.T) {
 		b, s := &scripted{script: func(collector.Attempt) step { return step{takes: 3 * time.Second} }}, &shelf{}
 		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Samples = 2 })
 		start := time.Now()
-		if err := c.Run(t.Context(), tasks(1)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(1))
 		got := s.samples[1]
 		if len(got.Rows) != 1 {
 			t.Fatalf("%d rows, want 1", len(got.Rows))
@@ -84,65 +80,9 @@ func TestSampleOwnsItsMemoryAndFacts(t *testing.T) {
 	})
 }
 
-func TestInFlightIsBoundedByEndpoint(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		slow := func(collector.Attempt) step { return step{takes: time.Second} }
-		a, b, s := &scripted{script: slow}, &scripted{script: slow}, &shelf{}
-		c := setup(t, a, s, func(cfg *collector.Config) {
-			cfg.Endpoints = []collector.Endpoint{
-				{Name: "a", Backend: a, MaxInFlight: 2}, {Name: "b", Backend: b, MaxInFlight: 3},
-			}
-		})
-		go func() {
-			time.Sleep(500 * time.Millisecond)
-			st := c.Stats()
-			identity(t, st)
-			if st.InFlight != 5 || st.Endpoints[0].InFlight != 2 || st.Endpoints[1].InFlight != 3 {
-				t.Errorf("in flight %d: %+v, want 5: 2, 3", st.InFlight, st.Endpoints)
-			}
-			if o := st.Oldest; o == nil || o.Stage != collector.StageRun || time.Since(o.Started) != 500*time.Millisecond {
-				t.Errorf("oldest = %+v, want one that runs since 500ms", o)
-			}
-		}()
-		start := time.Now()
-		if err := c.Run(t.Context(), tasks(20)); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(start); took != 4*time.Second {
-			t.Errorf("took %v, want 4s: 20 samples, 5 at a time", took)
-		}
-		if a.most != 2 || b.most != 3 {
-			t.Errorf("at most %d and %d in flight, want 2 and 3", a.most, b.most)
-		}
-	})
-}
-
-func TestDrainFinishesWhatIsInFlight(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(a collector.Attempt) step {
-			if a.N == 1 && a.Task.ID == "t1" { // would need a retry after the drain, so it remains
-				return step{takes: time.Minute, runErr: collector.ErrConnection}
-			}
-			return step{takes: time.Minute}
-		}}
-		s := &shelf{atOnce: true}
-		c := setup(t, b, s, func(cfg *collector.Config) {
-			cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Planned = 3, 1, 10
-		})
-		time.AfterFunc(30*time.Second, c.Drain)
-		time.AfterFunc(31*time.Second, c.Drain) // a second call is allowed
-		if err := c.Run(t.Context(), tasks(10)); err != nil {
-			t.Fatal(err)
-		}
-		b.check(t)
-		counts(t, c.Stats(), 2, 0, 0, 8)
-	})
-}
-
-// A drain does not wait for waiting samples: they remain, with an unchanged budget.
-func TestDrainGivesBackWhatWaits(t *testing.T) {
+// A drain finishes the samples in flight. Waiting samples, and samples whose attempt fails after the
+// drain, remain with an unchanged budget.
+func TestDrain(t *testing.T) {
 	t.Parallel()
 	for _, servers := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -152,8 +92,10 @@ func TestDrainGivesBackWhatWaits(t *testing.T) {
 					return step{openErr: delayed(5 * time.Minute)} // waits for its retry
 				case "t1":
 					return step{runErr: collector.ErrServer}
-				case "t2", "t3":
+				case "t2":
 					return step{takes: 90 * time.Second}
+				case "t3":
+					return step{takes: 80 * time.Second, runErr: collector.ErrConnection}
 				}
 				return step{takes: time.Hour}
 			}}
@@ -166,16 +108,15 @@ func TestDrainGivesBackWhatWaits(t *testing.T) {
 				cfg.BackoffMin, cfg.BackoffMax, cfg.RetryAfterMax = 5*time.Minute, 5*time.Minute, time.Hour
 			})
 			time.AfterFunc(time.Minute, c.Drain)
+			time.AfterFunc(61*time.Second, c.Drain) // a second call is allowed
 			start := time.Now()
-			if err := c.Run(t.Context(), tasks(10)); err != nil {
-				t.Fatal(err)
-			}
+			finish(t, c, tasks(10))
 			b.check(t)
-			counts(t, c.Stats(), 2, 0, 0, 8)
+			counts(t, c, 1, 0, 0, 9)
 			if took := time.Since(start); took != 90*time.Second {
 				t.Errorf("took %v, want the 90 s of the samples in flight", took)
 			}
-			for _, start := range []string{"end t0-0/1 rate_limited false", "end t1-0/1 server_error "} {
+			for _, start := range []string{"end t0-0/1 rate_limited false", "end t1-0/1 server_error ", "end t3-0/1 connection "} {
 				if !slices.ContainsFunc(j.lines, func(l string) bool { return strings.HasPrefix(l, start) }) {
 					t.Errorf("journal lacks %q: %q", start, j.lines)
 				}
@@ -191,15 +132,21 @@ func TestCancelKeepsItsCause(t *testing.T) {
 		"run":   {hang: true},
 		"close": {closing: time.Hour},
 		"wait":  {runErr: collector.ErrBusy},
+		"score": {},
 	}
 	for name, st := range stages {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b, s := &scripted{script: func(collector.Attempt) step { return st }}, &shelf{}
 				c := setup(t, b, s, func(cfg *collector.Config) {
 					cfg.Endpoints[0].MaxInFlight, cfg.Retries = 4, 5
 					cfg.BackoffMin, cfg.BackoffMax, cfg.CloseTimeout = time.Hour, time.Hour, 2*time.Hour
+					if name == "score" {
+						cfg.Scorer = scorerFunc(func(ctx context.Context, _ *collector.Task, _ *collector.Reply) (collector.Reward, error) {
+							<-ctx.Done()
+							return collector.Reward{}, ctx.Err()
+						})
+					}
 				})
 				ctx, cancel := context.WithCancelCause(t.Context())
 				time.AfterFunc(time.Minute, func() { cancel(why) })
@@ -209,8 +156,8 @@ func TestCancelKeepsItsCause(t *testing.T) {
 				}
 				b.check(t)
 				for _, sample := range s.samples {
-					if len(sample.Failures) > 0 {
-						t.Errorf("a stop left the failure %+v", sample.Failures[0])
+					if name == "score" || len(sample.Failures) > 0 {
+						t.Errorf("a stop left the sample %+v", sample)
 					}
 				}
 				identity(t, c.Stats())
@@ -223,7 +170,6 @@ func TestSinkFailureEndsTheRun(t *testing.T) {
 	t.Parallel()
 	full := errors.New("no space left on device")
 	t.Run("append", func(t *testing.T) {
-		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Second} }}
 			s := &shelf{err: func(n int) error {
@@ -239,12 +185,10 @@ func TestSinkFailureEndsTheRun(t *testing.T) {
 			}
 			b.check(t)
 			s.settle(nil)
-			st := c.Stats()
-			counts(t, st, len(s.samples), 0, 0, 100-len(s.samples))
+			counts(t, c, len(s.samples), 0, 0, 100-len(s.samples))
 		})
 	})
 	t.Run("later", func(t *testing.T) {
-		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Second} }}
 			s := &shelf{}
@@ -263,38 +207,33 @@ func TestSinkFailureEndsTheRun(t *testing.T) {
 		})
 	})
 	t.Run("failure row", func(t *testing.T) {
-		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			b := &scripted{script: func(collector.Attempt) step { return step{runErr: collector.ErrRejected} }}
 			s := &shelf{err: func(int) error { return full }}
 			c := setup(t, b, s, func(cfg *collector.Config) { cfg.Planned = 3 })
-			if err := c.Run(t.Context(), tasks(3)); !errors.Is(err, full) {
-				t.Errorf("Run = %v, want %v", err, full)
-			}
-			counts(t, c.Stats(), 0, 0, 0, 3)
+			fails(t.Context(), t, c, tasks(3), full)
+			counts(t, c, 0, 0, 0, 3)
 		})
 	})
 }
 
+// A bad task is an error after the samples before it, in a resumed run too.
 func TestTaskSourceErrorFinishesWhatIsInFlight(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
-		s := &shelf{atOnce: true}
-		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = 4 })
-		err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
-			for t, err := range tasks(2) {
-				if !yield(t, err) {
-					return
-				}
+	for _, left := range []func(string) collector.SampleState{nil, lefts(nil)} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
+			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight, cfg.Left = 4, left })
+			err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+				tasks(2)(yield)
+				yield(nil, errPlain)
+			})
+			if !errors.Is(err, errPlain) {
+				t.Errorf("Run = %v, want %v", err, errPlain)
 			}
-			yield(nil, errPlain)
+			counts(t, c, 2, 0, 0, 0)
 		})
-		if !errors.Is(err, errPlain) {
-			t.Errorf("Run = %v, want %v", err, errPlain)
-		}
-		counts(t, c.Stats(), 2, 0, 0, 0)
-	})
+	}
 }
 
 func TestSkipLimitAndPlanned(t *testing.T) {
@@ -315,7 +254,6 @@ func TestSkipLimitAndPlanned(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			b, s := &scripted{}, &shelf{atOnce: true}
 			c := setup(t, b, s, func(cfg *collector.Config) {
 				cfg.Samples, cfg.Planned, cfg.Limit = 2, tt.planned, tt.limit
@@ -325,10 +263,8 @@ func TestSkipLimitAndPlanned(t *testing.T) {
 					}
 				}
 			})
-			if err := c.Run(t.Context(), tasks(3)); err != nil {
-				t.Fatal(err)
-			}
-			counts(t, c.Stats(), tt.committed, tt.failed, tt.skipped, tt.remaining)
+			finish(t, c, tasks(3))
+			counts(t, c, tt.committed, tt.failed, tt.skipped, tt.remaining)
 		})
 	}
 }
@@ -336,9 +272,7 @@ func TestSkipLimitAndPlanned(t *testing.T) {
 func TestRunOnce(t *testing.T) {
 	t.Parallel()
 	c := setup(t, &scripted{}, &shelf{}, nil)
-	if err := c.Run(t.Context(), tasks(1)); err != nil {
-		t.Fatal(err)
-	}
+	finish(t, c, tasks(1))
 	if err := c.Run(t.Context(), tasks(1)); err == nil {
 		t.Fatal("second Run = nil, want an error")
 	}
@@ -372,17 +306,12 @@ func TestDrainEndsTheSurvey(t *testing.T) {
 	c = setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
 		cfg.Left = func(string) collector.SampleState { return collector.SampleState{Done: true} }
 	})
-	err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
-		for read = range 1000 {
-			if read == 3 {
-				c.Drain()
-			}
-			if !yield(&collector.Task{ID: fmt.Sprint(read), Messages: []string{"hello"}}, nil) {
-				return
-			}
+	finish(t, c, each(1000, func(i int) {
+		if read = i; read == 3 {
+			c.Drain()
 		}
-	})
-	if err != nil || read != 3 {
-		t.Errorf("Run = %v after %d tasks, want none after the drain", err, read)
+	}))
+	if read != 3 {
+		t.Errorf("%d tasks were read, want none after the drain", read)
 	}
 }

@@ -14,16 +14,11 @@ import (
 
 // trickle yields n tasks, with a random pause of up to most before each.
 func trickle(n int, most time.Duration, rng *rand.Rand) iter.Seq2[*collector.Task, error] {
-	return func(yield func(*collector.Task, error) bool) {
-		for t := range tasks(n) {
-			if most > 0 {
-				time.Sleep(time.Duration(rng.Int64N(int64(most))))
-			}
-			if !yield(t, nil) {
-				return
-			}
+	return each(n, func(int) {
+		if most > 0 {
+			time.Sleep(time.Duration(rng.Int64N(int64(most))))
 		}
-	}
+	})
 }
 
 // lasting is a server whose rollouts take a random time of up to most.
@@ -57,10 +52,8 @@ func TestSharesByWeight(t *testing.T) {
 						cfg.Endpoints = append(cfg.Endpoints, collector.Endpoint{Name: fmt.Sprint(i), Backend: servers[i], MaxInFlight: n, Weight: weights[i]})
 					}
 				})
-				if err := c.Run(t.Context(), trickle(n, pause, rng)); err != nil {
-					t.Fatal(err)
-				}
-				counts(t, c.Stats(), n, 0, 0, 0)
+				finish(t, c, trickle(n, pause, rng))
+				counts(t, c, n, 0, 0, 0)
 				for i, s := range servers {
 					s.check(t)
 					if got, want := float64(len(s.opened)), n*weights[i]/sum; math.Abs(got-want) > 0.02*n {
@@ -87,18 +80,27 @@ func TestSamplesGoWhereRoomIs(t *testing.T) {
 				cfg.Endpoints = append(cfg.Endpoints, collector.Endpoint{Name: fmt.Sprint(i), Backend: servers[i], MaxInFlight: most, Weight: float64(100 / most)})
 			}
 		})
-		start := time.Now()
-		if err := c.Run(t.Context(), tasks(n)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), n, 0, 0, 0)
+		time.AfterFunc(5*time.Second, func() {
+			st := c.Stats()
+			identity(t, st)
+			for i, e := range st.Endpoints {
+				if e.InFlight != bounds[i] {
+					t.Errorf("server %d has %d in flight, want %d", i, e.InFlight, bounds[i])
+				}
+			}
+			if o := st.Oldest; st.InFlight != 40 || o == nil || o.Stage != collector.StageRun || time.Since(o.Started) != 5*time.Second {
+				t.Errorf("%d in flight, the oldest %+v, want 40 and one that runs since 5s", st.InFlight, o)
+			}
+		})
+		took := finish(t, c, tasks(n))
+		counts(t, c, n, 0, 0, 0)
 		for i, s := range servers {
 			s.check(t)
 			if s.most != bounds[i] {
 				t.Errorf("server %d had %d in flight, want %d", i, s.most, bounds[i])
 			}
 		}
-		if took, want := time.Since(start), n/40*10*time.Second; took > want+10*time.Second {
+		if want := n / 40 * 10 * time.Second; took != want {
 			t.Errorf("took %v, and 40 at a time take %v", took, want)
 		}
 	})
@@ -116,12 +118,10 @@ func TestSharesOfAServerThatIsBack(t *testing.T) {
 		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
 			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 200, Weight: 3}, {Name: "b", Backend: b, MaxInFlight: 200}}
 		})
-		if err := c.Run(t.Context(), trickle(n, time.Second, rand.New(rand.NewPCG(1, 1)))); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, trickle(n, time.Second, rand.New(rand.NewPCG(1, 1))))
 		a.check(t)
 		b.check(t)
-		counts(t, c.Stats(), n, 0, 0, 0)
+		counts(t, c, n, 0, 0, 0)
 		for _, span := range []struct {
 			from, to    time.Duration
 			least, most float64 // of a's share

@@ -44,20 +44,6 @@ func slowTail(a collector.Attempt) step {
 	return step{takes: time.Duration(n+1) * time.Minute}
 }
 
-func TestTailWaitsByDefault(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := setup(t, &scripted{script: slowTail}, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = 10 })
-		if err := c.Run(t.Context(), tasks(10)); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c.Stats(), 10, 0, 0, 0)
-		if tail := c.Tail(); tail != (collector.TailStats{}) {
-			t.Errorf("tail %+v, want nothing", tail)
-		}
-	})
-}
-
 func TestTailDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -75,8 +61,7 @@ func TestTailDeadline(t *testing.T) {
 			t.Errorf("took %v, want the deadline", took)
 		}
 		// t0 to t4 are done by minute 5; t5 to t9 began at 1, 2, … 5.
-		st := c.Stats()
-		counts(t, st, 5, 0, 15, 0)
+		st := counts(t, c, 5, 0, 15, 0)
 		if st.Censored != 5 || st.Unstarted != 10 || st.FailedByClass[collector.ClassCensored] != 5 || len(st.ByClass) != 0 || st.Retries != 0 {
 			t.Errorf("censored %d, unstarted %d, attempts by class %v, by class %v", st.Censored, st.Unstarted, st.FailedByClass, st.ByClass)
 		}
@@ -106,42 +91,34 @@ func TestTailDeadline(t *testing.T) {
 
 func TestTailOversample(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(a collector.Attempt) step {
-			s := slowTail(a)
-			if a.Task.ID == "t2" { // fails, and so does not count
-				s.runErr = collector.ErrRejected
+	for _, tt := range []struct {
+		factor                     float64
+		bad                        string // the task that fails, and so does not count
+		committed, failed, skipped int
+		took                       time.Duration
+	}{
+		{1.05, "t2", 20, 1, 0, 21 * time.Minute},
+		{1.3, "", 17, 0, 4, 17 * time.Minute}, // 21 / 1.3 = 16.2
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &scripted{script: func(a collector.Attempt) step {
+				s := slowTail(a)
+				if a.Task.ID == tt.bad {
+					s.runErr = collector.ErrRejected
+				}
+				return s
+			}}
+			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
+				cfg.Endpoints[0].MaxInFlight, cfg.Planned = 21, 21
+				cfg.Tail = collector.Tail{Kind: collector.TailOversample, Factor: tt.factor}
+			})
+			if took := finish(t, c, tasks(21)); took != tt.took || c.Tail().Kept.N != tt.committed {
+				t.Errorf("took %v, want %v; kept %+v", took, tt.took, c.Tail().Kept)
 			}
-			return s
-		}}
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Endpoints[0].MaxInFlight, cfg.Planned = 21, 21
-			cfg.Tail = collector.Tail{Kind: collector.TailOversample, Factor: 1.05}
+			b.check(t)
+			counts(t, c, tt.committed, tt.failed, tt.skipped, 0)
 		})
-		if err := c.Run(t.Context(), tasks(21)); err != nil {
-			t.Fatal(err)
-		}
-		b.check(t)
-		counts(t, c.Stats(), 20, 1, 0, 0)
-		if c.Tail().Kept.N != 20 {
-			t.Errorf("kept %+v", c.Tail().Kept)
-		}
-
-		start := time.Now()
-		b = &scripted{script: slowTail}
-		c = setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Endpoints[0].MaxInFlight, cfg.Planned = 21, 21
-			cfg.Tail = collector.Tail{Kind: collector.TailOversample, Factor: 1.3}
-		})
-		if err := c.Run(t.Context(), tasks(21)); err != nil {
-			t.Fatal(err)
-		}
-		b.check(t)
-		counts(t, c.Stats(), 17, 0, 4, 0) // 21 / 1.3 = 16.2
-		if took := time.Since(start); took != 17*time.Minute {
-			t.Errorf("took %v, want 17m", took)
-		}
-	})
+	}
 }
 
 // A sample that waits for its retry when the tail is cut becomes a cut sample with the tokens of
@@ -149,26 +126,18 @@ func TestTailOversample(t *testing.T) {
 func TestTailCutsWhatWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, s := &scripted{script: func(a collector.Attempt) step {
-			if a.Task.ID == "t0" {
-				return step{takes: time.Second, runErr: collector.ErrServer, reply: goodReply}
-			}
-			return step{takes: time.Hour}
-		}}, &shelf{atOnce: true}
+		b, s := &scripted{script: except("t0", step{takes: time.Second, runErr: collector.ErrServer, reply: goodReply}, step{takes: time.Hour})}, &shelf{atOnce: true}
 		c := setup(t, b, s, func(cfg *collector.Config) {
 			cfg.Endpoints[0].MaxInFlight, cfg.Planned, cfg.Retries = 2, 5, 3
 			cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour
 			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: time.Minute}
 		})
-		start := time.Now()
-		if err := c.Run(t.Context(), tasks(5)); err != nil {
-			t.Fatal(err)
-		}
+		took := finish(t, c, tasks(5))
 		b.check(t)
-		if took := time.Since(start); took != time.Minute {
+		if took != time.Minute {
 			t.Errorf("took %v, want 1m", took)
 		}
-		counts(t, c.Stats(), 0, 0, 5, 0)
+		counts(t, c, 0, 0, 5, 0)
 		if len(s.samples) != 2 {
 			t.Fatalf("%d rows, want the rows of t0 and t1", len(s.samples))
 		}
@@ -193,10 +162,8 @@ func TestTailOfAStoppedRun(t *testing.T) {
 			cfg.Endpoints[0].MaxInFlight, cfg.Planned = 3, 10
 			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: 30 * time.Second}
 		})
-		if err := c.Run(t.Context(), tasks(10)); !errors.Is(err, full) {
-			t.Errorf("Run = %v", err)
-		}
-		counts(t, c.Stats(), 0, 0, 0, 10)
+		fails(t.Context(), t, c, tasks(10), full)
+		counts(t, c, 0, 0, 0, 10)
 	})
 }
 
@@ -218,11 +185,8 @@ func TestTailOfAResumedRun(t *testing.T) {
 			cfg.Tail = collector.Tail{Kind: collector.TailOversample, Factor: 1.5} // 8
 			cfg.Left = func(key string) collector.SampleState { return left[key] }
 		})
-		if err := c.Run(t.Context(), tasks(12)); err != nil {
-			t.Fatal(err)
-		}
-		st := c.Stats()
-		counts(t, st, 8, 0, 4, 0)
+		finish(t, c, tasks(12))
+		st := counts(t, c, 8, 0, 4, 0)
 		if st.Unstarted != 2 && st.Unstarted != 1 { // t8 was the missing one; t9 and t10 were cut
 			t.Errorf("censored %d, unstarted %d", st.Censored, st.Unstarted)
 		}
@@ -238,16 +202,12 @@ func TestTailCutsWhatBegins(t *testing.T) {
 			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: time.Minute}
 			cfg.Events.AttemptStarted = func(collector.Attempt, string) { time.Sleep(2 * time.Minute) }
 		})
-		start := time.Now()
-		if err := c.Run(t.Context(), tasks(3)); err != nil {
-			t.Fatal(err)
-		}
+		took := finish(t, c, tasks(3))
 		b.check(t)
-		if took := time.Since(start); took != 2*time.Minute {
+		if took != 2*time.Minute {
 			t.Errorf("took %v, want the 2m until the attempt is under way", took)
 		}
-		st := c.Stats()
-		counts(t, st, 0, 0, 3, 0)
+		st := counts(t, c, 0, 0, 3, 0)
 		if st.Censored != 1 || st.Unstarted != 2 {
 			t.Errorf("censored %d, unstarted %d, want 1 and 2", st.Censored, st.Unstarted)
 		}
@@ -263,15 +223,12 @@ func TestTailDeadlineAfterTheEnd(t *testing.T) {
 		err  error
 	}{{"finished", nil}, {"stopped", full}} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c := setup(t, &scripted{script: slowTail}, &shelf{atOnce: true, err: func(int) error { return tt.err }}, func(cfg *collector.Config) {
 					cfg.Endpoints[0].MaxInFlight, cfg.Planned = 3, 3
 					cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: time.Hour}
 				})
-				if err := c.Run(t.Context(), tasks(3)); !errors.Is(err, tt.err) {
-					t.Fatalf("Run = %v, want %v", err, tt.err)
-				}
+				fails(t.Context(), t, c, tasks(3), tt.err)
 				before := c.Stats()
 				time.Sleep(2 * time.Hour)
 				if after := c.Stats(); c.Tail().Cut || after.Skipped != 0 || after.Remaining != before.Remaining {
@@ -292,9 +249,7 @@ func TestTailCutAsSamplesEnd(t *testing.T) {
 				cfg.Endpoints[0].MaxInFlight, cfg.Planned = 4, 8
 				cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: 2 * time.Minute}
 			})
-			if err := c.Run(t.Context(), tasks(8)); err != nil {
-				t.Fatal(err)
-			}
+			finish(t, c, tasks(8))
 			b.check(t)
 			st, tail := c.Stats(), c.Tail()
 			identity(t, st)

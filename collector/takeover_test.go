@@ -34,9 +34,7 @@ func TestOpenAttemptsFirstThenBegunGroups(t *testing.T) {
 				}
 			}
 		})
-		if err := c.Run(t.Context(), tasks(7)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(7))
 		a.check(t)
 		b.check(t)
 		var got []string
@@ -48,14 +46,11 @@ func TestOpenAttemptsFirstThenBegunGroups(t *testing.T) {
 			slices.Sort(got[i : i+2])
 		}
 		want := []string{"t3-1/2", "t4-0/1", "t1-1/1", "t4-1/4", "t3-0/1", "t5-0/3", "t5-1/1", "t6-1/1", "t0-0/1", "t0-1/1", "t2-0/1", "t2-1/1"}
-		if !slices.Equal(got, want) {
-			t.Errorf("order %v\nwant  %v", got, want)
-		}
+		same(t, "order", got, want)
 		if len(a.reattached) != 1 || len(b.reattached) != 1 || b.reattached[0].N != 2 || b.was[0].Kind != collector.KindReattach {
 			t.Errorf("reattached at a: %+v, at b: %+v", a.reattached, b.reattached)
 		}
-		st := c.Stats()
-		counts(t, st, 13, 1, 0, 0)
+		st := counts(t, c, 13, 1, 0, 0)
 		if st.Earlier != (collector.Earlier{Committed: 1, Failed: 1}) || st.ByClass[collector.ClassAgentError] != 1 {
 			t.Errorf("earlier %+v, by class %v", st.Earlier, st.ByClass)
 		}
@@ -102,7 +97,6 @@ func TestGoneCostsNothing(t *testing.T) {
 		{"not every token is there", step{runErr: fmt.Errorf("no trace: %w", collector.ErrGone)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := &revived{scripted: scripted{script: func(a collector.Attempt) step {
 					if a.Kind == collector.KindReattach {
@@ -115,12 +109,9 @@ func TestGoneCostsNothing(t *testing.T) {
 					cfg.Left, cfg.Journal = lefts(map[string]collector.SampleState{"t0-0": openAt("a", 4)}), j
 				})
 				start := time.Now()
-				if err := c.Run(t.Context(), tasks(1)); err != nil {
-					t.Fatal(err)
-				}
+				finish(t, c, tasks(1))
 				b.check(t)
-				st := c.Stats()
-				counts(t, st, 1, 0, 0, 0)
+				st := counts(t, c, 1, 0, 0, 0)
 				if st.Gone != 1 || st.Reattached != 0 || s.samples[0].Attempt != 5 || time.Since(start) != 0 {
 					t.Errorf("gone %d, reattached %d, attempt %d, took %v", st.Gone, st.Reattached, s.samples[0].Attempt, time.Since(start))
 				}
@@ -149,12 +140,9 @@ func TestReattachWaitsForItsServer(t *testing.T) {
 			cfg.Retries, cfg.Journal = 3, j
 			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": openAt("a", 1), "t1-0": openAt("a", 2), "t2-0": openAt("a", 1)})
 		})
-		if err := c.Run(t.Context(), tasks(3)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(3))
 		b.check(t)
-		st := c.Stats()
-		counts(t, st, 3, 0, 0, 0)
+		st := counts(t, c, 3, 0, 0, 0)
 		if st.Reattached != 3 || st.Gone != 0 || len(b.reattached) < 5 || st.Retries != 0 {
 			t.Errorf("reattached %d in %d tries, gone %d, retries %d", st.Reattached, len(b.reattached), st.Gone, st.Retries)
 		}
@@ -181,12 +169,9 @@ func TestReattachedAttemptFails(t *testing.T) {
 			cfg.Retries, cfg.Journal = 1, j
 			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": openAt("a", 1), "t1-0": openAt("a", 3)})
 		})
-		if err := c.Run(t.Context(), tasks(2)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(2))
 		b.check(t)
-		st := c.Stats()
-		counts(t, st, 2, 0, 0, 0)
+		st := counts(t, c, 2, 0, 0, 0)
 		if st.Reattached != 1 || st.Gone != 0 || st.InfraRetries != 1 || len(b.reattached) != 2 || s.samples[1].Attempt != 4 {
 			t.Errorf("reattached %d in %d tries, gone %d, infra retries %d, attempt %d", st.Reattached, len(b.reattached), st.Gone, st.InfraRetries, s.samples[1].Attempt)
 		}
@@ -211,12 +196,9 @@ func TestOpenAttemptsOfLostEndpoint(t *testing.T) {
 			cfg.Endpoints = []collector.Endpoint{{Name: "dead", Backend: dead, MaxInFlight: 2}, {Name: "b", Backend: b, MaxInFlight: 2}}
 			cfg.Left, cfg.Planned, cfg.Outage = lefts(left), 10, time.Minute
 		})
-		if err := c.Run(t.Context(), tasks(10)); err != nil {
-			t.Fatal(err)
-		}
+		finish(t, c, tasks(10))
 		b.check(t)
-		st := c.Stats()
-		counts(t, st, 10, 0, 0, 0)
+		st := counts(t, c, 10, 0, 0, 0)
 		if st.Gone != 8 || st.Reattached != 0 || !st.Endpoints[0].Lost {
 			t.Errorf("gone %d, reattached %d, endpoints %+v", st.Gone, st.Reattached, st.Endpoints)
 		}

@@ -48,14 +48,8 @@ func (k *keeper) Prefetch(context.Context, *record.Rollout, record.Send, []token
 
 func play(t *testing.T, p *lettatest.Replay, c *letta.Client, cfg agent.Config, a collector.Attempt, look func(*collector.Reply, error)) {
 	t.Helper()
-	b, err := agent.NewBackend(c, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := b.Open(t.Context(), a)
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
+	b := newBackend(t, c, cfg)
+	g := opened(t, b, a)
 	reply, err := g.Run(t.Context())
 	if cfg.Prompter != nil {
 		_, _ = g.Prompts(t.Context(), reply)
@@ -239,55 +233,47 @@ func TestClientTool(t *testing.T) {
 
 func TestApprovals(t *testing.T) {
 	t.Parallel()
-	t.Run("approve", func(t *testing.T) {
-		t.Parallel()
-		p, c := lettatest.NewReplay(t, "approval")
-		cfg := model
-		cfg.Approvals = agent.ApprovalApprove
-		play(t, p, c, cfg, attemptOf(messagesOf(t, p.Recording)), func(r *collector.Reply, err error) {
-			if err != nil || len(r.Sends) != 2 || r.Sends[1].StopReason != "end_turn" || r.Sends[1].ClientTools {
-				t.Errorf("Run = %+v, %v", r, err)
+	for _, test := range []struct {
+		name     string
+		cfg      agent.Config
+		messages []string // nil: as recorded
+		repeats  int      // of the first exchange
+		sends    int
+		stop     string // of the last send
+		client   bool   // whether the last send has the client's answer
+		sent     string // part of the second send; empty: all are as recorded
+	}{
+		{"approve", agent.Config{Approvals: agent.ApprovalApprove}, nil, 0, 2, "end_turn", false, ""},
+		{"deny", agent.Config{Approvals: agent.ApprovalDeny}, nil, 0, 2, "end_turn", true, `"approve":false`},
+		{"stop", agent.Config{}, []string{"Do it.", "And then?"}, 0, 1, "requires_approval", false, "-"},
+		{"without end", agent.Config{Approvals: agent.ApprovalApprove, MaxRounds: 3}, []string{"Do it."}, 10, 4, "requires_approval", false, `"approve":true`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, c := lettatest.NewReplay(t, "approval")
+			for range test.repeats {
+				p.Exchanges = append(p.Exchanges[:1:1], p.Exchanges...)
+			}
+			if test.messages == nil {
+				test.messages = messagesOf(t, p.Recording)
+			}
+			test.cfg.Model = model.Model
+			play(t, p, c, test.cfg, attemptOf(test.messages), func(r *collector.Reply, err error) {
+				if err != nil || len(r.Sends) != test.sends {
+					t.Fatalf("Run = %+v, %v", r, err)
+				}
+				if last := r.Sends[len(r.Sends)-1]; last.StopReason != test.stop || last.ClientTools != test.client || r.Sends[0].ClientTools {
+					t.Errorf("sends %+v, want the last to end with %q", r.Sends, test.stop)
+				}
+			})
+			switch {
+			case test.sent == "":
+				sameSends(t, p)
+			case test.sends > 1 && !strings.Contains(string(p.Bodies[1]), test.sent):
+				t.Errorf("answered %s", p.Bodies[1])
 			}
 		})
-		sameSends(t, p)
-	})
-	t.Run("deny", func(t *testing.T) {
-		t.Parallel()
-		p, c := lettatest.NewReplay(t, "approval")
-		cfg := model
-		cfg.Approvals = agent.ApprovalDeny
-		play(t, p, c, cfg, attemptOf(messagesOf(t, p.Recording)), func(r *collector.Reply, err error) {
-			if err != nil || r.Sends[0].ClientTools || !r.Sends[1].ClientTools {
-				t.Errorf("Run = %+v, %v", r, err)
-			}
-		})
-		if !strings.Contains(string(p.Bodies[1]), `"approve":false`) {
-			t.Errorf("answered %s", p.Bodies[1])
-		}
-	})
-	t.Run("stop", func(t *testing.T) {
-		t.Parallel()
-		p, c := lettatest.NewReplay(t, "approval")
-		play(t, p, c, model, attemptOf([]string{"Do it.", "And then?"}), func(r *collector.Reply, err error) {
-			if err != nil || len(r.Sends) != 1 || r.Sends[0].StopReason != "requires_approval" {
-				t.Errorf("Run = %+v, %v", r, err)
-			}
-		})
-	})
-	t.Run("without end", func(t *testing.T) {
-		t.Parallel()
-		p, c := lettatest.NewReplay(t, "approval")
-		for range 10 {
-			p.Exchanges = append(p.Exchanges[:1:1], p.Exchanges...)
-		}
-		cfg := model
-		cfg.Approvals, cfg.MaxRounds = agent.ApprovalApprove, 3
-		play(t, p, c, cfg, attemptOf([]string{"Do it."}), func(r *collector.Reply, err error) {
-			if err != nil || len(r.Sends) != 4 || r.Sends[3].StopReason != "requires_approval" {
-				t.Errorf("%d sends, %v, want 4 that end with the question", len(r.Sends), err)
-			}
-		})
-	})
+	}
 }
 
 func TestConversation(t *testing.T) {
@@ -384,7 +370,7 @@ func TestTaskOverrides(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{`{"colour":"x"}`, `[]`, `{"max_steps":-1}`, `{"approvals":"maybe"}`} {
 		_, c := lettatest.NewReplay(t, "single")
-		b, _ := agent.NewBackend(c, model)
+		b := newBackend(t, c, model)
 		a := attemptOf([]string{"Hi."})
 		a.Task.Agent = json.RawMessage(bad)
 		if _, err := b.Open(t.Context(), a); collector.Classify(err) != collector.ClassBadRequest {

@@ -26,7 +26,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-const benchLives = 16
+func benchLives() int {
+	if testing.Short() {
+		return 2
+	}
+	return 16
+}
 
 // benchServer is set in the process that serves BenchmarkCollect.
 var benchServer = flag.String("bench.server", "", "internal: play the lives of a folder, with or without input_ids: ids=DIR or bare=DIR")
@@ -96,7 +101,7 @@ func startServer(tb testing.TB, mode string) (url string) {
 // them and proves them by their counts. make profile measures the command itself.
 func BenchmarkCollect(b *testing.B) {
 	model := prompttest.Qwen3(b)
-	dir := prompttest.Write(b, benchLives)
+	dir := prompttest.Write(b, benchLives())
 	for _, bc := range []struct {
 		road, server string
 		prompts      prompt.Config
@@ -133,7 +138,7 @@ func BenchmarkCollect(b *testing.B) {
 func longTasks(tb testing.TB) []*collector.Task {
 	tb.Helper()
 	var tasks []*collector.Task
-	for name, life := range prompttest.Lives(tb, benchLives) {
+	for name, life := range prompttest.Lives(tb, benchLives()) {
 		tasks = append(tasks, &collector.Task{ID: name, Messages: []string{prompttest.Question(tb, life)}})
 	}
 	return tasks

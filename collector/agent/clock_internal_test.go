@@ -3,12 +3,12 @@ package agent
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
 // TestLastSign checks that changes and offsets of either clock do not affect a run's silence.
@@ -25,20 +25,14 @@ func TestLastSign(t *testing.T) {
 		{"the server is a year behind", -365 * 24 * time.Hour, 5 * time.Minute, 5 * time.Minute},
 		{"its clock went back since", 0, -time.Hour, 0},
 	} {
-		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		client := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header()["Date"] = []string{time.Now().Add(test.ahead).UTC().Format(http.TimeFormat)}
 			if r.URL.Path == "/v1/health/" {
 				_, _ = io.WriteString(w, `{}`)
 				return
 			}
 			_, _ = io.WriteString(w, `[]`)
-		}))
-		t.Cleanup(web.Close)
-		client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(client.CloseIdle)
+		})
 		if _, err := client.Health(t.Context()); err != nil { // learns the server's clock, to the second
 			t.Fatal(err)
 		}

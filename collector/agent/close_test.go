@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -48,14 +47,8 @@ func TestCancelledClose(t *testing.T) {
 		}
 		lettatest.InBubble(t, handler, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
 			t.Helper()
-			b, err := agent.NewBackend(c, agent.Config{Model: "sglang/m", NoRecover: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			g, err := b.Open(t.Context(), attemptOf([]string{"Hi."}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := newBackend(t, c, agent.Config{Model: "sglang/m", NoRecover: true})
+			g := opened(t, b, attemptOf([]string{"Hi."}))
 			if _, err := g.Run(t.Context()); err == nil {
 				t.Error("Run = nil")
 			}
@@ -78,18 +71,13 @@ func TestCancelledClose(t *testing.T) {
 // TestCheckLeavesNothing checks that Check removes its agent even with Config.Keep.
 func TestCheckLeavesNothing(t *testing.T) {
 	t.Parallel()
-	sim, err := lettasim.New(lettasim.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(sim)
-	t.Cleanup(server.Close)
+	l, web := simulated(t, lettasim.Config{}, nil)
 	for _, keep := range []bool{false, true} {
-		b := backendAt(t, server.URL, agent.Config{Keep: keep})
+		b := backendAt(t, web.URL, agent.Config{Keep: keep})
 		if err := b.Check(t.Context(), "run"); err != nil {
 			t.Errorf("Check = %v", err)
 		}
-		if s := sim.Stats(); s.Sends == 0 || s.AgentsAlive != 0 {
+		if s := l.sim.Stats(); s.Sends == 0 || s.AgentsAlive != 0 {
 			t.Errorf("keep %t: %d sends, %d agents are left", keep, s.Sends, s.AgentsAlive)
 		}
 	}
@@ -102,17 +90,11 @@ func TestUnpreparedAgentDeleted(t *testing.T) {
 		p, c := lettatest.NewReplay(t, "single")
 		cfg := model
 		cfg.File, cfg.KeepReasoning = []byte(file), file == ""
-		b, err := agent.NewBackend(c, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := newBackend(t, c, cfg)
 		id := p.Made["id"].(string)
-		answer := func(status int) http.HandlerFunc {
-			return func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) }
-		}
-		p.Override["PATCH /v1/agents/"+id] = answer(http.StatusServiceUnavailable)
-		p.Override["DELETE /v1/agents/"+id] = answer(http.StatusBadRequest)
-		_, err = b.Open(t.Context(), attemptOf([]string{"Hi."}))
+		p.Override["PATCH /v1/agents/"+id] = answer(http.StatusServiceUnavailable, "")
+		p.Override["DELETE /v1/agents/"+id] = answer(http.StatusBadRequest, "")
+		_, err := b.Open(t.Context(), attemptOf([]string{"Hi."}))
 		if got := collector.Classify(err); got != collector.ClassUnavailable || !strings.Contains(err.Error(), id+" was not deleted") {
 			t.Errorf("Open = %v, class %v, want unavailable and a word about the agent", err, got)
 		}
@@ -127,7 +109,7 @@ func TestUnpreparedAgentDeleted(t *testing.T) {
 func TestRunNotNamed(t *testing.T) {
 	t.Parallel()
 	p, c := lettatest.NewReplay(t, "empty")
-	p.Override["GET /v1/runs/"] = func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+	p.Override["GET /v1/runs/"] = answer(http.StatusServiceUnavailable, "")
 	play(t, p, c, model, attemptOf(messagesOf(t, p.Recording)), func(r *collector.Reply, err error) {
 		if collector.Classify(err) != collector.ClassUnavailable || len(r.Sends) != 1 || len(r.Sends[0].Turns) != 1 {
 			t.Errorf("Run = %+v, %v, want the answer and an error", r, err)

@@ -17,6 +17,17 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
+// alter lets change edit the body of every answer of the server.
+func alter(web *httptest.Server, change func(r *http.Request, body []byte) []byte) {
+	whole := web.Config.Handler
+	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := httptest.NewRecorder()
+		whole.ServeHTTP(rec, r)
+		w.WriteHeader(rec.Code)
+		_, _ = w.Write(change(r, rec.Body.Bytes()))
+	})
+}
+
 // TestContradictions checks that a record that is incomplete or contradicts itself is rejected.
 func TestContradictions(t *testing.T) {
 	t.Parallel()
@@ -71,31 +82,21 @@ func TestContradictions(t *testing.T) {
 			t.Parallel()
 			cfg := lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}
 			_, web := simulated(t, cfg, nil)
-			whole := web.Config.Handler
 			var changed atomic.Int32 // traces are read concurrently
 			run := regexp.MustCompile(`^/v1/runs/run-[^/]*` + test.path + `$`)
-			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				aimed := run.MatchString(r.URL.Path) || test.path == "/trace" && strings.HasSuffix(r.URL.Path, test.path)
-				if r.Method != http.MethodGet || !aimed {
-					whole.ServeHTTP(w, r)
-					return
+			alter(web, func(r *http.Request, body []byte) []byte {
+				if aimed := run.MatchString(r.URL.Path) || test.path == "/trace" && strings.HasSuffix(r.URL.Path, test.path); r.Method != http.MethodGet || !aimed {
+					return body
 				}
-				rec := httptest.NewRecorder()
-				whole.ServeHTTP(rec, r)
-				body := test.change(rec.Body.Bytes())
-				if body == nil {
-					body = rec.Body.Bytes() // not this one
-				} else {
+				if with := test.change(body); with != nil {
 					changed.Add(1)
+					return with
 				}
-				_, _ = w.Write(body)
+				return body // not this one
 			})
 			b := backendAt(t, web.URL, agent.Config{})
 			orphan(t, b, 1, scripted(1).Task.Messages...)
-			g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := reattached(t, b, scripted(1), collector.OpenAttempt{N: 1})
 			reply, err := g.Run(t.Context())
 			switch {
 			case changed.Load() == 0:
@@ -126,18 +127,13 @@ func TestLastToolText(t *testing.T) {
 		t.Run(fmt.Sprint(test.stop, test.sent), func(t *testing.T) {
 			t.Parallel()
 			l, web := simulated(t, lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}, nil)
-			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				rec := httptest.NewRecorder()
-				l.ServeHTTP(rec, r)
-				_, _ = w.Write(bytes.ReplaceAll(rec.Body.Bytes(), []byte(`"stop_reason":"max_steps"`), []byte(`"stop_reason":"`+test.stop+`"`)))
+			alter(web, func(_ *http.Request, body []byte) []byte {
+				return bytes.ReplaceAll(body, []byte(`"stop_reason":"max_steps"`), []byte(`"stop_reason":"`+test.stop+`"`))
 			})
 			b := backendAt(t, web.URL, agent.Config{MaxSteps: 2})
 			orphan(t, b, 1, scripted(1).Task.Messages[:test.sent]...)
 			sends := l.sim.Stats().Sends
-			g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := reattached(t, b, scripted(1), collector.OpenAttempt{N: 1})
 			reply, err := g.Run(t.Context())
 			if errors.Is(err, collector.ErrGone) != test.gone || len(reply.Sends) != 1 || len(reply.Sends[0].Turns) != 4 || l.sim.Stats().Sends != sends {
 				t.Errorf("%d sends in the reply, %v", len(reply.Sends), err)
@@ -150,34 +146,25 @@ func TestLastToolText(t *testing.T) {
 // TestEarlierSystemText checks that a takeover uses the system text before the agent changed it.
 func TestEarlierSystemText(t *testing.T) {
 	t.Parallel()
-	l, web := simulated(t, lettasim.Config{}, nil)
+	_, web := simulated(t, lettasim.Config{}, nil)
 	before, after := new(keeper), new(keeper)
 	cfg := agent.Config{SystemText: true, Prompter: before}
-	g, err := backendAt(t, web.URL, cfg).Open(t.Context(), scripted(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := opened(t, backendAt(t, web.URL, cfg), scripted(1))
 	reply, err := g.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = g.Prompts(t.Context(), reply)
 	var changed atomic.Bool
-	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := httptest.NewRecorder()
-		l.ServeHTTP(rec, r)
-		body := rec.Body.Bytes()
-		if strings.HasPrefix(r.URL.Path, "/v1/messages/") {
-			body = bytes.ReplaceAll(body, []byte("careful"), []byte("useless"))
-			changed.Store(true)
+	alter(web, func(r *http.Request, body []byte) []byte {
+		if !strings.HasPrefix(r.URL.Path, "/v1/messages/") {
+			return body
 		}
-		_, _ = w.Write(body)
+		changed.Store(true)
+		return bytes.ReplaceAll(body, []byte("careful"), []byte("useless"))
 	})
 	cfg.Prompter = after
-	again, err := backendAt(t, web.URL, cfg).Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1, AgentID: g.ID()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := reattached(t, backendAt(t, web.URL, cfg), scripted(1), collector.OpenAttempt{N: 1, AgentID: g.ID()})
 	if reply, err = again.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -200,10 +187,7 @@ func TestForeignAgents(t *testing.T) {
 		l.ServeHTTP(w, r)
 	})
 	b := backendAt(t, web.URL, agent.Config{})
-	g, err := b.Open(t.Context(), scripted(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := opened(t, b, scripted(2))
 	if other, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1}); !errors.Is(err, collector.ErrGone) {
 		t.Errorf("took agent %v, %v, want gone: that is one of another sample", other, err)
 	}
@@ -275,14 +259,11 @@ func TestNoServer(t *testing.T) {
 	t.Parallel()
 	_, web := simulated(t, lettasim.Config{}, nil)
 	b := backendAt(t, web.URL, agent.Config{})
-	g, err := b.Open(t.Context(), scripted(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := opened(t, b, scripted(1))
 	b.Client().CloseIdle()
 	web.Close()
 	began := time.Now()
-	if _, err = g.Run(t.Context()); collector.Classify(err) != collector.ClassConnection {
+	if _, err := g.Run(t.Context()); collector.Classify(err) != collector.ClassConnection {
 		t.Errorf("%v", err)
 	}
 	if took := time.Since(began); took > 10*time.Second {

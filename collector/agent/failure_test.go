@@ -143,11 +143,8 @@ func TestRefused(t *testing.T) {
 			t.Parallel()
 			p, c := lettatest.NewReplay(t, "single")
 			test.change(p.Made, p.Made["llm_config"].(map[string]any))
-			b, err := agent.NewBackend(c, model)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = b.Open(t.Context(), attemptOf([]string{"Hi."}))
+			b := newBackend(t, c, model)
+			_, err := b.Open(t.Context(), attemptOf([]string{"Hi."}))
 			var none *letta.NoTurnsError
 			if !errors.As(err, &none) || collector.Classify(err) != collector.ClassUnusable || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Open = %v, want a NoTurnsError with %q", err, test.want)
@@ -165,50 +162,44 @@ func TestRefused(t *testing.T) {
 		p, c := lettatest.NewReplay(t, "single")
 		llm := p.Made["llm_config"].(map[string]any)
 		llm["handle"], llm["provider_name"] = "my//models/qwen3", "Slime-SGLang"
-		b, _ := agent.NewBackend(c, model)
+		b := newBackend(t, c, model)
 		if _, err := b.Open(t.Context(), attemptOf([]string{"Hi."})); err != nil {
 			t.Errorf("Open = %v", err)
 		}
 	})
 }
 
+func answer(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name   string
-		model  string
-		change func(*lettatest.Replay)
-		class  collector.Class
-		want   string
+		name, model string
+		override    string // a request with another answer
+		answer      http.HandlerFunc
+		class       collector.Class
+		want        string
 	}{
-		{"good", "sglang//models/qwen3", func(*lettatest.Replay) {}, collector.ClassNone, ""},
-		{"nearly", "sglang/models/qwen3", func(*lettatest.Replay) {}, collector.ClassUnusable, `did you mean "sglang//models/qwen3"`},
-		{"not at all", "x", func(*lettatest.Replay) {}, collector.ClassUnusable, "among its 2 models"},
-		{"no models", "x", func(p *lettatest.Replay) {
-			p.Override["GET /v1/models/"] = func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("[]")) }
-		}, collector.ClassUnusable, "lists no models"},
-		{"password", "x", func(p *lettatest.Replay) {
-			p.Override["GET /v1/models/"] = func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(http.StatusUnauthorized)
-				_, _ = w.Write([]byte(`{"detail":"Unauthorized"}`))
-			}
-		}, collector.ClassAuth, "401: Unauthorized"},
-		{"refused", "sglang//models/qwen3", func(p *lettatest.Replay) {
-			p.Override["POST /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(http.StatusNotFound)
-				_, _ = w.Write([]byte(`{"detail":"NOT_FOUND: tool mul"}`))
-			}
-		}, collector.ClassUnusable, "tool mul"},
+		{"good", model.Model, "", nil, collector.ClassNone, ""},
+		{"nearly", "sglang/models/qwen3", "", nil, collector.ClassUnusable, `did you mean "sglang//models/qwen3"`},
+		{"not at all", "x", "", nil, collector.ClassUnusable, "among its 2 models"},
+		{"no models", "x", "GET /v1/models/", answer(200, "[]"), collector.ClassUnusable, "lists no models"},
+		{"password", "x", "GET /v1/models/", answer(401, `{"detail":"Unauthorized"}`), collector.ClassAuth, "401: Unauthorized"},
+		{"refused", model.Model, "POST /v1/agents/", answer(404, `{"detail":"NOT_FOUND: tool mul"}`), collector.ClassUnusable, "tool mul"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p, c := lettatest.NewReplay(t, "single")
-			test.change(p)
-			b, err := agent.NewBackend(c, agent.Config{Model: test.model})
-			if err != nil {
-				t.Fatal(err)
+			if test.override != "" {
+				p.Override[test.override] = test.answer
 			}
-			_, err = b.Preflight(t.Context())
+			b := newBackend(t, c, agent.Config{Model: test.model})
+			_, err := b.Preflight(t.Context())
 			if got := collector.Classify(err); got != test.class || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Preflight = %v, class %v, want %v with %q", err, got, test.class, test.want)
 			}
@@ -236,10 +227,7 @@ func TestPreflightLeftovers(t *testing.T) {
 			{"id": "agent-other", "tags": other, "created_at": now.Add(-time.Hour)},
 		})
 	}
-	b, err := agent.NewBackend(c, agent.Config{Model: "sglang//models/qwen3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := newBackend(t, c, agent.Config{Model: "sglang//models/qwen3"})
 	if _, err := b.Preflight(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -256,14 +244,8 @@ func TestModelGone(t *testing.T) {
 		"": collector.ClassUnusable, "null": collector.ClassUnusable, `{"model":"sglang/other"}`: collector.ClassBadRequest,
 	} {
 		p, c := lettatest.NewReplay(t, "single")
-		p.Override["POST /v1/agents/"] = func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusNotFound)
-			_, _ = io.WriteString(w, `{"detail":"NOT_FOUND: Handle sglang//models/qwen3, must be one of []"}`)
-		}
-		b, err := agent.NewBackend(c, model)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p.Override["POST /v1/agents/"] = answer(404, `{"detail":"NOT_FOUND: Handle sglang//models/qwen3, must be one of []"}`)
+		b := newBackend(t, c, model)
 		a := attemptOf([]string{"Hi."})
 		a.Task.Agent = json.RawMessage(overrides)
 		if _, err := b.Open(t.Context(), a); collector.Classify(err) != class {

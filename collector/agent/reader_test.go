@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -26,28 +25,16 @@ type driven struct {
 
 func drive(t *testing.T, cfg lettasim.Config) *driven {
 	t.Helper()
-	cfg.InputIDs = true
-	sim, err := lettasim.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	web := httptest.NewServer(sim)
-	t.Cleanup(web.Close)
-	client := func(observe func(ctx context.Context, op, method string) (context.Context, func(letta.Exchange))) *letta.Client {
-		c, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL, ReadRetries: -1, Observe: observe})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.CloseIdle)
-		return c
-	}
-	d := &driven{t: t, client: client(nil)}
-	d.reader = agent.NewReader(client(func(ctx context.Context, op, method string) (context.Context, func(letta.Exchange)) {
+	_, web := simulated(t, cfg, nil)
+	own := letta.ClientConfig{BaseURL: web.URL, ReadRetries: -1}
+	d := &driven{t: t, client: newClient(t, own)}
+	own.Observe = func(ctx context.Context, op, method string) (context.Context, func(letta.Exchange)) {
 		if method != http.MethodGet {
 			t.Errorf("the reader sends %s: %s", method, op)
 		}
 		return ctx, func(letta.Exchange) {}
-	}), agent.ReaderConfig{Messages: true})
+	}
+	d.reader = agent.NewReader(newClient(t, own), agent.ReaderConfig{Messages: true})
 	state, err := d.client.CreateAgent(t.Context(), json.RawMessage(`{"model":"`+model.Model+`","metadata":{"rollout":{"task_id":"sums"}}}`))
 	if err != nil {
 		t.Fatal(err)

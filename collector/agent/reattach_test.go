@@ -25,10 +25,7 @@ import (
 // client without sending twice or changing a reply.
 func TestReattachMany(t *testing.T) {
 	t.Parallel()
-	total := 500
-	if testing.Short() {
-		total = 100
-	}
+	const total = 200
 	cfg := lettasim.Config{
 		KeepAnswers: true, Latency: lettasim.Latency{Low: 500 * time.Millisecond, High: 3 * time.Second},
 		Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 3}, Tokens: lettasim.Range{Min: 8, Max: 60}, ThinkTokens: lettasim.Range{Min: 1, Max: 8}},
@@ -102,10 +99,7 @@ func TestReattachMany(t *testing.T) {
 			t.Logf("sample %d: %v", i, errs[i])
 			continue
 		}
-		reply, err := rollout(t, want, scripted(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		reply := replyOf(t, want, scripted(i))
 		sameReply(t, replies[i], reply)
 		equal++
 	}
@@ -142,10 +136,7 @@ func orphan(t *testing.T, b *agent.Backend, n int, messages ...string) string {
 	a := scripted(1)
 	a.N = n
 	a.Task = &collector.Task{ID: a.Task.ID, Messages: messages}
-	g, err := b.Open(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := opened(t, b, a)
 	if len(messages) > 0 {
 		if _, err := g.Run(t.Context()); err != nil {
 			t.Fatal(err)
@@ -187,10 +178,7 @@ func TestReattachFinds(t *testing.T) {
 			if test.named {
 				left.AgentID = id
 			}
-			g, err := b.Reattach(t.Context(), a, left)
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := reattached(t, b, a, left)
 			if g.ID() != id {
 				t.Errorf("found agent %s, want %s", g.ID(), id)
 			}
@@ -270,12 +258,9 @@ func TestLateRequest(t *testing.T) {
 	})
 	b := backendAt(t, web.URL, agent.Config{})
 	id := orphan(t, b, 1, "Add 2 and 3.")
-	g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1, AgentID: id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := reattached(t, b, scripted(1), collector.OpenAttempt{N: 1, AgentID: id})
 	armed.Store(true)
-	if _, err = g.Run(t.Context()); !errors.Is(err, collector.ErrGone) || !contains(err, "3 server runs for 2 sends") {
+	if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrGone) || !contains(err, "3 server runs for 2 sends") {
 		t.Errorf("%v, want gone", err)
 	}
 	closeAgent(t, g)
@@ -305,17 +290,11 @@ func TestToolsRunOnce(t *testing.T) {
 			a := attemptOf([]string{"What files are there?"})
 			a.Task.ID = "client-tool-return"
 			a.Task.Messages = messagesOf(t, lettatest.Read(t, "client-tool-return"))
-			g, err := backendAt(t, web.URL, cfg).Open(t.Context(), a)
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := opened(t, backendAt(t, web.URL, cfg), a)
 			if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
 				t.Fatal(err)
 			}
-			g, err = backendAt(t, web.URL, cfg).Reattach(t.Context(), a, collector.OpenAttempt{N: a.N, AgentID: g.ID()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g = reattached(t, backendAt(t, web.URL, cfg), a, collector.OpenAttempt{N: a.N, AgentID: g.ID()})
 			reply, err := g.Run(t.Context())
 			if err != nil || len(reply.Sends) != 2 || !reply.Sends[1].ClientTools || reply.Sends[0].ClientTools {
 				t.Errorf("%+v, %v", reply, err)
@@ -358,16 +337,14 @@ func TestOldRun(t *testing.T) {
 				l.ServeHTTP(w, r)
 			})
 			first := backendAt(t, web.URL, agent.Config{NoRecover: true})
-			g, err := first.Open(t.Context(), scripted(1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := opened(t, first, scripted(1))
 			if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if g, err = backendAt(t, web.URL, agent.Config{}).Reattach(ctx, scripted(1), collector.OpenAttempt{N: 1}); err != nil {
+			g, err := backendAt(t, web.URL, agent.Config{}).Reattach(ctx, scripted(1), collector.OpenAttempt{N: 1})
+			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = g.Run(ctx)

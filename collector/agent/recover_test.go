@@ -93,17 +93,45 @@ func backendAt(t *testing.T, url string, cfg agent.Config) *agent.Backend {
 // second.
 func patientBackendAt(t *testing.T, url string, cfg agent.Config, idle time.Duration) *agent.Backend {
 	t.Helper()
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: url, ReadRetries: -1, IdleBodyTimeout: idle})
+	cfg.Model = model.Model
+	return newBackend(t, newClient(t, letta.ClientConfig{BaseURL: url, ReadRetries: -1, IdleBodyTimeout: idle}), cfg)
+}
+
+func newClient(t *testing.T, cfg letta.ClientConfig) *letta.Client {
+	t.Helper()
+	c, err := letta.NewClient(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(client.CloseIdle)
-	cfg.Model = model.Model
-	b, err := agent.NewBackend(client, cfg)
+	t.Cleanup(c.CloseIdle)
+	return c
+}
+
+func newBackend(t *testing.T, c *letta.Client, cfg agent.Config) *agent.Backend {
+	t.Helper()
+	b, err := agent.NewBackend(c, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
+}
+
+func opened(t *testing.T, b *agent.Backend, a collector.Attempt) collector.Agent {
+	t.Helper()
+	g, err := b.Open(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func reattached(t *testing.T, b *agent.Backend, a collector.Attempt, left collector.OpenAttempt) collector.Agent {
+	t.Helper()
+	g, err := b.Reattach(t.Context(), a, left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }
 
 // scripted returns the attempt at a scripted sample of two messages.
@@ -115,13 +143,20 @@ func scripted(sample int) collector.Attempt {
 // rollout creates an agent, runs it, and closes it at the end of the test.
 func rollout(t *testing.T, b *agent.Backend, a collector.Attempt) (*collector.Reply, error) {
 	t.Helper()
-	g, err := b.Open(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := opened(t, b, a)
 	reply, err := g.Run(t.Context())
 	t.Cleanup(func() { closeAgent(t, g) })
 	return reply, err
+}
+
+// replyOf is rollout for an attempt that must succeed.
+func replyOf(t *testing.T, b *agent.Backend, a collector.Attempt) *collector.Reply {
+	t.Helper()
+	reply, err := rollout(t, b, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply
 }
 
 func closeAgent(t *testing.T, g collector.Agent) {
@@ -137,11 +172,7 @@ func undisturbed(t *testing.T, cfg lettasim.Config, a collector.Attempt) *collec
 	t.Helper()
 	cfg.Faults, cfg.Latency = nil, lettasim.Latency{}
 	_, web := simulated(t, cfg, nil)
-	reply, err := rollout(t, backendAt(t, web.URL, agent.Config{}), a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reply
+	return replyOf(t, backendAt(t, web.URL, agent.Config{}), a)
 }
 
 // sameReply compares replies except for times and whether the answers were received.
@@ -175,10 +206,7 @@ func TestLostConnections(t *testing.T) {
 				a.ServerRun = func(id string) { told = append(told, id) }
 				cfg := lettasim.Config{Faults: lettasim.Faults{{Kind: kind, Rate: 1, Send: send}}}
 				l, web := simulated(t, cfg, nil)
-				reply, err := rollout(t, backendAt(t, web.URL, agents), a)
-				if err != nil {
-					t.Fatal(err)
-				}
+				reply := replyOf(t, backendAt(t, web.URL, agents), a)
 				sameReply(t, reply, undisturbed(t, cfg, scripted(1)))
 				s := l.sim.Stats()
 				if s.Sends != 2 || s.AgentsCreated != 1 || s.Faults[kind] != 1 {
@@ -197,7 +225,7 @@ func TestLostConnections(t *testing.T) {
 				}
 
 				_, web = simulated(t, cfg, nil)
-				reply, err = rollout(t, backendAt(t, web.URL, agent.Config{NoRecover: true}), scripted(1))
+				reply, err := rollout(t, backendAt(t, web.URL, agent.Config{NoRecover: true}), scripted(1))
 				if c := collector.Classify(err); c != collector.ClassConnection && c != collector.ClassTimeoutIdle || len(reply.Sends) != send {
 					t.Errorf("not recovered: %d sends, %s: %v", len(reply.Sends), c, err)
 				}
@@ -217,10 +245,7 @@ func TestLostAtOnce(t *testing.T) {
 		l.sim.ServeHTTP(w, r)
 	})
 	began := time.Now()
-	reply, err := rollout(t, backendAt(t, web.URL, agent.Config{}), scripted(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := replyOf(t, backendAt(t, web.URL, agent.Config{}), scripted(1))
 	if took := time.Since(began); took < 1400*time.Millisecond {
 		t.Errorf("took %v: less than the two runs", took)
 	}
@@ -266,11 +291,8 @@ func TestStuck(t *testing.T) {
 	})
 	defer close(done)
 	b := backendAt(t, web.URL, cfg)
-	g, err := b.Open(t.Context(), scripted(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = g.Run(t.Context())
+	g := opened(t, b, scripted(1))
+	_, err := g.Run(t.Context())
 	if collector.Classify(err) != collector.ClassConnection || !strings.Contains(err.Error(), "made no progress for") || told.Load() == 0 {
 		t.Errorf("reported %d times: %v", told.Load(), err)
 	}
@@ -305,10 +327,7 @@ func TestSilent(t *testing.T) {
 		SilentAfter: 100 * time.Millisecond, LostAfter: 300 * time.Millisecond,
 		Progress: func(p agent.Progress) { steps.Add(int64(p.Steps)) },
 	})
-	reply, err := rollout(t, b, a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := replyOf(t, b, a)
 	sameReply(t, reply, undisturbed(t, lettasim.Config{}, scripted(1)))
 	if steps.Load() == 0 || len(told) != 2 {
 		t.Errorf("%d steps seen, runs %v reported", steps.Load(), told)
@@ -348,10 +367,7 @@ func TestServerRestarts(t *testing.T) {
 	first := &http.Server{Handler: sim}
 	go first.Serve(listener)
 	b := backendAt(t, "http://"+address, agent.Config{})
-	g, err := b.Open(t.Context(), scripted(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := opened(t, b, scripted(1))
 	time.AfterFunc(300*time.Millisecond, func() { _ = first.Close() })
 	back := time.AfterFunc(1500*time.Millisecond, func() {
 		again, err := net.Listen("tcp", address)

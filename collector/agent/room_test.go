@@ -13,18 +13,12 @@ func TestHeldReplies(t *testing.T) {
 	t.Parallel()
 	_, s := simulated(t, lettasim.Config{Seed: 1}, nil)
 	b := backendAt(t, s.URL, agent.Config{MaxHeldBytes: 1}) // every reply is larger and passes alone
-	first, err := b.Open(t.Context(), scripted(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := opened(t, b, scripted(0))
 	reply, err := first.Run(t.Context())
 	if err != nil || len(reply.Sends) != 2 {
 		t.Fatalf("%d sends, %v, want 2: a later reply must not wait", len(reply.Sends), err)
 	}
-	second, err := b.Open(t.Context(), scripted(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := opened(t, b, scripted(1))
 	ran := make(chan error, 1)
 	go func() {
 		_, err := second.Run(t.Context())

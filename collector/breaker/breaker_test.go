@@ -255,7 +255,6 @@ func TestBusy(t *testing.T) {
 	t.Parallel()
 	refuse := func(s *server) breaker.Decision { return s.end(breaker.End{Key: "k", Kind: breaker.Busy}) }
 	t.Run("for long", func(t *testing.T) {
-		t.Parallel()
 		s := newServer(cfg)
 		for s.now.Sub(epoch) < cfg.BusyMax {
 			if d := refuse(s); d.Charged || d.CheckPassed {
@@ -267,7 +266,6 @@ func TestBusy(t *testing.T) {
 		}
 	})
 	t.Run("alone", func(t *testing.T) {
-		t.Parallel()
 		s := newServer(cfg)
 		s.works = true
 		for i := range 10 {
@@ -281,7 +279,6 @@ func TestBusy(t *testing.T) {
 		}
 	})
 	t.Run("a check is turned away too", func(t *testing.T) {
-		t.Parallel()
 		s := newServer(cfg)
 		for i := range 20 {
 			s.works = i%3 != 0
@@ -291,7 +288,6 @@ func TestBusy(t *testing.T) {
 		}
 	})
 	t.Run("something else between", func(t *testing.T) {
-		t.Parallel()
 		s := newServer(cfg)
 		s.works = true
 		for i := range 40 {

@@ -68,86 +68,56 @@ func TestThreshold(t *testing.T) {
 // Charges of a series are refunded when the server goes down, and are final when it answers.
 func TestRefund(t *testing.T) {
 	t.Parallel()
-	charge := func(t *testing.T) *server { // the sample k is charged for two failures of a series
-		t.Helper()
+	for name, tt := range map[string]struct {
+		do      func(s *server) // after the sample k was charged for two failures of a series
+		want    string          // decision for its next failure; empty: it has none
+		charged int
+	}{
+		"down":   {func(s *server) { s.trip(t) }, "retry free", 0},
+		"answer": {func(s *server) { s.answer("other"); s.trip(t) }, "retry free", 2},
+		"a check is answered": {func(s *server) {
+			s.works = true
+			for i := 0; s.checks == 0 && i < 9; i++ {
+				s.fault(fmt.Sprint("other-", i))
+			}
+		}, "fail", 3},
+		"down while it waits": {func(s *server) { s.dies = true }, "retry free", 0},
+		"moved before it is known": {func(s *server) { // final elsewhere
+			s.Detach(s.budget("k"))
+			s.trip(t)
+			s.Detach(s.budget("k"))
+		}, "", 2},
+		"moved because it is down": {func(s *server) { s.trip(t); s.Detach(s.budget("k")) }, "", 0},
+	} {
 		s := newServer(cfg)
 		s.inHand = 6
 		s.answer("other")
 		s.fault("k")
 		s.fault("k")
-		if s.budget("k").Charged != 2 {
-			t.Fatalf("charged %d", s.budget("k").Charged)
-		}
-		return s
-	}
-	t.Run("down", func(t *testing.T) {
-		t.Parallel()
-		s := charge(t)
-		s.trip(t)
-		if d := s.fault("k"); d.String() != "retry free" || s.budget("k").Charged != 0 {
-			t.Errorf("%v, charged %d", d, s.budget("k").Charged)
-		}
-	})
-	t.Run("answer", func(t *testing.T) {
-		t.Parallel()
-		s := charge(t)
-		s.answer("other")
-		s.trip(t)
-		if d := s.fault("k"); d.String() != "retry free" || s.budget("k").Charged != 2 {
-			t.Errorf("%v, charged %d", d, s.budget("k").Charged)
-		}
-	})
-	t.Run("a check is answered", func(t *testing.T) {
-		t.Parallel()
-		s := charge(t)
-		s.works = true
-		for i := 0; s.checks == 0 && i < 9; i++ {
-			s.fault(fmt.Sprint("other-", i))
-		}
-		if d := s.fault("k"); d.String() != "fail" || s.budget("k").Charged != 3 {
-			t.Errorf("%v, charged %d", d, s.budget("k").Charged)
-		}
-	})
-	t.Run("down while it waits", func(t *testing.T) {
-		t.Parallel()
-		s := charge(t)
-		s.dies = true
-		if d := s.fault("k"); d.String() != "retry free" || s.budget("k").Charged != 0 {
-			t.Errorf("%v, charged %d", d, s.budget("k").Charged)
-		}
-	})
-	t.Run("moved before it is known", func(t *testing.T) {
-		t.Parallel()
-		s := charge(t)
-		s.Detach(s.budget("k"))
-		s.trip(t)
-		s.Detach(s.budget("k"))
 		if got := s.budget("k").Charged; got != 2 {
-			t.Errorf("charged %d, want 2: it is final elsewhere", got)
+			t.Fatalf("charged %d", got)
 		}
-	})
-	t.Run("moved because it is down", func(t *testing.T) {
-		t.Parallel()
-		s := charge(t)
-		s.trip(t)
-		s.Detach(s.budget("k"))
-		if got := s.budget("k").Charged; got != 0 {
-			t.Errorf("charged %d, want 0", got)
+		tt.do(s)
+		if tt.want != "" {
+			if d := s.fault("k"); d.String() != tt.want {
+				t.Errorf("%s: %v, want %s", name, d, tt.want)
+			}
 		}
-	})
-	t.Run("forgiven", func(t *testing.T) {
-		t.Parallel()
-		s := newServer(cfg)
-		s.answer("other")
-		*s.budget("k") = breaker.Resume(1, 0)
-		s.fault("k")
-		s.budget("k").RefundTakeover()
-		s.trip(t)
-		s.Detach(s.budget("k"))
-		if got := s.budget("k").Charged; got != 1 {
-			t.Errorf("charged %d, want the 1 of the earlier process", got)
+		if got := s.budget("k").Charged; got != tt.charged {
+			t.Errorf("%s: charged %d, want %d", name, got, tt.charged)
 		}
-	})
+	}
+
+	s := newServer(cfg) // forgiven
+	s.answer("other")
+	*s.budget("k") = breaker.Resume(1, 0)
+	s.fault("k")
+	s.budget("k").RefundTakeover()
+	s.trip(t)
+	s.Detach(s.budget("k"))
+	if got := s.budget("k").Charged; got != 1 {
+		t.Errorf("charged %d, want the 1 of the earlier process", got)
+	}
 }
 
 // An answer from before the series does not count.

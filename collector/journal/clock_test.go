@@ -3,7 +3,6 @@ package journal_test
 import (
 	"encoding/binary"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -26,9 +25,7 @@ func TestClockJumps(t *testing.T) {
 			notes = append(notes, note{op: journal.OpBegin, key: keys[4*process+i], n: 5, text: "a"})
 		}
 		for _, n := range notes {
-			if err := n.write(j); err != nil {
-				t.Fatal(err)
-			}
+			write(t, j, n)
 			m.add(n)
 		}
 		closed(t, j)
@@ -42,19 +39,14 @@ func TestClockJumps(t *testing.T) {
 	// jumps back an hour or ahead a day.
 	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for s, name := range names {
-		body, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := readFile(t, name)
 		body = rewritten(t, body, func(i int, payload []byte) []byte {
 			at := began.AddDate(-s*s, 0, -s).Add(time.Duration(i%7)*24*time.Hour - time.Duration(i)*time.Hour)
 			_, n := binary.Uvarint(payload[1:])
 			rest := payload[1+n:]
 			return append(binary.AppendUvarint(payload[:1:1], uint64(at.UnixMilli())), rest...)
 		})
-		if err := os.WriteFile(name, body, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, name, body)
 	}
 
 	got := entries(t, dir)
@@ -74,9 +66,7 @@ func TestClockJumps(t *testing.T) {
 			t.Errorf("found %+v", j.Found())
 		}
 		n := note{op: journal.OpBegin, key: keys[0], n: m[keys[0]].Attempts + 1, kind: collector.KindInfraRetry, text: "a"}
-		if err := n.write(j); err != nil { // dated now, years after the others
-			t.Fatal(err)
-		}
+		write(t, j, n) // dated now, years after the others
 		m.add(n)
 		closed(t, j)
 	}

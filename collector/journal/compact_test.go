@@ -19,9 +19,7 @@ func TestInterruptedCompaction(t *testing.T) {
 	for range 3 {
 		j := open(t, full, journal.Config{})
 		for _, n := range randomNotes(rng, keys, 200) {
-			if err := n.write(j); err != nil {
-				t.Fatal(err)
-			}
+			write(t, j, n)
 			m.add(n)
 		}
 		closed(t, j)
@@ -46,9 +44,7 @@ func TestInterruptedCompaction(t *testing.T) {
 		dir := t.TempDir()
 		copyFiles(t, dir, full)
 		if step.tmp {
-			if err := os.WriteFile(filepath.Join(dir, "00000003.journal.tmp"), []byte("half"), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, filepath.Join(dir, "00000003.journal.tmp"), []byte("half"))
 		} else {
 			copyFiles(t, dir, compact)
 		}
@@ -75,13 +71,8 @@ func copyFiles(t *testing.T, to, from string) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		body, err := os.ReadFile(filepath.Join(from, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(to, f.Name()), body, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		body := readFile(t, filepath.Join(from, f.Name()))
+		writeFile(t, filepath.Join(to, f.Name()), body)
 	}
 }
 
@@ -101,9 +92,7 @@ func TestMemory(t *testing.T) {
 			{op: journal.OpRun, key: k, n: 1, text: "run-00000000-0000-4000-8000-000000000000"},
 			{op: journal.OpEnd, key: k, n: 1},
 		} {
-			if err := n.write(j); err != nil {
-				t.Fatal(err)
-			}
+			write(t, j, n)
 		}
 	}
 	closed(t, j)

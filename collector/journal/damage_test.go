@@ -26,9 +26,7 @@ func TestCutAtEveryByte(t *testing.T) {
 	path := filepath.Join(dir, "00000001.journal")
 	var ends []int64
 	for _, n := range notes {
-		if err := n.write(j); err != nil {
-			t.Fatal(err)
-		}
+		write(t, j, n)
 		info, err := os.Stat(path) // the entry is in the file before the call returns
 		if err != nil {
 			t.Fatal(err)
@@ -36,10 +34,7 @@ func TestCutAtEveryByte(t *testing.T) {
 		ends = append(ends, info.Size())
 	}
 	closed(t, j)
-	body, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := readFile(t, path)
 	ends = append(ends, markEnds(body)...)
 	for cut := range len(body) + 1 {
 		m, whole := model{}, 0
@@ -50,9 +45,7 @@ func TestCutAtEveryByte(t *testing.T) {
 			}
 		}
 		at := filepath.Join(t.TempDir(), "00000001.journal")
-		if err := os.WriteFile(at, body[:cut], 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, at, body[:cut])
 		if got := entries(t, filepath.Dir(at)); len(got) != whole {
 			t.Fatalf("cut at %d: read %d entries, want %d", cut, len(got), whole)
 		}
@@ -85,19 +78,12 @@ func TestDamageIsReported(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, journal.Config{})
 	for n := 1; n <= 3; n++ {
-		if err := j.Begin(collector.Attempt{Key: key(0, 0), N: n}, "a"); err != nil {
-			t.Fatal(err)
-		}
-		if err := j.End(key(0, 0), n, collector.ClassConnection, true); err != nil {
-			t.Fatal(err)
-		}
+		write(t, j, note{op: journal.OpBegin, key: key(0, 0), n: n, text: "a"})
+		write(t, j, note{op: journal.OpEnd, key: key(0, 0), n: n, class: collector.ClassConnection, charged: true})
 	}
 	closed(t, j)
 	path := filepath.Join(dir, "00000001.journal")
-	body, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := readFile(t, path)
 	loud := func(what string) {
 		t.Helper()
 		_, err := journal.Open(dir, journal.Config{})
@@ -111,15 +97,11 @@ func TestDamageIsReported(t *testing.T) {
 		if at := len(body) - frame.Overhead; bit/8 >= at+4 && bit/8 < at+8 {
 			continue // the length of the last mark: counts as a torn write
 		}
-		if err := os.WriteFile(path, flipped, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, flipped)
 		loud("bit " + strconv.Itoa(bit))
 	}
 	for name, b := range map[string][]byte{path: body, filepath.Join(dir, "00000003.journal"): body} {
-		if err := os.WriteFile(name, b, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, name, b)
 	}
 	loud("copied to another number")
 }
@@ -131,29 +113,20 @@ func TestDamage(t *testing.T) {
 	j := open(t, dir, journal.Config{SyncEvery: time.Nanosecond})
 	k := key(0, 0)
 	for n := 1; n <= 3; n++ {
-		if err := j.Begin(collector.Attempt{Key: k, N: n}, "a"); err != nil {
-			t.Fatal(err)
-		}
-		if err := j.End(k, n, collector.ClassConnection, true); err != nil {
-			t.Fatal(err)
-		}
+		write(t, j, note{op: journal.OpBegin, key: k, n: n, text: "a"})
+		write(t, j, note{op: journal.OpEnd, key: k, n: n, class: collector.ClassConnection, charged: true})
 		closed(t, j) // durable
 		j = open(t, dir, journal.Config{})
 	}
 	closed(t, j)
 
 	path := filepath.Join(dir, "00000002.journal")
-	body, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := readFile(t, path)
 	// Whether or not a sync came between the two entries, an unreadable entry is damage.
 	bad := damaged(t, body)
-	if err := os.WriteFile(path, bad, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, bad)
 
-	_, err = journal.Open(dir, journal.Config{})
+	_, err := journal.Open(dir, journal.Config{})
 	c, ok := errors.AsType[*frame.CorruptError](err)
 	if !ok || c.Offset != frame.HeaderSize || !bytes.Contains([]byte(err.Error()), []byte(path)) {
 		t.Fatalf("Open = %v, want one with %s and offset %d", err, path, frame.HeaderSize)
@@ -190,22 +163,15 @@ func TestSyncedDamageIsReported(t *testing.T) {
 		dir := t.TempDir()
 		j := open(t, dir, journal.Config{})
 		for n := 1; n <= 3; n++ {
-			if err := j.Begin(collector.Attempt{Key: key(0, 0), N: n}, "a"); err != nil {
-				t.Fatal(err)
-			}
+			write(t, j, note{op: journal.OpBegin, key: key(0, 0), n: n, text: "a"})
 			time.Sleep(time.Second) // a sync
 		}
 		closed(t, j)
 		path := filepath.Join(dir, "00000001.journal")
-		body, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := readFile(t, path)
 		body[frame.HeaderSize+frame.Overhead+2] ^= 1
-		if err := os.WriteFile(path, body, 0o666); err != nil {
-			t.Fatal(err)
-		}
-		_, err = journal.Open(dir, journal.Config{})
+		writeFile(t, path, body)
+		_, err := journal.Open(dir, journal.Config{})
 		if c, ok := errors.AsType[*frame.CorruptError](err); !ok || c.Offset != frame.HeaderSize {
 			t.Errorf("Open = %v, want damage at %d", err, frame.HeaderSize)
 		}
@@ -223,25 +189,18 @@ func TestBeginLost(t *testing.T) {
 			{op: journal.OpBegin, key: key(0, 0), n: 2, text: "a"},
 			{op: op, key: key(0, 0), n: 2, text: "x"},
 		} {
-			if err := n.write(j); err != nil {
-				t.Fatal(err)
-			}
+			write(t, j, n)
 		}
 		closed(t, j)
 		path := filepath.Join(dir, "00000001.journal")
-		body, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := readFile(t, path)
 		body = rewritten(t, body, func(i int, payload []byte) []byte {
 			if i == 1 {
 				return nil
 			}
 			return payload
 		})
-		if err := os.WriteFile(path, body, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, body)
 		for range 2 { // as is, then compacted
 			again := open(t, dir, journal.Config{CompactAt: 1})
 			if left := again.Left(key(0, 0)); left.Attempts != 2 || left.Open != nil {
@@ -301,9 +260,7 @@ func TestNewerIsRefused(t *testing.T) {
 	if _, err := frame.NewWriter(&buf, frame.Header{Kind: "journal", Version: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "00000001.journal"), buf.Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "00000001.journal"), buf.Bytes())
 	if _, err := journal.Open(dir, journal.Config{Salvage: true}); !errors.Is(err, frame.ErrNewer) {
 		t.Errorf("Open = %v, want %v", err, frame.ErrNewer)
 	}

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
 )
 
@@ -35,9 +34,7 @@ func TestLeft(t *testing.T) {
 					compacted++
 				}
 				for _, n := range randomNotes(rng, keys, rng.IntN(100)) {
-					if err := n.write(j); err != nil {
-						t.Fatal(err)
-					}
+					write(t, j, n)
 					m.add(n)
 				}
 				if rng.IntN(2) == 0 {
@@ -64,9 +61,7 @@ func TestRead(t *testing.T) {
 			for _, n := range randomNotes(rand.New(rand.NewPCG(1, uint64(process))), keys, 30) {
 				time.Sleep(1500 * time.Millisecond)
 				want = append(want, n.entry(process, time.Now()))
-				if err := n.write(j); err != nil {
-					t.Fatal(err)
-				}
+				write(t, j, n)
 			}
 			closed(t, j)
 		}
@@ -126,17 +121,12 @@ func TestEntriesAreSynced(t *testing.T) {
 		j := open(t, dir, journal.Config{SyncEvery: time.Minute})
 		synced := func() bool {
 			synctest.Wait()
-			body, err := os.ReadFile(filepath.Join(dir, "00000001.journal"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			body := readFile(t, filepath.Join(dir, "00000001.journal"))
 			ends := markEnds(body)
 			return len(ends) > 0 && ends[len(ends)-1] == int64(len(body))
 		}
 		for n := 1; n <= 3; n++ {
-			if err := j.Begin(collector.Attempt{Key: key(0, 0), N: n}, "a"); err != nil {
-				t.Fatal(err)
-			}
+			write(t, j, note{op: journal.OpBegin, key: key(0, 0), n: n, text: "a"})
 			if n > 1 {
 				if synced() {
 					t.Errorf("entry %d was synced at once", n)

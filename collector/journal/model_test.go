@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -55,6 +56,31 @@ func (n note) write(j *journal.Journal) error {
 	default:
 		return j.End(n.key, n.n, n.class, n.charged)
 	}
+}
+
+func write(tb testing.TB, j *journal.Journal, notes ...note) {
+	tb.Helper()
+	for _, n := range notes {
+		if err := n.write(j); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func writeFile(tb testing.TB, path string, body []byte) {
+	tb.Helper()
+	if err := os.WriteFile(path, body, 0o666); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func readFile(tb testing.TB, path string) []byte {
+	tb.Helper()
+	body, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return body
 }
 
 // entry returns the Entry that Read should return for the note.

@@ -32,14 +32,10 @@ func TestResume(t *testing.T) {
 		t.Error("a new run has something to resume")
 	}
 	for i := range 3 {
-		if err := j.Begin(collector.Attempt{Key: key(0, i), N: 3}, "a"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, j, note{op: journal.OpBegin, key: key(0, i), n: 3, text: "a"})
 	}
 	// The dataset has its failure; the process died before it recorded the end.
-	if err := j.Begin(collector.Attempt{Key: key(0, 3), N: 2}, "a"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, j, note{op: journal.OpBegin, key: key(0, 3), n: 2, text: "a"})
 	closed(t, j)
 	j = open(t, dir, journal.Config{})
 	defer closed(t, j)

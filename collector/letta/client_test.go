@@ -24,6 +24,16 @@ func hello() *letta.LettaRequest {
 	return &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("hi")}}
 }
 
+func newClient(t *testing.T, cfg letta.ClientConfig) *letta.Client {
+	t.Helper()
+	c, err := letta.NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdle)
+	return c
+}
+
 // A countingServer counts all requests, including those that it never answers.
 type countingServer struct {
 	listener net.Listener
@@ -98,11 +108,8 @@ func TestSendIsNeverRepeated(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d on the connection", answered), func(t *testing.T) {
 			t.Parallel()
 			s := newCountingServer(t, answered)
-			c, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://" + s.listener.Addr().String()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.CloseIdle()
+			c := newClient(t, letta.ClientConfig{BaseURL: "http://" + s.listener.Addr().String()})
+			var err error
 			for i := range answered + 1 {
 				_, err = c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
 				if i < answered && err != nil {
@@ -150,7 +157,7 @@ func TestSendIsOneWrite(t *testing.T) {
 	t.Parallel()
 	s := newCountingServer(t, 1000)
 	var writes, dials atomic.Int32
-	c, err := letta.NewClient(letta.ClientConfig{
+	c := newClient(t, letta.ClientConfig{
 		BaseURL: "http://" + s.listener.Addr().String(),
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			dials.Add(1)
@@ -158,10 +165,6 @@ func TestSendIsOneWrite(t *testing.T) {
 			return writesConn{conn, &writes, 2}, err
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.CloseIdle()
 	for range 2 {
 		if _, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply)); err != nil {
 			t.Fatal(err)
@@ -228,11 +231,7 @@ func TestConnectionIsReused(t *testing.T) {
 	}
 	s.Start()
 	defer s.Close()
-	c, err := letta.NewClient(letta.ClientConfig{BaseURL: s.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.CloseIdle()
+	c := newClient(t, letta.ClientConfig{BaseURL: s.URL})
 	reply := new(tokenize.Reply)
 	for range 3 {
 		for _, agent := range []string{"agent-1", "agent-chunked"} {

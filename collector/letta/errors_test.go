@@ -127,12 +127,8 @@ func TestTransportErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			c, err := letta.NewClient(letta.ClientConfig{BaseURL: test.url})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.CloseIdle()
-			_, err = c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
+			c := newClient(t, letta.ClientConfig{BaseURL: test.url})
+			_, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
 			var e *letta.APIError
 			if !errors.As(err, &e) || e.Status != 0 || !errors.Is(err, test.class) {
 				t.Errorf("Send = %v, want an APIError of class %v", err, test.class)
@@ -142,11 +138,7 @@ func TestTransportErrors(t *testing.T) {
 	t.Run("own authority", func(t *testing.T) {
 		t.Parallel()
 		tlsConfig := secure.Client().Transport.(*http.Transport).TLSClientConfig
-		c, err := letta.NewClient(letta.ClientConfig{BaseURL: secure.URL, TLS: tlsConfig})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.CloseIdle()
+		c := newClient(t, letta.ClientConfig{BaseURL: secure.URL, TLS: tlsConfig})
 		if _, err := c.Health(t.Context()); !letta.IsNotFound(err) {
 			t.Errorf("Health = %v, want the handler's 404", err)
 		}

@@ -41,7 +41,7 @@ func TestObserve(t *testing.T) {
 		sim.ServeHTTP(w, r)
 	}))
 	t.Cleanup(web.Close)
-	client, err := letta.NewClient(letta.ClientConfig{
+	client := newClient(t, letta.ClientConfig{
 		BaseURL: web.URL, ReadRetries: -1, Version: "test",
 		Inject: func(ctx context.Context, h http.Header) {
 			op, _ := ctx.Value(spanKey{}).(string)
@@ -56,10 +56,6 @@ func TestObserve(t *testing.T) {
 			}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdle)
 	for _, test := range []struct {
 		task  string
 		code  int
@@ -104,7 +100,7 @@ func TestObserve(t *testing.T) {
 // TestNoSuchHost checks that a name that does not resolve is a connection failure that names it.
 func TestNoSuchHost(t *testing.T) {
 	t.Parallel()
-	c, err := letta.NewClient(letta.ClientConfig{
+	c := newClient(t, letta.ClientConfig{
 		BaseURL: "http://letta.invalid:8283", ReadRetries: -1,
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 		Dial: func(_ context.Context, network, address string) (net.Conn, error) {
@@ -112,10 +108,7 @@ func TestNoSuchHost(t *testing.T) {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.Health(t.Context())
+	_, err := c.Health(t.Context())
 	if !errors.Is(err, letta.ErrConnection) || !strings.Contains(err.Error(), `cannot resolve host name "letta.invalid"`) {
 		t.Errorf("%v", err)
 	}

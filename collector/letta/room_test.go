@@ -36,11 +36,7 @@ func TestSlowBodies(t *testing.T) {
 		_, _ = io.WriteString(w, body)
 	}))
 	defer s.Close()
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: s.URL, IdleConns: slow + fast})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdle()
+	client := newClient(t, letta.ClientConfig{BaseURL: s.URL, IdleConns: slow + fast})
 	request := &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("hi")}}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -8,48 +8,36 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// withIDs are all calls with an id in the path or in the query.
-var withIDs = map[string]func(context.Context, *letta.Client, string) error{
-	"Agent": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Agent(ctx, id); return err },
+// A byID is a call with an id.
+type byID func(ctx context.Context, c *letta.Client, id string) error
+
+// of returns a method as a byID.
+func of[T any](method func(c *letta.Client, ctx context.Context, id string) (T, error)) byID {
+	return func(ctx context.Context, c *letta.Client, id string) error {
+		_, err := method(c, ctx, id)
+		return err
+	}
+}
+
+// withIDs are all calls with an id in the path.
+var withIDs = map[string]byID{
+	"Agent": of((*letta.Client).Agent), "Conversation": of((*letta.Client).Conversation),
+	"SystemText": of((*letta.Client).SystemText), "Run": of((*letta.Client).Run), "RunSteps": of((*letta.Client).RunSteps),
+	"RunMessages": of((*letta.Client).RunMessages), "Step": of((*letta.Client).Step), "StepMetrics": of((*letta.Client).StepMetrics),
+	"StepTrace": of((*letta.Client).StepTrace), "StepMessages": of((*letta.Client).StepMessages),
+	"DeleteAgent": func(ctx context.Context, c *letta.Client, id string) error { return c.DeleteAgent(ctx, id) },
 	"PatchAgent": func(ctx context.Context, c *letta.Client, id string) error {
 		_, err := c.PatchAgent(ctx, id, struct{}{})
 		return err
 	},
-	"DeleteAgent": func(ctx context.Context, c *letta.Client, id string) error { return c.DeleteAgent(ctx, id) },
-	"Conversation": func(ctx context.Context, c *letta.Client, id string) error {
-		_, err := c.Conversation(ctx, id)
-		return err
-	},
-	"SystemText": func(ctx context.Context, c *letta.Client, id string) error {
-		_, err := c.SystemText(ctx, id)
-		return err
-	},
-	"Cancel":   func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Cancel(ctx, id); return err },
-	"Run":      func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Run(ctx, id); return err },
-	"RunSteps": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.RunSteps(ctx, id); return err },
-	"RunMessages": func(ctx context.Context, c *letta.Client, id string) error {
-		_, err := c.RunMessages(ctx, id)
-		return err
-	},
-	"Step": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Step(ctx, id); return err },
-	"StepMetrics": func(ctx context.Context, c *letta.Client, id string) error {
-		_, err := c.StepMetrics(ctx, id)
-		return err
-	},
-	"StepTrace": func(ctx context.Context, c *letta.Client, id string) error {
-		_, err := c.StepTrace(ctx, id)
-		return err
-	},
-	"StepMessages": func(ctx context.Context, c *letta.Client, id string) error {
-		_, err := c.StepMessages(ctx, id)
-		return err
-	},
+	"Cancel": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.Cancel(ctx, id); return err },
 	"SetFeedback": func(ctx context.Context, c *letta.Client, id string) error {
 		_, err := c.SetFeedback(ctx, id, letta.Feedback{})
 		return err
@@ -65,16 +53,8 @@ var withIDs = map[string]func(context.Context, *letta.Client, string) error{
 }
 
 // inQueries are the calls with the id in the query.
-var inQueries = map[string]func(context.Context, *letta.Client, string) error{
-	"LastRun": func(ctx context.Context, c *letta.Client, id string) error { _, err := c.LastRun(ctx, id); return err },
-	"CreateConversation": func(ctx context.Context, c *letta.Client, id string) error {
-		_, err := c.CreateConversation(ctx, id)
-		return err
-	},
-	"Conversations": func(ctx context.Context, c *letta.Client, id string) error {
-		_, err := c.Conversations(ctx, id)
-		return err
-	},
+var inQueries = map[string]byID{
+	"LastRun": of((*letta.Client).LastRun), "CreateConversation": of((*letta.Client).CreateConversation), "Conversations": of((*letta.Client).Conversations),
 }
 
 // TestIDsInPaths checks that any id is one path segment, and that an empty id sends nothing.
@@ -103,7 +83,7 @@ func TestIDsInPaths(t *testing.T) {
 			}
 		}
 	}
-	for _, calls := range []map[string]func(context.Context, *letta.Client, string) error{withIDs, inQueries} {
+	for _, calls := range []map[string]byID{withIDs, inQueries} {
 		for name, call := range calls {
 			asked = nil
 			err := call(t.Context(), c, "")
@@ -152,7 +132,7 @@ func TestGateManyModels(t *testing.T) {
 			var now runtime.MemStats
 			runtime.ReadMemStats(&now)
 			most = max(most, now.HeapInuse)
-			runtime.Gosched()
+			time.Sleep(time.Millisecond)
 		}
 	}()
 	found, err := c.FindModel(t.Context(), "sglang/model-123456")

@@ -48,7 +48,6 @@ func TestEngineBarsGrowth(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			c := at(limit.Config{Max: 512})
 			c.finish(31, 31*time.Second)
 			none(t, "poll", c.Polled(c.at, tt.seen))

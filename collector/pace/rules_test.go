@@ -21,13 +21,18 @@ func clocked(t *testing.T, cfg pace.Config, batch int, d, every time.Duration) *
 		}
 		time.Sleep(d)
 		for i := range batch {
-			p.Whole(fmt.Sprint("past", i), pace.Given, -1)
-			p.Acknowledged(fmt.Sprint("past", i))
+			taken(p, fmt.Sprint("past", i))
 		}
 		time.Sleep(every - d)
 	}
 	p.SetVersion(3)
 	return p
+}
+
+// taken gives a group to the trainer.
+func taken(p *pace.Pacer, id string) {
+	p.Whole(id, pace.Given, -1)
+	p.Acknowledged(id)
 }
 
 // The trainer's groups of MaxLag + 1 versions can be in front of a new group, and each version
@@ -87,12 +92,10 @@ func TestOverdue(t *testing.T) {
 		p := clocked(t, pace.Config{MaxLag: 0}, 2, 30*time.Second, 100*time.Second)
 		begins(t, p, "a")
 		begins(t, p, "b")
-		p.Whole("a", pace.Given, -1)
-		p.Acknowledged("a")
+		taken(p, "a")
 		time.Sleep(time.Hour)
 		held(t, p, "c", pace.HeldLag) // b can be what it waits for
-		p.Whole("b", pace.Given, -1)
-		p.Acknowledged("b")
+		taken(p, "b")
 		d, _ := p.Means()
 		if took := begins(t, p, "c"); (took - d).Abs() > time.Millisecond {
 			t.Errorf("held for %v, want for as long as a group takes, %v", took, d)
@@ -104,8 +107,7 @@ func TestOverdue(t *testing.T) {
 		p.SetVersion(4)
 		held(t, p, "e", pace.HeldLag) // c and d are what it takes next
 		for _, id := range []string{"c", "d"} {
-			p.Whole(id, pace.Given, -1)
-			p.Acknowledged(id)
+			taken(p, id)
 		}
 		p.SetVersion(5)
 		begins(t, p, "e")
@@ -133,8 +135,7 @@ func TestBatchesThatDiffer(t *testing.T) {
 					t.Errorf("version %d: group %d was held for %v", version, i, took)
 				}
 				if i < n {
-					p.Whole(id, pace.Given, -1)
-					p.Acknowledged(id)
+					taken(p, id)
 				} else {
 					p.Whole(id, pace.Filtered, -1)
 				}

@@ -80,6 +80,13 @@ func run(t *testing.T, cfg policy.Config) *source {
 	return runSeen(t, cfg, nil)
 }
 
+// started starts a page and a source that polls it.
+func started(t *testing.T, says string) (*page, *source) {
+	t.Helper()
+	p := startPage(t, says)
+	return p, run(t, policy.Config{URL: p.URL, OneEngine: true})
+}
+
 // runSeen is like run. seen is passed to the source's Run.
 func runSeen(t *testing.T, cfg policy.Config, seen func(version int32)) *source {
 	t.Helper()
@@ -123,6 +130,22 @@ func (s *source) send(t *testing.T, during func()) int32 {
 	return v
 }
 
+// sends fails the test unless a send has the version.
+func (s *source) sends(t *testing.T, during func(), want int32) {
+	t.Helper()
+	if v := s.send(t, during); v != want {
+		t.Errorf("version %d, want %d", v, want)
+	}
+}
+
+// noticed fails the test unless there is one notice, with the text.
+func (s *source) noticed(t *testing.T, text string) {
+	t.Helper()
+	if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], text) {
+		t.Errorf("notices %q, want %q", told, text)
+	}
+}
+
 func none() {}
 
 func TestClaim(t *testing.T) {
@@ -147,15 +170,9 @@ func TestClaim(t *testing.T) {
 func TestBetweenEqualAnswers(t *testing.T) {
 	p := startPage(t, `{"weight_version":"3"}`)
 	s := run(t, policy.Config{URL: p.URL + "/get_model_info", OneEngine: true})
-	if v := s.send(t, none); v != 3 {
-		t.Errorf("version %d, want 3", v)
-	}
-	if v := s.send(t, func() { p.set(`{"weight_version":"4"}`) }); v != policy.Unknown {
-		t.Errorf("version %d of a send during which the page went from 3 to 4", v)
-	}
-	if v := s.send(t, none); v != 4 {
-		t.Errorf("version %d, want 4", v)
-	}
+	s.sends(t, none, 3)
+	s.sends(t, func() { p.set(`{"weight_version":"4"}`) }, policy.Unknown)
+	s.sends(t, none, 4)
 	if told := s.notices(); told != nil {
 		t.Errorf("notices: %q", told)
 	}
@@ -164,8 +181,7 @@ func TestBetweenEqualAnswers(t *testing.T) {
 // An answer to a request in progress at the end of a send does not count as after it: the number
 // can change after the page read it.
 func TestAfterMeansAfter(t *testing.T) {
-	p := startPage(t, "3")
-	s := run(t, policy.Config{URL: p.URL, OneEngine: true})
+	p, s := started(t, "3")
 	sp := s.Begin(t.Context())
 	block := make(chan struct{})
 	p.mu.Lock()
@@ -243,40 +259,25 @@ func TestDelay(t *testing.T) {
 
 func TestProvesNothing(t *testing.T) {
 	t.Run("a number that falls", func(t *testing.T) {
-		p := startPage(t, "9")
-		s := run(t, policy.Config{URL: p.URL, OneEngine: true})
-		if v := s.send(t, none); v != 9 {
-			t.Errorf("version %d, want 9", v)
-		}
-		if v := s.send(t, func() { p.set("8") }); v != policy.Unknown {
-			t.Errorf("version %d of a send during which the number fell", v)
-		}
+		p, s := started(t, "9")
+		s.sends(t, none, 9)
+		s.sends(t, func() { p.set("8") }, policy.Unknown)
 		for range 2 {
-			if v := s.send(t, none); v != policy.Unknown {
-				t.Errorf("version %d after the number fell", v)
-			}
+			s.sends(t, none, policy.Unknown)
 		}
-		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], "fell from 9 to 8") {
-			t.Errorf("notices: %q", told)
-		}
+		s.noticed(t, "fell from 9 to 8")
 	})
 	t.Run("a word", func(t *testing.T) {
-		p := startPage(t, `{"model_path":"m","weight_version":"default"}`)
-		s := run(t, policy.Config{URL: p.URL, OneEngine: true})
-		if v := s.send(t, none); v != policy.Unknown {
-			t.Errorf("version %d of default", v)
-		}
+		p, s := started(t, `{"model_path":"m","weight_version":"default"}`)
+		s.sends(t, none, policy.Unknown)
 		p.set(`{"weight_version":"0"}`)
 		for s.send(t, none) != 0 { // once the trainer has set one
 			time.Sleep(time.Millisecond)
 		}
-		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], `returned "default", not a number`) {
-			t.Errorf("notices: %q", told)
-		}
+		s.noticed(t, `returned "default", not a number`)
 	})
 	t.Run("a word in between", func(t *testing.T) {
-		p := startPage(t, "3")
-		s := run(t, policy.Config{URL: p.URL, OneEngine: true})
+		p, s := started(t, "3")
 		v := s.send(t, func() { // the engine restarts and then gets the earlier weights
 			p.set("default")
 			for len(s.notices()) == 0 {
@@ -295,38 +296,27 @@ func TestProvesNothing(t *testing.T) {
 		p := startPage(t, "3")
 		s := run(t, policy.Config{URL: p.URL})
 		for range 3 {
-			if v := s.send(t, none); v != policy.Unknown {
-				t.Errorf("version %d without --one-engine", v)
-			}
+			s.sends(t, none, policy.Unknown)
 		}
 		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], "--one-engine") || p.count() > 1 {
 			t.Errorf("notices: %q, %d requests", told, p.count())
 		}
 	})
 	t.Run("a trace that says another", func(t *testing.T) {
-		p := startPage(t, "3")
-		s := run(t, policy.Config{URL: p.URL, OneEngine: true})
-		if v := s.send(t, none); v != 3 {
-			t.Errorf("version %d, want 3", v)
-		}
+		_, s := started(t, "3")
+		s.sends(t, none, 3)
 		s.Traced(3, "", 3)
 		s.Traced(4, "", policy.Unknown)
 		s.Traced(4, "", 3)
-		if v := s.send(t, none); v != policy.Unknown {
-			t.Errorf("version %d from a page that a trace contradicts", v)
-		}
-		if told := s.notices(); len(told) != 1 || !strings.Contains(told[0], "returned 3 during a call, but the engine's trace of the call has 4") {
-			t.Errorf("notices: %q", told)
-		}
+		s.sends(t, none, policy.Unknown)
+		s.noticed(t, "returned 3 during a call, but the engine's trace of the call has 4")
 	})
 	t.Run("a page that does not answer", func(t *testing.T) {
 		p := startPage(t, "3")
 		p.block = make(chan struct{})
 		s := run(t, policy.Config{URL: p.URL + "/x?token=secret", OneEngine: true, Patience: 50 * time.Millisecond})
 		began := time.Now()
-		if v := s.send(t, none); v != policy.Unknown {
-			t.Errorf("version %d from a page that is silent", v)
-		}
+		s.sends(t, none, policy.Unknown)
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("the send waited %v", took)
 		}
@@ -386,9 +376,7 @@ func TestPages(t *testing.T) {
 		t.Run(c.says+c.fragment, func(t *testing.T) {
 			p := startPage(t, c.says)
 			s := run(t, policy.Config{URL: p.URL + "/v" + c.fragment, OneEngine: true})
-			if v := s.send(t, none); v != c.want {
-				t.Errorf("version %d, want %d", v, c.want)
-			}
+			s.sends(t, none, c.want)
 			if told := strings.Join(s.notices(), "\n"); c.notice == "" && told != "" || !strings.Contains(told, c.notice) {
 				t.Errorf("notices: %q, want %q", told, c.notice)
 			}
@@ -406,9 +394,7 @@ func TestSGLang(t *testing.T) {
 		srv := httptest.NewServer(mux)
 		t.Cleanup(srv.Close)
 		s := run(t, policy.Config{URL: srv.URL, OneEngine: true})
-		if v := s.send(t, none); v != 6 {
-			t.Errorf("%s: version %d, want 6; %q", name, v, s.notices())
-		}
+		s.sends(t, none, 6)
 	}
 }
 

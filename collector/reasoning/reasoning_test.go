@@ -2,10 +2,10 @@ package reasoning_test
 
 import (
 	"encoding/json"
-	"maps"
-	"path/filepath"
+	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,25 +18,28 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-const testdata = "../../testdata"
-
-func templates(t *testing.T) map[string]*chat.Template {
-	t.Helper()
-	raw, err := tokenizetest.Gunzip(filepath.Join(testdata, "chat-templates/templates.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+var parsed = sync.OnceValues(func() (map[string]*chat.Template, error) {
+	raw, err := tokenizetest.Gunzip("../../testdata/chat-templates/templates.json.gz")
 	var sources map[string]string
-	if err := json.Unmarshal(raw, &sources); err != nil {
-		t.Fatal(err)
+	if err := errors.Join(err, json.Unmarshal(raw, &sources)); err != nil {
+		return nil, err
 	}
 	out := map[string]*chat.Template{}
 	for name, source := range sources {
 		if out[name], err = chat.Parse(name, source, chat.Options{}); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
-	return out
+	return out, nil
+})
+
+func templates(t *testing.T) map[string]*chat.Template {
+	t.Helper()
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 func split(s *reasoning.Splitter, text string) *collector.Reply {
@@ -45,11 +48,17 @@ func split(s *reasoning.Splitter, text string) *collector.Reply {
 	return r
 }
 
-func turn(role string, fields map[string]string) chat.Value {
-	m := chat.NewMap(4)
-	m.Set("role", chat.StringValue(role))
-	for _, k := range slices.Sorted(maps.Keys(fields)) {
-		m.Set(k, chat.StringValue(fields[k]))
+// object returns a map with these members, in their order.
+func object(members ...any) chat.Value {
+	m := chat.NewMap(len(members) / 2)
+	for i := 0; i < len(members); i += 2 {
+		key, _ := members[i].(string)
+		switch v := members[i+1].(type) {
+		case string:
+			m.Set(key, chat.StringValue(v))
+		case chat.Value:
+			m.Set(key, v)
+		}
 	}
 	return chat.MapValue(m)
 }
@@ -57,33 +66,14 @@ func turn(role string, fields map[string]string) chat.Value {
 // prints lists the ways to put a thought into a message. Each template reads one of them.
 var prints = []func(thought, answer string) chat.Value{
 	func(thought, answer string) chat.Value {
-		return turn("assistant", map[string]string{"content": answer, "reasoning_content": thought, "reasoning": thought, "thinking": thought, "thought": thought})
+		return object("role", "assistant", "content", answer, "reasoning", thought, "reasoning_content", thought, "thinking", thought, "thought", thought)
 	},
 	func(thought, answer string) chat.Value {
-		part := func(kind, key, text string) chat.Value {
-			m := chat.NewMap(2)
-			m.Set("type", chat.StringValue(kind))
-			m.Set(key, chat.StringValue(text))
-			return chat.MapValue(m)
-		}
-		m := chat.NewMap(2)
-		m.Set("role", chat.StringValue("assistant"))
-		m.Set("content", chat.ListValue(part("thinking", "thinking", thought), part("text", "text", answer)))
-		return chat.MapValue(m)
+		return object("role", "assistant", "content", chat.ListValue(object("type", "thinking", "thinking", thought), object("type", "text", "text", answer)))
 	},
 	func(thought, answer string) chat.Value { // Apertus
-		block := func(kind, text string) chat.Value {
-			m := chat.NewMap(2)
-			m.Set("type", chat.StringValue(kind))
-			m.Set("text", chat.StringValue(text))
-			return chat.MapValue(m)
-		}
-		content := chat.NewMap(1)
-		content.Set("blocks", chat.ListValue(block("thoughts", thought), block("response", answer)))
-		m := chat.NewMap(2)
-		m.Set("role", chat.StringValue("assistant"))
-		m.Set("content", chat.MapValue(content))
-		return chat.MapValue(m)
+		blocks := chat.ListValue(object("type", "thoughts", "text", thought), object("type", "response", "text", answer))
+		return object("role", "assistant", "content", object("blocks", blocks))
 	},
 }
 
@@ -92,7 +82,7 @@ var prints = []func(thought, answer string) chat.Value{
 func TestTemplatesThatPrintThoughts(t *testing.T) {
 	t.Parallel()
 	const thought, answer = "Is it 42? No, I think it is 41.", "The answer is 41."
-	user := turn("user", map[string]string{"content": "Hello"})
+	user := object("role", "user", "content", "Hello")
 	found := 0
 	for name, template := range templates(t) {
 		s := reasoning.New(&reasoning.Model{Template: template})

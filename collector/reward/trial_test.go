@@ -23,7 +23,7 @@ func TestTryCommand(t *testing.T) {
 		`raw:{"reward":null}`: "the scorer returned no reward", `raw:{"reward":true}`: `reward "true" is not a finite number`, `raw:{"reward":"1"}`: `is not a finite number`, `raw:{"reward":[1]}`: `is not a finite number`,
 		`raw:{"reward":1e999}`: `reward "1e999" is not a finite number`, `raw:{"reward":NaN}`: "invalid character", `raw:{"reward":-Infinity}`: "invalid character", `raw:1`: "cannot unmarshal number", `raw:[1]`: "cannot unmarshal array", `raw:`: "unexpected end", `raw:1.0`: "cannot unmarshal",
 		`raw:{"error":"no idea"}`: "no idea", `raw:{"reward":1,"details":[]}`: "not a JSON object", `raw:{"reward":1}` + "\n" + `{"reward":1}`: "more than one line",
-		"traceback": "exited without an answer: exit status 1: KeyError: 'difficulty'", "die": "exit status 2: ", "junk": "hello",
+		"traceback": "exited without an answer: exit status 1: KeyError: 'difficulty'", "die": "exit status 2: ", "raw:hello": "hello",
 	} {
 		err := reward.Try(t.Context(), c, &collector.Task{ID: "t", Answer: &output}, false)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

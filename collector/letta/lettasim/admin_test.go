@@ -1,23 +1,16 @@
 package lettasim_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
 func answersOf(t *testing.T, s *sim) []lettasim.Answer {
 	t.Helper()
-	var all []lettasim.Answer
-	if err := json.Unmarshal(s.do(200, "GET", "/sim/answers", ""), &all); err != nil {
-		t.Fatal(err)
-	}
-	return all
+	return decode[[]lettasim.Answer](t, s.do(200, "GET", "/sim/answers", ""))
 }
 
 // TestTracedAnswers proves that a lost answer counts once, when all traces of its run were read,
@@ -36,12 +29,11 @@ func TestTracedAnswers(t *testing.T) {
 			t.Fatalf("sample %d: %v", sample, err)
 		}
 		run := field(t, list(t, s.do(200, "GET", "/v1/runs/?agent_id="+id, ""))[0], "id")
-		steps := list(t, s.do(200, "GET", "/v1/runs/"+run+"/steps?order=asc", ""))
-		for k, step := range steps {
+		for k, step := range s.steps(run) {
 			if n := len(answersOf(t, s)); n != 1 {
 				t.Fatalf("sample %d: %d answers before trace %d, want 1", sample, n, k)
 			}
-			s.do(200, "GET", "/v1/steps/"+field(t, step, "id")+"/trace", "")
+			s.trace(step)
 		}
 		all := answersOf(t, s)
 		if len(all) != sample+1 || all[sample].Sample != sample || all[sample].Traced != (sample == 1) || all[sample].Fault != "" ||
@@ -98,19 +90,9 @@ func TestTracesHoldTheFault(t *testing.T) {
 				s.do(200, "POST", "/v1/agents/"+id+"/messages", sendBody)
 				run := field(t, list(t, s.do(200, "GET", "/v1/runs/?agent_id="+id, ""))[0], "id")
 				n := 0
-				for _, step := range list(t, s.do(200, "GET", "/v1/runs/"+run+"/steps?order=asc", "")) {
-					var trace struct {
-						Response struct {
-							OutputIDs []int64 `json:"output_ids"`
-							Meta      struct {
-								Logprobs [][]*float64 `json:"output_token_logprobs"`
-							} `json:"meta_info"`
-						} `json:"response_json"`
-					}
-					if err := json.Unmarshal(s.do(200, "GET", "/v1/steps/"+field(t, step, "id")+"/trace", ""), &trace); err != nil {
-						t.Fatal(err)
-					}
-					ids, lps := trace.Response.OutputIDs, trace.Response.Meta.Logprobs
+				for _, step := range s.steps(run) {
+					response := decode[trace](t, s.trace(step)).Response
+					ids, lps := response.OutputIDs, response.Meta.Logprobs
 					good := len(ids) > 0 && len(lps) == len(ids)
 					for i := range min(len(ids), len(lps)) {
 						good = good && ids[i] < 1<<31 && int64(*lps[i][1]) == ids[i]
@@ -132,19 +114,5 @@ func TestTracesHoldTheFault(t *testing.T) {
 				t.Errorf("%d traces are sound, want %d", n, want)
 			}
 		})
-	}
-}
-
-func TestFaultOptions(t *testing.T) {
-	t.Parallel()
-	f, err := lettasim.ParseFault("too-many=0.2:after=89s,attempts=3,send=-1,bytes=7")
-	want := fmt.Sprintf("%+v", lettasim.Fault{Kind: lettasim.TooMany, Rate: 0.2, After: 89 * time.Second, Attempts: 3, Send: -1, Bytes: 7})
-	if err != nil || fmt.Sprintf("%+v", f) != want {
-		t.Errorf("%+v, %v, want %s", f, err, want)
-	}
-	for _, text := range []string{"too-many=0.2:later=1s", "too-many=0.2:after=x", "too-many=0.2:send"} {
-		if _, err := lettasim.ParseFault(text); err == nil {
-			t.Errorf("%s: no error", text)
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package lettasim_test
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -24,16 +23,10 @@ func TestStream(t *testing.T) {
 	var run string
 	events := strings.Split(strings.TrimSuffix(string(body), "\n\n"), "\n\n")
 	for _, e := range events[:len(events)-1] {
-		var event struct {
-			Type string `json:"message_type"`
-			Run  string `json:"run_id"`
-		}
-		if err := json.Unmarshal([]byte(strings.TrimPrefix(e, "data: ")), &event); err != nil {
-			t.Fatalf("%s: %v", e, err)
-		}
-		types = append(types, event.Type)
-		if event.Type == "ping" {
-			run = event.Run
+		event := []byte(strings.TrimPrefix(e, "data: "))
+		types = append(types, field(t, event, "message_type"))
+		if types[len(types)-1] == "ping" {
+			run = field(t, event, "run_id")
 		}
 	}
 	n := len(types)

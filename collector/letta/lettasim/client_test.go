@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -87,47 +88,96 @@ func (s *sim) create(task string, sample, attempt int) (string, []byte) {
 
 const sendBody = `{"messages":[{"role":"user","content":"Add 2 and 3."}],"return_token_ids":true,"return_logprobs":true}`
 
+// decode parses a JSON text as a T.
+func decode[T any](tb testing.TB, text []byte) (v T) {
+	tb.Helper()
+	if err := json.Unmarshal(text, &v); err != nil {
+		tb.Fatalf("%v in %.200s", err, text)
+	}
+	return v
+}
+
 func field(tb testing.TB, b []byte, key string) string {
 	tb.Helper()
-	var o map[string]json.RawMessage
-	if err := json.Unmarshal(b, &o); err != nil {
-		tb.Fatalf("%v in %.200s", err, b)
-	}
+	raw := member(tb, b, key)
 	var s string
-	if err := json.Unmarshal(o[key], &s); err != nil {
-		return string(o[key])
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return string(raw)
 	}
 	return s
 }
 
+func member(tb testing.TB, object []byte, key string) json.RawMessage {
+	tb.Helper()
+	return decode[map[string]json.RawMessage](tb, object)[key]
+}
+
 func list(tb testing.TB, b []byte) []json.RawMessage {
 	tb.Helper()
-	var l []json.RawMessage
-	if err := json.Unmarshal(b, &l); err != nil {
-		tb.Fatalf("%v in %.200s", err, b)
-	}
-	return l
+	return decode[[]json.RawMessage](tb, b)
 }
 
-// readRecordings reads the case files without the code under test.
+// steps returns the steps of a server run in their order.
+func (s *sim) steps(run string) []json.RawMessage {
+	s.t.Helper()
+	return list(s.t, s.do(200, "GET", "/v1/runs/"+run+"/steps?order=asc&limit=1000", ""))
+}
+
+// A trace is a step's provider trace.
+type trace struct {
+	Response struct {
+		OutputIDs []int64 `json:"output_ids"`
+		Meta      struct {
+			Prompt   int                   `json:"prompt_tokens"`
+			Logprobs [][]*float64          `json:"output_token_logprobs"`
+			Finish   struct{ Type string } `json:"finish_reason"`
+		} `json:"meta_info"`
+	} `json:"response_json"`
+	Request struct {
+		Messages []struct{ Role string }
+		Tools    []json.RawMessage
+	} `json:"request_json"`
+}
+
+func (s *sim) trace(step []byte) []byte {
+	s.t.Helper()
+	return s.do(200, "GET", "/v1/steps/"+field(s.t, step, "id")+"/trace", "")
+}
+
+var recorded struct {
+	sync.Mutex
+	lives map[string]*lettasim.Recording
+	cases []*lettasim.Case
+}
+
+// readRecordings reads the case files once, without the code under test.
 func readRecordings(tb testing.TB) map[string]*lettasim.Recording {
 	tb.Helper()
-	out := map[string]*lettasim.Recording{}
-	for _, name := range lettatest.Names(tb) {
-		if r := lettatest.Read(tb, name); len(r.Exchanges) > 0 {
-			out[name] = r
+	recorded.Lock()
+	defer recorded.Unlock()
+	if recorded.lives == nil {
+		recorded.lives = map[string]*lettasim.Recording{}
+		for _, name := range lettatest.Names(tb) {
+			if r := lettatest.Read(tb, name); len(r.Exchanges) > 0 {
+				recorded.lives[name] = r
+			}
 		}
 	}
-	return out
+	return recorded.lives
 }
 
+// loadCases loads the cases once. Servers only read them.
 func loadCases(tb testing.TB) []*lettasim.Case {
 	tb.Helper()
-	cases, err := lettasim.LoadCases(os.DirFS(recordings), ".")
-	if err != nil {
-		tb.Fatal(err)
+	recorded.Lock()
+	defer recorded.Unlock()
+	if recorded.cases == nil {
+		var err error
+		if recorded.cases, err = lettasim.LoadCases(os.DirFS(recordings), "."); err != nil {
+			tb.Fatal(err)
+		}
 	}
-	return cases
+	return recorded.cases
 }
 
 type answer struct {
@@ -167,11 +217,8 @@ type turn struct {
 
 func parse(tb testing.TB, b []byte) *answer {
 	tb.Helper()
-	a := new(answer)
-	if err := json.Unmarshal(b, a); err != nil {
-		tb.Fatalf("%v in %.200s", err, b)
-	}
-	return a
+	a := decode[answer](tb, b)
+	return &a
 }
 
 func (a *answer) assistant() []turn {

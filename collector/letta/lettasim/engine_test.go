@@ -62,15 +62,12 @@ type turnsAnswer struct {
 	}
 }
 
-func sendTo(s *sim, id, text string) (out turnsAnswer) {
+func sendTo(s *sim, id, text string) turnsAnswer {
 	s.t.Helper()
 	body, _ := json.Marshal(map[string]any{
 		"messages": []any{map[string]string{"role": "user", "content": text}}, "return_token_ids": true, "return_logprobs": true,
 	})
-	if err := json.Unmarshal(s.do(200, "POST", "/v1/agents/"+id+"/messages", string(body)), &out); err != nil {
-		s.t.Fatal(err)
-	}
-	return out
+	return decode[turnsAnswer](s.t, s.do(200, "POST", "/v1/agents/"+id+"/messages", string(body)))
 }
 
 // TestEngine proves that the engine's tokens go unchanged into the turns and its whole answer into
@@ -90,17 +87,15 @@ func TestEngine(t *testing.T) {
 	if len(turn.Prompt) != 3 || turn.Content == nil || *turn.Content != "51 7" || a.Usage.Completion != 3 || a.Usage.Prompt != 3 || a.StopReason.Reason != "end_turn" {
 		t.Errorf("answer = %+v", a)
 	}
-	var runs, steps []struct{ ID string }
-	if err := json.Unmarshal(s.do(200, "GET", "/v1/runs/?agent_id="+id, ""), &runs); err != nil || len(runs) != 1 {
-		t.Fatalf("runs %v, %v", runs, err)
+	runs := list(t, s.do(200, "GET", "/v1/runs/?agent_id="+id, ""))
+	steps := s.steps(field(t, runs[0], "id"))
+	if len(runs) != 1 || len(steps) != 1 {
+		t.Fatalf("runs %s, steps %s", runs, steps)
 	}
-	if err := json.Unmarshal(s.do(200, "GET", "/v1/runs/"+runs[0].ID+"/steps", ""), &steps); err != nil || len(steps) != 1 {
-		t.Fatalf("steps %v, %v", steps, err)
-	}
-	if trace := s.do(200, "GET", "/v1/steps/"+steps[0].ID+"/trace", ""); !bytes.Contains(trace, []byte(`"response_json":`+engineAnswer+`,`)) {
+	if trace := s.trace(steps[0]); !bytes.Contains(trace, []byte(`"response_json":`+engineAnswer+`,`)) {
 		t.Errorf("trace %s: does not hold the engine's answer", trace)
 	}
-	if strings.Contains(string(s.do(200, "GET", "/v1/steps/"+steps[0].ID, "")), "weight_version") {
+	if strings.Contains(string(s.do(200, "GET", "/v1/steps/"+field(t, steps[0], "id"), "")), "weight_version") {
 		t.Error("the step holds a weight version: the real server's does not")
 	}
 	if a := sendTo(s, id, "c"); len(a.Turns[0].Prompt) != 3+3+2 {
@@ -116,11 +111,7 @@ func TestEngineTemperature(t *testing.T) {
 	e := startEngine(t, func(int) (int, string) { return 200, engineAnswer })
 	s := start(t, lettasim.Config{InputIDs: true, Engine: e.URL, KeepAnswers: true})
 	body := s.do(200, "POST", "/v1/agents/", `{"model":"sglang//models/qwen3","model_settings":{"provider_type":"sglang","temperature":0.6}}`)
-	var agent struct{ ID string }
-	if err := json.Unmarshal(body, &agent); err != nil {
-		t.Fatal(err)
-	}
-	sendTo(s, agent.ID, "ab")
+	sendTo(s, field(t, body, "id"), "ab")
 	if want := `"sampling_params":{"temperature":0.6,`; !strings.Contains(e.asked[0], want) {
 		t.Errorf("the engine received %s, want %s", e.asked[0], want)
 	}

@@ -21,6 +21,7 @@ import (
 func TestFaultsOnTheWire(t *testing.T) {
 	t.Parallel()
 	type seen struct {
+		t    *testing.T
 		resp *http.Response
 		body []byte
 		took time.Duration
@@ -28,276 +29,207 @@ func TestFaultsOnTheWire(t *testing.T) {
 		s    *sim
 		id   string
 	}
-	status := func(want int, detail string) func(*testing.T, seen) {
-		return func(t *testing.T, got seen) {
-			t.Helper()
+	status := func(want int, detail string) func(seen) {
+		return func(got seen) {
 			if got.err != nil || got.resp.StatusCode != want || !strings.Contains(string(got.body), detail) {
-				t.Errorf("got %v %v %.200s, want %d with %q", got.err, got.resp, got.body, want, detail)
+				got.t.Errorf("got %v %v %.200s, want %d with %q", got.err, got.resp, got.body, want, detail)
 			}
 		}
 	}
-	reply := func(check func(*testing.T, *answer)) func(*testing.T, seen) {
-		return func(t *testing.T, got seen) {
-			t.Helper()
-			status(200, "")(t, got)
-			check(t, parse(t, got.body))
+	reply := func(check func(seen, *answer)) func(seen) {
+		return func(got seen) {
+			status(200, "")(got)
+			check(got, parse(got.t, got.body))
 		}
 	}
-	runs := func(t *testing.T, got seen) [][]byte {
-		t.Helper()
-		var out [][]byte
-		for _, r := range list(t, got.s.do(200, "GET", "/v1/runs/?agent_id="+got.id, "")) {
-			out = append(out, r)
+	stop := func(want string) func(seen, *answer) {
+		return func(got seen, a *answer) {
+			if a.StopReason.StopReason != want || len(a.assistant()) == 0 {
+				got.t.Errorf("stop reason %q with %d turns, want %q", a.StopReason.StopReason, len(a.assistant()), want)
+			}
 		}
-		return out
 	}
-	count := func(a *answer) (ids, lps, nulls, nan, off, wide int) {
-		for _, turn := range a.assistant() {
-			ids += len(turn.Output)
-			lps += len(turn.Logprobs)
-			if turn.Logprobs == nil {
-				nulls++
-			}
-			for i, triple := range turn.Logprobs {
-				if triple[0] == nil {
-					nan++
+	runs := func(got seen) []json.RawMessage {
+		return list(got.t, got.s.do(200, "GET", "/v1/runs/?agent_id="+got.id, ""))
+	}
+	// A tally counts the ids, the log-probabilities, and what is wrong with them.
+	type tally struct{ calls, ids, lps, nulls, nan, off, wide int }
+	tokens := func(right func(n tally, a *answer) bool) func(seen) {
+		return reply(func(got seen, a *answer) {
+			n := tally{calls: len(a.assistant())}
+			for _, turn := range a.assistant() {
+				n.ids += len(turn.Output)
+				n.lps += len(turn.Logprobs)
+				if turn.Logprobs == nil {
+					n.nulls++
 				}
-				if i < len(turn.Output) && int64(*triple[1]) != turn.Output[i] {
-					off++
+				for i, triple := range turn.Logprobs {
+					if triple[0] == nil {
+						n.nan++
+					}
+					if i < len(turn.Output) && int64(*triple[1]) != turn.Output[i] {
+						n.off++
+					}
+				}
+				for _, id := range turn.Output {
+					if id > 1<<31 {
+						n.wide++
+					}
 				}
 			}
-			for _, id := range turn.Output {
-				if id > 1<<31 {
-					wide++
-				}
+			if !right(n, a) {
+				got.t.Errorf("%+v of %d turns, usage %+v", n, len(a.Turns), a.Usage)
 			}
-		}
-		return
+		})
 	}
 	// endsOf returns the finish reasons of the calls of the only run, from their traces.
-	endsOf := func(t *testing.T, got seen) []string {
-		t.Helper()
-		var ends []string
-		for _, st := range list(t, got.s.do(200, "GET", "/v1/runs/"+field(t, runs(t, got)[0], "id")+"/steps?order=asc", "")) {
-			var trace struct {
-				Response struct {
-					Meta struct {
-						Finish struct{ Type string } `json:"finish_reason"`
-					} `json:"meta_info"`
-				} `json:"response_json"`
-			}
-			if err := json.Unmarshal(got.s.do(200, "GET", "/v1/steps/"+field(t, st, "id")+"/trace", ""), &trace); err != nil {
-				t.Fatal(err)
-			}
-			ends = append(ends, trace.Response.Meta.Finish.Type)
+	endsOf := func(got seen) (ends []string) {
+		for _, step := range got.s.steps(field(got.t, runs(got)[0], "id")) {
+			ends = append(ends, decode[trace](got.t, got.s.trace(step)).Response.Meta.Finish.Type)
 		}
 		return ends
 	}
-	checks := map[lettasim.FaultKind]func(*testing.T, seen){
-		lettasim.EngineDown: func(t *testing.T, got seen) {
-			t.Helper()
-			status(500, `{"detail":"An unknown error occurred"}`)(t, got)
-			all := runs(t, got)
-			if len(all) != 1 || field(t, all[0], "status") != "failed" || !strings.Contains(field(t, all[0], "metadata"), "/generate") {
-				t.Fatalf("runs = %s", all)
+	checks := map[lettasim.FaultKind]func(seen){
+		lettasim.EngineDown: func(got seen) {
+			status(500, `{"detail":"An unknown error occurred"}`)(got)
+			all := runs(got)
+			if len(all) != 1 || field(got.t, all[0], "status") != "failed" || !strings.Contains(field(got.t, all[0], "metadata"), "/generate") {
+				got.t.Fatalf("runs = %s", all)
 			}
-			steps := list(t, got.s.do(200, "GET", "/v1/runs/"+field(t, all[0], "id")+"/steps", ""))
-			if len(steps) != 1 || field(t, steps[0], "error_type") != "HTTPStatusError" || field(t, steps[0], "completion_tokens") != "0" {
-				t.Errorf("steps = %s", steps)
+			steps := got.s.steps(field(got.t, all[0], "id"))
+			if len(steps) != 1 || field(got.t, steps[0], "error_type") != "HTTPStatusError" || field(got.t, steps[0], "completion_tokens") != "0" {
+				got.t.Errorf("steps = %s", steps)
 			}
-			if trace := got.s.do(200, "GET", "/v1/steps/"+field(t, steps[0], "id")+"/trace", ""); string(trace) != "null" {
-				t.Errorf("trace = %s", trace)
+			if trace := got.s.trace(steps[0]); string(trace) != "null" {
+				got.t.Errorf("trace = %s", trace)
 			}
 		},
-		lettasim.DatabaseFull: func(t *testing.T, got seen) {
-			t.Helper()
-			status(500, `{"detail":"An unknown error occurred"}`)(t, got)
-			if all := runs(t, got); len(all) != 0 {
-				t.Errorf("runs = %s, want none", all)
+		lettasim.DatabaseFull: func(got seen) {
+			status(500, `{"detail":"An unknown error occurred"}`)(got)
+			if all := runs(got); len(all) != 0 {
+				got.t.Errorf("runs = %s, want none", all)
 			}
 		},
 		lettasim.Unavailable: status(503, `{"detail":`),
-		lettasim.TooMany: func(t *testing.T, got seen) {
-			t.Helper()
-			status(429, `"llm_rate_limit"`)(t, got)
+		lettasim.TooMany: func(got seen) {
+			status(429, `"llm_rate_limit"`)(got)
 			if after := got.resp.Header.Get("Retry-After"); after != "1" {
-				t.Errorf("Retry-After = %q", after)
+				got.t.Errorf("Retry-After = %q", after)
 			}
 		},
 		lettasim.Conflict: status(409, "CONFLICT"),
-		lettasim.Reset: func(t *testing.T, got seen) {
-			t.Helper()
+		lettasim.Reset: func(got seen) {
 			if !errors.Is(got.err, syscall.ECONNRESET) || got.resp != nil {
-				t.Errorf("err = %v, want a reset connection", got.err)
+				got.t.Errorf("err = %v, want a reset connection", got.err)
 			}
-			if all := runs(t, got); len(all) != 1 || field(t, all[0], "status") != "completed" {
-				t.Errorf("runs = %s, want one that completed", all)
-			}
-		},
-		lettasim.Lost: func(t *testing.T, got seen) {
-			t.Helper()
-			if all := runs(t, got); got.err == nil || got.resp != nil || len(all) != 0 {
-				t.Errorf("err = %v, runs = %s, want a lost connection and no run", got.err, all)
+			if all := runs(got); len(all) != 1 || field(got.t, all[0], "status") != "completed" {
+				got.t.Errorf("runs = %s, want one that completed", all)
 			}
 		},
-		lettasim.Drop: func(t *testing.T, got seen) {
-			t.Helper()
+		lettasim.Lost: func(got seen) {
+			if all := runs(got); got.err == nil || got.resp != nil || len(all) != 0 {
+				got.t.Errorf("err = %v, runs = %s, want a lost connection and no run", got.err, all)
+			}
+		},
+		lettasim.Drop: func(got seen) {
 			if !errors.Is(got.err, io.ErrUnexpectedEOF) || got.resp == nil || int64(len(got.body)) >= got.resp.ContentLength || len(got.body) == 0 {
-				t.Errorf("err = %v after %d bytes, want an unexpected end", got.err, len(got.body))
+				got.t.Errorf("err = %v after %d bytes, want an unexpected end", got.err, len(got.body))
 			}
 		},
-		lettasim.Truncated: func(t *testing.T, got seen) {
-			t.Helper()
-			status(200, "")(t, got)
+		lettasim.Truncated: func(got seen) {
+			status(200, "")(got)
 			if got.resp.ContentLength != int64(len(got.body)) || strings.HasSuffix(string(got.body), "]}") {
-				t.Errorf("%d bytes of %d, ends in %q", len(got.body), got.resp.ContentLength, got.body[len(got.body)-20:])
+				got.t.Errorf("%d bytes of %d, ends in %q", len(got.body), got.resp.ContentLength, got.body[len(got.body)-20:])
 			}
 		},
-		lettasim.Stalled: func(t *testing.T, got seen) {
-			t.Helper()
+		lettasim.Stalled: func(got seen) {
 			if !errors.Is(got.err, context.DeadlineExceeded) || len(got.body) == 0 {
-				t.Errorf("err = %v after %d bytes, want a deadline in mid-body", got.err, len(got.body))
+				got.t.Errorf("err = %v after %d bytes, want a deadline in mid-body", got.err, len(got.body))
 			}
 		},
-		lettasim.Slow: func(t *testing.T, got seen) {
-			t.Helper()
-			status(200, "")(t, got)
-			parse(t, got.body)
+		lettasim.Slow: func(got seen) {
+			status(200, "")(got)
+			parse(got.t, got.body)
 			if least := time.Duration(len(got.body)) * time.Second / (1 << 20); got.took < least*9/10 {
-				t.Errorf("%d bytes in %v, want at least %v", len(got.body), got.took, least)
+				got.t.Errorf("%d bytes in %v, want at least %v", len(got.body), got.took, least)
 			}
 		},
 		lettasim.CreateFails: nil, // tested below
 		lettasim.DeleteFails: nil,
-		lettasim.PlainAgent: func(t *testing.T, got seen) {
-			t.Helper()
-			reply(func(t *testing.T, a *answer) {
-				t.Helper()
+		lettasim.PlainAgent: func(got seen) {
+			reply(func(got seen, a *answer) {
 				if a.Turns != nil {
-					t.Error("there are turns")
+					got.t.Error("there are turns")
 				}
-			})(t, got)
-			if c := field(t, got.s.do(200, "GET", "/v1/agents/"+got.id, ""), "llm_config"); !strings.Contains(c, `"return_token_ids":false`) {
-				t.Errorf("llm_config = %s", c)
+			})(got)
+			if c := field(got.t, got.s.do(200, "GET", "/v1/agents/"+got.id, ""), "llm_config"); !strings.Contains(c, `"return_token_ids":false`) {
+				got.t.Errorf("llm_config = %s", c)
 			}
 		},
-		lettasim.Huge: func(t *testing.T, got seen) {
-			t.Helper()
-			status(200, "")(t, got)
+		lettasim.Huge: func(got seen) {
+			status(200, "")(got)
 			if len(got.body) != 1<<20 {
-				t.Errorf("%d bytes", len(got.body))
+				got.t.Errorf("%d bytes", len(got.body))
 			}
-			parse(t, got.body)
+			parse(got.t, got.body)
 		},
-		lettasim.NullCall: func(t *testing.T, got seen) {
-			t.Helper()
-			status(400, "validation error for FunctionCall")(t, got)
-			steps := list(t, got.s.do(200, "GET", "/v1/runs/"+field(t, runs(t, got)[0], "id")+"/steps", ""))
-			if field(t, steps[0], "stop_reason") != "invalid_llm_response" {
-				t.Errorf("steps = %s", steps)
-			}
-		},
-		lettasim.NoTurns: reply(func(t *testing.T, a *answer) {
-			t.Helper()
-			if a.Turns != nil || a.Usage.Completion == 0 {
-				t.Errorf("turns %v, usage %+v", a.Turns, a.Usage)
-			}
-		}),
-		lettasim.Abort: func(t *testing.T, got seen) {
-			t.Helper()
-			reply(wantStop("end_turn"))(t, got)
-			if ends := endsOf(t, got); ends[len(ends)-1] != "abort" || slices.Contains(ends[:len(ends)-1], "abort") {
-				t.Errorf("calls ended with %q", ends)
+		lettasim.NullCall: func(got seen) {
+			status(400, "validation error for FunctionCall")(got)
+			steps := got.s.steps(field(got.t, runs(got)[0], "id"))
+			if field(got.t, steps[len(steps)-1], "stop_reason") != "invalid_llm_response" {
+				got.t.Errorf("steps = %s", steps)
 			}
 		},
-		lettasim.AbortEarly: func(t *testing.T, got seen) {
-			t.Helper()
-			reply(func(t *testing.T, a *answer) {
-				t.Helper()
-				wantStop("end_turn")(t, a)
+		lettasim.NoTurns: tokens(func(n tally, a *answer) bool { return a.Turns == nil && a.Usage.Completion != 0 }),
+		lettasim.Abort: func(got seen) {
+			reply(stop("end_turn"))(got)
+			if ends := endsOf(got); ends[len(ends)-1] != "abort" || slices.Contains(ends[:len(ends)-1], "abort") {
+				got.t.Errorf("calls ended with %q", ends)
+			}
+		},
+		lettasim.AbortEarly: func(got seen) {
+			reply(func(got seen, a *answer) {
+				stop("end_turn")(got, a)
 				if len(a.assistant()) != 2 || a.Usage.Steps != 3 {
-					t.Errorf("%d assistant turns, %d steps", len(a.assistant()), a.Usage.Steps)
+					got.t.Errorf("%d assistant turns, %d steps", len(a.assistant()), a.Usage.Steps)
 				}
-			})(t, got)
-			if ends := endsOf(t, got); ends[2] != "abort" {
-				t.Errorf("calls ended with %q", ends)
+			})(got)
+			if ends := endsOf(got); ends[2] != "abort" {
+				got.t.Errorf("calls ended with %q", ends)
 			}
 		},
-		lettasim.LengthCall: func(t *testing.T, got seen) {
-			t.Helper()
-			reply(func(t *testing.T, a *answer) {
-				t.Helper()
+		lettasim.LengthCall: func(got seen) {
+			reply(func(got seen, a *answer) {
 				if n := len(a.assistant()[0].Output); n != 4096 || a.Turns[1].Role != "tool" {
-					t.Errorf("the first call has %d tokens, then comes %s", n, a.Turns[1].Role)
+					got.t.Errorf("the first call has %d tokens, then comes %s", n, a.Turns[1].Role)
 				}
-			})(t, got)
-			if ends := endsOf(t, got); ends[0] != "length" || slices.Contains(ends[1:], "length") {
-				t.Errorf("calls ended with %q", ends)
+			})(got)
+			if ends := endsOf(got); ends[0] != "length" || slices.Contains(ends[1:], "length") {
+				got.t.Errorf("calls ended with %q", ends)
 			}
 		},
-		lettasim.EmptyTurn: reply(func(t *testing.T, a *answer) {
-			t.Helper()
-			if ids, _, _, _, _, _ := count(a); len(a.assistant()) != a.Usage.Steps-1 || ids >= a.Usage.Completion {
-				t.Errorf("%d assistant turns, %d ids, usage %+v", len(a.assistant()), ids, a.Usage)
-			}
-		}),
-		lettasim.MissingTool: reply(func(t *testing.T, a *answer) {
-			t.Helper()
-			if len(a.Turns) != 2*a.Usage.Steps-2 || len(a.assistant()) != a.Usage.Steps {
-				t.Errorf("%d turns, %d assistant, %d steps", len(a.Turns), len(a.assistant()), a.Usage.Steps)
-			}
-		}),
-		lettasim.NullLogprobs: reply(func(t *testing.T, a *answer) {
-			t.Helper()
-			if _, _, nulls, _, _, _ := count(a); nulls != 1 {
-				t.Errorf("%d null lists", nulls)
-			}
-		}),
-		lettasim.NaNLogprob: func(t *testing.T, got seen) {
-			t.Helper()
-			reply(func(t *testing.T, a *answer) {
-				t.Helper()
-				if _, _, _, nan, _, _ := count(a); nan != 1 {
-					t.Errorf("%d null logprobs", nan)
-				}
-			})(t, got)
+		lettasim.EmptyTurn:    tokens(func(n tally, a *answer) bool { return n.calls == a.Usage.Steps-1 && n.ids < a.Usage.Completion }),
+		lettasim.MissingTool:  tokens(func(n tally, a *answer) bool { return len(a.Turns) == 2*a.Usage.Steps-2 && n.calls == a.Usage.Steps }),
+		lettasim.NullLogprobs: tokens(func(n tally, _ *answer) bool { return n.nulls == 1 }),
+		lettasim.NaNLogprob: func(got seen) {
+			tokens(func(n tally, _ *answer) bool { return n.nan == 1 })(got)
 			without := 0
-			for _, st := range list(t, got.s.do(200, "GET", "/v1/runs/"+field(t, runs(t, got)[0], "id")+"/steps", "")) {
-				if string(got.s.do(200, "GET", "/v1/steps/"+field(t, st, "id")+"/trace", "")) == "null" {
+			for _, step := range got.s.steps(field(got.t, runs(got)[0], "id")) {
+				if string(got.s.trace(step)) == "null" {
 					without++
 				}
 			}
 			if without != 1 {
-				t.Errorf("%d steps without a trace, want 1", without)
+				got.t.Errorf("%d steps without a trace, want 1", without)
 			}
 		},
-		lettasim.ShortLogprobs: reply(func(t *testing.T, a *answer) {
-			t.Helper()
-			if ids, lps, _, _, _, _ := count(a); lps != ids-1 {
-				t.Errorf("%d ids, %d logprobs", ids, lps)
-			}
-		}),
-		lettasim.SurplusLogprobs: reply(func(t *testing.T, a *answer) {
-			t.Helper()
-			if ids, lps, _, _, off, _ := count(a); lps != ids+2 || off != 0 {
-				t.Errorf("%d ids, %d logprobs, %d differ", ids, lps, off)
-			}
-		}),
-		lettasim.IDMismatch: reply(func(t *testing.T, a *answer) {
-			t.Helper()
-			if ids, lps, _, _, off, _ := count(a); lps != ids || off != 1 {
-				t.Errorf("%d ids, %d logprobs, %d differ", ids, lps, off)
-			}
-		}),
-		lettasim.WideID: reply(func(t *testing.T, a *answer) {
-			t.Helper()
-			if _, _, _, _, off, wide := count(a); wide != 1 || off != 0 {
-				t.Errorf("%d wide ids, %d differ", wide, off)
-			}
-		}),
-		lettasim.StopError:     reply(wantStop("error")),
-		lettasim.StopCancelled: reply(wantStop("cancelled")),
-		lettasim.StopUnknown:   reply(wantStop("lost_interest")),
+		lettasim.ShortLogprobs:   tokens(func(n tally, _ *answer) bool { return n.lps == n.ids-1 }),
+		lettasim.SurplusLogprobs: tokens(func(n tally, _ *answer) bool { return n.lps == n.ids+2 && n.off == 0 }),
+		lettasim.IDMismatch:      tokens(func(n tally, _ *answer) bool { return n.lps == n.ids && n.off == 1 }),
+		lettasim.WideID:          tokens(func(n tally, _ *answer) bool { return n.wide == 1 && n.off == 0 }),
+		lettasim.StopError:       reply(stop("error")),
+		lettasim.StopCancelled:   reply(stop("cancelled")),
+		lettasim.StopUnknown:     reply(stop("lost_interest")),
 	}
 	for _, kind := range lettasim.FaultKinds() {
 		check, known := checks[kind]
@@ -316,7 +248,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 			s := start(t, lettasim.Config{Faults: lettasim.Faults{f}, InputIDs: true, Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}})
 			send := func(task string, sample, attempt int) seen {
 				id, _ := s.create(task, sample, attempt)
-				got := seen{s: s, id: id}
+				got := seen{t: t, s: s, id: id}
 				ctx := t.Context()
 				if kind == lettasim.Stalled && task == "hit" && sample == 1 && attempt == 1 {
 					var cancel context.CancelFunc
@@ -338,12 +270,12 @@ func TestFaultsOnTheWire(t *testing.T) {
 			}
 			clean := func(what string, got seen) {
 				t.Helper()
-				status(200, "")(t, got)
+				status(200, "")(got)
 				if a := parse(t, got.body); len(a.assistant()) != 3 || len(a.Turns) != 5 || a.StopReason.StopReason != "end_turn" {
 					t.Errorf("%s meets the fault too", what)
 				}
 			}
-			check(t, send("hit", 1, 1))
+			check(send("hit", 1, 1))
 			if n := s.Stats().Faults[kind]; n != 1 {
 				t.Errorf("%d faults counted, want 1", n)
 			}
@@ -352,18 +284,9 @@ func TestFaultsOnTheWire(t *testing.T) {
 			if again := send("hit", 1, 2); kind.Recoverable() {
 				clean("the second attempt", again)
 			} else {
-				check(t, again)
+				check(again)
 			}
 		})
-	}
-}
-
-func wantStop(want string) func(*testing.T, *answer) {
-	return func(t *testing.T, a *answer) {
-		t.Helper()
-		if a.StopReason.StopReason != want || len(a.assistant()) == 0 {
-			t.Errorf("stop reason %q with %d turns, want %q", a.StopReason.StopReason, len(a.assistant()), want)
-		}
 	}
 }
 
@@ -417,6 +340,16 @@ func TestFaultRate(t *testing.T) {
 
 func TestParseFault(t *testing.T) {
 	t.Parallel()
+	f, err := lettasim.ParseFault("too-many=0.2:after=89s,attempts=3,send=-1,bytes=7")
+	want := fmt.Sprintf("%+v", lettasim.Fault{Kind: lettasim.TooMany, Rate: 0.2, After: 89 * time.Second, Attempts: 3, Send: -1, Bytes: 7})
+	if err != nil || fmt.Sprintf("%+v", f) != want {
+		t.Errorf("%+v, %v, want %s", f, err, want)
+	}
+	for _, text := range []string{"too-many=0.2:later=1s", "too-many=0.2:after=x", "too-many=0.2:send"} {
+		if _, err := lettasim.ParseFault(text); err == nil {
+			t.Errorf("%s: no error", text)
+		}
+	}
 	for _, tt := range []struct{ in, want string }{
 		{"engine-down=0.25", "{engine-down 0.25 [] 0 0 0s 0}"},
 		{"reset@t1", "{reset 0 [{t1 -1 0}] 0 0 0s 0}"},

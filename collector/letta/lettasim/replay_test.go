@@ -92,23 +92,10 @@ func sameObject(t *testing.T, what string, got, want []byte) {
 
 func first(t *testing.T, object []byte, key string) string {
 	t.Helper()
-	var ids []string
-	if err := json.Unmarshal([]byte(field(t, object, key)), &ids); err != nil || len(ids) == 0 {
-		t.Fatalf("%s: %v", key, err)
-	}
-	return ids[0]
+	return decode[[]string](t, member(t, object, key))[0]
 }
 
 var anyUUID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-
-func member(t *testing.T, object []byte, key string) json.RawMessage {
-	t.Helper()
-	var o map[string]json.RawMessage
-	if err := json.Unmarshal(object, &o); err != nil {
-		t.Fatal(err)
-	}
-	return o[key]
-}
 
 // TestRewrittenIDs samples every case several times. Bodies can differ from the recording only in
 // UUIDs, and not in turns, the system text, or the engine's input in a trace.
@@ -151,8 +138,8 @@ func TestRewrittenIDs(t *testing.T) {
 						t.Errorf("run %s twice", run)
 					}
 					runs[run] = true
-					for k, step := range list(t, s.do(200, "GET", "/v1/runs/"+run+"/steps?order=asc&limit=1000", "")) {
-						trace := s.do(200, "GET", "/v1/steps/"+field(t, step, "id")+"/trace", "")
+					for k, step := range s.steps(run) {
+						trace := s.trace(step)
 						if string(trace) == "null" || k >= len(x.Runs[0].Traces) {
 							continue
 						}
@@ -258,13 +245,11 @@ func TestImportThenBind(t *testing.T) {
 	imported := s.do(200, "POST", "/v1/agents/import", "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.af\"\r\n\r\n"+string(file)+
 		"\r\n--X\r\nContent-Disposition: form-data; name=\"name\"\r\n\r\nmine\r\n--X--\r\n")
 	s.header.Del("Content-Type")
-	var ids struct {
-		IDs []string `json:"agent_ids"`
-	}
-	if err := json.Unmarshal(imported, &ids); err != nil || len(ids.IDs) != 1 {
+	ids := decode[[]string](t, member(t, imported, "agent_ids"))
+	if len(ids) != 1 {
 		t.Fatalf("import = %s", imported)
 	}
-	other := ids.IDs[0]
+	other := ids[0]
 	if name := field(t, s.do(200, "GET", "/v1/agents/"+other, ""), "name"); name != "mine_copy" {
 		t.Errorf("name = %q, want mine_copy", name)
 	}

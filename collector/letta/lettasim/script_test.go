@@ -1,7 +1,6 @@
 package lettasim_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -23,21 +22,17 @@ func TestScriptedReplyAddsUp(t *testing.T) {
 			a := parse(t, s.do(200, "POST", "/v1/agents/"+id+"/messages", sendBody))
 			turns := a.assistant()
 			run := a.Messages[0].RunID
-			steps := list(t, s.do(200, "GET", "/v1/runs/"+run+"/steps?order=asc&limit=1000", ""))
+			steps := s.steps(run)
 			if len(turns) != a.Usage.Steps || len(steps) != a.Usage.Steps || len(a.Turns) != 2*len(turns)-1 {
 				t.Fatalf("sample %d: %d turns, %d assistant, %d steps, step_count %d", sample, len(a.Turns), len(turns), len(steps), a.Usage.Steps)
 			}
 			prompt, completion := 0, 0
 			for k, turn := range turns {
-				var step struct {
-					ID         string
-					Prompt     int    `json:"prompt_tokens"`
-					Completion int    `json:"completion_tokens"`
-					Status     string `json:"status"`
-				}
-				if err := json.Unmarshal(steps[k], &step); err != nil {
-					t.Fatal(err)
-				}
+				step := decode[struct {
+					Prompt     int `json:"prompt_tokens"`
+					Completion int `json:"completion_tokens"`
+					Status     string
+				}](t, steps[k])
 				if step.Prompt != len(turn.InputIDs) || step.Completion != len(turn.Output) || step.Status != "success" {
 					t.Errorf("sample %d step %d: %+v of %d and %d ids", sample, k, step, len(turn.InputIDs), len(turn.Output))
 				}
@@ -50,22 +45,7 @@ func TestScriptedReplyAddsUp(t *testing.T) {
 						t.Fatalf("sample %d turn %d token %d: triple %v %v", sample, k, i, lp, *triple[1])
 					}
 				}
-				var trace struct {
-					Response struct {
-						OutputIDs []int64 `json:"output_ids"`
-						Meta      struct {
-							Prompt   int          `json:"prompt_tokens"`
-							Logprobs [][]*float64 `json:"output_token_logprobs"`
-						} `json:"meta_info"`
-					} `json:"response_json"`
-					Request struct {
-						Messages []struct{ Role string }
-						Tools    []json.RawMessage
-					} `json:"request_json"`
-				}
-				if err := json.Unmarshal(s.do(200, "GET", "/v1/steps/"+step.ID+"/trace", ""), &trace); err != nil {
-					t.Fatal(err)
-				}
+				trace := decode[trace](t, s.trace(steps[k]))
 				if !slices.Equal(trace.Response.OutputIDs, turn.Output) || trace.Response.Meta.Prompt != step.Prompt || len(trace.Request.Tools) != 3 || trace.Request.Messages[0].Role != "system" {
 					t.Errorf("sample %d step %d: the trace is of another call", sample, k)
 				}

@@ -247,9 +247,8 @@ func TestLegacyAndNewClients(t *testing.T) {
 		{"a stainless header", http.Header{"User-Agent": {"rollout/1"}, "X-Stainless-Package-Version": {"1.0"}}, "", 0},
 	} {
 		s.header = tt.header
-		var tools []json.RawMessage
-		if err := json.Unmarshal(member(t, s.do(200, "GET", "/v1/agents/"+id+tt.query, ""), "tools"), &tools); err != nil || len(tools) != tt.tools {
-			t.Errorf("%s: %d tools, %v; want %d", tt.name, len(tools), err, tt.tools)
+		if tools := list(t, member(t, s.do(200, "GET", "/v1/agents/"+id+tt.query, ""), "tools")); len(tools) != tt.tools {
+			t.Errorf("%s: %d tools, want %d", tt.name, len(tools), tt.tools)
 		}
 	}
 }
@@ -438,14 +437,11 @@ func TestTasks(t *testing.T) {
 		t.Fatalf("%d tasks, want %d", len(lines), len(recs)+5)
 	}
 	for _, line := range lines {
-		var task struct {
+		task := decode[struct {
 			ID, Prompt, Answer string
 			Messages           []string
 			Agent              map[string]any
-		}
-		if err := json.Unmarshal([]byte(line), &task); err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
+		}](t, []byte(line))
 		if (task.Prompt == "") == (task.Messages == nil) {
 			t.Errorf("%s: want prompt or messages", line)
 		}

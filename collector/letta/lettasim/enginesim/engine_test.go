@@ -111,7 +111,7 @@ func TestFindsPlaceInRecordedPrompts(t *testing.T) {
 	n := 0
 	for name, calls := range recorded(t) {
 		for i, c := range calls {
-			text, err := s.model.Tokenizer.AppendText(nil, c.InputIDs, bpe.DecodeOptions{})
+			text, err := s.model.Tokenizer.AppendText(nil, c.inputIDs, bpe.DecodeOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +143,7 @@ func TestAnswersAsRecorded(t *testing.T) {
 		Text      string
 		OutputIDs []int32 `json:"output_ids"`
 	}
-	if err := json.Unmarshal(calls[0].Response, &want); err != nil {
+	if err := json.Unmarshal(calls[0].response, &want); err != nil {
 		t.Fatal(err)
 	}
 	s := serve(t, enginesim.Config{})
@@ -156,7 +156,7 @@ func TestAnswersAsRecorded(t *testing.T) {
 	if got.Text != want.Text || !slices.Equal(got.OutputIDs, want.OutputIDs) {
 		t.Errorf("%q %v, recorded %q %v", got.Text, got.OutputIDs, want.Text, want.OutputIDs)
 	}
-	if a, b := shape(t, body), shape(t, calls[0].Response); a != b {
+	if a, b := shape(t, body), shape(t, calls[0].response); a != b {
 		t.Errorf("members\n%s\nrecorded\n%s", a, b)
 	}
 	if got.Meta.Finish.Type != "stop" || *got.Meta.Finish.Matched != 151645 || got.Meta.Prompt != len(ids) || got.Meta.Output != len(got.OutputIDs) || got.Meta.Version != "default" {

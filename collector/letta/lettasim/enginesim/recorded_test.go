@@ -2,78 +2,46 @@ package enginesim_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
-// recorded are the recorded calls of /generate, each with its place since the user's last
-// message.
+// A recordedCall is a recorded call of /generate, with its place since the user's last message.
+type recordedCall struct {
+	inputIDs []int32
+	response json.RawMessage
+	step     int
+}
+
 func recorded(t *testing.T) map[string][]recordedCall {
 	t.Helper()
-	names, err := os.ReadDir("../../../../testdata/letta")
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := map[string][]recordedCall{}
-	for _, name := range names {
-		f, err := os.Open(filepath.Join("../../../../testdata/letta", name.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var life struct {
-			Exchanges []struct {
-				Request struct {
-					Body struct {
-						Messages []struct{ Type string }
-					}
-				}
-				Calls []recordedCall `json:"model_calls"`
-			}
-		}
-		raw, err := io.ReadAll(z)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = f.Close()
-		if json.Unmarshal(bytes.ReplaceAll(raw, []byte("NaN"), []byte("null")), &life) != nil {
-			continue // engine-request: no life
-		}
+	for _, name := range lettatest.Names(t) {
 		k := 0
-		for _, x := range life.Exchanges {
-			if m := x.Request.Body.Messages; len(m) == 0 || m[0].Type == "" || m[0].Type == "message" {
+		for _, x := range lettatest.Read(t, name).Exchanges {
+			var body struct {
+				Messages []struct{ Type string }
+			}
+			_ = json.Unmarshal(x.Request.Body, &body)
+			if m := body.Messages; len(m) == 0 || m[0].Type == "" || m[0].Type == "message" {
 				k = 0
 			}
-			for _, c := range x.Calls {
-				if c.Path != "/generate" {
-					continue
+			for _, c := range x.ModelCalls {
+				if c.Path == "/generate" {
+					all[name] = append(all[name], recordedCall{c.InputIDs, c.Response, k})
+					k++
 				}
-				c.step = k
-				k++
-				all[strings.TrimSuffix(name.Name(), ".json.gz")] = append(all[strings.TrimSuffix(name.Name(), ".json.gz")], c)
 			}
 		}
 	}
 	return all
-}
-
-type recordedCall struct {
-	Path     string
-	Status   int
-	InputIDs []int32 `json:"input_ids"`
-	Response json.RawMessage
-	step     int
 }
 
 // shape is the names and kinds of an object's members in their order, nested ones too.
