@@ -96,7 +96,13 @@ func anyTurns(b []byte) (int, error) {
 
 // The gates, TestGate…, measure time and memory, so they do not run in parallel with other tests.
 
-const corpusBytes = 48 << 20
+// corpusBytes returns the size of a corpus. With -short the benchmarks only have to run.
+func corpusBytes() int {
+	if testing.Short() {
+		return 1 << 20
+	}
+	return 48 << 20
+}
 
 var corpora = []struct {
 	name string
@@ -116,7 +122,7 @@ func BenchmarkDecodeAlign(b *testing.B) {
 		for _, mode := range []string{"bytes", "stream", "decode"} {
 			b.Run(fmt.Sprintf("reply=%s/mode=%s", c.name, mode), func(b *testing.B) {
 				if bodies == nil {
-					bodies = tokenizetest.Corpus(1, corpusBytes, c.o)
+					bodies = tokenizetest.Corpus(1, corpusBytes(), c.o)
 				}
 				p := newPipeline()
 				run := p.bytes
@@ -142,7 +148,7 @@ func BenchmarkDecodeAlign(b *testing.B) {
 func BenchmarkEncodingJSON(b *testing.B) {
 	for _, c := range corpora[:2] {
 		b.Run("reply="+c.name, func(b *testing.B) {
-			benchmarkBodies(b, tokenizetest.Corpus(1, corpusBytes, c.o), anyTurns)
+			benchmarkBodies(b, tokenizetest.Corpus(1, corpusBytes(), c.o), anyTurns)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package tokenize_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,18 +19,7 @@ func TestDecodeRecorded(t *testing.T) {
 			if len(x.Response.Body) == 0 || x.Response.Body[0] != '{' {
 				continue
 			}
-			got, err := decodeEveryWay(t, tokenize.DecoderConfig{}, x.Response.Body)
-			if err != nil {
-				t.Errorf("%s exchange %d: %v", rec.name, i, err)
-				continue
-			}
-			want, err := plainReply(x.Response.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != want {
-				t.Errorf("%s exchange %d:\n got %.3000s\nwant %.3000s", rec.name, i, got, want)
-			}
+			checkPlain(t, fmt.Sprintf("%s exchange %d", rec.name, i), x.Response.Body)
 			turns++
 		}
 	}
@@ -55,21 +45,7 @@ func TestDecodeSynthetic(t *testing.T) {
 		{"large", tokenizetest.Options{Tokens: 9000, Turns: 9, Logprobs: true, InputIDs: true}},
 	}
 	for i, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			b := tokenizetest.Reply(uint64(i), tt.o)
-			got, err := decodeEveryWay(t, tokenize.DecoderConfig{}, b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, err := plainReply(b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != want {
-				t.Errorf("\n got %.3000s\nwant %.3000s", got, want)
-			}
-		})
+		checkPlain(t, tt.name, tokenizetest.Reply(uint64(i), tt.o))
 	}
 }
 

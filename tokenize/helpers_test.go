@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -38,14 +39,18 @@ type modelCall struct {
 	}
 }
 
-// recordings reads every recorded exchange.
+// recordings returns every recorded exchange.
 func recordings(tb testing.TB) []recording {
 	tb.Helper()
-	files, err := filepath.Glob("../testdata/letta/*.json.gz")
-	if err != nil || len(files) == 0 {
-		tb.Fatalf("no recordings: %v", err)
+	all, err := readRecordings()
+	if err != nil || len(all) == 0 {
+		tb.Fatalf("%d recordings: %v", len(all), err)
 	}
-	var all []recording
+	return all
+}
+
+var readRecordings = sync.OnceValues(func() (all []recording, err error) {
+	files, err := filepath.Glob("../testdata/letta/*.json.gz")
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".json.gz")
 		if name == "engine-request" {
@@ -53,16 +58,16 @@ func recordings(tb testing.TB) []recording {
 		}
 		text, err := tokenizetest.Recording(file)
 		if err != nil {
-			tb.Fatal(err)
+			return nil, err
 		}
 		rec := recording{name: name}
 		if err := json.Unmarshal(text, &rec); err != nil {
-			tb.Fatalf("%s: %v", name, err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		all = append(all, rec)
 	}
-	return all
-}
+	return all, err
+})
 
 // A plainTurn is a turn as decoded by encoding/json.
 type plainTurn struct {
@@ -226,6 +231,23 @@ func decodeEveryWay(tb testing.TB, cfg tokenize.DecoderConfig, b []byte) (string
 		}
 	}
 	return want, wantErr
+}
+
+// checkPlain checks that b decodes as with encoding/json.
+func checkPlain(t *testing.T, name string, b []byte) {
+	t.Helper()
+	got, err := decodeEveryWay(t, tokenize.DecoderConfig{}, b)
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	want, err := plainReply(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("%s:\n got %.3000s\nwant %.3000s", name, got, want)
+	}
 }
 
 func errorText(err error) string {

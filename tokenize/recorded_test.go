@@ -2,7 +2,6 @@ package tokenize_test
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"testing"
 
@@ -79,48 +78,10 @@ func TestAlignRecorded(t *testing.T) {
 		if sum.Sampled != int(counts.CompletionTokens) || sum.Trained+sum.Unscored != sum.Sampled {
 			t.Errorf("%s: %+v, want all of %d tokens", rec.name, sum, counts.CompletionTokens)
 		}
-		seen := make([]bool, len(calls))
-		for i := range rows {
-			row := &rows[i]
-			if err := row.Check(151_936); err != nil {
-				t.Errorf("%s row %d: %v", rec.name, i, err)
-			}
-			k := int(row.FirstCall)
-			for s, role := range row.TurnRoles {
-				if tokenize.Role(role) != tokenize.RoleAssistant {
-					continue
-				}
-				lo, hi := row.TurnOffsets[s], row.TurnOffsets[s+1]
-				c := &calls[k]
-				if !slices.Equal(row.InputIDs[:lo], c.PromptIDs) {
-					t.Errorf("%s row %d: context of call %d is not its prompt", rec.name, i, k)
-				}
-				if !slices.Equal(row.InputIDs[lo:hi], c.OutputIDs) {
-					t.Errorf("%s row %d: output of call %d differs", rec.name, i, k)
-				}
-				for j, v := range c.Logprobs {
-					got, mask := row.Logprobs[int(lo)+j], row.LossMask[int(lo)+j]
-					if v != v && (mask != 0 || got != 0) || v == v && (mask != 1 || math.Float32bits(got) != math.Float32bits(v)) {
-						t.Errorf("%s call %d token %d: mask %d logprob %v, want %v", rec.name, k, j, mask, got, v)
-					}
-				}
-				if seen[k] {
-					t.Errorf("%s: call %d is in two rows", rec.name, k)
-				}
-				seen[k] = true
-				k++
-			}
-			if k != int(row.LastCall) {
-				t.Errorf("%s row %d: calls %d to %d, found up to %d", rec.name, i, row.FirstCall, row.LastCall, k)
-			}
+		if err := checkChain(calls, rows, sum.LostCalls); err != nil {
+			t.Errorf("%s: %v", rec.name, err)
 		}
-		for k := range seen {
-			if !seen[k] && len(calls[k].OutputIDs) > sum.Unscored {
-				t.Errorf("%s: call %d is in no row", rec.name, k)
-			}
-			if k == 0 {
-				continue
-			}
+		for k := 1; k < len(calls); k++ {
 			pairs++
 			joined := append(slices.Clone(calls[k-1].PromptIDs), calls[k-1].OutputIDs...)
 			isPrefix := len(calls[k].PromptIDs) > len(joined) && slices.Equal(calls[k].PromptIDs[:len(joined)], joined)

@@ -67,10 +67,7 @@ type road struct {
 // take finds the prompts of the reply, with or without its answers.
 func take(tb testing.TB, cfg prompt.Config, answers bool, reply *prompt.Answered, rollout *record.Rollout) road {
 	tb.Helper()
-	p, err := prompt.New(cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	p := newPrompter(tb, cfg)
 	if !answers {
 		p.WithoutAnswers()
 	}
@@ -110,14 +107,7 @@ func short(c *tokenize.Call) string {
 // prove nothing, the result is the same as without them.
 func TestAnswersMetamorphic(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	at := func(kind lettasim.LookKind, n int, f lettasim.Face) func(lettasim.Look) lettasim.Face {
 		return func(l lettasim.Look) lettasim.Face {
 			if l.Kind == kind && (n < 0 || l.N == n) {
@@ -150,15 +140,10 @@ func TestAnswersMetamorphic(t *testing.T) {
 				t.Run(name+"/"+rec.name, func(t *testing.T) {
 					t.Parallel()
 					server := server
-					server.Cases = cases
 					if server.Face != nil {
 						server.Prompt = func(ids []int32, _ lettasim.Face) []int32 { return ids }
 					}
-					sim, err := lettasim.New(server)
-					if err != nil {
-						t.Fatal(err)
-					}
-					reply := liveOn(t, sim, &rec)
+					reply := liveOn(t, simulate(t, server, rec.name), &rec)
 					configs := []prompt.Config{{Model: model}, {Model: model, Unverified: true}, {Model: model, Force: tokenize.SourceStored}}
 					if server.NoTraces {
 						configs = configs[:1] // each waits for traces
@@ -217,39 +202,10 @@ func again(reply *prompt.Answered) *record.Rollout {
 	return fresh
 }
 
-// TestRequests pins the requests that the proof of a sample of each shape makes, without creation
-// and deletion. The goal is at most two, or one per send with several tools.
-func TestRequests(t *testing.T) {
-	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range plans {
-		known := madeUp(t, model, 1, p.plan)
-		got := take(t, prompt.Config{Model: model}, true, known.reply, prompt.Read(known.memory, known.reply.Evidence))
-		if got.err != nil || asked(got.asked) != p.requests {
-			t.Errorf("%s: %q, want %q (%v)", p.name, asked(got.asked), p.requests, got.err)
-		}
-		for k := range got.calls {
-			if c := &got.calls[k]; c.Grade != tokenize.CountVerified || !slices.Equal(c.PromptIDs, known.truths[k].prompt) {
-				t.Errorf("%s: call %d: %s", p.name, k, short(c))
-			}
-		}
-	}
-}
-
 // TestRequestsOfRecordings pins the requests of the whole collector, including prefetches.
 func TestRequestsOfRecordings(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	const all = "messages:2 steps:2 traces:2" // with two sends
 	want := map[string]string{
 		"single": "traces:1", "length": "traces:1", "newlines": "traces:1", "large": "traces:1",
@@ -261,10 +217,7 @@ func TestRequestsOfRecordings(t *testing.T) {
 		"multi": "traces:3", "conversation": "traces:2",
 		"approval": all, "client-tool-return": all, // a call waits for the client
 	}
-	p, err := prompt.New(prompt.Config{Model: model}) // shared: once a server is seen to keep traces, they are prefetched
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPrompter(t, prompt.Config{Model: model}) // shared: once a server is seen to keep traces, they are prefetched
 	var before record.Requests
 	for range 2 {
 		for _, rec := range recordings(t) {
@@ -272,7 +225,7 @@ func TestRequestsOfRecordings(t *testing.T) {
 				continue
 			}
 			task, cfg := rec.asTask(t)
-			s := collectWith(t, cases, p, task, cfg)
+			s := collectWith(t, p, task, cfg)
 			if len(s.Failures) > 0 || len(s.Rows) == 0 {
 				t.Errorf("%s: %d rows, %d failures", rec.name, len(s.Rows), len(s.Failures))
 			}
@@ -292,48 +245,10 @@ func minus(a, b record.Requests) record.Requests {
 	}
 }
 
-// TestAnswersOfSamples runs every recording both ways through the whole collector. Samples are
-// equal.
-func TestAnswersOfSamples(t *testing.T) {
-	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, rec := range recordings(t) {
-		if len(rec.truths()) == 0 || rec.name == "logprobs-only" {
-			continue
-		}
-		var both [2]*tokenize.Sample
-		for i := range both {
-			p, err := prompt.New(prompt.Config{Model: model})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i == 0 {
-				p.WithoutAnswers()
-			}
-			task, cfg := rec.asTask(t)
-			both[i] = keptIDs(t, cases, p, task, cfg)
-		}
-		if !reflect.DeepEqual(both[0], both[1]) {
-			t.Errorf("%s: the samples differ:\n%+v\n%+v", rec.name, both[0], both[1])
-		}
-	}
-}
-
 // keptIDs collects one task, without times, from a server that keeps the recorded ids.
-func keptIDs(t *testing.T, cases []*lettasim.Case, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
+func keptIDs(t *testing.T, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
 	t.Helper()
-	sim, err := lettasim.New(lettasim.Config{Cases: cases, KeepIDs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := collectOn(t, sim, p, task, cfg)
+	s := collectOn(t, simulate(t, lettasim.Config{KeepIDs: true}, task.ID), p, task, cfg)
 	s.StartedAt, s.Duration, s.Working = time.Time{}, 0, 0
 	for i := range s.Failures {
 		for k, v := range s.Failures[i].Logprobs {

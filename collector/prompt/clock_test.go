@@ -82,14 +82,20 @@ func (c *clockTemplate) fixed(t *testing.T, at time.Time, tok *prompt.Model) (ke
 	}
 	slices.Sort(prints)
 	source := "{% macro strftime_now(format) %}{{ {" + strings.Join(prints, ", ") + "}[format] }}{% endmacro %}\n" + c.source
-	template, err := chat.Parse(c.name, source, clockOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := parseTemplate(t, c.name, source, clockOptions)
 	if template.ReadsClock() {
 		t.Fatalf("%s still reads the clock", c.name)
 	}
 	return c.name + source[:strings.Index(source, "endmacro")], &prompt.Model{Template: template, Tokenizer: tok.Tokenizer}
+}
+
+func loadZone(t *testing.T, name string) *time.Location {
+	t.Helper()
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return zone
 }
 
 func serverStamp(at time.Time) letta.Time {
@@ -159,25 +165,16 @@ var clockPlans = []plan{{name: "one", sends: []int{1}}, {name: "talk", sends: []
 // the right zone, every call is proven unless it crosses midnight or a full hour.
 func TestClock(t *testing.T) {
 	t.Parallel()
-	qwen, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	qwen := qwen3(t)
 	w := &clockWorld{t, qwen, map[string]*knownLife{}}
 	r := rand.New(rand.NewPCG(1, 30))
 	proven, open, runs := map[string]int{}, map[string]int{}, 0
 	templates := clockTemplates(t)
 	for _, name := range clockZones {
-		zone, err := time.LoadLocation(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		zone := loadZone(t, name)
 		for i := range templates {
 			c := &templates[i]
-			template, err := chat.Parse(c.name, c.source, clockOptions)
-			if err != nil {
-				t.Fatal(err)
-			}
+			template := parseTemplate(t, c.name, c.source, clockOptions)
 			of := clockPlans[r.IntN(len(clockPlans))]
 			if of.tools > 0 && strings.HasPrefix(c.name, "Mistral") { // its call ids have nine letters
 				of = clockPlans[1]
@@ -205,10 +202,7 @@ func TestClock(t *testing.T) {
 							e.Agent, e.SystemText, e.Sends, e.Recorded = reply.Evidence.Agent, reply.Evidence.SystemText, reply.Evidence.Sends, true
 							reply.Evidence = e
 						}
-						calls, err := rebuilder.Prompts(t.Context(), known.memory, &reply)
-						if err != nil {
-							t.Fatal(err)
-						}
+						calls := rebuilt(t, rebuilder, known.memory, &reply)
 						for k := range calls {
 							call := &calls[k]
 							where := fmt.Sprintf("%s %s %s %s, %v before midnight, set %v, call %d", c.name, of.name, kind, name, before, set, k)
@@ -242,20 +236,11 @@ func TestClock(t *testing.T) {
 // If a prompt is known, its printed time bounds the server's zone and selects the rebuilt text.
 func TestExamineClock(t *testing.T) {
 	t.Parallel()
-	qwen, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	qwen := qwen3(t)
 	templates := clockTemplates(t)
 	c := &templates[slices.IndexFunc(templates, func(c clockTemplate) bool { return strings.HasPrefix(c.name, "openai") })]
-	template, err := chat.Parse(c.name, c.source, clockOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokyo, err := time.LoadLocation("Asia/Tokyo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := parseTemplate(t, c.name, c.source, clockOptions)
+	tokyo := loadZone(t, "Asia/Tokyo")
 	w := &clockWorld{t, qwen, map[string]*knownLife{}}
 	known := w.life(c, clockPlans[0], tokyo, time.Date(2026, 11, 24, 20, 0, 0, 0, time.UTC), time.Second)
 	for _, tt := range []struct {

@@ -64,10 +64,7 @@ func mark(spliced int) string { return fmt.Sprintf(`{"continuity":true,"spliced"
 // call gets a prompt that its engine did not receive.
 func TestContinuityWithoutTap(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	kept, lost, unseen := 0, 0, 0
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -159,10 +156,7 @@ func seenBehind(tb testing.TB, model *prompt.Model) *record.Engines {
 // TestContinuityProof pins the proofs behind a tap with continuity and their requests.
 func TestContinuityProof(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	all := func(p passage, n int) []passage { return slices.Repeat([]passage{p}, n) }
 	marks := passage{continuity: true, mark: mark(0)}
 	for _, tt := range []struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // within reports whether text is part of the memory of whole.
@@ -17,59 +18,40 @@ func within(text, whole string) bool {
 	return at >= from && at < from+uintptr(len(whole))
 }
 
-// TestCallsKeepNoAnswers: the strings that rows take from a call do not point into an answer of the
+// checkOwned checks that the strings that rows take from a call do not point into an answer of the
 // server. Otherwise a row that waits to be written keeps the answer in memory.
-func TestCallsKeepNoAnswers(t *testing.T) {
-	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, rec := range recordings(t) {
-		p, err := prompt.New(prompt.Config{Model: model})
+func checkOwned(t *testing.T, name string, reply *prompt.Answered, calls []tokenize.Call) {
+	t.Helper()
+	var bodies []letta.RawJSON
+	for _, s := range reply.Evidence.Sends {
+		bodies = append(bodies, s.Response.JSON)
+		if s.RunID == "" {
+			continue
+		}
+		steps, err := reply.Evidence.Run(s.RunID).Steps(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		reply := live(t, cases, &rec)
-		calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
-		if err != nil {
-			continue // a reply without turns
-		}
-		var bodies []letta.RawJSON
-		for _, s := range reply.Evidence.Sends {
-			bodies = append(bodies, s.Response.JSON)
-			if s.RunID == "" {
-				continue
-			}
-			steps, err := reply.Evidence.Run(s.RunID).Steps(t.Context())
+		for i := range steps {
+			bodies = append(bodies, steps[i].JSON)
+			trace, err := reply.Evidence.Trace(t.Context(), steps[i].ID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range steps {
-				bodies = append(bodies, steps[i].JSON)
-				trace, err := reply.Evidence.Trace(t.Context(), steps[i].ID)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if trace == nil {
-					continue
-				}
-				answer, err := trace.Answer()
-				if err != nil {
-					continue
-				}
-				bodies = append(bodies, letta.RawJSON(answer.Finish))
+			if trace == nil {
+				continue
 			}
+			answer, err := trace.Answer()
+			if err != nil {
+				continue
+			}
+			bodies = append(bodies, letta.RawJSON(answer.Finish))
 		}
-		for i := range calls {
-			for _, body := range bodies {
-				if within(calls[i].StepID, string(body)) || within(calls[i].FinishReason, string(body)) {
-					t.Fatalf("%s: call %d keeps an answer: step %q, finish reason %q", rec.name, i, calls[i].StepID, calls[i].FinishReason)
-				}
+	}
+	for i := range calls {
+		for _, body := range bodies {
+			if within(calls[i].StepID, string(body)) || within(calls[i].FinishReason, string(body)) {
+				t.Fatalf("%s: call %d keeps an answer: step %q, finish reason %q", name, i, calls[i].StepID, calls[i].FinishReason)
 			}
 		}
 	}

@@ -1,11 +1,9 @@
 package prompt_test
 
 import (
-	"os"
 	"slices"
 	"testing"
 
-	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
@@ -13,19 +11,10 @@ import (
 // order than it showed at creation.
 func TestExamine(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, rec := range recordings(t) {
-		if rec.name != "tool-two" && rec.name != "multi" {
-			continue
-		}
-		reply := live(t, cases, &rec)
+	model := qwen3(t)
+	for _, name := range []string{"tool-two", "multi"} {
+		rec := recordingOf(t, name)
+		reply := live(t, rec)
 		reverseTools(reply.Evidence)
 		examined, err := prompt.Examine(t.Context(), model, &reply.Reply, reply.Evidence)
 		if err != nil {
@@ -33,7 +22,7 @@ func TestExamine(t *testing.T) {
 		}
 		for i, want := range rec.truths() {
 			if !slices.Equal(examined[i].Stored.IDs, want.prompt) || !slices.Equal(examined[i].Trace.IDs, want.prompt) {
-				t.Errorf("%s: call %d: the model saw another prompt", rec.name, i)
+				t.Errorf("%s: call %d: the model saw another prompt", name, i)
 			}
 		}
 	}

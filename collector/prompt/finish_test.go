@@ -3,8 +3,6 @@ package prompt_test
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,71 +17,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestStepsOfRecordings: the step of a message is the step in the list of steps, or empty.
-func TestStepsOfRecordings(t *testing.T) {
-	t.Parallel()
-	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := prompt.New(prompt.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	named, unnamed := 0, map[string]int{}
-	for _, rec := range recordings(t) {
-		if len(rec.truths()) == 0 {
-			continue
-		}
-		reply := live(t, cases, &rec)
-		calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
-		if err != nil {
-			t.Errorf("%s: %v", rec.name, err)
-			continue
-		}
-		e := reply.Evidence
-		k := 0
-		for i := range e.Sends {
-			if e.Sends[i].RunID == "" {
-				continue // the only send that names no run; it has one call
-			}
-			steps, err := e.Run(e.Sends[i].RunID).Calls(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range steps {
-				if k == len(calls) {
-					break
-				}
-				switch calls[k].StepID {
-				case s.ID:
-					named++
-				case "":
-					unnamed[rec.name]++
-				default:
-					t.Errorf("%s: call %d has step %s, want %s", rec.name, k, calls[k].StepID, s.ID)
-				}
-				k++
-			}
-		}
-	}
-	if len(unnamed) > 0 || named < 70 {
-		t.Errorf("%d calls have their step, without one are %v", named, unnamed)
-	}
-}
-
-// TestEndsOfRecordings: finish reasons equal the recorded engine's, even without traces.
+// TestEndsOfRecordings: finish reasons equal the recorded engine's, even without traces. The step of
+// a call is the step in the list of steps.
 func TestEndsOfRecordings(t *testing.T) {
 	t.Parallel()
-	cases, err := lettasim.LoadCases(os.DirFS(testdata), "letta")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := prompt.New(prompt.Config{}) // shared: ids learned from one recording help with the next
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := 0
+	p := newPrompter(t, prompt.Config{}) // shared: ids learned from one recording help with the next
+	known, named := 0, 0
 	for _, rec := range recordings(t) {
 		var want []string
 		for _, x := range rec.exchanges {
@@ -96,7 +35,7 @@ func TestEndsOfRecordings(t *testing.T) {
 		if len(want) == 0 {
 			continue
 		}
-		reply := live(t, cases, &rec)
+		reply := live(t, &rec)
 		calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
 		if err != nil {
 			t.Fatal(err)
@@ -110,13 +49,51 @@ func TestEndsOfRecordings(t *testing.T) {
 				t.Logf("%s: call %d: unknown, the engine returned %q", rec.name, i, want[i])
 			}
 		}
+		left := calls
+		for _, send := range reply.Evidence.Sends {
+			if send.RunID == "" {
+				continue // the only send that names no run; it has one call
+			}
+			steps, err := reply.Evidence.Run(send.RunID).Calls(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range steps[:min(len(steps), len(left))] {
+				if got := left[i].StepID; got != steps[i].ID {
+					t.Errorf("%s: a call has step %q, want %s", rec.name, got, steps[i].ID)
+				}
+				named++
+			}
+			left = left[min(len(steps), len(left)):]
+		}
 	}
-	if known < 70 {
-		t.Errorf("%d finish reasons are known, want nearly all", known)
+	if known < 70 || named < 70 {
+		t.Errorf("%d finish reasons and %d steps are known, want nearly all", known, named)
 	}
 	if n := p.Stats().Requests.Total(); n > 6 {
 		t.Errorf("it took %d traces to know them", n)
 	}
+}
+
+// played runs one attempt and returns its calls.
+func played(t *testing.T, backend *agent.Backend, a collector.Attempt) []tokenize.Call {
+	t.Helper()
+	g, err := backend.Open(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := g.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := g.Prompts(t.Context(), reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return calls
 }
 
 // traceCounter counts the requests for traces.
@@ -175,35 +152,11 @@ func TestEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			counter := &traceCounter{Handler: sim, none: tt.none}
-			web := httptest.NewServer(counter)
-			t.Cleanup(web.Close)
-			client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := prompt.New(prompt.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			backend, err := agent.NewBackend(client, agent.Config{Model: "sglang//models/qwen3", Create: add, Prompter: p})
-			if err != nil {
-				t.Fatal(err)
-			}
+			backend := newBackend(t, dial(t, counter, letta.ClientConfig{}), agent.Config{Model: "sglang//models/qwen3", Create: add, Prompter: newPrompter(t, prompt.Config{})})
 			for i := range 10 {
-				g, err := backend.Open(t.Context(), collector.Attempt{
+				calls := played(t, backend, collector.Attempt{
 					Task: &collector.Task{ID: "t", Messages: []string{"Add 3 and 4."}}, Key: "key", Index: i, GroupSize: 10, N: 1, RunID: "run",
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				reply, err := g.Run(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				calls, err := g.Prompts(t.Context(), reply)
-				if err != nil {
-					t.Fatal(err)
-				}
 				var got, steps []string
 				for k := range calls {
 					got, steps = append(got, calls[k].FinishReason), append(steps, calls[k].StepID)
@@ -213,9 +166,6 @@ func TestEnds(t *testing.T) {
 				}
 				if slices.Contains(steps, "") || len(slices.Compact(slices.Sorted(slices.Values(steps)))) != len(steps) {
 					t.Errorf("sample %d: steps %q", i, steps)
-				}
-				if err := g.Close(t.Context()); err != nil {
-					t.Fatal(err)
 				}
 			}
 			if counter.traces > tt.traces {
@@ -252,50 +202,21 @@ func (l *lateTraces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // needed. It can show that the engine aborted the call.
 func TestEndOfLateTrace(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	sim, err := lettasim.New(lettasim.Config{
 		Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 1}}, Faults: lettasim.Faults{{Kind: lettasim.Abort, Rate: 1}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewServer(&lateTraces{Handler: sim, after: 3, asked: make(map[string]int)})
-	t.Cleanup(web.Close)
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := prompt.New(prompt.Config{Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
-	backend, err := agent.NewBackend(client, agent.Config{Model: "sglang//models/qwen3", Prompter: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := dial(t, &lateTraces{Handler: sim, after: 3, asked: make(map[string]int)}, letta.ClientConfig{})
+	backend := newBackend(t, client, agent.Config{Model: "sglang//models/qwen3", Prompter: newPrompter(t, prompt.Config{Model: model})})
 	for n := 1; n <= 2; n++ {
-		g, err := backend.Open(t.Context(), collector.Attempt{
+		calls := played(t, backend, collector.Attempt{
 			Task: &collector.Task{ID: "t", Messages: []string{"Add 3 and 4."}}, Key: "key", GroupSize: 1, N: n, RunID: "run",
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		reply, err := g.Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		calls, err := g.Prompts(t.Context(), reply)
-		if err != nil {
-			t.Fatal(err)
-		}
 		if len(calls) != 1 || calls[0].FinishReason == "" {
 			t.Errorf("attempt %d: %d calls, the end of the first is not known", n, len(calls))
-		}
-		if err := g.Close(t.Context()); err != nil {
-			t.Error(err)
 		}
 	}
 }
@@ -337,10 +258,7 @@ func TestUncertainSteps(t *testing.T) {
 			}
 			reply := &prompt.Answered{Reply: collector.Reply{Sends: []collector.Send{{Turns: tt.turns}}}, Evidence: record.New(nil)}
 			reply.Evidence.Sends = []record.Send{{Response: &letta.LettaResponse{Messages: messages}}}
-			p, err := prompt.New(prompt.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := newPrompter(t, prompt.Config{})
 			calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
 			if err != nil {
 				t.Fatal(err)

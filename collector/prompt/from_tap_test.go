@@ -98,14 +98,7 @@ func (r *recording) tapped() (all []*tap.Call) {
 // true prompt, even after a compaction, without requests for records.
 func TestTappedSamples(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	calls := 0
 	for _, rec := range recordings(t) {
 		truths := rec.truths()
@@ -116,11 +109,8 @@ func TestTappedSamples(t *testing.T) {
 		if rec.name == "compaction" {
 			truths = truths[:2] // the first send ends the sample
 		}
-		p, err := prompt.New(prompt.Config{Tap: taps(t, rec.tapped(), nil), Model: model})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := collectWith(t, cases, p, task, cfg)
+		p := newPrompter(t, prompt.Config{Tap: taps(t, rec.tapped(), nil), Model: model})
+		s := collectWith(t, p, task, cfg)
 		n, err := checkGrade(s, truths, tokenize.Exact)
 		if err != nil {
 			t.Errorf("%s: %v", rec.name, err)
@@ -158,16 +148,8 @@ func TestTappedSamples(t *testing.T) {
 // source, with the reason in its note, and no facts that a tap can have changed.
 func TestTapFallsBack(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := recordings(t)
-	rec := &all[slices.IndexFunc(all, func(r recording) bool { return r.name == "tool-two" })]
+	model := qwen3(t)
+	rec := recordingOf(t, "tool-two")
 	for _, tt := range []struct {
 		name    string
 		without func([]*tap.Call) []*tap.Call
@@ -193,11 +175,8 @@ func TestTapFallsBack(t *testing.T) {
 			t.Parallel()
 			truths := rec.truths()
 			task, cfg := rec.asTask(t)
-			p, err := prompt.New(prompt.Config{Tap: taps(t, tt.without(rec.tapped()), tt.down), Model: model, Force: tt.force})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := collectWith(t, cases, p, task, cfg)
+			p := newPrompter(t, prompt.Config{Tap: taps(t, tt.without(rec.tapped()), tt.down), Model: model, Force: tt.force})
+			s := collectWith(t, p, task, cfg)
 			seen := make([]bool, len(truths))
 			exact := 0
 			for i := range s.Rows {
@@ -235,15 +214,9 @@ func headOf(ids []int32) func(n int) []int32 {
 // TestForeign checks the search for the agent's id in prompts.
 func TestForeign(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	const own, other = "agent-0d0e8f6e-3f0e-4c59-9f4b-3b8b2c7a1e55", "agent-1d0e8f6e-3f0e-4c59-9f4b-3b8b2c7a1e55"
-	p, err := prompt.New(prompt.Config{Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPrompter(t, prompt.Config{Model: model})
 	r := record.New(nil)
 	r.Agent = &letta.AgentState{ID: own}
 	if r.SystemText = "Be kind. - AGENT_ID: " + other; p.Foreign(r) != nil {
@@ -262,10 +235,7 @@ func TestForeign(t *testing.T) {
 		{"late", strings.Repeat("word after word, ", 3000) + own, false},
 		{"between two looks", strings.Repeat("a ", 1016) + own, false},
 	} {
-		ids, err := model.Tokenizer.AppendTokens(nil, tt.text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ids := encode(t, model, tt.text)
 		if got := foreign(headOf(ids)); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
@@ -279,12 +249,7 @@ func TestForeign(t *testing.T) {
 // several versions without spans, no token has one.
 func TestTappedVersions(t *testing.T) {
 	t.Parallel()
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := recordings(t)
-	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == "single" })]
+	rec := recordingOf(t, "single")
 	for _, tt := range []struct {
 		name, word string
 		spans      []tokenize.VersionSpan
@@ -297,11 +262,8 @@ func TestTappedVersions(t *testing.T) {
 	} {
 		seen := rec.tapped()
 		seen[0].Version, seen[0].Versions, seen[0].Matched = tt.word, tt.spans, 151645
-		p, err := prompt.New(prompt.Config{Force: tokenize.SourceTap, Tap: taps(t, seen, nil)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		reply := live(t, cases, &rec)
+		p := newPrompter(t, prompt.Config{Force: tokenize.SourceTap, Tap: taps(t, seen, nil)})
+		reply := live(t, rec)
 		for i := range reply.Evidence.Sends {
 			reply.Evidence.Sends[i].Began, reply.Evidence.Sends[i].Ended = time.Now().Add(-time.Second), time.Now().Add(time.Second)
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
-	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 func cpuTime(tb testing.TB) time.Duration {
@@ -41,14 +40,12 @@ func TestGateRebuild(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("measures for some seconds: run without -short")
 	}
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	known := rollout(t, model, 1, 10, 8000, true)
 	r := prompt.NewRebuilder(model, true, true)
 	var calls []tokenize.Call
 	once := func() {
+		var err error
 		if calls, err = r.Prompts(t.Context(), known.memory, known.reply); err != nil || calls[9].Grade != tokenize.CountVerified {
 			t.Fatal(err, calls[9].Note)
 		}
@@ -64,10 +61,7 @@ func TestGateRebuild(t *testing.T) {
 	if n := bytesPerRun(10, once); n > mostBytes {
 		t.Errorf("%d bytes for ten calls, want ≤ %d", n, mostBytes)
 	}
-	text, err := model.Tokenizer.AppendText(nil, calls[9].PromptIDs, bpe.DecodeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := decode(t, model, calls[9].PromptIDs)
 	best := func(f func()) time.Duration {
 		least := time.Hour
 		for range 7 {
@@ -82,7 +76,7 @@ func TestGateRebuild(t *testing.T) {
 	}
 	whole := best(once)
 	encode := best(func() {
-		if _, err := model.Tokenizer.AppendTokens(nil, string(text)); err != nil {
+		if _, err := model.Tokenizer.AppendTokens(nil, text); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -27,10 +27,7 @@ import (
 func counted(t *testing.T, model *prompt.Model, m *memory, reply *prompt.Answered, cfg tokenize.AlignConfig) ([]tokenize.Call, []tokenize.Row, tokenize.Alignment) {
 	t.Helper()
 	r := prompt.NewRebuilder(model, true, false).Unverified() // generated lives have no traces
-	calls, err := r.Prompts(t.Context(), m, reply)
-	if err != nil {
-		t.Fatal(err)
-	}
+	calls := rebuilt(t, r, m, reply)
 	for k := range calls {
 		if calls[k].Grade != tokenize.Quarantined {
 			continue
@@ -47,22 +44,14 @@ func counted(t *testing.T, model *prompt.Model, m *memory, reply *prompt.Answere
 			}
 		}
 	}
-	if calls, err = r.Prompts(t.Context(), m, reply); err != nil {
-		t.Fatal(err)
-	}
-	rows, al, err := tokenize.NewAligner(cfg).Align(nil, calls)
-	if err != nil {
-		t.Fatal(err)
-	}
+	calls = rebuilt(t, r, m, reply)
+	rows, al := aligned(t, cfg, calls)
 	return calls, rows, al
 }
 
 func sampled(t *testing.T, model *prompt.Model, id, output, content string) (tokenize.Turn, letta.Step) {
 	t.Helper()
-	ids, err := model.Tokenizer.AppendTokens(nil, output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ids := encode(t, model, output)
 	logprobs := make([]float32, len(ids))
 	for i := range logprobs {
 		logprobs[i] = -0.25
@@ -71,25 +60,49 @@ func sampled(t *testing.T, model *prompt.Model, id, output, content string) (tok
 		letta.Step{ID: id, CompletionTokens: new(int64(len(ids))), PromptTokens: new(int64(0))}
 }
 
+func encode(tb testing.TB, model *prompt.Model, text string) []int32 {
+	tb.Helper()
+	ids, err := model.Tokenizer.AppendTokens(nil, text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ids
+}
+
+func decode(tb testing.TB, model *prompt.Model, ids []int32) string {
+	tb.Helper()
+	text, err := model.Tokenizer.AppendText(nil, ids, bpe.DecodeOptions{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(text)
+}
+
+func aligned(tb testing.TB, cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment) {
+	tb.Helper()
+	rows, al, err := tokenize.NewAligner(cfg).Align(nil, calls)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return rows, al
+}
+
 // marked prints a row with its trained tokens in brackets.
 func marked(t *testing.T, model *prompt.Model, row *tokenize.Row) string {
 	t.Helper()
 	var s strings.Builder
 	for i, role := range row.TurnRoles {
 		lo, hi := row.TurnOffsets[i], row.TurnOffsets[i+1]
-		text, err := model.Tokenizer.AppendText(nil, row.InputIDs[lo:hi], bpe.DecodeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := decode(t, model, row.InputIDs[lo:hi])
 		want := int8(0)
 		if tokenize.Role(role) == tokenize.RoleAssistant {
 			want = 1
-			text = []byte("[" + string(text) + "]")
+			text = "[" + text + "]"
 		}
 		if slices.ContainsFunc(row.LossMask[lo:hi], func(m int8) bool { return m != want }) {
 			t.Errorf("span %d (%v) is not all masked %d", i, tokenize.Role(role), want)
 		}
-		s.Write(text)
+		s.WriteString(text)
 	}
 	return s.String()
 }
@@ -97,25 +110,16 @@ func marked(t *testing.T, model *prompt.Model, row *tokenize.Row) string {
 // R10: the newline that Qwen's template writes after a turn is context. No model samples it.
 func TestMissingNewline(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	known := remembered(t, "tool")[0]
-	calls, err := prompt.NewRebuilder(model, true, false).Prompts(t.Context(), known.memory, known.reply)
-	if err != nil {
-		t.Fatal(err)
-	}
+	calls := rebuilt(t, prompt.NewRebuilder(model, true, false), known.memory, known.reply)
 	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
 	row := &rows[0]
 	end, _ := model.Tokenizer.ID("<|im_end|>")
-	newline, err := model.Tokenizer.AppendTokens(nil, "\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	newline := encode(t, model, "\n")
 	at := row.TurnOffsets[2] // the first token after the first output
 	if row.InputIDs[at-1] != end || row.LossMask[at-1] != 1 || row.InputIDs[at] != newline[0] || row.LossMask[at] != 0 {
 		t.Errorf("ids %v mask %v around the end of the output, want a sampled %d and an unsampled %d", row.InputIDs[at-1:at+1], row.LossMask[at-1:at+1], end, newline[0])
@@ -125,20 +129,11 @@ func TestMissingNewline(t *testing.T) {
 // R7: parallel results stay one message, as the server joined them.
 func TestParallelResultsAreOneGroup(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	known := remembered(t, "tool-parallel")[0]
-	calls, err := prompt.NewRebuilder(model, true, false).Prompts(t.Context(), known.memory, known.reply)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := model.Tokenizer.AppendText(nil, calls[1].PromptIDs, bpe.DecodeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(text), "<tool_response>"); n != 1 || strings.Count(string(text), `"status": "OK"`) != 2 {
+	calls := rebuilt(t, prompt.NewRebuilder(model, true, false), known.memory, known.reply)
+	text := decode(t, model, calls[1].PromptIDs)
+	if n := strings.Count(text, "<tool_response>"); n != 1 || strings.Count(text, `"status": "OK"`) != 2 {
 		t.Errorf("%d tool messages in the prompt, want one with both results:\n%s", n, text)
 	}
 }
@@ -149,10 +144,7 @@ func TestParallelResultsAreOneGroup(t *testing.T) {
 // space, which the server strips: the next prompt forks.
 func TestTruncatedTurnIsClosed(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	known := remembered(t, "length")[0]
 	for _, tt := range []struct {
 		name string
@@ -219,10 +211,7 @@ func TestRecordedLengthStopThenCall(t *testing.T) {
 	if calls[1].FinishReason != "length" || len(calls[2].PromptIDs) <= len(calls[1].PromptIDs)+len(calls[1].OutputIDs) {
 		t.Fatal("the recording has no length stop that a longer prompt follows")
 	}
-	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows, _ := aligned(t, tokenize.AlignConfig{}, calls)
 	seen := make([]bool, len(calls))
 	for i := range rows {
 		if err := checkRow(&rows[i], known.truths, seen); err != nil {
@@ -250,10 +239,7 @@ func glm(t *testing.T) *prompt.Model {
 	if err := json.Unmarshal(raw, &templates); err != nil {
 		t.Fatal(err)
 	}
-	tmpl, err := chat.Parse("glm-4.5", templates["zai-GLM-4.5.jinja"], chat.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tmpl := parseTemplate(t, "glm-4.5", templates["zai-GLM-4.5.jinja"], chat.Options{})
 	file := bpetest.Read(t, "qwen3", "tokenizer.json")
 	for was, is := range map[string]string{
 		"<|im_start|>": "<|system|>", "<|im_end|>": "<|user|>", "<|box_start|>": "<|assistant|>", "<|box_end|>": "<|observation|>",
@@ -338,10 +324,7 @@ func TestRoleMarkerStop(t *testing.T) {
 // A fetched trace provides finish reason and policy version. Without it, both are unknown.
 func TestTraceTellsTheEnd(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	known := remembered(t, "length")[0]
 	versioned := known.memory.with(func(m *memory) {
 		for id, trace := range m.traces {
@@ -363,10 +346,7 @@ func TestTraceTellsTheEnd(t *testing.T) {
 		{"a trace", true, known.memory, "length", -1, tokenize.CountVerified},
 		{"an engine that is updated", true, versioned, "length", 17, tokenize.CountVerified},
 	} {
-		calls, err := prompt.NewRebuilder(model, !tt.trace, tt.trace).Unverified().Prompts(t.Context(), tt.memory, known.reply)
-		if err != nil {
-			t.Fatal(err)
-		}
+		calls := rebuilt(t, prompt.NewRebuilder(model, !tt.trace, tt.trace).Unverified(), tt.memory, known.reply)
 		if c := &calls[0]; c.FinishReason != tt.finish || c.Version != tt.version || c.Grade != tt.grade {
 			t.Errorf("%s: finish %q, version %d, %v", tt.name, c.FinishReason, c.Version, c.Grade)
 		}

@@ -185,10 +185,7 @@ func traceLies() (all []lie) {
 // the records alone, and every prompt is the true one.
 func TestAnswersThatLie(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	lies := slices.Concat(usageLies(), traceLies())
 	for j := range 8 {
 		lies = append(append(lies, messageLies(j)...), turnLies(j)...)
@@ -237,10 +234,7 @@ func TestAnswersThatLie(t *testing.T) {
 // TestAnswersNotTaken: if the answers of a rollout are incomplete, none of them is used.
 func TestAnswersNotTaken(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	one, several := plan{sends: []int{2, 1}, tools: 1}, plan{sends: []int{2, 1, 2}, tools: 1}
 	for _, tt := range []struct {
 		name   string
@@ -334,14 +328,8 @@ func (known *knownLife) request(i int, change func(r *letta.LettaRequest)) {
 // once.
 func TestAnswersOfUntracedServer(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := prompt.New(prompt.Config{Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
+	p := newPrompter(t, prompt.Config{Model: model})
 	known := madeUp(t, model, 6, plan{sends: []int{2, 1, 1}, tools: 1})
 	traces := known.memory.traces
 	known.memory.traces = nil

@@ -1,6 +1,7 @@
 package prompt_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -19,6 +20,7 @@ type plan struct {
 	name  string
 	sends []int // calls of each send
 	tools int   // of the agent
+	words int   // of each thought and tool result; 0: 9
 	// keep leaves the text before tool calls in later prompts, as for reasoners.
 	keep bool
 	// version is the engine's weight version; empty: default.
@@ -35,6 +37,7 @@ type plan struct {
 func madeUp(tb testing.TB, model *prompt.Model, seed uint64, of plan) *knownLife {
 	tb.Helper()
 	r := rand.New(rand.NewPCG(seed, uint64(len(of.sends))))
+	words := cmp.Or(of.words, 9)
 	tools := []any{}
 	for i := range of.tools {
 		name := [...]string{"search", "print", "count"}[i]
@@ -77,7 +80,7 @@ func madeUp(tb testing.TB, model *prompt.Model, seed uint64, of plan) *knownLife
 				m.StepID, m.RunID = step, run
 				said = append(said, m)
 			}
-			text := "<think>\n" + prose(r, 9) + "\n</think>\n\n" + prose(r, 6)
+			text := "<think>\n" + prose(r, words) + "\n</think>\n\n" + prose(r, 6)
 			output, last := text, k == calls-1
 			call, args := fmt.Sprintf("call_%d_%d", i, k), fmt.Sprintf(`{"query": %q, "limit": %d}`, prose(r, 3), k)
 			if !last {
@@ -89,14 +92,11 @@ func madeUp(tb testing.TB, model *prompt.Model, seed uint64, of plan) *knownLife
 			if !last || of.cut != i+1 {
 				output += "<|im_end|>"
 			}
-			ids, err := model.Tokenizer.AppendTokens(nil, output)
-			if err != nil {
-				tb.Fatal(err)
-			}
+			ids := encode(tb, model, output)
 			turns = append(turns, tokenize.Turn{Role: tokenize.RoleAssistant, OutputIDs: ids, Logprobs: slices.Repeat([]float32{-0.5}, len(ids)), Content: text, IDMismatch: -1})
 			steps = append(steps, letta.Step{ID: step, CompletionTokens: new(int64(len(ids))), PromptTokens: new(int64(0))})
 			if !last {
-				result, _ := json.MarshalIndent(map[string]string{"status": "OK", "message": prose(r, 9)}, "", "  ")
+				result, _ := json.MarshalIndent(map[string]string{"status": "OK", "message": prose(r, words)}, "", "  ")
 				turns = append(turns, tokenize.Turn{Role: tokenize.RoleTool, Content: string(result), ToolName: "search", IDMismatch: -1})
 				say(letta.Message{Type: letta.TypeToolReturn, ToolReturns: []letta.ToolReturn{{ToolCallID: call, Content: letta.Content{Text: "x"}, Status: "success"}}})
 			}
@@ -115,10 +115,7 @@ func madeUp(tb testing.TB, model *prompt.Model, seed uint64, of plan) *knownLife
 // countAll sets the steps' counts from a first run, and the answers' sums.
 func (known *knownLife) countAll(tb testing.TB, model *prompt.Model) {
 	tb.Helper()
-	tried, err := prompt.NewRebuilder(model, true, false).Prompts(tb.Context(), known.memory, known.reply)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	tried := rebuilt(tb, prompt.NewRebuilder(model, true, false), known.memory, known.reply)
 	n := 0
 	for i, steps := range known.memory.steps {
 		u := letta.UsageStatistics{StepCount: int32(len(steps))}
@@ -143,7 +140,6 @@ func (known *knownLife) traceAll(tb testing.TB, of plan) {
 		tools = append(tools, map[string]any{"type": "function", "function": json.RawMessage(e.Agent.Tools[i].JSONSchema)})
 	}
 	history := []any{map[string]any{"role": "system", "content": e.SystemText}}
-	scrubs := func(i int) bool { return e.Scrubs(e.Sends[i].Request) }
 	for i, steps := range known.memory.steps {
 		history = append(history, map[string]any{"role": "user", "content": letta.InputText(e.Sends[i].Request.Messages[0].(*letta.MessageCreate).Content)})
 		k := 0
@@ -159,21 +155,16 @@ func (known *knownLife) traceAll(tb testing.TB, of plan) {
 				if m.StepID != steps[k].ID || m.Type != letta.TypeToolCall {
 					continue
 				}
-				if c := m.ToolCalls[0]; scrubs(i) {
+				c := m.ToolCalls[0]
+				said["tool_calls"] = []any{map[string]any{"id": c.ToolCallID, "type": "function", "function": map[string]any{"name": c.Name, "arguments": c.Arguments}}}
+				if e.Scrubs(e.Sends[i].Request) {
 					said["content"] = nil
-					said["tool_calls"] = tracedCall(c)
-				} else {
-					said["tool_calls"] = tracedCall(c)
 				}
 			}
 			history = append(history, said)
 			k++
 		}
 	}
-}
-
-func tracedCall(c letta.ToolCall) []any {
-	return []any{map[string]any{"id": c.ToolCallID, "type": "function", "function": map[string]any{"name": c.Name, "arguments": c.Arguments}}}
 }
 
 func (*knownLife) traced(tb testing.TB, of plan, history, tools []any, turn *tokenize.Turn, counted int64, cut bool) *letta.ProviderTrace {
@@ -193,9 +184,13 @@ func (*knownLife) traced(tb testing.TB, of plan, history, tools []any, turn *tok
 	if of.version != "" {
 		version = of.version
 	}
+	logprobs := make([][3]any, len(turn.OutputIDs))
+	for i, id := range turn.OutputIDs {
+		logprobs[i] = [3]any{turn.Logprobs[i], id, nil}
+	}
 	response, err := json.Marshal(map[string]any{
 		"text": turn.Content, "output_ids": turn.OutputIDs,
-		"meta_info": map[string]any{"finish_reason": finish, "weight_version": version, "prompt_tokens": counted},
+		"meta_info": map[string]any{"finish_reason": finish, "weight_version": version, "prompt_tokens": counted, "output_token_logprobs": logprobs},
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -206,10 +201,7 @@ func (*knownLife) traced(tb testing.TB, of plan, history, tools []any, turn *tok
 // findTruths sets the true prompts to those that the records prove.
 func (known *knownLife) findTruths(tb testing.TB, model *prompt.Model) {
 	tb.Helper()
-	calls, err := prompt.NewRebuilder(model, true, false).Prompts(tb.Context(), known.memory, known.reply)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	calls := rebuilt(tb, prompt.NewRebuilder(model, true, false), known.memory, known.reply)
 	for k := range calls {
 		if calls[k].Grade != tokenize.CountVerified {
 			tb.Fatalf("%s: call %d is %v: %s", known.name, k, calls[k].Grade, calls[k].Note)

@@ -64,10 +64,7 @@ func starred(path string) string {
 // for evidence can a document be refused, or a call lose its prompt.
 func TestMembersOfAnotherType(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	unused := map[string]bool{}
 	for kind, paths := range evidence {
 		for _, path := range paths {
@@ -79,7 +76,7 @@ func TestMembersOfAnotherType(t *testing.T) {
 		known := withSpans(t, known)
 		for _, sources := range [][2]bool{{true, true}, {false, true}} {
 			rebuilder := prompt.NewRebuilder(model, sources[0], sources[1])
-			whole := proven(t, rebuilder, known.memory, known.reply)
+			whole := rebuilt(t, rebuilder, known.memory, known.reply)
 			if slices.ContainsFunc(whole, func(c tokenize.Call) bool { return c.Grade != tokenize.CountVerified }) {
 				t.Fatalf("%s: not all is proven as it is", known.name)
 			}
@@ -145,15 +142,6 @@ func TestMembersOfAnotherType(t *testing.T) {
 		t.Errorf("no document has %s", path)
 	}
 	t.Logf("%d values of another type", trials)
-}
-
-func proven(t *testing.T, r *prompt.Rebuilder, m *memory, reply *prompt.Answered) []tokenize.Call {
-	t.Helper()
-	calls, err := r.Prompts(t.Context(), m, reply)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return calls
 }
 
 // withSpans returns the life with two weight versions in each call.

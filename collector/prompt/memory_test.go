@@ -8,6 +8,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A memory holds the server's records of a life, fetched once.
@@ -55,17 +56,13 @@ type knownLife struct {
 // remembered plays the named recordings once and keeps the server's records.
 func remembered(tb testing.TB, names ...string) []*knownLife {
 	tb.Helper()
-	cases, err := simCases()
-	if err != nil {
-		tb.Fatal(err)
-	}
 	var all []*knownLife
 	for _, rec := range recordings(tb) {
 		truths := rec.truths()
 		if len(truths) == 0 || rec.name == "logprobs-only" || len(names) > 0 && !slices.Contains(names, rec.name) {
 			continue
 		}
-		k := &knownLife{name: rec.name, reply: live(tb, cases, &rec), truths: truths, memory: &memory{traces: map[string]*letta.ProviderTrace{}}}
+		k := &knownLife{name: rec.name, reply: live(tb, &rec), truths: truths, memory: &memory{traces: map[string]*letta.ProviderTrace{}}}
 		e := k.reply.Evidence
 		k.memory.agent, k.memory.system = e.Agent, e.SystemText
 		for i := range e.Sends {
@@ -88,4 +85,14 @@ func remembered(tb testing.TB, names ...string) []*knownLife {
 		all = append(all, k)
 	}
 	return all
+}
+
+// rebuilt returns the calls of a reply with its records in memory.
+func rebuilt(tb testing.TB, r *prompt.Rebuilder, m *memory, reply *prompt.Answered) []tokenize.Call {
+	tb.Helper()
+	calls, err := r.Prompts(tb.Context(), m, reply)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return calls
 }

@@ -24,10 +24,7 @@ import (
 // rendered with it. Only the count can show such a change, and the test logs how often it does not.
 func TestMutations(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	trials := 3000
 	if testing.Short() || raceEnabled {
 		trials = 200
@@ -97,13 +94,9 @@ func TestMutations(t *testing.T) {
 
 // mutated returns a copy of the life with one character changed, or nil.
 func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *memory) {
-	reply := *known.reply
-	reply.Sends = slices.Clone(reply.Sends)
-	e := *reply.Evidence
-	e.Sends = slices.Clone(e.Sends)
-	reply.Evidence = &e
-	m := known.memory.with(func(*memory) {})
-	i := r.IntN(len(reply.Sends))
+	of := known.clone()
+	e, m := of.reply.Evidence, of.memory
+	i := r.IntN(len(of.reply.Sends))
 	switch kind {
 	case "system":
 		if e.Conversation != nil {
@@ -111,47 +104,35 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 		}
 		e.SystemText = changed(r, e.SystemText)
 	case "request":
-		request := *e.Sends[i].Request
-		request.Messages = slices.Clone(request.Messages)
-		c, ok := request.Messages[0].(*letta.MessageCreate)
+		c, ok := e.Sends[i].Request.Messages[0].(*letta.MessageCreate)
 		if !ok {
 			return nil, nil
 		}
 		copied := *c
 		copied.Content = letta.TextOf(changed(r, letta.InputText(c.Content)))
-		request.Messages[0] = &copied
-		e.Sends[i].Request = &request
+		of.request(i, func(q *letta.LettaRequest) {
+			q.Messages = slices.Clone(q.Messages)
+			q.Messages[0] = &copied
+		})
 	case "turn":
-		turns := slices.Clone(reply.Sends[i].Turns)
+		turns := of.reply.Sends[i].Turns
 		t := &turns[r.IntN(len(turns))]
 		t.Content = changed(r, t.Content)
-		reply.Sends[i].Turns = turns
 	case "stored call", "answered call":
-		list := slices.Clone(m.messages[i])
-		answer := *e.Sends[i].Response
-		if kind == "answered call" {
-			list = slices.Clone(answer.Messages)
+		list := e.Sends[i].Response.Messages
+		if kind == "stored call" {
+			list = slices.Clone(m.messages[i])
+			m.messages[i] = list
 		}
 		k := slices.IndexFunc(list, func(m letta.Message) bool { return m.Type == letta.TypeToolCall })
-		if k < 0 {
+		if k < 0 || len(list[k].ToolCalls) == 0 {
 			return nil, nil
 		}
-		c := list[k]
-		c.ToolCalls = slices.Clone(c.ToolCalls)
-		if len(c.ToolCalls) == 0 {
-			return nil, nil
-		}
-		if of := &c.ToolCalls[0]; r.IntN(2) == 0 {
-			of.Name = changed(r, of.Name)
+		list[k].ToolCalls = slices.Clone(list[k].ToolCalls)
+		if c := &list[k].ToolCalls[0]; r.IntN(2) == 0 {
+			c.Name = changed(r, c.Name)
 		} else {
-			of.Arguments = changed(r, of.Arguments)
-		}
-		list[k] = c
-		if kind == "stored call" {
-			m.messages[i] = list
-		} else {
-			answer.Messages = list
-			e.Sends[i].Response = &answer
+			c.Arguments = changed(r, c.Arguments)
 		}
 	case "schema":
 		agent := *e.Agent
@@ -163,7 +144,7 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 		tool.JSONSchema = letta.RawJSON(changed(r, string(tool.JSONSchema)))
 		e.Agent = &agent
 	}
-	return &reply, m
+	return of.reply, m
 }
 
 // changed returns s with one character replaced, inserted or deleted.
@@ -193,10 +174,7 @@ func changed(r *rand.Rand, s string) string {
 // the server is believed, and every prompt is still the true one.
 func TestMutatedTokens(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	const seed = 7
 	r := rand.New(rand.NewPCG(seed, 1))
 	lives := map[string]*knownLife{}

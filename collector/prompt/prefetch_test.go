@@ -1,9 +1,10 @@
 package prompt_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"slices"
 	"sync"
@@ -60,56 +61,27 @@ func (s *waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // if the answer contains them. Nothing is fetched twice.
 func TestPrefetch(t *testing.T) {
 	t.Parallel()
-	t.Run("answers", func(t *testing.T) {
-		t.Parallel()
-		prefetches(t, true, [2]int{0, 1}, 1)
-	})
-	t.Run("records", func(t *testing.T) {
-		t.Parallel()
-		prefetches(t, false, [2]int{2, 3}, 3)
-	})
+	prefetches(t, true, [2]int{0, 1}, 1)
+	prefetches(t, false, [2]int{2, 3}, 3)
 }
 
 // prefetches collects two samples and checks the number of their prefetches and requests.
 func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
 	t.Helper()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := recordings(t)
-	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == "multi" })]
-	sim, err := lettasim.New(lettasim.Config{Cases: cases})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := prompt.New(prompt.Config{Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
+	sim := simulate(t, lettasim.Config{}, "multi")
+	p := newPrompter(t, prompt.Config{Model: model})
 	if !answers {
 		p.WithoutAnswers()
 	}
-	task, cfg := rec.asTask(t)
+	task, cfg := recordingOf(t, "multi").asTask(t)
 	cfg.Prompter = p
 	for n, want := range wanted {
 		server := &waiting{next: sim, want: want, there: make(chan struct{})}
 		if want == 0 {
 			close(server.there)
 		}
-		web := httptest.NewServer(server)
-		client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
-		backend, err := agent.NewBackend(client, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		backend := newBackend(t, dial(t, server, letta.ClientConfig{}), cfg)
 		g, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: "key", GroupSize: 1, N: n + 1, RunID: "run"})
 		if err != nil {
 			t.Fatal(err)
@@ -128,11 +100,7 @@ func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k := range calls {
-			if calls[k].Grade != tokenize.CountVerified {
-				t.Errorf("attempt %d: call %d is %v: %s", n+1, k, calls[k].Grade, calls[k].Note)
-			}
-		}
+		checkProven(t, fmt.Sprint("attempt ", n+1), calls)
 		slices.Sort(server.asked)
 		if once := slices.Compact(slices.Clone(server.asked)); len(once) != len(server.asked) || len(once) != each*len(reply.Sends) {
 			t.Errorf("attempt %d: requested %q", n+1, server.asked)
@@ -140,32 +108,16 @@ func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
 		if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
-		client.CloseIdle()
-		web.Close()
 	}
 }
 
 // If the prefetched steps are incomplete, they are fetched again.
 func TestPrefetchTooSoon(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := recordings(t)
-	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == "multi" })]
-	sim, err := lettasim.New(lettasim.Config{Cases: cases})
-	if err != nil {
-		t.Fatal(err)
-	}
 	answered := make(chan struct{})
 	var once sync.Once
 	var sends atomic.Int32
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	backend, attempt := recordsOnly(t, func(sim http.Handler, w http.ResponseWriter, r *http.Request) {
 		switch {
 		case regexp.MustCompile(`/steps$`).MatchString(r.URL.Path):
 			first := false
@@ -181,66 +133,28 @@ func TestPrefetchTooSoon(t *testing.T) {
 			}
 		}
 		sim.ServeHTTP(w, r)
-	}))
-	defer web.Close()
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdle()
-	task, cfg := rec.asTask(t)
-	p, err := prompt.New(prompt.Config{Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Prompter = p.WithoutAnswers()
-	backend, err := agent.NewBackend(client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: "key", GroupSize: 1, N: 1, RunID: "run"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := g.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls, err := g.Prompts(t.Context(), reply)
-	if err != nil {
-		t.Error(err)
-	}
-	for k := range calls {
-		if calls[k].Grade != tokenize.CountVerified {
-			t.Errorf("call %d is %v: %s", k, calls[k].Grade, calls[k].Note)
-		}
-	}
-	if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
-	}
+	})
+	checkProven(t, "multi", played(t, backend, attempt))
+}
+
+// recordsOnly returns a backend that plays the recording multi without its answers, and its attempt.
+// serve handles each request before the simulated server.
+func recordsOnly(t *testing.T, serve func(sim http.Handler, w http.ResponseWriter, r *http.Request)) (*agent.Backend, collector.Attempt) {
+	t.Helper()
+	task, cfg := recordingOf(t, "multi").asTask(t)
+	sim := simulate(t, lettasim.Config{}, "multi")
+	client := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(sim, w, r) }), letta.ClientConfig{ReadRetries: -1})
+	cfg.Prompter = newPrompter(t, prompt.Config{Model: qwen3(t)}).WithoutAnswers()
+	return newBackend(t, client, cfg), collector.Attempt{Task: task, Key: "key", GroupSize: 1, N: 1, RunID: "run"}
 }
 
 // A failed send cancels the prefetch of the previous one.
 func TestPrefetchEndsWithRun(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := recordings(t)
-	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == "multi" })]
-	sim, err := lettasim.New(lettasim.Config{Cases: cases})
-	if err != nil {
-		t.Fatal(err)
-	}
 	hanging, ended := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	sends := 0
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	backend, attempt := recordsOnly(t, func(sim http.Handler, w http.ResponseWriter, r *http.Request) {
 		switch {
 		case regexp.MustCompile(`/steps$`).MatchString(r.URL.Path):
 			once.Do(func() { close(hanging) })
@@ -255,24 +169,8 @@ func TestPrefetchEndsWithRun(t *testing.T) {
 			}
 		}
 		sim.ServeHTTP(w, r)
-	}))
-	defer web.Close()
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL, ReadRetries: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdle()
-	task, cfg := rec.asTask(t)
-	p, err := prompt.New(prompt.Config{Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Prompter = p.WithoutAnswers()
-	backend, err := agent.NewBackend(client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: "key", GroupSize: 1, N: 1, RunID: "run"})
+	})
+	g, err := backend.Open(t.Context(), attempt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,18 +187,14 @@ func TestPrefetchEndsWithRun(t *testing.T) {
 	}
 }
 
-// Everything prefetched is read later, and nothing else is prefetched.
-func TestPrefetchIsRead(t *testing.T) {
+// TestRequests pins the requests that the proof of a sample of each shape makes, without creation
+// and deletion. The goal is at most two, or one per send with several tools. Everything prefetched
+// is read later, and nothing else is prefetched.
+func TestRequests(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	for _, shape := range plans {
-		p, err := prompt.New(prompt.Config{Model: model})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newPrompter(t, prompt.Config{Model: model})
 		known := madeUp(t, model, 2, shape.plan)
 		var got [3]string // with a new server, with a known one, and with prefetching
 		for n := range got {
@@ -310,17 +204,30 @@ func TestPrefetchIsRead(t *testing.T) {
 					p.Prefetch(t.Context(), rollout, s, known.reply.Sends[i].Turns)
 				}
 			}
-			if _, err := p.Prompts(t.Context(), &known.reply.Reply, rollout); err != nil {
+			calls, err := p.Prompts(t.Context(), &known.reply.Reply, rollout)
+			if err != nil {
 				t.Fatal(err)
 			}
 			got[n] = asked(rollout.Requests())
+			for k := range calls {
+				if c := &calls[k]; c.Grade != tokenize.CountVerified || !slices.Equal(c.PromptIDs, known.truths[k].prompt) {
+					t.Errorf("%s: call %d: %s", shape.name, k, short(c))
+				}
+			}
 		}
-		want := shape.known
-		if want == "" {
-			want = shape.requests
-		}
+		want := cmp.Or(shape.known, shape.requests)
 		if got[0] != shape.requests || got[1] != want || got[2] != want {
 			t.Errorf("%s: %q, want %q and then %q", shape.name, got, shape.requests, want)
+		}
+	}
+}
+
+// checkProven checks that each call is proven by its count.
+func checkProven(t *testing.T, what string, calls []tokenize.Call) {
+	t.Helper()
+	for k := range calls {
+		if calls[k].Grade != tokenize.CountVerified {
+			t.Errorf("%s: call %d is %v: %s", what, k, calls[k].Grade, calls[k].Note)
 		}
 	}
 }

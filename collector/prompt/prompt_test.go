@@ -86,10 +86,7 @@ func TestAuto(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			for _, force := range []tokenize.PromptSource{tokenize.SourceNone, tokenize.SourceTurns} {
-				p, err := prompt.New(prompt.Config{Force: force})
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := newPrompter(t, prompt.Config{Force: force})
 				calls, err := p.Prompts(t.Context(), tt.reply, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -108,13 +105,10 @@ func TestAuto(t *testing.T) {
 // A turn that breaks a rule fails the sample. The error counts turns from the first send.
 func TestBadTurnOfALaterSend(t *testing.T) {
 	t.Parallel()
-	p, err := prompt.New(prompt.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPrompter(t, prompt.Config{})
 	bad := says(20, 2, 3)
 	bad.Logprobs = bad.Logprobs[:1]
-	_, err = p.Prompts(t.Context(), reply([]tokenize.Turn{says(10, 1, 3), returns("x")}, []tokenize.Turn{bad}), nil)
+	_, err := p.Prompts(t.Context(), reply([]tokenize.Turn{says(10, 1, 3), returns("x")}, []tokenize.Turn{bad}), nil)
 	e, ok := errors.AsType[*tokenize.AlignError](err)
 	if !ok || e.Turn != 2 || e.Reason != tokenize.ReasonLengthMismatch {
 		t.Errorf("Prompts = %v, want a length mismatch in turn 2", err)
@@ -132,10 +126,7 @@ func (letters) AppendTokens(dst []int32, text string) ([]int32, error) {
 
 func TestLiteral(t *testing.T) {
 	t.Parallel()
-	p, err := prompt.New(prompt.Config{Force: tokenize.SourceLiteral, Encoder: letters{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPrompter(t, prompt.Config{Force: tokenize.SourceLiteral, Encoder: letters{}})
 	calls, err := p.Prompts(t.Context(), reply([]tokenize.Turn{says(10, 1, 0), returns("ab")}, []tokenize.Turn{says(20, 1, 0)}), nil)
 	if err != nil {
 		t.Fatal(err)

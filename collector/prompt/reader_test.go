@@ -32,26 +32,16 @@ func (r *recording) truthOf(i int) (traced []truth, untraced int) {
 // the prompts that the engine received, id by id.
 func TestReaderPrompts(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	var changes atomic.Int64
 	exact, missing, ended := 0, 0, map[string]string{}
 	for _, rec := range recordings(t) {
-		life := live(t, cases, &rec)
+		life := live(t, &rec)
 		runs, err := life.Client.Runs(t.Context(), letta.RunsQuery{AgentID: life.AgentID, Ascending: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := prompt.New(prompt.Config{Model: model})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newPrompter(t, prompt.Config{Model: model})
 		client, err := letta.NewClient(letta.ClientConfig{
 			BaseURL: life.Client.BaseURL(),
 			Observe: func(ctx context.Context, _, method string) (context.Context, func(letta.Exchange)) {

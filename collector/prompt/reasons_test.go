@@ -34,14 +34,8 @@ func alertOf(stepID string) letta.Message {
 // TestReasons removes or changes parts of the records, and checks the reason and note of each call.
 func TestReasons(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raising, err := chat.Parse("model", "{{ messages[0].content }}\n{{ raise_exception('no roles') }}", chat.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
+	raising := parseTemplate(t, "model", "{{ messages[0].content }}\n{{ raise_exception('no roles') }}", chat.Options{})
 	lives := map[string]*knownLife{}
 	for _, k := range remembered(t, "tool-two", "multi", "compaction", "conversation") {
 		lives[k.name] = k
@@ -260,20 +254,15 @@ func TestReasons(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			known := lives[tt.life]
-			evidence := *known.reply.Evidence
-			evidence.Sends = slices.Clone(evidence.Sends)
-			reply := *known.reply
-			reply.Evidence = &evidence
-			m := known.memory.with(func(m *memory) {
-				if tt.change != nil {
-					tt.change(m, &evidence)
-				}
-			})
+			of := known.clone()
+			if tt.change != nil {
+				tt.change(of.memory, of.reply.Evidence)
+			}
 			with := model
 			if tt.model != nil {
 				with = tt.model
 			}
-			calls, err := prompt.NewRebuilder(with, true, true).Prompts(t.Context(), m, &reply)
+			calls, err := prompt.NewRebuilder(with, true, true).Prompts(t.Context(), of.memory, of.reply)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("error %v, want %q", err, tt.err)
@@ -281,7 +270,7 @@ func TestReasons(t *testing.T) {
 				if hole := (*tokenize.AlignError)(nil); errors.As(err, &hole) && !errors.Is(err, tokenize.ErrCounts) {
 					t.Errorf("%v does not wrap ErrCounts", err)
 				}
-				if m.err != nil && !collector.Classify(err).Retryable() {
+				if of.memory.err != nil && !collector.Classify(err).Retryable() {
 					t.Errorf("class %v is not tried again", collector.Classify(err))
 				}
 				return
@@ -329,10 +318,7 @@ func reverseTools(e *record.Rollout) {
 // trace that the server does not keep.
 func TestTraceLost(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	for _, tt := range []struct {
 		life   string
 		reason tokenize.Reason
@@ -344,10 +330,7 @@ func TestTraceLost(t *testing.T) {
 		known := remembered(t, tt.life)[0]
 		m := known.memory.with(func(m *memory) { clear(m.traces) })
 		for _, rebuilder := range []*prompt.Rebuilder{prompt.NewRebuilder(model, true, true), prompt.NewRebuilder(model, true, true).Answers()} {
-			calls, err := rebuilder.Prompts(t.Context(), m, known.reply)
-			if err != nil {
-				t.Fatal(err)
-			}
+			calls := rebuilt(t, rebuilder, m, known.reply)
 			for i := range calls {
 				if c := &calls[i]; c.Reason != tt.reason || !strings.Contains(c.Note, tt.note) {
 					t.Errorf("%s call %d: %v (%s), want %v with %q", tt.life, i, c.Reason, c.Note, tt.reason, tt.note)

@@ -70,15 +70,7 @@ func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, c
 
 func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasim.Config, cutAt int64, change ...func(*agent.Config)) (told, *lettasim.Server) {
 	t.Helper()
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.Cases = cases
-	sim, err := lettasim.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := simulate(t, config, rec.name)
 	web := httptest.NewServer(&cut{next: sim, n: cutAt})
 	t.Cleanup(web.Close)
 	task, cfg := rec.asTask(t)
@@ -86,10 +78,7 @@ func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasi
 	for _, f := range change {
 		f(&cfg)
 	}
-	var out told
-	if out.prompter, err = prompt.New(prompt.Config{Model: model}); err != nil {
-		t.Fatal(err)
-	}
+	out := told{prompter: newPrompter(t, prompt.Config{Model: model})}
 	cfg.Prompter = &out
 	a := collector.Attempt{Task: task, Key: "key-" + rec.name, GroupSize: 1, N: 1, RunID: "run"}
 	open := func() *agent.Backend {
@@ -98,11 +87,7 @@ func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasi
 			t.Fatal(err)
 		}
 		t.Cleanup(client.CloseIdle)
-		backend, err := agent.NewBackend(client, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return backend
+		return newBackend(t, client, cfg)
 	}
 	agent, err := open().Open(t.Context(), a)
 	if err != nil {
@@ -144,10 +129,7 @@ func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasi
 // answer, or fails with a reason.
 func TestReattachRecorded(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	for _, inputIDs := range []bool{false, true} {
 		t.Run(fmt.Sprintf("input_ids=%v", inputIDs), func(t *testing.T) {
 			t.Parallel()
@@ -199,10 +181,7 @@ func TestReattachRecorded(t *testing.T) {
 // then not proven, and TakenOver reports that a new rollout would be.
 func TestReattachOverridden(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	override := func(cfg *agent.Config) { cfg.OverrideSystem = "Be brief." }
 	tried := 0
 	for _, rec := range recordings(t) {

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -14,57 +14,54 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/prompt/prompttest"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
-	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 const testdata = "../../testdata"
 
-var qwen3 = sync.OnceValues(func() (*prompt.Model, error) {
-	f, err := os.Open(filepath.Join(testdata, "tokenizers/qwen3/tokenizer.json.zst"))
+// qwen3 returns the model of the recordings.
+func qwen3(tb testing.TB) *prompt.Model {
+	tb.Helper()
+	m := prompttest.Qwen3(tb)
+	return &prompt.Model{Template: m.Template, Tokenizer: m.Tokenizer}
+}
+
+func parseTemplate(tb testing.TB, name, source string, opts chat.Options) *chat.Template {
+	tb.Helper()
+	tmpl, err := chat.Parse(name, source, opts)
 	if err != nil {
-		return nil, err
+		tb.Fatal(err)
 	}
-	defer f.Close()
-	z, err := zstd.NewReader(f)
+	return tmpl
+}
+
+func newPrompter(tb testing.TB, cfg prompt.Config) *prompt.Prompter {
+	tb.Helper()
+	p, err := prompt.New(cfg)
 	if err != nil {
-		return nil, err
+		tb.Fatal(err)
 	}
-	defer z.Close()
-	raw, err := io.ReadAll(z)
+	return p
+}
+
+func newBackend(tb testing.TB, client *letta.Client, cfg agent.Config) *agent.Backend {
+	tb.Helper()
+	backend, err := agent.NewBackend(client, cfg)
 	if err != nil {
-		return nil, err
+		tb.Fatal(err)
 	}
-	tok, err := bpe.Parse(raw, bpe.Options{})
-	if err != nil {
-		return nil, err
-	}
-	var config struct {
-		ChatTemplate string `json:"chat_template"`
-	}
-	raw, err = os.ReadFile(filepath.Join(testdata, "tokenizers/qwen3/tokenizer_config.json"))
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(raw, &config); err != nil {
-		return nil, err
-	}
-	tmpl, err := chat.Parse("qwen3", config.ChatTemplate, chat.Options{})
-	if err != nil {
-		return nil, err
-	}
-	return &prompt.Model{Template: tmpl, Tokenizer: tok}, nil
-})
+	return backend
+}
 
 // A recording contains what the tests know of a recorded life and a client does not.
 type recording struct {
@@ -138,10 +135,53 @@ var readRecordings = sync.OnceValues(func() ([]recording, error) {
 	return all, nil
 })
 
-// simCases returns the recordings as cases of the simulated server, read once.
-var simCases = sync.OnceValues(func() ([]*lettasim.Case, error) {
+// recordingOf returns the recording of this name.
+func recordingOf(tb testing.TB, name string) *recording {
+	tb.Helper()
+	all := recordings(tb)
+	i := slices.IndexFunc(all, func(r recording) bool { return r.name == name })
+	if i < 0 {
+		tb.Fatalf("no recording %s", name)
+	}
+	return &all[i]
+}
+
+var readCases = sync.OnceValues(func() ([]*lettasim.Case, error) {
 	return lettasim.LoadCases(os.DirFS(testdata), "letta")
 })
+
+// simulate returns a simulated server that plays the recording of this name.
+func simulate(tb testing.TB, cfg lettasim.Config, name string) *lettasim.Server {
+	tb.Helper()
+	all, err := readCases()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(c *lettasim.Case) bool { return c.Name == name })
+	if i < 0 {
+		tb.Fatalf("no recording %s", name)
+	}
+	cfg.Cases = all[i : i+1]
+	server, err := lettasim.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return server
+}
+
+// dial serves the handler until the test ends, and returns a client of it.
+func dial(tb testing.TB, server http.Handler, cfg letta.ClientConfig) *letta.Client {
+	tb.Helper()
+	web := httptest.NewServer(server)
+	tb.Cleanup(web.Close)
+	cfg.BaseURL = web.URL
+	client, err := letta.NewClient(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(client.CloseIdle)
+	return client
+}
 
 // A truth is what the engine received for one call that became a turn.
 type truth struct {
@@ -172,25 +212,14 @@ func (r *recording) truths() []truth {
 
 // live plays one recorded life over HTTP, request by request, and returns what a collector gets.
 // The agent exists until the test ends.
-func live(tb testing.TB, cases []*lettasim.Case, rec *recording) *prompt.Answered {
+func live(tb testing.TB, rec *recording) *prompt.Answered {
 	tb.Helper()
-	server, err := lettasim.New(lettasim.Config{Cases: cases})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return liveOn(tb, server, rec)
+	return liveOn(tb, simulate(tb, lettasim.Config{}, rec.name), rec)
 }
 
 func liveOn(tb testing.TB, server *lettasim.Server, rec *recording) *prompt.Answered {
 	tb.Helper()
-	web := httptest.NewServer(server)
-	tb.Cleanup(web.Close)
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(client.CloseIdle)
-
+	client := dial(tb, server, letta.ClientConfig{})
 	ctx := tb.Context()
 	agent, err := client.CreateAgent(ctx, json.RawMessage(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"`+rec.name+`"}}}`))
 	if err != nil {
@@ -238,14 +267,7 @@ func liveOn(tb testing.TB, server *lettasim.Server, rec *recording) *prompt.Answ
 // with the engine's prompt, id by id.
 func TestRecordedPrompts(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	type tally struct{ calls, exact, lost int }
 	for _, test := range []struct {
 		source tokenize.PromptSource
@@ -265,11 +287,8 @@ func TestRecordedPrompts(t *testing.T) {
 				if len(truths) == 0 || rec.name == "logprobs-only" {
 					continue
 				}
-				reply := live(t, cases, &rec)
-				p, err := prompt.New(prompt.Config{Force: test.source, Model: model})
-				if err != nil {
-					t.Fatal(err)
-				}
+				reply := live(t, &rec)
+				p := newPrompter(t, prompt.Config{Force: test.source, Model: model})
 				calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
 				if err != nil {
 					t.Errorf("%s: %v", rec.name, err)
@@ -279,6 +298,7 @@ func TestRecordedPrompts(t *testing.T) {
 					t.Errorf("%s: %d calls, recorded %d", rec.name, len(calls), len(truths))
 					continue
 				}
+				checkOwned(t, rec.name, reply, calls)
 				for i := range calls {
 					got.calls++
 					switch {

@@ -15,14 +15,8 @@ import (
 // encoded once, and the ids equal the ids of the whole text.
 func TestSharedPrefix(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl, err := chat.Parse("text", "{{ messages[0].content }}", chat.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
+	tmpl := parseTemplate(t, "text", "{{ messages[0].content }}", chat.Options{})
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
 	pieces := []string{"<|im_start|>", "<|im_end|>\n", "<think>", "<think", "</think>", " ", "word", " <", "<|", "\n\n", "é", "e\u0301", "123", "漢"}
@@ -33,10 +27,7 @@ func TestSharedPrefix(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := model.Tokenizer.AppendTokens(nil, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := encode(t, model, text)
 		if !slices.Equal(got, want) {
 			t.Fatalf("seed %d: %q is %v, want %v", seed, text, got, want)
 		}

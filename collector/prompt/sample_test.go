@@ -3,7 +3,7 @@ package prompt_test
 import (
 	"context"
 	"fmt"
-	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -67,17 +67,10 @@ func (r *recording) asTask(t *testing.T) (*collector.Task, agent.Config) {
 
 // TestRecordedSamples runs every recording through the whole collector and compares the rows with
 // what the engine received. Each sampled token is in exactly one row, after exactly the prompt that
-// the model saw.
+// the model saw. Without the answers, the sample is the same.
 func TestRecordedSamples(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	calls, rows := 0, 0
 	for _, rec := range recordings(t) {
 		truths := rec.truths()
@@ -88,12 +81,15 @@ func TestRecordedSamples(t *testing.T) {
 			truths = truths[:2] // the first send ends the sample
 		}
 		task, cfg := rec.asTask(t)
-		s := collect(t, cases, model, task, cfg)
+		s := keptIDs(t, newPrompter(t, prompt.Config{Model: model}), task, cfg)
 		n, err := checkSample(s, truths)
 		if err != nil {
 			t.Errorf("%s: %v", rec.name, err)
 		}
 		calls, rows = calls+n, rows+len(s.Rows)
+		if records := keptIDs(t, newPrompter(t, prompt.Config{Model: model}).WithoutAnswers(), task, cfg); !reflect.DeepEqual(records, s) {
+			t.Errorf("%s: the samples differ:\n%+v\n%+v", rec.name, records, s)
+		}
 	}
 	// 77 calls, without those after the compaction, the call of approval-pending, whose next
 	// message the server refuses, and the call of nan, which has no trace.
@@ -103,39 +99,16 @@ func TestRecordedSamples(t *testing.T) {
 	t.Logf("%d calls in %d rows", calls, rows)
 }
 
-func collect(t *testing.T, cases []*lettasim.Case, model *prompt.Model, task *collector.Task, cfg agent.Config) *tokenize.Sample {
-	t.Helper()
-	p, err := prompt.New(prompt.Config{Model: model})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return collectWith(t, cases, p, task, cfg)
-}
-
 // collectWith collects one task with prompts from p.
-func collectWith(t *testing.T, cases []*lettasim.Case, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
+func collectWith(t *testing.T, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
 	t.Helper()
-	server, err := lettasim.New(lettasim.Config{Cases: cases})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return collectOn(t, server, p, task, cfg)
+	return collectOn(t, simulate(t, lettasim.Config{}, task.ID), p, task, cfg)
 }
 
 func collectOn(t *testing.T, server *lettasim.Server, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
 	t.Helper()
-	web := httptest.NewServer(server)
-	defer web.Close()
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdle()
 	cfg.Prompter = p
-	backend, err := agent.NewBackend(client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	backend := newBackend(t, dial(t, server, letta.ClientConfig{}), cfg)
 	kept := &keeper{samples: map[string]*tokenize.Sample{}}
 	c, err := collector.New(collector.Config{
 		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 1}}, Sink: kept,
@@ -230,15 +203,9 @@ func checkRow(row *tokenize.Row, truths []truth, seen []bool) error {
 // Later calls are failures with their reason, and earlier calls keep their rows.
 func TestCompactedSample(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	known := remembered(t, "compaction")[0]
-	calls, err := prompt.NewRebuilder(model, true, true).Prompts(t.Context(), known.memory, known.reply)
-	if err != nil {
-		t.Fatal(err)
-	}
+	calls := rebuilt(t, prompt.NewRebuilder(model, true, true), known.memory, known.reply)
 	var sum tokenize.Counts
 	for _, e := range known.reply.Evidence.Sends {
 		sum.PromptTokens += e.Response.Usage.PromptTokens
@@ -248,10 +215,7 @@ func TestCompactedSample(t *testing.T) {
 	if err := tokenize.CheckCounts(calls, sum); err != nil {
 		t.Errorf("CheckCounts: %v", err)
 	}
-	rows, al, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows, al := aligned(t, tokenize.AlignConfig{}, calls)
 	seen := make([]bool, len(known.truths))
 	for i := range rows {
 		if err := checkRow(&rows[i], known.truths, seen); err != nil {
@@ -272,23 +236,11 @@ func TestCompactedSample(t *testing.T) {
 // template.
 func TestFailureSaysWhatWasTried(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	template := func(source string) *prompt.Model {
-		tmpl, err := chat.Parse("model", source, chat.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &prompt.Model{Template: tmpl, Tokenizer: model.Tokenizer}
+		return &prompt.Model{Template: parseTemplate(t, "model", source, chat.Options{}), Tokenizer: model.Tokenizer}
 	}
-	all := recordings(t)
-	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == "tool" })]
+	rec := recordingOf(t, "tool")
 	for _, tt := range []struct {
 		name, reason, want string
 		model              *prompt.Model
@@ -299,7 +251,7 @@ func TestFailureSaysWhatWasTried(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			task, cfg := rec.asTask(t)
-			s := collect(t, cases, tt.model, task, cfg)
+			s := collectWith(t, newPrompter(t, prompt.Config{Model: tt.model}), task, cfg)
 			if len(s.Rows) != 0 || len(s.Failures) != 1 {
 				t.Fatalf("%d rows, %d failures", len(s.Rows), len(s.Failures))
 			}

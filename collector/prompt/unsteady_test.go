@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -50,14 +48,7 @@ func faced(tb testing.TB, model *prompt.Model) func([]int32, lettasim.Face) []in
 // right, and a prompt without proof is not graded.
 func TestUnsteadyAgents(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	at := func(kind lettasim.LookKind, f lettasim.Face) func() func(lettasim.Look) lettasim.Face {
 		return func() func(lettasim.Look) lettasim.Face {
 			return func(l lettasim.Look) lettasim.Face {
@@ -121,10 +112,7 @@ func TestUnsteadyAgents(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			sim, err := lettasim.New(lettasim.Config{Cases: cases, Face: tt.face(), Prompt: faced(t, model), NoTraces: tt.noTraces})
-			if err != nil {
-				t.Fatal(err)
-			}
+			sim := simulate(t, lettasim.Config{Face: tt.face(), Prompt: faced(t, model), NoTraces: tt.noTraces}, tt.life)
 			got := collectMany(t, sim, model, tt.life, samples, tt.unverified)
 			given := map[string][]truth{}
 			for _, g := range sim.Given() {
@@ -173,23 +161,9 @@ func TestUnsteadyAgents(t *testing.T) {
 
 func collectMany(t *testing.T, sim *lettasim.Server, model *prompt.Model, life string, n int, unverified bool) map[string]*tokenize.Sample {
 	t.Helper()
-	web := httptest.NewServer(sim)
-	defer web.Close()
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdle()
-	all := recordings(t)
-	rec := all[slices.IndexFunc(all, func(r recording) bool { return r.name == life })]
-	task, cfg := rec.asTask(t)
-	if cfg.Prompter, err = prompt.New(prompt.Config{Model: model, Unverified: unverified}); err != nil {
-		t.Fatal(err)
-	}
-	backend, err := agent.NewBackend(client, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	task, cfg := recordingOf(t, life).asTask(t)
+	cfg.Prompter = newPrompter(t, prompt.Config{Model: model, Unverified: unverified})
+	backend := newBackend(t, dial(t, sim, letta.ClientConfig{}), cfg)
 	kept := &keeper{samples: map[string]*tokenize.Sample{}}
 	c, err := collector.New(collector.Config{
 		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 8}}, Sink: kept, Planned: n,
@@ -219,20 +193,10 @@ func collectMany(t *testing.T, sim *lettasim.Server, model *prompt.Model, life s
 // If a server keeps no traces, traces are soon no longer requested.
 func TestTracelessServer(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases, err := simCases()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	const samples = 40
 	for none, most := range map[bool]int64{false: samples, true: samples + 2*16} { // some are requested concurrently before it is known
-		sim, err := lettasim.New(lettasim.Config{Cases: cases, NoTraces: none})
-		if err != nil {
-			t.Fatal(err)
-		}
+		sim := simulate(t, lettasim.Config{NoTraces: none}, "single")
 		collectMany(t, sim, model, "single", samples, true)
 		if n := sim.Stats().Requests["GET /v1/steps/{id}/trace"]; n > most || n < samples {
 			t.Errorf("no traces %v: %d requests for traces of %d calls, want at most %d", none, n, samples, most)
@@ -244,10 +208,7 @@ func TestTracelessServer(t *testing.T) {
 // are read when their tools can already be in another order.
 func TestUnsteadyTakenOver(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	graded, others := 0, 0
 	for _, rec := range recordings(t) {
 		if rec.name != "tool-two" && rec.name != "multi" {

@@ -11,20 +11,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
-	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 // edited edits the text of the true prompt of call k, and sets the step's count to match.
 func edited(tb testing.TB, model *prompt.Model, known *knownLife, m *memory, k int, edit func(text string) string) []int32 {
 	tb.Helper()
-	text, err := model.Tokenizer.AppendText(nil, known.truths[k].prompt, bpe.DecodeOptions{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	ids, err := model.Tokenizer.AppendTokens(nil, edit(string(text)))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	text := decode(tb, model, known.truths[k].prompt)
+	ids := encode(tb, model, edit(text))
 	m.steps[0] = slices.Clone(m.steps[0])
 	m.steps[0][k].PromptTokens = new(int64(len(ids)))
 	return ids
@@ -34,17 +27,12 @@ func edited(tb testing.TB, model *prompt.Model, known *knownLife, m *memory, k i
 // order, which only AgentState has.
 func TestMembersOfATool(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	known := remembered(t, "tool-two")[0]
-	e := *known.reply.Evidence
-	agent := *e.Agent
+	reply := known.clone().reply
+	agent := *reply.Evidence.Agent
 	agent.Tools = slices.Clone(agent.Tools)
-	e.Agent = &agent
-	reply := *known.reply
-	reply.Evidence = &e
+	reply.Evidence.Agent = &agent
 	description := `"description": "Multiply two integers.", `
 	at := slices.IndexFunc(agent.Tools, func(tool letta.Tool) bool { return tool.Name == "mul" })
 	var schema struct {
@@ -68,10 +56,7 @@ func TestMembersOfATool(t *testing.T) {
 		t.Fatalf("%d ids for %d: the test changes nothing, or the length", len(want[0]), len(known.truths[0].prompt))
 	}
 	for _, stored := range []bool{true, false} {
-		calls, err := prompt.NewRebuilder(model, stored, true).Prompts(t.Context(), m, &reply)
-		if err != nil {
-			t.Fatal(err)
-		}
+		calls := rebuilt(t, prompt.NewRebuilder(model, stored, true), m, reply)
 		for k := range calls {
 			if calls[k].Grade != tokenize.CountVerified || !slices.Equal(calls[k].PromptIDs, want[k]) {
 				t.Errorf("stored %v: call %d is %v from %v, with its true prompt %v; %s", stored, k, calls[k].Grade, calls[k].Source, slices.Equal(calls[k].PromptIDs, want[k]), calls[k].Note)
@@ -84,16 +69,11 @@ func TestMembersOfATool(t *testing.T) {
 // about another, even if their lengths agree.
 func TestToolRules(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	known := remembered(t, "tool-two")[0]
-	e := *known.reply.Evidence
-	agent := *e.Agent
-	e.Agent = &agent
-	reply := *known.reply
-	reply.Evidence = &e
+	reply := known.clone().reply
+	agent := *reply.Evidence.Agent
+	reply.Evidence.Agent = &agent
 	only := func(k int) string { return [...]string{"add", "mul"}[k%2] }
 	var want [][]int32
 	m := known.memory.with(func(m *memory) {
@@ -142,10 +122,7 @@ func TestToolRules(t *testing.T) {
 				}
 			}
 		})
-		calls, err := prompt.NewRebuilder(model, true, true).Prompts(t.Context(), some, &reply)
-		if err != nil {
-			t.Fatal(err)
-		}
+		calls := rebuilt(t, prompt.NewRebuilder(model, true, true), some, reply)
 		for k := range calls {
 			c := &calls[k]
 			if tt.want[k] == "" && c.Grade == tokenize.Quarantined {
@@ -162,24 +139,17 @@ func TestToolRules(t *testing.T) {
 // no call of the request is proven.
 func TestWitnessNotHeard(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	known := remembered(t, "tool-two")[0]
-	e := *known.reply.Evidence
-	reply := *known.reply
-	reply.Evidence = &e
+	reply := known.clone().reply
+	e := reply.Evidence
 	system := e.SystemText
 	e.SystemText = "Not what the model was given. " + system
 	m := known.memory.with(func(m *memory) {
 		edited(t, model, known, m, 0, func(text string) string { return strings.Replace(text, system, e.SystemText, 1) })
 		m.messages[0] = nil // so that only the first call can be rebuilt
 	})
-	calls, err := prompt.NewRebuilder(model, true, false).Prompts(t.Context(), m, &reply)
-	if err != nil {
-		t.Fatal(err)
-	}
+	calls := rebuilt(t, prompt.NewRebuilder(model, true, false), m, reply)
 	if c := &calls[0]; c.Grade != tokenize.Quarantined || c.Reason != tokenize.ReasonNoPrompt || !strings.Contains(c.Note, "was not compared") {
 		t.Errorf("the first call is %v/%v; %s", c.Grade, c.Reason, c.Note)
 	}
@@ -189,10 +159,7 @@ func TestWitnessNotHeard(t *testing.T) {
 // the agent is read again.
 func TestReadAgain(t *testing.T) {
 	t.Parallel()
-	model, err := qwen3()
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := qwen3(t)
 	known := remembered(t, "tool-list")[0]
 	block := []letta.RawJSON{`{"id":"block-1","label":"human","value":"x"}`}
 	for _, tt := range []struct {
@@ -224,28 +191,19 @@ func TestReadAgain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			e := *known.reply.Evidence
-			e.Sends = slices.Clone(e.Sends)
-			before, now := *e.Agent, *e.Agent
-			e.Agent = &before
+			of := known.clone()
+			before, now := *of.reply.Evidence.Agent, *of.reply.Evidence.Agent
+			of.reply.Evidence.Agent, of.memory.agent = &before, &now
 			if tt.before != nil {
-				tt.before(&e)
+				tt.before(of.reply.Evidence)
 			}
-			m := known.memory.with(func(m *memory) {
-				m.agent = &now
-				if tt.now != nil {
-					tt.now(m)
-				}
-				if !tt.trace {
-					clear(m.traces)
-				}
-			})
-			reply := *known.reply
-			reply.Evidence = &e
-			calls, err := prompt.NewRebuilder(model, true, true).Prompts(t.Context(), m, &reply)
-			if err != nil {
-				t.Fatal(err)
+			if tt.now != nil {
+				tt.now(of.memory)
 			}
+			if !tt.trace {
+				clear(of.memory.traces)
+			}
+			calls := rebuilt(t, prompt.NewRebuilder(model, true, true), of.memory, of.reply)
 			for k := range calls {
 				c := &calls[k]
 				switch {

@@ -21,9 +21,7 @@ func TestDamage(t *testing.T) {
 	for n := range calls {
 		s.Add(call(n))
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	shut(t, s)
 	names := segmentFiles(t, dir)
 	if len(names) < 3 {
 		t.Fatalf("%d segments", len(names))
@@ -93,33 +91,4 @@ func damage(r *rand.Rand, b []byte) []byte {
 		b = append(b, "\xffRL\xfe and so on"...)
 	}
 	return b
-}
-
-// FuzzSegment proves that no input makes a reader of a segment panic, hang or return a call that
-// was not added.
-func FuzzSegment(f *testing.F) {
-	dir := f.TempDir()
-	s := open(f, tap.SpoolConfig{Dir: dir})
-	for n := range 4 {
-		s.Add(call(n))
-	}
-	if err := s.Close(); err != nil {
-		f.Fatal(err)
-	}
-	whole, err := os.ReadFile(segmentFiles(f, dir)[0])
-	if err != nil {
-		f.Fatal(err)
-	}
-	r := rand.New(rand.NewPCG(14, 1))
-	f.Add(whole)
-	for range 20 {
-		f.Add(damage(r, whole))
-	}
-	f.Fuzz(func(t *testing.T, segment []byte) {
-		for _, c := range tap.DecodeSegment(segment) {
-			if number(c) < 0 {
-				t.Errorf("%+v was not added", c)
-			}
-		}
-	})
 }

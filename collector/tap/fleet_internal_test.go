@@ -1,8 +1,8 @@
 package tap
 
 import (
+	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -37,16 +37,18 @@ type fleetConfig struct {
 // engine returns the log-probabilities of an output. Each is a function of the whole prompt, unless
 // the engine is sure of the token, or the value is planted.
 func (c *fleetConfig) engine(r *rand.Rand, prompt, output []int32) []float32 {
-	h := fnv.New64a()
+	sum := uint64(14695981039346656037) // FNV-1a of the ids
+	add := func(id int32) { sum = (sum ^ uint64(id)) * 1099511628211 }
 	if r.Float64() >= c.planted || c.sure && len(output) >= tellingTokens {
 		for _, id := range prompt {
-			_, _ = h.Write([]byte{byte(id), byte(id >> 8)})
+			add(id)
 		}
 	}
 	out := make([]float32, len(output))
 	for i, id := range output {
-		_, _ = h.Write([]byte{byte(id), byte(i)})
-		switch sum := h.Sum64(); {
+		add(id)
+		add(int32(i))
+		switch {
 		case id < 50: // the engine is sure
 			out[i] = -float32(sum%2) * 1.1920929e-07
 		default:
@@ -71,7 +73,13 @@ func (c *fleetConfig) output(r *rand.Rand) []int32 {
 // clock is when the first send of every fleet begins.
 var clock = time.Date(2026, 1, 5, 10, 0, 0, 0, time.UTC)
 
-func repeatOf(rollout string, prompt []int32) string { return fmt.Sprint(rollout, prompt) }
+func repeatOf(rollout string, prompt []int32) string {
+	key := []byte(rollout)
+	for _, id := range prompt {
+		key = binary.LittleEndian.AppendUint32(key, uint32(id))
+	}
+	return string(key)
+}
 
 func newFleet(r *rand.Rand, c fleetConfig) *fleet {
 	f := &fleet{prompts: map[string][][]int32{}, sent: map[string][][]int32{}, repeats: map[string]int{}}

@@ -46,7 +46,5 @@ func TestIndexFollows(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := spool.Close(); err != nil {
-		t.Error(err)
-	}
+	shut(t, spool)
 }

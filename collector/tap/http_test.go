@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,42 +42,6 @@ func TestHTTP(t *testing.T) {
 	if st := r.Stats(); st.Segments < 2 || st.Errors+st.Lost+st.Damaged+st.Removed+st.Torn > 0 {
 		t.Errorf("%+v", st)
 	}
-}
-
-// TestHTTPHorizon proves that a call soon arrives, and that the horizon passes it.
-func TestHTTPHorizon(t *testing.T) {
-	t.Parallel()
-	s := open(t, tap.SpoolConfig{Dir: t.TempDir()})
-	r := reader(t, serve(t, s))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var latest atomic.Int64
-	latest.Store(-1)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			c, err := r.Next(ctx)
-			if err != nil {
-				return
-			}
-			latest.Store(int64(number(c)))
-		}
-	}()
-	for n := range 20 {
-		s.Add(call(n))
-		if err := r.Await(ctx, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		if latest.Load() != int64(n) {
-			t.Errorf("the horizon has passed call %d, and %d is the last that came", n, latest.Load())
-		}
-	}
-	if skew := r.Skew(); skew < 0 || skew > time.Minute {
-		t.Errorf("skew %v of the same clock", skew)
-	}
-	cancel()
-	<-ended
 }
 
 // TestHTTPRestart proves that a Reader continues after its tap was away.
@@ -118,9 +81,7 @@ func TestHTTPRestart(t *testing.T) {
 			t.Error(err)
 		}
 		<-served
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		shut(t, s)
 		l = nil
 	}
 }

@@ -88,9 +88,7 @@ func TestOutage(t *testing.T) {
 		time.Sleep(time.Millisecond) // a write makes room
 	}
 	got = append(got, take(t, r, 1)...)
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	shut(t, s)
 	if !slices.Equal(got, taken) {
 		t.Errorf("%d calls were accepted, %d are read", len(taken), len(got))
 	}
@@ -171,9 +169,7 @@ func TestRetention(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	shut(t, s)
 	var bytes int64
 	for _, name := range segmentFiles(t, dir) {
 		info, err := os.Stat(name)
@@ -197,9 +193,7 @@ func TestRetention(t *testing.T) {
 		}
 	}
 	s = open(t, tap.SpoolConfig{Dir: dir, MaxAge: 30 * time.Minute})
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	shut(t, s)
 	if names := segmentFiles(t, dir); len(names) > 1 {
 		t.Errorf("old segments: %v", names)
 	}

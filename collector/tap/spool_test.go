@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,6 +74,13 @@ func open(tb testing.TB, cfg tap.SpoolConfig) *tap.Spool {
 	return s
 }
 
+func shut(tb testing.TB, s *tap.Spool) {
+	tb.Helper()
+	if err := s.Close(); err != nil {
+		tb.Error(err)
+	}
+}
+
 func reader(tb testing.TB, where string) *tap.Reader {
 	tb.Helper()
 	r, err := tap.OpenReader(where)
@@ -105,9 +113,7 @@ func seal(tb testing.TB, dir string) {
 	tb.Helper()
 	s := open(tb, tap.SpoolConfig{Dir: dir})
 	s.Add(call(last))
-	if err := s.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	shut(tb, s)
 }
 
 func segments(tb testing.TB, dir string) (all []int64) {
@@ -178,9 +184,7 @@ func TestFollow(t *testing.T) {
 	}
 	writers.Wait()
 	readers.Wait()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	shut(t, s)
 	if st := s.Stats(); st.Written != calls || st.Errors != 0 || st.QueuedBytes != 0 || st.Syncs == 0 {
 		t.Errorf("%+v", st)
 	}
@@ -208,9 +212,7 @@ func TestRestart(t *testing.T) {
 		if got := take(t, r, 10); !slices.Equal(got, numbers(10*i, 10*i+10)) {
 			t.Errorf("process %d: %v", i, got)
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		shut(t, s)
 		if s.Add(call(1)) || s.Stats().Lost != 1 {
 			t.Error("a closed spool takes a call")
 		}
@@ -234,41 +236,42 @@ func segmentFiles(tb testing.TB, dir string) (names []string) {
 	return names
 }
 
-// TestHorizon proves that a Reader has returned all calls before its horizon.
+// TestHorizon proves that a Reader, of the folder or over HTTP, has returned all calls before its
+// horizon.
 func TestHorizon(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s := open(t, tap.SpoolConfig{Dir: dir})
-	r := reader(t, dir)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var mu sync.Mutex
-	seen := map[int]bool{}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := r.Next(ctx)
-			if err != nil {
-				return
+	for _, overHTTP := range []bool{false, true} {
+		s := open(t, tap.SpoolConfig{Dir: t.TempDir()})
+		where := s.Dir()
+		if overHTTP {
+			where = serve(t, s)
+		}
+		r := reader(t, where)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var latest atomic.Int64
+		latest.Store(-1)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for c, err := r.Next(ctx); err == nil; c, err = r.Next(ctx) {
+				latest.Store(int64(number(c)))
 			}
-			mu.Lock()
-			seen[number(c)] = true
-			mu.Unlock()
+		})
+		for n := range 50 {
+			s.Add(call(n))
+			if err := r.Await(ctx, time.Now()); err != nil {
+				t.Fatalf("call %d: %v, horizon %v", n, err, r.Horizon())
+			}
+			if latest.Load() != int64(n) {
+				t.Errorf("the horizon has passed call %d, and %d is the last that came", n, latest.Load())
+			}
 		}
-	})
-	for n := range 50 {
-		s.Add(call(n))
-		if err := r.Await(ctx, time.Now()); err != nil {
-			t.Fatalf("call %d: %v, horizon %v", n, err, r.Horizon())
+		if skew := r.Skew(); skew < 0 || skew > time.Minute {
+			t.Errorf("skew %v of the same clock", skew)
 		}
-		mu.Lock()
-		if !seen[n] {
-			t.Errorf("call %d: the horizon has passed it", n)
-		}
-		mu.Unlock()
+		cancel()
+		wg.Wait()
 	}
-	cancel()
-	wg.Wait()
 }
 
 // TestHorizonOfTheIdle proves that the horizon moves without calls: for a tap that has not had any,
@@ -294,9 +297,7 @@ func TestHorizonOfTheIdle(t *testing.T) {
 	}
 	r := reader(t, dir)
 	await("no call yet", r, 0)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	shut(t, s)
 	await("ended", r, 0)
 	await("ended, for a reader that comes later", reader(t, dir), 0)
 	name := segmentFiles(t, dir)[0]
@@ -320,9 +321,7 @@ func TestSince(t *testing.T) {
 		s := open(t, tap.SpoolConfig{Dir: dir})
 		s.Add(call(2 * i))
 		s.Add(call(2*i + 1))
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		shut(t, s)
 	}
 	// Segments that began in the same millisecond get the following numbers.
 	since := time.Now()
@@ -331,9 +330,7 @@ func TestSince(t *testing.T) {
 	}
 	s := open(t, tap.SpoolConfig{Dir: dir})
 	s.Add(call(4))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	shut(t, s)
 	seal(t, dir)
 	r := reader(t, dir)
 	r.Since(since)
@@ -361,9 +358,7 @@ func TestOpenReaderRefuses(t *testing.T) {
 	s.Add(call(0))
 	follower := reader(t, dir)
 	take(t, follower, 1)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	shut(t, s)
 	newer := filepath.Join(dir, fmt.Sprintf("%013d.tap", time.Now().Add(time.Minute).UnixMilli()))
 	f, err := os.Create(newer)
 	if err != nil {

@@ -1,15 +1,11 @@
 package bpe_test
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,18 +19,10 @@ import (
 
 var autoConfigs = flag.Int("configs", 300, "random folders to compare with AutoTokenizer of the newest release")
 
-// An autoPeer is a long-running process with AutoTokenizer of one release.
-type autoPeer struct {
-	version string
-	release chat.Transformers
-	in      *json.Encoder
-	out     *bufio.Reader
-}
-
+// An autoAnswer is the result of AutoTokenizer for an autoCase.
 type autoAnswer struct {
-	IDs   [][]int32
-	Class string
-	Error string
+	IDs                   [][]int32
+	Class, Error, Version string
 }
 
 // autoReleases are the releases by version prefix.
@@ -51,64 +39,20 @@ var autoReleases = []struct {
 	{"5.24.", chat.Transformers523},
 }
 
-func startAuto(t *testing.T, interpreter string) *autoPeer {
+func releaseOf(t *testing.T, version string) chat.Transformers {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), interpreter, filepath.Join("testdata", "python", "auto.py"))
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = stdin.Close()
-		_ = cmd.Wait()
-	})
-	p := &autoPeer{in: json.NewEncoder(stdin), out: bufio.NewReader(stdout)}
-	line, err := p.out.ReadBytes('\n')
-	if err != nil {
-		_ = cmd.Wait()
-		t.Fatalf("%s cannot load transformers: run make python\n%s", interpreter, stderr.String())
-	}
-	if err := json.Unmarshal(line, &p.version); err != nil {
-		t.Fatal(err)
-	}
 	for _, r := range autoReleases {
-		if strings.HasPrefix(p.version, r.prefix) {
-			p.release = r.release
-			return p
+		if strings.HasPrefix(version, r.prefix) {
+			return r.release
 		}
 	}
-	t.Fatalf("transformers %s: no rules are known", p.version)
-	return nil
-}
-
-func (p *autoPeer) encode(t *testing.T, c *autoCase) (a autoAnswer) {
-	t.Helper()
-	if err := p.in.Encode(c); err != nil {
-		t.Fatal(err)
-	}
-	line, err := p.out.ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("transformers %s ended on %s", p.version, c)
-	}
-	if err := json.Unmarshal(line, &a); err != nil {
-		t.Fatal(err)
-	}
-	return a
+	t.Fatalf("transformers %s: no rules are known", version)
+	return 0
 }
 
 // An autoCase is a folder and texts to encode with its tokenizer.
 type autoCase struct {
 	Files map[string]string `json:"files"`
-	Path  string            `json:"path,omitempty"`
 	Texts []string          `json:"texts"`
 	base  string
 }
@@ -140,64 +84,70 @@ func (c *autoCase) folder() fstest.MapFS {
 // compareAuto compares folders with AutoTokenizer, and logs how many are rejected for each field.
 func compareAuto(t *testing.T, interpreter string, n int) {
 	t.Helper()
-	const workers = 2
+	batch := min(2000, (n+1)/2)
 	var mu sync.Mutex
 	refused, taken, failed, both := map[string]int{}, map[string]int{}, map[string]int{}, 0
-	cases := make(chan int)
-	var wg sync.WaitGroup
-	var version string
-	bad := 0
-	for range workers {
-		p := startAuto(t, interpreter)
-		version = p.version
-		wg.Go(func() {
-			for i := range cases {
-				c := randomAuto(rand.New(rand.NewPCG(*seed, uint64(i))))
-				tok, err := bpe.Load(c.folder(), bpe.Options{Experimental: true, Releases: []chat.Transformers{p.release}})
-				all, allErr := bpe.Load(c.folder(), bpe.Options{Experimental: true})
-				want := p.encode(t, c)
-				mu.Lock()
-				problem := ""
-				switch {
-				case err != nil && want.Error != "":
-					both++
-				case err != nil:
-					refused[autoReason(err)]++
-					if autoReason(err) == "" || !errors.Is(err, bpe.ErrUnsupported) && !errors.Is(err, bpe.ErrCorrupt) {
-						problem = "a refusal that names no field"
-					}
-				case want.Error != "":
-					failed[shortened(want.Error)]++
-				default:
-					taken[c.base+" "+want.Class]++
-					chars := want.Class == "LlamaTokenizer" || want.Class == "GemmaTokenizer"
-					if p.release == chat.Transformers50 && want.Class != "TokenizersBackend" && c.chars() != chars {
-						break // the release 5.0 has two readings, and a reading of the wrong kind is skipped
-					}
-					for k, text := range c.Texts {
-						if got := encode(t, tok, text, bpe.EncodeOptions{}); !slices.Equal(got, want.IDs[k]) {
-							problem = fmt.Sprintf("%q: ids %v, AutoTokenizer (%s) gives %v", text, got, want.Class, want.IDs[k])
-							break
-						}
-					}
-					if problem == "" && allErr == nil && all.Digest() != tok.Digest() && c.chars() == chars {
-						problem = "another tokenizer without a release"
-					}
-				}
-				if problem != "" {
-					if bad++; bad <= 5 {
-						t.Errorf("transformers %s, folder %d (seed %d): %s\n%serr %v", p.version, i, *seed, problem, c, err)
-					}
-				}
-				mu.Unlock()
+	version, bad := "", 0
+	// judge counts a case and describes what is wrong with it.
+	judge := func(t *testing.T, c *autoCase, want autoAnswer) (problem string, err error) {
+		t.Helper()
+		release := releaseOf(t, want.Version)
+		tok, err := bpe.Load(c.folder(), bpe.Options{Experimental: true, Releases: []chat.Transformers{release}})
+		all, allErr := bpe.Load(c.folder(), bpe.Options{Experimental: true})
+		mu.Lock()
+		defer mu.Unlock()
+		version = want.Version
+		switch {
+		case err != nil && want.Error != "":
+			both++
+			return "", err
+		case err != nil:
+			refused[autoReason(err)]++
+			if autoReason(err) == "" || !errors.Is(err, bpe.ErrUnsupported) && !errors.Is(err, bpe.ErrCorrupt) {
+				problem = "a refusal that names no field"
 			}
-		})
+			return problem, err
+		case want.Error != "":
+			failed[shortened(want.Error)]++
+			return "", nil
+		}
+		taken[c.base+" "+want.Class]++
+		chars := want.Class == "LlamaTokenizer" || want.Class == "GemmaTokenizer"
+		if release == chat.Transformers50 && want.Class != "TokenizersBackend" && c.chars() != chars {
+			return "", nil // the release 5.0 has two readings, and a reading of the wrong kind is skipped
+		}
+		for k, text := range c.Texts {
+			if got := encode(t, tok, text, bpe.EncodeOptions{}); !slices.Equal(got, want.IDs[k]) {
+				return fmt.Sprintf("%q: ids %v, AutoTokenizer (%s) gives %v", text, got, want.Class, want.IDs[k]), nil
+			}
+		}
+		if allErr == nil && all.Digest() != tok.Digest() && c.chars() == chars {
+			problem = "another tokenizer without a release"
+		}
+		return problem, nil
 	}
-	for i := range n {
-		cases <- i
-	}
-	close(cases)
-	wg.Wait()
+	t.Run("batches", func(t *testing.T) {
+		for first := 0; first < n; first += batch {
+			t.Run(fmt.Sprint(first), func(t *testing.T) {
+				t.Parallel()
+				cases := make([]*autoCase, min(batch, n-first))
+				for i := range cases {
+					cases[i] = randomAuto(rand.New(rand.NewPCG(*seed, uint64(first+i))))
+				}
+				for i, want := range askScript[autoAnswer](t, interpreter, "auto.py", "auto", nil, cases) {
+					problem, err := judge(t, cases[i], want)
+					if problem == "" {
+						continue
+					}
+					mu.Lock()
+					if bad++; bad <= 5 {
+						t.Errorf("transformers %s, folder %d (seed %d): %s\n%serr %v", want.Version, first+i, *seed, problem, cases[i], err)
+					}
+					mu.Unlock()
+				}
+			})
+		}
+	})
 	total := 0
 	for _, k := range slices.Sorted(maps.Keys(taken)) {
 		t.Logf("transformers %s: %6d compared: %s", version, taken[k], k)
@@ -263,8 +213,38 @@ type autoBase struct {
 	words []string
 }
 
-func plainAdded(id int, content string, special bool) object {
-	return object{"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": special}
+// A vocabulary is built token by token.
+type vocabulary struct {
+	ids    map[string]int
+	merges [][2]string
+}
+
+func (v *vocabulary) add(s string) {
+	if _, ok := v.ids[s]; !ok {
+		v.ids[s] = len(v.ids)
+	}
+}
+
+// grow adds the beginnings of a word and the merges that make them.
+func (v *vocabulary) grow(word string) {
+	runes := []rune(word)
+	for k := 2; k <= len(runes); k++ {
+		if _, ok := v.ids[string(runes[:k])]; !ok {
+			v.merges = append(v.merges, [2]string{string(runes[:k-1]), string(runes[k-1 : k])})
+			v.add(string(runes[:k]))
+		}
+	}
+}
+
+// base returns a tokenizer with this vocabulary.
+func (v *vocabulary) base(name string, norm, pre any, decoder object, chars bool) autoBase {
+	model := object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil, "fuse_unk": chars, "byte_fallback": chars, "vocab": v.ids, "merges": v.merges}
+	if chars {
+		model["unk_token"] = "<unk>"
+	}
+	return autoBase{name: name, file: object{
+		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": norm, "pre_tokenizer": pre, "post_processor": nil, "decoder": decoder, "model": model,
+	}}
 }
 
 // autoBases are the pipelines that the classes of transformers build, and others.
@@ -288,42 +268,21 @@ var autoBases = sync.OnceValue(func() []autoBase {
 		{"gpt-neox", nfc, gpt2},
 		{"cohere", nfc, sequence(object{"type": "Digits", "individual_digits": true}, gpt2)},
 	} {
-		vocab, next := map[string]int{}, 0
-		add := func(s string) {
-			if _, ok := vocab[s]; !ok {
-				vocab[s] = next
-				next++
-			}
-		}
+		v := &vocabulary{ids: map[string]int{}}
 		for c := range 256 {
-			add(spell(byte(c)))
+			v.add(spell(byte(c)))
 		}
-		var merges [][2]string
 		words := []string{"ab", "abc", " a", "to", "tool", "é", "\n\n", "中", " to", "12", "abc tool"}
 		for _, w := range words {
-			s := spelled(w)
-			runes := []rune(s)
-			for k := 2; k <= len(runes); k++ {
-				if _, ok := vocab[string(runes[:k])]; !ok {
-					merges = append(merges, [2]string{string(runes[:k-1]), string(runes[k-1 : k])})
-					add(string(runes[:k]))
-				}
-			}
+			v.grow(spelled(w))
 		}
-		add("<in_vocab>")
-		base := autoBase{name: b.name, words: words}
-		for _, a := range []struct {
-			content string
-			special bool
-		}{{"<|endoftext|>", true}, {"<|im_start|>", true}, {"<|im_end|>", true}, {"<tool_call>", false}, {"</tool_call>", false}} {
-			base.added = append(base.added, plainAdded(next, a.content, a.special))
-			next++
-		}
-		base.added = append([]object{plainAdded(vocab["<in_vocab>"], "<in_vocab>", false)}, base.added...)
-		base.file = object{
-			"version": "1.0", "truncation": nil, "padding": nil, "normalizer": b.norm, "pre_tokenizer": b.pre, "post_processor": nil,
-			"decoder": object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true},
-			"model":   object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": merges},
+		v.add("<in_vocab>")
+		base := v.base(b.name, b.norm, b.pre, object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true}, false)
+		n := len(v.ids)
+		base.words = words
+		base.added = []object{
+			addedPart(v.ids["<in_vocab>"], "<in_vocab>"), addedPart(n, "<|endoftext|>", "special"), addedPart(n+1, "<|im_start|>", "special"),
+			addedPart(n+2, "<|im_end|>", "special"), addedPart(n+3, "<tool_call>"), addedPart(n+4, "</tool_call>"),
 		}
 		out = append(out, base)
 	}
@@ -337,40 +296,22 @@ var autoBases = sync.OnceValue(func() []autoBase {
 		{"llama first", nil, object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false}},
 		{"gemma", replace, object{"type": "Split", "pattern": object{"String": " "}, "behavior": "MergedWithPrevious", "invert": false}},
 	} {
-		vocab, next := map[string]int{}, 0
-		add := func(s string) {
-			if _, ok := vocab[s]; !ok {
-				vocab[s] = next
-				next++
-			}
-		}
+		v := &vocabulary{ids: map[string]int{}}
 		for _, s := range []string{"<unk>", "<s>", "</s>"} {
-			add(s)
+			v.add(s)
 		}
 		for c := range 256 {
-			add(fmt.Sprintf("<0x%02X>", c))
+			v.add(fmt.Sprintf("<0x%02X>", c))
 		}
-		var merges [][2]string
-		words := []string{"ab", "abc", "▁a", "to", "tool", "é", "▁▁", "中", "▁to"}
-		for _, w := range words {
-			runes := []rune(w)
-			for _, c := range runes {
-				add(string(c))
+		for _, w := range []string{"ab", "abc", "▁a", "to", "tool", "é", "▁▁", "中", "▁to"} {
+			for _, c := range w {
+				v.add(string(c))
 			}
-			for k := 2; k <= len(runes); k++ {
-				if _, ok := vocab[string(runes[:k])]; !ok {
-					merges = append(merges, [2]string{string(runes[:k-1]), string(runes[k-1 : k])})
-					add(string(runes[:k]))
-				}
-			}
+			v.grow(w)
 		}
-		base := autoBase{name: b.name, words: []string{"ab", "abc", " a", "to", "tool", "é", "  ", "中", " to"}}
-		base.added = []object{plainAdded(0, "<unk>", true), plainAdded(1, "<s>", true), plainAdded(2, "</s>", true), plainAdded(next, "<tool_call>", false)}
-		base.file = object{
-			"version": "1.0", "truncation": nil, "padding": nil, "normalizer": b.norm, "pre_tokenizer": b.pre, "post_processor": nil,
-			"decoder": object{"type": "Sequence", "decoders": decoders},
-			"model":   object{"type": "BPE", "dropout": nil, "unk_token": "<unk>", "continuing_subword_prefix": nil, "end_of_word_suffix": nil, "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": merges},
-		}
+		base := v.base(b.name, b.norm, b.pre, object{"type": "Sequence", "decoders": decoders}, true)
+		base.words = []string{"ab", "abc", " a", "to", "tool", "é", "  ", "中", " to"}
+		base.added = []object{addedPart(0, "<unk>", "special"), addedPart(1, "<s>", "special"), addedPart(2, "</s>", "special"), addedPart(len(v.ids), "<tool_call>")}
 		out = append(out, base)
 	}
 	return out

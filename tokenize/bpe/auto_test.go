@@ -3,6 +3,7 @@ package bpe_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -27,6 +28,31 @@ func folderOf(tb testing.TB, name string, files map[string]string) fstest.MapFS 
 		folder[name] = &fstest.MapFile{Data: []byte(text)}
 	}
 	return folder
+}
+
+// baseFolder returns a folder with the small tokenizer of this name and other files.
+func baseFolder(name string, files map[string]string) fstest.MapFS {
+	b := autoBases()[slices.IndexFunc(autoBases(), func(b autoBase) bool { return b.name == name })]
+	file := maps.Clone(b.file)
+	file["added_tokens"] = b.added
+	folder := fstest.MapFS{bpe.FileJSON: {Data: marshal(file)}}
+	for name, text := range files {
+		folder[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return folder
+}
+
+// baseConfig returns the tokenizer_config.json of the small tokenizer qwen2, modified by change.
+func baseConfig(change func(config object)) string {
+	decoder := object{}
+	for _, a := range autoBases()[0].added {
+		token := maps.Clone(a)
+		delete(token, "id")
+		decoder[fmt.Sprint(a["id"])] = token
+	}
+	config := object{"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": decoder}
+	change(config)
+	return string(marshal(config))
 }
 
 // configOf returns the tokenizer_config.json of a stored tokenizer, modified by change.
@@ -116,7 +142,7 @@ func TestAutoPublished(t *testing.T) {
 func TestAutoRefused(t *testing.T) {
 	t.Parallel()
 	with := func(key string, value any) string {
-		return configOf(t, "qwen3", func(c object) { c[key] = value })
+		return baseConfig(func(c object) { c[key] = value })
 	}
 	for _, tt := range []struct{ file, text, want string }{
 		{bpe.FileConfig, with("split_special_tokens", true), "tokenizer_config.json: split_special_tokens would"},
@@ -139,7 +165,7 @@ func TestAutoRefused(t *testing.T) {
 		{bpe.FileConfig, with("tokenizer_file", "other.json"), "tokenizer_config.json: tokenizer_file selects a file other than"},
 		{"config.json", `{"model_type": 7}`, "config.json: model_type is a number, want a string"},
 	} {
-		_, err := bpe.Load(folderOf(t, "qwen3", map[string]string{tt.file: tt.text}), bpe.Options{})
+		_, err := bpe.Load(baseFolder("qwen2", map[string]string{tt.file: tt.text}), bpe.Options{})
 		switch {
 		case tt.want == "" && err != nil:
 			t.Errorf("%.80s: %v", tt.text, err)
@@ -155,15 +181,18 @@ func TestAutoRefused(t *testing.T) {
 // field, as Python's json writes them, but tokenizer.json cannot.
 func TestAutoPythonNumbers(t *testing.T) {
 	t.Parallel()
-	alone := bpetest.Tokenizer(t, "qwen3")
+	alone, err := bpe.Load(baseFolder("qwen2", nil), bpe.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for file, text := range map[string]string{
 		"config.json":  `{"model_type": "qwen3", "time_step_limit": [0.0, Infinity], "rope": {"a": NaN, "b": [-Infinity]}, "c": NaN}`,
-		bpe.FileConfig: configOf(t, "qwen3", func(c object) { c["x"] = "y" })[1:],
+		bpe.FileConfig: baseConfig(func(c object) { c["x"] = "y" })[1:],
 	} {
 		if file == bpe.FileConfig {
 			text = `{"longest": Infinity, "extra": [NaN, -Infinity], ` + text
 		}
-		tok, err := bpe.Load(folderOf(t, "qwen3", map[string]string{file: text}), bpe.Options{})
+		tok, err := bpe.Load(baseFolder("qwen2", map[string]string{file: text}), bpe.Options{})
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 			continue
@@ -182,7 +211,7 @@ func TestAutoPythonNumbers(t *testing.T) {
 		{`{"x": +Infinity}`, `"+" where a value is expected`},
 		{`{"x": Infinity0}`, `"0" where ',' or '}' is expected`},
 	} {
-		_, err := bpe.Load(folderOf(t, "qwen3", map[string]string{bpe.FileConfig: tt.text}), bpe.Options{Releases: []chat.Transformers{chat.Transformers457}})
+		_, err := bpe.Load(baseFolder("qwen2", map[string]string{bpe.FileConfig: tt.text}), bpe.Options{Releases: []chat.Transformers{chat.Transformers457}})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, want %q", tt.text, err, tt.want)
 		}
@@ -195,13 +224,7 @@ func TestAutoPythonNumbers(t *testing.T) {
 // TestAutoReleases checks that a folder on which releases disagree needs Options.Releases.
 func TestAutoReleases(t *testing.T) {
 	t.Parallel()
-	b := autoBases()[slices.IndexFunc(autoBases(), func(b autoBase) bool { return b.name == "llama" })]
-	file := maps.Clone(b.file)
-	file["added_tokens"] = b.added
-	folder := fstest.MapFS{
-		bpe.FileJSON:   {Data: marshal(file)},
-		bpe.FileConfig: {Data: []byte(`{"tokenizer_class": "LlamaTokenizer", "legacy": true}`)},
-	}
+	folder := baseFolder("llama", map[string]string{bpe.FileConfig: `{"tokenizer_class": "LlamaTokenizer", "legacy": true}`})
 	_, err := bpe.Load(folder, bpe.Options{})
 	if err == nil || !strings.Contains(err.Error(), "tokenizer_config.json: tokenizer_class transformers 4.57 and 5.3 load the folder as different tokenizers") {
 		t.Errorf("without a release: %v", err)
@@ -227,7 +250,7 @@ func TestAutoReleases(t *testing.T) {
 // tokenizer.json. It builds a tokenizer from vocab.json, or fails without one.
 func TestAutoTokenizerFile(t *testing.T) {
 	t.Parallel()
-	folder := folderOf(t, "qwen3", map[string]string{bpe.FileConfig: configOf(t, "qwen3", func(c object) { c["tokenizer_file"] = nil })})
+	folder := baseFolder("qwen2", map[string]string{bpe.FileConfig: baseConfig(func(c object) { c["tokenizer_file"] = nil })})
 	for _, release := range chat.AllTransformers() {
 		_, err := bpe.Load(folder, bpe.Options{Releases: []chat.Transformers{release}})
 		want := release != chat.Transformers457
@@ -249,14 +272,9 @@ func TestAutoTokenizerFile(t *testing.T) {
 // disagree. If only that name is given, the error says to change the field.
 func TestAutoTwoInOne(t *testing.T) {
 	t.Parallel()
-	b := autoBases()[slices.IndexFunc(autoBases(), func(b autoBase) bool { return b.name == "llama" })]
-	file := maps.Clone(b.file)
-	file["added_tokens"] = b.added
-	folder := fstest.MapFS{
-		bpe.FileJSON:   {Data: marshal(file)},
-		bpe.FileConfig: {Data: []byte(`{"tokenizer_class": "LlamaTokenizer", "legacy": true}`)},
-		"config.json":  {Data: []byte(`{"model_type": "deepseek_v3"}`)},
-	}
+	folder := baseFolder("llama", map[string]string{
+		bpe.FileConfig: `{"tokenizer_class": "LlamaTokenizer", "legacy": true}`, "config.json": `{"model_type": "deepseek_v3"}`,
+	})
 	const both = "transformers 5.3 and 5.20 load the folder as different tokenizers"
 	for _, tt := range []struct {
 		releases []chat.Transformers
@@ -297,10 +315,7 @@ func TestAutoOtherKind(t *testing.T) {
 
 // FuzzConfig checks that any tokenizer_config.json loads or is rejected quickly and cheaply.
 func FuzzConfig(f *testing.F) {
-	b := autoBases()[0]
-	file := maps.Clone(b.file)
-	file["added_tokens"] = b.added
-	tokenizer := marshal(file)
+	tokenizer := baseFolder("qwen2", nil)[bpe.FileJSON].Data
 	seeds, err := filepath.Glob(filepath.Join("..", "..", "testdata", "tokenizers", "*", bpe.FileConfig))
 	if err != nil || len(seeds) == 0 {
 		f.Fatal("no seeds", err)

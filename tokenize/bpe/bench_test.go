@@ -10,12 +10,18 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-const benchBytes = 8 << 20
+// benchBytes returns the size of the benchmark corpus. With -short the benchmarks only have to run.
+func benchBytes() int {
+	if testing.Short() {
+		return 256 << 10
+	}
+	return 8 << 20
+}
 
 // BenchmarkEncode encodes 8 MiB of mixed documents, with caches emptied before each pass (cold) or
 // filled by earlier passes (warm).
 func BenchmarkEncode(b *testing.B) {
-	docs := corpus(b, benchBytes)
+	docs := corpus(b, benchBytes())
 	size := totalBytes(docs)
 	for _, name := range bpetest.Names() {
 		for _, cache := range []string{"cold", "warm"} {

@@ -53,10 +53,7 @@ func addedPart(id int, content string, flags ...string) object {
 // TestChars pins the ids of a vocabulary of characters. TestPeerEdits uses the same file.
 func TestChars(t *testing.T) {
 	t.Parallel()
-	tok, err := bpe.Parse(charFile(nil), bpe.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := parseFile(t, charFile(nil))
 	for _, test := range []struct {
 		name, text string
 		want       []string
@@ -129,13 +126,10 @@ func TestCharsRefused(t *testing.T) {
 		{"replace after fuse", decoders(object{"type": "Fuse"}, replacePart("▁", " ")), "Replace after Fuse"},
 		{"fallback twice", decoders(object{"type": "ByteFallback"}, object{"type": "ByteFallback"}), "two ByteFallback"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			_, err := bpe.Parse(charFile(test.changes), bpe.Options{})
-			if !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Parse = %v, want ErrUnsupported with %q", err, test.want)
-			}
-		})
+		_, err := bpe.Parse(charFile(test.changes), bpe.Options{})
+		if !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: Parse = %v, want ErrUnsupported with %q", test.name, err, test.want)
+		}
 	}
 }
 
@@ -143,10 +137,7 @@ func TestCharsRefused(t *testing.T) {
 // options for unknown characters.
 func TestUnknownUnneeded(t *testing.T) {
 	t.Parallel()
-	tok, err := bpe.Parse(smallFile(map[string]any{"model.byte_fallback": true, "model.fuse_unk": true, "model.unk_token": "<none>"}), bpe.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := parseFile(t, smallFile(map[string]any{"model.byte_fallback": true, "model.fuse_unk": true, "model.unk_token": "<none>"}))
 	checkIDs(t, "abc ab<s>ab\x00", encode(t, tok, "abc ab<s>ab\x00", bpe.EncodeOptions{}), []int32{257, 32, 256, 259, 256, 0})
 }
 
@@ -159,10 +150,7 @@ func TestGateCharsZeroAllocs(t *testing.T) {
 		"normalizers": nil,
 		"metaspace":   {"normalizer": nil, "pre_tokenizer": object{"type": "Metaspace", "replacement": "▁"}},
 	} {
-		tok, err := bpe.Parse(charFile(changes), bpe.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tok := parseFile(t, charFile(changes))
 		text := strings.Repeat("abc ab 日本 😀\n", 50) + strings.Repeat("a", 200)
 		ids := encode(t, tok, text, bpe.EncodeOptions{})
 		buf := make([]byte, 0, 2*len(text))

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,6 +74,9 @@ func TestEveryCodePoint(t *testing.T) {
 	}
 	texts := codePointTexts()
 	for _, name := range bpetest.Names() {
+		if !bpe.TextViews && !slices.Contains(normalizing, name) {
+			continue // the tag purego changes only how composed text is read
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tok := bpetest.Tokenizer(t, name)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -55,24 +56,29 @@ func totalBytes(docs []string) int {
 	return n
 }
 
-// goroot returns the folder of the Go distribution.
-func goroot(tb testing.TB) string {
+// goroot is the folder of the Go distribution.
+var goroot = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+// goSource returns a path below the sources of the Go distribution.
+func goSource(tb testing.TB, name ...string) string {
 	tb.Helper()
-	out, err := exec.CommandContext(tb.Context(), "go", "env", "GOROOT").Output()
+	root, err := goroot()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return strings.TrimSpace(string(out))
+	return filepath.Join(append([]string{root, "src"}, name...)...)
 }
 
 // goText returns Go source, or only its comments, which are English.
 func goText(tb testing.TB, n int, comments bool) string {
 	tb.Helper()
 	var b strings.Builder
-	source := filepath.Join(goroot(tb), "src")
 	roots := []string{"net", "cmd/compile", "go", "encoding", "runtime", "crypto", "os", "cmd/go"}
 	for _, root := range roots {
-		err := filepath.WalkDir(filepath.Join(source, root), func(path string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(goSource(tb, root), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
 				return err
 			}
@@ -104,7 +110,7 @@ func goText(tb testing.TB, n int, comments bool) string {
 
 func proseText(tb testing.TB, n int) string {
 	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join(goroot(tb), "src", "testdata", "Isaac.Newton-Opticks.txt"))
+	raw, err := os.ReadFile(goSource(tb, "testdata", "Isaac.Newton-Opticks.txt"))
 	if err != nil {
 		tb.Fatal(err)
 	}

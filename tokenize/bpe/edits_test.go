@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -59,30 +57,9 @@ func TestPeerEdits(t *testing.T) {
 		cases = append(cases, [2]any{b.String(), texts})
 	}
 
-	var in bytes.Buffer
-	enc := json.NewEncoder(&in)
-	for _, c := range cases {
-		if err := enc.Encode(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.CommandContext(t.Context(), interpreter, filepath.Join("testdata", "python", "edits.py"))
-	cmd.Stdin = &in
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := bytes.Split(bytes.TrimSuffix(out, []byte{'\n'}), []byte{'\n'})
-	if len(lines) != len(cases) {
-		t.Fatalf("%d answers to %d files", len(lines), len(cases))
-	}
 	var both, ours, theirs, bad int
-	for i, line := range lines {
+	for i, want := range askScript[[][3]json.RawMessage](t, interpreter, "edits.py", "edits", nil, cases) {
 		file, _ := cases[i][0].(string)
-		var want [][3]json.RawMessage
-		if err := json.Unmarshal(line, &want); err != nil {
-			t.Fatal(err)
-		}
 		tok, err := bpe.Parse([]byte(file), bpe.Options{Experimental: true})
 		switch {
 		case err != nil && want == nil:

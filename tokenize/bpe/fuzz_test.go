@@ -95,13 +95,17 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// FuzzLoad corrupts or replaces a small tokenizer.json, and checks that the result is a known error
-// or a working tokenizer. The fuzz input is only the corruption, so that it stays small.
+// FuzzLoad corrupts or replaces a small tokenizer.json or tekken.json, and checks that the result is a
+// known error or a working tokenizer. The fuzz input is only the corruption, so that it stays small.
 func FuzzLoad(f *testing.F) {
 	files := append(smallFiles(), charFile(nil))
+	tekken := byte(len(files))
+	files = append(files, tekkenFile(nil), tekkenFile(map[string]any{"special_tokens": []object{{"rank": 0, "token_str": "<s>", "is_control": true}}}))
 	whole := byte(len(files))
-	f.Add(byte(0), uint16(0), uint16(0), "", uint16(0), uint16(0), "")
-	f.Add(byte(1), uint16(40), uint16(5), "null", uint16(900), uint16(0), "\\ud83d\\ude00")
+	for _, which := range []byte{0, tekken} {
+		f.Add(which, uint16(0), uint16(0), "", uint16(0), uint16(0), "")
+		f.Add(which+1, uint16(40), uint16(5), "null", uint16(900), uint16(0), "\\ud83d\\ude00")
+	}
 	f.Add(byte(2), uint16(2000), uint16(1), "4194303", uint16(1), uint16(0), "\"model\":{},")
 	f.Add(whole, uint16(0), uint16(0), "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}", uint16(0), uint16(0), "")
 	f.Fuzz(func(t *testing.T, which byte, at1, cut1 uint16, put1 string, at2, cut2 uint16, put2 string) {
@@ -109,7 +113,11 @@ func FuzzLoad(f *testing.F) {
 		if which %= whole + 1; which < whole {
 			raw = damage(damage(files[which], at1, cut1, put1), at2, cut2, put2)
 		}
-		tok, err := bpe.Parse(raw, bpe.Options{Experimental: true})
+		parse := func(raw []byte) (*bpe.Tokenizer, error) { return bpe.Parse(raw, bpe.Options{Experimental: true}) }
+		if tekken <= which && which < whole {
+			parse = loadTekken
+		}
+		tok, err := parse(raw)
 		if err != nil {
 			if !errors.Is(err, bpe.ErrCorrupt) && !errors.Is(err, bpe.ErrUnsupported) {
 				t.Fatalf("Parse: %v, of no known kind", err)
@@ -124,26 +132,11 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 		decode(t, tok, ids, bpe.DecodeOptions{})
-	})
-}
-
-// FuzzLoadTekken corrupts a small tekken.json in two places.
-func FuzzLoadTekken(f *testing.F) {
-	files := [][]byte{tekkenFile(nil), tekkenFile(map[string]any{"special_tokens": []object{{"rank": 0, "token_str": "<s>", "is_control": true}}})}
-	f.Add(byte(0), uint16(0), uint16(0), "", uint16(0), uint16(0), "")
-	f.Add(byte(1), uint16(40), uint16(5), "null", uint16(900), uint16(0), "\\ud83d\\ude00")
-	f.Fuzz(func(t *testing.T, which byte, at1, cut1 uint16, put1 string, at2, cut2 uint16, put2 string) {
-		tok, err := loadTekken(damage(damage(files[int(which)%len(files)], at1, cut1, put1), at2, cut2, put2))
-		if err != nil {
-			if !errors.Is(err, bpe.ErrCorrupt) && !errors.Is(err, bpe.ErrUnsupported) {
-				t.Fatalf("Load: %v, of no known kind", err)
+		if tekken <= which && which < whole {
+			plain := encode(t, tok, text, bpe.EncodeOptions{Added: bpe.AddedNone})
+			if got := decode(t, tok, plain, bpe.DecodeOptions{}); got != text {
+				t.Errorf("AppendText(AppendTokens(%q)) = %q", text, got)
 			}
-			return
-		}
-		const text = "abc <s>\u00e9 12\x00"
-		ids := encode(t, tok, text, bpe.EncodeOptions{Added: bpe.AddedNone})
-		if got := decode(t, tok, ids, bpe.DecodeOptions{}); got != text {
-			t.Errorf("AppendText(AppendTokens(%q)) = %q", text, got)
 		}
 	})
 }

@@ -2,9 +2,9 @@ package bpe_test
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -42,11 +42,7 @@ func smallFile(changes map[string]any) []byte {
 			file[key] = v
 		}
 	}
-	raw, err := json.Marshal(file)
-	if err != nil {
-		panic(err)
-	}
-	return raw
+	return marshal(file)
 }
 
 // flagged returns the added tokens with missing flags set to false.
@@ -72,10 +68,7 @@ func smallFiles() [][]byte {
 func TestSmallFile(t *testing.T) {
 	t.Parallel()
 	for i, raw := range smallFiles() {
-		tok, err := bpe.Parse(raw, bpe.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tok := parseFile(t, raw)
 		want := []int32{257, 32, 256, 259, 256}
 		checkIDs(t, "abc ab<s>ab", encode(t, tok, "abc ab<s>ab", bpe.EncodeOptions{}), want)
 		post := want
@@ -122,13 +115,10 @@ func TestRefused(t *testing.T) {
 		{"two templates", map[string]any{"post_processor": object{"type": "Sequence", "processors": []object{template("<s>", "<s>", 259), template("<s>", "<s>", 259)}}}, "2 templates"},
 		{"unknown part", map[string]any{"extra": 1}, `"extra"`},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			_, err := bpe.Parse(smallFile(test.changes), bpe.Options{Experimental: true})
-			if !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Parse = %v, want ErrUnsupported with %q", err, test.want)
-			}
-		})
+		_, err := bpe.Parse(smallFile(test.changes), bpe.Options{Experimental: true})
+		if !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: Parse = %v, want ErrUnsupported with %q", test.name, err, test.want)
+		}
 	}
 }
 
@@ -167,13 +157,10 @@ func TestCorrupt(t *testing.T) {
 		{"added unknown flag", string(smallFile(map[string]any{"added_tokens": flagged(object{"id": 259, "content": "<s>", "lstripp": true})}))},
 		{"template of an unknown id", string(smallFile(map[string]any{"post_processor": template("<s>", "x", 9999)}))},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			_, err := bpe.Parse([]byte(test.file), bpe.Options{Experimental: true})
-			if !errors.Is(err, bpe.ErrCorrupt) {
-				t.Errorf("Parse = %v, want ErrCorrupt", err)
-			}
-		})
+		_, err := bpe.Parse([]byte(test.file), bpe.Options{Experimental: true})
+		if !errors.Is(err, bpe.ErrCorrupt) {
+			t.Errorf("%s: Parse = %v, want ErrCorrupt", test.name, err)
+		}
 	}
 }
 
@@ -181,10 +168,7 @@ func TestCorrupt(t *testing.T) {
 func TestHoles(t *testing.T) {
 	t.Parallel()
 	file := strings.Replace(string(smallFile(map[string]any{"added_tokens": []object{}})), `"abc":257`, `"abc":5000`, 1)
-	tok, err := bpe.Parse([]byte(file), bpe.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := parseFile(t, []byte(file))
 	checkIDs(t, "abc", encode(t, tok, "abc", bpe.EncodeOptions{}), []int32{5000})
 	far := strings.Replace(file, `"abc":5000`, `"abc":4194303`, 1)
 	if _, err := bpe.Parse([]byte(far), bpe.Options{}); !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), "ids up to 4194303 for only 259 tokens") {
@@ -211,23 +195,23 @@ func TestExperimental(t *testing.T) {
 		t.Skip(oneGoroutine)
 	}
 	t.Parallel()
-	kimi := edit(t, "gpt-oss", map[string]any{"pre_tokenizer": splitPart(bpe.PatternKimi, "Isolated", false)})
-	for name, folder := range map[string]fstest.MapFS{
-		"kimi":       {bpe.FileJSON: {Data: kimi}},
-		"kimi ranks": kimiFolder(t),
-	} {
-		if _, err := bpe.Load(folder, bpe.Options{}); !errors.Is(err, bpe.ErrExperimental) {
-			t.Errorf("%s: Load = %v, want ErrExperimental", name, err)
-		}
-		tok, err := bpe.Load(folder, bpe.Options{Experimental: true})
-		if err != nil {
-			t.Errorf("%s: Load = %v", name, err)
-			continue
-		}
-		if tok.Family() != bpe.FamilyKimi {
-			t.Errorf("%s: Family() = %s", name, tok.Family())
-		}
+	checkKimi(t, fstest.MapFS{bpe.FileJSON: {Data: edit(t, "gpt-oss", map[string]any{"pre_tokenizer": splitPart(bpe.PatternKimi, "Isolated", false)})}})
+}
+
+// checkKimi checks that a folder is Kimi's and needs Options.Experimental, and returns its tokenizer.
+func checkKimi(t *testing.T, folder fstest.MapFS) *bpe.Tokenizer {
+	t.Helper()
+	if _, err := bpe.Load(folder, bpe.Options{}); !errors.Is(err, bpe.ErrExperimental) {
+		t.Errorf("Load = %v, want ErrExperimental", err)
 	}
+	tok, err := bpe.Load(folder, bpe.Options{Experimental: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tok.Family() != bpe.FamilyKimi {
+		t.Errorf("Family() = %s", tok.Family())
+	}
+	return tok
 }
 
 // TestUnknownPattern checks that an unknown pattern needs Options.Experimental.
@@ -239,10 +223,7 @@ func TestUnknownPattern(t *testing.T) {
 		{"type": "Sequence", "pretokenizers": []object{{"type": "Digits", "individual_digits": false}, {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}}},
 	} {
 		file := smallFile(map[string]any{"pre_tokenizer": pre})
-		raw, err := json.Marshal(pre)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := marshal(pre)
 		if _, err := bpe.Parse(file, bpe.Options{}); !errors.Is(err, bpe.ErrExperimental) || !strings.Contains(err.Error(), string(raw)) {
 			t.Errorf("Parse with %s = %v, want ErrExperimental with it", raw, err)
 		}
@@ -295,10 +276,7 @@ func TestTiktoken(t *testing.T) {
 	}
 	t.Parallel()
 	folder := kimiFolder(t)
-	tok, err := bpe.Load(folder, bpe.Options{Experimental: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := checkKimi(t, folder)
 	ranks := map[string]int32{}
 	for line := range strings.Lines(string(folder[bpe.FileTiktoken].Data)) {
 		var word string
@@ -360,19 +338,12 @@ func tiktokenMerge(ranks map[string]int32, word string) []int32 {
 	for i := range len(word) {
 		parts = append(parts, word[i:i+1])
 	}
-	for {
-		best, at := int32(1<<30), -1
-		for i := range len(parts) - 1 {
-			if r, ok := ranks[parts[i]+parts[i+1]]; ok && r < best {
-				best, at = r, i
-			}
+	parts = mergePairs(parts, func(a, b string) int {
+		if r, ok := ranks[a+b]; ok {
+			return int(r)
 		}
-		if at < 0 {
-			break
-		}
-		parts[at] += parts[at+1]
-		parts = slices.Delete(parts, at+1, at+2)
-	}
+		return math.MaxInt
+	})
 	var ids []int32
 	for _, p := range parts {
 		ids = append(ids, ranks[p])

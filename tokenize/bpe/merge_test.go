@@ -1,7 +1,6 @@
 package bpe_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -17,8 +16,7 @@ import (
 // randomVocabulary returns a tokenizer.json over a few letters with merges that no training
 // produces: merges of tokens that no merge makes, several merges to one token, duplicate merges,
 // and an order unrelated to the sizes of the tokens.
-func randomVocabulary(tb testing.TB, rng *rand.Rand, letters []string) []byte {
-	tb.Helper()
+func randomVocabulary(rng *rand.Rand, letters []string) []byte {
 	pieces := []string{}
 	for b := range 256 {
 		pieces = append(pieces, spell(byte(b)))
@@ -67,20 +65,10 @@ func randomVocabulary(tb testing.TB, rng *rand.Rand, letters []string) []byte {
 	for id, p := range pieces {
 		vocab[p] = id
 	}
-	file, err := json.Marshal(object{
-		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": []object{}, "normalizer": nil,
-		"pre_tokenizer":  splitPart(bpe.PatternCL100K, "Isolated", false),
-		"post_processor": nil,
-		"decoder":        object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
-		"model": object{
-			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
-			"fuse_unk": false, "byte_fallback": false, "ignore_merges": rng.IntN(4) == 0, "vocab": vocab, "merges": merges,
-		},
+	return smallFile(map[string]any{
+		"added_tokens": []object{}, "normalizer": nil, "pre_tokenizer": splitPart(bpe.PatternCL100K, "Isolated", false),
+		"model.vocab": vocab, "model.merges": merges, "model.ignore_merges": rng.IntN(4) == 0,
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return file
 }
 
 // awkwardWords returns words of a few letters, random and repeated.
@@ -103,6 +91,13 @@ func awkwardWords(rng *rand.Rand, letters []string, n int) []string {
 	return words
 }
 
+// awkwardCase returns vocabulary k with n words.
+func awkwardCase(k, n int) smallCase {
+	rng := rand.New(rand.NewPCG(*seed, uint64(k)))
+	letters := [][]string{{"a", "b"}, {"a", "b", "c"}, {"a"}, {"a", "é", "中", "丰"}}[rng.IntN(4)]
+	return smallCase{File: randomVocabulary(rng, letters), Texts: awkwardWords(rng, letters, n), IDs: [][]int32{}}
+}
+
 // TestRandomVocabularies checks, on vocabularies with awkward merges, that the tokens equal the
 // result of merging one pair at a time.
 func TestRandomVocabularies(t *testing.T) {
@@ -112,17 +107,12 @@ func TestRandomVocabularies(t *testing.T) {
 		vocabularies = 300
 	}
 	for k := range vocabularies {
-		rng := rand.New(rand.NewPCG(*seed, uint64(k)))
-		letters := [][]string{{"a", "b"}, {"a", "b", "c"}, {"a"}, {"a", "é", "中", "丰"}}[rng.IntN(4)]
-		file := randomVocabulary(t, rng, letters)
-		tok, err := bpe.Parse(file, bpe.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		slow := newSlowTokenizer(t, file)
-		for _, word := range awkwardWords(rng, letters, 60) {
+		c := awkwardCase(k, 60)
+		tok := parseFile(t, c.File)
+		slow := newSlowTokenizer(t, c.File)
+		for _, word := range c.Texts {
 			if got, want := encode(t, tok, word, bpe.EncodeOptions{}), slow.encode(word); !slices.Equal(got, want) {
-				t.Fatalf("AppendTokens(%q) = %v, want %v (-seed %d, vocabulary %d)\n%s", word, got, want, *seed, k, file)
+				t.Fatalf("AppendTokens(%q) = %v, want %v (-seed %d, vocabulary %d)\n%s", word, got, want, *seed, k, c.File)
 			}
 		}
 	}
@@ -149,10 +139,7 @@ func TestTries(t *testing.T) {
 	for k := range 100 {
 		rng := rand.New(rand.NewPCG(*seed, uint64(k)))
 		letters := []string{"a", "b", "c"}[:1+rng.IntN(3)]
-		tok, err := bpe.Parse(randomVocabulary(t, rng, letters), bpe.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tok := parseFile(t, randomVocabulary(rng, letters))
 		for range 10 {
 			count(fmt.Sprintf("vocabulary %d (-seed %d)", k, *seed), tok, awkwardWords(rng, letters, 1)[0])
 		}
@@ -197,9 +184,7 @@ func TestPeerMerges(t *testing.T) {
 	t.Parallel()
 	cases := make([]smallCase, 1000)
 	for k := range cases {
-		rng := rand.New(rand.NewPCG(*seed, uint64(k)))
-		letters := [][]string{{"a", "b"}, {"a", "b", "c"}, {"a"}, {"a", "é", "中", "丰"}}[rng.IntN(4)]
-		cases[k] = smallCase{File: randomVocabulary(t, rng, letters), Texts: awkwardWords(rng, letters, 40), IDs: [][]int32{}}
+		cases[k] = awkwardCase(k, 40)
 	}
 	for k, want := range askReference[smallAnswer](t, "cases", nil, cases) {
 		tok, err := bpe.Parse(cases[k].File, bpe.Options{})
@@ -219,10 +204,7 @@ func TestScratchGivenBack(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes pools forget")
 	}
-	tok, err := bpe.Parse(charFile(map[string]any{"model.byte_fallback": false, "model.fuse_unk": false}), bpe.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := parseFile(t, charFile(map[string]any{"model.byte_fallback": false, "model.fuse_unk": false}))
 	const n = 1 << 20
 	if ids := encode(t, tok, strings.Repeat("z", n), bpe.EncodeOptions{}); len(ids) < n {
 		t.Fatalf("%d ids for %d unknown characters", len(ids), n)

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,7 +26,19 @@ var (
 	peerTexts = flag.Int("texts", 6000, "random texts to compare with the reference engine, for each tokenizer")
 )
 
-// python returns the Python interpreter that has the reference engine.
+// findPython returns the Python interpreter that has the reference engine.
+var findPython = sync.OnceValues(func() (string, error) {
+	path := os.Getenv("ROLLOUT_PYTHON")
+	if path == "" {
+		path = bpetest.Path("..", "..", ".build", "venv", "bin", "python")
+	}
+	if out, err := exec.Command(path, "-c", "import tokenizers").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s has no tokenizers: %w %s\nrun make python", path, err, out)
+	}
+	return path, nil
+})
+
+// python returns the interpreter, or skips the test.
 func python(tb testing.TB) string {
 	tb.Helper()
 	if raceEnabled {
@@ -34,23 +47,20 @@ func python(tb testing.TB) string {
 	if testing.Short() {
 		tb.Skip("-short: skipping the comparison with the reference engine in Python")
 	}
-	path := os.Getenv("ROLLOUT_PYTHON")
-	if path == "" {
-		path = bpetest.Path("..", "..", ".build", "venv", "bin", "python")
-	}
-	if out, err := exec.CommandContext(tb.Context(), path, "-c", "import tokenizers").CombinedOutput(); err != nil {
-		tb.Fatalf("%s has no tokenizers: %v %s\nrun make python", path, err, out)
+	path, err := findPython()
+	if err != nil {
+		tb.Fatal(err)
 	}
 	return path
 }
 
 // askReference sends the lines to the reference engine as JSON and returns its answers.
-func askReference[Answer, Line any](tb testing.TB, command string, file []byte, lines []Line, flags ...string) []Answer {
+func askReference[Answer, Line any](tb testing.TB, command string, file []byte, lines []Line) []Answer {
 	tb.Helper()
-	return askScript[Answer](tb, python(tb), "peer.py", command, file, lines, flags...)
+	return askScript[Answer](tb, python(tb), "peer.py", command, file, lines)
 }
 
-func askScript[Answer, Line any](tb testing.TB, interpreter, script, command string, file []byte, lines []Line, flags ...string) []Answer {
+func askScript[Answer, Line any](tb testing.TB, interpreter, script, command string, file []byte, lines []Line) []Answer {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), bpe.FileJSON)
 	if err := os.WriteFile(path, file, 0o600); err != nil {
@@ -63,8 +73,7 @@ func askScript[Answer, Line any](tb testing.TB, interpreter, script, command str
 			tb.Fatal(err)
 		}
 	}
-	args := append([]string{filepath.Join("testdata", "python", script), command, path}, flags...)
-	cmd := exec.CommandContext(tb.Context(), interpreter, args...)
+	cmd := exec.CommandContext(tb.Context(), interpreter, filepath.Join("testdata", "python", script), command, path)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = &in, &stderr
 	out, err := cmd.Output()
@@ -85,19 +94,60 @@ func askScript[Answer, Line any](tb testing.TB, interpreter, script, command str
 	return answers
 }
 
-func compare(t *testing.T, file []byte, tok *bpe.Tokenizer, texts []string, opts bpe.EncodeOptions) {
+// An exam collects texts to encode and ids to decode, and compares the results with those of one
+// process of a reference engine.
+type exam struct {
+	tok   *bpe.Tokenizer
+	lines [][2]any
+	check []func(t *testing.T, answer []byte) bool
+}
+
+func (e *exam) encode(opts bpe.EncodeOptions, texts []string) {
+	kind := "plain"
+	switch {
+	case opts.PostProcess:
+		kind = "post"
+	case opts.Added == bpe.AddedNone:
+		kind = "none"
+	}
+	for _, text := range texts {
+		e.lines = append(e.lines, [2]any{kind, text})
+		e.check = append(e.check, func(t *testing.T, answer []byte) bool {
+			t.Helper()
+			var want []int32
+			if err := json.Unmarshal(answer, &want); err != nil {
+				t.Fatal(err)
+			}
+			return checkIDs(t, text, encode(t, e.tok, text, opts), want)
+		})
+	}
+}
+
+// decodeRandom adds n lists of random ids.
+func (e *exam) decodeRandom(rng *rand.Rand, n int) {
+	for range n {
+		ids := randomIDs(rng, e.tok, rng.IntN(40))
+		e.lines = append(e.lines, [2]any{"decode", ids})
+		e.check = append(e.check, func(t *testing.T, answer []byte) bool {
+			t.Helper()
+			var want [2]string
+			if err := json.Unmarshal(answer, &want); err != nil {
+				t.Fatal(err)
+			}
+			got := [2]string{decode(t, e.tok, ids, bpe.DecodeOptions{SkipSpecial: true}), decode(t, e.tok, ids, bpe.DecodeOptions{})}
+			if got != want {
+				t.Errorf("AppendText(%v) without and with special tokens = %q, want %q (seed %d)", ids, got, want, *seed)
+			}
+			return got == want
+		})
+	}
+}
+
+func (e *exam) run(t *testing.T, interpreter, script string, file []byte) {
 	t.Helper()
-	var flags []string
-	if opts.Added == bpe.AddedNone {
-		flags = append(flags, "no-added")
-	}
-	if opts.PostProcess {
-		flags = append(flags, "post-process")
-	}
-	want := askReference[[]int32](t, "encode", file, texts, flags...)
 	bad := 0
-	for i, text := range texts {
-		if !checkIDs(t, text, encode(t, tok, text, opts), want[i]) {
+	for i, answer := range askScript[json.RawMessage](t, interpreter, script, "ask", file, e.lines) {
+		if !e.check[i](t, answer) {
 			if bad++; bad == 5 {
 				t.FailNow()
 			}
@@ -105,44 +155,22 @@ func compare(t *testing.T, file []byte, tok *bpe.Tokenizer, texts []string, opts
 	}
 }
 
-// TestPeerEncode checks that new random texts have the ids of the reference engine.
+// TestPeerEncode checks that new random texts have the ids of the reference engine, and random ids
+// its texts.
 func TestPeerEncode(t *testing.T) {
 	t.Parallel()
 	t.Logf("go test ./tokenize/bpe -run 'TestPeer.*' -seed %d -args -texts %d", *seed, *peerTexts)
 	for i, name := range bpetest.Names() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			interpreter := python(t)
 			rng := rand.New(rand.NewPCG(*seed, uint64(i)))
-			tok := bpetest.Tokenizer(t, name)
-			file := bpetest.Read(t, name, bpe.FileJSON)
-			texts := append(hostileTexts(t, rng, *peerTexts), corpus(t, 300_000+rng.IntN(1000))...)
-			compare(t, file, tok, texts, bpe.EncodeOptions{})
-			compare(t, file, tok, hostileTexts(t, rng, *peerTexts/10), bpe.EncodeOptions{PostProcess: true})
-			compare(t, file, tok, hostileTexts(t, rng, *peerTexts/10), bpe.EncodeOptions{Added: bpe.AddedNone})
-		})
-	}
-}
-
-// TestPeerDecode checks the text of random ids against the reference engine.
-func TestPeerDecode(t *testing.T) {
-	t.Parallel()
-	for i, name := range bpetest.Names() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			rng := rand.New(rand.NewPCG(*seed, uint64(100+i)))
-			tok := bpetest.Tokenizer(t, name)
-			seqs := make([][]int32, *peerTexts/2)
-			for k := range seqs {
-				seqs[k] = randomIDs(rng, tok, rng.IntN(40))
-			}
-			for k, want := range askReference[[2]string](t, "decode", bpetest.Read(t, name, bpe.FileJSON), seqs) {
-				for s, want := range want {
-					opts := bpe.DecodeOptions{SkipSpecial: s == 0}
-					if got := decode(t, tok, seqs[k], opts); got != want {
-						t.Fatalf("AppendText(%v, %+v) = %q, want %q (seed %d)", seqs[k], opts, got, want, *seed)
-					}
-				}
-			}
+			e := exam{tok: bpetest.Tokenizer(t, name)}
+			e.encode(bpe.EncodeOptions{}, append(hostileTexts(t, rng, *peerTexts), corpus(t, 300_000+rng.IntN(1000))...))
+			e.encode(bpe.EncodeOptions{PostProcess: true}, hostileTexts(t, rng, *peerTexts/10))
+			e.encode(bpe.EncodeOptions{Added: bpe.AddedNone}, hostileTexts(t, rng, *peerTexts/10))
+			e.decodeRandom(rng, *peerTexts/2)
+			e.run(t, interpreter, "peer.py", bpetest.Read(t, name, bpe.FileJSON))
 		})
 	}
 }
@@ -178,17 +206,9 @@ func edit(tb testing.TB, name string, parts map[string]any) []byte {
 			file[key] = change(file[key])
 			continue
 		}
-		raw, err := json.Marshal(v)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		file[key] = raw
+		file[key] = marshal(v)
 	}
-	out, err := json.Marshal(file)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return out
+	return marshal(file)
 }
 
 type object = map[string]any
@@ -280,7 +300,7 @@ func variants(tb testing.TB) map[string][]byte {
 }
 
 func TestPeerVariants(t *testing.T) {
-	python(t)
+	interpreter := python(t)
 	t.Parallel()
 	files := variants(t)
 	maps.Copy(files, charVariants(t))
@@ -301,8 +321,10 @@ func TestPeerVariants(t *testing.T) {
 				}
 				texts = append(texts, b.String())
 			}
-			compare(t, file, tok, texts, bpe.EncodeOptions{})
-			compare(t, file, tok, texts[9_000:11_000], bpe.EncodeOptions{PostProcess: true})
+			e := exam{tok: tok}
+			e.encode(bpe.EncodeOptions{}, texts)
+			e.encode(bpe.EncodeOptions{PostProcess: true}, texts[9_000:11_000])
+			e.run(t, interpreter, "peer.py", file)
 		})
 	}
 }

@@ -2,8 +2,8 @@ package bpe_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
@@ -124,8 +124,7 @@ func (d *byteGenerator) mergeList() []any {
 var unspelling = func() map[rune]byte {
 	out := map[rune]byte{}
 	for b := range 256 {
-		r, _ := utf8.DecodeRuneInString(spell(byte(b)))
-		out[r] = byte(b)
+		out[[]rune(spellings[b])[0]] = byte(b)
 	}
 	return out
 }()
@@ -141,30 +140,15 @@ func unspelled(piece string) string {
 // addTokens generates added tokens: pieces of the vocabulary, prefixes of one another, white space,
 // and text that a normalizer changes.
 func (d *byteGenerator) addTokens() {
-	seen := map[string]bool{}
 	var contents []string
-	for range d.IntN(7) {
+	d.added, contents, d.next = d.generator.addTokens(d.vocab, d.next, 6, func(made []string) string {
 		content := d.pick("<s>", "<s>a", "<", " ", "  ", "    ", "\n", "\u212b", "Å", "e\u0301", "é", "a b", " x", "ab", "s", "中文", "<|im|>", d.text(3, randomAlphabet), d.text(2, d.words))
-		if len(contents) > 0 && d.one(4) {
-			content = contents[d.IntN(len(contents))] + d.pick(" ", "a", "\u0301", "\n", "<s>")
+		if len(made) > 0 && d.one(4) {
+			content = made[d.IntN(len(made))] + d.pick(" ", "a", "\u0301", "\n", "<s>")
 		}
-		if content == "" || seen[content] || !utf8.ValidString(content) {
-			continue
-		}
-		seen[content] = true
-		contents = append(contents, content)
-		id, ok := d.vocab[content]
-		if !ok {
-			id, d.next = d.next, d.next+1
-		}
-		o := addedPart(id, content)
-		for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
-			o[flag] = d.one(3)
-		}
-		d.added = append(d.added, o)
-	}
-	d.words = append(d.words, contents...)
-	d.words = append(d.words, contents...)
+		return content
+	})
+	d.words = slices.Concat(d.words, contents, contents)
 }
 
 func (d *byteGenerator) normalizer(depth int) any {
@@ -278,7 +262,7 @@ func randomCase(rng *rand.Rand) smallCase {
 	model := d.byteModel()
 	d.addTokens()
 	file := object{
-		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": append([]object{}, d.added...), "normalizer": d.normalizer(0),
+		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": d.added, "normalizer": d.normalizer(0),
 		"pre_tokenizer": d.preTokenizer(), "post_processor": d.postProcessor(), "decoder": object{"type": "ByteLevel", "add_prefix_space": d.one(2), "trim_offsets": true, "use_regex": true},
 		"model": model,
 	}

@@ -146,19 +146,12 @@ func (s *slowTokenizer) merge(word string) []int32 {
 	if id, ok := s.vocab[strings.Join(parts, "")]; ok && s.ignore {
 		return []int32{id}
 	}
-	for {
-		best, at := math.MaxInt, -1
-		for i := range len(parts) - 1 {
-			if r, ok := s.rank[[2]string{parts[i], parts[i+1]}]; ok && r < best {
-				best, at = r, i
-			}
+	parts = mergePairs(parts, func(a, b string) int {
+		if r, ok := s.rank[[2]string{a, b}]; ok {
+			return r
 		}
-		if at < 0 {
-			break
-		}
-		parts[at] += parts[at+1]
-		parts = slices.Delete(parts, at+1, at+2)
-	}
+		return math.MaxInt
+	})
 	ids := make([]int32, len(parts))
 	for i, p := range parts {
 		ids[i] = s.vocab[p]
@@ -166,23 +159,42 @@ func (s *slowTokenizer) merge(word string) []int32 {
 	return ids
 }
 
-// spell returns a byte in the byte-level alphabet, as GPT-2 defines it.
-func spell(b byte) string {
-	n := 0
-	for c := range 256 {
-		plain := '!' <= c && c <= '~' || '¡' <= c && c <= '¬' || '®' <= c && c <= 'ÿ'
-		if byte(c) == b {
-			if plain {
-				return string(rune(c))
-			}
-			return string(rune(256 + n))
+// mergePairs merges the neighbors with the lowest rank, the leftmost first, until the rank of all is
+// MaxInt.
+func mergePairs(parts []string, rank func(a, b string) int) []string {
+	ranks := make([]int, max(0, len(parts)-1)) // of a part and the next one
+	for i := range ranks {
+		ranks[i] = rank(parts[i], parts[i+1])
+	}
+	for len(ranks) > 0 {
+		at := slices.Index(ranks, slices.Min(ranks))
+		if ranks[at] == math.MaxInt {
+			break
 		}
-		if !plain {
-			n++
+		parts[at] += parts[at+1]
+		parts, ranks = slices.Delete(parts, at+1, at+2), slices.Delete(ranks, at, at+1)
+		for i := max(0, at-1); i < min(at+1, len(ranks)); i++ {
+			ranks[i] = rank(parts[i], parts[i+1])
 		}
 	}
-	panic("no such byte")
+	return parts
 }
+
+// spellings has each byte in the byte-level alphabet, as GPT-2 defines it.
+var spellings = func() (table [256]string) {
+	next := rune(256)
+	for c := range rune(256) {
+		table[c] = string(c)
+		if '!' <= c && c <= '~' || '¡' <= c && c <= '¬' || '®' <= c && c <= 'ÿ' {
+			continue
+		}
+		table[c] = string(next)
+		next++
+	}
+	return table
+}()
+
+func spell(b byte) string { return spellings[b] }
 
 // A matcher calls then with each end of a match of s from at, best first, until then returns true.
 type matcher func(s []rune, at int, then func(end int) bool) bool

@@ -27,10 +27,7 @@ func addedFile() []byte {
 // enough to read. TestPeerVariants compares the same file with that engine: do not fix the test.
 func TestAddedSemantics(t *testing.T) {
 	t.Parallel()
-	tok, err := bpe.Parse(addedFile(), bpe.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := parseFile(t, addedFile())
 	for _, test := range []struct {
 		name, text string
 		mode       bpe.AddedMode
@@ -46,10 +43,7 @@ func TestAddedSemantics(t *testing.T) {
 		{"swallowed", "b<r> \n ", bpe.AddedAll, []int32{'b', 264}},
 		{"normalized content", "\u00e9e\u0301", bpe.AddedAll, []int32{265, 265}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			checkIDs(t, test.text, encode(t, tok, test.text, bpe.EncodeOptions{Added: test.mode}), test.want)
-		})
+		checkIDs(t, test.text, encode(t, tok, test.text, bpe.EncodeOptions{Added: test.mode}), test.want)
 	}
 }
 
@@ -61,13 +55,10 @@ func TestAddedIDs(t *testing.T) {
 		vocab[spell(byte(b))] = b
 	}
 	vocab["ab"], vocab["abc"], vocab["Ġa"] = 256, 5000, 258
-	tok, err := bpe.Parse(smallFile(map[string]any{
+	tok := parseFile(t, smallFile(map[string]any{
 		"model.vocab":  vocab,
 		"added_tokens": []object{addedPart(5000, "abc"), addedPart(259, "<s>")},
-	}), bpe.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	checkIDs(t, "abc<s>", encode(t, tok, "abc<s>", bpe.EncodeOptions{}), []int32{5000, 259})
 }
 
@@ -75,12 +66,9 @@ func TestAddedIDs(t *testing.T) {
 // SkipSpecial skips it only if a special token has that content.
 func TestAddedDecoded(t *testing.T) {
 	t.Parallel()
-	tok, err := bpe.Parse(smallFile(map[string]any{
+	tok := parseFile(t, smallFile(map[string]any{
 		"added_tokens": []object{addedPart(259, "\u212b", "normalized", "special"), addedPart(260, "e\u0301", "normalized"), addedPart(233, "é", "special")},
-	}), bpe.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, skip := range []bool{false, true} {
 		// U+00C5 and U+00E9 spell bytes in the byte-level alphabet.
 		want := map[bool]string{false: "a\uFFFDb\uFFFDc", true: "a\uFFFDbc"}[skip]
@@ -98,12 +86,9 @@ func TestAddedDecoded(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	for ignore, want := range map[bool][]int32{true: {258}, false: {' ', 'a'}} {
-		tok, err := bpe.Parse(smallFile(map[string]any{
+		tok := parseFile(t, smallFile(map[string]any{
 			"model.ignore_merges": ignore, "model.merges": []string{"a b", "ab c"},
-		}), bpe.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		checkIDs(t, " a", encode(t, tok, " a", bpe.EncodeOptions{}), want)
 	}
 }
@@ -126,22 +111,16 @@ func TestComposition(t *testing.T) {
 		{"assigned after 9.0", "a\u1df6\u0301", "a\u1df6\u0301"},
 		{"unchanged among changed", "abc e\u0301 def \u212b ghi", "abc \u00e9 def \u00c5 ghi"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			if got := decode(t, tok, encode(t, tok, test.in, bpe.EncodeOptions{}), bpe.DecodeOptions{}); got != test.want {
-				t.Errorf("NFC(%+q) = %+q, want %+q", test.in, got, test.want)
-			}
-		})
+		if got := decode(t, tok, encode(t, tok, test.in, bpe.EncodeOptions{}), bpe.DecodeOptions{}); got != test.want {
+			t.Errorf("%s: NFC(%+q) = %+q, want %+q", test.name, test.in, got, test.want)
+		}
 	}
 }
 
 // TestNoMerges checks a vocabulary of single bytes.
 func TestNoMerges(t *testing.T) {
 	t.Parallel()
-	tok, err := bpe.Parse(smallFile(map[string]any{"model.merges": []any{}}), bpe.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := parseFile(t, smallFile(map[string]any{"model.merges": []any{}}))
 	for _, text := range []string{"abc", strings.Repeat("abé", 20)} {
 		got := encode(t, tok, text, bpe.EncodeOptions{})
 		want := []int32{}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
@@ -37,6 +38,29 @@ func (g generator) pick(list ...string) string { return list[g.IntN(len(list))] 
 
 // one returns true with probability 1/n.
 func (g generator) one(n int) bool { return g.IntN(n) == 0 }
+
+// addTokens generates up to most added tokens with random flags, and returns their contents and the
+// next unused id. content gets the contents so far.
+func (g generator) addTokens(vocab map[string]int, next, most int, content func(made []string) string) (added []object, made []string, after int) {
+	added = []object{}
+	for range g.IntN(most + 1) {
+		text := content(made)
+		if text == "" || slices.Contains(made, text) || !utf8.ValidString(text) {
+			continue
+		}
+		made = append(made, text)
+		id, ok := vocab[text]
+		if !ok {
+			id, next = next, next+1
+		}
+		o := addedPart(id, text)
+		for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
+			o[flag] = g.one(3)
+		}
+		added = append(added, o)
+	}
+	return added, made, next
+}
 
 // A charGenerator generates small tokenizers of characters that combine all features.
 type charGenerator struct{ generator }
@@ -101,33 +125,6 @@ func (m charGenerator) decoders() object {
 		}
 	}
 	return object{"type": "Sequence", "decoders": steps}
-}
-
-// added generates added tokens. It also returns all ids.
-func (m charGenerator) added(vocab map[string]int) (added []object, contents []string, ids []int) {
-	added = []object{}
-	ids = slices.Sorted(maps.Values(vocab))
-	next := len(vocab)
-	seen := map[string]bool{}
-	for range m.IntN(5) {
-		content := m.pick("<s>", "a", " ", "  ", "\n", "\u212b", "ab", m.word(2), m.word(3))
-		if seen[content] {
-			continue
-		}
-		seen[content] = true
-		contents = append(contents, content)
-		id, ok := vocab[content]
-		if !ok {
-			id, next = next, next+1
-			ids = append(ids, id)
-		}
-		o := addedPart(id, content)
-		for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
-			o[flag] = m.one(3)
-		}
-		added = append(added, o)
-	}
-	return added, contents, ids
 }
 
 // inputs adds texts made of words, and lists of ids. Many ids are from often.
@@ -214,7 +211,13 @@ func randomCharCase(rng *rand.Rand) smallCase {
 	if parts, ok := pre.([]object); ok {
 		pre = object{"type": "Sequence", "pretokenizers": parts}
 	}
-	added, contents, ids := m.added(vocab)
+	ids := slices.Sorted(maps.Values(vocab))
+	added, contents, next := m.addTokens(vocab, len(vocab), 4, func([]string) string {
+		return m.pick("<s>", "a", " ", "  ", "\n", "\u212b", "ab", m.word(2), m.word(3))
+	})
+	for id := len(vocab); id < next; id++ {
+		ids = append(ids, id)
+	}
 	c := smallCase{File: charFile(map[string]any{
 		"model.vocab": vocab, "model.merges": merges, "model.unk_token": unk, "model.fuse_unk": m.one(2),
 		"model.byte_fallback": missing != "all" || m.one(2), "model.ignore_merges": m.one(4),

@@ -3,8 +3,10 @@ package bpe_test
 import (
 	"bytes"
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
@@ -12,6 +14,15 @@ import (
 )
 
 const reference = "hf-tokenizers-0.23.2"
+
+func parseFile(tb testing.TB, file []byte) *bpe.Tokenizer {
+	tb.Helper()
+	tok, err := bpe.Parse(file, bpe.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tok
+}
 
 func encode(tb testing.TB, tok *bpe.Tokenizer, text string, opts bpe.EncodeOptions) []int32 {
 	tb.Helper()
@@ -44,12 +55,22 @@ func jsonLines[T any](tb testing.TB, name ...string) []T {
 	return out
 }
 
+// jsonFiles caches the results of jsonFile. No test changes them.
+var jsonFiles sync.Map
+
 func jsonFile[T any](tb testing.TB, name ...string) T {
 	tb.Helper()
+	key := filepath.Join(name...)
+	if known, ok := jsonFiles.Load(key); ok {
+		if v, ok := known.(T); ok {
+			return v
+		}
+	}
 	var v T
 	if err := json.Unmarshal(bpetest.Read(tb, name...), &v); err != nil {
 		tb.Fatal(err)
 	}
+	jsonFiles.Store(key, v)
 	return v
 }
 
@@ -69,7 +90,7 @@ func checkIDs(tb testing.TB, text string, got, want []int32) bool {
 }
 
 // withVectors are the tokenizers with stored vectors. The others are compared with the reference
-// engine itself (TestPeerEncode, TestPeerDecode).
+// engine itself (TestPeerEncode).
 var withVectors = []string{"qwen2.5", "qwen3", "llama3.1", "deepseek-v3", "gpt-oss", "mistral-nemo-tekken"}
 
 // TestReferenceVectors checks the reference engine's ids for hostile, real and edge-case texts.

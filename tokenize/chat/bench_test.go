@@ -29,14 +29,8 @@ const benchTools = `[{"type": "function", "function": {"name": "get_weather", "d
 
 func benchInput(tb testing.TB, messages int) chat.Input {
 	tb.Helper()
-	m, err := chat.FromJSON([]byte(agentLoop(messages)))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tools, err := chat.FromJSON([]byte(benchTools))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	m := fromJSON(tb, []byte(agentLoop(messages)))
+	tools := fromJSON(tb, []byte(benchTools))
 	return chat.Input{Messages: m, Tools: tools, AddGenerationPrompt: true, Now: fixedNow()}
 }
 
@@ -45,10 +39,7 @@ func BenchmarkRender(b *testing.B) {
 	for _, name := range []string{"Qwen-Qwen3-0.6B", "Qwen3-Coder", "meta-llama-Llama-3.1-8B-Instruct", "GLM-4.6", "cfg_deepseek-v3.1-rtp", "openai-gpt-oss-120b"} {
 		for _, n := range []int{10, 100} {
 			b.Run(fmt.Sprintf("template=%s/messages=%d", name, n), func(b *testing.B) {
-				tpl, err := chat.Parse(name, srcs[name+".jinja"], testOptions())
-				if err != nil {
-					b.Fatal(err)
-				}
+				tpl := parse(b, name, srcs[name+".jinja"], testOptions())
 				in := benchInput(b, n)
 				dst, err := tpl.Render(nil, in)
 				if err != nil {
@@ -94,13 +85,11 @@ func BenchmarkFromJSON(b *testing.B) {
 
 // TestGateRenderAllocs bounds the allocations of a 10-message render with tools (Qwen3).
 func TestGateRenderAllocs(t *testing.T) {
-	tpl, err := chat.Parse("qwen3", templates(t)["Qwen-Qwen3-0.6B.jinja"], testOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tpl := parse(t, "qwen3", templates(t)["Qwen-Qwen3-0.6B.jinja"], testOptions())
 	in := benchInput(t, 10)
 	var dst []byte
 	got := testing.AllocsPerRun(50, func() {
+		var err error
 		if dst, err = tpl.Render(dst[:0], in); err != nil {
 			t.Fatal(err)
 		}

@@ -209,7 +209,7 @@ func TestCallsAgainstPython(t *testing.T) {
 		for i := range chunk {
 			requests[i] = request{Src: &chunk[i], Vars: vars}
 		}
-		c.run(t, requests)
+		c.run(t, nil, requests)
 	}
 	t.Logf("%d of %d calls: %s", len(srcs), total, &c)
 }
@@ -229,18 +229,30 @@ func (c *comparison) String() string {
 		c.renders, c.texts, c.addresses, c.skipped, c.limited, c.refused, c.bad)
 }
 
-// run renders the requests, which contain their templates, on both sides.
-func (c *comparison) run(t *testing.T, requests []request) {
+// run renders the requests, with templates of sources or their own, on both sides.
+func (c *comparison) run(t *testing.T, sources map[string]string, requests []request) {
 	t.Helper()
 	if c.refused == nil {
 		c.refused = map[string]int{}
 	}
-	answers := askPython(t, nil, requests)
+	answers := askPython(t, sources, requests)
+	parsed := map[string]*chat.Template{}
+	for name, src := range sources {
+		parsed[name] = parse(t, name, src, testOptions())
+	}
 	for i, r := range requests {
 		a := answers[i]
 		c.renders++
+		var tpl *chat.Template
 		var out []byte
-		tpl, err := chat.Parse("random", *r.Src, testOptions())
+		var err error
+		what := ""
+		if r.Name != nil {
+			tpl, what = parsed[*r.Name], fmt.Sprintf("%s with %s", *r.Name, r.Vars)
+		} else {
+			tpl, err = chat.Parse("random", *r.Src, testOptions())
+			what = clipped(*r.Src)
+		}
 		if err == nil {
 			out, err = tpl.Render(nil, input(t, r.Vars))
 		}
@@ -260,7 +272,7 @@ func (c *comparison) run(t *testing.T, requests []request) {
 		default:
 			if d := compare(a, string(out), err); d != "" && (c.excuse == nil || !c.excuse.MatchString(*r.Src)) {
 				if c.bad++; c.bad <= maxShown {
-					t.Errorf("%s\n%s", clipped(*r.Src), d)
+					t.Errorf("%s\n%s", what, d)
 				}
 			}
 		}

@@ -64,10 +64,7 @@ func TestEveryCodePointAgainstPython(t *testing.T) {
 	parsed, bad := map[string]*chat.Template{}, 0
 	for i, r := range requests {
 		if parsed[*r.Src] == nil {
-			template, err := chat.Parse("test", *r.Src, testOptions())
-			if err != nil {
-				t.Fatal(err)
-			}
+			template := parse(t, "test", *r.Src, testOptions())
 			parsed[*r.Src] = template
 		}
 		if answers[i].Out == nil {

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-
-	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // TestAgainstPython renders random conversations with all stored templates, here and in Python. The
@@ -22,30 +20,14 @@ func TestAgainstPython(t *testing.T) {
 			requests = append(requests, request{Name: &names[i], Vars: vars})
 		}
 	}
-	answers := askPython(t, srcs, requests)
-	parsed := map[string]*chat.Template{}
-	for name, src := range srcs {
-		tpl, err := chat.Parse(name, src, testOptions())
-		if err != nil {
-			t.Fatalf("Parse(%s) = %v", name, err)
-		}
-		parsed[name] = tpl
+	var c comparison
+	c.run(t, srcs, requests)
+	t.Logf("%d conversations: %s", conversations, &c)
+	if c.addresses+c.limited > 0 || len(c.refused) > 0 {
+		t.Errorf("some renders cannot be compared: %s", &c)
 	}
-	bad, texts := 0, 0
-	for i, r := range requests {
-		out, err := parsed[*r.Name].Render(nil, input(t, r.Vars))
-		if answers[i].Out != nil {
-			texts++
-		}
-		if d := compare(answers[i], string(out), err); d != "" {
-			if bad++; bad <= 10 {
-				t.Errorf("%s: %s\nvariables %s", *r.Name, d, r.Vars)
-			}
-		}
-	}
-	t.Logf("%d renders, %d with output, %d differ", len(requests), texts, bad)
-	if texts < len(requests)/4 {
-		t.Errorf("only %d of %d renders have output: the conversations are too wild to show anything", texts, len(requests))
+	if c.texts < c.renders/4 {
+		t.Errorf("only %d of %d renders have output: the conversations are too wild to show anything", c.texts, c.renders)
 	}
 }
 

@@ -21,14 +21,8 @@ func TestEqual(t *testing.T) {
 		`{"name":"ae","n":[1,2.5,null,true,99999999999999999999],"o":{}}`:            false,
 		`[]`: false,
 	} {
-		a, err := chat.FromJSON([]byte(doc))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := chat.FromJSON([]byte(other))
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := fromJSON(t, []byte(doc))
+		b := fromJSON(t, []byte(other))
 		if a.Equal(b) != want || b.Equal(a) != want || !b.Equal(b) {
 			t.Errorf("%s: equal %v, want %v", other, !want, want)
 		}

@@ -163,7 +163,7 @@ func TestExpressionsAgainstPython(t *testing.T) {
 		requests = append(requests, request{Src: &src, Vars: []byte(strings.ReplaceAll(templateVars, "\n", " "))})
 	}
 	c := comparison{excuse: methodAsValue}
-	c.run(t, requests)
+	c.run(t, nil, requests)
 	t.Logf("%d random templates: %s", *expressions, &c)
 	if c.limited > c.renders/200+1 {
 		t.Errorf("%d of %d templates are beyond a limit", c.limited, c.renders)

@@ -49,10 +49,7 @@ func FuzzRender(f *testing.F) {
 	srcs := templates(f)
 	var tpls []*chat.Template
 	for _, name := range []string{"Qwen-Qwen3-0.6B.jinja", "openai-gpt-oss-120b.jinja", "mistral-common_v13.jinja", "meetkai-functionary-medium-v3.2.jinja", "Kimi-K2-Thinking.jinja"} {
-		tpl, err := chat.Parse(name, srcs[name], fuzzOptions())
-		if err != nil {
-			f.Fatal(err)
-		}
+		tpl := parse(f, name, srcs[name], fuzzOptions())
 		tpls = append(tpls, tpl)
 	}
 	f.Add([]byte(agentLoop(6)), []byte(benchTools))

@@ -2,7 +2,6 @@ package chat_test
 
 import (
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -59,32 +58,21 @@ func TestHostile(t *testing.T) {
 	opts := chat.Options{MaxSteps: 2_000_000, MaxValueBytes: 64 << 20, MaxOutputBytes: 4 << 20}
 	for _, c := range hostile {
 		t.Run(c.name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			start := time.Now()
-			tpl, err := chat.Parse("hostile", c.src, opts)
-			if err == nil {
-				_, err = tpl.Render(nil, chat.Input{})
-			}
-			took := time.Since(start)
-			runtime.ReadMemStats(&after)
-			if err == nil {
+			got := measure(c.src, opts)
+			if got.err == nil {
 				t.Fatal("Render succeeded, want an error")
 			}
 			var e *chat.Error
-			if !errors.As(err, &e) || e.Template != "hostile" {
-				t.Errorf("error %v (%T), want *chat.Error with the name", err, err)
+			if !errors.As(got.err, &e) || e.Template != "hostile" {
+				t.Errorf("error %v (%T), want *chat.Error with the name", got.err, got.err)
 			}
-			if len(err.Error()) > 500 {
-				t.Errorf("error text of %d bytes", len(err.Error()))
+			if len(got.err.Error()) > 500 {
+				t.Errorf("error text of %d bytes", len(got.err.Error()))
 			}
-			if took > 20*time.Second {
-				t.Errorf("took %v", took)
+			if got.took > 20*time.Second || got.bytes > 1<<30 {
+				t.Errorf("took %v and %d MiB in all", got.took, got.bytes>>20)
 			}
-			if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; mb > 1024 {
-				t.Errorf("allocated %d MiB in all", mb)
-			}
-			t.Logf("%v in %v", err, took)
+			t.Logf("%v in %v", got.err, got.took)
 		})
 	}
 }

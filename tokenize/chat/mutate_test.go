@@ -240,7 +240,7 @@ func TestMutatedAgainstPython(t *testing.T) {
 				requests = append(requests, request{Src: &src, Vars: []byte(m.variables())})
 			}
 		}
-		c.run(t, requests)
+		c.run(t, nil, requests)
 	}
 	t.Logf("%d mutated templates: %s", *mutated, &c)
 	if c.texts < c.renders/6 {

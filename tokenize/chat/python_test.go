@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -45,8 +47,8 @@ func askPython(t *testing.T, sources map[string]string, requests []request) []an
 		t.Skip("-short: skipping the comparison with Python's Jinja2")
 	}
 	python := interpreter()
-	if out, err := exec.Command(python, "-c", "import jinja2").CombinedOutput(); err != nil {
-		t.Fatalf("%s has no jinja2 (%v %s): run make python, or name an interpreter in ROLLOUT_PYTHON", python, err, bytes.TrimSpace(out))
+	if err := hasJinja(); err != nil {
+		t.Fatal(err)
 	}
 	var answers []answer
 	for hung := 0; len(answers) < len(requests); hung++ {
@@ -63,6 +65,13 @@ func askPython(t *testing.T, sources map[string]string, requests []request) []an
 	return answers
 }
 
+var hasJinja = sync.OnceValue(func() error {
+	if out, err := exec.Command(interpreter(), "-c", "import jinja2").CombinedOutput(); err != nil {
+		return fmt.Errorf("%s has no jinja2 (%w %s): run make python, or name an interpreter in ROLLOUT_PYTHON", interpreter(), err, bytes.TrimSpace(out))
+	}
+	return nil
+})
+
 func interpreter() string {
 	if python := os.Getenv("ROLLOUT_PYTHON"); python != "" {
 		return python
@@ -73,20 +82,30 @@ func interpreter() string {
 // askOnce returns the answers of one interpreter process, up to the request on which it hangs.
 func askOnce(t *testing.T, python string, sources map[string]string, requests []request) []answer {
 	t.Helper()
-	var in bytes.Buffer
+	lines := make([][]byte, len(requests))
+	for i, r := range requests {
+		lines[i] = r.line(t)
+	}
+	answers, err := answersOf(t, python, "render.py", sources, lines)
+	if err != nil && len(answers) == 0 {
+		t.Fatal(err)
+	}
+	return answers
+}
+
+// answersOf runs a script with the templates and lines, and returns its answers.
+func answersOf(t *testing.T, python, script string, sources map[string]string, lines [][]byte) ([]answer, error) {
+	t.Helper()
+	var in, stderr bytes.Buffer
 	enc := json.NewEncoder(&in)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(sources); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range requests {
-		in.Write(r.line(t))
-	}
-	cmd := exec.Command(python, filepath.Join("testdata", "python", "render.py"))
+	in.Write(bytes.Join(lines, nil))
+	cmd := exec.Command(python, filepath.Join("testdata", "python", script))
 	cmd.Env = append(os.Environ(), "PYTHONHASHSEED=0", "PYTHONWARNINGS=ignore")
-	cmd.Stdin = &in
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
+	cmd.Stdin, cmd.Stderr = &in, &stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -108,14 +127,14 @@ func askOnce(t *testing.T, python string, sources map[string]string, requests []
 		}
 		answers = append(answers, a)
 	}
-	if err := cmd.Wait(); err != nil && len(answers) == 0 {
-		t.Fatalf("%s: %v\n%s", python, err, stderr.String())
+	if err := cmd.Wait(); err != nil {
+		return answers, fmt.Errorf("%s: %w\n%s", python, err, stderr.String())
 	}
-	return answers
+	return answers, nil
 }
 
-// maxSilence is Python's deadline for one template.
-const maxSilence = 30 * time.Second
+// maxSilence is Python's deadline for one template, and for its start.
+const maxSilence = time.Minute
 
 // compare describes how our render differs from Python's, or returns nothing.
 func compare(a answer, got string, err error) string {

@@ -52,17 +52,11 @@ func TestSemantics(t *testing.T) {
 		{"unknown filter in an if", "{% if false %}{{ x|nosuch }}{% endif %}ok", "ok"},
 		{"unknown names behind what decides", "{{ [1, 'a'] or x|nosuch }}{{ not [2] and x is nosuch }}{{ {1: ()} or (x|nosuch) }}", "[1, 'a']False{1: ()}"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			tpl, err := chat.Parse(c.name, c.src, testOptions())
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := tpl.Render(nil, input(t, []byte(vars)))
-			if err != nil || string(got) != c.want {
-				t.Errorf("Render(%s) = %q, %v, want %q", c.src, got, err, c.want)
-			}
-		})
+		tpl := parse(t, c.name, c.src, testOptions())
+		got, err := tpl.Render(nil, input(t, []byte(vars)))
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s: Render(%s) = %q, %v, want %q", c.name, c.src, got, err, c.want)
+		}
 	}
 }
 
@@ -127,10 +121,7 @@ func TestErrors(t *testing.T) {
 
 func TestFromJSON(t *testing.T) {
 	t.Parallel()
-	show, err := chat.Parse("print", "{{ v }}", chat.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	show := parse(t, "print", "{{ v }}", chat.Options{})
 	deep := strings.Repeat("[", 902) + strings.Repeat("]", 902)
 	for _, c := range []struct{ name, js, want, err string }{
 		{"order", `{"z": 1, "a": 2, "z": 3}`, "{'z': 3, 'a': 2}", ""},
@@ -182,10 +173,7 @@ func TestValues(t *testing.T) {
 	if k, _ := m.At(2); func() string { s, _ := k.Text(); return s }() != "c" {
 		t.Errorf("At(2) = %v, want c in its first place", k)
 	}
-	tpl, err := chat.Parse("x", "{{ c }}{{ messages }}{{ tools }}{{ add_generation_prompt }}{{ eos_token is defined }}", chat.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tpl := parse(t, "x", "{{ c }}{{ messages }}{{ tools }}{{ add_generation_prompt }}{{ eos_token is defined }}", chat.Options{})
 	got, err := tpl.Render(nil, chat.Input{Extra: m, AddGenerationPrompt: true})
 	if want := "[None, True, 2.0, 'a\uFFFDb', 1180591620717411303424]NoneNoneTrueFalse"; err != nil || string(got) != want {
 		t.Errorf("Render = %q, %v, want %q", got, err, want)
@@ -197,10 +185,7 @@ func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	srcs := templates(t)
 	for _, name := range []string{"Qwen-Qwen3-0.6B.jinja", "openai-gpt-oss-120b.jinja"} {
-		tpl, err := chat.Parse(name, srcs[name], testOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tpl := parse(t, name, srcs[name], testOptions())
 		in := benchInput(t, 10)
 		want, err := tpl.Render(nil, in)
 		if err != nil {

@@ -68,10 +68,7 @@ func TestSumLimit(t *testing.T) {
 
 func sum(t *testing.T, source string, opts chat.Options) (string, error) {
 	t.Helper()
-	tmpl, err := chat.Parse("sum", source, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tmpl := parse(t, "sum", source, opts)
 	extra := chat.NewMap(1)
 	extra.Set("word", chat.StringValue("word"))
 	out, err := tmpl.Render(nil, chat.Input{Extra: extra})

@@ -16,10 +16,7 @@ func TestPrintedAgain(t *testing.T) {
 	m.Set("a", chat.IntValue(1))
 	in := chat.Input{Messages: chat.ListValue(chat.MapValue(m))}
 	render := func(filter string, o chat.Options) (string, error) {
-		tmpl, err := chat.Parse("printed", "{% for m in messages %}{{ m | "+filter+" }}{% endfor %}", o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tmpl := parse(t, "printed", "{% for m in messages %}{{ m | "+filter+" }}{% endfor %}", o)
 		out, err := tmpl.Render(nil, in)
 		return string(out), err
 	}

@@ -1,14 +1,12 @@
 package chat_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"flag"
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -186,34 +184,13 @@ func withRoles(messages chat.Value) chat.Value {
 
 func askTransformers(t *testing.T, dir, version string, sources map[string]string, apps []application) []answer {
 	t.Helper()
-	var in bytes.Buffer
-	if err := json.NewEncoder(&in).Encode(sources); err != nil {
-		t.Fatal(err)
-	}
+	lines := make([][]byte, len(apps))
 	for i := range apps {
-		in.Write(append(apps[i].line(t), '\n'))
+		lines[i] = append(apps[i].line(t), '\n')
 	}
-	cmd := exec.Command(filepath.Join(dir, version, "bin", "python"), filepath.Join("testdata", "python", "apply_chat_template.py"))
-	cmd.Env = append(os.Environ(), "PYTHONHASHSEED=0", "PYTHONWARNINGS=ignore")
-	cmd.Stdin = &in
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", cmd.Path, err, stderr.String())
-	}
-	var answers []answer
-	sc := bufio.NewScanner(bytes.NewReader(out))
-	sc.Buffer(nil, 1<<28)
-	for sc.Scan() {
-		var a answer
-		if err := json.Unmarshal(sc.Bytes(), &a); err != nil {
-			t.Fatalf("%v in %.200s", err, sc.Text())
-		}
-		answers = append(answers, a)
-	}
-	if len(answers) != len(apps) {
-		t.Fatalf("%s: %d answers to %d requests\n%s", cmd.Path, len(answers), len(apps), stderr.String())
+	answers, err := answersOf(t, filepath.Join(dir, version, "bin", "python"), "apply_chat_template.py", sources, lines)
+	if err != nil || len(answers) != len(apps) {
+		t.Fatalf("transformers %s: %d answers to %d requests: %v", version, len(answers), len(apps), err)
 	}
 	return answers
 }

@@ -42,13 +42,27 @@ func templates(tb testing.TB) map[string]string {
 	return m
 }
 
-func input(tb testing.TB, js []byte) chat.Input {
+func fromJSON(tb testing.TB, js []byte) chat.Value {
 	tb.Helper()
 	v, err := chat.FromJSON(js)
 	if err != nil {
 		tb.Fatalf("FromJSON(%.200s) = %v", js, err)
 	}
-	return chat.Input{Extra: v.Map(), Now: fixedNow()}
+	return v
+}
+
+func input(tb testing.TB, js []byte) chat.Input {
+	tb.Helper()
+	return chat.Input{Extra: fromJSON(tb, js).Map(), Now: fixedNow()}
+}
+
+func parse(tb testing.TB, name, source string, opts chat.Options) *chat.Template {
+	tb.Helper()
+	tpl, err := chat.Parse(name, source, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tpl
 }
 
 // TestStored renders every template with every conversation. The output equals Python's byte for

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
@@ -18,20 +19,28 @@ type Model struct {
 	Template  *chat.Template
 }
 
-// Qwen3 returns the model of the recorded exchanges. All callers share one tokenizer.
-func Qwen3(tb testing.TB) Model {
-	tb.Helper()
+var template = sync.OnceValues(func() (*chat.Template, error) {
+	raw, err := os.ReadFile(bpetest.Path("qwen3", bpe.FileConfig))
+	if err != nil {
+		return nil, err
+	}
 	var config struct {
 		ChatTemplate string `json:"chat_template"`
 	}
-	if err := json.Unmarshal(bpetest.Read(tb, "qwen3", "tokenizer_config.json"), &config); err != nil {
-		tb.Fatal(err)
+	if err := json.Unmarshal(raw, &config); err != nil {
+		return nil, err
 	}
-	template, err := chat.Parse("qwen3", config.ChatTemplate, chat.Options{})
+	return chat.Parse("qwen3", config.ChatTemplate, chat.Options{})
+})
+
+// Qwen3 returns the model of the recorded exchanges. All callers share one tokenizer and template.
+func Qwen3(tb testing.TB) Model {
+	tb.Helper()
+	t, err := template()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return Model{Tokenizer: bpetest.Tokenizer(tb, "qwen3"), Template: template}
+	return Model{Tokenizer: bpetest.Tokenizer(tb, "qwen3"), Template: t}
 }
 
 // Lives returns n different lives of the Qwen3 model, keyed by name: long-00, long-01 and so on.

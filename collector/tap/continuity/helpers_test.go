@@ -2,20 +2,18 @@ package continuity_test
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettatest"
+	"github.com/rollout-rl/rollout/collector/prompt/prompttest"
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/collector/tap/continuity"
 	"github.com/rollout-rl/rollout/collector/tap/continuity/continuitytest"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
-	"github.com/rollout-rl/rollout/tokenize/chat"
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
@@ -25,27 +23,10 @@ const (
 	imEnd   = 151645
 )
 
-var qwen3Template = sync.OnceValues(func() (*chat.Template, error) {
-	var config struct {
-		ChatTemplate string `json:"chat_template"`
-	}
-	raw, err := os.ReadFile(bpetest.Path("qwen3", bpe.FileConfig))
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(raw, &config); err != nil {
-		return nil, err
-	}
-	return chat.Parse("qwen3", config.ChatTemplate, chat.Options{})
-})
-
 func qwen3(tb testing.TB) continuity.Config {
 	tb.Helper()
-	template, err := qwen3Template()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return continuity.Config{Tokenizer: bpetest.Tokenizer(tb, "qwen3"), Template: template}
+	m := prompttest.Qwen3(tb)
+	return continuity.Config{Tokenizer: m.Tokenizer, Template: m.Template}
 }
 
 func newTable(tb testing.TB, cfg continuity.Config) *continuity.Table {

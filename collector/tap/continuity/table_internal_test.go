@@ -1,40 +1,22 @@
 package continuity
 
 import (
-	"encoding/json"
-	"os"
 	"testing"
 
+	"github.com/rollout-rl/rollout/collector/prompt/prompttest"
 	"github.com/rollout-rl/rollout/collector/tap"
-	"github.com/rollout-rl/rollout/tokenize/bpe"
-	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
-	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // TestCollision proves that two prompts with equal hashes are not confused.
 func TestCollision(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(bpetest.Path("qwen3", bpe.FileConfig))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var config struct {
-		ChatTemplate string `json:"chat_template"`
-	}
-	if err := json.Unmarshal(raw, &config); err != nil {
-		t.Fatal(err)
-	}
-	template, err := chat.Parse("qwen3", config.ChatTemplate, chat.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tok := bpetest.Tokenizer(t, "qwen3")
-	table, err := New(Config{Tokenizer: tok, Template: template})
+	m := prompttest.Qwen3(t)
+	table, err := New(Config{Tokenizer: m.Tokenizer, Template: m.Template})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ids := func(text string) []int32 {
-		all, err := tok.AppendTokens(nil, text)
+		all, err := m.Tokenizer.AppendTokens(nil, text)
 		if err != nil {
 			t.Fatal(err)
 		}

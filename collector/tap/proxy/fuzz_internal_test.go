@@ -113,18 +113,19 @@ var requestSeeds = []string{
 }
 
 // FuzzRequest proves that a request is parsed as by encoding/json, or not at all. With settings and
-// asks, the body has these members and its other values stay. Without them no byte changes.
+// asks, the body has these members and its other values stay. Without them no byte changes. The
+// payload sends the same bytes.
 func FuzzRequest(f *testing.F) {
-	for _, seed := range requestSeeds {
+	for _, seed := range append(requestSeeds, `{"input_ids":[1, 2,3]}`, `{"input_ids":[1,  2,3]}`, `{"input_ids":[10,0, 7 ],"stop":[1]}`) {
 		for path := range 3 {
-			f.Add([]byte(seed), uint8(path))
+			f.Add([]byte(seed), uint8(path), 5)
 		}
 	}
 	set, err := ParseSet([]string{"top_p=1.0", "max_new_tokens=8192", `stop=["x"]`, "seed=7"})
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, body []byte, which uint8) {
+	f.Fuzz(func(t *testing.T, body []byte, which uint8, chop int) {
 		path := []string{"/generate", chatPath, completionPath}[which%3]
 		d := dialectOf("POST", path)
 		q := &request{path: path, body: body}
@@ -134,7 +135,11 @@ func FuzzRequest(f *testing.F) {
 		if err == nil {
 			err = s.End()
 		}
-		if err != nil || q.several {
+		if err != nil {
+			return
+		}
+		checkPayload(t, d, path, body, chop&63)
+		if q.several {
 			return
 		}
 		if edits := q.edits(d, &Set{}, false); edits != nil {

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -98,9 +99,10 @@ func newRig(tb testing.TB, cfg proxy.Config, engines ...http.Handler) *rig {
 	return r
 }
 
-func (r *rig) post(tb testing.TB, path, body string) (int, string) {
+// send returns an answer whose body is not read.
+func (r *rig) send(ctx context.Context, tb testing.TB, path, body string) *http.Response {
 	tb.Helper()
-	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, r.url+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+path, strings.NewReader(body))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -109,6 +111,21 @@ func (r *rig) post(tb testing.TB, path, body string) (int, string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return res
+}
+
+// drain waits until all calls have ended.
+func (r *rig) drain(tb testing.TB) {
+	tb.Helper()
+	r.proxy.Drain()
+	if err := r.proxy.Wait(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func (r *rig) post(tb testing.TB, path, body string) (int, string) {
+	tb.Helper()
+	res := r.send(tb.Context(), tb, path, body)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {

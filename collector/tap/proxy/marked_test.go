@@ -147,10 +147,7 @@ func TestUnmarkableAtEnd(t *testing.T) {
 		if broken := err != nil; broken != (c.want == "") || !broken && string(body) != c.want {
 			t.Errorf("%s: the client got %q, %v", c.name, body, err)
 		}
-		r.proxy.Drain()
-		if err := r.proxy.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		r.drain(t)
 		if call := r.kept.one(t); call.Cut != (c.want == "") {
 			t.Errorf("%s: kept as cut: %v", c.name, call.Cut)
 		}

@@ -152,22 +152,12 @@ func TestClientGoes(t *testing.T) {
 		close(ended)
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/generate", strings.NewReader(asked([]int32{1})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := r.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := r.send(ctx, t, "/generate", asked([]int32{1}))
 	<-began
 	cancel()
 	<-ended
 	_ = res.Body.Close()
-	r.proxy.Drain()
-	if err := r.proxy.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r.drain(t)
 	if c := r.kept.one(t); !c.Cut || c.Output != nil || len(c.Prompt) != 1 {
 		t.Errorf("kept %+v", c)
 	}
@@ -209,23 +199,13 @@ func TestBreaksOff(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/generate", strings.NewReader(asked([]int32{1})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := r.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := r.send(t.Context(), t, "/generate", asked([]int32{1}))
 	got, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if !errors.Is(err, io.ErrUnexpectedEOF) || string(got) != text[:len(text)/2] {
 		t.Errorf("the client read %d bytes and %v", len(got), err)
 	}
-	r.proxy.Drain()
-	if err := r.proxy.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r.drain(t)
 	if c := r.kept.one(t); !c.Cut || c.Output != nil || c.Finish != "" {
 		t.Errorf("kept %+v", c)
 	}
@@ -263,14 +243,7 @@ func TestUnbuffered(t *testing.T) {
 			<-next
 		}
 	}))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/generate", strings.NewReader(`{"input_ids":[1],"stream":true}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := r.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := r.send(t.Context(), t, "/generate", `{"input_ids":[1],"stream":true}`)
 	defer res.Body.Close()
 	lines := bufio.NewReader(res.Body)
 	for range 3 {

@@ -1,16 +1,12 @@
 """AutoTokenizer behind a pipe, for the tests of package bpe.
 
-usage: auto.py
-
-The first output line is the version of transformers. Each input line is an object {"files":
-{name: text}, "path": folder, "texts": [text]}: the files of a model's folder, another folder
-whose files it also has, and the texts to encode. The answer is {"ids"}, or {"error"} if
-AutoTokenizer cannot load the folder.
+Each input line is an object {"files": {name: text}, "texts": [text]}: the files of a model's folder
+and the texts to encode. The answer has the version of transformers, and the ids and the class, or
+an error if AutoTokenizer cannot load the folder.
 """
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 
@@ -25,13 +21,10 @@ os.dup2(2, 1)  # output of the libraries is not an answer
 import transformers  # noqa: E402: reads the environment
 from transformers import AutoTokenizer  # noqa: E402
 
-print(json.dumps(transformers.__version__), file=out, flush=True)
 TEMPLATE = "{{ messages[0]['content'] }}"
 for line in sys.stdin:
     request = json.loads(line)
     with tempfile.TemporaryDirectory() as folder:
-        for name in os.listdir(request.get("path") or "/var/empty") if request.get("path") else []:
-            shutil.copy(os.path.join(request["path"], name), folder)
         for name, text in request["files"].items():
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 file.write(text)
@@ -50,4 +43,4 @@ for line in sys.stdin:
             if isinstance(error, KeyboardInterrupt):
                 raise
             answer = {"error": f"{type(error).__name__}: {error}"[:300]}
-    print(json.dumps(answer), file=out, flush=True)
+    print(json.dumps(dict(answer, version=transformers.__version__)), file=out, flush=True)

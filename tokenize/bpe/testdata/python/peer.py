@@ -1,13 +1,13 @@
 """The reference engine behind a pipe, for the tests of package bpe.
 
-usage: peer.py encode  tokenizer.json [post-process] [no-added]
-       peer.py decode  tokenizer.json
+usage: peer.py ask     tokenizer.json
        peer.py bench   tokenizer.json documents.json
        peer.py cases   anything
 
-encode reads one JSON string per line and answers each with a line of ids; no-added removes the
-added tokens from the file first. decode reads one JSON list of ids per line and answers with
-two JSON strings: special tokens skipped, and printed. bench prints the CPU seconds for one pass
+ask reads one JSON list per line. ["plain", text] is answered with a line of ids, ["post", text]
+with those of the post-processor, and ["none", text] with the ids of the file without added
+tokens. ["decode", ids] is answered with two JSON strings: special tokens skipped, and printed.
+bench prints the CPU seconds for one pass
 over a JSON list of documents, the best of three, in batches on one thread. cases reads one
 object {"file", "texts", "ids"} per line: a whole tokenizer.json, texts to encode and ids to
 decode. It answers {"error"}, or {"ids", "post", "none", "texts"} with null for
@@ -34,35 +34,40 @@ if tokenizers.__version__ != want:
     sys.exit("tokenizers %s is installed, the vectors are of %s" % (tokenizers.__version__, want))
 if what != "cases":
     tok = tokenizers.Tokenizer.from_file(path)
-    if "no-added" in sys.argv:
-        tok = tokenizers.Tokenizer.from_str(json.dumps(dict(json.load(open(path, encoding="utf-8")), added_tokens=[])))
     tok.no_truncation()
     tok.no_padding()
 
 
 def batches(lines, size=2000):
-    batch = []
+    kind, batch = None, []
     for line in lines:
-        batch.append(json.loads(line))
-        if len(batch) == size:
-            yield batch
-            batch = []
+        now, value = json.loads(line)
+        if now != kind or len(batch) == size:
+            if batch:
+                yield kind, batch
+            kind, batch = now, []
+        batch.append(value)
     if batch:
-        yield batch
+        yield kind, batch
 
 
 out = sys.stdout
-if what == "encode":
-    post = "post-process" in sys.argv
-    for batch in batches(sys.stdin.buffer):
-        for e in tok.encode_batch(batch, add_special_tokens=post):
-            out.write(json.dumps(e.ids, separators=(",", ":")) + "\n")
-elif what == "decode":
-    for batch in batches(sys.stdin.buffer):
-        skipped = tok.decode_batch(batch, skip_special_tokens=True)
-        printed = tok.decode_batch(batch, skip_special_tokens=False)
-        for pair in zip(skipped, printed):
-            out.write(json.dumps(pair) + "\n")
+if what == "ask":
+    bare = None  # the tokenizer without added tokens
+    for kind, batch in batches(sys.stdin.buffer):
+        if kind == "decode":
+            skipped = tok.decode_batch(batch, skip_special_tokens=True)
+            printed = tok.decode_batch(batch, skip_special_tokens=False)
+            answers = zip(skipped, printed)
+        else:
+            if kind == "none" and bare is None:
+                bare = tokenizers.Tokenizer.from_str(json.dumps(dict(json.load(open(path, encoding="utf-8")), added_tokens=[])))
+                bare.no_truncation()
+                bare.no_padding()
+            engine = bare if kind == "none" else tok
+            answers = [e.ids for e in engine.encode_batch(batch, add_special_tokens=kind == "post")]
+        for answer in answers:
+            out.write(json.dumps(answer, separators=(",", ":")) + "\n")
 elif what == "cases":
 
     def attempt(f):
