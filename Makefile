@@ -16,6 +16,8 @@ NEW     ?= bin/rollout
 OLD     ?=
 
 export CGO_ENABLED ?= 0
+# Like a release, so that the tests and the wheel share what is compiled.
+export GOFLAGS ?= -trimpath
 export ROLLOUT_PYTHON ?= $(CURDIR)/$(PYTHON)
 
 .PHONY: help
@@ -40,11 +42,13 @@ demo: build ## collect from a simulated server, show groups and a row as text; k
 	.ci/demo.sh
 
 .PHONY: test
-test: python vocabularies promtool trainers ## all tests, including those that need Python and promtool
-	$(GO) vet ./...
-	.ci/pytest.sh
-	.ci/test.sh -timeout 25m -parallel 4 -skip '^TestGate' ./...
-	.ci/test.sh -timeout 25m -p 1 -parallel 8 -count 1 -run '^TestGate' ./...
+test: ## all tests, including those that need Python and promtool
+	.ci/together.sh '$(MAKE) --no-print-directory fixtures' '$(GO) build ./...'
+	.ci/together.sh '.ci/test.sh -timeout 25m -parallel 4 -skip "^TestGate" ./...' .ci/pytest.sh
+	.ci/test.sh -timeout 25m -p 1 -parallel 8 -count 1 -run '^TestGate' $$(.ci/having.sh '^func TestGate')
+
+.PHONY: fixtures
+fixtures: python vocabularies promtool trainers ## install what the tests need
 
 .PHONY: pytest
 pytest: python trainers ## the tests of the Python package, on its wheel in a separate environment
@@ -142,14 +146,6 @@ damage: ## damage the files of runs DAMAGES (400) times: found or harmless, noth
 .PHONY: soak
 soak: ## collect for SOAK (10m) with 1,000 samples in flight: memory, goroutines and files stay constant
 	ROLLOUT_SOAK=$(SOAK) $(GO) test -count 1 -timeout 60m -v -run '^TestSoak' ./cmd/rollout
-
-.PHONY: loop
-loop: build .build/loop/rollout-a4779f6 ## measure a training loop over one warm collector, and over separate runs of the program before --stream
-	ROLLOUT_NEW=$(abspath $(NEW)) ROLLOUT_OLD=$(CURDIR)/.build/loop/rollout-a4779f6 $(GO) test -count 1 -timeout 20m -v -run '^TestLoop$$' ./cmd/rollout
-
-.build/loop/rollout-a4779f6:
-	mkdir -p .build/loop/source && git archive a4779f6 | tar x -C .build/loop/source
-	cd .build/loop/source && $(GO) build -trimpath -o ../$(@F) ./cmd/rollout && rm -r ../source
 
 .PHONY: soakstream
 soakstream: ## collect with --stream for SOAK (10m), paced by a trainer: files, memory and descriptors stay constant, and verify passes

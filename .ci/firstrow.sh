@@ -6,7 +6,7 @@
 # and no network; it needs root. Packages that pip would fetch are fetched before the clock
 # starts. Exit status 75: Debian's packages are not available. --here uses a fresh Python
 # environment on this machine instead, with a PATH and a home without Go, and with the
-# packages of the tests' environment.
+# packages of the tests' environment. ROLLOUT_WHEEL is a wheel of this source, if one is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 base=${ROLLOUT_PYTHON:-$PWD/.build/venv/bin/python}
@@ -18,7 +18,13 @@ commands=$(awk '/^## /{quick = $0 == "## Quick start"} quick && /^```sh$/{inside
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-wheel=$("$base" .ci/dist.py --out "$work/dist" wheel)
+mkdir "$work/dist"
+if [ -n "${ROLLOUT_WHEEL:-}" ]; then
+  cp "$ROLLOUT_WHEEL" "$work/dist"
+  wheel=$work/dist/$(basename "$ROLLOUT_WHEEL")
+else
+  wheel=$("$base" .ci/dist.py --out "$work/dist" wheel)
+fi
 
 # steps COMMANDS runs the commands there, in a folder that contains dist.
 steps() {

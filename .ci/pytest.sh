@@ -17,6 +17,8 @@ if [ "${1:-}" = --source ]; then
   export PYTHONPATH=$root/sink/python/src PATH=$root/bin:$PATH
 else
   python=$(.ci/wheelenv.sh)
+  ROLLOUT_WHEEL=$(echo "$root"/dist/rollout*.whl)
+  export ROLLOUT_WHEEL # for the tests that need the file
 fi
 
 away=$(mktemp -d)

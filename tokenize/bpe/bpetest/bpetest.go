@@ -5,7 +5,6 @@ package bpetest
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -30,11 +29,27 @@ func Names() []string {
 	return slices.Concat(stored, installed)
 }
 
+// repository returns the folder of go.mod, which is above the folder of every test.
+var repository = sync.OnceValue(func() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if filepath.Dir(dir) == dir {
+			panic("no go.mod above the folder of the test")
+		}
+		dir = filepath.Dir(dir)
+	}
+})
+
 // Path returns the path of a file below testdata/tokenizers, or below .build/vocabularies if name
 // begins with an installed tokenizer.
 func Path(name ...string) string {
-	_, file, _, _ := runtime.Caller(0)
-	root := filepath.Join(filepath.Dir(file), "..", "..", "..")
+	root := repository()
 	if slices.Contains(installed, name[0]) {
 		root = filepath.Join(root, ".build", "vocabularies")
 	} else {

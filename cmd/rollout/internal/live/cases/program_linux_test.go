@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -16,10 +15,8 @@ import (
 // Build builds the program into a temporary folder of the test, and returns its path.
 func Build(t *testing.T) string {
 	t.Helper()
-	_, file, _, _ := runtime.Caller(0)
 	path := filepath.Join(t.TempDir(), "rollout")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, "./cmd/rollout")
-	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "..")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, "github.com/rollout-rl/rollout/cmd/rollout")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build rollout: %v\n%s", err, out)

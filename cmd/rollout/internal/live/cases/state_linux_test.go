@@ -8,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
 // An installation is the output of .ci/letta.sh, with the state that every start copies:
@@ -111,8 +112,7 @@ func (in installation) makeState(ctx context.Context, dir string) (err error) {
 // unpackModel writes the model's files from the repository in the form that Letta's transformers
 // expect.
 func unpackModel(dir string) error {
-	_, file, _, _ := runtime.Caller(0)
-	from := filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "..", "testdata", "tokenizers", "qwen3")
+	from := bpetest.Path("qwen3")
 	packed, err := os.Open(filepath.Join(from, "tokenizer.json.zst"))
 	if err != nil {
 		return err

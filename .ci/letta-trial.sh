@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The part of .ci/run that tests the program against a real Letta server: the quick tests on the
+# last version, and what is simulated on the one before. If no server can be installed, it says
+# so and succeeds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+status=0
+.ci/letta.sh || status=$?
+case $status in
+  0)
+    make e2e-letta SHORT=1 LETTA=0.16.8
+    make e2e-letta SHORT=1 LETTA=0.16.7 RUN='^TestLetta$/^conform$'
+    ;;
+  75) echo 'e2e-letta: NOT CHECKED against a real Letta server: see above' ;;
+  *) exit "$status" ;;
+esac
