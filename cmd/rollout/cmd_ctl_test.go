@@ -80,25 +80,13 @@ func TestCtl(t *testing.T) {
 	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir, "--quiet")
 
 	r := mustRun(t, exit.Unusable, "ctl", dir, "status")
-	if !strings.Contains(r.stderr, "no collector is running") || !strings.Contains(r.stderr, "--resume --out "+dir) {
-		t.Errorf("without a collector: %s", r.stderr)
-	}
-	if r := mustRun(t, exit.Folder, "ctl", t.TempDir(), "status"); !strings.Contains(r.stderr, "run") {
-		t.Errorf("without a run: %s", r.stderr)
-	}
-	lock, err := runfolder.TakeLock(dir, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := mustRun(t, exit.Unusable, "ctl", dir, "status"); !strings.Contains(r.stderr, "has no ctl.sock: process") || !strings.Contains(r.stderr, "--stream") {
-		t.Errorf("with a collector that has no socket: %s", r.stderr)
-	}
+	contains(t, r.stderr, "no collector is running", "--resume --out "+dir)
+	contains(t, mustRun(t, exit.Folder, "ctl", t.TempDir(), "status").stderr, "run")
+	lock := must(runfolder.TakeLock(dir, 0o644))(t)
+	contains(t, mustRun(t, exit.Unusable, "ctl", dir, "status").stderr, "has no ctl.sock: process", "--stream")
 	defer lock.Close()
 
-	l, err := ctl.Listen(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(ctl.Listen(dir))(t)
 	run := &toldRun{tasks: map[string]string{}}
 	served := make(chan error, 1)
 	go func() { served <- l.Serve(t.Context(), run) }()
@@ -144,14 +132,10 @@ reader   has acknowledged up to group 2 of commit 12; last whole group: none yet
 
 	more := writeFile(t, "more.jsonl", []byte("\xef\xbb\xbf"+`{"id":"b", "prompt":"<b>"}`+"\n\n"+`{"id":"c"}`+"\n[1]\n{\"id\":\n"+`{"id":"b","prompt":"<b>"}`+"\n"+`{"id":"b"}`+"\n"+`{"id":"d"}`))
 	r = mustRun(t, exit.Usage, "ctl", dir, "add", more)
-	for _, want := range []string{
+	contains(t, r.stderr,
 		"more.jsonl:4: is not a JSON object", "more.jsonl:5: is not a JSON object", `more.jsonl:7: task "b" is there with other content`,
 		"3 tasks accepted, 12 samples; 1 task already known", "3 tasks refused",
-	} {
-		if !strings.Contains(r.stderr, want) {
-			t.Errorf("the output of add lacks %q: %s", want, r.stderr)
-		}
-	}
+	)
 	if run.tasks["b"] != `{"id":"b","prompt":"<b>"}` || len(run.tasks) != 3 {
 		t.Errorf("the run has the tasks %v", run.tasks)
 	}
@@ -187,9 +171,7 @@ func TestCtlArgs(t *testing.T) {
 		{[]string{"run1", "ack", "5"}, "ack takes SEQ GROUPS, got 1 argument"},
 		{[]string{"run1", "add", "a", "b"}, "add takes [FILE|-], got 2 arguments"},
 	} {
-		if r := mustRun(t, exit.Usage, append([]string{"ctl"}, tt.args...)...); !strings.Contains(r.stderr, tt.want) {
-			t.Errorf("ctl %q printed %q, want %q", tt.args, r.stderr, tt.want)
-		}
+		contains(t, mustRun(t, exit.Usage, append([]string{"ctl"}, tt.args...)...).stderr, tt.want)
 	}
 }
 

@@ -50,10 +50,7 @@ func TestImportAfterKill(t *testing.T) {
 	dir := t.TempDir()
 	const line = `{"sample_key":"a","attempt":1,"group_id":"a","group_size":1,"sample_index":0}` + "\n"
 	folders := func() []string {
-		names, err := filepath.Glob(filepath.Join(dir, ".tmp-import-*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		names := must(filepath.Glob(filepath.Join(dir, ".tmp-import-*")))(t)
 		return names
 	}
 	// begin starts an import from a pipe that stays open, and returns its folder.
@@ -82,9 +79,7 @@ func TestImportAfterKill(t *testing.T) {
 	}
 	kill := func(cmd *exec.Cmd) {
 		t.Helper()
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, cmd.Process.Kill())
 		if err := cmd.Wait(); err == nil {
 			t.Fatal("the import ended by itself")
 		}
@@ -104,9 +99,7 @@ func TestImportAfterKill(t *testing.T) {
 	if got := folders(); !slices.Contains(got, second) {
 		t.Errorf("the folder of a running import is gone: %v", got)
 	}
-	if err := stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, stdin.Close())
 	if err := live.Wait(); live.ProcessState.ExitCode() != exit.Folder {
 		t.Errorf("the import of a run that is there: %v, want exit status %d", err, exit.Folder)
 	}
@@ -149,9 +142,7 @@ func TestImportOfMixedLines(t *testing.T) {
 			mixed += lines[i]
 		}
 		r := mustRun(t, exit.Usage, "import", writeFile(t, "mixed.jsonl", []byte(mixed)), "--out", again)
-		if !strings.Contains(r.stderr, "hint: "+together) {
-			t.Errorf("%v: %s", order, r.stderr)
-		}
+		contains(t, r.stderr, "hint: "+together)
 	}
 	err = importedAll(&rowjson.Header{Rows: 1, Failures: 1, Samples: 1}, &sink.Stats{Rows: 1, Failures: 1, Samples: 2}, "x")
 	if exit.HintOf(err) != together {
@@ -166,5 +157,52 @@ func TestImportRefusesFirst(t *testing.T) {
 	err := in.failed(&sink.SampleError{Row: 0, Err: errors.New("too large")})
 	if err == nil || !strings.HasPrefix(err.Error(), "x.jsonl: line 1: ") {
 		t.Error(err)
+	}
+}
+
+// Single calls that are missing in samples with rows are listed, but do not count as failed
+// samples.
+func TestFailuresOfSingleCalls(t *testing.T) {
+	t.Parallel()
+	lost := func(call int32) tokenize.Failure {
+		return tokenize.Failure{Class: "no_prompt", Stage: "prompt", Reason: "prompt_unavailable", Error: "unknown", Call: call}
+	}
+	run := func(t *testing.T, withFailure bool) string {
+		t.Helper()
+		b, dir := sinktest.NewBuilder(1), t.TempDir()
+		whole, partial, more := b.Sample(b.Row(4, 3)), b.Sample(b.Row(4, 3)), b.Sample(b.Row(4, 3))
+		partial.Failures = []tokenize.Failure{lost(1), lost(2)}
+		more.Failures = []tokenize.Failure{lost(0)}
+		samples := []*tokenize.Sample{whole, partial, more}
+		if withFailure {
+			samples = append(samples, b.Failure(3))
+		}
+		sinktest.Write(t, dir, sink.Config{}, samples)
+		noError(t, os.WriteFile(filepath.Join(dir, runfolder.RunFile), resummed([]byte("{\n  \"version\": 1,\n  \"sha256\": \""+strings.Repeat("0", 64)+"\"\n}\n")), 0o666))
+		return dir
+	}
+	const calls = "3 single calls in 2 samples with rows; --all lists them\nsamples  calls  class"
+	for _, tt := range []struct {
+		name    string
+		failure bool
+		args    []string
+		out     string // text in stdout; with a leading "!", text that must not be in stdout
+		err     string
+	}{
+		{"only those", false, nil, calls, ": no failed samples\n"},
+		{"of a class", false, []string{"--class", "no_prompt"}, calls, ": no failed samples\n"},
+		{"of another class", false, []string{"--class", "no_turns"}, "!single", ": no failures\n"},
+		{"beside a sample", true, nil, "\n\n" + calls, ""},
+		{"all of it", true, []string{"--all"}, "!single", ""},
+		{"for programs", false, []string{"--json"}, "!no_prompt", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := mustRun(t, exit.OK, append([]string{"failures", run(t, tt.failure)}, tt.args...)...)
+			want, not := strings.CutPrefix(tt.out, "!")
+			if strings.Contains(r.stdout, want) == not || !strings.HasSuffix(r.stderr, tt.err) {
+				t.Errorf("want %q and %q:\n%s%s", tt.out, tt.err, r.stdout, r.stderr)
+			}
+		})
 	}
 }

@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -20,6 +22,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 type docBlock struct {
@@ -138,23 +142,16 @@ func TestDocumentedCommands(t *testing.T) {
 	// The existing run has a failure; the second attempt at that sample succeeds.
 	failing := serveSim(t, newSim(t, lettasim.Config{InputIDs: true, Seed: 1, Faults: mustFaults(t, "short-logprobs@scripted-0002/0/1")}))
 	base := t.TempDir()
-	testdata, err := filepath.Abs(filepath.Join("..", "..", "testdata"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testdata := must(filepath.Abs(filepath.Join("..", "..", "testdata")))(t)
 	for name, text := range map[string]string{
 		"tasks.jsonl":       string(sim.Tasks(lettasim.TaskOptions{Scripted: 6})),
 		"run.yaml":          "server: {urls: [" + failing + "]}\nagent: {model: " + simModel + "}\ntasks: {file: tasks.jsonl}\noutput: {dir: run1}\nrun: {fail_on_error: 1}\n",
 		"conversation.json": `[{"role": "user", "content": "Hi"}]`,
 		"text":              "Hello, world",
 	} {
-		if err := os.WriteFile(filepath.Join(base, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(base, name), []byte(text), 0o600))
 	}
-	if err := errors.Join(os.Symlink(testdata, filepath.Join(base, "testdata")), os.Symlink(filepath.Join(testdata, "tokenizers"), filepath.Join(base, "models"))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(os.Symlink(testdata, filepath.Join(base, "testdata")), os.Symlink(filepath.Join(testdata, "tokenizers"), filepath.Join(base, "models"))))
 	shell(t, base, exit.Failures, "rollout collect -c run.yaml --quiet")
 
 	for i, b := range blocks {
@@ -180,9 +177,7 @@ func TestDocumentedCommands(t *testing.T) {
 				case strings.HasPrefix(line, "rollout collect "):
 					collected = true
 					if !strings.Contains(line, "--resume") && !strings.Contains(line, "--retry-failed") {
-						if err := os.RemoveAll(filepath.Join(dir, "run1")); err != nil {
-							t.Fatal(err)
-						}
+						noError(t, os.RemoveAll(filepath.Join(dir, "run1")))
 					}
 				}
 				want := 0
@@ -191,11 +186,7 @@ func TestDocumentedCommands(t *testing.T) {
 				}
 				printed += shell(t, dir, want, line)
 			}
-			for _, line := range b.shown {
-				if !strings.Contains(printed, line) {
-					t.Errorf("%s: %q do not print %q but\n%s", b.from, b.lines, line, printed)
-				}
-			}
+			contains(t, printed, b.shown...)
 			if has, err := runfolder.HasRows(filepath.Join(dir, "run1")); collected && (!has || err != nil) {
 				t.Errorf("%s: %q: rows: %v, %v", b.from, b.lines, has, err)
 			}
@@ -233,9 +224,7 @@ func startServer(t *testing.T, dir, line string) (url string) {
 	ready := strings.Fields(line)[1] + ".ready"
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "exec "+line+" --listen 127.0.0.1:0 --ready-file "+ready)
 	cmd.Dir = dir
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // killed
@@ -304,5 +293,252 @@ func TestHelpOfCollect(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(has, want) {
 		t.Errorf("the help has the flags %q, want %q", has, want)
+	}
+}
+
+// repository is the root of the repository.
+var repository = filepath.Join("..", "..")
+
+// pages returns the documentation pages, from testdata/pages.txt. The tests of the Python package
+// read the same list.
+func pages(t *testing.T) []string {
+	t.Helper()
+	b := must(os.ReadFile(filepath.Join("testdata", "pages.txt")))(t)
+	return strings.Fields(string(b))
+}
+
+// page returns the text of a page.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	b := must(os.ReadFile(filepath.Join(repository, filepath.FromSlash(name))))(t)
+	return string(b)
+}
+
+// A fence is a code block of a page.
+type fence struct {
+	language string
+	lines    []string
+}
+
+// fences returns the code blocks of a page.
+func fences(t *testing.T, name string) []fence {
+	t.Helper()
+	var all []fence
+	open := false
+	for line := range strings.Lines(page(t, name)) {
+		line = strings.TrimRight(line, "\n")
+		switch language, mark := strings.CutPrefix(line, "```"); {
+		case mark && open && language != "":
+			t.Fatalf("%s: %q opens a block inside a block", name, line)
+		case mark && open:
+			open = false
+		case mark:
+			open = true
+			all = append(all, fence{language: language})
+		case open:
+			last := &all[len(all)-1]
+			last.lines = append(last.lines, line)
+		}
+	}
+	if open {
+		t.Fatalf("%s: the last block is not closed", name)
+	}
+	return all
+}
+
+// runners maps the language of a code block to the test that runs it.
+var runners = map[string]string{
+	"sh":     "TestDocumentedCommands",
+	"text":   "TestDocumentedCommands compares it with the output of the block before it",
+	"python": "test_docs.py",
+	"py":     "a test of its own, see fragments",
+	"":       "none: the block contains no program",
+}
+
+// fragments maps the first lines of blocks that are not whole programs to the tests that run them.
+var fragments = map[string]string{
+	"import json":           "TestThoughtsAreNotScored, as a scorer",
+	"def logprobs_of(ids):": "test_toy.py",
+}
+
+// command matches a line that a block without a language must not contain.
+var command = regexp.MustCompile(`^\$? *(rollout|make|pip|docker|go|python3?|import|from|curl) `)
+
+// Every page is in the list, and a test runs every code block of every page.
+func TestEveryBlockOfEveryPageRuns(t *testing.T) {
+	t.Parallel()
+	var found []string
+	err := filepath.WalkDir(repository, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if _, err := os.Stat(filepath.Join(file, "_commits")); err == nil { // a run's folder has a card
+				return filepath.SkipDir
+			}
+			if name := d.Name(); len(name) > 2 && strings.HasPrefix(name, ".") || name == "testdata" || name == "dist" {
+				return filepath.SkipDir
+			}
+		} else if strings.HasSuffix(file, ".md") {
+			name, err := filepath.Rel(repository, file)
+			found = append(found, filepath.ToSlash(name))
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := pages(t)
+	slices.Sort(listed)
+	slices.Sort(found)
+	if !slices.Equal(listed, found) {
+		t.Errorf("testdata/pages.txt lists %q, the repository has %q", listed, found)
+	}
+	seen := 0
+	for _, name := range listed {
+		before := ""
+		for _, f := range fences(t, name) {
+			_, known := runners[f.language]
+			switch {
+			case !known:
+				t.Errorf("%s: no test runs the blocks of %q", name, f.language)
+			case len(f.lines) == 0:
+				t.Errorf("%s: an empty block", name)
+			case f.language == "text" && before != "sh":
+				t.Errorf("%s: no test compares the output %q, because no block of sh is before it", name, f.lines[0])
+			case f.language == "py" && fragments[f.lines[0]] == "":
+				t.Errorf("%s: no test runs the fragment %q", name, f.lines[0])
+			case f.language == "py":
+				seen++
+			case f.language == "" && slices.ContainsFunc(f.lines, command.MatchString):
+				t.Errorf("%s: no test runs the block %q, because it has no language", name, f.lines[0])
+			}
+			before = f.language
+		}
+		if m := regexp.MustCompile(`\n\n {4}\S.*`).FindString(outside(page(t, name))); m != "" {
+			t.Errorf("%s: no test runs %q: use a fence", name, strings.TrimSpace(m))
+		}
+	}
+	if seen != len(fragments) {
+		t.Errorf("the pages have %d fragments, want %d", seen, len(fragments))
+	}
+}
+
+// outside returns a page without its code blocks.
+func outside(text string) string {
+	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
+}
+
+// Every link of a page leads to a file of the repository, and to a heading if it names one.
+func TestLinksOfPages(t *testing.T) {
+	t.Parallel()
+	links := 0
+	for _, name := range pages(t) {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(outside(page(t, name)), -1) {
+			target, heading, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			links++
+			if target == "" {
+				target = name
+			} else {
+				target = path.Join(path.Dir(name), target)
+			}
+			if _, err := os.Stat(filepath.Join(repository, filepath.FromSlash(target))); err != nil {
+				t.Errorf("%s: the link %q: %v", name, m[1], err)
+			} else if heading != "" && !slices.Contains(anchors(page(t, target)), heading) {
+				t.Errorf("%s: the link %q: %s has no such heading", name, m[1], target)
+			}
+		}
+	}
+	if links < 30 {
+		t.Errorf("%d links were found: where are the others?", links)
+	}
+}
+
+// Every page that a message names is in the repository, and has the section that it names.
+func TestPagesOfMessages(t *testing.T) {
+	t.Parallel()
+	b := must(os.ReadFile(filepath.Join("internal", "words", "testdata", "messages.txt")))(t)
+	named := regexp.MustCompile(`(?:(A [a-z ]+), in )?\b([a-z]+/[a-z/]*README\.md)`).FindAllStringSubmatch(string(b), -1)
+	for _, m := range named {
+		if text := page(t, m[2]); m[1] != "" && !strings.Contains(text, "\n## "+m[1]+"\n") {
+			t.Errorf("%s has no section %q, which a message names", m[2], m[1])
+		}
+	}
+	if len(named) < 3 {
+		t.Errorf("%d messages name pages: where are the others?", len(named))
+	}
+}
+
+// anchors returns the names that GitHub gives to the headings of a page.
+func anchors(text string) []string {
+	var all []string
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(outside(text), -1) {
+		all = append(all, strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, m[1]))
+	}
+	return all
+}
+
+// A new user reads the README in a few minutes, and the changelog at a glance.
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	if n := len(strings.Fields(page(t, "README.md"))); n > 1500 {
+		t.Errorf("README.md has %d words, want at most 1,500: move details to the page of their folder", n)
+	}
+	if n := strings.Count(page(t, "CHANGELOG.md"), "\n"); n > 60 {
+		t.Errorf("CHANGELOG.md has %d lines, want at most 60", n)
+	}
+}
+
+// The tables of the pages list exactly the reasons for quarantining a call, and the reasons why a
+// tap refuses a prompt.
+func TestPagesNameReasons(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for _, name := range pages(t) {
+		text.WriteString(page(t, name))
+	}
+	var reasons, refusals []string
+	phrases := map[string]string{} // the beginning of the second cell
+	for r := tokenize.ReasonNone + 1; ; r++ {
+		word, err := r.MarshalText()
+		if err != nil {
+			break
+		}
+		reasons = append(reasons, string(word))
+	}
+	for _, r := range tap.Refusals() {
+		refusals = append(refusals, r.Word())
+		phrases[r.Word()] = " " + r.String()
+	}
+	for head, want := range map[string][]string{"| reason | why the call is not in `data/` |": reasons, "| word | why the call has no prompt from the tap |": refusals} {
+		_, table, found := strings.Cut(text.String(), head+"\n|---|---|\n")
+		table, _, _ = strings.Cut(table, "\n\n")
+		var got []string
+		for line := range strings.SplitSeq(table, "\n") {
+			cells := strings.Split(line, "|")
+			for _, word := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(cells[min(1, len(cells)-1)], -1) {
+				got = append(got, word[1])
+				if phrase := phrases[word[1]]; !strings.HasPrefix(cells[2], phrase) {
+					t.Errorf("the table explains %s with %q, the program with %q", word[1], cells[2], phrase)
+				}
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !found || !slices.Equal(got, want) {
+			t.Errorf("the table %q names %q, want %q", head, got, want)
+		}
 	}
 }

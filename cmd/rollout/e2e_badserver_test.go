@@ -3,13 +3,11 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -308,13 +306,8 @@ func TestGateHostileServers(t *testing.T) {
 				if on == onDelete { // every sample must be data, even if the machine is slow for these limits
 					args = append(args, "--retries", "5")
 				}
-				cmd := exec.CommandContext(t.Context(), "rollout", args...)
-				var stderr bytes.Buffer
-				cmd.Stderr, cmd.Stdout = &stderr, &stderr
 				began := time.Now()
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
+				p := startProgram(t, "rollout", nil, args...)
 				most, waits := 60*time.Second, strings.Contains(bad.name, "silence") || strings.HasPrefix(bad.name, "slow")
 				if waits && slices.Contains([]string{onHealth, onModels, onCreate}, on) {
 					most += callLimit // the server never answered, so it can just be slow
@@ -322,17 +315,12 @@ func TestGateHostileServers(t *testing.T) {
 				if on == onSend {
 					most += 2 * time.Minute // the trial call was answered, so the run waits for the server
 				}
-				timer := time.AfterFunc(most+30*time.Second, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })
-				peak := peakOf(cmd.Process.Pid)
-				err := cmd.Wait()
+				timer := time.AfterFunc(most+30*time.Second, func() { _ = p.cmd.Process.Signal(syscall.SIGQUIT) })
+				peak := peakOf(p.cmd.Process.Pid)
+				<-p.ended
 				timer.Stop()
 				memory := peak() >> 20
-				took := time.Since(began)
-				code := cmd.ProcessState.ExitCode()
-				if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-					t.Fatal(err)
-				}
-				said := stderr.String()
+				took, code, said := time.Since(began), p.code, p.said()
 				t.Logf("exit code %d, %d MB, %v: %s", code, memory, took.Round(100*time.Millisecond), lastLine(said))
 				switch {
 				case strings.Contains(said, "goroutine ") || strings.Contains(said, "panic"):
@@ -407,3 +395,86 @@ func lastLine(text string) string {
 }
 
 func hostileAll() bool { return os.Getenv("HOSTILE") == "all" }
+
+// Replies of 200 MB, with and without a length, as one long text or as endless arrays, each fail
+// only their own sample with one line. The process stays small.
+func TestHugeReplies(t *testing.T) {
+	t.Parallel()
+	const huge = 200 << 20
+	bodies := map[string]struct{ head, fill string }{
+		"text":      {`{"messages":[],"more":"`, "x"},
+		"turns":     {`{"turns":[{"role":"assistant","output_ids":[`, "1,"},
+		"logprobs":  {`{"logprobs":[`, "[-0.5,1,null],"},
+		"nested":    {`{"messages":`, "["},
+		"spaces":    {`{"messages":[],`, " "},
+		"announced": {`{"messages":[],"more":"`, "x"},
+	}
+	if testing.Short() { // these two end early
+		for _, name := range []string{"text", "turns", "logprobs", "spaces"} {
+			delete(bodies, name)
+		}
+	}
+	sim := newSim(t, lettasim.Config{InputIDs: true})
+	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/messages") {
+			sim.ServeHTTP(w, r)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		for name, b := range bodies {
+			if !bytes.Contains(body, []byte("[huge:"+name+"]")) {
+				continue
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if name == "announced" {
+				w.Header().Set("Content-Length", fmt.Sprint(huge))
+			}
+			_, err := io.WriteString(w, b.head)
+			block := bytes.Repeat([]byte(b.fill), 1<<16)
+			for n := len(b.head); n < huge && err == nil; n += len(block) {
+				_, err = w.Write(block[:min(len(block), huge-n)])
+			}
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		sim.ServeHTTP(w, r)
+	}))
+	var tasks bytes.Buffer
+	for name := range bodies {
+		fmt.Fprintf(&tasks, `{"id":%q,"prompt":"Add 2 and 3. [huge:%s]"}`+"\n", name, name)
+	}
+	fmt.Fprintln(&tasks, `{"id":"small","prompt":"Add 2 and 3."}`)
+	dir := filepath.Join(t.TempDir(), "run")
+	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir,
+		"--tasks", writeFile(t, "tasks.jsonl", tasks.Bytes()), "--retries", "0", "--fail-on-error", fmt.Sprint(len(bodies)), "--quiet")
+	peak := peakOf(p.cmd.Process.Pid)
+	<-p.ended
+	most := peak()
+	if p.code != exit.Failures || withoutLateRemovals(p.said()) != "" {
+		t.Errorf("exit code %d, want %d\n%s", p.code, exit.Failures, p.said())
+	}
+	mustRun(t, exit.OK, "verify", dir)
+	got := readDataset(t, dir)
+	if len(got.rows[sampleID{"small", 0}]) == 0 {
+		t.Error("the small reply is no data")
+	}
+	for name := range bodies {
+		failures := got.failures[sampleID{name, 0}]
+		if len(failures) != 1 {
+			t.Errorf("%s: %d failures", name, len(failures))
+			continue
+		}
+		f := failures[0]
+		if f.Class != "decode" || f.Error == "" || strings.Contains(f.Error, "\n") || len(f.OutputIDs) > 0 {
+			t.Errorf("%s: class %s, %d tokens, error %q; want decode and one line", name, f.Class, len(f.OutputIDs), f.Error)
+		}
+		t.Logf("%s: %s", name, f.Error)
+	}
+	t.Logf("the process took %d MB at most", most>>20)
+	if runtime.GOOS == "linux" && !raceEnabled && (most == 0 || most > 512<<20) {
+		t.Errorf("the process took %d MB", most>>20)
+	}
+	if s := sim.Stats(); s.AgentsAlive != 0 {
+		t.Errorf("%d agents remain", s.AgentsAlive)
+	}
+}

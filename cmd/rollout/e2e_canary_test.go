@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -222,14 +221,12 @@ func TestLeaks(t *testing.T) {
 // retries, a crash and a resume.
 func TestCanary(t *testing.T) {
 	t.Parallel()
-	latency := latencyOf(t, "50ms..300ms")
-	sim := newSim(t, lettasim.Config{InputIDs: true, Password: canaries["password"], Latency: latency, Faults: recoverableFaults(0.05)})
+	sim := newSim(t, lettasim.Config{InputIDs: true, Password: canaries["password"], Latency: latencyOf(t, "50ms..300ms"), Faults: recoverableFaults(0.05)})
 	leaky := &leakyServer{sim: sim, told: map[string][]string{}, seen: map[string]int{}}
 	for where, secret := range canaries {
 		leaky.told[where] = written(t, secret)
 	}
-	server := httptest.NewServer(leaky)
-	t.Cleanup(server.Close)
+	url := serveHandler(t, sim, leaky)
 
 	var tasks bytes.Buffer
 	for kind := range leakKinds {
@@ -250,7 +247,7 @@ run: {fail_on_error: 50%%, retries: 1, metrics_addr: "127.0.0.1:0", metrics_ppro
 output: {shard_age: 1s, messages: true}
 reward: {kind: number}
 tasks: {samples: 2}
-`, server.URL, writeFile(t, "header", []byte(canaries["header by file"]+"\n")), asText(t, canaries["header as it is"]), simModel,
+`, url, writeFile(t, "header", []byte(canaries["header by file"]+"\n")), asText(t, canaries["header as it is"]), simModel,
 		asText(t, canaries["variable of a tool"]), asText(t, canaries["secret of an agent"]))
 	config = strings.ReplaceAll(config, "\n}", "}")
 	config = strings.ReplaceAll(config, "\n,", ",")
@@ -316,10 +313,7 @@ tasks: {samples: 2}
 			t.Errorf("%v: exit code %d\n%s", command, code, p.said())
 		}
 	}
-	headers, err := json.Marshal(map[string]string{"X-Gateway-Key": canaries["header by file"], "X-Other-Key": canaries["header as it is"]})
-	if err != nil {
-		t.Fatal(err)
-	}
+	headers := must(json.Marshal(map[string]string{"X-Gateway-Key": canaries["header by file"], "X-Other-Key": canaries["header as it is"]}))(t)
 	if code := finish(startProgram(t, "rollout", append(env, "ROLLOUT_SERVER_HEADERS="+string(headers)), "clean", dir)); code != exit.OK {
 		t.Errorf("clean: exit code %d", code)
 	}
@@ -403,20 +397,16 @@ func checkNoLeaks(t *testing.T, when, dir string, said map[string]string) {
 		return
 	}
 	d := readDataset(t, log.Dir)
-	for id, rows := range d.rows {
-		for _, r := range rows {
-			if found := leaks([]byte(asText(t, r))); found != nil {
-				t.Errorf("%s: a row of %v holds %v", when, id, found)
-			}
+	for id, r := range d.allRows() {
+		if found := leaks([]byte(asText(t, r))); found != nil {
+			t.Errorf("%s: a row of %v holds %v", when, id, found)
 		}
 	}
-	for id, failures := range d.failures {
-		for _, stored := range failures {
-			f := *stored
-			f.Logprobs = nil // JSON has no NaN
-			if found := leaks([]byte(asText(t, f))); found != nil {
-				t.Errorf("%s: a failure of %v holds %v: %s", when, id, found, f.Error)
-			}
+	for id, stored := range d.allFailures() {
+		f := *stored
+		f.Logprobs = nil // JSON has no NaN
+		if found := leaks([]byte(asText(t, f))); found != nil {
+			t.Errorf("%s: a failure of %v holds %v: %s", when, id, found, f.Error)
 		}
 	}
 }

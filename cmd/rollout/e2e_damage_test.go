@@ -71,16 +71,11 @@ func (d *damagedRun) damage(t *testing.T, r *rand.Rand, dir string) string {
 	names := d.files[class]
 	name := names[r.IntN(len(names))]
 	path := filepath.Join(dir, name)
-	body, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must(os.ReadFile(path))(t)
 	write := func(path string, body []byte) {
 		t.Helper()
 		_ = os.Remove(path) // it can be read-only
-		if err := os.WriteFile(path, body, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, body, 0o600))
 	}
 	at := 0
 	if len(body) > 0 {
@@ -104,19 +99,14 @@ func (d *damagedRun) damage(t *testing.T, r *rand.Rand, dir string) string {
 		clear(bad[at:min(len(bad), at+1+r.IntN(600))])
 		write(path, bad)
 	case "delete":
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Remove(path))
 	case "copy": // under a valid name for such a file
 		at = 0
 		write(nextName(dir, name, r), body)
 	case "swap":
 		other := names[r.IntN(len(names))]
 		kind += " with " + other
-		theirs, err := os.ReadFile(filepath.Join(dir, other))
-		if err != nil {
-			t.Fatal(err)
-		}
+		theirs := must(os.ReadFile(filepath.Join(dir, other)))(t)
 		write(path, theirs)
 		write(filepath.Join(dir, other), body)
 	case "junk":
@@ -154,10 +144,7 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	n := 24
 	if text := os.Getenv("ROLLOUT_DAMAGES"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
+		n = must(strconv.Atoi(text))(t)
 	} else if testing.Short() {
 		n = 10
 	}
@@ -167,13 +154,9 @@ func TestDamage(t *testing.T) {
 		found := map[int]int{}
 		for range n / 2 {
 			dir := filepath.Join(t.TempDir(), "run")
-			if err := os.CopyFS(dir, os.DirFS(d.base)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.CopyFS(dir, os.DirFS(d.base)))
 			found[d.check(t, dir, d.damage(t, r, dir))]++
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.RemoveAll(dir))
 		}
 		t.Logf("%s: of %d damages, by the exit status of collect --resume: %v", format, n/2, found)
 	}

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +15,6 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
-	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 )
 
 // smallDisk runs a shell script with a private file system of the given size at $DISK, which ends
@@ -62,9 +58,7 @@ func TestDiskFull(t *testing.T) {
 	for _, format := range []string{"parquet", "arrow"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
-			cfg := lettasim.Config{InputIDs: true, Script: lettasim.Script{Tokens: lettasim.Range{Min: 900, Max: 1000}}}
-			cfg.Latency = latencyOf(t, "50ms")
-			sim := newSim(t, cfg)
+			sim := newSim(t, lettasim.Config{InputIDs: true, Script: lettasim.Script{Tokens: lettasim.Range{Min: 900, Max: 1000}}, Latency: latencyOf(t, "50ms")})
 			out := smallDisk(t, "5m", []string{
 				"URL=" + serveSim(t, sim),
 				"TASKS=" + writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 100})),
@@ -151,22 +145,12 @@ func TestFolderNotWritable(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(public) })
-		bin, err := exec.LookPath("rollout")
-		if err != nil {
-			t.Fatal(err)
-		}
-		program, err := os.ReadFile(bin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bin := must(exec.LookPath("rollout"))(t)
+		program := must(os.ReadFile(bin))(t)
 		for name, body := range map[string][]byte{"rollout": program, "tasks.jsonl": sim.Tasks(lettasim.TaskOptions{Scripted: 2})} {
-			if err := os.WriteFile(filepath.Join(public, name), body, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(filepath.Join(public, name), body, 0o755))
 		}
-		if err := errors.Join(os.Chmod(public, 0o755), os.Chmod(dir, 0o555), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(os.Chmod(public, 0o755), os.Chmod(dir, 0o555), os.Chmod(filepath.Dir(dir), 0o755)))
 		cmd := exec.CommandContext(t.Context(), filepath.Join(public, "rollout"), "collect", "--server", url, "--model", simModel,
 			"--tasks", filepath.Join(public, "tasks.jsonl"), "--out", filepath.Join(dir, "run"))
 		cmd.Dir = public
@@ -187,12 +171,7 @@ func TestFolderNotWritable(t *testing.T) {
 // read. Calls still pass. When there is room again, the tap recovers and writes the waiting calls.
 func TestTapDiskFull(t *testing.T) {
 	t.Parallel()
-	engine, err := enginesim.New(enginesim.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(engine)
-	defer server.Close()
+	_, engine := newEngine(t)
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	order := func(name string) {
@@ -203,7 +182,7 @@ func TestTapDiskFull(t *testing.T) {
 	ended := make(chan string, 1) // read at the end
 	go func() {
 		defer close(ended) // also if the test is skipped there
-		ended <- smallDisk(t, "2m", []string{"DIR=" + dir, "ENGINE=" + server.URL}, `
+		ended <- smallDisk(t, "2m", []string{"DIR=" + dir, "ENGINE=" + engine}, `
 			awaits() { while [ ! -e "$DIR/$1" ]; do sleep 0.02; done; }
 			rollout tap --listen 127.0.0.1:0 --engine "$ENGINE" --spool "$DISK/spool" --ready-file "$DIR/ready" 2>"$DIR/log" & tap=$!
 			awaits fill; dd if=/dev/zero of="$DISK/full" bs=4k 2>/dev/null || true
@@ -217,18 +196,7 @@ func TestTapDiskFull(t *testing.T) {
 		url = strings.TrimSpace(string(b))
 		return err == nil || len(ended) > 0
 	})
-	get := func(path string) string {
-		res, err := http.Get(url + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %d, %v", path, res.StatusCode, err)
-		}
-		return string(text)
-	}
+	health := func() string { return get(t, url+"/healthz") }
 	random := randomOf(t)
 	calls := func(n int) {
 		for range n {
@@ -236,39 +204,33 @@ func TestTapDiskFull(t *testing.T) {
 			for range 20_000 { // more than the rest of the last block can hold
 				fmt.Fprintf(&ids, "%d,", random.IntN(256))
 			}
-			res, err := http.Post(url+"/generate", "application/json", strings.NewReader(`{"input_ids":[`+ids.String()+`10],"sampling_params":{"max_new_tokens":8},"return_logprob":true}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !bytes.Contains(text, []byte("output_ids")) {
-				t.Fatalf("%d, %v: %s", res.StatusCode, err, text)
-			}
-			_ = res.Body.Close()
+			contains(t, get(t, url+"/generate", `{"input_ids":[`+ids.String()+`10],"sampling_params":{"max_new_tokens":8},"return_logprob":true}`), "output_ids")
 		}
 	}
 	kept := func(n int) bool {
-		return strings.Contains(get("/tap/metrics"), fmt.Sprintf("rollout_tap_calls_total{outcome=\"kept\"} %d\n", n))
+		return strings.Contains(get(t, url+"/tap/metrics"), fmt.Sprintf("rollout_tap_calls_total{outcome=\"kept\"} %d\n", n))
 	}
 	calls(3)
 	waitFor(t, "three calls in the spool", func() bool { return kept(3) })
-	if text := get("/healthz"); text != "ok\n" {
+	if text := health(); text != "ok\n" {
 		t.Errorf("healthz returned %q", text)
 	}
 	order("fill")
 	waitFor(t, "a full disk", func() bool { _, err := os.Stat(at("filled")); return err == nil })
 	calls(5)
 	waitFor(t, "a tap that is degraded", func() bool {
-		return strings.HasPrefix(get("/healthz"), "degraded: calls pass but are not kept: ") && strings.Contains(get("/healthz"), "no space left on device")
+		text := health()
+		return strings.HasPrefix(text, "degraded: calls pass but are not kept: ") && strings.Contains(text, "no space left on device")
 	})
 	if !kept(3) {
-		t.Errorf("calls that cannot be read count as kept:\n%s", get("/tap/metrics"))
+		t.Errorf("calls that cannot be read count as kept:\n%s", get(t, url+"/tap/metrics"))
 	}
 	order("free")
-	waitFor(t, "a tap that is well", func() bool { return get("/healthz") == "ok\n" && kept(8) })
+	waitFor(t, "a tap that is well", func() bool { return health() == "ok\n" && kept(8) })
 	order("again")
 	waitFor(t, "a full disk", func() bool { _, err := os.Stat(at("refilled")); return err == nil })
 	calls(4)
-	waitFor(t, "a tap that is degraded", func() bool { return strings.HasPrefix(get("/healthz"), "degraded") })
+	waitFor(t, "a tap that is degraded", func() bool { return strings.HasPrefix(health(), "degraded") })
 	order("stop")
 	if out := <-ended; !strings.Contains(out, "tapped: 12 calls, 8 kept") || !strings.Contains(out, "4 dropped") {
 		t.Errorf("at the end the tap printed\n%s", out)

@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +21,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -50,9 +53,7 @@ func (g *gateway) url() string { return "http://" + g.addr }
 
 func (g *gateway) up(t *testing.T) {
 	t.Helper()
-	if err := g.listen(t); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, g.listen(t))
 }
 
 func (g *gateway) listen(t *testing.T) error {
@@ -128,14 +129,9 @@ func (g *gateway) down() {
 // reason.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	closed, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	refusing := closed.Addr().String()
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, closed.Close())
 	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n"))
 	for _, tt := range []struct{ name, url, want string }{
 		{"name", "http://no-such-host.invalid", `no-such-host\.invalid.*(no such host|server misbehaving|timeout|temporary failure)`},
@@ -194,8 +190,7 @@ func TestFaultByFault(t *testing.T) {
 func TestConnectionsCut(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 6
-	latency := latencyOf(t, "100ms..600ms")
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "100ms..600ms")})
 	sends := newSendLog(sim)
 	g := newGateway(t, serveHandler(t, sim, sends))
 	dir := filepath.Join(t.TempDir(), "run")
@@ -209,17 +204,10 @@ func TestConnectionsCut(t *testing.T) {
 			cut += g.cut()
 		}
 	}
-	if code := p.wait(t, time.Minute); code != exit.OK {
-		t.Errorf("exit code %d\n%s", code, p.said())
-	}
+	p.ends(t, time.Minute, exit.OK)
 	got := readDataset(t, dir)
-	if len(got.rows) != tasks*samples || len(got.failures) != 0 {
-		t.Errorf("%d samples are data and %d failed", len(got.rows), len(got.failures))
-	}
-	n := 0
-	for _, list := range sends.all() {
-		n += len(list)
-	}
+	got.has(t, tasks*samples, 0)
+	n := sends.count()
 	if n > tasks*samples*21/20 {
 		t.Errorf("%d sends for %d samples: samples in progress on the server were collected again", n, tasks*samples)
 	}
@@ -234,8 +222,7 @@ func TestConnectionsCut(t *testing.T) {
 func TestRefusalsLowerLimitToOne(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 50, 4
-	latency := latencyOf(t, "200ms..400ms")
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "200ms..400ms")})
 	var last atomic.Int64
 	var refused atomic.Int64
 	began := time.Now()
@@ -265,9 +252,7 @@ func TestRefusalsLowerLimitToOne(t *testing.T) {
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
 		waitFor(t, said, func() bool { return strings.Contains(p.said(), "rollout: "+said) || !p.alive() })
 	}
-	if code := p.wait(t, time.Minute); code != exit.Interrupted {
-		t.Errorf("exit code %d\n%s", code, p.said())
-	}
+	p.ends(t, time.Minute, exit.Interrupted)
 	got := readDataset(t, dir)
 	if left := tasks*samples - len(got.rows); int64(left) != refused.Load() {
 		t.Errorf("%d samples are left, %d were refused", left, refused.Load())
@@ -280,8 +265,7 @@ func TestRefusalsLowerLimitToOne(t *testing.T) {
 func TestServerDownAndBack(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 8
-	latency := latencyOf(t, "500ms..2s")
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "500ms..2s")})
 	sends := newSendLog(sim)
 	g := newGateway(t, serveHandler(t, sim, sends))
 	dir := filepath.Join(t.TempDir(), "run")
@@ -295,17 +279,10 @@ func TestServerDownAndBack(t *testing.T) {
 		t.Fatalf("the run ended with exit code %d\n%s", p.code, p.said())
 	}
 	g.up(t)
-	if code := p.wait(t, time.Minute); code != exit.OK {
-		t.Errorf("exit code %d\n%s", code, p.said())
-	}
+	p.ends(t, time.Minute, exit.OK)
 	got := readDataset(t, dir)
-	if len(got.rows) != tasks*samples || len(got.failures) != 0 {
-		t.Errorf("%d samples are data and %d failed", len(got.rows), len(got.failures))
-	}
-	n := 0
-	for _, list := range sends.all() {
-		n += len(list)
-	}
+	got.has(t, tasks*samples, 0)
+	n := sends.count()
 	if n > tasks*samples+3 || before > tasks*samples-20 {
 		t.Errorf("%d sends for %d samples, %d of them before the server was back", n, tasks*samples, before)
 	}
@@ -317,8 +294,7 @@ func TestServerDownAndBack(t *testing.T) {
 func TestServerGone(t *testing.T) {
 	t.Parallel()
 	const tasks, samples = 10, 8
-	latency := latencyOf(t, "200ms..600ms")
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latency})
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "200ms..600ms")})
 	g := newGateway(t, serveHandler(t, sim, sim))
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{
@@ -332,18 +308,14 @@ func TestServerGone(t *testing.T) {
 		time.Sleep(time.Second)
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
 	}
-	if code := p.wait(t, 2*time.Minute); code != exit.Interrupted {
-		t.Errorf("exit code %d\n%s", code, p.said())
-	}
+	p.ends(t, 2*time.Minute, exit.Interrupted)
 	mustRun(t, exit.OK, "verify", dir)
 	if left := readDataset(t, dir); len(left.rows) < 5 || len(left.failures) > 0 {
 		t.Errorf("%d samples are data and %d failed", len(left.rows), len(left.failures))
 	}
 	g.up(t)
 	mustRun(t, exit.OK, args...)
-	if got := readDataset(t, dir); len(got.rows) != tasks*samples || len(got.failures) > 0 {
-		t.Errorf("after the resume %d samples are data and %d failed", len(got.rows), len(got.failures))
-	}
+	readDataset(t, dir).has(t, tasks*samples, 0)
 	waitFor(t, "no agent to be left", func() bool { return sim.Stats().AgentsAlive == 0 })
 	if n := sim.Stats().Sends; n > tasks*samples {
 		t.Logf("%d sends for %d samples", n, tasks*samples)
@@ -380,9 +352,7 @@ func TestPoison(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet", "--samples", fmt.Sprint(samples),
 				"--tasks", writeFile(t, "tasks.jsonl", tasks), "--fail-on-error", "100%", "--max-in-flight", "8")
-			if code := p.wait(t, 90*time.Second); code != exit.Failures {
-				t.Errorf("exit code %d, want %d\n%s", code, exit.Failures, p.said())
-			}
+			p.ends(t, 90*time.Second, exit.Failures)
 			got := readDataset(t, dir)
 			if len(got.failures) != poison*samples || len(got.rows) != (bytes.Count(tasks, []byte("\n"))-poison)*samples {
 				t.Errorf("%d samples failed and %d are data", len(got.failures), len(got.rows))
@@ -411,5 +381,252 @@ func TestAgentNobodyKnows(t *testing.T) {
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})))
 	if s := sim.Stats(); s.AgentsAlive != 0 || lost.Load() < 3 {
 		t.Errorf("%d of %d agents remain, of which %d were not reported", s.AgentsAlive, s.AgentsCreated, lost.Load())
+	}
+}
+
+// If one of two servers disappears for good during a run, its samples continue on the other within
+// seconds, and no sample loses a retry.
+func TestSamplesMoveFromDeadServer(t *testing.T) {
+	t.Parallel()
+	const tasks, samples = 10, 12
+	cfg := lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "300ms..900ms")}
+	dies, stays := newSim(t, cfg), newSim(t, cfg)
+	g := newGateway(t, serveSim(t, dies))
+	dir := filepath.Join(t.TempDir(), "run")
+	p := startProgram(t, "rollout", nil, "collect", "--server", g.url(), "--server", serveSim(t, stays), "--model", simModel, "--out", dir,
+		"--max-in-flight", "6", "--retries", "0", "--samples", fmt.Sprint(samples),
+		"--tasks", writeFile(t, "tasks.jsonl", dies.Tasks(lettasim.TaskOptions{Scripted: tasks})))
+	waitFor(t, "samples in flight", func() bool { return dies.Stats().InFlight >= 6 && dies.Stats().Answered >= 6 || !p.alive() })
+	g.down()
+	gone := time.Now()
+	p.ends(t, 90*time.Second, exit.OK)
+	took := time.Since(gone)
+	got := readDataset(t, dir)
+	got.has(t, tasks*samples, 0)
+	got.once(t)
+	if took > time.Minute {
+		t.Errorf("the run took %v more: what was at the dead server waited", took)
+	}
+	contains(t, p.said(), g.url()+" is down: ")
+	t.Logf("%v after the server was gone", took.Round(time.Millisecond))
+}
+
+// A server run that makes no progress after a lost answer holds its slot no longer than
+// server.stuck_after.
+func TestStuckAfter(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: 6 * time.Second}})
+	server := sim.HTTPServer()
+	inner := server.Handler
+	var working sync.WaitGroup
+	var sends atomic.Int64
+	t.Cleanup(working.Wait)
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/messages") || sends.Add(1) > 1 {
+			inner.ServeHTTP(w, r)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		unwatched := r.Clone(t.Context())
+		unwatched.Body = io.NopCloser(strings.NewReader(string(body)))
+		working.Go(func() { inner.ServeHTTP(httptest.NewRecorder(), unwatched) })
+		time.Sleep(100 * time.Millisecond) // the server run can appear late
+		panic(http.ErrAbortHandler)        // the connection is lost, and the server run continues
+	})
+	dir := filepath.Join(t.TempDir(), "run")
+	r := mustRun(t, exit.OK, "collect", "--server", serve(t, server), "--model", simModel, "--out", dir,
+		"--tasks", writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n")),
+		"-c", writeFile(t, "run.yaml", []byte("server: {stuck_after: 1s}\nrun: {preflight: connect}\n"))) // the first send belongs to the sample
+	log, err := os.ReadFile(filepath.Join(dir, runfolder.LogName(1)))
+	if err != nil || !strings.Contains(string(log), "made no progress for ") {
+		t.Errorf("the first run was waited for: %v\n%s%s", err, log, r.stderr)
+	}
+}
+
+// If the engine behind the server is down, the message blames the engine and not the server's
+// address.
+func TestEngineAway(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{Faults: lettasim.Faults{{Kind: lettasim.EngineDown, Rate: 1, Attempts: 99}}})
+	url := serveSim(t, sim)
+	r := invoke(t.Context(), "doctor", "--server", url, "--model", simModel)
+	all := r.stdout + r.stderr
+	if r.code != exit.Unusable || !strings.Contains(all, "the server's model engine (http://127.0.0.1:30000/generate) failed") ||
+		!strings.Contains(all, "hint: the Letta server is up: check the model engine behind it") {
+		t.Errorf("exit code %d\n%s", r.code, all)
+	}
+	if strings.Contains(all, "is the address right") {
+		t.Errorf("the address of the server is blamed:\n%s", all)
+	}
+}
+
+// If the engine answered the trial call and fails before the first sample, the run waits for it. A
+// stream makes its trial call when the first task arrives.
+func TestEngineDownAfterTheTrial(t *testing.T) {
+	t.Parallel()
+	for name, flags := range map[string][]string{"batch": nil, "stream": {"--stream", "--samples", "1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
+			var sends atomic.Int32
+			var back atomic.Bool
+			url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && sends.Add(1) > 1 && !back.Load() {
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(http.StatusInternalServerError)
+					_, _ = w.Write([]byte(`{"detail":"An unknown error occurred"}`))
+					return
+				}
+				sim.ServeHTTP(w, r)
+			}))
+			dir := filepath.Join(t.TempDir(), "run")
+			tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))
+			args := []string{"collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "4", "--tasks", tasks}
+			p := startProgram(t, "rollout", nil, append(args, flags...)...)
+			waitFor(t, "the program to see it", func() bool { return strings.Contains(p.said(), " is down: ") || !p.alive() })
+			back.Store(true)
+			if flags != nil && p.alive() {
+				mustRun(t, exit.OK, "ctl", dir, "drain")
+			}
+			p.ends(t, time.Minute, exit.OK)
+			readDataset(t, dir).has(t, 4, 0)
+		})
+	}
+}
+
+// Transient failures of the servers during the preflight are retried and do not end a run.
+func TestPreflightTriesAgain(t *testing.T) {
+	t.Parallel()
+	reset := func(w http.ResponseWriter) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+		}
+	}
+	status := func(code int) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { http.Error(w, `{"detail": "said by the test"}`, code) }
+	}
+	for _, tt := range []struct {
+		name  string
+		times int64 // how many creates fail
+		fail  func(http.ResponseWriter)
+		code  int
+		again int // how often the run prints that it retries
+	}{
+		{"one lost connection", 1, reset, exit.OK, 1},
+		{"unavailable for a moment", 2, status(http.StatusServiceUnavailable), exit.OK, 2},
+		{"busy", 1, status(http.StatusTooManyRequests), exit.OK, 1},
+		{"a failing server", 1, status(http.StatusInternalServerError), exit.OK, 1},
+		{"a server that stays away", 9, reset, exit.Unusable, 2},
+		{"not let in", 9, status(http.StatusUnauthorized), exit.Unusable, 0},
+		{"a request that is refused", 9, status(http.StatusUnprocessableEntity), exit.Unusable, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			sim := newSim(t, lettasim.Config{})
+			server := sim.HTTPServer()
+			inner, left := server.Handler, atomic.Int64{}
+			left.Store(tt.times)
+			server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost && r.URL.Path == "/v1/agents/" && left.Add(-1) >= 0 {
+					tt.fail(w)
+					return
+				}
+				inner.ServeHTTP(w, r)
+			})
+			tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n"))
+			r := invoke(t.Context(), "collect", "--server", serve(t, server), "--model", simModel, "--tasks", tasks,
+				"--out", filepath.Join(t.TempDir(), "run"), "--dry-run")
+			if again := strings.Count(r.stderr, "retrying in "); r.code != tt.code || again != tt.again {
+				t.Errorf("exit code %d after trying again %d times, want %d after %d\n%s", r.code, again, tt.code, tt.again, r.stderr)
+			}
+		})
+	}
+}
+
+// Output that the engine aborted is not data, even if the server reports the end of a turn. A
+// sample that is always aborted fails as infrastructure, with its tokens. Other samples are
+// unaffected.
+func TestAbortedIsNoData(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Faults: lettasim.Faults{
+		{Kind: lettasim.Abort, Aim: []lettasim.Aim{{Task: "scripted-0002", Sample: -1}}, Attempts: 99},
+		{Kind: lettasim.AbortEarly, Aim: []lettasim.Aim{{Task: "scripted-0004", Sample: -1}}, Attempts: 99},
+	}})
+	dir := filepath.Join(t.TempDir(), "run")
+	r := mustRun(t, exit.Failures, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--retries", "1", "--fail-on-error", "50%",
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 6})))
+	mustRun(t, exit.OK, "verify", dir)
+	got := readDataset(t, dir)
+	for _, task := range []string{"scripted-0002", "scripted-0004"} {
+		id := sampleID{task, 0}
+		if len(got.rows[id]) > 0 || len(got.failures[id]) != 1 || len(got.rows) != 4 {
+			t.Fatalf("%d samples have rows, %s has %d rows and %d failures\n%s", len(got.rows), task, len(got.rows[id]), len(got.failures[id]), r.stderr)
+		}
+		f := got.failures[id][0]
+		if f.Class != "aborted" || f.Status != "error" || f.Attempt < 2 || !strings.Contains(f.Error, "aborted a call") {
+			t.Errorf("%s: class %s, status %s, attempt %d: %s", task, f.Class, f.Status, f.Attempt, f.Error)
+		}
+		if task == "scripted-0002" && len(f.OutputIDs) == 0 {
+			t.Error("nothing is left of the tokens")
+		}
+	}
+}
+
+// Rows, summary and report agree about outputs that the engine cut, also after a tool call. The
+// server sends the prompts, so nothing is rebuilt.
+func TestEndsOfRows(t *testing.T) {
+	t.Parallel()
+	script := lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 3}, Drift: 0.5, Length: 0.4}
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: script, Faults: lettasim.Faults{{Kind: lettasim.LengthCall, Rate: 0.4}}})
+	dir := filepath.Join(t.TempDir(), "run")
+	r := mustRun(t, exit.OK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
+		"-c", writeFile(t, "run.yaml", []byte("agent: {keep: true, tools: [add]}\n")),
+		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 24})))
+	mustRun(t, exit.OK, "verify", dir)
+	steps := map[string]bool{}
+	length, middle := 0, 0 // samples with a truncated row; rows with an earlier output at the limit
+	for id, rows := range readDataset(t, dir).rows {
+		cut := false
+		for _, row := range rows {
+			n := len(row.FinishReasons)
+			if slices.Contains(row.FinishReasons, "") || slices.Contains(row.StepIDs, "") || len(row.StepIDs) != n {
+				t.Errorf("%v: calls ended with %q, steps %q", id, row.FinishReasons, row.StepIDs)
+			}
+			for _, step := range row.StepIDs {
+				if steps[step] {
+					t.Errorf("%v: step %s twice", id, step)
+				}
+				steps[step] = true
+			}
+			last := row.FinishReasons[n-1] == "length"
+			if row.Truncated != last || slices.Contains(row.Flags, "length") != last || slices.Contains(row.Flags, "cut") {
+				t.Errorf("%v: truncated %v, flags %q, calls ended with %q", id, row.Truncated, row.Flags, row.FinishReasons)
+			}
+			cut = cut || last
+			if slices.Contains(row.FinishReasons[:n-1], "length") {
+				middle++
+			}
+		}
+		if cut {
+			length++
+		}
+		if last := rows[len(rows)-1]; (last.Status == "truncated") != last.Truncated {
+			t.Errorf("%v: status %s, the last row is truncated: %v", id, last.Status, last.Truncated)
+		}
+	}
+	if length < 4 || middle < 2 {
+		t.Fatalf("%d samples with a truncated row and %d rows with the limit in the middle are too few", length, middle)
+	}
+	if !strings.Contains(r.stderr, "at the engine's token limit") || strings.Contains(r.stderr, "max_row_tokens") {
+		t.Errorf("the summary is\n%s", r.stderr)
+	}
+	text := mustRun(t, exit.OK, "report", dir).stdout
+	if strings.Contains(text, "max_row_tokens") || !strings.Contains(text, "ended at the engine") {
+		t.Errorf("the report is\n%s", text)
 	}
 }

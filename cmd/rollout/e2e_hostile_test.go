@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -17,8 +21,13 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // hostileText must never reach a terminal or a page unescaped: a title, colors in C0 and C1,
@@ -214,6 +223,362 @@ func assertTameFiles(t *testing.T, where, run string) {
 			assertTame(t, where+": "+name, text)
 			if strings.Contains(text, "<marquee>") {
 				t.Errorf("%s: markup of a server in the page", where)
+			}
+		}
+	}
+}
+
+// assertTameVerbs runs every verb that reads the folder of a run, as text and as JSON.
+func assertTameVerbs(t *testing.T, where, run string) {
+	t.Helper()
+	for _, verb := range [][]string{
+		{"inspect", run},
+		{"inspect", run, "--row", "0"},
+		{"inspect", run, "--row", "0", "--whole"},
+		{"inspect", run, "--failures"},
+		{"inspect", run, "--failures", "--row", "0"},
+		{"inspect", run, "--failures", "--row", "1"},
+		{"failures", run},
+		{"failures", run, "--all"},
+		{"report", run},
+		{"report", run, "--html", "-"},
+		{"verify", run},
+		{"verify", run, "--repair", "--dry-run"},
+		{"collect", "--resume", "--dry-run", "--out", run},
+		{"collect", "--resume", "--out", run},
+		{"clean", run, "--dry-run"},
+	} {
+		r := invoke(t.Context(), verb...)
+		assertTame(t, fmt.Sprintf("%s: %q", where, verb), r.stdout+r.stderr)
+		if verb[0] == "collect" || len(verb) > 2 && verb[2] == "--html" || len(verb) > 3 && verb[3] == "--dry-run" {
+			continue
+		}
+		r = invoke(t.Context(), append(verb, "--json")...)
+		assertTameJSON(t, fmt.Sprintf("%s: %q --json", where, verb), r.stdout)
+		assertTame(t, fmt.Sprintf("%s: %q --json", where, verb), r.stderr)
+	}
+	// With colors on, the only escape sequences are our own.
+	for _, more := range [][]string{{"--row", "0"}, {"--failures", "--row", "0"}} {
+		r := invoke(t.Context(), append([]string{"inspect", run, "--color", "always"}, more...)...)
+		assertTame(t, where+": with colours", ownColours(r.stdout))
+	}
+}
+
+func ownColours(text string) string {
+	for _, code := range []string{"0", "1", "2", "4;2", "38;5;46", "38;5;118", "38;5;190", "38;5;220", "38;5;208", "38;5;196"} {
+		text = strings.ReplaceAll(text, "\x1b["+code+"m", "")
+	}
+	return text
+}
+
+func spoilStrings(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			spoilStrings(v.Elem())
+		} else if v.Type().Elem().Kind() == reflect.String {
+			v.Set(reflect.ValueOf(new(`{"text":"` + "\u202e\u2066" + `"}`)))
+		}
+	case reflect.Struct:
+		for _, f := range v.Fields() {
+			if f.CanSet() {
+				spoilStrings(f)
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			spoilStrings(v.Index(i))
+		}
+	case reflect.String:
+		v.SetString(v.String() + hostileText)
+	default:
+	}
+}
+
+// Hostile text in rows, failures, run.json, logs, tasks and settings is always shown as text.
+func TestHostileFiles(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true})
+	url := serveSim(t, sim)
+	task := map[string]any{
+		"id": "a <marquee>", "prompt": "Add 2 and 3. [case:tool]" + hostileName, "answer": hostileName,
+		"metadata": map[string]any{hostileName: hostileName},
+	}
+	line := must(json.Marshal(task))(t)
+	tasks := writeFile(t, "tasks.jsonl", append(line, '\n'))
+	run := filepath.Join(t.TempDir(), "run")
+	collect := []string{"collect", "--server", url, "--model", simModel, "--samples", "2", "--tasks", tasks, "--out", run}
+	r := mustRun(t, exit.OK, append(collect, "--reward", "contains")...)
+	assertTame(t, "tasks: collect", r.stdout+r.stderr)
+	assertTameVerbs(t, "tasks", run)
+	assertTameFiles(t, "tasks", run)
+
+	t.Run("rows", func(t *testing.T) {
+		dir := copyRun(t, run)
+		for _, name := range []string{"_commits", "data", "failures", "wal"} {
+			noError(t, os.RemoveAll(filepath.Join(dir, name)))
+		}
+		b := sinktest.NewBuilder(1)
+		samples := []*tokenize.Sample{b.Sample(b.Row(5, 5)), b.Failure(3), b.Sample(b.Row(9, 9))}
+		samples[2].Failures = []tokenize.Failure{{Class: "no_prompt", Stage: "prompt", Reason: "compacted", Call: 1}}
+		for _, s := range samples {
+			status := s.Status
+			spoilStrings(reflect.ValueOf(s))
+			s.Status = status // the sink accepts only known statuses
+		}
+		for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+			dir := copyRun(t, dir)
+			sinktest.Write(t, dir, sink.Config{Format: format}, samples)
+			if out := invoke(t.Context(), "inspect", dir, "--row", "0"); !strings.Contains(out.stdout, `\u202e`) {
+				t.Errorf("the row shows nothing of what it holds: the test looks at too little\n%s%s", out.stdout, out.stderr)
+			}
+			assertTameVerbs(t, format.String(), dir)
+			assertTameFiles(t, format.String(), dir)
+		}
+	})
+	t.Run("logs", func(t *testing.T) {
+		dir := copyRun(t, run)
+		path := filepath.Join(dir, "logs", "collect-0001.jsonl")
+		b := must(os.ReadFile(path))(t)
+		var out bytes.Buffer
+		for text := range strings.Lines(string(b)) {
+			var v map[string]any
+			noError(t, json.Unmarshal([]byte(text), &v))
+			for k, e := range v {
+				if s, ok := e.(string); ok && k != "time" && k != "msg" {
+					v[k] = s + hostileText
+				}
+			}
+			_ = json.NewEncoder(&out).Encode(v)
+		}
+		put(t, path, out.String())
+		html := invoke(t.Context(), "report", dir, "--html", "-")
+		contains(t, html.stdout, `\u202e`)
+		assertTameVerbs(t, "logs", dir)
+	})
+	t.Run("run.json", func(t *testing.T) {
+		b := must(os.ReadFile(filepath.Join(run, runfolder.RunFile)))(t)
+		s := &spoiler{key: "-none-", seen: map[string]bool{}}
+		spoil := func(s *spoiler) (out bytes.Buffer) {
+			var v any
+			if err := json.Unmarshal(b, &v); err != nil {
+				t.Error(err)
+			}
+			_ = json.NewEncoder(&out).Encode(s.spoil("", v))
+			return out
+		}
+		spoil(s)
+		var all sync.WaitGroup // some wait for a server that does not exist
+		for key := range s.seen {
+			dir := copyRun(t, run)
+			text := spoil(&spoiler{key: key, seen: map[string]bool{}})
+			put(t, filepath.Join(dir, runfolder.RunFile), text.String())
+			all.Go(func() {
+				for _, verb := range [][]string{{"report", dir}, {"report", dir, "--html", "-"}, {"inspect", dir}, {"collect", "--resume", "--out", dir}, {"clean", dir, "--dry-run"}} {
+					r := invoke(t.Context(), verb...)
+					assertTame(t, fmt.Sprintf("run.json %s: %q", key, verb), r.stdout+r.stderr)
+				}
+			})
+		}
+		all.Wait()
+		for _, text := range []string{hostileText, `{"version":1,` + "\u202e", "\xff\xfe"} {
+			dir := copyRun(t, run)
+			put(t, filepath.Join(dir, runfolder.RunFile), text)
+			assertTameVerbs(t, "run.json", dir)
+		}
+	})
+	t.Run("journal", func(t *testing.T) {
+		dir := copyRun(t, run)
+		put(t, filepath.Join(dir, "journal", "00000001.journal"), hostileText)
+		put(t, filepath.Join(dir, "wal", hostileName+".wal"), hostileText)
+		put(t, filepath.Join(dir, "data", hostileName), hostileText)
+		put(t, filepath.Join(dir, "_commits", hostileName), hostileText)
+		put(t, filepath.Join(dir, runfolder.LockFile), hostileText)
+		assertTameVerbs(t, "journal", dir)
+	})
+	t.Run("settings", func(t *testing.T) {
+		for _, text := range []string{
+			hostileText, "run: {retries: \"" + hostileText + "\"}", "agent: {model: \"x\\u202e\\u0007\\u009b\"}",
+			"\"k\\u202e\\u009b\": 1", "agent: {\"\\u202e\": 1}", "server: {urls: [\"http://x\\u202e/\"]}", "reward: {kind: regex, pattern: \"(\\u202e\"}",
+			"agent: &a {x: *b\u202e", "tasks: {file: \"\\u202e\\e[31m\"}", "output: {dir: \"\\u202e\\e[31m\"}",
+		} {
+			conf := writeFile(t, "c\u202e\x1b[31m.yaml", []byte(text))
+			for _, verb := range [][]string{{"config", "check"}, {"config", "show"}, {"config", "show", "--origin"}, {"config", "show", "--json"}, {"collect"}, {"doctor"}} {
+				r := invoke(t.Context(), append(verb, "-c", conf)...)
+				assertTame(t, fmt.Sprintf("%q: %q", text, verb), r.stdout+r.stderr)
+			}
+		}
+	})
+	t.Run("arguments", func(t *testing.T) {
+		for _, args := range [][]string{
+			{hostileText},
+			{"collect", "--" + hostileText},
+			{"collect", "--samples", hostileText},
+			{"collect", "--drift", hostileText},
+			{"inspect", hostileName},
+			{"collect", "--server", hostileText, "--model", hostileText, "--tasks", hostileName, "--out", hostileName},
+			{"verify", hostileName},
+			{"report", hostileName},
+			{"report", run, "--html", hostileName + "/x"},
+			{"inspect", run, "--color", hostileText},
+			{"inspect", run, "--row", "0", "--tokenizer", hostileName},
+			{"steps", "get", hostileText, "--server", url},
+			{"steps", "list", "--agent", hostileText, "--server", url},
+			{"steps", "feedback", "x", hostileText, "--server", url},
+			{"clean", "--run-id", hostileText, "--server", url},
+			{"simulate", "--fault", hostileText},
+			{"simulate", "--listen", hostileText},
+			{"tokenize", "--tokenizer", hostileName},
+			{"doctor", "--server", url, "--model", hostileText},
+			{"doctor", "--server", url, "--model", simModel, "--prompt", hostileText},
+			{"version", hostileText},
+		} {
+			r := invoke(t.Context(), args...)
+			assertTame(t, fmt.Sprintf("%q", args), r.stdout+r.stderr)
+		}
+	})
+}
+
+// hostileName is the part of hostileText that is allowed in a file name.
+var hostileName = strings.NewReplacer("\x00", "", "/", "").Replace(hostileText)
+
+func copyRun(t *testing.T, run string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "copy")
+	noError(t, os.CopyFS(dir, os.DirFS(run)))
+	_ = os.Chmod(filepath.Join(dir, runfolder.TasksFile), 0o600)
+	return dir
+}
+
+// hostileNames are folder names that a user can choose. beside is a folder that the name would
+// match as a pattern, as a shell word or in another interpretation.
+var hostileNames = []struct{ name, run, beside string }{
+	{"class", "run[1]", "run1"},
+	{"open class", "exp[v2", "expv"},
+	{"star", "run*", "running"},
+	{"question mark", "run?", "run1"},
+	{"braces", "run{1,2}", "run1"},
+	{"backslash", `run\a`, "runa"},
+	{"escaped star", `run\*`, "run*"},
+	{"space", "my run", "my"},
+	{"quotes", `it's "a" run`, "its"},
+	{"newline", "run\nrollout: done", "run"},
+	{"escape", "run\x1b[31m\u202e", "run"},
+	{"shell", "$(touch pwned)`touch pwned`;&|", "pwned-not"},
+	{"format", "run%s%d%!", "run"},
+	{"address", "file:run?a=b#c", "file:run"},
+	{"letters", "ünïcødé-数据-😀", "unicode"},
+	{"no letters", "run\xff\xfe", "run"},
+	{"home", "~", "home"},
+	{"dash", "-run", "run"},
+	{"flag", "--resume", "resume"},
+	{"dots", "run...", "run"},
+	{"longest", strings.Repeat("r", 255), strings.Repeat("r", 254)},
+}
+
+// A folder is always the named one, whatever its name contains. A run in it can be collected,
+// resumed, verified, shown and cleaned, and the folder beside it does not change.
+func TestHostilePaths(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true, Faults: mustFaults(t, "short-logprobs@scripted-0001/0/1")})
+	url := serveSim(t, sim)
+	tasks := writeFile(t, "tasks [1]*.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 2}))
+	for _, tt := range hostileNames {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			top := t.TempDir()
+			const unfinished, log = "journal/00000001.journal.tmp", "logs/collect-0001.jsonl"
+			put(t, filepath.Join(top, tt.beside, unfinished), "beside")
+			put(t, filepath.Join(top, tt.beside, log), `{"time":"2026-03-01T12:00:00Z","msg":"launch"}`+"\n"+`{"time":"2026-03-01T12:00:09Z","msg":"end","outcome":"the other run"}`+"\n")
+			before := treeOf(t, top)
+
+			rollout := func(code int, args ...string) string {
+				t.Helper()
+				cmd := exec.CommandContext(t.Context(), "rollout", args...) // in the folder, so that names keep their beginning
+				cmd.Dir = top
+				out, _ := cmd.CombinedOutput()
+				if got := cmd.ProcessState.ExitCode(); got != code {
+					t.Fatalf("rollout %q: exit code %d, want %d\n%s", args, got, code, out)
+				}
+				return string(out)
+			}
+			collect := []string{"collect", "--server", url, "--model", simModel, "--tasks", tasks, "--fail-on-error", "1", "--out", tt.run}
+			rollout(exit.Failures, append(collect, "--keep-agents")...)
+			put(t, filepath.Join(top, tt.run, unfinished), "cut off")
+			rollout(exit.OK, append(collect, "--keep-agents", "--resume", "--retry-failed")...)
+			if _, err := os.Stat(filepath.Join(top, tt.run, unfinished)); err == nil {
+				t.Error("what a compaction left that was cut off is still in the run's own journal")
+			}
+			rollout(exit.OK, "verify", "--", tt.run)
+			rollout(exit.OK, "inspect", "--", tt.run)
+			rollout(exit.OK, "failures", "--", tt.run)
+			page := strings.ReplaceAll(tt.run, "/", "-")
+			if len(page) == 255 {
+				page = page[:255-len(".html")] + ".html"
+			} else {
+				page += ".html"
+			}
+			rollout(exit.OK, "report", "--html", page, "--", tt.run)
+			text := must(os.ReadFile(filepath.Join(top, page)))(t)
+			if html := string(text); !strings.Contains(html, "collect-0002.jsonl") || strings.Contains(html, "the other run") {
+				t.Error("the page shows other logs than those of the run")
+			}
+			if out := rollout(exit.OK, "clean", "--", tt.run); strings.Count(out, "agent-") < 2 {
+				t.Errorf("the agents of the run were not removed:\n%s", out)
+			}
+
+			after := treeOf(t, top)
+			for name, was := range before {
+				if is, there := after[name]; !there || is != was {
+					t.Errorf("%s, beside the run, is gone or another: %q, was %q", name, is, was)
+				}
+				delete(after, name)
+			}
+			for name := range after {
+				if name != page && name != tt.run && !strings.HasPrefix(name, tt.run+"/") {
+					t.Errorf("%q was made beside the run", name)
+				}
+			}
+		})
+	}
+}
+
+func treeOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	tree := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		name, _ := filepath.Rel(dir, path)
+		tree[name] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	noError(t, os.MkdirAll(filepath.Dir(path), 0o777))
+	noError(t, os.WriteFile(path, []byte(text), 0o666))
+}
+
+// A command in a hint can be copied into a shell.
+func TestShellWord(t *testing.T) {
+	t.Parallel()
+	for _, tt := range hostileNames {
+		word := format.Shell(tt.run)
+		out, err := exec.CommandContext(t.Context(), "bash", "-c", "printf %s "+word).Output()
+		if got := strings.TrimPrefix(string(out), "./"); err != nil || got != tt.run {
+			t.Errorf("%s: %s is %q to a shell (%v)", tt.name, word, got, err)
+		}
+		for _, r := range word {
+			if !unicode.IsGraphic(r) {
+				t.Errorf("%s: %q holds %U", tt.name, word, r)
 			}
 		}
 	}

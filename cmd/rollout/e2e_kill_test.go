@@ -2,21 +2,27 @@ package main
 
 import (
 	"bytes"
-	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
 // If the process is killed during a run, in both formats, its commits are whole. Finished samples
@@ -26,9 +32,7 @@ func TestKilled(t *testing.T) {
 	for _, shardFormat := range []string{"parquet", "arrow"} {
 		t.Run(shardFormat, func(t *testing.T) {
 			t.Parallel()
-			cfg := lettasim.Config{InputIDs: true, KeepAnswers: true}
-			cfg.Latency = latencyOf(t, "20ms..200ms")
-			sim := newSim(t, cfg)
+			sim := newSim(t, lettasim.Config{InputIDs: true, Latency: latencyOf(t, "20ms..200ms")})
 			url := serveSim(t, sim)
 			dir := filepath.Join(t.TempDir(), "run")
 			args := []string{
@@ -36,12 +40,7 @@ func TestKilled(t *testing.T) {
 				"-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 1s}\n")),
 				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 50})),
 			}
-			cmd := exec.CommandContext(t.Context(), "rollout", args...)
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			p := startProgram(t, "rollout", nil, args...)
 			// Two commits, and a third shard that is being written. The process is stopped while the
 			// test looks: it could commit the shard before it is killed.
 			middle := func() bool {
@@ -53,37 +52,25 @@ func TestKilled(t *testing.T) {
 				if !middle() {
 					return false
 				}
-				if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 				time.Sleep(10 * time.Millisecond) // all threads have stopped
 				if middle() {
 					return true
 				}
-				if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, p.cmd.Process.Signal(syscall.SIGCONT))
 				return false
 			})
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Wait(); err == nil {
-				t.Fatalf("the run ended by itself\n%s", stderr.String())
+			if p.kill(); p.code != -1 {
+				t.Fatalf("the run ended by itself\n%s", p.said())
 			}
 
 			// The folder has committed shards, and orphans that are not data.
-			log, err := sink.ReadLog(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := must(sink.ReadLog(dir))(t)
 			if len(log.Commits) < 2 {
 				t.Fatalf("%d commits are left", len(log.Commits))
 			}
-			waiting := int64(0)
-			if r, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{}); err != nil {
-				t.Fatal(err)
-			} else if waiting = r.WAL.Pending; waiting == 0 {
+			waiting := must(sink.Verify(t.Context(), dir, sink.VerifyOptions{}))(t).WAL.Pending
+			if waiting == 0 {
 				t.Fatal("nothing waits in the write-ahead log: the test has lost its teeth")
 			}
 			v := mustRun(t, exit.OK, "verify", dir)
@@ -91,25 +78,13 @@ func TestKilled(t *testing.T) {
 				t.Errorf("verify: %s%s", v.stdout, v.stderr)
 			}
 			got := readDataset(t, dir)
-			answered := map[sampleID]bool{}
-			for _, a := range sim.Answers() {
-				answered[sampleID{a.Task, int32(a.Sample)}] = true
-			}
 			rows := 0
-			for id, r := range got.rows {
-				rows += len(r)
-				if !answered[id] {
-					t.Errorf("%v is data, and was never answered", id)
-				}
+			for range got.allRows() {
+				rows++
 			}
-			keys := got.keys()
+			keys := got.once(t)
 			if len(keys) == 0 || len(keys) != len(got.rows)+len(got.failures) {
 				t.Errorf("%d keys in the commit log, %d samples in the shards", len(keys), len(got.rows)+len(got.failures))
-			}
-			for key, n := range keys {
-				if n != 1 {
-					t.Errorf("sample %s is in the commit log %d times", key, n)
-				}
 			}
 			if lines := strings.Count(mustRun(t, exit.OK, "inspect", dir, "--json").stdout, "\n"); lines != rows {
 				t.Errorf("inspect shows %d rows, there are %d", lines, rows)
@@ -129,34 +104,15 @@ func TestKilled(t *testing.T) {
 				t.Errorf("%d agents remain after clean", s.AgentsAlive)
 			}
 
-			// The lock died with its process. A plain start is still refused, and the message has
-			// the command to resume.
-			if r := invoke(context.WithoutCancel(t.Context()), args...); r.code != exit.Folder || !strings.Contains(r.stderr, "rollout collect --resume --out "+dir) {
-				t.Errorf("a second start: exit code %d\n%s", r.code, r.stderr)
-			}
-			after, err := os.ReadDir(filepath.Join(dir, "_commits"))
-			if err != nil || len(after) != len(log.Commits) {
-				t.Errorf("%d commits after all that, %v", len(after), err)
-			}
-
 			// The next process first commits the waiting samples. Samples that were in flight lost
 			// their agents and are collected again.
-			again := start(t, "collect", "--resume", "--out", dir)
+			again := startProgram(t, "rollout", nil, "collect", "--resume", "--out", dir)
 			waitFor(t, "sends again", func() bool { return sim.Stats().InFlight > 0 })
 			again.signal(t, os.Interrupt, "draining")
-			if code := again.exit(t); code != exit.Interrupted {
-				t.Fatalf("resumed: exit code %d\n%s", code, again.said(t))
-			}
-			if want := fmt.Sprintf("recovered: %s from the write-ahead log; ", format.Plural(waiting, "finished sample")); !strings.Contains(again.said(t), want) {
-				t.Errorf("no output contains %q:\n%s", want, again.said(t))
-			}
+			again.ends(t, 2*time.Minute, exit.Interrupted)
+			contains(t, again.said(), fmt.Sprintf("recovered: %s from the write-ahead log; ", format.Plural(waiting, "finished sample")))
 			mustRun(t, exit.OK, "verify", dir)
-			whole := readDataset(t, dir).keys()
-			for key, n := range whole {
-				if n != 1 {
-					t.Errorf("sample %s is in the commit log %d times", key, n)
-				}
-			}
+			whole := readDataset(t, dir).once(t)
 			for key := range keys {
 				if whole[key] == 0 {
 					t.Errorf("sample %s was committed, and is lost", key)
@@ -179,4 +135,415 @@ func waitFor(t *testing.T, what string, done func() bool) {
 			t.Fatalf("waited in vain for %s", what)
 		}
 	}
+}
+
+// A collector is killed or interrupted within groups. The finished samples of a group wait for the
+// rest. Each group is one commit, gets one verdict from the rewards of all its samples, and is
+// counted by it.
+func TestGroupsKilled(t *testing.T) {
+	t.Parallel()
+	const samples, need = 4, 12
+	lives := 10
+	if testing.Short() {
+		lives = 5
+	}
+	random := randomOf(t)
+	script := killScript()
+	script.Wrong = 0.15 // about half of the groups are informative
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: script, Latency: latencyOf(t, "10ms..200ms")})
+	tasks, dir := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 80})), filepath.Join(t.TempDir(), "run")
+	args := []string{
+		"collect", "--resume", "--json", "--out", dir, "--server", serveSim(t, sim), "--model", simModel, "--tasks", tasks, "--reward", "number",
+		"--samples", fmt.Sprint(samples), "--min-std", "1e-6", "--until-groups", fmt.Sprint(need), "--max-in-flight", "6", "--preflight", "connect",
+	}
+	bin, waited := failpointProgram(t), 0
+	for n := range lives {
+		var env []string
+		if n%3 == 0 { // at one of the first samples, within a group
+			env = append(env, fmt.Sprintf("ROLLOUT_FAILPOINT=%s:%d", failpoint.WALAcked, 1+random.IntN(3)))
+		}
+		p := startProgram(t, bin, env, args...)
+		if n%3 > 0 {
+			waitFor(t, "the run", func() bool { return strings.Contains(p.stdout.String(), `"event":"launch"`) || !p.alive() })
+			time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond) // at a random moment
+		}
+		switch n % 3 {
+		case 1:
+			_ = p.cmd.Process.Kill() // it can have ended
+		case 2: // a normal stop; the second signal does not wait for samples in flight
+			_ = p.cmd.Process.Signal(os.Interrupt)
+			_ = p.cmd.Process.Signal(os.Interrupt)
+		}
+		if p.wait(t, 5*time.Minute); strings.Contains(p.said(), "panic:") {
+			t.Fatalf("life %d: %s", n, p.said())
+		}
+		if log, err := sink.ReadLog(dir); err == nil {
+			for _, err := range log.Waiting() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				waited++
+			}
+		}
+	}
+	p := startProgram(t, "rollout", nil, args...)
+	p.ends(t, 5*time.Minute, exit.OK)
+	done := doneOf(t, p.stdout.String())
+	mustRun(t, exit.OK, "verify", dir)
+	if waited == 0 {
+		t.Error("no kill was in the middle of a group: the test shows nothing")
+	}
+	groups := checkGroups(t, dir)
+	informative, kept, filtered := 0, 0, 0
+	for _, g := range groups {
+		if g.differ() {
+			informative++
+			kept += len(g.rewards)
+		} else {
+			filtered += len(g.rewards)
+		}
+	}
+	if informative < need {
+		t.Errorf("%d informative groups, want %d", informative, need)
+	}
+	if done.Committed != kept || done.Filtered != filtered || done.Planned != kept+filtered+done.Failed+done.Skipped || done.Remaining != 0 {
+		t.Errorf("counted %+v, want %d committed and %d filtered", done, kept, filtered)
+	}
+}
+
+type counts struct{ Planned, Committed, Filtered, Failed, Skipped, Remaining int }
+
+// doneOf returns the counts of the last event of a run.
+func doneOf(t *testing.T, out string) counts {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	var last struct {
+		Event   string
+		Summary counts
+	}
+	if noError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &last)); last.Event != "done" {
+		t.Fatalf("the last event is %s", last.Event)
+	}
+	return last.Summary
+}
+
+// A readGroup is a group in the files of a run.
+type readGroup struct {
+	commits []int64
+	rewards map[string]float64 // of samples with rows, by key
+	keep    []string           // distinct verdicts of the rows
+}
+
+func (g *readGroup) differ() bool {
+	var all []float64
+	for _, r := range g.rewards {
+		all = append(all, r)
+	}
+	return len(all) > 1 && slices.Min(all) != slices.Max(all)
+}
+
+// checkGroups checks that each group of a run is in one commit and has one verdict.
+func checkGroups(t *testing.T, dir string) map[string]*readGroup {
+	t.Helper()
+	groups := map[string]*readGroup{}
+	of := func(id string) *readGroup {
+		if groups[id] == nil {
+			groups[id] = &readGroup{rewards: map[string]float64{}}
+		}
+		return groups[id]
+	}
+	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+		for _, g := range c.Groups {
+			of(g.ID).commits = append(of(g.ID).commits, c.Seq)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := range log.Shards(sink.KindData) {
+		for r := range each(t, log.Facts(s)) {
+			g, keep := of(r.GroupID), "null"
+			if r.Keep != nil {
+				keep = fmt.Sprint(*r.Keep)
+			}
+			if !slices.Contains(g.keep, keep) {
+				g.keep = append(g.keep, keep)
+			}
+			if r.Reward != nil {
+				g.rewards[r.SampleKey] = *r.Reward
+			}
+		}
+	}
+	for id, g := range groups {
+		want := "false"
+		if g.differ() {
+			want = "null"
+		}
+		if len(g.commits) != 1 || !slices.Equal(g.keep, []string{want}) {
+			t.Errorf("group %s is in commits %d and has keep %q, want one and %s; rewards %v", id, g.commits, g.keep, want, g.rewards)
+		}
+	}
+	return groups
+}
+
+// A streamKill is a run whose collectors are killed, with the events that they reported.
+type streamKill struct {
+	t     *testing.T
+	dir   string
+	args  []string
+	tasks []byte
+
+	accepted    map[string]bool // tasks
+	acked, told map[string]bool // groups
+}
+
+type streamLife struct {
+	*streamKill
+	*process
+	n      int
+	read   int             // bytes of stdout read so far
+	now    map[string]bool // groups that it reported
+	client *ctl.Client     // nil before the first group
+}
+
+// live starts a collector, gives it all tasks, and kills it after a time. With 0 it waits until the
+// collector ends.
+func (k *streamKill) live(n int, within time.Duration) {
+	k.t.Helper()
+	l := &streamLife{streamKill: k, process: newProcess(k.t, "rollout", nil, k.args...), n: n, now: map[string]bool{}}
+	in := must(l.cmd.StdinPipe())(k.t)
+	l.start(k.t)
+	go func() {
+		_, _ = in.Write(k.tasks) // a killed process stops reading
+		if within == 0 {
+			_ = in.Close()
+		}
+	}()
+	for end := time.Now().Add(within); within == 0 || time.Now().Before(end); time.Sleep(time.Millisecond) {
+		l.look()
+		if l.alive() {
+			continue
+		}
+		l.look()
+		if within > 0 || l.code != exit.OK {
+			k.t.Fatalf("life %d ended by itself with exit code %d\n%s", n, l.code, l.stderr.String())
+		}
+		return
+	}
+	l.kill()
+	l.look()
+	if l.client != nil {
+		_ = l.client.Close()
+	}
+	if bytes.Contains([]byte(l.stderr.String()), []byte("panic:")) {
+		k.t.Fatalf("life %d: %s", n, l.stderr.String())
+	}
+}
+
+func (l *streamLife) look() {
+	for {
+		line, _, whole := bytes.Cut([]byte(l.stdout.String())[l.read:], []byte("\n"))
+		if !whole {
+			return
+		}
+		l.read += len(line) + 1
+		l.heard(line)
+	}
+}
+
+// heard handles an event, and acknowledges a group.
+func (l *streamLife) heard(line []byte) {
+	var e struct {
+		Event, Task, Group string
+		Again              bool
+		Seq                int64
+		N                  int
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		l.t.Fatalf("life %d: %v: %s", l.n, err, line)
+	}
+	switch e.Event {
+	case "accepted":
+		if !e.Again && l.accepted[e.Task] {
+			l.t.Errorf("life %d: task %s was accepted before, and is new again", l.n, e.Task)
+		}
+		l.accepted[e.Task] = true
+	case "group":
+		if l.now[e.Group] || l.acked[e.Group] {
+			l.t.Errorf("life %d: group %s is reported again: in this life %v, acknowledged %v", l.n, e.Group, l.now[e.Group], l.acked[e.Group])
+		}
+		l.now[e.Group], l.told[e.Group] = true, true
+		if l.client == nil {
+			var err error
+			if l.client, err = ctl.Dial(l.t.Context(), l.dir); err != nil {
+				return // killed or ended
+			}
+		}
+		if l.client.Do(ctl.Request{Op: ctl.OpAck, Seq: &e.Seq, Groups: &e.N}, nil) == nil {
+			for g := range l.now { // and all groups before it
+				l.acked[g] = true
+			}
+		}
+	case "refused":
+		l.t.Errorf("life %d: %s", l.n, line)
+	}
+}
+
+// If a collector with --stream is killed at random moments, every task reported as accepted is
+// collected once. A producer gives it all tasks in each life, and a reader acknowledges the
+// reported groups. No task is accepted as new twice. No group is reported twice in one life, or
+// after it was acknowledged.
+func TestStreamKilled(t *testing.T) {
+	t.Parallel()
+	const total, samples = 48, 3
+	lives := 20
+	if testing.Short() {
+		lives = 6
+	}
+	random := randomOf(t)
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "10ms..200ms")})
+	given := sim.Tasks(lettasim.TaskOptions{Scripted: total})
+	dir := filepath.Join(t.TempDir(), "run")
+	args := []string{
+		"collect", "--stream", "--resume", "--json", "--out", dir, "--server", serveSim(t, sim), "--model", simModel,
+		"--samples", fmt.Sprint(samples), "--max-ahead", "5", "--max-in-flight", "8", "--preflight", "connect",
+	}
+
+	k := &streamKill{t: t, dir: dir, args: args, tasks: given, accepted: map[string]bool{}, acked: map[string]bool{}, told: map[string]bool{}}
+	for n := range lives {
+		k.live(n, time.Duration(50+random.IntN(400))*time.Millisecond)
+		if n%4 == 3 { // like a kill during a write
+			f, err := os.OpenFile(filepath.Join(dir, runfolder.TasksFile), os.O_WRONLY|os.O_APPEND, 0)
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			_, werr := f.WriteString(`{"id":"torn","messa`)
+			noError(t, errors.Join(err, werr, f.Close()))
+		}
+	}
+	k.live(lives, 0)
+
+	mustRun(t, exit.OK, "verify", dir)
+	keys := committedKeys(t, dir)
+	if n := len(keys); n != total*samples || len(slices.Compact(keys)) != n {
+		t.Errorf("%d samples are committed, %d of them different, want %d", n, len(slices.Compact(keys)), total*samples)
+	}
+	if len(k.told) != total || len(k.accepted) != total {
+		t.Errorf("%d groups were reported and %d tasks accepted, want %d", len(k.told), len(k.accepted), total)
+	}
+	kept := map[string]bool{}
+	for task, err := range tasks.Read(filepath.Join(dir, runfolder.TasksFile), nil) {
+		if err != nil || kept[task.ID] {
+			t.Fatalf("task %s is there twice, or: %v", task.ID, err)
+		}
+		kept[task.ID] = true
+	}
+	if len(kept) != total {
+		t.Errorf("%d tasks are kept, want %d", len(kept), total)
+	}
+}
+
+// The program survives a kill at each step of a merge of small commits, and at the recovery step
+// that keeps samples for their groups. After each kill the run verifies. A reader that knows the
+// earlier log reads everything in the same order, including new data. Each sample is there once at
+// the end.
+func TestKilledInMerge(t *testing.T) {
+	t.Parallel()
+	const total, first = 30, 6 // so few that the first ones are not merged
+	bin := failpointProgram(t)
+	for _, steps := range [][]failpoint.Name{
+		{failpoint.MergeStarted},
+		{failpoint.MergeWritten},
+		{failpoint.MergeCommitted},
+		{failpoint.MergeMoving},
+		{failpoint.MergeMoved},
+		{failpoint.MergeCommitted, failpoint.MergeMoving}, // recovery reaches the second step
+		{failpoint.MergeMoving, failpoint.MergeMoved},
+		{failpoint.WALAcked + ":3", failpoint.RecoverKept, failpoint.MergeWritten},
+	} {
+		t.Run(fmt.Sprint(steps), func(t *testing.T) {
+			t.Parallel()
+			sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "10ms..60ms")})
+			given := bytes.SplitAfter(sim.Tasks(lettasim.TaskOptions{Scripted: total}), []byte("\n"))
+			dir := filepath.Join(t.TempDir(), "run")
+			args := []string{
+				"collect", "--stream", "--resume", "--quiet", "--out", dir, "--server", serveSim(t, sim), "--model", simModel,
+				"--samples", "2", "--max-in-flight", "1", "--preflight", "connect", // so the third sample is the first of a group
+			}
+			live := func(tasks int, step failpoint.Name) {
+				t.Helper()
+				p := newProcess(t, bin, []string{"ROLLOUT_FAILPOINT=" + string(step)}, args...)
+				in := must(p.cmd.StdinPipe())(t)
+				p.start(t)
+				_, err := in.Write(bytes.Join(given[:tasks], nil)) // fits into a pipe
+				want := -1                                         // killed
+				if step == "" {
+					err, want = errors.Join(err, in.Close()), exit.OK
+				}
+				if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, os.ErrClosed) {
+					t.Fatal(err)
+				}
+				p.ends(t, 2*time.Minute, want)
+			}
+			live(first, "")
+			old := must(sink.ReadLog(dir))(t)
+			known := samplesOf(t, old)
+			look := func(when failpoint.Name) (keys []string) {
+				t.Helper()
+				if again := samplesOf(t, old); !maps.Equal(rowsOf(again), rowsOf(known)) {
+					t.Errorf("%s: the log of before reads %d rows, want %d as they were", when, len(again), len(known))
+				}
+				mustRun(t, exit.OK, "verify", dir)
+				var groups sink.GroupLog
+				whole := 0
+				if _, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+					whole += len(groups.Add(c))
+					for _, s := range c.Samples {
+						keys = append(keys, s.Key)
+					}
+				}); err != nil {
+					t.Fatal(err)
+				}
+				if whole*2 != len(keys) {
+					t.Errorf("%s: %d groups are whole, with %d samples", when, whole, len(keys))
+				}
+				for i, k := range old.Commits[0].Samples {
+					if keys[i] != k.Key {
+						t.Errorf("%s: sample %d is %s, before it was %s", when, i, keys[i], k.Key)
+					}
+				}
+				return keys
+			}
+			for _, step := range steps {
+				live(total, step)
+				look(step)
+			}
+			live(total, "")
+			keys := look("the end")
+			slices.Sort(keys)
+			if n := len(keys); n != 2*total || len(slices.Compact(keys)) != n {
+				t.Errorf("%d samples are committed, want each of %d once", n, 2*total)
+			}
+		})
+	}
+}
+
+// samplesOf returns the rows of all shards of a log, by key and segment.
+func samplesOf(t *testing.T, log *sink.Log) map[string]*sink.StoredRow {
+	t.Helper()
+	rows := map[string]*sink.StoredRow{}
+	for s := range log.Shards(sink.KindData) {
+		for r := range each(t, log.Rows(s)) {
+			rows[fmt.Sprintf("%s/%d", r.SampleKey, r.SegmentIndex)] = r
+		}
+	}
+	return rows
+}
+
+func rowsOf(rows map[string]*sink.StoredRow) map[string]string {
+	text := make(map[string]string, len(rows))
+	for key, r := range rows {
+		text[key] = fmt.Sprint(r.InputIDs, r.LossMask, r.Logprobs, r.GroupID, r.SampleIndex)
+	}
+	return text
 }

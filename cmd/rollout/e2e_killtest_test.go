@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -14,10 +17,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
@@ -50,10 +55,7 @@ func killRandom(t *testing.T, road string) {
 	t.Helper()
 	kills, long := 8, false
 	if text := os.Getenv("ROLLOUT_KILLS"); text != "" {
-		var err error
-		if kills, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
+		kills = must(strconv.Atoi(text))(t)
 		long = true
 	} else if testing.Short() {
 		kills = 4
@@ -61,7 +63,7 @@ func killRandom(t *testing.T, road string) {
 	r := randomOf(t)
 	bin := "rollout" // the test binary is also the program
 	if long {
-		bin = buildProgram(t)
+		bin = must(buildProgram(filepath.Join(t.TempDir(), "rollout")))(t)
 	}
 	o := killOptions{road: road, tasks: 8 + 3*kills, samples: 4, inFlight: 16, latency: "50ms..400ms", faults: append(killFaults(), cutFaults()...), format: []string{"parquet", "arrow"}[r.IntN(2)]}
 	want := withoutKills(t, o)
@@ -114,19 +116,22 @@ func (k *killRun) live(p *process, r *rand.Rand, kills int) {
 	}
 }
 
-// A run survives a kill at each named step of the protocol, at the first and at a later hit.
+// A run survives a kill at each named step of the protocol, at the first and at a later hit, once in
+// each format.
 func TestKillAtSteps(t *testing.T) {
 	t.Parallel()
-	bin := buildProgram(t, "-tags", "failpoint")
+	bin := failpointProgram(t)
 	o := killOptions{tasks: 6, samples: 3, inFlight: 6, latency: "20ms..80ms", faults: lettasim.Faults{{Kind: lettasim.NullCall, Rate: 0.1}}}
 	want := withoutKills(t, o)
-	for _, name := range failpoint.Names() {
-		for _, hit := range []int{1, 3} {
+	for i, name := range failpoint.Names() {
+		for j, hit := range []int{1, 3} {
 			if testing.Short() && hit > 1 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s:%d", name, hit), func(t *testing.T) {
 				t.Parallel()
+				o := o
+				o.format = []string{"parquet", "arrow"}[(i+j)%2]
 				k := newKillRun(t, bin, o)
 				if strings.HasPrefix(string(name), "recover.") { // needs something to recover
 					p := k.start(t, "ROLLOUT_FAILPOINT="+string(failpoint.WALAcked)+":5")
@@ -152,27 +157,30 @@ func TestKillAtSteps(t *testing.T) {
 	}
 }
 
-// buildProgram builds the program like a release and returns its path.
-func buildProgram(t *testing.T, flags ...string) string {
+// failpointProgram returns the path of the program with failpoints, which the tests share.
+func failpointProgram(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "rollout")
-	args := append(append([]string{"build"}, flags...), "-o", bin, ".")
-	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
-		t.Fatalf("go %v: %v\n%s", args, err, out)
-	}
+	bin := must(failpointBuild())(t)
 	return bin
+}
+
+var failpointBuild = sync.OnceValues(func() (bin string, err error) {
+	return buildProgram(filepath.Join(programs, "rollout"), "-tags", "failpoint")
+})
+
+// buildProgram builds the program like a release.
+func buildProgram(bin string, flags ...string) (string, error) {
+	args := append(append([]string{"build"}, flags...), "-o", bin, ".")
+	out, err := exec.CommandContext(context.Background(), "go", args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go %v: %w\n%s", args, err, out)
+	}
+	return bin, nil
 }
 
 func readWithPyarrow(t *testing.T, dir string, samples int) {
 	t.Helper()
-	python := os.Getenv("ROLLOUT_PYTHON")
-	if python == "" {
-		python = filepath.Join("..", "..", ".build", "venv", "bin", "python")
-	}
-	if _, err := exec.LookPath(python); err != nil {
-		t.Fatalf("no Python for this test: run make python, or set ROLLOUT_PYTHON (%v)", err)
-	}
-	out, err := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "python", "dump.py"), dir).Output()
+	out, err := exec.CommandContext(t.Context(), findPython(t), filepath.Join("testdata", "python", "dump.py"), dir).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		t.Fatalf("%v\n%s", err, exit.Stderr)
 	}
@@ -206,15 +214,9 @@ func TestTakenOver(t *testing.T) {
 	p.kill()
 	k.died(t, p)
 	p = k.start(t)
-	if code := p.wait(t, time.Minute); code != exit.OK {
-		t.Fatalf("exit code %d\n%s", code, p.said())
-	}
+	p.ends(t, time.Minute, exit.OK)
 	k.check(t, want)
-	sends := 0
-	for _, list := range k.sends.all() {
-		sends += len(list)
-	}
-	if again := sends - k.total; again > k.total/100 {
+	if again := k.sends.count() - k.total; again > k.total/100 {
 		t.Errorf("%d of %d runs were made again", again, k.total)
 	}
 }
@@ -254,27 +256,18 @@ func TestNewerVersions(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "run")
-			if err := os.CopyFS(dir, os.DirFS(k.dir)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.CopyFS(dir, os.DirFS(k.dir)))
 			files, _ := filepath.Glob(filepath.Join(dir, tt.file))
 			if len(files) == 0 {
 				t.Fatalf("there is no %s", tt.file)
 			}
-			before, err := os.ReadFile(files[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			before := must(os.ReadFile(files[0]))(t)
 			changed := tt.change(bytes.Clone(before))
 			if bytes.Equal(changed, before) {
 				t.Fatalf("nothing was changed: %.60q", before)
 			}
-			if err := os.Chmod(files[0], 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(files[0], changed, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.Chmod(files[0], 0o644))
+			noError(t, os.WriteFile(files[0], changed, 0o644))
 			args := slices.Clone(k.args)
 			args[slices.Index(args, k.dir)] = dir
 			r := invoke(t.Context(), append([]string{"collect", "--quiet", "--resume"}, args...)...)
@@ -287,4 +280,281 @@ func TestNewerVersions(t *testing.T) {
 			t.Logf("exit code %d: %s", r.code, strings.TrimSpace(r.stderr))
 		})
 	}
+}
+
+// A killRun is one run of collect over several processes ("lives"), with its server.
+type killRun struct {
+	bin   string
+	road  string
+	sim   *lettasim.Server
+	sends *sendLog
+	dir   string
+	args  []string // of every life, without --resume
+	total int
+	lives int
+
+	kills     []killed
+	committed []string        // the keys after the last kill
+	done      map[string]bool // keys that were reported done
+}
+
+// A killed is one kill: its time, and the samples done by then.
+type killed struct {
+	at   time.Time
+	done map[string]bool // by key
+}
+
+type killOptions struct {
+	road                     string // source of the prompts
+	tasks, samples, inFlight int
+	latency                  string
+	faults                   lettasim.Faults
+	server                   string // more settings of the server section
+	format                   string
+}
+
+// rebuildable are the recorded exchanges for runs that rebuild prompts.
+var rebuildable = []string{"single", "tool", "tool-two", "multi", "tool-text", "tool-parallel", "tool-unicode", "length", "newlines", "tool-args-compact"}
+
+// cutFaults cuts every tenth reply in its body and gives every twentieth a wrong length, in first
+// and second attempts. All sends of such a rollout are affected.
+func cutFaults() lettasim.Faults {
+	return lettasim.Faults{
+		{Kind: lettasim.Drop, Rate: 0.1, Attempts: 3, Send: -1},
+		{Kind: lettasim.Truncated, Rate: 0.05, Attempts: 3, Send: -1},
+	}
+}
+
+// killFaults returns faults that affect runs with and without kills equally, followed by faults
+// that a second attempt recovers from. The order matters: a send has at most one fault.
+func killFaults() lettasim.Faults {
+	return append(lettasim.Faults{
+		{Kind: lettasim.NullCall, Rate: 0.02},
+		{Kind: lettasim.StopError, Rate: 0.02},
+		{Kind: lettasim.TooMany, Rate: 0.02},
+		{Kind: lettasim.Stalled, Rate: 0.005},
+	}, recoverableFaults(0.02)...)
+}
+
+func newKillRun(t *testing.T, bin string, o killOptions) *killRun {
+	t.Helper()
+	cfg := lettasim.Config{
+		InputIDs: o.road != roadRebuilt, BareTraces: o.road != roadTraced,
+		Script: killScript(), Faults: o.faults, KeptTraces: 1 << 16, KeepAnswers: true,
+	}
+	cfg.Latency = latencyOf(t, o.latency)
+	k := &killRun{bin: bin, road: o.road, sim: newSim(t, cfg), dir: filepath.Join(t.TempDir(), "run"), total: o.tasks * o.samples, done: map[string]bool{}}
+	k.sends = newSendLog(k.sim)
+	url := serveHandler(t, k.sim, k.sends)
+	if o.format == "" {
+		o.format = "parquet"
+	}
+	config := "server: {" + o.server + "idle_timeout: 1s, urls: [" + url + "]}\noutput: {shard_age: 1s, shard_bytes: 64KiB}\n" +
+		"reward: {kind: number}\nrun: {fail_on_error: 100%, retries: 5, preflight: connect}\n" // lives are short, and sends are counted
+	tasks := k.sim.Tasks(lettasim.TaskOptions{Scripted: o.tasks})
+	if o.road == roadRebuilt {
+		tasks = recordedTasks(t, k.sim, o.tasks)
+	}
+	k.args = []string{
+		"-c", writeFile(t, "run.yaml", []byte(config)), "--model", simModel, "--out", k.dir, "--format", o.format,
+		"--tasks", writeFile(t, "tasks.jsonl", tasks),
+		"--samples", strconv.Itoa(o.samples), "--max-in-flight", strconv.Itoa(o.inFlight),
+	}
+	if o.road == roadRebuilt {
+		k.args = append(k.args, "--tokenizer", qwen3Dir)
+	}
+	return k
+}
+
+func recordedTasks(t *testing.T, sim *lettasim.Server, n int) []byte {
+	t.Helper()
+	byName := map[string][]byte{}
+	for line := range bytes.Lines(sim.Tasks(lettasim.TaskOptions{Cases: true})) {
+		var task struct{ ID string }
+		noError(t, json.Unmarshal(line, &task))
+		byName[task.ID] = line
+	}
+	var out []byte
+	for i := range n {
+		name := rebuildable[i%len(rebuildable)]
+		line := byName[name]
+		if line == nil {
+			t.Fatalf("there is no recorded exchange %s", name)
+		}
+		out = append(out, bytes.Replace(line, fmt.Appendf(nil, "%q", name), fmt.Appendf(nil, `"%s#%d","answer":"5"`, name, i), 1)...)
+	}
+	return out
+}
+
+func (k *killRun) start(t *testing.T, env ...string) *process {
+	t.Helper()
+	args := append([]string{"collect", "--json"}, k.args...)
+	if k.lives > 0 {
+		args = append(args, "--resume")
+	}
+	k.lives++
+	return startProgram(t, k.bin, env, args...)
+}
+
+// died checks what a killed process left: samples that it reported done exist, and so do all
+// earlier ones.
+func (k *killRun) died(t *testing.T, p *process) {
+	t.Helper()
+	now := time.Now()
+	if p.code != -1 {
+		t.Fatalf("life %d ended by itself with exit code %d\n%s", k.lives, p.code, p.said())
+	}
+	if strings.Contains(p.stderr.String(), "panic:") || strings.Contains(p.stderr.String(), "fatal error:") {
+		t.Errorf("life %d: %s", k.lives, p.stderr.String())
+	}
+	if _, err := os.Stat(filepath.Join(k.dir, runfolder.RunFile)); err != nil {
+		k.lives = 0 // it had not begun, so a plain start is right
+		return
+	}
+	keys := committedKeys(t, k.dir)
+	for i, key := range keys {
+		if i > 0 && keys[i-1] == key {
+			t.Errorf("life %d: sample %s is in the commit log twice", k.lives, key)
+		}
+	}
+	for _, key := range k.committed {
+		if _, ok := slices.BinarySearch(keys, key); !ok {
+			t.Errorf("life %d: sample %s was committed and is gone", k.lives, key)
+		}
+	}
+	k.committed = keys
+	reportedDone(t, k.dir, k.done)
+	k.kills = append(k.kills, killed{now, maps.Clone(k.done)})
+}
+
+// check compares the finished run with the server's log and with the same samples collected without
+// a kill.
+func (k *killRun) check(t *testing.T, want map[sampleID]string) {
+	t.Helper()
+	if v := invoke(t.Context(), "verify", k.dir); v.code != exit.OK || strings.Contains(v.stderr, "orphan: ") {
+		t.Errorf("verify: exit code %d\n%s%s", v.code, v.stdout, v.stderr)
+	}
+	got := readDataset(t, k.dir)
+	keys := got.once(t)
+	if len(keys) != k.total {
+		t.Errorf("%d samples in the commit log, want %d", len(keys), k.total)
+	}
+	for key := range k.done {
+		if keys[key] == 0 {
+			t.Errorf("sample %s was reported done and is lost", key)
+		}
+	}
+	for id, failures := range got.failures {
+		if len(failures) > 0 && len(got.rows[id]) > 0 {
+			t.Errorf("%v is both data and a failure", id)
+		}
+	}
+	for id, rows := range got.rows {
+		for i, r := range rows {
+			if int(r.SegmentIndex) != i || int(r.SegmentCount) != len(rows) || r.Attempt != rows[0].Attempt {
+				t.Errorf("%v: row %d of %d is segment %d of %d, attempt %d", id, i, len(rows), r.SegmentIndex, r.SegmentCount, r.Attempt)
+			}
+		}
+	}
+	type coverage struct{ Planned, Committed, Failed, Skipped, Remaining int }
+	var report struct { // counts of the last life and of the files
+		Last     coverage `json:"last_invocation"`
+		Coverage coverage
+	}
+	readReport(t, k.dir, &report)
+	if c := report.Coverage; report.Last != c || c.Planned != k.total || c.Remaining != 0 ||
+		c.Committed != len(got.rows) || c.Failed != len(got.failures) || c.Committed+c.Failed+c.Skipped != k.total {
+		t.Errorf("the report does not add up: %+v; %d samples have rows, %d failed", report, len(got.rows), len(got.failures))
+	}
+	sameSamples(t, got.logical(t), want)
+	k.checkSends(t, got)
+	if left := agentsLeft(t, k.sim); left != nil {
+		t.Errorf("%d agents remain: %v", len(left), left)
+	}
+}
+
+// checkSends checks every sample that was sent twice: the earlier send failed, or a kill came
+// before the sample was done.
+func (k *killRun) checkSends(t *testing.T, got *readBack) {
+	t.Helper()
+	keyOf := map[sampleID]string{}
+	for key, id := range got.keysOf() {
+		keyOf[id] = key
+	}
+	type attempt struct {
+		sampleID
+		n int
+	}
+	answered := map[attempt]bool{} // in full
+	for _, a := range k.sim.Answers() {
+		if a.Traced && k.road == roadTurns {
+			continue // its prompts are lost
+		}
+		answered[attempt{sampleID{a.Task, int32(a.Sample)}, a.Attempt}] = true
+	}
+	sends, again, open, rerun := 0, 0, 0, 0
+	for id, list := range k.sends.all() {
+		sends += len(list)
+		for i := range list {
+			// Check whether a kill came during this send, or just after it.
+			cut := false
+			for _, kill := range k.kills {
+				if list[i].began.Before(kill.at) && (list[i].ended.IsZero() || !list[i].ended.Before(kill.at.Add(-50*time.Millisecond))) {
+					cut = true
+				}
+			}
+			if cut {
+				open++
+			}
+			if i+1 == len(list) || list[i+1].agent == list[i].agent {
+				continue // the last send, or the next message of the task
+			}
+			again++
+			if cut {
+				rerun++
+			}
+			next := list[i+1]
+			right := !answered[attempt{id, list[i].attempt}]
+			for _, kill := range k.kills {
+				between := list[i].began.Before(kill.at) && kill.at.Before(next.began)
+				if between {
+					right = !kill.done[keyOf[id]]
+				}
+			}
+			if !right {
+				t.Errorf("%v was sent again %v after a send that was answered with %d, and no kill came while it was not done", id, next.began.Sub(list[i].began), list[i].status)
+			}
+		}
+	}
+	// Samples that also had a fault are rightly collected again.
+	if open > 40 && rerun*4 > open && k.road != roadTurns {
+		t.Errorf("%d of %d sends that were open at a kill were made again", rerun, open)
+	}
+	faults := int64(0)
+	for _, n := range k.sim.Stats().Faults {
+		faults += n
+	}
+	// Every second send follows a fault or a kill. Nearly all follow a fault, unless the work of a
+	// kill has to be repeated.
+	most := faults + int64(len(k.kills))
+	if k.road == roadTurns {
+		most = faults + int64(open)
+	}
+	if int64(again) > most {
+		t.Errorf("%d sends were made again, for %d faults, %d kills and %d sends open at them", again, faults, len(k.kills), open)
+	}
+	t.Logf("%d samples, %d kills, %d faults, %d sends; %d of them after another; %d were open at a kill, %d of them were made again", k.total, len(k.kills), faults, sends, again, open, rerun)
+}
+
+// withoutKills collects the same samples in one life, without recoverable faults.
+func withoutKills(t *testing.T, o killOptions) map[sampleID]string {
+	t.Helper()
+	o.faults = slices.DeleteFunc(slices.Clone(o.faults), func(f lettasim.Fault) bool { return f.Kind.Recoverable() })
+	o.latency, o.inFlight = "0s", 8
+	k := newKillRun(t, "rollout", o)
+	r := invoke(t.Context(), append([]string{"collect", "--quiet"}, k.args...)...)
+	if r.code != exit.OK && r.code != exit.Failures {
+		t.Fatalf("exit code %d\n%s", r.code, r.stderr)
+	}
+	return readDataset(t, k.dir).logical(t)
 }

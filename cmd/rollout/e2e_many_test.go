@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,9 +15,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // finalFaults maps faults that hit every attempt at a sample to the class of its failure. The class
@@ -124,14 +122,9 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 		t.Errorf("orphans are left: %s", r.stderr)
 	}
 	got := readDataset(t, dir)
-	keys := got.keys()
+	keys := got.once(t)
 	if len(keys) != total {
 		t.Errorf("%d samples in the commit log, want %d", len(keys), total)
-	}
-	for key, n := range keys {
-		if n != 1 {
-			t.Errorf("sample %s is in the commit log %d times", key, n)
-		}
 	}
 	if len(got.log.Commits) < 3 {
 		t.Errorf("%d commits: too few", len(got.log.Commits))
@@ -140,13 +133,7 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 	var written struct {
 		Last show.Summary `json:"last_invocation"`
 	}
-	b, err := os.ReadFile(filepath.Join(dir, runfolder.ReportFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, &written); err != nil {
-		t.Fatal(err)
-	}
+	readReport(t, dir, &written)
 	report := written.Last
 	classes := map[string]int{}
 	for id, failures := range got.failures {
@@ -219,4 +206,176 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 		t.Errorf("%d samples were compared, %d have several rows: too few", compared, forked)
 	}
 	t.Logf("%d samples: %d attempts, %d commits, %d rows, failures %v, %.1fs", total, report.Attempts, len(got.log.Commits), report.Rows, classes, report.Seconds)
+}
+
+// recoverableFaults hit only first attempts and are short.
+func recoverableFaults(rate float64) lettasim.Faults {
+	var faults lettasim.Faults
+	for _, kind := range []lettasim.FaultKind{
+		lettasim.EngineDown, lettasim.DatabaseFull, lettasim.Unavailable, lettasim.Reset, lettasim.Drop, lettasim.Truncated,
+		lettasim.CreateFails, lettasim.DeleteFails,
+	} {
+		faults = append(faults, lettasim.Fault{Kind: kind, Rate: rate})
+	}
+	return faults
+}
+
+// metamorphicScript returns a script with everything that varies rows: several calls, forks,
+// truncation, wrong answers.
+func metamorphicScript() lettasim.Script {
+	return lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 4}, Drift: 0.3, Length: 0.1, Wrong: 0.3}
+}
+
+// The same samples give the same rows whatever the number in flight, the format, the shard size and
+// the faults. This holds because the server's answers depend only on the task and the sample.
+// TestKillAtSteps adds crashes.
+func TestMetamorphic(t *testing.T) {
+	t.Parallel()
+	const tasks, samples = 8, 3
+	workers := []int{1, 8, 64}
+	if testing.Short() {
+		workers = []int{8}
+	}
+	type variant struct {
+		name         string
+		workers      int
+		format, size string
+		faults       bool
+	}
+	var variants []variant
+	for _, faults := range []bool{false, true} {
+		for _, format := range []string{"parquet", "arrow"} {
+			for _, size := range []string{"4KiB", "256MiB"} {
+				for _, n := range workers {
+					variants = append(variants, variant{name: fmt.Sprintf("faults=%v/format=%s/shard=%s/workers=%d", faults, format, size, n), workers: n, format: format, size: size, faults: faults})
+				}
+			}
+		}
+	}
+	collect := func(t *testing.T, v variant) map[sampleID]string {
+		t.Helper()
+		cfg := lettasim.Config{InputIDs: true, Script: metamorphicScript()}
+		if v.faults {
+			cfg.Faults = recoverableFaults(0.05)
+		}
+		sim := newSim(t, cfg)
+		dir := filepath.Join(t.TempDir(), "run")
+		args := []string{
+			"collect", "--resume", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--quiet",
+			"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples),
+			"--max-in-flight", fmt.Sprint(v.workers), "--format", v.format, "--reward", "number", "--retries", "6",
+			"-c", writeFile(t, "run.yaml", []byte("output: {messages: true, shard_bytes: "+v.size+"}\n")),
+		}
+		mustRun(t, exit.OK, args...)
+		mustRun(t, exit.OK, "verify", dir)
+		d := readDataset(t, dir)
+		d.once(t)
+		hit := int64(0)
+		for _, n := range sim.Stats().Faults {
+			hit += n
+		}
+		if v.faults != (hit > 3) {
+			t.Errorf("%d faults: the test has lost its teeth", hit)
+		}
+		if commits := len(d.log.Commits); v.size == "4KiB" && commits < 2 || v.size != "4KiB" && commits > 1 {
+			t.Errorf("%d commits with shards of %s", commits, v.size)
+		}
+		return d.logical(t)
+	}
+	// The other variants are compared with the first one.
+	want := collect(t, variants[0])
+	if len(want) != tasks*samples {
+		t.Fatalf("%d samples, want %d", len(want), tasks*samples)
+	}
+	for _, v := range variants[1:] {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			sameSamples(t, collect(t, v), want)
+		})
+	}
+}
+
+// Lost answers fail no sample. Every tenth reply is cut and every twentieth has a wrong length, and
+// the server keeps no prompts besides its answers. If rows must be exact, their rollouts are
+// repeated; otherwise rows of a lower grade are written and counted.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		recorded bool // with a tokenizer
+		args     []string
+		remade   string // for this reason; empty: not
+		grade    tokenize.Grade
+	}{
+		{"no tokenizer", false, nil, "no_prompt", tokenize.Exact},
+		{"exact rows are required", true, []string{"--require", "exact"}, "grade", tokenize.Exact},
+		{"rebuilt ones will do", true, nil, "", tokenize.CountVerified},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			const tasks, samples = 20, 10
+			sim := newSim(t, lettasim.Config{InputIDs: true, BareTraces: true, Script: killScript(), Faults: lettasim.Faults{
+				{Kind: lettasim.Drop, Rate: 0.1}, {Kind: lettasim.Truncated, Rate: 0.05},
+			}})
+			lines := sim.Tasks(lettasim.TaskOptions{Scripted: tasks})
+			if tt.recorded {
+				lines = recordedTasks(t, sim, tasks)
+				tt.args = append(tt.args, "--tokenizer", qwen3Dir)
+			}
+			dir := filepath.Join(t.TempDir(), "run")
+			r := mustRun(t, exit.OK, append([]string{
+				"collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--samples", fmt.Sprint(samples),
+				"--tasks", writeFile(t, "tasks.jsonl", lines), "-c", writeFile(t, "run.yaml", []byte("run: {preflight: connect}\n")),
+			}, tt.args...)...)
+			mustRun(t, exit.OK, "verify", dir)
+
+			lost := 0
+			for _, n := range sim.Stats().Faults {
+				lost += int(n)
+			}
+			got := readDataset(t, dir)
+			if len(got.rows) != tasks*samples || len(got.failures) != 0 || lost < tasks*samples/20 {
+				t.Errorf("%d samples are data and %d failed; %d answers were lost", len(got.rows), len(got.failures), lost)
+			}
+			lesser := 0
+			for _, row := range got.allRows() {
+				if row.Verification != tokenize.Exact.String() {
+					lesser++
+				}
+			}
+			if (lesser > 0) != (tt.grade != tokenize.Exact) {
+				t.Errorf("%d rows are not exact", lesser)
+			}
+
+			var report struct {
+				Proof struct{ Downgraded int } `json:"verification"`
+				Last  struct {
+					Remade        map[string]show.RolloutCount
+					Kept          show.RolloutCount
+					Downgraded    int            `json:"downgraded_rows"`
+					FailedByClass map[string]int `json:"failed_by_class"`
+				} `json:"last_invocation"`
+			}
+			readReport(t, dir, &report)
+			last := report.Last
+			if last.Downgraded != lesser || report.Proof.Downgraded != lesser {
+				t.Errorf("%d rows are less than exact; the run counts %d, its report %d", lesser, last.Downgraded, report.Proof.Downgraded)
+			}
+			if last.Kept.N != tasks*samples || last.Kept.Mean <= 0 {
+				t.Errorf("kept: %+v", last.Kept)
+			}
+			again := last.Remade[tt.remade]
+			if tt.remade == "" && len(last.Remade) > 0 || tt.remade != "" && (again.N != lost || again.Timed != lost || len(last.Remade) != 1) {
+				t.Errorf("%d answers were lost; made again: %+v", lost, last.Remade)
+			}
+			for text, want := range map[string]bool{
+				fmt.Sprintf("%d rollouts in progress were lost and collected again: %s %d of ", lost, tt.remade, lost): tt.remade != "",
+				fmt.Sprintf("%d rows are not exact because their reply was lost", lesser):                              lesser > 0,
+			} {
+				if strings.Contains(r.stderr, text) != want {
+					t.Errorf("%q is reported: %v, want %v\n%s", text, !want, want, r.stderr)
+				}
+			}
+		})
+	}
 }

@@ -1,18 +1,31 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
 // With 512 samples in flight, the memory of the collecting process does not grow with the number of
@@ -28,30 +41,21 @@ func TestGateManySamplesMemory(t *testing.T) {
 		t.Skip("reads /proc, which is Linux's")
 	}
 	const tasks, samples, inFlight = 500, 8, 512
-	cfg := lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Tokens: lettasim.Range{Min: 800, Max: 1000}}}
-	cfg.Latency = latencyOf(t, "500ms..1s")
-	sim := newSim(t, cfg)
+	sim := newSim(t, lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Tokens: lettasim.Range{Min: 800, Max: 1000}}, Latency: latencyOf(t, "500ms..1s")})
 	url := serveSim(t, sim)
 	dir := filepath.Join(t.TempDir(), "run")
-	cmd := exec.CommandContext(t.Context(), "rollout", "collect", "--server", url, "--model", simModel, "--out", dir,
+	// GOGC keeps resident memory close to used memory.
+	p := startProgram(t, "rollout", []string{"GOGC=25"}, "collect", "--server", url, "--model", simModel, "--out", dir,
 		"-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 1s}\nserver: {adaptive: false}\n")),
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})),
 		"--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(inFlight), "--quiet")
-	cmd.Env = append(os.Environ(), "GOGC=25") // so that resident memory is close to used memory
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
 	var seen []point
 	for tick := time.NewTicker(50 * time.Millisecond); ; {
 		select {
-		case err := <-done:
+		case <-p.ended:
 			tick.Stop()
-			if err != nil {
-				t.Fatalf("%v\n%s%s", err, stderr.String(), invoke(t.Context(), "inspect", dir, "--failures").stdout)
+			if p.code != exit.OK {
+				t.Fatalf("exit code %d\n%s%s", p.code, p.said(), invoke(t.Context(), "inspect", dir, "--failures").stdout)
 			}
 			checkFlat(t, seen, tasks*samples, inFlight)
 			s := sim.Stats()
@@ -59,7 +63,7 @@ func TestGateManySamplesMemory(t *testing.T) {
 			return
 		case <-tick.C:
 			n := int(sim.Stats().AgentsDeleted)
-			if bytes := resident(cmd.Process.Pid); bytes > 0 && (len(seen) == 0 || n >= seen[len(seen)-1].samples+50) {
+			if bytes := resident(p.cmd.Process.Pid); bytes > 0 && (len(seen) == 0 || n >= seen[len(seen)-1].samples+50) {
 				seen = append(seen, point{n, bytes})
 			}
 		}
@@ -116,20 +120,16 @@ func checkFlat(t *testing.T, seen []point, total, inFlight int) {
 func TestGateMemoryOfMillionsInFlight(t *testing.T) {
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
 	dir := filepath.Join(t.TempDir(), "run")
-	cmd := exec.CommandContext(t.Context(), "rollout", "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
+	p := startProgram(t, "rollout", nil, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 50})), "--limit", "6", "--max-in-flight", "10000000")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	peak := peakOf(p.cmd.Process.Pid)
+	<-p.ended
+	most, said := peak(), p.stderr.String()
+	if p.code != exit.OK {
+		t.Fatalf("exit code %d\n%s", p.code, said)
 	}
-	peak := peakOf(cmd.Process.Pid)
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, stderr.String())
-	}
-	most := peak()
-	if n := strings.Count(stderr.String(), "max_in_flight"); n != 1 || !strings.Contains(stderr.String(), "max_in_flight lowered from 10000000 to 6: the run has 6 samples\n") {
-		t.Errorf("it is printed %d times:\n%s", n, stderr.String())
+	if n := strings.Count(said, "max_in_flight"); n != 1 || !strings.Contains(said, "max_in_flight lowered from 10000000 to 6: the run has 6 samples\n") {
+		t.Errorf("it is printed %d times:\n%s", n, said)
 	}
 	if runtime.GOOS != "linux" || raceEnabled {
 		t.Skip("needs the resident memory of a process as Linux gives it, without the race detector")
@@ -138,4 +138,338 @@ func TestGateMemoryOfMillionsInFlight(t *testing.T) {
 		t.Errorf("the process took %d MB", most>>20)
 	}
 	t.Logf("%d MB", most>>20)
+}
+
+// The resident memory of a tap per open call, with a thousand calls of about 8,000 ids each, stays
+// below a limit, also after several waves. Idle memory is subtracted. The spool's memory of the
+// calls counts.
+func TestGateTapMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute: run without -short")
+	}
+	if raceEnabled || runtime.GOOS != "linux" {
+		t.Skip("reads /proc, which is Linux's; and the race detector takes memory of its own")
+	}
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		t.Skip("GOGC or GOMEMLIMIT is set")
+	}
+	for _, s := range []tapShape{
+		{name: "one document", tokens: 400, most: 128 << 10},
+		{name: "stream", tokens: 400, streamed: true, most: 128 << 10},
+		{name: "long answers", tokens: 4000, most: 128 << 10},
+		{name: "each call another prompt", tokens: 400, unrelated: true, most: 128 << 10},
+		// Measured: 106 to 154 KB. Half of the answer is 16 KB of it. The spool's record of
+		// earlier, equally long calls is 23 KB.
+		{name: "long stream", tokens: 4000, streamed: true, most: 176 << 10},
+	} {
+		t.Run(s.name, s.run)
+	}
+}
+
+type tapShape struct {
+	name      string
+	tokens    int   // of an answer
+	most      int64 // resident bytes per open call; one wave can need a quarter more
+	streamed  bool  // measure after half of each answer, not before its head
+	unrelated bool  // no prompt begins like another one
+}
+
+// tapMemoryPrompt is the longest prompt. A longer chain ends, and another one begins.
+const tapMemoryPrompt = 9_000
+
+const tapMemoryCalls = 1000
+
+func (s tapShape) run(t *testing.T) {
+	const waves = 4
+	r := rand.New(rand.NewPCG(14, 8))
+	list := func(n int) string {
+		var b strings.Builder
+		for range n {
+			fmt.Fprintf(&b, ",%d", r.IntN(151_936))
+		}
+		return b.String()
+	}
+	output := list(s.tokens)[1:]
+	e := newHolding(s, output)
+	defer e.Close()
+	p := startTap(t, "--engine", e.URL)
+	idle := resident(p.cmd.Process.Pid)
+	system := list(2000)[1:]
+	prompts := make([]string, tapMemoryCalls)
+	begin := func() {
+		for i := range prompts {
+			if s.unrelated {
+				prompts[i] = list(7000)[1:]
+			} else {
+				prompts[i] = system + list(min(5000, tapMemoryPrompt-2000-s.tokens))
+			}
+		}
+	}
+	begin()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: tapMemoryCalls}}
+	defer client.CloseIdleConnections()
+	over := 0 // waves; the heap of one is larger if its last collection ran during the wave
+	for wave := range waves {
+		var all sync.WaitGroup
+		for i := range prompts {
+			all.Go(func() {
+				res, err := client.Post(p.url+"/generate", "application/json", strings.NewReader(
+					fmt.Sprintf(`{"input_ids":[%s],"sampling_params":{"top_p":0.9},"stream":%t,"return_logprob":true}`, prompts[i], s.streamed)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer res.Body.Close()
+				if n, err := io.Copy(io.Discard, res.Body); err != nil || int(n) < s.tokens {
+					t.Errorf("%d bytes, %v", n, err)
+				}
+			})
+		}
+		release := e.hold(t, tapMemoryCalls)
+		each := (resident(p.cmd.Process.Pid) - idle) / tapMemoryCalls
+		t.Logf("wave %d: %d KB for each open call", wave, each>>10)
+		if each > s.most {
+			over++
+		}
+		if each > s.most*5/4 || over > 1 {
+			t.Errorf("wave %d: an open call takes %d bytes, want ≤ %d", wave, each, s.most)
+		}
+		release()
+		all.Wait()
+		if s.unrelated || strings.Count(prompts[0], ",")+s.tokens > tapMemoryPrompt {
+			begin()
+			continue
+		}
+		for i := range prompts {
+			prompts[i] += "," + output + list(150)
+		}
+	}
+	p.signal(t, os.Interrupt, "")
+	p.ends(t, time.Minute, exit.OK)
+	end := p.cmd.ProcessState
+	t.Logf("%v of CPU for each call", (end.UserTime()+end.SystemTime())/(tapMemoryCalls*waves))
+}
+
+// A holding engine gives all calls the same answer, and holds each until it is released.
+type holding struct {
+	*httptest.Server
+	waiting chan struct{}
+
+	mu      sync.Mutex
+	release chan struct{}
+}
+
+func newHolding(s tapShape, output string) *holding {
+	e := &holding{waiting: make(chan struct{}, tapMemoryCalls), release: make(chan struct{})}
+	logprobs := strings.Builder{}
+	ids := strings.Split(output, ",")
+	for i, id := range ids {
+		fmt.Fprintf(&logprobs, ",[-0.%04d,%s,null]", i%10_000, id)
+	}
+	document := fmt.Sprintf(`{"text":"","output_ids":[%s],"meta_info":{"finish_reason":{"type":"stop"},"completion_tokens":%d,"output_token_logprobs":[%s]}}`,
+		output, s.tokens, logprobs.String()[1:])
+	const perEvent = 20
+	var events []string
+	for at := 0; at < len(ids); at += perEvent {
+		end, finish := min(at+perEvent, len(ids)), "null"
+		if end == len(ids) {
+			finish = `{"type":"stop"}`
+		}
+		triples := strings.Builder{}
+		for i, id := range ids[at:end] {
+			fmt.Fprintf(&triples, ",[-0.%04d,%s,null]", (at+i)%10_000, id)
+		}
+		events = append(events, fmt.Sprintf("data: {\"output_ids\":[%s],\"meta_info\":{\"finish_reason\":%s,\"completion_tokens\":%d,\"output_token_logprobs\":[%s]}}\n\n",
+			strings.Join(ids[at:end], ","), finish, end, triples.String()[1:]))
+	}
+	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, bufio.NewReader(r.Body))
+		if r.Method != http.MethodPost {
+			return
+		}
+		if !s.streamed {
+			e.wait()
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, document)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i, event := range events {
+			if i == len(events)/2 {
+				e.wait()
+			}
+			_, _ = io.WriteString(w, event)
+			w.(http.Flusher).Flush()
+		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	}))
+	return e
+}
+
+func (e *holding) wait() {
+	e.mu.Lock()
+	held := e.release
+	e.mu.Unlock()
+	e.waiting <- struct{}{}
+	<-held
+}
+
+// hold waits until this many calls are held. release lets them continue.
+func (e *holding) hold(t *testing.T, calls int) (release func()) {
+	t.Helper()
+	for range calls {
+		select {
+		case <-e.waiting:
+		case <-time.After(time.Minute):
+			t.Fatal("a call did not come")
+		}
+	}
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		close(e.release)
+		e.release = make(chan struct{})
+	}
+}
+
+// The cost of a task and of a finished sample, in allocations and bytes, which do not depend on the
+// machine.
+
+// Parsing a task takes few allocations.
+func TestGateTaskAllocs(t *testing.T) {
+	line := []byte(`{"id": "task-1", "prompt": "What is 1 plus 7? Think step by step.", "answer": "8"}`)
+	allocs := testing.AllocsPerRun(100, func() {
+		if _, err := tasks.ParseTask(line); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs > 15 {
+		t.Errorf("%.0f allocations for a task, want at most 15", allocs)
+	}
+}
+
+// A finished sample takes at most 48 bytes of the ledger, and a run of finished samples resumes
+// with nothing to do.
+func TestGateLedgerBytes(t *testing.T) {
+	const done = 3_000
+	sim := newSim(t, lettasim.Config{InputIDs: true})
+	url := serveSim(t, sim)
+	dir := filepath.Join(t.TempDir(), "run")
+	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--tasks", manyTasks(t, done), "--limit", "1", "--prompts", "turns", "--out", dir, "--quiet")
+	finishRun(t, dir, done)
+	before := heap()
+	l := must(sink.ReadLedger(dir))(t)
+	if committed, failed := l.Counts(); committed != done || failed != 0 {
+		t.Fatalf("%d committed and %d failed, want %d and 0", committed, failed, done)
+	}
+	each := float64(heap()-before) / done
+	runtime.KeepAlive(l)
+	t.Logf("%.1f bytes a sample", each)
+	if each > 48 {
+		t.Errorf("%.1f bytes a sample, want at most 48", each)
+	}
+	sends := sim.Stats().Sends
+	mustRun(t, exit.OK, "collect", "--resume", "--out", dir, "--limit", "0", "--quiet")
+	if again := sim.Stats().Sends; again != sends {
+		t.Errorf("%d sends for samples that are done", again-sends)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// finishRun adds the first done samples of a new run, one per task, to its dataset and journal, as
+// if an earlier process had collected them.
+func finishRun(tb testing.TB, dir string, done int) {
+	tb.Helper()
+	info, err := runfolder.Read(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dataset, err := sink.Create(dir, sink.Config{RunID: info.ID, MaxShardBytes: 16 << 20, MaxShardAge: time.Hour})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	notes, err := journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	work := make(chan collector.Task)
+	var g errgroup.Group
+	g.Go(func() error { return dataset.Run(tb.Context()) })
+	var writers errgroup.Group
+	var mine sync.Mutex // guards the builder
+	b := sinktest.NewBuilder(1)
+	rows := b.Row(60, 40)
+	for range 256 {
+		writers.Go(func() error {
+			for task := range work {
+				mine.Lock()
+				s := b.Sample(rows)
+				mine.Unlock()
+				s.Key, s.TaskID, s.GroupID = collector.SampleKey(&task, 0), task.ID, collector.GroupID(&task)
+				s.Index, s.GroupSize, s.RolloutID = 0, 1, collector.RolloutID(s.Key, 1)
+				if err := writeNotes(notes, s.Key); err != nil {
+					return err
+				}
+				if err := dataset.Append(tb.Context(), s, func(error) {}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	n := 0
+	for task, err := range tasks.Read((&runfolder.Folder{Dir: dir}).TasksPath(), nil) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if n++; n > done {
+			break
+		}
+		if n > 1 { // the first sample was collected
+			work <- task
+		}
+	}
+	close(work)
+	for _, wait := range []func() error{writers.Wait, func() error { return dataset.Close(tb.Context()) }, g.Wait, notes.Close} {
+		if err := wait(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func writeNotes(j *journal.Journal, key string) error {
+	if err := j.Begin(collector.Attempt{Key: key, N: 1}, "http://127.0.0.1:8283"); err != nil {
+		return err
+	}
+	if err := j.Agent(key, 1, "agent-7f3c2f0e-9a5c-4c0e-8d6b-0123456789ab"); err != nil {
+		return err
+	}
+	if err := j.ServerRun(key, 1, "run-7f3c2f0e-9a5c-4c0e-8d6b-0123456789ab"); err != nil {
+		return err
+	}
+	return j.End(key, 1, collector.ClassNone, false)
+}
+
+// manyTasks writes a file with n tasks. The simulated server plays the first one.
+func manyTasks(tb testing.TB, n int) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "many.jsonl")
+	f, err := os.Create(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for i := range n {
+		fmt.Fprintf(f, "{\"id\": \"scripted-%07d\", \"prompt\": \"Question %d: what is %d plus %d? Think step by step and answer.\", \"answer\": \"%d\"}\n", i, i, i, i*7%1000, i+i*7%1000)
+	}
+	if err := f.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return path
 }

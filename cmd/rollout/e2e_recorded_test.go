@@ -1,23 +1,27 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"net/http"
-	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/picturetest"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 type wantedFailure struct {
@@ -70,9 +74,7 @@ func (c *sendCounter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func countSends(t *testing.T, sim *lettasim.Server) (c *sendCounter, url string) {
 	t.Helper()
 	c = &sendCounter{Handler: sim, sends: map[string]int{}}
-	s := httptest.NewServer(c)
-	t.Cleanup(s.Close)
-	return c, s.URL
+	return c, serveHandler(t, sim, c)
 }
 
 // Every recorded exchange, collected from a server that sends prompt ids, gives the tokens and
@@ -124,11 +126,7 @@ func TestRecordedExchanges(t *testing.T) {
 			if !maps.Equal(forks, recordedForks) {
 				t.Errorf("the recordings fork at %v, want %v", forks, recordedForks)
 			}
-			for key, n := range got.keys() {
-				if n != 1 {
-					t.Errorf("sample %s is in the commit log %d times", key, n)
-				}
-			}
+			got.once(t)
 			if s := sim.Stats(); s.AgentsAlive != 0 {
 				t.Errorf("%d agents remain on the server", s.AgentsAlive)
 			}
@@ -146,75 +144,57 @@ func checkSample(t *testing.T, want *wanted, id sampleID, got *readBack, counter
 	trained := 0
 	for i, r := range rows {
 		w := &want.rows[i]
-		bad := func(what string, got, want any) {
+		same := func(what string, got, want any) {
 			t.Helper()
-			t.Errorf("%v row %d: %s = %v, want %v", id, i, what, got, want)
-		}
-		same := func(what string, equal bool) {
-			t.Helper()
-			if !equal {
-				t.Errorf("%v row %d: %s differ", id, i, what)
+			if got, want := fmt.Sprint(got), fmt.Sprint(want); got != want {
+				t.Errorf("%v row %d: %s = %s, want %s", id, i, what, got, want)
 			}
 		}
-		same("input_ids", slices.Equal(r.InputIDs, w.ids))
-		same("loss_mask", slices.Equal(r.LossMask, w.mask))
-		same("logprobs", slices.EqualFunc(r.Logprobs, w.logprobs, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }))
-		same("turn_offsets", slices.Equal(r.TurnOffsets, w.offsets))
-		same("turn_roles", slices.Equal(r.TurnRoles, w.roles))
+		bits := func(list []float32) (all []uint32) {
+			for _, x := range list {
+				all = append(all, math.Float32bits(x))
+			}
+			return all
+		}
+		same("input_ids", r.InputIDs, w.ids)
+		same("loss_mask", r.LossMask, w.mask)
+		same("logprobs", bits(r.Logprobs), bits(w.logprobs))
+		same("turn_offsets", r.TurnOffsets, w.offsets)
+		same("turn_roles", r.TurnRoles, w.roles)
 		for _, m := range r.LossMask {
 			trained += int(m)
 		}
-		if r.Versions != nil {
-			bad("versions", r.Versions, "null")
-		}
-		if r.PromptLength != w.offsets[1] {
-			bad("prompt_length", r.PromptLength, w.offsets[1])
-		}
-		if r.SegmentIndex != int32(i) || r.SegmentCount != int32(len(want.rows)) {
-			bad("segment", fmt.Sprint(r.SegmentIndex, "/", r.SegmentCount), fmt.Sprint(i, "/", len(want.rows)))
-		}
-		if r.Unscored != w.unscored || r.Trimmed != 0 {
-			bad("n_unscored, n_trimmed", fmt.Sprint(r.Unscored, r.Trimmed), fmt.Sprint(w.unscored, 0))
-		}
-		if r.Verification != "exact" || r.PromptSource != "turns" {
-			bad("grade", r.Verification+" from "+r.PromptSource, "exact from turns")
-		}
-		if len(r.FinishReasons) != w.calls || len(r.StepIDs) != w.calls {
-			bad("calls", fmt.Sprint(len(r.FinishReasons), len(r.StepIDs)), w.calls)
-		}
-		if !slices.Equal(r.FinishReasons, w.finish) {
-			bad("finish_reasons", r.FinishReasons, w.finish)
-		}
-		if r.Truncated != w.truncated() {
-			bad("truncated", r.Truncated, w.truncated())
-		}
+		same("versions are null", r.Versions == nil, true)
+		same("prompt_length", r.PromptLength, w.offsets[1])
+		same("segment_index", r.SegmentIndex, i)
+		same("segment_count", r.SegmentCount, len(want.rows))
+		same("n_unscored", r.Unscored, w.unscored)
+		same("n_trimmed", r.Trimmed, 0)
+		same("verification", r.Verification, "exact")
+		same("prompt_source", r.PromptSource, "turns")
+		same("calls", len(r.FinishReasons), w.calls)
+		same("step_ids", len(r.StepIDs), w.calls)
+		same("finish_reasons", r.FinishReasons, w.finish)
+		same("truncated", r.Truncated, w.truncated())
 		checkDivergence(t, id, i, r, w, want)
 
-		if r.Status != want.status || r.StopReason != want.reason {
-			bad("status", r.Status+" "+r.StopReason, want.status+" "+want.reason)
-		}
-		if r.PromptTokens != want.prompt || r.CompletionTokens != want.completion || r.Steps != want.steps {
-			bad("usage", fmt.Sprint(r.PromptTokens, r.CompletionTokens, r.Steps), fmt.Sprint(want.prompt, want.completion, want.steps))
-		}
+		same("status", r.Status, want.status)
+		same("stop_reason", r.StopReason, want.reason)
+		same("prompt_tokens", r.PromptTokens, want.prompt)
+		same("completion_tokens", r.CompletionTokens, want.completion)
+		same("steps", r.Steps, want.steps)
 		// Only a tap knows the engine's sampling parameters.
-		if r.Temperature != nil || r.TopP != nil || r.MaxNewTokens != nil || r.TopK != nil {
-			bad("sampling", fmt.Sprint(r.Temperature, r.TopP, r.MaxNewTokens, r.TopK), nil)
-		}
-		if r.Model != simModel || r.AgentID == "" || len(r.RunIDs) != want.sends || slices.Contains(r.RunIDs, "") {
-			bad("origin", fmt.Sprint(r.Model, r.AgentID, r.RunIDs), fmt.Sprint(simModel, " an agent and ", want.sends, " server runs"))
-		}
-		if r.SampleKey != rows[0].SampleKey || r.RolloutID != collector.RolloutID(r.SampleKey, 1) || r.Attempt != 1 || r.GroupID != got.rows[sampleID{id.task, 0}][0].GroupID {
-			bad("identity", fmt.Sprint(r.SampleKey, r.RolloutID, r.Attempt, r.GroupID), "one sample of one group")
-		}
-		if n := counter.count(r.RolloutID); n != want.sends {
-			bad("sends", n, want.sends)
-		}
-		if r.Reward != nil {
-			bad("reward", *r.Reward, nil)
-		}
-		if !slices.Equal(r.Flags, w.flags) {
-			bad("flags", r.Flags, w.flags)
-		}
+		same("sampling is null", r.Temperature == nil && r.TopP == nil && r.MaxNewTokens == nil && r.TopK == nil, true)
+		same("model", r.Model, simModel)
+		same("agent and runs have ids", r.AgentID != "" && !slices.Contains(r.RunIDs, ""), true)
+		same("run_ids", len(r.RunIDs), want.sends)
+		same("sample_key", r.SampleKey, rows[0].SampleKey)
+		same("rollout_id", r.RolloutID, collector.RolloutID(r.SampleKey, 1))
+		same("attempt", r.Attempt, 1)
+		same("group_id", r.GroupID, got.rows[sampleID{id.task, 0}][0].GroupID)
+		same("sends", counter.count(r.RolloutID), want.sends)
+		same("reward is null", r.Reward == nil, true)
+		same("flags", r.Flags, w.flags)
 	}
 	scored := 0
 	for _, lp := range want.logprobs {
@@ -322,16 +302,12 @@ func TestRecordedWithoutPrompts(t *testing.T) {
 	}
 	// One at a time, so that no sample is still in flight when the run ends.
 	args = append(args, "--preflight", "connect", "--max-in-flight", "1")
-	if r := mustRun(t, exit.Unusable, args...); !strings.Contains(r.stderr, "16 samples failed with no_prompt and no sample has a row: ") || !strings.Contains(r.stderr, "add --tokenizer DIR") {
-		t.Errorf("the reason or the remedy is missing:\n%s", r.stderr)
-	}
+	contains(t, mustRun(t, exit.Unusable, args...).stderr, "16 samples failed with no_prompt and no sample has a row: ", "add --tokenizer DIR")
 	mustRun(t, exit.Failures, append(args, "--resume")...)
 	mustRun(t, exit.OK, "verify", dir)
 	got := readDataset(t, dir)
 	all := recordings(t)
-	if len(got.rows) != 0 || len(got.failures) != len(all) {
-		t.Errorf("%d samples with rows, %d with failures; want 0, %d", len(got.rows), len(got.failures), len(all))
-	}
+	got.has(t, 0, len(all))
 	for _, rec := range all {
 		id := sampleID{rec.name, 0}
 		want, failed := recordedFailures[rec.name]
@@ -344,4 +320,369 @@ func TestRecordedWithoutPrompts(t *testing.T) {
 		}
 		checkFailure(t, rec, want, id, got, counter)
 	}
+}
+
+// A recording is the part of a recorded exchange that the end-to-end tests use. This code does not
+// use the product's decoders: it derives the expected sample a second time, from the engine's own
+// requests and answers.
+type recording struct {
+	name      string
+	Exchanges []struct {
+		Request struct {
+			Body struct {
+				Messages []struct{ Type, Role string }
+			}
+		}
+		Response struct {
+			Status int
+			Body   json.RawMessage
+		}
+		ModelCalls []struct {
+			Path     string
+			Status   int
+			InputIDs []int32 `json:"input_ids"`
+			Response json.RawMessage
+		} `json:"model_calls"`
+	}
+}
+
+func recordings(t *testing.T) []*recording {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(exchangesDir, "*.json.gz"))
+	if err != nil || len(files) < 30 {
+		t.Fatalf("%d recordings, %v", len(files), err)
+	}
+	var all []*recording
+	for _, path := range files {
+		b := must(tokenizetest.Recording(path))(t)
+		r := &recording{name: strings.TrimSuffix(filepath.Base(path), ".json.gz")}
+		if err := json.Unmarshal(b, r); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if len(r.Exchanges) > 0 {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// A wanted is the sample that a recording implies.
+type wanted struct {
+	sends  int
+	status string // of the last send
+	reason string // of the last send
+
+	prompt, completion int64 // totals from the server
+	steps              int32
+
+	ids      []int32    // sampled ids of all calls
+	logprobs []*float64 // of ids
+	rows     []wantedRow
+}
+
+type wantedRow struct {
+	ids      []int32
+	mask     []int8
+	logprobs []float32
+	offsets  []int32
+	roles    []int8
+	calls    int
+	finish   []string // the engine's finish reasons
+	unscored int32
+	flags    []string
+	forkCall int // the call that forked, or -1
+	forkAt   int // first position where its prompt differs from the row before
+}
+
+const (
+	rolePrompt, roleAssistant, roleTool, roleUser = 0, 1, 2, 3
+)
+
+// want derives the sample: its sends by the rules of a rollout, its calls by the rules of rows, and
+// then its tokens. clientTools reports whether client tools are configured.
+func (r *recording) want(t *testing.T, clientTools bool) *wanted {
+	t.Helper()
+	w := &wanted{}
+	var open *wantedRow // the row that the next prompt can continue
+	tool := false       // a tool turn is between the last call and the next
+	call := 0
+	client := false // the result of a client tool was sent
+	for i, x := range r.Exchanges {
+		if x.Response.Status != 200 {
+			t.Fatalf("%s: send %d was answered with %d", r.name, i, x.Response.Status)
+		}
+		var body struct {
+			Turns []struct{ Role string }
+			Usage struct {
+				Prompt     int64 `json:"prompt_tokens"`
+				Completion int64 `json:"completion_tokens"`
+				Steps      int32 `json:"step_count"`
+			}
+			Stop struct {
+				Reason string `json:"stop_reason"`
+			} `json:"stop_reason"`
+		}
+		if err := json.Unmarshal(x.Response.Body, &body); err != nil {
+			t.Fatalf("%s: %v", r.name, err)
+		}
+		w.sends++
+		for _, m := range x.Request.Body.Messages {
+			client = client || m.Type == "tool_return"
+		}
+		w.reason = body.Stop.Reason
+		w.prompt += body.Usage.Prompt
+		w.completion += body.Usage.Completion
+		w.steps += body.Usage.Steps
+
+		at := 0
+		for _, m := range x.ModelCalls {
+			if m.Path != "/generate" || m.Status != 200 {
+				continue
+			}
+			var answer struct {
+				IDs  []int32 `json:"output_ids"`
+				Meta struct {
+					Logprobs [][3]*float64 `json:"output_token_logprobs"`
+					Finish   struct {
+						Type string
+					} `json:"finish_reason"`
+				} `json:"meta_info"`
+			}
+			if err := json.Unmarshal(m.Response, &answer); err != nil {
+				t.Fatalf("%s: %v", r.name, err)
+			}
+			for ; at < len(body.Turns) && body.Turns[at].Role == "tool"; at++ {
+				tool = true
+			}
+			at++ // the assistant turn of this call
+
+			switch n := diverges(open, m.InputIDs); {
+			case open == nil:
+				open = newWantedRow(m.InputIDs, -1, 0)
+			case n == len(open.ids) && n < len(m.InputIDs):
+				role := int8(roleUser)
+				if tool {
+					role = roleTool
+				}
+				open.context(m.InputIDs[n:], role)
+			default:
+				w.rows = append(w.rows, *open)
+				open = newWantedRow(m.InputIDs, call, n)
+			}
+			tool = false
+			call++
+			open.calls++
+			open.finish = append(open.finish, answer.Meta.Finish.Type)
+			if client {
+				open.flags = []string{"client_tool_context"}
+			}
+			for j, id := range answer.IDs {
+				lp := answer.Meta.Logprobs[j][0]
+				w.ids, w.logprobs = append(w.ids, id), append(w.logprobs, lp)
+				open.sampled(id, lp)
+			}
+			open.end(roleAssistant)
+		}
+		for ; at < len(body.Turns); at++ {
+			tool = tool || body.Turns[at].Role == "tool"
+		}
+		if !r.goesOn(i, w.reason, clientTools) {
+			break
+		}
+	}
+	if open != nil {
+		w.rows = append(w.rows, *open)
+	}
+	w.rows = slices.DeleteFunc(w.rows, func(r wantedRow) bool { return !slices.Contains(r.mask, 1) })
+	for i := range w.rows {
+		if r := &w.rows[i]; r.truncated() {
+			r.flags = append(r.flags, "length")
+		}
+	}
+	w.status = map[string]string{
+		"end_turn": "completed", "tool_rule": "completed", "max_steps": "max_steps", "max_tokens_exceeded": "truncated",
+	}[w.reason]
+	return w
+}
+
+// goesOn reports whether another send follows send i. The next message of the task follows only
+// after a normal end of the agent. An answer follows if the server asked for one that the run can
+// give.
+func (r *recording) goesOn(i int, stop string, clientTools bool) bool {
+	if i+1 == len(r.Exchanges) {
+		return false
+	}
+	answers := false
+	for _, m := range r.Exchanges[i+1].Request.Body.Messages {
+		answers = answers || m.Type == "approval" || m.Type == "tool_return" && clientTools
+	}
+	return stop == "end_turn" || stop == "requires_approval" && answers
+}
+
+func newWantedRow(prompt []int32, forkCall, forkAt int) *wantedRow {
+	r := &wantedRow{offsets: []int32{0}, forkCall: forkCall, forkAt: forkAt}
+	r.context(prompt, rolePrompt)
+	return r
+}
+
+// truncated reports whether the engine's limit ended the row's last output.
+func (r *wantedRow) truncated() bool { return r.finish[len(r.finish)-1] == "length" }
+
+func (r *wantedRow) context(ids []int32, role int8) {
+	for _, id := range ids {
+		r.ids, r.mask, r.logprobs = append(r.ids, id), append(r.mask, 0), append(r.logprobs, 0)
+	}
+	r.end(role)
+}
+
+func (r *wantedRow) sampled(id int32, logprob *float64) {
+	r.ids = append(r.ids, id)
+	if logprob == nil {
+		r.mask, r.logprobs = append(r.mask, 0), append(r.logprobs, 0)
+		r.unscored++
+		return
+	}
+	r.mask, r.logprobs = append(r.mask, 1), append(r.logprobs, float32(*logprob))
+}
+
+func (r *wantedRow) end(role int8) {
+	r.offsets, r.roles = append(r.offsets, int32(len(r.ids))), append(r.roles, role)
+}
+
+func diverges(r *wantedRow, prompt []int32) int {
+	n := 0
+	for r != nil && n < len(r.ids) && n < len(prompt) && r.ids[n] == prompt[n] {
+		n++
+	}
+	return n
+}
+
+// A recorded rollout with a client tool in the configuration continues after the tool's result.
+func TestRecordedClientTool(t *testing.T) {
+	t.Parallel()
+	want := collectRecorded(t, "client-tool-return", true, `
+agent:
+  client_tools:
+    - name: bash
+      description: Run a shell command.
+      parameters: {type: object, properties: {cmd: {type: string, description: the command}}, required: [cmd]}
+      answer: "a.txt\nb.txt"
+`)
+	if want.sends != 2 || len(want.rows) != 2 || want.rows[0].flags != nil || want.rows[1].flags == nil {
+		t.Errorf("the recording gives %d sends and %d rows, want 2 and 2, the second row behind the result", want.sends, len(want.rows))
+	}
+}
+
+// An exchange that was recorded on the route of a conversation is collected on that route.
+func TestRecordedConversation(t *testing.T) {
+	t.Parallel()
+	collectRecorded(t, "conversation", false, "agent: {conversation: true}\n")
+}
+
+func collectRecorded(t *testing.T, name string, clientTools bool, config string) *wanted {
+	t.Helper()
+	all := recordings(t)
+	i := slices.IndexFunc(all, func(r *recording) bool { return r.name == name })
+	want := all[i].want(t, clientTools)
+	sim := newSim(t, lettasim.Config{InputIDs: true})
+	counter, url := countSends(t, sim)
+	var task []byte
+	for line := range bytes.Lines(sim.Tasks(lettasim.TaskOptions{Cases: true})) {
+		if bytes.HasPrefix(line, []byte(`{"id":"`+name+`"`)) {
+			task = line
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	mustRun(t, exit.OK, "collect", "-c", writeFile(t, "run.yaml", []byte(config)), "--server", url, "--model", simModel,
+		"--tasks", writeFile(t, "tasks.jsonl", task), "--out", dir, "--quiet")
+	mustRun(t, exit.OK, "verify", dir)
+	checkSample(t, want, sampleID{name, 0}, readDataset(t, dir), counter)
+	requests := sim.Stats().Requests
+	if n := requests["POST /v1/conversations/{id}/messages"]; (n > 0) != strings.Contains(config, "conversation") {
+		t.Errorf("%d sends on a conversation", n)
+	}
+	return want
+}
+
+// shownOutput formats the sampled part of a row: mask and version of each token, and the flags.
+func shownOutput(r *sink.StoredRow) string {
+	var b strings.Builder
+	for i := r.PromptLength; int(i) < len(r.InputIDs); i++ {
+		fmt.Fprint(&b, r.LossMask[i])
+	}
+	if r.Versions != nil {
+		fmt.Fprintf(&b, " versions %v", r.Versions[r.PromptLength:])
+	}
+	if r.Unscored > 0 {
+		fmt.Fprintf(&b, " unscored %d", r.Unscored)
+	}
+	return strings.TrimSpace(b.String() + " " + strings.Join(r.Flags, ","))
+}
+
+// Exchanges with rare outputs give the expected rows, also when the same server runs are read a
+// second time. The settings that refuse or mask such outputs work.
+func TestOutputCases(t *testing.T) {
+	t.Parallel()
+	cases := must(lettasim.LoadCases(os.DirFS(filepath.Join("..", "..", "testdata", "cases")), "."))(t)
+	const (
+		all     = "1111111111"
+		refused = "token_mismatch vocab"
+	)
+	kept := map[string]string{
+		"weight-versions-spans": all + " versions [7 7 7 7 8 8 8 8 8 8]",
+		"wv-int":                all + " versions [7 7 7 7 7 7 7 7 7 7]",
+		"lp-f32min":             "1110111111 unscored 1",
+		"eos-leak":              all + "11 after_stop",
+		"oov":                   all + " padded_id",
+	}
+	cases = slices.DeleteFunc(cases, func(c *lettasim.Case) bool { return kept[c.Name] == "" })
+	sim := must(lettasim.New(lettasim.Config{Cases: cases}))(t)
+	url := serveSim(t, sim)
+	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Cases: true}))
+	strict := maps.Clone(kept)
+	strict["oov"], strict["eos-leak"] = refused, all+"00 unscored 2 after_stop"
+	driven := []string{"--keep-agents", "--policy-version", "trace", "--tasks", tasks, "--preflight", "connect"}
+	for _, tt := range []struct {
+		name, config string
+		code         int
+		args         []string
+		want         map[string]string
+	}{
+		{"driven", "", exit.OK, driven, kept},
+		{"read", "", exit.OK, []string{"--from-runs", "since=2020-01-01T00:00:00Z"}, kept},
+		{"strict", "tokens: {vocab: strict, after_stop: mask}", exit.Failures, driven, strict},
+	} {
+		dir := filepath.Join(t.TempDir(), tt.name)
+		mustRun(t, tt.code, append([]string{
+			"collect", "--config", writeFile(t, "collect.yaml", []byte(tt.config)), "--server", url, "--model", simModel, "--tokenizer", qwen3Dir,
+			"--quiet", "--fail-on-error", "50%", "--retries", "0", "--out", dir,
+		}, tt.args...)...)
+		mustRun(t, exit.OK, "verify", dir)
+		got := readDataset(t, dir)
+		var said []string
+		for _, r := range got.allRows() {
+			said = append(said, shownOutput(r))
+		}
+		for _, f := range got.allFailures() {
+			said = append(said, f.Class+" "+f.Reason)
+		}
+		slices.Sort(said)
+		if want := slices.Sorted(maps.Values(tt.want)); !slices.Equal(said, want) {
+			t.Errorf("%s: %q\nwant %q", tt.name, said, want)
+		}
+	}
+}
+
+// TestPictureOfARow draws the picture of a row, token by token, from a recorded rollout with a tool
+// call and its model's tokenizer.
+func TestPictureOfARow(t *testing.T) {
+	t.Parallel()
+	sim := newSim(t, lettasim.Config{InputIDs: true})
+	tasks := regexp.MustCompile(`(?m)^.*"id":"tool",.*$`).Find(sim.Tasks(lettasim.TaskOptions{Cases: true}))
+	tasks = []byte(strings.Replace(string(tasks), `{"id":"tool",`, `{"id":"tool","answer":"5",`, 1))
+	dir := filepath.Join(t.TempDir(), "run1")
+	mustRun(t, 0, "collect", "--server", serveSim(t, sim), "--model", simModel, "--tasks", writeFile(t, "tasks.jsonl", tasks), "--reward", "number", "--tokenizer", qwen3Dir, "--out", dir, "--quiet")
+	out := mustRun(t, 0, "inspect", dir, "--row", "0", "--color", "always").stdout
+	out = regexp.MustCompile(`, agent agent-[0-9a-f-]+`).ReplaceAllString(out, "") // the id is random
+	picturetest.Check(t, "inspect.svg", picturetest.Terminal(t, 112, "$ rollout inspect run1 --row 0\n"+strings.TrimRight(out, "\n")), *update)
 }

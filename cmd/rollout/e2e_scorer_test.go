@@ -56,21 +56,14 @@ sleep 600 & echo $$ $! >>`+pids+`; sleep 600
 	interrupt("draining: waiting for 4 samples being scored")
 	began := time.Now()
 	interrupt("stopping: interrupted")
-	if code := p.wait(t, 90*time.Second); code != exit.Interrupted {
-		t.Errorf("exit code %d\n%s", code, p.said())
-	}
+	p.ends(t, 90*time.Second, exit.Interrupted)
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it took %v to stop", took)
 	}
-	b, err := os.ReadFile(pids)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(os.ReadFile(pids))(t)
 	for word := range strings.FieldsSeq(string(b)) {
 		var pid int
-		if _, err := fmt.Sscan(word, &pid); err != nil {
-			t.Fatal(err)
-		}
+		must(fmt.Sscan(word, &pid))(t)
 		waitFor(t, "process "+word+" to end", func() bool {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || err == nil && strings.Contains(string(stat), ") Z ")
@@ -85,23 +78,15 @@ sleep 600 & echo $$ $! >>`+pids+`; sleep 600
 // case. stop is its stop reason.
 func rewardCase(t *testing.T, name, text, stop string) []byte {
 	t.Helper()
-	raw, err := tokenizetest.Gunzip(filepath.Join("testdata", "rewards", "rt-contains.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must(tokenizetest.Gunzip(filepath.Join("testdata", "rewards", "rt-contains.json.gz")))(t)
 	tok := bpetest.Tokenizer(t, "qwen3")
 	end := "<|im_end|>"
 	if stop != "end_turn" {
 		end = ""
 	}
-	ids, err := tok.AppendTokens(nil, text+end)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ids := must(tok.AppendTokens(nil, text+end))(t)
 	var life map[string]any
-	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(raw), "[case:single]", "[case:"+name+"]")), &life); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(strings.ReplaceAll(string(raw), "[case:single]", "[case:"+name+"]")), &life))
 	at := func(v any, path ...any) map[string]any {
 		for _, key := range path {
 			switch key := key.(type) {
@@ -127,10 +112,7 @@ func rewardCase(t *testing.T, name, text, stop string) []byte {
 	at(life, "exchanges", 0, "runs", 0, "run")["stop_reason"] = stop
 	step := at(life, "exchanges", 0, "runs", 0, "steps", 0)
 	step["completion_tokens"], step["stop_reason"] = len(ids), stop
-	out, err := json.Marshal(life)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must(json.Marshal(life))(t)
 	return out
 }
 
@@ -144,23 +126,12 @@ func serveSaid(t *testing.T, all []said) (sim *lettasim.Server, url string, line
 		lives[c.name+".json"] = &fstest.MapFile{Data: rewardCase(t, c.name, c.text, c.stop)}
 		answers[c.name] = c.answer
 	}
-	cases, err := lettasim.LoadCases(lives, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sim, err = lettasim.New(lettasim.Config{InputIDs: true, Cases: cases}); err != nil {
-		t.Fatal(err)
-	}
+	sim = must(lettasim.New(lettasim.Config{InputIDs: true, Cases: must(lettasim.LoadCases(lives, "."))(t)}))(t)
 	for line := range bytes.Lines(sim.Tasks(lettasim.TaskOptions{Cases: true})) {
 		var task map[string]any
-		if err := json.Unmarshal(line, &task); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, json.Unmarshal(line, &task))
 		task["answer"] = answers[fmt.Sprint(task["id"])]
-		out, err := json.Marshal(task)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must(json.Marshal(task))(t)
 		lines = append(append(lines, out...), '\n')
 	}
 	return sim, serveSim(t, sim), lines

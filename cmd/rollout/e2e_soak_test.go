@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,7 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -26,10 +26,7 @@ func soakTime(t *testing.T) time.Duration {
 	if text == "" {
 		t.Skip("takes minutes: run make soak, or set ROLLOUT_SOAK to a time such as 2m")
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(time.ParseDuration(text))(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc, which is Linux's")
 	}
@@ -105,9 +102,8 @@ func flat(t *testing.T, seen []soakPoint, slack soakPoint) {
 func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for itself
 	long := soakTime(t)
 	const inFlight = 1000
-	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Tokens: lettasim.Range{Min: 400, Max: 800}}, Faults: recoverableFaults(0.002)}
-	cfg.Latency = latencyOf(t, "8s..24s") // about 60 samples per second
-	sim := newSim(t, cfg)
+	// The latency gives about 60 samples per second.
+	sim := newSim(t, lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Tokens: lettasim.Range{Min: 400, Max: 800}}, Faults: recoverableFaults(0.002), Latency: latencyOf(t, "8s..24s")})
 	dir := filepath.Join(t.TempDir(), "run")
 	p := startProgram(t, "rollout", []string{"GOGC=50"}, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
 		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_age: 10s}\nrun: {fail_on_error: 1%}\n")),
@@ -135,9 +131,7 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		time.Sleep(time.Second)
 	}
-	if code := p.wait(t, 2*time.Minute); code != exit.Interrupted {
-		t.Errorf("exit code %d\n%s", code, p.said())
-	}
+	p.ends(t, 2*time.Minute, exit.Interrupted)
 	mustRun(t, exit.OK, "verify", dir)
 
 	// The warm-up ends when the maximum is in flight. The rest is split into two halves.
@@ -154,41 +148,139 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	t.Logf("%d samples answered in %v, at most %d in flight", sim.Stats().Answered, long, sim.Stats().MaxInFlight)
 }
 
-// TestSoakReplyDelay logs how long a finished reply takes to become durable, with 200 in flight. It
-// measures from the last byte that the server wrote to the removal of the agent, which follows
-// durability, on the server's clock.
-func TestSoakReplyDelay(t *testing.T) { //nolint:paralleltest // it has the machine for itself
-	soakTime(t)
-	const tasks, samples, inFlight = 250, 8, 200
-	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Tokens: lettasim.Range{Min: 400, Max: 800}}}
-	cfg.Latency = latencyOf(t, "1s..4s")
-	sim := newSim(t, cfg)
-	sends := newSendLog(sim)
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", serveHandler(t, sim, sends), "--model", simModel, "--out", dir, "--quiet",
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(inFlight), "-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\n")))
-	if code := p.wait(t, 5*time.Minute); code != exit.OK {
-		t.Fatalf("exit code %d\n%s", code, p.said())
-	}
-	var delays []time.Duration
-	for id, list := range sends.all() {
-		s := list[len(list)-1]
-		if s.deleted.IsZero() {
-			if !strings.HasPrefix(id.task, "scripted-") {
-				continue // the sample of the preflight
-			}
-			t.Errorf("%v: its agent was never removed", id)
-			continue
+func filesOf(t *testing.T, dir string) (n int64, by map[string]int) {
+	t.Helper()
+	by = map[string]int{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if os.IsNotExist(err) {
+			return nil // a merge moved it meanwhile
 		}
-		delays = append(delays, s.deleted.Sub(s.ended))
+		if err == nil && !e.IsDir() {
+			n++
+			in, _ := filepath.Rel(dir, filepath.Dir(path))
+			by[in]++
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	slices.Sort(delays)
-	if len(delays) < tasks*samples {
-		t.Fatalf("%d delays of %d samples", len(delays), tasks*samples)
+	return n, by
+}
+
+// trainFor simulates a trainer that takes and acknowledges iterations of four groups, for a
+// duration or a number of iterations. It calls each between two iterations.
+func (s *streamed) trainFor(long time.Duration, iterations int, each func(n int)) (groups int) {
+	s.t.Helper()
+	began, given := time.Now(), 0
+	more := func(n int) {
+		for range n {
+			given++
+			s.give(fmt.Appendf(nil, `{"id":"s-%d","prompt":"Add %d and %d.","answer":"%d"}`+"\n", given, given, given%97, given+given%97))
+		}
 	}
-	at := func(q float64) time.Duration {
-		return delays[int(q*float64(len(delays)-1))].Round(10 * time.Microsecond)
+	more(8 * loopTasks)
+	n := 0
+	for ; n < iterations && time.Since(began) < long; n++ {
+		told := s.take(loopTasks)
+		s.ack(told[loopTasks-1])
+		groups += loopTasks
+		more(loopTasks)
+		each(n)
 	}
-	t.Logf("from the last byte of a reply to the removal of its agent, %d samples, %d in flight: p50 %v, p90 %v, p99 %v, most %v",
-		len(delays), sim.Stats().MaxInFlight, at(0.5), at(0.9), at(0.99), at(1))
+	return groups + len(s.take(given-groups))
+}
+
+func startSoakStream(t *testing.T) *streamed {
+	t.Helper()
+	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 2}, Tokens: lettasim.Range{Min: 24, Max: 200}}}
+	cfg.Latency = latencyOf(t, "4ms~0.8") // a hundredth of the loop's latency
+	return startStream(t, filepath.Join(t.TempDir(), "run"), "--server", serveSim(t, newSim(t, cfg)), "--model", simModel,
+		"--samples", fmt.Sprint(loopSamples), "--max-in-flight", "64", "--max-ahead", fmt.Sprint(8*loopTasks), "--metrics-addr", "127.0.0.1:0",
+		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\n")))
+}
+
+// With --stream for ROLLOUT_SOAK, as fast as the trainer takes groups, files, memory, goroutines
+// and descriptors stay constant, and verify passes at any moment. The test logs the equivalent
+// hours of a loop that trains 32 samples in three seconds, by samples, commits, merges and
+// acknowledgements.
+func TestStreamSoak(t *testing.T) { //nolint:paralleltest // it has the machine for itself
+	long := soakTime(t)
+	s := startSoakStream(t)
+	began := time.Now()
+	var seen []soakPoint
+	var files []int64
+	next, verify := began, began.Add(long/20)
+	groups := s.trainFor(long, 1<<40, func(n int) {
+		now := time.Now()
+		if now.After(verify) {
+			verify = now.Add(long / 10)
+			mustRun(t, exit.OK, "verify", s.dir)
+		}
+		if now.Before(next) {
+			return
+		}
+		next = now.Add(time.Second)
+		p := look(s.cmd.Process.Pid, s.metrics())
+		p.at = now.Sub(began)
+		n64, by := filesOf(t, s.dir)
+		seen, files = append(seen, p), append(files, n64)
+		if len(seen)%15 == 0 {
+			t.Logf("%v: %d iterations, %.1f MB, %d goroutines, %d descriptors, files %v", p.at.Round(time.Second), n+1, float64(p.resident)/1e6, p.goroutines, p.fds, by)
+		}
+	})
+	took := time.Since(began)
+	s.close()
+	if len(seen) < 20 {
+		t.Fatalf("%d points: too few to compare", len(seen))
+	}
+	from := len(seen) / 5
+	half := from + (len(seen)-from)/2
+	flat(t, seen[from:], soakPoint{resident: 16 << 20, goroutines: 30, fds: 30})
+	// During a large merge the small commits wait, so the maximum depends on its duration, here
+	// with 60 times the commits of a loop. The median is what counts.
+	median := func(list []int64) int64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
+	a, b := median(files[from:half]), median(files[half:])
+	if b > a+a/2+20 || slices.Max(files) > 5000 {
+		t.Errorf("files grew from %d to %d (medians), most %d", a, b, slices.Max(files))
+	}
+	t.Logf("files: median %d in the first half, %d in the second, most %d", a, b, slices.Max(files))
+	t.Logf("%d groups, %d samples in %v: %.1f hours of a loop of 32 samples in three seconds",
+		groups, groups*loopSamples, took.Round(time.Second), float64(groups*loopSamples)/32*3/3600)
+}
+
+// The number of files of a run with --stream does not grow with its commits. Merges keep up with a
+// trainer that acknowledges, and verify passes meanwhile.
+func TestStreamKeepsFewFiles(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("no Unix socket there")
+	}
+	s := startSoakStream(t)
+	iterations := 60
+	if testing.Short() {
+		iterations = 25
+	}
+	var most int64
+	groups := s.trainFor(time.Minute, iterations, func(n int) {
+		if n%20 == 19 {
+			mustRun(t, exit.OK, "verify", s.dir)
+		}
+		files, _ := filesOf(t, s.dir)
+		most = max(most, files)
+	})
+	waitFor(t, "merges to catch up", func() bool {
+		files, _ := filesOf(t, s.dir)
+		return files <= 60
+	})
+	s.close()
+	files, by := filesOf(t, s.dir)
+	commits := s.told()["commit"]
+	t.Logf("%d groups in %d commits: at most %d files, %d at the end: %v", groups, commits, most, files, by)
+	if commits < iterations/4 || files > 60 {
+		t.Errorf("%d files of %d commits at the end: %v", files, commits, by)
+	}
+	if s.told()["group"] != groups {
+		t.Errorf("%d groups were reported, %d committed", s.told()["group"], groups)
+	}
 }

@@ -3,90 +3,51 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	seen "github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
 type tapProcess struct {
-	cmd        *exec.Cmd
+	*process
 	url, spool string
-	stdout     bytes.Buffer
-	log        string // path of its standard error
 }
 
 func startTap(t *testing.T, args ...string) *tapProcess {
 	t.Helper()
-	dir := t.TempDir()
-	p := &tapProcess{spool: filepath.Join(dir, "spool"), log: filepath.Join(dir, "log")}
-	log, err := os.Create(p.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	ready := filepath.Join(dir, "ready")
-	p.cmd = exec.CommandContext(t.Context(), "rollout", append([]string{"tap", "--listen", "127.0.0.1:0", "--spool", p.spool, "--ready-file", ready, "--json"}, args...)...)
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if p.cmd.ProcessState == nil {
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait() // killed
-		}
-	})
-	waitFor(t, "the tap", func() bool {
-		b, err := os.ReadFile(ready)
-		p.url = strings.TrimSpace(string(b))
-		return err == nil
-	})
+	p := &tapProcess{spool: filepath.Join(t.TempDir(), "spool")}
+	p.process, p.url = startServing(t, nil, append([]string{"tap", "--listen", "127.0.0.1:0", "--spool", p.spool, "--json"}, args...)...)
 	return p
 }
 
-func (p *tapProcess) signal(t *testing.T, s os.Signal) {
+// restart starts a killed tap again, at its address and on its spool.
+func (p *tapProcess) restart(t *testing.T, engine string) *tapProcess {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (p *tapProcess) logged(t *testing.T, text string) {
-	t.Helper()
-	waitFor(t, text, func() bool {
-		b, err := os.ReadFile(p.log)
-		return err == nil && bytes.Contains(b, []byte(text))
-	})
-}
-
-func (p *tapProcess) ends(t *testing.T, code int) {
-	t.Helper()
-	_ = p.cmd.Wait() // the exit code is checked below
-	if got := p.cmd.ProcessState.ExitCode(); got != code {
-		log, _ := os.ReadFile(p.log)
-		t.Fatalf("exit code %d, want %d\n%s", got, code, log)
-	}
+	again := startTap(t, "--engine", engine, "--listen", strings.TrimPrefix(p.url, "http://"), "--spool", p.spool)
+	again.spool = p.spool
+	return again
 }
 
 func (p *tapProcess) calls(t *testing.T, n int) (calls []*tap.Call) {
 	t.Helper()
-	r, err := tap.OpenReader(p.spool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(tap.OpenReader(p.spool))(t)
 	defer r.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a missing call would block
 	defer cancel()
@@ -104,33 +65,17 @@ func (p *tapProcess) calls(t *testing.T, n int) (calls []*tap.Call) {
 // engine's ids. The engine receives the parameters of --set.
 func TestTap(t *testing.T) {
 	t.Parallel()
-	engine, err := enginesim.New(enginesim.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := httptest.NewServer(engine)
-	defer e.Close()
-	p := startTap(t, "--engine", e.URL+"/v1", "--set", "top_p=1.0", "--set", "max_new_tokens=64", "--set", "seed=5")
+	engine, engineURL := newEngine(t)
+	p := startTap(t, "--engine", engineURL+"/v1", "--set", "top_p=1.0", "--set", "max_new_tokens=64", "--set", "seed=5")
 	sim := newSim(t, lettasim.Config{InputIDs: true, Seed: 1, Engine: p.url})
-	tasks := filepath.Join(t.TempDir(), "tasks.jsonl")
-	if err := os.WriteFile(tasks, sim.Tasks(lettasim.TaskOptions{Scripted: 3}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 3}))
 	mustRun(t, 0, "collect", "--server", serveSim(t, sim), "--model", simModel, "--tasks", tasks, "--samples", "2", "--out", filepath.Join(t.TempDir(), "run"), "--quiet")
 
 	for page, want := range map[string]string{"/healthz": "ok\n", "/tap/metrics": "rollout_tap_calls_total{outcome=\"kept\"}", "/tap/segments": `"segments"`} {
-		res, err := http.Get(p.url + page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("GET %s: %v\n%s", page, err, text)
-		}
+		contains(t, get(t, p.url+page), want)
 	}
-	p.signal(t, syscall.SIGTERM)
-	p.ends(t, 0)
+	p.signal(t, syscall.SIGTERM, "")
+	p.ends(t, time.Minute, exit.OK)
 
 	truth := engine.Calls()
 	if len(truth) < 6 {
@@ -192,14 +137,13 @@ func TestTapEnds(t *testing.T) {
 		}
 		go func() { status <- ask(t.Context()) }()
 		<-began
-		p.signal(t, syscall.SIGTERM)
-		p.logged(t, "refusing new requests; waiting for 1 request")
+		p.signal(t, syscall.SIGTERM, "refusing new requests; waiting for 1 request")
 		if got := ask(t.Context()); got != http.StatusServiceUnavailable {
 			t.Errorf("a new request is answered with %d", got)
 		}
 		if second {
-			p.signal(t, syscall.SIGTERM)
-			p.ends(t, exit.Interrupted)
+			p.signal(t, syscall.SIGTERM, "")
+			p.ends(t, time.Minute, exit.Interrupted)
 			if got := <-status; got == http.StatusOK {
 				t.Errorf("the request that was ended was answered with %d", got)
 			}
@@ -208,11 +152,233 @@ func TestTapEnds(t *testing.T) {
 			if got := <-status; got != http.StatusOK {
 				t.Errorf("the open request was answered with %d", got)
 			}
-			p.ends(t, 0)
+			p.ends(t, time.Minute, exit.OK)
 		}
 		if c := p.calls(t, 1)[0]; c.Cut != second || len(c.Prompt) != 1 {
 			t.Errorf("second %v: kept %+v", second, c)
 		}
 		e.Close()
 	}
+}
+
+// A tapTrial is a collection with prompts from a tap that fails meanwhile.
+type tapTrial struct {
+	t       *testing.T
+	r       *rand.Rand
+	engine  *enginesim.Engine
+	url     string // of the engine
+	tap     *tapProcess
+	run     string
+	samples int
+	ended   chan ran
+}
+
+// newTapTrial starts collecting. The prompts come from the tap's URL, or from its folder.
+func newTapTrial(t *testing.T, overHTTP bool) *tapTrial {
+	t.Helper()
+	engine, engineURL := newEngine(t)
+	x := &tapTrial{t: t, r: randomOf(t), engine: engine, url: engineURL, run: filepath.Join(t.TempDir(), "run"), samples: 60 * 4, ended: make(chan ran, 1)} // buffered: read at the end
+	x.tap = startTap(t, "--engine", x.url)
+	cfg := lettasim.Config{InputIDs: true, Seed: x.r.Uint64() >> 1, Engine: x.tap.url}
+	cfg.Script.Calls.Min, cfg.Script.Calls.Max = 1, 4
+	sim := newSim(t, cfg)
+	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 60}))
+	where := x.tap.spool
+	if overHTTP {
+		where = x.tap.url
+	}
+	args := []string{"collect", "--server", serveSim(t, sim), "--model", simModel, "--tasks", tasks, "--samples", "4", "--prompts", "tap", "--tap", where, "--out", x.run, "--max-in-flight", "8", "--quiet"}
+	go func() { x.ended <- invoke(t.Context(), args...) }()
+	return x
+}
+
+// made waits until the engine has made this many calls. It reports whether the collection still
+// runs.
+func (x *tapTrial) made(calls int) bool {
+	x.t.Helper()
+	waitFor(x.t, "calls of the engine", func() bool { return len(x.ended) > 0 || len(x.engine.Calls()) >= calls })
+	return len(x.ended) == 0
+}
+
+// check waits for the end. Every sample has rows or a failure, and every claimed prompt matches the
+// engine's log. At least the given share of the calls is in rows.
+func (x *tapTrial) check(least float64) *seen.Result {
+	x.t.Helper()
+	end := <-x.ended
+	if end.code != exit.OK && end.code != exit.Tolerance {
+		x.t.Fatalf("exit code %d\n%s%s", end.code, end.stdout, end.stderr)
+	}
+	run := must(seen.Read(x.run))(x.t)
+	res := seen.Compare(run, x.engine.Calls())
+	x.t.Logf("%v", res)
+	if res.Wrongs > 0 || res.Samples != x.samples || res.Rows != res.Grades["exact"] {
+		x.t.Errorf("wrong, or not all: %d samples, want %d\n%s", res.Samples, x.samples, end.stderr)
+	}
+	if share := float64(res.InRows.Calls) / float64(len(x.engine.Calls())); share < least {
+		x.t.Errorf("%.2f of the calls are in rows, want %.2f", share, least)
+	}
+	return res
+}
+
+func tapTrials(t *testing.T, trial func(t *testing.T, overHTTP bool)) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes some seconds: run without -short")
+	}
+	for name, overHTTP := range map[string]bool{"folder": false, "http": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			trial(t, overHTTP)
+		})
+	}
+}
+
+// If a tap is killed during a run and restarted, calls that it had not written are quarantined, and
+// all others have their prompts.
+func TestTapKilled(t *testing.T) {
+	t.Parallel()
+	tapTrials(t, func(t *testing.T, overHTTP bool) {
+		t.Helper()
+		x := newTapTrial(t, overHTTP)
+		for kills := 1; kills <= 3 && x.made(100*kills+x.r.IntN(60)); kills++ {
+			x.tap.kill()
+			x.tap = x.tap.restart(t, x.url)
+		}
+		x.check(0.5)
+		if m := readTapFacts(t, x.run).Tap.Missing; m["torn"] == 0 || m["damaged"]+m["dropped"]+m["removed"] > 0 {
+			t.Errorf("the report counts %v as missing", m)
+		}
+	})
+}
+
+// If the spool is damaged while it is written and read, damaged data never counts as a call, and
+// intact calls are found.
+func TestTapDamaged(t *testing.T) {
+	t.Parallel()
+	tapTrials(t, func(t *testing.T, overHTTP bool) {
+		t.Helper()
+		x := newTapTrial(t, overHTTP)
+		hits := 0
+		for n := 20; x.made(n); n += 5 {
+			hits += x.damage()
+		}
+		res := x.check(0.3)
+		if hits == 0 {
+			t.Errorf("nothing was damaged: %v", res)
+		}
+		if m := readTapFacts(t, x.run).Tap.Missing; m["damaged"] == 0 || m["dropped"]+m["torn"] > 0 {
+			t.Errorf("the report counts %v as missing", m)
+		}
+	})
+}
+
+// damage overwrites some bytes of each segment, most often at its end.
+func (x *tapTrial) damage() (hits int) {
+	files := must(os.ReadDir(x.tap.spool))(x.t)
+	for _, entry := range files {
+		if filepath.Ext(entry.Name()) != ".tap" {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(x.tap.spool, entry.Name()), os.O_WRONLY, 0)
+		if err != nil {
+			continue // it was removed
+		}
+		info, err := f.Stat()
+		if err == nil && info.Size() > 2000 {
+			at := info.Size() - 1 - x.r.Int64N(1000)
+			junk := make([]byte, 1+x.r.Int64N(100))
+			for i := range junk {
+				junk[i] = byte(x.r.Uint32())
+			}
+			if _, err := f.WriteAt(junk[:min(int64(len(junk)), info.Size()-at)], at); err == nil {
+				hits++
+			}
+		}
+		_ = f.Close()
+	}
+	return hits
+}
+
+// If the server deletes a thought or renders a call differently, the tap gives the engine its
+// earlier output, even after the tap was killed and restarted.
+func TestTapContinuity(t *testing.T) {
+	t.Parallel()
+	tok := bpetest.Tokenizer(t, "qwen3")
+	ids := func(text string) []int32 {
+		all := must(tok.AppendTokens(nil, text))(t)
+		return all
+	}
+	const (
+		head   = "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\n2 and 3?<|im_end|>\n<|im_start|>assistant\n"
+		said   = "<think>\nI add them.\n</think>\n\n<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":2,\"b\":3}}</tool_call><|im_end|>"
+		shown  = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 2, \"b\": 3}}\n</tool_call><|im_end|>"
+		result = "\n<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+		answer = "Five.<|im_end|>"
+	)
+	var mu sync.Mutex
+	var given [][]int32
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, `{"data":[{"id":"m","max_model_len":4200}]}`)
+			return
+		}
+		var body struct {
+			InputIDs []int32 `json:"input_ids"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		given = append(given, body.InputIDs)
+		output := [][]int32{ids(said), ids(answer), ids(answer), ids(said), ids(answer)}[len(given)-1]
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"output_ids": output, "meta_info": map[string]any{"prompt_tokens": len(body.InputIDs), "completion_tokens": len(output)}})
+	}))
+	defer e.Close()
+	ask := func(p *tapProcess, prompt []int32) {
+		t.Helper()
+		get(t, p.url+"/generate", asText(t, map[string]any{"input_ids": prompt}))
+	}
+
+	args := []string{"--engine", e.URL, "--continuity", "--tokenizer", qwen3Dir}
+	p := startTap(t, args...)
+	ask(p, ids(head))
+	p.calls(t, 1) // it is in the spool
+	p.kill()
+
+	again := startTap(t, append(args, "--spool", p.spool)...)
+	again.spool = p.spool
+	ask(again, ids(head+shown+result))
+	want := ids(head + said + result)
+	if len(given) != 2 || !slices.Equal(given[1], want) {
+		t.Errorf("the engine got %v, want %v", given, want)
+	}
+	if c := again.calls(t, 2)[1]; !slices.Equal(c.Prompt, want) || !slices.Equal(c.Asked, ids(head+shown+result)) {
+		t.Errorf("the call is kept as %+v", c)
+	}
+	counted := func(p *tapProcess, outcome, reason string) {
+		t.Helper()
+		contains(t, get(t, p.url+"/tap/metrics"), `rollout_tap_continuity_total{outcome="`+outcome+`",reason="`+reason+`"} 1`)
+	}
+	counted(again, "spliced", "text")
+	again.kill()
+
+	// The same prompt after its answer is another conversation.
+	third := startTap(t, append(args, "--spool", p.spool)...)
+	ask(third, ids(head+shown+result))
+	if len(given) != 3 || !slices.Equal(given[2], ids(head+shown+result)) {
+		t.Errorf("the engine got %v, want what was asked", given)
+	}
+	counted(third, "refused", "taken")
+
+	// The engine takes 4,200 tokens. With an output of 4,140, the prompt has 60 and the spliced
+	// prompt 61.
+	short := startTap(t, append(args, "--set", "max_new_tokens=4140")...)
+	ask(short, ids(head))
+	ask(short, ids(head+shown+result))
+	if len(given) != 5 || !slices.Equal(given[4], ids(head+shown+result)) {
+		t.Errorf("the engine got %v, want what was asked", given)
+	}
+	counted(short, "refused", "long")
 }

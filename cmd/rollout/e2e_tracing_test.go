@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/hex"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -91,20 +92,9 @@ type tracedServer struct {
 
 func newTracedServer(t *testing.T, faults ...string) (s *tracedServer, tasks string) {
 	t.Helper()
-	cfg := lettasim.Config{InputIDs: true, Seed: 3}
-	for _, text := range faults {
-		f, err := lettasim.ParseFault(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.Faults = append(cfg.Faults, f)
-	}
-	sim, err := lettasim.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := newSim(t, lettasim.Config{InputIDs: true, Seed: 3, Faults: mustFaults(t, faults...)})
 	s = &tracedServer{parents: map[string]bool{}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.url = serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		if p := r.Header.Get("Traceparent"); p != "" {
 			s.parents[p] = true
@@ -112,10 +102,8 @@ func newTracedServer(t *testing.T, faults ...string) (s *tracedServer, tasks str
 			s.plain++
 		}
 		s.mu.Unlock()
-		sim.HTTPServer().Handler.ServeHTTP(w, r)
+		sim.ServeHTTP(w, r)
 	}))
-	t.Cleanup(server.Close)
-	s.url = server.URL
 	return s, writeFile(t, "tasks.jsonl", []byte(`{"id":"one","prompt":"canary-prompt [rollout:calls=2]"}`+"\n"+`{"id":"two","prompt":"canary-prompt"}`+"\n"))
 }
 
@@ -196,7 +184,7 @@ func TestSpans(t *testing.T) {
 		parts := strings.Split(p, "-")
 		found := false
 		for id, s := range r.spans {
-			found = found || len(parts) == 4 && parts[2] == hexOf(id) && parts[1] == hexOf(string(s.GetTraceId()))
+			found = found || len(parts) == 4 && parts[2] == hex.EncodeToString([]byte(id)) && parts[1] == hex.EncodeToString(s.GetTraceId())
 		}
 		if !found {
 			t.Errorf("traceparent %s names no span", p)
@@ -205,16 +193,6 @@ func TestSpans(t *testing.T) {
 	if len(server.parents) < 8 {
 		t.Errorf("%d requests carried a traceparent", len(server.parents))
 	}
-}
-
-func hexOf(b string) string {
-	const digits = "0123456789abcdef"
-	var out strings.Builder
-	for i := range len(b) {
-		out.WriteByte(digits[b[i]>>4])
-		out.WriteByte(digits[b[i]&15])
-	}
-	return out.String()
 }
 
 // A missing OpenTelemetry collector does not affect the run and is reported once.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,14 +25,12 @@ import (
 
 // An unread is a collector with --stream whose events are not read.
 type unread struct {
+	*process
 	t      *testing.T
 	dir    string
 	tasks  []byte
-	cmd    *exec.Cmd
 	events *os.File // a pipe with the least possible capacity
-	stderr lockedBuffer
 	client *ctl.Client
-	ended  chan struct{}
 }
 
 // The events of unreadGroups groups of unreadSamples samples exceed the capacity of the pipe many
@@ -51,36 +48,26 @@ func startUnread(t *testing.T, args ...string) *unread {
 func openUnread(t *testing.T, set func(*exec.Cmd), args ...string) *unread {
 	t.Helper()
 	sim := newSim(t, lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 1}}})
-	u := &unread{t: t, dir: filepath.Join(t.TempDir(), "run"), ended: make(chan struct{})}
-	events, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := &unread{t: t, dir: filepath.Join(t.TempDir(), "run")}
+	events, w := pipe(t)
 	u.events = events
-	if _, err := unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil {
-		t.Fatal(err)
-	}
+	must(unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 4096))(t)
 	u.tasks = sim.Tasks(lettasim.TaskOptions{Scripted: unreadGroups})
-	u.cmd = exec.CommandContext(t.Context(), "rollout", append([]string{
+	u.process = newProcess(t, "rollout", nil, append([]string{
 		"collect", "--stream", "--json", "--out", u.dir, "--server", serveSim(t, sim), "--model", simModel,
 		"--samples", fmt.Sprint(unreadSamples),
 	}, args...)...)
-	u.cmd.Stdout, u.cmd.Stderr = w, &u.stderr
+	u.cmd.Stdout = w
 	set(u.cmd)
-	if err := errors.Join(u.cmd.Start(), w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(u.ended)
-		_ = u.cmd.Wait() // the tests check the exit code
-	}()
+	u.start(t)
+	_ = w.Close() // the process has its own copy
 	t.Cleanup(func() {
-		_ = u.cmd.Process.Kill() // it can have ended
-		<-u.ended
+		u.kill()
 		_ = u.events.Close()
 	})
 	waitFor(t, "the socket", func() bool {
-		u.client, err = ctl.Dial(t.Context(), u.dir)
+		client, err := ctl.Dial(t.Context(), u.dir)
+		u.client = client
 		return err == nil
 	})
 	return u
@@ -120,28 +107,12 @@ func (u *unread) do(r ctl.Request, answer any) {
 
 func (u *unread) interrupt() {
 	u.t.Helper()
-	if err := u.cmd.Process.Signal(os.Interrupt); err != nil {
-		u.t.Fatal(err)
-	}
-}
-
-func (u *unread) end() int {
-	u.t.Helper()
-	select {
-	case <-u.ended:
-	case <-time.After(time.Minute):
-		_ = u.cmd.Process.Signal(syscall.SIGQUIT) // prints the goroutines
-		<-u.ended
-		u.t.Fatalf("the process does not end\n%s", u.stderr.String())
-	}
-	return u.cmd.ProcessState.ExitCode()
+	noError(u.t, u.cmd.Process.Signal(os.Interrupt))
 }
 
 func (u *unread) endsWell() {
 	u.t.Helper()
-	if code := u.end(); code != exit.OK {
-		u.t.Errorf("exit code %d\n%s", code, u.stderr.String())
-	}
+	u.ends(u.t, time.Minute, exit.OK)
 	mustRun(u.t, exit.OK, "verify", u.dir)
 }
 
@@ -237,10 +208,7 @@ func TestUnreadEventsGrace(t *testing.T) {
 // read.
 func TestUnreadEventsBounded(t *testing.T) {
 	t.Parallel()
-	stdin, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdin, w := pipe(t)
 	u := openUnread(t, func(cmd *exec.Cmd) { cmd.Stdin = stdin })
 	_ = stdin.Close()
 	u.do(ctl.Request{Op: ctl.OpPause}, nil)
@@ -263,9 +231,7 @@ func TestUnreadEventsBounded(t *testing.T) {
 	u.waitForLog(`"msg":"events unread","held":true`)
 	u.do(ctl.Request{Op: ctl.OpResume}, nil)
 	waitFor(t, "a sample that is held", func() bool {
-		if err := u.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, u.cmd.Process.Signal(syscall.SIGUSR1))
 		return strings.Contains(u.stderr.String(), "waiting for the events to be read")
 	})
 	enough.Store(true)
@@ -278,7 +244,7 @@ func TestUnreadEventsBounded(t *testing.T) {
 		refused += bytes.Count(lines.Bytes(), []byte(`"event":"refused"`))
 		groups += bytes.Count(lines.Bytes(), []byte(`"event":"group"`))
 	}
-	if code := u.end(); code != exit.OK || groups != 1 {
+	if code := u.wait(t, time.Minute); code != exit.OK || groups != 1 {
 		t.Errorf("exit code %d, %d groups\n%s", code, groups, u.stderr.String())
 	}
 	if n := <-given; refused != n {
@@ -289,14 +255,11 @@ func TestUnreadEventsBounded(t *testing.T) {
 // Interrupts also end a process that has begun to hold back and whose messages are unread too.
 func TestUnreadEverything(t *testing.T) {
 	t.Parallel()
-	stdin, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdin, w := pipe(t)
 	u := openUnread(t, func(cmd *exec.Cmd) { cmd.Stdin, cmd.Stderr = stdin, cmd.Stdout })
 	_ = stdin.Close()
 	go func() {
-		for err == nil { // until the process has ended
+		for err := error(nil); err == nil; { // until the process has ended
 			_, err = w.WriteString(`{"id":"a","prompt":7}` + "\n")
 		}
 		_ = w.Close()
@@ -305,7 +268,7 @@ func TestUnreadEverything(t *testing.T) {
 	u.interrupt()
 	u.waitForLog(`"msg":"drain"`)
 	u.interrupt()
-	if code := u.end(); code != exit.OK && code != exit.Tolerance { // there is no row
+	if code := u.wait(t, time.Minute); code != exit.OK && code != exit.Tolerance { // there is no row
 		t.Errorf("exit code %d", code)
 	}
 	mustRun(t, exit.OK, "verify", u.dir)
@@ -315,24 +278,17 @@ func TestUnreadEverything(t *testing.T) {
 func TestReaderGone(t *testing.T) {
 	t.Parallel()
 	u := openUnread(t, func(cmd *exec.Cmd) { cmd.Stderr = cmd.Stdout }, "--until-groups", "100")
-	if err := u.events.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, u.events.Close())
 	u.collectAll()
 	u.do(ctl.Request{Op: ctl.OpDrain}, nil)
-	if code := u.end(); code != exit.Tolerance { // too few groups; reported at the very end
-		t.Errorf("exit code %d, %v", code, u.cmd.ProcessState)
-	}
+	u.ends(t, time.Minute, exit.Tolerance) // too few groups; reported at the very end
 	mustRun(t, exit.OK, "verify", u.dir)
 }
 
 // A scorer with much output is not blocked by an unread standard error.
 func TestUnreadScorer(t *testing.T) {
 	t.Parallel()
-	messages, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages, w := pipe(t)
 	const config = `reward: {kind: command, timeout: 30s, command: [sh, -c, "while read -r line; do head -c 200000 /dev/zero | tr '\\0' x >&2; echo '{\"reward\":1}'; done"]}`
 	u := openUnread(t, func(cmd *exec.Cmd) { cmd.Stderr = w }, "-c", writeFile(t, "run.yaml", []byte(config+"\n")))
 	_ = w.Close()
@@ -344,7 +300,7 @@ func TestUnreadScorer(t *testing.T) {
 	if n := bytes.Count(said, []byte("x")); n < 200_000 {
 		t.Errorf("%d bytes of the scorer are shown, want all of its first answer", n)
 	}
-	if code := u.end(); code != exit.OK {
+	if code := u.wait(t, time.Minute); code != exit.OK {
 		t.Errorf("exit code %d\n%s", code, bytes.Trim(said, "x"))
 	}
 }

@@ -6,17 +6,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
-	"os"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -44,9 +46,7 @@ func (l *truth) byStep(t *testing.T) map[string]int32 {
 			StepID  string `json:"step_id"`
 			Version int32  `json:"version"`
 		}
-		if err := dec.Decode(&line); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, dec.Decode(&line))
 		out[line.StepID] = line.Version
 	}
 	return out
@@ -58,38 +58,36 @@ type versionCount struct{ known, unknown, wrong int }
 func compareVersions(t *testing.T, dir string, truth map[string]int32) (n versionCount, seen map[int32]bool) {
 	t.Helper()
 	seen = map[int32]bool{}
-	for _, rows := range readDataset(t, dir).rows {
-		for _, r := range rows {
-			call := 0
-			for k, role := range r.TurnRoles {
-				lo, hi := r.TurnOffsets[k], r.TurnOffsets[k+1]
-				if tokenize.Role(role) != tokenize.RoleAssistant {
-					if r.Versions != nil && slices.ContainsFunc(r.Versions[lo:hi], func(v int32) bool { return v != -1 }) {
-						t.Errorf("row %s/%d: a version on context", r.SampleKey, r.SegmentIndex)
-					}
-					continue
+	for _, r := range readDataset(t, dir).allRows() {
+		call := 0
+		for k, role := range r.TurnRoles {
+			lo, hi := r.TurnOffsets[k], r.TurnOffsets[k+1]
+			if tokenize.Role(role) != tokenize.RoleAssistant {
+				if r.Versions != nil && slices.ContainsFunc(r.Versions[lo:hi], func(v int32) bool { return v != -1 }) {
+					t.Errorf("row %s/%d: a version on context", r.SampleKey, r.SegmentIndex)
 				}
-				want, ok := truth[r.StepIDs[call]]
-				if !ok {
-					t.Fatalf("step %q is not in the log of the simulator", r.StepIDs[call])
-				}
-				call++
-				for i := lo; i < hi; i++ {
-					switch {
-					case r.Versions == nil || r.Versions[i] == -1:
-						n.unknown++
-					case r.Versions[i] != want:
-						n.wrong++
-					default:
-						n.known++
-						seen[want] = true
-					}
+				continue
+			}
+			want, ok := truth[r.StepIDs[call]]
+			if !ok {
+				t.Fatalf("step %q is not in the log of the simulator", r.StepIDs[call])
+			}
+			call++
+			for i := lo; i < hi; i++ {
+				switch {
+				case r.Versions == nil || r.Versions[i] == -1:
+					n.unknown++
+				case r.Versions[i] != want:
+					n.wrong++
+				default:
+					n.known++
+					seen[want] = true
 				}
 			}
-			least, greatest := versionSpan(r)
-			if (r.PolicyVersionMin == nil) != (least < 0) || r.PolicyVersionMin != nil && (*r.PolicyVersionMin != least || *r.PolicyVersionMax != greatest) {
-				t.Errorf("row %s/%d: policy_version_min and _max are not those of its tokens (%d, %d)", r.SampleKey, r.SegmentIndex, least, greatest)
-			}
+		}
+		least, greatest := versionSpan(r)
+		if (r.PolicyVersionMin == nil) != (least < 0) || r.PolicyVersionMin != nil && (*r.PolicyVersionMin != least || *r.PolicyVersionMax != greatest) {
+			t.Errorf("row %s/%d: policy_version_min and _max are not those of its tokens (%d, %d)", r.SampleKey, r.SegmentIndex, least, greatest)
 		}
 	}
 	return n, seen
@@ -158,10 +156,7 @@ func TestVersions(t *testing.T) {
 			t.Parallel()
 			var log truth
 			cfg := lettasim.Config{InputIDs: true, NoTraces: v.noTraces, Script: metamorphicScript()}
-			var err error
-			if cfg.Weights, err = lettasim.ParseWeights(v.weights); err != nil {
-				t.Fatal(err)
-			}
+			cfg.Weights = must(lettasim.ParseWeights(v.weights))(t)
 			cfg.Latency = latencyOf(t, "50ms..400ms")
 			cfg.Weights.Log = &log
 			if v.faults {
@@ -184,15 +179,12 @@ func TestVersions(t *testing.T) {
 			args = append(args, v.args...)
 			began := time.Now()
 			for n := range v.kills {
-				p := start(t, args...)
+				p := startProgram(t, "rollout", nil, args...)
 				waitFor(t, "commits", func() bool {
 					commits, _ := filepath.Glob(filepath.Join(dir, "_commits", "0*.json"))
 					return len(commits) > n && sim.Stats().InFlight > 4
 				})
-				if err := p.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-				_ = p.Wait() // it was killed
+				p.kill()
 			}
 			r := mustRun(t, exit.OK, args...)
 			took := time.Since(began)
@@ -229,10 +221,7 @@ func TestVersions(t *testing.T) {
 
 func footersSay(t *testing.T, dir, want string) {
 	t.Helper()
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must(sink.ReadLog(dir))(t)
 	for s := range log.Shards(sink.KindData) {
 		meta, err := log.Meta(s)
 		if got := meta["rollout.versions_source"]; err != nil || got != want {
@@ -275,9 +264,7 @@ func TestVersionClaim(t *testing.T) {
 		}, more...)
 	}
 	mustRun(t, exit.OK, args("--limit", "3", "--policy-version", "5")...)
-	if r := mustRun(t, exit.OK, args("--limit", "5")...); !strings.Contains(r.stderr, "policy version 5 was claimed for the last invocation only") {
-		t.Errorf("no message about the end of the claim:\n%s", r.stderr)
-	}
+	contains(t, mustRun(t, exit.OK, args("--limit", "5")...).stderr, "policy version 5 was claimed for the last invocation only")
 	mustRun(t, exit.OK, args("--limit", "8", "--policy-version", "6")...)
 	count := map[string]int{}
 	footersSay(t, dir, "flag")
@@ -300,30 +287,23 @@ func TestVersionTakenOver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some 7 seconds of rollouts")
 	}
-	cfg := lettasim.Config{InputIDs: true}
-	cfg.Latency = latencyOf(t, "300ms..2s")
-	sim := newSim(t, cfg)
+	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: latencyOf(t, "300ms..2s")})
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{
 		"collect", "--resume", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--samples", "4", "--max-in-flight", "12",
 		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 12})), "--policy-version",
 	}
-	p := start(t, append(args, "5")...)
+	p := startProgram(t, "rollout", nil, append(args, "5")...)
 	waitFor(t, "a run in the middle", func() bool { return sim.Stats().Answered > 8 && sim.Stats().InFlight > 8 })
-	if err := p.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.Wait() // it was killed
+	p.kill()
 	mustRun(t, exit.OK, append(args, "6")...)
 	count := map[string]int{}
-	for _, rows := range readDataset(t, dir).rows {
-		for _, r := range rows {
-			taken, version := slices.Contains(r.Flags, tokenize.FlagReattached.String()), "null"
-			if r.PolicyVersionMin != nil {
-				version = fmt.Sprint(*r.PolicyVersionMin)
-			}
-			count[fmt.Sprintf("%s, taken over: %v", version, taken)]++
+	for _, r := range readDataset(t, dir).allRows() {
+		taken, version := slices.Contains(r.Flags, tokenize.FlagReattached.String()), "null"
+		if r.PolicyVersionMin != nil {
+			version = fmt.Sprint(*r.PolicyVersionMin)
 		}
+		count[fmt.Sprintf("%s, taken over: %v", version, taken)]++
 	}
 	if count["null, taken over: true"] == 0 || count["5, taken over: false"] == 0 || count["6, taken over: false"] == 0 || len(count) != 3 {
 		t.Errorf("rows: %v, want some of 5 and of 6, and none of these but null where they were taken over", count)
@@ -332,6 +312,7 @@ func TestVersionTakenOver(t *testing.T) {
 
 // Secrets in the URL of the version page are in no file and no output.
 func TestVersionSecret(t *testing.T) {
+	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true})
 	url := serveSim(t, sim)
 	dir := filepath.Join(t.TempDir(), "run")
@@ -349,17 +330,198 @@ func TestVersionSecret(t *testing.T) {
 	if strings.Contains(r.stdout+r.stderr, secret) || !strings.Contains(r.stderr, "policy version: "+url+" returned") {
 		t.Errorf("printed:\n%s%s", r.stdout, r.stderr)
 	}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	notIn(t, dir, secret)
+}
+
+// streamHere runs collect --stream in this process. c controls it, and ended receives its exit
+// code.
+func streamHere(t *testing.T, url, dir string, flags ...string) (c *ctl.Client, ended <-chan int) {
+	t.Helper()
+	stdin, _ := io.Pipe() // its end would end the whole process
+	code := make(chan int, 1)
+	go func() {
+		code <- run(t.Context(), append([]string{
+			"collect", "--stream", "--attached", "--server", url, "--model", simModel,
+			"--out", dir, "--preflight", "connect", "--quiet",
+		}, flags...), stdin, io.Discard, t.Output(), func(string) string { return "" })
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		c, err := ctl.Dial(t.Context(), dir)
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+			return c, code
 		}
-		body, err := os.ReadFile(path)
-		if bytes.Contains(body, []byte(secret)) {
-			t.Errorf("%s holds the secret", path)
+		if time.Now().After(end) {
+			t.Fatal(err)
 		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }
+
+// A row has version N if its send began and ended while N was set. It has no version if set-version
+// was called in between, or not yet.
+func TestSetVersionOfRows(t *testing.T) {
+	t.Parallel()
+	// Every message waits at the server until the test lets it pass.
+	arrived, pass := make(chan struct{}, 16), make(chan struct{})
+	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true}).HTTPServer()
+	inner := sim.Handler
+	sim.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && strings.Contains(r.URL.Path, "/messages") {
+			arrived <- struct{}{}
+			select {
+			case <-pass:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		inner.ServeHTTP(w, r)
+	})
+	url := serve(t, sim)
+	dir := filepath.Join(t.TempDir(), "run")
+	c, ended := streamHere(t, url, dir)
+	do := func(r ctl.Request) {
+		t.Helper()
+		noError(t, c.Do(r, nil))
+	}
+	set := func(version int32) { do(ctl.Request{Op: ctl.OpSetVersion, Version: &version}) }
+	// send collects one sample and calls during while its message is at the server.
+	send := func(task string, during func()) {
+		t.Helper()
+		do(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(fmt.Sprintf(`{"id":%q,"prompt":"What is 2+2?"}`, task))})
+		<-arrived
+		during()
+		for {
+			var s ctl.Status
+			noError(t, c.Do(ctl.Request{Op: ctl.OpStatus}, &s))
+			if s.Remaining == 0 {
+				return
+			}
+			select {
+			case pass <- struct{}{}:
+			case <-arrived: // another message of the same sample
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	send("early", none)
+	send("late", func() { set(1) })
+	send("one", none)
+	send("again", func() { set(1) }) // the same version
+	send("over", func() { set(2) })
+	send("back", func() { set(1); set(2) })
+	send("two", none)
+	do(ctl.Request{Op: ctl.OpDrain})
+	select {
+	case code := <-ended:
+		if code != exit.OK {
+			t.Fatalf("exit code %d", code)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the run does not end")
+	}
+	got := map[string]string{}
+	for id, rows := range readDataset(t, dir).rows {
+		got[id.task] = "none"
+		if r := rows[0]; r.PolicyVersionMin != nil {
+			got[id.task] = fmt.Sprint(*r.PolicyVersionMin, *r.PolicyVersionMax)
+		} else if r.Versions != nil {
+			got[id.task] = fmt.Sprint(r.Versions)
+		}
+	}
+	want := map[string]string{"early": "none", "late": "none", "one": "1 1", "again": "1 1", "over": "none", "back": "none", "two": "2 2"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the rows have versions %v, want %v", got, want)
+	}
+	if info, err := runfolder.Read(dir); err != nil || info.VersionsSource() != "set-version" {
+		t.Errorf("the run's versions come of %q, %v", info.VersionsSource(), err)
+	}
+}
+
+// Versions of a page pace a run like set-version does. A late page never lowers a version that the
+// trainer set.
+func TestPagePaces(t *testing.T) {
+	t.Parallel()
+	url := serve(t, newSim(t, lettasim.Config{InputIDs: true}).HTTPServer())
+	var says, asked atomic.Int64
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, says.Load())
+		asked.Add(1)
+	}))
+	defer page.Close()
+	says.Store(3)
+	dir := filepath.Join(t.TempDir(), "run")
+	c, ended := streamHere(t, url, dir, "--policy-version", page.URL, "--one-engine", "--max-lag", "1")
+	version := func() (v int32) {
+		t.Helper()
+		var s ctl.Status
+		noError(t, c.Do(ctl.Request{Op: ctl.OpStatus}, &s))
+		if v = -1; s.Version != nil {
+			v = *s.Version
+		}
+		return v
+	}
+	until := func(done func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the version is %d, and the page was asked %d times", version(), asked.Load())
+			}
+		}
+	}
+	until(func() bool { return version() == 3 })
+	says.Store(4)
+	until(func() bool { return version() == 4 })
+	nine := int32(9)
+	noError(t, c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: &nine}, nil))
+	says.Store(5)
+	before := asked.Load()
+	until(func() bool { return asked.Load() > before+2 }) // the first answer of 5 was handled
+	if v := version(); v != 9 {
+		t.Errorf("the version is %d after the page came late, want 9", v)
+	}
+	noError(t, c.Do(ctl.Request{Op: ctl.OpDrain}, nil))
+	if code := <-ended; code != exit.OK {
+		t.Errorf("exit code %d", code)
+	}
+	if info, err := runfolder.Read(dir); err != nil || info.VersionsSource() != "trace,url" {
+		t.Errorf("the run's versions come of %q, %v", info.VersionsSource(), err)
+	}
+}
+
+// With --unclaimed, a claimed version is ignored, because the trainer gave an earlier process
+// another. A page of versions is still used.
+func TestUnclaimed(t *testing.T) {
+	t.Parallel()
+	url := serve(t, newSim(t, lettasim.Config{InputIDs: true, NoTraces: true}).HTTPServer())
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, 6) }))
+	defer page.Close()
+	dir := filepath.Join(t.TempDir(), "run")
+	for _, test := range []struct {
+		claimed, want string
+		flags         []string
+	}{
+		{"5", "[5 5]", nil},
+		{"5", "[none]", []string{"--unclaimed"}},
+		{page.URL, "[6 6]", []string{"--unclaimed", "--one-engine"}},
+	} {
+		c, ended := streamHere(t, url, dir, append(test.flags, "--resume", "--policy-version", test.claimed)...)
+		task := json.RawMessage(fmt.Sprintf(`{"id":"%s%d","prompt":"What is 2+2?"}`, test.want, len(test.flags)))
+		for _, r := range []ctl.Request{{Op: ctl.OpTask, Task: task}, {Op: ctl.OpDrain}} {
+			noError(t, c.Do(r, nil))
+		}
+		if code := <-ended; code != exit.OK {
+			t.Fatalf("%v: exit code %d", test.flags, code)
+		}
+	}
+	for id, rows := range readDataset(t, dir).rows {
+		got := "[none]"
+		if r := rows[0]; r.PolicyVersionMin != nil {
+			got = fmt.Sprintf("[%d %d]", *r.PolicyVersionMin, *r.PolicyVersionMax)
+		}
+		if !strings.HasPrefix(id.task, got) {
+			t.Errorf("task %s: the version is %s", id.task, got)
+		}
+	}
+}
+
+func none() {}

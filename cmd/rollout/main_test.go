@@ -26,27 +26,33 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/sink"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"rollout": main})
+	testscript.Main(tests{m}, map[string]func(){"rollout": main})
+}
+
+// programs is the folder for programs that the tests build.
+var programs string
+
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	programs = filepath.Join(os.TempDir(), fmt.Sprintf("rollout-test-%d", os.Getpid()))
+	defer func() { _ = os.RemoveAll(programs) }()
+	return m.M.Run()
 }
 
 // TestScripts runs the real program, each script in a new folder. The functions below are
 // additional testscript commands.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	exchanges, err := filepath.Abs("../../testdata/letta")
-	if err != nil {
-		t.Fatal(err)
-	}
-	configs, err := filepath.Abs("../../configs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	exchanges := must(filepath.Abs("../../testdata/letta"))(t)
+	configs := must(filepath.Abs("../../configs"))(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		UpdateScripts:       *update,
@@ -60,18 +66,51 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"durable": scriptDurable, "flip": scriptFlip, "resum": scriptResum, "code": scriptCode, "ready": scriptReady, "field": scriptField, "absent": scriptAbsent,
-			"pack": scriptPack, "unpack": scriptUnpack, "parquet": scriptParquet, "append": scriptAppend, "lines": scriptLines, "agents": scriptAgents, "await": scriptAwait, "samerows": scriptSameRows,
-			"tell": scriptTell, "ahead": scriptAhead, "counts": scriptCounts,
+			"code": scriptCommand("N command…", scriptCode), "resum": scriptCommand("FILE…", scriptResum), "ready": scriptCommand("VAR FILE", scriptReady),
+			"await": scriptCommand("FILE TEXT", scriptAwait), "durable": scriptCommand("N RUN", scriptDurable), "flip": scriptCommand("OFFSET FILE…", scriptFlip),
+			"agents": scriptCommand("N URL", scriptAgents), "field": scriptCommand("VAR FILE KEY", scriptField), "absent": scriptCommand("TEXT DIR", scriptAbsent),
+			"pack": scriptCommand("FILE…", scriptPack), "unpack": scriptCommand("FILE.zst TO", scriptUnpack), "parquet": scriptCommand("KIND FILE", scriptParquet),
+			"append": scriptCommand("TEXT FILE…", scriptAppend), "lines": scriptCommand("N FILE", scriptLines), "samerows": scriptCommand("A B", scriptSameRows),
+			"tell": scriptCommand("RUN REQUEST", scriptTell), "ahead": scriptCommand("W K RUN [-]", scriptAhead), "counts": scriptCommand("FILE N", scriptCounts),
 		},
 	})
 }
 
-// code N command… runs a command that must exit with N.
-func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: code N command…")
+// scriptCommand returns a command of scripts. The usage names its arguments: the last one can be repeated if
+// it ends with …, and can be missing if it is in brackets.
+func scriptCommand(usage string, run func(*testscript.TestScript, []string)) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		most := len(strings.Fields(usage))
+		least := most
+		if strings.HasSuffix(usage, "]") {
+			least--
+		}
+		if strings.HasSuffix(usage, "…") {
+			most = len(args)
+		}
+		if neg || len(args) < least || len(args) > most {
+			ts.Fatalf("the arguments are %s", usage)
+		}
+		run(ts, args)
 	}
+}
+
+// eachFile calls do with each file of the patterns.
+func eachFile(ts *testscript.TestScript, patterns []string, do func(path string) error) {
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(ts.MkAbs(pattern))
+		ts.Check(err)
+		if len(files) == 0 {
+			ts.Fatalf("no file %s", pattern)
+		}
+		for _, path := range files {
+			ts.Check(do(path))
+		}
+	}
+}
+
+// code N command… runs a command that must exit with N.
+func scriptCode(ts *testscript.TestScript, args []string) {
 	err := ts.Exec(args[1], args[2:]...)
 	got := 0
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -86,22 +125,14 @@ func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
 
 // resum FILE… updates the checksum at the end of run.json or of a commit entry, so that an intended
 // change of the file passes.
-func scriptResum(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 1 {
-		ts.Fatalf("usage: resum FILE…")
-	}
-	for _, pattern := range args {
-		files, err := filepath.Glob(ts.MkAbs(pattern))
-		ts.Check(err)
-		if len(files) == 0 {
-			ts.Fatalf("no file %s", pattern)
+func scriptResum(ts *testscript.TestScript, args []string) {
+	eachFile(ts, args, func(path string) error {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
 		}
-		for _, name := range files {
-			b, err := os.ReadFile(name)
-			ts.Check(err)
-			ts.Check(os.WriteFile(name, resummed(b), 0o666))
-		}
-	}
+		return os.WriteFile(path, resummed(b), 0o666)
+	})
 }
 
 var sumAtEnd = regexp.MustCompile(`(?s)^(.*)(,\s*"sha256": ?")[0-9a-f]{64}("\s*\}\s*)$`)
@@ -116,10 +147,7 @@ func resummed(b []byte) []byte {
 }
 
 // ready VAR FILE waits for a file with a URL and stores the URL in a variable.
-func scriptReady(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: ready VAR FILE")
-	}
+func scriptReady(ts *testscript.TestScript, args []string) {
 	path := ts.MkAbs(args[1])
 	poll(ts, args[1], func() bool {
 		b, err := os.ReadFile(path)
@@ -129,10 +157,7 @@ func scriptReady(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // await FILE TEXT waits until a file contains the text.
-func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: await FILE TEXT")
-	}
+func scriptAwait(ts *testscript.TestScript, args []string) {
 	path := ts.MkAbs(args[0])
 	poll(ts, args[1]+" in "+args[0], func() bool {
 		b, _ := os.ReadFile(path)
@@ -141,10 +166,7 @@ func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // durable N RUN waits until N samples of a run are durable.
-func scriptDurable(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: durable N RUN")
-	}
+func scriptDurable(ts *testscript.TestScript, args []string) {
 	want, err := strconv.ParseInt(args[0], 10, 64)
 	ts.Check(err)
 	poll(ts, args[0]+" durable samples in "+args[1], func() bool { return durable(ts.MkAbs(args[1])) >= want })
@@ -160,35 +182,23 @@ func durable(dir string) int64 {
 }
 
 // flip OFFSET FILE… inverts one byte of each file.
-func scriptFlip(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: flip OFFSET FILE…")
-	}
+func scriptFlip(ts *testscript.TestScript, args []string) {
 	at, err := strconv.ParseInt(args[0], 10, 64)
 	ts.Check(err)
-	for _, pattern := range args[1:] {
-		names, err := filepath.Glob(ts.MkAbs(pattern))
-		ts.Check(err)
-		if len(names) == 0 {
-			ts.Fatalf("no file %s", pattern)
+	eachFile(ts, args[1:], func(path string) error {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return err
 		}
-		for _, name := range names {
-			f, err := os.OpenFile(name, os.O_RDWR, 0)
-			ts.Check(err)
-			b := make([]byte, 1)
-			_, err = f.ReadAt(b, at)
-			ts.Check(err)
-			_, err = f.WriteAt([]byte{^b[0]}, at)
-			ts.Check(errors.Join(err, f.Close()))
-		}
-	}
+		b := make([]byte, 1)
+		_, err = f.ReadAt(b, at)
+		_, werr := f.WriteAt([]byte{^b[0]}, at)
+		return errors.Join(err, werr, f.Close())
+	})
 }
 
 // agents N URL waits until the server has N agents.
-func scriptAgents(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: agents N URL")
-	}
+func scriptAgents(ts *testscript.TestScript, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	poll(ts, args[0]+" agents", func() bool {
@@ -210,10 +220,7 @@ func poll(ts *testscript.TestScript, what string, done func() bool) {
 }
 
 // field VAR FILE KEY stores a field of the file's first JSON line in a variable.
-func scriptField(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 3 {
-		ts.Fatalf("usage: field VAR FILE KEY")
-	}
+func scriptField(ts *testscript.TestScript, args []string) {
 	var v map[string]any
 	ts.Check(json.NewDecoder(strings.NewReader(ts.ReadFile(args[1]))).Decode(&v))
 	value, ok := v[args[2]]
@@ -224,10 +231,7 @@ func scriptField(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // absent TEXT DIR fails if a file in the folder contains the text, or if the folder has no file.
-func scriptAbsent(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: absent TEXT DIR")
-	}
+func scriptAbsent(ts *testscript.TestScript, args []string) {
 	files := 0
 	ts.Check(filepath.WalkDir(ts.MkAbs(args[1]), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -246,7 +250,7 @@ func scriptAbsent(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // pack FILE… compresses each file to FILE.gz and FILE.zst.
-func scriptPack(ts *testscript.TestScript, _ bool, args []string) {
+func scriptPack(ts *testscript.TestScript, args []string) {
 	for _, name := range args {
 		text := []byte(ts.ReadFile(name))
 		var gz, zs bytes.Buffer
@@ -263,10 +267,7 @@ func scriptPack(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // parquet KIND FILE writes a Parquet file of tasks.
-func scriptParquet(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: parquet KIND FILE")
-	}
+func scriptParquet(ts *testscript.TestScript, args []string) {
 	path := ts.MkAbs(args[1])
 	answer, one := "4", int32(1)
 	switch args[0] {
@@ -313,37 +314,26 @@ func scriptParquet(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // append TEXT FILE… appends bytes to files.
-func scriptAppend(ts *testscript.TestScript, _ bool, args []string) {
-	for _, name := range args[1:] {
-		matches, err := filepath.Glob(ts.MkAbs(name))
-		ts.Check(err)
-		if len(matches) == 0 {
-			ts.Fatalf("no file %s", name)
+func scriptAppend(ts *testscript.TestScript, args []string) {
+	eachFile(ts, args[1:], func(path string) error {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			return err
 		}
-		for _, path := range matches {
-			f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-			ts.Check(err)
-			_, err = f.WriteString(args[0])
-			ts.Check(errors.Join(err, f.Close()))
-		}
-	}
+		_, err = f.WriteString(args[0])
+		return errors.Join(err, f.Close())
+	})
 }
 
 // lines N FILE checks the number of lines of a file.
-func scriptLines(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: lines N FILE")
-	}
+func scriptLines(ts *testscript.TestScript, args []string) {
 	if got := strings.Count(ts.ReadFile(args[1]), "\n"); strconv.Itoa(got) != args[0] {
 		ts.Fatalf("%s has %d lines, want %s", args[1], got, args[0])
 	}
 }
 
 // samerows A B compares two outputs of inspect --json, ignoring the order.
-func scriptSameRows(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: samerows A B")
-	}
+func scriptSameRows(ts *testscript.TestScript, args []string) {
 	read := func(name string) []string {
 		var rows []string
 		for line := range strings.Lines(ts.ReadFile(name)) {
@@ -364,10 +354,7 @@ func scriptSameRows(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // unpack FILE.zst TO decompresses a file.
-func scriptUnpack(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: unpack FILE.zst TO")
-	}
+func scriptUnpack(ts *testscript.TestScript, args []string) {
 	f, err := os.Open(ts.MkAbs(args[0]))
 	ts.Check(err)
 	defer f.Close()
@@ -376,4 +363,70 @@ func scriptUnpack(ts *testscript.TestScript, neg bool, args []string) {
 	defer z.Close()
 	b, err := io.ReadAll(z)
 	ts.Check(errors.Join(err, os.WriteFile(ts.MkAbs(args[1]), b, 0o600)))
+}
+
+// Script commands for collect --stream.
+
+// tell RUN REQUEST sends a request to the collector of a run and prints its answer.
+func scriptTell(ts *testscript.TestScript, args []string) {
+	var r ctl.Request
+	ts.Check(json.Unmarshal([]byte(args[1]), &r))
+	c, err := ctl.Dial(context.Background(), ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer c.Close()
+	var answer json.RawMessage
+	err = c.Do(r, &answer)
+	if refused, ok := errors.AsType[*ctl.RefusedError](err); ok {
+		answer, err = json.Marshal(refused.Answer)
+	}
+	ts.Check(err)
+	_, err = fmt.Fprintf(ts.Stdout(), "%s\n", answer)
+	ts.Check(err)
+}
+
+// ahead W K RUN [-] waits until W groups are whole. It fails if more than W groups have begun, or
+// if more than K are ahead. It then acknowledges the groups, unless the last argument is "-".
+func scriptAhead(ts *testscript.TestScript, args []string) {
+	whole, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	most, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	c, err := ctl.Dial(context.Background(), ts.MkAbs(args[2]))
+	ts.Check(err)
+	defer c.Close()
+	var s ctl.Status
+	poll(ts, "whole groups", func() bool {
+		s = ctl.Status{}
+		ts.Check(c.Do(ctl.Request{Op: ctl.OpStatus}, &s))
+		if s.Groups.Ahead > most || s.Groups.Begun > whole {
+			ts.Fatalf("%d groups are begun and %d ahead, want at most %d and %d", s.Groups.Begun, s.Groups.Ahead, whole, most)
+		}
+		return s.Groups.Whole == whole
+	})
+	if len(args) == 3 {
+		ts.Check(c.Do(ctl.Request{Op: ctl.OpAck, Seq: &s.End.Seq, Groups: &s.End.Groups}, nil))
+	}
+}
+
+// counts FILE N checks the last event of a finished run: every planned sample is counted once, none
+// remains, and there are at least N informative groups. A few more are allowed, which were in
+// progress.
+func scriptCounts(ts *testscript.TestScript, args []string) {
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	lines := strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n")
+	var done struct {
+		Summary struct {
+			Planned, Committed, Filtered, Failed, Skipped, Remaining int
+			Groups                                                   struct{ Informative, Filtered int }
+		}
+	}
+	ts.Check(json.Unmarshal([]byte(lines[len(lines)-1]), &done))
+	s := done.Summary
+	if s.Planned == 0 || s.Planned != s.Committed+s.Filtered+s.Failed+s.Skipped || s.Remaining != 0 {
+		ts.Fatalf("%+v does not add up", s)
+	}
+	if g := s.Groups; g.Informative < want || g.Informative > want+4 || g.Informative*2 != s.Committed || g.Filtered*2 != s.Filtered {
+		ts.Fatalf("%+v, want %d informative groups of 2 samples", s, want)
+	}
 }

@@ -27,19 +27,12 @@ var whatToDo = regexp.MustCompile(`\nhint: |did you mean|[:;] use |: pass |: set
 // Every answer is a few lines long and has a remedy.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	archive, err := txtar.ParseFile(mistakesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := must(txtar.ParseFile(mistakesFile))(t)
 	dir := t.TempDir()
 	for _, f := range archive.Files {
 		path := filepath.Join(dir, f.Name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, f.Data, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		noError(t, os.WriteFile(path, f.Data, 0o666))
 	}
 	// Addresses in the file, and addresses of the servers.
 	var there, here []string
@@ -50,10 +43,7 @@ func TestMistakes(t *testing.T) {
 		{InputIDs: true, Password: "secret"},
 		{InputIDs: true, Latency: hour},
 	} {
-		sim, err := lettasim.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sim := must(lettasim.New(cfg))(t)
 		address, was := strings.TrimPrefix(serveSim(t, sim), "http://"), fmt.Sprintf("127.0.0.1:%d", 8283+i)
 		there, here = append(there, was, address), append(here, address, was)
 	}
@@ -68,9 +58,7 @@ func TestMistakes(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	busy := command("exec rollout collect --server http://127.0.0.1:8286 --out busy --preflight connect --quiet")
-	if err := busy.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, busy.Start())
 	t.Cleanup(func() {
 		_ = busy.Process.Kill()
 		_ = busy.Wait() // killed
@@ -112,9 +100,7 @@ func TestMistakes(t *testing.T) {
 	}
 	if *update {
 		archive.Comment = []byte(strings.Join(answers, "\n\n") + "\n\n")
-		if err := os.WriteFile(mistakesFile, txtar.Format(archive), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(mistakesFile, txtar.Format(archive), 0o666))
 		return
 	}
 	for i, block := range blocks {

@@ -7,15 +7,21 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
@@ -33,11 +39,7 @@ type witness struct {
 
 func newWitness(t *testing.T) *witness {
 	t.Helper()
-	sim, err := lettasim.New(lettasim.Config{InputIDs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &witness{sim: sim}
+	return &witness{sim: newSim(t, lettasim.Config{InputIDs: true})}
 }
 
 func (w *witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
@@ -70,12 +72,10 @@ func collectFrom(t *testing.T, url, file string, args ...string) (code int, stde
 	dir = t.TempDir()
 	path, tasks := filepath.Join(dir, "run.yaml"), filepath.Join(dir, "tasks.jsonl")
 	for name, text := range map[string]string{path: file, tasks: `{"id": "a", "prompt": "Hi."}` + "\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	var out, talk bytes.Buffer
-	args = append([]string{"collect", "-c", path, "--server", url, "--model", "sglang//models/qwen3", "--tasks", tasks, "--out", filepath.Join(dir, "run")}, args...)
+	args = append([]string{"collect", "-c", path, "--server", url, "--model", simModel, "--tasks", tasks, "--out", filepath.Join(dir, "run")}, args...)
 	env := map[string]string{"TOKEN": "canary-token"}
 	code = run(context.Background(), args, nil, &out, &talk, func(name string) string { return env[name] })
 	return code, talk.String(), filepath.Join(dir, "run")
@@ -84,9 +84,7 @@ func collectFrom(t *testing.T, url, file string, args ...string) (code int, stde
 func TestAgentSettingsReachTheServer(t *testing.T) {
 	t.Parallel()
 	w := newWitness(t)
-	server := httptest.NewServer(w)
-	t.Cleanup(server.Close)
-	code, talk, dir := collectFrom(t, server.URL, `
+	code, talk, dir := collectFrom(t, serveHandler(t, w.sim, w), `
 server:
   headers: {X-Team: blue, X-Gate: "${env:TOKEN}"}
   read_bytes: 1MiB
@@ -123,20 +121,13 @@ agent:
 			break
 		}
 	}
-	b, err := os.ReadFile(filepath.Join(dir, runfolder.RunFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(os.ReadFile(filepath.Join(dir, runfolder.RunFile)))(t)
 	var info runfolder.Info
-	if err := json.Unmarshal(b, &info); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal(b, &info))
 	if strings.Contains(string(b), "canary") || strings.Contains(string(b), "blue") {
 		t.Errorf("run.json holds the value of a header: %s", info.Config["server"]["headers"])
 	}
-	if !strings.Contains(string(b), "${env:TOKEN}") {
-		t.Errorf("run.json does not hold the reference of a header: %s", info.Config["server"]["headers"])
-	}
+	contains(t, string(b), "${env:TOKEN}")
 }
 
 func TestOwnAuthorityAndClientCertificate(t *testing.T) {
@@ -153,16 +144,12 @@ func TestOwnAuthorityAndClientCertificate(t *testing.T) {
 	dir := t.TempDir()
 	ca, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key.pem")
 	write := func(path, kind string, der []byte) {
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 	}
 	write(ca, "CERTIFICATE", pair.Certificate[0])
 	write(key, "PRIVATE KEY", pkcs8(t, pair.PrivateKey))
 	text := filepath.Join(dir, "text")
-	if err := os.WriteFile(text, []byte("no PEM"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(text, []byte("no PEM"), 0o600))
 	for _, tt := range []struct {
 		name, file string
 		code       int
@@ -187,9 +174,160 @@ func TestOwnAuthorityAndClientCertificate(t *testing.T) {
 
 func pkcs8(t *testing.T, key any) []byte {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(x509.MarshalPKCS8PrivateKey(key))(t)
 	return der
+}
+
+// A simProcess is a simulated server in its own process, with a password.
+type simProcess struct {
+	*process
+	url, password string
+}
+
+// startSim starts a simulated server at an address. Each server has its own password, so it answers
+// only requests with its own headers.
+func startSim(t *testing.T, addr, password string, args ...string) *simProcess {
+	t.Helper()
+	s := &simProcess{password: password}
+	s.process, s.url = startServing(t, []string{"SIM_PASSWORD=" + password}, append([]string{
+		"simulate", "--listen", addr, "--input-ids", "--tokens", "8,40", "--password", "${env:SIM_PASSWORD}",
+	}, args...)...)
+	return s
+}
+
+// metricOf reads a metric of one server from the metrics of a collector. It returns -1 if the
+// metric is none yet.
+func metricOf(p *process, name, endpoint, labels string) float64 {
+	page := metricsAddress.FindString(p.said())
+	if page == "" {
+		return -1
+	}
+	n, err := metric(page, name+`\{[^}]*endpoint="`+regexp.QuoteMeta(endpoint)+`"[^}]*`+labels+`\}`)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// A run with three servers, each with its own headers and limit, uses a killed server again after
+// its restart, and continues with another list of servers. No limit is exceeded, no secret is
+// stored, and no sample is duplicated.
+func TestServersOfARun(t *testing.T) {
+	t.Parallel()
+	slow := []string{"--latency", "200ms..600ms"}
+	var sims []*simProcess
+	bounds := []int{4, 6, 5}
+	env := []string{}
+	add := func(i int) {
+		password := fmt.Sprintf("canary-%d-5up3r", i)
+		sims = append(sims, startSim(t, "127.0.0.1:0", password, slow...))
+		env = append(env, fmt.Sprintf("KEY%d=password %s", i, password))
+	}
+	for i := range bounds {
+		add(i)
+	}
+	entry := func(i, most int, weight float64) string {
+		return fmt.Sprintf("    - {url: %q, weight: %v, max_in_flight: %d, headers: {X-BARE-PASSWORD: \"${env:KEY%d}\"}}\n", sims[i].url, weight, most, i)
+	}
+	config := func(urls string) string {
+		return writeFile(t, "run.yaml", []byte("server:\n  urls:\n"+urls+"agent: {model: "+simModel+"}\ntasks: {samples: 10}\nrun: {metrics_addr: \"127.0.0.1:0\", grace: 20s}\noutput: {shard_age: 1s}\n"))
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	tasks := manyTasks(t, 600) // more than the run collects
+	args := []string{"collect", "--tasks", tasks, "--out", dir, "-c"}
+
+	p := startProgram(t, "rollout", env, append(args, config(entry(0, bounds[0], 1)+entry(1, bounds[1], 2)+entry(2, bounds[2], 0.5)))...)
+	sent := func(i int) float64 { return metricOf(p, `rollout_http_requests_total`, sims[i].url, `,method="POST"`) }
+	down := func(i int) float64 { return metricOf(p, "rollout_breaker_open", sims[i].url, "") }
+	awaits := func(what string, done func() bool) {
+		t.Helper()
+		waitFor(t, what, func() bool { return done() || !p.alive() })
+		if !p.alive() {
+			t.Fatalf("the run ended before %s\n%s", what, p.said())
+		}
+	}
+	awaits("all servers to be at work", func() bool { return sent(0) > 20 && sent(1) > 20 && sent(2) > 20 })
+	for i, want := range bounds {
+		if got := metricOf(p, "rollout_concurrency_ceiling", sims[i].url, ""); got != float64(want) {
+			t.Errorf("server %d may have %v in flight, want %d", i, got, want)
+		}
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGUSR1) // it is alive
+	awaits("a status with every server", func() bool {
+		for i := range bounds {
+			if !strings.Contains(p.said(), fmt.Sprintf("%s: ", sims[i].url)) || !strings.Contains(p.said(), fmt.Sprintf(" of %d; answers", bounds[i])) {
+				return false
+			}
+		}
+		return true
+	})
+
+	sims[1].kill()
+	awaits("the dead server to count as down", func() bool { return down(1) == 1 })
+	before := sent(0)
+	awaits("the others to go on", func() bool { return sent(0) > before+20 })
+	addr := strings.TrimPrefix(sims[1].url, "http://")
+	sims[1] = startSim(t, addr, sims[1].password, slow...)
+	awaits("the server to be back", func() bool { return down(1) == 0 })
+	before = sent(1)
+	awaits("the server to be used again", func() bool { return sent(1) > before+20 })
+	_ = p.cmd.Process.Signal(os.Interrupt) // it is alive
+	p.ends(t, 90*time.Second, exit.Interrupted)
+	first := len(readDataset(t, dir).keys())
+
+	// Another list: one server is gone, one is new, one has another limit.
+	add(3)
+	p = startProgram(t, "rollout", env, "collect", "--resume", "--out", dir, "-c", config(entry(0, 9, 1)+entry(3, 3, 1)))
+	awaits("the new server to be at work", func() bool { return sent(3) > 20 && sent(0) > 20 })
+	_ = p.cmd.Process.Signal(os.Interrupt) // it is alive
+	p.ends(t, 90*time.Second, exit.Interrupted)
+	// Without servers on the command line, the run uses its own, with the references of their
+	// headers.
+	p = startProgram(t, "rollout", append(env, "ROLLOUT_RUN_METRICS_ADDR=127.0.0.1:0"), "collect", "--resume", "--out", dir)
+	awaits("the run's own servers to be at work", func() bool { return sent(3) > 20 && sent(0) > 20 })
+	if got := metricOf(p, "rollout_concurrency_ceiling", sims[3].url, ""); got != 3 {
+		t.Errorf("the new server may have %v in flight, want 3", got)
+	}
+	_ = p.cmd.Process.Signal(os.Interrupt) // it is alive
+	p.ends(t, 90*time.Second, exit.Interrupted)
+
+	got := readDataset(t, dir)
+	got.once(t)
+	if n := len(got.keys()); n <= first || len(got.failures) != 0 {
+		t.Errorf("%d samples, %d of them before the resume; %d failed", n, first, len(got.failures))
+	}
+	// The other verbs also send each server its own headers.
+	for _, verb := range [][]string{{"clean", "--dry-run", dir}, {"doctor", "--prompt", "Add 2 and 3.", "-c", config(entry(0, 4, 1) + entry(3, 4, 1))}} {
+		cmd := exec.CommandContext(t.Context(), "rollout", verb...)
+		cmd.Env = append(os.Environ(), env...)
+		if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "agent-") {
+			t.Errorf("rollout %v: %v\n%s", verb, err, out)
+		}
+	}
+	notIn(t, dir, "canary-")
+	for i, s := range sims {
+		most := bounds[min(i, 2)]
+		if i == 0 {
+			most = 9
+		}
+		_ = s.cmd.Process.Signal(os.Interrupt) // it is alive
+		s.wait(t, 30*time.Second)
+		var n int
+		if m := regexp.MustCompile(`at most (\d+) at once`).FindStringSubmatch(s.said()); m != nil {
+			n, _ = strconv.Atoi(m[1]) // digits
+		}
+		if n == 0 || n > most {
+			t.Errorf("server %d had %d sends at once, want at most %d:\n%s", i, n, most, s.said())
+		}
+	}
+}
+
+// notIn fails the test if a file of the folder contains a secret.
+func notIn(t *testing.T, dir, secret string) {
+	t.Helper()
+	for name, text := range treeOf(t, dir) {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s holds a secret", name)
+		}
+	}
 }

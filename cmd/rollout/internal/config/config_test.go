@@ -16,7 +16,17 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-func loadWith(t *testing.T, file string, env map[string]string, flags ...string) (*Loader, error) {
+// loaded is like loadWith, but fails the test if a setting is wrong.
+func loaded(t *testing.T, file string, env map[string]string, flags ...string) *Loader {
+	t.Helper()
+	l := loadWith(t, file, env, flags...)
+	if err := l.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func loadWith(t *testing.T, file string, env map[string]string, flags ...string) *Loader {
 	t.Helper()
 	getenv := func(name string) string { return env[name] }
 	cmd := &cobra.Command{Use: "x"}
@@ -31,7 +41,11 @@ func loadWith(t *testing.T, file string, env map[string]string, flags ...string)
 	if err := cmd.ParseFlags(flags); err != nil {
 		t.Fatal(err)
 	}
-	return load()
+	l, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // complaintsOf returns the complaints without the folder of the file.
@@ -66,10 +80,7 @@ func TestConfigPrecedence(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			l, err := loadWith(t, tt.file, tt.env, tt.flags...)
-			if err != nil || l.Err() != nil {
-				t.Fatal(err, l.Err())
-			}
+			l := loaded(t, tt.file, tt.env, tt.flags...)
 			if got := l.Config.Server.MaxInFlight; got != tt.want {
 				t.Errorf("max_in_flight = %d, want %d", got, tt.want)
 			}
@@ -82,10 +93,7 @@ func TestConfigPrecedence(t *testing.T) {
 
 func TestConfigListsReplaceEachOther(t *testing.T) {
 	t.Parallel()
-	l, err := loadWith(t, "server: {urls: [http://a, http://b]}", map[string]string{"ROLLOUT_SERVER_URLS": "http://c,http://d"}, "--server", "http://e", "--server", "http://f")
-	if err != nil || l.Err() != nil {
-		t.Fatal(err, l.Err())
-	}
+	l := loaded(t, "server: {urls: [http://a, http://b]}", map[string]string{"ROLLOUT_SERVER_URLS": "http://c,http://d"}, "--server", "http://e", "--server", "http://f")
 	if got, want := l.ByKey["server.urls"].Text(), "[http://e, http://f]"; got != want {
 		t.Errorf("urls = %s, want %s", got, want)
 	}
@@ -162,10 +170,7 @@ func TestConfigComplaints(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			l, err := loadWith(t, tt.file, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := loadWith(t, tt.file, nil)
 			if got := complaintsOf(l); !slices.Equal(got, tt.want) {
 				t.Errorf("complaints:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 			}
@@ -178,7 +183,7 @@ func TestConfigComplaints(t *testing.T) {
 
 func TestConfigValues(t *testing.T) {
 	t.Parallel()
-	l, err := loadWith(t, `
+	l := loaded(t, `
 server: {urls: http://one, timeout: 90s, password: "${env:PW}"}
 agent:
   create:
@@ -188,9 +193,6 @@ output: {shard_bytes: 1.5MiB}
 run: {fail_on_error: 2.5%}
 tokens:
 `, map[string]string{"PW": "hunter2"})
-	if err != nil || l.Err() != nil {
-		t.Fatal(err, l.Err())
-	}
 	c := l.Config
 	if len(c.Server.URLs) != 1 || c.Server.URLs[0].URL != "http://one" || c.Server.Timeout != 90*time.Second || c.Output.ShardBytes != 3<<19 {
 		t.Errorf("config = %+v", c)
@@ -221,10 +223,7 @@ tokens:
 // The environment variable of the password is itself the reference.
 func TestConfigPasswordFromEnvironment(t *testing.T) {
 	t.Parallel()
-	l, err := loadWith(t, "", map[string]string{"ROLLOUT_SERVER_PASSWORD": "hunter2"})
-	if err != nil || l.Err() != nil {
-		t.Fatal(err, l.Err())
-	}
+	l := loaded(t, "", map[string]string{"ROLLOUT_SERVER_PASSWORD": "hunter2"})
 	if p := l.Config.Server.Password; p.Reveal() != "hunter2" || p.ref != "${env:ROLLOUT_SERVER_PASSWORD}" {
 		t.Errorf("password by %q", p.ref)
 	}
@@ -328,5 +327,50 @@ func TestForeignNames(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A variable that looks like a setting but is not one is an error. Variables that references use,
+// and variables of other programs, are not.
+func TestUnknownVariables(t *testing.T) {
+	t.Parallel()
+	environ := []string{
+		"ROLLOUT_RUN_RETRYS=3", "ROLLOUT_SERVER_URL=http://a", "ROLLOUT_OUTPUT_COLOUR=red", "ROLLOUT_TASKS_LIMITS=", // the last one is empty
+		"ROLLOUT_TASKS_LIMIT=4", "ROLLOUT_SERVER_TOKEN=canary", "ROLLOUT_PYTHON=python3", "ROLLOUT_KILLS=3", "ROLLOUT_SOAK=1h", "ROLLOUT_SEED=1",
+		"ROLLOUT_FAILPOINT=wal.synced", "ROLLOUT_HOME=/x", "ROLLOUTS=1", "PATH=/bin",
+	}
+	getenv := func(name string) string {
+		for _, v := range environ {
+			if value, ok := strings.CutPrefix(v, name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}
+	cmd := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return nil }}
+	load := AddFlags(cmd, getenv, environ)
+	path := filepath.Join(t.TempDir(), "run.yaml")
+	if err := os.WriteFile(path, []byte("server: {password: '${env:ROLLOUT_SERVER_TOKEN}'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd.SetArgs([]string{"-c", path})
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, err := range l.Bad {
+		got = append(got, err.Error())
+	}
+	want := []string{
+		"$ROLLOUT_RUN_RETRYS: is not a setting; did you mean ROLLOUT_RUN_RETRIES?",
+		"$ROLLOUT_SERVER_URL: is not a setting; did you mean ROLLOUT_SERVER_URLS?",
+		"$ROLLOUT_OUTPUT_COLOUR: is not a setting; rollout config show lists all settings",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("complaints:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -28,10 +28,7 @@ server:
 // in any spelling.
 func TestServersOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	l, err := loadWith(t, threeServers, map[string]string{"OWN": "hunter2"})
-	if err != nil || l.Err() != nil {
-		t.Fatal(err, l.Err())
-	}
+	l := loaded(t, threeServers, map[string]string{"OWN": "hunter2"})
 	c := l.Config
 	want := []struct {
 		url      string
@@ -72,10 +69,7 @@ func TestServersOfTheirOwn(t *testing.T) {
 // Settings on the command line win. A server that is not in the file has no own settings.
 func TestServersNamedAgain(t *testing.T) {
 	t.Parallel()
-	l, err := loadWith(t, threeServers, map[string]string{"OWN": "hunter2"}, "--server", "http://C:80/ weight=3", "--server", "http://b", "--server", "http://d")
-	if err != nil || l.Err() != nil {
-		t.Fatal(err, l.Err())
-	}
+	l := loaded(t, threeServers, map[string]string{"OWN": "hunter2"}, "--server", "http://C:80/ weight=3", "--server", "http://b", "--server", "http://d")
 	want := `[http://C:80/ weight=3 max_in_flight=64 headers={"X-Own":"${env:OWN}","x-both":"***"}, http://b weight=2.5, http://d]`
 	if got := l.ByKey["server.urls"].Text(); got != want {
 		t.Errorf("servers %s\nwant    %s", got, want)
@@ -130,10 +124,7 @@ func TestServersThatAreWrong(t *testing.T) {
 		{"[{url: http://a, headers: {X: '${env:NONE}'}}]", "server 1: headers: X: the environment variable NONE is not set: export it"},
 		{"[[http://a]]", "server 1: must be a URL, or a mapping with one"},
 	} {
-		l, err := loadWith(t, "server:\n  urls: "+tt.urls+"\n", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := loadWith(t, "server:\n  urls: "+tt.urls+"\n", nil)
 		if got, want := strings.Join(complaintsOf(l), "\n"), "run.yaml:2: server.urls: "+tt.want; got != want {
 			t.Errorf("%s: %q, want %q", tt.urls, got, want)
 		}

@@ -639,19 +639,13 @@ func (s *side) upload(file string, fields map[string]string) exchanged {
 	s.t.Helper()
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
-	part, err := form.CreateFormFile("file", "agent.af")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	part := must(form.CreateFormFile("file", "agent.af"))(s.t)
 	_, _ = part.Write([]byte(file))
 	for name, value := range fields {
 		_ = form.WriteField(name, value)
 	}
 	_ = form.Close()
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/v1/agents/import", &body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	r := must(http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/v1/agents/import", &body))(s.t)
 	r.Header.Set("Content-Type", form.FormDataContentType())
 	r.Header.Set("User-Agent", s.agent)
 	return s.send(r)

@@ -83,10 +83,7 @@ func (s *side) do(method, path string, body any) exchanged {
 	default:
 		text, _ = json.Marshal(b)
 	}
-	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, bytes.NewReader(text))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	r := must(http.NewRequestWithContext(s.t.Context(), method, s.url+path, bytes.NewReader(text)))(s.t)
 	if text != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -101,10 +98,7 @@ func (s *side) send(r *http.Request) exchanged {
 		s.t.Fatal(err)
 	}
 	defer func() { _ = w.Body.Close() }()
-	answer, err := io.ReadAll(w.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	answer := must(io.ReadAll(w.Body))(s.t)
 	return exchanged{w.StatusCode, w.Header, answer}
 }
 

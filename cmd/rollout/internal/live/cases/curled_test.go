@@ -51,9 +51,7 @@ func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *enginechec
 			t.Fatalf("%s by %s: %d %.300s", id, path, status, answer)
 		}
 		if path == "/messages/async" {
-			if err := json.Unmarshal(answer, &last); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, json.Unmarshal(answer, &last))
 		}
 	}
 	play(routes[0].path, routes[0].tasks[0])
@@ -82,10 +80,7 @@ func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *enginechec
 
 	some := w.readRuns(t, filepath.Join(t.TempDir(), "some"), exit.OK, "--from-runs", "agent="+agents["many"], "--from-runs", "run="+last.ID)
 	w.compareRead(t, "an agent's, and one by its id", some, from, "count_verified", 2)
-	began, err := last.CreatedAt.Time()
-	if err != nil {
-		t.Fatal(err)
-	}
+	began := must(last.CreatedAt.Time())(t)
 	since := w.readRuns(t, filepath.Join(t.TempDir(), "since"), exit.OK, "--from-runs", "tag="+tag, "--from-runs", "since="+began.Format(time.RFC3339Nano))
 	w.compareRead(t, "since the last one began", since, from, "count_verified", 1)
 

@@ -79,9 +79,7 @@ func (p *tapped) free(t *testing.T) {
 		p.limit(t, unix.RLIM_INFINITY)
 		return
 	}
-	if err := os.Remove(p.filler()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Remove(p.filler()))
 }
 
 // filler returns the path, for other processes, of a file on the disk that only the tap sees.
@@ -103,10 +101,7 @@ func (p *tapped) limit(t *testing.T, size uint64) {
 
 func (p *tapped) metric(t *testing.T, name string) float64 {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/tap/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/tap/metrics", nil))(t)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -118,10 +113,7 @@ func (p *tapped) metric(t *testing.T, name string) float64 {
 	}
 	for line := range strings.Lines(string(page)) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must(strconv.ParseFloat(strings.TrimSpace(value), 64))(t)
 			return n
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -24,14 +23,12 @@ type engine struct {
 }
 
 var engineProgram = sync.OnceValues(func() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
 	dir, err := os.MkdirTemp("", "enginesim-")
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "enginesim")
-	cmd := exec.Command("go", "build", "-o", path, "./collector/letta/lettasim/enginesim/cmd/enginesim")
-	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "..")
+	cmd := exec.Command("go", "build", "-o", path, "github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim/cmd/enginesim")
 	cmd.Stderr = os.Stderr
 	return path, cmd.Run()
 })
@@ -46,10 +43,7 @@ func TestMain(m *testing.M) {
 
 func newEngine(t *testing.T, model string, args ...string) *engine {
 	t.Helper()
-	program, err := engineProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must(engineProgram())(t)
 	e := &engine{program: program, model: model, args: args, log: filepath.Join(t.TempDir(), "calls.jsonl")}
 	e.start(t)
 	t.Cleanup(func() { e.kill(t) })
@@ -69,17 +63,9 @@ func (e *engine) start(t *testing.T) {
 	if _, err := e.cmd.StdinPipe(); err != nil { // the engine ends with this pipe, however this process ends
 		t.Fatal(err)
 	}
-	out, err := e.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must(e.cmd.StdoutPipe())(t)
+	noError(t, e.cmd.Start())
+	line := must(bufio.NewReader(out).ReadString('\n'))(t)
 	e.url = strings.TrimSpace(line)
 }
 
@@ -88,28 +74,20 @@ func (e *engine) kill(t *testing.T) {
 	if e.cmd == nil {
 		return
 	}
-	if err := e.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, e.cmd.Process.Kill())
 	_ = e.cmd.Wait() // killed
 	e.cmd = nil
 }
 
 func (e *engine) calls(t *testing.T) []enginesim.Call {
 	t.Helper()
-	calls, err := enginecheck.ReadCalls(e.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	calls := must(enginecheck.ReadCalls(e.log))(t)
 	return calls
 }
 
 func (e *engine) setVersion(t *testing.T, version string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.url+"/update_weight_version", strings.NewReader(`{"new_version":"`+version+`"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, e.url+"/update_weight_version", strings.NewReader(`{"new_version":"`+version+`"}`)))(t)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

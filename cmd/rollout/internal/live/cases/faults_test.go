@@ -63,9 +63,7 @@ func (w *world) begin(t *testing.T, args ...string) *running {
 	t.Helper()
 	r := &running{cmd: w.l.Command(context.WithoutCancel(t.Context()), w.program, args...), done: make(chan struct{})}
 	r.cmd.Stdout, r.cmd.Stderr = &r.said, &r.said
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, r.cmd.Start())
 	go func() {
 		defer close(r.done)
 		if e, ok := errors.AsType[*exec.ExitError](r.cmd.Wait()); ok {
@@ -227,10 +225,7 @@ func (w *world) orders(t *testing.T, calls []enginesim.Call) (agents, orders, ch
 	tok := w.tokenizer(t)
 	all, of := map[string]bool{}, map[string][]string{}
 	for _, c := range calls {
-		text, err := tok.AppendText(nil, c.InputIDs, bpe.DecodeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must(tok.AppendText(nil, c.InputIDs, bpe.DecodeOptions{}))(t)
 		var names []string
 		for _, m := range toolName.FindAllSubmatch(text, -1) {
 			names = append(names, string(m[1]))

@@ -37,10 +37,7 @@ func (c curl) do(method, path string, body any) (int, []byte) {
 		c.t.Fatalf("curl: %v: %s", err, said.Bytes())
 	}
 	at := bytes.LastIndexByte(answer, '\n')
-	status, err := strconv.Atoi(string(answer[at+1:]))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	status := must(strconv.Atoi(string(answer[at+1:])))(c.t)
 	return status, answer[:at]
 }
 
@@ -82,9 +79,7 @@ func (c curl) approve(agent string, answer []byte, yes bool) []byte {
 			} `json:"tool_calls"`
 		}
 	}
-	if err := json.Unmarshal(answer, &a); err != nil {
-		c.t.Fatal(err)
-	}
+	noError(c.t, json.Unmarshal(answer, &a))
 	var list []any
 	for _, m := range a.Messages {
 		for _, call := range m.Calls {

@@ -114,10 +114,7 @@ func (w *world) same(t *testing.T) {
 		mustBeSame(t, "without a tap and with one", driven, v.run, v.shown(t), v.order(t), 160, 80, 0)
 	})
 	t.Run("the same agents", func(t *testing.T) {
-		info, err := runfolder.Read(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must(runfolder.Read(dir))(t)
 		read := v.readRuns(t, filepath.Join(t.TempDir(), "run"), exit.Failures, "--from-runs", "tag="+agent.TagRun(info.ID), "--fail-on-error", "100%")
 		if res := enginecheck.Compare(read, calls); res.Wrongs > 0 {
 			t.Errorf("%d things are wrong\n%s", res.Wrongs, res)
@@ -135,10 +132,7 @@ func (w *world) readRuns(t *testing.T, dir string, code int, args ...string) *en
 	args = append([]string{"collect", "--resume", "--server", w.l.URLs[0], "--tokenizer", w.l.Model, "--out", dir}, args...)
 	w.l.MustRun(t, code, w.program, args...)
 	w.l.MustRun(t, exit.OK, w.program, "verify", dir)
-	run, err := enginecheck.Read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := must(enginecheck.Read(dir))(t)
 	w.l.MustRun(t, code, w.program, args...)
 	if again, err := enginecheck.Read(dir); err != nil || len(again.Rows) != len(run.Rows) || len(again.Failures) != len(run.Failures) {
 		t.Errorf("a second time: %v, %d rows and %d failures, %d and %d before", err, len(again.Rows), len(again.Failures), len(run.Rows), len(run.Failures))

@@ -120,10 +120,7 @@ var anID = regexp.MustCompile(`(agent|run|step|message|conv|tool)-[0-9a-f-]{36}`
 
 func newCounter(t *testing.T, server string) *counter {
 	t.Helper()
-	target, err := url.Parse(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := must(url.Parse(server))(t)
 	n := &counter{kinds: map[string]int{}}
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)

@@ -77,9 +77,7 @@ func (p *tapped) start(t *testing.T) {
 		onDisk(p.cmd, p.disk)
 	}
 	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, p.cmd.Start())
 	for deadline := time.Now().Add(time.Minute); ; {
 		if url, err := os.ReadFile(ready); err == nil && len(url) > 0 {
 			p.url = strings.TrimSpace(string(url))
@@ -97,9 +95,7 @@ func (p *tapped) end(t *testing.T, by syscall.Signal) {
 	if p.cmd == nil {
 		return
 	}
-	if err := p.cmd.Process.Signal(by); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, p.cmd.Process.Signal(by))
 	_ = p.cmd.Wait() // the exit code does not matter
 	p.cmd = nil
 }
@@ -177,22 +173,13 @@ func (w *world) tapCases(t *testing.T, full bool) {
 
 func (p *tapped) damage(t *testing.T) {
 	t.Helper()
-	names, err := os.ReadDir(p.spool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must(os.ReadDir(p.spool))(t)
 	for _, name := range names {
 		if !strings.HasSuffix(name.Name(), ".tap") {
 			continue
 		}
-		f, err := os.OpenFile(filepath.Join(p.spool, name.Name()), os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := f.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must(os.OpenFile(filepath.Join(p.spool, name.Name()), os.O_RDWR, 0))(t)
+		info := must(f.Stat())(t)
 		if _, err := f.WriteAt([]byte("damage"), info.Size()*3/4); err != nil {
 			t.Fatal(err)
 		}

@@ -49,16 +49,10 @@ func (w *world) untapped(t *testing.T) {
 func (w *world) foreign(t *testing.T) {
 	p := w.newTap(t, "sglang-foreign", "--continuity", "--tokenizer", w.l.Model)
 	c := w.l.Client(t, 0)
-	file, err := os.ReadFile(w.agentFile(t, p.handle))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must(os.ReadFile(w.agentFile(t, p.handle)))(t)
 	var agents []string
 	for range 2 {
-		ids, err := c.ImportAgent(t.Context(), file, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ids := must(c.ImportAgent(t.Context(), file, nil))(t)
 		agents = append(agents, ids...)
 	}
 	send := func(agent string, messages ...letta.InputMessage) {
@@ -72,10 +66,7 @@ func (w *world) foreign(t *testing.T) {
 	send(agents[1], hello, &letta.MessageCreate{Role: "assistant", Content: letta.TextOf("Hello there, friend.")}, letta.UserText("Go on. [script:single]"))
 	calls := w.engine.calls(t)
 	last := &calls[len(calls)-1]
-	text, err := w.tokenizer(t).AppendText(nil, last.InputIDs, bpe.DecodeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(w.tokenizer(t).AppendText(nil, last.InputIDs, bpe.DecodeOptions{}))(t)
 	if !bytes.Contains(text, []byte("assistant\nHello there, friend.<|im_end|>")) || strings.Contains(string(text), " Hello") {
 		t.Errorf("the engine was given\n%s", text)
 	}

@@ -64,12 +64,8 @@ func (w *world) agentFile(t *testing.T, handle string) string {
 		t.Fatal(err)
 	}
 	file := w.l.do(t, http.MethodGet, "/v1/agents/"+agent.ID+"/export", nil)
-	if err := c.DeleteAgent(t.Context(), agent.ID); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.DeleteAgent(t.Context(), agent.ID))
 	path := filepath.Join(t.TempDir(), "agent.af")
-	if err := os.WriteFile(path, file, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, file, 0o666))
 	return path
 }

@@ -131,10 +131,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	w.handle = w.l.Provider(t, "sglang-sim", w.engine.url)
 	for name, source := range toolSources {
 		made := w.l.do(t, http.MethodPost, "/v1/tools/", map[string]any{"source_code": source, "source_type": "python", "default_requires_approval": name == "guarded"})
-		tool, err := letta.Read[letta.Tool](string(made))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tool := must(letta.Read[letta.Tool](string(made)))(t)
 		w.tools[name] = tool.ID
 	}
 	return w
@@ -195,10 +192,7 @@ func (w *world) write(t *testing.T, c *collection) (args []string, dir string) {
 		if len(agent) > 0 {
 			line["agent"] = agent
 		}
-		b, err := json.Marshal(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must(json.Marshal(line))(t)
 		lines.Write(append(b, '\n'))
 	}
 	settings := map[string]any{"agent": map[string]any{"system": "You are a careful assistant."}, "server": map[string]any{"max_in_flight": 6}}
@@ -206,15 +200,10 @@ func (w *world) write(t *testing.T, c *collection) (args []string, dir string) {
 	if c.agent != nil {
 		settings["agent"] = c.agent
 	}
-	config, err := json.Marshal(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(json.Marshal(settings))(t)
 	write := func(name string, body []byte) string {
 		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, body, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, body, 0o666))
 		return path
 	}
 	dir = filepath.Join(folder, "run")
@@ -264,10 +253,7 @@ func (w *world) collect(t *testing.T, c collection) *enginecheck.Result {
 func (w *world) compare(t *testing.T, c *collection, dir string, from int) *enginecheck.Result {
 	t.Helper()
 	w.l.MustRun(t, exit.OK, w.program, "verify", dir)
-	run, err := enginecheck.Read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := must(enginecheck.Read(dir))(t)
 	calls := w.engine.calls(t)[from:]
 	res := enginecheck.Compare(run, calls)
 	t.Logf("%s\n%s", c.name, res)
@@ -360,10 +346,7 @@ func taskOf(c *collection, id string) task {
 
 func object(t *testing.T, v any) json.RawMessage {
 	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(json.Marshal(v))(t)
 	return b
 }
 
@@ -376,4 +359,20 @@ func (w *world) tokenizer(t *testing.T) *bpe.Tokenizer {
 		}
 	}
 	return w.tok
+}
+
+// must returns the value of a call that must not fail: must(os.ReadFile(path))(t).
+func must[T any](value T, err error) func(t *testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		noError(t, err)
+		return value
+	}
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

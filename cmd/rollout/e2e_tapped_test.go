@@ -1,0 +1,464 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A tappedServer is a simulated server whose engine is behind a tap.
+type tappedServer struct {
+	tap        *tapProcess
+	engine     *enginesim.Engine
+	sim        *lettasim.Server
+	url, tasks string
+}
+
+func newTapped(t *testing.T, tasks int, cfg lettasim.Config, args ...string) *tappedServer {
+	t.Helper()
+	engine, engineURL := newEngine(t)
+	s := &tappedServer{engine: engine, tap: startTap(t, append([]string{"--engine", engineURL + "/v1"}, args...)...)}
+	cfg.InputIDs, cfg.Seed = true, 1
+	if cfg.Engine == "" {
+		cfg.Engine = s.tap.url
+	} else {
+		cfg.Engine = engineURL
+	}
+	cfg.Script.Calls.Min, cfg.Script.Calls.Max = 1, 4
+	s.sim = newSim(t, cfg)
+	s.url = serveSim(t, s.sim)
+	s.tasks = writeFile(t, "tasks.jsonl", s.sim.Tasks(lettasim.TaskOptions{Scripted: tasks}))
+	return s
+}
+
+func (s *tappedServer) collect(t *testing.T, code int, args ...string) (dir string, r ran) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "run")
+	return dir, mustRun(t, code, append([]string{"collect", "--server", s.url, "--model", simModel, "--tasks", s.tasks, "--out", dir}, args...)...)
+}
+
+// tapFacts is the part of a run's summary about prompts.
+type tapFacts struct {
+	Prompts struct{ Requests int64 }
+	Tap     *struct {
+		Calls, Claimed, Retries, Others int64
+		Refused, Missing                map[string]int64
+	}
+	Sources map[string]int64 `json:"prompt_sources"`
+	Hints   []string
+}
+
+func readTapFacts(t *testing.T, dir string) (f tapFacts) {
+	t.Helper()
+	var report struct {
+		Last *tapFacts `json:"last_invocation"`
+	}
+	report.Last = &f
+	readReport(t, dir, &report)
+	return f
+}
+
+// Rows with prompts from a tap, read from its folder or its URL, equal the rows with the server's
+// own prompts, except for facts that only the tap knows. No evidence is requested.
+func TestTapped(t *testing.T) {
+	t.Parallel()
+	s := newTapped(t, 6, lettasim.Config{}, "--set", "top_p=1.0", "--set", "max_new_tokens=64")
+	turns, _ := s.collect(t, 0, "--samples", "2", "--quiet")
+	plain := readDataset(t, turns)
+	for id, all := range plain.rows { // no column shows what the tap set
+		for _, r := range all {
+			if r.Temperature != nil || r.TopP != nil || r.TopK != nil || r.MaxNewTokens != nil {
+				t.Errorf("%v: the row names sampling parameters that nothing proves: %v %v %v %v", id, r.Temperature, r.TopP, r.TopK, r.MaxNewTokens)
+			}
+		}
+	}
+	for _, tt := range []struct{ name, where, prompts string }{{"folder", s.tap.spool, "tap"}, {"URL", s.tap.url, "tap"}} {
+		dir, _ := s.collect(t, 0, "--samples", "2", "--quiet", "--tap", tt.where, "--prompts", tt.prompts, "--policy-version", "3")
+		got := readDataset(t, dir)
+		rows := 0
+		for id, all := range got.rows {
+			for i, r := range all {
+				rows++
+				if i >= len(plain.rows[id]) {
+					t.Fatalf("%s: %v has more rows", tt.name, id)
+				}
+				if r.PromptSource != tokenize.SourceTap.String() || r.Verification != tokenize.Exact.String() {
+					t.Errorf("%s: %v is %s by %s", tt.name, id, r.Verification, r.PromptSource)
+				}
+				if r.TopP == nil || *r.TopP != 1 || r.MaxNewTokens == nil || *r.MaxNewTokens != 64 {
+					t.Errorf("%s: %v: top_p %v, max_new_tokens %v, which the tap set", tt.name, id, r.TopP, r.MaxNewTokens)
+				}
+				want := *plain.rows[id][i]
+				if a, b := asText(t, [][]int32{r.InputIDs, r.TurnOffsets}), asText(t, [][]int32{want.InputIDs, want.TurnOffsets}); a != b || asText(t, r.Logprobs) != asText(t, want.Logprobs) || asText(t, r.LossMask) != asText(t, want.LossMask) {
+					t.Errorf("%s: %v: %s", tt.name, id, firstDifference(a, b))
+				}
+			}
+		}
+		if f := readTapFacts(t, dir); rows == 0 || f.Prompts.Requests != 0 || f.Tap == nil || f.Tap.Claimed == 0 || len(f.Tap.Refused) > 0 || len(f.Hints) > 0 {
+			t.Errorf("%s: %d rows, summary %+v", tt.name, rows, f)
+		}
+	}
+}
+
+// A server that bypasses the tap is detected before the run begins, also by doctor. A run that
+// begins anyway writes no unproven prompt.
+func TestTapSeesNothing(t *testing.T) {
+	t.Parallel()
+	s := newTapped(t, 3, lettasim.Config{Engine: "direct"})
+	_, r := s.collect(t, exit.Unusable, "--tap", s.tap.spool, "--prompts", "tap")
+	contains(t, r.stderr, "the tap did not see the call", "does the base URL of the server's provider point to the tap?")
+	dir, r := s.collect(t, exit.Tolerance, "--tap", s.tap.spool, "--prompts", "tap", "--preflight", "connect")
+	got := readDataset(t, dir)
+	if len(got.rows) > 0 || len(got.failures) != 3 || !strings.Contains(r.stderr, "the tap saw no call: does the base URL") {
+		t.Errorf("%d rows, %d failures\n%s\n%s", len(got.rows), len(got.failures), r.stdout, r.stderr)
+	}
+	dir, r = s.collect(t, 0, "--tap", s.tap.spool)
+	if f := readTapFacts(t, dir); f.Sources["turns"] == 0 || len(f.Sources) != 1 {
+		t.Errorf("sources %v\n%s", f.Sources, r.stdout)
+	}
+	doctor := mustRun(t, exit.Unusable, "doctor", "--server", s.url, "--model", simModel, "--tap", s.tap.url, "--prompts", "tap")
+	contains(t, doctor.stdout+doctor.stderr, "it saw no call: ")
+	_, r = s.collect(t, exit.Unusable, "--tap", filepath.Join(t.TempDir(), "none"))
+	contains(t, r.stderr, "no such folder")
+}
+
+// doctor names the agents that bypass the tap, by the address that the server keeps for each.
+func TestDoctorBypassing(t *testing.T) {
+	t.Parallel()
+	s := newTapped(t, 1, lettasim.Config{Engine: "direct"})
+	client := must(letta.NewClient(letta.ClientConfig{BaseURL: s.url}))(t)
+	defer client.CloseIdle()
+	var made []*letta.AgentState
+	for range 5 {
+		a := must(client.CreateAgent(t.Context(), json.RawMessage(`{"model":"`+simModel+`"}`)))(t)
+		made = append(made, a)
+	}
+	must(client.CreateAgent(t.Context(), json.RawMessage(`{"model":"`+lettasim.PlainModel+`"}`)))(t)
+	move := func(a *letta.AgentState) {
+		t.Helper()
+		var config map[string]any
+		noError(t, a.JSON.Member("llm_config").Decode(&config))
+		config["model_endpoint"] = strings.Replace(s.tap.url, "127.0.0.1", "localhost", 1) + "/v1"
+		must(client.PatchAgent(t.Context(), a.ID, map[string]any{"llm_config": config}))(t)
+	}
+	move(made[0])
+	doctor := func(want string) {
+		t.Helper()
+		r := mustRun(t, exit.Unusable, "doctor", "--server", s.url, "--model", simModel, "--tap", s.tap.url, "--prompts", "tap")
+		contains(t, r.stdout, want, "the server calls the model of a new agent at http://127.0.0.1:30000/v1")
+	}
+	doctor(fmt.Sprintf("4 of 5 agents with token data bypass the tap, most of them at http://127.0.0.1:30000/v1: %s, %s, %s, …\n", made[1].ID, made[2].ID, made[3].ID))
+	for _, a := range made[1:] {
+		move(a)
+	}
+	doctor("all 5 agents with token data call the tap")
+}
+
+// checkTruth compares every sampled span of the rows with the engine's log.
+func (s *tappedServer) checkTruth(t *testing.T, got *readBack) {
+	t.Helper()
+	spans := 0
+	truth := map[string]bool{}
+	for _, c := range s.engine.Calls() {
+		truth[asText(t, []any{c.InputIDs, c.OutputIDs, []float32(c.Logprobs)})] = true
+	}
+	for id, r := range got.allRows() {
+		for k, role := range r.TurnRoles {
+			if tokenize.Role(role) != tokenize.RoleAssistant {
+				continue
+			}
+			lo, hi := r.TurnOffsets[k], r.TurnOffsets[k+1]
+			if !truth[asText(t, []any{r.InputIDs[:lo], r.InputIDs[lo:hi], r.Logprobs[lo:hi]})] {
+				t.Errorf("%v: the engine never sampled ids %d to %d of a row behind those before", id, lo, hi)
+			}
+			spans++
+		}
+	}
+	if spans == 0 {
+		t.Error("the rows have no sampled span")
+	}
+}
+
+// After a collection is killed, the next process finds the calls in the spool that the server made
+// before and in between.
+func TestTappedResume(t *testing.T) {
+	t.Parallel()
+	s := newTapped(t, 6, lettasim.Config{Latency: latencyOf(t, "300ms..600ms")})
+	dir := filepath.Join(t.TempDir(), "run")
+	args := []string{"collect", "--server", s.url, "--model", simModel, "--tasks", s.tasks, "--samples", "4", "--max-in-flight", "6", "--out", dir, "--tap", s.tap.spool, "--prompts", "tap"}
+	p := startProgram(t, "rollout", nil, args...)
+	waitFor(t, "the first samples", func() bool { return durable(dir) > 3 })
+	p.kill()
+	p.wait(t, time.Minute)
+	mustRun(t, 0, append(args, "--resume", "--quiet")...)
+	got := readDataset(t, dir)
+	s.checkTruth(t, got)
+	got.has(t, 24, 0)
+	for id, r := range got.allRows() {
+		if r.Verification != tokenize.Exact.String() || r.PromptSource != tokenize.SourceTap.String() {
+			t.Errorf("%v is %s by %s, flags %v", id, r.Verification, r.PromptSource, r.Flags)
+		}
+	}
+}
+
+// A repeater is a proxy between server and tap that repeats calls: each failed one, and some
+// successful ones.
+type repeater struct {
+	to       string
+	mu       sync.Mutex
+	answered [][]int32
+	hidden   []hiddenCall
+}
+
+type hiddenCall struct {
+	prompt []int32
+	kind   string
+}
+
+func (p *repeater) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	var asked struct {
+		InputIDs []int32 `json:"input_ids"`
+	}
+	if err != nil || json.Unmarshal(body, &asked) != nil {
+		http.Error(w, "no request", http.StatusBadRequest)
+		return
+	}
+	p.mu.Lock()
+	heads, twice := 0, false
+	for i, before := range p.answered {
+		if len(before) < len(asked.InputIDs) && slices.Equal(before, asked.InputIDs[:len(before)]) {
+			heads++
+			twice = twice || slices.ContainsFunc(p.answered[:i], func(o []int32) bool { return slices.Equal(o, before) })
+		}
+	}
+	p.mu.Unlock()
+	ask := func(harm string) (status int, answer []byte) {
+		q, err := http.NewRequestWithContext(r.Context(), http.MethodPost, p.to+r.URL.Path, bytes.NewReader(body))
+		if err != nil {
+			return 0, nil
+		}
+		q.Header.Set("Content-Type", "application/json")
+		q.Header.Set("X-Harm", harm)
+		res, err := http.DefaultClient.Do(q)
+		if err != nil {
+			return 0, nil
+		}
+		defer res.Body.Close()
+		if answer, err = io.ReadAll(res.Body); err != nil {
+			return 0, nil
+		}
+		return res.StatusCode, answer
+	}
+	// The prompt of a first call does not identify its sample. The same holds for calls after a
+	// first call that was made twice, like the trial call's.
+	if heads > 0 && !twice {
+		for i, kind := range []string{"retry", "failed", "cut"} {
+			if call := heads + 1; call%(i+2) == 0 { // the place in its sample, independent of other samples
+				status, _ := ask(kind)
+				if status == http.StatusOK != (kind == "retry") {
+					http.Error(w, fmt.Sprintf("%s: %d", kind, status), http.StatusTeapot)
+					return
+				}
+				p.mu.Lock()
+				p.hidden = append(p.hidden, hiddenCall{asked.InputIDs, kind})
+				p.mu.Unlock()
+			}
+		}
+	}
+	status, answer := ask("")
+	p.mu.Lock()
+	p.answered = append(p.answered, asked.InputIDs)
+	p.mu.Unlock()
+	w.WriteHeader(status)
+	_, _ = w.Write(answer) // the server notices a failed write
+}
+
+// Calls of the engine that no answer shows are counted by kind with their sample, in the log, by
+// inspect and in the summary.
+func TestUnshown(t *testing.T) {
+	t.Parallel()
+	engine, _ := newEngine(t)
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("X-Harm") {
+		case "failed":
+			http.Error(w, "out of memory", http.StatusInternalServerError)
+		case "cut":
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, "{")
+		default:
+			engine.ServeHTTP(w, r)
+		}
+	}))
+	defer e.Close()
+	tap := startTap(t, "--engine", e.URL+"/v1")
+	between := &repeater{to: tap.url}
+	b := httptest.NewServer(between)
+	defer b.Close()
+	cfg := lettasim.Config{InputIDs: true, BareTraces: true, Seed: 1, Engine: b.URL}
+	cfg.Script.Calls.Min, cfg.Script.Calls.Max = 3, 5
+	sim := newSim(t, cfg)
+	s := &tappedServer{tap: tap, url: serveSim(t, sim), tasks: writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 12}))}
+	dir, said := s.collect(t, 0, "--tap", tap.spool, "--prompts", "tap", "--max-in-flight", "4")
+
+	want, total := map[string]map[string]int{}, map[string]int{}
+	dataset := readDataset(t, dir)
+	for _, hidden := range between.hidden {
+		total[hidden.kind]++
+		for _, r := range dataset.allRows() {
+			if len(r.InputIDs) > len(hidden.prompt) && slices.Equal(r.InputIDs[:len(hidden.prompt)], hidden.prompt) {
+				if want[r.SampleKey] == nil {
+					want[r.SampleKey] = map[string]int{}
+				}
+				want[r.SampleKey][hidden.kind]++
+			}
+		}
+	}
+	if len(want) < 10 || len(total) != 3 {
+		t.Fatalf("%d samples, %v", len(want), total)
+	}
+	log := must(sink.ReadLog(dir))(t)
+	got := map[string]map[string]int{}
+	for _, c := range log.Commits {
+		for _, sample := range c.Samples {
+			for word, n := range sample.Unshown.Each() {
+				if n > 0 {
+					if got[sample.Key] == nil {
+						got[sample.Key] = map[string]int{}
+					}
+					got[sample.Key][word] = n
+				}
+			}
+		}
+	}
+	if !maps.EqualFunc(got, want, maps.Equal) {
+		t.Errorf("the log counts\n%v, want\n%v", got, want)
+	}
+	for key, counts := range want {
+		parts := []string{}
+		for _, kind := range []string{"retry", "failed", "cut"} {
+			if n := counts[kind]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%s %d", kind, n))
+			}
+		}
+		text := strings.Join(parts, ", ")
+		contains(t, mustRun(t, 0, "inspect", dir, "--key", key).stderr, "the tap saw calls that no answer of the sample shows: "+text+"\n")
+		contains(t, mustRun(t, 0, "inspect", dir, "--key", key, "--row", "0").stdout, "unshown      "+text+": ")
+		js, _ := json.Marshal(counts) // a map of numbers can always be encoded
+		var line struct{ Unshown map[string]int }
+		r := mustRun(t, 0, "inspect", dir, "--key", key, "--json")
+		if err := json.NewDecoder(strings.NewReader(r.stdout)).Decode(&line); err != nil || !maps.Equal(line.Unshown, counts) {
+			t.Errorf("inspect --key %s --json: %v, want %s", key, line.Unshown, js)
+		}
+	}
+	text := fmt.Sprintf("by samples, but in no answer: cut %d, failed %d, retry %d", total["cut"], total["failed"], total["retry"])
+	contains(t, said.stderr, text)
+}
+
+// A splicer is a proxy in front of an engine, like a tap with continuity. It marks the prompts of
+// some calls as spliced.
+type splicer struct {
+	engine http.Handler
+	mu     sync.Mutex
+	calls  int
+	// spliced has the prompts and outputs of the marked calls.
+	spliced map[string]bool
+}
+
+func (s *splicer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	answer := httptest.NewRecorder()
+	s.engine.ServeHTTP(answer, r)
+	var asked struct {
+		IDs json.RawMessage `json:"input_ids"`
+	}
+	var of struct {
+		IDs json.RawMessage `json:"output_ids"`
+	}
+	n := 0
+	if json.Unmarshal(body, &asked) == nil && json.Unmarshal(answer.Body.Bytes(), &of) == nil && of.IDs != nil {
+		s.mu.Lock()
+		if s.calls++; s.calls%3 == 0 { // the trial call is the first
+			n = 2
+			s.spliced[compact(asked.IDs)+compact(of.IDs)] = true
+		}
+		s.mu.Unlock()
+	}
+	w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
+	w.WriteHeader(answer.Code)
+	_, _ = io.WriteString(w, strings.Replace(answer.Body.String(), `"meta_info":{`, fmt.Sprintf(`"meta_info":{"rollout":{"continuity":true,"spliced":%d},`, n), 1))
+}
+
+func compact(ids json.RawMessage) string {
+	var b bytes.Buffer
+	_ = json.Compact(&b, ids)
+	return b.String()
+}
+
+// A collection that does not read its tap, from a server that sends its own rendered prompts, has
+// no row with a spliced call. The trial call or the first trace that is read reveals the tap, and
+// the summary has the remedy.
+func TestContinuityUntapped(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"trial": nil, "no trial": {"--preflight", "connect"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			untapped(t, args...)
+		})
+	}
+}
+
+func untapped(t *testing.T, args ...string) {
+	t.Helper()
+	engine, _ := newEngine(t)
+	s := &splicer{engine: engine, spliced: map[string]bool{}}
+	e := httptest.NewServer(s)
+	t.Cleanup(e.Close)
+	cfg := lettasim.Config{InputIDs: true, Seed: 1, Engine: e.URL}
+	cfg.Script.Calls.Min, cfg.Script.Calls.Max = 1, 4
+	sim := newSim(t, cfg)
+	server := &tappedServer{engine: engine, sim: sim, url: serveSim(t, sim), tasks: writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 24}))}
+	dir, r := server.collect(t, exit.Failures, append(args, "--samples", "1", "--fail-on-error", "100%")...)
+	got := readDataset(t, dir)
+	rows, lost := 0, 0
+	for id, row := range got.allRows() {
+		rows++
+		for i, role := range row.TurnRoles {
+			if tokenize.Role(role) != tokenize.RoleAssistant {
+				continue
+			}
+			prompt, _ := json.Marshal(row.InputIDs[:row.TurnOffsets[i]])
+			ids, _ := json.Marshal(row.InputIDs[row.TurnOffsets[i]:row.TurnOffsets[i+1]])
+			if s.spliced[string(prompt)+string(ids)] {
+				t.Errorf("%v: a row has a call whose prompt was spliced", id)
+			}
+		}
+	}
+	for id, f := range got.allFailures() {
+		lost++
+		if f.Reason != tokenize.ReasonContinuity.String() || !strings.Contains(f.Error, "--continuity") {
+			t.Errorf("%v: failure %s %s: %s", id, f.Class, f.Reason, f.Error)
+		}
+	}
+	if rows == 0 || lost == 0 || !strings.Contains(r.stderr+r.stdout, "use --tap") {
+		t.Errorf("%d rows, %d failures\n%s%s", rows, lost, r.stdout, r.stderr)
+	}
+}
