@@ -2,6 +2,8 @@ package reward
 
 import (
 	"math/big"
+	"regexp"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -17,22 +19,20 @@ const (
 // A numeral is one number as spelled in a text.
 type numeral struct {
 	neg        bool
-	whole      string // of a mixed number
-	num, den   decimal
-	fraction   bool    // den counts
-	scale      decimal // of a power of ten: num×10^scale
-	scaled     bool
+	whole      string  // of a mixed number
+	num, den   decimal // den is zero if there is no fraction
+	scale      decimal // a power of ten that multiplies num, or zero
 	unreadable bool
 }
 
 // A decimal is a decimal number, optionally raised to an integer power.
 type decimal struct {
-	neg          bool
-	digits       string // the integer part, with its separators
-	frac         string // with its separators
-	exp          string // behind e
-	pow          string // behind ^
-	hex, version bool   // 0x1F, 1.2.3
+	neg    bool
+	digits string // the integer part, with its separators
+	frac   string // with its separators
+	exp    string // behind e
+	pow    string // behind ^
+	other  bool   // 0x1F, 1.2.3
 }
 
 // spell replaces alternative spellings, so that the scanner knows one spelling of each sign.
@@ -50,59 +50,24 @@ var spell = strings.NewReplacer(
 	"⅑", `\frac{1}{9}`, "⅒", `\frac{1}{10}`,
 )
 
-const superscripts = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+var (
+	superscript = regexp.MustCompile(`(?:⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹])+`)
+	lowered     = strings.NewReplacer("⁻", "-", "⁰", "0", "¹", "1", "²", "2", "³", "3", "⁴", "4", "⁵", "5", "⁶", "6", "⁷", "7", "⁸", "8", "⁹", "9")
+)
 
-// plainSpelling returns text with one spelling of each sign.
+// plainSpelling returns text with one spelling of each sign: full-width and mathematical digits as
+// ASCII, and ¹² as ^{12}.
 func plainSpelling(text string) string {
-	if strings.IndexFunc(text, func(r rune) bool { return r >= 0x80 }) >= 0 {
-		text = plainDigits(text)
-	}
-	return spell.Replace(text)
-}
-
-// plainDigits converts full-width and mathematical digits to ASCII, and ¹² to ^{12}.
-func plainDigits(text string) string {
-	var b strings.Builder
-	raised := false
-	for i, r := range text {
-		super := -1
-		if at := strings.IndexRune(superscripts, r); at >= 0 {
-			super = utf8.RuneCountInString(superscripts[:at])
-		}
-		minus := r == '⁻' && i+len("⁻") < len(text) && strings.HasPrefix(text[i:], "⁻") && isSuperscript(text[i+len("⁻"):])
-		switch {
-		case super >= 0 || minus:
-			if !raised {
-				b.WriteString("^{")
-			}
-			raised = true
-			if minus {
-				b.WriteByte('-')
-			} else {
-				b.WriteByte('0' + byte(super))
-			}
-			continue
-		case raised:
-			b.WriteByte('}')
-			raised = false
-		}
+	text = superscript.ReplaceAllStringFunc(text, func(power string) string { return "^{" + lowered.Replace(power) + "}" })
+	return spell.Replace(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 0xFF10 && r <= 0xFF19:
-			r = '0' + r - 0xFF10
+			return '0' + r - 0xFF10
 		case r >= 0x1D7CE && r <= 0x1D7FF:
-			r = '0' + (r-0x1D7CE)%10
+			return '0' + (r-0x1D7CE)%10
 		}
-		b.WriteRune(r)
-	}
-	if raised {
-		b.WriteByte('}')
-	}
-	return b.String()
-}
-
-func isSuperscript(text string) bool {
-	r, _ := utf8.DecodeRuneInString(text)
-	return strings.ContainsRune(superscripts, r)
+		return r
+	}, text))
 }
 
 // lastNumeral finds the last number of a text in plain spelling. start and end bound it,
@@ -115,7 +80,7 @@ func lastNumeral(s string) (n numeral, start, end int) {
 		case c == '\\', decimalAt(s, i):
 			at, to, ok = readNumeral(s, i)
 		case c == '^':
-			to = skipPower(s, i)
+			_, to, _ = power(s, i) // of a word: m^2
 		}
 		if ok {
 			n, end = at, to
@@ -126,12 +91,6 @@ func lastNumeral(s string) (n numeral, start, end int) {
 		i = max(i+1, to)
 	}
 	return n, start, end
-}
-
-// skipPower returns where the power of a word ends: m^2.
-func skipPower(s string, i int) int {
-	_, to, _ := power(s, i)
-	return to
 }
 
 // sign reads the sign and the currency before a number at i, in any order.
@@ -189,7 +148,8 @@ func readNumeral(s string, i int) (n numeral, end int, ok bool) {
 		if s[at] == '\\' {
 			part, to, fraction = readFrac(s, at)
 		} else if at == end+1 || s[end] != ' ' {
-			part, to, fraction = readRatio(s, at)
+			num, after := readDecimal(s, at)
+			part, to, fraction = slash(s, num, after)
 			fraction = fraction && part.num.plain() && part.den.plain()
 		}
 		switch {
@@ -209,12 +169,6 @@ func readNumeral(s string, i int) (n numeral, end int, ok bool) {
 	return times(s, n, end)
 }
 
-// readRatio reads a fraction a/b that begins at i.
-func readRatio(s string, i int) (n numeral, end int, ok bool) {
-	num, end := readDecimal(s, i)
-	return slash(s, num, end)
-}
-
 // slash reads the rest of a fraction whose numerator ends at end.
 func slash(s string, num decimal, end int) (n numeral, to int, ok bool) {
 	at := skipSpace(s, end)
@@ -224,7 +178,7 @@ func slash(s string, num decimal, end int) (n numeral, to int, ok bool) {
 	if at = skipSpace(s, at+1); !decimalAt(s, at) {
 		return n, 0, false
 	}
-	n.num, n.fraction = num, true
+	n.num = num
 	n.den, to = readDecimal(s, at)
 	for next := skipSpace(s, to); next < len(s) && s[next] == '/' && digitAt(s, skipSpace(s, next+1)); next = skipSpace(s, to) {
 		n.unreadable = true // 1/2/3: a date, or a chain of divisions
@@ -252,7 +206,7 @@ func times(s string, n numeral, end int) (numeral, int, bool) {
 	if ten.digits != "10" || ten.pow == "" || ten.frac != "" || ten.exp != "" {
 		return n, end, true
 	}
-	n.scale, n.scaled = ten, true
+	n.scale = ten
 	return n, to, true
 }
 
@@ -263,7 +217,6 @@ func readFrac(s string, i int) (n numeral, end int, ok bool) {
 	if !strings.HasPrefix(s[i:], name) {
 		return n, 0, false
 	}
-	n.fraction = true
 	var good1, good2 bool
 	n.num, end, good1 = argument(s, i+len(name))
 	n.den, end, good2 = argument(s, end)
@@ -282,7 +235,7 @@ func argument(s string, i int) (d decimal, end int, ok bool) {
 	}
 	inside := strings.Trim(s[at+1:max(at+1, end-1)], " \u00A0")
 	neg := strings.HasPrefix(inside, "-")
-	inside = strings.TrimLeft(inside[len(inside)-len(strings.TrimLeft(inside, "+-")):], " \u00A0$")
+	inside = strings.TrimLeft(strings.TrimLeft(inside, "+-"), " \u00A0$")
 	if !decimalAt(inside, 0) {
 		return d, end, false
 	}
@@ -330,7 +283,7 @@ func readDecimal(s string, i int) (d decimal, end int) {
 	if s[i] == '0' && end == i+1 && end+1 < len(s) && strings.IndexByte("xX", s[end]) >= 0 && isHex(s[end+1]) {
 		for end++; end < len(s) && isHex(s[end]); end++ {
 		}
-		return decimal{hex: true}, end
+		return decimal{other: true}, end
 	}
 	if end-i <= 3 && end > i {
 		end = skipGroups(s, end)
@@ -345,7 +298,7 @@ func readDecimal(s string, i int) (d decimal, end int) {
 		}
 		d.frac = s[from:end]
 		for end < len(s) && s[end] == '.' && digitAt(s, end+1) {
-			d.version = true
+			d.other = true
 			end = skipDigits(s, end+1)
 		}
 	}
@@ -448,7 +401,7 @@ func decimalAt(s string, i int) bool {
 
 // plain reports whether the decimal has only digits.
 func (d *decimal) plain() bool {
-	return d.frac == "" && d.exp == "" && d.pow == "" && !d.neg && !d.hex && !d.version && d.digits != ""
+	return d.frac == "" && d.exp == "" && d.pow == "" && !d.neg && !d.other && d.digits != ""
 }
 
 // proper reports whether the fraction has only digits and is less than 1.
@@ -462,7 +415,7 @@ var separators = strings.NewReplacer(",", "", "\u00A0", "", "'", "", "_", "")
 
 // value returns the exact value, or false if it has none.
 func (d *decimal) value() (*big.Rat, bool) {
-	if d.hex || d.version || len(d.digits)+len(d.frac) > maxDigits {
+	if d.other || len(d.digits)+len(d.frac) > maxDigits {
 		return nil, false
 	}
 	text := separators.Replace(d.digits)
@@ -509,14 +462,8 @@ func raised(v *big.Rat, pow string) (*big.Rat, bool) {
 }
 
 func smallInt(text string) (int, bool) {
-	n, ok := new(big.Int), false
-	if len(text) <= 32 {
-		n, ok = n.SetString(strings.TrimPrefix(text, "+"), 10)
-	}
-	if !ok || !n.IsInt64() || n.Int64() > maxExponent || n.Int64() < -maxExponent {
-		return 0, false
-	}
-	return int(n.Int64()), true
+	n, err := strconv.Atoi(strings.TrimPrefix(text, "+"))
+	return n, err == nil && -maxExponent <= n && n <= maxExponent
 }
 
 func (n *numeral) value() (*big.Rat, bool) {
@@ -527,14 +474,14 @@ func (n *numeral) value() (*big.Rat, bool) {
 	if !ok {
 		return nil, false
 	}
-	if n.fraction {
+	if n.den != (decimal{}) {
 		den, ok := n.den.value()
 		if !ok || den.Sign() == 0 {
 			return nil, false
 		}
 		v.Quo(v, den)
 	}
-	if n.scaled {
+	if n.scale.pow != "" {
 		scale, ok := n.scale.value()
 		if !ok {
 			return nil, false
