@@ -258,8 +258,8 @@ func traceTable(t *letta.ProviderTrace) func(io.Writer) {
 		termsafe.Fprintf(w, "kind\t%s\n", cmp.Or(t.CallType, "-"))
 		termsafe.Fprintf(w, "agent\t%s\n", cmp.Or(t.AgentID, "-"))
 		termsafe.Fprintf(w, "server run\t%s\n", cmp.Or(t.RunID, "-"))
-		termsafe.Fprintf(w, "request\t%d bytes\t%s\n", len(t.RequestJSON), termsafe.Text(string(t.RequestJSON), 160))
-		termsafe.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.ResponseJSON), termsafe.Text(string(t.ResponseJSON), 160))
+		termsafe.Fprintf(w, "request\t%d bytes\t%s\n", len(t.Request.JSON), termsafe.Text(string(t.Request.JSON), 160))
+		termsafe.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.Response.JSON), termsafe.Text(string(t.Response.JSON), 160))
 	}
 }
 

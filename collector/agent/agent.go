@@ -190,15 +190,18 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	if err == nil && g.earlier != nil {
 		err = g.checkNoMoreRuns(ctx)
 	}
+	g.setTexts()
+	return g.reply, Translate(g.missingError(err))
+}
+
+// setTexts sets the last answer of the reply, and the conversation if Config.Messages is set.
+func (g *agent) setTexts() {
 	if n := len(g.rollout.Sends); n > 0 {
 		g.reply.Output = g.rollout.Sends[n-1].Response.Output()
 	}
 	if g.cfg.Messages {
-		if text, e := g.rollout.Conversed(); e == nil {
-			g.reply.Messages = text
-		}
+		g.reply.Messages, _ = g.rollout.Conversed() // it is nil after an error
 	}
-	return g.reply, Translate(g.missingError(err))
 }
 
 type input struct {

@@ -21,7 +21,7 @@ func (b *Backend) create(ctx context.Context, cfg *Config, a collector.Attempt) 
 	}
 	state, err := how(ctx, cfg, a)
 	switch {
-	case err != nil && isNull(a.Task.Agent) && lacksModel(err):
+	case err != nil && letta.RawJSON(a.Task.Agent).IsNull() && lacksModel(err):
 		return nil, &classed{collector.ErrUnusable, err} // the same for every other sample
 	case err != nil:
 		return nil, err
@@ -93,7 +93,7 @@ func (b *Backend) deleteUnusable(ctx context.Context, id string, err error) erro
 func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 	all := map[string]any{"agent_type": "letta_v1_agent", "include_base_tools": false, "memory_blocks": []any{}, "timezone": "UTC"}
 	var create map[string]json.RawMessage
-	if !isNull(c.Create) {
+	if !letta.RawJSON(c.Create).IsNull() {
 		if err := json.Unmarshal(c.Create, &create); err != nil {
 			return nil, fmt.Errorf("agent: create: %w", err)
 		}
@@ -144,7 +144,7 @@ func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 
 // unmarshalGiven leaves v unchanged if raw is null or absent.
 func unmarshalGiven(raw json.RawMessage, v any) error {
-	if isNull(raw) {
+	if letta.RawJSON(raw).IsNull() {
 		return nil
 	}
 	return json.Unmarshal(raw, v)

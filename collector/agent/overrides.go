@@ -15,7 +15,7 @@ import (
 // overridden returns c with the overrides of a task: a JSON object with members of
 // overrideMembers. It adds the members of create and the tags to the tags of c.
 func (c Config) overridden(task json.RawMessage) (Config, error) {
-	if isNull(task) {
+	if letta.RawJSON(task).IsNull() {
 		return c, nil
 	}
 	var given map[string]json.RawMessage
@@ -28,7 +28,7 @@ func (c Config) overridden(task json.RawMessage) (Config, error) {
 		if !slices.Contains(overrideMembers[:], name) {
 			return c, fmt.Errorf("agent of the task: %s: unknown setting%s; want one of %s", name, nearMember(name), strings.Join(overrideMembers[:], ", "))
 		}
-		if isNull(given[name]) {
+		if letta.RawJSON(given[name]).IsNull() {
 			continue
 		}
 		into, want := c.member(name, &tags, &create)
@@ -112,7 +112,7 @@ func nearMember(name string) string {
 func mergeObjects(a, b json.RawMessage) (json.RawMessage, error) {
 	all := map[string]json.RawMessage{}
 	for _, o := range []json.RawMessage{a, b} {
-		if isNull(o) {
+		if letta.RawJSON(o).IsNull() {
 			continue
 		}
 		if err := json.Unmarshal(o, &all); err != nil {

@@ -34,12 +34,7 @@ func (g *recorded) Run(ctx context.Context) (*collector.Reply, error) {
 	}
 	err := g.read(ctx)
 	if g.rollout != nil && len(g.rollout.Sends) > 0 {
-		g.reply.Output = g.rollout.Sends[0].Response.Output()
-		if g.cfg.Messages {
-			if text, e := g.rollout.Conversed(); e == nil {
-				g.reply.Messages = text
-			}
-		}
+		g.setTexts()
 	}
 	return g.reply, Translate(makeFinal(g.deleted(err)))
 }

@@ -21,11 +21,11 @@ func TestHidden(t *testing.T) {
 		want        bool
 	}{
 		{"nothing was asked", nil, nil, false},
-		{"the client's", nil, answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "tool", ToolCallID: "a"}}), true},
-		{"the client's, earlier", answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "tool", ToolCallID: "a"}}), nil, true},
-		{"denied", nil, answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "approval", ToolCallID: "a"}}), true},
-		{"approved", answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "approval", ToolCallID: "a"}, Approve: true}), nil, false},
-		{"not shown any more", answers(letta.Approval{ToolReturn: letta.ToolReturn{Type: "tool", ToolCallID: "b"}}), nil, false},
+		{"the client's", nil, answers(letta.Approval{Type: "tool", ToolCallID: "a"}), true},
+		{"the client's, earlier", answers(letta.Approval{Type: "tool", ToolCallID: "a"}), nil, true},
+		{"denied", nil, answers(letta.Approval{Type: "approval", ToolCallID: "a"}), true},
+		{"approved", answers(letta.Approval{Type: "approval", ToolCallID: "a", Approve: true}), nil, false},
+		{"not shown any more", answers(letta.Approval{Type: "tool", ToolCallID: "b"}), nil, false},
 	} {
 		m := &runRecord{messages: test.own}
 		if got := m.sawEmptyResult(test.before, shown); got != test.want {
@@ -38,14 +38,14 @@ func TestHidden(t *testing.T) {
 // otid of the text before it and must still be valid JSON.
 func TestAnswerWithoutOTID(t *testing.T) {
 	t.Parallel()
-	stored, err := letta.ReadList[letta.Message](`[
+	stored, err := letta.Read[letta.Messages](`[
 		{"message_type":"assistant_message","id":"message-1","step_id":"step-1","content":"let me see"},
 		{"message_type":"tool_call_message","id":"message-1","step_id":"step-1","otid":"b","tool_calls":[]},
 		{"message_type":"assistant_message","id":"message-2","step_id":"step-2","content":"done"}]`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &runRecord{steps: []letta.Step{{ID: "step-1"}, {ID: "step-2"}}, messages: stored}
+	m := &runRecord{steps: []letta.Step{{ID: "step-1"}, {ID: "step-2"}}, messages: *stored}
 	r := record.New(nil)
 	r.Sends = []record.Send{{Request: &letta.LettaRequest{}, Response: &letta.LettaResponse{Messages: m.answer(0, true)}}}
 	text, err := r.Conversed()
@@ -64,11 +64,11 @@ func TestAnswerWithoutOTID(t *testing.T) {
 func TestStoredResultWithoutText(t *testing.T) {
 	t.Parallel()
 	for _, result := range []string{``, `,"tool_return":null`} {
-		stored, err := letta.ReadList[letta.Approval](`[{"type":"tool","tool_call_id":"call-1","status":"success"` + result + `}]`)
+		stored, err := letta.Read[[]letta.Approval](`[{"type":"tool","tool_call_id":"call-1","status":"success"` + result + `}]`)
 		if err != nil {
 			t.Fatal(err)
 		}
-		message, _ := approvalInput(stored)
+		message, _ := approvalInput(*stored)
 		if sent := (letta.InputMessages{message}); !sameInput(sent, sent) {
 			t.Errorf("with %q: it is not the same as itself", result)
 		}

@@ -85,3 +85,9 @@ func endedByCaller(err error) (*letta.APIError, bool) {
 	}
 	return call, errors.Is(call.Err, context.Canceled) || errors.Is(call.Err, context.DeadlineExceeded)
 }
+
+// A classed error wraps a sentinel and a cause, and shows only the text of the cause.
+type classed struct{ class, cause error }
+
+func (c *classed) Error() string   { return c.cause.Error() }
+func (c *classed) Unwrap() []error { return []error{c.class, c.cause} }

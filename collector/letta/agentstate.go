@@ -7,63 +7,26 @@ import "strings"
 // Source: the published AgentState schema; schemas/agent.py of the server.
 type AgentState struct {
 	JSON      RawJSON
-	CreatedAt Time
-	ID        string
-	Name      string
-	ToolRules []RawJSON
+	CreatedAt Time      `letta:"created_at,loose"`
+	ID        string    `letta:"id"`
+	Name      string    `letta:"name,loose"`
+	ToolRules []RawJSON `letta:"tool_rules"`
 	// MessageIDs is the context. The first is the system message.
-	MessageIDs []string
+	MessageIDs []string `letta:"message_ids"`
 	// System is the system prompt without memory and metadata. The model saw MessageIDs[0].
-	System    string
-	AgentType string
+	System    string `letta:"system"`
+	AgentType string `letta:"agent_type"`
 	// LLMConfig is the effective configuration. ModelSettings can differ from it.
-	LLMConfig      LLMConfig
-	ResponseFormat RawJSON
-	Metadata       RawJSON
-	Blocks         []RawJSON
+	LLMConfig      LLMConfig `letta:"llm_config"`
+	ResponseFormat RawJSON   `letta:"response_format"`
+	Metadata       RawJSON   `letta:"metadata"`
+	Blocks         []RawJSON `letta:"blocks"`
 	// Tools are in random order: the server queries them without an order for every request, so a
 	// prompt can have another order, and neither is the requested one. The list is empty for a
 	// client without a User-Agent.
-	Tools    []Tool
-	Tags     []string
-	Timezone string
-}
-
-func (a *AgentState) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		switch name {
-		case "created_at":
-			orNoWord(s, &a.CreatedAt)
-		case "id":
-			s.str(&a.ID)
-		case "name":
-			s.orEmpty(&a.Name)
-		case "tool_rules":
-			s.raws(&a.ToolRules)
-		case "message_ids":
-			s.needTexts(&a.MessageIDs)
-		case "system":
-			s.str(&a.System)
-		case "agent_type":
-			s.str(&a.AgentType)
-		case "llm_config":
-			a.LLMConfig.read(s)
-		case "response_format":
-			a.ResponseFormat = s.raw()
-		case "metadata":
-			a.Metadata = s.raw()
-		case "blocks":
-			s.raws(&a.Blocks)
-		case "tools":
-			listOf(s, &a.Tools)
-		case "tags":
-			s.strs(&a.Tags)
-		case "timezone":
-			s.needText(&a.Timezone)
-		}
-	}
-	a.JSON = s.since(from)
+	Tools    []Tool   `letta:"tools"`
+	Tags     []string `letta:"tags,loose"`
+	Timezone string   `letta:"timezone"`
 }
 
 // CheckTurns returns why the agent will never answer with turns, or nil. The server does not
@@ -90,48 +53,16 @@ func (a *AgentState) CheckTurns() error {
 type LLMConfig struct {
 	JSON RawJSON
 	// Model is the engine's name of the model, without the provider.
-	Model         string
-	ModelEndpoint string
-	ProviderName  string
-	ContextWindow int64
+	Model         string `letta:"model,loose"`
+	ModelEndpoint string `letta:"model_endpoint,loose"`
+	ProviderName  string `letta:"provider_name"`
+	ContextWindow int64  `letta:"context_window,loose"`
 	// If PutInnerThoughtsInKwargs, EnableReasoner and MaxReasoningTokens are all off, the server
 	// deletes the text before tool calls from every later prompt.
-	PutInnerThoughtsInKwargs *bool
-	Handle                   string
-	EnableReasoner           *bool
-	ReasoningEffort          string
-	MaxReasoningTokens       *int64
-	Strict                   bool
-	ReturnTokenIDs           bool
-}
-
-func (c *LLMConfig) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		switch name {
-		case "model":
-			s.orEmpty(&c.Model)
-		case "model_endpoint":
-			s.orEmpty(&c.ModelEndpoint)
-		case "provider_name":
-			s.needText(&c.ProviderName)
-		case "context_window":
-			s.orZero(&c.ContextWindow)
-		case "put_inner_thoughts_in_kwargs":
-			s.needBool(&c.PutInnerThoughtsInKwargs)
-		case "handle":
-			s.needText(&c.Handle)
-		case "enable_reasoner":
-			s.needBool(&c.EnableReasoner)
-		case "reasoning_effort":
-			s.orEmpty(&c.ReasoningEffort)
-		case "max_reasoning_tokens":
-			s.needInteger(&c.MaxReasoningTokens)
-		case "strict":
-			s.needFalse(&c.Strict)
-		case "return_token_ids":
-			s.needFalse(&c.ReturnTokenIDs)
-		}
-	}
-	c.JSON = s.since(from)
+	PutInnerThoughtsInKwargs *bool  `letta:"put_inner_thoughts_in_kwargs"`
+	Handle                   string `letta:"handle"`
+	EnableReasoner           *bool  `letta:"enable_reasoner"`
+	MaxReasoningTokens       *int64 `letta:"max_reasoning_tokens"`
+	Strict                   bool   `letta:"strict"`
+	ReturnTokenIDs           bool   `letta:"return_token_ids"`
 }

@@ -51,10 +51,29 @@ func mayRepeat(r *request, err error) bool {
 		errors.Is(err, ErrBusy) || errors.Is(err, ErrServer)
 }
 
-func (c *Client) callOnce(ctx context.Context, r *request, out out) (err error) {
+func (c *Client) callOnce(ctx context.Context, r *request, out out) error {
+	return c.exchange(ctx, r, c.cfg.CallTimeout, errCallTimeout, func(ctx context.Context, resp *http.Response, body *watchedBody) (undecoded, err error) {
+		if list, ok := out.(list); ok {
+			undecoded, err = list.decode(body)
+		} else if err = checkLength(resp, c.cfg.MaxCallBytes); err == nil {
+			whole, _ := out.(whole)
+			undecoded, err = c.decodeWhole(ctx, body, resp.ContentLength, whole)
+		}
+		if undecoded != nil {
+			undecoded = &classed{ErrServer, undecoded}
+		}
+		return undecoded, err
+	})
+}
+
+// exchange sends a request once and passes the answer to read, which returns a read error, or why the
+// answer cannot be decoded. late is the cause if the exchange takes longer than limit.
+func (c *Client) exchange(ctx context.Context, r *request, limit time.Duration, late error,
+	read func(context.Context, *http.Response, *watchedBody) (undecoded, err error),
+) (err error) {
 	ctx, seen := c.observe(ctx, r)
 	defer func() { seen.done(err) }()
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.CallTimeout, errCallTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -64,18 +83,11 @@ func (c *Client) callOnce(ctx context.Context, r *request, out out) (err error) 
 	}
 	body := c.watch(resp.Body, stop)
 	defer body.close()
-	seen.answered(resp)
-	seen.reads(body)
+	seen.answered(resp, body)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return c.statusError(r, resp, body)
 	}
-	undecoded := error(nil)
-	if list, ok := out.(list); ok {
-		undecoded, err = list.decode(body)
-	} else if err = checkLength(resp, c.cfg.MaxCallBytes); err == nil {
-		whole, _ := out.(whole)
-		undecoded, err = c.decodeWhole(ctx, body, resp.ContentLength, whole)
-	}
+	undecoded, err := read(ctx, resp, body)
 	switch {
 	case err != nil:
 		return c.transportError(ctx, r, err)
@@ -83,7 +95,7 @@ func (c *Client) callOnce(ctx context.Context, r *request, out out) (err error) 
 		return &APIError{
 			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
 			Detail: oneLine(c.secrets.withSecrets(r.secrets).scrub("cannot decode the answer: " + undecoded.Error())),
-			Err:    &classed{ErrServer, undecoded},
+			Err:    undecoded,
 		}
 	}
 	return nil
@@ -103,22 +115,21 @@ func plain(v any) whole {
 	return func(text string) error { return json.Unmarshal([]byte(text), v) }
 }
 
-func fetch[T any, P reader[T]](ctx context.Context, c *Client, r *request, in any) (*T, error) {
+func fetch[T any](ctx context.Context, c *Client, r *request, in any) (*T, error) {
 	var v *T
 	err := c.call(ctx, r, in, whole(func(text string) (err error) {
-		v, err = Read[T, P](text)
+		v, err = Read[T](text)
 		return err
 	}))
 	return v, err
 }
 
-func fetchList[T any, P reader[T]](ctx context.Context, c *Client, r *request) ([]T, error) {
-	var v []T
-	err := c.call(ctx, r, nil, whole(func(text string) (err error) {
-		v, err = ReadList[T, P](text)
-		return err
-	}))
-	return v, err
+func fetchList[T any](ctx context.Context, c *Client, r *request) ([]T, error) {
+	list, err := fetch[[]T](ctx, c, r, nil)
+	if err != nil {
+		return nil, err
+	}
+	return *list, nil
 }
 
 // decodeWhole reads an answer of length bytes (-1: unknown) and passes it to decode, unless

@@ -76,21 +76,22 @@ func (c *Client) DeleteAgent(ctx context.Context, id string) error {
 // Agents lists one page of agents that have all the tags: up to limit agents after the given id.
 // The server can return fewer.
 func (c *Client) Agents(ctx context.Context, tags []string, after string, limit int) ([]AgentState, error) {
-	q := url.Values{"limit": {strconv.Itoa(limit)}, "order": {"asc"}, "include": {"agent.tags"}}
-	for _, t := range tags {
-		q.Add("tags", t)
-	}
-	if len(tags) > 1 {
-		q.Set("match_all_tags", "true")
-	}
-	if after != "" {
-		q.Set("after", after)
-	}
+	q := withTags(tags)
+	q.Set("limit", strconv.Itoa(limit))
+	q.Set("order", "asc")
+	q.Set("include", "agent.tags")
+	set(q, "after", after)
 	return fetchList[AgentState](ctx, c, &request{op: "list agents", method: http.MethodGet, target: at("/v1/agents/"), query: q})
 }
 
 // CountAgents returns the number of agents that have all the tags.
 func (c *Client) CountAgents(ctx context.Context, tags ...string) (n int, err error) {
+	err = c.call(ctx, &request{op: "count agents", method: http.MethodGet, target: at("/v1/agents/count"), query: withTags(tags)}, nil, plain(&n))
+	return n, err
+}
+
+// withTags returns the query for agents that have all the tags.
+func withTags(tags []string) url.Values {
 	q := url.Values{}
 	for _, t := range tags {
 		q.Add("tags", t)
@@ -98,8 +99,7 @@ func (c *Client) CountAgents(ctx context.Context, tags ...string) (n int, err er
 	if len(tags) > 1 {
 		q.Set("match_all_tags", "true")
 	}
-	err = c.call(ctx, &request{op: "count agents", method: http.MethodGet, target: at("/v1/agents/count"), query: q}, nil, plain(&n))
-	return n, err
+	return q
 }
 
 // MessagesBefore lists the newest messages of an agent, up to limit, that were stored before the

@@ -11,10 +11,8 @@ import (
 
 // A RunsQuery selects server runs.
 type RunsQuery struct {
-	AgentID        string
-	ConversationID string
-	Statuses       []string
-	StopReason     StopReason
+	AgentID  string
+	Statuses []string
 	// Ascending orders the oldest first. The default is newest first.
 	Ascending bool
 	// Limit bounds the page. Default 100, like the server's.
@@ -104,8 +102,6 @@ func (q *RunsQuery) side(page []Run) int {
 func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) ([]Run, error) {
 	q := url.Values{"order": {order(query.Ascending)}}
 	set(q, "agent_id", query.AgentID)
-	set(q, "conversation_id", query.ConversationID)
-	set(q, "stop_reason", string(query.StopReason))
 	if cursor != "" {
 		q.Set(cursor, query.After.ID)
 	}
@@ -168,11 +164,7 @@ func (c *Client) Run(ctx context.Context, id string) (*Run, error) {
 
 // RunSteps returns all steps of a server run, oldest first.
 func (c *Client) RunSteps(ctx context.Context, id string) ([]Step, error) {
-	return pages(1000, func(after string, limit int) ([]Step, error) {
-		q := url.Values{"order": {"asc"}, "limit": {strconv.Itoa(limit)}}
-		set(q, "after", after)
-		return fetchList[Step](ctx, c, &request{op: "list steps of run", method: http.MethodGet, target: at("/v1/runs/{}/steps", id), query: q})
-	}, func(s *Step) string { return s.ID })
+	return pages(ctx, c, "list steps of run", at("/v1/runs/{}/steps", id), url.Values{"order": {"asc"}}, func(s *Step) (id, key string) { return s.ID, s.ID })
 }
 
 // RunMessages returns all messages of a server run, oldest first, including messages of the request
@@ -184,29 +176,7 @@ func (c *Client) RunMessages(ctx context.Context, id string) (Messages, error) {
 // messagePages lists all pages of messages. It keeps messages with the same id: an assistant text
 // and its tool calls share one.
 func (c *Client) messagePages(ctx context.Context, op string, of target) (Messages, error) {
-	const size = 1000
-	var all Messages
-	for after := ""; ; {
-		q := url.Values{"order": {"asc"}, "limit": {strconv.Itoa(size)}}
-		set(q, "after", after)
-		page, err := fetchList[Message](ctx, c, &request{op: op, method: http.MethodGet, target: of, query: q})
-		if err != nil {
-			return nil, err
-		}
-		if all == nil {
-			all = page
-		} else {
-			all = append(all, page...)
-		}
-		if len(page) < size {
-			return all, nil
-		}
-		last := page[len(page)-1].ID
-		if last == after || last == "" {
-			return all, nil
-		}
-		after = last
-	}
+	return pages(ctx, c, op, of, url.Values{"order": {"asc"}}, func(m *Message) (id, key string) { return m.ID, string(m.JSON) })
 }
 
 func set(q url.Values, name, value string) {

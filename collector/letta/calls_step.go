@@ -15,20 +15,15 @@ import (
 )
 
 // A StepsQuery selects steps. If the server's own list is broken (0.16.7), RunID or AgentID is
-// required, and Start and End are not supported, because a step has no time.
+// required.
 type StepsQuery struct {
 	RunID   string
 	AgentID string
 
 	// Before and After are ids of steps that bound the list, in the requested order.
 	Before, After string
-	Start, End    time.Time
 	Model         string // the model's name or handle
-	TraceIDs      []string
 	Feedback      string // positive, negative
-	HasFeedback   *bool
-	Tags          []string // accepted and ignored by 0.16.7
-	ProjectID     string
 	// Descending orders the newest first.
 	Descending bool
 	// Limit bounds the list. Default 50, like the server's.
@@ -36,7 +31,7 @@ type StepsQuery struct {
 }
 
 // ErrStepsListBroken reports that the server cannot list steps, and that the query has neither a
-// server run nor an agent, or selects by a field that the lists of server runs do not have.
+// server run nor an agent.
 var ErrStepsListBroken = errors.New("letta: this server cannot list steps")
 
 // Steps lists steps. In 0.16.7 the server's list call always answers 400 (it passes a bool for a
@@ -59,8 +54,6 @@ func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	switch {
 	case query.RunID == "" && query.AgentID == "":
 		return nil, fmt.Errorf("%w: set a server run or an agent", ErrStepsListBroken)
-	case !query.Start.IsZero() || !query.End.IsZero():
-		return nil, fmt.Errorf("%w by time; set a server run or an agent, without times", ErrStepsListBroken)
 	case query.RunID != "":
 		return c.stepsOfRuns(ctx, query, []string{query.RunID})
 	}
@@ -121,22 +114,8 @@ func unknownStep(id, where string) error {
 
 // matches reports whether the query selects the step, apart from its place in the list.
 func (q *StepsQuery) matches(s *Step) bool {
-	has := s.Feedback != ""
-	switch {
-	case q.Model != "" && s.Model != q.Model && s.ModelHandle != q.Model:
-		return false
-	case q.Feedback != "" && s.Feedback != q.Feedback:
-		return false
-	case q.HasFeedback != nil && *q.HasFeedback != has:
-		return false
-	case q.ProjectID != "" && s.ProjectID != q.ProjectID:
-		return false
-	case len(q.TraceIDs) > 0 && !slices.Contains(q.TraceIDs, s.TraceID):
-		return false
-	case q.AgentID != "" && s.AgentID != q.AgentID:
-		return false
-	}
-	return !slices.ContainsFunc(q.Tags, func(t string) bool { return !slices.Contains(s.Tags, t) })
+	return (q.Model == "" || s.Model == q.Model || s.ModelHandle == q.Model) &&
+		(q.Feedback == "" || s.Feedback == q.Feedback) && (q.AgentID == "" || s.AgentID == q.AgentID)
 }
 
 func (c *Client) listSteps(ctx context.Context, query StepsQuery) ([]Step, error) {
@@ -146,22 +125,6 @@ func (c *Client) listSteps(ctx context.Context, query StepsQuery) ([]Step, error
 	set(q, "after", query.After)
 	set(q, "model", query.Model)
 	set(q, "feedback", query.Feedback)
-	set(q, "project_id", query.ProjectID)
-	if !query.Start.IsZero() {
-		q.Set("start_date", query.Start.UTC().Format(time.RFC3339))
-	}
-	if !query.End.IsZero() {
-		q.Set("end_date", query.End.UTC().Format(time.RFC3339))
-	}
-	if query.HasFeedback != nil {
-		q.Set("has_feedback", strconv.FormatBool(*query.HasFeedback))
-	}
-	for _, id := range query.TraceIDs {
-		q.Add("trace_ids", id)
-	}
-	for _, t := range query.Tags {
-		q.Add("tags", t)
-	}
 	return fetchList[Step](ctx, c, &request{op: "list steps", method: http.MethodGet, target: at("/v1/steps/"), query: q})
 }
 

@@ -13,13 +13,7 @@ import (
 
 // Tools lists the tools of the server.
 func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
-	return pages(1000, func(after string, limit int) ([]Tool, error) {
-		q := url.Values{"limit": {strconv.Itoa(limit)}}
-		if after != "" {
-			q.Set("after", after)
-		}
-		return fetchList[Tool](ctx, c, &request{op: "list tools", method: http.MethodGet, target: at("/v1/tools/"), query: q})
-	}, func(t *Tool) string { return t.ID })
+	return pages(ctx, c, "list tools", at("/v1/tools/"), url.Values{}, func(t *Tool) (id, key string) { return t.ID, t.ID })
 }
 
 // RunTool runs a Python function in the server's sandbox, like a tool call of an agent, and
@@ -101,26 +95,32 @@ func appendNear(near []nearHandle, want, handle string) []nearHandle {
 // maxHandle is the longest handle that is compared: the time grows with the square.
 const maxHandle = 500
 
-// pages fetches pages of size elements until one is not full. It also stops if a server ignores
-// the cursor and repeats a page.
-func pages[T any](size int, get func(after string, limit int) ([]T, error), id func(*T) string) ([]T, error) {
+// pageSize is the number of elements that pages requests at once.
+const pageSize = 1000
+
+// pages lists all pages of a list, each element once: id returns the cursor after an element, and the
+// key that no other has. A page that is not full is the last, and so is a page of known elements: the
+// server ignores the cursor.
+func pages[T any](ctx context.Context, c *Client, op string, of target, q url.Values, id func(*T) (id, key string)) ([]T, error) {
 	var all []T
 	seen := map[string]bool{}
-	for after := ""; ; {
-		page, err := get(after, size)
+	q.Set("limit", strconv.Itoa(pageSize))
+	for {
+		page, err := fetchList[T](ctx, c, &request{op: op, method: http.MethodGet, target: of, query: q})
 		if err != nil {
 			return nil, err
 		}
 		fresh := false
 		for i := range page {
-			if key := id(&page[i]); !seen[key] {
+			after, key := id(&page[i])
+			q.Set("after", after)
+			if !seen[key] {
 				seen[key], fresh = true, true
 				all = append(all, page[i])
 			}
 		}
-		if !fresh || len(page) < size {
+		if !fresh || len(page) < pageSize {
 			return all, nil
 		}
-		after = id(&page[len(page)-1])
 	}
 }

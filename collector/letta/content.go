@@ -26,12 +26,11 @@ func (c Content) String() string {
 }
 
 func (c *Content) read(s *scanner) {
-	*c = Content{}
-	if s.Kind() == '[' {
-		listOf(s, &c.Parts)
-		return
+	if *c = (Content{}); s.Kind() == '[' {
+		into(s, &c.Parts)
+	} else {
+		into(s, &c.Text)
 	}
-	s.str(&c.Text)
 }
 
 // A ContentPart is one part of a content.
@@ -40,17 +39,7 @@ type ContentPart struct {
 	JSON RawJSON
 	// Type is text, image, tool_call, tool_return, reasoning, redacted_reasoning,
 	// omitted_reasoning, summarized_reasoning, or a type of a newer server.
-	Type string
+	Type string `letta:"type,kind"`
 	// Text is the text of a part of type text.
-	Text string
-}
-
-func (p *ContentPart) read(s *scanner) {
-	from := s.start()
-	kind := s.union("type", func() { *p = ContentPart{} }, func(kind, name string) {
-		if kind == "text" && name == "text" {
-			s.str(&p.Text)
-		}
-	})
-	p.Type, p.JSON = kind, s.since(from)
+	Text string `letta:"text" kinds:"text"`
 }

@@ -83,5 +83,5 @@
 //   - send.go: the send; calls_*.go: all other calls
 //   - errors.go, classify.go
 //   - message*.go, request.go, response.go, agentstate.go, run.go, step.go, trace.go, tool.go:
-//     the types of the API; scan*.go parses them
+//     the types of the API; plan.go and scanner.go read them
 package letta

@@ -38,15 +38,9 @@ func (c *Client) observe(ctx context.Context, r *request) (context.Context, *obs
 	return ctx, o
 }
 
-func (o *observed) answered(resp *http.Response) {
+func (o *observed) answered(resp *http.Response, body *watchedBody) {
 	if o != nil {
-		o.Code = resp.StatusCode
-	}
-}
-
-func (o *observed) reads(body *watchedBody) {
-	if o != nil {
-		o.body = body
+		o.Code, o.body = resp.StatusCode, body
 	}
 }
 

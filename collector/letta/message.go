@@ -1,5 +1,7 @@
 package letta
 
+import "reflect"
+
 // A MessageType is the kind of a message. Unknown values are kept.
 type MessageType string
 
@@ -29,129 +31,65 @@ type Message struct {
 	// JSON is the whole message.
 	JSON RawJSON
 
-	Type MessageType
-	ID   string
-	Date Time
-	Name string
-	OTID string
+	Type MessageType `letta:"message_type,kind"`
+	ID   string      `letta:"id,loose"`
+	Date Time        `letta:"date,loose"`
+	Name string      `letta:"name,loose"`
+	OTID string      `letta:"otid,loose"`
 	// StepID is the step that made the message. After an approval, the tool return has the step
 	// of the call, which belongs to an earlier server run.
-	StepID string
+	StepID string `letta:"step_id,loose"`
 	// RunID is the only field of an answer that names its server run.
-	RunID string
+	RunID string `letta:"run_id,loose"`
 
 	// Content is the text of a system message with memory blocks and metadata, the assistant's
 	// text, or a user message as stored. A user message whose text is JSON with the type
 	// system_alert is a sign of a compaction.
-	Content Content
+	Content Content `letta:"content" kinds:"system_message user_message assistant_message"`
 
 	// Reasoning is the model's reasoning. The messages of a step also show assistant texts here.
-	Reasoning string
+	Reasoning string `letta:"reasoning,loose" kinds:"reasoning_message"`
 
 	// ToolCalls are the calls of a tool call message, which the server runs, or of an approval
 	// request, which wait for the client's decision or tool result. The answer that ends with
 	// such a request has the stop reason requires_approval.
-	ToolCalls []ToolCall
+	ToolCalls []ToolCall `letta:"tool_calls,one" kinds:"tool_call_message approval_request_message"`
 	// ToolReturns are the results of the calls of one step, not necessarily in the order of the
 	// calls. Their text is the bare result. The model saw it packaged, as in turns.
-	ToolReturns []ToolReturn
+	ToolReturns []ToolReturn `letta:"tool_returns" kinds:"tool_return_message"`
 
 	// Approvals are the client's answers. The next two fields are the deprecated form.
-	Approvals         []Approval
-	Approve           *bool
-	ApprovalRequestID string
+	Approvals         []Approval `letta:"approvals" kinds:"approval_response_message"`
+	Approve           *bool      `letta:"approve" kinds:"approval_response_message"`
+	ApprovalRequestID string     `letta:"approval_request_id" kinds:"approval_response_message"`
 }
 
-// read reads a message. Deprecated members repeat the first element of the lists that replaced
-// them, and count only if there is no such list.
 func (m *Message) read(s *scanner) {
-	var old deprecated
-	from := s.start()
-	kind := s.union("message_type", func() { *m, old = Message{}, deprecated{} }, func(kind, name string) {
-		switch name {
-		case "id":
-			s.orEmpty(&m.ID)
-		case "date":
-			orNoWord(s, &m.Date)
-		case "name":
-			s.orEmpty(&m.Name)
-		case "otid":
-			s.orEmpty(&m.OTID)
-		case "step_id":
-			s.orEmpty(&m.StepID)
-		case "run_id":
-			s.orEmpty(&m.RunID)
-		default:
-			switch MessageType(kind) {
-			case TypeSystem, TypeUser, TypeAssistant:
-				if name == "content" {
-					m.Content.read(s)
-				}
-			case TypeReasoning:
-				if name == "reasoning" {
-					s.orEmpty(&m.Reasoning)
-				}
-			case TypeToolCall, TypeApprovalRequest:
-				switch name {
-				case "tool_call":
-					old.readCall(s)
-				case "tool_calls":
-					s.toolCalls(&m.ToolCalls)
-				}
-			case TypeToolReturn:
-				switch name {
-				case "tool_return":
-					old.readText(s)
-				case "tool_returns":
-					listOf(s, &m.ToolReturns)
-				default:
-					old.result.readField(s, name)
-				}
-			case TypeApprovalResponse:
-				m.readAnswer(s, name)
-			}
-		}
-	})
-	m.Type, m.JSON = MessageType(kind), s.since(from)
+	start := s.Mark()
+	s.object(reflect.ValueOf(m).Elem(), planOf(reflect.TypeFor[Message]()))
+	calls := m.Type == TypeToolCall || m.Type == TypeApprovalRequest
 	switch {
 	case s.Err() != nil:
-	case len(m.ToolCalls) == 0 && !old.callJSON.IsNull():
-		m.ToolCalls = []ToolCall{old.call}
-		s.failed(old.callErr, "tool_call")
-	case len(m.ToolReturns) == 0 && old.result.ToolCallID != "":
-		old.result.Type = "tool"
-		m.ToolReturns = []ToolReturn{old.result}
-		s.failed(old.textErr, "tool_return")
+	case calls && len(m.ToolCalls) == 0, m.Type == TypeToolReturn && len(m.ToolReturns) == 0:
+		s.Return(start)
+		m.readDeprecated(s)
 	}
 }
 
-// deprecated holds the deprecated members. Their values do not matter if the replacing lists
-// exist.
-type deprecated struct {
-	call     ToolCall
-	callJSON RawJSON
-	callErr  error
-	result   ToolReturn
-	textErr  error
-}
-
-func (d *deprecated) readCall(s *scanner) {
-	d.call, d.callErr = ToolCall{}, nil
-	d.callJSON = s.aside(func() { d.call.read(s) }, &d.callErr)
-}
-
-func (d *deprecated) readText(s *scanner) {
-	d.result.Content, d.textErr = Content{}, nil
-	s.aside(func() { s.str(&d.result.Content.Text) }, &d.textErr)
-}
-
-func (m *Message) readAnswer(s *scanner, name string) {
-	switch name {
-	case "approvals":
-		listOf(s, &m.Approvals)
-	case "approve":
-		s.needBool(&m.Approve)
-	case "approval_request_id":
-		s.needText(&m.ApprovalRequestID)
+// readDeprecated reads the members that were replaced by lists and repeat their first element.
+func (m *Message) readDeprecated(s *scanner) {
+	if m.Type != TypeToolReturn {
+		var old struct {
+			Call *ToolCall `letta:"tool_call"`
+		}
+		if into(s, &old); old.Call != nil {
+			m.ToolCalls = []ToolCall{*old.Call}
+		}
+		return
+	}
+	var old ToolReturn
+	if into(s, &old); old.ToolCallID != "" {
+		old.JSON, old.Type = "", "tool"
+		m.ToolReturns = []ToolReturn{old}
 	}
 }

@@ -19,7 +19,7 @@ func (r RawJSON) Decode(v any) error { return json.Unmarshal([]byte(r), v) }
 func (r RawJSON) Member(name string) RawJSON {
 	var value RawJSON
 	s := newScanner(string(r))
-	for n := range s.members {
+	for n := range s.Members {
 		if n == name {
 			value = s.raw()
 		}
@@ -42,7 +42,7 @@ func (r RawJSON) With(name string, value RawJSON) (RawJSON, error) {
 	if s.Kind() != '{' {
 		return "", fmt.Errorf("letta: %.20q is not an object", string(r))
 	}
-	for n := range s.members {
+	for n := range s.Members {
 		members++
 		if at := s.start(); n == name {
 			s.Skip()

@@ -2,56 +2,31 @@ package letta
 
 import "encoding/json"
 
-// A LettaRequest is the body of a send. A nil field is omitted, and the server uses its default.
+// A LettaRequest is the body of a send, with the members that this module sends. A nil field is
+// omitted, and the server uses its default.
 //
 // Source: schemas/letta_request.py:38-204 of the server, and its published LettaRequest schema.
 type LettaRequest struct { //nolint:revive // the name of the published schema
-	// Messages or Input is required. Both together give a 422.
 	Messages InputMessages `json:"messages,omitempty"`
-	// Input is a short form for one user message.
-	Input Input `json:"input,omitempty"`
 
 	// MaxSteps bounds the model calls. The server's default is 50.
 	MaxSteps *int `json:"max_steps,omitempty"`
 
-	// UseAssistantMessage and the next two fields are deprecated: they describe how older agent
-	// types speak through a tool.
-	UseAssistantMessage      *bool   `json:"use_assistant_message,omitempty"`
-	AssistantMessageToolName *string `json:"assistant_message_tool_name,omitempty"`
-	AssistantMessageToolArg  *string `json:"assistant_message_tool_kwarg,omitempty"`
-
-	// IncludeReturnMessageTypes filters the messages of the answer, never its turns.
-	IncludeReturnMessageTypes []MessageType `json:"include_return_message_types,omitempty"`
-
-	// EnableThinking is deprecated. It is raw JSON because the schema declares a string with the
-	// default true.
-	EnableThinking json.RawMessage `json:"enable_thinking,omitempty"`
-
 	// ClientTools must be repeated in every request of a conversation that can call them.
-	ClientTools  []ClientTool  `json:"client_tools,omitempty"`
-	ClientSkills []ClientSkill `json:"client_skills,omitempty"`
+	ClientTools []ClientTool `json:"client_tools,omitempty"`
 
 	// OverrideModel is a model handle for this request only.
 	OverrideModel *string `json:"override_model,omitempty"`
 	// OverrideSystem is ignored on the native path (adapters/sglang_native_adapter.py:308-313).
 	OverrideSystem *string `json:"override_system,omitempty"`
 
-	IncludeCompactionMessages *bool `json:"include_compaction_messages,omitempty"`
-
 	// ReturnLogprobs alone turns token data off: the server overwrites its three stored flags
 	// together (agents.py:1771-1783). Send both or neither.
 	ReturnLogprobs *bool `json:"return_logprobs,omitempty"`
-	TopLogprobs    *int  `json:"top_logprobs,omitempty"`
 	ReturnTokenIDs *bool `json:"return_token_ids,omitempty"`
 
-	// Streaming and the fields after it belong to the streaming and conversation forms of the
-	// request. The conversations route streams unless Streaming is false.
-	Streaming    *bool   `json:"streaming,omitempty"`
-	StreamTokens *bool   `json:"stream_tokens,omitempty"`
-	IncludePings *bool   `json:"include_pings,omitempty"`
-	Background   *bool   `json:"background,omitempty"`
-	AgentID      *string `json:"agent_id,omitempty"`
-	CallbackURL  *string `json:"callback_url,omitempty"`
+	// Streaming belongs to the conversations route, which streams unless it is false.
+	Streaming *bool `json:"streaming,omitempty"`
 }
 
 // InputMessages are the messages of a request.
@@ -82,14 +57,9 @@ func InputText(in Input) string {
 
 // A MessageCreate is a message of a user, the system or the assistant.
 type MessageCreate struct {
-	Type        string  `json:"type,omitempty"` // message, the default
-	Role        string  `json:"role"`           // user, system, assistant
-	Content     Input   `json:"content"`
-	Name        *string `json:"name,omitempty"`
-	OTID        *string `json:"otid,omitempty"`
-	SenderID    *string `json:"sender_id,omitempty"`
-	BatchItemID *string `json:"batch_item_id,omitempty"`
-	GroupID     *string `json:"group_id,omitempty"`
+	Type    string `json:"type,omitempty"` // message, the default
+	Role    string `json:"role"`           // user, system, assistant
+	Content Input  `json:"content"`
 }
 
 // UserText returns a user message with the text.
@@ -105,8 +75,6 @@ type ApprovalCreate struct {
 	Approve           *bool   `json:"approve,omitempty"`
 	ApprovalRequestID *string `json:"approval_request_id,omitempty"`
 	Reason            *string `json:"reason,omitempty"`
-	GroupID           *string `json:"group_id,omitempty"`
-	OTID              *string `json:"otid,omitempty"`
 }
 
 // An Answer answers one pending call: an *ApprovalReturn or a *ToolResult.
@@ -138,8 +106,6 @@ type ToolResult struct {
 type ToolReturnCreate struct {
 	Type        string       `json:"type"` // tool_return
 	ToolReturns []ToolResult `json:"tool_returns"`
-	GroupID     *string      `json:"group_id,omitempty"`
-	OTID        *string      `json:"otid,omitempty"`
 }
 
 // A ClientTool is a tool that the caller runs.
@@ -148,11 +114,4 @@ type ClientTool struct {
 	Description *string `json:"description,omitempty"`
 	// Parameters is a JSON schema, kept as text: the order of its keys reaches the prompt.
 	Parameters json.RawMessage `json:"parameters,omitempty"`
-}
-
-// A ClientSkill is a skill that the caller offers. The native path ignores it.
-type ClientSkill struct {
-	Name        string  `json:"name"`
-	Description *string `json:"description,omitempty"`
-	Location    *string `json:"location,omitempty"`
 }

@@ -10,29 +10,9 @@ type LettaResponse struct { //nolint:revive // the name of the published schema
 	// JSON is the answer without turns and logprobs.
 	JSON RawJSON
 	// Messages are chronological. They can lack text before a tool call; the turns have it.
-	Messages   Messages
-	StopReason StopReason
-	Usage      UsageStatistics
-}
-
-func (r *LettaResponse) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		switch name {
-		case "messages":
-			r.Messages = nil
-			listOf(s, (*[]Message)(&r.Messages))
-		case "stop_reason":
-			for name := range s.orMembers {
-				if name == "stop_reason" {
-					orNoWord(s, &r.StopReason)
-				}
-			}
-		case "usage":
-			r.Usage.read(s)
-		}
-	}
-	r.JSON = s.since(from)
+	Messages   Messages        `letta:"messages"`
+	StopReason StopReason      `letta:"stop_reason.stop_reason,loose"`
+	Usage      UsageStatistics `letta:"usage,loose"`
 }
 
 // RunID returns the server run of the answer, or "": an answer without messages names none.
@@ -73,35 +53,9 @@ func (r *LettaResponse) Output() string {
 // ContextTokens is an estimate after a compaction.
 type UsageStatistics struct {
 	JSON             RawJSON
-	CompletionTokens int64
-	PromptTokens     int64
-	TotalTokens      int64
-	StepCount        int32
-	RunIDs           []string
-	ContextTokens    *int64
-}
-
-func (u *UsageStatistics) read(s *scanner) {
-	from := s.start()
-	for name := range s.orMembers {
-		switch name {
-		case "completion_tokens":
-			s.orZero(&u.CompletionTokens)
-		case "prompt_tokens":
-			s.orZero(&u.PromptTokens)
-		case "total_tokens":
-			s.orZero(&u.TotalTokens)
-		case "step_count":
-			var n int64
-			s.orZero(&n)
-			if u.StepCount = int32(n); int64(u.StepCount) != n {
-				u.StepCount = 0
-			}
-		case "run_ids":
-			s.strs(&u.RunIDs)
-		case "context_tokens":
-			s.orNoInteger(&u.ContextTokens)
-		}
-	}
-	u.JSON = s.since(from)
+	CompletionTokens int64  `letta:"completion_tokens,loose"`
+	PromptTokens     int64  `letta:"prompt_tokens,loose"`
+	TotalTokens      int64  `letta:"total_tokens,loose"`
+	StepCount        int32  `letta:"step_count,loose"`
+	ContextTokens    *int64 `letta:"context_tokens,loose"`
 }

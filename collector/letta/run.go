@@ -3,41 +3,15 @@ package letta
 // A Run is a server run: the server's work on one send. Its status does not describe the answer
 // (a run stopped by length is failed, but its turns are valid). Use the stop reason.
 type Run struct {
-	JSON           RawJSON
-	ID             string
-	Status         string // created, running, completed, failed, cancelled
-	CreatedAt      Time
-	CompletedAt    Time // UTC, without a zone
-	AgentID        string
-	ConversationID string
+	JSON        RawJSON
+	ID          string `letta:"id"`
+	Status      string `letta:"status"` // created, running, completed, failed, cancelled
+	CreatedAt   Time   `letta:"created_at,loose"`
+	CompletedAt Time   `letta:"completed_at,loose"` // UTC, without a zone
+	AgentID     string `letta:"agent_id,loose"`
 	// Metadata has the reason of a failed run under error.
-	Metadata   RawJSON
-	StopReason StopReason
-}
-
-func (r *Run) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		switch name {
-		case "id":
-			s.str(&r.ID)
-		case "status":
-			s.str(&r.Status)
-		case "created_at":
-			orNoWord(s, &r.CreatedAt)
-		case "completed_at":
-			orNoWord(s, &r.CompletedAt)
-		case "agent_id":
-			s.orEmpty(&r.AgentID)
-		case "conversation_id":
-			s.orEmpty(&r.ConversationID)
-		case "metadata":
-			r.Metadata = s.raw()
-		case "stop_reason":
-			orNoWord(s, &r.StopReason)
-		}
-	}
-	r.JSON = s.since(from)
+	Metadata   RawJSON    `letta:"metadata"`
+	StopReason StopReason `letta:"stop_reason,loose"`
 }
 
 // Ended reports whether the run has ended. For a run of a conversation, use StepsEnded.
@@ -65,22 +39,7 @@ func (r *Run) Failure() string {
 // A Conversation is a separate thread of an agent.
 type Conversation struct {
 	JSON                RawJSON
-	ID                  string
-	AgentID             string
-	InContextMessageIDs []string
-}
-
-func (c *Conversation) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		switch name {
-		case "id":
-			s.str(&c.ID)
-		case "agent_id":
-			s.orEmpty(&c.AgentID)
-		case "in_context_message_ids":
-			s.needTexts(&c.InContextMessageIDs)
-		}
-	}
-	c.JSON = s.since(from)
+	ID                  string   `letta:"id"`
+	AgentID             string   `letta:"agent_id,loose"`
+	InContextMessageIDs []string `letta:"in_context_message_ids"`
 }

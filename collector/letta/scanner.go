@@ -1,25 +1,19 @@
 package letta
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// A scanner reads one JSON text from a server.
-//
-// Its outcome equals the outcome of encoding/json, except that an unused member can have any type
-// (scan_value.go): the same texts are refused, the last of several members with one name wins, null
-// leaves a value unchanged, bytes that are not UTF-8 become U+FFFD, and arrays and objects nest up to
-// 10,000 levels. Names of members match without regard to case.
-type scanner struct {
-	strictjson.Scanner
-
-	// exact means that the name of the last member was written as members yields it.
-	exact bool
-}
+// A scanner reads one JSON text from a server: what encoding/json accepts, with bytes that are not
+// UTF-8 as U+FFFD. Of several members with one name the last counts.
+type scanner struct{ strictjson.Scanner }
 
 // newScanner returns a scanner of text. A caller that does not use it any more can recycle it.
 func newScanner(text string) *scanner { return newValidScanner(validText(text)) }
@@ -56,58 +50,176 @@ func validText(text string) string {
 	return b.String()
 }
 
-// members reads an object and calls yield with the name of each member in lower case, because
-// encoding/json ignores case and all names of the API are in lower case. yield reads the value; a
-// value that it does not read is skipped. null has no members.
-func (s *scanner) members(yield func(name string) bool) {
+// Read parses a value in the server's format, such as a [Step] or [Messages].
+func Read[T any](text string) (*T, error) { return readWith[T](newScanner(text)) }
+
+func readWith[T any](s *scanner) (*T, error) {
+	defer s.recycle()
+	v := new(T)
+	into(s, v)
+	if err := s.End(); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// into reads a value into v.
+func into[T any](s *scanner, v *T) {
+	s.value(reflect.ValueOf(v).Elem(), planOf(reflect.TypeFor[T]()))
+}
+
+var rawType = reflect.TypeFor[RawJSON]()
+
+// value reads a value into v. of is the plan of its struct, or of its elements.
+func (s *scanner) value(v reflect.Value, of *plan) {
+	switch {
+	case v.Kind() == reflect.Struct && of.own:
+		v.Addr().Interface().(reader).read(s) //nolint:forcetypeassert // the plan says so
+	case v.Kind() == reflect.Struct:
+		s.object(v, of)
+	case v.Kind() == reflect.String && v.Type() == rawType:
+		v.SetString(s.Raw())
+	case s.Null():
+		v.SetZero()
+	default:
+		s.plain(v, of)
+	}
+}
+
+// plain reads a value other than null and a struct.
+func (s *scanner) plain(v reflect.Value, of *plan) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(s.Text())
+	case reflect.Bool:
+		v.SetBool(s.Bool())
+	case reflect.Int32, reflect.Int64:
+		v.SetInt(s.Int(v.Type().Bits()))
+	case reflect.Pointer:
+		p := reflect.New(v.Type().Elem())
+		s.value(p.Elem(), of)
+		v.Set(p)
+	case reflect.Slice: // an empty list is not nil
+		v.SetZero()
+		v.Grow(1)
+		v.SetLen(0)
+		for i := range s.Elements {
+			if i == v.Cap() {
+				v.Grow(1)
+			}
+			v.SetLen(i + 1)
+			s.value(v.Index(i), of)
+		}
+	default:
+		panic("letta: internal error: a field has a type that cannot be read") // a test reads all types
+	}
+}
+
+// object reads an object with its text; null has no members.
+func (s *scanner) object(v reflect.Value, p *plan) {
+	v.SetZero()
+	from := s.start()
+	s.members(v, p)
+	if p.text >= 0 {
+		v.Field(p.text).SetString(s.Since(from))
+	}
+}
+
+// members reads the members of an object into the fields of v. The kind of the object can follow
+// members that depend on it.
+func (s *scanner) members(v reflect.Value, p *plan) {
 	if s.Null() {
 		return
 	}
+	start, kind, known, last := s.Mark(), "", false, -1
 	for name := range s.Members {
-		if !yield(s.lower(name)) {
-			return
+		i := p.find(name, last+1)
+		if i < 0 {
+			continue
+		}
+		m := p.members[i]
+		last = i
+		if len(m.kinds) > 0 && !known {
+			here := s.Mark()
+			s.Return(start)
+			if kind, known = s.kindOf(p.kind), true; s.Err() != nil {
+				return
+			}
+			s.Return(here)
+		}
+		if len(m.kinds) == 0 || slices.Contains(m.kinds, kind) {
+			s.member(v, m)
+		}
+		if name == p.kind {
+			if k := v.Field(m.field).String(); known && k != kind {
+				s.Fail("two kinds in one object")
+			} else {
+				kind, known = k, true
+			}
 		}
 	}
 }
 
-// orMembers is like members, but treats a value that is not an object as an empty object.
-func (s *scanner) orMembers(yield func(name string) bool) {
-	if s.is('{') {
-		s.members(yield)
-	}
-}
-
-// elements reads an array and calls yield with the index of each element. yield reads the element; an
-// element that it does not read is skipped. null has no elements.
-func (s *scanner) elements(yield func(i int) bool) {
-	if !s.Null() {
-		s.Elements(yield)
-	}
-}
-
-// lower returns the name of a member in lower case.
-func (s *scanner) lower(name string) string {
-	s.exact = true
-	for i := range len(name) {
-		if c := name[i]; c-'A' < 26 || c >= utf8.RuneSelf {
-			s.exact = false
-			return strings.Map(foldRune, name)
+// kindOf reads an object up to the member that names its kind.
+func (s *scanner) kindOf(name string) (kind string) {
+	for n := range s.Members {
+		if n == name {
+			if !s.Null() {
+				kind = s.Text()
+			}
+			break
 		}
 	}
-	return name
+	return kind
 }
 
-// foldRune returns the lower-case ASCII letter that equals a rune without regard to case.
-func foldRune(r rune) rune {
+// member reads a member into its field.
+func (s *scanner) member(v reflect.Value, m *member) {
+	field := v.Field(m.field)
+	if m.word { // most members
+		field.SetString("")
+		if s.Kind() == '"' {
+			field.SetString(s.Text())
+		} else {
+			s.Skip()
+		}
+		return
+	}
+	here := s.Mark()
 	switch {
-	case r >= 'A' && r <= 'Z':
-		return r + 'a' - 'A'
-	case r == '\u017f': // long s
-		return 's'
-	case r == '\u212a': // Kelvin sign
-		return 'k'
+	case m.path:
+		s.members(v, m.of)
+	case m.as == "version":
+		field.SetString(s.version())
+	case m.as == "one" && s.Kind() == '{':
+		field.Set(reflect.MakeSlice(field.Type(), 1, 1))
+		s.value(field.Index(0), m.of)
+	case m.as == "text":
+		var c Content
+		c.read(s)
+		field.SetString(c.String())
+	default:
+		s.value(field, m.of)
 	}
-	return r
+	if m.loose && s.Err() != nil {
+		s.Return(here)
+		if !m.path { // the fields of a path are loose themselves
+			field.SetZero()
+		}
+		s.Skip()
+	}
+}
+
+// version reads a weight version: a string, or a number as text. It returns "" for anything else.
+func (s *scanner) version() (word string) {
+	switch s.Kind() {
+	case '"':
+		return s.Text()
+	case '0':
+		return tokenize.VersionWord(s.Number())
+	}
+	s.Skip()
+	return ""
 }
 
 // raw reads a value of any type and returns its text.

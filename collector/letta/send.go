@@ -48,8 +48,8 @@ func (o *SendOptions) target() target {
 
 // SendWith is [Client.Send] for many concurrent sends. It takes memory only when the answer
 // begins.
-func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse, err error) {
-	to, requestID := o.target(), o.RequestID
+func (c *Client) SendWith(ctx context.Context, o SendOptions) (answer *LettaResponse, err error) {
+	to := o.target()
 	if o.ConversationID != "" && o.Request.Streaming == nil {
 		copied := *o.Request
 		copied.Streaming = new(false)
@@ -58,84 +58,58 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (_ *LettaResponse,
 	if to.err != nil {
 		return nil, fmt.Errorf("send: %w", to.err)
 	}
-	body, err := Marshal(o.Request)
+	text, err := Marshal(o.Request)
 	if err != nil {
 		return nil, fmt.Errorf("send: encode: %w", err)
 	}
-	r := &request{op: "send", method: http.MethodPost, target: to, id: requestID, body: body}
-
-	ctx, seen := c.observe(ctx, r)
-	defer func() { seen.done(err) }()
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.SendTimeout, errSendTimeout)
-	defer cancel()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	resp, err := c.once(ctx, r)
-	if err != nil {
-		return nil, c.transportError(ctx, r, err)
-	}
-	seen.answered(resp)
-	if resp.StatusCode != http.StatusOK {
-		watched := c.watch(resp.Body, stop)
-		defer watched.close()
-		seen.reads(watched)
-		return nil, c.statusError(r, resp, watched)
-	}
-	// Refuse a reply that is too long. Closing the unread body closes the connection.
-	if err := checkLength(resp, c.cfg.MaxReplyBytes); err != nil {
-		_ = resp.Body.Close()
-		return nil, c.transportError(ctx, r, err)
-	}
-
-	if o.Room != nil {
-		if err := o.Room(ctx, resp.ContentLength); err != nil {
-			_ = resp.Body.Close()
-			return nil, c.transportError(ctx, r, err)
+	r := &request{op: "send", method: http.MethodPost, target: to, id: o.RequestID, body: text}
+	err = c.exchange(ctx, r, c.cfg.SendTimeout, errSendTimeout, func(ctx context.Context, resp *http.Response, body *watchedBody) (undecoded, err error) {
+		body.pause() // until there is room
+		if err := checkLength(resp, c.cfg.MaxReplyBytes); err != nil {
+			return nil, err
 		}
-	}
-	reply, err := c.read(ctx, resp, stop, seen, o.Reply)
-	if err != nil {
-		return nil, c.transportError(ctx, r, err)
-	}
-	out, err := readWith[LettaResponse](newValidScanner(string(reply.Rest))) // the decoder rejects invalid UTF-8
-	if err != nil {
-		return nil, &APIError{
-			Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Status: resp.StatusCode,
-			Detail: oneLine(c.secrets.scrub("cannot decode the answer: " + err.Error())),
-			Err:    &tokenize.DecodeError{Err: err}, // another rollout would not decode better
+		if o.Room != nil {
+			if err := o.Room(ctx, resp.ContentLength); err != nil {
+				return nil, err
+			}
 		}
-	}
-	return out, nil
+		reply, err := c.read(ctx, resp.ContentLength, body, o.Reply)
+		if err != nil {
+			return nil, err
+		}
+		answer, err = readWith[LettaResponse](newValidScanner(string(reply.Rest))) // the decoder rejects invalid UTF-8
+		if err != nil {
+			return &classed{&tokenize.DecodeError{Err: err}, err}, nil // another rollout would not decode better
+		}
+		return nil, nil
+	})
+	return answer, err
 }
 
 // chunkedBytes is the assumed size of a reply of unknown length.
 const chunkedBytes = 1 << 20
 
-// read decodes the body of an answer once there is room for it within ReadBytes.
-func (c *Client) read(ctx context.Context, resp *http.Response, stop context.CancelCauseFunc, seen *observed, arena func() *tokenize.Reply) (*tokenize.Reply, error) {
-	size := resp.ContentLength
+// read decodes an answer of length bytes (-1: unknown) once there is room for it within ReadBytes.
+func (c *Client) read(ctx context.Context, length int64, body *watchedBody, arena func() *tokenize.Reply) (*tokenize.Reply, error) {
+	size := length
 	if size < 0 {
 		size = chunkedBytes
 	}
 	size = min(size, c.cfg.ReadBytes) // a larger reply is read alone
 	if err := c.reading.Acquire(ctx, size); err != nil {
-		_ = resp.Body.Close()
 		return nil, err
 	}
 	defer c.reading.Release(size)
-	watched := c.watch(resp.Body, stop)
-	defer watched.close()
-	seen.reads(watched)
-	body := &unsizedBody{ctx: ctx, from: watched, turn: c.unsized, free: chunkedBytes}
-	defer body.done()
-	if resp.ContentLength >= 0 {
-		body.free = resp.ContentLength
+	in := &unsizedBody{ctx: ctx, from: body, turn: c.unsized, free: chunkedBytes}
+	defer in.done()
+	if length >= 0 {
+		in.free = length
 	}
 	reply := arena()
 	decoder := c.decoder()
 	defer c.decoders.Put(decoder)
 	// Decode reads to the end of the body, so the connection can be reused.
-	return reply, decoder.Decode(body, reply)
+	return reply, decoder.Decode(in, reply)
 }
 
 func (c *Client) decoder() *tokenize.Decoder {

@@ -6,25 +6,22 @@ package letta
 // Source: the published Steps API; schemas/step.py of the server.
 type Step struct {
 	JSON               RawJSON
-	ID                 string
-	RunID              string
-	AgentID            string
-	Model              string
-	ModelHandle        string
-	ModelEndpoint      string
-	ContextWindowLimit *int64
-	PromptTokens       *int64
-	CompletionTokens   *int64
-	TotalTokens        *int64
+	ID                 string `letta:"id,loose"`
+	RunID              string `letta:"run_id,loose"`
+	AgentID            string `letta:"agent_id,loose"`
+	Model              string `letta:"model,loose"`
+	ModelHandle        string `letta:"model_handle,loose"`
+	ModelEndpoint      string `letta:"model_endpoint,loose"`
+	ContextWindowLimit *int64 `letta:"context_window_limit,loose"`
+	PromptTokens       *int64 `letta:"prompt_tokens,loose"`
+	CompletionTokens   *int64 `letta:"completion_tokens,loose"`
+	TotalTokens        *int64 `letta:"total_tokens,loose"`
 	// StopReason is null on all steps except the last, and there too after max_steps.
-	StopReason StopReason
-	Tags       []string
-	TraceID    string
-	Feedback   string // positive, negative
-	ProjectID  string
-	ErrorType  string
-	ErrorData  *StepError
-	Status     string // pending, success, failed, cancelled
+	StopReason StopReason `letta:"stop_reason,loose"`
+	Feedback   string     `letta:"feedback,loose"` // positive, negative
+	ErrorType  string     `letta:"error_type,loose"`
+	ErrorData  *StepError `letta:"error_data,loose"`
+	Status     string     `letta:"status,loose"` // pending, success, failed, cancelled
 }
 
 // StepsEnded reports whether the last of the steps ended its server run.
@@ -36,98 +33,22 @@ func StepsEnded(steps []Step) bool {
 	return last.StopReason != "" || last.Status == "failed" || last.Status == "cancelled"
 }
 
-func (step *Step) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		switch name {
-		case "id":
-			s.orEmpty(&step.ID)
-		case "run_id":
-			s.orEmpty(&step.RunID)
-		case "agent_id":
-			s.orEmpty(&step.AgentID)
-		case "model":
-			s.orEmpty(&step.Model)
-		case "model_handle":
-			s.orEmpty(&step.ModelHandle)
-		case "model_endpoint":
-			s.orEmpty(&step.ModelEndpoint)
-		case "context_window_limit":
-			s.orNoInteger(&step.ContextWindowLimit)
-		case "prompt_tokens":
-			s.orNoInteger(&step.PromptTokens)
-		case "completion_tokens":
-			s.orNoInteger(&step.CompletionTokens)
-		case "total_tokens":
-			s.orNoInteger(&step.TotalTokens)
-		case "stop_reason":
-			orNoWord(s, &step.StopReason)
-		case "tags":
-			s.strs(&step.Tags)
-		case "trace_id":
-			s.orEmpty(&step.TraceID)
-		case "feedback":
-			s.orEmpty(&step.Feedback)
-		case "project_id":
-			s.orEmpty(&step.ProjectID)
-		case "error_type":
-			s.orEmpty(&step.ErrorType)
-		case "error_data":
-			object(s, &step.ErrorData)
-		case "status":
-			s.orEmpty(&step.Status)
-		}
-	}
-	step.JSON = s.since(from)
-}
-
 // A StepError is why a step failed. JSON also has a traceback, which is for people and must not get
 // into rows.
 type StepError struct {
 	JSON    RawJSON
-	Message string
-}
-
-func (e *StepError) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		if name == "message" {
-			s.orEmpty(&e.Message)
-		}
-	}
-	e.JSON = s.since(from)
+	Message string `letta:"message,loose"`
 }
 
 // StepMetrics are the times of a step.
 type StepMetrics struct {
 	JSON               RawJSON
-	ID                 string
-	RunID              string
-	AgentID            string
-	LLMRequestNanos    *int64
-	ToolExecutionNanos *int64
-	StepNanos          *int64
-}
-
-func (m *StepMetrics) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		switch name {
-		case "id":
-			s.orEmpty(&m.ID)
-		case "run_id":
-			s.orEmpty(&m.RunID)
-		case "agent_id":
-			s.orEmpty(&m.AgentID)
-		case "llm_request_ns":
-			s.orNoInteger(&m.LLMRequestNanos)
-		case "tool_execution_ns":
-			s.orNoInteger(&m.ToolExecutionNanos)
-		case "step_ns":
-			s.orNoInteger(&m.StepNanos)
-		}
-	}
-	m.JSON = s.since(from)
+	ID                 string `letta:"id,loose"`
+	RunID              string `letta:"run_id,loose"`
+	AgentID            string `letta:"agent_id,loose"`
+	LLMRequestNanos    *int64 `letta:"llm_request_ns,loose"`
+	ToolExecutionNanos *int64 `letta:"tool_execution_ns,loose"`
+	StepNanos          *int64 `letta:"step_ns,loose"`
 }
 
 // A Feedback is a person's feedback on a step. A nil Feedback field withdraws it.

@@ -5,25 +5,10 @@ import "encoding/json"
 // A Tool is a tool on the server.
 type Tool struct {
 	JSON RawJSON
-	ID   string
-	Name string
+	ID   string `letta:"id,loose"`
+	Name string `letta:"name"`
 	// JSONSchema reaches the prompt, so its text and the order of its keys are kept.
-	JSONSchema RawJSON
-}
-
-func (t *Tool) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		switch name {
-		case "id":
-			s.orEmpty(&t.ID)
-		case "name":
-			s.needText(&t.Name)
-		case "json_schema":
-			t.JSONSchema = s.raw()
-		}
-	}
-	t.JSON = s.since(from)
+	JSONSchema RawJSON `letta:"json_schema"`
 }
 
 // A ToolRun is a single run of a function.

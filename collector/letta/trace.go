@@ -1,46 +1,48 @@
 package letta
 
-// A ProviderTrace is the server's record of one model call. RequestJSON is an OpenAI-style body
-// without input_ids that the native path did not send. ResponseJSON is the engine's answer with
-// output_ids.
+import (
+	"errors"
+
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
+)
+
+// A ProviderTrace is the server's record of one model call. Request is an OpenAI-style body without
+// input_ids that the native path did not send. Response is the engine's answer with output_ids.
 //
 // The trace can be late. There is no trace if the call failed, a log-probability was not finite,
 // or a compaction ran in the step.
 //
 // Source: the published Steps API; schemas/provider_trace.py of the server.
 type ProviderTrace struct {
-	JSON RawJSON
-	// RequestJSON and ResponseJSON are the two bodies; see Request and Response.
-	RequestJSON  RawJSON
-	ResponseJSON RawJSON
-	StepID       string
-	AgentID      string
-	CallType     string // agent_step, summarization, …
-	RunID        string
-
-	request     TraceRequest
-	requestErr  error
-	response    TraceResponse
-	responseErr error
+	JSON     RawJSON
+	Request  TraceBody[TraceRequest]  `letta:"request_json"`
+	Response TraceBody[TraceResponse] `letta:"response_json"`
+	StepID   string                   `letta:"step_id,loose"`
+	AgentID  string                   `letta:"agent_id,loose"`
+	CallType string                   `letta:"call_type,loose"` // agent_step, summarization, …
+	RunID    string                   `letta:"run_id,loose"`
 }
 
-func (t *ProviderTrace) read(s *scanner) {
-	from := s.start()
-	for name := range s.members {
-		switch name {
-		case "request_json":
-			t.RequestJSON = s.aside(func() { t.request, t.requestErr = TraceRequest{}, nil; t.request.read(s) }, &t.requestErr)
-		case "response_json":
-			t.ResponseJSON = s.aside(func() { t.response, t.responseErr = TraceResponse{}, nil; t.response.read(s) }, &t.responseErr)
-		case "step_id":
-			s.orEmpty(&t.StepID)
-		case "agent_id":
-			s.orEmpty(&t.AgentID)
-		case "call_type":
-			s.orEmpty(&t.CallType)
-		case "run_id":
-			s.orEmpty(&t.RunID)
+// A TraceBody is one of the two bodies of a trace, which need not have the form of T.
+type TraceBody[T any] struct {
+	JSON  RawJSON
+	value T
+	err   error
+}
+
+// Parsed returns the body, or why it does not have the form of T.
+func (b *TraceBody[T]) Parsed() (*T, error) { return &b.value, b.err }
+
+func (b *TraceBody[T]) read(s *scanner) {
+	*b = TraceBody[T]{}
+	from, here := s.start(), s.Mark()
+	if into(s, &b.value); s.Err() != nil {
+		b.err = s.Err()
+		if e, ok := errors.AsType[*strictjson.Error](b.err); ok {
+			e.Offset -= from // counts from where the body begins
 		}
+		s.Return(here)
+		s.Skip()
 	}
-	t.JSON = s.since(from)
+	b.JSON = s.since(from)
 }

@@ -93,7 +93,7 @@ func (b *answers) read(reply *collector.Reply) bool {
 func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []string {
 	request, usage := of.Request, &of.Response.Usage
 	if of.RunID == "" || overrides(request) || answersCalls(request) || len(request.ClientTools) > 0 ||
-		len(request.IncludeReturnMessageTypes) > 0 || len(r.Agent.Tools) > 1 && toolsVary(r.Agent) {
+		len(r.Agent.Tools) > 1 && toolsVary(r.Agent) {
 		return nil
 	}
 	for i := range of.Response.Messages {

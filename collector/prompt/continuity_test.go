@@ -50,11 +50,11 @@ func (known *knownLife) behind(tb testing.TB, pass []passage) *knownLife {
 
 func withMark(tb testing.TB, t *letta.ProviderTrace, mark string) *letta.ProviderTrace {
 	tb.Helper()
-	response := strings.Replace(string(t.ResponseJSON), `"meta_info":{`, `"meta_info":{"rollout":`+mark+`,`, 1)
-	if !json.Valid([]byte(response)) || response == string(t.ResponseJSON) {
+	response := strings.Replace(string(t.Response.JSON), `"meta_info":{`, `"meta_info":{"rollout":`+mark+`,`, 1)
+	if !json.Valid([]byte(response)) || response == string(t.Response.JSON) {
 		tb.Fatalf("no trace: %s", response)
 	}
-	return traceOf(tb, string(t.RequestJSON), response)
+	return traceOf(tb, string(t.Request.JSON), response)
 }
 
 func mark(spliced int) string { return fmt.Sprintf(`{"continuity":true,"spliced":%d}`, spliced) }

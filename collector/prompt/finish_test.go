@@ -252,12 +252,12 @@ func TestUncertainSteps(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			messages, err := letta.ReadList[letta.Message]("[" + strings.Join(tt.messages, ",") + "]")
+			messages, err := letta.Read[letta.Messages]("[" + strings.Join(tt.messages, ",") + "]")
 			if err != nil {
 				t.Fatal(err)
 			}
 			reply := &prompt.Answered{Reply: collector.Reply{Sends: []collector.Send{{Turns: tt.turns}}}, Evidence: record.New(nil)}
-			reply.Evidence.Sends = []record.Send{{Response: &letta.LettaResponse{Messages: messages}}}
+			reply.Evidence.Sends = []record.Send{{Response: &letta.LettaResponse{Messages: *messages}}}
 			p := newPrompter(t, prompt.Config{})
 			calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
 			if err != nil {

@@ -328,8 +328,8 @@ func TestTraceTellsTheEnd(t *testing.T) {
 	known := remembered(t, "length")[0]
 	versioned := known.memory.with(func(m *memory) {
 		for id, trace := range m.traces {
-			response := strings.Replace(string(trace.ResponseJSON), `"default"`, `"17"`, 1)
-			m.traces[id] = traceOf(t, string(trace.RequestJSON), response)
+			response := strings.Replace(string(trace.Response.JSON), `"default"`, `"17"`, 1)
+			m.traces[id] = traceOf(t, string(trace.Request.JSON), response)
 		}
 	})
 	untraced := known.memory.with(func(m *memory) { clear(m.traces) })

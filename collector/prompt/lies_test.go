@@ -150,7 +150,7 @@ func traceLies() (all []lie) {
 			if t == nil {
 				return false
 			}
-			texts := [2]string{string(t.RequestJSON), string(t.ResponseJSON)}
+			texts := [2]string{string(t.Request.JSON), string(t.Response.JSON)}
 			k := 1
 			if request {
 				k = 0
@@ -257,9 +257,6 @@ func TestAnswersNotTaken(t *testing.T) {
 		{"the request brought a tool", one, func(known *knownLife) {
 			known.request(0, func(r *letta.LettaRequest) { r.ClientTools = []letta.ClientTool{{Name: "mine"}} })
 		}, true},
-		{"the request left messages out", one, func(known *knownLife) {
-			known.request(0, func(r *letta.LettaRequest) { r.IncludeReturnMessageTypes = []letta.MessageType{letta.TypeAssistant} })
-		}, true},
 		{"the request answered a call", one, func(known *knownLife) {
 			known.request(1, func(r *letta.LettaRequest) {
 				r.Messages = append(slices.Clone(r.Messages), &letta.ApprovalCreate{Type: "approval"})
@@ -294,7 +291,7 @@ func TestAnswersNotTaken(t *testing.T) {
 			for i := range 2 {
 				for _, s := range known.memory.steps[i] {
 					old := known.memory.traces[s.ID]
-					known.memory.traces[s.ID] = traceOf(t, strings.ReplaceAll(string(old.RequestJSON), "the files", "the books"), string(old.ResponseJSON))
+					known.memory.traces[s.ID] = traceOf(t, strings.ReplaceAll(string(old.Request.JSON), "the files", "the books"), string(old.Response.JSON))
 				}
 			}
 			now := *known.memory.agent

@@ -167,7 +167,7 @@ func withSpans(t *testing.T, known *knownLife) *knownLife {
 
 func tokenIDs(t *testing.T, trace *letta.ProviderTrace) []int32 {
 	t.Helper()
-	response, err := trace.Response()
+	response, err := trace.Response.Parsed()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func TestReasons(t *testing.T) {
 			change: func(m *memory, e *record.Rollout) {
 				reverseTools(e)
 				for id, trace := range m.traces {
-					m.traces[id] = traceOf(t, `{"messages":[],"tools":[1,{"function":2},{"function":{"name":3}}]}`, string(trace.ResponseJSON))
+					m.traces[id] = traceOf(t, `{"messages":[],"tools":[1,{"function":2},{"function":{"name":3}}]}`, string(trace.Response.JSON))
 				}
 			},
 			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: `stored: the trace has tool "", which the agent did not have`,

@@ -76,11 +76,6 @@ func TestRecipes(t *testing.T) {
 // lines prints messages and tools as JSON, one per line.
 const lines = "{% for m in messages %}{{ m | tojson }}\n{% endfor %}{% for t in tools or [] %}tool {{ t | tojson }}\n{% endfor %}"
 
-func readMessages(text string) (*letta.Messages, error) {
-	list, err := letta.ReadList[letta.Message](text)
-	return (*letta.Messages)(&list), err
-}
-
 func runRecipe(t *testing.T, archive *txtar.Archive) string {
 	t.Helper()
 	into := func(data []byte, v any) {
@@ -119,7 +114,7 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 				}
 			}
 		case "stored":
-			l.sends[last].stored = *lettatest.Object(t, readMessages, f.Data)
+			l.sends[last].stored = *lettatest.Object(t, letta.Read[letta.Messages], f.Data)
 		case "trace":
 			raw := letta.RawJSON(f.Data)
 			if raw.Member("response_json") == "" {

@@ -107,9 +107,6 @@ func (t *transcript) replay(yield func(s *send, k int, in input)) error {
 // appendRequest appends the messages of a request. It skips answers to waiting calls, because their
 // results come as a tool turn.
 func appendRequest(h history, r *letta.LettaRequest) history {
-	if !letta.RawJSON(r.Input).IsNull() {
-		return append(h, message{role: "user", content: letta.InputText(r.Input)})
-	}
 	for _, m := range r.Messages {
 		if c, ok := m.(*letta.MessageCreate); ok {
 			h = append(h, message{role: c.Role, content: letta.InputText(c.Content)})

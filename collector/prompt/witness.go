@@ -109,9 +109,9 @@ func (b *rebuild) systemOver(s *send) string {
 }
 
 // overrides reports whether the trace shows another system message than the model received: the
-// native path ignores override_system and client_skills.
+// native path ignores override_system.
 func overrides(r *letta.LettaRequest) bool {
-	return r.OverrideSystem != nil && *r.OverrideSystem != "" || len(r.ClientSkills) > 0
+	return r.OverrideSystem != nil && *r.OverrideSystem != ""
 }
 
 // findGap sets the gap of a send if no trace shows everything in its prompts.

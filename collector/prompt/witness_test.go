@@ -92,16 +92,16 @@ func TestToolRules(t *testing.T) {
 			}))
 			trace := m.traces[m.steps[0][k].ID]
 			var tools []json.RawMessage
-			if trace.RequestJSON.Member("tools").Decode(&tools) != nil {
+			if trace.Request.JSON.Member("tools").Decode(&tools) != nil {
 				t.Fatal("the trace has no tools")
 			}
 			tools = slices.DeleteFunc(tools, func(raw json.RawMessage) bool { return !bytes.Contains(raw, []byte(only(k)+`"`)) })
 			list, _ := json.Marshal(tools)
-			request, err := trace.RequestJSON.With("tools", letta.RawJSON(list))
+			request, err := trace.Request.JSON.With("tools", letta.RawJSON(list))
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.traces[m.steps[0][k].ID] = traceOf(t, string(request), string(trace.ResponseJSON))
+			m.traces[m.steps[0][k].ID] = traceOf(t, string(request), string(trace.Response.JSON))
 		}
 	})
 	for _, tt := range []struct {

@@ -3,7 +3,6 @@ package record
 import (
 	"context"
 	"maps"
-	"sync/atomic"
 )
 
 // Requests counts requests by what they fetched. Retries of one PollStepTrace count once.
@@ -38,22 +37,21 @@ func (r Requests) Plus(more Requests) Requests {
 	}
 }
 
-type counters struct{ steps, messages, traces, agents, conversations atomic.Int64 }
-
 // Requests returns the number of requests so far.
 func (r *Rollout) Requests() Requests {
-	c := r.requests
-	return Requests{
-		Steps: c.steps.Load(), Messages: c.messages.Load(), Traces: c.traces.Load(),
-		Agents: c.agents.Load(), Conversations: c.conversations.Load(),
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return *r.requests
 }
 
-func fetch[T any](ctx context.Context, r *Rollout, n *atomic.Int64, ask func(Source, context.Context, string) (T, error), id string) (T, error) {
+// fetch asks the server, and counts the request in n, a field of r.requests.
+func fetch[T any](ctx context.Context, r *Rollout, n *int64, ask func(Source, context.Context, string) (T, error), id string) (T, error) {
 	if r.source == nil {
 		var zero T
 		return zero, errNoSource
 	}
-	n.Add(1)
+	r.mu.Lock()
+	*n++
+	r.mu.Unlock()
 	return ask(r.source, ctx, id)
 }

@@ -51,8 +51,8 @@ type Rollout struct {
 	Engines *Engines
 
 	source   Source
-	requests *counters
-	mu       *sync.Mutex // guards the maps
+	mu       *sync.Mutex // guards the fields below
+	requests *Requests
 	runs     map[string]*Run
 	traces   map[string]*once[*Trace]
 }
@@ -78,7 +78,7 @@ type Send struct {
 // New returns an empty Rollout that reads from source. With a nil source, every fetch fails.
 func New(source Source) *Rollout {
 	return &Rollout{
-		Engines: new(Engines), source: source, requests: new(counters), mu: new(sync.Mutex),
+		Engines: new(Engines), source: source, mu: new(sync.Mutex), requests: new(Requests),
 		runs: make(map[string]*Run), traces: make(map[string]*once[*Trace]),
 	}
 }
@@ -133,7 +133,7 @@ func (r *Rollout) trace(stepID string) *once[*Trace] {
 }
 
 func (r *Rollout) fetchTrace(ctx context.Context, stepID string) (*Trace, error) {
-	t, err := fetch(ctx, r, &r.requests.traces, Source.PollStepTrace, stepID)
+	t, err := fetch(ctx, r, &r.requests.Traces, Source.PollStepTrace, stepID)
 	if t == nil || err != nil {
 		return nil, err
 	}
@@ -150,23 +150,23 @@ func (r *Rollout) AgentNow(ctx context.Context) (*letta.AgentState, string, erro
 	if err != nil || len(now.MessageIDs) == 0 {
 		return now, "", err
 	}
-	system, err := fetch(ctx, r, &r.requests.agents, Source.SystemText, now.MessageIDs[0])
+	system, err := fetch(ctx, r, &r.requests.Agents, Source.SystemText, now.MessageIDs[0])
 	return now, system, err
 }
 
 // AgentState fetches the agent on each call, without its system message.
 func (r *Rollout) AgentState(ctx context.Context) (*letta.AgentState, error) {
-	return fetch(ctx, r, &r.requests.agents, Source.Agent, r.Agent.ID)
+	return fetch(ctx, r, &r.requests.Agents, Source.Agent, r.Agent.ID)
 }
 
 // ConversationSystem returns the text of the conversation's system message. The first send creates
 // that message. The text is empty if the conversation has no messages.
 func (r *Rollout) ConversationSystem(ctx context.Context) (string, error) {
-	c, err := fetch(ctx, r, &r.requests.conversations, Source.Conversation, r.Conversation.ID)
+	c, err := fetch(ctx, r, &r.requests.Conversations, Source.Conversation, r.Conversation.ID)
 	if err != nil || len(c.InContextMessageIDs) == 0 {
 		return "", err
 	}
-	return fetch(ctx, r, &r.requests.conversations, Source.SystemText, c.InContextMessageIDs[0])
+	return fetch(ctx, r, &r.requests.Conversations, Source.SystemText, c.InContextMessageIDs[0])
 }
 
 // Conversed returns the conversation as a JSON array: the request messages and the answer messages,

@@ -21,7 +21,7 @@ type Run struct {
 // Steps returns the steps, oldest first.
 func (r *Run) Steps(ctx context.Context) ([]letta.Step, error) {
 	return r.steps.get(ctx, func(ctx context.Context) ([]letta.Step, error) {
-		return fetch(ctx, r.of, &r.of.requests.steps, Source.RunSteps, r.ID)
+		return fetch(ctx, r.of, &r.of.requests.Steps, Source.RunSteps, r.ID)
 	})
 }
 
@@ -57,6 +57,6 @@ func IsAlert(text string) bool {
 // Messages returns the stored messages, oldest first, including the request's messages.
 func (r *Run) Messages(ctx context.Context) (letta.Messages, error) {
 	return r.messages.get(ctx, func(ctx context.Context) (letta.Messages, error) {
-		return fetch(ctx, r.of, &r.of.requests.messages, Source.RunMessages, r.ID)
+		return fetch(ctx, r.of, &r.of.requests.Messages, Source.RunMessages, r.ID)
 	})
 }

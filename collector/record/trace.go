@@ -35,7 +35,7 @@ type Answer struct {
 // NewTrace returns a Trace of the server's record kept.
 func NewTrace(kept *letta.ProviderTrace) *Trace {
 	t := &Trace{kept: kept}
-	if r, err := kept.Response(); err == nil {
+	if r, err := kept.Response.Parsed(); err == nil {
 		t.answer = Answer{
 			TraceResponse: *r, MatchedID: number(string(r.Matched)),
 			PromptLength: number(string(r.PromptTokens)),
@@ -44,7 +44,7 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 		t.answer.readMark(string(r.Mark))
 	}
 	t.messages = sync.OnceValues(func() ([]letta.TraceMessage, error) {
-		r, err := kept.Request()
+		r, err := kept.Request.Parsed()
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +70,7 @@ func (a *Answer) readMark(text string) {
 
 // Answer returns the engine's answer. The caller must not change it.
 func (t *Trace) Answer() (*Answer, error) {
-	_, err := t.kept.Response()
+	_, err := t.kept.Response.Parsed()
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (t *Trace) Answer() (*Answer, error) {
 }
 
 // Request returns the request that the server would have sent to an OpenAI-style engine.
-func (t *Trace) Request() (*letta.TraceRequest, error) { return t.kept.Request() }
+func (t *Trace) Request() (*letta.TraceRequest, error) { return t.kept.Request.Parsed() }
 
 // Messages returns the messages of the request. The caller must not change them.
 func (t *Trace) Messages() ([]letta.TraceMessage, error) { return t.messages() }

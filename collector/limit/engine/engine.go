@@ -159,7 +159,7 @@ func (p *Poller) page(ctx context.Context, i int, page string) (limit.Engine, er
 
 func (p *Poller) read(i int, families map[string]*dto.MetricFamily) (limit.Engine, error) {
 	e := limit.Engine{
-		KVUsage:     first(families, highest, "sglang:token_usage", "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+		KVUsage:     first(families, math.Max, "sglang:token_usage", "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
 		Waiting:     first(families, plus, "sglang:num_queue_reqs", "vllm:num_requests_waiting"),
 		Preemptions: first(families, plus, "sglang:num_retracted_requests_total", "vllm:num_preemptions_total"),
 	}
@@ -191,5 +191,3 @@ func first(families map[string]*dto.MetricFamily, join func(a, b float64) float6
 	}
 	return -1
 }
-
-func highest(a, b float64) float64 { return max(a, b) }

@@ -1,0 +1,113 @@
+package letta
+
+import (
+	"reflect"
+	"strings"
+	"sync"
+)
+
+// The tags of a received type say how its fields are read:
+//
+//	letta:"id"                             the member id; another type is an error
+//	letta:"name,loose"                     another type is the zero value
+//	letta:"stop_reason.stop_reason,loose"  a member of the object stop_reason
+//	letta:"message_type,kind"              the member names the kind of the object
+//	letta:"content" kinds:"user_message"   is read only in objects of these kinds
+//
+// null is the zero value. A field JSON is the text of the whole object. The members from which a
+// prompt, a row or its proof is made are not loose. If a server changes the type of a loose member,
+// the member is unknown, and nothing else fails.
+//
+// A type with a method read reads itself.
+
+// A plan is how the members of an object are read into a struct.
+type plan struct {
+	members []*member
+	text    int    // index of the field JSON, or -1
+	kind    string // name of the member that names the kind, or ""
+	own     bool   // the struct has a method read
+}
+
+// A member is one member of an object.
+type member struct {
+	name  string
+	field int
+	loose bool
+	word  bool     // a loose string
+	as    string   // version, one, text: see scanner.member
+	kinds []string // empty: any
+	// of is the plan of the field's struct, or of its elements; nil: no struct. If path is set, it
+	// is the plan of more members of the same struct.
+	of   *plan
+	path bool
+}
+
+// A reader is a type that reads itself.
+type reader interface{ read(s *scanner) }
+
+var plans sync.Map // of *plan, by reflect.Type
+
+// planOf returns the plan of a struct type, or of the elements of a list or a pointer. It is nil for
+// other types.
+func planOf(t reflect.Type) *plan {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan) //nolint:forcetypeassert // the map has nothing else
+	}
+	p := &plan{text: -1}
+	p.own = reflect.PointerTo(t).Implements(reflect.TypeFor[reader]())
+	for f := range t.Fields() {
+		if f.Name == "JSON" {
+			p.text = f.Index[0]
+		}
+		if tag := f.Tag.Get("letta"); tag != "" {
+			word := f.Type.Kind() == reflect.String && f.Type != rawType
+			p.add(tag, &member{field: f.Index[0], word: word, kinds: strings.Fields(f.Tag.Get("kinds")), of: planOf(f.Type)})
+		}
+	}
+	plans.Store(t, p)
+	return p
+}
+
+// add adds a member under the name or the path of its tag.
+func (p *plan) add(tag string, m *member) {
+	path, option, _ := strings.Cut(tag, ",")
+	m.loose, m.as = option == "loose", option
+	m.word = m.word && m.loose
+	if option == "kind" {
+		p.kind = path
+	}
+	for outer, rest, deeper := strings.Cut(path, "."); deeper; outer, rest, deeper = strings.Cut(path, ".") {
+		i := p.find(outer, 0)
+		if i < 0 {
+			i = len(p.members)
+			p.members = append(p.members, &member{name: outer, of: &plan{text: -1}, path: true})
+		}
+		outside := p.members[i]
+		outside.loose = outside.loose || m.loose
+		p, path = outside.of, rest
+	}
+	m.name = path
+	p.members = append(p.members, m)
+}
+
+// find returns the index of the member with a name, or -1. It looks from an index on, because
+// members come in about the same order in every object.
+func (p *plan) find(name string, from int) int {
+	for i := from; i < len(p.members); i++ {
+		if p.members[i].name == name {
+			return i
+		}
+	}
+	for i := range min(from, len(p.members)) {
+		if p.members[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
