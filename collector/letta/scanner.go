@@ -12,7 +12,7 @@ import (
 )
 
 // A scanner reads one JSON text from a server: what encoding/json accepts, with bytes that are not
-// UTF-8 as U+FFFD. Of several members with one name the last counts.
+// UTF-8 as U+FFFD. The last of several members with one name counts.
 type scanner struct{ strictjson.Scanner }
 
 // newScanner returns a scanner of text. A caller that does not use it any more can recycle it.
