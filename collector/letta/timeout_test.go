@@ -68,6 +68,23 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
+// TestRoomWaits checks that an answer does not time out while it waits for room.
+func TestRoomWaits(t *testing.T) {
+	t.Parallel()
+	lettatest.InBubble(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"messages":[],"stop_reason":{"stop_reason":"end_turn"},"usage":{},"turns":[]}`)
+	}, letta.ClientConfig{}, func(t *testing.T, c *letta.Client) {
+		t.Helper()
+		answer, err := c.SendWith(t.Context(), letta.SendOptions{
+			AgentID: "agent-1", Request: hello(), Reply: func() *tokenize.Reply { return new(tokenize.Reply) },
+			Room: func(context.Context, int64) error { time.Sleep(10 * letta.DefaultIdleBodyTimeout); return nil },
+		})
+		if err != nil || answer.StopReason != letta.StopEndTurn {
+			t.Errorf("SendWith = %+v, %v", answer, err)
+		}
+	})
+}
+
 // TestCallersContext attributes the end of the caller's context to the caller, not the server.
 func TestCallersContext(t *testing.T) {
 	t.Parallel()
