@@ -113,7 +113,7 @@ func referenceMessage(raw json.RawMessage, v reflect.Value) error {
 	if err := referenceObject(raw, v); err != nil {
 		return err
 	}
-	m := v.Addr().Interface().(*Message) //nolint:forcetypeassert // the caller has checked it
+	m := v.Addr().Interface().(*Message)
 	var old struct {
 		Call   *ToolCall `letta:"tool_call"`
 		Result ToolReturn
