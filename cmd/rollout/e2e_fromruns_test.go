@@ -598,7 +598,7 @@ func TestFromRunsTap(t *testing.T) {
 			}
 			from, to := r.TurnOffsets[k], r.TurnOffsets[k+1]
 			at := slices.IndexFunc(truth, func(c enginesim.Call) bool {
-				return slices.Equal(c.InputIDs, r.InputIDs[:from]) && slices.Equal(c.OutputIDs, r.InputIDs[from:to]) && slices.Equal([]float32(c.Logprobs), r.Logprobs[from:to])
+				return slices.Equal(c.InputIDs, r.InputIDs[:from]) && slices.Equal(c.OutputIDs, r.InputIDs[from:to]) && slices.Equal(c.Logprobs, r.Logprobs[from:to])
 			})
 			if at < 0 {
 				t.Errorf("%s: the engine saw no such call at %d, or not as often", id.task, from)

@@ -83,7 +83,7 @@ func TestTap(t *testing.T) {
 	}
 	for i, c := range p.calls(t, len(truth)) {
 		at := slices.IndexFunc(truth, func(e enginesim.Call) bool {
-			return slices.Equal(e.InputIDs, c.Prompt) && slices.Equal(e.OutputIDs, c.Output) && slices.Equal([]float32(e.Logprobs), c.Logprobs)
+			return slices.Equal(e.InputIDs, c.Prompt) && slices.Equal(e.OutputIDs, c.Output) && slices.Equal(e.Logprobs, c.Logprobs)
 		})
 		if at < 0 {
 			t.Errorf("call %d: the engine saw nothing such: %+v", i, c)

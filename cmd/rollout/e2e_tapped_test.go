@@ -177,7 +177,7 @@ func (s *tappedServer) checkTruth(t *testing.T, got *readBack) {
 	spans := 0
 	truth := map[string]bool{}
 	for _, c := range s.engine.Calls() {
-		truth[asText(t, []any{c.InputIDs, c.OutputIDs, []float32(c.Logprobs)})] = true
+		truth[asText(t, []any{c.InputIDs, c.OutputIDs, c.Logprobs})] = true
 	}
 	for id, r := range got.allRows() {
 		for k, role := range r.TurnRoles {

@@ -39,7 +39,7 @@ func TestScriptedEngine(t *testing.T) {
 		if !slices.Equal(got.Prompt, truth.InputIDs) || !slices.Equal(got.Output, truth.OutputIDs) || len(got.Output) == 0 {
 			t.Errorf("%s: kept %v %v, the engine had %v %v", c.name, got.Prompt, got.Output, truth.InputIDs, truth.OutputIDs)
 		}
-		if !slices.Equal(got.Logprobs, []float32(truth.Logprobs)) || got.Version != "5" || got.Finish != truth.Finish.Type {
+		if !slices.Equal(got.Logprobs, truth.Logprobs) || got.Version != "5" || got.Finish != truth.Finish.Type {
 			t.Errorf("%s: kept %+v, the engine had %+v", c.name, got, truth)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
@@ -56,11 +55,12 @@ func (e *Engine) chat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := chatAnswer{e: e, g: &g, body: &body, id: fmt.Sprintf("chatcmpl-%016x%04x", PromptSeed(g.call.InputIDs), g.call.N)}
+	a.read()
 	if body.Stream {
 		stream(w, a.events())
 		return
 	}
-	reply(w, http.StatusOK, a.whole())
+	send(w, http.StatusOK, a.whole())
 }
 
 func hasTools(tools json.RawMessage) bool {
@@ -162,27 +162,31 @@ func withObjects(raw json.RawMessage) (json.RawMessage, error) {
 
 // A chatAnswer prints a generation as vLLM does.
 type chatAnswer struct {
-	e    *Engine
-	g    *generation
-	body *chatRequest
-	id   string
+	e      *Engine
+	g      *generation
+	body   *chatRequest
+	id     string
+	text   string
+	calls  []any
+	finish string // OpenAI's finish_reason
 }
 
 var calledTool = regexp.MustCompile(`(?s)<tool_call>\s*(\{.*?\})\s*</tool_call>`)
 
-// called takes the calls of tools out of a text, where tools were given.
-func (a *chatAnswer) called() (text string, calls []any) {
-	text = a.g.call.Text
+// read takes the calls of tools out of the text, where tools were given.
+func (a *chatAnswer) read() {
+	a.text, a.finish = a.g.call.Text, a.g.call.Finish.Type
 	if !hasTools(a.body.Tools) {
-		return text, nil
+		return
 	}
-	for i, m := range calledTool.FindAllStringSubmatch(text, -1) {
+	var calls []any
+	for i, m := range calledTool.FindAllStringSubmatch(a.text, -1) {
 		var call struct {
 			Name      string          `json:"name"`
 			Arguments json.RawMessage `json:"arguments"`
 		}
 		if json.Unmarshal([]byte(m[1]), &call) != nil || call.Name == "" {
-			return a.g.call.Text, nil
+			return
 		}
 		calls = append(calls, map[string]any{
 			"id": fmt.Sprintf("call_%08x_%d", uint32(PromptSeed(a.g.call.InputIDs)), i), "index": i, "type": "function",
@@ -190,50 +194,34 @@ func (a *chatAnswer) called() (text string, calls []any) {
 		})
 	}
 	if len(calls) > 0 {
-		text = strings.TrimSpace(calledTool.ReplaceAllString(text, ""))
+		a.text, a.calls, a.finish = strings.TrimSpace(calledTool.ReplaceAllString(a.text, "")), calls, "tool_calls"
 	}
-	return text, calls
 }
 
-// finish is OpenAI's finish_reason and vLLM's stop_reason: null for the model's own end.
-func (a *chatAnswer) finish(calls []any) string {
-	switch {
-	case len(calls) > 0:
-		return "tool_calls"
-	case a.g.call.Finish.Type == "":
-		return "stop"
-	}
-	return a.g.call.Finish.Type
-}
-
-// logprobs returns the log-probabilities of the tokens from to to, or null.
-func (a *chatAnswer) logprobs(from, to int) json.RawMessage {
+// logprobs returns the log-probabilities of the tokens from to to, or nil.
+func (a *chatAnswer) logprobs(from, to int) any {
 	if !a.body.Logprobs {
-		return json.RawMessage("null")
+		return nil
 	}
-	out := []byte(`{"content":[`)
+	content := []any{}
 	for i := from; i < to; i++ {
-		if i > from {
-			out = append(out, ',')
-		}
 		token, _ := a.e.text(a.g.call.OutputIDs[i:i+1], false) // it was decoded before
 		raw := make([]int, len(token))
-		for j := range len(token) {
+		for j := range raw {
 			raw[j] = int(token[j])
 		}
-		spelled, _ := json.Marshal(raw) // numbers
-		out = append(append(out, `{"token":`...), sglang.Quote(token)...)
-		out = a.g.appendLogprob(append(out, `,"logprob":`...), i, "-9999.0")
-		out = append(append(append(out, `,"bytes":`...), spelled...), `,"top_logprobs":[]}`...)
+		content = append(content, map[string]any{
+			"token": token, "logprob": json.RawMessage(a.g.appendLogprob(nil, i, "-9999.0")), "bytes": raw, "top_logprobs": []any{},
+		})
 	}
-	return append(out, "]}"...)
+	return map[string]any{"content": content}
 }
 
 func (a *chatAnswer) usage() map[string]any {
 	c := &a.g.call
 	return map[string]any{
 		"prompt_tokens": len(c.InputIDs), "completion_tokens": len(c.OutputIDs), "total_tokens": len(c.InputIDs) + len(c.OutputIDs),
-		"prompt_tokens_details": map[string]any{"cached_tokens": c.Cached},
+		"prompt_tokens_details": map[string]any{"cached_tokens": 0},
 	}
 }
 
@@ -244,17 +232,16 @@ func (a *chatAnswer) head(object string) map[string]any {
 // whole is the answer in one piece.
 func (a *chatAnswer) whole() []byte {
 	c := &a.g.call
-	text, calls := a.called()
-	message := map[string]any{"role": "assistant", "content": text, "refusal": nil, "reasoning": nil}
-	if len(calls) > 0 {
-		message["tool_calls"] = calls
-		if text == "" {
+	message := map[string]any{"role": "assistant", "content": a.text, "refusal": nil, "reasoning": nil}
+	if len(a.calls) > 0 {
+		message["tool_calls"] = a.calls
+		if a.text == "" {
 			message["content"] = nil
 		}
 	}
 	choice := map[string]any{
 		"index": 0, "message": message, "logprobs": a.logprobs(0, len(c.OutputIDs)),
-		"finish_reason": a.finish(calls), "stop_reason": nil, "token_ids": nil,
+		"finish_reason": a.finish, "stop_reason": nil, "token_ids": nil,
 	}
 	out := a.head("chat.completion")
 	maps.Copy(out, map[string]any{"choices": []any{choice}, "usage": a.usage(), "prompt_logprobs": nil, "prompt_token_ids": nil})
@@ -292,12 +279,11 @@ func (a *chatAnswer) events() iter.Seq[[]byte] {
 		if !yield(event(map[string]any{"delta": map[string]any{"role": "assistant", "content": ""}, "logprobs": nil, "finish_reason": nil}, more)) {
 			return
 		}
-		text, calls := a.called()
 		from, said := 0, 0
 		for to := range chunks(len(c.OutputIDs)) {
 			delta := map[string]any{}
-			if len(calls) == 0 {
-				now := text
+			if len(a.calls) == 0 {
+				now := a.text
 				if to < len(c.OutputIDs) {
 					now, _ = a.e.text(c.OutputIDs[:to], true) // it was decoded before
 					now = strings.TrimRight(now, "\uFFFD")
@@ -305,14 +291,14 @@ func (a *chatAnswer) events() iter.Seq[[]byte] {
 				delta["content"] = now[said:]
 				said = len(now)
 			} else if to == len(c.OutputIDs) {
-				delta["content"], delta["tool_calls"] = text, calls
+				delta["content"], delta["tool_calls"] = a.text, a.calls
 			}
 			choice := map[string]any{"delta": delta, "logprobs": a.logprobs(from, to), "finish_reason": nil}
 			if a.body.TokenIDs {
 				choice["token_ids"] = slices.Clone(c.OutputIDs[from:to])
 			}
 			if to == len(c.OutputIDs) {
-				choice["finish_reason"], choice["stop_reason"] = a.finish(calls), nil
+				choice["finish_reason"], choice["stop_reason"] = a.finish, nil
 			}
 			if !yield(event(choice, nil)) {
 				return

@@ -12,8 +12,6 @@
 //	POST /generate              SGLang's own dialect: input_ids or text, one prompt
 //	POST /v1/chat/completions   OpenAI's; with return_token_ids also vLLM's prompt_token_ids
 //	                            and token_ids
-//	POST /update_weight_version {"new_version": "8"} is the version of the calls after it
-//	GET  /truth                 the calls so far, as JSON lines
 //
 // Both ways of generation stream on request. A stream of /generate repeats all that was
 // sampled in each event, as SGLang's does; one of /v1/chat/completions sends what is new.
@@ -29,15 +27,14 @@
 // call is counted in the prompt too: each step of an agent's loop leaves one result of a
 // tool behind it, even where the server shows the model no call (approvals, client tools).
 // So an answer is a function of the prompt alone, whichever engine gives it, before or
-// after a restart. Two things need memory: faults that end after some times, and a prompt
-// that lost its marker in a compaction. Such a prompt continues the last script that its
-// agent played. A prompt without any marker is answered with a greeting.
+// after a restart. Only a prompt that lost its marker in a compaction needs memory: it
+// continues the last script that its agent played. Other prompts without a marker are answered
+// with a greeting.
 //
 // # Truth
 //
-// A [Call] is kept before its answer leaves, in memory and in [Config.Log]. The
-// log-probabilities are a pure function of the whole prompt, the position and the id (see
-// [Logprob]), so equal outputs under different prompts differ in bits. [Reply.Equal] plants
-// equal ones. With [Config.ByMarker] all is a function of the marker and of the number of the
+// A [Call] is kept before its answer leaves. The log-probabilities are a pure function of the whole prompt, the position and the id (see
+// [Logprob]), so equal outputs under different prompts differ in bits, except in the script
+// equal. With [Config.ByMarker] all is a function of the marker and of the number of the
 // call: so two ways of collecting that say the same can be compared.
 package enginesim

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A Conversation is what a prompt says about where it stands.
-type Conversation struct {
+// A conversation is what a prompt says about where it stands.
+type conversation struct {
 	Script string            // name of the script; empty: no marker
 	Params map[string]string // what the marker says besides, as seed=7
 	Step   int               // number of calls since the marker, from 0
@@ -16,8 +16,8 @@ type Conversation struct {
 	Prompt uint64            // PromptSeed of the prompt
 }
 
-// Int is a parameter of the marker as a number, or other.
-func (c *Conversation) Int(name string, other int) int {
+// int returns a parameter of the marker as a number, or other.
+func (c *conversation) int(name string, other int) int {
 	if n, err := strconv.Atoi(c.Params[name]); err == nil {
 		return n
 	}
@@ -32,8 +32,8 @@ var (
 
 // find reads the conversation from the text of a prompt. result is what each result of a
 // tool begins with.
-func find(text, result string) Conversation {
-	var c Conversation
+func find(text, result string) conversation {
+	var c conversation
 	if m := agentID.FindStringSubmatch(text); m != nil {
 		c.Agent = m[1]
 		if m := conversationID.FindStringSubmatch(text); m != nil {
@@ -57,13 +57,12 @@ func find(text, result string) Conversation {
 
 // A memory is what an engine knows of earlier calls.
 type memory struct {
-	mu     sync.Mutex
-	last   map[string]Conversation // by agent
-	faults map[string]int          // by script, parameters and step
+	mu   sync.Mutex
+	last map[string]conversation // by agent
 }
 
 // complete completes a conversation whose marker is gone, and remembers it.
-func (m *memory) complete(c *Conversation) {
+func (m *memory) complete(c *conversation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c.Agent == "" {
@@ -78,19 +77,4 @@ func (m *memory) complete(c *Conversation) {
 	if c.Script != "" {
 		m.last[c.Agent] = *c
 	}
-}
-
-// fails reports whether a fault of the reply happens once more, and counts it.
-func (m *memory) fails(c *Conversation, r *Reply) bool {
-	if r.Status == 0 && !r.Drop && !r.Late {
-		return false
-	}
-	if r.Times == 0 {
-		return true
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	key := c.Script + " " + c.Params["seed"] + " " + strconv.Itoa(c.Step)
-	m.faults[key]++
-	return m.faults[key] <= r.Times
 }

@@ -16,7 +16,6 @@ import (
 
 // A generateRequest is a body of /generate. Other members are ignored, as SGLang does.
 type generateRequest struct {
-	Text     *string         `json:"text"`
 	InputIDs []int32         `json:"input_ids"`
 	Sampling json.RawMessage `json:"sampling_params"`
 	Logprob  bool            `json:"return_logprob"`
@@ -29,11 +28,8 @@ func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 	g := generation{call: Call{N: e.truth.begin(), Began: time.Now(), Path: "/generate"}}
 	var body generateRequest
 	err := readJSON(w, r, &body)
-	if err == nil && (body.InputIDs == nil) == (body.Text == nil) {
-		err = errors.New("want one of input_ids (one list of ids) and text (one string)")
-	}
-	if err == nil && body.Text != nil {
-		body.InputIDs, err = e.split("", *body.Text, nil)
+	if err == nil && body.InputIDs == nil {
+		err = errors.New("input_ids: want one list of ids")
 	}
 	g.call.InputIDs, g.call.Sampling = body.InputIDs, body.Sampling
 	var limit int64
@@ -53,7 +49,7 @@ func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 	}
 	n := len(g.call.OutputIDs)
 	if !body.Stream {
-		reply(w, http.StatusOK, e.generated(&g, id, body.Logprob, n))
+		send(w, http.StatusOK, e.generated(&g, id, body.Logprob, n))
 		return
 	}
 	stream(w, func(yield func([]byte) bool) {
@@ -99,7 +95,7 @@ func (e *Engine) generated(g *generation, id string, logprobs bool, n int) []byt
 	}
 	body := sglang.Answer{
 		Text: text, OutputIDs: tokenize.AppendIDs(nil, c.OutputIDs[:n]), ID: id, Version: c.Version, Finish: finish,
-		PromptTokens: len(c.InputIDs), CompletionTokens: n, CachedTokens: c.Cached, Seconds: c.Ended.Sub(c.Began).Seconds(),
+		PromptTokens: len(c.InputIDs), CompletionTokens: n, Seconds: c.Ended.Sub(c.Began).Seconds(),
 	}
 	if logprobs {
 		list := []byte{'['}

@@ -1,12 +1,6 @@
 package enginesim
 
-import (
-	"encoding/json"
-	"fmt"
-	"math"
-
-	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
-)
+import "github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 
 // PromptSeed is a hash of a prompt, ids and length.
 func PromptSeed(prompt []int32) uint64 {
@@ -32,38 +26,3 @@ func wordSeed(word string) uint64 {
 
 // plainFrom is the smallest number that Python prints without an exponent.
 const plainFrom = 1e-4
-
-// Logprobs are log-probabilities that are null in JSON if they are not finite.
-type Logprobs []float32
-
-// MarshalJSON implements json.Marshaler.
-func (l Logprobs) MarshalJSON() ([]byte, error) {
-	if l == nil {
-		return []byte("null"), nil
-	}
-	out := []byte{'['}
-	for i, p := range l {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = sglang.AppendFloat(out, p, plainFrom, "null")
-	}
-	return append(out, ']'), nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler: null becomes NaN.
-func (l *Logprobs) UnmarshalJSON(b []byte) error {
-	var read []*float32
-	if err := json.Unmarshal(b, &read); err != nil {
-		return fmt.Errorf("enginesim: logprobs: %w", err)
-	}
-	*l = nil
-	for _, p := range read {
-		if p == nil {
-			*l = append(*l, float32(math.NaN()))
-			continue
-		}
-		*l = append(*l, *p)
-	}
-	return nil
-}

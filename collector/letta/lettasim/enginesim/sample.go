@@ -1,9 +1,11 @@
 package enginesim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -14,13 +16,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
+	"github.com/rollout-rl/rollout/collector/wait"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 // A generation is one call under way.
 type generation struct {
 	call    Call
-	reply   Reply
+	reply   reply
 	printed []string // log-probabilities that are printed otherwise, by position; or nil
 }
 
@@ -28,69 +31,47 @@ type generation struct {
 // It returns false where the answer was given here: a fault, or a client that has gone.
 func (e *Engine) run(ctx context.Context, w http.ResponseWriter, g *generation, limit int64, summary bool) bool {
 	c := &g.call
-	c.Cached = e.cached(c.InputIDs)
 	text, err := e.text(c.InputIDs, false)
 	if err != nil {
 		return e.fault(w, g, http.StatusBadRequest, err.Error())
 	}
-	where := find(text, e.cfg.Result)
+	where := find(text, e.result)
 	where.Prompt = PromptSeed(c.InputIDs)
 	c.Agent = where.Agent
 	if summary {
-		where.Script, g.reply = "", Reply{Text: e.cfg.Summary}
+		where.Script, g.reply = "", reply{text: "Summary: the user and the assistant talked; nothing is left to do."}
 	} else {
 		e.memory.complete(&where)
 		if e.cfg.ByMarker {
 			where.Agent, where.Prompt = "", wordSeed(fmt.Sprint(where.Script, where.Params, where.Step))
 		}
-		script, ok := e.cfg.Scripts[where.Script]
+		script, ok := e.scripts[where.Script]
 		switch {
 		case where.Script == "":
-			g.reply = Reply{Text: "Hello. What can I do for you?"}
+			g.reply = reply{text: "Hello. What can I do for you?"}
 		case !ok:
-			return e.fault(w, g, http.StatusBadRequest, fmt.Sprintf("unknown script %q (want one of %v)", where.Script, e.Scripts()))
+			return e.fault(w, g, http.StatusBadRequest, fmt.Sprintf("unknown script %q (want one of %v)", where.Script, slices.Sorted(maps.Keys(e.scripts))))
 		default:
 			g.reply = script.reply(&where)
 		}
 	}
 	c.Script, c.Seed, c.Step = where.Script, where.Params["seed"], where.Step
 
-	if d := g.reply.delay(); d > 0 {
-		wait := time.NewTimer(d)
-		defer wait.Stop()
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			return e.fault(w, g, 0, "")
-		}
-	}
-	failed := e.memory.fails(&where, &g.reply)
-	if failed && g.reply.Status != 0 {
-		return e.fault(w, g, g.reply.Status, "scripted error")
-	}
-	if failed && g.reply.Drop {
+	if d := time.Duration(g.reply.delayMS) * time.Millisecond; d > 0 && !wait.For(ctx, d) {
 		return e.fault(w, g, 0, "")
 	}
 	if err := e.sample(&where, g, limit); err != nil {
 		return e.fault(w, g, http.StatusInternalServerError, err.Error())
 	}
-	if failed { // Late
-		return e.fault(w, g, 0, "")
-	}
 	c.Status, c.Ended = http.StatusOK, time.Now()
-	if err := e.truth.keep(*c); err != nil {
-		refuse(w, http.StatusInternalServerError, err.Error())
-		return false
-	}
+	e.truth.keep(*c)
 	return true
 }
 
 // fault keeps the call and answers a status, or with 0 drops the connection.
 func (e *Engine) fault(w http.ResponseWriter, g *generation, status int, message string) bool {
 	g.call.Status, g.call.Ended = status, time.Now()
-	if err := e.truth.keep(g.call); err != nil {
-		status, message = http.StatusInternalServerError, err.Error()
-	}
+	e.truth.keep(g.call)
 	if status == 0 {
 		panic(http.ErrAbortHandler)
 	}
@@ -99,48 +80,38 @@ func (e *Engine) fault(w http.ResponseWriter, g *generation, status int, message
 }
 
 // sample makes the ids and log-probabilities of the reply.
-func (e *Engine) sample(where *Conversation, g *generation, limit int64) error {
+func (e *Engine) sample(where *conversation, g *generation, limit int64) error {
 	c, r := &g.call, &g.reply
 	draw := rand.New(rand.NewPCG(where.Prompt, uint64(where.Step)))
 	said := r.said(where, draw)
-	c.OutputIDs = slices.Clone(r.OutputIDs)
-	if c.OutputIDs == nil {
-		ids, err := e.split(r.Split, said, draw)
-		if err != nil {
-			return err
-		}
-		if r.Finish == "" || r.Finish == "stop" {
-			ids = append(ids, e.stop)
-		}
-		c.OutputIDs = ids
+	var err error
+	if c.OutputIDs, err = e.split(r.split, said, draw); err != nil {
+		return err
 	}
-	c.Finish = Finish{Type: r.Finish}
-	if int64(len(c.OutputIDs)) > limit || r.Finish == "length" {
-		c.OutputIDs = c.OutputIDs[:min(int64(len(c.OutputIDs)), limit)]
-		c.Finish = Finish{Type: "length", Length: limit}
-	} else if n := len(c.OutputIDs); r.Finish == "abort" {
-		c.Finish.Message = "Abort in process"
-	} else if c.Finish.Type = "stop"; n > 0 && c.OutputIDs[n-1] == e.stop {
-		c.Finish.Matched = &c.OutputIDs[n-1]
+	if !r.length {
+		c.OutputIDs = append(c.OutputIDs, e.stop)
 	}
 	ids := c.OutputIDs
-	if c.Finish.Matched != nil {
-		ids = ids[:len(ids)-1]
+	if n := int64(len(ids)); r.length || n > limit {
+		ids = ids[:min(n, limit)]
+		c.OutputIDs, c.Finish = ids, Finish{Type: "length", Length: limit}
+	} else {
+		ids = ids[:n-1]
+		c.Finish = Finish{Type: "stop", Matched: &c.OutputIDs[n-1]}
 	}
-	var err error
 	if c.Text, err = e.text(ids, true); err != nil {
 		return err
 	}
-	if r.OutputIDs == nil && c.Finish.Type != "length" && c.Text != said {
+	if c.Finish.Type != "length" && c.Text != said {
 		return fmt.Errorf("script %s, call %d: the text changes when its tokens are decoded: %q became %q", where.Script, where.Step, said, c.Text)
 	}
 
 	seed := where.Prompt
-	if r.Equal != "" {
-		seed = wordSeed(r.Equal)
+	if r.equal != "" {
+		seed = wordSeed(r.equal)
 	}
 	c.Logprobs = sglang.Logprobs(seed, c.OutputIDs)
-	for i, p := range r.Plant {
+	for i, p := range r.plant {
 		if i < 0 {
 			i += len(c.OutputIDs)
 		}
@@ -157,11 +128,7 @@ func (e *Engine) sample(where *Conversation, g *generation, limit int64) error {
 		}
 		c.Logprobs[i] = float32(f)
 	}
-	e.learn(c.InputIDs, c.OutputIDs)
-	c.Version = *e.version.Load()
-	if r.Version != "" {
-		c.Version = r.Version
-	}
+	c.Version = cmp.Or(r.version, *e.version.Load())
 	return nil
 }
 

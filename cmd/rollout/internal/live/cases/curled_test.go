@@ -32,7 +32,7 @@ var routes = []struct {
 // must be exact and equal.
 func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *enginecheck.Run) {
 	t.Helper()
-	c, from := curl{w, t}, len(w.engine.calls(t))
+	c, from := curl{w, t}, len(w.engine.calls())
 	const tag = "curled-same"
 	agents := map[string]string{} // by task
 	var last struct {             // the last server run
@@ -101,7 +101,7 @@ func (w *world) curled(t *testing.T, p *tapped, tasks []task, driven *enginechec
 // many samples of the grade and no failure.
 func (w *world) compareRead(t *testing.T, name string, run *enginecheck.Run, from int, grade string, samples int) *enginecheck.Result {
 	t.Helper()
-	res := enginecheck.Compare(run, w.engine.calls(t)[from:])
+	res := enginecheck.Compare(run, w.engine.calls()[from:])
 	t.Logf("%s\n%s", name, res)
 	if res.Wrongs > 0 || res.Failures > 0 || res.Samples != samples || res.Grades[grade] != res.Rows {
 		t.Errorf("%s: want %d samples, %s, none failed, and nothing wrong", name, samples, grade)

@@ -3,94 +3,76 @@
 package cases_test
 
 import (
-	"bufio"
+	"cmp"
+	"net"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
+	"github.com/rollout-rl/rollout/tokenize/bpe"
+	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
+// An engine is a simulated engine that can be killed and restarted.
 type engine struct {
-	program, model, log, url string
-	args                     []string // more of its flags
-	cmd                      *exec.Cmd
+	cfg    enginesim.Config
+	url    string
+	sim    *enginesim.Engine // nil: killed
+	server *http.Server
+	past   []enginesim.Call // of the engines that were killed
+	open   sync.RWMutex     // requests hold it
 }
 
-var engineProgram = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "enginesim-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "enginesim")
-	cmd := exec.Command("go", "build", "-o", path, "github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim/cmd/enginesim")
-	cmd.Stderr = os.Stderr
-	return path, cmd.Run()
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := engineProgram(); err == nil && path != "" {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code) //nolint:forbidigo // this is the test's main
-}
-
-func newEngine(t *testing.T, model string, args ...string) *engine {
+func newEngine(t *testing.T, model string, change ...func(*enginesim.Config)) *engine {
 	t.Helper()
-	program := must(engineProgram())(t)
-	e := &engine{program: program, model: model, args: args, log: filepath.Join(t.TempDir(), "calls.jsonl")}
+	files := os.DirFS(model)
+	e := &engine{cfg: enginesim.Config{
+		Tokenizer: must(bpe.Load(files, bpe.Options{}))(t), Template: must(chat.Load(files, chat.Options{}))(t).For(true),
+		Model: model, MaxModelLen: 24000, Version: "3",
+	}}
+	for _, f := range change {
+		f(&e.cfg)
+	}
 	e.start(t)
-	t.Cleanup(func() { e.kill(t) })
+	t.Cleanup(e.kill)
 	return e
 }
 
-// start starts the engine; after a restart, on the same port.
+// start starts the engine; after a kill, on the same port.
 func (e *engine) start(t *testing.T) {
 	t.Helper()
-	listen := "127.0.0.1:0"
-	if e.url != "" {
-		listen = strings.TrimPrefix(e.url, "http://")
-	}
-	args := []string{"--attached", "--tokenizer", e.model, "--listen", listen, "--log", e.log, "--max-model-len", "24000", "--weight-version", "3"}
-	e.cmd = exec.Command(e.program, append(args, e.args...)...)
-	e.cmd.Stderr = os.Stderr
-	if _, err := e.cmd.StdinPipe(); err != nil { // the engine ends with this pipe, however this process ends
-		t.Fatal(err)
-	}
-	out := must(e.cmd.StdoutPipe())(t)
-	noError(t, e.cmd.Start())
-	line := must(bufio.NewReader(out).ReadString('\n'))(t)
-	e.url = strings.TrimSpace(line)
+	listener := must(new(net.ListenConfig).Listen(t.Context(), "tcp", cmp.Or(strings.TrimPrefix(e.url, "http://"), "127.0.0.1:0")))(t)
+	e.url = "http://" + listener.Addr().String()
+	sim := must(enginesim.New(e.cfg))(t)
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e.open.RLock()
+		defer e.open.RUnlock()
+		sim.ServeHTTP(w, r)
+	})}
+	e.sim, e.server = sim, server
+	go func() { _ = server.Serve(listener) }() // until kill
 }
 
-func (e *engine) kill(t *testing.T) {
-	t.Helper()
-	if e.cmd == nil {
+// kill breaks off all connections.
+func (e *engine) kill() {
+	if e.sim == nil {
 		return
 	}
-	noError(t, e.cmd.Process.Kill())
-	_ = e.cmd.Wait() // killed
-	e.cmd = nil
+	_ = e.server.Close() // there is nothing to lose
+	e.open.Lock()
+	defer e.open.Unlock()
+	e.past, e.sim = append(e.past, e.sim.Calls()...), nil
 }
 
-func (e *engine) calls(t *testing.T) []enginesim.Call {
-	t.Helper()
-	calls := must(enginecheck.ReadCalls(e.log))(t)
-	return calls
-}
-
-func (e *engine) setVersion(t *testing.T, version string) {
-	t.Helper()
-	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, e.url+"/update_weight_version", strings.NewReader(`{"new_version":"`+version+`"}`)))(t)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
+// calls returns the calls of the engine, also those before it was killed.
+func (e *engine) calls() []enginesim.Call {
+	if e.sim == nil {
+		return e.past
 	}
-	_ = resp.Body.Close()
+	return append(slices.Clone(e.past), e.sim.Calls()...)
 }

@@ -130,12 +130,12 @@ func (w *world) existing(t *testing.T) {
 	at("a new agent of a provider that was made by the API", curl{w, t}.agent("other", nil, "add"), p.url)
 
 	// Old and new agents, in one collection of server runs, and agents of a collection.
-	began, from := time.Now().Add(-time.Second), len(w.engine.calls(t))
+	began, from := time.Now().Add(-time.Second), len(w.engine.calls())
 	for _, agent := range append(old[:], fresh) {
 		say(agent)
 	}
 	run := v.readRuns(t, filepath.Join(t.TempDir(), "run"), exit.OK, "--from-runs", "tag=existing", "--from-runs", "since="+began.Format(time.RFC3339Nano), "--tap", p.url)
-	res := enginecheck.Compare(run, w.engine.calls(t)[from:])
+	res := enginecheck.Compare(run, w.engine.calls()[from:])
 	w.total.Add(res)
 	t.Logf("agents from before, through the tap\n%s", res)
 	if res.Wrongs > 0 || res.Failures > 0 || res.Samples != 4 {

@@ -96,10 +96,10 @@ func (r *running) wait(t *testing.T, code int) {
 // calls waits until the engine has made n calls in total.
 func (w *world) calls(t *testing.T, r *running, n int) {
 	t.Helper()
-	for len(w.engine.calls(t)) < n {
+	for len(w.engine.calls()) < n {
 		select {
 		case <-r.done:
-			t.Fatalf("it ended after %d of %d calls: exit code %d\n%s", len(w.engine.calls(t)), n, r.code, r.said.String())
+			t.Fatalf("it ended after %d of %d calls: exit code %d\n%s", len(w.engine.calls()), n, r.code, r.said.String())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -125,10 +125,10 @@ func faulted(name string, tasks int) collection {
 func (w *world) killed(t *testing.T, c collection, kills int) {
 	t.Helper()
 	args, dir := w.write(t, &c)
-	from := len(w.engine.calls(t))
+	from := len(w.engine.calls())
 	for range kills {
 		r := w.begin(t, args...)
-		w.calls(t, r, len(w.engine.calls(t))+8)
+		w.calls(t, r, len(w.engine.calls())+8)
 		r.kill(t)
 		args = []string{"collect", "--resume", "--out", dir}
 	}
@@ -147,7 +147,7 @@ func (w *world) broken(t *testing.T, name string, args []string, hit func()) *en
 func (w *world) hit(t *testing.T, c *collection, hit func()) *enginecheck.Result {
 	t.Helper()
 	all, dir := w.write(t, c)
-	from := len(w.engine.calls(t))
+	from := len(w.engine.calls())
 	r := w.begin(t, all...)
 	w.calls(t, r, from+6)
 	hit()
@@ -204,12 +204,12 @@ func (w *world) untraced(t *testing.T, samples int) {
 func (w *world) flipped(t *testing.T, samples int) {
 	t.Helper()
 	stop := w.flip(t)
-	from := len(w.engine.calls(t))
+	from := len(w.engine.calls())
 	w.collect(t, collection{name: "the order of the tools flips", samples: samples, tasks: []task{
 		play("flip-many", "many", "two", "think-tool"), play("flip-random", "random seed=11 calls=3", "random seed=12 calls=3", "tool", "single"),
 	}})
 	stop()
-	agents, orders, changed := w.orders(t, w.engine.calls(t)[from:])
+	agents, orders, changed := w.orders(t, w.engine.calls()[from:])
 	t.Logf("%d agents, %d orders of tools, %d agents with several", agents, orders, changed)
 	if orders < 2 || changed == 0 {
 		t.Error("the order of the tools has not changed in mid-run, so this case shows nothing")

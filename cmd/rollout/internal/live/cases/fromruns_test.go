@@ -98,7 +98,7 @@ func (w *world) fromRuns(t *testing.T, full bool) {
 	if full {
 		scripts, said, least = append(scripts, "unicode", "split", "sixteen", "length", "malformed", "fail"), []string{"tool", "think", "text-tool", "single"}, 25
 	}
-	c, from := curl{w, t}, len(w.engine.calls(t))
+	c, from := curl{w, t}, len(w.engine.calls())
 	const tag = "curled"
 	all := []string{"add", "mul", "echo", "lookup", "fail"}
 	good := func(agent, script string) {
@@ -150,7 +150,7 @@ func (w *world) fromRuns(t *testing.T, full bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := enginecheck.Compare(run, w.engine.calls(t)[from:])
+	res := enginecheck.Compare(run, w.engine.calls()[from:])
 	w.total.Add(res)
 	t.Logf("server runs of others\n%s", res)
 	if res.Wrongs > 0 {

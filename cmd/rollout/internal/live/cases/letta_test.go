@@ -74,13 +74,13 @@ func (w *world) faults(t *testing.T) {
 	t.Helper()
 	t.Run("engine", func(t *testing.T) {
 		w.broken(t, "engine killed and restarted", nil, func() {
-			w.engine.kill(t)
+			w.engine.kill()
 			w.engine.start(t)
 		})
 	})
 	t.Run("weights", func(t *testing.T) {
 		page := []string{"--policy-version", w.engine.url + "/model_info", "--one-engine"}
-		res := w.broken(t, "new weights", page, func() { w.engine.setVersion(t, "4") })
+		res := w.broken(t, "new weights", page, func() { w.engine.sim.SetVersion("4") })
 		if res.Versions["3"] == 0 || res.Versions["4"] == 0 {
 			t.Errorf("calls by version: %v, want some of 3 and of 4", res.Versions)
 		}

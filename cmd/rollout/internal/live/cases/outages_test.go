@@ -63,7 +63,7 @@ func (w *world) outage(t *testing.T, name string, hit func()) {
 	c := faulted(name, 6)
 	c.called = true // the run does not wait for a server that never answered
 	all, dir := w.write(t, &c)
-	from := len(w.engine.calls(t))
+	from := len(w.engine.calls())
 	r := w.begin(t, all...)
 	w.calls(t, r, from+6)
 	hit()
@@ -103,7 +103,7 @@ func (w *world) crowded(t *testing.T) {
 	// Data that the server could not store is not claimed.
 	c.allow = map[string]bool{"no_prompt/tool_order": true, "no_prompt": true, "tool_order": true, "count_mismatch": true}
 	all, dir := w.write(t, &c)
-	from := len(w.engine.calls(t))
+	from := len(w.engine.calls())
 	r := w.begin(t, all...)
 	r.wait(t, exit.OK)
 	w.l.Postgres.MaxConnections = usual
@@ -124,7 +124,7 @@ func (w *world) engineDown(t *testing.T) {
 	from, dirs, runs := make([]int, 2), make([]string, 2), make([]*running, 2)
 	for i, u := range worlds {
 		all[i].called = true // the run does not wait for a server that never answered
-		from[i] = len(u.engine.calls(t))
+		from[i] = len(u.engine.calls())
 		var args []string
 		args, dirs[i] = u.write(t, &all[i])
 		runs[i] = u.begin(t, args...)
@@ -133,7 +133,7 @@ func (w *world) engineDown(t *testing.T) {
 		u.calls(t, runs[i], from[i]+6)
 	}
 	for _, u := range worlds {
-		u.engine.kill(t)
+		u.engine.kill()
 	}
 	awaits(t, time.Minute)
 	for i, u := range worlds {
@@ -158,10 +158,10 @@ func (w *world) dying(t *testing.T) (ended func(*testing.T)) {
 	t.Helper()
 	c := faulted("engine dead", 6)
 	all, dir := w.write(t, &c)
-	from := len(w.engine.calls(t))
+	from := len(w.engine.calls())
 	r := w.begin(t, all...)
 	w.calls(t, r, from+6)
-	w.engine.kill(t)
+	w.engine.kill()
 	return func(t *testing.T) {
 		t.Helper()
 		r.wait(t, exit.Unusable)
@@ -182,8 +182,8 @@ func (w *world) dying(t *testing.T) (ended func(*testing.T)) {
 func (w *world) tappedDead(t *testing.T) {
 	v := w.with(t, "sglang-behind")
 	p := v.newTap(t, "sglang-tap-dead")
-	v.engine.kill(t)
-	from := len(v.engine.calls(t))
+	v.engine.kill()
+	from := len(v.engine.calls())
 	c := p.through(faulted("tap in front of a dead engine", 3))
 	c.called = true
 	args, dir := v.write(t, &c)

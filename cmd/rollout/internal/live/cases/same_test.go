@@ -14,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
@@ -95,14 +96,14 @@ func mustBeSame(t *testing.T, name string, first, second *enginecheck.Run, show,
 // a tap, through one, and by plain requests whose server runs are read. The rows must be equal.
 func (w *world) same(t *testing.T) {
 	t.Helper()
-	v := w.with(t, "sglang-marker", "--by-marker")
+	v := w.with(t, "sglang-marker", func(c *enginesim.Config) { c.ByMarker = true })
 	defer func() { w.took, w.server = v.took, v.server }()
 	p := v.newTap(t, "sglang") // with this name, the server also asks for ids in its streams
 	tasks := marked(plain(v.handle))
 
-	from := len(v.engine.calls(t))
+	from := len(v.engine.calls())
 	v.collect(t, collection{name: "without a tap", tasks: tasks, samples: 1, code: exit.Tolerance, args: []string{"--keep-agents"}})
-	driven, dir, calls := v.run, v.dir, v.engine.calls(t)[from:]
+	driven, dir, calls := v.run, v.dir, v.engine.calls()[from:]
 
 	t.Run("with a tap", func(t *testing.T) {
 		tapped := marked(plain(p.handle))

@@ -44,7 +44,7 @@ func TestShare(t *testing.T) {
 	} {
 		// The limit is two, plus a trace of each send with several tools, which shows their order.
 		t.Run(m.name, func(t *testing.T) {
-			w.engine.setVersion(t, m.weights)
+			w.engine.sim.SetVersion(m.weights)
 			w.share(t, collection{name: m.name, agent: m.agent, tasks: m.tasks, samples: 12}, m.most)
 		})
 	}
@@ -91,7 +91,7 @@ func (w *world) share(t *testing.T, c collection, most int) {
 	counted := newCounter(t, w.l.URLs[0])
 	args, dir := w.write(t, &c)
 	args[slices.Index(args, "--server")+1] = counted.url
-	from, before := len(w.engine.calls(t)), w.l.CPU()
+	from, before := len(w.engine.calls()), w.l.CPU()
 	r := w.l.MustRun(t, exit.OK, w.program, args...)
 	letta := w.l.CPU() - before
 	w.compare(t, &c, dir, from)

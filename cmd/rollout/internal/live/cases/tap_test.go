@@ -191,7 +191,7 @@ func (p *tapped) damage(t *testing.T) {
 func (w *world) continued(t *testing.T) {
 	t.Helper()
 	p := w.newTap(t, "sglang-continuity", "--continuity", "--tokenizer", w.l.Model)
-	from := len(w.engine.calls(t))
+	from := len(w.engine.calls())
 	tasks := []task{
 		play("sixteen", "sixteen").gives(1), play("think-tool", "think-tool").gives(1), play("text-tool", "text-tool").gives(1),
 		play("compact", "compact").gives(1), play("numbers", "numbers"), play("chars", "chars").gives(1), play("split", "split").gives(1), play("unicode", "unicode"),
@@ -201,5 +201,5 @@ func (w *world) continued(t *testing.T) {
 	if res.Flags["spliced"] == 0 {
 		t.Errorf("flags of rows: %v, want spliced", res.Flags)
 	}
-	w.onlySampled(t, p, w.engine.calls(t)[from:])
+	w.onlySampled(t, p, w.engine.calls()[from:])
 }

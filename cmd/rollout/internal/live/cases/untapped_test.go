@@ -26,9 +26,9 @@ func (w *world) untapped(t *testing.T) {
 	}
 	c := collection{name: "continuity without its tap", tasks: tasks, samples: 2, allow: map[string]bool{"continuity": true}, called: true, lost: 1}
 	c.args = []string{"--model", p.handle}
-	from := len(w.engine.calls(t))
+	from := len(w.engine.calls())
 	res := w.collect(t, c)
-	kept, same := p.kept(t, len(w.engine.calls(t))-from), 0
+	kept, same := p.kept(t, len(w.engine.calls())-from), 0
 	spliced := 0
 	for _, k := range kept {
 		if k.Asked != nil {
@@ -64,7 +64,7 @@ func (w *world) foreign(t *testing.T) {
 	hello := letta.UserText("Say hello. [script:spaces]")
 	send(agents[0], hello)
 	send(agents[1], hello, &letta.MessageCreate{Role: "assistant", Content: letta.TextOf("Hello there, friend.")}, letta.UserText("Go on. [script:single]"))
-	calls := w.engine.calls(t)
+	calls := w.engine.calls()
 	last := &calls[len(calls)-1]
 	text := must(w.tokenizer(t).AppendText(nil, last.InputIDs, bpe.DecodeOptions{}))(t)
 	if !bytes.Contains(text, []byte("assistant\nHello there, friend.<|im_end|>")) || strings.Contains(string(text), " Hello") {

@@ -18,6 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
@@ -38,10 +39,10 @@ type world struct {
 }
 
 // with returns the same world with another engine behind a provider of that name.
-func (w *world) with(t *testing.T, provider string, args ...string) *world {
+func (w *world) with(t *testing.T, provider string, change ...func(*enginesim.Config)) *world {
 	t.Helper()
 	other := *w
-	other.engine = newEngine(t, w.l.Model, args...)
+	other.engine = newEngine(t, w.l.Model, change...)
 	other.handle = w.l.Provider(t, provider, other.engine.url)
 	return &other
 }
@@ -236,7 +237,7 @@ func (w *world) collect(t *testing.T, c collection) *enginecheck.Result {
 		}
 	}
 	args, dir := w.write(t, &c)
-	from := len(w.engine.calls(t))
+	from := len(w.engine.calls())
 	before := w.l.CPU()
 	r := w.l.Run(t, w.program, args...)
 	w.took, w.server = w.took+r.CPU, w.server+w.l.CPU()-before
@@ -254,7 +255,7 @@ func (w *world) compare(t *testing.T, c *collection, dir string, from int) *engi
 	t.Helper()
 	w.l.MustRun(t, exit.OK, w.program, "verify", dir)
 	run := must(enginecheck.Read(dir))(t)
-	calls := w.engine.calls(t)[from:]
+	calls := w.engine.calls()[from:]
 	res := enginecheck.Compare(run, calls)
 	t.Logf("%s\n%s", c.name, res)
 	if res.Wrongs > 0 {

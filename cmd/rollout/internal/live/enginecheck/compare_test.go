@@ -39,7 +39,7 @@ func world() (*enginecheck.Run, []enginesim.Call) {
 	}
 	calls[7].Script = "" // a preflight
 	calls[3].Logprobs = slices.Clone(calls[0].Logprobs)
-	calls[2].Logprobs = enginesim.Logprobs{float32(math.NaN())}
+	calls[2].Logprobs = []float32{float32(math.NaN())}
 	one := func(f float32) *float32 { return &f }
 	row := func(key, agent string, segment, of int32, spans ...[]int32) *sink.StoredRow {
 		r := &sink.StoredRow{SampleKey: key, TaskID: key, AgentID: agent, SegmentIndex: segment, SegmentCount: of, Verification: "exact", PromptSource: "tap", Temperature: one(1), TopP: one(0.9), TurnOffsets: []int32{0}}
@@ -75,7 +75,7 @@ func world() (*enginecheck.Run, []enginesim.Call) {
 	fill(other, 1, calls[3])
 	failure := &sink.StoredFailure{
 		SampleKey: "s2", TaskID: "s2", AgentID: "a2", Class: "quarantined", Reason: "tool_order", Call: 1,
-		OutputIDs: []int32{16}, Logprobs: slices.Clone([]float32(calls[4].Logprobs)),
+		OutputIDs: []int32{16}, Logprobs: slices.Clone(calls[4].Logprobs),
 	}
 	return &enginecheck.Run{Rows: []*sink.StoredRow{long, fork, other}, Failures: []*sink.StoredFailure{failure}}, calls
 }

@@ -46,7 +46,7 @@ func randomWorld(r *rand.Rand) (*enginecheck.Run, []enginesim.Call) {
 			calls = append(calls, c)
 			if r.IntN(6) == 0 {
 				end()
-				run.Failures = append(run.Failures, &sink.StoredFailure{SampleKey: agent, AgentID: agent, Class: "no_prompt", Call: int32(len(calls)), OutputIDs: c.OutputIDs, Logprobs: slices.Clone([]float32(c.Logprobs))})
+				run.Failures = append(run.Failures, &sink.StoredFailure{SampleKey: agent, AgentID: agent, Class: "no_prompt", Call: int32(len(calls)), OutputIDs: c.OutputIDs, Logprobs: slices.Clone(c.Logprobs)})
 				continue
 			}
 			if added == nil {
@@ -64,7 +64,7 @@ func randomWorld(r *rand.Rand) (*enginecheck.Run, []enginesim.Call) {
 	return run, calls
 }
 
-func extend(row *sink.StoredRow, role int8, ids []int32, logprobs enginesim.Logprobs) {
+func extend(row *sink.StoredRow, role int8, ids []int32, logprobs []float32) {
 	for i, id := range ids {
 		mask, p, version := int8(0), float32(0), int32(-1)
 		if logprobs != nil {

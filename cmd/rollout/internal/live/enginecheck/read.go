@@ -1,12 +1,6 @@
 package enginecheck
 
-import (
-	"fmt"
-	"os"
-
-	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
-	"github.com/rollout-rl/rollout/sink"
-)
+import "github.com/rollout-rl/rollout/sink"
 
 // A Run is the content of a run's folder.
 type Run struct {
@@ -38,22 +32,4 @@ func Read(dir string) (*Run, error) {
 		}
 	}
 	return run, nil
-}
-
-// ReadCalls reads the logs of one or more engines.
-func ReadCalls(files ...string) ([]enginesim.Call, error) {
-	var all []enginesim.Call
-	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		calls, err := enginesim.ReadCalls(f)
-		_ = f.Close() // read only
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		all = append(all, calls...)
-	}
-	return all, nil
 }

@@ -47,22 +47,21 @@ type Answer struct {
 	Finish              []byte
 	PromptTokens        int
 	CompletionTokens    int
-	CachedTokens        int
 	Seconds             float64
 }
 
 // Append appends the answer as JSON.
 func (a *Answer) Append(dst []byte) []byte {
-	dst = append(append(dst, `{"text":`...), Quote(a.Text)...)
+	dst = append(append(dst, `{"text":`...), quote(a.Text)...)
 	if a.OutputIDs != nil {
 		dst = append(append(dst, `,"output_ids":`...), a.OutputIDs...)
 	}
 	dst = fmt.Appendf(dst, `,"meta_info":{"id":%s,"finish_reason":%s,"prompt_tokens":%d,"weight_version":%s,"total_retractions":0`,
-		Quote(a.ID), a.Finish, a.PromptTokens, Quote(a.Version))
+		quote(a.ID), a.Finish, a.PromptTokens, quote(a.Version))
 	if a.Logprobs != nil {
 		dst = append(append(dst, `,"input_token_logprobs":[],"output_token_logprobs":`...), a.Logprobs...)
 	}
-	return fmt.Appendf(dst, `,"completion_tokens":%d,"cached_tokens":%d,"e2e_latency":%.6f}}`, a.CompletionTokens, a.CachedTokens, a.Seconds)
+	return fmt.Appendf(dst, `,"completion_tokens":%d,"cached_tokens":0,"e2e_latency":%.6f}}`, a.CompletionTokens, a.Seconds)
 }
 
 // AppendFloat appends f as Python prints a double, or notFinite. Numbers closer to 0 than plainFrom
@@ -83,8 +82,8 @@ func AppendFloat(dst []byte, f float32, plainFrom float64, notFinite string) []b
 	return append(dst, ".0"...)
 }
 
-// Quote returns a text as JSON, with < and > unescaped, as Python prints them.
-func Quote(text string) []byte {
+// quote returns a text as JSON, with < and > unescaped, as Python prints them.
+func quote(text string) []byte {
 	var b bytes.Buffer
 	out := json.NewEncoder(&b)
 	out.SetEscapeHTML(false)
