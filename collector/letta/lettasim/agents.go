@@ -21,13 +21,11 @@ type agent struct {
 	tags         []string
 	systemID     string
 	system       []byte // the body of GET /v1/messages/{systemID}
-	prompt       string // the system text
 	sigs         []signature
 	life         *life    // nil: scripted
 	ids          []string // of the life; nil: the recorded ids
 	sends        int
 	runs         []*run
-	reset        int  // number of runs before the last reset
 	deleteFailed bool // a deletion has already failed
 	looks        [lookKinds]int
 
@@ -36,22 +34,15 @@ type agent struct {
 	history  history
 }
 
-// plain reports whether the agent answers without turns.
-func (a *agent) plain() bool {
-	var c struct {
-		Tokens bool `json:"return_token_ids"`
-	}
-	_ = json.Unmarshal(a.state.values["llm_config"], &c)
-	return !c.Tokens
+// modelFlags are the settings of an agent's model that change its answers.
+type modelFlags struct {
+	Tokens    bool `json:"return_token_ids"` // false: answers have no turns
+	Reasoning bool `json:"enable_reasoner"`  // text before tool calls stays in later prompts
 }
 
-// keepsReasoning reports whether text before tool calls stays in later prompts.
-func (a *agent) keepsReasoning() bool {
-	var c struct {
-		Reasoner bool `json:"enable_reasoner"`
-	}
-	_ = json.Unmarshal(a.state.values["llm_config"], &c)
-	return c.Reasoner
+func flagsOf(state *object) (f modelFlags) {
+	_ = json.Unmarshal(state.values["llm_config"], &f)
+	return f
 }
 
 var agentName = regexp.MustCompile(`^[\w '\-]+$`)
@@ -99,7 +90,6 @@ func (s *Server) createAgent(q *request) answer {
 }
 
 func (s *Server) makeAgent(n newAgent) (*agent, *answer) {
-	refuse := func(an answer) (*agent, *answer) { return nil, &an }
 	a := &agent{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,13 +102,13 @@ func (s *Server) makeAgent(n newAgent) (*agent, *answer) {
 	}
 	if f := s.cfg.Faults.find(s.cfg.Seed, a.who, -1, func(k FaultKind) bool { return k == CreateFails }); f != nil {
 		s.stats.Faults[CreateFails]++
-		return refuse(detail(http.StatusInternalServerError, "An unknown error occurred"))
+		return nil, new(detail(http.StatusInternalServerError, unknownError))
 	}
 	a.life = s.lives[caseName(a.who.task)]
 	if a.life != nil && s.cfg.KeepIDs {
 		a.id = a.life.ids.names[a.life.agentNumber()]
 		if s.agents[a.id] != nil {
-			return refuse(detail(http.StatusConflict, "CONFLICT: case %s keeps its recorded ids, and its agent %s is alive", a.life.name, a.id))
+			return nil, new(detail(http.StatusConflict, "CONFLICT: case %s keeps its recorded ids, and its agent %s is alive", a.life.name, a.id))
 		}
 	}
 	for i := 0; a.id == "" || s.agents[a.id] != nil; i++ {
@@ -142,7 +132,7 @@ func (s *Server) drawFor(w who, words ...string) *rng {
 
 func (a *agent) scripted(s *Server, n newAgent) {
 	o := s.base.clone()
-	handle, window := n.Model, s.cfg.ContextWindow
+	handle, window := n.Model, contextWindow
 	if n.Window > 0 {
 		window = min(window, n.Window)
 	}
@@ -157,7 +147,7 @@ func (a *agent) scripted(s *Server, n newAgent) {
 	o.text("created_at", now)
 	o.text("updated_at", now)
 	o.text("model", handle)
-	o.set("llm_config", s.llmConfig(handle, window, tokens, n.Settings))
+	o.set("llm_config", llmConfig(handle, window, tokens, n.Settings))
 	base := "You are a careful assistant."
 	if n.System != nil {
 		base = *n.System
@@ -227,15 +217,14 @@ func identity(metadata json.RawMessage) (w who, named bool) {
 func (s *Server) stateOf(a *agent) *object {
 	o := a.state.clone()
 	ids := []string{a.systemID}
-	for _, r := range a.runs[a.reset:] {
-		if s.finished(r) {
-			for _, m := range r.source.messages() {
-				ids = append(ids, messageID(m))
-			}
-		}
-	}
 	for _, r := range a.runs {
-		if stop := r.source.state().string("stop_reason"); a.life == nil && s.finished(r) && stop != "" {
+		if !s.finished(r) {
+			continue
+		}
+		for _, m := range r.source.messages() {
+			ids = append(ids, messageID(m))
+		}
+		if stop := r.source.state().string("stop_reason"); a.life == nil && stop != "" {
 			o.text("last_stop_reason", stop)
 		}
 	}
@@ -248,14 +237,12 @@ func (s *Server) stateOf(a *agent) *object {
 // findAgent returns the agent with the id, or an error answer. Server.mu is held.
 func (s *Server) findAgent(id string) (*agent, *answer) {
 	if !isID(id, "agent") {
-		a := badID("agent")
-		return nil, &a
+		return nil, new(badID("agent"))
 	}
 	if a := s.agents[id]; a != nil {
 		return a, nil
 	}
-	a := detail(http.StatusNotFound, "Agent with ID %s not found", id)
-	return nil, &a
+	return nil, new(detail(http.StatusNotFound, "Agent with ID %s not found", id))
 }
 
 func (s *Server) getAgent(q *request, a *agent) answer {

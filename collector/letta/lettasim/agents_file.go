@@ -54,7 +54,7 @@ func (s *Server) importAgent(q *request) answer {
 			LLMConfig struct {
 				Handle string `json:"handle"`
 			} `json:"llm_config"`
-			Tools    []json.RawMessage `json:"tools"`
+			Tools    json.RawMessage `json:"tools"`
 			Messages []struct {
 				Role    string
 				Content json.RawMessage
@@ -93,14 +93,10 @@ func (s *Server) importAgent(q *request) answer {
 				break
 			}
 		}
-		if len(in.Tools) > 0 {
-			raw := make([][]byte, len(in.Tools))
-			for i, t := range in.Tools {
-				raw[i] = t
-			}
+		if len(split(in.Tools)) > 0 {
 			o := a.state.clone()
-			o.set("tools", array(raw))
-			a.state, a.sigs = o, signatures(array(raw))
+			o.set("tools", in.Tools)
+			a.state, a.sigs = o, signatures(in.Tools)
 		}
 	}
 	s.mu.Unlock()

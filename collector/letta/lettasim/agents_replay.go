@@ -34,13 +34,7 @@ func (a *agent) replay(s *Server) {
 }
 
 func (l *life) agentNumber() int {
-	id := ""
-	members(l.agent.raw, func(key string, from, to int) {
-		if key == "id" {
-			id = string(l.agent.raw[from+1 : to-1])
-		}
-	})
-	return l.ids.number[id]
+	return l.ids.number[member(l.agent.raw, "id")]
 }
 
 // bind turns a scripted agent that has no sends into a replayed agent. Server.mu is held.

@@ -56,10 +56,9 @@ func modeOf(body []byte) sendMode {
 // checkMode rejects what the real server rejects in this mode, and what is not simulated. s.mu must
 // not be held.
 func (s *Server) checkMode(q *request, a *agent, b *sendBody, mode sendMode) *answer {
-	refuse := func(a answer) *answer { return &a }
 	switch {
 	case mode == modeStream && q.legacy():
-		return refuse(detail(http.StatusUnprocessableEntity, "streaming=true is only supported for SDK v1.0+ clients."))
+		return new(detail(http.StatusUnprocessableEntity, "streaming=true is only supported for SDK v1.0+ clients."))
 	case mode == modeSync && (b.StreamTokens || b.Background || b.IncludePings != nil && !*b.IncludePings):
 		var wrong []string
 		for _, option := range []struct {
@@ -74,16 +73,16 @@ func (s *Server) checkMode(q *request, a *agent, b *sendBody, mode sendMode) *an
 				wrong = append(wrong, option.text+" when streaming=true")
 			}
 		}
-		return refuse(detail(http.StatusUnprocessableEntity, "Streaming options set without streaming enabled. %s. Either set streaming=true or use default values for streaming options.", strings.Join(wrong, "; ")))
+		return new(detail(http.StatusUnprocessableEntity, "Streaming options set without streaming enabled. %s. Either set streaming=true or use default values for streaming options.", strings.Join(wrong, "; ")))
 	case mode.streams() && b.Background:
-		return refuse(detail(http.StatusServiceUnavailable, "Background streaming requires Redis to be running."))
+		return new(detail(http.StatusServiceUnavailable, "Background streaming requires Redis to be running."))
 	case mode.streams() && b.StreamTokens:
-		return refuse(detail(http.StatusNotImplemented, "lettasim does not stream tokens: remove stream_tokens"))
+		return new(detail(http.StatusNotImplemented, "lettasim does not stream tokens: remove stream_tokens"))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if handle := a.state.string("model"); mode.streams() && !a.plain() && !strings.HasPrefix(handle, "sglang/") {
-		return refuse(detail(http.StatusNotImplemented, "lettasim does not simulate streams of %s, which is not on the native path", handle))
+	if handle := a.state.string("model"); mode.streams() && flagsOf(a.state).Tokens && !strings.HasPrefix(handle, "sglang/") {
+		return new(detail(http.StatusNotImplemented, "lettasim does not simulate streams of %s, which is not on the native path", handle))
 	}
 	if mode != modeSync {
 		b.TokenIDs, b.Logprobs = false, false // only the agent's flags count

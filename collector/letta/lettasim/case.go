@@ -12,6 +12,7 @@ import (
 	"math"
 	"path"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 
@@ -224,40 +225,26 @@ func newLife(c *Case, inputIDs, tracedIDs bool) *life {
 	return l
 }
 
-// turnsOf returns the bounds of the turns array of an answer, or 0, 0.
-func turnsOf(body []byte) (start, end int) {
-	members(body, func(key string, from, to int) {
-		if key == "turns" && body[from] == '[' {
-			start, end = from, to
-		}
-	})
-	return start, end
-}
-
 // withInputIDs returns the body with the k-th prompt as the last member of the k-th assistant turn.
 func withInputIDs(body []byte, prompts [][]int32) []byte {
-	from, to := turnsOf(body)
-	if to == 0 {
+	o, err := parseObject(body)
+	if err != nil || !bytes.HasPrefix(o.values["turns"], []byte("[")) {
 		return body
 	}
-	out := append([]byte(nil), body[:from]...)
-	turns, last, k := body[from:to], 0, 0
-	elements(turns, func(start, end int) {
-		isAssistant := false
-		members(turns[start:end], func(key string, a, b int) {
-			isAssistant = isAssistant || key == "role" && string(turns[start+a:start+b]) == `"assistant"`
-		})
-		if !isAssistant || k == len(prompts) {
-			return
+	turns := split(o.values["turns"])
+	for i, t := range turns {
+		if len(prompts) > 0 && member(t, "role") == "assistant" {
+			turns[i], prompts = withPrompt(t, prompts[0]), prompts[1:]
 		}
-		out = append(out, turns[last:end-1]...)
-		out = append(out, `,"input_ids":`...)
-		out = tokenize.AppendIDs(out, prompts[k])
-		out = append(out, '}')
-		last, k = end, k+1
-	})
-	out = append(out, turns[last:]...)
-	return append(out, body[to:]...)
+	}
+	o.set("turns", array(turns))
+	return o.append(nil)
+}
+
+// withPrompt returns the object with the prompt as its last member.
+func withPrompt(object []byte, prompt []int32) []byte {
+	out := append(slices.Clone(object[:len(object)-1]), `,"input_ids":`...)
+	return append(tokenize.AppendIDs(out, prompt), '}')
 }
 
 func sampledStep(step []byte) bool {
@@ -269,35 +256,27 @@ func sampledStep(step []byte) bool {
 
 // withTracedPrompt returns the trace with the prompt as the last member of its request.
 func withTracedPrompt(trace []byte, prompt []int32) []byte {
-	at := 0
-	members(trace, func(key string, from, to int) {
-		if key == "request_json" && trace[to-1] == '}' {
-			at = to - 1
-		}
-	})
-	if prompt == nil || at == 0 {
+	o, err := parseObject(trace)
+	if prompt == nil || err != nil || !bytes.HasPrefix(o.values["request_json"], []byte("{")) {
 		return trace
 	}
-	out := tokenize.AppendIDs(append(append([]byte(nil), trace[:at]...), `,"input_ids":`...), prompt)
-	return append(out, trace[at:]...)
+	o.set("request_json", withPrompt(o.values["request_json"], prompt))
+	return o.append(nil)
 }
 
 func digestTurns(body []byte) (int, string) {
-	from, to := turnsOf(body)
-	if to == 0 {
-		return 0, ""
+	var answer struct {
+		Turns []struct {
+			Output   []int32  `json:"output_ids"`
+			Logprobs [][]*any `json:"output_token_logprobs"`
+		}
 	}
-	var turns []struct {
-		Role     string
-		Output   []int32  `json:"output_ids"`
-		Logprobs [][]*any `json:"output_token_logprobs"`
-	}
-	if json.Unmarshal(body[from:to], &turns) != nil {
+	if json.Unmarshal(body, &answer) != nil || answer.Turns == nil {
 		return 0, ""
 	}
 	var d Digest
 	n := 0
-	for _, t := range turns {
+	for _, t := range answer.Turns {
 		lps := make([]float32, len(t.Logprobs))
 		for i, triple := range t.Logprobs {
 			lps[i] = float32(math.NaN())
@@ -311,31 +290,4 @@ func digestTurns(body []byte) (int, string) {
 		n += len(t.Output)
 	}
 	return n, d.String()
-}
-
-// userMessages returns the texts of the user messages of the recorded requests. plain reports
-// whether every request has only user messages.
-func (c *Case) userMessages() (texts []string, plain bool) {
-	plain = true
-	for _, x := range c.rec.Exchanges {
-		var body struct {
-			Messages []struct {
-				Type, Role string
-				Content    json.RawMessage
-			}
-		}
-		if json.Unmarshal(x.Request.Body, &body) != nil {
-			plain = false
-			continue
-		}
-		for _, m := range body.Messages {
-			var text string
-			if m.Role != "user" || json.Unmarshal(m.Content, &text) != nil {
-				plain = false
-				continue
-			}
-			texts = append(texts, text)
-		}
-	}
-	return texts, plain
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 )
 
@@ -71,8 +70,6 @@ type Config struct {
 	// Model is the handle of the model with token data; default sglang//models/qwen3. The second
 	// model, of a provider without token data, is [PlainModel].
 	Model string
-	// ContextWindow is the model's context window in tokens; default 32000.
-	ContextWindow int
 
 	// KeepAnswers makes [Server.Answers] record every answered send forever, at about 200 bytes.
 	KeepAnswers bool
@@ -80,11 +77,12 @@ type Config struct {
 	// all.
 	KeptTraces int
 
-	// Logger gets one line per request at debug level; nil: discard.
-	Logger *slog.Logger
 	// Now is the clock that decides whether a run is finished; default time.Now.
 	Now func() time.Time
 }
+
+// contextWindow is the context window of the models, in tokens.
+const contextWindow = 32000
 
 // A Database simulates the PostgreSQL behind a server.
 type Database struct {
@@ -124,9 +122,7 @@ type Script struct {
 func (c Config) withDefaults() Config {
 	c.Version = cmp.Or(c.Version, "0.16.7")
 	c.Model = cmp.Or(c.Model, "sglang//models/qwen3")
-	c.ContextWindow = cmp.Or(c.ContextWindow, 32000)
 	c.KeptTraces = cmp.Or(c.KeptTraces, 256)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -164,14 +160,13 @@ func (c Config) Validate() error {
 	check(c.BodyCache >= 0, "body_cache: %d: must be ≥ 0", c.BodyCache)
 	check(c.Capacity >= 0, "capacity: %d: must be ≥ 0", c.Capacity)
 	check(c.BodyRate >= 0, "body_rate: %d: must be ≥ 0", c.BodyRate)
-	check(c.ContextWindow >= 0, "context_window: %d: must be ≥ 0", c.ContextWindow)
 	if c.Engine != "" {
 		errs = append(errs, checkEngine(c.Engine))
 		check(c.InputIDs, "engine: requires InputIDs (--input-ids), because only they show the prompts")
 		check(!c.Weights.changing(), "engine: cannot be combined with Weights")
 		check(c.BodyCache == 0, "engine: cannot be combined with body_cache")
 		for _, f := range c.Faults {
-			check(!f.Kind.ofData(), "engine: fault %s applies only to scripted answers", f.Kind)
+			check(!faultKinds[f.Kind].ofData, "engine: fault %s applies only to scripted answers", f.Kind)
 		}
 	}
 	errs = append(errs, c.Weights.validate())

@@ -51,14 +51,12 @@ func (s *Server) createConversation(q *request) answer {
 
 func (s *Server) findConversation(id string) (*conversation, *answer) {
 	if len(id) < len("conv-")+36 {
-		a := unprocessable("string_too_short", "'path', 'conversation_id'", "String should have at least 41 characters")
-		return nil, &a
+		return nil, new(unprocessable("string_too_short", "'path', 'conversation_id'", "String should have at least 41 characters"))
 	}
 	if c := s.conversations[id]; c != nil {
 		return c, nil
 	}
-	a := notFound("Conversation", id)
-	return nil, &a
+	return nil, new(notFound("Conversation", id))
 }
 
 func (*Server) getConversation(_ *request, c *conversation) answer {

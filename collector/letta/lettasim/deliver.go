@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 func (s *Server) deliver(q *request, p *reply) answer {
@@ -110,7 +112,7 @@ func (s *Server) countTrace(st *step) {
 	r.told = true
 	a := r.answer
 	a.Traced = true
-	if a.Fault.ofConnection() {
+	if faultKinds[a.Fault].ofConnection {
 		a.Fault = ""
 	}
 	s.answers = append(s.answers, a)
@@ -144,7 +146,7 @@ func (s *Server) writeBody(q *request, parts [][]byte, n, rate int64) bool {
 	for _, b := range parts {
 		for len(b) > 0 && sent < n {
 			piece := b[:min(int64(len(b)), n-sent, step)]
-			if rate > 0 && !pause(q, time.Duration(len(piece))*time.Second/time.Duration(rate)) {
+			if rate > 0 && !wait.For(q.Context(), time.Duration(len(piece))*time.Second/time.Duration(rate)) {
 				return false
 			}
 			m, err := q.w.Write(piece)
@@ -159,18 +161,6 @@ func (s *Server) writeBody(q *request, parts [][]byte, n, rate int64) bool {
 		}
 	}
 	return true
-}
-
-// pause waits. It returns false if the client left.
-func pause(q *request, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-q.Context().Done():
-		return false
-	}
 }
 
 func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }

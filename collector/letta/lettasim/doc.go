@@ -58,8 +58,7 @@
 //
 // # Not simulated
 //
-// Streams of tokens and of conversations (501), Redis, message batches, sources, folders, blocks,
-// groups, MCP, unrecorded compaction, unrecorded client tools and approvals, canceling a send of a
-// replayed agent, and the model's real tokenizer: a prompt rebuilt from the stored messages of a
-// scripted agent differs in length from the server's count.
+// Streams of tokens and of conversations (501), Redis, providers, embeddings, message batches and
+// resets, usage and metrics of runs, sources, folders, blocks, groups, MCP, unrecorded compaction,
+// unrecorded client tools and approvals, and canceling a send of a replayed agent.
 package lettasim

@@ -198,16 +198,10 @@ func (s *Server) planEngine(q *request, p *reply, in *scriptPlan, r *scriptedRun
 	p.due = in.began.Add(1000 * 24 * time.Hour) // the end is not known yet
 	enter(r.id, r, nil)
 
-	var settings struct {
-		Temperature *float64 `json:"temperature"`
-	}
+	settings := struct{ Temperature float64 }{1}
 	_ = json.Unmarshal(in.state.values["llm_config"], &settings)
-	temperature := 1.0
-	if settings.Temperature != nil {
-		temperature = *settings.Temperature
-	}
 	w.generate = func(prompt []int32) (*engineAnswer, error) {
-		return s.generate(context.WithoutCancel(q.Context()), prompt, temperature)
+		return s.generate(context.WithoutCancel(q.Context()), prompt, settings.Temperature)
 	}
 	sc, err := w.write(&in.agent.history, in.body.texts())
 	if err != nil && s.cfg.EngineFailed != nil {
@@ -247,8 +241,5 @@ func (r *scriptedRun) fail(err error, stepID string) *failedRun {
 	if e, ok := errors.AsType[*engineError](err); ok {
 		kind, text = e.kind, e.text
 	}
-	return &failedRun{
-		id: r.id, stepID: stepID, agent: r.agent, handle: r.handle, window: r.window,
-		stop: "error", errorType: kind, problem: text, began: r.began, ended: r.ended,
-	}
+	return &failedRun{runHead: r.runHead, stepID: stepID, stop: "error", errorType: kind, problem: text}
 }

@@ -86,30 +86,31 @@ const (
 	StopUnknown   FaultKind = "stop-unknown"
 )
 
-// recoverable has every kind. The value reports whether a later attempt is spared.
-var recoverable = map[FaultKind]bool{
-	EngineDown: true, DatabaseFull: true, Unavailable: true, TooMany: true, Conflict: true, Reset: true, Lost: true, Drop: true,
-	Truncated: true, Stalled: true, Slow: true, CreateFails: true, DeleteFails: true, Abort: true, AbortEarly: true,
-	PlainAgent: false, Huge: false, NullCall: false, NoTurns: false, LengthCall: false, EmptyTurn: false, MissingTool: false,
-	NullLogprobs: false, NaNLogprob: false, ShortLogprobs: false, SurplusLogprobs: false, IDMismatch: false, WideID: false,
-	StopError: false, StopCancelled: false, StopUnknown: false,
+// faultKinds has every kind. Recoverable faults spare a later attempt. Connection faults change how an
+// answer is written, not its contents. Data faults change the answer of a scripted agent. Agent faults
+// do not hit sends.
+var faultKinds = map[FaultKind]struct{ recoverable, ofConnection, ofData, ofAgent bool }{
+	EngineDown: {recoverable: true}, DatabaseFull: {recoverable: true}, Unavailable: {recoverable: true}, TooMany: {recoverable: true},
+	Conflict: {recoverable: true}, Lost: {recoverable: true}, CreateFails: {recoverable: true, ofAgent: true}, DeleteFails: {recoverable: true, ofAgent: true},
+	Reset: {recoverable: true, ofConnection: true}, Drop: {recoverable: true, ofConnection: true}, Truncated: {recoverable: true, ofConnection: true},
+	Stalled: {recoverable: true, ofConnection: true}, Slow: {recoverable: true, ofConnection: true}, Huge: {ofConnection: true},
+	Abort: {recoverable: true, ofData: true}, AbortEarly: {recoverable: true, ofData: true}, PlainAgent: {ofAgent: true}, NullCall: {},
+	LengthCall: {ofData: true}, NoTurns: {ofData: true}, EmptyTurn: {ofData: true}, MissingTool: {ofData: true}, NullLogprobs: {ofData: true},
+	NaNLogprob: {ofData: true}, ShortLogprobs: {ofData: true}, SurplusLogprobs: {ofData: true}, IDMismatch: {ofData: true}, WideID: {ofData: true},
+	StopError: {ofData: true}, StopCancelled: {ofData: true}, StopUnknown: {ofData: true},
 }
 
-// ofConnection reports whether the fault changes how an answer is written, not its contents.
-func (k FaultKind) ofConnection() bool {
-	switch k {
-	case Reset, Drop, Truncated, Stalled, Slow, Huge:
-		return true
-	default:
-		return false
-	}
+// ofSend reports whether the fault applies to a send of such an agent.
+func (k FaultKind) ofSend(scripted bool) bool {
+	kind := faultKinds[k]
+	return !kind.ofAgent && (scripted || !kind.ofData)
 }
 
 // FaultKinds returns all kinds, sorted.
-func FaultKinds() []FaultKind { return slices.Sorted(maps.Keys(recoverable)) }
+func FaultKinds() []FaultKind { return slices.Sorted(maps.Keys(faultKinds)) }
 
 // Recoverable reports whether a later attempt is spared by default.
-func (k FaultKind) Recoverable() bool { return recoverable[k] }
+func (k FaultKind) Recoverable() bool { return faultKinds[k].recoverable }
 
 // A Fault hits the samples in Aim or, without an Aim, a share drawn from the seed.
 type Fault struct {
@@ -203,7 +204,7 @@ func (f *Fault) parseOptions(text string) (err error) {
 }
 
 func (f Fault) validate() error {
-	if _, ok := recoverable[f.Kind]; !ok {
+	if _, ok := faultKinds[f.Kind]; !ok {
 		best, near := 3, ""
 		for _, k := range FaultKinds() {
 			if d := spelling.Distance(string(f.Kind), string(k)); d < best {
@@ -261,24 +262,4 @@ func (fs Faults) find(seed uint64, w who, send int, kinds func(FaultKind) bool) 
 type who struct {
 	task            string
 	sample, attempt int
-}
-
-// ofSend reports whether the fault applies to a send of such an agent.
-func (k FaultKind) ofSend(scripted bool) bool {
-	switch k {
-	case CreateFails, DeleteFails, PlainAgent:
-		return false
-	default:
-		return scripted || !k.ofData()
-	}
-}
-
-// ofData reports whether the fault changes the answer of a scripted agent.
-func (k FaultKind) ofData() bool {
-	switch k {
-	case Abort, AbortEarly, LengthCall, NoTurns, EmptyTurn, MissingTool, NullLogprobs, NaNLogprob, ShortLogprobs, SurplusLogprobs, IDMismatch, WideID, StopError, StopCancelled, StopUnknown:
-		return true
-	default:
-		return false
-	}
 }

@@ -1,10 +1,6 @@
 package lettasim
 
-import (
-	"fmt"
-	"net/http"
-	"time"
-)
+import "net/http"
 
 // systemTail is what the server appends to a system text. It has the same agent id for all agents,
 // as if they were imported from one file, so all samples of a task share one prompt.
@@ -12,36 +8,9 @@ const systemTail = "\n\n\n\n<memory_metadata>\n- AGENT_ID: agent-00000000-0000-4
 	"- System prompt last recompiled: 2026-01-05 09:59:58 AM UTC+0000\n- 0 previous messages between you and the user are stored in recall memory\n</memory_metadata>"
 
 func (a *agent) setSystem(text string) {
-	a.prompt = text
 	out := quote([]byte(`[{"id":`), a.systemID)
 	out = append(out, `,"date":"2026-01-05T09:59:58+00:00","name":null,"message_type":"system_message","otid":null,"sender_id":null,"step_id":null,"is_err":null,"seq_id":null,"run_id":null,"content":`...)
 	a.system = append(quote(out, text), `}]`...)
-}
-
-func (s *Server) resetMessages(q *request) answer {
-	s.mu.Lock()
-	a, problem := s.findAgent(q.args[0])
-	s.mu.Unlock()
-	if problem != nil && problem.status == http.StatusNotFound {
-		return notFound("Agent", q.args[0])
-	}
-	if problem != nil {
-		return *problem
-	}
-	if len(q.body) == 0 {
-		return unprocessable("missing", "'body',", "Field required")
-	}
-	a.planning.Lock()
-	a.history = history{}
-	a.planning.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.life != nil {
-		return detail(http.StatusBadRequest, "lettasim: cannot reset a replayed agent")
-	}
-	a.setSystem(fmt.Sprintf("%s\n- reset at %s", a.prompt, s.cfg.Now().UTC().Format(time.RFC3339)))
-	a.reset = len(a.runs)
-	return ok(s.stateOf(a).append(nil))
 }
 
 func (s *Server) getMessage(q *request) answer {

@@ -253,14 +253,20 @@ func newObject(members ...any) *object {
 	return o
 }
 
+// A runHead is what the states of a run and of its steps have in common.
+type runHead struct {
+	id, agent, handle string
+	began, ended      time.Time
+}
+
 // runState returns the JSON of a finished run. An empty stop reason becomes null.
-func runState(id, agent, kind, status, stop, problem string, began, ended time.Time) *object {
+func (r *runHead) runState(kind, status, stop, problem string) *object {
 	metadata := quote([]byte(`{"run_type":`), kind)
 	if problem != "" {
 		metadata = quote(append(metadata, `,"error":`...), problem)
 	}
-	o := newObject("id", id, "status", status, "created_at", began.UTC().Format("2006-01-02T15:04:05.000000Z"),
-		"completed_at", ended.UTC().Format("2006-01-02T15:04:05.000000"), "agent_id", agent, "conversation_id", nil, "base_template_id", nil,
+	o := newObject("id", r.id, "status", status, "created_at", r.began.UTC().Format("2006-01-02T15:04:05.000000Z"),
+		"completed_at", r.ended.UTC().Format("2006-01-02T15:04:05.000000"), "agent_id", r.agent, "conversation_id", nil, "base_template_id", nil,
 		"background", []byte("false"), "metadata", append(metadata, '}'), "request_config",
 		[]byte(`{"use_assistant_message":true,"assistant_message_tool_name":"send_message","assistant_message_tool_kwarg":"message","include_return_message_types":null}`),
 		"stop_reason", nil, "callback_url", nil, "callback_sent_at", nil, "callback_status_code", nil, "callback_error", nil,
@@ -271,11 +277,11 @@ func runState(id, agent, kind, status, stop, problem string, began, ended time.T
 	return o
 }
 
-func stepState(id, run, agent, handle string, window, prompt, completion int, status, stop string) *object {
-	_, model := splitHandle(handle)
-	o := newObject("id", id, "origin", nil, "organization_id", organization, "provider_id", nil, "run_id", run, "agent_id", agent,
-		"provider_name", "openai", "provider_category", "base", "model", model, "model_handle", handle, "model_endpoint", modelEndpoint,
-		"context_window_limit", window, "completion_tokens", completion, "prompt_tokens", prompt, "total_tokens", prompt+completion,
+func (r *runHead) stepState(id string, prompt, completion int, status, stop string) *object {
+	_, model := splitHandle(r.handle)
+	o := newObject("id", id, "origin", nil, "organization_id", organization, "provider_id", nil, "run_id", r.id, "agent_id", r.agent,
+		"provider_name", "openai", "provider_category", "base", "model", model, "model_handle", r.handle, "model_endpoint", modelEndpoint,
+		"context_window_limit", contextWindow, "completion_tokens", completion, "prompt_tokens", prompt, "total_tokens", prompt+completion,
 		"cached_input_tokens", nil, "cache_write_tokens", nil, "reasoning_tokens", nil, "completion_tokens_details", nil,
 		"prompt_tokens_details", nil, "stop_reason", nil, "tags", []byte("[]"), "tid", nil, "trace_id", nil, "request_id", nil,
 		"messages", []byte("[]"), "feedback", nil, "project_id", nil, "error_type", nil, "error_data", nil, "status", status)

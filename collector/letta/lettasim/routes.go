@@ -54,9 +54,6 @@ var routes = []route{
 	{"GET", "/v1/health/", true, (*Server).health},
 	{"GET", "/v1/ready/", true, (*Server).health},
 	{"GET", "/v1/models/", false, (*Server).listModels},
-	{"GET", "/v1/models/embedding", false, (*Server).listEmbeddings},
-	{"GET", "/v1/providers/", false, locked((*Server).listProviders)},
-	{"POST", "/v1/providers/", false, locked((*Server).createProvider)},
 
 	{"GET", "/v1/agents/", false, locked((*Server).listAgents)},
 	{"POST", "/v1/agents/", false, (*Server).createAgent},
@@ -66,7 +63,6 @@ var routes = []route{
 	{"PATCH", "/v1/agents/{}", false, found((*Server).findAgent, missing("Agent"), (*Server).patchAgent)},
 	{"DELETE", "/v1/agents/{}", false, found((*Server).findAgent, missing("Agent"), (*Server).deleteAgent)},
 	{"GET", "/v1/agents/{}/export", false, locked((*Server).exportAgent)},
-	{"PATCH", "/v1/agents/{}/reset-messages", false, (*Server).resetMessages},
 	{"GET", "/v1/agents/{}/messages", false, found((*Server).findAgent, agentNotFound, (*Server).agentMessages)},
 	{"POST", "/v1/agents/{}/messages", false, (*Server).sendToAgent},
 	{"POST", "/v1/agents/{}/messages/cancel", false, (*Server).cancelAgent},
@@ -84,12 +80,8 @@ var routes = []route{
 
 	{"GET", "/v1/runs/", false, locked((*Server).listRuns)},
 	{"GET", "/v1/runs/{}", false, found((*Server).findRun, nil, (*Server).getRun)},
-	{"DELETE", "/v1/runs/{}", false, (*Server).deleteRun},
 	{"GET", "/v1/runs/{}/messages", false, found((*Server).findRun, nil, (*Server).runMessages)},
 	{"GET", "/v1/runs/{}/steps", false, found((*Server).findRun, nil, (*Server).runSteps)},
-	{"GET", "/v1/runs/{}/usage", false, found((*Server).findRun, nil, (*Server).runUsage)},
-	{"GET", "/v1/runs/{}/metrics", false, found((*Server).findRun, missing("RunMetrics"), (*Server).runMetrics)},
-	{"GET", "/v1/runs/{}/trace", false, (*Server).runTrace},
 
 	{"GET", "/v1/steps/", false, (*Server).listSteps},
 	{"GET", "/v1/steps/{}", false, found((*Server).findStep, nil, (*Server).getStep)},

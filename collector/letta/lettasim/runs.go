@@ -2,8 +2,6 @@ package lettasim
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -106,14 +104,12 @@ func (s *Server) stateOfRun(r *run) *object {
 
 func (s *Server) findRun(id string) (*run, *answer) {
 	if !isID(id, "run") {
-		a := detail(http.StatusBadRequest, "INVALID_ARGUMENT: Invalid run ID format: %s. Expected format: 'run-<uuid4>'", id)
-		return nil, &a
+		return nil, new(detail(http.StatusBadRequest, "INVALID_ARGUMENT: Invalid run ID format: %s. Expected format: 'run-<uuid4>'", id))
 	}
 	if r := s.runs[id]; r != nil {
 		return r, nil
 	}
-	a := notFound("Run", id)
-	return nil, &a
+	return nil, new(notFound("Run", id))
 }
 
 func (s *Server) listRuns(q *request) answer {
@@ -201,11 +197,6 @@ func (s *Server) getRun(_ *request, r *run) answer {
 	return ok(s.stateOfRun(r).append(nil))
 }
 
-// deleteRun always fails, as in 0.16.7.
-func (s *Server) deleteRun(*request) answer {
-	return detail(http.StatusInternalServerError, "An unknown error occurred")
-}
-
 func (s *Server) runMessages(q *request, r *run) answer {
 	var list [][]byte
 	if s.finished(r) {
@@ -261,57 +252,4 @@ func (st *step) state() []byte {
 		o.set("tags", st.tags)
 	}
 	return o.append(nil)
-}
-
-func (r *run) usage() (prompt, completion int) {
-	for _, st := range r.steps {
-		o := r.source.step(st.k)
-		var p, c int
-		_, _ = fmt.Sscan(string(o.values["prompt_tokens"]), &p)
-		_, _ = fmt.Sscan(string(o.values["completion_tokens"]), &c)
-		prompt, completion = prompt+p, completion+c
-	}
-	return prompt, completion
-}
-
-func (s *Server) runUsage(_ *request, r *run) answer {
-	prompt, completion := 0, 0
-	if s.finished(r) {
-		prompt, completion = r.usage()
-	}
-	return ok(fmt.Appendf(nil, `{"completion_tokens":%d,"prompt_tokens":%d,"total_tokens":%d,"prompt_tokens_details":null,"completion_tokens_details":null}`, completion, prompt, prompt+completion))
-}
-
-func (s *Server) runMetrics(_ *request, r *run) answer {
-	took, used := []byte("null"), "null"
-	if s.finished(r) {
-		took = r.duration()
-		if ids := r.toolsUsed(); len(ids) > 0 {
-			used = string(quoteAll(nil, ids))
-		}
-	}
-	began, _ := time.Parse(time.RFC3339Nano, r.source.state().string("created_at"))
-	return ok(fmt.Appendf(nil, `{"id":"%s","organization_id":"%s","agent_id":"%s","project_id":null,"run_start_ns":%d,"run_ns":%s,"num_steps":%d,"tools_used":%s,"template_id":null,"base_template_id":null}`,
-		r.id, organization, r.agent.id, began.UnixNano(), took, min(50, len(r.steps)), used))
-}
-
-// toolsUsed returns the ids of the agent's tools that the run called.
-func (r *run) toolsUsed() (ids []string) {
-	var tools []struct{ ID, Name string }
-	if json.Unmarshal(r.agent.state.values["tools"], &tools) != nil {
-		return nil
-	}
-	for _, t := range tools {
-		for _, m := range r.source.messages() {
-			if member(m, "message_type") == "tool_return_message" && member(m, "name") == t.Name {
-				ids = append(ids, t.ID)
-				break
-			}
-		}
-	}
-	return ids
-}
-
-func (s *Server) runTrace(*request) answer {
-	return detail(http.StatusNotImplemented, "OTEL traces require ClickHouse. Set LETTA_CLICKHOUSE_ENDPOINT and configure ClickHouse connection.")
 }

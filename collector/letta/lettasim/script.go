@@ -97,7 +97,10 @@ func (w *author) write(h *history, user []string) (*script, error) {
 	for _, text := range user {
 		w.add(h, "user", text, nil)
 	}
-	n, last := w.calls(sc), w.lastOf(user)
+	n, last := w.calls(sc), ""
+	if len(user) > 0 {
+		last = user[len(user)-1]
+	}
 	for k := range n {
 		if w.generate == nil {
 			h.ids = appendText(h.ids, startMark+"assistant\n")
@@ -170,13 +173,6 @@ func (w *author) calls(sc *script) int {
 		n, sc.stop = w.maxSteps, "max_steps"
 	}
 	return n
-}
-
-func (*author) lastOf(user []string) string {
-	if len(user) == 0 {
-		return ""
-	}
-	return user[len(user)-1]
 }
 
 func (w *author) begin(h *history) {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // A send is answered in four steps: it is planned while the agent's planning lock is held, its run
@@ -36,7 +38,6 @@ type reply struct {
 	contentType string
 	run         *run // the last run of the send
 	due         time.Time
-	prepare     func() // takes a snapshot for parts, with Server.mu held, when the send is due
 	parts       func() [][]byte
 	fault       *Fault
 	answer      Answer
@@ -116,27 +117,26 @@ func marker(body []byte) string {
 
 // check rejects what the real server rejects.
 func (b *sendBody) check() *answer {
-	refuse := func(a answer) *answer { return &a }
 	given := len(b.Input) > 0 && string(b.Input) != "null"
 	switch {
 	case given == (b.Messages != nil):
-		return refuse(unprocessable("value_error", "'body',", "Value error, Either messages or input must be provided, not both"))
+		return new(unprocessable("value_error", "'body',", "Value error, Either messages or input must be provided, not both"))
 	case !given && len(b.Messages) == 0:
-		return refuse(detail(http.StatusUnprocessableEntity, "Messages must not be empty"))
+		return new(detail(http.StatusUnprocessableEntity, "Messages must not be empty"))
 	}
 	for i, m := range b.Messages {
 		switch m.Type {
 		case "", "message":
 			if m.Role != "user" && m.Role != "system" && m.Role != "assistant" {
-				return refuse(unprocessable("literal_error", fmt.Sprintf("'body', 'messages', %d, 'function-after[generate_otid_if_missing(), MessageCreate]', 'role'", i), "Input should be user, system or assistant"))
+				return new(unprocessable("literal_error", fmt.Sprintf("'body', 'messages', %d, 'function-after[generate_otid_if_missing(), MessageCreate]', 'role'", i), "Input should be user, system or assistant"))
 			}
 			if plainText(m.Content) == "" {
-				return refuse(detail(http.StatusBadRequest, "Message content is empty or invalid"))
+				return new(detail(http.StatusBadRequest, "Message content is empty or invalid"))
 			}
 		case "approval", "tool_return":
-			return refuse(detail(http.StatusBadRequest, "Cannot process approval response: No tool call is currently awaiting approval. If the last approval request was already processed, this may be a duplicate."))
+			return new(detail(http.StatusBadRequest, "Cannot process approval response: No tool call is currently awaiting approval. If the last approval request was already processed, this may be a duplicate."))
 		default:
-			return refuse(unprocessable("literal_error", fmt.Sprintf("'body', 'messages', %d, 'function-after[generate_otid_if_missing(), MessageCreate]', 'type'", i), "Input should be message"))
+			return new(unprocessable("literal_error", fmt.Sprintf("'body', 'messages', %d, 'function-after[generate_otid_if_missing(), MessageCreate]', 'type'", i), "Input should be message"))
 		}
 	}
 	return nil
@@ -201,8 +201,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conve
 		s.planFailure(p, a, n, f.Kind, due, state, enter)
 	case l != nil:
 		if n >= len(l.exchanges) {
-			an := detail(http.StatusBadRequest, "lettasim: case %s has %d recorded sends; this is number %d", l.name, len(l.exchanges), n+1)
-			return nil, &an
+			return nil, new(detail(http.StatusBadRequest, "lettasim: case %s has %d recorded sends; this is number %d", l.name, len(l.exchanges), n+1))
 		}
 		s.planReplay(p, a, l, n, enter)
 	default:
@@ -252,8 +251,8 @@ type enterRun func(id string, source runSource, stepIDs []string)
 func (s *Server) planFailure(p *reply, a *agent, n int, kind FaultKind, due time.Time, state *object, enter enterRun) {
 	ids := s.drawFor(a.who, "failed", a.id, strconv.Itoa(n))
 	r := &failedRun{
-		id: "run-" + ids.uuid(), stepID: "step-" + ids.uuid(), agent: a.id, handle: state.string("model"), window: s.cfg.ContextWindow,
-		stop: "error", errorType: "HTTPStatusError", began: s.cfg.Now(), ended: due,
+		runHead: runHead{id: "run-" + ids.uuid(), agent: a.id, handle: state.string("model"), began: s.cfg.Now(), ended: due},
+		stepID:  "step-" + ids.uuid(), stop: "error", errorType: "HTTPStatusError",
 		problem: "Server error '503 Service Unavailable' for url 'http://127.0.0.1:30000/generate'\nFor more information check: https://developer.mozilla.org/en-US/docs/Web/HTTP/Status/503",
 	}
 	told := unknownError
@@ -304,13 +303,12 @@ type scriptPlan struct {
 
 func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun) {
 	a := in.agent
-	reader := agent{state: in.state}
-	tokens := !reader.plain()
+	flags := flagsOf(in.state)
+	tokens, keep := flags.Tokens, flags.Reasoning
 	if !in.conversation && (in.body.TokenIDs || in.body.Logprobs) {
 		tokens = tokens && in.body.TokenIDs // one flag alone turns the other off
 	}
 	words := []string{"script", a.who.task, strconv.Itoa(a.who.sample), strconv.Itoa(in.n)}
-	keep := reader.keepsReasoning()
 	w := author{shape: s.cfg.Script, r: draw(s.cfg.Seed, words...), system: in.system, sigs: in.sigs, keepsText: keep}
 	if in.body.MaxSteps != nil {
 		w.maxSteps = *in.body.MaxSteps
@@ -320,9 +318,9 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 	}
 	ids := s.drawFor(a.who, "run", a.id, strconv.Itoa(in.n))
 	r := &scriptedRun{
-		seed: s.cfg.Seed, id: "run-" + ids.uuid(), agent: a.id, handle: in.state.string("model"), window: s.cfg.ContextWindow,
-		tags: in.tags, tools: in.state.values["tools"], config: in.state.values["llm_config"], keepsText: keep, conversation: in.conversation,
-		began: in.began, ended: in.due, inputIDs: s.cfg.InputIDs && !s.cfg.BareTraces, trainer: &s.trainer,
+		runHead: runHead{id: "run-" + ids.uuid(), agent: a.id, handle: in.state.string("model"), began: in.began, ended: in.due},
+		seed:    s.cfg.Seed, tags: in.tags, tools: in.state.values["tools"], config: in.state.values["llm_config"], keepsText: keep,
+		conversation: in.conversation, inputIDs: s.cfg.InputIDs && !s.cfg.BareTraces, trainer: &s.trainer,
 	}
 	var cached *cachedScript
 	switch n := s.cfg.BodyCache; {
@@ -344,9 +342,10 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 		s.trainer.assign(r, a, in.n)
 		enter(r.id, r, r.stepIDs)
 	}
-	var final scriptedRun
-	p.prepare = func() { final = *r }
 	p.parts = func() [][]byte {
+		s.mu.Lock()
+		final := *r // it can be canceled until now
+		s.mu.Unlock()
 		if cached != nil && tokens && final.mangle == (mangle{}) && final.script == cached.script {
 			return [][]byte{final.appendHead(nil), cached.tail}
 		}
@@ -383,19 +382,7 @@ func (r *scriptedRun) end(f *Fault, at *rng) {
 // wait waits until the send is due. It returns false if the client left.
 func (s *Server) wait(q *request, p *reply) bool {
 	if left := p.due.Sub(s.cfg.Now()); left > 0 {
-		timer := time.NewTimer(left)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-p.run.cancelled:
-		case <-q.Context().Done():
-			return false
-		}
-	}
-	if p.prepare != nil {
-		s.mu.Lock()
-		p.prepare()
-		s.mu.Unlock()
+		_ = wait.For(q.Context(), left, p.run.cancelled)
 	}
 	return q.Context().Err() == nil
 }

@@ -32,7 +32,6 @@ type Server struct {
 	systems       map[string]*agent // by id of the system message
 	conversations map[string]*conversation
 	tools         []*tool
-	providers     []provider
 	keptTraces    map[string]func() []byte
 	keptOrder     []string // keys of keptTraces, as a ring
 	keptNext      int
@@ -102,32 +101,25 @@ const maxRequestBytes = 64 << 20
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	began := time.Now()
-	q := &request{Request: r, w: w}
-	route, a := "unknown", answer{}
-	defer func() { // also if a fault aborts the connection
-		s.cfg.Logger.Debug("request", "route", route, "path", r.URL.Path, "status", a.status, "took", time.Since(began))
-	}()
-	a = s.dispatch(q, &route)
-	if a.body != nil {
+	if a := s.dispatch(&request{Request: r, w: w}); a.body != nil {
 		s.write(w, a)
 	}
 }
 
-// dispatch finds the route of a request, stores its name in *name, counts it, and answers.
-func (s *Server) dispatch(q *request, name *string) answer {
+// dispatch finds the route of a request, counts it, and answers.
+func (s *Server) dispatch(q *request) answer {
 	route, args, allowed := match(q.Method, q.URL.Path)
-	other, redirected := "", false
+	name, other, redirected := "unknown", "", false
 	switch {
 	case route != nil:
-		*name, q.args = route.name(), args
+		name, q.args = route.name(), args
 	case !allowed:
 		if other, redirected = otherSlash(q.Method, q.URL.Path); redirected {
-			*name = "redirect"
+			name = "redirect"
 		}
 	}
 	s.mu.Lock()
-	s.stats.Requests[*name]++
+	s.stats.Requests[name]++
 	s.mu.Unlock()
 	switch {
 	case redirected:

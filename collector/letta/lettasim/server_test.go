@@ -24,17 +24,11 @@ func TestRouting(t *testing.T) {
 		{"GET", "/v1/health/", "", 200, `{"version":"0.16.9","status":"ok"}`},
 		{"GET", "/latest/ready/", "", 200, `"ok"`},
 		{"GET", "/v1/models/", "", 200, `"handle":"sglang//models/qwen3"`},
-		{"GET", "/v1/providers/", "", 200, `[]`}, // providers of the settings are not listed
-		{"POST", "/v1/providers/", `{"name":"p","provider_type":"sglang"}`, 422, "Field required"},
-		{"POST", "/v1/providers/", `{"name":"p","provider_type":"sglang","api_key":""}`, 200, `"name":"p"`},
-		{"GET", "/v1/providers/", "", 200, `"provider_category":"byok"`},
 		{"GET", "/v1/nothing", "", 404, `{"detail":"Not Found"}`},
 		{"PUT", "/v1/agents/", "", 405, `{"detail":"Method Not Allowed"}`},
 		{"GET", "/v1/agents/agent-1", "", 422, `"examples":["agent-123e4567-e89b-42d3-8456-426614174000"]`},
 		{"GET", "/v1/agents/agent-00000000-0000-4000-8000-000000000001", "", 404, `{"detail":"Agent with ID agent-00000000-0000-4000-8000-000000000001 not found"}`},
 		{"GET", "/v1/runs/run-00000000-0000-4000-8000-000000000001", "", 404, `not found`},
-		{"DELETE", "/v1/runs/run-00000000-0000-4000-8000-000000000001", "", 500, `An unknown error occurred`},
-		{"GET", "/v1/runs/run-00000000-0000-4000-8000-000000000001/trace", "", 501, `ClickHouse`},
 		{"GET", "/v1/steps/", "", 400, `{"detail":"Argument order does not match type typing.Optional[str]; is False of type <class 'bool'>"}`},
 		{"GET", "/v1/steps/?order=asc", "", 400, `is True of type <class 'bool'>`},
 		{"GET", "/v1/steps/step-00000000-0000-4000-8000-000000000001/trace", "", 200, `null`},
@@ -213,9 +207,6 @@ func TestAgentLife(t *testing.T) {
 	if got := s.do(200, "PATCH", "/v1/agents/"+a, `{"tags":["other"],"description":"x"}`); field(t, got, "tags") != `["other"]` || field(t, got, "description") != "x" {
 		t.Errorf("patched = %.300s", got)
 	}
-	s.do(200, "PATCH", "/v1/agents/"+b+"/reset-messages", `{"add_default_initial_messages":false}`)
-	s.do(422, "PATCH", "/v1/agents/"+b+"/reset-messages", ``)
-
 	if got := s.do(200, "DELETE", "/v1/agents/"+a, ""); field(t, got, "message") != "Agent id="+a+" successfully deleted" {
 		t.Errorf("delete = %s", got)
 	}

@@ -3,7 +3,6 @@ package lettasim
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -50,15 +49,12 @@ func (r *replayedRun) trace(k int) []byte {
 // A scriptedRun is the run of a script. Its script changes only if it is canceled, with Server.mu
 // held and before it is finished.
 type scriptedRun struct {
+	runHead
 	seed         uint64
-	id, agent    string
-	handle       string
-	window       int
 	tags         []string
 	tools        []byte
 	keepsText    bool
 	conversation bool
-	began, ended time.Time
 	stepIDs      []string
 	script       *script
 	mangle       mangle
@@ -87,23 +83,23 @@ func (r *scriptedRun) status() string {
 
 func (r *scriptedRun) state() *object {
 	if r.conversation { // such a run is never finished, in 0.16.7
-		o := runState(r.id, r.agent, "send_conversation_message", "created", "", "", r.began, r.ended)
+		o := r.runState("send_conversation_message", "created", "", "")
 		o.set("completed_at", []byte("null"))
 		return o
 	}
-	return runState(r.id, r.agent, "send_message", r.status(), r.script.stop, "", r.began, r.ended)
+	return r.runState("send_message", r.status(), r.script.stop, "")
 }
 
 func (r *scriptedRun) step(k int) *object {
 	if k >= len(r.script.calls) { // cut off by a cancel
-		return stepState(r.stepIDs[k], r.id, r.agent, r.handle, r.window, 0, 0, "cancelled", "cancelled")
+		return r.stepState(r.stepIDs[k], 0, 0, "cancelled", "cancelled")
 	}
 	c := &r.script.calls[k]
 	stop := ""
 	if k == len(r.script.calls)-1 && r.script.stop != "max_steps" {
 		stop = r.script.stop
 	}
-	return stepState(r.stepIDs[k], r.id, r.agent, r.handle, r.window, len(c.prompt), len(c.output), "success", stop)
+	return r.stepState(r.stepIDs[k], len(c.prompt), len(c.output), "success", stop)
 }
 
 func (r *scriptedRun) messages() [][]byte { return r.list(true) }
@@ -157,11 +153,9 @@ func (r *scriptedRun) endTrace(out []byte, k int) []byte {
 func traceTools(tools []byte) []byte {
 	var out [][]byte
 	for _, t := range split(tools) {
-		members(t, func(key string, from, to int) {
-			if key == "json_schema" {
-				out = append(out, append(append([]byte(`{"type":"function","function":`), t[from:to]...), '}'))
-			}
-		})
+		if o, err := parseObject(t); err == nil && o.values["json_schema"] != nil {
+			out = append(out, append(append([]byte(`{"type":"function","function":`), o.values["json_schema"]...), '}'))
+		}
 	}
 	if out == nil {
 		return nil
@@ -171,21 +165,19 @@ func traceTools(tools []byte) []byte {
 
 // A failedRun is a run that ended with an error. It has at most one step, and no messages.
 type failedRun struct {
-	id, agent, handle string
-	window            int
-	stepID            string // empty: no step
-	stop              string // of the step
-	errorType         string
-	problem           string
-	began, ended      time.Time
+	runHead
+	stepID    string // empty: no step
+	stop      string // of the step
+	errorType string
+	problem   string
 }
 
 func (r *failedRun) state() *object {
-	return runState(r.id, r.agent, "send_message", "failed", "", r.problem, r.began, r.ended)
+	return r.runState("send_message", "failed", "", r.problem)
 }
 
 func (r *failedRun) step(int) *object {
-	o := stepState(r.stepID, r.id, r.agent, r.handle, r.window, 0, 0, "failed", r.stop)
+	o := r.stepState(r.stepID, 0, 0, "failed", r.stop)
 	o.text("error_type", r.errorType)
 	data := quote([]byte(`{"message":`), r.problem)
 	data = quote(append(data, `,"traceback":`...), "Traceback (most recent call last):\n  (simulated)\n"+r.errorType+": "+r.problem+"\n")

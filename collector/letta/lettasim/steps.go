@@ -19,14 +19,12 @@ func (s *Server) listSteps(q *request) answer {
 // findStep returns the step with the id, or an error answer. Server.mu is held.
 func (s *Server) findStep(id string) (*step, *answer) {
 	if !isID(id, "step") {
-		a := badID("step")
-		return nil, &a
+		return nil, new(badID("step"))
 	}
 	if st := s.steps[id]; st != nil && s.finished(st.run) {
 		return st, nil
 	}
-	a := notFound("Step", id)
-	return nil, &a
+	return nil, new(notFound("Step", id))
 }
 
 func (*Server) getStep(_ *request, st *step) answer {

@@ -34,27 +34,17 @@ func (s *Server) Tasks(o TaskOptions) []byte {
 }
 
 func (c *Case) appendTask(dst []byte) []byte {
-	texts, _ := c.userMessages()
-	if len(texts) == 0 {
-		texts = []string{"Hi. [case:" + c.Name + "]"}
-	}
-	dst = quote(append(dst, `{"id":`...), c.Name)
-	if len(texts) == 1 {
-		dst = quote(append(dst, `,"prompt":`...), texts[0])
-	} else {
-		dst = quoteAll(append(dst, `,"messages":`...), texts)
-	}
+	var texts []string
 	asked := newObject()
 	for _, x := range c.rec.Exchanges {
 		var body struct {
 			MaxSteps      *int    `json:"max_steps"`
 			OverrideModel *string `json:"override_model"`
 			Messages      []struct {
-				Type      string `json:"type"`
-				Approvals []struct {
-					Approve *bool `json:"approve"`
-				} `json:"approvals"`
-			} `json:"messages"`
+				Role      string
+				Content   json.RawMessage
+				Approvals []struct{ Approve *bool }
+			}
 		}
 		if json.Unmarshal(x.Request.Body, &body) != nil {
 			continue
@@ -66,6 +56,10 @@ func (c *Case) appendTask(dst []byte) []byte {
 			asked.text("override_model", *body.OverrideModel)
 		}
 		for _, m := range body.Messages {
+			var text string
+			if m.Role == "user" && json.Unmarshal(m.Content, &text) == nil {
+				texts = append(texts, text)
+			}
 			for _, a := range m.Approvals {
 				if a.Approve != nil {
 					asked.text("approvals", map[bool]string{true: "approve", false: "deny"}[*a.Approve])
@@ -73,7 +67,16 @@ func (c *Case) appendTask(dst []byte) []byte {
 			}
 		}
 	}
-	if o, err := parseObject(c.rec.Agent); err == nil && (&agent{state: o}).keepsReasoning() {
+	dst = quote(append(dst, `{"id":`...), c.Name)
+	switch len(texts) {
+	case 0:
+		dst = quote(append(dst, `,"prompt":`...), "Hi. [case:"+c.Name+"]")
+	case 1:
+		dst = quote(append(dst, `,"prompt":`...), texts[0])
+	default:
+		dst = quoteAll(append(dst, `,"messages":`...), texts)
+	}
+	if o, err := parseObject(c.rec.Agent); err == nil && flagsOf(o).Reasoning {
 		asked.set("keep_reasoning", []byte("true"))
 	}
 	if len(asked.keys) > 0 {

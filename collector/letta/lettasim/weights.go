@@ -108,11 +108,8 @@ func (t *trainer) version(e int, at time.Time, calls int) int {
 
 // versionName returns the engine's name for the version.
 func (t *trainer) versionName(version int) string {
-	if !t.changing() {
+	if !t.changing() || t.Words { // with Words, as if the trainer does not name its weights
 		return "default"
-	}
-	if t.Words {
-		return "default" // as if the trainer does not name its weights
 	}
 	return strconv.Itoa(version)
 }

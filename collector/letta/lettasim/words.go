@@ -7,8 +7,7 @@ import (
 )
 
 // The vocabulary of scripted agents is a small part of Qwen's: the 256 bytes, some words after a
-// space, and the marks of the chat template. The tokenizer in the folder tokenizer has the same
-// vocabulary.
+// space, and the marks of the chat template. The tokenizer of [Model] has the same vocabulary.
 const (
 	startMark = "<|im_start|>"
 	endMark   = "<|im_end|>"
