@@ -123,10 +123,7 @@ func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		// The server swaps its cursors.
 		is := func(cursor string) func(json.RawMessage) bool {
-			return func(run json.RawMessage) bool {
-				var head struct{ ID string }
-				return json.Unmarshal(run, &head) == nil && head.ID == query.Get(cursor)
-			}
+			return func(run json.RawMessage) bool { return idOf(run) == query.Get(cursor) }
 		}
 		if i := slices.IndexFunc(runs, is("before")); i >= 0 {
 			runs = runs[i+1:]
@@ -142,37 +139,39 @@ func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, `{"detail":"Argument order does not match type typing.Optional[str]; is False of type <class 'bool'>"}`)
 	default:
-		for _, e := range p.Exchanges {
-			for _, run := range e.Runs {
-				var head struct{ ID string }
-				_ = json.Unmarshal(run.Run, &head)
-				switch path {
-				case "/v1/runs/" + head.ID:
-					give(run.Run)
-					return
-				case "/v1/runs/" + head.ID + "/steps":
-					give(run.Steps)
-					return
-				case "/v1/runs/" + head.ID + "/messages":
-					give(run.Messages)
-					return
-				}
-				for i, s := range run.Steps {
-					_ = json.Unmarshal(s, &head)
-					switch path {
-					case "/v1/steps/" + head.ID:
-						give(s)
-						return
-					case "/v1/steps/" + head.ID + "/trace":
-						give(run.Traces[i])
-						return
-					}
-				}
-			}
+		if v := p.object(path); v != nil {
+			give(v)
+			return
 		}
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = fmt.Fprintf(w, `{"detail":"NOT_FOUND: %s"}`, path)
 	}
+}
+
+// object returns what was recorded at the path of a run or a step, or nil.
+func (p *Replay) object(path string) any {
+	for _, e := range p.Exchanges {
+		for _, run := range e.Runs {
+			at := "/v1/runs/" + idOf(run.Run)
+			found := map[string]any{at: run.Run, at + "/steps": run.Steps, at + "/messages": run.Messages}
+			for i, s := range run.Steps {
+				found["/v1/steps/"+idOf(s)] = s
+				if i < len(run.Traces) {
+					found["/v1/steps/"+idOf(s)+"/trace"] = run.Traces[i]
+				}
+			}
+			if v := found[path]; v != nil {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
+func idOf(object []byte) string {
+	var head struct{ ID string }
+	_ = json.Unmarshal(object, &head) // it was recorded
+	return head.ID
 }
 
 // Count returns how many requests began with request: method, space, path.
