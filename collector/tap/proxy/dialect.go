@@ -135,7 +135,7 @@ func (q *request) object(s *tokenize.Scanner, want func(key []byte) bool, read f
 			return s.Skip()
 		}
 		name := string(key)
-		if o.has(name) {
+		if o.find(name) >= 0 {
 			return errTwice
 		}
 		s.Next()
@@ -152,20 +152,14 @@ func (q *request) object(s *tokenize.Scanner, want func(key []byte) bool, read f
 	return o, err
 }
 
-func (o *object) has(key string) bool {
-	for i := range o.members {
-		if o.members[i].key == key {
-			return true
-		}
-	}
-	return false
+// find returns the index of a member, or -1.
+func (o *object) find(key string) int {
+	return slices.IndexFunc(o.members, func(m member) bool { return m.key == key })
 }
 
 func (o *object) value(body []byte, key string) []byte {
-	for i := range o.members {
-		if m := &o.members[i]; m.key == key {
-			return body[m.value.from:m.value.to]
-		}
+	if i := o.find(key); i >= 0 {
+		return body[o.members[i].value.from:o.members[i].value.to]
 	}
 	return nil
 }

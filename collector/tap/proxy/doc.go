@@ -89,11 +89,7 @@
 // packed ids stay until the end of the answer. The buffers for reading bodies are pooled
 // (rooms.go); a transport never sends from them.
 //
-// With 8,192 ids, a waiting call takes 64 KB of heap and stacks. A stream takes 75 KB after 400
-// tokens and 101 KB after 4,000. TestGateOpenCalls allows 128 KB. A call costs 43 KB and 160
-// allocations, including net/http's (TestGateAllocations). With a thousand open calls of
-// 8,000 ids, the whole tap has 97 to 119 KB of resident memory per call above its idle size,
-// including garbage and the spool's memory of earlier calls. With answers of 4,000 tokens this is
-// 73 to 154 KB, the most for streams at half their length. A call takes 0.7 to 0.8 ms of CPU, and
-// 1.2 to 1.9 ms with an answer of 4,000 tokens (TestGateTapMemory).
+// With 8,192 ids, a waiting call takes 64 KB of heap and stacks, and a stream of 4,000 tokens 101 KB
+// (TestGateOpenCalls). A call takes 0.7 to 0.8 ms of CPU, and 1.2 to 1.9 ms with an answer of 4,000
+// tokens (TestGateTapMemory).
 package proxy

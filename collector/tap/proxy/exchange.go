@@ -74,9 +74,7 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 		return true
 	}
 	x.d, x.call = d, newCall(d)
-	understood := false
-	p.guard("request", func() { x.understand(r.URL.Path, body, desk); understood = true })
-	if !understood {
+	if !p.guard("request", func() { x.understand(r.URL.Path, body, desk) }) {
 		x.body, x.call, x.set = nil, nil, false
 		x.prompt, x.asked, x.own, x.spliced = tap.IDs{}, tap.IDs{}, idList{}, 0
 		p.unread("panic")
@@ -172,11 +170,12 @@ func (x *exchange) continued(asked []int32) (sent []int32) {
 	began := time.Now()
 	spliced := 0
 	p.guard("continuity", func() { sent, spliced = p.cfg.Continuer.Prompt(asked) })
-	p.stats.continuity.observe(time.Since(began), continuityBounds)
+	took := time.Since(began)
+	p.count(func(s *Stats) { s.Continuity.observe(took) })
 	if len(sent) == 0 || slices.Equal(sent, asked) || slices.Min(sent) < 0 {
 		return nil
 	}
-	p.stats.continued.Add(1)
+	p.count(func(s *Stats) { s.Continued++ })
 	x.spliced = max(spliced, 1)
 	return sent
 }
@@ -189,7 +188,7 @@ func (x *exchange) restore(status int) bool {
 	n := x.asked.Len()
 	x.give(x.own, x.asked.AppendTo(make([]int32, 0, n), n))
 	x.own, x.asked, x.spliced = idList{}, tap.IDs{}, 0
-	x.p.stats.spliceRefused(status)
+	x.p.count(func(s *Stats) { s.SplicesRefused[status]++ })
 	x.p.once(slog.LevelWarn, "splice_refused", fmt.Errorf("an engine answered %d to a prompt that --continuity changed; the tap sent the server's own prompt instead", status))
 	return true
 }
@@ -208,7 +207,11 @@ func (x *exchange) chosen(e *engine) {
 // answered handles the head of the answer and attaches the reader to the body. It returns an error
 // if the client must not get the answer.
 func (x *exchange) answered(res *http.Response) error {
-	x.p.stats.answered(res.StatusCode)
+	x.p.count(func(s *Stats) {
+		if i := res.StatusCode / 100; i < len(s.Answers) {
+			s.Answers[i]++
+		}
+	})
 	x.body, x.own = nil, idList{}
 	x.hold(0)
 	if x.blind == nil {
@@ -273,13 +276,9 @@ type passing struct {
 func (b *passing) Read(buf []byte) (int, error) {
 	n, err := b.body.Read(buf)
 	x := b.x
-	if n > 0 && x.reader != nil {
-		whole := false
-		x.p.guard("answer", func() { x.reader.write(buf[:n]); whole = true })
-		if !whole {
-			x.p.unread("panic")
-			x.drop()
-		}
+	if n > 0 && x.reader != nil && !x.p.guard("answer", func() { x.reader.write(buf[:n]) }) {
+		x.p.unread("panic")
+		x.drop()
 	}
 	// A body of known length reports io.EOF with its last bytes, and a chunked one before its last
 	// chunk is forwarded. A client can stop at the last event of a stream.
@@ -301,7 +300,7 @@ func (x *exchange) finish(through bool) {
 	x.finished = true
 	c.Cut, c.Ended = !through, time.Now()
 	if x.engine != nil {
-		p.stats.time.observe(c.Ended.Sub(x.began), timeBounds)
+		p.count(func(s *Stats) { s.Time.observe(c.Ended.Sub(x.began)) })
 	}
 	desk := newDesk()
 	defer desk.free() // the call's memory is invalid afterwards
@@ -312,11 +311,13 @@ func (x *exchange) finish(through bool) {
 	}
 	kept := false
 	p.guard("keep", func() { kept = p.cfg.Keep(c) })
-	if kept {
-		p.stats.kept.Add(1)
-	} else {
-		p.stats.dropped.Add(1)
-	}
+	p.count(func(s *Stats) {
+		if kept {
+			s.Kept++
+		} else {
+			s.Dropped++
+		}
+	})
 	if sent.prompt != nil && slices.Equal(c.Prompt, sent.prompt) && c.Output != nil {
 		p.guard("balance", func() { p.balance.places.put(x.chain.grow(c.Prompt, c.Output), x.engine) })
 	}
@@ -382,6 +383,6 @@ func (x *exchange) fill(through bool, desk *desk) {
 
 // unread counts a body, or a part of one, that passed unread.
 func (p *Proxy) unread(why string) {
-	p.stats.unread(why)
+	p.count(func(s *Stats) { s.Unread[why]++ })
 	p.once(slog.LevelInfo, "unread_"+why, errors.New("a request or answer passed unread"))
 }

@@ -276,8 +276,7 @@ func (b *marking) Read(p []byte) (int, error) {
 	if len(b.rest) == 0 && b.err == nil {
 		var n int
 		n, b.err = b.body.Read(p)
-		whole := false
-		b.x.p.guard("mark", func() { b.buf = b.m.append(b.buf[:0], p[:n]); whole = true })
+		whole := b.x.p.guard("mark", func() { b.buf = b.m.append(b.buf[:0], p[:n]) })
 		switch spliced := b.x.spliced > 0; {
 		case !whole && spliced:
 			b.buf, b.err = b.buf[:0], b.x.unmarkable("internal error of the tap")

@@ -39,7 +39,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg.withDefaults()}
+	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}}
 	for _, u := range cfg.Engines {
 		p.balance.engines = append(p.balance.engines, newEngine(u))
 	}
@@ -86,7 +86,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.cfg.Pages.ServeHTTP(w, r)
 		return
 	case !p.enter():
-		p.stats.refused.Add(1)
+		p.count(func(s *Stats) { s.Refused++ })
 		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Connection", "close")
 		http.Error(w, "rollout tap: draining; no new requests", http.StatusServiceUnavailable)
@@ -97,7 +97,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer x.end()
 	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // add no headers to the engine's answer
 	if d := dialectOf(r.Method, r.URL.Path); d != nil {
-		p.stats.calls.Add(1)
+		p.count(func(s *Stats) { s.Calls++ })
 		if !x.begin(d, r) {
 			http.Error(w, "rollout tap: incomplete request body", http.StatusBadRequest)
 			return
@@ -158,7 +158,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		http.Error(w, "rollout tap: "+unmarked.Error(), http.StatusBadGateway)
 		return
 	}
-	p.stats.unreachable.Add(1)
+	p.count(func(s *Stats) { s.Unreachable++ })
 	p.once(slog.LevelWarn, "engine_unreachable", err)
 	http.Error(w, fmt.Sprintf("rollout tap: no engine answered: %v", withoutBody(err)), http.StatusBadGateway)
 }
@@ -225,15 +225,17 @@ func (p *Proxy) leave() {
 	}
 }
 
-// guard calls do, which is work for the tap and not for the call. It recovers and counts a panic.
-func (p *Proxy) guard(where string, do func()) {
+// guard calls do, which is work for the tap and not for the call. It recovers and counts a panic, and
+// then returns false.
+func (p *Proxy) guard(where string, do func()) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.stats.panics.Add(1)
+			p.count(func(s *Stats) { s.Panics++ })
 			p.once(slog.LevelError, "panic_"+where, fmt.Errorf("%v", v))
 		}
 	}()
 	do()
+	return true
 }
 
 // once logs the first fault of each kind.

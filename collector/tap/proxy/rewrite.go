@@ -58,7 +58,7 @@ func around(body []byte, place span, edits []edit) *payload {
 func (o *object) put(edits []edit, members []ask) []edit {
 	var added []byte
 	for _, m := range members {
-		if i := slices.IndexFunc(o.members, func(has member) bool { return has.key == m.key }); i >= 0 {
+		if i := o.find(m.key); i >= 0 {
 			edits = append(edits, edit{o.members[i].value, []byte(m.value)})
 			continue
 		}
@@ -105,7 +105,7 @@ func (q *request) edits(d dialect, set *Set, asked bool) []edit {
 	}
 	if asked {
 		for _, a := range d.asks(q) {
-			if !q.root.has(a.key) {
+			if q.root.find(a.key) < 0 {
 				root = append(root, a)
 			}
 		}

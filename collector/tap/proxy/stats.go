@@ -1,9 +1,9 @@
 package proxy
 
 import (
+	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -55,74 +55,47 @@ type Histogram struct {
 // Stats returns a snapshot.
 func (p *Proxy) Stats() Stats {
 	c := &p.stats
-	s := Stats{
-		Open: p.Open(), BodyBytes: p.memory.Load(), Calls: c.calls.Load(), Kept: c.kept.Load(), Dropped: c.dropped.Load(), Continued: c.continued.Load(),
-		Unreachable: c.unreachable.Load(), Refused: c.refused.Load(), Stale: c.stale.Load(), Panics: c.panics.Load(),
-		SplicesRefused: map[int]int64{}, Unread: map[string]int64{}, Time: c.time.snapshot(timeBounds), Continuity: c.continuity.snapshot(continuityBounds),
-	}
-	for i := range s.Answers {
-		s.Answers[i] = c.answers[i].Load()
-	}
-	c.why.Range(func(why, n any) bool {
-		s.Unread[why.(string)] = n.(*atomic.Int64).Load() //nolint:forcetypeassert // of counters.unread
-		return true
-	})
-	for i, status := range refusals {
-		s.SplicesRefused[status] = c.splices[i].Load()
-	}
+	c.mu.Lock()
+	s := c.Stats
+	s.SplicesRefused, s.Unread = maps.Clone(s.SplicesRefused), maps.Clone(s.Unread)
+	s.Time.Counts, s.Continuity.Counts = slices.Clone(s.Time.Counts), slices.Clone(s.Continuity.Counts)
+	c.mu.Unlock()
+	s.Open, s.BodyBytes = p.Open(), p.memory.Load()
 	for _, e := range p.balance.engines {
 		s.Engines = append(s.Engines, EngineStats{e.name, !e.down.Load(), e.busy.Load(), e.calls.Load(), e.errors.Load()})
 	}
 	return s
 }
 
-// The bounds of the histograms, in seconds.
-var (
-	timeBounds       = []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300}
-	continuityBounds = []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 1}
-)
-
+// counters are the Stats that are counted when something happens.
 type counters struct {
-	calls, kept, dropped, continued, unreachable, refused, stale, panics atomic.Int64
-	answers                                                              [6]atomic.Int64
-	splices                                                              [len(refusals)]atomic.Int64
-	why                                                                  sync.Map // reason → *atomic.Int64
-	time, continuity                                                     durations
+	mu sync.Mutex
+	Stats
 }
 
-func (c *counters) spliceRefused(status int) { c.splices[slices.Index(refusals[:], status)].Add(1) }
-
-func (c *counters) answered(status int) {
-	if i := status / 100; i < len(c.answers) {
-		c.answers[i].Add(1)
+func newStats() Stats {
+	histogram := func(bounds ...float64) Histogram {
+		return Histogram{Bounds: bounds, Counts: make([]int64, len(bounds)+1)}
 	}
-}
-
-func (c *counters) unread(why string) {
-	n, ok := c.why.Load(why)
-	if !ok {
-		n, _ = c.why.LoadOrStore(why, new(atomic.Int64))
+	s := Stats{
+		SplicesRefused: map[int]int64{}, Unread: map[string]int64{},
+		Time:       histogram(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
+		Continuity: histogram(0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 1),
 	}
-	n.(*atomic.Int64).Add(1) //nolint:forcetypeassert // of the line above
+	for _, status := range refusals {
+		s.SplicesRefused[status] = 0
+	}
+	return s
 }
 
-// durations collects the counts of a Histogram.
-type durations struct {
-	mu     sync.Mutex
-	counts [16]int64 // more than the bounds of any histogram
-	sum    time.Duration
+func (p *Proxy) count(add func(s *Stats)) {
+	p.stats.mu.Lock()
+	defer p.stats.mu.Unlock()
+	add(&p.stats.Stats)
 }
 
-func (d *durations) observe(v time.Duration, bounds []float64) {
-	i, _ := slices.BinarySearch(bounds, v.Seconds())
-	d.mu.Lock()
-	d.counts[i]++
-	d.sum += v
-	d.mu.Unlock()
-}
-
-func (d *durations) snapshot(bounds []float64) Histogram {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return Histogram{bounds, slices.Clone(d.counts[:len(bounds)+1]), d.sum.Seconds()}
+func (h *Histogram) observe(v time.Duration) {
+	i, _ := slices.BinarySearch(h.Bounds, v.Seconds())
+	h.Counts[i]++
+	h.Sum += v.Seconds()
 }

@@ -51,7 +51,7 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			again = reused && !stale && x.body != nil && time.Since(sent) < staleWithin
 			if again {
 				stale = true
-				p.stats.stale.Add(1)
+				p.count(func(s *Stats) { s.Stale++ })
 				p.transport.CloseIdleConnections()
 			}
 		}
@@ -126,9 +126,7 @@ func isDial(err error) bool {
 
 // pick calls balance.pick. If that panics, it selects the first engine.
 func (p *Proxy) pick(c chain, tried []*engine) (e *engine) {
-	ok := false
-	p.guard("balance", func() { e = p.balance.pick(c, tried); ok = true })
-	if !ok && len(tried) == 0 {
+	if !p.guard("balance", func() { e = p.balance.pick(c, tried) }) && len(tried) == 0 {
 		e = p.balance.engines[0]
 		e.busy.Add(1)
 	}
