@@ -110,7 +110,7 @@
 // whose checksum is wrong, and no call whose shared beginning is unknown. A segment of a newer
 // version ends the Reader with an error.
 //
-// Ticks move the Reader's horizon ([Reader.Horizon]), up to which it has read everything. A tick is
+// Ticks move the Reader's horizon ([Reader.Await]), up to which it has read everything. A tick is
 // written every 25 ms in the first second after a call, every 200 ms in the next nine, and then
 // every second. If the horizon is later than the server's answer to a call, the Reader has returned
 // the call or counted missing calls. The collection does not need to wait longer. If no process

@@ -5,20 +5,9 @@ import (
 	"time"
 )
 
-// Horizon returns a time by this machine's clock. Next has returned every kept call added before
-// it, and has been called again since. Stats counts the calls that were not kept. The horizon moves
-// while calls arrive, and for some seconds after the last one. [Spool.Add] defines when a call is
-// added.
-func (r *Reader) Horizon() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.horizon.IsZero() {
-		return r.horizon
-	}
-	return r.horizon.Add(-r.src.skew())
-}
-
-// Await waits until Horizon is t or later. Another goroutine must call Next meanwhile.
+// Await waits until Next has returned every kept call added before t, by this machine's clock, and has
+// been called again since. Another goroutine must call Next meanwhile. Stats counts the calls that were
+// not kept. [Spool.Add] defines when a call is added.
 func (r *Reader) Await(ctx context.Context, t time.Time) error {
 	for {
 		r.mu.Lock()

@@ -268,9 +268,11 @@ func count(of map[digest]int, d digest, n int) {
 }
 
 func remove[K comparable](of map[K][]*sighting, key K, e *sighting) {
-	if same := without(of[key], e); len(same) > 0 {
-		of[key] = same
-	} else {
+	same := of[key]
+	if i := slices.Index(same, e); i >= 0 {
+		same = slices.Delete(same, i, i+1)
+	}
+	if of[key] = same; len(same) == 0 {
 		delete(of, key)
 	}
 }
@@ -284,15 +286,6 @@ func (x *Index) left(s *IndexStats, e *sighting) {
 	} else {
 		s.Others++
 	}
-}
-
-func without(all []*sighting, e *sighting) []*sighting {
-	for i := range all {
-		if all[i] == e {
-			return append(all[:i], all[i+1:]...)
-		}
-	}
-	return all
 }
 
 // complete reports whether the index has every call with this number of output tokens that passed

@@ -127,7 +127,7 @@ func anyFleet(r *rand.Rand) fleetConfig {
 }
 
 // TestJoinRandom joins random fleets. No rollout ever gets a prompt that its engine did not have,
-// whichever calls are equal, missing, duplicated or late. Drops are told, except in the last case.
+// whichever calls are equal, missing, duplicated or late. Drops are reported, except in the last case.
 func TestJoinRandom(t *testing.T) {
 	t.Parallel()
 	usual := fleetConfig{shared: 0.3, rewritten: 0.3, compacted: 0.05, short: 0.5, twice: 0.1, spliced: 0.1, uncounted: 0.5, skew: 50 * time.Second}

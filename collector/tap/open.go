@@ -43,13 +43,10 @@ func (w *writer) setOpen(n uint64) {
 
 func (w *writer) create() (*os.File, error) {
 	path := segmentPath(w.cfg.Dir, w.number)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, w.cfg.Mode)
-	if errors.Is(err, os.ErrNotExist) { // another process removed the folder
-		err = os.MkdirAll(w.cfg.Dir, folderMode(w.cfg.Mode))
-		if err == nil {
-			f, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, w.cfg.Mode)
-		}
+	if err := os.MkdirAll(w.cfg.Dir, 0o777); err != nil { // another process can have removed it
+		return nil, err
 	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -26,8 +25,6 @@ type SpoolConfig struct {
 	QueueBytes int64
 	// SyncEvery is the least time between two syncs. Default 100 ms.
 	SyncEvery time.Duration
-	// Mode is the files' mode, before the umask; readers can enter the folder. Default 0666.
-	Mode fs.FileMode
 	// Log logs when errors begin and end. Default: discard.
 	Log *slog.Logger
 }
@@ -38,7 +35,6 @@ func (c SpoolConfig) withDefaults() SpoolConfig {
 	c.MaxAge = cmp.Or(c.MaxAge, 24*time.Hour)
 	c.QueueBytes = cmp.Or(c.QueueBytes, 64<<20)
 	c.SyncEvery = cmp.Or(c.SyncEvery, 100*time.Millisecond)
-	c.Mode = cmp.Or(c.Mode, 0o666)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
@@ -50,24 +46,17 @@ const minSegment = 4 << 10
 func (c SpoolConfig) Validate() error {
 	c = c.withDefaults()
 	var errs []error
-	if c.Dir == "" {
-		errs = append(errs, errors.New("dir: required"))
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
-	if c.SegmentBytes < minSegment {
-		errs = append(errs, fmt.Errorf("segment_bytes: %d: must be ≥ %d", c.SegmentBytes, minSegment))
-	}
-	if c.MaxBytes < 2*c.SegmentBytes {
-		errs = append(errs, fmt.Errorf("max_bytes: %d: must be ≥ %d (two segments)", c.MaxBytes, 2*c.SegmentBytes))
-	}
-	if c.MaxAge < 0 {
-		errs = append(errs, fmt.Errorf("max_age: %v: must be ≥ 0", c.MaxAge))
-	}
-	if c.QueueBytes < 0 {
-		errs = append(errs, fmt.Errorf("queue_bytes: %d: must be ≥ 0", c.QueueBytes))
-	}
-	if c.SyncEvery < 0 {
-		errs = append(errs, fmt.Errorf("sync_every: %v: must be ≥ 0", c.SyncEvery))
-	}
+	check(c.Dir != "", "dir: required")
+	check(c.SegmentBytes >= minSegment, "segment_bytes: %d: must be ≥ %d", c.SegmentBytes, minSegment)
+	check(c.MaxBytes >= 2*c.SegmentBytes, "max_bytes: %d: must be ≥ %d (two segments)", c.MaxBytes, 2*c.SegmentBytes)
+	check(c.MaxAge >= 0, "max_age: %v: must be ≥ 0", c.MaxAge)
+	check(c.QueueBytes >= 0, "queue_bytes: %d: must be ≥ 0", c.QueueBytes)
+	check(c.SyncEvery >= 0, "sync_every: %v: must be ≥ 0", c.SyncEvery)
 	return errors.Join(errs...)
 }
 
@@ -122,10 +111,10 @@ func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	if err := os.MkdirAll(cfg.Dir, folderMode(cfg.Mode)); err != nil {
+	if err := os.MkdirAll(cfg.Dir, 0o777); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	lock, err := lock(cfg.Dir, cfg.Mode)
+	lock, err := lock(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
@@ -142,9 +131,6 @@ func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 	go w.run()
 	return s, nil
 }
-
-// folderMode adds to m the search bits for those who can read the files.
-func folderMode(m fs.FileMode) fs.FileMode { return m | m&0o444>>2 | 0o700 }
 
 // Add copies a call into the queue. It never waits for the disk. It reports whether the call was
 // queued; a dropped call is counted in Stats.

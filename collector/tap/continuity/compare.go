@@ -2,6 +2,7 @@ package continuity
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
 	"unicode/utf8"
 
@@ -142,8 +143,9 @@ type turn struct {
 
 // The tags around calls and thoughts are plain text, because the model can sample their letters.
 var (
-	callStart, callEnd   = []byte("<tool_call>"), []byte("</tool_call>")
-	thinkStart, thinkEnd = []byte("<think>"), []byte("</think>")
+	callStart, callEnd = []byte("<tool_call>"), []byte("</tool_call>")
+	thinkEnd           = []byte("</think>")
+	thinkTags          = regexp.MustCompile("</?think>")
 )
 
 // readTurn parses a turn like the server: a call extends to the next end tag.
@@ -174,33 +176,7 @@ func trim(s []byte) []byte { return bytes.Trim(s, " \t\r\n") }
 
 // samePieces reports whether two texts have the same pieces, except for white space at the ends.
 func samePieces(a, b []byte) bool {
-	for {
-		pa, wordA, restA := cutPiece(a)
-		pb, wordB, restB := cutPiece(b)
-		if !bytes.Equal(wordA, wordB) || !bytes.Equal(trim(pa), trim(pb)) {
-			return false
-		}
-		if wordA == nil {
-			return true
-		}
-		a, b = restA, restB
-	}
-}
-
-// cutPiece returns the text before the next thought tag, the tag or nil, and the rest.
-func cutPiece(s []byte) (piece, word, rest []byte) {
-	i := bytes.IndexByte(s, '<')
-	for i >= 0 {
-		for _, word := range [][]byte{thinkStart, thinkEnd} {
-			if bytes.HasPrefix(s[i:], word) {
-				return s[:i], word, s[i+len(word):]
-			}
-		}
-		next := bytes.IndexByte(s[i+1:], '<')
-		if next < 0 {
-			break
-		}
-		i += 1 + next
-	}
-	return s, nil, nil
+	trimmed := func(x, y string) bool { return bytes.Equal(trim([]byte(x)), trim([]byte(y))) }
+	return slices.EqualFunc(thinkTags.FindAll(a, -1), thinkTags.FindAll(b, -1), bytes.Equal) &&
+		slices.EqualFunc(thinkTags.Split(string(a), -1), thinkTags.Split(string(b), -1), trimmed)
 }

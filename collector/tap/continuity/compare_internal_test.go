@@ -5,6 +5,9 @@ import (
 	"testing"
 )
 
+// Reasons is the number of reasons.
+const Reasons = reasons
+
 // TestCompareTexts pins which texts are prints of an output.
 func TestCompareTexts(t *testing.T) {
 	t.Parallel()

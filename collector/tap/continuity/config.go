@@ -45,20 +45,15 @@ func (c Config) withDefaults() Config {
 // Validate returns all errors of the resolved config, joined.
 func (c Config) Validate() error {
 	var all []error
-	if c.Tokenizer == nil {
-		all = append(all, errors.New("tokenizer: the model's tokenizer is required, to compare texts"))
+	check := func(ok bool, problem string) {
+		if !ok {
+			all = append(all, errors.New(problem))
+		}
 	}
-	if c.Template == nil {
-		all = append(all, errors.New("template: the model's chat template is required, to find its turns in prompts"))
-	}
-	if c.MaxPrompt < 0 {
-		all = append(all, errors.New("max prompt: must be ≥ 0"))
-	}
-	if c.MaxBytes < 0 {
-		all = append(all, errors.New("max bytes: must be ≥ 0"))
-	}
-	if c.MaxAge < 0 {
-		all = append(all, errors.New("max age: must be ≥ 0"))
-	}
+	check(c.Tokenizer != nil, "tokenizer: the model's tokenizer is required, to compare texts")
+	check(c.Template != nil, "template: the model's chat template is required, to find its turns in prompts")
+	check(c.MaxPrompt >= 0, "max prompt: must be ≥ 0")
+	check(c.MaxBytes >= 0, "max bytes: must be ≥ 0")
+	check(c.MaxAge >= 0, "max age: must be ≥ 0")
 	return errors.Join(all...)
 }

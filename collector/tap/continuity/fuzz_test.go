@@ -41,7 +41,7 @@ func TestWorlds(t *testing.T) {
 		}
 	}
 	t.Log(seen)
-	for _, r := range continuity.AllReasons() {
+	for r := range continuity.Reasons {
 		if seen[r] == 0 && r != continuity.ReasonForm && r != continuity.ReasonLong {
 			t.Errorf("no prompt was decided as %v", r)
 		}

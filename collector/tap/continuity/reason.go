@@ -40,15 +40,6 @@ var reasonWords = [reasons]string{
 	"form", "unknown", "ambiguous", "gap", "end", "special", "thought", "malformed", "calls", "arguments", "unlike", "long", "client", "taken",
 }
 
-// AllReasons returns all reasons, in order.
-func AllReasons() []Reason {
-	all := make([]Reason, reasons)
-	for i := range all {
-		all[i] = Reason(i)
-	}
-	return all
-}
-
 // Spliced reports whether the prompt was spliced.
 func (r Reason) Spliced() bool { return ReasonContinued <= r && r <= ReasonDeleted }
 

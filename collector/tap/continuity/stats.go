@@ -12,7 +12,7 @@ type Stats struct {
 // Stats returns a snapshot.
 func (t *Table) Stats() Stats {
 	s := Stats{Prompts: make(map[Reason]int64, reasons)}
-	for _, r := range AllReasons() {
+	for r := range reasons {
 		s.Prompts[r] = t.counts[r].Load()
 	}
 	t.mu.Lock()
