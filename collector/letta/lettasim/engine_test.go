@@ -71,7 +71,8 @@ func sendTo(s *sim, id, text string) turnsAnswer {
 }
 
 // TestEngine proves that the engine's tokens go unchanged into the turns and its whole answer into
-// the trace, and that the next prompt contains everything so far.
+// the trace, that the next prompt contains everything so far, and that the engine gets the agent's
+// temperature.
 func TestEngine(t *testing.T) {
 	e := startEngine(t, func(int) (int, string) { return 200, engineAnswer })
 	s := start(t, lettasim.Config{InputIDs: true, Engine: e.URL + "/", KeepAnswers: true})
@@ -104,16 +105,10 @@ func TestEngine(t *testing.T) {
 	if got := s.Answers(); len(got) != 2 || got[0].Sampled != 3 || s.Stats().EngineCalls != 2 {
 		t.Errorf("answers %+v, stats %+v", got, s.Stats())
 	}
-}
-
-// TestEngineTemperature proves that the engine gets the temperature of the agent's settings.
-func TestEngineTemperature(t *testing.T) {
-	e := startEngine(t, func(int) (int, string) { return 200, engineAnswer })
-	s := start(t, lettasim.Config{InputIDs: true, Engine: e.URL, KeepAnswers: true})
-	body := s.do(200, "POST", "/v1/agents/", `{"model":"sglang//models/qwen3","model_settings":{"provider_type":"sglang","temperature":0.6}}`)
-	sendTo(s, field(t, body, "id"), "ab")
-	if want := `"sampling_params":{"temperature":0.6,`; !strings.Contains(e.asked[0], want) {
-		t.Errorf("the engine received %s, want %s", e.asked[0], want)
+	warm := s.do(200, "POST", "/v1/agents/", `{"model":"sglang//models/qwen3","model_settings":{"provider_type":"sglang","temperature":0.6}}`)
+	sendTo(s, field(t, warm, "id"), "ab")
+	if want := `"sampling_params":{"temperature":0.6,`; !strings.Contains(e.asked[2], want) {
+		t.Errorf("the engine received %s, want %s", e.asked[2], want)
 	}
 }
 
