@@ -77,7 +77,7 @@ func (d *Doctor) tapSaw() bool {
 
 const (
 	moveHint = "set the provider's base URL to the tap's URL; the server keeps the old URL in its database, even if its settings change: " + movePage
-	movePage = "see A tap in front of a server that has run, in collector/tap/README.md"
+	movePage = "see A tap for a server that has agents, in collector/tap/README.md"
 )
 
 // Bounds of bypassing: agents per page, agents in total, and agents named in the message.
