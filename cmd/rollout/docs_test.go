@@ -159,7 +159,7 @@ func TestDocumentedCommands(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "here")
 			shell(t, base, 0, "cp -a . "+dir)
-			server, collected, printed := url, false, ""
+			server, out, collected, printed := url, "run1", false, ""
 			for _, line := range b.lines {
 				if reason := named(line); reason != "" {
 					t.Logf("%s: %s: not here: %s", b.from, line, reason)
@@ -176,8 +176,11 @@ func TestDocumentedCommands(t *testing.T) {
 					continue
 				case strings.HasPrefix(line, "rollout collect "):
 					collected = true
+					if _, rest, ok := strings.Cut(line, "--out "); ok {
+						out, _, _ = strings.Cut(rest, " ")
+					}
 					if !strings.Contains(line, "--resume") && !strings.Contains(line, "--retry-failed") {
-						noError(t, os.RemoveAll(filepath.Join(dir, "run1")))
+						noError(t, os.RemoveAll(filepath.Join(dir, out)))
 					}
 				}
 				want := 0
@@ -187,7 +190,7 @@ func TestDocumentedCommands(t *testing.T) {
 				printed += shell(t, dir, want, line)
 			}
 			contains(t, printed, b.shown...)
-			if has, err := runfolder.HasRows(filepath.Join(dir, "run1")); collected && (!has || err != nil) {
+			if has, err := runfolder.HasRows(filepath.Join(dir, out)); collected && (!has || err != nil) {
 				t.Errorf("%s: %q: rows: %v, %v", b.from, b.lines, has, err)
 			}
 		})
