@@ -16,8 +16,8 @@ NEW     ?= bin/rollout
 OLD     ?=
 
 export CGO_ENABLED ?= 0
-# Like a release, so that the tests and the wheel share what is compiled.
-export GOFLAGS ?= -trimpath
+# Like .ci/dist.py, so that the tests and the wheel share what is compiled.
+export GOFLAGS ?= -trimpath -gcflags=all=-dwarf=false
 export ROLLOUT_PYTHON ?= $(CURDIR)/$(PYTHON)
 
 .PHONY: help
@@ -44,8 +44,8 @@ demo: build ## collect from a simulated server, show groups and a row as text; k
 .PHONY: test
 test: ## all tests, including those that need Python and promtool
 	.ci/together.sh '$(MAKE) --no-print-directory fixtures' '$(GO) build ./...'
-	.ci/together.sh '.ci/test.sh -timeout 25m -parallel 4 -skip "^TestGate" ./...' .ci/pytest.sh
-	.ci/test.sh -timeout 25m -p 1 -parallel 8 -count 1 -run '^TestGate' $$(.ci/having.sh '^func TestGate')
+	.ci/together.sh 'nice .ci/test.sh -timeout 25m -parallel 4 -skip "^TestGate" ./...' .ci/pytest.sh
+	packages=$$(.ci/having.sh '^func TestGate') && .ci/test.sh -timeout 25m -p 1 -parallel 8 -count 1 -run '^TestGate' $$packages
 
 .PHONY: fixtures
 fixtures: python vocabularies promtool trainers ## install what the tests need

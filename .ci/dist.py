@@ -72,7 +72,8 @@ def build(platform: str, folder: Path) -> bytes:
     system, arch = platform.split("/")
     began = time.monotonic()
     out = folder / f"rollout-{system}-{arch}"
-    go("build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(out), "./cmd/rollout",
+    # The linker would remove the tables for debuggers. Not to make them saves a fifth of the time.
+    go("build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags=-s -w", "-o", str(out), "./cmd/rollout",
        GOOS=system, GOARCH=arch, CGO_ENABLED="0", GOAMD64="v1", GOARM64="v8.0", GOFLAGS="-mod=readonly")
     body = out.read_bytes()
     print(f"dist: {platform}: {len(body) / 1e6:.1f} MB in {time.monotonic() - began:.0f} s", file=sys.stderr)
@@ -115,7 +116,7 @@ def wheel(table: dict, platform: str, program: bytes, folder: Path) -> Path:
     files.append((f"{base}.dist-info/RECORD", f"{record}{base}.dist-info/RECORD,,\n".encode(), 0o644))
 
     path = folder / f"{base}-py3-none-{'.'.join(tags)}.whl"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as z:
         for name, body, mode in files:
             info = zipfile.ZipInfo(name, time.gmtime(epoch())[:6])
             info.create_system, info.external_attr, info.compress_type = 3, (0o100000 | mode) << 16, zipfile.ZIP_DEFLATED
@@ -136,7 +137,7 @@ def archive(table: dict, platform: str, program: bytes, folder: Path) -> Path:
     files += [("README.md", (ROOT / "README.md").read_bytes(), 0o644), ("rollout", program, 0o755)]
     path = folder / f"{base}.tar.gz"
     # The default header of a gzip would contain the file name and a time.
-    with open(path, "wb") as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as z, tarfile.open(fileobj=z, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+    with open(path, "wb") as f, gzip.GzipFile("", "wb", 6, f, mtime=0) as z, tarfile.open(fileobj=z, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, body, mode in files:
             info = tarfile.TarInfo(f"{base}/{name}")
             info.size, info.mode, info.mtime = len(body), mode, epoch()

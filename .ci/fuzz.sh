@@ -21,10 +21,12 @@ fuzz() {
   echo "fuzz: $2: its time was over, and no input failed" >&2
 }
 
-for folder in $(.ci/having.sh '^func Fuzz'); do
+folders=$(.ci/having.sh '^func Fuzz')
+for folder in $folders; do
   folder=${folder#./}
   go test -c -fuzz . -o "$work/fuzz.test" "./$folder"
-  for target in $("$work/fuzz.test" -test.list '^Fuzz' | grep '^Fuzz'); do
+  targets=$("$work/fuzz.test" -test.list '^Fuzz' | grep '^Fuzz')
+  for target in $targets; do
     echo "fuzz: ./$folder $target $time" >&2
     fuzz "$folder" "$target"
   done

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Runs go test with the given arguments, shows each package's line and every skip with its
 # reason, and counts them. On failure it shows the output of the failed tests. The whole
-# output stays in the file TEST_LOG, if set.
+# output stays in the file TEST_LOG, if set. The vet of go test is off, because make lint runs
+# all its checks on the same files.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .build
 log=${TEST_LOG:-$(mktemp .build/test-XXXXXX.log)}
-go test -v "$@" 2>&1 | tee "$log" | grep -E '^(ok|FAIL|\?|panic:)[[:space:]]'
+go test -vet=off -v "$@" 2>&1 | tee "$log" | grep -E '^(ok|FAIL|\?|panic:)[[:space:]]'
 status=${PIPESTATUS[0]}
 if [ "$status" != 0 ]; then
   # The first pass finds the failed tests. The second prints their lines and everything

@@ -6,7 +6,6 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-trap 'trap - TERM; kill 0' INT TERM # also what runs beside, which ignores an interrupt
 
 run() { # N COMMAND
   local began=$SECONDS status=0
@@ -17,17 +16,24 @@ run() { # N COMMAND
 first=$1
 shift
 n=0
+beside=()
+set -m # each job beside gets a process group of its own, so that all its processes can be ended
 for command; do
   n=$((n + 1))
-  run "$n" "$command" >"$work/$n.out" 2>&1 &
+  run "$n" "$command" >"$work/$n.out" 2>&1 </dev/null &
+  beside+=("-$!")
 done
+set +m
+trap 'kill -- "${beside[@]}" 2>/dev/null; exit 143' INT TERM
 run 0 "$first"
+[ -z "$(jobs -r)" ] || echo "together.sh: waiting for: $*" >&2
 wait
 
 failed=()
 n=0
 for command in "$first" "$@"; do
-  read -r status took <"$work/$n"
+  status='unknown: it was killed' took='?'
+  [ ! -s "$work/$n" ] || read -r status took <"$work/$n"
   [ "$n" = 0 ] || { echo "== beside it, in $took s: $command" && cat "$work/$n.out"; }
   [ "$status" = 0 ] || failed+=("$command: exit status $status")
   n=$((n + 1))

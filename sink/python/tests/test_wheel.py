@@ -16,7 +16,6 @@ import pytest
 import rollout as package
 
 ROOT = Path(__file__).resolve().parents[3]
-DIST = ROOT / ".ci" / "dist.py"
 
 pytestmark = pytest.mark.skipif("src" in os.environ.get("PYTHONPATH", ""), reason="runs on the source: no wheel is built")
 
@@ -55,25 +54,6 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elsewhere") / "source"
     run("git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", folder)
     return folder
-
-
-def test_same_bytes_elsewhere(wheel, clone, tmp_path):
-    # Another folder, home, time zone and umask; Go's caches stay, to save time.
-    changed = run("git", "ls-files", "-m", "-o", "--exclude-standard", cwd=ROOT).split()
-    if changed:
-        pytest.skip(f"the source has changes that no commit has: {changed[:3]}")
-    env = {"TZ": "Asia/Tokyo", "HOME": str(tmp_path), "GOCACHE": _go("GOCACHE"), "GOMODCACHE": _go("GOMODCACHE"), "GOFLAGS": "-v"}
-    mask = os.umask(0o077)
-    try:
-        other = build(clone, tmp_path / "dist", **env)
-    finally:
-        os.umask(mask)
-    assert other.name == wheel.name
-    assert other.read_bytes() == wheel.read_bytes()
-
-
-def _go(name: str) -> str:
-    return run("go", "env", name).strip()
 
 
 def test_source_date_epoch(wheel, tmp_path):
