@@ -89,9 +89,9 @@
 // Package show prints Yield and Stats in summary.go.
 //
 // A metric, in cmd/rollout/internal/show: if it counts events, a field of Metrics, its line in
-// NewMetrics, a method that counts, and a call in observer.go. If it is read on each scrape, its
-// desc and its lines in Describe and Collect, in metrics_stats.go. Then a panel in
-// configs/grafana-dashboard.json or an alert in configs/alerts.yml: a test fails if both lack it.
+// NewMetrics, a method that counts, and a call in observer.go. If it is read on each scrape, a line
+// in metrics_stats.go. Then a panel in configs/grafana-dashboard.json or an alert in
+// configs/alerts.yml: a test fails if both lack it.
 //
 // A setting of the command: see the package comment of cmd/rollout/internal/config.
 //

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // A Display shows the progress of a run. It has four modes: a live block on a terminal, a plain
@@ -94,8 +95,6 @@ func (d *Display) Show(ctx context.Context, state func() View) {
 	if d.mode == displayQuiet {
 		return
 	}
-	tick := time.NewTicker(d.every)
-	defer tick.Stop()
 	if d.mode == displayLive {
 		d.show(state())
 	} else {
@@ -104,15 +103,10 @@ func (d *Display) Show(ctx context.Context, state func() View) {
 		d.measure(&v)
 		d.mu.Unlock()
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			d.clear()
-			return
-		case <-tick.C:
-			d.show(state())
-		}
+	for wait.For(ctx, d.every) {
+		d.show(state())
 	}
+	d.clear()
 }
 
 // show shows one state of the run, unless the previous state is still unread.
@@ -140,8 +134,7 @@ func (d *Display) show(v View) {
 // measure sets the time and the rates of v. d.mu is held.
 func (d *Display) measure(v *View) {
 	v.Now = d.now()
-	d.meter.add(v.Now, doneNow(v.Stats), v.Sampled)
-	v.rate, v.tokens = d.meter.samples(), d.meter.tokens()
+	v.rate, v.tokens = d.meter.add(v.Now, doneNow(v.Stats), v.Sampled)
 }
 
 func (d *Display) draw(lines []string) {
@@ -185,15 +178,20 @@ func (d *Display) Say(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	text := termsafe.Sprintf(format, args...)
+	d.above("rollout: %s\n", text)
+	if d.mode == displayJSON && !d.done {
+		writeEvent(d.out, "warning", map[string]any{"text": text})
+	}
+}
+
+// above writes a message above the live block. d.mu is held.
+func (d *Display) above(format string, args ...any) {
 	var b bytes.Buffer
 	if d.mode == displayLive {
 		d.erase(&b)
 	}
-	termsafe.Fprintf(&b, "rollout: %s\n", text)
+	termsafe.Fprintf(&b, format, args...)
 	_, _ = d.talk.Write(b.Bytes())
-	if d.mode == displayJSON && !d.done {
-		writeEvent(d.out, "warning", map[string]any{"text": text})
-	}
 }
 
 // Others returns a writer for the messages of child processes. It writes them above the live block,
@@ -205,13 +203,10 @@ type others struct{ *Display }
 func (o others) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.talk.isFull() {
-		return len(b), nil
+	if !o.talk.isFull() {
+		o.above("%s", termsafe.Own(b))
 	}
-	if o.mode == displayLive {
-		o.draw(nil)
-	}
-	return o.talk.Write(b)
+	return len(b), nil
 }
 
 // Note is [Display.Say] for a message that --quiet omits.
@@ -276,35 +271,16 @@ type mark struct {
 
 const meterWindow = 30 * time.Second
 
-func (m *meter) add(now time.Time, done int, tokens int64) {
+// add records a state and returns the finished samples and the sampled tokens per second.
+func (m *meter) add(now time.Time, done int, tokens int64) (samples, sampled float64) {
 	m.marks = append(m.marks, mark{now, done, tokens})
 	for len(m.marks) > 2 && now.Sub(m.marks[1].at) >= meterWindow {
 		m.marks = m.marks[1:]
 	}
-}
-
-// samples returns the finished samples per second.
-func (m *meter) samples() float64 {
-	first, last, seconds := m.window()
+	first := m.marks[0]
+	seconds := now.Sub(first.at).Seconds()
 	if seconds == 0 {
-		return 0
+		return 0, 0
 	}
-	return float64(last.done-first.done) / seconds
-}
-
-// tokens returns the sampled tokens per second.
-func (m *meter) tokens() float64 {
-	first, last, seconds := m.window()
-	if seconds == 0 {
-		return 0
-	}
-	return float64(last.tokens-first.tokens) / seconds
-}
-
-func (m *meter) window() (first, last mark, seconds float64) {
-	if len(m.marks) < 2 {
-		return mark{}, mark{}, 0
-	}
-	first, last = m.marks[0], m.marks[len(m.marks)-1]
-	return first, last, last.at.Sub(first.at).Seconds()
+	return float64(done-first.done) / seconds, float64(tokens-first.tokens) / seconds
 }

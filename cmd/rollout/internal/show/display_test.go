@@ -3,6 +3,7 @@ package show
 import (
 	"bytes"
 	"context"
+	"flag"
 	"io"
 	"regexp"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/picturetest"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -330,17 +332,14 @@ func TestMeter(t *testing.T) {
 	t.Parallel()
 	var m meter
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	if m.samples() != 0 {
-		t.Error("a rate out of nothing")
-	}
 	for i := range 100 { // ten per second for 50 s, then none
-		m.add(start.Add(time.Duration(i)*time.Second), min(i, 50)*10, int64(min(i, 50)*1000))
-		if i == 40 && (m.samples() != 10 || m.tokens() != 1000) {
-			t.Errorf("rates = %v, %v, want 10, 1000", m.samples(), m.tokens())
+		samples, tokens := m.add(start.Add(time.Duration(i)*time.Second), min(i, 50)*10, int64(min(i, 50)*1000))
+		switch {
+		case (i == 0 || i == 99) && samples != 0:
+			t.Errorf("rate after %d s = %v, want 0", i, samples)
+		case i == 40 && (samples != 10 || tokens != 1000):
+			t.Errorf("rates = %v, %v, want 10, 1000", samples, tokens)
 		}
-	}
-	if m.samples() != 0 {
-		t.Errorf("rate after half a minute of nothing = %v", m.samples())
 	}
 	if len(m.marks) > 40 {
 		t.Errorf("%d marks are kept", len(m.marks))
@@ -352,5 +351,53 @@ func must(tb testing.TB, err error) {
 	tb.Helper()
 	if err != nil {
 		tb.Fatal(err)
+	}
+}
+
+var update = flag.Bool("update", false, "make the picture of the live block anew")
+
+// TestPictureOfTheLiveBlock draws the picture of a run in progress.
+func TestPictureOfTheLiveBlock(t *testing.T) {
+	t.Parallel()
+	v := midway()
+	v.Stats = collector.Stats{
+		Planned: 2000, Committed: 1100, Accepted: 186, Failed: 4, Remaining: 710, InFlight: 47, Retries: 12,
+		FailedByClass: map[collector.Class]int{collector.ClassUnavailable: 9, collector.ClassConnection: 3},
+		Endpoints:     []collector.EndpointStats{{Name: "http://10.0.0.1:8283", InFlight: 24, Limit: 24, Max: 24}, {Name: "http://10.0.0.2:8283", InFlight: 23, Limit: 24, Max: 24}},
+		Oldest:        &collector.InFlight{TaskID: "gsm8k-0412", Index: 3, Attempt: 1, Endpoint: "http://10.0.0.2:8283", Stage: collector.StageRun, Since: v.Oldest.Since, Started: v.Oldest.Since},
+	}
+	v.Sink, v.rate, v.tokens = sink.Stats{Shards: 3, Bytes: 12_345_678}, 7.31, 12_431
+	v.Failing, v.Rewards = map[string]int{"token_mismatch": 4}, &Rewards{Scored: 1282, Mean: new(0.4119)}
+	text := "$ rollout collect -c run.yaml\n" + strings.Join(v.block(92, true), "\n")
+	picturetest.Check(t, "collect.svg", picturetest.Terminal(t, 92, text), *update)
+}
+
+// TestDrainSaysWhatItWaitsFor checks that a drain describes the samples that it waits for, without
+// those that wait for a retry.
+func TestDrainSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		stages []map[collector.Stage]int // by server
+		want   string
+	}{
+		{nil, "finished samples to be written"},
+		{[]map[collector.Stage]int{{collector.StageWait: 24}}, "finished samples to be written"},
+		{[]map[collector.Stage]int{{collector.StageScore: 1}}, "1 sample being scored"},
+		{
+			[]map[collector.Stage]int{{collector.StageOpen: 1, collector.StageRun: 2, collector.StageWait: 5}, {collector.StageRun: 4, collector.StagePrompt: 1}},
+			"8 samples in flight",
+		},
+		{
+			[]map[collector.Stage]int{{collector.StageRun: 1, collector.StageScore: 2}, {collector.StageScore: 3, collector.StageAppend: 4, collector.StageClose: 1}},
+			"1 sample in flight, 5 being scored, 4 being written, 1 deleting their agents",
+		},
+	} {
+		var s collector.Stats
+		for _, stages := range tt.stages {
+			s.Endpoints = append(s.Endpoints, collector.EndpointStats{Stages: stages})
+		}
+		if got := Works(s); got != tt.want {
+			t.Errorf("works(%v) = %q, want %q", tt.stages, got, tt.want)
+		}
 	}
 }

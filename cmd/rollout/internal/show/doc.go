@@ -13,10 +13,9 @@
 //
 // # To add an aggregate to the summary
 //
-// An aggregate of the samples is one type with the methods add and text, and an entry in sums
-// (tally.go). A number that the collector counts is a field of [collector.Stats] or
-// [collector.Yield]. It needs a field of [Summary], a line in [Summarize], and a line in text
-// (summary.go). A metric is either counted in metrics.go, which observer.go calls for each event,
+// An aggregate of the samples is a field of sums (tally.go) and a line in text (summary.go). A
+// number that the collector counts is a field of [collector.Stats] or [collector.Yield]. It needs a
+// field of [Summary], a line in [Summarize], and a line in text. A metric is either counted in metrics.go, which observer.go calls for each event,
 // or read in metrics_stats.go on each scrape. It also has a panel in
 // configs/grafana-dashboard.json. The package comment of collector explains which kind of
 // aggregate to choose, and lists the places of a metric.

@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/collector/wait"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -75,15 +75,8 @@ const statusEvery = 10 * time.Second
 
 // Follow logs the state of the run every [statusEvery] until ctx is done.
 func (l *Log) Follow(ctx context.Context, stats func() collector.Stats) {
-	tick := time.NewTicker(statusEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			l.Status(stats())
-		}
+	for wait.For(ctx, statusEvery) {
+		l.Status(stats())
 	}
 }
 
@@ -104,33 +97,9 @@ func (l *Log) Status(s collector.Stats) {
 	l.Info("status", attrs...)
 }
 
-func (l *Log) committed(c sink.Commit) {
-	var rows, tokens int64
-	for _, s := range c.Shards {
-		if s.Kind == sink.KindData {
-			rows += s.Rows
-			tokens += s.Tokens.Total
-		}
-	}
-	l.Info("commit", "seq", c.Seq, "samples", len(c.Samples), "rows", rows, "tokens", tokens)
-}
-
-func (l *Log) retry(a collector.Attempt, err error, delay time.Duration) {
-	l.Warn("retry", append([]any{"sample_key", a.Key, "attempt", a.N, "delay_s", delay.Seconds()}, errorAttrs(err)...)...)
-}
-
 // LimitChanged logs a new concurrency limit of an endpoint.
 func (l *Log) LimitChanged(endpoint string, from, to int, reason string) {
 	l.Info("limit changed", "endpoint", endpoint, "from", from, "to", to, "reason", reason)
-}
-
-func (l *Log) reattached(a collector.Attempt, endpoint string, err error) {
-	attrs := []any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}
-	if err == nil {
-		l.Info("reattached", attrs...)
-		return
-	}
-	l.Warn("not reattached", append(attrs, errorAttrs(err)...)...)
 }
 
 func (l *Log) failed(s *tokenize.Sample) {
@@ -139,26 +108,6 @@ func (l *Log) failed(s *tokenize.Sample) {
 	}
 	f := &s.Failures[0]
 	l.Warn("sample failed", "sample_key", s.Key, "attempt", s.Attempt, "class", f.Class, "stage", f.Stage, "reason", f.Reason, "agent_id", s.AgentID)
-}
-
-func (l *Log) endpointDown(endpoint string, err error) {
-	if err == nil {
-		l.Info("endpoint up", "endpoint", endpoint)
-		return
-	}
-	l.Warn("endpoint down", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
-}
-
-func (l *Log) endpointLost(endpoint string, err error) {
-	l.Error("endpoint lost", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
-}
-
-func (l *Log) scoreFailed(a collector.Attempt, err error) {
-	l.Warn("not scored", "sample_key", a.Key, "attempt", a.N, "error", err.Error())
-}
-
-func (l *Log) agentLeft(a collector.Attempt, endpoint string, err error) {
-	l.Warn("agent not removed", append([]any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}, errorAttrs(err)...)...)
 }
 
 // Tail logs what the tail policy kept and cut.
@@ -186,14 +135,14 @@ func (l *Log) Ended(outcome string, err error) {
 	}
 	attrs := []any{"outcome", outcome, "exit", code}
 	if class := collector.Classify(err); err != nil && (class != collector.ClassInternal && class != collector.ClassCancelled || code == exit.Internal) {
-		attrs = append(attrs, errorAttrs(err)...)
+		attrs = withError(err, attrs...)
 	}
 	l.Log(context.Background(), level, "end", attrs...)
 }
 
-// errorAttrs returns the class of an error, and its text without the server's words.
-func errorAttrs(err error) []any {
-	attrs := []any{"class", collector.Classify(err).String()}
+// withError adds the class of an error to attributes, and its text without the server's words.
+func withError(err error, attrs ...any) []any {
+	attrs = append(attrs, "class", collector.Classify(err).String())
 	if text := collector.Redacted(err); text != "" {
 		attrs = append(attrs, "error", text)
 	}

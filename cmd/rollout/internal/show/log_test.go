@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/sink"
@@ -29,16 +31,19 @@ func TestLog(t *testing.T) {
 	must(t, err)
 	a := collector.Attempt{Key: "k-0", N: 2, Task: &collector.Task{ID: prose, Messages: []string{prose}}}
 	server := fmt.Errorf("%w: %s", collector.ErrServer, prose)
-	l.retry(a, fmt.Errorf("%w: reset", collector.ErrConnection), 1500*time.Millisecond)
-	l.retry(a, fmt.Errorf("send: %w", &letta.APIError{Op: "send", Status: 503, Code: prose, Detail: prose, Err: collector.ErrUnavailable}), time.Second)
-	l.LimitChanged("http://a", 32, 25, "rate_limited")
-	l.endpointDown("http://a", fmt.Errorf("%w: dial %s refused", collector.ErrConnection, secret))
-	l.endpointDown("http://a", nil)
-	l.endpointLost("http://a", server)
-	l.agentLeft(a, "http://a", server)
-	l.reattached(a, "http://a", server)
-	l.failed(&tokenize.Sample{Key: "k-0", Attempt: 2, Failures: []tokenize.Failure{{Class: "agent_error", Stage: "run", Error: prose, Text: prose}}})
-	l.committed(sink.Commit{Seq: 4, Samples: make([]sink.CommittedSample, 2), Shards: []sink.Shard{
+	out := termsafe.NewWriter(io.Discard)
+	o := &Observer{Display: NewDisplay(out, out, func(string) string { return "" }, false, false), Log: l, Metrics: NewMetrics("v1")}
+	events := o.Events(func(collector.Attempt, error) {})
+	events.RetryWaiting(a, fmt.Errorf("%w: reset", collector.ErrConnection), 1500*time.Millisecond)
+	events.RetryWaiting(a, fmt.Errorf("send: %w", &letta.APIError{Op: "send", Status: 503, Code: prose, Detail: prose, Err: collector.ErrUnavailable}), time.Second)
+	events.LimitChanged("http://a", 32, 25, "rate_limited")
+	events.EndpointDown("http://a", fmt.Errorf("%w: dial %s refused", collector.ErrConnection, secret))
+	events.EndpointDown("http://a", nil)
+	events.EndpointLost("http://a", server)
+	events.CloseFailed(a, "http://a", server)
+	events.Reattached(a, "http://a", server)
+	events.SampleFinished(&tokenize.Sample{Key: "k-0", Attempt: 2, Failures: []tokenize.Failure{{Class: "agent_error", Stage: "run", Error: prose, Text: prose}}})()
+	o.committed(sink.Commit{Seq: 4, Samples: make([]sink.CommittedSample, 2), Shards: []sink.Shard{
 		{Kind: sink.KindData, Rows: 3, Tokens: sink.Tokens{Total: 50}}, {Kind: sink.KindFailures, Rows: 1, Tokens: sink.Tokens{Total: 7}},
 	}})
 	l.Status(collector.Stats{InFlight: 1, Committed: 2, Failed: 3, Skipped: 4, Remaining: 5, Yield: collector.Yield{Sampled: 6, Trained: 7}})
@@ -110,5 +115,34 @@ func TestLogEnd(t *testing.T) {
 		if err != nil || !strings.HasSuffix(strings.TrimSpace(string(b)), tt.want) {
 			t.Errorf("%s: %v\n%swant …%s", tt.name, err, b, tt.want)
 		}
+	}
+}
+
+// TestOnlyWhatTheSinkAcceptsIsCounted checks that a sample that the sink rejects counts as the
+// failure that replaces it, and that a sample cut while it waited for the sink does not count.
+func TestOnlyWhatTheSinkAcceptsIsCounted(t *testing.T) {
+	t.Parallel()
+	o := &Observer{Log: DiscardLog(), Metrics: NewMetrics("v1")}
+	finished := o.Events(func(collector.Attempt, error) {}).SampleFinished
+	good := func() *tokenize.Sample {
+		return &tokenize.Sample{Key: "k", GroupID: "g", GroupSize: 1, Rows: []tokenize.Row{{InputIDs: make([]int32, 5)}}}
+	}
+	finished(good()) // rejected
+	failure := &tokenize.Sample{Key: "k", GroupID: "g", GroupSize: 1, Failures: []tokenize.Failure{{Class: "internal", Stage: "append", Call: -1}}}
+	accepted := finished(failure)
+	if n := len(o.Tally.Failures()); n != 0 {
+		t.Errorf("%d classes of failures before the sink accepted any", n)
+	}
+	accepted()
+	if r := o.Tally.result(); r.Tokens != 0 || r.MostRows != 0 || len(r.Grades) != 0 || o.Tally.Failures()["internal"] != 1 {
+		t.Errorf("after one refused sample: %+v, failed: %v", r, o.Tally.Failures())
+	}
+
+	kept := good()
+	accepted = finished(kept)
+	kept.Rows[0] = tokenize.Row{} // the sink owns the rows and can change them
+	accepted()
+	if r := o.Tally.result(); r.Tokens != 5 || r.MostRows != 1 {
+		t.Errorf("after one accepted sample: %+v", r)
 	}
 }

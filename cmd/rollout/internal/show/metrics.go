@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,37 +32,27 @@ type Metrics struct {
 	registry *prometheus.Registry
 
 	// Samples.
-	duration, working *prometheus.HistogramVec // by outcome
-	reward            prometheus.Observer
-	turns             prometheus.Observer
-	tokens            *prometheus.HistogramVec // by kind
-	prompted          atomic.Int64
-	truncated         *prometheus.CounterVec // by reason
-	failures          *prometheus.CounterVec // by class
-	groups            *prometheus.CounterVec // by outcome, reason
-	open              openGroups
+	duration, working, tokens   *prometheus.HistogramVec
+	reward, turns               prometheus.Observer
+	truncated, failures, groups *prometheus.CounterVec
+	prompted                    atomic.Int64
+	open                        openGroups
 
 	// Attempts.
-	attempts  *prometheus.CounterVec   // by class: the kind of attempt
-	attempt   *prometheus.HistogramVec // by outcome
-	admission prometheus.Observer
-	first     *prometheus.HistogramVec // by endpoint
-	taken     *prometheus.CounterVec   // by endpoint, reason
-	waited    *prometheus.CounterVec   // by reason
+	attempts, taken, waited *prometheus.CounterVec
+	attempt, first          *prometheus.HistogramVec
+	admission               prometheus.Observer
 
 	// Requests and endpoints.
-	requests *prometheus.CounterVec   // by endpoint, method, code
-	exchange *prometheus.HistogramVec // by endpoint, method
-	changes  *prometheus.CounterVec   // by endpoint, direction, reason
-	kv       *prometheus.GaugeVec     // by endpoint
-	queue    *prometheus.GaugeVec     // by endpoint
+	requests, changes *prometheus.CounterVec
+	exchange          *prometheus.HistogramVec
+	kv, queue         *prometheus.GaugeVec
 
 	// Storage.
-	commit prometheus.Gauge
-	bytes  *prometheus.CounterVec   // by format, kind
-	shards *prometheus.CounterVec   // by format, kind
-	seal   *prometheus.HistogramVec // by stage
-	fsync  prometheus.Observer
+	commit        prometheus.Gauge
+	bytes, shards *prometheus.CounterVec
+	seal          *prometheus.HistogramVec
+	fsync         prometheus.Observer
 }
 
 // Vitals are the sources that each scrape reads.
@@ -305,13 +296,6 @@ func (m *Metrics) engine(endpoint string, e limit.Engine) {
 	}
 }
 
-func (m *Metrics) exchanged(endpoint string, e letta.Exchange) {
-	m.requests.WithLabelValues(endpoint, e.Method, codeLabel(e.Code)).Inc()
-	if e.Op != "send" {
-		m.exchange.WithLabelValues(endpoint, e.Method).Observe(e.Duration.Seconds())
-	}
-}
-
 // codeLabel returns the label of a status. Statuses that HTTP does not define share one label,
 // because a server can send any number.
 func codeLabel(code int) string {
@@ -345,6 +329,63 @@ func (m *Metrics) synced(took time.Duration, _ int, _ int64) { m.fsync.Observe(t
 // Watch returns the request observer for an endpoint's client.
 func (m *Metrics) Watch(endpoint string) func(context.Context, string, string) (context.Context, func(letta.Exchange)) {
 	return func(ctx context.Context, _, _ string) (context.Context, func(letta.Exchange)) {
-		return ctx, func(e letta.Exchange) { m.exchanged(endpoint, e) }
+		return ctx, func(e letta.Exchange) {
+			m.requests.WithLabelValues(endpoint, e.Method, codeLabel(e.Code)).Inc()
+			if e.Op != "send" {
+				m.exchange.WithLabelValues(endpoint, e.Method).Observe(e.Duration.Seconds())
+			}
+		}
 	}
+}
+
+// openGroups holds the groups with some but not all samples ended in this process. There are few,
+// because the collector finishes open groups first.
+type openGroups struct {
+	mu     sync.Mutex
+	groups map[string]*openGroup
+}
+
+type openGroup struct {
+	left, scored, lost int
+	reward             float64
+	differ             bool
+}
+
+// add counts a sample that has ended. ended reports whether it is the last sample of its group.
+func (o *openGroups) add(s *tokenize.Sample, kept bool) (g *openGroup, ended bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	g = o.groups[s.GroupID]
+	if g == nil {
+		g = &openGroup{left: int(s.GroupSize)}
+		o.groups[s.GroupID] = g
+	}
+	g.left--
+	if !kept {
+		g.lost++
+	}
+	if s.Reward != nil && kept {
+		g.differ = g.differ || g.scored > 0 && *s.Reward != g.reward
+		g.reward = *s.Reward
+		g.scored++
+	}
+	if g.left > 0 {
+		return g, false
+	}
+	delete(o.groups, s.GroupID)
+	return g, true
+}
+
+func (g *openGroup) outcome() string {
+	if g.lost > 0 {
+		return groupPartial
+	}
+	return groupComplete
+}
+
+func (g *openGroup) reason() string {
+	if g.scored > 1 && !g.differ {
+		return reasonZeroVariance
+	}
+	return reasonOther
 }

@@ -51,7 +51,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, v Vi
 // gather returns the metrics of events and the metrics of v.
 func (m *Metrics) gather(v Vitals) prometheus.Gatherer {
 	stats := prometheus.NewRegistry()
-	stats.MustRegister(snapshots{v, &m.prompted})
+	stats.MustRegister(snapshot(func(out sender) { out.vitals(v, m.prompted.Load()) }))
 	return prometheus.Gatherers{m.registry, stats}
 }
 

@@ -1,129 +1,106 @@
 package show
 
 import (
-	"slices"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/pace"
+	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// snapshots converts the statistics of the collector and the sink to metrics on each scrape.
-type snapshots struct {
-	Vitals
-	prompted *atomic.Int64 // tokens, by the server's count
-}
+// A snapshot sends the metrics whose values are read on each scrape.
+type snapshot func(out sender)
 
-var (
-	descPlanned    = prometheus.NewDesc("rollout_samples_planned", "Samples that this run will collect.", nil, nil)
-	descSamples    = prometheus.NewDesc("rollout_samples_total", "Samples by outcome, in this process.", []string{"outcome"}, nil)
-	descEarlier    = prometheus.NewDesc("rollout_samples_earlier", "Samples finished before this process, by outcome.", []string{"outcome"}, nil)
-	descRemaining  = prometheus.NewDesc("rollout_samples_remaining", "Samples that are neither committed, failed nor skipped.", nil, nil)
-	descInFlight   = prometheus.NewDesc("rollout_samples_in_flight", "Samples in flight at an endpoint, by stage.", []string{"endpoint", "stage"}, nil)
-	descLimit      = prometheus.NewDesc("rollout_concurrency_limit", "Concurrency limit of an endpoint, in samples.", []string{"endpoint"}, nil)
-	descCeiling    = prometheus.NewDesc("rollout_concurrency_ceiling", "Ceiling of the concurrency limit of an endpoint, in samples.", []string{"endpoint"}, nil)
-	descDown       = prometheus.NewDesc("rollout_breaker_open", "1 if the circuit breaker considers the server down.", []string{"endpoint"}, nil)
-	descTokens     = prometheus.NewDesc("rollout_tokens_total", "Tokens by kind: prompt (the whole prompt of every call), completion (sampled), trainable.", []string{"kind"}, nil)
-	descRows       = prometheus.NewDesc("rollout_rows_total", "Rows accepted by the sink.", nil, nil)
-	descOldest     = prometheus.NewDesc("rollout_oldest_in_flight_seconds", "Age of the oldest sample in flight; 0: none.", nil, nil)
-	descIdle       = prometheus.NewDesc("rollout_sample_idle_seconds_max", "Longest time without activity of a sample in flight; 0: none.", nil, nil)
-	descLeft       = prometheus.NewDesc("rollout_agents_left_total", "Agents that could not be deleted from a server.", nil, nil)
-	descRemade     = prometheus.NewDesc("rollout_remade_total", "Rollouts lost by the infrastructure and collected again, by reason.", []string{"reason"}, nil)
-	descRemadeTime = prometheus.NewDesc("rollout_remade_seconds_total", "Time spent on lost rollouts, if known, by reason.", []string{"reason"}, nil)
-	descLesser     = prometheus.NewDesc("rollout_rows_downgraded_total", "Rows with a lower grade because their reply was lost.", nil, nil)
-	descVersions   = prometheus.NewDesc("rollout_version_tokens_total", "Sampled tokens of rows, by source of their policy version: trace, url, flag, set-version, unknown.", []string{"source"}, nil)
-	descWAL        = prometheus.NewDesc("rollout_wal_bytes", "Size of the write-ahead log.", nil, nil)
-	descRecords    = prometheus.NewDesc("rollout_wal_records", "Samples in the write-ahead log and not yet in a shard.", nil, nil)
-	descMerges     = prometheus.NewDesc("rollout_merges_total", "Merges of small commits, by outcome: merged, or failed (will be retried).", []string{"outcome"}, nil)
-	descDisk       = prometheus.NewDesc("rollout_disk_free_bytes", "Free space on the file system of the run.", nil, nil)
-)
+// Describe sends nothing, because the set of metrics depends on the run.
+func (snapshot) Describe(chan<- *prometheus.Desc) {}
 
-// Describe sends the descriptions of all metrics that [snapshots.Collect] can send.
-func (snapshots) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		descPlanned, descSamples, descEarlier, descRemaining, descInFlight, descLimit, descCeiling, descDown, descTokens, descRows,
-		descOldest, descIdle, descLeft, descRemade, descRemadeTime, descLesser, descVersions, descWAL, descRecords, descMerges, descDisk,
-	} {
-		ch <- d
-	}
-	for _, d := range slices.Concat(descsPace, descsTapped) {
-		ch <- d
-	}
-}
-
-// Collect sends the metrics of one snapshot.
-func (f snapshots) Collect(ch chan<- prometheus.Metric) {
-	out := sender(ch)
-	out.count(descTokens, f.prompted.Load(), "prompt")
-	out.collector(f.Collector())
-	out.sink(f.Sink())
-	if f.Taps != nil {
-		out.tapped(f.Taps())
-	}
-	if free, ok := diskFree(f.Dir); ok {
-		out.gauge(descDisk, float64(free))
-	}
-}
+// Collect sends the metrics.
+func (f snapshot) Collect(ch chan<- prometheus.Metric) { f(ch) }
 
 type sender chan<- prometheus.Metric
 
-func (out sender) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+// gauge returns a function that sends one value of a gauge.
+func (out sender) gauge(name, help string, labels ...string) func(v float64, labels ...string) {
+	return out.metric(prometheus.GaugeValue, name, help, labels)
 }
 
-func (out sender) count(d *prometheus.Desc, v int64, labels ...string) {
-	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+// counter returns a function that sends one value of a counter.
+func (out sender) counter(name, help string, labels ...string) func(v float64, labels ...string) {
+	return out.metric(prometheus.CounterValue, name, help, labels)
 }
 
-func (out sender) seconds(d *prometheus.Desc, v time.Duration, labels ...string) {
-	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v.Seconds(), labels...)
+func (out sender) metric(kind prometheus.ValueType, name, help string, labels []string) func(v float64, labels ...string) {
+	desc := prometheus.NewDesc(name, help, labels, nil)
+	return func(v float64, labels ...string) { out <- prometheus.MustNewConstMetric(desc, kind, v, labels...) }
 }
 
-func (out sender) collector(s collector.Stats) {
-	out.gauge(descPlanned, float64(s.Planned))
-	out.gauge(descRemaining, float64(s.Remaining))
-	e := s.Earlier
-	out.count(descSamples, int64(s.Committed-e.Committed), outcomeCommitted)
-	out.count(descSamples, int64(s.Filtered-e.Filtered), outcomeFiltered)
-	out.count(descSamples, int64(s.Failed-e.Failed), outcomeFailed)
-	out.count(descSamples, int64(s.Skipped-e.Skipped), outcomeSkipped)
-	out.gauge(descEarlier, float64(e.Committed), outcomeCommitted)
-	out.gauge(descEarlier, float64(e.Filtered), outcomeFiltered)
-	out.gauge(descEarlier, float64(e.Failed), outcomeFailed)
-	out.gauge(descEarlier, float64(e.Skipped), outcomeSkipped)
-	out.count(descTokens, s.Sampled, "completion")
-	out.count(descTokens, s.Trained, "trainable")
-	out.count(descRows, int64(s.Rows))
-	out.count(descLeft, int64(s.CloseFailures))
-	out.count(descLesser, int64(s.Downgraded))
-	out.count(descVersions, s.VersionTrace, tokenize.VersionTrace.String())
-	out.count(descVersions, s.VersionTap, tokenize.VersionTap.String())
-	out.count(descVersions, s.VersionURL, tokenize.VersionURL.String())
-	out.count(descVersions, s.VersionFlag, tokenize.VersionFlag.String())
-	out.count(descVersions, s.VersionSet, tokenize.VersionSet.String())
-	out.count(descVersions, s.VersionNone, versionUnknown)
-	for _, reason := range collector.RemadeReasons() {
-		r := s.Remade[reason]
-		out.count(descRemade, int64(r.N), reason)
-		out.seconds(descRemadeTime, r.Time, reason)
+func oneIf(b bool) float64 {
+	if b {
+		return 1
 	}
+	return 0
+}
+
+// vitals sends the metrics of a run. prompted counts prompt tokens.
+func (out sender) vitals(v Vitals, prompted int64) {
+	out.collector(v.Collector(), prompted)
+	out.sink(v.Sink())
+	if v.Taps != nil {
+		out.tapped(v.Taps())
+	}
+	if free, ok := diskFree(v.Dir); ok {
+		out.gauge("rollout_disk_free_bytes", "Free space on the file system of the run.")(float64(free))
+	}
+}
+
+func (out sender) collector(s collector.Stats, prompted int64) {
+	out.gauge("rollout_samples_planned", "Samples that this run will collect.")(float64(s.Planned))
+	out.gauge("rollout_samples_remaining", "Samples that are neither committed, failed nor skipped.")(float64(s.Remaining))
+	now := out.counter("rollout_samples_total", "Samples by outcome, in this process.", "outcome")
+	before := out.gauge("rollout_samples_earlier", "Samples finished before this process, by outcome.", "outcome")
+	samples := func(outcome string, all, earlier int) {
+		now(float64(all-earlier), outcome)
+		before(float64(earlier), outcome)
+	}
+	samples(outcomeCommitted, s.Committed, s.Earlier.Committed)
+	samples(outcomeFiltered, s.Filtered, s.Earlier.Filtered)
+	samples(outcomeFailed, s.Failed, s.Earlier.Failed)
+	samples(outcomeSkipped, s.Skipped, s.Earlier.Skipped)
+	tokens := out.counter("rollout_tokens_total", "Tokens by kind: prompt (the whole prompt of every call), completion (sampled), trainable.", "kind")
+	tokens(float64(prompted), "prompt")
+	tokens(float64(s.Sampled), "completion")
+	tokens(float64(s.Trained), "trainable")
+	out.counter("rollout_rows_total", "Rows accepted by the sink.")(float64(s.Rows))
+	out.counter("rollout_agents_left_total", "Agents that could not be deleted from a server.")(float64(s.CloseFailures))
+	out.counter("rollout_rows_downgraded_total", "Rows with a lower grade because their reply was lost.")(float64(s.Downgraded))
+	versions := out.counter("rollout_version_tokens_total", "Sampled tokens of rows, by source of their policy version: trace, url, flag, set-version, unknown.", "source")
+	for source, n := range versionCounts(s.Yield) {
+		versions(float64(n), source)
+	}
+	remade := out.counter("rollout_remade_total", "Rollouts lost by the infrastructure and collected again, by reason.", "reason")
+	remadeTime := out.counter("rollout_remade_seconds_total", "Time spent on lost rollouts, if known, by reason.", "reason")
+	for _, reason := range collector.RemadeReasons() {
+		remade(float64(s.Remade[reason].N), reason)
+		remadeTime(s.Remade[reason].Time.Seconds(), reason)
+	}
+	inFlight := out.gauge("rollout_samples_in_flight", "Samples in flight at an endpoint, by stage.", "endpoint", "stage")
+	limit := out.gauge("rollout_concurrency_limit", "Concurrency limit of an endpoint, in samples.", "endpoint")
+	ceiling := out.gauge("rollout_concurrency_ceiling", "Ceiling of the concurrency limit of an endpoint, in samples.", "endpoint")
+	down := out.gauge("rollout_breaker_open", "1 if the circuit breaker considers the server down.", "endpoint")
 	for _, e := range s.Endpoints {
 		for _, stage := range collector.Stages() {
-			out.gauge(descInFlight, float64(e.Stages[stage]), e.Name, stage.String())
+			inFlight(float64(e.Stages[stage]), e.Name, stage.String())
 		}
-		out.gauge(descLimit, float64(e.Limit), e.Name)
-		out.gauge(descCeiling, float64(e.Max), e.Name)
-		down := 0.0
-		if e.Down || e.Lost {
-			down = 1
-		}
-		out.gauge(descDown, down, e.Name)
+		limit(float64(e.Limit), e.Name)
+		ceiling(float64(e.Max), e.Name)
+		down(oneIf(e.Down || e.Lost), e.Name)
 	}
+	out.pace(s.Pace)
 	oldest, idle := 0.0, 0.0
 	if s.Oldest != nil {
 		oldest = time.Since(s.Oldest.Started).Seconds()
@@ -131,16 +108,84 @@ func (out sender) collector(s collector.Stats) {
 	if s.LongestInStage != nil {
 		idle = time.Since(s.LongestInStage.Since).Seconds()
 	}
-	out.pace(s.Pace)
-	out.gauge(descOldest, oldest)
-	out.gauge(descIdle, idle)
+	out.gauge("rollout_oldest_in_flight_seconds", "Age of the oldest sample in flight; 0: none.")(oldest)
+	out.gauge("rollout_sample_idle_seconds_max", "Longest time without activity of a sample in flight; 0: none.")(idle)
 }
 
 func (out sender) sink(s sink.Stats) {
-	out.gauge(descWAL, float64(s.WALBytes))
-	out.gauge(descRecords, float64(s.Pending))
-	out.count(descMerges, s.Merges, "merged")
-	out.count(descMerges, s.MergeErrors, "failed")
+	out.gauge("rollout_wal_bytes", "Size of the write-ahead log.")(float64(s.WALBytes))
+	out.gauge("rollout_wal_records", "Samples in the write-ahead log and not yet in a shard.")(float64(s.Pending))
+	merges := out.counter("rollout_merges_total", "Merges of small commits, by outcome: merged, or failed (will be retried).", "outcome")
+	merges(float64(s.Merges), "merged")
+	merges(float64(s.MergeErrors), "failed")
+}
+
+// lagBounds are the histogram's bucket bounds. Larger lags are in +Inf.
+var lagBounds = []int{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, pace.LagMost - 1}
+
+// pace sends nothing if the run does not commit whole groups.
+func (out sender) pace(s *pace.Stats) {
+	if s == nil {
+		return
+	}
+	out.gauge("rollout_groups_begun", "Groups with at least one started sample.")(float64(s.Begun))
+	whole := out.gauge("rollout_groups_whole", "Whole groups, by outcome: informative (delivered to the reader), filtered (keep=false), failed (without a row).", "outcome")
+	whole(float64(s.Informative), "informative")
+	whole(float64(s.Filtered), outcomeFiltered)
+	whole(float64(s.Failed), outcomeFailed)
+	out.gauge("rollout_groups_ahead", "Groups that are started but not acknowledged.")(float64(s.Ahead))
+	out.gauge("rollout_paused", "1 while rollout ctl pause stops new samples.")(oneIf(s.Paused))
+	if s.Version >= 0 {
+		out.gauge("rollout_policy_version", "The policy version that was set last.")(float64(s.Version))
+	}
+	// A lag above LagMost was counted as LagMost, so the sum is a lower bound.
+	var count uint64
+	sum, at := 0.0, 0
+	buckets := map[float64]uint64{}
+	for lag, n := range s.Lags {
+		count += uint64(max(0, n))
+		sum += float64(lag) * float64(n)
+		if at < len(lagBounds) && lag == lagBounds[at] {
+			buckets[float64(lag)] = count
+			at++
+		}
+	}
+	desc := prometheus.NewDesc("rollout_policy_lag_versions", "Groups by age in policy versions at completion, in this process.", nil, nil)
+	out <- prometheus.MustNewConstHistogram(desc, count, sum, buckets)
+}
+
+// tapped sends the metrics of a collection that reads taps' spools. A tap's own metrics are in
+// metrics_tap.go.
+func (out sender) tapped(s tap.IndexStats) {
+	out.counter("rollout_tapped_calls_total", "Calls read from the spools of the taps.")(float64(s.Calls))
+	out.counter("rollout_tapped_joined_total", "Calls of samples that were found in the spools.")(float64(s.Claimed))
+	refused := out.counter("rollout_tapped_refused_total", "Calls of samples that were not found in the spools, by reason.", "reason")
+	for _, r := range tap.Refusals() {
+		refused(float64(s.Refused[r.Word()]), r.Word())
+	}
+	unshown := out.counter("rollout_tapped_unshown_total", "Calls of samples that are in no answer of the server, by kind: retry, failed, cut, summary.", "kind")
+	for kind := range (tokenize.Unshown{}).Each() {
+		unshown(float64(s.Unshown[kind]), kind)
+	}
+	left := out.gauge("rollout_tapped_unclaimed", "Calls without a sample so far, by kind: retry (same prompt as a call of a sample), other.", "kind")
+	left(float64(s.Retries), "retry")
+	left(float64(s.Others), "other")
+	out.counter("rollout_tapped_unread_total", "Calls without token ids, such as summaries.")(float64(s.Unread))
+	out.counter("rollout_tapped_broken_total", "Calls that an engine answered with an error or an incomplete answer.")(float64(s.Broken))
+	out.counter("rollout_tapped_evicted_total", "Calls dropped from memory before a sample claimed them.")(float64(s.Evicted))
+	out.gauge("rollout_tapped_index_bytes", "Memory of the calls in the index.")(float64(s.Bytes))
+	lost := out.counter("rollout_tapped_missing_total", "Missing spool data, by reason: damaged places, torn segments of killed taps, calls dropped by a tap, calls lost in damaged places, orphans that begin like a lost call, segments removed before they were read.", "reason")
+	for reason, n := range missing(&s.Read) {
+		lost(float64(n), reason)
+	}
+	out.counter("rollout_tapped_read_errors_total", "Failed reads of a spool, which are retried.")(float64(s.Read.Errors))
+}
+
+// missing counts missing spool data by reason.
+func missing(s *tap.ReaderStats) map[string]int64 {
+	return map[string]int64{
+		"damaged": s.Damaged, "torn": s.Torn, "dropped": s.Dropped, "lost": s.Lost, "orphans": s.Orphans, "removed": s.Removed,
+	}
 }
 
 // diskFree returns how many bytes an unprivileged user can write on dir's disk. ok reports whether

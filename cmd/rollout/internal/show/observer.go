@@ -54,11 +54,15 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 			if err != nil {
 				ended(a, err)
 			}
-			o.Log.reattached(a, endpoint, err)
+			if attrs := []any{"sample_key", a.Key, "attempt", a.N, "endpoint", endpoint}; err == nil {
+				o.Log.Info("reattached", attrs...)
+			} else {
+				o.Log.Warn("not reattached", withError(err, attrs...)...)
+			}
 			o.Metrics.reattached(a, endpoint, err)
 		},
 		ScoreFailed: func(a collector.Attempt, err error) {
-			o.Log.scoreFailed(a, err)
+			o.Log.Warn("not scored", "sample_key", a.Key, "attempt", a.N, "error", err.Error())
 			if !o.scoreFailed.Swap(true) { // a broken scorer fails on every sample
 				o.Say("%s #%d could not be scored: %v; further cases are only logged and counted in the summary", termsafe.Text(a.Task.ID, 40), a.Index, err)
 			}
@@ -68,25 +72,26 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 			o.Metrics.limitChanged(endpoint, from, to, reason)
 		},
 		RetryWaiting: func(a collector.Attempt, err error, delay time.Duration) {
-			o.Log.retry(a, err, delay)
+			o.Log.Warn("retry", withError(err, "sample_key", a.Key, "attempt", a.N, "delay_s", delay.Seconds())...)
 			o.Metrics.retryWaiting(a, collector.Classify(err), delay)
 		},
 		CloseFailed: func(a collector.Attempt, endpoint string, err error) {
-			o.Log.agentLeft(a, endpoint, err)
+			o.Log.Warn("agent not removed", withError(err, "sample_key", a.Key, "attempt", a.N, "endpoint", endpoint)...)
 			if !o.agentLeft.Swap(true) { // a crashing server can leave hundreds
 				o.Say("agent of %s #%d not removed: %v; further cases are only logged and counted in the summary", termsafe.Text(a.Task.ID, 40), a.Index, err)
 			}
 		},
 		EndpointDown: func(endpoint string, err error) {
-			o.Log.endpointDown(endpoint, err)
 			if err != nil {
+				o.Log.Warn("endpoint down", withError(err, "endpoint", endpoint)...)
 				o.Say("%s is down: %v", endpoint, err)
 			} else {
+				o.Log.Info("endpoint up", "endpoint", endpoint)
 				o.Say("%s is up again", endpoint)
 			}
 		},
 		EndpointLost: func(endpoint string, err error) {
-			o.Log.endpointLost(endpoint, err)
+			o.Log.Error("endpoint lost", withError(err, "endpoint", endpoint)...)
 			o.Say("gave up on %s: %v", endpoint, err)
 		},
 	})
@@ -108,12 +113,17 @@ func (o *Observer) SinkEvents() sink.Events {
 // committed shows a commit and each of its shards.
 func (o *Observer) committed(commit sink.Commit) {
 	o.Metrics.committed(commit)
-	o.Log.committed(commit)
+	var rows, tokens int64
 	for _, s := range commit.Shards {
+		if s.Kind == sink.KindData {
+			rows += s.Rows
+			tokens += s.Tokens.Total
+		}
 		o.Event("commit", map[string]any{
 			"seq": commit.Seq, "kind": s.Kind.String(), "path": s.Path, "rows": s.Rows, "bytes": s.Bytes, "samples": len(commit.Samples),
 		})
 	}
+	o.Log.Info("commit", "seq", commit.Seq, "samples", len(commit.Samples), "rows", rows, "tokens", tokens)
 }
 
 // Recovered shows what an earlier process left in the folder. open is the number of its attempts
@@ -125,18 +135,15 @@ func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Rec
 	o.Log.Info("recovered", "samples", r.Replayed, "waiting", r.Waiting, "commits", r.Commits, "segments", r.Segments, "torn_bytes", r.TornBytes,
 		"temporaries", r.Temporaries, "orphans", len(r.Orphans), "open_attempts", open)
 	var parts []string
-	if r.Replayed > 0 {
-		parts = append(parts, format.Plural(r.Replayed, "finished sample")+" from the write-ahead log")
+	part := func(n int64, noun, rest string) {
+		if n > 0 {
+			parts = append(parts, format.Plural(n, noun)+rest)
+		}
 	}
-	if r.Waiting > 0 {
-		parts = append(parts, format.Plural(r.Waiting, "finished sample")+" that wait in the write-ahead log for their groups")
-	}
-	if open > 0 {
-		parts = append(parts, format.Plural(int64(open), "attempt")+" of an earlier process in flight, which will be reattached if possible")
-	}
-	if n := len(r.Orphans); n > 0 {
-		parts = append(parts, format.Plural(int64(n), "file")+" without a commit, moved to orphans/")
-	}
+	part(r.Replayed, "finished sample", " from the write-ahead log")
+	part(r.Waiting, "finished sample", " that wait in the write-ahead log for their groups")
+	part(int64(open), "attempt", " of an earlier process in flight, which will be reattached if possible")
+	part(int64(len(r.Orphans)), "file", " without a commit, moved to orphans/")
 	if parts != nil {
 		o.Note("recovered: %s", strings.Join(parts, "; "))
 	}
@@ -151,7 +158,7 @@ func (o *Observer) Cleared(endpoint string, n int, err error) {
 		o.Note("removed %d leftover agents of an earlier process from %s", n, endpoint)
 	}
 	if err != nil {
-		o.Log.Warn("leftover agents not removed", append([]any{"endpoint", endpoint}, errorAttrs(err)...)...)
+		o.Log.Warn("leftover agents not removed", withError(err, "endpoint", endpoint)...)
 		o.Say("agents of an earlier process may remain on %s: %v", endpoint, err)
 	}
 }

@@ -40,15 +40,20 @@ func (v RowView) unshown(key string) string {
 	return n.String() + ": calls that the tap saw and no reply shows"
 }
 
+// facts returns a function that writes a named fact.
+func (v RowView) facts(b *bytes.Buffer) func(name, format string, args ...any) {
+	return func(name, format string, args ...any) {
+		termsafe.Fprintf(b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
+	}
+}
+
 // edgeTokens is how many tokens are shown at each end of a long context span.
 const edgeTokens = 24
 
 // WriteRow writes one row: its facts, then its spans with their tokens.
 func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	var b bytes.Buffer
-	fact := func(name, format string, args ...any) {
-		termsafe.Fprintf(&b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
-	}
+	fact := v.facts(&b)
 	fact("row", "%d: task %s, sample %d of %d, attempt %d, segment %d of %d",
 		v.Number, termsafe.Text(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount)
 	fact("key", "%s", r.SampleKey)
@@ -154,9 +159,7 @@ func divergenceText(kind string) string {
 // WriteFailure writes one failure: its facts, its remaining tokens and its text.
 func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	var b bytes.Buffer
-	fact := func(name, format string, args ...any) {
-		termsafe.Fprintf(&b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
-	}
+	fact := v.facts(&b)
 	fact("failure", "%d: task %s, sample %d of %d, attempt %d", v.Number, termsafe.Text(f.TaskID, 60), f.SampleIndex, f.GroupSize, f.Attempt)
 	fact("key", "%s", f.SampleKey)
 	what := "the whole sample"
@@ -176,29 +179,10 @@ func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 		fact("unshown", "%s", text)
 	}
 	fact("sampled", "%d tokens", len(f.OutputIDs))
-	words := make([]string, 0, len(f.OutputIDs))
-	for i, id := range f.OutputIDs {
-		if !v.Whole && len(f.OutputIDs) > 3*edgeTokens && i == edgeTokens {
-			words = append(words, fmt.Sprintf("… %d more …", len(f.OutputIDs)-2*edgeTokens))
-		}
-		if v.Whole || len(f.OutputIDs) <= 3*edgeTokens || i < edgeTokens || i >= len(f.OutputIDs)-edgeTokens {
-			words = append(words, v.Spell(id))
-		}
-	}
-	column := 0
-	for _, word := range words {
-		n := utf8.RuneCountInString(word)
-		if column > 0 && column+1+n > v.Width-2 {
-			b.WriteByte('\n')
-			column = 0
-		}
-		b.WriteString(map[bool]string{true: "  ", false: " "}[column == 0])
-		b.WriteString(termsafe.Text(word, termsafe.MaxText))
-		column += 1 + n
-	}
-	if column > 0 {
-		b.WriteByte('\n')
-	}
+	v.tokens(&b, len(f.OutputIDs), !v.Whole, func(i int) (string, termsafe.Own) {
+		text := v.Spell(f.OutputIDs[i])
+		return text, termsafe.Own(termsafe.Text(text, termsafe.MaxText))
+	})
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -223,6 +207,23 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v RowView, role tokenize.Role,
 	b.WriteByte('\n')
 
 	sampled := role == tokenize.RoleAssistant
+	v.tokens(b, to-from, !v.Whole && !sampled, func(i int) (string, termsafe.Own) {
+		text := v.Spell(r.InputIDs[from+i])
+		switch {
+		case r.LossMask[from+i] == 1:
+			return text, v.Paint.logprob(r.Logprobs[from+i], text)
+		case sampled && bool(v.Paint):
+			return text, v.Paint.Code("4;2", text)
+		case sampled:
+			return "(" + text + ")", termsafe.Own("(" + termsafe.Text(text, termsafe.MaxText) + ")")
+		}
+		return text, v.Paint.dim(text)
+	})
+	b.WriteByte('\n')
+}
+
+// tokens writes n tokens in lines. It skips the middle of a long list if elide is set.
+func (v RowView) tokens(b *bytes.Buffer, n int, elide bool, token func(i int) (plain string, painted termsafe.Own)) {
 	column := 0
 	put := func(plain string, painted termsafe.Own) {
 		if column > 0 && column+1+utf8.RuneCountInString(plain) > v.Width-2 {
@@ -230,33 +231,22 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v RowView, role tokenize.Role,
 			column = 0
 		}
 		if column == 0 {
-			b.WriteString("  ")
-		} else {
 			b.WriteByte(' ')
 		}
-		b.WriteString(string(painted))
+		b.WriteString(" " + string(painted))
 		column += 1 + utf8.RuneCountInString(plain)
 	}
-	for i := from; i < to; i++ {
-		if !v.Whole && !sampled && to-from > 3*edgeTokens && i == from+edgeTokens {
-			skipped := to - from - 2*edgeTokens
+	for i := 0; i < n; i++ {
+		if skipped := n - 2*edgeTokens; elide && n > 3*edgeTokens && i == edgeTokens {
 			text := fmt.Sprintf("… %d more …", skipped)
 			put(text, v.Paint.dim(text))
 			i += skipped
 		}
-		text := v.Spell(r.InputIDs[i])
-		switch {
-		case r.LossMask[i] == 1:
-			put(text, v.Paint.logprob(r.Logprobs[i], text))
-		case sampled && bool(v.Paint):
-			put(text, v.Paint.Code("4;2", text))
-		case sampled:
-			put("("+text+")", termsafe.Own("("+termsafe.Text(text, termsafe.MaxText)+")"))
-		default:
-			put(text, v.Paint.dim(text))
-		}
+		put(token(i))
 	}
-	b.WriteString("\n\n")
+	if column > 0 {
+		b.WriteByte('\n')
+	}
 }
 
 // logprob colors a token by its log-probability, from green for certain to red for unlikely.

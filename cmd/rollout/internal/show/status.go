@@ -1,7 +1,6 @@
 package show
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"strings"
@@ -30,7 +29,8 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 		}
 		line("groups", "%s%s", g, held)
 	}
-	line("in flight", "%d of at most %d; %d finished and not in a shard yet", v.InFlight, v.most(), v.Accepted)
+	_, most := v.limits()
+	line("in flight", "%d of at most %d; %d finished and not in a shard yet", v.InFlight, most, v.Accepted)
 	if n := v.failed(); n > 0 {
 		line("failed", "%d so far, in a shard or not: %s", n, classes(v.Failing))
 	}
@@ -82,12 +82,7 @@ func (v *View) doing(o *collector.InFlight) string {
 func (d *Display) Block(head string, lines []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var b bytes.Buffer
-	if d.mode == displayLive {
-		d.erase(&b)
-	}
-	termsafe.Fprintf(&b, "rollout: %s\n%s\n", head, termsafe.Own(d.folded(strings.Join(lines, "\n"))))
-	_, _ = d.talk.Write(b.Bytes())
+	d.above("rollout: %s\n%s\n", head, termsafe.Own(d.folded(strings.Join(lines, "\n"))))
 }
 
 // Works describes what the samples in flight do. It omits samples that wait for a retry, because a

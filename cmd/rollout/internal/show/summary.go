@@ -121,14 +121,17 @@ type promptCost struct {
 // versionUnknown is the key for tokens without a policy version.
 const versionUnknown = "unknown"
 
-// versionCounts counts tokens by the source of their policy version, without zeros.
+// versionCounts counts tokens by the source of their policy version.
 func versionCounts(y collector.Yield) map[string]int64 {
-	out := map[string]int64{
+	return map[string]int64{
 		tokenize.VersionTrace.String(): y.VersionTrace, tokenize.VersionTap.String(): y.VersionTap, tokenize.VersionURL.String(): y.VersionURL,
 		tokenize.VersionFlag.String(): y.VersionFlag, tokenize.VersionSet.String(): y.VersionSet, versionUnknown: y.VersionNone,
 	}
-	maps.DeleteFunc(out, func(_ string, n int64) bool { return n == 0 })
-	return out
+}
+
+func withoutZeros(counts map[string]int64) map[string]int64 {
+	maps.DeleteFunc(counts, func(_ string, n int64) bool { return n == 0 })
+	return counts
 }
 
 func costOf(s prompt.Stats) promptCost {
@@ -151,7 +154,7 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 		Rows: s.Rows, Empty: s.Empty, CutCalls: s.CutCalls, CutTokens: s.Cut, EmptyRows: s.EmptyRows,
 		sums: of, Sampled: s.Sampled, Trained: s.Trained,
 		TrainedShare: format.Share(s.Trained, s.Sampled), ActionRatio: format.Share(s.Trained, of.Tokens),
-		Versions: versionCounts(s.Yield),
+		Versions: withoutZeros(versionCounts(s.Yield)),
 		Groups:   groupsOf(s.Pace),
 		Prompts:  costOf(ps),
 		Tap:      tapOf(ps.Tap),
@@ -212,10 +215,8 @@ func (s *Summary) text() string {
 	if left := s.leftOut(); left != "" {
 		line("left out", "%s", left)
 	}
-	for _, sum := range s.each() {
-		if text := sum.text(); text != "" {
-			line(sum.name, "%s", text)
-		}
+	if ends := s.Ends.text(); ends != "" {
+		line("ends", "%s", ends)
 	}
 	if g := s.Groups; g != nil {
 		line("groups", "%s", g)
@@ -236,7 +237,7 @@ func (s *Summary) text() string {
 	}
 	if s.Prompts.Requests > 0 {
 		line("prompts", "%s extra requests, %s of sample time, %.3g ms each",
-			format.Count(s.Prompts.Requests), format.Duration(time.Duration(s.Prompts.Seconds*float64(time.Second))), s.Prompts.MillisPer)
+			format.Count(s.Prompts.Requests), format.Duration(seconds(s.Prompts.Seconds)), s.Prompts.MillisPer)
 		line("", "requests for %s", Counted(s.Prompts.BySource))
 	}
 	s.Tap.addLines(line)
@@ -256,8 +257,7 @@ func (s *Summary) text() string {
 		perToken = fmt.Sprintf(", %.2f bytes per token", float64(s.Bytes)/float64(s.Tokens))
 	}
 	line("shards", "%d with %s%s", s.Shards, format.Bytes(s.Bytes), perToken)
-	took := time.Duration(s.Seconds * float64(time.Second))
-	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", format.Duration(took),
+	line("time", "%s, %s samples/s, %s sampled tokens/s, %d attempts, %d of them retries", format.Duration(seconds(s.Seconds)),
 		format.Rate(format.PerSecond(s.ended()-s.Earlier.ended(), s.Seconds)), format.Rate(format.PerSecond(int(s.Sampled), s.Seconds)), s.Attempts, s.Retries)
 	if len(s.Remade) > 0 {
 		line("remade", "%s", s.remade())
@@ -315,4 +315,88 @@ func Counted[N int | int64](by map[string]N) string {
 		parts = append(parts, fmt.Sprintf("%s %d", name, by[name]))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "-")
+}
+
+// A RolloutCount counts rollouts and has their mean duration.
+type RolloutCount struct {
+	N     int     `json:"n"`
+	Timed int     `json:"timed"` // rollouts with a known duration
+	Mean  float64 `json:"mean_seconds"`
+}
+
+func countRollouts(r collector.RolloutCount) RolloutCount {
+	return RolloutCount{N: r.N, Timed: r.Timed, Mean: r.Mean().Seconds()}
+}
+
+func remadeMap(by map[string]collector.RolloutCount) map[string]RolloutCount {
+	out := map[string]RolloutCount{}
+	for reason, r := range by {
+		out[reason] = countRollouts(r)
+	}
+	return out
+}
+
+// remade describes the rollouts that the infrastructure lost. It compares their durations with the
+// kept rollouts, because longer rollouts are lost more often.
+func (s *Summary) remade() string {
+	n, timed, sum := 0, 0, 0.0
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(s.Remade)) {
+		r := s.Remade[reason]
+		n, timed, sum = n+r.N, timed+r.Timed, sum+r.Mean*float64(r.Timed)
+		part := fmt.Sprintf("%s %d", reason, r.N)
+		if r.Timed > 0 {
+			part += " of " + format.Duration(seconds(r.Mean))
+		}
+		parts = append(parts, part)
+	}
+	text := fmt.Sprintf("%d rollouts in progress were lost and collected again: %s", n, strings.Join(parts, ", "))
+	if timed > 0 && s.Kept.Timed > 0 {
+		text += fmt.Sprintf("; they took %s on average, kept rollouts %s", format.Duration(seconds(sum/float64(timed))), format.Duration(seconds(s.Kept.Mean)))
+	}
+	return text
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// A tailSummary compares the samples that the tail policy kept with those that it cut. A cut
+// sample's duration and length are those at the cut.
+type tailSummary struct {
+	Policy string     `json:"policy"`
+	Kept   tailLength `json:"kept"`
+	Cut    tailLength `json:"cut"`
+	// Unstarted counts the samples that never started.
+	Unstarted int `json:"unstarted"`
+}
+
+// A tailLength has durations and lengths of samples. The lengths are of the Known samples only.
+type tailLength struct {
+	Samples       int     `json:"samples"`
+	MeanSeconds   float64 `json:"mean_seconds"`
+	MedianSeconds float64 `json:"median_seconds"`
+	Known         int     `json:"known"`
+	MeanTokens    float64 `json:"mean_tokens"`
+	MedianTokens  float64 `json:"median_tokens"`
+}
+
+// AddTail adds the effect of the tail policy, or nothing if all samples had ended before the cut.
+func (s *Summary) AddTail(policy string, unstarted int, t collector.TailStats) {
+	if !t.Cut || t.Censored.N == 0 && unstarted == 0 {
+		return
+	}
+	length := func(m collector.Measures) tailLength {
+		return tailLength{m.N, m.MeanDuration.Seconds(), m.P50Duration.Seconds(), m.Known, m.MeanSampled, m.P50Sampled}
+	}
+	s.Tail = &tailSummary{Policy: policy, Kept: length(t.Kept), Cut: length(t.Censored), Unstarted: unstarted}
+}
+
+func (l tailLength) String() string {
+	text := fmt.Sprintf("%s samples, %s on average (median %s)", format.Count(int64(l.Samples)), format.Duration(seconds(l.MeanSeconds)), format.Duration(seconds(l.MedianSeconds)))
+	if l.Known > 0 {
+		text += fmt.Sprintf(", %s sampled tokens (median %s)", format.Count(int64(l.MeanTokens)), format.Count(int64(l.MedianTokens)))
+		if l.Known < l.Samples {
+			text += fmt.Sprintf(" of the %d that had any", l.Known)
+		}
+	}
+	return text
 }

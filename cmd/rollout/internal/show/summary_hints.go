@@ -35,40 +35,36 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	if v := &c.Tokens.PolicyVersion; numbered > 0 && unknown > 0 && !v.Claimed && !v.Traces && v.URL.Reveal() == "" && drives {
 		out = append(out, fmt.Sprintf("the policy version of %d sampled tokens is unknown, although the engine has one: --policy-version trace reads it from the trace of each call", unknown))
 	}
-	if n := s.Reasons[tokenize.ReasonNoPrompt.String()]; n > 0 && c.Tokens.Tokenizer == "" && c.Tokens.Prompts != config.PromptsLiteral {
-		out = append(out, fmt.Sprintf("%d prompts are unknown because the server does not send them; "+
-			"pass --tokenizer, the folder of the model's tokenizer and chat template, to rebuild them", n))
+	reason := func(r tokenize.Reason, helps bool, format string, args ...any) {
+		if n := s.Reasons[r.String()]; n > 0 && helps {
+			out = append(out, fmt.Sprintf(format, append([]any{n}, args...)...))
+		}
 	}
-	if n := s.Reasons[tokenize.ReasonCountMismatch.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d rebuilt prompts differ from the server's count: run rollout doctor with the same settings "+
-			"to find whether template, tokenizer or server differs", n))
-	}
-	if n := s.Reasons[tokenize.ReasonCompacted.String()]; n > 0 && drives {
-		out = append(out, fmt.Sprintf("%d calls followed a compaction, so their prompts are unknown; a larger agent.context_window avoids compactions", n))
-	}
-	if n := s.Reasons[tokenize.ReasonNoTrace.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d calls have no trace, the only source of tokens of a finished server run: let the server store traces with their bodies "+
-			"(LETTA_TRACK_PROVIDER_TRACE=true, its default); it cannot store a trace with a NaN or infinite log-probability", n))
-	}
-	if n := s.Reasons[tokenize.ReasonNotNative.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d calls did not use the native path, the only one with token ids: use a model of an sglang provider; "+
-			"a stream also needs a handle that begins with sglang/, and no stream_tokens", n))
-	}
-	if n := s.Reasons[tokenize.ReasonToolOrder.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d prompts have an unknown order of tools: %s", n, prompt.ToolOrderHint))
-	}
-	if n := s.Reasons[tokenize.ReasonTraceLost.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d prompts are unproven because the engine returned a NaN or infinite log-probability: the server cannot store the trace "+
-			"of such a call; rollout tap records the prompt", n))
-	}
-	if n := s.Reasons[tokenize.ReasonClock.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d prompts contain an unknown date: %s", n, prompt.ClockHint))
-	}
-	if n := s.Reasons[tokenize.ReasonContinuity.String()]; n > 0 && len(c.Tokens.Tap) == 0 {
-		out = append(out, fmt.Sprintf("%d prompts cannot be rebuilt: %s", n, prompt.ContinuityHint))
-	}
-	if n := s.Reasons[tokenize.ReasonGrade.String()]; n > 0 {
-		out = append(out, fmt.Sprintf("%d samples have a grade below tokens.require %s; rollout inspect %s --failures shows their grades", n, c.Tokens.Require, format.Shell(s.Dir)))
-	}
+	reason(tokenize.ReasonNoPrompt, c.Tokens.Tokenizer == "" && c.Tokens.Prompts != config.PromptsLiteral,
+		"%d prompts are unknown because the server does not send them; pass --tokenizer, the folder of the model's tokenizer and chat template, to rebuild them")
+	reason(tokenize.ReasonCountMismatch, true,
+		"%d rebuilt prompts differ from the server's count: run rollout doctor with the same settings to find whether template, tokenizer or server differs")
+	reason(tokenize.ReasonCompacted, drives,
+		"%d calls followed a compaction, so their prompts are unknown; a larger agent.context_window avoids compactions")
+	reason(tokenize.ReasonNoTrace, true, "%d calls have no trace, the only source of tokens of a finished server run: let the server store traces with their bodies "+
+		"(LETTA_TRACK_PROVIDER_TRACE=true, its default); it cannot store a trace with a NaN or infinite log-probability")
+	reason(tokenize.ReasonNotNative, true, "%d calls did not use the native path, the only one with token ids: use a model of an sglang provider; "+
+		"a stream also needs a handle that begins with sglang/, and no stream_tokens")
+	reason(tokenize.ReasonToolOrder, true, "%d prompts have an unknown order of tools: %s", prompt.ToolOrderHint)
+	reason(tokenize.ReasonTraceLost, true, "%d prompts are unproven because the engine returned a NaN or infinite log-probability: the server cannot store the trace "+
+		"of such a call; rollout tap records the prompt")
+	reason(tokenize.ReasonClock, true, "%d prompts contain an unknown date: %s", prompt.ClockHint)
+	reason(tokenize.ReasonContinuity, len(c.Tokens.Tap) == 0, "%d prompts cannot be rebuilt: %s", prompt.ContinuityHint)
+	reason(tokenize.ReasonGrade, true,
+		"%d samples have a grade below tokens.require %s; rollout inspect %s --failures shows their grades", c.Tokens.Require, format.Shell(s.Dir))
 	return out
+}
+
+// next returns what to do after the run, or "" if it did not finish or has no row. The error of such
+// a run has a hint of its own.
+func (s *Summary) next() string {
+	if s.Outcome != "finished" || s.Committed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("rollout inspect %s --row 0 shows a row; in Python, rollout.Dataset(%q) reads all", format.Shell(s.Dir), s.Dir)
 }

@@ -35,14 +35,9 @@ func tapOf(s *tap.IndexStats) *tapCounts {
 	if s == nil {
 		return nil
 	}
-	t := &tapCounts{Calls: s.Calls, Claimed: s.Claimed, Retries: s.Retries, Unread: s.Unread, Others: s.Others, Evicted: s.Evicted, Broken: s.Broken, Unshown: s.Unshown, Refused: s.Refused, ReadErrors: s.Read.Errors}
-	for _, m := range missing(&s.Read) {
-		if m.n > 0 {
-			if t.Missing == nil {
-				t.Missing = make(map[string]int64)
-			}
-			t.Missing[m.reason] = m.n
-		}
+	t := &tapCounts{
+		Calls: s.Calls, Claimed: s.Claimed, Retries: s.Retries, Unread: s.Unread, Others: s.Others, Evicted: s.Evicted, Broken: s.Broken,
+		Unshown: s.Unshown, Refused: s.Refused, Missing: withoutZeros(missing(&s.Read)), ReadErrors: s.Read.Errors,
 	}
 	if s.Read.Err != nil {
 		t.ReadError = s.Read.Err.Error()

@@ -1,11 +1,14 @@
 package show
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 
+	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -21,9 +24,7 @@ type Tally struct {
 func (t *Tally) Add(s *tokenize.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, sum := range t.sums.each() {
-		sum.add(s)
-	}
+	t.sums.add(s)
 	if len(s.Rows) == 0 && len(s.Failures) > 0 {
 		count(&t.failed, s.Failures[0].Class)
 	}
@@ -73,121 +74,100 @@ func (t *Tally) result() sums {
 	return out
 }
 
-// sums are the aggregates of the samples. To add one to the summary:
-//
-//  1. Write a type with JSON fields and the methods add and text, in a file of its own. text
-//     is empty if there is nothing to show. sampleEnds is a short example.
-//  2. Add a field of the type with its JSON name to sums, and an entry with its name in the
-//     text to each.
-//  3. If the type has a map, add the map to the list in Tally.result. Otherwise it is null in
-//     JSON if nothing was counted.
-//
-// The aggregate is then in report.json, in the last JSON line, and in the text for people.
+// sums are the aggregates of the samples. Tally.result lists the maps.
 type sums struct {
-	rowSums
-	proofSums
-	rewardSums
-	Ends sampleEnds `json:"ends"`
-}
-
-func (s *sums) each() []namedSum {
-	return []namedSum{
-		{"rows", &s.rowSums},
-		{"proof", &s.proofSums},
-		{"reward", &s.rewardSums},
-		{"ends", &s.Ends},
-	}
-}
-
-type namedSum struct {
-	name string
-	sum
-}
-
-// A sum is one aggregate of the samples.
-type sum interface {
-	add(s *tokenize.Sample)
-	// text returns a line for people. It returns "" if there is nothing to show, or if Summary.text
-	// shows the numbers in another line.
-	text() string
-}
-
-type rowSums struct {
 	CutRows int   `json:"cut_rows"`
 	Forks   int   `json:"forks"`
 	Tokens  int64 `json:"tokens"` // of all rows, context included
 	// RowsPerSample is the mean over samples with a row. MostRows is the most rows of a sample.
 	RowsPerSample float64 `json:"rows_per_sample"`
 	MostRows      int     `json:"most_rows"`
+	// Grades and Sources count rows. Reasons counts quarantined samples and single quarantined calls.
+	Grades     map[string]int `json:"grades"`
+	Sources    map[string]int `json:"prompt_sources"`
+	Reasons    map[string]int `json:"quarantine_reasons"`
+	Scored     int            `json:"scored"`
+	MeanReward *float64       `json:"mean_reward"` // nil: none was scored
+	Ends       sampleEnds     `json:"ends"`
 
 	rows, filled int // rows, and samples with a row
+	rewards      float64
 }
 
-func (r *rowSums) add(s *tokenize.Sample) {
+func (t *sums) add(s *tokenize.Sample) {
+	for i := range s.Failures {
+		if reason := s.Failures[i].Reason; reason != "" {
+			count(&t.Reasons, reason)
+		}
+	}
+	if s.Reward != nil {
+		t.Scored++
+		t.rewards += *s.Reward
+		t.MeanReward = new(t.rewards / float64(t.Scored))
+	}
 	if len(s.Rows) == 0 {
 		return
 	}
-	r.filled++
-	r.rows += len(s.Rows)
-	r.RowsPerSample = float64(r.rows) / float64(r.filled)
-	r.MostRows = max(r.MostRows, len(s.Rows))
+	t.filled++
+	t.rows += len(s.Rows)
+	t.RowsPerSample = float64(t.rows) / float64(t.filled)
+	t.MostRows = max(t.MostRows, len(s.Rows))
+	var flags tokenize.Flags
 	for i := range s.Rows {
 		row := &s.Rows[i]
-		r.Tokens += int64(len(row.InputIDs))
+		flags |= row.Flags
+		t.Tokens += int64(len(row.InputIDs))
 		if row.Divergence != nil {
-			r.Forks++
+			t.Forks++
 		}
 		if row.Flags&tokenize.FlagCut != 0 {
-			r.CutRows++
+			t.CutRows++
 		}
+		count(&t.Grades, row.Grade.String())
+		count(&t.Sources, row.Source.String())
 	}
+	t.Ends.add(flags, s.Status)
 }
-
-func (r *rowSums) text() string { return "" }
-
-// proofSums counts the proofs of rows. Grades and Sources count rows. Reasons counts quarantined
-// samples and single quarantined calls.
-type proofSums struct {
-	Grades  map[string]int `json:"grades"`
-	Sources map[string]int `json:"prompt_sources"`
-	Reasons map[string]int `json:"quarantine_reasons"`
-}
-
-func (p *proofSums) add(s *tokenize.Sample) {
-	for i := range s.Rows {
-		count(&p.Grades, s.Rows[i].Grade.String())
-		count(&p.Sources, s.Rows[i].Source.String())
-	}
-	for i := range s.Failures {
-		if reason := s.Failures[i].Reason; reason != "" {
-			count(&p.Reasons, reason)
-		}
-	}
-}
-
-func (p *proofSums) text() string { return "" }
-
-type rewardSums struct {
-	Scored     int      `json:"scored"`
-	MeanReward *float64 `json:"mean_reward"` // nil: none was scored
-
-	sum float64
-}
-
-func (r *rewardSums) add(s *tokenize.Sample) {
-	if s.Reward == nil {
-		return
-	}
-	r.Scored++
-	r.sum += *s.Reward
-	r.MeanReward = new(r.sum / float64(r.Scored))
-}
-
-func (r *rewardSums) text() string { return "" }
 
 func count(counts *map[string]int, name string) {
 	if *counts == nil {
 		*counts = map[string]int{}
 	}
 	(*counts)[name]++
+}
+
+// sampleEnds counts samples with rows whose end the policy did not choose. The fields can overlap.
+type sampleEnds struct {
+	Cut      int `json:"cut"`       // a row was cut at tokens.max_row_tokens
+	Length   int `json:"length"`    // a row's last output ended at the engine's token limit
+	MaxSteps int `json:"max_steps"` // all steps were used
+}
+
+func (e *sampleEnds) add(flags tokenize.Flags, status string) {
+	if flags&tokenize.FlagCut != 0 {
+		e.Cut++
+	}
+	if flags&tokenize.FlagLength != 0 {
+		e.Length++
+	}
+	if status == collector.StatusMaxSteps {
+		e.MaxSteps++
+	}
+}
+
+// text returns "" if the policy ended every sample.
+func (e *sampleEnds) text() string {
+	var parts []string
+	say := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	say(e.Cut, "cut at tokens.max_row_tokens")
+	say(e.Length, "at the engine's token limit")
+	say(e.MaxSteps, "at the step limit")
+	if parts == nil {
+		return ""
+	}
+	return "samples whose end the policy did not choose: " + strings.Join(parts, ", ")
 }

@@ -93,37 +93,30 @@ func (t *Tracing) Stop(ctx context.Context) {
 
 // Events adds spans to the events of the collector.
 func (t *Tracing) Events(e collector.Events) collector.Events {
-	if t != nil {
-		e.SampleSpan, e.AttemptSpan = t.sample, t.attempt
+	if t == nil {
+		return e
+	}
+	e.SampleSpan = func(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
+		return t.start(ctx, "rollout.sample", endpoint,
+			attribute.String("rollout.run_id", a.RunID),
+			attribute.String("rollout.sample_key", a.Key),
+			attribute.String("rollout.task_id", a.Task.ID),
+			attribute.Int("rollout.sample_index", a.Index),
+			attribute.Int("rollout.group_size", a.GroupSize))
+	}
+	e.AttemptSpan = func(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
+		return t.start(ctx, "rollout.attempt", endpoint,
+			attribute.String("rollout.sample_key", a.Key),
+			attribute.Int("rollout.attempt", a.N),
+			attribute.String("rollout.attempt.kind", a.Kind.String()))
 	}
 	return e
 }
 
-func (t *Tracing) sample(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
-	ctx, span := t.tracer.Start(ctx, "rollout.sample", trace.WithAttributes(
-		attribute.String("rollout.run_id", a.RunID),
-		attribute.String("rollout.sample_key", a.Key),
-		attribute.String("rollout.task_id", a.Task.ID),
-		attribute.Int("rollout.sample_index", a.Index),
-		attribute.Int("rollout.group_size", a.GroupSize),
-		attribute.String("rollout.endpoint", endpoint),
-	))
-	return ctx, ending(span)
-}
-
-func (t *Tracing) attempt(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
-	ctx, span := t.tracer.Start(ctx, "rollout.attempt", trace.WithAttributes(
-		attribute.String("rollout.sample_key", a.Key),
-		attribute.Int("rollout.attempt", a.N),
-		attribute.String("rollout.attempt.kind", a.Kind.String()),
-		attribute.String("rollout.endpoint", endpoint),
-	))
-	return ctx, ending(span)
-}
-
-// ending returns a function that ends a span with the class of its error.
-func ending(span trace.Span) func(error) {
-	return func(err error) {
+// start starts a span. The returned function ends it with the class of its error.
+func (t *Tracing) start(ctx context.Context, name, endpoint string, attrs ...attribute.KeyValue) (context.Context, func(error)) {
+	ctx, span := t.tracer.Start(ctx, name, trace.WithAttributes(append(attrs, attribute.String("rollout.endpoint", endpoint))...))
+	return ctx, func(err error) {
 		if err != nil {
 			fail(span, collector.Classify(err).String())
 		}

@@ -85,30 +85,21 @@ func (v *View) eta() time.Duration {
 	return time.Duration(float64(left) / v.rate * float64(time.Second))
 }
 
-// slots returns the current limit of samples in flight.
-func (v *View) slots() (n int) {
+// limits returns the current and the highest limit of samples in flight.
+func (v *View) limits() (now, most int) {
 	for _, e := range v.Endpoints {
 		if !e.Lost {
-			n += e.Limit
+			now += e.Limit
+			most += e.Max
 		}
 	}
-	return n
-}
-
-// most returns the highest limit of samples in flight.
-func (v *View) most() (n int) {
-	for _, e := range v.Endpoints {
-		if !e.Lost {
-			n += e.Max
-		}
-	}
-	return n
+	return now, most
 }
 
 // flight describes the samples in flight and their limit. After a cut of the limit, more are in
 // flight until enough have ended.
 func (v *View) flight() string {
-	limit, most := v.slots(), v.most()
+	limit, most := v.limits()
 	switch {
 	case v.Draining: // the limit applies to new samples
 		return fmt.Sprint(v.InFlight)
@@ -260,13 +251,14 @@ func (v *View) recoveredText() string {
 
 // json returns the state as the fields of an event.
 func (v *View) json() map[string]any {
+	limit, _ := v.limits()
 	out := map[string]any{
 		"planned": v.Planned, "committed": v.Committed, "filtered": v.Filtered, "failed": v.Failed, "failing": v.Failing, "skipped": v.Skipped, "remaining": v.Remaining,
 		"accepted": v.Accepted, "in_flight": v.InFlight, "retries": v.Retries, "retried": v.retried(),
 		"rows": v.Rows, "sampled": v.Sampled, "trained": v.Trained,
 		"samples_per_second": v.rate, "tokens_per_second": v.tokens,
 		"shards": v.Sink.Shards, "bytes": v.Sink.Bytes, "draining": v.Draining, "stopping": v.Stopping,
-		"limit": v.slots(), "reattached": v.Reattached, "gone": v.Gone, "earlier": earlier(v.Earlier).ended(),
+		"limit": limit, "reattached": v.Reattached, "gone": v.Gone, "earlier": earlier(v.Earlier).ended(),
 	}
 	if g := groupsOf(v.Pace); g != nil {
 		out["groups"], out["paused"] = g, v.Pace.Paused
