@@ -98,13 +98,13 @@ func (o *Opened) open() (err error) {
 		o.groups.configure(&cfg)
 	}
 	if o.dataset, err = sink.Create(dir, cfg); err != nil {
-		return runfolder.OpenError(dir, err)
+		return runfolder.ReadError(dir, err)
 	}
 	if o.held, err = sink.ReadLedger(dir); err != nil { // after recovery
 		return runfolder.ReadError(dir, err)
 	}
 	if o.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: p.folder.Mode}); err != nil {
-		return runfolder.OpenError(dir, err)
+		return runfolder.ReadError(dir, err)
 	}
 	o.leftovers = &leftovers.Agents{RunID: p.info.ID, Clients: p.clients(), Keep: p.config.Agent.Keep || p.options.FromRuns, Say: h.Say, Note: h.Note}
 	o.recovery = h.Recovered(o.dataset.Recovered(), o.journal.Found(), o.leftovers.Find(o.journal, o.held))

@@ -183,12 +183,10 @@ func (p *planning) checkFiles(ctx context.Context) error {
 		return nil
 	}
 	p.host.phase.Store("reading the files of the run")
-	var damage runfolder.Damage
-	if err := runfolder.CheckFiles(ctx, p.dir(), func(err error) { damage.Add(err) }); err != nil {
-		return err
+	var damage []error
+	_, err := runfolder.CheckFiles(ctx, p.dir(), 0, func(err error) { damage = append(damage, err) })
+	if err == nil && damage != nil {
+		err = runfolder.DamageError(p.dir(), damage)
 	}
-	if found := damage.Found(); len(found) > 0 {
-		return runfolder.DamageError(p.dir(), found)
-	}
-	return nil
+	return err
 }

@@ -84,7 +84,7 @@ func (p *Plan) checkMatched(found serverruns.Counts) error {
 func countHeld(dir string) (committed, waiting, failed int, err error) {
 	held, err := sink.ReadLedger(dir)
 	if err != nil {
-		return 0, 0, 0, runfolder.OpenError(dir, err)
+		return 0, 0, 0, runfolder.ReadError(dir, err)
 	}
 	done, failed := held.Counts()
 	waiting = held.Waiting()

@@ -1,11 +1,15 @@
 package runfolder
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/collector/wait"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
@@ -15,7 +19,7 @@ import (
 func HasRows(dir string) (bool, error) {
 	has, err := sink.HasRows(dir)
 	if err != nil {
-		return false, OpenError(dir, err)
+		return false, ReadError(dir, err)
 	}
 	return has, nil
 }
@@ -35,17 +39,6 @@ func Waiting(dir string) (n int) {
 	return n
 }
 
-// OpenError adds the exit code and the hint to an error from opening a run's files.
-func OpenError(dir string, err error) error {
-	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged || errors.Is(err, sink.ErrCorrupt) {
-		return DamageError(dir, []error{err})
-	}
-	if errors.Is(err, sink.ErrNewer) || errors.Is(err, frame.ErrNewer) {
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: %w", dir, err)), "use a newer rollout")
-	}
-	return exit.With(exit.Storage, err)
-}
-
 func damageHint(dir string, damage error) string {
 	if Repairable(damage) {
 		return RepairHint(dir)
@@ -62,17 +55,16 @@ func DamageError(dir string, damage []error) error {
 	return exit.Hint(exit.With(exit.Verify, err), damageHint(dir, damage[0]))
 }
 
-// ReadError adds the exit code and the hint to an error from reading the dataset.
+// ReadError adds the exit code and the hint to an error from reading or opening a run's files.
 func ReadError(dir string, err error) error {
-	err = fmt.Errorf("%s: %w", dir, err)
-	switch {
-	case errors.Is(err, sink.ErrCorrupt):
-		return exit.Hint(exit.With(exit.Verify, err), "rollout verify "+format.Shell(dir)+" lists all problems")
-	case errors.Is(err, sink.ErrNewer):
-		return exit.Hint(exit.With(exit.Folder, err), "use a newer rollout")
-	default:
-		return exit.With(exit.Storage, err)
+	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged || errors.Is(err, sink.ErrCorrupt) {
+		return DamageError(dir, []error{err})
 	}
+	err = fmt.Errorf("%s: %w", dir, err)
+	if errors.Is(err, sink.ErrNewer) || errors.Is(err, frame.ErrNewer) {
+		return exit.Hint(exit.With(exit.Folder, err), "use a newer rollout")
+	}
+	return exit.With(exit.Storage, err)
 }
 
 // Repairable reports whether verify --repair can repair the cause of a problem.
@@ -84,4 +76,48 @@ func Repairable(problem error) bool {
 // RepairHint returns the hint for a damaged write-ahead log or journal.
 func RepairHint(dir string) string {
 	return "rollout verify --repair " + format.Shell(dir) + " keeps everything intact; --dry-run shows what would be kept"
+}
+
+// CheckFiles compares every committed file of the run in dir with its digest. It calls found for
+// each file that differs. It reads at most rate bytes per second; 0: no limit. It returns the number
+// of bytes read.
+func CheckFiles(ctx context.Context, dir string, rate float64, found func(error)) (read int, err error) {
+	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // the commits are not needed
+	if err != nil {
+		return 0, ReadError(dir, err)
+	}
+	began := time.Now()
+	err = log.CheckDigests(ctx, func(n int) {
+		read += n
+		if rate == 0 {
+			return
+		}
+		ahead := time.Duration(float64(read)/rate*float64(time.Second)) - time.Since(began)
+		if ahead >= 10*time.Millisecond {
+			wait.For(ctx, ahead)
+		}
+	}, found)
+	return read, err
+}
+
+// A Damage collects errors in files that earlier processes committed. The sink verifies the commits
+// of this process itself.
+type Damage struct {
+	mu    sync.Mutex
+	found []error
+}
+
+// Add records one damaged file and returns the number recorded so far.
+func (d *Damage) Add(err error) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.found = append(d.found, err)
+	return len(d.found)
+}
+
+// Found returns the errors recorded so far.
+func (d *Damage) Found() []error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.found
 }

@@ -1,11 +1,12 @@
 package runfolder
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,10 +51,15 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 	if err := fill(temp); err != nil {
 		return err
 	}
-	f := &Folder{Dir: temp, Mode: mode}
+	now, none := time.Now().UTC(), sha256.Sum256(nil) // an imported run has no tasks
+	host, _ := os.Hostname()                          // empty if unknown
 	err = writeFile(temp, TasksFile, mode, func(io.Writer) error { return nil })
 	if err == nil {
-		err = f.writeImported(id, from)
+		err = (&Folder{Dir: temp, Mode: mode}).writeRun(Info{
+			Version: runVersion, ID: id, CreatedAt: now, Rollout: version.Read(), Config: config.Values{}, Imported: from,
+			Tasks:       Tasks{SHA256: hex.EncodeToString(none[:])},
+			Invocations: []Invocation{{StartedAt: now, Rollout: version.Read(), PID: os.Getpid(), Host: host}},
+		})
 	}
 	if err == nil {
 		err = replaceEmpty(temp, dir, mode)
@@ -150,18 +156,4 @@ func nameRun(temp, dir string) error {
 
 func madeMeanwhile(dir string) error {
 	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: another process has created a run there", dir)), "pass the name of a new folder")
-}
-
-func (f *Folder) writeImported(id string, from []string) error {
-	digest, err := digestFile(f.TasksPath(), math.MaxInt64)
-	if err != nil {
-		return err
-	}
-	now := time.Now().UTC()
-	host, _ := os.Hostname() // empty if unknown
-	return f.writeRun(Info{
-		Version: runVersion, ID: id, CreatedAt: now, Rollout: version.Read(), Config: config.Values{}, Imported: from,
-		Tasks:       Tasks{SHA256: digest},
-		Invocations: []Invocation{{StartedAt: now, Rollout: version.Read(), PID: os.Getpid(), Host: host}},
-	})
 }

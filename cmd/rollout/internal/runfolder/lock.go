@@ -87,7 +87,10 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 	}
 	b, err := json.Marshal(Holder{os.Getpid(), host, time.Now().UTC().Truncate(time.Second)})
 	if err == nil {
-		err = errors.Join(f.Truncate(0), writeAtStart(f, append(b, '\n')))
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt(append(b, '\n'), 0)
 	}
 	if err != nil {
 		return nil, exit.With(exit.Storage, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close()))
@@ -109,11 +112,6 @@ func sameFile(f *os.File, path string) bool {
 	}
 	b, err := os.Lstat(path)
 	return err == nil && os.SameFile(a, b)
-}
-
-func writeAtStart(f *os.File, b []byte) error {
-	_, err := f.WriteAt(b, 0)
-	return err
 }
 
 // Close releases the lock and empties the file. An empty file shows that the process ended in

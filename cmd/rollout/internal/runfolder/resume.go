@@ -243,7 +243,7 @@ func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error)
 	}
 	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {})
 	if err != nil {
-		return nil, OpenError(dir, err)
+		return nil, ReadError(dir, err)
 	}
 	var last sink.Shard
 	for last = range log.Shards(sink.KindData) {

@@ -3,12 +3,14 @@ package runfolder
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"sync"
@@ -232,21 +234,7 @@ func (l *TaskLog) fail(err error) error {
 }
 
 // Fail stops accepting tasks. [TaskLog.Follow] returns err after the last accepted task.
-func (l *TaskLog) Fail(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil {
-		l.err = err
-	}
-	l.change.Broadcast()
-}
-
-// Err returns the error that stopped the log, or nil.
-func (l *TaskLog) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
-}
+func (l *TaskLog) Fail(err error) { l.set(func() { l.err = cmp.Or(l.err, err) }) }
 
 // End stops accepting tasks. Accepted tasks are still delivered.
 func (l *TaskLog) End() { l.set(func() { l.ended = true }) }
@@ -261,21 +249,30 @@ func (l *TaskLog) set(f func()) {
 	l.change.Broadcast()
 }
 
-// Stopped reports whether Stop was called.
-func (l *TaskLog) Stopped() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.stopped
-}
-
 // Close closes the file. No other method can be called after it.
 func (l *TaskLog) Close() error { return l.file.Close() }
 
-// Known reads the tasks that the file had when it was opened.
-func (l *TaskLog) Known() io.Reader { return io.NewSectionReader(l.file, 0, l.begin) }
+// Known yields the tasks that the file had when it was opened.
+func (l *TaskLog) Known() iter.Seq2[collector.Task, error] {
+	return tasks.ReadLines(io.NewSectionReader(l.file, 0, l.begin), TasksFile)
+}
 
-// Follow reads the tasks accepted after that, in whole lines. It blocks for more until End or Stop.
-func (l *TaskLog) Follow() io.Reader { return &taskReader{log: l, at: l.begin} }
+// Follow yields the tasks accepted after that. It blocks for more until End or Stop.
+func (l *TaskLog) Follow() iter.Seq2[collector.Task, error] {
+	return func(yield func(collector.Task, error) bool) {
+		for t, err := range tasks.ReadLines(&taskReader{log: l, at: l.begin}, TasksFile) {
+			l.mu.Lock()
+			stopped, failed := l.stopped, l.err
+			l.mu.Unlock()
+			if err != nil {
+				err = cmp.Or(failed, err) // with its exit code
+			}
+			if stopped || !yield(t, err) {
+				return
+			}
+		}
+	}
+}
 
 type taskReader struct {
 	log *TaskLog

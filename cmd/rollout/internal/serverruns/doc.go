@@ -2,9 +2,8 @@
 // (collect --from-runs).
 //
 //	feed.go      the loop: list, yield the ended runs, wait for the others
-//	listing.go   one list of the server, oldest run first, and where it continues
+//	listing.go   one list of the server, oldest run first, and where it continues; agents by tag
 //	waiting.go   runs that have not ended
-//	tagged.go    agents that have one of the tags
 //
 // # No server run is lost
 //

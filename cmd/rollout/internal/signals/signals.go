@@ -61,45 +61,27 @@ func Watch(ctx context.Context, grace time.Duration, s Stops) {
 }
 
 // OnStatus calls show for every SIGUSR1 until end is called. end waits for a running show.
-func OnStatus(show func()) (end func()) {
+func OnStatus(show func()) (end func()) { return on(show, syscall.SIGUSR1) }
+
+// First calls do on the first interrupt until end is called. end can be called more than once.
+func First(do func()) (end func()) {
+	return on(sync.OnceFunc(do), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+}
+
+// on calls do for every signal until end is called. end waits for a running do.
+func on(do func(), signals ...os.Signal) (end func()) {
 	got := make(chan os.Signal, 1)
-	signal.Notify(got, syscall.SIGUSR1)
+	signal.Notify(got, signals...)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
 			select {
 			case <-got:
-				show()
+				do()
 			case <-done:
 				return
 			}
-		}
-	}()
-	return func() {
-		signal.Stop(got)
-		close(done)
-		<-ended
-	}
-}
-
-// OutliveReaders makes a write to a closed standard output or error fail, instead of SIGPIPE ending
-// the process. Child processes still get SIGPIPE; they would not if it were ignored.
-func OutliveReaders() {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the channel needs no receiver
-}
-
-// First calls do on the first interrupt until end is called. end can be called more than once.
-func First(do func()) (end func()) {
-	got := make(chan os.Signal, 1)
-	signal.Notify(got, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-got:
-			do()
-		case <-done:
 		}
 	}()
 	return sync.OnceFunc(func() {
@@ -107,4 +89,10 @@ func First(do func()) (end func()) {
 		close(done)
 		<-ended
 	})
+}
+
+// OutliveReaders makes a write to a closed standard output or error fail, instead of SIGPIPE ending
+// the process. Child processes still get SIGPIPE; they would not if it were ignored.
+func OutliveReaders() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the channel needs no receiver
 }

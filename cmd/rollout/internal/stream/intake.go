@@ -190,7 +190,7 @@ func (in *Intake) check(t *collector.Task) error {
 
 // Earlier yields the tasks that the run had when this process started.
 func (in *Intake) Earlier() iter.Seq2[collector.Task, error] {
-	return tasks.ReadLines(in.cfg.Log.Known(), runfolder.TasksFile)
+	return in.cfg.Log.Known()
 }
 
 // More yields the tasks accepted after that, and blocks for more. It ends after End, when all tasks
@@ -198,13 +198,7 @@ func (in *Intake) Earlier() iter.Seq2[collector.Task, error] {
 func (in *Intake) More(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
 		defer context.AfterFunc(ctx, in.cfg.Log.Stop)()
-		for t, err := range tasks.ReadLines(in.cfg.Log.Follow(), runfolder.TasksFile) {
-			if in.cfg.Log.Stopped() {
-				return
-			}
-			if failed := in.cfg.Log.Err(); err != nil && failed != nil {
-				err = failed // with its exit code
-			}
+		for t, err := range in.cfg.Log.Follow() {
 			if !yield(&t, err) {
 				return
 			}

@@ -56,9 +56,11 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 		}
 		defer func() { _ = in.Close() }() // read only
 		name := filepath.Base(path)
-		switch ext := strings.ToLower(filepath.Ext(path)); ext {
+		var lines io.Reader = in
+		switch strings.ToLower(filepath.Ext(path)) {
 		case ".parquet":
 			readParquet(in.F, name, yield)
+			return
 		case ".gz":
 			z, err := gzip.NewReader(in)
 			if err != nil {
@@ -66,7 +68,7 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 				return
 			}
 			defer func() { _ = z.Close() }() // read only
-			readLines(z, name, yield)
+			lines = z
 		case ".zst":
 			z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(MaxTaskBytes))
 			if err != nil {
@@ -74,10 +76,9 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 				return
 			}
 			defer z.Close()
-			readLines(z, name, yield)
-		default:
-			readLines(in, name, yield)
+			lines = z
 		}
+		readLines(lines, name, yield)
 	}
 }
 
@@ -254,12 +255,9 @@ func (f *taskFields) task() (collector.Task, error) {
 	case prompt != nil && messages != nil:
 		return t, errors.New("prompt and messages: set only one")
 	case prompt != nil:
-		s, ok := text(prompt)
-		if !ok || s == "" {
-			return t, errors.New("prompt: must be a string, and not empty")
-		}
-		if strings.IndexByte(s, 0) >= 0 {
-			return t, fmt.Errorf("prompt: %w", errNUL)
+		s, _ := text(prompt)
+		if err := checkMessage(s); err != nil {
+			return t, fmt.Errorf("prompt: %w", err)
 		}
 		t.Messages = []string{s}
 	case messages != nil:
@@ -270,11 +268,8 @@ func (f *taskFields) task() (collector.Task, error) {
 				if s.Kind() == '"' {
 					text = s.Text()
 				}
-				if text == "" {
-					return t, fmt.Errorf("messages[%d]: must be a string, and not empty", i)
-				}
-				if strings.IndexByte(text, 0) >= 0 {
-					return t, fmt.Errorf("messages[%d]: %w", i, errNUL)
+				if err := checkMessage(text); err != nil {
+					return t, fmt.Errorf("messages[%d]: %w", i, err)
 				}
 				t.Messages = append(t.Messages, text)
 			}
@@ -347,8 +342,15 @@ func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error)
 	return at, max(1, time.Duration(seconds*float64(time.Second))), nil
 }
 
-// errNUL is the reason why a message cannot be sent unchanged.
-var errNUL = errors.New("contains a NUL character, which the server drops when it stores the message")
+func checkMessage(text string) error {
+	switch {
+	case text == "":
+		return errors.New("must be a string, and not empty")
+	case strings.IndexByte(text, 0) >= 0:
+		return errors.New("contains a NUL character, which the server drops when it stores the message")
+	}
+	return nil
+}
 
 // usualNames are names that other task files use, by our field.
 var usualNames = map[string][]string{
@@ -383,8 +385,9 @@ func (f *taskFields) unknown(names []string) error {
 func text(v json.RawMessage) (text string, ok bool) {
 	var s strictjson.Scanner
 	if s.Reset(string(v), strictjson.Options{}); s.Kind() == '"' {
-		text = s.Text()
-		return text, s.Err() == nil
+		if text = s.Text(); s.Err() == nil {
+			return text, true
+		}
 	}
 	return "", false
 }
