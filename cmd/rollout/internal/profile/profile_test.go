@@ -70,9 +70,7 @@ func (p *profiler) serve(t *testing.T, bin string, r road, l load) *served {
 	ready := filepath.Join(dir, "ready")
 	s.cmd = exec.CommandContext(t.Context(), bin, append([]string{"simulate", "--listen", "127.0.0.1:0", "--exchanges", p.lives, "--write-tasks", s.tasks, "--ready-file", ready, "--latency", l.latency}, r.simulate...)...)
 	s.cmd.Stderr = os.Stderr
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.cmd.Start())
 	t.Cleanup(func() { _ = s.cmd.Process.Kill() })
 	waitFor(t, "the simulated server", func() bool {
 		b, err := os.ReadFile(ready)
@@ -85,9 +83,7 @@ func (p *profiler) serve(t *testing.T, bin string, r road, l load) *served {
 func (s *served) stop(t *testing.T) {
 	t.Helper()
 	_ = s.cmd.Process.Signal(os.Interrupt)
-	if err := s.cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.cmd.Wait())
 }
 
 func (p *profiler) collect(t *testing.T, bin string, r road, s *served, samples int, more ...string) *exec.Cmd {
@@ -106,9 +102,7 @@ func (p *profiler) measure(t *testing.T, bin string, r road, s *served, samples 
 	cmd := p.collect(t, bin, r, s, samples, "--quiet")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, cmd.Start())
 	peak := watchPeak(cmd.Process.Pid)
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, &out)
@@ -154,13 +148,9 @@ func TestProfile(t *testing.T) { //nolint:paralleltest // it has the machine for
 	if runtime.GOOS != "linux" {
 		t.Skip("reads the peak of memory as Linux gives it")
 	}
-	if err := os.MkdirAll(out, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.MkdirAll(out, 0o777))
 	p := &profiler{lives: prompttest.Write(t, profileLives), out: out, config: filepath.Join(t.TempDir(), "run.yaml")}
-	if err := os.WriteFile(p.config, []byte("server: {adaptive: false}\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(p.config, []byte("server: {adaptive: false}\n"), 0o666))
 	samples, rounds := count(t, "ROLLOUT_PROFILE_SAMPLES", 40), count(t, "ROLLOUT_PROFILE_ROUNDS", 5)
 	for _, r := range roads() {
 		for _, l := range loads() {
@@ -227,14 +217,10 @@ func (p *profiler) profile(t *testing.T, bin string, r road, s *served, samples 
 
 	cmd := p.collect(t, bin, r, s, 1000*samples, "--metrics-addr", "127.0.0.1:0", "--metrics-pprof")
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer log.Close()
 	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, cmd.Start())
 	var url string
 	waitFor(t, "metrics", func() bool {
 		said, _ := os.ReadFile(log.Name())
@@ -266,6 +252,13 @@ func (p *profiler) profile(t *testing.T, bin string, r road, s *served, samples 
 	t.Logf("the profiles are %s and %s: go tool pprof -http : %s %s", cpu, allocs, bin, cpu)
 }
 
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
@@ -290,9 +283,7 @@ func pprof(t *testing.T, args ...string) string {
 func get(t *testing.T, url string) []byte {
 	t.Helper()
 	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -308,18 +299,14 @@ func metric(t *testing.T, url, name string) float64 {
 		return 0
 	}
 	f, err := strconv.ParseFloat(string(m[1]), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return f
 }
 
 func (p *profiler) save(t *testing.T, name string, b []byte) (path string) {
 	t.Helper()
 	path = filepath.Join(p.out, name)
-	if err := os.WriteFile(path, b, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, b, 0o666))
 	return path
 }
 

@@ -304,9 +304,7 @@ func (w *world) conform(t *testing.T) {
 		Script:  lettasim.Script{Calls: lettasim.Range{Min: 6, Max: 6}},
 		Latency: lettasim.Latency{Low: 50 * time.Millisecond},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	simulated := httptest.NewServer(sim)
 	defer simulated.Close()
 	newSide := func(url, handle string, handles map[string]string) *side {

@@ -61,9 +61,7 @@ func (p *tapped) fill(t *testing.T) {
 		return
 	}
 	f, err := os.Create(p.filler())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() { _ = f.Close() }()
 	for block := make([]byte, 1<<12); err == nil; {
 		_, err = f.Write(block)
@@ -94,23 +92,17 @@ func (p *tapped) limit(t *testing.T, size uint64) {
 	if err == nil {
 		err = unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: min(size, now.Max), Max: now.Max}, nil)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 }
 
 func (p *tapped) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/tap/metrics", nil))(t)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	page, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for line := range strings.Lines(string(page)) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			n := must(strconv.ParseFloat(strings.TrimSpace(value), 64))(t)

@@ -5,7 +5,6 @@ package cases_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"os/exec"
@@ -141,15 +140,7 @@ func (w *world) fromRuns(t *testing.T, full bool) {
 	good(gone, "single")
 	c.do(http.MethodDelete, "/v1/agents/"+gone, nil)
 
-	dir := filepath.Join(t.TempDir(), "run")
-	args := []string{"collect", "--resume", "--server", w.l.URLs[0], "--tokenizer", w.l.Model, "--from-runs", "tag=" + tag, "--out", dir, "--fail-on-error", "100%"}
-	r := w.l.MustRun(t, exit.Failures, w.program, args...)
-	t.Logf("%s", r.Stderr)
-	w.l.MustRun(t, exit.OK, w.program, "verify", dir)
-	run, err := enginecheck.Read(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := w.readRuns(t, filepath.Join(t.TempDir(), "run"), exit.Failures, "--from-runs", "tag="+tag, "--fail-on-error", "100%")
 	res := enginecheck.Compare(run, w.engine.calls()[from:])
 	w.total.Add(res)
 	t.Logf("server runs of others\n%s", res)
@@ -187,10 +178,5 @@ func (w *world) fromRuns(t *testing.T, full bool) {
 	}
 	if !slices.Contains(fails[compacting], "no_prompt compacted") {
 		t.Errorf("compacting: %d rows, failures %v", rows[compacting], fails[compacting])
-	}
-	before := fmt.Sprint(len(run.Rows), len(run.Failures))
-	w.l.MustRun(t, exit.Failures, w.program, args...)
-	if run, err = enginecheck.Read(dir); err != nil || fmt.Sprint(len(run.Rows), len(run.Failures)) != before {
-		t.Errorf("a second time: %d rows and %d failures, %v; %s before", len(run.Rows), len(run.Failures), err, before)
 	}
 }

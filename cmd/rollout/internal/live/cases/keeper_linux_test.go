@@ -25,17 +25,9 @@ func TestKeeper(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestKeeper$")
 			cmd.Env = append(os.Environ(), "LIVE_KEEPER_TEST=1", "TMPDIR="+t.TempDir())
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			line, err := bufio.NewReader(out).ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must(cmd.StdoutPipe())(t)
+			noError(t, cmd.Start())
+			line := must(bufio.NewReader(out).ReadString('\n'))(t)
 			said := strings.Fields(line) // the folder, and the leader of a group
 			pid, err := strconv.Atoi(said[1])
 			if err != nil {
@@ -45,9 +37,7 @@ func TestKeeper(t *testing.T) {
 			if len(group) != 2 || !anyAlive(group) {
 				t.Fatalf("processes %v: want a shell and what it started", group)
 			}
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, cmd.Process.Signal(sig))
 			_ = cmd.Wait()
 			if err := waitFor(time.Minute, func() (bool, error) {
 				_, err := os.Stat(said[0])
@@ -61,20 +51,12 @@ func TestKeeper(t *testing.T) {
 
 func keptUntilKilled(t *testing.T) {
 	t.Helper()
-	dir, err := newFolder()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must(newFolder())(t)
 	if _, err := keep(dir); err != nil {
 		t.Fatal(err)
 	}
-	p, err := startProcess(dir, "one", exec.CommandContext(t.Context(), "/bin/sh", "-c", "sleep 1000 & echo up; wait"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := waitFor(time.Minute, func() (bool, error) { return strings.Contains(p.tail(1), "up"), nil }); err != nil {
-		t.Fatal(err)
-	}
+	p := must(startProcess(dir, "one", exec.CommandContext(t.Context(), "/bin/sh", "-c", "sleep 1000 & echo up; wait")))(t)
+	noError(t, waitFor(time.Minute, func() (bool, error) { return strings.Contains(p.tail(1), "up"), nil }))
 	fmt.Fprintln(os.Stdout, dir, p.cmd.Process.Pid)
 	select {}
 }
@@ -84,16 +66,12 @@ func keptUntilKilled(t *testing.T) {
 func TestProcess(t *testing.T) {
 	dir := t.TempDir()
 	for _, sub := range []string{"logs", "groups"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Mkdir(filepath.Join(dir, sub), 0o777))
 	}
 	// The first child ends, the second stays.
 	p, err := startProcess(dir, "busy", exec.CommandContext(t.Context(), "/bin/sh", "-c",
 		`sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; setsid sleep 1000 & echo up; wait`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var tree []int
 	if err := waitFor(time.Minute, p.unlessEnded(func() bool {
 		tree = descendants(p.cmd.Process.Pid)
@@ -102,9 +80,7 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	running := p.cpu()
-	if err := p.kill(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, p.kill())
 	if running == 0 || p.cpu() == 0 {
 		t.Errorf("CPU time %v while it ran, %v afterwards", running, p.cpu())
 	}

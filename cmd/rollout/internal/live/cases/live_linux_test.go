@@ -58,10 +58,7 @@ func Start(t *testing.T, cfg Config) *Letta {
 	if home == "" {
 		t.Skip("NOT TESTED against a real Letta server: ROLLOUT_LETTA names no installation; make e2e-letta makes one")
 	}
-	l, err := start(t, installation{home}, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(start(t, installation{home}, cfg))(t)
 	return l
 }
 
@@ -160,9 +157,7 @@ func (l *Letta) stop(t *testing.T) error {
 // Kill kills a server.
 func (l *Letta) Kill(t *testing.T, i int) {
 	t.Helper()
-	if err := l.servers[i].p.kill(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, l.servers[i].p.kill())
 }
 
 // Restart kills a server if necessary and starts it again on the same port. It returns when the
@@ -170,9 +165,7 @@ func (l *Letta) Kill(t *testing.T, i int) {
 func (l *Letta) Restart(t *testing.T, i int) {
 	t.Helper()
 	s := l.servers[i]
-	if err := errors.Join(s.p.kill(), s.start(), s.wait(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(s.p.kill(), s.start(), s.wait(t.Context())))
 }
 
 // CPU returns the CPU time so far of the servers, their tools and PostgreSQL.
@@ -193,10 +186,7 @@ func (l *Letta) ServerCPU(i int) time.Duration {
 // Client returns a client of a server.
 func (l *Letta) Client(t *testing.T, i int) *letta.Client {
 	t.Helper()
-	c, err := letta.NewClient(letta.ClientConfig{BaseURL: l.URLs[i], Password: letta.Secret(l.cfg.Password)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(letta.NewClient(letta.ClientConfig{BaseURL: l.URLs[i], Password: letta.Secret(l.cfg.Password)}))(t)
 	t.Cleanup(c.CloseIdle)
 	return c
 }
@@ -208,16 +198,11 @@ func (l *Letta) do(t *testing.T, method, path string, body any) []byte {
 	if body != nil {
 		text, _ = json.Marshal(body)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), method, l.URLs[0]+path, bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(http.NewRequestWithContext(t.Context(), method, l.URLs[0]+path, bytes.NewReader(text)))(t)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Authorization", "Bearer "+l.cfg.Password)
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {

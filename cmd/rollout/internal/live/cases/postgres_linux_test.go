@@ -82,7 +82,7 @@ func (pg *Postgres) start(ctx context.Context) error {
 		}
 	}
 	// The data is deleted with the test, so no write is synced.
-	cmd := exec.Command(postgres, "-D", pg.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(pg.port), "-k", pg.data(), //nolint:noctx // the test ends it
+	cmd := exec.Command(postgres, "-D", pg.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(pg.port), "-k", pg.data(), // the test ends it
 		"-c", "max_connections="+strconv.Itoa(pg.MaxConnections), "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	cmd.SysProcAttr = credential()
 	cmd.Dir = pg.data()
@@ -122,28 +122,21 @@ func (pg *Postgres) query(ctx context.Context, sql string) (string, error) {
 // Query runs SQL on Letta's database and returns its rows as text, one per line.
 func (pg *Postgres) Query(t *testing.T, sql string) string {
 	t.Helper()
-	out, err := pg.query(t.Context(), sql)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must(pg.query(t.Context(), sql))(t)
 	return out
 }
 
 // Kill kills PostgreSQL.
 func (pg *Postgres) Kill(t *testing.T) {
 	t.Helper()
-	if err := pg.p.kill(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, pg.p.kill())
 }
 
 // Restart shuts PostgreSQL down cleanly, unless it was killed, and starts it again on the same
 // port. It returns when PostgreSQL answers.
 func (pg *Postgres) Restart(t *testing.T) {
 	t.Helper()
-	if err := errors.Join(pg.stop(), pg.start(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(pg.stop(), pg.start(t.Context())))
 }
 
 // CPU returns the CPU time of PostgreSQL so far.

@@ -221,7 +221,7 @@ type keeper struct {
 func keep(dir string) (*keeper, error) {
 	const script = `read -r _; for f in "$1"/groups/*; do read -r g <"$f" && kill -s KILL -- "-$g"; done 2>/dev/null
 n=0; until rm -rf -- "$1" 2>/dev/null || [ $n = 100 ]; do n=$((n+1)); sleep 0.1; done # what was killed may write for a moment`
-	cmd := exec.Command("/bin/sh", "-c", script, "keeper", dir) //nolint:noctx // it must outlive every context
+	cmd := exec.Command("/bin/sh", "-c", script, "keeper", dir) // it must outlive every context
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}       // protects it from Ctrl-C
 	end, err := cmd.StdinPipe()
 	if err != nil {

@@ -94,6 +94,10 @@ func mustBeSame(t *testing.T, name string, first, second *enginecheck.Run, show,
 
 // same collects the same messages three times with an engine that always answers the same: without
 // a tap, through one, and by plain requests whose server runs are read. The rows must be equal.
+//
+// No two agents have the same prompt: it contains the agent's id and the time, and lists the tools in
+// any order. So the engine samples by the marker alone, and contexts are compared without these three
+// parts. If the rollouts of one run are read again from the server's records, ids are compared.
 func (w *world) same(t *testing.T) {
 	t.Helper()
 	v := w.with(t, "sglang-marker", func(c *enginesim.Config) { c.ByMarker = true })

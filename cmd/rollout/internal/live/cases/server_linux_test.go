@@ -34,7 +34,7 @@ func newServer(ctx context.Context, l *Letta, i int) (*server, error) {
 // start starts the process. The server answers after ten seconds or more.
 func (s *server) start() error {
 	l := s.l
-	cmd := exec.Command(l.in.inVenv("letta"), "server", "--host", "127.0.0.1", "--port", strconv.Itoa(s.port)) //nolint:noctx // the test ends it
+	cmd := exec.Command(l.in.inVenv("letta"), "server", "--host", "127.0.0.1", "--port", strconv.Itoa(s.port)) // the test ends it
 	cmd.Dir = s.dir
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"),

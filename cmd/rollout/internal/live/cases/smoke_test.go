@@ -21,22 +21,15 @@ func TestSmoke(t *testing.T) {
 	handle := l.Provider(t, "sglang-stub", engine.URL)
 
 	tasks := filepath.Join(t.TempDir(), "tasks.jsonl")
-	if err := os.WriteFile(tasks, []byte(`{"id":"hi","prompt":"Hi."}`+"\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(tasks, []byte(`{"id":"hi","prompt":"Hi."}`+"\n"), 0o666))
 	dir := filepath.Join(t.TempDir(), "run")
 	l.MustRun(t, exit.OK, program, "collect", "--server", l.URLs[0], "--model", handle, "--tokenizer", l.Model, "--tasks", tasks, "--samples", "2", "--out", dir)
 
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must(sink.ReadLog(dir))(t)
 	rows := 0
 	for s := range log.Shards(sink.KindData) {
 		for r, err := range log.Rows(s) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			rows++
 			said := []int32{13048, 13, 151645}
 			if at := len(r.InputIDs) - len(said); at < 0 || !slices.Equal(r.InputIDs[at:], said) || !engine.got(r.InputIDs[:at]) {

@@ -113,8 +113,6 @@ func (l *life) effect(t *testing.T, prompts [][]int32) (rows, prefilled int) {
 		}
 	}
 	all, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return len(all), prefilled
 }

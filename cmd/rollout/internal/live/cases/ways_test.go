@@ -60,9 +60,7 @@ func (w *world) agentFile(t *testing.T, handle string) string {
 	agent, err := c.CreateAgent(t.Context(), object(t, map[string]any{
 		"model": handle, "system": "You come from a file.", "include_base_tools": false, "tool_ids": w.toolIDs("add", "mul", "echo", "fail"),
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	file := w.l.do(t, http.MethodGet, "/v1/agents/"+agent.ID+"/export", nil)
 	noError(t, c.DeleteAgent(t.Context(), agent.ID))
 	path := filepath.Join(t.TempDir(), "agent.af")

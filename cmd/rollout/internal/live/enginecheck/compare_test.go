@@ -113,93 +113,76 @@ func TestCompareFinds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, want string
-		plant      func(r *enginecheck.Run, calls []enginesim.Call) []enginesim.Call
+		plant      func(r *enginecheck.Run, calls []enginesim.Call)
 	}{
-		{"a context of the same length", "differ at token 1", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].InputIDs[1] = 99; return c }},
-		{"a context of another length", "the context has 2 tokens", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a context of the same length", "differ at token 1", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].InputIDs[1] = 99 }},
+		{"a context of another length", "the context has 2 tokens", func(r *enginecheck.Run, _ []enginesim.Call) {
 			row := r.Rows[1]
 			row.InputIDs, row.LossMask, row.Logprobs, row.Versions = row.InputIDs[1:], row.LossMask[1:], row.Logprobs[1:], row.Versions[1:]
 			row.TurnOffsets = []int32{0, 2, 3}
-			return c
 		}},
-		{"the context of the tool", "differ at token 5", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].InputIDs[5] = 99; return c }},
-		{"the context of another agent", "already", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[2].InputIDs[2] = 3; return c }},
-		{"a sampled token", "the engine sampled 13", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].InputIDs[7] = 99; return c }},
-		{"the last bit of a log-probability", "log-probability", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"the context of the tool", "differ at token 5", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].InputIDs[5] = 99 }},
+		{"the context of another agent", "already", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[2].InputIDs[2] = 3 }},
+		{"a sampled token", "the engine sampled 13", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].InputIDs[7] = 99 }},
+		{"the last bit of a log-probability", "log-probability", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[0].Logprobs[4] = math.Nextafter32(r.Rows[0].Logprobs[4], -9)
-			return c
 		}},
-		{"a log-probability that there is none of", "log-probability", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a log-probability that there is none of", "log-probability", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[1].LossMask[3], r.Rows[1].Unscored = 1, 0
-			return c
 		}},
-		{"a zero under mask 0 that is negative", "mask 0", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a zero under mask 0 that is negative", "mask 0", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[1].Logprobs[3] = float32(math.Copysign(0, -1))
-			return c
 		}},
-		{"a token untrained without a word", "n_unscored says 0", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a token untrained without a word", "n_unscored says 0", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[0].LossMask[4], r.Rows[0].Logprobs[4] = 0, 0
-			return c
 		}},
-		{"a token untrained that has a log-probability", "mask 0, and the engine gave", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a token untrained that has a log-probability", "mask 0, and the engine gave", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[0].LossMask[4], r.Rows[0].Logprobs[4], r.Rows[0].Unscored = 0, 0, 1
-			return c
 		}},
-		{"a trained tool", "was not sampled", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].LossMask[5] = 1; return c }},
-		{"a row twice", "already", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
-			r.Rows = append(r.Rows, r.Rows[2])
-			return c
-		}},
-		{"rows of two rollouts of a sample", "rows of two rollouts", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a trained tool", "was not sampled", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].LossMask[5] = 1 }},
+		{"a row twice", "already", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows = append(r.Rows, r.Rows[2]) }},
+		{"rows of two rollouts of a sample", "rows of two rollouts", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[0].RolloutID, r.Rows[1].RolloutID = "s1/1", "s1/2"
-			return c
 		}},
-		{"a row missing", "in none of them", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows = r.Rows[1:]; return c }},
-		{"a failure missing", "in none of them", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Failures = nil; return c }},
-		{"a failure twice", "did not sample its tokens", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a row missing", "in none of them", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows = r.Rows[1:] }},
+		{"a failure missing", "in none of them", func(r *enginecheck.Run, _ []enginesim.Call) { r.Failures = nil }},
+		{"a failure twice", "did not sample its tokens", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Failures = append(r.Failures, r.Failures[0])
-			return c
 		}},
-		{"a failure's token that is in a row", "did not sample its tokens from 0", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a failure's token that is in a row", "did not sample its tokens from 0", func(r *enginecheck.Run, c []enginesim.Call) {
 			r.Failures[0].OutputIDs, r.Failures[0].Logprobs = []int32{12, 13, 14}, c[1].Logprobs
-			return c
 		}},
-		{"a failure's log-probability", "did not sample", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Failures[0].Logprobs[0]--; return c }},
-		{"a trimmed output", "n_trimmed says 0", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a failure's log-probability", "did not sample", func(r *enginecheck.Run, _ []enginesim.Call) { r.Failures[0].Logprobs[0]-- }},
+		{"a trimmed output", "n_trimmed says 0", func(r *enginecheck.Run, _ []enginesim.Call) {
 			row := r.Rows[2]
 			row.InputIDs, row.LossMask, row.Logprobs, row.Versions = row.InputIDs[:4], row.LossMask[:4], row.Logprobs[:4], row.Versions[:4]
 			row.TurnOffsets = []int32{0, 3, 4}
-			return c
 		}},
-		{"more trimmed than there was", "n_trimmed names 3", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].Trimmed = 3; return c }},
-		{"a version", "has the version 8", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].Versions[3] = 8; return c }},
-		{"a version that the engine never told", "has the version 7", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call { c[0].Version = "default"; return c }},
-		{"a finish reason", "ended by stop", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call { c[1].Finish.Type = "length"; return c }},
-		{"finish reasons of too few calls", "finish reasons", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"more trimmed than there was", "n_trimmed names 3", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].Trimmed = 3 }},
+		{"a version", "has the version 8", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].Versions[3] = 8 }},
+		{"a version that the engine never told", "has the version 7", func(_ *enginecheck.Run, c []enginesim.Call) { c[0].Version = "default" }},
+		{"a finish reason", "ended by stop", func(_ *enginecheck.Run, c []enginesim.Call) { c[1].Finish.Type = "length" }},
+		{"finish reasons of too few calls", "finish reasons", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[0].FinishReasons = r.Rows[0].FinishReasons[:1]
-			return c
 		}},
-		{"a sampling parameter", "top_p is 0.9", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a sampling parameter", "top_p is 0.9", func(_ *enginecheck.Run, c []enginesim.Call) {
 			c[0].Sampling = []byte(`{"temperature":1,"top_p":1.0}`)
-			return c
 		}},
-		{"a parameter that was not told", "received nothing", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call { c[0].Sampling = []byte(`{}`); return c }},
-		{"a call of an agent that has rows", "in none of them", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
-			more := c[0]
-			more.N, more.InputIDs = 9, []int32{3}
-			return append(c, more)
+		{"a parameter that was not told", "received nothing", func(_ *enginecheck.Run, c []enginesim.Call) { c[0].Sampling = []byte(`{}`) }},
+		{"a call of an agent that has rows", "in none of them", func(_ *enginecheck.Run, c []enginesim.Call) {
+			c[7].Script, c[7].Agent = "tool", "a1 default"
 		}},
-		{"a row of nothing", "never sampled", func(_ *enginecheck.Run, c []enginesim.Call) []enginesim.Call { return c[:1] }},
-		{"columns of different lengths", "different lengths", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call {
+		{"a row of nothing", "never sampled", func(_ *enginecheck.Run, c []enginesim.Call) { clear(c[1:]) }},
+		{"columns of different lengths", "different lengths", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[0].LossMask = r.Rows[0].LossMask[1:]
-			return c
 		}},
-		{"spans beyond the row", "different lengths", func(r *enginecheck.Run, c []enginesim.Call) []enginesim.Call { r.Rows[0].TurnOffsets[4] = 99; return c }},
+		{"spans beyond the row", "different lengths", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].TurnOffsets[4] = 99 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			run, calls := world()
-			r := enginecheck.Compare(run, tt.plant(run, calls))
+			tt.plant(run, calls)
+			r := enginecheck.Compare(run, calls)
 			if r.Wrongs == 0 || !strings.Contains(strings.Join(r.Wrong, "\n"), tt.want) {
 				t.Errorf("found:\n%s\nwant %q", r, tt.want)
 			}
@@ -215,7 +198,11 @@ func TestCompareAllows(t *testing.T) {
 		plant func(r *enginecheck.Run)
 		check func(r *enginecheck.Result) bool
 	}{
-		{"an unverified row with another context", func(r *enginecheck.Run) { r.Rows[1].Verification, r.Rows[1].InputIDs[0] = "unverified", 99 }, func(r *enginecheck.Result) bool { return r.NotClaimed == 1 }},
+		{"an unverified row with another context", func(r *enginecheck.Run) {
+			r.Rows[1].Verification, r.Rows[1].InputIDs[0] = "unverified", 99
+		}, func(r *enginecheck.Result) bool {
+			return r.NotClaimed == 1
+		}},
 		{"a failed sample without its tokens", func(r *enginecheck.Run) {
 			r.Failures[0].Call, r.Failures[0].OutputIDs, r.Failures[0].Logprobs = -1, nil, nil
 		}, func(r *enginecheck.Result) bool { return r.Named == enginecheck.Count{Calls: 1, Tokens: 1} }},

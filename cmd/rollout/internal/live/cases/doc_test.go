@@ -1,5 +1,5 @@
-// Package cases drives the built program against a real Letta server with a scripted engine, and
-// compares every row with the engine's log. It contains only tests. make e2e-letta runs them.
+// Package cases_test drives the built program against a real Letta server with a scripted engine, and
+// compares every row with the engine's log. make e2e-letta runs them.
 //
 //	program ─► Letta ─► [rollout tap] ─► engine ─► log of calls ─┐
 //	   └─► rows, failures ───────────────────────────────────────┴─► enginecheck.Compare
@@ -15,27 +15,6 @@
 // connections, which halves the CPU time of a rollout. Both forms have cases through `rollout tap`
 // in which the server keeps no traces and the order of the tools changes in its database. Every row
 // of these cases must be exact.
-//
-// # Files
-//
-//	what lettasim simulates      conform_test.go; the checks, conform_checks_test.go
-//	the model's replies          tasks_test.go; the scripts are in package enginesim
-//	ways to drive and to write   ways_test.go
-//	short faults                 faults_test.go; long or permanent ones, outages_test.go
-//	a tap                        tap_test.go; with a full disk, disk_test.go; continuity, spliced_test.go;
-//	                             continuity that a collection does not read, untapped_test.go
-//	a tap in front of old agents existing_test.go
-//	runs of other programs       fromruns_test.go; curled_test.go, by every route and followed
-//	equal rows by all ways       same_test.go: without a tap, with one, and by curl
-//	CPU and requests             share_test.go
-//
-// # Equal rows
-//
-// No two agents have the same prompt: the server writes the agent's id and the time into it, and
-// lists the tools in any order. So the engine in same_test.go samples by the marker alone, and
-// contexts are compared without these three parts. The engine's log proves their ids, as in all
-// cases. If the rollouts of one run are read again from the server's records, ids are compared with
-// ids.
 //
 // # The server
 //
@@ -70,4 +49,4 @@
 //
 // Ports are chosen below the range that the system assigns from. Otherwise another process could
 // get the port before the server starts, ten seconds later.
-package cases
+package cases_test
