@@ -152,8 +152,9 @@ func TestVersions(t *testing.T) {
 		if v.long && testing.Short() {
 			continue
 		}
-		t.Run(v.name, func(t *testing.T) {
-			t.Parallel()
+		// once collects, and reports whether the data has enough known versions.
+		once := func(t *testing.T) bool {
+			t.Helper()
 			var log truth
 			cfg := lettasim.Config{InputIDs: true, NoTraces: v.noTraces, Script: metamorphicScript()}
 			cfg.Weights = must(lettasim.ParseWeights(v.weights))(t)
@@ -202,18 +203,25 @@ func TestVersions(t *testing.T) {
 			if n.wrong > 0 {
 				t.Errorf("%d tokens have another version than the one that sampled them", n.wrong)
 			}
-			if share < v.least || share > v.most {
-				t.Errorf("%.3f of the tokens have a version, want %v to %v", share, v.least, v.most)
-			}
-			if v.least > 0 && len(seen) < 2 {
-				t.Errorf("the data has versions %v: the test has lost its teeth", seen)
-			}
 			// Words instead of numbers are reported twice: for the page and for the traces.
 			if strings.Count(r.stderr, "policy version: ") > 2 || !strings.Contains(r.stderr, v.notice) {
 				t.Errorf("want %q among two notices at most:\n%s", v.notice, r.stderr)
 			}
 			if asked := sim.Stats().Requests["GET /model_info"] + sim.Stats().Requests["GET /get_model_info"]; asked > int64(4*took.Seconds())+int64(4*(1+v.kills)) {
 				t.Errorf("%d requests for the page in %v, want at most four per second", asked, took)
+			}
+			if share > v.most {
+				t.Errorf("%.3f of the tokens have a version, want at most %v", share, v.most)
+			}
+			return share >= v.least && (v.least == 0 || len(seen) > 1)
+		}
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			// A busy machine reads the page late, and then knows fewer versions.
+			for try := 1; !once(t); try++ {
+				if try == 3 {
+					t.Fatalf("less than %v of the tokens have a version, or all have the same: the test has lost its teeth", v.least)
+				}
 			}
 		})
 	}
