@@ -3,7 +3,6 @@ package enginecheck
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -41,24 +40,6 @@ func Read(dir string) (*Run, error) {
 		}
 	}
 	return run, nil
-}
-
-// ReadCalls reads the logs of one or more engines.
-func ReadCalls(files ...string) ([]enginesim.Call, error) {
-	var all []enginesim.Call
-	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		calls, err := enginesim.ReadCalls(f)
-		_ = f.Close() // read only
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		all = append(all, calls...)
-	}
-	return all, nil
 }
 
 // A Count is a number of engine calls and their sampled tokens.
