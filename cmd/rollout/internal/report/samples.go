@@ -39,7 +39,7 @@ type survey struct {
 	line                                         *timeline
 
 	failed  map[string]failure // last failure by sample key
-	slowest slowHeap
+	slowest []Slow
 	lesser  int  // rows of lost replies that are not exact
 	along   bool // received replies contained their prompts
 	held    int  // samples with rows in shards
@@ -299,7 +299,7 @@ func (s *survey) finish() {
 		first, last := s.line.begun, s.line.end
 		r.Time.First, r.Time.Last = &first, &last
 	}
-	r.Slowest = s.slowest.sorted()
+	r.Slowest = slowestOf(s.slowest)
 }
 
 func (s *survey) finishFailures() {
