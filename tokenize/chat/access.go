@@ -7,9 +7,6 @@ import (
 
 // attr evaluates v.name: first the attribute of the Python object, then the element.
 func (r *run) attr(v Value, name string) (Value, error) {
-	if isObjectAttr(name) {
-		return unsafeAttr(v, name), nil
-	}
 	if v.kind == Undefined {
 		return v, undefinedError(v)
 	}
@@ -28,20 +25,6 @@ func (r *run) attr(v Value, name string) (Value, error) {
 	return missingAttr(v, name), nil
 }
 
-// isObjectAttr reports whether the name is an attribute that comes before any element of a dict,
-// and that the sandbox always refuses.
-func isObjectAttr(name string) bool {
-	if len(name) < 5 || name[0] != '_' || name[1] != '_' {
-		return false
-	}
-	switch name[2 : len(name)-2] {
-	case "class", "doc", "eq", "ne", "lt", "le", "gt", "ge", "hash", "str", "repr", "init", "new", "dir", "format",
-		"getattribute", "setattr", "delattr", "reduce", "reduce_ex", "sizeof", "subclasshook", "init_subclass":
-		return name[len(name)-2:] == "__"
-	}
-	return false
-}
-
 func missingAttr(v Value, name string) Value {
 	if len(name) > maxShownName {
 		name = strings.ToValidUTF8(name[:maxShownName], "") + "…"
@@ -50,11 +33,6 @@ func missingAttr(v Value, name string) Value {
 }
 
 const maxShownName = 80
-
-// unsafeAttr returns the sandbox's undefined value.
-func unsafeAttr(v Value, name string) Value {
-	return undefinedMessage("access to attribute '" + name + "' of '" + typeName(v) + "' object is unsafe")
-}
 
 // mutates reports whether v has a method of that name that changes it, which the sandbox refuses.
 func mutates(v Value, name string) bool {
@@ -78,35 +56,27 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	if err := checkAttr(v, name); err != nil {
 		return v, false, err
 	}
+	if mutates(v, name) { // the sandbox's undefined value
+		return undefinedMessage("access to attribute '" + name + "' of '" + typeName(v) + "' object is unsafe"), true, nil
+	}
 	switch v.kind {
-	case String, Markup:
-		if m := stringMethod(name); m != nil {
+	case String:
+		if m := stringMethods[name]; m != nil {
 			return objectOf(&method{v.plain(), name, m}), true, nil
 		}
 		if e := r.enum(v); e != nil {
 			x, ok := e.attr(v, name)
 			return x, ok, nil
 		}
-	case List:
-		if mutates(v, name) {
-			return unsafeAttr(v, name), true, nil
-		}
 	case Dict:
-		if mutates(v, name) {
-			return unsafeAttr(v, name), true, nil
-		}
-		if m := dictMethod(name); m != nil {
+		if m := dictMethods[name]; m != nil {
 			return objectOf(&method{v, name, m}), true, nil
 		}
 	}
 	switch o := v.ref.(type) {
 	case *namespace:
-		if x, ok := o.attrs.Get(name); ok && v.kind == Object {
-			if strings.HasPrefix(name, "_") {
-				return unsafeAttr(v, name), true, nil
-			}
-			return x, true, nil
-		}
+		x, ok := o.attrs.Get(name)
+		return x, ok, nil
 	case *loopObject:
 		return o.attr(r, name)
 	}
@@ -119,8 +89,8 @@ func (r *run) item(v, key Value) (Value, error) {
 	case Undefined:
 		return v, undefinedError(v)
 	case Dict:
-		if r.comparer().hashable(key, 0) == nil {
-			i, err := r.comparer().find(v.Map(), key)
+		if key.kind != List && key.kind != Dict {
+			i, err := r.find(v.Map(), key)
 			if err != nil {
 				return v, err
 			}

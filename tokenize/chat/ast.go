@@ -34,16 +34,16 @@ type (
 		line int
 	}
 	forStmt struct {
-		target    target
-		testTgt   target // the same names in the scope of the test
-		iter      expr
-		body, els []stmt
-		test      expr
-		extended  bool // the body uses loop
-		line      int
+		target   target
+		testTgt  target // the same names in the scope of the test
+		iter     expr
+		body     []stmt
+		test     expr
+		extended bool // the body uses loop
+		line     int
 
-		bodyFrame, elseFrame, testFrame frame
-		loopVar                         place
+		bodyFrame, testFrame frame
+		loopVar              place
 	}
 	setStmt struct {
 		target target
@@ -52,7 +52,7 @@ type (
 	}
 	setBlockStmt struct {
 		target target
-		filter expr // a filterExpr chain that starts with the captured text, or nil
+		filter expr // an applyExpr chain that starts with the captured text, or nil
 		body   []stmt
 		frame  frame
 		line   int
@@ -70,13 +70,6 @@ type (
 		body   []stmt
 		frame  frame
 		line   int
-	}
-	withStmt struct {
-		targets []target
-		values  []expr
-		body    []stmt
-		frame   frame
-		line    int
 	}
 	breakStmt    struct{}
 	continueStmt struct{}
@@ -106,14 +99,19 @@ type (
 		place place
 		line  int
 	}
-	tupleExpr  struct{ items []expr }
-	listExpr   struct{ items []expr }
-	dictExpr   struct{ keys, vals []expr }
-	andExpr    struct{ a, b expr }
-	orExpr     struct{ a, b expr }
+	// A seqExpr is a list or a tuple.
+	seqExpr struct {
+		kind  Kind
+		items []expr
+	}
+	dictExpr struct{ keys, vals []expr }
+	// A boolExpr is a and b, or a or b.
+	boolExpr struct {
+		a, b expr
+		or   bool
+	}
 	notExpr    struct{ e expr }
 	negExpr    struct{ e expr }
-	posExpr    struct{ e expr }
 	binaryExpr struct {
 		op   binop
 		a, b expr
@@ -124,13 +122,8 @@ type (
 		terms []expr
 		lines []int // lines[i] is the line of the + after terms[i]
 	}
-	concatExpr  struct{ parts []expr }
-	compareExpr struct {
-		first expr
-		ops   []cmpop
-		rest  []expr
-	}
-	condExpr struct {
+	concatExpr struct{ parts []expr }
+	condExpr   struct {
 		test, then, els expr // els can be nil
 	}
 	attrExpr struct {
@@ -138,15 +131,15 @@ type (
 		name string
 		cost int // in steps, of the search for a long name
 		// onStr and onDict are the allowed methods of this name for str and dict, or nil.
-		onStr, onDict methodFunc
+		onStr, onDict *function
 		// element: a dict has the name only as an element. missing is the result without it.
 		element bool
 		missing Value
 	}
 	itemExpr  struct{ of, key expr }
 	sliceExpr struct {
-		of, start, stop, step expr
-		folded                bool // all parts are constants
+		of, start, stop expr
+		reverse         bool // [::-1]
 	}
 	callExpr struct {
 		fn     expr
@@ -154,18 +147,13 @@ type (
 		kwargs []kwarg
 		line   int
 	}
-	filterExpr struct {
-		of   expr // nil: the captured text of the enclosing block
+	// An applyExpr is a filter or a test.
+	applyExpr struct {
+		of   expr   // nil: the captured text of the enclosing block
+		kind string // filter or test
 		name string
-		fn   filterFunc // nil: unknown; an error when it is evaluated
-		call *callExpr  // arguments only, or nil
-		line int
-	}
-	testExpr struct {
-		of   expr
-		name string
-		fn   testFunc
-		call *callExpr
+		fn   *function // nil: unknown; an error when it is evaluated
+		call *callExpr // arguments only, or nil
 		line int
 	}
 )

@@ -3,12 +3,12 @@ package chat
 // The operators ==, < and in follow Python's equality and order of values, within bounds.
 
 import (
+	"cmp"
 	"math"
-	"math/big"
 	"strings"
 )
 
-func (r *run) compare(op cmpop, a, b Value) (bool, error) {
+func (r *run) compare(op binop, a, b Value) (bool, error) {
 	switch op {
 	case cmpEq, cmpNe:
 		eq, err := r.equal(a, b)
@@ -20,25 +20,16 @@ func (r *run) compare(op cmpop, a, b Value) (bool, error) {
 	return r.order(op, a, b)
 }
 
-func (r *run) comparer() comparer { return comparer{&r.steps, r.t.opts.MaxSteps} }
-
-// A comparer compares within a budget of steps: shared parts can make values exponentially large.
-type comparer struct {
-	steps *int64
-	max   int64
-}
-
 // maxWalk bounds the nesting of values to compare and print. Python's own limit is close to it.
 const maxWalk = 900
 
-func (c comparer) pay(n, depth int) error {
-	if *c.steps -= int64(n); *c.steps < 0 {
-		return limitErrorf("more than %d evaluation steps", c.max)
-	}
+// visit pays for n units of work on a value that is depth levels deep: shared parts can make values
+// exponentially large.
+func (r *run) visit(n, depth int) error {
 	if depth > maxWalk {
 		return limitErrorf("values nest deeper than %d", maxWalk)
 	}
-	return nil
+	return r.pay(n, 0)
 }
 
 func (r *run) equal(a, b Value) (bool, error) {
@@ -48,7 +39,7 @@ func (r *run) equal(a, b Value) (bool, error) {
 		}
 		return a.s == b.s, nil
 	}
-	return r.comparer().equal(a, b, 0)
+	return r.equalAt(a, b, 0)
 }
 
 // sameLen returns the number of bytes that a comparison of a and b can have to read.
@@ -59,37 +50,15 @@ func sameLen(a, b string) int {
 	return len(a)
 }
 
-// compareCost returns the cost in steps of comparing two values without elements.
-func compareCost(a, b Value) int {
-	switch {
-	case a.isStr() && b.isStr():
-		return 1 + min(len(a.s), len(b.s))>>8
-	case a.kind == Int && a.ref != nil && isNumber(b):
-		return 1 + a.big().BitLen()>>8
-	}
-	return 1
-}
-
-// equal compares two small values.
-func equal(a, b Value) bool {
-	steps := int64(1 << 16)
-	eq, err := comparer{&steps, steps}.equal(a, b, 0)
-	return eq && err == nil
-}
-
-func (c comparer) equal(a, b Value, depth int) (bool, error) {
-	if err := c.pay(compareCost(a, b), depth); err != nil {
+func (r *run) equalAt(a, b Value, depth int) (bool, error) {
+	if err := r.visit(1+min(len(a.s), len(b.s))>>8, depth); err != nil {
 		return false, err
 	}
 	switch {
 	case a.isStr():
 		return b.isStr() && a.s == b.s, nil
-	case isNumber(a):
-		if !isNumber(b) {
-			return false, nil
-		}
-		n, ordered := compareNumbers(a, b)
-		return ordered && n == 0, nil
+	case isNumber(a) && isNumber(b):
+		return compareNumbers(cmpEq, a, b)
 	case a.kind != b.kind:
 		return false, nil
 	}
@@ -97,7 +66,7 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 	case Undefined, None:
 		return true, nil
 	case List, Tuple:
-		return c.items(a.Items(), b.Items(), depth+1)
+		return r.equalItems(a.Items(), b.Items(), depth+1)
 	case Dict:
 		x, y := a.Map(), b.Map()
 		if x == y {
@@ -107,11 +76,11 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 			return false, nil
 		}
 		for i, k := range x.keys {
-			j, err := c.find(y, k)
+			j, err := r.find(y, k)
 			if j < 0 || err != nil {
 				return false, err
 			}
-			if eq, err := c.same(x.vals[i], y.vals[j], depth+1); !eq || err != nil {
+			if eq, err := r.same(x.vals[i], y.vals[j], depth+1); !eq || err != nil {
 				return false, err
 			}
 		}
@@ -127,15 +96,15 @@ func (c comparer) equal(a, b Value, depth int) (bool, error) {
 	return false, nil
 }
 
-// same is how containers compare elements: identity comes first, so a NaN is equal to itself.
-func (c comparer) same(a, b Value, depth int) (bool, error) {
+// same is how containers compare elements: identity comes first.
+func (r *run) same(a, b Value, depth int) (bool, error) {
 	if identical(a, b) {
 		return true, nil
 	}
-	return c.equal(a, b, depth)
+	return r.equalAt(a, b, depth)
 }
 
-func (c comparer) items(a, b []Value, depth int) (bool, error) {
+func (r *run) equalItems(a, b []Value, depth int) (bool, error) {
 	if len(a) != len(b) {
 		return false, nil
 	}
@@ -143,80 +112,42 @@ func (c comparer) items(a, b []Value, depth int) (bool, error) {
 		return true, nil
 	}
 	for i := range a {
-		if eq, err := c.same(a[i], b[i], depth); !eq || err != nil {
+		if eq, err := r.same(a[i], b[i], depth); !eq || err != nil {
 			return false, err
 		}
 	}
 	return true, nil
 }
 
-// identical is Python's is, as far as values show it: one object, or a value that exists once.
-func identical(a, b Value) bool {
-	if a.kind != b.kind {
-		return false
-	}
-	switch a.kind {
-	case None:
-		return true
-	case Bool:
-		return a.n == b.n
-	case Int:
-		// Python keeps one object for each small int.
-		return a.ref != nil && a.ref == b.ref || a.ref == nil && b.ref == nil && a.n == b.n && a.n >= -5 && a.n <= 256
-	case String, Markup, Float, Undefined:
-		return false
-	}
-	return a.ref == b.ref
-}
+// identical reports whether two values are one object for certain.
+func identical(a, b Value) bool { return a.kind == b.kind && a.ref != nil && a.ref == b.ref }
 
-// compareNumbers compares int and float exactly, without rounding.
-func compareNumbers(a, b Value) (n int, ordered bool) {
-	if a.kind == Float && b.kind == Float {
-		x, y := a.float(), b.float()
+// compareNumbers compares without rounding. It refuses an int with more than 53 bits and a float.
+func compareNumbers(op binop, a, b Value) (bool, error) {
+	if a.kind != Float && b.kind != Float {
 		switch {
-		case x < y:
-			return -1, true
-		case x > y:
-			return 1, true
+		case op == cmpEq:
+			return a.n == b.n && a.s == b.s, nil
+		case a.s == "" && b.s == "":
+			return decide(op, cmp.Compare(a.n, b.n)), nil
 		}
-		return 0, x == y
+		return false, errHuge()
 	}
-	if b.kind == Float {
-		n, ordered = compareNumbers(b, a)
-		return -n, ordered
-	}
-	if a.kind == Float {
-		f := a.float()
-		switch {
-		case math.IsNaN(f):
-			return 0, false
-		case math.IsInf(f, 1):
-			return 1, true
-		case math.IsInf(f, -1):
-			return -1, true
-		}
-		return new(big.Float).SetFloat64(f).Cmp(new(big.Float).SetPrec(0).SetInt(b.big())), true
-	}
-	x, ok1 := a.small()
-	y, ok2 := b.small()
-	if !ok1 || !ok2 {
-		return a.big().Cmp(b.big()), true
-	}
+	x, exact1 := exactFloat(a)
+	y, exact2 := exactFloat(b)
 	switch {
-	case x < y:
-		return -1, true
-	case x > y:
-		return 1, true
+	case math.IsNaN(x) || math.IsNaN(y):
+		return false, nil
+	case !exact1 || !exact2:
+		return false, unsupportedf("a comparison of a float with an int of more than 53 bits")
 	}
-	return 0, true
+	return decide(op, cmp.Compare(x, y)), nil
 }
 
-func (r *run) order(op cmpop, a, b Value) (bool, error) {
-	return r.comparer().order(op, a, b, 0)
-}
-
-func decide(op cmpop, n int) bool {
+func decide(op binop, n int) bool {
 	switch op {
+	case cmpEq:
+		return n == 0
 	case cmpLt:
 		return n < 0
 	case cmpLe:
@@ -227,28 +158,17 @@ func decide(op cmpop, n int) bool {
 	return n >= 0
 }
 
-func (c comparer) order(op cmpop, a, b Value, depth int) (bool, error) {
-	if err := c.pay(compareCost(a, b), depth); err != nil {
+func (r *run) order(op binop, a, b Value) (bool, error) {
+	if err := r.pay(1+min(len(a.s), len(b.s))>>8, 0); err != nil {
 		return false, err
 	}
 	switch {
 	case isNumber(a) && isNumber(b):
-		n, ordered := compareNumbers(a, b)
-		return ordered && decide(op, n), nil
+		return compareNumbers(op, a, b)
 	case a.isStr() && b.isStr():
 		return decide(op, strings.Compare(a.s, b.s)), nil // UTF-8 sorts like its code points
 	case (a.kind == List || a.kind == Tuple) && a.kind == b.kind:
-		x, y := a.Items(), b.Items()
-		for i := 0; i < len(x) && i < len(y); i++ {
-			eq, err := c.same(x[i], y[i], depth+1)
-			if err != nil {
-				return false, err
-			}
-			if !eq {
-				return c.order(op, x[i], y[i], depth+1)
-			}
-		}
-		return decide(op, len(x)-len(y)), nil
+		return false, unsupportedf("the order of two values of type %s", typeName(a))
 	case a.kind == Undefined:
 		return false, undefinedError(a)
 	case b.kind == Undefined:
@@ -256,7 +176,7 @@ func (c comparer) order(op cmpop, a, b Value, depth int) (bool, error) {
 	}
 	if _, ok := a.ref.(*view); ok {
 		if _, ok := b.ref.(*view); ok {
-			return false, unsupportedf("ordering of dict views")
+			return false, unsupportedf("the order of two values of type %s", typeName(a))
 		}
 	}
 	return false, typeErrorf("'%s' and '%s' cannot be ordered", typeName(a), typeName(b))
@@ -283,18 +203,14 @@ func (r *run) contains(v, x Value) (bool, error) {
 	}
 	it, err := r.iterate(v)
 	if err != nil {
-		return false, typeErrorf("argument of type '%s' is not iterable", typeName(v))
+		return false, err
 	}
-	c := r.comparer()
-	for {
-		y, ok, err := it.next(r)
-		if err != nil || !ok {
-			return false, err
-		}
-		if eq, err := c.same(y, x, 0); eq || err != nil {
+	for _, y := range it.items {
+		if eq, err := r.same(y, x, 0); eq || err != nil {
 			return eq, err
 		}
 	}
+	return false, it.err
 }
 
 func typeName(v Value) string {
@@ -329,7 +245,7 @@ func typeName(v Value) string {
 		return "range"
 	case *view:
 		return map[byte]string{'k': "dict_keys", 'v': "dict_values", 'i': "dict_items"}[o.kind]
-	case *iterator:
+	case *generator:
 		return "generator"
 	case *loopObject:
 		return "LoopContext"

@@ -15,8 +15,8 @@ func continueErrorf(format string, args ...any) error {
 	return fmt.Errorf("continue_final_message: "+format, args...)
 }
 
-// tagFinal appends the tag to the final message and returns its text. source is the template's.
-func (in *Input) tagFinal(source string) (text string, err error) {
+// tagFinal appends the tag to the final message and returns its text.
+func (r *run) tagFinal(in *Input) (text string, err error) {
 	field := in.ContinueFinalMessage
 	items := in.Messages.Items()
 	switch {
@@ -38,10 +38,11 @@ func (in *Input) tagFinal(source string) (text string, err error) {
 	if in.Transformers >= Transformers521 && slices.Contains(reasoningKeys[:], field) {
 		fields = slices.DeleteFunc(slices.Clone(reasoningKeys[:]), func(key string) bool {
 			v, _ := last.Get(key)
-			return !equal(v, final)
+			eq, err := r.equal(v, final)
+			return !eq || err != nil
 		})
 	}
-	if !slices.ContainsFunc(fields, func(key string) bool { return strings.Contains(source, key) }) {
+	if !slices.ContainsFunc(fields, func(key string) bool { return strings.Contains(r.t.src, key) }) {
 		return "", continueErrorf("the template does not read %q", field)
 	}
 

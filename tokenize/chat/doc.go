@@ -17,10 +17,11 @@
 //
 // # Supported parts of Jinja
 //
-//   - Statements: if, for (filter, else, unpacking), set and set blocks (names, tuples, namespace
-//     attributes), macro (defaults), filter, with, print, raw, generation, break, continue.
-//   - Expressions: all operators except **, and % on a text; comparisons in chains, conditional
-//     expressions, slices, attributes and elements in Python's order, calls.
+//   - Statements: if, for (filter, unpacking), set and set blocks (names, tuples, namespace
+//     attributes), macro (defaults), filter, generation, break, continue.
+//   - Expressions: all operators except **, unary + and % on a text; one comparison, conditional
+//     expressions, slices without a step and [::-1], attributes and elements in Python's order, calls.
+//   - Numbers: decimal notation without exponent. An int of more than 64 bits is printed and compared.
 //   - White space: trim_blocks and lstrip_blocks on, the signs - and +.
 //   - Filters: capitalize count d default dictsort first float indent int items join last length
 //     list lower map reject rejectattr replace safe select selectattr sort string title tojson trim
@@ -36,31 +37,29 @@
 //     own variables.
 //
 // These are the parts that public chat templates use. Parse refuses a template that names another
-// filter, test, function, method or tag, with an *Error that wraps ErrUnsupported and has the name
-// and the line (unsupported.go). If a name or a type is known only in a render, as in map(name), the
-// render returns this error. Methods that change their object are refused as in the immutable
-// sandbox.
-//
-// Filters, selections and the test of a for are lazy like generators: they process one element at a
-// time, and can be exhausted.
+// filter, test, function, method, argument or tag, with an *Error that wraps ErrUnsupported and has
+// the name and the line (unsupported.go). If a name or a type is known only in a render, as in
+// map(name), the render returns this error. Methods that change their object are refused as in the
+// immutable sandbox.
 //
 // # Remaining differences
 //
 // Each of these is an error here and, except for the limits, not in Python. All except the limits
 // wrap ErrUnsupported:
 //
-//   - the parts of Jinja that are not in the list above; \N escapes; order of dict views; == of two
-//     dict views, ranges or methods; slices of ranges
-//   - slices of literals that cannot be sliced, as in 5[1:], and slices of literals beside other
-//     keys, as in [1][1:, 2]: Jinja's compiler turns some into undefined and leaves the others to
-//     Python
-//   - strftime directives that differ between C libraries
+//   - the parts of Jinja that are not in the list above; arithmetic beyond 64 bits; // and % of floats;
+//     the order of lists; tuples as keys; a list times an int; == of two dict views, ranges or methods
+//   - a second use of a generator, which Python has read in part
+//   - the attributes and methods of Markup, the result of the filter safe
+//   - the arguments that no public template uses, such as sort_keys of tojson
+//   - strftime directives that differ between C libraries, and rare ones
 //   - text that is not Unicode: half of a surrogate pair, in a template or in JSON. No tokenizer
 //     accepts it
-//   - the text of a function, a method, a generator or a loop, most of which contain an address in
-//     Python
-//   - values beyond the limits of Options. Python's own limits on recursion and on the digits of an
-//     int differ: macros can be nested 200 deep, values 900, an int can have 65,536 bits.
+//   - the upper case of a character that becomes several, such as ß
+//   - the text of everything except numbers, texts, lists, tuples and dicts: in Python, most of these
+//     texts contain an address
+//   - values beyond the limits of Options. Python's own limits on recursion differ: macros can be
+//     nested 200 deep, values 900.
 //
 // Printable characters, upper case and lower case follow Unicode 15.0, as in Python 3.12.
 //

@@ -12,10 +12,8 @@ func (v Value) Equal(o Value) bool {
 	switch v.kind {
 	case Undefined, None:
 		return true
-	case Bool, Float:
-		return v.n == o.n
-	case Int:
-		return v.big().Cmp(o.big()) == 0
+	case Bool, Int, Float:
+		return v.n == o.n && v.s == o.s
 	case String, Markup:
 		return v.s == o.s
 	case List, Tuple:

@@ -1,31 +1,9 @@
 package chat
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 )
-
-type keyword struct {
-	name string
-	v    Value
-}
-
-// args holds the arguments of a call. The slices are valid only during the call.
-type args struct {
-	pos []Value
-	kw  []keyword
-}
-
-func (a args) keyword(name string) (Value, bool) {
-	for i := range a.kw {
-		if a.kw[i].name == name {
-			return a.kw[i].v, true
-		}
-	}
-	return Value{}, false
-}
 
 func (e *constExpr) eval(*run) (Value, error) { return e.v, nil }
 
@@ -52,14 +30,9 @@ func (r *run) evalAll(list []expr) ([]Value, error) {
 	return out, nil
 }
 
-func (e *tupleExpr) eval(r *run) (Value, error) {
+func (e *seqExpr) eval(r *run) (Value, error) {
 	items, err := r.evalAll(e.items)
-	return Value{kind: Tuple, ref: &seq{items: items}}, err
-}
-
-func (e *listExpr) eval(r *run) (Value, error) {
-	items, err := r.evalAll(e.items)
-	return Value{kind: List, ref: &seq{items: items}}, err
+	return Value{kind: e.kind, ref: &seq{items: items}}, err
 }
 
 func (e *dictExpr) eval(r *run) (Value, error) {
@@ -80,17 +53,9 @@ func (e *dictExpr) eval(r *run) (Value, error) {
 	return MapValue(m), nil
 }
 
-func (e *andExpr) eval(r *run) (Value, error) {
+func (e *boolExpr) eval(r *run) (Value, error) {
 	a, err := e.a.eval(r)
-	if err != nil || !r.truth(a) {
-		return a, err
-	}
-	return e.b.eval(r)
-}
-
-func (e *orExpr) eval(r *run) (Value, error) {
-	a, err := e.a.eval(r)
-	if err != nil || r.truth(a) {
+	if err != nil || truth(a) == e.or {
 		return a, err
 	}
 	return e.b.eval(r)
@@ -98,7 +63,7 @@ func (e *orExpr) eval(r *run) (Value, error) {
 
 func (e *notExpr) eval(r *run) (Value, error) {
 	v, err := e.e.eval(r)
-	return BoolValue(!r.truth(v)), err
+	return BoolValue(!truth(v)), err
 }
 
 func (e *negExpr) eval(r *run) (Value, error) {
@@ -106,15 +71,7 @@ func (e *negExpr) eval(r *run) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	return r.negate(v)
-}
-
-func (e *posExpr) eval(r *run) (Value, error) {
-	v, err := e.e.eval(r)
-	if err != nil {
-		return v, err
-	}
-	return r.plus(v)
+	return negate(v)
 }
 
 func (e *binaryExpr) eval(r *run) (Value, error) {
@@ -130,6 +87,10 @@ func (e *binaryExpr) eval(r *run) (Value, error) {
 		return b, err
 	}
 	r.line = e.line
+	if e.op >= cmpEq {
+		ok, err := r.compare(e.op, a, b)
+		return BoolValue(ok), err
+	}
 	return r.binary(e.op, a, b)
 }
 
@@ -249,37 +210,12 @@ func (e *concatExpr) eval(r *run) (Value, error) {
 	return strOf(string(r.out[start:])), nil
 }
 
-func (e *compareExpr) eval(r *run) (Value, error) {
-	a, err := e.first.eval(r)
-	if err != nil {
-		return a, err
-	}
-	for i, op := range e.ops {
-		b, err := e.rest[i].eval(r)
-		if err != nil {
-			return b, err
-		}
-		if err := r.step(); err != nil {
-			return b, err
-		}
-		ok, err := r.compare(op, a, b)
-		if err != nil {
-			return b, err
-		}
-		if !ok {
-			return BoolValue(false), nil
-		}
-		a = b
-	}
-	return BoolValue(true), nil
-}
-
 func (e *condExpr) eval(r *run) (Value, error) {
 	t, err := e.test.eval(r)
 	switch {
 	case err != nil:
 		return t, err
-	case r.truth(t):
+	case truth(t):
 		return e.then.eval(r)
 	case e.els != nil:
 		return e.els.eval(r)
@@ -308,21 +244,20 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 
 // newAttr looks up the methods of the name once for all renders.
 func newAttr(of expr, name string) *attrExpr {
-	e := &attrExpr{of: of, name: name, cost: linearKeys * (len(name) >> 8), onStr: stringMethod(name), missing: missingAttr(Value{kind: Dict}, name)}
-	e.onDict = dictMethod(name)
-	e.element = e.onDict == nil && !isObjectAttr(name) && !mutates(Value{kind: Dict}, name) &&
-		!slices.Contains(unsupportedDictMethods, name)
-	return e
+	dict := Value{kind: Dict}
+	return &attrExpr{
+		of: of, name: name, cost: linearKeys * (len(name) >> 8),
+		onStr: stringMethods[name], onDict: dictMethods[name], missing: missingAttr(dict, name),
+		element: dictMethods[name] == nil && !mutates(dict, name) && !slices.Contains(unsupportedDictMethods, name),
+	}
 }
 
 // quickMethod returns the allowed method of a plain str or dict, or nil.
-func (e *attrExpr) quickMethod(v Value) methodFunc {
-	switch v.kind {
-	case String, Markup:
-		if v.ref == nil {
-			return e.onStr
-		}
-	case Dict:
+func (e *attrExpr) quickMethod(v Value) *function {
+	switch {
+	case v.kind == String && v.ref == nil:
+		return e.onStr
+	case v.kind == Dict:
 		return e.onDict
 	}
 	return nil
@@ -345,28 +280,22 @@ func (e *sliceExpr) eval(r *run) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	var parts [3]Value
-	for i, x := range [...]expr{e.start, e.stop, e.step} {
-		parts[i] = NoneValue()
+	var ends [2]Value
+	for i, x := range [...]expr{e.start, e.stop} {
+		ends[i] = NoneValue()
 		if x == nil {
 			continue
 		}
-		if parts[i], err = x.eval(r); err != nil {
+		if ends[i], err = x.eval(r); err != nil {
 			return v, err
 		}
 	}
-	out, err := r.slice(v, parts[0], parts[1], parts[2])
-	if errors.Is(err, errNoSlice) && e.folded {
-		// Jinja evaluates constants at compile time in another way. It then treats this error as a
-		// missing element, depending on the context.
-		return v, fmt.Errorf("%w: a slice of literals: %w", ErrUnsupported, err)
-	}
-	return out, err
+	return r.slice(v, ends[0], ends[1], e.reverse)
 }
 
 func (e *callExpr) eval(r *run) (Value, error) {
 	var fn, self Value
-	var direct methodFunc
+	var direct *function
 	if at, ok := e.fn.(*attrExpr); ok {
 		// A method that is called immediately need not become a value.
 		v, err := at.of.eval(r)
@@ -394,14 +323,12 @@ func (e *callExpr) eval(r *run) (Value, error) {
 	if err == nil {
 		r.line = e.line
 		if direct != nil {
-			v, err = direct(r, self, a)
+			v, err = direct.apply(r, e.fn.(*attrExpr).name, self, a)
 		} else {
 			v, err = r.callValue(fn, a)
 		}
 	}
-	clear(r.stack[pos:])
-	clear(r.kws[kws:])
-	r.stack, r.kws = r.stack[:pos], r.kws[:kws]
+	r.dropArguments(pos, kws)
 	return v, err
 }
 
@@ -432,12 +359,18 @@ func (r *run) arguments(e *callExpr) (args, error) {
 	return a, nil
 }
 
+func (r *run) dropArguments(pos, kws int) {
+	r.drop(pos)
+	clear(r.kws[kws:])
+	r.kws = r.kws[:kws]
+}
+
 func (r *run) callValue(fn Value, a args) (Value, error) {
 	switch f := fn.ref.(type) {
 	case *builtin:
-		return f.fn(r, a)
+		return f.apply(r, f.name, NoneValue(), a)
 	case *method:
-		return f.fn(r, f.of, a)
+		return f.apply(r, f.name, f.of, a)
 	case *macro:
 		return r.callMacro(f, a)
 	}
@@ -447,7 +380,7 @@ func (r *run) callValue(fn Value, a args) (Value, error) {
 	return Value{}, typeErrorf("'%s' object is not callable", typeName(fn))
 }
 
-func (e *filterExpr) eval(r *run) (Value, error) {
+func (e *applyExpr) eval(r *run) (Value, error) {
 	v, err := e.of.eval(r)
 	if err != nil {
 		return v, err
@@ -455,115 +388,23 @@ func (e *filterExpr) eval(r *run) (Value, error) {
 	return e.apply(r, v)
 }
 
-func (e *filterExpr) apply(r *run, v Value) (Value, error) {
+func (e *applyExpr) apply(r *run, v Value) (Value, error) {
 	if err := r.step(); err != nil {
 		return v, err
+	}
+	if e.call == nil && e.fn != nil && e.fn.is != nil {
+		return BoolValue(e.fn.is(v)), nil
 	}
 	pos, kws := len(r.stack), len(r.kws)
 	a, err := r.arguments(e.call)
 	if err == nil {
 		r.line = e.line
 		if e.fn == nil {
-			err = typeErrorf("no filter named '%s'", e.name)
+			err = typeErrorf("no %s named '%s'", e.kind, e.name)
 		} else {
-			v, err = e.fn(r, v, a)
+			v, err = e.fn.apply(r, e.name, v, a)
 		}
 	}
-	clear(r.stack[pos:])
-	clear(r.kws[kws:])
-	r.stack, r.kws = r.stack[:pos], r.kws[:kws]
+	r.dropArguments(pos, kws)
 	return v, err
-}
-
-func (e *testExpr) eval(r *run) (Value, error) {
-	v, err := e.of.eval(r)
-	if err != nil {
-		return v, err
-	}
-	if err := r.step(); err != nil {
-		return v, err
-	}
-	pos, kws := len(r.stack), len(r.kws)
-	a, err := r.arguments(e.call)
-	ok := false
-	if err == nil {
-		if e.fn == nil {
-			err = typeErrorf("no test named '%s'", e.name)
-		} else {
-			ok, err = e.fn(r, v, a)
-		}
-	}
-	clear(r.stack[pos:])
-	clear(r.kws[kws:])
-	r.stack, r.kws = r.stack[:pos], r.kws[:kws]
-	return BoolValue(ok), err
-}
-
-// bound holds the arguments of a call by parameter index.
-type bound struct {
-	v   [4]Value
-	has [4]bool
-}
-
-// flag returns argument i as a bool. As in Python, it must be an int.
-func (b *bound) flag(i int) (bool, error) {
-	if !b.has[i] {
-		return false, nil
-	}
-	n, ok := b.v[i].small()
-	switch {
-	case !b.v[i].isInt():
-		return false, typeErrorf("'%s' object cannot be interpreted as an integer", typeName(b.v[i]))
-	case !ok || n != int64(int32(n)):
-		return false, valueErrorf("int too large to convert to C int")
-	}
-	return n != 0, nil
-}
-
-func (b *bound) or(i int, def Value) Value {
-	if b.has[i] {
-		return b.v[i]
-	}
-	return def
-}
-
-// bind assigns arguments to the parameters in names. A name that ends in '!' is required.
-func (a args) bind(what string, names ...string) (bound, error) {
-	var b bound
-	if len(a.pos) > len(names) {
-		return b, typeErrorf("%s takes at most %d arguments, not %d", what, len(names), len(a.pos))
-	}
-	for i, v := range a.pos {
-		b.v[i], b.has[i] = v, true
-	}
-next:
-	for _, k := range a.kw {
-		for i, n := range names {
-			if strings.TrimSuffix(n, "!") == k.name {
-				if b.has[i] {
-					return b, typeErrorf("%s got multiple values for argument '%s'", what, k.name)
-				}
-				b.v[i], b.has[i] = k.v, true
-				continue next
-			}
-		}
-		return b, typeErrorf("%s has no keyword argument '%s'", what, k.name)
-	}
-	for i, n := range names {
-		if strings.HasSuffix(n, "!") && !b.has[i] {
-			return b, typeErrorf("%s: missing argument '%s'", what, strings.TrimSuffix(n, "!"))
-		}
-	}
-	return b, nil
-}
-
-// only checks the number of arguments of a function that takes no keywords.
-func (a args) only(what string, least, most int) error {
-	if len(a.kw) > 0 {
-		return typeErrorf("%s takes no keyword arguments", what)
-	}
-	if len(a.pos) < least || len(a.pos) > most {
-		return typeErrorf("%s takes %d to %d arguments, not %d", what, least, most, len(a.pos))
-	}
-	return nil
 }

@@ -59,7 +59,7 @@ func (s *ifStmt) exec(r *run) (flow, error) {
 	if err != nil {
 		return 0, err
 	}
-	if r.truth(v) {
+	if truth(v) {
 		return r.exec(s.body)
 	}
 	for _, a := range s.alts {
@@ -68,7 +68,7 @@ func (s *ifStmt) exec(r *run) (flow, error) {
 		if err != nil {
 			return 0, err
 		}
-		if r.truth(v) {
+		if truth(v) {
 			return r.exec(a.body)
 		}
 	}
@@ -112,9 +112,6 @@ func (r *run) assign(t *target, v Value) error {
 		if !ok {
 			return errors.New("cannot assign an attribute of '" + t.name + "', which is not a namespace")
 		}
-		if err := r.checkName(strOf(t.attr)); err != nil {
-			return err
-		}
 		return r.put(&ns.attrs, strOf(t.attr), v)
 	}
 	r.set(t.place, v)
@@ -130,17 +127,8 @@ func (r *run) unpack(t *target, v Value) error {
 		if err != nil {
 			return err
 		}
-		for {
-			x, ok, err := it.next(r)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				break
-			}
-			if items = append(items, x); len(items) > len(t.parts) {
-				break
-			}
+		if items = it.items; it.err != nil && len(items) <= len(t.parts) {
+			return it.err
 		}
 	}
 	if len(items) != len(t.parts) {
@@ -172,7 +160,7 @@ func (s *setBlockStmt) exec(r *run) (flow, error) {
 
 // filterText applies the filters of a block to its captured text.
 func (r *run) filterText(e expr, text Value) (Value, error) {
-	f := e.(*filterExpr)
+	f := e.(*applyExpr)
 	v := text
 	if f.of != nil {
 		var err error
@@ -210,21 +198,6 @@ func (r *run) writeText(v Value) error {
 	return r.writeString(v.s)
 }
 
-func (s *withStmt) exec(r *run) (flow, error) {
-	r.line = s.line
-	r.enter(s.frame.loads)
-	for i := range s.targets {
-		v, err := s.values[i].eval(r)
-		if err != nil {
-			return 0, err
-		}
-		if err := r.assign(&s.targets[i], v); err != nil {
-			return 0, err
-		}
-	}
-	return r.exec(s.body)
-}
-
 func (s *macroStmt) exec(r *run) (flow, error) {
 	r.env.kept = true
 	r.set(s.place, objectOf(&macro{body: s.macroBody, env: r.env}))
@@ -258,23 +231,25 @@ func (r *run) enterCall() error {
 	return nil
 }
 
-// loop runs the body for each element. As in Jinja, else also runs if no iteration ended normally.
+// loop runs the body for each element.
 func (s *forStmt) loop(r *run, v Value) error {
-	it, err := s.source(r, v)
+	in, err := r.iterate(v)
 	if err != nil {
 		return err
+	}
+	source := loopSource{iter: in}
+	if s.test != nil {
+		source.test, source.env = s, r.env
+		r.enter(s.testFrame.loads)
 	}
 	var lc *loopObject
 	if s.extended {
 		if err := r.pay(0, 2*objectBytes); err != nil {
 			return err
 		}
-		lc = &loopObject{it: it, of: v, index: -1}
-		if s.test != nil {
-			lc.of = objectOf(it.obj)
-		}
+		r.env.kept = r.env.kept || s.test != nil
+		lc = &loopObject{loopSource: source, index: -1}
 	}
-	ran := false
 	for {
 		if err := r.step(); err != nil {
 			return err
@@ -284,13 +259,10 @@ func (s *forStmt) loop(r *run, v Value) error {
 		if lc != nil {
 			x, ok, err = lc.next(r)
 		} else {
-			x, ok, err = it.next(r)
+			x, ok, err = source.next(r)
 		}
-		if err != nil {
+		if err != nil || !ok {
 			return err
-		}
-		if !ok {
-			break
 		}
 		if s.target.tuple || s.target.attr != "" {
 			err = r.assign(&s.target, x)
@@ -304,65 +276,20 @@ func (s *forStmt) loop(r *run, v Value) error {
 			r.set(s.loopVar, objectOf(lc))
 		}
 		r.enter(s.bodyFrame.loads)
-		f, err := r.exec(s.body)
-		if err != nil {
+		if f, err := r.exec(s.body); f == flowBreak || err != nil {
 			return err
 		}
-		if f == flowBreak {
-			break
-		}
-		if f == flowNext {
-			ran = true
-		}
 	}
-	if ran || s.els == nil {
-		return nil
-	}
-	r.enter(s.elseFrame.loads)
-	_, err = r.exec(s.els)
-	return err
 }
 
-// source returns the loop's iterator. With a test, it yields the elements that pass, on demand.
-func (s *forStmt) source(r *run, v Value) (iter, error) {
-	if s.test == nil {
-		return r.iterate(v)
+// passes evaluates the test of a loop for an element.
+func (s *forStmt) passes(r *run, x Value) (bool, error) {
+	if err := r.step(); err != nil {
+		return false, err
 	}
-	// The test uses the variables of this function, even if other code advances the loop.
-	home := r.env
-	home.kept = true
-	var in iter
-	begun := false
-	return generator(func(r *run) (Value, bool, error) {
-		asking := r.env
-		r.env = home
-		defer func() { r.env = asking }()
-		if !begun {
-			begun = true
-			r.enter(s.testFrame.loads)
-			var err error
-			if in, err = r.iterate(v); err != nil {
-				return Value{}, false, err
-			}
-		}
-		for {
-			x, ok, err := in.next(r)
-			if err != nil || !ok {
-				return Value{}, false, err
-			}
-			if err := r.step(); err != nil {
-				return Value{}, false, err
-			}
-			if err := r.assign(&s.testTgt, x); err != nil {
-				return Value{}, false, err
-			}
-			pass, err := s.test.eval(r)
-			if err != nil {
-				return Value{}, false, err
-			}
-			if r.truth(pass) {
-				return x, true, nil
-			}
-		}
-	}), nil
+	if err := r.assign(&s.testTgt, x); err != nil {
+		return false, err
+	}
+	v, err := s.test.eval(r)
+	return truth(v), err
 }

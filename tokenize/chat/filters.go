@@ -2,59 +2,49 @@ package chat
 
 import (
 	"math"
+	"sort"
 	"strings"
+	"unicode"
 )
 
-type filterFunc func(r *run, v Value, a args) (Value, error)
+var filters = map[string]*function{
+	"capitalize": fn(filterCase(capitalize)),
+	"count":      fn(filterLength),
+	"d":          fn(filterDefault, "default_value", "boolean"),
+	"default":    fn(filterDefault, "default_value", "boolean"),
+	"dictsort":   fn(filterDictSort, "-case_sensitive", "-by", "-reverse"),
+	"first":      fn(filterFirst),
+	"float":      fn(filterFloat, "default"),
+	"indent":     fn(filterIndent, "width", "first", "blank"),
+	"int":        fn(filterInt, "default", "-base"),
+	"items":      fn(filterItems),
+	"join":       fn(filterJoin, "d", "-attribute"),
+	"last":       fn(filterLast),
+	"length":     fn(filterLength),
+	"list":       fn(filterList),
+	"lower":      fn(filterCase(toLower)),
+	"replace":    fn(filterReplace, "old!", "new!", "count"),
+	"safe":       fn(filterSafe),
+	"sort":       fn(filterSort, "reverse", "-case_sensitive", "attribute"),
+	"string":     fn(filterString),
+	"title":      fn(filterTitle),
+	"tojson":     fn(filterToJSON, "ensure_ascii", "indent", "separators", "-sort_keys"),
+	"trim":       fn(filterTrim, "chars"),
+	"unique":     fn(filterUnique, "-case_sensitive", "-attribute"),
+	"upper":      fn(filterCase(toUpper)),
+}
 
-func filterByName(name string) filterFunc {
+// filterByName returns a filter, or nil.
+func filterByName(name string) *function {
 	switch name {
-	case "tojson":
-		return filterToJSON
-	case "default", "d":
-		return filterDefault
-	case "length", "count":
-		return func(r *run, v Value, a args) (Value, error) {
-			if err := a.only(name, 0, 0); err != nil {
-				return v, err
-			}
-			n, err := r.length(v)
-			return IntValue(int64(n)), err
-		}
-	case "string":
-		return func(r *run, v Value, a args) (Value, error) {
-			if err := a.only(name, 0, 0); err != nil {
-				return v, err
-			}
-			if v.isStr() {
-				return v, nil // Markup is kept
-			}
-			return r.softStr(v)
-		}
-	case "trim":
-		return filterTrim
-	case "lower", "upper", "capitalize", "title":
-		return filterCase(name)
-	case "replace":
-		return filterReplace
-	case "indent":
-		return filterIndent
-	case "join":
-		return filterJoin
-	case "int":
-		return filterInt
-	case "float":
-		return filterFloat
-	case "safe":
-		return func(r *run, v Value, a args) (Value, error) {
-			s, err := r.text(v)
-			if err != nil {
-				return v, err
-			}
-			return markupOf(s), a.only(name, 0, 0)
-		}
+	case "map":
+		return &function{variadic: filterMap}
+	case "select", "reject":
+		return &function{variadic: filterSelect(name, false, name == "select")}
+	case "selectattr", "rejectattr":
+		return &function{variadic: filterSelect(name, true, name == "selectattr")}
 	}
-	return collectionFilter(name)
+	return filters[name]
 }
 
 // softStr is Jinja's soft_str: str and Markup are kept.
@@ -66,95 +56,64 @@ func (r *run) softStr(v Value) (Value, error) {
 	return strOf(s), err
 }
 
-func filterDefault(r *run, v Value, a args) (Value, error) {
-	b, err := a.bind("default", "default_value", "boolean")
-	if err != nil {
-		return v, err
+func filterLength(r *run, v Value, _ bound) (Value, error) {
+	n, err := r.length(v)
+	return IntValue(int64(n)), err
+}
+
+func filterString(r *run, v Value, _ bound) (Value, error) {
+	if v.isStr() {
+		return v, nil // Markup is kept
 	}
-	if v.kind == Undefined || b.has[1] && r.truth(b.v[1]) && !r.truth(v) {
+	return r.softStr(v)
+}
+
+func filterSafe(r *run, v Value, _ bound) (Value, error) {
+	s, err := r.text(v)
+	return markupOf(s), err
+}
+
+func filterDefault(_ *run, v Value, b bound) (Value, error) {
+	if v.kind == Undefined || truth(b.at(1)) && !truth(v) {
 		return b.or(0, strOf("")), nil
 	}
 	return v, nil
 }
 
-func filterTrim(r *run, v Value, a args) (Value, error) {
-	b, err := a.bind("trim", "chars")
+func filterTrim(r *run, v Value, b bound) (Value, error) {
+	v, err := r.softStr(v)
 	if err != nil {
 		return v, err
 	}
-	if v, err = r.softStr(v); err != nil {
-		return v, err
-	}
-	one := [1]Value{b.or(0, NoneValue())}
-	return r.strip("strip", v, args{pos: one[:]}, true, true)
+	return stripBoth(r, v, b)
 }
 
-func filterCase(name string) filterFunc {
-	f := caseMethod(name)
-	return func(r *run, v Value, a args) (Value, error) {
-		if err := a.only(name, 0, 0); err != nil {
-			return v, err
-		}
+func filterCase(f func(string) (string, error)) func(r *run, v Value, _ bound) (Value, error) {
+	change := changeCase(f)
+	return func(r *run, v Value, b bound) (Value, error) {
 		v, err := r.softStr(v)
 		if err != nil {
 			return v, err
 		}
-		if name == "title" {
-			return r.filterTitle(v)
-		}
-		if err := r.payCase(v.s); err != nil {
-			return v, err
-		}
-		return r.sameKind(v, f(v.s))
+		return change(r, v, b)
 	}
 }
 
-// filterTitle is Jinja's title: white space, hyphens and opening brackets start words. The result
-// is a str, also for Markup.
-func (r *run) filterTitle(v Value) (Value, error) {
-	if err := r.payCase(v.s); err != nil {
-		return v, err
-	}
-	var b strings.Builder
-	word := ""
-	flush := func() {
-		if word != "" {
-			n := runeLen(word)
-			b.WriteString(toUpper(word[:n]))
-			b.WriteString(toLower(word[n:]))
-			word = ""
-		}
-	}
-	start := 0
-	for i, c := range v.s {
-		if isSpace(c) || strings.ContainsRune("-({[<", c) {
-			word = v.s[start:i]
-			flush()
-			// Jinja treats a run of separators as one item and lowercases all but its first
-			// character. That changes no separator.
-			b.WriteRune(c)
-			start = i + len(string(c))
-		}
-	}
-	word = v.s[start:]
-	flush()
-	return r.str(b.String())
-}
-
-func filterReplace(r *run, v Value, a args) (Value, error) {
-	b, err := a.bind("replace", "old!", "new!", "count")
+func filterTitle(r *run, v Value, b bound) (Value, error) {
+	v, err := r.softStr(v)
 	if err != nil {
 		return v, err
 	}
-	n := int64(-1)
-	if c := b.or(2, NoneValue()); c.kind != None {
-		var ok bool
-		if n, ok = c.small(); !ok {
-			return v, typeErrorf("replace: count must be an int")
-		}
+	return changeCase(titleWords)(r, strOf(v.s), b) // a str, also for Markup
+}
+
+func filterReplace(r *run, v Value, b bound) (Value, error) {
+	n, err := replaceCount(b)
+	if err != nil {
+		return v, err
 	}
 	var s [3]string
-	for i, x := range [...]Value{v, b.v[0], b.v[1]} {
+	for i, x := range [...]Value{v, b.at(0), b.at(1)} {
 		if s[i], err = r.text(x); err != nil {
 			return v, err
 		}
@@ -162,16 +121,12 @@ func filterReplace(r *run, v Value, a args) (Value, error) {
 	return r.replace(strOf(s[0]), s[1], s[2], n)
 }
 
-func filterIndent(r *run, v Value, a args) (Value, error) {
-	b, err := a.bind("indent", "width", "first", "blank")
-	if err != nil {
-		return v, err
-	}
+func filterIndent(r *run, v Value, b bound) (Value, error) {
 	pad := ""
-	if w := b.or(0, IntValue(4)); w.isStr() {
+	if w := b.or(0, IntValue(4)); w.kind == String {
 		pad = w.s
 	} else if n, ok := w.small(); !ok {
-		return v, typeErrorf("indent: width must be an int or a str")
+		return v, unsupportedf("an indent that is not a small int or a str")
 	} else if n > 1<<20 {
 		return v, limitErrorf("indent of more than %d", 1<<20)
 	} else if err := r.pay(0, int(max(n, 0))); err != nil {
@@ -185,17 +140,13 @@ func filterIndent(r *run, v Value, a args) (Value, error) {
 	case !v.isStr():
 		return v, typeErrorf("indent takes a str, not %s", typeName(v))
 	}
-	if v.kind == Markup && b.has[0] && b.v[0].kind == Markup {
-		// If both are Markup, nothing must be escaped.
-		pad = b.v[0].s
-	}
-	first, blank := b.has[1] && r.truth(b.v[1]), b.has[2] && r.truth(b.v[2])
+	first, blank := truth(b.at(1)), truth(b.at(2))
 	if err := r.payText(len(v.s)); err != nil {
 		return v, err
 	}
 	out := textBuilder{r: r}
 	i := 0
-	err = splitLines(v.s+"\n", func(line string) error {
+	err := splitLines(v.s+"\n", func(line string) error {
 		if i > 0 {
 			if err := out.add("\n"); err != nil {
 				return err
@@ -215,16 +166,8 @@ func filterIndent(r *run, v Value, a args) (Value, error) {
 	return r.sameKind(v, string(out.b))
 }
 
-func filterJoin(r *run, v Value, a args) (Value, error) {
-	b, err := a.bind("join", "d", "attribute")
-	if err != nil {
-		return v, err
-	}
+func filterJoin(r *run, v Value, b bound) (Value, error) {
 	items, err := r.collect(v)
-	if err != nil {
-		return v, err
-	}
-	get, err := r.getter(b.or(1, NoneValue()), Value{}, false)
 	if err != nil {
 		return v, err
 	}
@@ -232,76 +175,38 @@ func filterJoin(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	if err := r.pay(len(items), times(len(items), valueBytes)); err != nil {
-		return v, err
-	}
-	parts := make([]string, len(items))
-	for i, x := range items {
-		if x, err = get(x); err != nil {
-			return v, err
-		}
-		if parts[i], err = r.text(x); err != nil {
-			return v, err
-		}
-	}
-	return r.joined(strOf(d), parts)
+	return r.join(d, items, r.text)
 }
 
-func filterInt(r *run, v Value, a args) (Value, error) {
-	b, err := a.bind("int", "default", "base")
-	if err != nil {
-		return v, err
-	}
+func filterInt(r *run, v Value, b bound) (Value, error) {
 	def := b.or(0, IntValue(0))
 	switch {
 	case v.kind == Undefined:
 		return v, undefinedError(v)
 	case v.isInt():
-		return r.plus(v)
-	case v.kind == Float:
-		if f := v.float(); !math.IsNaN(f) && !math.IsInf(f, 0) {
-			return truncFloat(f), nil
-		} else if math.IsInf(f, 0) {
-			return v, valueErrorf("cannot convert float infinity to integer")
-		}
-		return def, nil
+		return Value{kind: Int, n: v.n, s: v.s}, nil
+	case v.kind == Float && math.IsInf(v.float(), 0):
+		return v, valueErrorf("cannot convert float infinity to integer")
 	case v.isStr():
-		base, ok := b.or(1, IntValue(10)).small()
-		if !ok || base < 0 || base > 36 { // not a valid base
-			if err := r.payNumber(v.s); err != nil {
-				return v, err
-			}
-			return v.floatOrDefault(def), nil
-		}
 		if err := r.payNumber(v.s); err != nil {
 			return v, err
 		}
-		n, ok := parseInt(v.s, int(base))
-		switch {
-		case !ok:
-			return v.floatOrDefault(def), nil
-		case n.big().BitLen() > maxIntBits:
-			return v, limitErrorf("integer of more than %d bits", maxIntBits)
+		if n, ok, err := parseInt(v.s); ok || err != nil {
+			return n, err
 		}
-		return n, nil
+		f, ok, err := parseFloat(v.s)
+		if err != nil || !ok {
+			return def, err
+		}
+		v = FloatValue(f)
+	}
+	if f := v.float(); v.kind == Float && !math.IsNaN(f) && !math.IsInf(f, 0) {
+		return truncFloat(f)
 	}
 	return def, nil
 }
 
-// floatOrDefault is the int filter's result for text that is not an int.
-func (v Value) floatOrDefault(def Value) Value {
-	f, ok := parseFloat(v.s)
-	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {
-		return def
-	}
-	return truncFloat(f)
-}
-
-func filterFloat(r *run, v Value, a args) (Value, error) {
-	b, err := a.bind("float", "default")
-	if err != nil {
-		return v, err
-	}
+func filterFloat(r *run, v Value, b bound) (Value, error) {
 	switch {
 	case v.kind == Undefined:
 		return v, undefinedError(v)
@@ -312,9 +217,218 @@ func filterFloat(r *run, v Value, a args) (Value, error) {
 		if err := r.payNumber(v.s); err != nil {
 			return v, err
 		}
-		if f, ok := parseFloat(v.s); ok {
-			return FloatValue(f), nil
+		if f, ok, err := parseFloat(v.s); ok || err != nil {
+			return FloatValue(f), err
 		}
 	}
 	return b.or(0, FloatValue(0)), nil
+}
+
+// A getterFunc returns the attribute of an element that a filter uses.
+type getterFunc func(Value) (Value, error)
+
+// getter returns a function that follows a path such as "function.name" or 0. The path None returns
+// the element itself. A default other than None or the zero Value replaces undefined.
+func (r *run) getter(path, def Value) (getterFunc, error) {
+	keys, err := r.attributePath(path)
+	if err != nil {
+		return nil, err
+	}
+	hasDefault := def.kind != None && (def.kind != Undefined || def.s != "" || def.n != 0)
+	return func(v Value) (Value, error) {
+		for _, k := range keys {
+			switch v.ref.(type) {
+			case *namespace, *loopObject: // they can change before Python evaluates the filter
+				return v, unsupportedf("an attribute of a %s in a filter", typeName(v))
+			}
+			err := r.pay(2, 0)
+			if err == nil {
+				v, err = r.item(v, k)
+			}
+			if err != nil {
+				return v, err
+			}
+			if hasDefault && v.kind == Undefined {
+				v = def
+			}
+		}
+		return v, nil
+	}, nil
+}
+
+func (r *run) attributePath(path Value) ([]Value, error) {
+	switch {
+	case path.kind == None:
+		return nil, nil
+	case !path.isStr():
+		return []Value{path}, nil
+	}
+	if err := r.payRead(len(path.s)); err != nil {
+		return nil, err
+	}
+	keys := listBuilder{r: r}
+	for p := range strings.SplitSeq(path.s, ".") {
+		if p != "" && strings.IndexFunc(p, func(c rune) bool { return !unicode.IsNumber(c) }) < 0 {
+			return nil, unsupportedf("an attribute '%.40s'", p) // Python converts it to an int
+		}
+		if err := keys.add(strOf(p)); err != nil {
+			return nil, err
+		}
+	}
+	return keys.items, nil
+}
+
+func filterList(r *run, v Value, _ bound) (Value, error) {
+	items, err := r.collect(v)
+	if err != nil {
+		return v, err
+	}
+	return r.list(items)
+}
+
+func filterItems(r *run, v Value, _ bound) (Value, error) {
+	g := &generator{}
+	if m := v.Map(); m != nil {
+		g.items, g.err = (&view{m, 'i'}).items(r)
+	} else if v.kind != Undefined {
+		g.err = typeErrorf("can only get item pairs from a mapping")
+	}
+	return objectOf(g), r.pay(0, objectBytes)
+}
+
+func filterFirst(r *run, v Value, _ bound) (Value, error) {
+	it, err := r.iterate(v)
+	if err != nil {
+		return v, err
+	}
+	if len(it.items) == 0 {
+		return undefinedMessage("No first item, sequence was empty."), it.err
+	}
+	return it.items[0], nil
+}
+
+func filterLast(r *run, v Value, _ bound) (Value, error) {
+	switch v.ref.(type) {
+	case *seq, *Map, *rangeObject, *view, nil, *enum:
+	default:
+		return v, typeErrorf("'%s' object is not reversible", typeName(v))
+	}
+	items, err := r.collect(v)
+	if err != nil {
+		return v, err
+	}
+	if len(items) == 0 {
+		return undefinedMessage("No last item, sequence was empty."), nil
+	}
+	last := items[len(items)-1]
+	if v.kind == Markup { // in reverse order, Python yields Markup characters
+		last.kind = Markup
+	}
+	return last, nil
+}
+
+// sorted sorts like Python: stable, and only with <. The keys are in lower case.
+func (r *run) sorted(items []Value, key getterFunc, reverse bool) (Value, error) {
+	if err := r.pay(len(items), times(len(items), 5*valueBytes)); err != nil {
+		return Value{}, err
+	}
+	keys := make([]Value, len(items))
+	order := make([]int, len(items))
+	for i, x := range items {
+		k, err := key(x)
+		if err == nil {
+			k, err = r.folded(k)
+		}
+		if err != nil {
+			return Value{}, err
+		}
+		keys[i], order[i] = k, i
+	}
+	var failed error
+	sort.SliceStable(order, func(i, j int) bool {
+		if failed != nil {
+			return false
+		}
+		a, b := keys[order[i]], keys[order[j]]
+		if reverse {
+			a, b = b, a
+		}
+		less, err := r.less(a, b)
+		if err != nil {
+			failed = err
+		}
+		return less
+	})
+	if failed != nil {
+		return Value{}, failed
+	}
+	out := make([]Value, len(items))
+	for i, j := range order {
+		out[i] = items[j]
+	}
+	return r.list(out)
+}
+
+// less orders the keys of a sort. Python's keys are lists and tuples, which compare equal elements
+// without ordering them, so two None are not an error.
+func (r *run) less(a, b Value) (bool, error) {
+	if eq, err := r.same(a, b, 0); eq || err != nil {
+		return false, err
+	}
+	return r.order(cmpLt, a, b)
+}
+
+// folded returns text in lower case, and any other value unchanged.
+func (r *run) folded(v Value) (Value, error) {
+	if !v.isStr() {
+		return v, nil
+	}
+	return lowered(r, v, nil)
+}
+
+func filterSort(r *run, v Value, b bound) (Value, error) {
+	path := b.or(2, NoneValue())
+	switch {
+	case b.has(0) && b.at(0).kind != Bool:
+		return v, unsupportedf("argument 'reverse' of sort that is not a bool")
+	case path.isStr() && strings.Contains(path.s, ","):
+		return v, unsupportedf("filter 'sort' by several attributes")
+	}
+	key, err := r.getter(path, Value{})
+	if err != nil {
+		return v, err
+	}
+	items, err := r.collect(v)
+	if err != nil {
+		return v, err
+	}
+	return r.sorted(items, key, truth(b.at(0)))
+}
+
+func filterDictSort(r *run, v Value, _ bound) (Value, error) {
+	m := v.Map()
+	if m == nil {
+		if v.kind == Undefined {
+			return v, undefinedError(v)
+		}
+		return v, typeErrorf("'%s' object has no attribute 'items'", typeName(v))
+	}
+	pairs, err := (&view{m, 'i'}).items(r)
+	if err != nil {
+		return v, err
+	}
+	return r.sorted(pairs, func(x Value) (Value, error) { return x.Items()[0], nil }, false)
+}
+
+func filterUnique(r *run, v Value, _ bound) (Value, error) {
+	seen := NewMap(0)
+	return r.generate(v, func(x Value) (Value, bool, error) {
+		k, err := r.folded(x)
+		if err != nil {
+			return x, false, err
+		}
+		before := seen.Len()
+		err = r.put(seen, k, NoneValue())
+		return x, seen.Len() > before, err
+	})
 }

@@ -1,60 +1,40 @@
 package chat
 
-// The filters that return a generator and take the name of a filter or a test: map, select, reject,
-// selectattr and rejectattr.
+// The filters that take the name of a filter or a test: map, select, reject, selectattr and
+// rejectattr.
 
 import (
 	"errors"
 	"slices"
 )
 
-// keep copies the arguments of a call for a generator that outlives the call.
-func (r *run) keep(a args) (args, error) {
-	if err := r.pay((len(a.pos)+len(a.kw))>>2, valueBytes*(len(a.pos)+2*len(a.kw))); err != nil {
-		return a, err
-	}
-	return args{append([]Value(nil), a.pos...), append([]keyword(nil), a.kw...)}, nil
-}
-
 // rejectKeywords refuses keywords for parameters that the filter itself sets.
-func (a args) rejectKeywords(what string, names ...string) error {
+func (a args) rejectKeywords(what string) error {
 	for _, k := range a.kw {
-		if slices.Contains(names, k.name) {
+		if k.name == "context" || k.name == "value" {
 			return typeErrorf("%s got multiple values for argument '%s'", what, k.name)
 		}
 	}
 	return nil
 }
 
+// failed returns a generator that fails when it is read.
+func failed(err error) Value { return objectOf(&generator{iter: iter{err: err}}) }
+
 func filterMap(r *run, v Value, a args) (Value, error) {
-	if err := a.rejectKeywords("map", "context", "value"); err != nil {
+	if err := a.rejectKeywords("map"); err != nil {
 		return v, err
 	}
-	a, err := r.keep(a)
+	if !truth(v) {
+		return failed(nil), nil
+	}
+	get, err := r.mapper(a)
 	if err != nil {
-		return v, err
+		return failed(err), nil
 	}
-	var get getterFunc
-	var it iter
-	return r.lazy(func(r *run) (Value, bool, error) {
-		if get == nil {
-			if !r.truth(v) {
-				return Value{}, false, nil
-			}
-			var err error
-			if get, err = r.mapper(a); err != nil {
-				return Value{}, false, err
-			}
-			if it, err = r.iterate(v); err != nil {
-				return Value{}, false, err
-			}
-		}
-		x, ok, err := it.next(r)
-		if err != nil || !ok {
-			return x, false, err
-		}
-		x, err = get(x)
-		return x, err == nil, err
+	return r.generate(v, func(x Value) (Value, bool, error) {
+		x, err := get(x)
+		return x, true, err
 	})
 }
 
@@ -75,99 +55,79 @@ func (r *run) mapper(a args) (getterFunc, error) {
 				return nil, errors.New("unexpected keyword argument '" + k.name + "'")
 			}
 		}
-		return r.getter(path, def, false)
+		return r.getter(path, def)
 	}
-	name, rest := a.pos[0], args{a.pos[1:], a.kw}
+	f, name, err := named("filter", a.pos[0], unsupportedFilters, filterByName)
+	rest := args{a.pos[1:], a.kw}
 	return func(x Value) (Value, error) {
-		if !name.isStr() {
-			return x, typeErrorf("filter name must be str, not %s", typeName(name))
+		if err != nil {
+			return x, err
 		}
-		f := filterByName(name.s)
-		switch {
-		case f != nil:
-			return f(r, x, rest)
-		case slices.Contains(unsupportedFilters, name.s):
-			return x, unsupportedf("filter '%s'", name.s)
-		}
-		return x, typeErrorf("no filter named '%s'", name.s)
+		return f.apply(r, name, x, rest)
 	}, nil
 }
 
-func filterSelect(name string, attr, want bool) filterFunc {
+// named returns a filter or a test by its name.
+func named(kind string, name Value, unsupported []string, byName func(string) *function) (*function, string, error) {
+	if !name.isStr() {
+		return nil, "", typeErrorf("%s name must be str, not %s", kind, typeName(name))
+	}
+	f := byName(name.s)
+	switch {
+	case f != nil:
+		return f, name.s, nil
+	case slices.Contains(unsupported, name.s):
+		return nil, "", unsupportedf("%s '%s'", kind, name.s)
+	}
+	return nil, "", typeErrorf("no %s named '%s'", kind, name.s)
+}
+
+// filterSelect returns the filter of that name: it keeps the elements, or the elements with an
+// attribute, for which a test has the wanted result.
+func filterSelect(name string, attr, want bool) func(r *run, v Value, a args) (Value, error) {
 	return func(r *run, v Value, a args) (Value, error) {
-		if err := a.rejectKeywords(name, "context", "value"); err != nil {
+		if err := a.rejectKeywords(name); err != nil {
 			return v, err
 		}
-		a, err := r.keep(a)
+		if !truth(v) {
+			return failed(nil), nil
+		}
+		pass, err := r.selector(name, attr, a)
 		if err != nil {
-			return v, err
+			return failed(err), nil
 		}
-		var pass func(Value) (bool, error)
-		var it iter
-		return r.lazy(func(r *run) (Value, bool, error) {
-			if pass == nil {
-				if !r.truth(v) {
-					return Value{}, false, nil
-				}
-				var err error
-				if pass, err = r.selector(name, attr, a); err != nil {
-					return Value{}, false, err
-				}
-				if it, err = r.iterate(v); err != nil {
-					return Value{}, false, err
-				}
-			}
-			for {
-				x, ok, err := it.next(r)
-				if err != nil || !ok {
-					return x, false, err
-				}
-				if err := r.step(); err != nil {
-					return x, false, err
-				}
-				p, err := pass(x)
-				if err != nil || p == want {
-					return x, err == nil, err
-				}
-			}
+		return r.generate(v, func(x Value) (Value, bool, error) {
+			v, err := pass(x)
+			return x, truth(v) == want, err
 		})
 	}
 }
 
-func (r *run) selector(name string, attr bool, a args) (func(Value) (bool, error), error) {
+func (r *run) selector(name string, attr bool, a args) (getterFunc, error) {
 	get := func(v Value) (Value, error) { return v, nil }
 	if attr {
 		if len(a.pos) == 0 {
 			return nil, errors.New(name + " needs the name of an attribute")
 		}
 		var err error
-		if get, err = r.getter(a.pos[0], Value{}, false); err != nil {
+		if get, err = r.getter(a.pos[0], Value{}); err != nil {
 			return nil, err
 		}
 		a.pos = a.pos[1:]
 	}
 	if len(a.pos) == 0 {
-		return func(v Value) (bool, error) {
-			v, err := get(v)
-			return r.truth(v), err
-		}, nil
+		return get, nil
 	}
-	by, rest := a.pos[0], args{a.pos[1:], a.kw}
-	return func(v Value) (bool, error) {
-		v, err := get(v)
-		if err != nil {
-			return false, err
+	test, by, err := named("test", a.pos[0], unsupportedTests, testByName)
+	rest := args{a.pos[1:], a.kw}
+	return func(v Value) (Value, error) {
+		v, failure := get(v)
+		if failure == nil {
+			failure = err
 		}
-		if !by.isStr() {
-			return false, typeErrorf("test name must be str, not %s", typeName(by))
+		if failure != nil {
+			return v, failure
 		}
-		t := testByName(by.s)
-		switch {
-		case t != nil:
-			return t(r, v, rest)
-		case slices.Contains(unsupportedTests, by.s):
-			return false, unsupportedf("test '%s'", by.s)
-		}
-		return false, typeErrorf("no test named '%s'", by.s)
+		return test.apply(r, by, v, rest)
 	}, nil
 }

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // lookup returns a variable: an input, or else a global function.
@@ -46,49 +47,34 @@ func (r *run) global(name string) Value {
 	if s, ok := o.Tokens[name]; ok {
 		return StringValue(s)
 	}
-	if f := globalFunction(name); f != nil {
+	if f := globals[name]; f != nil {
 		return objectOf(&builtin{name, f})
 	}
 	return Value{}
 }
 
-func globalFunction(name string) func(r *run, a args) (Value, error) {
-	switch name {
-	case "raise_exception":
-		return raiseException
-	case clockName:
-		return strftimeNow
-	case "namespace":
-		return newNamespace
-	case "range":
-		return newRange
-	}
-	return nil
+var globals = map[string]*function{
+	"namespace":       {variadic: newNamespace},
+	"raise_exception": fn(raiseException, "message!"),
+	"range":           fn(newRange, "/a!", "/b", "/c"),
+	clockName:         fn(strftimeNow, "format!"),
 }
 
-func raiseException(r *run, a args) (Value, error) {
-	b, err := a.bind("raise_exception", "message!")
+func raiseException(r *run, v Value, b bound) (Value, error) {
+	s, err := r.text(b.at(0))
 	if err != nil {
-		return Value{}, err
+		return v, err
 	}
-	s, err := r.text(b.v[0])
-	if err != nil {
-		return Value{}, err
-	}
-	return Value{}, fmt.Errorf("%w: %s", ErrRaised, s)
+	return v, fmt.Errorf("%w: %s", ErrRaised, s)
 }
 
 const clockName = "strftime_now"
 
-func strftimeNow(r *run, a args) (Value, error) {
-	b, err := a.bind(clockName, "format!")
-	if err != nil {
-		return Value{}, err
+func strftimeNow(r *run, _ Value, b bound) (Value, error) {
+	if !b.at(0).isStr() {
+		return Value{}, typeErrorf("strftime() argument must be str, not %s", typeName(b.at(0)))
 	}
-	if !b.v[0].isStr() {
-		return Value{}, typeErrorf("strftime() argument must be str, not %s", typeName(b.v[0]))
-	}
-	format := b.v[0].s
+	format := b.at(0).s
 	if r.in.Now.IsZero() {
 		return Value{}, fmt.Errorf("%w: strftime_now without a time in Input.Now", ErrUnsupported)
 	}
@@ -105,86 +91,55 @@ func strftimeNow(r *run, a args) (Value, error) {
 	return r.str(s)
 }
 
-// fill adds the arguments of dict() and namespace(): a mapping or sequence of pairs, and keywords.
-func (r *run) fill(m *Map, a args) error {
-	if len(a.pos) > 1 {
-		return typeErrorf("dict expected at most 1 argument, got %d", len(a.pos))
-	}
-	if len(a.pos) == 1 {
-		v := a.pos[0]
-		if v.kind == Undefined { // Python reads its attribute keys
-			return undefinedError(v)
-		}
-		if from := v.Map(); from != nil {
-			for i, k := range from.keys {
-				if err := r.put(m, k, from.vals[i]); err != nil {
-					return err
-				}
-			}
-		} else {
-			items, err := r.collect(v)
-			if err != nil {
-				return err
-			}
-			for _, x := range items {
-				pair, err := r.collect(x)
-				if err != nil {
-					return err
-				}
-				if len(pair) != 2 {
-					return valueErrorf("dictionary update sequence element has length %d; 2 is required", len(pair))
-				}
-				if err := r.put(m, pair[0], pair[1]); err != nil {
-					return err
-				}
-			}
-		}
+// checkNamespace refuses arguments without a name, and names that not all releases of transformers
+// accept.
+func checkNamespace(a args) error {
+	if len(a.pos) > 0 {
+		return unsupportedf("an argument of namespace without a name")
 	}
 	for _, k := range a.kw {
-		if err := r.put(m, strOf(k.name), k.v); err != nil {
-			return err
+		if strings.HasPrefix(k.name, "_") {
+			return unsupportedf("the attribute '%s' of a namespace", k.name)
 		}
 	}
-	return r.pay(0, objectBytes)
+	return nil
 }
 
-func newNamespace(r *run, a args) (Value, error) {
-	ns := &namespace{}
-	r.cyclic = true
-	if err := r.fill(&ns.attrs, a); err != nil {
-		return Value{}, err
+func newNamespace(r *run, v Value, a args) (Value, error) {
+	if err := checkNamespace(a); err != nil {
+		return v, err
 	}
-	return objectOf(ns), r.checkNames(&ns.attrs)
+	ns := &namespace{}
+	for _, k := range a.kw {
+		if err := r.put(&ns.attrs, strOf(k.name), k.v); err != nil {
+			return v, err
+		}
+	}
+	return objectOf(ns), r.pay(0, objectBytes)
 }
 
 // maxRange is the longest range that Jinja's sandbox allows.
 const maxRange = 100_000
 
-func newRange(_ *run, a args) (Value, error) {
-	if err := a.only("range", 1, 3); err != nil {
-		return Value{}, err
-	}
+func newRange(_ *run, v Value, b bound) (Value, error) {
 	var n [3]int64
-	for i, v := range a.pos {
-		if !v.isInt() {
-			return Value{}, typeErrorf("'%s' object cannot be interpreted as an integer", typeName(v))
-		}
+	for i, x := range b {
 		var ok bool
-		if n[i], ok = v.small(); !ok {
-			return Value{}, limitErrorf("range bound does not fit in 64 bits")
+		if n[i], ok = x.small(); !ok {
+			return v, typeErrorf("'%s' object is not an int of 64 bits", typeName(x))
 		}
 	}
 	o := &rangeObject{0, n[0], 1}
-	if len(a.pos) > 1 {
+	if b.has(1) {
 		o.start, o.stop = n[0], n[1]
 	}
-	if len(a.pos) > 2 {
+	if b.has(2) {
 		if o.step = n[2]; o.step == 0 {
-			return Value{}, valueErrorf("range() arg 3 must not be zero")
+			return v, valueErrorf("range() arg 3 must not be zero")
 		}
 	}
 	if l := o.len(); l > maxRange || l < 0 {
-		return Value{}, limitErrorf("range of more than %d", maxRange)
+		return v, limitErrorf("range of more than %d", maxRange)
 	}
 	return objectOf(o), nil
 }

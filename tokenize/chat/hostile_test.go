@@ -17,33 +17,41 @@ var hostiles = flag.Int("hostile", 400, "calls with hostile arguments to render;
 
 // hostileSetup creates large operands of all kinds within the limits of a hostile render.
 const hostileSetup = `{% set N = 1000000000 %}{% set s = 'ab' * 32768 %}{% set u = 'aé' * 20000 %}{% set sp = 'a ' * 32768 %}{% set nl = '\n' * 65536 %}{% set tab = '\t' * 65536 %}` +
-	`{% set hay = 'a' * 65536 %}{% set needle = 'a' * 32768 ~ 'b' %}{% set m = ('<&' * 32768)|safe %}{% set dig = '7' * 4000 %}` +
-	`{% set l = [1, 2] * 4096 %}{% set w = ['b' ~ hay, 'b' ~ hay, 'a'] * 64 %}{% set r = range(8192) %}{% set p = namespace(n=3) %}{% for i in range(15) %}{% set p.n = p.n * p.n %}{% endfor %}{% set big = p.n %}{% set two = [hay ~ 'x', hay ~ 'y'] %}` +
-	`{% set o = [{'k': hay, 'v': 1}, {'k': needle, 'v': 2}] * 256 %}{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}{% set sh = ns.a %}{% set sh2 = ns.b %}`
+	`{% set hay = 'a' * 65536 %}{% set needle = 'a' * 32768 ~ 'b' %}{% set m = ('<&' * 32768)|safe %}{% set dig = '7' * 4000 %}{% set r = range(8192) %}{% set two = [hay ~ 'x', hay ~ 'y'] %}` +
+	`{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}{% set sh = ns.a %}{% set sh2 = ns.b %}`
 
 var (
 	hostileSubjects = strings.Fields("s u sp nl tab hay m l w r d ds o sh big N dig d.items() l|map('string')")
-	hostileArgs     = []string{"", "N", "1", "-N", "s", "needle", "'a'", "''", "N, 'x'", "1, 'x'", "s, s", "'a', s", "'', s", "hay, 'x'", "w", "l", "sh", "attribute='k'", "attribute='k,v'", "true", "N, true, true", "s, true, true", "0, 16", "indent=N", "indent=s", "separators=(s, s)", "sort_keys=true", "0, N", "default='x'", "(needle, needle, needle)", "'%s', N"}
+	hostileArgs     = []string{"", "N", "1", "-N", "s", "needle", "'a'", "''", "N, 'x'", "1, 'x'", "s, s", "'a', s", "'', s", "hay, 'x'", "w", "l", "sh", "attribute='k'", "true", "N, true, true", "s, true, true", "indent=N", "indent=s", "separators=(s, s)", "0, N", "default='x'", "(needle, needle, needle)", "'%s', N"}
 	hostileOps      = []string{
-		"s + s", "s ~ s", "l + l", "s * N", "N * l", "l * 1000", "s * 0", "'' * N", "[] * N", "s == s ~ ''", "two[0] == two[1]", "two[0] < two[1]", "two[0] in two[1]", "needle in hay", "'b' in hay", "needle not in hay",
-		"u|tojson", "u|tojson(true)", "s[::-1]", "u[1:]", "u[::2]", "u[-1]", "u[30000]", "s[N:]", "l[::-1]", "l[1:]", "l == l + []", "l < l + [1]", "9 in l", "hay in w", "w == w + []", "sh == sh2", "sh < sh2", "sh in [sh2]", "d == ds",
-		"big * big", "big // 7", "big % 7", "big / big", "-big", "big + 1", "big == big + 1", "dig|int ~ ''",
-		"[s, s, s]|string", "w|string", "sh|string", "d|string", "{s: 1, needle: 2}", "{s: 1}[s ~ '']", "ds[s]", "namespace(ds)", "ds.get(s)", "d.get(9999)", "d.keys()|list", "d.items()|list", "r|list",
-		"strftime_now(s)", "s.strip", "[s.strip, s.strip, s.strip]", "[r|map('string'), r|map('string')]", "u|list|length", "hay|int", "dig|int", "('0x' ~ dig)|int(0, 16)", "('1' * 60000)|int(0, 2)", "dig|float", "('1e' ~ dig)|float", "dig|int // 3", "big|string", "(1, big) in d", "none|default(s)", "s is in w", "s is eq(hay)",
+		"s + s", "s ~ s", "l + l", "s * N", "N * s", "s * 0", "'' * N", "s == s ~ ''", "two[0] == two[1]", "two[0] < two[1]", "two[0] in two[1]", "needle in hay", "'b' in hay", "needle not in hay",
+		"u|tojson", "u|tojson(true)", "s[::-1]", "u[1:]", "u[::-1]", "u[-1]", "u[30000]", "s[N:]", "l[::-1]", "l[1:]", "l == l + []", "9 in l", "hay in w", "w == w + []", "sh == sh2", "sh in [sh2]", "d == ds",
+		"big == big", "big|string", "dig|float ~ ''",
+		"[s, s, s]|string", "w|string", "sh|string", "d|string", "{s: 1, needle: 2}", "{s: 1}[s ~ '']", "ds[s]", "ds.get(s)", "d.get(9999)", "d.keys()|list", "d.items()|list", "r|list",
+		"strftime_now(s)", "s.strip", "[s.strip, s.strip, s.strip]", "[r|map('string'), r|map('string')]", "u|list|length", "hay|int", "dig|float", "('1e' ~ dig)|float", "none|default(s)", "s is in w", "s is eq(hay)",
 	}
 )
 
-// hostileVars returns two large dicts.
+// hostileVars returns large lists and dicts, and a large int.
 func hostileVars() *chat.Map {
-	d, ds, vars := chat.NewMap(200), chat.NewMap(2048), chat.NewMap(2)
+	d, ds, vars := chat.NewMap(200), chat.NewMap(2048), chat.NewMap(6)
 	for i := range 2048 {
 		ds.Set(strconv.Itoa(i), chat.StringValue("x"))
 	}
 	for i := range 200 {
 		d.Set("k"+strconv.Itoa(i), chat.IntValue(1))
 	}
+	long := chat.StringValue("b" + strings.Repeat("a", 65536))
+	entry := chat.NewMap(2)
+	entry.Set("k", long)
+	entry.Set("v", chat.IntValue(1))
 	vars.Set("d", chat.MapValue(d))
 	vars.Set("ds", chat.MapValue(ds))
+	vars.Set("l", chat.ListValue(slices.Repeat([]chat.Value{chat.IntValue(1), chat.IntValue(2)}, 4096)...))
+	vars.Set("w", chat.ListValue(slices.Repeat([]chat.Value{long, long, chat.StringValue("a")}, 64)...))
+	vars.Set("o", chat.ListValue(slices.Repeat([]chat.Value{chat.MapValue(entry)}, 512)...))
+	big, _ := chat.FromJSONText(strings.Repeat("7", 4000))
+	vars.Set("big", big)
 	return vars
 }
 

@@ -2,7 +2,6 @@ package chat
 
 import (
 	"fmt"
-	"math/big"
 	"strconv"
 	"strings"
 
@@ -76,6 +75,5 @@ func numberFromJSON(s *strictjson.Scanner) Value {
 		s.FailAt(at, fmt.Sprintf("integer of more than %d digits", maxIntDigits))
 		return Value{}
 	}
-	n, _ := new(big.Int).SetString(text, 10)
-	return BigValue(n)
+	return Value{kind: Int, s: text}
 }

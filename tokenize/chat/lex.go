@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,26 +35,18 @@ type token struct {
 	line int
 }
 
-func (t token) describe() string {
-	switch t.kind {
-	case tokEOF:
-		return "the end of the template"
-	case tokData:
-		return "text"
-	case tokVarBegin:
-		return "'{{'"
-	case tokVarEnd:
-		return "'}}'"
-	case tokBlockBegin:
-		return "'{%'"
-	case tokBlockEnd:
-		return "'%}'"
-	case tokString:
-		return "a string"
-	default:
-		return "'" + t.text + "'"
-	}
+var tokenNames = [...]string{
+	tokEOF:        "the end of the template",
+	tokData:       "text",
+	tokVarBegin:   "'{{'",
+	tokVarEnd:     "'}}'",
+	tokBlockBegin: "'{%'",
+	tokBlockEnd:   "'%}'",
+	tokString:     "a string",
+	tokOp:         "",
 }
+
+func (t token) describe() string { return cmp.Or(tokenNames[t.kind], "'"+t.text+"'") }
 
 type lexer struct {
 	src  string
@@ -116,8 +109,8 @@ func (l *lexer) root() error {
 	case '{':
 		l.emit(tokVarBegin, "")
 	default:
-		if end, ok := rawBegin(l.src, after); ok {
-			return l.raw(end)
+		if tag := strings.TrimLeftFunc(l.src[after:], isSpace); strings.HasPrefix(tag, "raw") && !startsName(tag[3:]) {
+			return unsupportedf("tag 'raw'")
 		}
 		l.emit(tokBlockBegin, "")
 	}
@@ -193,53 +186,6 @@ func (l *lexer) finish(next int) {
 	l.advance(next)
 }
 
-// rawBegin reports whether the tag at pos opens a raw block, and returns where its text starts.
-func rawBegin(src string, pos int) (int, bool) {
-	rest := strings.TrimLeftFunc(src[pos:], isSpace)
-	if !strings.HasPrefix(rest, "raw") {
-		return 0, false
-	}
-	rest = strings.TrimLeftFunc(rest[3:], isSpace)
-	switch {
-	case strings.HasPrefix(rest, "-%}"):
-		rest = strings.TrimLeftFunc(rest[3:], isSpace)
-	case strings.HasPrefix(rest, "%}"):
-		rest = rest[2:]
-	default:
-		return 0, false
-	}
-	return len(src) - len(rest), true
-}
-
-func (l *lexer) raw(from int) error {
-	l.finish(from)
-	for at := from; ; {
-		i := strings.Index(l.src[at:], "{%")
-		if i < 0 {
-			return fmt.Errorf("unterminated raw block")
-		}
-		open := at + i
-		p := open + 2
-		var sign byte
-		if p < len(l.src) && (l.src[p] == '-' || l.src[p] == '+') {
-			sign = l.src[p]
-			p++
-		}
-		rest := strings.TrimLeftFunc(l.src[p:], isSpace)
-		if strings.HasPrefix(rest, "endraw") {
-			rest = strings.TrimLeftFunc(rest[len("endraw"):], isSpace)
-			if next, ok := l.tagEnd(len(l.src)-len(rest), "%}"); ok {
-				if text := l.stripText(l.src[from:open], sign, false); text != "" {
-					l.emit(tokData, text)
-				}
-				l.finish(next)
-				return nil
-			}
-		}
-		at = open + 2
-	}
-}
-
 // operators lists the two-byte operators. The others are the single bytes of operatorBytes.
 var operators = [...]string{"**", "//", "==", "!=", "<=", ">="}
 
@@ -277,15 +223,11 @@ func (l *lexer) inside(rest string) error {
 	r, _ := utf8.DecodeRuneInString(rest)
 	switch {
 	case c >= '0' && c <= '9':
-		l.number(rest)
-		return nil
+		return l.number(rest)
 	case isNameRune(r):
-		n := 0
-		for i, r := range rest {
-			if !isNameRune(r) {
-				break
-			}
-			n = i + utf8.RuneLen(r)
+		n := strings.IndexFunc(rest, func(r rune) bool { return !isNameRune(r) })
+		if n < 0 {
+			n = len(rest)
 		}
 		l.emit(tokName, rest[:n])
 		l.advance(l.pos + n)
@@ -313,7 +255,7 @@ func (l *lexer) inside(rest string) error {
 		if n == 0 {
 			return fmt.Errorf("unexpected '%s'", op)
 		}
-		if want := closing(l.open[n-1]); want != op[0] {
+		if want := ")]}"[strings.IndexByte("([{", l.open[n-1])]; want != op[0] {
 			return fmt.Errorf("unexpected '%s', expected '%c'", op, want)
 		}
 		l.open = l.open[:n-1]
@@ -323,96 +265,33 @@ func (l *lexer) inside(rest string) error {
 	return nil
 }
 
-func closing(open byte) byte {
-	switch open {
-	case '(':
-		return ')'
-	case '[':
-		return ']'
-	}
-	return '}'
-}
-
 func isNameRune(r rune) bool {
 	return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r)
 }
 
-// number reads a literal that starts with a digit, like Jinja's two regular expressions: digits
-// with single underscores between them.
-func (l *lexer) number(rest string) {
-	n := digits(rest, 0, isDecimal)
-	float := l.pos == 0 || l.src[l.pos-1] != '.'
-	if float {
-		e := n
-		frac := 0
-		if e+1 < len(rest) && rest[e] == '.' && isDecimal(rest[e+1]) {
-			frac = digits(rest, e+1, isDecimal)
-			e = frac
-		}
-		if exp := exponent(rest, e); exp > 0 {
-			l.numberToken(tokFloat, rest[:exp])
-			return
-		}
-		if frac > 0 {
-			l.numberToken(tokFloat, rest[:frac])
-			return
-		}
-	}
-	if rest[0] == '0' {
-		n = digits(rest, 0, func(c byte) bool { return c == '0' })
-		if len(rest) > 2 {
-			for _, b := range [...]struct {
-				letter byte
-				is     func(byte) bool
-			}{{'b', isBinary}, {'o', isOctal}, {'x', isHex}} {
-				if rest[1]|0x20 != b.letter {
-					continue
-				}
-				from := 2
-				if rest[2] == '_' && len(rest) > 3 {
-					from = 3
-				}
-				if b.is(rest[from]) {
-					n = digits(rest, from, b.is)
-				}
-			}
-		}
-	}
-	l.numberToken(tokInt, rest[:n])
+// startsName reports whether a character of a name is at the start of s.
+func startsName(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return s != "" && isNameRune(r)
 }
 
-func (l *lexer) numberToken(k tokenKind, text string) {
-	l.emit(k, strings.ReplaceAll(text, "_", ""))
-	l.advance(l.pos + len(text))
+// number reads a decimal literal. It refuses the other notations of Jinja and Python.
+func (l *lexer) number(rest string) error {
+	n, kind := digits(rest), tokInt
+	element := l.pos > 0 && l.src[l.pos-1] == '.' // as in x.0.1
+	if frac, ok := strings.CutPrefix(rest[n:], "."); ok && digits(frac) > 0 && !element {
+		n, kind = n+1+digits(frac), tokFloat
+	}
+	if startsName(rest[n:]) || kind == tokInt && n > 1 && rest[0] == '0' {
+		return unsupportedf("the notation of the number %.12q", rest)
+	}
+	l.emit(kind, rest[:n])
+	l.advance(l.pos + n)
+	return nil
 }
 
-// digits returns the end of the digits at from. Single underscores between digits are allowed.
-func digits(s string, from int, is func(byte) bool) int {
-	i := from
-	for i < len(s) && (is(s[i]) || s[i] == '_' && i > from && i+1 < len(s) && is(s[i+1])) {
-		i++
-	}
-	return i
-}
-
-func exponent(s string, at int) int {
-	if at >= len(s) || s[at]|0x20 != 'e' {
-		return 0
-	}
-	at++
-	if at < len(s) && (s[at] == '+' || s[at] == '-') {
-		at++
-	}
-	if at >= len(s) || !isDecimal(s[at]) {
-		return 0
-	}
-	return digits(s, at, isDecimal)
-}
-
-func isDecimal(c byte) bool { return c >= '0' && c <= '9' }
-func isBinary(c byte) bool  { return c == '0' || c == '1' }
-func isOctal(c byte) bool   { return c >= '0' && c <= '7' }
-func isHex(c byte) bool     { return isDecimal(c) || c|0x20 >= 'a' && c|0x20 <= 'f' }
+// digits returns the number of digits at the start of s.
+func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
 
 func (l *lexer) str(rest string) error {
 	q := rest[0]
@@ -454,28 +333,12 @@ func unescape(s string) (string, error) {
 		case '\n':
 		case '\\', '\'', '"':
 			b.WriteByte(c)
-		case 'a':
-			b.WriteByte('\a')
-		case 'b':
-			b.WriteByte('\b')
-		case 'f':
-			b.WriteByte('\f')
 		case 'n':
 			b.WriteByte('\n')
 		case 'r':
 			b.WriteByte('\r')
 		case 't':
 			b.WriteByte('\t')
-		case 'v':
-			b.WriteByte('\v')
-		case '0', '1', '2', '3', '4', '5', '6', '7':
-			n := 0
-			j := i
-			for ; j < len(s) && j < i+3 && isOctal(s[j]); j++ {
-				n = n*8 + int(s[j]-'0')
-			}
-			b.WriteRune(rune(n))
-			i = j - 1
 		case 'x', 'u', 'U':
 			width := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
 			if i+1+width > len(s) {
@@ -490,8 +353,8 @@ func unescape(s string) (string, error) {
 			}
 			b.WriteRune(rune(n))
 			i += width
-		case 'N':
-			return "", fmt.Errorf("%w: \\N escapes", ErrUnsupported)
+		case '0', '1', '2', '3', '4', '5', '6', '7', 'N', 'a', 'b', 'f', 'v':
+			return "", unsupportedf("the escape \\%c in a string", c)
 		default:
 			b.WriteByte('\\')
 			b.WriteByte(c)

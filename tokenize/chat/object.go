@@ -1,6 +1,9 @@
 package chat
 
-import "slices"
+import (
+	"slices"
+	"unicode/utf8"
+)
 
 type (
 	// A namespace is the only object that a template can change.
@@ -12,16 +15,17 @@ type (
 		env  *env
 	}
 
+	// A builtin is a global function.
 	builtin struct {
 		name string
-		fn   func(r *run, a args) (Value, error)
+		*function
 	}
 
 	// A method is a bound method that was not called yet.
 	method struct {
 		of   Value
 		name string
-		fn   methodFunc
+		*function
 	}
 
 	// A rangeObject is Python's range.
@@ -33,62 +37,39 @@ type (
 		kind byte // 'k', 'v', 'i'
 	}
 
-	// An iterator is a generator that is a value. It can be exhausted: fn is then nil.
-	iterator struct {
-		fn func(r *run) (Value, bool, error)
+	// A generator is the result of a filter that Python evaluates when it is read, which is once.
+	// Values do not change, so its elements can be computed at once. An error is returned where the
+	// element is read.
+	generator struct {
+		iter
+		begun bool // something reads it, perhaps not to the end
 	}
 )
 
-type methodFunc func(r *run, v Value, a args) (Value, error)
-
-// An iter iterates over a value. It uses either items or obj.
+// An iter iterates over elements, and ends with an error or nil.
 type iter struct {
 	items []Value
-	pos   int
-	obj   *iterator
+	err   error
 }
 
-func (it *iter) next(r *run) (Value, bool, error) {
-	if it.obj != nil {
-		return it.obj.next(r)
+// generate returns a generator of the results of each for the elements of v. each reports whether
+// an element has a result.
+func (r *run) generate(v Value, each func(x Value) (Value, bool, error)) (Value, error) {
+	it, err := r.iterate(v)
+	out := listBuilder{r: r}
+	for i := 0; err == nil && i < len(it.items); i++ {
+		var x Value
+		var ok bool
+		if x, ok, err = each(it.items[i]); err == nil && ok {
+			err = out.add(x)
+		} else if err == nil {
+			err = r.step()
+		}
 	}
-	if it.pos >= len(it.items) {
-		return Value{}, false, nil
+	if err == nil {
+		err = it.err
 	}
-	it.pos++
-	return it.items[it.pos-1], true, nil
-}
-
-func (s *iterator) next(r *run) (Value, bool, error) {
-	if s.fn == nil {
-		return Value{}, false, nil
-	}
-	if err := r.step(); err != nil {
-		return Value{}, false, err
-	}
-	// A template can nest generators arbitrarily deep.
-	if r.nested++; r.nested > maxGenerators {
-		return Value{}, false, limitErrorf("generators nest deeper than %d", maxGenerators)
-	}
-	v, ok, err := s.fn(r)
-	r.nested--
-	if err != nil || !ok {
-		// A generator that failed or ended yields nothing more.
-		s.fn = nil
-	}
-	return v, ok, err
-}
-
-// maxGenerators is the maximum nesting of generators. Python's own limit is close to it.
-const maxGenerators = 900
-
-func generator(fn func(r *run) (Value, bool, error)) iter {
-	return iter{obj: &iterator{fn: fn}}
-}
-
-// lazy returns a generator as a value.
-func (r *run) lazy(fn func(r *run) (Value, bool, error)) (Value, error) {
-	return objectOf(&iterator{fn: fn}), r.pay(0, 3*objectBytes)
+	return objectOf(&generator{iter: iter{out.items, err}}), r.pay(0, objectBytes)
 }
 
 // iterate returns an iterator over v, or Python's error if v is not iterable.
@@ -99,69 +80,58 @@ func (r *run) iterate(v Value) (iter, error) {
 	case Dict:
 		return iter{items: v.ref.(*Map).keys}, nil
 	case String, Markup:
-		s, i := v.s, 0
-		return generator(func(*run) (Value, bool, error) {
-			if i >= len(s) {
-				return Value{}, false, nil
-			}
-			n := runeLen(s[i:])
-			i += n
-			return Value{kind: String, s: s[i-n : i]}, true, nil
-		}), nil
+		n := utf8.RuneCountInString(v.s)
+		if err := r.pay(n, times(n, valueBytes)); err != nil {
+			return iter{}, err
+		}
+		chars := make([]Value, 0, n)
+		for s := v.s; s != ""; s = s[runeLen(s):] {
+			chars = append(chars, strOf(s[:runeLen(s)]))
+		}
+		return iter{items: chars}, nil
 	case Undefined:
 		return iter{}, nil
-	case Object:
-		switch o := v.ref.(type) {
-		case *iterator:
-			return iter{obj: o}, nil
-		case *rangeObject:
-			at := *o
-			return generator(func(*run) (Value, bool, error) {
-				if at.len() == 0 {
-					return Value{}, false, nil
-				}
-				x := at.start
-				at.start += at.step
-				return IntValue(x), true, nil
-			}), nil
-		case *view:
-			items, err := o.items(r)
-			return iter{items: items}, err
-		case *loopObject:
-			return generator(func(r *run) (Value, bool, error) {
-				x, ok, err := o.next(r)
-				return tupleOf(x, v), ok, err
-			}), nil
+	}
+	switch o := v.ref.(type) {
+	case *generator:
+		if o.begun {
+			return iter{}, unsupportedf("a second use of a generator")
 		}
+		it := o.iter
+		o.iter, o.begun = iter{}, true
+		return it, nil
+	case *rangeObject:
+		n := int(o.len())
+		if err := r.pay(n, times(n, valueBytes)); err != nil {
+			return iter{}, err
+		}
+		items := make([]Value, n)
+		for i := range items {
+			items[i] = o.at(int64(i))
+		}
+		return iter{items: items}, nil
+	case *view:
+		items, err := o.items(r)
+		return iter{items: items}, err
+	case *loopObject:
+		return iter{}, unsupportedf("a loop over the variable loop")
 	}
 	return iter{}, typeErrorf("'%s' object is not iterable", typeName(v))
 }
 
-// collect returns the remaining elements of v. The slice can belong to v: do not change it.
+// collect returns all elements of v. The slice can belong to v: do not change it.
 func (r *run) collect(v Value) ([]Value, error) {
 	it, err := r.iterate(v)
 	if err != nil {
 		return nil, err
 	}
-	return r.rest(&it)
-}
-
-func (r *run) rest(it *iter) ([]Value, error) {
-	if it.obj == nil {
-		out := it.items[it.pos:]
-		it.pos = len(it.items)
-		return out, r.pay(len(out), 0)
+	if g, ok := v.ref.(*generator); ok {
+		g.begun = false // it is empty now
 	}
-	out := listBuilder{r: r}
-	for {
-		x, ok, err := it.next(r)
-		if err != nil || !ok {
-			return out.items, err
-		}
-		if err := out.add(x); err != nil {
-			return nil, err
-		}
+	if it.err != nil {
+		return nil, it.err
 	}
+	return it.items, r.pay(len(it.items), 0)
 }
 
 func (v *view) items(r *run) ([]Value, error) {
@@ -198,70 +168,85 @@ func (o *rangeObject) len() int64 {
 
 func (o *rangeObject) at(i int64) Value { return IntValue(o.start + i*o.step) }
 
+// A loopSource yields the elements of a loop that pass its test.
+type loopSource struct {
+	iter
+	test *forStmt // nil: no test
+	env  *env     // contains the variables of the test, also if other code advances the loop
+}
+
+func (l *loopSource) next(r *run) (Value, bool, error) {
+	for len(l.items) > 0 {
+		x := l.items[0]
+		l.items = l.items[1:]
+		if l.test == nil {
+			return x, true, nil
+		}
+		env := r.env
+		r.env = l.env
+		pass, err := l.test.passes(r, x)
+		r.env = env
+		if pass || err != nil {
+			return x, pass, err
+		}
+	}
+	return Value{}, false, l.err
+}
+
 // A loopObject is the variable loop. It reads one element ahead only if the template needs it.
 type loopObject struct {
-	it iter
-	of Value
-
+	loopSource
 	index           int
-	length          int
-	known           bool
 	after           Value
-	peeked, some    bool
+	peeked, more    bool
 	current, before Value
 }
 
 func (l *loopObject) next(r *run) (Value, bool, error) {
-	var x Value
-	var ok bool
-	if l.peeked && l.some {
-		x, ok = l.after, true
-		l.peeked = false
-	} else {
-		var err error
-		l.peeked = false
-		if x, ok, err = l.it.next(r); err != nil {
-			return x, ok, err
-		}
+	if _, err := l.peek(r); err != nil {
+		return Value{}, false, err
 	}
-	if ok {
+	l.peeked = false
+	if l.more {
 		l.index++
-		l.before, l.current = l.current, x
+		l.before, l.current = l.current, l.after
 	}
-	return x, ok, nil
+	return l.after, l.more, nil
 }
 
 func (l *loopObject) peek(r *run) (bool, error) {
-	if l.peeked && l.some {
-		return true, nil
+	if !l.peeked {
+		var err error
+		if l.after, l.more, err = l.loopSource.next(r); err != nil {
+			return false, err
+		}
+		l.peeked = true
 	}
-	var err error
-	if l.after, l.some, err = l.it.next(r); err != nil {
-		return false, err
-	}
-	l.peeked = true
-	return l.some, nil
+	return l.more, nil
 }
 
 func (l *loopObject) len(r *run) (int, error) {
-	if l.known {
-		return l.length, nil
+	if l.test != nil { // reads all that is left
+		rest := listBuilder{r: r}
+		for {
+			x, ok, err := l.loopSource.next(r)
+			if err == nil && ok {
+				err = rest.add(x)
+			}
+			if err != nil {
+				return 0, err
+			}
+			if !ok {
+				break
+			}
+		}
+		l.items, l.test = rest.items, nil
 	}
-	if n, err := r.length(l.of); err == nil {
-		l.length, l.known = n, true
-		return n, nil
+	n := l.index + 1 + len(l.items)
+	if l.peeked && l.more {
+		n++
 	}
-	rest, err := r.rest(&l.it)
-	if err != nil {
-		return 0, err
-	}
-	l.it = iter{items: rest}
-	l.length = len(rest) + l.index + 1
-	if l.peeked && l.some {
-		l.length++
-	}
-	l.known = true
-	return l.length, nil
+	return n, l.err
 }
 
 func (l *loopObject) attr(r *run, name string) (Value, bool, error) {

@@ -2,7 +2,7 @@ package chat
 
 import (
 	"math"
-	"math/big"
+	"strconv"
 	"strings"
 )
 
@@ -15,14 +15,7 @@ const (
 	opDiv
 	opFloorDiv
 	opMod
-)
-
-var opNames = [...]string{"+", "-", "*", "/", "//", "%"}
-
-type cmpop uint8
-
-const (
-	cmpEq cmpop = iota
+	cmpEq
 	cmpNe
 	cmpLt
 	cmpLe
@@ -32,19 +25,17 @@ const (
 	cmpNotIn
 )
 
-// maxIntDigits is the number of digits up to which Python converts between int and text. maxIntBits
-// keeps the arithmetic on larger ints cheap.
-const (
-	maxIntDigits = 4300
-	maxIntBits   = 1 << 16
-)
+var opNames = [...]string{"+", "-", "*", "/", "//", "%"}
 
-func (r *run) truth(v Value) bool {
+// maxIntDigits is the number of digits up to which Python converts between int and text.
+const maxIntDigits = 4300
+
+func truth(v Value) bool {
 	switch v.kind {
 	case Undefined, None:
 		return false
 	case Bool, Int:
-		return v.n != 0 || v.ref != nil
+		return v.n != 0 || v.s != ""
 	case Float:
 		return v.float() != 0
 	case String, Markup:
@@ -59,9 +50,6 @@ func (r *run) truth(v Value) bool {
 		return o.len() > 0
 	case *view:
 		return o.of.Len() > 0
-	case *loopObject:
-		n, err := o.len(r)
-		return err != nil || n > 0
 	}
 	return true
 }
@@ -87,17 +75,17 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 		if a.kind == Float || b.kind == Float {
 			return floatOp(op, a, b)
 		}
-		return r.intOp(op, a, b)
+		return intOp(op, a, b)
 	}
 	switch op {
 	case opAdd:
 		switch {
 		case a.isStr() && b.isStr(): // at least one is Markup, which escapes the other
-			x, err := r.escapeValue(r.shown(a))
+			x, err := r.escape(r.shown(a))
 			if err != nil {
 				return a, err
 			}
-			y, err := r.escapeValue(r.shown(b))
+			y, err := r.escape(r.shown(b))
 			if err == nil {
 				err = r.pay(0, len(x)+len(y))
 			}
@@ -125,126 +113,73 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 
 func isNumber(v Value) bool { return v.kind == Int || v.kind == Float || v.kind == Bool }
 
-// repeat multiplies a sequence by an int.
+// repeat multiplies a text by an int.
 func (r *run) repeat(v, times Value) (Value, error) {
-	n, ok := times.small()
-	if !ok {
-		if times.big().Sign() > 0 {
-			return v, limitErrorf("a value repeated %s times", times.big().Text(10))
-		}
-		return v, valueErrorf("cannot fit 'int' into an index-sized integer") // Python ignores the sign
+	if v.kind == List || v.kind == Tuple {
+		return v, unsupportedf("a %s times an int", typeName(v))
 	}
-	n = max(n, 0)
-	size := int64(0)
-	switch v.kind {
-	case String, Markup:
-		size = int64(len(v.s))
-	case List, Tuple:
-		size = valueBytes * int64(len(v.Items()))
-	default:
+	if !v.isStr() {
 		return v, typeErrorf("can't multiply '%s' by an int", typeName(v))
 	}
+	n, ok := times.small()
+	if !ok {
+		return v, errHuge()
+	}
+	n = max(n, 0)
+	size := int64(len(v.s))
 	if size > 0 && n > r.bytes/size {
 		return v, limitErrorf("a value of %d bytes repeated %d times", size, n)
 	}
-	if err := r.pay(int(size*n)>>8, listBytes+int(size*n)); err != nil {
-		return v, err
+	if err := r.pay(int(size*n)>>8, int(size*n)); err != nil || size == 0 {
+		return Value{kind: v.kind}, err
 	}
-	if v.isStr() {
-		return Value{kind: v.kind, s: strings.Repeat(v.s, int(n))}, nil
-	}
-	items := v.Items()
-	if len(items) == 0 {
-		return v, nil
-	}
-	out := make([]Value, 0, len(items)*int(n))
-	for range n {
-		out = append(out, items...)
-	}
-	return Value{kind: v.kind, ref: &seq{items: out}}, nil
+	return Value{kind: v.kind, s: strings.Repeat(v.s, int(n))}, nil
 }
 
-func (r *run) intOp(op binop, a, b Value) (Value, error) {
+func intOp(op binop, a, b Value) (Value, error) {
 	x, ok1 := a.small()
 	y, ok2 := b.small()
-	if ok1 && ok2 {
-		switch op {
-		case opAdd:
-			if z := x + y; (z > x) == (y > 0) {
-				return IntValue(z), nil
-			}
-		case opSub:
-			if z := x - y; (z < x) == (y > 0) {
-				return IntValue(z), nil
-			}
-		case opMul:
-			if x == 0 || y == 0 {
-				return IntValue(0), nil
-			}
-			if z := x * y; z/y == x && (x != -1 || y != math.MinInt64) && (y != -1 || x != math.MinInt64) {
-				return IntValue(z), nil
-			}
-		case opFloorDiv, opMod:
-			if y != 0 && y != -1 {
-				q, m := x/y, x%y
-				if m != 0 && (m < 0) != (y < 0) {
-					q, m = q-1, m+y
-				}
-				if op == opMod {
-					return IntValue(m), nil
-				}
-				return IntValue(q), nil
-			}
-		}
+	if !ok1 || !ok2 {
+		return a, errHuge()
 	}
-	return r.bigOp(op, a.big(), b.big())
-}
-
-func (r *run) bigOp(op binop, x, y *big.Int) (Value, error) {
-	if err := r.pay(1+(x.BitLen()+y.BitLen())>>6, (x.BitLen()+y.BitLen())>>3); err != nil {
-		return Value{}, err
+	if op >= opDiv && y == 0 {
+		return a, valueErrorf("division by zero")
 	}
-	z := new(big.Int)
 	switch op {
 	case opAdd:
-		z.Add(x, y)
+		if z := x + y; (z > x) == (y > 0) {
+			return IntValue(z), nil
+		}
 	case opSub:
-		z.Sub(x, y)
+		if z := x - y; (z < x) == (y > 0) {
+			return IntValue(z), nil
+		}
 	case opMul:
-		if x.BitLen()+y.BitLen() > maxIntBits {
-			return Value{}, limitErrorf("integer of more than %d bits", maxIntBits)
+		if x == 0 || y == 0 {
+			return IntValue(0), nil
 		}
-		z.Mul(x, y)
+		if z := x * y; z/y == x && (x != -1 || y != math.MinInt64) && (y != -1 || x != math.MinInt64) {
+			return IntValue(z), nil
+		}
 	case opDiv:
-		if y.Sign() == 0 {
-			return Value{}, valueErrorf("division by zero")
+		f, exact1 := exactFloat(a)
+		g, exact2 := exactFloat(b)
+		if exact1 && exact2 {
+			return FloatValue(f / g), nil
 		}
-		f, _ := new(big.Rat).SetFrac(x, y).Float64()
-		if math.IsInf(f, 0) {
-			return Value{}, valueErrorf("integer division result too large for a float")
-		}
-		if f == 0 && (x.Sign() < 0) != (y.Sign() < 0) {
-			f = math.Copysign(0, -1)
-		}
-		return FloatValue(f), nil
 	case opFloorDiv, opMod:
-		if y.Sign() == 0 {
-			return Value{}, valueErrorf("integer division or modulo by zero")
-		}
-		m := new(big.Int)
-		z.QuoRem(x, y, m)
-		if m.Sign() != 0 && m.Sign() != y.Sign() {
-			z.Sub(z, big.NewInt(1))
-			m.Add(m, y)
+		q, m := x/y, x%y
+		if m != 0 && (m < 0) != (y < 0) {
+			q, m = q-1, m+y
 		}
 		if op == opMod {
-			z = m
+			return IntValue(m), nil
+		}
+		if x != math.MinInt64 || y != -1 {
+			return IntValue(q), nil
 		}
 	}
-	if z.BitLen() > maxIntBits {
-		return Value{}, limitErrorf("integer of more than %d bits", maxIntBits)
-	}
-	return BigValue(z), nil
+	return a, errHuge()
 }
 
 func toFloat(v Value) (float64, error) {
@@ -254,11 +189,20 @@ func toFloat(v Value) (float64, error) {
 	if n, ok := v.small(); ok {
 		return float64(n), nil
 	}
-	f, _ := new(big.Float).SetInt(v.big()).Float64()
-	if math.IsInf(f, 0) {
+	f, err := strconv.ParseFloat(v.s, 64)
+	if err != nil {
 		return 0, valueErrorf("int too large to convert to float")
 	}
 	return f, nil
+}
+
+// exactFloat returns a number as a float, and whether that is exact for certain.
+func exactFloat(v Value) (float64, bool) {
+	if v.kind == Float {
+		return v.float(), true
+	}
+	n, ok := v.small()
+	return float64(n), ok && n >= -1<<53 && n <= 1<<53
 }
 
 func floatOp(op binop, a, b Value) (Value, error) {
@@ -277,57 +221,23 @@ func floatOp(op binop, a, b Value) (Value, error) {
 		return FloatValue(x - y), nil
 	case opMul:
 		return FloatValue(x * y), nil
-	}
-	if y == 0 {
-		return a, valueErrorf("float division by zero")
-	}
-	if op == opDiv {
+	case opDiv:
+		if y == 0 {
+			return a, valueErrorf("float division by zero")
+		}
 		return FloatValue(x / y), nil
 	}
-	// Python's float_divmod.
-	m := math.Mod(x, y)
-	q := (x - m) / y
-	if m != 0 {
-		if (y < 0) != (m < 0) {
-			m += y
-			q--
-		}
-	} else {
-		m = math.Copysign(0, y)
-	}
-	if op == opMod {
-		return FloatValue(m), nil
-	}
-	if q == 0 {
-		return FloatValue(math.Copysign(0, x/y)), nil
-	}
-	f := math.Floor(q)
-	if q-f > 0.5 {
-		f++
-	}
-	return FloatValue(f), nil
+	return a, unsupportedf("the operator %s on a float", opNames[op])
 }
 
-func (r *run) negate(v Value) (Value, error) {
+func negate(v Value) (Value, error) {
 	switch {
 	case v.kind == Undefined:
 		return v, undefinedError(v)
 	case v.kind == Float:
 		return FloatValue(-v.float()), nil
 	case v.isInt():
-		return r.intOp(opSub, IntValue(0), v)
+		return intOp(opSub, IntValue(0), v)
 	}
 	return v, typeErrorf("bad operand type for unary -: '%s'", typeName(v))
-}
-
-func (r *run) plus(v Value) (Value, error) {
-	switch v.kind {
-	case Undefined:
-		return v, undefinedError(v)
-	case Float, Int:
-		return v, nil
-	case Bool:
-		return IntValue(v.n), nil
-	}
-	return v, typeErrorf("bad operand type for unary +: '%s'", typeName(v))
 }

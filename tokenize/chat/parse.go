@@ -23,22 +23,24 @@ func Parse(name, src string, opts Options) (*Template, error) {
 		return nil, &Error{Template: name, Line: line, Err: err}
 	}
 	p := &parser{toks: toks, max: opts.MaxNesting}
-	body, err := p.statements(nil)
-	if err != nil {
-		return nil, &Error{Template: name, Line: p.errLine, Err: err}
+	t := &Template{name: name, src: src, opts: opts, body: p.statements()}
+	if p.err == nil {
+		p.errLine, p.err = resolveTemplate(t)
 	}
-	t := &Template{name: name, src: src, opts: opts, body: body}
-	if line, err := resolveTemplate(t); err != nil {
-		return nil, &Error{Template: name, Line: line, Err: err}
+	if p.err != nil {
+		return nil, &Error{Template: name, Line: p.errLine, Err: p.err}
 	}
 	return t, nil
 }
 
+// A parser keeps its first error. It then sees the end of the template, so all its loops end, and
+// the tree that it returns is not used.
 type parser struct {
 	toks    []token
 	i       int
 	depth   int
 	max     int
+	err     error
 	errLine int
 	// loops is the number of enclosing loops in the current function. break and continue need one.
 	loops int
@@ -48,12 +50,7 @@ type parser struct {
 
 func (p *parser) cur() token  { return p.toks[p.i] }
 func (p *parser) next() token { t := p.toks[p.i]; p.skip(); return t }
-func (p *parser) peek() token {
-	if p.i+1 < len(p.toks) {
-		return p.toks[p.i+1]
-	}
-	return p.toks[p.i]
-}
+func (p *parser) peek() token { return p.toks[min(p.i+1, len(p.toks)-1)] }
 
 func (p *parser) skip() {
 	if p.i+1 < len(p.toks) {
@@ -72,407 +69,268 @@ func (p *parser) isName(name string) bool {
 }
 
 func (p *parser) skipOp(op string) bool {
-	if p.isOp(op) {
+	found := p.isOp(op)
+	if found {
 		p.skip()
-		return true
 	}
-	return false
+	return found
 }
 
 func (p *parser) skipName(name string) bool {
-	if p.isName(name) {
+	found := p.isName(name)
+	if found {
 		p.skip()
-		return true
 	}
-	return false
+	return found
 }
 
-func (p *parser) failf(line int, format string, args ...any) error {
-	p.errLine = line
-	return fmt.Errorf("syntax error: "+format, args...)
+func (p *parser) fail(line int, err error) {
+	if p.err == nil {
+		p.err, p.errLine = err, line
+	}
+	p.toks, p.i = []token{{kind: tokEOF, line: line}}, 0
 }
 
-// unsupportedf returns the error for a part of Jinja that this package does not support.
-func (p *parser) unsupportedf(line int, format string, args ...any) error {
-	p.errLine = line
-	return unsupportedf(format, args...)
+func (p *parser) failf(line int, format string, args ...any) {
+	p.fail(line, fmt.Errorf("syntax error: "+format, args...))
 }
 
-func (p *parser) expect(k tokenKind, text string) (token, error) {
+// unsupportedf fails with a part of Jinja that this package does not support.
+func (p *parser) unsupportedf(line int, format string, args ...any) {
+	p.fail(line, unsupportedf(format, args...))
+}
+
+// expect skips a token of the kind and, if text is not empty, of the text.
+func (p *parser) expect(k tokenKind, text string) token {
 	t := p.cur()
-	if t.kind != k || text != "" && t.text != text {
-		want := token{kind: k, text: text}
-		if k == tokName && text == "" {
-			return t, p.failf(t.line, "expected a name, got %s", t.describe())
-		}
-		return t, p.failf(t.line, "expected %s, got %s", want.describe(), t.describe())
+	if t.kind == k && (text == "" || t.text == text) {
+		return p.next()
 	}
-	p.skip()
-	return t, nil
+	want := token{kind: k, text: text}.describe()
+	if k == tokName && text == "" {
+		want = "a name"
+	}
+	p.failf(t.line, "expected %s, got %s", want, t.describe())
+	return t
 }
 
-func (p *parser) enter() error {
-	p.depth++
-	if p.depth > p.max {
-		p.errLine = p.cur().line
-		return limitErrorf("source nests deeper than %d", p.max)
+func (p *parser) enter() {
+	if p.depth++; p.depth > p.max {
+		p.fail(p.cur().line, limitErrorf("source nests deeper than %d", p.max))
 	}
-	return nil
 }
 
 func (p *parser) leave() { p.depth-- }
 
-// statements parses up to a tag in ends, and stops at its name. At the top level, ends is nil.
-func (p *parser) statements(ends []string) ([]stmt, error) {
-	if err := p.enter(); err != nil {
-		return nil, err
+// more reports whether another element of a list follows n elements. It skips the comma before it,
+// or the end of the list. A comma can precede the end.
+func (p *parser) more(n int, end string) bool {
+	if n > 0 && !p.isOp(end) {
+		p.expect(tokOp, ",")
 	}
+	return !p.skipOp(end) && p.err == nil
+}
+
+// statements parses up to a tag in ends, and stops at its name. At the top level, ends is empty.
+func (p *parser) statements(ends ...string) []stmt {
+	p.enter()
 	defer p.leave()
 	var out []stmt
 	for {
 		t := p.cur()
 		switch t.kind {
 		case tokEOF:
-			if ends != nil {
-				return nil, p.failf(t.line, "unexpected end of the template, expected %s", oneOf(ends))
+			if len(ends) > 0 {
+				p.failf(t.line, "unexpected end of the template, expected %s", strings.Join(ends, " or "))
 			}
-			return out, nil
+			return out
 		case tokData:
 			out = append(out, &textStmt{t.text})
 			p.skip()
 		case tokVarBegin:
 			p.ops = 0
 			p.skip()
-			e, err := p.tuple(tupleOpts{cond: true})
-			if err != nil {
-				return nil, err
-			}
-			if _, err := p.expect(tokVarEnd, ""); err != nil {
-				return nil, err
-			}
-			out = append(out, &outStmt{e, t.line})
+			out = append(out, &outStmt{p.tuple(tupleOpts{cond: true}), t.line})
+			p.expect(tokVarEnd, "")
 		case tokBlockBegin:
 			p.ops = 0
 			p.skip()
 			name := p.cur()
 			if name.kind == tokName && slices.Contains(ends, name.text) {
-				return out, nil
+				return out
 			}
-			s, err := p.statement()
-			if err != nil {
-				return nil, err
-			}
-			if s != nil {
-				out = append(out, s...)
-			}
-			if _, err := p.expect(tokBlockEnd, ""); err != nil {
-				return nil, err
-			}
+			out = append(out, p.statement())
+			p.expect(tokBlockEnd, "")
 		default:
-			return nil, p.failf(t.line, "unexpected %s", t.describe())
+			p.failf(t.line, "unexpected %s", t.describe())
 		}
 	}
-}
-
-func oneOf(names []string) string {
-	var s strings.Builder
-	for i, n := range names {
-		if i > 0 {
-			s.WriteString(" or ")
-		}
-		s.WriteString(n)
-	}
-	return s.String()
 }
 
 // body parses the end of an opening tag and its statements. It returns the closing tag's name.
-func (p *parser) body(ends ...string) ([]stmt, string, error) {
+func (p *parser) body(ends ...string) ([]stmt, string) {
 	p.skipOp(":")
-	if _, err := p.expect(tokBlockEnd, ""); err != nil {
-		return nil, "", err
-	}
-	b, err := p.statements(ends)
-	if err != nil {
-		return nil, "", err
-	}
-	return b, p.next().text, nil
+	p.expect(tokBlockEnd, "")
+	b := p.statements(ends...)
+	return b, p.next().text
 }
 
-func (p *parser) statement() ([]stmt, error) {
+func (p *parser) statement() stmt {
 	t := p.cur()
 	if t.kind != tokName {
-		return nil, p.failf(t.line, "expected the name of a tag, got %s", t.describe())
+		p.failf(t.line, "expected the name of a tag, got %s", t.describe())
+		return nil
 	}
-	one := func(s stmt, err error) ([]stmt, error) {
-		if err != nil {
-			return nil, err
-		}
-		return []stmt{s}, nil
-	}
+	p.skip()
 	switch t.text {
 	case "for":
-		return one(p.forLoop())
+		return p.forLoop(t.line)
 	case "if":
-		return one(p.ifBlock())
+		return p.ifBlock(t.line)
 	case "set":
-		return one(p.set())
+		return p.set(t.line)
 	case "macro":
-		return one(p.macro())
+		m := p.signature(t.line)
+		m.body = p.function("endmacro")
+		return &macroStmt{macroBody: m}
 	case "filter":
-		return one(p.filterBlock())
-	case "with":
-		return one(p.with())
-	case "print":
-		return p.print()
+		f := &filterStmt{filter: p.filters(nil, true), line: t.line}
+		f.body, _ = p.body("endfilter")
+		return f
 	case "generation":
-		p.skip()
-		m := &macroBody{name: "generation", line: t.line}
-		var err error
-		m.body, err = p.function("endgeneration")
-		return one(&genStmt{m}, err)
+		return &genStmt{&macroBody{name: "generation", line: t.line, body: p.function("endgeneration")}}
 	case "break", "continue":
-		p.skip()
 		if p.loops == 0 {
-			return nil, p.failf(t.line, "'%s' outside of a loop", t.text)
+			p.failf(t.line, "'%s' outside of a loop", t.text)
 		}
 		if t.text == "break" {
-			return one(breakStmt{}, nil)
+			return breakStmt{}
 		}
-		return one(continueStmt{}, nil)
-	case "block", "call", "extends", "include", "import", "from", "autoescape":
-		return nil, p.unsupportedf(t.line, "tag '%s'", t.text)
+		return continueStmt{}
+	case "autoescape", "block", "call", "extends", "from", "import", "include", "print", "with":
+		p.unsupportedf(t.line, "tag '%s'", t.text)
 	}
-	return nil, p.failf(t.line, "unknown tag '%s'", t.text)
+	p.failf(t.line, "unknown tag '%s'", t.text)
+	return nil
 }
 
 // function parses the body of a function. A break inside cannot leave a loop outside.
-func (p *parser) function(end string) ([]stmt, error) {
+func (p *parser) function(end string) []stmt {
 	loops := p.loops
 	p.loops = 0
-	b, _, err := p.body(end)
+	b, _ := p.body(end)
 	p.loops = loops
-	return b, err
+	return b
 }
 
-func (p *parser) forLoop() (stmt, error) {
-	f := &forStmt{line: p.next().line}
-	var err error
-	if f.target, err = p.target(tupleOpts{}); err != nil {
-		return nil, err
-	}
-	if _, err = p.expect(tokName, "in"); err != nil {
-		return nil, err
-	}
-	if f.iter, err = p.tuple(tupleOpts{}); err != nil {
-		return nil, err
-	}
+func (p *parser) forLoop(line int) stmt {
+	f := &forStmt{line: line, target: p.target(tupleOpts{})}
+	p.expect(tokName, "in")
+	f.iter = p.tuple(tupleOpts{})
 	if p.skipName("if") {
-		if f.test, err = p.expression(true); err != nil {
-			return nil, err
-		}
+		f.test = p.expression(true)
 	}
 	if p.isName("recursive") {
-		return nil, p.unsupportedf(f.line, "a recursive loop")
+		p.unsupportedf(line, "a recursive loop")
 	}
 	p.loops++
 	var end string
-	f.body, end, err = p.body("endfor", "else")
-	p.loops--
-	if err == nil && end == "else" {
-		f.els, _, err = p.body("endfor")
+	if f.body, end = p.body("endfor", "else"); end == "else" {
+		p.unsupportedf(p.cur().line, "else of a loop")
 	}
-	return f, err
+	p.loops--
+	return f
 }
 
-func (p *parser) ifBlock() (stmt, error) {
-	top := &ifStmt{line: p.next().line}
+func (p *parser) ifBlock(line int) stmt {
+	top := &ifStmt{line: line}
 	for at := top; ; {
-		var err error
-		if at.test, err = p.tuple(tupleOpts{}); err != nil {
-			return nil, err
-		}
+		at.test = p.tuple(tupleOpts{})
 		var end string
-		if at.body, end, err = p.body("elif", "else", "endif"); err != nil {
-			return nil, err
-		}
+		at.body, end = p.body("elif", "else", "endif")
 		switch end {
 		case "elif":
 			at = &ifStmt{line: p.cur().line}
 			top.alts = append(top.alts, at)
 			continue
 		case "else":
-			top.els, _, err = p.body("endif")
+			top.els, _ = p.body("endif")
 		}
-		return top, err
+		return top
 	}
 }
 
-func (p *parser) set() (stmt, error) {
-	line := p.next().line
-	tg, err := p.target(tupleOpts{namespace: true})
-	if err != nil {
-		return nil, err
-	}
+func (p *parser) set(line int) stmt {
+	to := p.target(tupleOpts{namespace: true})
 	if p.skipOp("=") {
-		e, err := p.tuple(tupleOpts{cond: true})
-		return &setStmt{tg, e, line}, err
+		return &setStmt{to, p.tuple(tupleOpts{cond: true}), line}
 	}
-	s := &setBlockStmt{target: tg, line: line}
-	if s.filter, err = p.filters(nil, false); err != nil {
-		return nil, err
-	}
-	s.body, _, err = p.body("endset")
-	return s, err
+	s := &setBlockStmt{target: to, line: line, filter: p.filters(nil, false)}
+	s.body, _ = p.body("endset")
+	return s
 }
 
-func (p *parser) macro() (stmt, error) {
-	m := &macroBody{line: p.next().line}
-	name, err := p.expect(tokName, "")
-	if err != nil {
-		return nil, err
-	}
-	m.name = name.text
-	if !assignable(m.name) {
-		return nil, p.failf(name.line, "cannot assign to '%s'", m.name)
-	}
-	if err := p.signature(m); err != nil {
-		return nil, err
-	}
-	m.body, err = p.function("endmacro")
-	return &macroStmt{macroBody: m}, err
-}
-
-func (p *parser) signature(m *macroBody) error {
-	if _, err := p.expect(tokOp, "("); err != nil {
-		return err
-	}
+// signature parses the name and the parameters of a macro.
+func (p *parser) signature(line int) *macroBody {
+	m := &macroBody{line: line, name: p.assignable().text}
+	p.expect(tokOp, "(")
 	defaults := false
-	for !p.isOp(")") {
-		if err := p.countOp(); err != nil {
-			return err
-		}
+	for !p.skipOp(")") && p.err == nil {
+		p.countOp()
 		if len(m.params) > 0 {
-			if _, err := p.expect(tokOp, ","); err != nil {
-				return err
-			}
+			p.expect(tokOp, ",")
 		}
-		t, err := p.expect(tokName, "")
-		if err != nil {
-			return err
-		}
-		if !assignable(t.text) {
-			return p.failf(t.line, "cannot assign to '%s'", t.text)
-		}
-		for _, q := range m.params {
-			if q.name == t.text {
-				return p.failf(t.line, "duplicate parameter '%s'", t.text)
-			}
+		t := p.assignable()
+		if slices.ContainsFunc(m.params, func(q param) bool { return q.name == t.text }) {
+			p.failf(t.line, "duplicate parameter '%s'", t.text)
 		}
 		a := param{name: t.text, line: t.line}
 		if p.skipOp("=") {
 			defaults = true
-			if a.def, err = p.expression(true); err != nil {
-				return err
-			}
+			a.def = p.expression(true)
 		} else if defaults {
-			return p.failf(t.line, "parameter '%s' without a default follows a parameter with a default", t.text)
+			p.failf(t.line, "parameter '%s' without a default follows a parameter with a default", t.text)
 		}
 		m.params = append(m.params, a)
 	}
-	p.skip()
-	return nil
+	return m
 }
 
-func (p *parser) filterBlock() (stmt, error) {
-	f := &filterStmt{line: p.next().line}
-	var err error
-	if f.filter, err = p.filters(nil, true); err != nil {
-		return nil, err
+// assignable parses a name that a template can set.
+func (p *parser) assignable() token {
+	t := p.expect(tokName, "")
+	if slices.Contains(constants, t.text) {
+		p.failf(t.line, "cannot assign to '%s'", t.text)
 	}
-	f.body, _, err = p.body("endfilter")
-	return f, err
+	return t
 }
 
-func (p *parser) with() (stmt, error) {
-	w := &withStmt{line: p.next().line}
-	for p.cur().kind != tokBlockEnd {
-		if len(w.targets) > 0 {
-			if _, err := p.expect(tokOp, ","); err != nil {
-				return nil, err
-			}
-		}
-		tg, err := p.target(tupleOpts{})
-		if err != nil {
-			return nil, err
-		}
-		if _, err := p.expect(tokOp, "="); err != nil {
-			return nil, err
-		}
-		e, err := p.expression(true)
-		if err != nil {
-			return nil, err
-		}
-		w.targets = append(w.targets, tg)
-		w.values = append(w.values, e)
-	}
-	var err error
-	w.body, _, err = p.body("endwith")
-	return w, err
-}
-
-func (p *parser) print() ([]stmt, error) {
-	line := p.next().line
-	var out []stmt
-	for p.cur().kind != tokBlockEnd {
-		if len(out) > 0 {
-			if _, err := p.expect(tokOp, ","); err != nil {
-				return nil, err
-			}
-		}
-		e, err := p.expression(true)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, &outStmt{e, line})
-	}
-	return out, nil
-}
-
-func assignable(name string) bool {
-	switch name {
-	case "true", "false", "none", "True", "False", "None":
-		return false
-	}
-	return true
-}
+// constants are the names that a template cannot set.
+var constants = []string{"true", "false", "none", "True", "False", "None"}
 
 // target parses an assignment target: a name, a tuple, or, if allowed, a namespace attribute.
-func (p *parser) target(o tupleOpts) (target, error) {
+func (p *parser) target(o tupleOpts) target {
 	line := p.cur().line
 	o.simple = true
-	e, err := p.tuple(o)
-	if err != nil {
-		return target{}, err
-	}
-	return p.asTarget(e, line)
+	return p.asTarget(p.tuple(o), line)
 }
 
-func (p *parser) asTarget(e expr, line int) (target, error) {
+func (p *parser) asTarget(e expr, line int) target {
 	switch e := e.(type) {
 	case *nameExpr:
-		return target{name: e.name, line: e.line}, nil
+		return target{name: e.name, line: e.line}
 	case *nsRef:
-		return target{name: e.name, attr: e.attr, line: line}, nil
-	case *tupleExpr:
+		return target{name: e.name, attr: e.attr, line: line}
+	case *seqExpr:
+		if e.kind != Tuple {
+			break
+		}
 		t := target{tuple: true, line: line}
 		for _, x := range e.items {
-			part, err := p.asTarget(x, line)
-			if err != nil {
-				return t, err
-			}
-			t.parts = append(t.parts, part)
+			t.parts = append(t.parts, p.asTarget(x, line))
 		}
-		return t, nil
+		return t
 	}
-	return target{}, p.failf(line, "cannot assign to this expression")
+	p.failf(line, "cannot assign to this expression")
+	return target{}
 }

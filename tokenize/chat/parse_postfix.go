@@ -1,232 +1,141 @@
 package chat
 
 import (
+	"slices"
 	"strings"
 )
 
-func (p *parser) postfix(e expr) (expr, error) {
+func (p *parser) postfix(e expr) expr {
 	for {
-		if err := p.countOp(); err != nil {
-			return nil, err
-		}
-		var err error
+		p.countOp()
 		switch {
-		case p.isOp("."):
-			p.skip()
+		case p.skipOp("."):
 			t := p.next()
-			switch t.kind {
-			case tokName:
-				e = newAttr(e, t.text)
-			case tokInt:
-				key, err := p.intLiteral(t)
-				if err != nil {
-					return nil, err
-				}
-				e = &itemExpr{e, key}
+			switch {
+			case t.kind == tokInt:
+				e = &itemExpr{e, p.intLiteral(t)}
+			case t.kind != tokName:
+				p.failf(t.line, "expected a name or a number, got %s", t.describe())
+			case strings.HasPrefix(t.text, "__"):
+				p.unsupportedf(t.line, "attribute '%s'", t.text)
 			default:
-				return nil, p.failf(t.line, "expected a name or a number, got %s", t.describe())
+				e = newAttr(e, t.text)
 			}
 		case p.isOp("["):
-			e, err = p.subscript(e)
+			e = p.subscript(e)
 		case p.isOp("("):
-			e, err = p.call(e)
+			e = p.call(e)
 		default:
-			return e, nil
-		}
-		if err != nil {
-			return nil, err
+			return e
 		}
 	}
 }
 
-func (p *parser) subscript(of expr) (expr, error) {
+func (p *parser) subscript(of expr) expr {
 	line := p.next().line
-	var keys []expr
-	var slice *sliceExpr // the last slice among the keys
-	for n := 0; !p.isOp("]"); n++ {
-		if n > 0 {
-			if _, err := p.expect(tokOp, ","); err != nil {
-				return nil, err
-			}
-		}
-		key, s, err := p.subscribed(of)
-		if err != nil {
-			return nil, err
-		}
-		if s != nil {
-			slice, key = s, s
-		}
-		keys = append(keys, key)
-	}
-	p.skip()
-	switch {
-	case len(keys) == 1 && slice != nil:
-		return slice, nil
-	case slice != nil:
-		return nil, p.unsupportedf(line, "a slice in a subscript of several keys")
-	case len(keys) == 1:
-		return &itemExpr{of, keys[0]}, nil
-	}
-	return &itemExpr{of, &tupleExpr{keys}}, nil
-}
-
-// subscribed parses one key of a subscript: an expression, or a slice of the value before the
-// bracket. A slice inside a key, as in x['ab'[:1]], is an expression.
-func (p *parser) subscribed(of expr) (expr, *sliceExpr, error) {
 	s := &sliceExpr{of: of}
-	var err error
 	if !p.isOp(":") {
-		if s.start, err = p.expression(true); err != nil || !p.isOp(":") {
-			return s.start, nil, err
+		s.start = p.expression(true)
+	}
+	slice := p.skipOp(":")
+	if slice && !p.isOp(":") && !p.isOp("]") {
+		s.stop = p.expression(true)
+	}
+	if slice && p.skipOp(":") && !p.isOp("]") {
+		s.reverse = s.start == nil && s.stop == nil && p.skipOp("-") && p.next().text == "1"
+		if !s.reverse || !p.isOp("]") {
+			p.unsupportedf(line, "a slice with a step, except [::-1]")
 		}
 	}
-	p.skip()
-	if !p.isOp(":") && !p.isOp("]") && !p.isOp(",") {
-		if s.stop, err = p.expression(true); err != nil {
-			return nil, nil, err
-		}
+	if p.isOp(",") {
+		p.unsupportedf(line, "a subscript of several keys")
 	}
-	if p.skipOp(":") && !p.isOp("]") && !p.isOp(",") {
-		if s.step, err = p.expression(true); err != nil {
-			return nil, nil, err
-		}
+	p.expect(tokOp, "]")
+	if slice {
+		return s
 	}
-	return nil, s, nil
+	return &itemExpr{of, s.start}
 }
 
-func (p *parser) call(fn expr) (*callExpr, error) {
+func (p *parser) call(fn expr) *callExpr {
 	c := &callExpr{fn: fn, line: p.next().line}
-	for n := 0; !p.isOp(")"); n++ {
-		if n > 0 {
-			if _, err := p.expect(tokOp, ","); err != nil {
-				return nil, err
-			}
-			if p.isOp(")") {
-				break
-			}
-		}
-		var err error
+	for p.more(len(c.args)+len(c.kwargs), ")") {
 		switch {
 		case p.isOp("*"), p.isOp("**"):
-			return nil, p.unsupportedf(c.line, "a call with %s before an argument", p.cur().text)
+			p.unsupportedf(c.line, "a call with %s before an argument", p.cur().text)
 		case p.cur().kind == tokName && p.peek().kind == tokOp && p.peek().text == "=":
 			name := p.next().text
 			p.skip()
-			for _, k := range c.kwargs {
-				if k.name == name {
-					return nil, p.failf(c.line, "duplicate argument '%s'", name)
-				}
+			if slices.ContainsFunc(c.kwargs, func(k kwarg) bool { return k.name == name }) {
+				p.failf(c.line, "duplicate argument '%s'", name)
 			}
-			var e expr
-			e, err = p.expression(true)
-			c.kwargs = append(c.kwargs, kwarg{name, e})
+			c.kwargs = append(c.kwargs, kwarg{name, p.expression(true)})
 		default:
 			if c.kwargs != nil {
-				return nil, p.failf(c.line, "invalid order of call arguments")
+				p.failf(c.line, "invalid order of call arguments")
 			}
-			var e expr
-			e, err = p.expression(true)
-			c.args = append(c.args, e)
-		}
-		if err != nil {
-			return nil, err
+			c.args = append(c.args, p.expression(true))
 		}
 	}
-	p.skip()
-	return c, nil
+	return c
 }
 
 // filterChain parses the filters, tests and calls after an expression.
-func (p *parser) filterChain(e expr) (expr, error) {
+func (p *parser) filterChain(e expr) expr {
 	for {
-		if err := p.countOp(); err != nil {
-			return nil, err
-		}
-		var err error
+		p.countOp()
 		switch {
 		case p.isOp("|"):
-			e, err = p.filters(e, false)
-		case p.isName("is"):
-			e, err = p.test(e)
+			e = p.filters(e, false)
+		case p.skipName("is"):
+			e = p.test(e)
 		case p.isOp("("):
-			e, err = p.call(e)
+			e = p.call(e)
 		default:
-			return e, nil
-		}
-		if err != nil {
-			return nil, err
+			return e
 		}
 	}
 }
 
-// filters parses a sequence of filters. If inline is set, no bar precedes the first one.
-func (p *parser) filters(e expr, inline bool) (expr, error) {
-	for p.isOp("|") || inline {
-		if err := p.countOp(); err != nil {
-			return nil, err
-		}
-		if !inline {
-			p.skip()
-		}
+// filters parses a sequence of filters. If inline is set, no bar precedes the first one. Without a
+// filter it returns e.
+func (p *parser) filters(e expr, inline bool) expr {
+	for inline || p.skipOp("|") {
 		inline = false
-		name, line, err := p.dotted()
-		if err != nil {
-			return nil, err
-		}
-		f := &filterExpr{of: e, name: name, line: line}
-		if p.isOp("(") {
-			if f.call, err = p.call(nil); err != nil {
-				return nil, err
-			}
+		p.countOp()
+		f := &applyExpr{of: e, kind: "filter"}
+		if f.name, f.line = p.dotted(); p.isOp("(") {
+			f.call = p.call(nil)
 		}
 		e = f
 	}
-	return e, nil
+	return e
 }
 
-func (p *parser) dotted() (string, int, error) {
-	t, err := p.expect(tokName, "")
-	if err != nil {
-		return "", 0, err
-	}
-	var name strings.Builder
-	name.WriteString(t.text)
+func (p *parser) dotted() (string, int) {
+	t := p.expect(tokName, "")
+	parts := []string{t.text}
 	for p.skipOp(".") {
-		part, err := p.expect(tokName, "")
-		if err != nil {
-			return "", 0, err
-		}
-		name.WriteString("." + part.text)
+		parts = append(parts, p.expect(tokName, "").text)
 	}
-	return name.String(), t.line, nil
+	return strings.Join(parts, "."), t.line
 }
 
-func (p *parser) test(of expr) (expr, error) {
-	p.skip()
+func (p *parser) test(of expr) expr {
 	negated := p.skipName("not")
-	name, line, err := p.dotted()
-	if err != nil {
-		return nil, err
-	}
-	t := &testExpr{of: of, name: name, line: line}
+	t := &applyExpr{of: of, kind: "test"}
+	t.name, t.line = p.dotted()
 	switch c := p.cur(); {
 	case p.isOp("("):
-		t.call, err = p.call(nil)
+		t.call = p.call(nil)
 	case p.isName("is"):
-		err = p.failf(c.line, "tests cannot be chained")
+		p.failf(c.line, "tests cannot be chained")
 	case c.kind == tokString, c.kind == tokInt, c.kind == tokFloat, p.isOp("["), p.isOp("{"),
 		c.kind == tokName && c.text != "else" && c.text != "or" && c.text != "and":
-		var arg expr
-		if arg, err = p.primary(false); err == nil {
-			arg, err = p.postfix(arg)
-		}
-		t.call = &callExpr{args: []expr{arg}, line: c.line}
-	}
-	if err != nil {
-		return nil, err
+		t.call = &callExpr{args: []expr{p.postfix(p.primary(false))}, line: c.line}
 	}
 	if negated {
-		return &notExpr{t}, nil
+		return &notExpr{t}
 	}
-	return t, nil
+	return t
 }

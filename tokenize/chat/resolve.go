@@ -1,8 +1,10 @@
 package chat
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // A resolver resolves names to places, and filters and tests to functions. It keeps the first
@@ -12,15 +14,17 @@ type resolver struct {
 	index map[string]int
 	err   error
 	line  int
+	loops int          // enclosing loops
+	used  map[ref]bool // the variables named loop that the template reads
 	// lateNames means that the expression is directly in an if or a conditional expression. An unknown
 	// filter is then an error only when it is evaluated.
 	lateNames bool
 }
 
 func resolveTemplate(t *Template) (int, error) {
-	c := &resolver{t: t, index: map[string]int{}}
+	c := &resolver{t: t, index: map[string]int{}, used: map[ref]bool{}}
 	work := maxScopeWork
-	fn := &function{work: &work}
+	fn := &funcScope{work: &work}
 	s := newScope(nil, fn)
 	s.visit(t.body)
 	c.body(t.body, s)
@@ -78,6 +82,9 @@ func (c *resolver) find(s *scope, name string, line int) place {
 	if !ok {
 		c.fail(line, fmt.Errorf("syntax error: Jinja cannot resolve the name '%s' here", name))
 		return place{}
+	}
+	if name == "loop" {
+		c.used[r] = true
 	}
 	return placeOf(s, r)
 }
@@ -140,35 +147,16 @@ func (c *resolver) stmt(x stmt, s *scope) {
 			c.expr(x.filter, in)
 		})
 		x.frame = c.frame(in)
-	case *withStmt:
-		in := newScope(s, s.fn)
-		for _, t := range x.targets {
-			in.visitTarget(t, true)
-		}
-		in.visit(x.body)
-		for i := range x.targets {
-			c.target(&x.targets[i], in)
-			c.expr(x.values[i], s)
-		}
-		c.resolveScope(func() { c.body(x.body, in) })
-		x.frame = c.frame(in)
 	}
 }
 
 func (c *resolver) loop(x *forStmt, s *scope) {
-	x.extended = freeNames(x.body, "loop")["loop"]
-	names([]stmt{x}, func(name string, store bool) {
-		if store && name == "loop" {
-			c.fail(x.line, fmt.Errorf("syntax error: cannot assign to the variable loop within a loop"))
-		}
-	})
-	in, els, test := newScope(s, s.fn), newScope(s, s.fn), newScope(s, s.fn)
-	if x.extended {
-		in.declare("loop")
-	}
+	c.loops++
+	defer func() { c.loops-- }()
+	in, test := newScope(s, s.fn), newScope(s, s.fn)
+	loop := in.declare("loop")
 	in.visitTarget(x.target, true)
 	in.visit(x.body)
-	els.visit(x.els)
 	c.expr(x.iter, s)
 	x.testTgt = cloneTarget(x.target)
 	if x.test != nil {
@@ -182,12 +170,9 @@ func (c *resolver) loop(x *forStmt, s *scope) {
 	c.resolveScope(func() {
 		c.target(&x.target, in)
 		c.body(x.body, in)
-		c.body(x.els, els)
 	})
-	if x.extended {
-		x.loopVar = c.find(in, "loop", x.line)
-	}
-	x.bodyFrame, x.elseFrame, x.testFrame = c.frame(in), c.frame(els), c.frame(test)
+	x.extended, x.loopVar = c.used[loop], placeOf(in, loop)
+	x.bodyFrame, x.testFrame = c.frame(in), c.frame(test)
 }
 
 func cloneTarget(t target) target {
@@ -214,12 +199,6 @@ func (c *resolver) macro(m *macroBody, s *scope) {
 		}
 	}
 	in.visit(m.body)
-	free := freeNames(m.body, unsupportedMacroNames...)
-	for _, name := range unsupportedMacroNames {
-		if free[name] && !slices.ContainsFunc(m.params, func(p param) bool { return p.name == name }) {
-			c.fail(m.line, unsupportedf("variable '%s' in a macro", name))
-		}
-	}
 	c.resolveScope(func() {
 		for i := range m.params {
 			p := &m.params[i]
@@ -241,14 +220,21 @@ func (c *resolver) target(t *target, s *scope) {
 		}
 		return
 	}
+	if t.name == "loop" && t.attr == "" && c.loops > 0 {
+		c.fail(t.line, fmt.Errorf("syntax error: cannot assign to the variable loop within a loop"))
+	}
 	t.place = c.find(s, t.name, t.line)
 }
 
 func (c *resolver) expr(e expr, s *scope) {
 	switch e := e.(type) {
 	case *nameExpr:
-		if slices.Contains(unsupportedFunctions, e.name) && s.isInput(e.name) {
+		outer, _ := s.find(e.name)
+		switch {
+		case slices.Contains(unsupportedFunctions, e.name) && s.isInput(e.name):
 			c.fail(e.line, unsupportedf("'%s'", e.name))
+		case slices.Contains(unsupportedMacroNames, e.name) && s.fn.depth > 0 && (outer.fn != s.fn || s.isInput(e.name)):
+			c.fail(e.line, unsupportedf("variable '%s' in a macro", e.name))
 		}
 		e.place = c.find(s, e.name, e.line)
 		return
@@ -258,102 +244,70 @@ func (c *resolver) expr(e expr, s *scope) {
 		eachChild(e, func(x expr) { c.expr(x, s) })
 		c.lateNames = late
 		return
-	case *orExpr:
-		c.shortCircuit(e.a, e.b, true, s)
-		return
-	case *andExpr:
-		c.shortCircuit(e.a, e.b, false, s)
-		return
-	case *sliceExpr:
-		e.folded = true
-		eachChild(e, func(x expr) {
-			c.expr(x, s)
-			e.folded = e.folded && isConst(x)
-		})
-		return
-	case *filterExpr:
-		e.fn = c.filter(e.name, e.line)
-		c.namedIn(e)
-	case *testExpr:
-		e.fn = c.test(e.name, e.line)
+	case *applyExpr:
+		if e.kind == "filter" {
+			e.fn = c.named(e, filterByName(e.name), unsupportedFilters)
+			c.namedIn(e)
+		} else {
+			e.fn = c.named(e, testByName(e.name), unsupportedTests)
+		}
 	case *attrExpr:
 		if of, ok := e.of.(*nameExpr); ok && of.name == "loop" && slices.Contains(unsupportedLoopAttrs, e.name) {
 			c.fail(of.line, unsupportedf("'loop.%s'", e.name))
 		}
 	case *callExpr:
-		if at, ok := e.fn.(*attrExpr); ok && slices.Contains(unsupportedNames, at.name) {
-			c.fail(e.line, unsupportedf("method '%s'", at.name))
-		}
+		c.call(e, s)
 	}
 	eachChild(e, func(x expr) { c.expr(x, s) })
 }
 
-// isConst reports whether Jinja knows the value of an expression at compile time: it contains no
-// names and calls (optimizer.py and as_const of nodes.py).
-func isConst(e expr) bool {
-	switch e := e.(type) {
-	case *nameExpr, *callExpr:
-		return false
-	case *sliceExpr:
-		return e.folded
-	case *condExpr:
-		if e.els == nil {
-			return false
+// call refuses what is known to be unsupported in a call of a method or a global function.
+func (c *resolver) call(e *callExpr, s *scope) {
+	switch of := e.fn.(type) {
+	case *attrExpr:
+		if slices.Contains(unsupportedNames, of.name) {
+			c.fail(e.line, unsupportedf("method '%s'", of.name))
 		}
-	case *filterExpr:
-		switch e.name {
-		case "map", "select", "reject", "selectattr", "rejectattr": // they need a context
-			return false
-		}
-	}
-	known := true
-	eachChild(e, func(x expr) { known = known && isConst(x) })
-	return known
-}
-
-// shortCircuit resolves a and b. If a alone decides the result, jinja2 replaces the expression by a
-// constant, and never checks the names in b (optimizer.py, Or.as_const and And.as_const).
-func (c *resolver) shortCircuit(a, b expr, decides bool, s *scope) {
-	c.expr(a, s)
-	late := c.lateNames
-	if truth, known := constTruth(a); known && truth == decides {
-		c.lateNames = true
-	}
-	c.expr(b, s)
-	c.lateNames = late
-}
-
-// constTruth returns the truth of an expression of literals, and whether it is one.
-func constTruth(e expr) (truth, known bool) {
-	all := func(lists ...[]expr) bool {
-		for _, list := range lists {
-			for _, x := range list {
-				if _, known := constTruth(x); !known {
-					return false
+		c.arguments(of.name, of.onStr, e, e.line)
+	case *nameExpr:
+		switch {
+		case !s.isInput(of.name):
+		case of.name == "namespace":
+			if err := checkNamespace(shape(e)); err != nil {
+				c.fail(e.line, err)
+			}
+		case of.name == clockName && len(e.args) == 1:
+			if format, ok := e.args[0].(*constExpr); ok && format.v.isStr() {
+				if _, err := Strftime(time.Time{}, format.v.s); err != nil {
+					c.fail(e.line, err)
 				}
 			}
 		}
-		return true
 	}
-	switch e := e.(type) {
-	case *constExpr:
-		return new(run).truth(e.v), true
-	case *tupleExpr:
-		return len(e.items) > 0, all(e.items)
-	case *listExpr:
-		return len(e.items) > 0, all(e.items)
-	case *dictExpr:
-		return len(e.keys) > 0, all(e.keys, e.vals)
-	case *notExpr:
-		truth, known = constTruth(e.e)
-		return !truth, known
+}
+
+// shape returns the arguments of a call without their values.
+func shape(call *callExpr) args {
+	a := args{pos: make([]Value, len(call.args))}
+	for _, k := range call.kwargs {
+		a.kw = append(a.kw, keyword{name: k.name})
 	}
-	return false, false
+	return a
+}
+
+// arguments refuses unsupported arguments. f and call can be nil.
+func (c *resolver) arguments(what string, f *function, call *callExpr, line int) {
+	if f == nil || call == nil || f.variadic != nil {
+		return
+	}
+	if _, err := new(run).bind(what, f.params, shape(call)); errors.Is(err, ErrUnsupported) {
+		c.fail(line, err)
+	}
 }
 
 // namedIn checks the literal name that map applies as a filter, or select and its kind as a test.
 // Python looks for it in the render.
-func (c *resolver) namedIn(e *filterExpr) {
+func (c *resolver) namedIn(e *applyExpr) {
 	if e.call == nil {
 		return
 	}
@@ -374,27 +328,14 @@ func (c *resolver) namedIn(e *filterExpr) {
 	}
 }
 
-func (c *resolver) filter(name string, line int) filterFunc {
-	f := filterByName(name)
-	if f == nil {
-		c.unknown("filter", name, unsupportedFilters, line)
-	}
-	return f
-}
-
-func (c *resolver) test(name string, line int) testFunc {
-	f := testByName(name)
-	if f == nil {
-		c.unknown("test", name, unsupportedTests, line)
-	}
-	return f
-}
-
-func (c *resolver) unknown(kind, name string, unsupported []string, line int) {
+// named returns f, the filter or test of e, unless it is unknown or not supported.
+func (c *resolver) named(e *applyExpr, f *function, unsupported []string) *function {
 	switch {
-	case slices.Contains(unsupported, name):
-		c.fail(line, unsupportedf("%s '%s'", kind, name))
-	case !c.lateNames:
-		c.fail(line, fmt.Errorf("syntax error: no %s named '%s'", kind, name))
+	case slices.Contains(unsupported, e.name):
+		c.fail(e.line, unsupportedf("%s '%s'", e.kind, e.name))
+	case f == nil && !c.lateNames:
+		c.fail(e.line, fmt.Errorf("syntax error: no %s named '%s'", e.kind, e.name))
 	}
+	c.arguments(e.name, f, e.call, e.line)
+	return f
 }

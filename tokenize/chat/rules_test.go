@@ -32,14 +32,7 @@ func ruleApplications() []application {
 			Src: `{{ tools }}{{ documents }}{{ v }}{{ bos_token }}{{ nothing is defined }}`, Messages: talk, Tools: `[{"a": null, "b": [null]}]`,
 			Documents: `[{"text": null}]`, Vars: `{"v": {"w": null}, "nothing": null}`,
 		},
-		// Namespaces.
-		render(`{% set ns = namespace(_x=1) %}{{ ns }}`, talk),
-		render(`{% set ns = namespace({'_x': 1}) %}ok`, talk),
-		render(`{% set ns = namespace([('__x', 1)]) %}ok`, talk),
-		render(`{% set ns = namespace({1: 2}, a=3) %}{{ ns.a }}`, talk),
-		render(`{% set ns = namespace(a=1) %}{% set ns._b = 2 %}ok`, talk),
-		render(`{% set ns = namespace(a=1) %}{% set ns.b_ = 2 %}{{ ns }}`, talk),
-		render(`{% set ns = namespace() %}{% if false %}{% set ns._b = 2 %}{% endif %}ok`, talk),
+		render(`{% set ns = namespace(a=1) %}{% set ns.b_ = 2 %}{{ ns.a }}{{ ns.b_ }}`, talk),
 		// Inputs that are not a conversation.
 		render(printAll, `[]`), render(printAll, `["text"]`), render(printAll, `[{"role": "user"}, 1]`), render(printAll, `[[{"role": "user"}]]`),
 		{Src: `{{ tools }}`, Messages: talk, Tools: `["x"]`},
@@ -57,7 +50,7 @@ func ruleApplications() []application {
 		asEnum(`{% for m in messages %}{{ m.role.value }}{{ m.role.name }}{{ m.role['value'] }}{{ m.role | default('x') }}{{ m.role or 'x' }}{% set r = m.role %}{{ r ~ r }}{% endfor %}`),
 		asEnum(`{{ messages | map(attribute='role') | unique | join }}{{ messages | map(attribute='role') | sort }}`),
 		asEnum(`{% for m in messages %}{{ m.role | indent }}{{ m.role | first }}{{ m.role | list }}{% endfor %}`),
-		asEnum(`{% macro f(r) %}{{ r }}{% endmacro %}{% for m in messages %}{{ f(m.role) }}{% set ns = namespace(r=m.role) %}{{ ns.r }}{{ ns }}{{ (m.role, 1) }}{{ [m.role] }}{{ {m.role: m.role} }}{% set x %}{{ m.role }}{% endset %}{{ x }}{% endfor %}`),
+		asEnum(`{% macro f(r) %}{{ r }}{% endmacro %}{% for m in messages %}{{ f(m.role) }}{% set ns = namespace(r=m.role) %}{{ ns.r }}{{ (m.role, 1) }}{{ [m.role] }}{{ {m.role: m.role} }}{% set x %}{{ m.role }}{% endset %}{{ x }}{% endfor %}`),
 		// A continued final message.
 		onward(lines, talk, "content"), onward(trimmed, talk, "content"), onward(lines, `[{"role": "user", "content": "Hi"}]`, "content"),
 		onward(lines+`{{ eos_token }}`, `[{"role": "user", "content": "Hi "}]`, "content"),

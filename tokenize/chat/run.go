@@ -21,13 +21,9 @@ type run struct {
 	kws   []keyword
 	free  []*env
 
-	steps  int64 // left
-	bytes  int64 // left
-	depth  int   // of functions
-	nested int   // of generators
-
-	cyclic   bool  // a namespace exists, so values can contain themselves
-	printing []any // containers whose text is being built
+	steps int64 // left
+	bytes int64 // left
+	depth int   // of functions
 }
 
 // An env holds the variables of one function call.
@@ -70,7 +66,7 @@ func (r *run) render() error {
 	final := ""
 	if r.in.ContinueFinalMessage != "" {
 		var err error
-		if final, err = r.in.tagFinal(r.t.src); err != nil {
+		if final, err = r.tagFinal(r.in); err != nil {
 			return err
 		}
 	}

@@ -42,14 +42,14 @@ type load struct {
 // A frame contains the loads of a scope.
 type frame struct{ loads []load }
 
-type function struct {
+type funcScope struct {
 	depth int
 	slots int
 	work  *int // budget for copying scopes; negative: too many names in too many scopes
 }
 
 // within returns a new function nested in f.
-func (f *function) within() *function { return &function{depth: f.depth + 1, work: f.work} }
+func (f *funcScope) within() *funcScope { return &funcScope{depth: f.depth + 1, work: f.work} }
 
 // maxScopeWork is the maximum number of names that the scopes of a template can copy. The largest
 // real templates need less than a hundredth of it.
@@ -57,7 +57,7 @@ const maxScopeWork = 4_000_000
 
 // A ref is a slot of a function, independent of the current one.
 type ref struct {
-	fn   *function
+	fn   *funcScope
 	slot int
 }
 
@@ -70,14 +70,14 @@ type symbolLoad struct {
 // A scope tracks the names of one scope. The branches of an if work on copies, which share slots.
 type scope struct {
 	parent *scope
-	fn     *function
+	fn     *funcScope
 	slots  map[string]int // shared by the copies: one slot per name
 	refs   map[string]ref
 	loads  map[int]symbolLoad
 	stores map[string]bool
 }
 
-func newScope(parent *scope, fn *function) *scope {
+func newScope(parent *scope, fn *funcScope) *scope {
 	return &scope{parent, fn, map[string]int{}, map[string]ref{}, map[int]symbolLoad{}, map[string]bool{}}
 }
 
@@ -205,10 +205,6 @@ func (s *scope) visitStmt(x stmt) {
 		s.store(x.name)
 	case *filterStmt:
 		s.visitExpr(x.filter)
-	case *withStmt:
-		for _, v := range x.values {
-			s.visitExpr(v)
-		}
 	}
 }
 
@@ -259,23 +255,17 @@ func eachChild(e expr, f func(expr)) {
 		}
 	}
 	switch e := e.(type) {
-	case *tupleExpr:
-		all(e.items)
-	case *listExpr:
+	case *seqExpr:
 		all(e.items)
 	case *dictExpr:
 		for i := range e.keys {
 			some(e.keys[i], e.vals[i])
 		}
-	case *andExpr:
-		some(e.a, e.b)
-	case *orExpr:
+	case *boolExpr:
 		some(e.a, e.b)
 	case *notExpr:
 		f(e.e)
 	case *negExpr:
-		f(e.e)
-	case *posExpr:
 		f(e.e)
 	case *binaryExpr:
 		some(e.a, e.b)
@@ -283,9 +273,6 @@ func eachChild(e expr, f func(expr)) {
 		all(e.terms)
 	case *concatExpr:
 		all(e.parts)
-	case *compareExpr:
-		f(e.first)
-		all(e.rest)
 	case *condExpr:
 		some(e.test, e.then, e.els)
 	case *attrExpr:
@@ -293,116 +280,12 @@ func eachChild(e expr, f func(expr)) {
 	case *itemExpr:
 		some(e.of, e.key)
 	case *sliceExpr:
-		some(e.of, e.start, e.stop, e.step)
+		some(e.of, e.start, e.stop)
 	case *callExpr:
 		some(e.fn)
 		args(e)
-	case *filterExpr:
-		some(e.of)
-		args(e.call)
-	case *testExpr:
+	case *applyExpr:
 		some(e.of)
 		args(e.call)
 	}
-}
-
-// names calls f for every name in the statements, at any depth, in Jinja's order.
-func names(body []stmt, f func(name string, store bool)) {
-	var inExpr func(expr)
-	inExpr = func(e expr) {
-		if n, ok := e.(*nameExpr); ok {
-			f(n.name, false)
-			return
-		}
-		eachChild(e, inExpr)
-	}
-	var inTarget func(target)
-	inTarget = func(t target) {
-		if !t.tuple && t.attr == "" {
-			f(t.name, true)
-		}
-		for _, p := range t.parts {
-			inTarget(p)
-		}
-	}
-	var inBody func([]stmt)
-	inFunction := func(m *macroBody) {
-		for _, p := range m.params {
-			f(p.name, true)
-		}
-		for _, p := range m.params {
-			if p.def != nil {
-				inExpr(p.def)
-			}
-		}
-		inBody(m.body)
-	}
-	inBody = func(body []stmt) {
-		for _, x := range body {
-			switch x := x.(type) {
-			case *outStmt:
-				inExpr(x.e)
-			case *ifStmt:
-				inExpr(x.test)
-				inBody(x.body)
-				for _, a := range x.alts {
-					inBody([]stmt{a})
-				}
-				inBody(x.els)
-			case *forStmt:
-				inTarget(x.target)
-				inExpr(x.iter)
-				inBody(x.body)
-				inBody(x.els)
-				if x.test != nil {
-					inExpr(x.test)
-				}
-			case *setStmt:
-				inTarget(x.target)
-				inExpr(x.e)
-			case *setBlockStmt:
-				inTarget(x.target)
-				if x.filter != nil {
-					inExpr(x.filter)
-				}
-				inBody(x.body)
-			case *macroStmt:
-				inFunction(x.macroBody)
-			case *genStmt:
-				inFunction(x.macroBody)
-			case *filterStmt:
-				inBody(x.body)
-				inExpr(x.filter)
-			case *withStmt:
-				for _, t := range x.targets {
-					inTarget(t)
-				}
-				for _, v := range x.values {
-					inExpr(v)
-				}
-				inBody(x.body)
-			}
-		}
-	}
-	inBody(body)
-}
-
-// freeNames returns the wanted names that the statements read before they set them.
-func freeNames(body []stmt, wanted ...string) map[string]bool {
-	open := map[string]bool{}
-	for _, w := range wanted {
-		open[w] = true
-	}
-	found := map[string]bool{}
-	names(body, func(name string, store bool) {
-		if !open[name] {
-			return
-		}
-		if store {
-			delete(open, name)
-			return
-		}
-		found[name] = true
-	})
-	return found
 }

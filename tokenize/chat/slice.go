@@ -1,9 +1,7 @@
 package chat
 
 import (
-	"errors"
-	"fmt"
-	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -20,127 +18,77 @@ func index(key Value, n int) (int, bool) {
 	return int(i), i >= 0 && i < int64(n)
 }
 
-// slice evaluates v[start:stop:step].
-func (r *run) slice(v, start, stop, step Value) (Value, error) {
-	n := 0
-	switch {
-	case v.kind == Undefined:
+// slice evaluates v[start:stop] or v[::-1].
+func (r *run) slice(v, start, stop Value, reverse bool) (Value, error) {
+	if v.kind == Undefined {
 		return v, undefinedError(v)
-	case v.isStr() || v.kind == List || v.kind == Tuple:
-		n, _ = r.length(v)
-	default:
-		if _, ok := v.ref.(*rangeObject); ok {
-			return v, unsupportedf("a slice of a range")
-		}
-		return v, fmt.Errorf("%w: '%s' object cannot be sliced", errNoSlice, typeName(v))
 	}
-	from, to, by, err := bounds(n, start, stop, step)
+	if !v.isStr() && v.kind != List && v.kind != Tuple {
+		return v, unsupportedf("a slice of '%s'", typeName(v))
+	}
+	n, err := r.length(v)
 	if err != nil {
 		return v, err
 	}
-	size := int((&rangeObject{int64(from), int64(to), by}).len())
-	if v.isStr() {
-		return r.sliceText(v, from, size, by)
+	if reverse {
+		return r.reversed(v, n)
 	}
-	items := v.Items()
-	if by == 1 {
-		if size == 0 {
-			return Value{kind: v.kind, ref: &seq{}}, nil
-		}
-		return Value{kind: v.kind, ref: &seq{items: items[from : from+size : from+size]}}, r.pay(0, listBytes)
-	}
-	if err := r.pay(size, times(size, valueBytes)); err != nil {
+	from, err := sliceEnd(start, n, 0)
+	if err != nil {
 		return v, err
 	}
-	out := make([]Value, size)
-	for i := range out {
-		out[i] = items[from+i*int(by)]
+	to, err := sliceEnd(stop, n, n)
+	if err != nil {
+		return v, err
 	}
-	return Value{kind: v.kind, ref: &seq{items: out}}, nil
-}
-
-func (r *run) sliceText(v Value, from, size int, by int64) (Value, error) {
-	if size == 0 {
-		return Value{kind: v.kind}, nil
+	to = max(from, to)
+	if !v.isStr() {
+		return Value{kind: v.kind, ref: &seq{items: v.Items()[from:to:to]}}, r.pay(0, listBytes)
 	}
 	if err := r.pay(1+len(v.s)>>5, 0); err != nil {
 		return v, err
 	}
-	if by == 1 {
-		if isASCII(v.s) {
-			return Value{kind: v.kind, s: v.s[from : from+size]}, nil
-		}
-		a := byteOffset(v.s, from)
-		return Value{kind: v.kind, s: v.s[a : a+byteOffset(v.s[a:], size)]}, nil
+	if !isASCII(v.s) {
+		from = byteOffset(v.s, from)
+		to = from + byteOffset(v.s[from:], to-utf8.RuneCountInString(v.s[:from]))
 	}
-	if err := r.pay(len(v.s)>>2, times(len(v.s), 8)); err != nil {
+	return Value{kind: v.kind, s: v.s[from:to]}, nil
+}
+
+// reversed returns the n elements or characters of v in reverse order.
+func (r *run) reversed(v Value, n int) (Value, error) {
+	if !v.isStr() {
+		if err := r.pay(n, listBytes+times(n, valueBytes)); err != nil {
+			return v, err
+		}
+		items := slices.Clone(v.Items())
+		slices.Reverse(items)
+		return Value{kind: v.kind, ref: &seq{items: items}}, nil
+	}
+	if err := r.pay(len(v.s)>>2, len(v.s)); err != nil {
 		return v, err
 	}
-	runes := []rune(v.s)
 	var b strings.Builder
-	b.Grow(min(len(v.s), utf8.UTFMax*size))
-	for i := range size {
-		b.WriteRune(runes[from+i*int(by)])
+	b.Grow(len(v.s))
+	for s := v.s; s != ""; {
+		_, size := utf8.DecodeLastRuneInString(s)
+		b.WriteString(s[len(s)-size:])
+		s = s[:len(s)-size]
 	}
 	return Value{kind: v.kind, s: b.String()}, nil
 }
 
-// bounds is Python's slice.indices.
-func bounds(n int, start, stop, step Value) (from, to int, by int64, err error) {
-	by = 1
-	if step.kind != None {
-		if by, err = sliceIndex(step); err != nil {
-			return 0, 0, 0, err
-		}
-		if by == 0 {
-			return 0, 0, 0, valueErrorf("slice step cannot be zero")
-		}
-		by = min(max(by, -math.MaxInt32), math.MaxInt32) // no sequence is longer
+// sliceEnd returns one end of a slice of n elements.
+func sliceEnd(v Value, n, def int) (int, error) {
+	if v.kind == None {
+		return def, nil
 	}
-	lower, upper := 0, n
-	if by < 0 {
-		lower, upper = -1, n-1
+	i, ok := v.small()
+	if !ok {
+		return 0, unsupportedf("a slice index that is not an int of 64 bits")
 	}
-	place := func(v Value, def int) (int, error) {
-		if v.kind == None {
-			return def, nil
-		}
-		i, err := sliceIndex(v)
-		if err != nil {
-			return 0, err
-		}
-		if i < 0 {
-			i += int64(n)
-			return int(max(i, int64(lower))), nil
-		}
-		return int(min(i, int64(upper))), nil
+	if i < 0 {
+		i += int64(n)
 	}
-	if by < 0 {
-		lower, upper = upper, lower
-	}
-	first, last := lower, upper
-	if by < 0 {
-		lower, upper = upper, lower
-	}
-	if from, err = place(start, first); err != nil {
-		return 0, 0, 0, err
-	}
-	to, err = place(stop, last)
-	return from, to, by, err
-}
-
-// errNoSlice is wrapped by the type errors of slicing.
-var errNoSlice = errors.New("type error")
-
-func sliceIndex(v Value) (int64, error) {
-	if !v.isInt() {
-		return 0, fmt.Errorf("%w: slice indices must be integers or None", errNoSlice)
-	}
-	if n, ok := v.small(); ok {
-		return min(max(n, -math.MaxInt64/2), math.MaxInt64/2), nil
-	}
-	if v.big().Sign() < 0 {
-		return -math.MaxInt64 / 2, nil
-	}
-	return math.MaxInt64 / 2, nil
+	return int(min(max(i, 0), int64(n))), nil
 }

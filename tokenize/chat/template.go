@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -39,24 +40,12 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.MaxSourceBytes <= 0 {
-		o.MaxSourceBytes = 1 << 20
-	}
-	if o.MaxNesting <= 0 {
-		o.MaxNesting = 200
-	}
-	if o.MaxOutputBytes <= 0 {
-		o.MaxOutputBytes = 64 << 20
-	}
-	if o.MaxValueBytes <= 0 {
-		o.MaxValueBytes = 1 << 30
-	}
-	if o.MaxSteps <= 0 {
-		o.MaxSteps = 50_000_000
-	}
-	if o.MaxDepth <= 0 {
-		o.MaxDepth = 200
-	}
+	o.MaxSourceBytes = cmp.Or(o.MaxSourceBytes, 1<<20)
+	o.MaxNesting = cmp.Or(o.MaxNesting, 200)
+	o.MaxOutputBytes = cmp.Or(o.MaxOutputBytes, 64<<20)
+	o.MaxValueBytes = cmp.Or(o.MaxValueBytes, 1<<30)
+	o.MaxSteps = cmp.Or(o.MaxSteps, 50_000_000)
+	o.MaxDepth = cmp.Or(o.MaxDepth, 200)
 	return o
 }
 

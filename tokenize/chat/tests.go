@@ -1,43 +1,28 @@
 package chat
 
-type testFunc func(r *run, v Value, a args) (bool, error)
+var tests = map[string]*function{
+	"boolean":   test(func(v Value) bool { return v.kind == Bool }),
+	"defined":   test(func(v Value) bool { return v.kind != Undefined }),
+	"false":     test(func(v Value) bool { return v.kind == Bool && v.n == 0 }),
+	"float":     test(func(v Value) bool { return v.kind == Float }),
+	"integer":   test(func(v Value) bool { return v.kind == Int }),
+	"iterable":  test(isIterable),
+	"mapping":   test(func(v Value) bool { return v.kind == Dict }),
+	"none":      test(func(v Value) bool { return v.kind == None }),
+	"number":    test(isNumber),
+	"sequence":  test(isSequence),
+	"string":    test(Value.isStr),
+	"true":      test(func(v Value) bool { return v.kind == Bool && v.n != 0 }),
+	"undefined": test(func(v Value) bool { return v.kind == Undefined }),
+	"in": fn(func(r *run, v Value, b bound) (Value, error) {
+		in, err := r.contains(b.at(0), v)
+		return BoolValue(in), err
+	}, "seq!"),
+}
 
-func testByName(name string) testFunc {
+// testByName returns a test, or nil.
+func testByName(name string) *function {
 	switch name {
-	case "defined":
-		return plainTest(func(_ *run, v Value) bool { return v.kind != Undefined })
-	case "undefined":
-		return plainTest(func(_ *run, v Value) bool { return v.kind == Undefined })
-	case "none":
-		return plainTest(func(_ *run, v Value) bool { return v.kind == None })
-	case "boolean":
-		return plainTest(func(_ *run, v Value) bool { return v.kind == Bool })
-	case "true":
-		return plainTest(func(_ *run, v Value) bool { return v.kind == Bool && v.n != 0 })
-	case "false":
-		return plainTest(func(_ *run, v Value) bool { return v.kind == Bool && v.n == 0 })
-	case "integer":
-		return plainTest(func(_ *run, v Value) bool { return v.kind == Int })
-	case "float":
-		return plainTest(func(_ *run, v Value) bool { return v.kind == Float })
-	case "number":
-		return plainTest(func(_ *run, v Value) bool { return isNumber(v) })
-	case "string":
-		return plainTest(func(_ *run, v Value) bool { return v.isStr() })
-	case "mapping":
-		return plainTest(func(_ *run, v Value) bool { return v.kind == Dict })
-	case "sequence":
-		return plainTest(isSequence)
-	case "iterable":
-		return plainTest(isIterable)
-	case "in":
-		return func(r *run, v Value, a args) (bool, error) {
-			b, err := a.bind("in", "seq!")
-			if err != nil {
-				return false, err
-			}
-			return r.contains(b.v[0], v)
-		}
 	case "==", "eq", "equalto":
 		return comparison(cmpEq)
 	case "!=", "ne":
@@ -51,44 +36,35 @@ func testByName(name string) testFunc {
 	case "<=", "le":
 		return comparison(cmpLe)
 	}
-	return nil
+	return tests[name]
 }
 
-func plainTest(f func(r *run, v Value) bool) testFunc {
-	return func(r *run, v Value, a args) (bool, error) {
-		if len(a.pos)+len(a.kw) > 0 {
-			return false, typeErrorf("test takes no arguments")
-		}
-		return f(r, v), nil
-	}
+func test(is func(v Value) bool) *function {
+	f := fn(func(_ *run, v Value, _ bound) (Value, error) { return BoolValue(is(v)), nil })
+	f.is = is
+	return f
 }
 
-func comparison(op cmpop) testFunc {
-	return func(r *run, v Value, a args) (bool, error) {
-		if err := a.only("comparison", 1, 1); err != nil {
-			return false, err
-		}
-		return r.compare(op, v, a.pos[0])
-	}
+func comparison(op binop) *function {
+	return fn(func(r *run, v Value, b bound) (Value, error) {
+		ok, err := r.compare(op, v, b.at(0))
+		return BoolValue(ok), err
+	}, "/b!")
 }
 
-func isSequence(_ *run, v Value) bool {
+func isSequence(v Value) bool {
 	switch v.kind {
 	case String, Markup, List, Tuple, Dict, Undefined:
 		return true
 	}
 	_, ok := v.ref.(*rangeObject)
-	return ok && v.kind == Object
+	return ok
 }
 
-func isIterable(_ *run, v Value) bool {
-	switch v.kind {
-	case String, Markup, List, Tuple, Dict, Undefined:
-		return true
-	}
+func isIterable(v Value) bool {
 	switch v.ref.(type) {
-	case *rangeObject, *view, *iterator, *loopObject:
+	case *view, *generator, *loopObject:
 		return true
 	}
-	return false
+	return isSequence(v)
 }

@@ -1,9 +1,7 @@
 package chat
 
 import (
-	"fmt"
 	"math"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,7 +65,7 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		}
 		return append(dst, "False"...), nil
 	case Int:
-		return r.appendInt(dst, v)
+		return appendInt(dst, v), nil
 	case Float:
 		return appendFloat(dst, v.float()), nil
 	case String, Markup:
@@ -85,16 +83,8 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		}
 		return append(appendQuoted(append(dst, "Markup("...), v.s), ')'), nil
 	case List:
-		if r.beginContainer(v.ref) {
-			return append(dst, "[...]"...), nil
-		}
-		defer r.endContainer()
 		return r.appendItems(dst, v.Items(), "[", "]", depth)
 	case Tuple:
-		if r.beginContainer(v.ref) {
-			return append(dst, "(...)"...), nil
-		}
-		defer r.endContainer()
 		if len(v.Items()) == 1 {
 			return r.appendItems(dst, v.Items(), "(", ",)", depth)
 		}
@@ -102,56 +92,16 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	case Dict:
 		return r.appendDict(dst, v.Map(), depth)
 	}
-	switch o := v.ref.(type) {
-	case *namespace:
-		dst, err := r.appendDict(append(dst, "<Namespace "...), &o.attrs, depth)
-		return append(dst, '>'), err
-	case *macro:
-		return append(appendQuoted(append(dst, "<Macro "...), o.body.name), '>'), nil
-	case *rangeObject:
-		if o.step == 1 {
-			return fmt.Appendf(dst, "range(%d, %d)", o.start, o.stop), nil
-		}
-		return fmt.Appendf(dst, "range(%d, %d, %d)", o.start, o.stop, o.step), nil
-	case *view:
-		items, err := o.items(r)
-		if err != nil {
-			return dst, err
-		}
-		return r.appendItems(append(dst, typeName(v)...), items, "([", "])", depth)
-	}
-	// In Python, nearly all of these texts contain the address of the object.
+	// In Python, most of these texts contain the address of the object.
 	return dst, unsupportedf("the text of a %s", typeName(v))
-}
-
-// beginContainer records that the text of a container is being built. It reports whether it already was:
-// with a namespace, a value can contain itself.
-func (r *run) beginContainer(container any) bool {
-	if !r.cyclic {
-		return false
-	}
-	if slices.Contains(r.printing, container) {
-		return true
-	}
-	r.printing = append(r.printing, container)
-	return false
-}
-
-func (r *run) endContainer() {
-	if r.cyclic {
-		r.printing = r.printing[:len(r.printing)-1]
-	}
 }
 
 // walk pays for one value in a text, and checks the depth and the size.
 func (r *run) walk(dst []byte, depth int) error {
-	if depth > maxWalk {
-		return limitErrorf("values nest deeper than %d", maxWalk)
-	}
 	if err := r.checkSize(dst, 0); err != nil {
 		return err
 	}
-	return r.step()
+	return r.visit(1, depth)
 }
 
 func (r *run) appendItems(dst []byte, items []Value, open, end string, depth int) ([]byte, error) {
@@ -169,10 +119,6 @@ func (r *run) appendItems(dst []byte, items []Value, open, end string, depth int
 }
 
 func (r *run) appendDict(dst []byte, m *Map, depth int) ([]byte, error) {
-	if r.beginContainer(m) {
-		return append(dst, "{...}"...), nil
-	}
-	defer r.endContainer()
 	dst = append(dst, '{')
 	var err error
 	for i := range m.keys {
@@ -190,29 +136,11 @@ func (r *run) appendDict(dst []byte, m *Map, depth int) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-func (r *run) appendInt(dst []byte, v Value) ([]byte, error) {
-	if n, ok := v.small(); ok {
-		return strconv.AppendInt(dst, n, 10), nil
+func appendInt(dst []byte, v Value) []byte {
+	if v.s != "" {
+		return append(dst, v.s...)
 	}
-	s, err := r.decimal(v.big())
-	return append(dst, s...), err
-}
-
-// decimal returns the text of a large int. Python bounds the number of digits.
-func (r *run) decimal(n *big.Int) (string, error) {
-	if n.BitLen() <= maxIntDigits*10/3 {
-		return n.Text(10), r.pay(n.BitLen()>>5, n.BitLen()>>3)
-	}
-	err := r.pay(maxIntDigits, maxIntDigits)
-	if err == nil && n.BitLen() < maxIntDigits*4 {
-		if s := n.Text(10); len(strings.TrimPrefix(s, "-")) <= maxIntDigits {
-			return s, nil
-		}
-	}
-	if err == nil {
-		err = valueErrorf("integer of more than %d digits as text", maxIntDigits)
-	}
-	return "", err
+	return strconv.AppendInt(dst, v.n, 10)
 }
 
 // appendFloat appends repr(f): the shortest exact digits, scientific below 1e-4 and from 1e16.
@@ -302,35 +230,16 @@ func runeLen(s string) int {
 
 var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
 
-// escape is markupsafe.escape for plain text.
-func (r *run) escape(s string) (string, error) {
-	if err := r.payRead(len(s)); err != nil {
+// escape is markupsafe.escape: it escapes a str and returns Markup unchanged.
+func (r *run) escape(v Value) (string, error) {
+	err := r.payRead(len(v.s))
+	if err != nil || v.kind == Markup || !strings.ContainsAny(v.s, `&<>'"`) {
+		return v.s, err
+	}
+	if err := r.pay(0, times(len(v.s), len("&#39;"))); err != nil {
 		return "", err
 	}
-	size := len(s)
-	for i := range len(s) {
-		switch s[i] {
-		case '&', '\'', '"':
-			size += 4
-		case '<', '>':
-			size += 3
-		}
-	}
-	if size == len(s) {
-		return s, nil
-	}
-	if err := r.pay(size>>4, size); err != nil {
-		return "", err
-	}
-	return htmlEscapes.Replace(s), nil
-}
-
-// escapeValue escapes a str and returns Markup unchanged.
-func (r *run) escapeValue(v Value) (string, error) {
-	if v.kind == Markup {
-		return v.s, nil
-	}
-	return r.escape(v.s)
+	return htmlEscapes.Replace(v.s), nil
 }
 
 // isASCII reports whether s is ASCII, so that bytes are characters.

@@ -2,7 +2,6 @@ package chat
 
 import (
 	"math"
-	"sort"
 	"strings"
 	"unicode/utf8"
 
@@ -11,51 +10,27 @@ import (
 
 // jsonStyle holds the arguments of json.dumps that a template can set.
 type jsonStyle struct {
-	ascii    bool
-	indent   string
-	pretty   bool
-	itemSep  string
-	keySep   string
-	sortKeys bool
+	ascii   bool
+	indent  string
+	pretty  bool
+	itemSep string
+	keySep  string
 }
 
 // filterToJSON is Hugging Face's tojson: json.dumps with ensure_ascii off, without HTML escapes.
-func filterToJSON(r *run, v Value, a args) (Value, error) {
-	b, err := a.bind("tojson", "ensure_ascii", "indent", "separators", "sort_keys")
-	if err != nil {
-		return v, err
-	}
-	st := jsonStyle{ascii: b.has[0] && r.truth(b.v[0]), itemSep: ", ", keySep: ": ", sortKeys: b.has[3] && r.truth(b.v[3])}
+func filterToJSON(r *run, v Value, b bound) (Value, error) {
+	st := jsonStyle{ascii: truth(b.at(0)), itemSep: ", ", keySep: ": "}
 	if in := b.or(1, NoneValue()); in.kind != None {
-		st.pretty, st.itemSep = true, ","
-		switch {
-		case in.kind == Markup && !v.isStr(): // Markup would escape the text after it
-			return v, unsupportedf("an indent that is Markup")
-		case in.isStr():
-			st.indent = in.s
-		case in.isInt():
-			n, ok := in.small()
-			if !ok || n > 1<<16 {
-				return v, limitErrorf("indent of more than %d", 1<<16)
-			}
-			st.indent = strings.Repeat(" ", int(max(n, 0)))
-		case !v.isStr(): // for a str, Python ignores the indent
-			return v, typeErrorf("indent must be an integer or a string")
+		n, ok := in.small()
+		if !ok || n > 1<<16 {
+			return v, unsupportedf("an indent of tojson that is not a small int")
 		}
+		st.pretty, st.indent, st.itemSep = true, strings.Repeat(" ", int(max(n, 0))), ","
 	}
 	if sep := b.or(2, NoneValue()); sep.kind != None {
-		parts, err := r.collect(sep)
-		if err != nil {
-			return v, err
-		}
-		if len(parts) != 2 {
-			return v, valueErrorf("separators must be a pair")
-		}
-		if !v.isStr() && (!parts[0].isStr() || !parts[1].isStr()) {
-			return v, typeErrorf("separators must be strings")
-		}
-		if !v.isStr() && (parts[0].kind == Markup || parts[1].kind == Markup) {
-			return v, unsupportedf("separators that are Markup")
+		parts := sep.Items()
+		if len(parts) != 2 || parts[0].kind != String || parts[1].kind != String {
+			return v, unsupportedf("separators of tojson that are not a pair of str")
 		}
 		st.itemSep, st.keySep = parts[0].s, parts[1].s
 	}
@@ -66,16 +41,10 @@ func filterToJSON(r *run, v Value, a args) (Value, error) {
 			return r.str(p.text)
 		}
 	}
-	start := len(r.out)
-	out, err := r.appendJSON(r.out, v, &st, 0)
+	s, err := r.buildText(func(dst []byte) ([]byte, error) { return r.appendJSON(dst, v, &st, 0) })
 	if err != nil {
 		return v, err
 	}
-	if err := r.pay(0, len(out)-start); err != nil {
-		return v, err
-	}
-	s := string(out[start:])
-	r.out = out[:start] // keep the grown buffer
 	if m != nil {
 		m.printed.Store(&printed{st, s})
 	}
@@ -95,7 +64,7 @@ func (r *run) appendJSON(dst []byte, v Value, st *jsonStyle, depth int) ([]byte,
 		}
 		return append(dst, "false"...), nil
 	case Int:
-		return r.appendInt(dst, v)
+		return appendInt(dst, v), nil
 	case Float:
 		return appendJSONFloat(dst, v.float()), nil
 	case String, Markup:
@@ -140,34 +109,11 @@ func (r *run) appendJSONDict(dst []byte, m *Map, st *jsonStyle, depth int) ([]by
 	if m.Len() == 0 {
 		return append(dst, "{}"...), nil
 	}
-	var order []int // nil: insertion order
-	if st.sortKeys {
-		if err := r.pay(m.Len(), times(m.Len(), valueBytes)); err != nil {
-			return dst, err
-		}
-		for i := range m.keys {
-			order = append(order, i)
-		}
-		var failed error
-		sort.SliceStable(order, func(i, j int) bool {
-			less, err := r.order(cmpLt, m.keys[order[i]], m.keys[order[j]])
-			if err != nil {
-				failed = err
-			}
-			return less
-		})
-		if failed != nil {
-			return dst, failed
-		}
-	}
 	dst = append(dst, '{')
 	for i := range m.keys {
 		var err error
 		if dst, err = r.newItem(dst, st, i, depth+1); err != nil {
 			return dst, err
-		}
-		if order != nil {
-			i = order[i]
 		}
 		if dst, err = r.appendJSONKey(dst, m.keys[i], st.ascii); err != nil {
 			return dst, err
@@ -222,8 +168,7 @@ func (r *run) appendJSONKey(dst []byte, k Value, ascii bool) ([]byte, error) {
 		}
 		return append(dst, `"false"`...), nil
 	case Int:
-		dst, err := r.appendInt(append(dst, '"'), k)
-		return append(dst, '"'), err
+		return append(appendInt(append(dst, '"'), k), '"'), nil
 	case Float:
 		return append(appendJSONFloat(append(dst, '"'), k.float()), '"'), nil
 	}

@@ -11,7 +11,6 @@ import (
 //
 //	                                                        4.57, 5.0  5.21  5.22.2  5.23
 //	thinking and reasoning are reasoning_content as well              yes   yes     yes
-//	names that begin with _ on a namespace are errors                       yes     yes
 //	a member of a class of str and Enum prints as its value                 yes     yes
 //	a message that is not a dict is an error                                yes     yes
 //	the keys of a message whose value is None are omitted                           yes
@@ -152,24 +151,6 @@ func aliased(m *Map) *Map {
 		return out
 	}
 	return m
-}
-
-// checkNames returns an error if a name of a namespace begins with an underscore.
-func (r *run) checkNames(attrs *Map) error {
-	for _, k := range attrs.keys {
-		if err := r.checkName(k); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkName returns an error if the name begins with an underscore.
-func (r *run) checkName(name Value) error {
-	if r.in.Transformers >= Transformers5222 && name.isStr() && len(name.s) > 0 && name.s[0] == '_' {
-		return fmt.Errorf("a namespace cannot have the attribute %s: it begins with an underscore", quote(name.s))
-	}
-	return nil
 }
 
 // An enum is a member of a Python class of str and Enum: a str that prints as its name, unless

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // The parts of Jinja and Python that no known chat template uses. Parse refuses a template that
@@ -59,13 +60,13 @@ func unsupportedf(format string, args ...any) error {
 // checkAttr returns an error if Python's object has the attribute and this package does not support
 // it. The result would otherwise be undefined, or the element of that name.
 func checkAttr(v Value, name string) error {
+	if strings.HasPrefix(name, "__") {
+		return unsupportedf("attribute '%s'", name)
+	}
 	var names []string
 	switch v.kind {
 	case Markup:
-		if slices.Contains(unsupportedMarkupMethods, name) {
-			return unsupportedf("method '%s' of Markup", name)
-		}
-		names = unsupportedStrMethods
+		return unsupportedf("attribute '%s' of Markup", name)
 	case String:
 		names = unsupportedStrMethods
 	case List:
@@ -88,7 +89,7 @@ func checkAttr(v Value, name string) error {
 		names = unsupportedRangeAttrs
 	case *view:
 		names = unsupportedViewAttrs
-	case *iterator:
+	case *generator:
 		names = unsupportedIterAttrs
 	}
 	if slices.Contains(names, name) {

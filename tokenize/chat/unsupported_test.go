@@ -44,7 +44,8 @@ var unsupported = []struct {
 		[]string{"{% macro m() %}{{ NAME }}{% endmacro %}", "{% macro m() %}{% if NAME %}{% endif %}{% endmacro %}"},
 		"caller kwargs varargs",
 	},
-	{"tag", []string{"{% NAME x() %}{% endNAME %}"}, "autoescape block call extends from import include"},
+	{"tag", []string{"{% NAME x() %}{% endNAME %}"}, "autoescape block call extends from import include print with"},
+	{"tag", []string{"{% NAME %}{{ x }}{% endNAME %}", "{%- NAME -%}{%- endNAME -%}"}, "raw"},
 	{"operator", []string{"{{ x NAME 2 }}"}, "**"},
 }
 
@@ -68,11 +69,40 @@ func TestUnsupportedNames(t *testing.T) {
 			}
 		}
 	}
-	refused("{% for y in x recursive %}{% endfor %}", "recursive loop")
-	refused("{{ '%s' % x }}", "operator % on a text")
-	refused("{{ x(*y) }}", "call with *")
-	refused("{{ x(**y) }}", "call with **")
-	refused("{% macro m(caller) %}{% endmacro %}", "parameter 'caller'")
+	for statement, what := range map[string]string{
+		"{% for y in x recursive %}{% endfor %}": "a recursive loop",
+		"{% for y in x %}{% else %}{% endfor %}": "else of a loop",
+		"{% macro m(caller) %}{% endmacro %}":    "parameter 'caller'",
+		"{{ '%s' % x }}":                         "operator % on a text",
+		"{{ x(*y) }}":                            "call with *",
+		"{{ x(**y) }}":                           "call with **",
+		"{{ +x }}":                               "a sign +",
+		"{{ 1 < x < 3 }}":                        "a chain of comparisons",
+		"{{ x[1, 2] }}":                          "a subscript of several keys",
+		"{{ x[(y[1:]), 2:] }}":                   "a subscript of several keys",
+		"{{ x[::2] }}":                           "a slice with a step",
+		"{{ x[1::-1] }}":                         "a slice with a step",
+		"{{ 0x1F }}":                             `the number "0x1F`,
+		"{{ 1e5 }}":                              `the number "1e5`,
+		"{{ 1_000 }}":                            `the number "1_000`,
+		"{{ 007 }}":                              `the number "007`,
+		"{{ 9223372036854775808 }}":              "an int of more than 64 bits",
+		`{{ '\a' }}`:                             `the escape \a`,
+		`{{ '\101' }}`:                           `the escape \1`,
+		`{{ '\N{DASH}' }}`:                       `the escape \N`,
+		"{{ x.__class__ }}":                      "attribute '__class__'",
+		"{{ namespace(x) }}":                     "an argument of namespace",
+		"{{ namespace(_x=1) }}":                  "the attribute '_x' of a namespace",
+		"{% set ns._x = 1 %}":                    "the attribute '_x' of a namespace",
+		"{{ strftime_now('%c') }}":               "the strftime format",
+		"{{ x|tojson(sort_keys=true) }}":         "argument 'sort_keys'",
+		"{{ x|tojson(true, none, none, true) }}": "argument 'sort_keys'",
+		"{{ x|int(0, 16) }}":                     "argument 'base'",
+		"{{ x.startswith('a', 1) }}":             "argument 'start'",
+		"{% set y %}{{ x|dictsort }}{% endset %}{% if x %}{{ x|dictsort(by='value') }}{% endif %}": "argument 'by'",
+	} {
+		refused(statement, what)
+	}
 	for _, supported := range []string{"{% set dict = {} %}{{ dict }}", "{{ x.title }}{{ x.index }}", "{% macro m(kwargs, varargs) %}{{ kwargs }}{{ varargs }}{% endmacro %}"} {
 		if _, err := chat.Parse("file.jinja", supported, chat.Options{}); err != nil {
 			t.Errorf("Parse(%s) = %v", supported, err)
@@ -91,6 +121,12 @@ func TestUnsupportedValues(t *testing.T) {
 		"{{ range(3).start }}", "{{ d.keys().mapping }}", "{{ (l|map('string')).send }}",
 		"{% for i in l %}{% set o = loop %}{{ o.depth }}{% endfor %}", "{% macro m() %}{% endmacro %}{{ m.name }}",
 		"{{ d.keys() < d.keys() }}", "{{ d.keys() == d.keys() }}", "{{ range(2) in [range(2)] }}", "{{ s.upper == s.upper }}", "{{ range(9)[1:] }}",
+		"{{ 9223372036854775807 + 1 }}", "{{ -9223372036854775807 - 2 }}", "{{ 9223372036854775807 * 2 }}", "{{ n + 1 }}", "{{ n < 1 }}",
+		"{{ n == 1.5 }}", "{{ 5.5 // 2 }}", "{{ 5 % 2.5 }}", "{{ l < l }}", "{{ l * 2 }}", "{{ {(1, 2): 3} }}", "{{ d[(1, 2)] }}",
+		"{{ 'ß'|upper }}", "{{ 'ﬁ'|capitalize }}", "{{ 'ß'.title() }}", "{{ '1_0'|int }}", "{{ '٣'|float }}", "{{ '99999999999999999999'|int }}",
+		"{% set g = l|map('string') %}{{ g|first }}{{ g|list }}", "{% for i in l %}{{ loop|list }}{% endfor %}",
+		"{% set ns = namespace(a=1) %}{{ ns }}", "{% set ns = namespace(a=1) %}{{ [ns]|map(attribute='a')|list }}",
+		"{{ d['__class__'] }}", "{{ [d]|sort(attribute='a,b') }}", "{{ d[1:] }}", "{% set f = 'int' %}{{ ['x']|map(f, base=16)|list }}",
 		"{{ [range] }}", "{{ s.upper }}", "{{ (s|safe).upper }}", "{% for i in l %}{{ loop }}{% endfor %}", "{{ l|map('string') }}", "{{ [[1]]|map(attribute='٣')|list }}",
 	} {
 		tpl, err := chat.Parse("file.jinja", src, chat.Options{})
@@ -98,7 +134,7 @@ func TestUnsupportedValues(t *testing.T) {
 			t.Errorf("Parse(%s) = %v", src, err)
 			continue
 		}
-		out, err := tpl.Render(nil, input(t, []byte(`{"s": "a", "l": [1], "d": {"copy": 1, "fromkeys": 2}}`)))
+		out, err := tpl.Render(nil, input(t, []byte(`{"s": "a", "l": [1], "n": 99999999999999999999, "d": {"copy": 1, "fromkeys": 2}}`)))
 		if !errors.Is(err, chat.ErrUnsupported) || !strings.Contains(err.Error(), "rewrite this line") {
 			t.Errorf("%s: Render = %s, %v, want ErrUnsupported", src, out, err)
 		}

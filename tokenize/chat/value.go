@@ -2,7 +2,6 @@ package chat
 
 import (
 	"math"
-	"math/big"
 	"strings"
 	"unicode/utf8"
 )
@@ -33,10 +32,11 @@ type Value struct {
 	kind Kind
 	// n is an Int that fits, a Bool as 0 or 1, or the bits of a Float.
 	n int64
-	// s is the text of a String or Markup, always valid UTF-8, or the message of an Undefined.
+	// s is the text of a String or Markup, always valid UTF-8, the decimal digits of an Int that does
+	// not fit n, or the message of an Undefined.
 	s string
-	// ref is a *seq (List, Tuple), *Map (Dict), *big.Int (Int that does not fit n), *enum (String
-	// that is an enum member) or the object itself.
+	// ref is a *seq (List, Tuple), *Map (Dict), *enum (String that is an enum member) or the object
+	// itself.
 	ref any
 }
 
@@ -58,14 +58,6 @@ func BoolValue(b bool) Value {
 // IntValue returns an int.
 func IntValue(n int64) Value { return Value{kind: Int, n: n} }
 
-// BigValue returns an int of any size. The Value owns n.
-func BigValue(n *big.Int) Value {
-	if n.IsInt64() {
-		return IntValue(n.Int64())
-	}
-	return Value{kind: Int, ref: n}
-}
-
 // FloatValue returns a float.
 func FloatValue(f float64) Value { return Value{kind: Float, n: int64(math.Float64bits(f))} }
 
@@ -85,7 +77,6 @@ func MapValue(m *Map) Value { return Value{kind: Dict, ref: m} }
 
 func strOf(s string) Value               { return Value{kind: String, s: s} }
 func markupOf(s string) Value            { return Value{kind: Markup, s: s} }
-func tupleOf(items ...Value) Value       { return Value{kind: Tuple, ref: &seq{items: items}} }
 func objectOf(o any) Value               { return Value{kind: Object, ref: o} }
 func undefinedName(name string) Value    { return Value{kind: Undefined, s: name, n: 1} }
 func undefinedMessage(text string) Value { return Value{kind: Undefined, s: text} }
@@ -128,20 +119,7 @@ func (v Value) float() float64 { return math.Float64frombits(uint64(v.n)) }
 func (v Value) isInt() bool { return v.kind == Int || v.kind == Bool }
 
 // small returns the value of an int or bool that fits 64 bits.
-func (v Value) small() (int64, bool) {
-	if v.kind == Int && v.ref != nil {
-		return 0, false
-	}
-	return v.n, v.kind == Int || v.kind == Bool
-}
-
-// big returns the value of an int of any size. The caller must not change it.
-func (v Value) big() *big.Int {
-	if v.ref != nil {
-		return v.ref.(*big.Int)
-	}
-	return big.NewInt(v.n)
-}
+func (v Value) small() (int64, bool) { return v.n, v.isInt() && v.s == "" }
 
 // undefinedText returns the error message. An undefined value contains either the name that was not
 // found (n is 1) or a whole message.
