@@ -423,11 +423,11 @@ func (a *Aligner) finalLength(k, tokens int) int {
 	return tokens
 }
 
-func commonPrefix(a, b []int32) int {
+func commonPrefix[T int32 | byte](a, b []T) int {
 	const block = 32
 	n := min(len(a), len(b))
 	i := 0
-	for i+block <= n && [block]int32(a[i:]) == [block]int32(b[i:]) {
+	for i+block <= n && [block]T(a[i:]) == [block]T(b[i:]) {
 		i += block
 	}
 	for i < n && a[i] == b[i] {

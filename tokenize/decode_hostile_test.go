@@ -96,6 +96,7 @@ var hostile = []struct {
 	{"ids without a comma", `{"turns":[{"output_ids":[1 2]}]}`, 27, "/turns/0/output_ids", tokenize.ErrSyntax},
 	{"ids cut", `{"turns":[{"output_ids":[1,2`, 28, "/turns/0/output_ids", io.ErrUnexpectedEOF},
 	{"prompt id negative", `{"turns":[{"input_ids":[-1]}]}`, 24, "/turns/0/input_ids/0", tokenize.ErrRange},
+	{"prompt id negative after a repeated prompt", `{"turns":[{"role":"tool","input_ids":[1,2,3]},{"input_ids":[1,2,3,-1]}]}`, 66, "/turns/1/input_ids/3", tokenize.ErrRange},
 
 	{"triples not a list", `{"turns":[{"output_token_logprobs":"x"}]}`, 35, "/turns/0/output_token_logprobs", tokenize.ErrSchema},
 	{"triple not a list", `{"turns":[{"output_token_logprobs":[-0.5]}]}`, 36, "/turns/0/output_token_logprobs/0", tokenize.ErrSchema},

@@ -248,7 +248,7 @@ func (d *Decoder) turnValue(field uint, t *turnSpan, early *span) (err error) {
 		if c := d.space(); c != '[' && c != 'n' {
 			return d.skip(3)
 		}
-		t.prompt, err = d.ids()
+		t.prompt, err = d.promptIDs()
 	case sawOutput:
 		t.output, err = d.ids()
 	case sawLogprobs:

@@ -1,8 +1,10 @@
 package tokenize_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -98,5 +100,38 @@ func TestDecodeUnneeded(t *testing.T) {
 		if turn := &r.Turns[0]; turn.PromptIDs != nil || turn.ToolName != "" || len(turn.OutputIDs) != 1 || turn.Logprobs[0] != -1 {
 			t.Errorf("%s: %+v", text, turn)
 		}
+	}
+}
+
+// TestDecodeRepeatedPrompts checks prompts that begin like the one before them, up to any byte.
+func TestDecodeRepeatedPrompts(t *testing.T) {
+	t.Parallel()
+	gaps := []string{" ", strings.Repeat(" ", 5000)}
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		body, prompt := []byte(`{"turns":[`), []byte("[")
+		for range 12 {
+			for range r.IntN(600) {
+				gap := ""
+				if k := r.IntN(400); k < len(gaps) && seed%2 == 1 {
+					gap = gaps[k]
+				}
+				prompt = fmt.Appendf(prompt, "%d%s,%s", r.IntN(1<<r.IntN(31)), gap, gap)
+			}
+			prompt = fmt.Appendf(prompt, "%d]", r.IntN(1<<18))
+			body = fmt.Appendf(body, `{"role":"assistant","input_ids":%s,"output_ids":[7, 8]},`, prompt)
+			if r.IntN(4) == 0 {
+				body = append(body, `{"role":"tool","input_ids":[]},{"role":"assistant","input_ids":null},`...)
+			}
+			same := len(prompt) - 1
+			if r.IntN(2) == 0 {
+				same = 1 + r.IntN(same)
+			}
+			prompt = bytes.TrimRight(prompt[:same], ", ")
+			if len(prompt) > 1 {
+				prompt = append(prompt, ',')
+			}
+		}
+		checkPlain(t, fmt.Sprintf("seed %d", seed), append(bytes.TrimSuffix(body, []byte(",")), "]}"...))
 	}
 }

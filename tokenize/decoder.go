@@ -93,6 +93,12 @@ type Decoder struct {
 	// members. Comparing the second copy takes a tenth of the time of validating it.
 	long []byte
 
+	// prompt is the text of the last prompt, up to maxPromptText bytes, and promptAt the place of its
+	// ids in the arena. promptKeep is the position in buf of the first byte to append to prompt, or
+	// -1.
+	prompt               []byte
+	promptAt, promptKeep int
+
 	key []byte // the last key, cut at maxKeyBytes
 	out *Reply
 
@@ -131,6 +137,7 @@ func (d *Decoder) run(dst *Reply) error {
 	dst.Reset()
 	d.i, d.base, d.readErr = 0, 0, nil
 	d.keep, d.restOver, d.slowFloats = -1, false, 0
+	d.prompt, d.promptAt, d.promptKeep = d.prompt[:0], 0, -1
 	d.out = dst
 	err := d.reply()
 	if err == nil {
@@ -151,6 +158,7 @@ func (d *Decoder) fill() bool {
 	}
 	if len(d.buf)-d.n < len(d.buf)/4 {
 		d.flushRest()
+		d.flushPrompt()
 		d.base += int64(d.i)
 		d.long = nil
 		d.n = copy(d.buf, d.buf[d.i:d.n])

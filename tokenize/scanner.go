@@ -45,7 +45,7 @@ func (s *Scanner) ResetBytes(b []byte) {
 func (s *Scanner) begin() {
 	d := &s.d
 	d.i, d.base, d.readErr, d.over = 0, 0, nil, false
-	d.keep, d.restOver, d.slowFloats, d.long = -1, false, 0, nil
+	d.keep, d.promptKeep, d.restOver, d.slowFloats, d.long = -1, -1, false, 0, nil
 	d.out, s.out, s.depth = &s.out, Reply{}, 0
 }
 
