@@ -10,18 +10,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An answer already contains most of what join.go fetches. Its messages are the stored messages,
-// and its usage is the sum over its steps. So a sample is first rebuilt from its answers and from
-// the traces that prove them:
-//
-//	data        fetched by join.go   taken from here
-//	tool calls  messages of the run  messages of the answer
-//	step ids    steps of the run     messages of the answer
-//	counts      steps of the run     usage of the answer and the trace; see count
-//	witness     trace of a call      the same, of the last call of the send
-//
-// If this does not prove every call of the sample, the results are dropped and join.go takes over.
-// doc.go explains why both ways prove the same.
+// An answer already contains most of what join.go fetches, so a sample is first rebuilt from its
+// answers and from the traces that prove them. If this does not prove every call of the sample, the
+// results are dropped and join.go takes over. doc.go explains why both ways prove the same.
 
 // fromAnswers rebuilds the prompts of a sample from its answers. It reports false if an answer does
 // not prove every call. It then leaves b unchanged, but keeps the fetched data.
@@ -29,8 +20,7 @@ func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *r
 	if !p.takesAnswers(b.rollout) {
 		return false, nil
 	}
-	a := &answers{rebuild: *b}
-	a.calls = slices.Clone(b.calls)
+	a := &answers{rebuild: newRebuild(b.rollout, slices.Clone(b.calls), b.finish, b.lanes)}
 	if !a.read(reply) {
 		return false, nil
 	}
@@ -39,7 +29,7 @@ func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *r
 	}
 	a.r = p.renderer(a.transcript.longestPrompt())
 	defer p.release(a.r)
-	if err := a.fromStored(); err != nil || !complete(a.calls) {
+	if err := a.fromStored(true); err != nil || !complete(a.calls) {
 		return false, nil // join.go meets the same error again and reports it
 	}
 	copy(b.calls, a.calls)
@@ -47,14 +37,13 @@ func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *r
 }
 
 // takesAnswers reports whether the answers of the rollout can be enough to rebuild its prompts. The
-// agent must have been read before the first answer, and the server must keep traces. An answer
-// lacks the time of its first call, so it is not enough for a template that reads the clock.
+// agent must have been read before the first answer, and the server must keep traces.
 func (p *Prompter) takesAnswers(r *record.Rollout) bool {
 	return p.answers && !p.model.Template.ReadsClock() && !r.Late && !r.Recorded && len(r.Before) == 0 && p.finish.keepsTraces()
 }
 
 type answers struct {
-	rebuild
+	*rebuild
 	now *letta.AgentState // the agent after the last send; nil if not fetched
 }
 
@@ -127,7 +116,7 @@ func (b *answers) show(ctx context.Context) (bool, error) {
 	sends := b.transcript.sends
 	last := &sends[len(sends)-1]
 	each := len(sends) <= 2 || slices.ContainsFunc(sends, func(s send) bool { return needsTrace(b.rollout, s.request) })
-	if err := b.ask(ctx, each); err != nil {
+	if err := b.fetchProof(ctx, each); err != nil {
 		return false, err
 	}
 	if heard, err := b.witness(ctx, last); err != nil || !heard || !b.system(last) {
@@ -135,7 +124,7 @@ func (b *answers) show(ctx context.Context) (bool, error) {
 	}
 	if !each && !b.sameEnds(last) {
 		each = true
-		if err := b.traces(ctx); err != nil {
+		if err := b.fetchProof(ctx, each); err != nil {
 			return false, err
 		}
 	}
@@ -156,16 +145,15 @@ func (b *answers) show(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// needsTrace reports whether the send needs its own trace, even in a long sample. Some of what its
-// prompts contain can differ per request, and an unchanged agent afterwards does not show that.
+// needsTrace reports whether the send needs its own trace, even in a long sample: an unchanged agent
+// afterwards does not show what differs per request.
 func needsTrace(r *record.Rollout, request *letta.LettaRequest) bool {
 	return r.Conversation != nil || len(r.Agent.Tools) > 1 || len(r.Agent.Blocks) > 0 ||
 		request.OverrideModel != nil && *request.OverrideModel != ""
 }
 
-// system sets the system message, which is later compared with the trace of each send. The first
-// request of a conversation creates its system message, so the last trace provides the text: a
-// trace has the whole text. system reports false if the trace has no system message.
+// system sets the system message, which is later compared with the trace of each send. A conversation
+// gets it from the last trace. system reports false if the trace has no system message.
 func (b *answers) system(last *send) bool {
 	b.transcript.system = b.rollout.SystemText
 	if b.rollout.Conversation == nil {
@@ -178,9 +166,9 @@ func (b *answers) system(last *send) bool {
 	return true
 }
 
-// ask makes the requests concurrently: the trace of each send, or the trace of the last send and
+// fetchProof makes the requests concurrently: the trace of each send, or the trace of the last send and
 // the current agent. It also fetches the steps of sends with many calls.
-func (b *answers) ask(ctx context.Context, each bool) error {
+func (b *answers) fetchProof(ctx context.Context, each bool) error {
 	r, sends := b.rollout, b.transcript.sends
 	var all []func(context.Context) error
 	if !each {
@@ -191,31 +179,17 @@ func (b *answers) ask(ctx context.Context, each bool) error {
 	}
 	for i := range sends {
 		if sends[i].calls > fewCalls {
-			all = append(all, askSteps(r.Run(r.Sends[i].RunID)))
+			all = append(all, prefetch(r.Run(r.Sends[i].RunID).Steps))
 		}
 		if each || i == len(sends)-1 {
-			all = append(all, b.traceOf(&sends[i]))
+			all = append(all, prefetchTrace(r, sends[i].steps[sends[i].calls-1].ID))
 		}
 	}
 	return b.lanes.together(ctx, all...)
 }
 
-func (b *answers) traces(ctx context.Context) error {
-	var all []func(context.Context) error
-	for i := range b.transcript.sends {
-		all = append(all, b.traceOf(&b.transcript.sends[i]))
-	}
-	return b.lanes.together(ctx, all...)
-}
-
-func (b *answers) traceOf(s *send) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, _ = b.rollout.Trace(ctx, s.steps[s.calls-1].ID) // witness repeats the call and returns the error
-		return nil
-	}
-}
-
-// witness makes the trace of the send's last call its witness. It reports false if there is none.
+// witness makes the trace of the send's last call its witness. It reports false if there is none, or
+// if it contradicts the send.
 func (b *answers) witness(ctx context.Context, s *send) (bool, error) {
 	t, err := b.rollout.Trace(ctx, s.steps[s.calls-1].ID)
 	if err != nil {
@@ -225,7 +199,7 @@ func (b *answers) witness(ctx context.Context, s *send) (bool, error) {
 		b.finish.untraced.Add(1)
 		return false, nil
 	}
-	return b.hear(s, s.calls-1, t), nil // a gap set by hear ends the proof in fromStored
+	return b.hear(s, s.calls-1, t) && s.gap == nil, nil
 }
 
 // sameEnds reports whether each send before last ends with an id at which the engine stops. Their
@@ -240,10 +214,8 @@ func (b *answers) sameEnds(last *send) bool {
 	return true
 }
 
-// count sets the prompt token count of each call of the send. The answer has the sum of these
-// counts, and the context size after the last call, output included. The trace has the engine's own
-// count for the last call. These values determine the counts of up to fewCalls calls. For more
-// calls, count fetches the steps. It reports false if two values disagree.
+// count sets the prompt token count of each call of the send, as doc.go explains. It reports false if
+// two values disagree.
 func (b *answers) count(ctx context.Context, s *send, of *record.Send) (bool, error) {
 	usage, final := &of.Response.Usage, &s.steps[s.calls-1]
 	var words []int64 // counts of the last call's prompt

@@ -5,10 +5,17 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// fromReply makes one call per assistant turn, with the prompt from the reply itself.
+// fromReply makes one call per assistant turn, with the prompt from the reply itself. Source literal
+// claims no prompt: its calls are sampled ids and tokenized tool texts, concatenated.
 func (p *Prompter) fromReply(r *collector.Reply) ([]tokenize.Call, error) {
 	if p.literal != nil {
-		return literal(p.literal, r)
+		l := tokenize.Literal{Encoder: p.literal}
+		calls, err := l.Calls(nil, turnsOf(r))
+		if err != nil {
+			return nil, err
+		}
+		afterSends(r, calls)
+		return calls, nil
 	}
 	calls, err := fromTurns(r)
 	if err == nil && !p.turns {
@@ -23,17 +30,6 @@ func (p *Prompter) fromReply(r *collector.Reply) ([]tokenize.Call, error) {
 // fromTurns makes one call per assistant turn. A call without a prompt in its turn is quarantined.
 func fromTurns(r *collector.Reply) ([]tokenize.Call, error) {
 	calls, err := tokenize.CallsFromTurns(nil, turnsOf(r))
-	if err != nil {
-		return nil, err
-	}
-	afterSends(r, calls)
-	return calls, nil
-}
-
-// literal makes calls that claim no prompt: sampled ids and tokenized tool texts, concatenated.
-func literal(encoder tokenize.TextEncoder, r *collector.Reply) ([]tokenize.Call, error) {
-	l := tokenize.Literal{Encoder: encoder}
-	calls, err := l.Calls(nil, turnsOf(r))
 	if err != nil {
 		return nil, err
 	}

@@ -12,16 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A template can print the time (strftime_now), and two dates can have texts of the same length.
-// The rendered text is in no record. So the prompt of such a template is rendered at every time
-// that the server's clock can have shown:
-//
-//	instants      window: between the server's timestamps of the messages around the call
-//	zones         Model.Zone, or else every UTC offset in use
-//	texts         texts: one per different text
-//	proven text   try: the only one with the length that the server counted
-//
-// The clock and the zone of this machine are never read.
+// Prompts that print the time: doc.go explains which times are possible. The clock and the zone of
+// this machine are never read.
 
 // A window is the closed interval in which the server can have rendered a prompt. The zero window
 // means that no bounds are known.
@@ -279,7 +271,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 	c.Reason = tokenize.ReasonClock
 	b.note(s.first+k, "%s: %s", source, clockGap(b.r.model, why))
 	if n > 0 && !errors.Is(why, errUnbounded) { // with errUnbounded, the text shows an arbitrary time
-		b.openTo(s.first+k, unproven{ids, source})
+		b.unverified[s.first+k] = unproven{ids, source}
 	}
 	return false, nil
 }

@@ -1,6 +1,8 @@
 package prompt
 
 import (
+	"slices"
+
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/record"
 )
@@ -11,7 +13,7 @@ type alert struct {
 	first int // the first call of the send after it
 }
 
-// findCompactions sets epochs and summarized of every send.
+// findCompactions sets compacted, and epochs and summarized of every send.
 func (t *transcript) findCompactions() {
 	epoch := 0
 	for i := range t.sends {
@@ -30,15 +32,7 @@ func (t *transcript) findCompactions() {
 			}
 		}
 	}
-}
-
-func (t *transcript) compacted() bool {
-	for i := range t.sends {
-		if len(t.sends[i].alerts()) > 0 {
-			return true
-		}
-	}
-	return false
+	t.compacted = epoch > 0
 }
 
 // alerts returns the compactions of the send. For each, the server stores a summary or a user
@@ -59,7 +53,9 @@ func (s *send) alerts() []alert {
 			continue
 		case letta.TypeSummary:
 		case letta.TypeUser:
-			if !record.IsAlert(m.Content.String()) || s.sent(m.Content.String()) {
+			text := m.Content.String()
+			own := func(m message) bool { return m.content == text } // one of the client's own messages
+			if !record.IsAlert(text) || slices.ContainsFunc(appendRequest(nil, s.request), own) {
 				continue
 			}
 		default:
@@ -77,12 +73,7 @@ func (s *send) alerts() []alert {
 	return found
 }
 
-// sent reports whether the text is one of the client's own messages.
-func (s *send) sent(text string) bool {
-	for _, m := range appendRequest(nil, s.request) {
-		if m.content == text {
-			return true
-		}
-	}
-	return false
+// answered returns a send of which only the request and the answer are known.
+func answered(of *record.Send) *send {
+	return &send{request: of.Request, messages: of.Response.Messages}
 }

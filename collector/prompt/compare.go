@@ -17,11 +17,11 @@ func (b *rebuild) compare(s *send, in input) {
 	if shareValues(shown, in) {
 		return // the witness has the same tools, so the template prints the same
 	}
-	same, err := b.r.same(input{messages: shown, tools: s.witness.tools})
+	text, err := b.r.render(input{messages: shown, tools: s.witness.tools})
 	switch {
 	case err != nil:
 		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of the step: " + err.Error()}
-	case !same:
+	case !bytes.Equal(text, b.r.text):
 		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " has another prompt text", contradicted: true}
 	}
 }
@@ -38,12 +38,6 @@ func shareValues(shown history, in input) bool {
 		}
 	}
 	return all
-}
-
-// same reports whether the template prints in exactly like the last prompt.
-func (r *renderer) same(in input) (bool, error) {
-	out, err := r.render(in)
-	return err == nil && bytes.Equal(out, r.text), err
 }
 
 // like reverts the known changes in the messages of a trace: cut tool texts, and NUL characters

@@ -8,28 +8,22 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A tap with continuity gives the engine other tokens than the server rendered, often the same
-// number of tokens. No record of the server shows these tokens. So a prompt that does not come from
-// the tap needs the trace of its own call. The tap marks each answer, and the server keeps the mark
-// in this trace. doc.go explains how the tap is noticed.
-
 // ContinuityHint explains how to prove calls that have tokenize.ReasonContinuity.
 const ContinuityHint = "a tap with --continuity runs in front of the engine, and only the tap has these prompts: use --tap, " +
 	"or start the tap without --continuity"
 
-// askTap runs if a tap with continuity was noticed. It reads the trace of each call whose prompt
-// does not come from the tap, and withdraws each prompt that the tap changed or can have changed.
-func (p *Prompter) askTap(ctx context.Context, rollout *record.Rollout, calls []tokenize.Call) error {
+// checkTap runs if a tap with continuity was noticed. No record of the server shows the prompt that
+// such a tap gave to the engine, but the trace of the call has the tap's mark. checkTap reads this
+// trace for each prompt that does not come from the tap, and withdraws each prompt that the tap
+// changed or can have changed.
+func (p *Prompter) checkTap(ctx context.Context, rollout *record.Rollout, calls []tokenize.Call) error {
 	if p.literal != nil || !rollout.Engines.Continuity() && (p.tap == nil || !p.tap.Continuity()) {
 		return nil
 	}
 	var all []func(context.Context) error
 	for i := range calls {
 		if c := &calls[i]; c.Source != tokenize.SourceTap && c.StepID != "" {
-			all = append(all, func(ctx context.Context) error {
-				_, _ = ownAnswer(ctx, rollout, c) // the loop below reads it again and returns the error
-				return nil
-			})
+			all = append(all, prefetchTrace(rollout, c.StepID))
 		}
 	}
 	if err := p.lanes.together(ctx, all...); err != nil {

@@ -1,6 +1,8 @@
 package prompt
 
 import (
+	"slices"
+
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -20,12 +22,7 @@ type decisions map[string]decision
 
 // all reports whether every call waited for the client.
 func (d decisions) all(calls []call) bool {
-	for i := range calls {
-		if d[calls[i].id] == 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(calls, func(c call) bool { return d[c.id] == 0 })
 }
 
 // hidden reports whether the model saw an empty result of the call. The adapter ignores results of

@@ -24,8 +24,6 @@
 //	continuity.go  behind a tap with continuity                  the same, or quarantined
 //	calls.go       Config.Force is literal: no prompt is claimed unverified
 //
-// witness.go, compare.go and grade.go set the reason of a gap.
-//
 // The tokens of a quarantined call go to failures/ and are never trained on. No source replaces a
 // prompt that another source has proven.
 //
@@ -179,8 +177,7 @@
 //   - an answer that omits messages or comes from records, or a taken-over agent
 //   - a missing trace, or two values that disagree
 //
-// If finishMisses samples in a row had no trace, the records are fetched immediately, until the
-// server is seen to keep traces.
+// After finishMisses samples in a row without a trace, the records are fetched immediately.
 //
 // # How a prompt is bound to its request
 //
@@ -252,22 +249,11 @@
 // with one tool need it as well, apart from the exception above: the two requests that read the
 // agent again cost as much and show less.
 //
-// # Step ids
-//
-// step_id of an answer's messages names the step of each call. It is used only if the messages have
-// as many steps as there are turns, or turns with text or calls, and if the tool results agree. (A
-// result can name a step of an earlier send.) The list of steps is fetched only if a call has
-// neither text nor calls.
-//
 // # Finish reasons
 //
 // No answer states how a call ended. The server hides length behind a tool call, and reports an
-// output that the engine aborted as the end of a turn. The finish reason is known from the call's
-// trace if it was fetched. It is stop if a trace showed that the engine stops at the last id of the
-// call. For a call that ends in another id, the trace is fetched: at most two per sample, and none
-// after eight in a row were missing. Without a trace, an output of 4,096 tokens from a server of
-// release 0.16 ended by length, because 4,096 is the limit of that release. An unknown finish
-// reason is empty.
+// output that the engine aborted as the end of a turn. finish.go takes the reason from the call's
+// trace, or from the id at which an engine was seen to stop. An unknown finish reason is empty.
 //
 // # Reasons
 //
@@ -286,23 +272,15 @@
 //
 // # Requests
 //
-// All records are fetched through package record, which caches them. A sample that is rebuilt from
-// its answers needs
-//
-//	the trace of each send's last call; or, with three or more sends and at most one tool, the
-//	    trace of the last send's last call and the agent once
-//	the steps of each send with three or more calls
-//
-// So a sample of one send needs one or two requests. TestRequests pins more shapes. Behind a tap
+// All records are fetched through package record, which caches them. A sample of one send that is
+// rebuilt from its answer needs one or two requests. TestRequests pins more shapes. Behind a tap
 // with continuity, each call needs one request for its trace (TestContinuityProof). Any other
 // sample needs two small requests per send (steps and messages of its run) and the trace of one
 // call. A conversation needs two more per sample, and so does an agent without traces. trace needs
 // one large request per send that stored did not settle, or one per call.
 //
-// Independent requests run concurrently, up to a bound over all samples. [Prompter.Prefetch] makes
-// the requests of one send while the server works on the next, except for data in the answer. A
-// late trace is requested up to three times within some 200 ms. A step that ran a compaction never
-// has a trace, so none is requested. [Prompter.Stats] sums requests and time.
+// Independent requests run concurrently, up to a bound over all samples. A late trace is requested
+// up to three times within some 200 ms. [Prompter.Stats] sums requests and time.
 //
 // A failed request is an error, so the sample is retried on a new agent. It is never a quarantine.
 // All reading must end before the agent is deleted, because the server then deletes its runs, steps

@@ -10,6 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // An Examined contains all that is known about the prompt of one call, to explain wrong counts.
@@ -51,29 +52,32 @@ type reading struct {
 	ids  []int32
 }
 
-// Fits reports whether a recipe gives the ids of the turn. If the turn has none, it compares the
-// length with the server's count.
-func (x *Examined) Fits() bool {
-	fits := func(r *Rebuilt) bool {
-		switch {
-		case r.Err != nil:
-			return false
-		case len(x.PromptIDs) > 0:
-			return slices.Equal(r.IDs, x.PromptIDs)
-		}
-		return int64(len(r.IDs)) == x.Counted
+// rebuilt returns the prompts that could be rebuilt.
+func (x *Examined) rebuilt() []*Rebuilt {
+	return slices.DeleteFunc([]*Rebuilt{&x.Stored, &x.Trace}, func(r *Rebuilt) bool { return r.Err != nil })
+}
+
+// fits reports whether ids are the prompt of the turn. If the turn has none, it compares the length
+// with the server's count.
+func (x *Examined) fits(ids []int32) bool {
+	if len(x.PromptIDs) > 0 {
+		return slices.Equal(ids, x.PromptIDs)
 	}
-	return fits(&x.Stored) || fits(&x.Trace)
+	return int64(len(ids)) == x.Counted
+}
+
+// Fits reports whether a recipe gives the ids of the turn, or else the length that the server counted.
+func (x *Examined) Fits() bool {
+	return slices.ContainsFunc(x.rebuilt(), func(r *Rebuilt) bool { return x.fits(r.IDs) })
 }
 
 // Settle chooses the text that fits the known prompt, if several texts differ in the printed time.
 func (x *Examined) Settle(m *Model) {
-	for _, r := range []*Rebuilt{&x.Stored, &x.Trace} {
+	for _, r := range x.rebuilt() {
 		r.Clock = ""
 		fit := 0
-		for i := len(r.readings) - 1; i >= 0; i-- {
-			t := &r.readings[i]
-			if len(x.PromptIDs) > 0 && slices.Equal(t.ids, x.PromptIDs) || len(x.PromptIDs) == 0 && int64(len(t.ids)) == x.Counted {
+		for _, t := range slices.Backward(r.readings) {
+			if x.fits(t.ids) {
 				r.Text, r.IDs = t.text, t.ids
 				fit++
 			}
@@ -94,17 +98,14 @@ func (x *Examined) Offsets(m *Model) []time.Duration {
 	if len(x.PromptIDs) == 0 || !m.Template.ReadsClock() {
 		return nil
 	}
-	for _, r := range []*Rebuilt{&x.Stored, &x.Trace} {
-		if r.Err != nil {
-			continue
-		}
+	for _, r := range x.rebuilt() {
 		texts, err := m.texts(r.in, r.window, everyOffset)
 		if err != nil || len(texts) < 2 {
 			continue
 		}
 		for _, t := range texts {
 			ids, err := m.Tokenizer.AppendTokens(nil, string(t.text))
-			if err == nil && slices.Equal(ids, x.PromptIDs) {
+			if err == nil && x.fits(ids) {
 				slices.Sort(t.offsets)
 				return slices.Compact(t.offsets)
 			}
@@ -115,13 +116,12 @@ func (x *Examined) Offsets(m *Model) []time.Duration {
 
 // PrintsTime reports whether a rebuilt prompt of the call depends on the time.
 func (x *Examined) PrintsTime(m *Model) bool {
-	for _, r := range []*Rebuilt{&x.Stored, &x.Trace} {
-		if r.Err == nil && m.Template.ReadsClock() {
-			texts, err := m.texts(r.in, r.window, everyOffset)
-			return err != nil || len(texts) > 1
-		}
+	all := x.rebuilt()
+	if len(all) == 0 || !m.Template.ReadsClock() {
+		return false
 	}
-	return false
+	texts, err := m.texts(all[0].in, all[0].window, everyOffset)
+	return err != nil || len(texts) > 1
 }
 
 func (r *Rebuilt) same(other *Rebuilt) bool {
@@ -141,7 +141,7 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply, rollout *rec
 	if err != nil {
 		return nil, err
 	}
-	b := &rebuild{rollout: rollout, calls: calls, finish: new(finishes)}
+	b := newRebuild(rollout, calls, new(finishes), nil)
 	nameSteps(reply, rollout, calls)
 	if err := b.join(ctx, reply); err != nil {
 		return nil, err
@@ -154,11 +154,12 @@ func Examine(ctx context.Context, m *Model, reply *collector.Reply, rollout *rec
 		if err := b.findWitnesses(ctx); err != nil {
 			return nil, err
 		}
-		err := b.transcript.replay(func(s *send, k int, in input) {
+		err := b.transcript.replay(func(s *send, k int, in input) bool {
 			x := &out[s.first+k]
 			if x.Stored = m.rebuild(in, s.window(k)); s.gap != nil {
 				x.Gap, x.Reason = s.gap.note, s.gap.reason
 			}
+			return true
 		})
 		if err != nil {
 			return nil, err
@@ -226,4 +227,47 @@ func (m *Model) rebuild(in input, w window) Rebuilt {
 	}
 	out.Text, out.IDs = out.readings[0].text, out.readings[0].ids
 	return out
+}
+
+// Releases lists the releases of transformers whose rules give the server's prompts of a reply.
+type Releases struct {
+	// Fit contains the releases whose rules give every prompt: the ids of the turn, or else the
+	// length that the server counted. It is nil if a call has neither.
+	Fit []chat.Transformers
+	// Apart reports whether the releases give different texts for any prompt.
+	Apart bool
+}
+
+// ExamineReleases examines the reply once per release.
+func ExamineReleases(ctx context.Context, m *Model, reply *collector.Reply, rollout *record.Rollout) (Releases, error) {
+	var out Releases
+	var first []Examined
+	for _, release := range chat.AllTransformers() {
+		by := *m
+		by.Transformers = release
+		calls, err := Examine(ctx, &by, reply, rollout)
+		if err != nil {
+			return Releases{}, err
+		}
+		if first == nil {
+			first = calls
+		}
+		fit := len(calls) > 0
+		for i := range calls {
+			fit = fit && calls[i].Fits()
+			out.Apart = out.Apart || !calls[i].Stored.same(&first[i].Stored) || !calls[i].Trace.same(&first[i].Trace)
+		}
+		if fit {
+			out.Fit = append(out.Fit, release)
+		}
+	}
+	return out, nil
+}
+
+// Other returns the first release that fits, if now does not fit.
+func (r *Releases) Other(now chat.Transformers) (release chat.Transformers, ok bool) {
+	if len(r.Fit) == 0 || slices.Contains(r.Fit, now) {
+		return now, false
+	}
+	return r.Fit[0], true
 }

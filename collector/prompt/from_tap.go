@@ -28,7 +28,8 @@ func (p *Prompter) fromTap(ctx context.Context, r *collector.Reply, rollout *rec
 	r.Unshown = tokenize.Unshown{}
 	k := 0
 	for i := range r.Sends {
-		s := tap.Send{From: rollout.Sends[i].Began, To: rollout.Sends[i].Ended, PromptTokens: countedPrompts(&r.Sends[i]), Summaries: compactions(&rollout.Sends[i])}
+		of := &rollout.Sends[i]
+		s := tap.Send{From: of.Began, To: of.Ended, PromptTokens: countedPrompts(&r.Sends[i]), Summaries: len(answered(of).alerts())}
 		for range min(tokenize.AssistantTurns(r.Sends[i].Turns), len(calls)-k) {
 			s.Calls = append(s.Calls, tap.Sampled{Output: calls[k].OutputIDs, Logprobs: calls[k].Logprobs})
 			k++
@@ -77,11 +78,6 @@ func whole(v *int64) *int32 {
 		return nil
 	}
 	return new(int32(*v))
-}
-
-func compactions(of *record.Send) int {
-	s := send{request: of.Request, messages: of.Response.Messages}
-	return len(s.alerts())
 }
 
 // countedPrompts returns the server's sum over the prompts of a send's calls, or -1 if a step left

@@ -8,35 +8,35 @@ import (
 )
 
 // fromTraces makes the missing prompts from traces: first from the trace of the send's last call,
-// which contains the messages of earlier calls too, then from the call's own trace.
+// which contains the messages of earlier calls too, then from the call's own trace. If another
+// program drove the run, it uses only the call's own trace.
 func (b *rebuild) fromTraces(ctx context.Context) error {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
-		if s.blind || b.known(s) {
+		if s.blind || complete(b.calls[s.first:s.first+s.calls]) {
 			continue
 		}
-		if b.rollout.Recorded {
-			if err := b.fromOwn(ctx, s); err != nil {
+		ownOnly := b.rollout.Recorded
+		var last *traced
+		if !ownOnly {
+			var err error
+			if last, err = b.trace(ctx, s, s.calls-1); err != nil {
 				return err
 			}
-			continue
-		}
-		last, err := b.trace(ctx, s, s.calls-1)
-		if err != nil {
-			return err
 		}
 		for k := s.calls - 1; k >= 0; k-- {
-			if b.calls[s.first+k].Grade != tokenize.Quarantined || last != nil && b.fromLast(last, s, k) {
+			if b.calls[s.first+k].Grade != tokenize.Quarantined || last != nil && b.fromLast(last, s, k) || k == s.calls-1 && !ownOnly {
 				continue
 			}
-			if k == s.calls-1 {
-				continue // its own trace was already tried
-			}
 			own, err := b.trace(ctx, s, k)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if own != nil {
+			case own == nil:
+			case ownOnly && !b.compiled(own):
+				b.note(s.first+k, "trace of step %s: the system message is neither the agent's nor compiled by the server: "+
+					"the request overrode it, or the agent was edited", s.steps[k].ID)
+			default:
 				_, _ = b.try(s, k, own.input(), tokenize.SourceTrace) // the note has the error
 			}
 		}
@@ -114,9 +114,4 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 		b.note(i, "trace of step %s: %v", step, err)
 	}
 	return nil, nil
-}
-
-// known reports whether every call of the send has its prompt.
-func (b *rebuild) known(s *send) bool {
-	return complete(b.calls[s.first : s.first+s.calls])
 }

@@ -4,12 +4,6 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file grades a rebuilt prompt, in this order:
-//
-//	accept     count_verified, if its length is the server's count
-//	withdraw   quarantined again, if the proof of its send has a gap
-//	gradeRest  unverified, if that is requested and nothing contradicts it
-
 // A gap is what the proof of a send's stored prompts lacks, even if every length agrees.
 type gap struct {
 	reason tokenize.Reason
@@ -63,7 +57,7 @@ func (b *rebuild) withdraw() {
 			case c.Source != tokenize.SourceStored:
 				continue
 			case !s.gap.contradicted:
-				b.openTo(i, unproven{c.PromptIDs, tokenize.SourceStored})
+				b.unverified[i] = unproven{c.PromptIDs, tokenize.SourceStored}
 			}
 			c.PromptIDs, c.Source, c.Grade, c.Reason = nil, tokenize.SourceNone, tokenize.Quarantined, s.gap.reason
 			c.TakenOver = s.gap.takenOver

@@ -14,117 +14,111 @@ import (
 // later turn can be trusted.
 func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 	r := b.rollout
-	if err := b.fetch(ctx, reply); err != nil {
+	system, err := b.fetch(ctx, reply)
+	if err != nil {
 		return err
 	}
-	b.transcript = &transcript{rollout: r, system: r.SystemText, sends: make([]send, len(r.Sends))}
-	if r.Conversation != nil {
-		b.transcript.system = *b.conversationSystem
-	}
+	b.transcript = &transcript{rollout: r, system: system, sends: make([]send, len(r.Sends))}
 	n, blind := 0, 0
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
 		s.request, s.messages, s.turns, s.first = r.Sends[i].Request, r.Sends[i].Response.Messages, reply.Sends[i].Turns, n
 		if s.blind = r.Sends[i].RunID == ""; s.blind {
 			s.calls, blind = tokenize.AssistantTurns(s.turns), i+1
-			n += s.calls
-			b.noteBlind(s, blind)
-			continue
+		} else {
+			run := r.Run(r.Sends[i].RunID)
+			if s.steps, err = run.Calls(ctx); err != nil {
+				return err
+			}
+			if s.stored, err = run.Messages(ctx); err != nil {
+				return err
+			}
+			if err := b.pair(s); err != nil {
+				return err
+			}
 		}
-		var err error
-		run := r.Run(r.Sends[i].RunID)
-		if s.steps, err = run.Calls(ctx); err != nil {
-			return err
+		for k := range s.calls {
+			if blind > 0 {
+				b.note(s.first+k, "stored: send %d has no server run id", blind)
+			}
 		}
-		if s.stored, err = run.Messages(ctx); err != nil {
-			return err
-		}
-		if n, err = b.pair(s); err != nil {
-			return err
-		}
-		if blind > 0 {
-			b.noteBlind(s, blind)
-		}
+		n += s.calls
 	}
 	b.transcript.decide(r.Before)
 	b.transcript.findCompactions()
-	if r.Conversation != nil && b.transcript.compacted() {
+	if r.Conversation != nil && b.transcript.compacted {
 		b.transcript.system = "" // it was read after the compaction
 	}
 	return nil
 }
 
 // fetch makes all independent requests concurrently: steps and messages of every run, the system
-// message of the conversation, and the traces of last calls whose step the answer names.
-func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) error {
+// message of the conversation, and the traces of last calls whose step the answer names. It returns
+// the system message.
+func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) (system string, err error) {
 	r := b.rollout
+	system = r.SystemText
 	var all []func(context.Context) error
-	if r.Conversation != nil && b.conversationSystem == nil {
-		all = append(all, b.askConversation)
+	if r.Conversation != nil {
+		all = append(all, func(ctx context.Context) (err error) {
+			system, err = r.ConversationSystem(ctx)
+			return err
+		})
 	}
 	for i := range r.Sends {
 		if r.Sends[i].RunID == "" {
 			continue
 		}
 		if id := lastStep(reply.Sends[i].Turns, &r.Sends[i]); id != "" {
-			all = append(all, func(ctx context.Context) error {
-				_, _ = r.Trace(ctx, id) // a later caller repeats it and gets the error
-				return nil
-			})
+			all = append(all, prefetchTrace(r, id))
 		}
 		run := r.Run(r.Sends[i].RunID)
-		all = append(all, askMessages(run), askSteps(run))
+		all = append(all, prefetch(run.Messages), prefetch(run.Steps))
 	}
-	return b.lanes.together(ctx, all...)
+	err = b.lanes.together(ctx, all...)
+	return system, err
 }
 
-func (b *rebuild) askConversation(ctx context.Context) error {
-	text, err := b.rollout.ConversationSystem(ctx)
-	if err == nil {
-		b.conversationSystem = &text
-	}
-	return err
-}
-
-func askMessages(run *record.Run) func(context.Context) error {
+// prefetch returns a function that fetches a record, for lanes.together. The record stays in its rollout.
+func prefetch[T any](fetch func(context.Context) (T, error)) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := run.Messages(ctx)
+		_, err := fetch(ctx)
 		return err
 	}
 }
 
-func askSteps(run *record.Run) func(context.Context) error {
+// prefetchTrace is prefetch for a trace, but ignores errors: the reader of the trace requests it again.
+func prefetchTrace(r *record.Rollout, stepID string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := run.Steps(ctx)
-		return err
+		_, _ = r.Trace(ctx, stepID)
+		return nil
 	}
 }
 
-// pair pairs the assistant turns of a send with its steps. It returns the next send's first index.
-func (b *rebuild) pair(s *send) (int, error) {
-	n := s.first
+// pair pairs the assistant turns of a send with its steps.
+func (b *rebuild) pair(s *send) error {
 	for t := range s.turns {
 		if s.turns[t].Role != tokenize.RoleAssistant {
 			continue
 		}
+		n := s.first + s.calls
 		if s.calls == len(s.steps) {
-			return 0, hole(n, "call has no step in its server run")
+			return hole(n, "call has no step in its server run")
 		}
 		step := &s.steps[s.calls]
 		if step.CompletionTokens == nil || int64(len(s.turns[t].OutputIDs)) != *step.CompletionTokens {
-			return 0, hole(n, "call has %d tokens, but its step %s has %s", len(s.turns[t].OutputIDs), step.ID, counted(step.CompletionTokens))
+			return hole(n, "call has %d tokens, but its step %s has %s", len(s.turns[t].OutputIDs), step.ID, counted(step.CompletionTokens))
 		}
 		if s.stepIndex(step.ID) != s.calls {
-			return 0, hole(n, "server run lists step %s twice", step.ID)
+			return hole(n, "server run lists step %s twice", step.ID)
 		}
 		b.calls[n].StepID = step.ID
 		s.calls++
-		n++
 	}
 	if s.calls < len(s.steps) {
-		return 0, hole(n, "server run has %d steps with output, but its answer has %d turns", len(s.steps), s.calls)
+		return hole(s.first+s.calls, "server run has %d steps with output, but its answer has %d turns", len(s.steps), s.calls)
 	}
-	return n, nil
+	return nil
 }
 
 func counted(n *int64) string {

@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -64,13 +65,9 @@ func (m *message) value(scrub bool) chat.Value {
 	if scrub {
 		v = &m.scrubbed
 	}
-	if v.Kind() == chat.Undefined {
-		*v = m.newValue(scrub)
+	if v.Kind() != chat.Undefined {
+		return *v
 	}
-	return *v
-}
-
-func (m *message) newValue(scrub bool) chat.Value {
 	d := chat.NewMap(4)
 	d.Set("role", roleValue(m.role))
 	d.Set("content", chat.StringValue(m.text(scrub)))
@@ -87,21 +84,16 @@ func (m *message) newValue(scrub bool) chat.Value {
 	if m.role == roleTool && m.name != "" {
 		d.Set("name", chat.StringValue(m.name))
 	}
-	return chat.MapValue(d)
+	*v = chat.MapValue(d)
+	return *v
 }
 
 // shows reports whether m is the same message for a template as o, scrubbed or not.
 func (m *message) shows(o *message, scrub bool) bool {
-	if m.role != o.role || m.content != o.text(scrub) || m.callID != o.callID || len(m.calls) != len(o.calls) ||
-		m.role == roleTool && m.name != o.name {
+	if m.role != o.role || m.content != o.text(scrub) || m.callID != o.callID || m.role == roleTool && m.name != o.name {
 		return false
 	}
-	for i := range m.calls {
-		if m.calls[i] != o.calls[i] {
-			return false
-		}
-	}
-	return true
+	return slices.Equal(m.calls, o.calls)
 }
 
 func (c *call) value() chat.Value {

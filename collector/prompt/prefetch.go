@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"context"
+	"slices"
 
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -16,13 +17,13 @@ func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of rec
 		return
 	}
 	run := rollout.Run(of.RunID)
-	all := []func(context.Context) error{askMessages(run), askSteps(run)}
+	all := []func(context.Context) error{prefetch(run.Messages), prefetch(run.Steps)}
 	ownTrace := true
 	if p.takesAnswers(rollout) {
 		if said := stepsSaid(rollout, &of, turns); len(said) > 0 {
 			all, ownTrace = nil, needsTrace(rollout, of.Request)
 			if len(said) > fewCalls {
-				all = append(all, askSteps(run))
+				all = append(all, prefetch(run.Steps))
 			}
 		}
 	}
@@ -48,20 +49,14 @@ func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of rec
 
 // promptsIn reports whether every assistant turn contains its prompt.
 func promptsIn(turns []tokenize.Turn) bool {
-	for i := range turns {
-		if turns[i].Role == tokenize.RoleAssistant && turns[i].PromptIDs == nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(turns, func(t tokenize.Turn) bool { return t.Role == tokenize.RoleAssistant && t.PromptIDs == nil })
 }
 
 // lastStep returns the step id of a send's last call. A proof reads the trace of this step first.
 // It is empty if the answer does not name it, or if a compaction can have removed the trace.
 func lastStep(turns []tokenize.Turn, of *record.Send) string {
 	ids := stepsOfTurns(turns, of.Response.Messages)
-	s := send{request: of.Request, messages: of.Response.Messages}
-	if len(ids) == 0 || len(s.alerts()) > 0 {
+	if len(ids) == 0 || len(answered(of).alerts()) > 0 {
 		return ""
 	}
 	return ids[len(ids)-1]

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -71,8 +70,10 @@ type Prompter struct {
 
 	finish    finishes
 	lanes     lanes
-	stats     counters
 	renderers sync.Pool // of *renderer
+
+	mu    sync.Mutex
+	stats Stats // without Tap
 }
 
 // New returns a Prompter. It returns an error if cfg lacks what the forced source needs.
@@ -122,7 +123,7 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 		p.finish.fill(ctx, r, nil, calls)
 		return calls, nil
 	}
-	defer func() { p.stats.add(rollout.Requests()) }()
+	defer func() { p.addStats(0, rollout.Requests()) }()
 	nameSteps(r, rollout, calls)
 	if p.tap != nil && !complete(calls) {
 		p.fromTap(ctx, r, rollout, calls)
@@ -132,15 +133,12 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 			return nil, fmt.Errorf("rebuild prompts: %w", err)
 		}
 	}
-	more := rollout
-	if fromTap(calls) {
-		more = nil // all is proven: make no further requests
+	if !slices.ContainsFunc(calls, func(c tokenize.Call) bool { return c.Source != tokenize.SourceTap }) {
+		p.finish.fill(ctx, r, nil, calls) // all is proven: make no further requests
 	} else {
 		listSteps(ctx, r, rollout, calls)
-	}
-	p.finish.fill(ctx, r, more, calls)
-	if more != nil { // after everything that reads traces
-		if err := p.askTap(ctx, rollout, calls); err != nil {
+		p.finish.fill(ctx, r, rollout, calls)
+		if err := p.checkTap(ctx, rollout, calls); err != nil { // after everything that reads traces
 			return nil, fmt.Errorf("rebuild prompts: %w", err)
 		}
 	}
@@ -157,18 +155,8 @@ func detach(calls []tokenize.Call) {
 	}
 }
 
-// fromTap reports whether every prompt comes from the tap.
-func fromTap(calls []tokenize.Call) bool {
-	return !slices.ContainsFunc(calls, func(c tokenize.Call) bool { return c.Source != tokenize.SourceTap })
-}
-
 func complete(calls []tokenize.Call) bool {
-	for i := range calls {
-		if calls[i].Grade == tokenize.Quarantined {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(calls, func(c tokenize.Call) bool { return c.Grade == tokenize.Quarantined })
 }
 
 // Stats contains the costs of rebuilding.
@@ -183,23 +171,18 @@ type Stats struct {
 
 // Stats returns the costs so far.
 func (p *Prompter) Stats() Stats {
-	var seen *tap.IndexStats
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
 	if p.tap != nil {
-		seen = new(p.tap.Stats())
+		s.Tap = new(p.tap.Stats())
 	}
-	p.stats.mu.Lock()
-	defer p.stats.mu.Unlock()
-	return Stats{Requests: p.stats.requests, Tap: seen, Spent: time.Duration(p.stats.spent.Load())}
+	return s
 }
 
-type counters struct {
-	spent    atomic.Int64
-	mu       sync.Mutex
-	requests record.Requests
-}
-
-func (c *counters) add(r record.Requests) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests = c.requests.Plus(r)
+func (p *Prompter) addStats(spent time.Duration, requests record.Requests) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Spent += spent
+	p.stats.Requests = p.stats.Requests.Plus(requests)
 }

@@ -19,11 +19,10 @@ type rebuild struct {
 	finish     *finishes
 	lanes      lanes
 
-	conversationSystem *string // text of the conversation's first message; nil if not fetched
 	// changed names what changed before the agent was read again; nil if it was not.
 	changed *string
 	// unverified maps a call to its prompt of the right length that is neither proven nor
-	// contradicted. It is nil if there are none.
+	// contradicted.
 	unverified map[int]unproven
 }
 
@@ -33,18 +32,15 @@ type unproven struct {
 	source tokenize.PromptSource
 }
 
-func (b *rebuild) openTo(i int, p unproven) {
-	if b.unverified == nil {
-		b.unverified = make(map[int]unproven)
-	}
-	b.unverified[i] = p
+func newRebuild(rollout *record.Rollout, calls []tokenize.Call, finish *finishes, lanes lanes) *rebuild {
+	return &rebuild{rollout: rollout, calls: calls, finish: finish, lanes: lanes, unverified: make(map[int]unproven)}
 }
 
 // rebuild finds the missing prompts of calls and grades them.
 func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) error {
 	began := time.Now()
-	defer func() { p.stats.spent.Add(int64(time.Since(began))) }()
-	b := &rebuild{rollout: rollout, calls: calls, finish: &p.finish, lanes: p.lanes}
+	defer func() { p.addStats(time.Since(began), record.Requests{}) }()
+	b := newRebuild(rollout, calls, &p.finish, p.lanes)
 	if done, err := p.fromAnswers(ctx, reply, b); err != nil || done {
 		return err
 	}
@@ -61,7 +57,7 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 	b.r = p.renderer(b.transcript.longestPrompt())
 	defer p.release(b.r)
 	if stored {
-		if err := b.fromStored(); err != nil {
+		if err := b.fromStored(false); err != nil {
 			return err
 		}
 	}
@@ -94,13 +90,6 @@ func (p *Prompter) release(r *renderer) {
 func (b *rebuild) note(i int, format string, args ...any) {
 	c := &b.calls[i]
 	c.Note = noted(c.Note, fmt.Sprintf(format, args...))
-}
-
-// noteBlind adds the note that this send names no server run.
-func (b *rebuild) noteBlind(s *send, number int) {
-	for k := range s.calls {
-		b.note(s.first+k, "stored: send %d has no server run id", number)
-	}
 }
 
 func (b *rebuild) noteAll(text string) {

@@ -143,9 +143,10 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 		fmt.Fprintf(&out, "%s\n%s", title, text)
 	}
 	n := 0
-	if err := l.replay(func(_ *send, _ int, in input) {
+	if err := l.replay(func(_ *send, _ int, in input) bool {
 		show(fmt.Sprintf("call %d by stored", n), in)
 		n++
+		return true
 	}); err != nil {
 		t.Fatal(err)
 	}

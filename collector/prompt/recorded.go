@@ -1,11 +1,8 @@
 package prompt
 
 import (
-	"context"
 	"errors"
 	"regexp"
-
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // The prompts of a server run that another program drove come only from the trace of each call. No
@@ -23,28 +20,6 @@ import (
 // errToday explains why the tools of a trace cannot be printed as the model received them. A trace
 // lists the members of a tool in an order of its own.
 var errToday = errors.New("the trace has a tool that the agent no longer has in this form: it was a client tool, or the agent was edited")
-
-// fromOwn makes the prompt of each call of the send from the call's own trace.
-func (b *rebuild) fromOwn(ctx context.Context, s *send) error {
-	for k := range s.calls {
-		if b.calls[s.first+k].Grade != tokenize.Quarantined {
-			continue
-		}
-		own, err := b.trace(ctx, s, k)
-		if err != nil {
-			return err
-		}
-		switch {
-		case own == nil:
-		case !b.compiled(own):
-			b.note(s.first+k, "trace of step %s: the system message is neither the agent's nor compiled by the server: "+
-				"the request overrode it, or the agent was edited", s.steps[k].ID)
-		default:
-			_, _ = b.try(s, k, own.input(), tokenize.SourceTrace) // the note has the error
-		}
-	}
-	return nil
-}
 
 // compiled reports whether the model received the system message that a trace shows. It must be the
 // agent's current one, or end with the block that the server writes when it compiles one. The trace

@@ -1,9 +1,7 @@
 package prompt
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -99,12 +97,11 @@ func (r *renderer) split() ([]int32, error) {
 }
 
 func commonPrefix(a, b []byte) int {
+	const block = 64
 	n := min(len(a), len(b))
 	i := 0
-	for ; i+8 <= n; i += 8 {
-		if d := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:]); d != 0 {
-			return i + bits.TrailingZeros64(d)/8
-		}
+	for i+block <= n && [block]byte(a[i:]) == [block]byte(b[i:]) {
+		i += block
 	}
 	for i < n && a[i] == b[i] {
 		i++

@@ -36,23 +36,20 @@ func visibleReturn(content string, returns []letta.ToolReturn, of decisions) str
 // them.
 func splitObjects(s string) ([]string, bool) {
 	var objects []string
-	for {
-		if !strings.HasPrefix(s, "{") {
-			return nil, false
-		}
-		dec := json.NewDecoder(strings.NewReader(s))
+	dec := json.NewDecoder(strings.NewReader(s))
+	for from := 0; ; {
 		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
+		if !strings.HasPrefix(s[from:], "{") || dec.Decode(&raw) != nil {
 			return nil, false
 		}
 		end := int(dec.InputOffset())
-		objects = append(objects, s[:end])
-		if s = s[end:]; s == "" {
+		objects = append(objects, s[from:end])
+		switch {
+		case end == len(s):
 			return objects, true
-		}
-		if s[0] != '\n' {
+		case s[end] != '\n':
 			return nil, false
 		}
-		s = s[1:]
+		from = end + 1
 	}
 }

@@ -43,17 +43,14 @@ func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout,
 			continue // the steps are complete and contradict the turns
 		}
 		steps, err := rollout.Run(rollout.Sends[i].RunID).Calls(ctx)
-		if err != nil || len(steps) != n {
+		fits := func(c tokenize.Call, s letta.Step) bool {
+			return *s.CompletionTokens == int64(len(c.OutputIDs)) && (c.StepID == "" || c.StepID == s.ID)
+		}
+		if err != nil || !slices.EqualFunc(own, steps, fits) {
 			continue
 		}
-		fits := true
 		for j := range own {
-			fits = fits && *steps[j].CompletionTokens == int64(len(own[j].OutputIDs)) && (own[j].StepID == "" || own[j].StepID == steps[j].ID)
-		}
-		for j := range own {
-			if fits {
-				own[j].StepID = steps[j].ID
-			}
+			own[j].StepID = steps[j].ID
 		}
 	}
 }
@@ -81,14 +78,9 @@ func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 		}
 	}
 	ids := make([]string, len(said))
-	speakers := 0
-	for _, is := range said {
-		if is {
-			speakers++
-		}
-	}
+	silent := len(slices.DeleteFunc(slices.Clone(said), func(is bool) bool { return is }))
 	all := len(steps) == len(said)
-	if !all && len(steps) != speakers {
+	if !all && len(steps) != len(said)-silent {
 		return ids
 	}
 	next := 0

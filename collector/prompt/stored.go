@@ -1,6 +1,8 @@
 package prompt
 
 import (
+	"slices"
+
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -13,10 +15,11 @@ type input struct {
 	tools    chat.Value
 }
 
-// fromStored accepts the prompts from stored messages whose count agrees.
-func (b *rebuild) fromStored() error {
+// fromStored accepts the prompts from stored messages whose count agrees. If all is set, it ends at
+// the first call that is not accepted.
+func (b *rebuild) fromStored(all bool) error {
 	switch {
-	case b.rollout.Conversation != nil && b.transcript.compacted():
+	case b.rollout.Conversation != nil && b.transcript.compacted:
 		b.noteAll("stored: a compaction replaced the first system message of the conversation")
 		return nil
 	case b.transcript.system == "":
@@ -24,7 +27,7 @@ func (b *rebuild) fromStored() error {
 		return nil
 	}
 	incomplete := false
-	err := b.transcript.replay(func(s *send, k int, in input) {
+	err := b.transcript.replay(func(s *send, k int, in input) bool {
 		incomplete = incomplete || len(s.stored) == 0
 		switch i := s.first + k; {
 		case s.epochs[k] > 0:
@@ -37,17 +40,18 @@ func (b *rebuild) fromStored() error {
 				b.compare(s, in)
 			}
 		}
+		return !all || s.gap == nil && b.calls[s.first+k].Grade != tokenize.Quarantined
 	})
 	b.withdraw()
 	return err
 }
 
 // replay makes the template's input for every call, from the system message, the client's own
-// requests, the turns, and the stored calls. It calls yield once per call, in order, up to the
-// first send without a server run.
+// requests, the turns, and the stored calls. It calls yield once per call, in order, until yield
+// returns false or a send has no server run.
 //
 // The history is the server's: text that the server removed from a generation is missing here too.
-func (t *transcript) replay(yield func(s *send, k int, in input)) error {
+func (t *transcript) replay(yield func(s *send, k int, in input) bool) error {
 	room := 1
 	for i := range t.sends {
 		room += 1 + len(t.sends[i].turns)
@@ -66,10 +70,11 @@ func (t *transcript) replay(yield func(s *send, k int, in input)) error {
 		if s.witness != nil {
 			tools = s.witness.tools
 		} else {
-			var err error
-			if tools, err = toolsOf(t.agent(), s.request); err != nil {
+			list, err := toolsOf(t.agent(), s.request)
+			if err != nil {
 				return err
 			}
+			tools = toolList(list)
 		}
 		// If the request answers waiting calls, its other messages come after the results, before
 		// the model's next call.
@@ -84,14 +89,18 @@ func (t *transcript) replay(yield func(s *send, k int, in input)) error {
 			if turn.Role == tokenize.RoleAssistant {
 				h, asked = append(h, asked...), nil
 				call++
-				yield(s, call, input{h, scrub, tools})
+				if !yield(s, call, input{h, scrub, tools}) {
+					return nil
+				}
 				h = h.appendAssistant(turn.Content, s.callsOf(s.steps[call].ID), t.decisions)
 				continue
 			}
 			m := message{role: roleTool, content: turn.Content, name: turn.ToolName}
-			var of *letta.Message
-			if of, returns = s.takeReturn(returns, call); of != nil {
-				list := of.ToolReturns
+			// The results of a call name its step. Before the first call, they answer an earlier send
+			// and name a step of that send.
+			if i := slices.IndexFunc(returns, func(r *letta.Message) bool { return s.stepIndex(r.StepID) == call }); i >= 0 {
+				list := returns[i].ToolReturns
+				returns = slices.Delete(returns, i, i+1)
 				m.content = visibleReturn(turn.Content, list, t.decisions)
 				if len(list) > 0 {
 					m.callID = list[0].ToolCallID

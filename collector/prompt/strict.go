@@ -1,6 +1,8 @@
 package prompt
 
 import (
+	"slices"
+
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
@@ -9,37 +11,30 @@ import (
 //
 // Source: helpers/tool_execution_helper.py:89 of letta-ai/letta.
 func strict(schema chat.Value) chat.Value {
-	from := schema.Map()
-	if from == nil {
+	if schema.Map() == nil {
 		return schema
 	}
-	d := copyMap(from, 1)
+	d := copyMap(schema, nil)
 	d.Set("strict", chat.BoolValue(true))
-	if p, ok := from.Get("parameters"); ok && isObject(p) {
+	if p := member(schema, "parameters"); isText(member(p, "type"), "object") {
 		d.Set("parameters", strictParameters(p))
 	}
 	return chat.MapValue(d)
 }
 
 func strictParameters(p chat.Value) chat.Value {
-	from := p.Map()
-	d := copyMap(from, 2)
+	d := copyMap(p, nil)
 	d.Set("additionalProperties", chat.BoolValue(false))
-	properties, _ := from.Get("properties")
-	if props := properties.Map(); props != nil {
-		required := names(from, "required")
-		out := chat.NewMap(props.Len())
-		for i := range props.Len() {
-			key, v := props.At(i)
-			name, _ := key.Text()
+	if properties := member(p, "properties"); properties.Map() != nil {
+		required := member(p, "required").Items()
+		d.Set("properties", chat.MapValue(copyMap(properties, func(name string, v chat.Value) chat.Value {
 			v = strictValue(v)
-			if !required[name] {
-				v = nullable(v)
+			if slices.ContainsFunc(required, func(r chat.Value) bool { return isText(r, name) }) {
+				return v
 			}
-			out.Set(name, v)
-		}
-		d.Set("properties", chat.MapValue(out))
-		d.Set("required", keysOf(props))
+			return nullable(v)
+		})))
+		d.Set("required", keysOf(properties))
 	}
 	return chat.MapValue(d)
 }
@@ -47,35 +42,16 @@ func strictParameters(p chat.Value) chat.Value {
 // strictValue changes a nested schema: objects with properties forbid additional ones and require
 // all, also inside arrays.
 func strictValue(v chat.Value) chat.Value {
-	from := v.Map()
-	if from == nil {
-		return v
-	}
-	kind, _ := from.Get("type")
-	switch t, _ := kind.Text(); t {
-	case "object":
-		properties, _ := from.Get("properties")
-		props := properties.Map()
-		if props == nil {
-			return v
-		}
-		d := copyMap(from, 2)
-		out := chat.NewMap(props.Len())
-		for i := range props.Len() {
-			key, p := props.At(i)
-			name, _ := key.Text()
-			out.Set(name, strictValue(p))
-		}
-		d.Set("properties", chat.MapValue(out))
+	kind, properties, items := member(v, "type"), member(v, "properties"), member(v, "items")
+	switch {
+	case isText(kind, "object") && properties.Map() != nil:
+		d := copyMap(v, nil)
+		d.Set("properties", chat.MapValue(copyMap(properties, func(_ string, p chat.Value) chat.Value { return strictValue(p) })))
 		d.Set("additionalProperties", chat.BoolValue(false))
-		d.Set("required", keysOf(props))
+		d.Set("required", keysOf(properties))
 		return chat.MapValue(d)
-	case "array":
-		items, ok := from.Get("items")
-		if !ok {
-			return v
-		}
-		d := copyMap(from, 0)
+	case isText(kind, "array") && items.Kind() != chat.Undefined:
+		d := copyMap(v, nil)
 		d.Set("items", strictValue(items))
 		return chat.MapValue(d)
 	}
@@ -83,56 +59,35 @@ func strictValue(v chat.Value) chat.Value {
 }
 
 func nullable(v chat.Value) chat.Value {
-	from := v.Map()
-	if from == nil {
+	if v.Map() == nil {
 		return v
 	}
-	null := chat.NewMap(1)
+	d, null := copyMap(v, nil), chat.NewMap(1)
 	null.Set("type", chat.StringValue("null"))
-	if either, ok := from.Get("anyOf"); ok {
-		d := copyMap(from, 0)
-		d.Set("anyOf", chat.ListValue(append(append([]chat.Value(nil), either.Items()...), chat.MapValue(null))...))
-		return chat.MapValue(d)
-	}
-	if ref, ok := from.Get("$ref"); ok {
-		r := chat.NewMap(1)
-		r.Set("$ref", ref)
-		d := chat.NewMap(from.Len())
-		d.Set("anyOf", chat.ListValue(chat.MapValue(r), chat.MapValue(null)))
-		for i := range from.Len() {
-			if key, value := from.At(i); !isText(key, "$ref") {
+	kind, either, ref := member(v, "type"), member(v, "anyOf"), member(v, "$ref")
+	switch {
+	case either.Kind() != chat.Undefined:
+		d.Set("anyOf", listWith(either.Items(), chat.MapValue(null)))
+	case ref.Kind() != chat.Undefined:
+		only := chat.NewMap(1)
+		only.Set("$ref", ref)
+		d = chat.NewMap(v.Map().Len())
+		d.Set("anyOf", chat.ListValue(chat.MapValue(only), chat.MapValue(null)))
+		for i := range v.Map().Len() {
+			if key, value := v.Map().At(i); !isText(key, "$ref") {
 				name, _ := key.Text()
 				d.Set(name, value)
 			}
 		}
-		return chat.MapValue(d)
-	}
-	kind, ok := from.Get("type")
-	if !ok {
-		return v
-	}
-	d := copyMap(from, 0)
-	switch {
 	case kind.Kind() == chat.List:
-		for _, k := range kind.Items() {
-			if isText(k, "null") {
-				return v
-			}
+		if slices.ContainsFunc(kind.Items(), func(k chat.Value) bool { return isText(k, "null") }) {
+			return v
 		}
-		d.Set("type", chat.ListValue(append(append([]chat.Value(nil), kind.Items()...), chat.StringValue("null"))...))
-	case !isText(kind, "null"):
+		d.Set("type", listWith(kind.Items(), chat.StringValue("null")))
+	case kind.Kind() != chat.Undefined && !isText(kind, "null"):
 		d.Set("type", chat.ListValue(kind, chat.StringValue("null")))
 	}
 	return chat.MapValue(d)
-}
-
-func isObject(v chat.Value) bool {
-	m := v.Map()
-	if m == nil {
-		return false
-	}
-	t, _ := m.Get("type")
-	return isText(t, "object")
 }
 
 func isText(v chat.Value, want string) bool {
@@ -140,31 +95,29 @@ func isText(v chat.Value, want string) bool {
 	return ok && s == want
 }
 
-func copyMap(from *chat.Map, more int) *chat.Map {
-	d := chat.NewMap(from.Len() + more)
+// copyMap returns a copy of a dict whose keys are texts. If change is not nil, it changes the values.
+func copyMap(v chat.Value, change func(name string, v chat.Value) chat.Value) *chat.Map {
+	from := v.Map()
+	d := chat.NewMap(from.Len() + 2)
 	for i := range from.Len() {
-		key, v := from.At(i)
+		key, value := from.At(i)
 		name, _ := key.Text()
-		d.Set(name, v)
+		if change != nil {
+			value = change(name, value)
+		}
+		d.Set(name, value)
 	}
 	return d
 }
 
-func keysOf(m *chat.Map) chat.Value {
-	keys := make([]chat.Value, m.Len())
+func keysOf(v chat.Value) chat.Value {
+	keys := make([]chat.Value, v.Map().Len())
 	for i := range keys {
-		keys[i], _ = m.At(i)
+		keys[i], _ = v.Map().At(i)
 	}
 	return chat.ListValue(keys...)
 }
 
-func names(m *chat.Map, key string) map[string]bool {
-	list, _ := m.Get(key)
-	set := make(map[string]bool)
-	for _, v := range list.Items() {
-		if s, ok := v.Text(); ok {
-			set[s] = true
-		}
-	}
-	return set
+func listWith(items []chat.Value, last chat.Value) chat.Value {
+	return chat.ListValue(append(slices.Clone(items), last)...)
 }

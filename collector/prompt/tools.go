@@ -12,31 +12,34 @@ import (
 // emptyParameters is the server's schema for a client tool without parameters.
 const emptyParameters = `{"type":"object","properties":{}}`
 
-// toolsOf returns the template's list of tools for one request, or Undefined if there are none. The
-// agent's tools come in the order of AgentState. This is the server's order only if there is at
-// most one tool. The client's tools follow, and replace tools of the agent with the same name.
+// A tool is a tool of one request, with its schema as the server passes it to the template.
+type tool struct {
+	name   string
+	schema chat.Value
+}
+
+// toolsOf returns the tools of one request. The agent's tools come in the order of AgentState. This
+// is the server's order only if there is at most one tool. The client's tools follow, and replace
+// tools of the agent with the same name.
 //
 // Source: agents/letta_agent_v3.py:2039-2074, helpers/tool_execution_helper.py:89.
-func toolsOf(agent *letta.AgentState, request *letta.LettaRequest) (chat.Value, error) {
-	var list []chat.Value
+func toolsOf(agent *letta.AgentState, request *letta.LettaRequest) ([]tool, error) {
+	var list []tool
 	for _, t := range serverTools(agent, request) {
-		f, err := serverTool(agent, t)
+		schema, err := serverTool(agent, t)
 		if err != nil {
-			return chat.Value{}, err
+			return nil, err
 		}
-		list = append(list, function(f))
+		list = append(list, tool{t.Name, schema})
 	}
 	for i := range request.ClientTools {
-		f, err := clientTool(&request.ClientTools[i])
+		schema, err := clientTool(&request.ClientTools[i])
 		if err != nil {
-			return chat.Value{}, err
+			return nil, err
 		}
-		list = append(list, function(f))
+		list = append(list, tool{request.ClientTools[i].Name, schema})
 	}
-	if len(list) == 0 {
-		return chat.Value{}, nil
-	}
-	return chat.ListValue(list...), nil
+	return list, nil
 }
 
 func serverTool(agent *letta.AgentState, t *letta.Tool) (chat.Value, error) {
@@ -70,11 +73,19 @@ func clientTool(t *letta.ClientTool) (chat.Value, error) {
 	return chat.MapValue(d), nil
 }
 
-func function(schema chat.Value) chat.Value {
-	d := chat.NewMap(2)
-	d.Set("type", chat.StringValue("function"))
-	d.Set("function", schema)
-	return chat.MapValue(d)
+// toolList returns the template's list of tools, or Undefined if there are none.
+func toolList(tools []tool) chat.Value {
+	if len(tools) == 0 {
+		return chat.Value{}
+	}
+	list := make([]chat.Value, len(tools))
+	for i := range tools {
+		d := chat.NewMap(2)
+		d.Set("type", chat.StringValue("function"))
+		d.Set("function", tools[i].schema)
+		list[i] = chat.MapValue(d)
+	}
+	return chat.ListValue(list...)
 }
 
 // serverTools returns the agent's tools that no client tool of the request replaces.

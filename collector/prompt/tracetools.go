@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -15,36 +16,25 @@ func shownTools(shown chat.Value, agent *letta.AgentState, request *letta.LettaR
 	if len(shown.Items()) == 0 {
 		return chat.Value{}, nil
 	}
-	known := make(map[string]chat.Value)
-	for _, t := range serverTools(agent, request) {
-		f, err := serverTool(agent, t)
-		if err != nil {
-			return chat.Value{}, err
-		}
-		known[t.Name] = f
+	known, err := toolsOf(agent, request)
+	if err != nil {
+		return chat.Value{}, err
 	}
-	for i := range request.ClientTools {
-		f, err := clientTool(&request.ClientTools[i])
-		if err != nil {
-			return chat.Value{}, err
-		}
-		known[request.ClientTools[i].Name] = f
-	}
-	var list []chat.Value
-	for _, tool := range shown.Items() {
-		f := member(tool, "function")
+	var list []tool
+	for _, t := range shown.Items() {
+		f := member(t, "function")
 		name, _ := member(f, "name").Text()
-		ours, is := known[name]
+		i := slices.IndexFunc(known, func(k tool) bool { return k.name == name })
 		switch {
-		case !is:
+		case i < 0:
 			return chat.Value{}, fmt.Errorf("the trace has tool %q, which the agent did not have before the first request", name)
-		case !sameTool(f, ours):
+		case !sameTool(f, known[i].schema):
 			return chat.Value{}, fmt.Errorf("the trace has tool %q with other content than before the first request", name)
 		}
-		delete(known, name)
-		list = append(list, function(ours))
+		list = append(list, known[i])
+		known = slices.Delete(known, i, i+1)
 	}
-	return chat.ListValue(list...), nil
+	return toolList(list), nil
 }
 
 // sameTool reports whether the trace shows this tool. It compares all members except strict, which

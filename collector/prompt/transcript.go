@@ -1,10 +1,11 @@
 package prompt
 
 import (
+	"slices"
+
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
-	"slices"
 )
 
 // A transcript contains everything that is known of one agent: its state, and all that was sent,
@@ -15,6 +16,7 @@ type transcript struct {
 	sends   []send
 	// decisions covers all sends, because a call and its answer are in different requests.
 	decisions decisions
+	compacted bool // the server summarized the history
 }
 
 // agent returns the agent before the first send.
@@ -103,18 +105,6 @@ func (s *send) returns() []*letta.Message {
 		}
 	}
 	return list
-}
-
-// takeReturn removes from list, and returns, the first message for a tool turn after call k of the
-// send: it names the call's step. With k = -1, before the first call, the message answers an
-// earlier send and names a step of that send.
-func (s *send) takeReturn(list []*letta.Message, k int) (*letta.Message, []*letta.Message) {
-	for i, r := range list {
-		if s.stepIndex(r.StepID) == k {
-			return r, append(list[:i:i], list[i+1:]...)
-		}
-	}
-	return nil, list
 }
 
 // decide collects the decisions for all calls that waited for the client. before contains messages
