@@ -224,19 +224,7 @@ func startServer(t *testing.T, dir, line string) (url string) {
 	t.Helper()
 	line, _, _ = strings.Cut(line, " &")
 	line = listens.ReplaceAllString(line, "")
-	ready := strings.Fields(line)[1] + ".ready"
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", "exec "+line+" --listen 127.0.0.1:0 --ready-file "+ready)
-	cmd.Dir = dir
-	noError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed
-	})
-	waitFor(t, "the server of "+line, func() bool {
-		b, err := os.ReadFile(filepath.Join(dir, ready))
-		url = strings.TrimSpace(string(b))
-		return err == nil && cmd.ProcessState == nil
-	})
+	_, url = startServing(t, dir, nil, append(strings.Fields(line)[1:], "--listen", "127.0.0.1:0")...)
 	return url
 }
 

@@ -277,8 +277,7 @@ tasks: {samples: 2}
 	crashed := run(append([]string{"collect", "--json"}, base...)...)
 	scrapes := scrapeAll(t, crashed, say)
 	waitFor(t, "a commit, and samples in flight", func() bool {
-		commits, _ := filepath.Glob(filepath.Join(dir, "_commits", "0*.json"))
-		return len(commits) >= 1 && sim.Stats().InFlight > 0 || !crashed.alive()
+		return commitsOf(dir) >= 1 && sim.Stats().InFlight > 0 || !crashed.alive()
 	})
 	crashed.kill()
 	<-scrapes

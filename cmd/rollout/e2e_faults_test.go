@@ -164,10 +164,9 @@ func TestFaultByFault(t *testing.T) {
 	collect := func(t *testing.T, faults lettasim.Faults) (map[sampleID]string, *lettasim.Server) {
 		t.Helper()
 		sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Faults: faults})
-		dir := filepath.Join(t.TempDir(), "run")
-		mustRun(t, exit.OK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--quiet", "--max-in-flight", "12",
-			"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})),
-			"-c", writeFile(t, "run.yaml", []byte("server: {idle_timeout: 1s}\n")))
+		dir, args := collectArgs(t, sim, serveSim(t, sim), tasks,
+			"--quiet", "--max-in-flight", "12", "-c", writeFile(t, "run.yaml", []byte("server: {idle_timeout: 1s}\n")))
+		mustRun(t, exit.OK, args...)
 		return readDataset(t, dir).logical(t), sim
 	}
 	want, _ := collect(t, nil)
@@ -193,9 +192,8 @@ func TestConnectionsCut(t *testing.T) {
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "100ms..600ms")})
 	sends := newSendLog(sim)
 	g := newGateway(t, serveHandler(t, sim, sends))
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", g.url(), "--model", simModel, "--out", dir, "--quiet", "--max-in-flight", "10",
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples), "--retries", "10")
+	dir, args := collectArgs(t, sim, g.url(), tasks, "--quiet", "--max-in-flight", "10", "--samples", fmt.Sprint(samples), "--retries", "10")
+	p := startProgram(t, "rollout", nil, args...)
 	cut := 0
 	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 || !p.alive() })
 	for range 5 {
@@ -238,9 +236,8 @@ func TestRefusalsLowerLimitToOne(t *testing.T) {
 		}
 		sim.ServeHTTP(w, r)
 	}))
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "10",
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples))
+	dir, args := collectArgs(t, sim, url, tasks, "--max-in-flight", "10", "--samples", fmt.Sprint(samples))
+	p := startProgram(t, "rollout", nil, args...)
 	waitFor(t, "all but the refused samples", func() bool {
 		return durable(dir) >= tasks*samples-refused.Load() || !p.alive()
 	})
@@ -268,9 +265,8 @@ func TestServerDownAndBack(t *testing.T) {
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "500ms..2s")})
 	sends := newSendLog(sim)
 	g := newGateway(t, serveHandler(t, sim, sends))
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", g.url(), "--model", simModel, "--out", dir, "--max-in-flight", "10",
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples))
+	dir, args := collectArgs(t, sim, g.url(), tasks, "--max-in-flight", "10", "--samples", fmt.Sprint(samples))
+	p := startProgram(t, "rollout", nil, args...)
 	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 && sim.Stats().Answered >= 10 || !p.alive() })
 	g.down()
 	time.Sleep(8 * time.Second)
@@ -296,11 +292,7 @@ func TestServerGone(t *testing.T) {
 	const tasks, samples = 10, 8
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "200ms..600ms")})
 	g := newGateway(t, serveHandler(t, sim, sim))
-	dir := filepath.Join(t.TempDir(), "run")
-	args := []string{
-		"collect", "--server", g.url(), "--model", simModel, "--out", dir, "--max-in-flight", "10", "--quiet", "--resume",
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples),
-	}
+	dir, args := collectArgs(t, sim, g.url(), tasks, "--max-in-flight", "10", "--quiet", "--resume", "--samples", fmt.Sprint(samples))
 	p := startProgram(t, "rollout", nil, args...)
 	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 && durable(dir) >= 5 || !p.alive() })
 	g.down()
@@ -376,9 +368,8 @@ func TestAgentNobodyKnows(t *testing.T) {
 		}
 		sim.ServeHTTP(w, r)
 	}))
-	dir := filepath.Join(t.TempDir(), "run")
-	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet",
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})))
+	_, args := collectArgs(t, sim, url, tasks, "--quiet")
+	mustRun(t, exit.OK, args...)
 	if s := sim.Stats(); s.AgentsAlive != 0 || lost.Load() < 3 {
 		t.Errorf("%d of %d agents remain, of which %d were not reported", s.AgentsAlive, s.AgentsCreated, lost.Load())
 	}
@@ -557,11 +548,9 @@ func TestAbortedIsNoData(t *testing.T) {
 		{Kind: lettasim.Abort, Aim: []lettasim.Aim{{Task: "scripted-0002", Sample: -1}}, Attempts: 99},
 		{Kind: lettasim.AbortEarly, Aim: []lettasim.Aim{{Task: "scripted-0004", Sample: -1}}, Attempts: 99},
 	}})
-	dir := filepath.Join(t.TempDir(), "run")
-	r := mustRun(t, exit.Failures, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--retries", "1", "--fail-on-error", "50%",
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 6})))
-	mustRun(t, exit.OK, "verify", dir)
-	got := readDataset(t, dir)
+	dir, args := collectArgs(t, sim, serveSim(t, sim), 6, "--retries", "1", "--fail-on-error", "50%")
+	r := mustRun(t, exit.Failures, args...)
+	got := verified(t, dir)
 	for _, task := range []string{"scripted-0002", "scripted-0004"} {
 		id := sampleID{task, 0}
 		if len(got.rows[id]) > 0 || len(got.failures[id]) != 1 || len(got.rows) != 4 {
@@ -583,10 +572,8 @@ func TestEndsOfRows(t *testing.T) {
 	t.Parallel()
 	script := lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 3}, Drift: 0.5, Length: 0.4}
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: script, Faults: lettasim.Faults{{Kind: lettasim.LengthCall, Rate: 0.4}}})
-	dir := filepath.Join(t.TempDir(), "run")
-	r := mustRun(t, exit.OK, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
-		"-c", writeFile(t, "run.yaml", []byte("agent: {keep: true, tools: [add]}\n")),
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 24})))
+	dir, args := collectArgs(t, sim, serveSim(t, sim), 24, "-c", writeFile(t, "run.yaml", []byte("agent: {keep: true, tools: [add]}\n")))
+	r := mustRun(t, exit.OK, args...)
 	mustRun(t, exit.OK, "verify", dir)
 	steps := map[string]bool{}
 	length, middle := 0, 0 // samples with a truncated row; rows with an earlier output at the limit

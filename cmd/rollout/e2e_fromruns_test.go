@@ -17,9 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
-	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/sink"
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A readOnly is a server that must not be changed once it is sealed.
@@ -102,11 +100,7 @@ func (c curl) runs(agent string) (ids []string) {
 
 func (c curl) awaitRun(agent string) {
 	c.t.Helper()
-	for began := time.Now(); len(c.runs(agent)) == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			c.t.Fatalf("agent %s has no server run", agent)
-		}
-	}
+	waitFor(c.t, "a server run of "+agent, func() bool { return len(c.runs(agent)) > 0 })
 }
 
 // sameAs returns a row without the columns that depend on who collected the sample and when.
@@ -257,8 +251,7 @@ func TestFromRunsFollow(t *testing.T) {
 	awaitText(t, p, `"event":"group"`, 4)
 	mustRun(t, exit.OK, "ctl", dir, "drain")
 	p.ends(t, time.Minute, exit.Failures)
-	mustRun(t, exit.OK, "verify", dir)
-	got := readDataset(t, dir)
+	got := verified(t, dir)
 	for _, id := range []string{old, first, second} {
 		if rows := got.rows[sampleID{c.runs(id)[0], 0}]; len(rows) == 0 || rows[0].AgentID != id {
 			t.Errorf("%s has %d rows", id, len(rows))
@@ -272,10 +265,9 @@ func TestFromRunsFollow(t *testing.T) {
 
 func awaitText(t *testing.T, p *process, text string, n int) {
 	t.Helper()
-	for began := time.Now(); strings.Count(p.stdout.String(), text) < n; time.Sleep(10 * time.Millisecond) {
-		if !p.alive() || time.Since(began) > 2*time.Minute {
-			t.Fatalf("%d of %d %s\n%s", strings.Count(p.stdout.String(), text), n, text, p.said())
-		}
+	has := func() bool { return strings.Count(p.stdout.String(), text) >= n }
+	if waitFor(t, text, func() bool { return has() || !p.alive() }); !has() {
+		t.Fatalf("not %d times %s\n%s", n, text, p.said())
 	}
 }
 
@@ -362,8 +354,7 @@ func TestFromRunsRetry(t *testing.T) {
 	if r := collect(exit.Failures, "--resume"); !strings.Contains(r.stderr, "4 server runs match: 1 to read, 3 already in the run") {
 		t.Errorf("%s", r.stderr)
 	}
-	mustRun(t, exit.OK, "verify", dir)
-	got = readDataset(t, dir)
+	got = verified(t, dir)
 	runs := append(c.runs(good), c.runs(late)...)
 	for id := range got.rows {
 		if !slices.Contains(runs, id.task) {
@@ -447,61 +438,6 @@ func TestFromRunsModes(t *testing.T) {
 	}
 }
 
-// A server run of a stream or an asynchronous send that has not ended is skipped, and --follow
-// waits for it.
-func TestFromRunsModesWait(t *testing.T) {
-	t.Parallel()
-	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: 3 * time.Second}, Script: killScript()})
-	c := curl{t, serveSim(t, sim)}
-	var agents []string
-	streamed := make(chan struct{})
-	for _, route := range sendRoutes[1:] {
-		id := c.agent("prod")
-		agents = append(agents, id)
-		if route.name == "stream" {
-			go func() {
-				defer close(streamed)
-				c.sendBy(id, route.path, route.more, "Add 1 and 2.")
-			}()
-			c.awaitRun(id)
-			continue
-		}
-		c.sendBy(id, route.path, route.more, "Add 3 and 4.")
-	}
-	status := func() (all []string) {
-		for _, id := range agents {
-			_, answer := c.do(http.MethodGet, "/v1/runs/?agent_id="+id, "")
-			var list []struct{ Status string }
-			if err := json.Unmarshal(answer, &list); err != nil || len(list) != 1 {
-				t.Fatalf("%v: %s", err, answer)
-			}
-			all = append(all, list[0].Status)
-		}
-		return all
-	}
-	early := filepath.Join(t.TempDir(), "early")
-	r := mustRun(t, exit.OK, "collect", "--server", c.url, "--from-runs", "tag=prod", "--out", early)
-	if got := status(); slices.Equal(got, []string{"running", "created"}) { // otherwise the machine was slow
-		contains(t, r.stderr, "2 not ended")
-	}
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", c.url, "--from-runs", "tag=prod", "--follow", "--json", "--out", dir)
-	awaitText(t, p, `"event":"group"`, 2)
-	mustRun(t, exit.OK, "ctl", dir, "drain")
-	p.ends(t, time.Minute, exit.OK)
-	<-streamed
-	if got := status(); !slices.Equal(got, []string{"completed", "completed"}) {
-		t.Errorf("the runs are %q", got)
-	}
-	got := readDataset(t, dir)
-	for _, id := range agents {
-		rows := got.rows[sampleID{c.runs(id)[0], 0}]
-		if len(rows) == 0 || rows[0].Verification != "exact" || rows[0].Status != "completed" {
-			t.Errorf("%s: %d rows", id, len(rows))
-		}
-	}
-}
-
 // If a collection is killed at random moments while it lists and reads server runs, each one is in
 // the dataset once at the end.
 func TestFromRunsKill(t *testing.T) {
@@ -557,8 +493,7 @@ func TestFromRunsKill(t *testing.T) {
 			break
 		}
 	}
-	mustRun(t, exit.OK, "verify", dir)
-	got := readDataset(t, dir)
+	got := verified(t, dir)
 	if len(got.rows) != len(runs) || len(got.failures) > 0 || len(runs) != agents*sends {
 		t.Errorf("%d samples and %d failures of %d server runs", len(got.rows), len(got.failures), len(runs))
 	}
@@ -586,28 +521,8 @@ func TestFromRunsTap(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "run")
 	mustRun(t, exit.OK, "collect", "--server", c.url, "--from-runs", "tag=tapped", "--tap", s.tap.spool, "--prompts", "tap", "--out", dir, "--quiet")
-	truth := s.engine.Calls()
-	got := readDataset(t, dir)
-	for id, r := range got.allRows() {
-		if r.Verification != "exact" || r.PromptSource != "tap" || r.TopP == nil || *r.TopP != 1 {
-			t.Errorf("%s: %s %s %v", id.task, r.Verification, r.PromptSource, r.TopP)
-		}
-		for k, role := range r.TurnRoles {
-			if role != int8(tokenize.RoleAssistant) {
-				continue
-			}
-			from, to := r.TurnOffsets[k], r.TurnOffsets[k+1]
-			at := slices.IndexFunc(truth, func(c enginesim.Call) bool {
-				return slices.Equal(c.InputIDs, r.InputIDs[:from]) && slices.Equal(c.OutputIDs, r.InputIDs[from:to]) && slices.Equal(c.Logprobs, r.Logprobs[from:to])
-			})
-			if at < 0 {
-				t.Errorf("%s: the engine saw no such call at %d, or not as often", id.task, from)
-				continue
-			}
-			truth = slices.Delete(truth, at, at+1)
-		}
-	}
-	if len(got.rows) != 6 || len(truth) > 0 {
-		t.Errorf("%d samples, %d calls of the engine are in none", len(got.rows), len(truth))
+	res := s.checkExact(t, dir, 6)
+	if n := len(s.engine.Calls()); res.InRows.Calls != n || res.Told["top_p 1"] != n {
+		t.Errorf("the rows have %d of %d calls, %v", res.InRows.Calls, n, res.Told)
 	}
 }

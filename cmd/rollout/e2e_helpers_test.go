@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
@@ -178,6 +179,15 @@ func writeFile(t *testing.T, name string, body []byte) string {
 	return path
 }
 
+// collectArgs returns the arguments of a collect of n scripted tasks from the server at url, with
+// further flags, and the folder of its run.
+func collectArgs(t *testing.T, sim *lettasim.Server, url string, n int, flags ...string) (dir string, args []string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "run")
+	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: n}))
+	return dir, slices.Clip(append([]string{"collect", "--server", url, "--model", simModel, "--out", dir, "--tasks", tasks}, flags...))
+}
+
 type sampleID struct {
 	task  string
 	index int32
@@ -210,6 +220,18 @@ func readDataset(t *testing.T, dir string) *readBack {
 		slices.SortFunc(rows, func(a, b *sink.StoredRow) int { return int(a.SegmentIndex - b.SegmentIndex) })
 	}
 	return d
+}
+
+func commitsOf(dir string) int {
+	commits, _ := filepath.Glob(filepath.Join(dir, "_commits", "0*.json"))
+	return len(commits)
+}
+
+// verified is readDataset for a run that must be intact.
+func verified(t *testing.T, dir string) *readBack {
+	t.Helper()
+	mustRun(t, exit.OK, "verify", dir)
+	return readDataset(t, dir)
 }
 
 // has fails the test if the run has other numbers of samples with rows and of failed samples.
@@ -336,11 +358,13 @@ func startProgram(t *testing.T, bin string, env []string, args ...string) *proce
 	return p
 }
 
-// startServing starts a command that serves, until the test ends, and returns its address.
-func startServing(t *testing.T, env []string, args ...string) (p *process, url string) {
+// startServing starts a command that serves, in dir and until the test ends, and returns its address.
+func startServing(t *testing.T, dir string, env []string, args ...string) (p *process, url string) {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
-	p = startProgram(t, "rollout", env, append(args, "--ready-file", ready)...)
+	p = newProcess(t, "rollout", env, append(args, "--ready-file", ready)...)
+	p.cmd.Dir = dir
+	p.start(t)
 	t.Cleanup(p.kill)
 	waitFor(t, "the address of "+args[0], func() bool {
 		b, err := os.ReadFile(ready)

@@ -72,18 +72,18 @@ func assertTameJSON(t *testing.T, where, text string) {
 	assertTame(t, where, text)
 }
 
-// A spoiler is a proxy that adds hostile text to every string under one key of every answer, or
+// A spoiler is a proxy that adds hostile text to every string under some keys of every answer, or
 // answers with an error.
 type spoiler struct {
 	next http.Handler
-	key  string // "": none; "*error": refuses every POST with a hostile body
+	keys []string // "*error": refuses every POST with a hostile body
 
 	mu   sync.Mutex
 	seen map[string]bool // keys with a string value
 }
 
 func (s *spoiler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.key == "*error" && r.Method == http.MethodPost {
+	if slices.Contains(s.keys, "*error") && r.Method == http.MethodPost {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		_ = json.NewEncoder(w).Encode(map[string]any{"detail": hostileText + strings.Repeat("x", 100_000)})
 		return
@@ -119,22 +119,33 @@ func (s *spoiler) spoil(key string, v any) any {
 		s.mu.Lock()
 		s.seen[key] = true
 		s.mu.Unlock()
-		if key == s.key {
+		if slices.Contains(s.keys, key) {
 			return v + hostileText
 		}
 	}
 	return v
 }
 
+// alone are the keys of a server's answers that fail a verb, each in its own way.
+var alone = []string{
+	"*error", "agent_id", "agent_type", "detail", "content", "date", "handle", "id", "message_type", "name", "role", "status", "stop_reason", "version",
+}
+
 // If a server fills any field of its answers with control characters, every verb shows them as text
-// and its JSON stays valid. So do the logs and the page of the run.
+// and its JSON stays valid. So do the logs and the page of the run. Keys are tried together until a
+// verb fails, and then apart, because a failure can keep the text of the others from being shown.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true})
 	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 2}))
 	quick := writeFile(t, "quick.yaml", []byte("run: {retries: 0, attempt_timeout: 10s}\n"))
-	visit := func(key string) (seen []string) {
-		s := &spoiler{next: sim.HTTPServer().Handler, key: key, seen: map[string]bool{}}
+	visit := func(keys ...string) (seen []string, codes []int) {
+		s, key := &spoiler{next: sim.HTTPServer().Handler, keys: keys, seen: map[string]bool{}}, fmt.Sprint(keys)
+		invoke := func(args ...string) ran {
+			r := invoke(t.Context(), args...)
+			codes = append(codes, r.code)
+			return r
+		}
 		url := serve(t, &http.Server{Handler: s, ReadHeaderTimeout: time.Minute})
 		run := filepath.Join(t.TempDir(), "run")
 		server := []string{"--server", url}
@@ -151,27 +162,27 @@ func TestHostileServer(t *testing.T) {
 			{"verify", run},
 			{"clean", run, "--dry-run"},
 		} {
-			r := invoke(t.Context(), verb...)
+			r := invoke(verb...)
 			assertTame(t, key+": "+verb[0], r.stdout+r.stderr)
 		}
 		var row struct {
 			AgentID string `json:"agent_id"`
 		}
-		_ = json.Unmarshal([]byte(invoke(t.Context(), "inspect", run, "--row", "0", "--json").stdout), &row)
+		_ = json.Unmarshal([]byte(invoke("inspect", run, "--row", "0", "--json").stdout), &row)
 		list := []string{"steps", "list", "--server", url, "--agent", row.AgentID}
-		r := invoke(t.Context(), list...)
+		r := invoke(list...)
 		assertTame(t, key+": steps list", r.stdout+r.stderr)
-		r = invoke(t.Context(), append(list, "--json")...)
+		r = invoke(append(list, "--json")...)
 		assertTameJSON(t, key+": steps list --json", r.stdout)
 		var step struct{ ID string }
 		_ = json.NewDecoder(strings.NewReader(r.stdout)).Decode(&step)
-		if key == "-none-" && step.ID == "" {
+		if keys == nil && step.ID == "" {
 			t.Fatalf("no step: %s%s", r.stdout, r.stderr)
 		}
 		for _, verb := range []string{"get", "metrics", "trace", "messages"} {
-			r := invoke(t.Context(), "steps", verb, "--server", url, "--", step.ID)
+			r := invoke("steps", verb, "--server", url, "--", step.ID)
 			assertTame(t, key+": steps "+verb, r.stdout+r.stderr)
-			r = invoke(t.Context(), "steps", verb, "--json", "--server", url, "--", step.ID)
+			r = invoke("steps", verb, "--json", "--server", url, "--", step.ID)
 			assertTameJSON(t, key+": steps "+verb+" --json", r.stdout)
 		}
 		for _, verb := range [][]string{
@@ -183,32 +194,44 @@ func TestHostileServer(t *testing.T) {
 			{"report", run, "--json"},
 			{"clean", run, "--json"},
 		} {
-			r := invoke(t.Context(), verb...)
+			r := invoke(verb...)
 			assertTameJSON(t, key+": "+verb[0]+" --json", r.stdout)
 			assertTame(t, key+": "+verb[0]+" --json", r.stderr)
 		}
 		if _, err := os.Stat(run); err == nil {
 			assertTameFiles(t, key, run)
-		} else if key == "-none-" {
+		} else if keys == nil {
 			t.Fatal(err)
 		}
-		return slices.Sorted(maps.Keys(s.seen))
+		return slices.Sorted(maps.Keys(s.seen)), codes
 	}
-	keys := append(visit("-none-"), "*error")
+	keys, right := visit()
 	if len(keys) < 50 || !slices.Contains(keys, "version") || !slices.Contains(keys, "content") {
 		t.Fatalf("%d keys %q: the test looks at too little", len(keys), keys)
 	}
 	if testing.Short() {
-		keys = []string{"version", "detail", "message", "name", "content", "stop_reason", "status", "*error"}
+		keys = []string{"message", "model"}
 	}
 	var all sync.WaitGroup
 	places := make(chan struct{}, 8)
-	for _, key := range keys {
+	var try func(keys []string)
+	try = func(keys []string) {
 		all.Go(func() {
 			places <- struct{}{}
-			defer func() { <-places }()
-			visit(key)
+			_, codes := visit(keys...)
+			<-places
+			if n := len(keys); n > 1 && !slices.Equal(codes, right) {
+				t.Logf("%q fail a verb", keys)
+				try(keys[:n/2])
+				try(keys[n/2:])
+			}
 		})
+	}
+	for _, key := range alone {
+		try([]string{key})
+	}
+	for part := range slices.Chunk(slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(alone, key) }), 8) {
+		try(part)
 	}
 	all.Wait()
 }
@@ -358,7 +381,7 @@ func TestHostileFiles(t *testing.T) {
 	})
 	t.Run("run.json", func(t *testing.T) {
 		b := must(os.ReadFile(filepath.Join(run, runfolder.RunFile)))(t)
-		s := &spoiler{key: "-none-", seen: map[string]bool{}}
+		s := &spoiler{seen: map[string]bool{}}
 		spoil := func(s *spoiler) (out bytes.Buffer) {
 			var v any
 			if err := json.Unmarshal(b, &v); err != nil {
@@ -371,7 +394,7 @@ func TestHostileFiles(t *testing.T) {
 		var all sync.WaitGroup // some wait for a server that does not exist
 		for key := range s.seen {
 			dir := copyRun(t, run)
-			text := spoil(&spoiler{key: key, seen: map[string]bool{}})
+			text := spoil(&spoiler{keys: []string{key}, seen: map[string]bool{}})
 			put(t, filepath.Join(dir, runfolder.RunFile), text.String())
 			all.Go(func() {
 				for _, verb := range [][]string{{"report", dir}, {"report", dir, "--html", "-"}, {"inspect", dir}, {"collect", "--resume", "--out", dir}, {"clean", dir, "--dry-run"}} {

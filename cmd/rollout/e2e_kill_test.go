@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,116 +16,12 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
-
-// If the process is killed during a run, in both formats, its commits are whole. Finished samples
-// wait in the write-ahead log and the next process commits them. Leftover agents can be removed.
-func TestKilled(t *testing.T) {
-	t.Parallel()
-	for _, shardFormat := range []string{"parquet", "arrow"} {
-		t.Run(shardFormat, func(t *testing.T) {
-			t.Parallel()
-			sim := newSim(t, lettasim.Config{InputIDs: true, Latency: latencyOf(t, "20ms..200ms")})
-			url := serveSim(t, sim)
-			dir := filepath.Join(t.TempDir(), "run")
-			args := []string{
-				"collect", "--server", url, "--model", simModel, "--out", dir, "--format", shardFormat, "--max-in-flight", "16", "--samples", "1000",
-				"-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 1s}\n")),
-				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 50})),
-			}
-			p := startProgram(t, "rollout", nil, args...)
-			// Two commits, and a third shard that is being written. The process is stopped while the
-			// test looks: it could commit the shard before it is killed.
-			middle := func() bool {
-				commits, _ := filepath.Glob(filepath.Join(dir, "_commits", "0*.json"))
-				open, _ := filepath.Glob(filepath.Join(dir, "data", ".tmp-*"))
-				return len(commits) >= 2 && len(open) > 0 && sim.Stats().InFlight > 0
-			}
-			waitFor(t, "a run in the middle", func() bool {
-				if !middle() {
-					return false
-				}
-				noError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
-				time.Sleep(10 * time.Millisecond) // all threads have stopped
-				if middle() {
-					return true
-				}
-				noError(t, p.cmd.Process.Signal(syscall.SIGCONT))
-				return false
-			})
-			if p.kill(); p.code != -1 {
-				t.Fatalf("the run ended by itself\n%s", p.said())
-			}
-
-			// The folder has committed shards, and orphans that are not data.
-			log := must(sink.ReadLog(dir))(t)
-			if len(log.Commits) < 2 {
-				t.Fatalf("%d commits are left", len(log.Commits))
-			}
-			waiting := must(sink.Verify(t.Context(), dir, sink.VerifyOptions{}))(t).WAL.Pending
-			if waiting == 0 {
-				t.Fatal("nothing waits in the write-ahead log: the test has lost its teeth")
-			}
-			v := mustRun(t, exit.OK, "verify", dir)
-			if !strings.Contains(v.stdout, ": ok: ") || !regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: orphan: no commit names it$`).MatchString(v.stderr) {
-				t.Errorf("verify: %s%s", v.stdout, v.stderr)
-			}
-			got := readDataset(t, dir)
-			rows := 0
-			for range got.allRows() {
-				rows++
-			}
-			keys := got.once(t)
-			if len(keys) == 0 || len(keys) != len(got.rows)+len(got.failures) {
-				t.Errorf("%d keys in the commit log, %d samples in the shards", len(keys), len(got.rows)+len(got.failures))
-			}
-			if lines := strings.Count(mustRun(t, exit.OK, "inspect", dir, "--json").stdout, "\n"); lines != rows {
-				t.Errorf("inspect shows %d rows, there are %d", lines, rows)
-			}
-
-			// The server finishes the sends, and their agents stay.
-			waitFor(t, "the sends to end", func() bool { return sim.Stats().InFlight == 0 })
-			left := sim.Stats().AgentsAlive
-			if left == 0 {
-				t.Fatal("no agent is left: the test has lost its teeth")
-			}
-			c := mustRun(t, exit.OK, "clean", dir)
-			if n := strings.Count(c.stdout, "\n"); int64(n) != left {
-				t.Errorf("clean removed %d agents, %d were left", n, left)
-			}
-			if s := sim.Stats(); s.AgentsAlive != 0 {
-				t.Errorf("%d agents remain after clean", s.AgentsAlive)
-			}
-
-			// The next process first commits the waiting samples. Samples that were in flight lost
-			// their agents and are collected again.
-			again := startProgram(t, "rollout", nil, "collect", "--resume", "--out", dir)
-			waitFor(t, "sends again", func() bool { return sim.Stats().InFlight > 0 })
-			again.signal(t, os.Interrupt, "draining")
-			again.ends(t, 2*time.Minute, exit.Interrupted)
-			contains(t, again.said(), fmt.Sprintf("recovered: %s from the write-ahead log; ", format.Plural(waiting, "finished sample")))
-			mustRun(t, exit.OK, "verify", dir)
-			whole := readDataset(t, dir).once(t)
-			for key := range keys {
-				if whole[key] == 0 {
-					t.Errorf("sample %s was committed, and is lost", key)
-				}
-			}
-			if n := len(whole); int64(n) < int64(len(keys))+waiting {
-				t.Errorf("%d samples after %d that were committed and %d that waited", n, len(keys), waiting)
-			}
-			if s := sim.Stats(); s.AgentsAlive != 0 {
-				t.Errorf("%d agents remain", s.AgentsAlive)
-			}
-		})
-	}
-}
 
 func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
@@ -286,109 +181,6 @@ func checkGroups(t *testing.T, dir string) map[string]*readGroup {
 	return groups
 }
 
-// A streamKill is a run whose collectors are killed, with the events that they reported.
-type streamKill struct {
-	t     *testing.T
-	dir   string
-	args  []string
-	tasks []byte
-
-	accepted    map[string]bool // tasks
-	acked, told map[string]bool // groups
-}
-
-type streamLife struct {
-	*streamKill
-	*process
-	n      int
-	read   int             // bytes of stdout read so far
-	now    map[string]bool // groups that it reported
-	client *ctl.Client     // nil before the first group
-}
-
-// live starts a collector, gives it all tasks, and kills it after a time. With 0 it waits until the
-// collector ends.
-func (k *streamKill) live(n int, within time.Duration) {
-	k.t.Helper()
-	l := &streamLife{streamKill: k, process: newProcess(k.t, "rollout", nil, k.args...), n: n, now: map[string]bool{}}
-	in := must(l.cmd.StdinPipe())(k.t)
-	l.start(k.t)
-	go func() {
-		_, _ = in.Write(k.tasks) // a killed process stops reading
-		if within == 0 {
-			_ = in.Close()
-		}
-	}()
-	for end := time.Now().Add(within); within == 0 || time.Now().Before(end); time.Sleep(time.Millisecond) {
-		l.look()
-		if l.alive() {
-			continue
-		}
-		l.look()
-		if within > 0 || l.code != exit.OK {
-			k.t.Fatalf("life %d ended by itself with exit code %d\n%s", n, l.code, l.stderr.String())
-		}
-		return
-	}
-	l.kill()
-	l.look()
-	if l.client != nil {
-		_ = l.client.Close()
-	}
-	if bytes.Contains([]byte(l.stderr.String()), []byte("panic:")) {
-		k.t.Fatalf("life %d: %s", n, l.stderr.String())
-	}
-}
-
-func (l *streamLife) look() {
-	for {
-		line, _, whole := bytes.Cut([]byte(l.stdout.String())[l.read:], []byte("\n"))
-		if !whole {
-			return
-		}
-		l.read += len(line) + 1
-		l.heard(line)
-	}
-}
-
-// heard handles an event, and acknowledges a group.
-func (l *streamLife) heard(line []byte) {
-	var e struct {
-		Event, Task, Group string
-		Again              bool
-		Seq                int64
-		N                  int
-	}
-	if err := json.Unmarshal(line, &e); err != nil {
-		l.t.Fatalf("life %d: %v: %s", l.n, err, line)
-	}
-	switch e.Event {
-	case "accepted":
-		if !e.Again && l.accepted[e.Task] {
-			l.t.Errorf("life %d: task %s was accepted before, and is new again", l.n, e.Task)
-		}
-		l.accepted[e.Task] = true
-	case "group":
-		if l.now[e.Group] || l.acked[e.Group] {
-			l.t.Errorf("life %d: group %s is reported again: in this life %v, acknowledged %v", l.n, e.Group, l.now[e.Group], l.acked[e.Group])
-		}
-		l.now[e.Group], l.told[e.Group] = true, true
-		if l.client == nil {
-			var err error
-			if l.client, err = ctl.Dial(l.t.Context(), l.dir); err != nil {
-				return // killed or ended
-			}
-		}
-		if l.client.Do(ctl.Request{Op: ctl.OpAck, Seq: &e.Seq, Groups: &e.N}, nil) == nil {
-			for g := range l.now { // and all groups before it
-				l.acked[g] = true
-			}
-		}
-	case "refused":
-		l.t.Errorf("life %d: %s", l.n, line)
-	}
-}
-
 // If a collector with --stream is killed at random moments, every task reported as accepted is
 // collected once. A producer gives it all tasks in each life, and a reader acknowledges the
 // reported groups. No task is accepted as new twice. No group is reported twice in one life, or
@@ -405,13 +197,64 @@ func TestStreamKilled(t *testing.T) {
 	given := sim.Tasks(lettasim.TaskOptions{Scripted: total})
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{
-		"collect", "--stream", "--resume", "--json", "--out", dir, "--server", serveSim(t, sim), "--model", simModel,
+		"--resume", "--server", serveSim(t, sim), "--model", simModel,
 		"--samples", fmt.Sprint(samples), "--max-ahead", "5", "--max-in-flight", "8", "--preflight", "connect",
 	}
-
-	k := &streamKill{t: t, dir: dir, args: args, tasks: given, accepted: map[string]bool{}, acked: map[string]bool{}, told: map[string]bool{}}
+	accepted := map[string]bool{}                       // tasks
+	acked, told := map[string]bool{}, map[string]bool{} // groups
+	// live starts a collector, gives it all tasks, acknowledges every group, and kills the collector
+	// after a time. With 0 it waits until the collector ends.
+	live := func(n int, within time.Duration) {
+		t.Helper()
+		now := map[string]bool{} // groups that this collector reported
+		var client *ctl.Client
+		s := startStream(t, dir, func(e toldGroup) {
+			switch e.Event {
+			case "accepted":
+				if !e.Again && accepted[e.Task] {
+					t.Errorf("life %d: task %s was accepted before, and is new again", n, e.Task)
+				}
+				accepted[e.Task] = true
+			case "group":
+				if now[e.Group] || acked[e.Group] {
+					t.Errorf("life %d: group %s is reported again: in this life %v, acknowledged %v", n, e.Group, now[e.Group], acked[e.Group])
+				}
+				now[e.Group], told[e.Group] = true, true
+				if client == nil {
+					client, _ = ctl.Dial(t.Context(), dir) // nil: killed or ended
+				}
+				if client != nil && client.Do(ctl.Request{Op: ctl.OpAck, Seq: &e.Seq, Groups: &e.N}, nil) == nil {
+					maps.Copy(acked, now) // this group, and all groups before it
+				}
+			case "refused":
+				t.Errorf("life %d: %+v", n, e)
+			}
+		}, args...)
+		go func() {
+			_, _ = s.stdin.Write(given) // a killed process stops reading
+			if within == 0 {
+				_ = s.stdin.Close()
+			}
+		}()
+		if within > 0 {
+			select {
+			case <-s.ended:
+				t.Errorf("life %d ended by itself", n)
+			case <-time.After(within):
+			}
+			s.kill()
+		}
+		<-s.ended
+		<-s.heard
+		if client != nil {
+			_ = client.Close()
+		}
+		if within == 0 && s.code != exit.OK || strings.Contains(s.stderr.String(), "panic:") || t.Failed() {
+			t.Fatalf("life %d: exit code %d\n%s", n, s.code, s.stderr.String())
+		}
+	}
 	for n := range lives {
-		k.live(n, time.Duration(50+random.IntN(400))*time.Millisecond)
+		live(n, time.Duration(50+random.IntN(400))*time.Millisecond)
 		if n%4 == 3 { // like a kill during a write
 			f, err := os.OpenFile(filepath.Join(dir, runfolder.TasksFile), os.O_WRONLY|os.O_APPEND, 0)
 			if errors.Is(err, os.ErrNotExist) {
@@ -421,15 +264,15 @@ func TestStreamKilled(t *testing.T) {
 			noError(t, errors.Join(err, werr, f.Close()))
 		}
 	}
-	k.live(lives, 0)
+	live(lives, 0)
 
 	mustRun(t, exit.OK, "verify", dir)
 	keys := committedKeys(t, dir)
 	if n := len(keys); n != total*samples || len(slices.Compact(keys)) != n {
 		t.Errorf("%d samples are committed, %d of them different, want %d", n, len(slices.Compact(keys)), total*samples)
 	}
-	if len(k.told) != total || len(k.accepted) != total {
-		t.Errorf("%d groups were reported and %d tasks accepted, want %d", len(k.told), len(k.accepted), total)
+	if len(told) != total || len(accepted) != total {
+		t.Errorf("%d groups were reported and %d tasks accepted, want %d", len(told), len(accepted), total)
 	}
 	kept := map[string]bool{}
 	for task, err := range tasks.Read(filepath.Join(dir, runfolder.TasksFile), nil) {

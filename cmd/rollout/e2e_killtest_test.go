@@ -3,17 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -218,67 +215,6 @@ func TestTakenOver(t *testing.T) {
 	k.check(t, want)
 	if again := k.sends.count() - k.total; again > k.total/100 {
 		t.Errorf("%d of %d runs were made again", again, k.total)
-	}
-}
-
-// Files of a newer format version are refused, not guessed at.
-func TestNewerVersions(t *testing.T) {
-	t.Parallel()
-	k := newKillRun(t, "rollout", killOptions{tasks: 10, samples: 10, inFlight: 16, latency: "50ms..200ms"})
-	p := k.start(t)
-	waitFor(t, "a commit", func() bool {
-		commits, _ := filepath.Glob(filepath.Join(k.dir, "_commits", "0*.json"))
-		return len(commits) > 0 && k.sim.Stats().InFlight > 0 || !p.alive()
-	})
-	p.kill()
-	k.died(t, p)
-	object := func(b []byte) []byte {
-		return resummed(regexp.MustCompile(`"version": ?\d`).ReplaceAll(b, []byte(`"version":9`)))
-	}
-	header := func(at int) func([]byte) []byte {
-		return func(b []byte) []byte {
-			b[at]++
-			binary.LittleEndian.PutUint32(b[28:], crc32.Checksum(b[:28], crc32.MakeTable(crc32.Castagnoli)))
-			return b
-		}
-	}
-	for _, tt := range []struct {
-		name, file string
-		change     func([]byte) []byte
-	}{
-		{"run.json", "run.json", object},
-		{"commit", "_commits/0*.json", object},
-		{"wal framing", "wal/*", header(16)},
-		{"wal", "wal/*", header(18)},
-		{"journal framing", "journal/*", header(16)},
-		{"journal", "journal/*", header(18)},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "run")
-			noError(t, os.CopyFS(dir, os.DirFS(k.dir)))
-			files, _ := filepath.Glob(filepath.Join(dir, tt.file))
-			if len(files) == 0 {
-				t.Fatalf("there is no %s", tt.file)
-			}
-			before := must(os.ReadFile(files[0]))(t)
-			changed := tt.change(bytes.Clone(before))
-			if bytes.Equal(changed, before) {
-				t.Fatalf("nothing was changed: %.60q", before)
-			}
-			noError(t, os.Chmod(files[0], 0o644))
-			noError(t, os.WriteFile(files[0], changed, 0o644))
-			args := slices.Clone(k.args)
-			args[slices.Index(args, k.dir)] = dir
-			r := invoke(t.Context(), append([]string{"collect", "--quiet", "--resume"}, args...)...)
-			if r.code == exit.OK || r.code == exit.Failures || r.code == exit.Internal || !strings.Contains(r.stderr, "version") && !strings.Contains(r.stderr, "newer") {
-				t.Errorf("exit code %d\n%s", r.code, r.stderr)
-			}
-			if after, err := os.ReadFile(files[0]); err != nil || !bytes.Equal(after, changed) {
-				t.Errorf("the file was changed, or is gone: %v", err)
-			}
-			t.Logf("exit code %d: %s", r.code, strings.TrimSpace(r.stderr))
-		})
 	}
 }
 

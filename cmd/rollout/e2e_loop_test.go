@@ -20,6 +20,7 @@ import (
 
 type toldGroup struct {
 	Event, Group, Task string
+	Again              bool
 	Seq                int64
 	N, Size, Failed    int
 }
@@ -28,6 +29,7 @@ type toldGroup struct {
 type streamed struct {
 	*process
 	t      *testing.T
+	on     func(toldGroup) // called with every event; nil: not
 	dir    string
 	stdin  io.WriteCloser
 	groups chan toldGroup // closed at the end of the events
@@ -39,10 +41,10 @@ type streamed struct {
 	server string // of metrics
 }
 
-func startStream(t *testing.T, dir string, args ...string) *streamed {
+func startStream(t *testing.T, dir string, on func(toldGroup), args ...string) *streamed {
 	t.Helper()
 	p := newProcess(t, "rollout", []string{"GOGC=50"}, append([]string{"collect", "--stream", "--json", "--out", dir}, args...)...)
-	s := &streamed{process: p, t: t, dir: dir, groups: make(chan toldGroup, 1<<16), heard: make(chan struct{}), events: map[string]int{}}
+	s := &streamed{process: p, t: t, on: on, dir: dir, groups: make(chan toldGroup, 1<<16), heard: make(chan struct{}), events: map[string]int{}}
 	s.stdin = must(p.cmd.StdinPipe())(t)
 	stdout, w := pipe(t)
 	p.cmd.Stdout = w
@@ -58,11 +60,17 @@ func (s *streamed) read(stdout io.ReadCloser) {
 		close(s.heard)
 		_ = stdout.Close()
 	}()
+	var bad error
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		var g toldGroup
-		if err := json.Unmarshal(lines.Bytes(), &g); err != nil {
-			s.t.Errorf("%v: %s", err, lines.Bytes())
+		if bad != nil { // only the last line of a killed process can be cut
+			s.t.Error(bad)
+		}
+		if bad = json.Unmarshal(lines.Bytes(), &g); bad != nil {
 			continue
+		}
+		if s.on != nil {
+			s.on(g)
 		}
 		s.mu.Lock()
 		s.events[g.Event]++
@@ -144,7 +152,7 @@ func TestGateLoop(t *testing.T) {
 	const iterations = 4
 	sim := newSim(t, lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 1}}, Latency: latencyOf(t, "5ms..600ms")})
 	tasks := slices.Collect(bytes.Lines(sim.Tasks(lettasim.TaskOptions{Scripted: iterations * loopTasks})))
-	s := startStream(t, filepath.Join(t.TempDir(), "run"), "--server", serveSim(t, sim), "--model", simModel, "--samples", strconv.Itoa(loopSamples),
+	s := startStream(t, filepath.Join(t.TempDir(), "run"), nil, "--server", serveSim(t, sim), "--model", simModel, "--samples", strconv.Itoa(loopSamples),
 		"--max-in-flight", "64", "--metrics-addr", "127.0.0.1:0", "-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\n")))
 	var requests []map[string]int64
 	for n := range iterations {

@@ -259,16 +259,10 @@ func TestMetamorphic(t *testing.T) {
 			cfg.Faults = recoverableFaults(0.05)
 		}
 		sim := newSim(t, cfg)
-		dir := filepath.Join(t.TempDir(), "run")
-		args := []string{
-			"collect", "--resume", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--quiet",
-			"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})), "--samples", fmt.Sprint(samples),
-			"--max-in-flight", fmt.Sprint(v.workers), "--format", v.format, "--reward", "number", "--retries", "6",
-			"-c", writeFile(t, "run.yaml", []byte("output: {messages: true, shard_bytes: "+v.size+"}\n")),
-		}
+		dir, args := collectArgs(t, sim, serveSim(t, sim), tasks,
+			"--resume", "--quiet", "--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(v.workers), "--format", v.format, "--reward", "number", "--retries", "6", "-c", writeFile(t, "run.yaml", []byte("output: {messages: true, shard_bytes: "+v.size+"}\n")))
 		mustRun(t, exit.OK, args...)
-		mustRun(t, exit.OK, "verify", dir)
-		d := readDataset(t, dir)
+		d := verified(t, dir)
 		d.once(t)
 		hit := int64(0)
 		for _, n := range sim.Stats().Faults {

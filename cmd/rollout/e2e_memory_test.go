@@ -16,16 +16,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // With 512 samples in flight, the memory of the collecting process does not grow with the number of
@@ -119,9 +116,8 @@ func checkFlat(t *testing.T, seen []point, total, inFlight int) {
 // memory.
 func TestGateMemoryOfMillionsInFlight(t *testing.T) {
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 50})), "--limit", "6", "--max-in-flight", "10000000")
+	_, args := collectArgs(t, sim, serveSim(t, sim), 50, "--limit", "6", "--max-in-flight", "10000000")
+	p := startProgram(t, "rollout", nil, args...)
 	peak := peakOf(p.cmd.Process.Pid)
 	<-p.ended
 	most, said := peak(), p.stderr.String()
@@ -348,15 +344,19 @@ func TestGateTaskAllocs(t *testing.T) {
 	}
 }
 
-// A finished sample takes at most 48 bytes of the ledger, and a run of finished samples resumes
-// with nothing to do.
+// A finished sample takes at most 48 bytes of the ledger.
 func TestGateLedgerBytes(t *testing.T) {
 	const done = 3_000
-	sim := newSim(t, lettasim.Config{InputIDs: true})
-	url := serveSim(t, sim)
-	dir := filepath.Join(t.TempDir(), "run")
-	mustRun(t, exit.OK, "collect", "--server", url, "--model", simModel, "--tasks", manyTasks(t, done), "--limit", "1", "--prompts", "turns", "--out", dir, "--quiet")
-	finishRun(t, dir, done)
+	dir, b := t.TempDir(), sinktest.NewBuilder(1)
+	samples := make([]*tokenize.Sample, done)
+	for i := range samples {
+		s := b.Sample(b.Row(60, 40))
+		s.GroupID, s.Index, s.GroupSize = fmt.Sprintf("%032x", i), 0, 1
+		s.Key = s.GroupID + "-0"
+		s.RolloutID, samples[i] = collector.RolloutID(s.Key, 1), s
+	}
+	sinktest.Write(t, dir, sink.Config{}, samples)
+	samples = nil
 	before := heap()
 	l := must(sink.ReadLedger(dir))(t)
 	if committed, failed := l.Counts(); committed != done || failed != 0 {
@@ -368,11 +368,6 @@ func TestGateLedgerBytes(t *testing.T) {
 	if each > 48 {
 		t.Errorf("%.1f bytes a sample, want at most 48", each)
 	}
-	sends := sim.Stats().Sends
-	mustRun(t, exit.OK, "collect", "--resume", "--out", dir, "--limit", "0", "--quiet")
-	if again := sim.Stats().Sends; again != sends {
-		t.Errorf("%d sends for samples that are done", again-sends)
-	}
 }
 
 func heap() int64 {
@@ -383,93 +378,12 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// finishRun adds the first done samples of a new run, one per task, to its dataset and journal, as
-// if an earlier process had collected them.
-func finishRun(tb testing.TB, dir string, done int) {
-	tb.Helper()
-	info, err := runfolder.Read(dir)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	dataset, err := sink.Create(dir, sink.Config{RunID: info.ID, MaxShardBytes: 16 << 20, MaxShardAge: time.Hour})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	notes, err := journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	work := make(chan collector.Task)
-	var g errgroup.Group
-	g.Go(func() error { return dataset.Run(tb.Context()) })
-	var writers errgroup.Group
-	var mine sync.Mutex // guards the builder
-	b := sinktest.NewBuilder(1)
-	rows := b.Row(60, 40)
-	for range 256 {
-		writers.Go(func() error {
-			for task := range work {
-				mine.Lock()
-				s := b.Sample(rows)
-				mine.Unlock()
-				s.Key, s.TaskID, s.GroupID = collector.SampleKey(&task, 0), task.ID, collector.GroupID(&task)
-				s.Index, s.GroupSize, s.RolloutID = 0, 1, collector.RolloutID(s.Key, 1)
-				if err := writeNotes(notes, s.Key); err != nil {
-					return err
-				}
-				if err := dataset.Append(tb.Context(), s, func(error) {}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	n := 0
-	for task, err := range tasks.Read((&runfolder.Folder{Dir: dir}).TasksPath(), nil) {
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if n++; n > done {
-			break
-		}
-		if n > 1 { // the first sample was collected
-			work <- task
-		}
-	}
-	close(work)
-	for _, wait := range []func() error{writers.Wait, func() error { return dataset.Close(tb.Context()) }, g.Wait, notes.Close} {
-		if err := wait(); err != nil {
-			tb.Fatal(err)
-		}
-	}
-}
-
-func writeNotes(j *journal.Journal, key string) error {
-	if err := j.Begin(collector.Attempt{Key: key, N: 1}, "http://127.0.0.1:8283"); err != nil {
-		return err
-	}
-	if err := j.Agent(key, 1, "agent-7f3c2f0e-9a5c-4c0e-8d6b-0123456789ab"); err != nil {
-		return err
-	}
-	if err := j.ServerRun(key, 1, "run-7f3c2f0e-9a5c-4c0e-8d6b-0123456789ab"); err != nil {
-		return err
-	}
-	return j.End(key, 1, collector.ClassNone, false)
-}
-
 // manyTasks writes a file with n tasks. The simulated server plays the first one.
-func manyTasks(tb testing.TB, n int) string {
-	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "many.jsonl")
-	f, err := os.Create(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
+func manyTasks(t *testing.T, n int) string {
+	t.Helper()
+	var tasks []byte
 	for i := range n {
-		fmt.Fprintf(f, "{\"id\": \"scripted-%07d\", \"prompt\": \"Question %d: what is %d plus %d? Think step by step and answer.\", \"answer\": \"%d\"}\n", i, i, i, i*7%1000, i+i*7%1000)
+		tasks = fmt.Appendf(tasks, "{\"id\": \"scripted-%07d\", \"prompt\": \"Question %d: what is %d plus %d? Think step by step and answer.\", \"answer\": \"%d\"}\n", i, i, i, i*7%1000, i+i*7%1000)
 	}
-	if err := f.Close(); err != nil {
-		tb.Fatal(err)
-	}
-	return path
+	return writeFile(t, "many.jsonl", tasks)
 }

@@ -92,8 +92,7 @@ func TestRecordedExchanges(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			mustRun(t, exit.Failures, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir,
 				"--format", format, "--samples", fmt.Sprint(samples), "--retries", "1", "--fail-on-error", "50%", "--quiet")
-			mustRun(t, exit.OK, "verify", dir)
-			got := readDataset(t, dir)
+			got := verified(t, dir)
 			for shard := range got.log.Shards(sink.KindData) {
 				if shard.Format.String() != format {
 					t.Errorf("shard %s has format %s", shard.Path, shard.Format)
@@ -304,8 +303,7 @@ func TestRecordedWithoutPrompts(t *testing.T) {
 	args = append(args, "--preflight", "connect", "--max-in-flight", "1")
 	contains(t, mustRun(t, exit.Unusable, args...).stderr, "16 samples failed with no_prompt and no sample has a row: ", "add --tokenizer DIR")
 	mustRun(t, exit.Failures, append(args, "--resume")...)
-	mustRun(t, exit.OK, "verify", dir)
-	got := readDataset(t, dir)
+	got := verified(t, dir)
 	all := recordings(t)
 	got.has(t, 0, len(all))
 	for _, rec := range all {
@@ -657,8 +655,7 @@ func TestOutputCases(t *testing.T) {
 			"collect", "--config", writeFile(t, "collect.yaml", []byte(tt.config)), "--server", url, "--model", simModel, "--tokenizer", qwen3Dir,
 			"--quiet", "--fail-on-error", "50%", "--retries", "0", "--out", dir,
 		}, tt.args...)...)
-		mustRun(t, exit.OK, "verify", dir)
-		got := readDataset(t, dir)
+		got := verified(t, dir)
 		var said []string
 		for _, r := range got.allRows() {
 			said = append(said, shownOutput(r))
@@ -684,5 +681,5 @@ func TestPictureOfARow(t *testing.T) {
 	mustRun(t, 0, "collect", "--server", serveSim(t, sim), "--model", simModel, "--tasks", writeFile(t, "tasks.jsonl", tasks), "--reward", "number", "--tokenizer", qwen3Dir, "--out", dir, "--quiet")
 	out := mustRun(t, 0, "inspect", dir, "--row", "0", "--color", "always").stdout
 	out = regexp.MustCompile(`, agent agent-[0-9a-f-]+`).ReplaceAllString(out, "") // the id is random
-	picturetest.Check(t, "inspect.svg", picturetest.Terminal(t, 112, "$ rollout inspect run1 --row 0\n"+strings.TrimRight(out, "\n")), *update)
+	picturetest.Check(t, "../../testdata/pictures/inspect.svg", picturetest.Terminal(t, 112, "$ rollout inspect run1 --row 0\n"+strings.TrimRight(out, "\n")), *update)
 }

@@ -35,10 +35,8 @@ case $line in *'"trial":true'*)
 esac
 sleep 600 & echo $$ $! >>`+pids+`; sleep 600
 `)))
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
-		"-c", writeFile(t, "run.yaml", []byte(config)), "--max-in-flight", "4",
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4})))
+	dir, args := collectArgs(t, sim, serveSim(t, sim), 4, "-c", writeFile(t, "run.yaml", []byte(config)), "--max-in-flight", "4")
+	p := startProgram(t, "rollout", nil, args...)
 	waitFor(t, "all samples to be scored", func() bool {
 		b, _ := os.ReadFile(pids)
 		return strings.Count(string(b), "\n") == 2 && sim.Stats().Answered >= 4 && sim.Stats().InFlight == 0 || !p.alive()

@@ -33,7 +33,7 @@ type tapProcess struct {
 func startTap(t *testing.T, args ...string) *tapProcess {
 	t.Helper()
 	p := &tapProcess{spool: filepath.Join(t.TempDir(), "spool")}
-	p.process, p.url = startServing(t, nil, append([]string{"tap", "--listen", "127.0.0.1:0", "--spool", p.spool, "--json"}, args...)...)
+	p.process, p.url = startServing(t, "", nil, append([]string{"tap", "--listen", "127.0.0.1:0", "--spool", p.spool, "--json"}, args...)...)
 	return p
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	seen "github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
@@ -171,29 +172,15 @@ func TestDoctorBypassing(t *testing.T) {
 	doctor("all 5 agents with token data call the tap")
 }
 
-// checkTruth compares every sampled span of the rows with the engine's log.
-func (s *tappedServer) checkTruth(t *testing.T, got *readBack) {
+// checkExact compares the rows of a run with the engine's calls. Every row must be exact, with a
+// prompt from the tap.
+func (s *tappedServer) checkExact(t *testing.T, dir string, samples int) *seen.Result {
 	t.Helper()
-	spans := 0
-	truth := map[string]bool{}
-	for _, c := range s.engine.Calls() {
-		truth[asText(t, []any{c.InputIDs, c.OutputIDs, c.Logprobs})] = true
+	res := seen.Compare(must(seen.Read(dir))(t), s.engine.Calls())
+	if res.Wrongs > 0 || res.Samples != samples || res.Failures > 0 || res.Rows != res.Grades["exact"] || res.Rows != res.Sources["tap"] {
+		t.Errorf("%d samples, %d failures, rows by %v and %v, want %d samples; %q", res.Samples, res.Failures, res.Grades, res.Sources, samples, res.Wrong)
 	}
-	for id, r := range got.allRows() {
-		for k, role := range r.TurnRoles {
-			if tokenize.Role(role) != tokenize.RoleAssistant {
-				continue
-			}
-			lo, hi := r.TurnOffsets[k], r.TurnOffsets[k+1]
-			if !truth[asText(t, []any{r.InputIDs[:lo], r.InputIDs[lo:hi], r.Logprobs[lo:hi]})] {
-				t.Errorf("%v: the engine never sampled ids %d to %d of a row behind those before", id, lo, hi)
-			}
-			spans++
-		}
-	}
-	if spans == 0 {
-		t.Error("the rows have no sampled span")
-	}
+	return res
 }
 
 // After a collection is killed, the next process finds the calls in the spool that the server made
@@ -208,14 +195,7 @@ func TestTappedResume(t *testing.T) {
 	p.kill()
 	p.wait(t, time.Minute)
 	mustRun(t, 0, append(args, "--resume", "--quiet")...)
-	got := readDataset(t, dir)
-	s.checkTruth(t, got)
-	got.has(t, 24, 0)
-	for id, r := range got.allRows() {
-		if r.Verification != tokenize.Exact.String() || r.PromptSource != tokenize.SourceTap.String() {
-			t.Errorf("%v is %s by %s, flags %v", id, r.Verification, r.PromptSource, r.Flags)
-		}
-	}
+	s.checkExact(t, dir, 24)
 }
 
 // A repeater is a proxy between server and tap that repeats calls: each failed one, and some

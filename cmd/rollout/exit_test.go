@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,11 +131,7 @@ func TestThreeInterrupts(t *testing.T) {
 				}
 				sim.ServeHTTP(w, r)
 			}))
-			dir := filepath.Join(t.TempDir(), "run")
-			args := []string{
-				"collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "8", "--preflight", "connect",
-				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 200})),
-			}
+			dir, args := collectArgs(t, sim, url, 200, "--max-in-flight", "8", "--preflight", "connect")
 			run := startProgram(t, "rollout", nil, args...)
 			waitFor(t, "sends", func() bool { return sim.Stats().InFlight > 0 })
 			slow.Store(tt.name == "left")
@@ -182,9 +179,8 @@ func TestInterruptAtTheEnd(t *testing.T) {
 				}
 				sim.ServeHTTP(w, r)
 			}))
-			dir := filepath.Join(t.TempDir(), "run")
-			run := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--preflight", "connect",
-				"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4})))
+			dir, args := collectArgs(t, sim, url, 4, "--preflight", "connect")
+			run := startProgram(t, "rollout", nil, args...)
 			waitFor(t, "a look for agents", func() bool { return len(looking) > 0 })
 			for _, said := range tt.said {
 				run.signal(t, os.Interrupt, said)
@@ -199,102 +195,41 @@ func TestInterruptAtTheEnd(t *testing.T) {
 	}
 }
 
-// The next process reports the lock of a killed one.
-func TestStaleLock(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	text := []byte(`{"pid":4711,"host":"other","started_at":"2026-01-02T03:04:05Z"}`)
-	noError(t, os.WriteFile(filepath.Join(dir, runfolder.LockFile), text, 0o600))
-	l := must(runfolder.TakeLock(dir, 0o600))(t)
-	if l.Stale.PID != 4711 || l.Stale.Host != "other" || !l.Stale.StartedAt.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
-		t.Errorf("stale = %v", l.Stale)
-	}
-	if _, err := runfolder.TakeLock(dir, 0o600); exit.Code(err) != exit.Locked || !strings.Contains(err.Error(), fmt.Sprintf("process %d on ", os.Getpid())) {
-		t.Errorf("a second lock: %v", err)
-	}
-	noError(t, l.Close())
-	b, err := os.ReadFile(filepath.Join(dir, runfolder.LockFile))
-	if err != nil || !bytes.Equal(b, nil) {
-		t.Errorf("after an orderly end the lock contains %q, %v", b, err)
-	}
-	if l, err = runfolder.TakeLock(dir, 0o600); err != nil || l.Stale.PID != 0 {
-		t.Errorf("a lock after an orderly end: %v, %v", l, err)
-	} else if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestExitCode(t *testing.T) {
-	t.Parallel()
-	full := &sink.ShardError{Path: "x", Op: "write", Err: &fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}}
-	for _, tt := range []struct {
-		name string
-		err  error
-		want int
-	}{
-		{"none", nil, exit.OK},
-		{"anything", errors.New("x"), exit.Internal},
-		{"usage", exit.Usagef("x"), exit.Usage},
-		{"wrapped usage", fmt.Errorf("y: %w", exit.Usagef("x")), exit.Usage},
-		{"the inner code is kept", exit.With(exit.Storage, exit.Usagef("x")), exit.Usage},
-		{"a hint changes no code", exit.Hint(exit.With(exit.Folder, errors.New("x")), "h"), exit.Folder},
-		{"disk full", full, exit.Storage},
-		{"disk full in a run", fmt.Errorf("%w: %w", collector.ErrStorage, full), exit.Storage},
-		{"read only", &os.PathError{Op: "open", Path: "x", Err: syscall.EROFS}, exit.Storage},
-		{"auth", fmt.Errorf("x: %w", collector.ErrAuth), exit.Unusable},
-		{"no endpoint", fmt.Errorf("x: %w", collector.ErrUnavailable), exit.Unusable},
-		{"tolerance", collector.ErrTolerance, exit.Tolerance},
-		{"interrupted", context.Canceled, exit.Interrupted},
-		{"silent", exit.SilentError(exit.Verify), exit.Verify},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			if got, _ := reported(tt.err); got != tt.want {
-				t.Errorf("exit code of %v = %d, want %d", tt.err, got, tt.want)
-			}
-		})
-	}
-}
-
-func reported(err error) (code int, said string) {
-	var stderr bytes.Buffer
-	p := &program{stderr: termsafe.NewWriter(&stderr)}
-	return p.report(err), stderr.String()
-}
-
+// An error is printed once, and gives the exit code.
 func TestReport(t *testing.T) {
 	t.Parallel()
+	full := &sink.ShardError{Path: "x", Op: "write", Err: &fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}}
+	x, y := errors.New("x"), errors.New("y")
 	for _, tt := range []struct {
-		name string
 		err  error
-		want string
+		code int
+		want string // empty: any text
 	}{
-		{"one line", errors.New("x"), "rollout: x\n"},
-		{"a hint", exit.Hint(exit.Usagef("x"), "do y"), "rollout: x\nhint: do y\n"},
-		{"the inner hint is kept", exit.Hint(fmt.Errorf("z: %w", exit.Hint(exit.Usagef("x"), "do y")), "do w"), "rollout: z: x\nhint: do y\n"},
-		{"complaints", exit.Refuse(exit.Usage, exit.Complaints{errors.New("x"), errors.New("y")}, "mend"), "rollout: x\nrollout: y\nhint: mend\n"},
-		{"joined", exit.Hint(errors.Join(errors.New("x"), exit.Usagef("y")), "do z"), "rollout: x\nrollout: y\nhint: do z\n"},
-		{"two causes", fmt.Errorf("%w: %w", errors.New("x"), errors.New("y")), "rollout: x: y\n"},
-		{"lines of a server", fmt.Errorf("x: %w", errors.New("\x1b[2J\r\nrollout: all is well\n")), `rollout: x: \u001b[2J rollout: all is well` + "\n"},
-		{"silent", exit.SilentError(3), ""},
+		{nil, exit.OK, ""},
+		{x, exit.Internal, "rollout: x\n"},
+		{exit.Usagef("x"), exit.Usage, ""},
+		{fmt.Errorf("y: %w", exit.Usagef("x")), exit.Usage, ""},
+		{exit.With(exit.Storage, exit.Usagef("x")), exit.Usage, ""}, // the inner code is kept
+		{exit.Hint(exit.With(exit.Folder, x), "h"), exit.Folder, "rollout: x\nhint: h\n"},
+		{full, exit.Storage, ""},
+		{fmt.Errorf("%w: %w", collector.ErrStorage, full), exit.Storage, ""},
+		{&os.PathError{Op: "open", Path: "x", Err: syscall.EROFS}, exit.Storage, ""},
+		{fmt.Errorf("x: %w", collector.ErrAuth), exit.Unusable, ""},
+		{fmt.Errorf("x: %w", collector.ErrUnavailable), exit.Unusable, ""},
+		{collector.ErrTolerance, exit.Tolerance, ""},
+		{context.Canceled, exit.Interrupted, ""},
+		{exit.SilentError(exit.Verify), exit.Verify, "-"},
+		{exit.Hint(fmt.Errorf("z: %w", exit.Hint(exit.Usagef("x"), "do y")), "do w"), exit.Usage, "rollout: z: x\nhint: do y\n"}, // the inner hint is kept
+		{exit.Refuse(exit.Usage, exit.Complaints{x, y}, "mend"), exit.Usage, "rollout: x\nrollout: y\nhint: mend\n"},
+		{exit.Hint(errors.Join(x, exit.Usagef("y")), "do z"), exit.Usage, "rollout: x\nrollout: y\nhint: do z\n"},
+		{fmt.Errorf("%w: %w", x, y), exit.Internal, "rollout: x: y\n"},
+		{fmt.Errorf("x: %w", errors.New("\x1b[2J\r\nrollout: all is well\n")), exit.Internal, `rollout: x: \u001b[2J rollout: all is well` + "\n"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			if _, got := reported(tt.err); got != tt.want {
-				t.Errorf("report:\n%s\nwant:\n%s", got, tt.want)
-			}
-		})
-	}
-}
-
-// Two runs of the program in one process share no state.
-func TestRunIsAFunction(t *testing.T) {
-	t.Parallel()
-	for range 2 {
-		var stdout, stderr bytes.Buffer
-		code := run(context.Background(), []string{"config", "show", "--samples", "3"}, nil, &stdout, &stderr, func(string) string { return "" })
-		if code != 0 || !strings.Contains(stdout.String(), "tasks.samples                3\n") || stderr.Len() != 0 {
-			t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout.String(), stderr.String())
+		var stderr bytes.Buffer
+		p := &program{stderr: termsafe.NewWriter(&stderr)}
+		code := p.report(tt.err)
+		if said := cmp.Or(stderr.String(), "-"); code != tt.code || tt.want != "" && said != tt.want {
+			t.Errorf("%v: exit code %d, want %d, and\n%s\nwant:\n%s", tt.err, code, tt.code, said, tt.want)
 		}
 	}
 }

@@ -9,13 +9,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -68,9 +66,8 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": scriptCommand("N command…", scriptCode), "resum": scriptCommand("FILE…", scriptResum), "ready": scriptCommand("VAR FILE", scriptReady),
 			"await": scriptCommand("FILE TEXT", scriptAwait), "durable": scriptCommand("N RUN", scriptDurable), "flip": scriptCommand("OFFSET FILE…", scriptFlip),
-			"agents": scriptCommand("N URL", scriptAgents), "field": scriptCommand("VAR FILE KEY", scriptField), "absent": scriptCommand("TEXT DIR", scriptAbsent),
+			"agents": scriptCommand("N URL", scriptAgents), "field": scriptCommand("VAR FILE KEY", scriptField), "lines": scriptCommand("N FILE", scriptLines),
 			"pack": scriptCommand("FILE…", scriptPack), "unpack": scriptCommand("FILE.zst TO", scriptUnpack), "parquet": scriptCommand("KIND FILE", scriptParquet),
-			"append": scriptCommand("TEXT FILE…", scriptAppend), "lines": scriptCommand("N FILE", scriptLines), "samerows": scriptCommand("A B", scriptSameRows),
 			"tell": scriptCommand("RUN REQUEST", scriptTell), "ahead": scriptCommand("W K RUN [-]", scriptAhead), "counts": scriptCommand("FILE N", scriptCounts),
 		},
 	})
@@ -230,25 +227,6 @@ func scriptField(ts *testscript.TestScript, args []string) {
 	ts.Setenv(args[0], fmt.Sprint(value))
 }
 
-// absent TEXT DIR fails if a file in the folder contains the text, or if the folder has no file.
-func scriptAbsent(ts *testscript.TestScript, args []string) {
-	files := 0
-	ts.Check(filepath.WalkDir(ts.MkAbs(args[1]), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		files++
-		b, err := os.ReadFile(path)
-		if bytes.Contains(b, []byte(args[0])) {
-			return fmt.Errorf("%s holds the text", path)
-		}
-		return err
-	}))
-	if files == 0 {
-		ts.Fatalf("no file in %s", args[1])
-	}
-}
-
 // pack FILE… compresses each file to FILE.gz and FILE.zst.
 func scriptPack(ts *testscript.TestScript, args []string) {
 	for _, name := range args {
@@ -313,43 +291,10 @@ func scriptParquet(ts *testscript.TestScript, args []string) {
 	}
 }
 
-// append TEXT FILE… appends bytes to files.
-func scriptAppend(ts *testscript.TestScript, args []string) {
-	eachFile(ts, args[1:], func(path string) error {
-		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
-		_, err = f.WriteString(args[0])
-		return errors.Join(err, f.Close())
-	})
-}
-
 // lines N FILE checks the number of lines of a file.
 func scriptLines(ts *testscript.TestScript, args []string) {
 	if got := strings.Count(ts.ReadFile(args[1]), "\n"); strconv.Itoa(got) != args[0] {
 		ts.Fatalf("%s has %d lines, want %s", args[1], got, args[0])
-	}
-}
-
-// samerows A B compares two outputs of inspect --json, ignoring the order.
-func scriptSameRows(ts *testscript.TestScript, args []string) {
-	read := func(name string) []string {
-		var rows []string
-		for line := range strings.Lines(ts.ReadFile(name)) {
-			var row map[string]any
-			ts.Check(json.Unmarshal([]byte(line), &row))
-			delete(row, "row")
-			b, err := json.Marshal(row)
-			ts.Check(err)
-			rows = append(rows, string(b))
-		}
-		slices.Sort(rows)
-		return rows
-	}
-	a, b := read(args[0]), read(args[1])
-	if len(a) == 0 || !slices.Equal(a, b) {
-		ts.Fatalf("%d and %d rows, which are not the same", len(a), len(b))
 	}
 }
 

@@ -189,7 +189,7 @@ type simProcess struct {
 func startSim(t *testing.T, addr, password string, args ...string) *simProcess {
 	t.Helper()
 	s := &simProcess{password: password}
-	s.process, s.url = startServing(t, []string{"SIM_PASSWORD=" + password}, append([]string{
+	s.process, s.url = startServing(t, "", []string{"SIM_PASSWORD=" + password}, append([]string{
 		"simulate", "--listen", addr, "--input-ids", "--tokens", "8,40", "--password", "${env:SIM_PASSWORD}",
 	}, args...)...)
 	return s
