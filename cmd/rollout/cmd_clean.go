@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -64,9 +63,6 @@ unless flags, the environment or -c override them.`,
 		if err != nil {
 			return err
 		}
-		if err := l.Err(); err != nil {
-			return err
-		}
 		return p.clean(cmd.Context(), l.Config, &o)
 	}
 	return cmd
@@ -91,7 +87,7 @@ func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) 
 			}
 			total++
 			if o.asJSON {
-				return json.NewEncoder(p.stdout).Encode(map[string]any{"server": client.BaseURL(), "agent_id": a.ID, "name": a.Name, "removed": !o.dryRun})
+				return p.printJSON(map[string]any{"server": client.BaseURL(), "agent_id": a.ID, "name": a.Name, "removed": !o.dryRun})
 			}
 			termsafe.Fprintf(p.stdout, "%s %s\n", a.ID, a.Name)
 			return nil

@@ -60,20 +60,20 @@ no rows or no rewards, collect refuses it and prints what is missing.`,
 			}
 			return err
 		})
-		if err != nil {
+		if l == nil {
 			return err
 		}
 		o.ReadRuns(l.Config)
 		if v := &l.Config.Tokens.PolicyVersion; o.IgnoreClaim && v.Claimed {
 			*v = config.PolicyVersion{}
 		}
-		if len(l.Bad) == 0 {
-			l.Bad = l.Config.CheckComplete(!o.Stream && earlier == nil)
+		if err == nil {
+			err = l.Config.CheckComplete(!o.Stream && earlier == nil).Err()
 		}
-		if len(l.Bad) == 0 {
-			l.Bad = o.Check(l)
+		if err == nil {
+			err = o.Check(l).Err()
 		}
-		if err := l.Err(); err != nil {
+		if err != nil {
 			if o.Resume && earlier == nil {
 				err = exit.Hint(err, l.Config.Output.Dir+" has no run to resume, and a new run needs these settings: is --out the right folder?")
 			}

@@ -47,10 +47,7 @@ To load it in every new shell, add one of these lines to its startup file:
 			case "powershell":
 				return root.GenPowerShellCompletionWithDesc(p.stdout)
 			}
-			hint := "the shells are: " + strings.Join(shells, ", ")
-			if near := format.Nearest(args[0], shells); near != "" {
-				hint = "did you mean " + near + "?"
-			}
+			hint := cmp.Or(format.DidYouMean("", args[0], shells), "the shells are: "+strings.Join(shells, ", "))
 			return exit.Hint(exit.Usagef("completion: unknown shell %q", args[0]), hint)
 		},
 	}
@@ -64,42 +61,24 @@ func (p *program) helpCmd() *cobra.Command {
 		Annotations: exits("Exit status: 0 printed, 2 unknown verb."),
 		Example:     "  rollout help steps list",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			at := cmd.Root()
-			for _, word := range args {
-				next := subcommand(at, word)
-				if next == nil {
-					return unknownVerb(at, word)
-				}
-				at = next
+			at, rest, _ := cmd.Root().Find(args) // no error: every verb checks its own arguments
+			if len(rest) > 0 {
+				return unknownVerb(at, rest[0])
 			}
 			at.InitDefaultHelpFlag()
 			return at.Help()
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
-			at := cmd.Root()
-			for _, word := range args {
-				if at = subcommand(at, word); at == nil {
-					return nil, cobra.ShellCompDirectiveNoFileComp
-				}
-			}
-			var verbs []string
-			for _, c := range at.Commands() {
-				if strings.HasPrefix(c.Name(), start) && c.IsAvailableCommand() {
-					verbs = append(verbs, c.Name()+"\t"+c.Short)
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) (verbs []string, _ cobra.ShellCompDirective) {
+			if at, rest, _ := cmd.Root().Find(args); len(rest) == 0 { // no error, as in RunE
+				for _, c := range at.Commands() {
+					if strings.HasPrefix(c.Name(), start) && c.IsAvailableCommand() {
+						verbs = append(verbs, c.Name()+"\t"+c.Short)
+					}
 				}
 			}
 			return verbs, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-}
-
-func subcommand(cmd *cobra.Command, name string) *cobra.Command {
-	for _, c := range cmd.Commands() {
-		if c.Name() == name && c.IsAvailableCommand() {
-			return c
-		}
-	}
-	return nil
 }
 
 // complete registers completions for the arguments and flags of cmd and its verbs that have none.
@@ -172,7 +151,7 @@ func (p *program) models(load func(...func(*config.Loader) error) (*config.Loade
 		var handles []string
 		// Errors in other settings do not matter here. The flags are parsed twice by now, so each
 		// server is listed twice.
-		if l, err := load(); err == nil && len(l.Config.Server.URLs) > 0 {
+		if l, _ := load(); l != nil && len(l.Config.Server.URLs) > 0 {
 			if clients, err := connect.Clients(l.Config, func(string) {}, nil); err == nil {
 				if found, err := clients[0].FindModel(ctx, start); err == nil {
 					handles = found.Near

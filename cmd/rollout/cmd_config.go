@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -46,11 +45,8 @@ flags of rollout collect that are settings.`,
 		if err != nil {
 			return err
 		}
-		if err := l.Err(); err != nil {
-			return err
-		}
 		if asJSON {
-			return json.NewEncoder(p.stdout).Encode(l.Resolved())
+			return p.printJSON(l.Resolved())
 		}
 		w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 		for _, s := range l.Settings {
@@ -78,13 +74,10 @@ accepts the flags of rollout collect that are settings.`,
 	load := config.AddFlags(cmd, p.getenv, p.environ)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		l, err := load()
+		if err == nil {
+			err = l.Config.CheckComplete(true).Err()
+		}
 		if err != nil {
-			return err
-		}
-		if len(l.Bad) == 0 {
-			l.Bad = l.Config.CheckComplete(true)
-		}
-		if err := l.Err(); err != nil {
 			return err
 		}
 		termsafe.Fprintf(p.stdout, "ok\n")

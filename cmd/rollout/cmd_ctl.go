@@ -105,9 +105,7 @@ func checkCtlArgs(cmd *cobra.Command, args []string) error {
 	}
 	i := slices.Index(names, args[1])
 	if i < 0 {
-		if near := format.Nearest(args[1], names); near != "" {
-			hint = "did you mean " + near + "?"
-		}
+		hint = cmp.Or(format.DidYouMean("", args[1], names), hint)
 		if slices.Contains(names, args[0]) {
 			hint = "the run comes first: rollout ctl " + format.Shell(args[1]) + " " + args[0]
 		}

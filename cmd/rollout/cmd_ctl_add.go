@@ -17,14 +17,13 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
 const (
-	sentAhead  = 256      // tasks with an outstanding answer
-	taskBuffer = 64 << 10 // bytes per read
-	refusals   = 20       // refused tasks that are listed one by one
-	sayWaiting = 10 * time.Second
+	sentAhead    = 256      // tasks with an outstanding answer
+	taskBuffer   = 64 << 10 // bytes per read
+	mostRefusals = 20       // refused tasks that are listed one by one
+	sayWaiting   = 10 * time.Second
 )
 
 // addTasks sends the tasks of a file, or of standard input as they arrive, and reports the result.
@@ -35,7 +34,7 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 		return err
 	}
 	defer from.Close() //nolint:errcheck // read only
-	a := &adding{p: p, client: c, json: asJSON, refused: refusedTasks{p: p, name: name}}
+	a := &adding{p: p, client: c, json: asJSON, name: name}
 	a.waits = sync.OnceFunc(func() {
 		p.say("%s: the collector has enough tasks for now; it accepts more as it starts them", dir)
 	})
@@ -50,8 +49,12 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	if err = <-sending; lost != nil {
 		err = exit.Hint(lost, "add the same file again when a collector is running; accepted tasks are not duplicated")
 	}
-	p.say("%s: %s", dir, termsafe.Own(a.text()))
-	return errors.Join(err, a.refused.err())
+	known := ""
+	if a.again > 0 {
+		known = "; " + format.Plural(a.again, "task") + " already known"
+	}
+	p.say("%s: %s accepted, %s%s", dir, format.Plural(a.accepted, "task"), format.Plural(a.samples, "sample"), known)
+	return errors.Join(err, a.refused())
 }
 
 // openAdded opens the source of the tasks. name is its name in messages.
@@ -113,10 +116,12 @@ type adding struct {
 	p      *program
 	client *ctl.Client
 	json   bool
+	name   string // of the file, in messages
 	waits  func() // reports that the collector has enough tasks
 
 	accepted, again, samples int64
-	refused                  refusedTasks
+	refusals                 int64
+	first                    error // the first refusal
 }
 
 // answers receives the answer to each line. After an error, which ends the sending, no answer
@@ -125,7 +130,7 @@ func (a *adding) answers(lines <-chan addedLine) (lost error) {
 	for line := range lines {
 		switch {
 		case line.err != nil:
-			a.refused.add(line.number, line.err)
+			a.refuse(line.number, line.err)
 		case lost == nil:
 			if lost = a.answer(line.number); lost != nil {
 				_ = a.client.Close() // ends the sending
@@ -143,7 +148,7 @@ func (a *adding) answer(line int) error {
 	slow.Stop()
 	no, refused := errors.AsType[*ctl.RefusedError](err)
 	if refused {
-		a.refused.add(line, no.Exit())
+		a.refuse(line, no.Exit())
 		raw, err = json.Marshal(no.Answer)
 	}
 	if err == nil && a.json {
@@ -164,37 +169,21 @@ func (a *adding) answer(line int) error {
 	return nil
 }
 
-func (a *adding) text() string {
-	said := fmt.Sprintf("%s accepted, %s", format.Plural(a.accepted, "task"), format.Plural(a.samples, "sample"))
-	if a.again > 0 {
-		said += fmt.Sprintf("; %s already known", format.Plural(a.again, "task"))
+// refuse counts a refused task, and reports the first ones.
+func (a *adding) refuse(line int, err error) {
+	if a.first == nil {
+		a.first = err
 	}
-	return said
-}
-
-type refusedTasks struct {
-	p     *program
-	name  string
-	count int64
-	first error
-}
-
-func (r *refusedTasks) add(line int, err error) {
-	if r.first == nil {
-		r.first = err
-	}
-	if r.count++; r.count <= refusals {
-		r.p.say("%s:%d: %v", r.name, line, err)
+	if a.refusals++; a.refusals <= mostRefusals {
+		a.p.say("%s:%d: %v", a.name, line, err)
 	}
 }
 
-func (r *refusedTasks) err() error {
-	if r.count == 0 {
+// refused returns the error for the refused tasks, with the exit code and the hint of the first.
+func (a *adding) refused() error {
+	if a.first == nil {
 		return nil
 	}
-	err := exit.With(exit.Code(exit.With(exit.Usage, r.first)), fmt.Errorf("%s refused, the others accepted", format.Plural(r.count, "task")))
-	if hint := exit.HintOf(r.first); hint != "" {
-		err = exit.Hint(err, hint)
-	}
-	return err
+	err := fmt.Errorf("%s refused, the others accepted", format.Plural(a.refusals, "task"))
+	return exit.Refuse(exit.Code(exit.With(exit.Usage, a.first)), err, exit.HintOf(a.first))
 }

@@ -4,31 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
+	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/doctor"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
-	"github.com/rollout-rl/rollout/collector/agent"
-	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-type doctorOptions struct {
-	prompt, task string
-	asJSON, tune bool
-}
-
 func (p *program) doctorCmd() *cobra.Command {
-	var o doctorOptions
+	asJSON := false
+	d := &doctor.Doctor{Say: p.say, Report: func(check doctor.Check) { p.printCheck(check, asJSON) }}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "check that a run would work, with one real call",
@@ -56,10 +45,10 @@ doctor writes nothing and deletes its agents.`,
 		Args: exactArgs(),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.prompt, "prompt", "", "the `TEXT` of the user message, instead of a task's")
-	f.StringVar(&o.task, "task", "", "the task with this `ID`, instead of the first one")
-	f.BoolVar(&o.tune, "tune", false, "also report what makes the servers slow or fragile, with the setting that fixes it")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per check")
+	f.StringVar(&d.Prompt, "prompt", "", "the `TEXT` of the user message, instead of a task's")
+	f.StringVar(&d.TaskID, "task", "", "the task with this `ID`, instead of the first one")
+	f.BoolVar(&d.Tune, "tune", false, "also report what makes the servers slow or fragile, with the setting that fixes it")
+	f.BoolVar(&asJSON, "json", false, "print one JSON line per check")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
 		"tokens.prompts", "tokens.tap", "tokens.tokenizer", "tokens.transformers", "tokens.experimental", "tasks.file", "output.dir")
 	completeFlag(cmd, "model", p.models(load))
@@ -68,51 +57,23 @@ doctor writes nothing and deletes its agents.`,
 		if err != nil {
 			return err
 		}
-		if len(l.Bad) == 0 {
-			for _, bad := range l.Config.CheckComplete(true) {
-				if text := bad.Error(); strings.HasPrefix(text, "server.") || strings.HasPrefix(text, "agent.") {
-					l.Bad = append(l.Bad, bad)
-				}
-			}
+		needless := func(err error) bool {
+			return !strings.HasPrefix(err.Error(), "server.") && !strings.HasPrefix(err.Error(), "agent.")
 		}
-		if err := l.Err(); err != nil {
+		if err := slices.DeleteFunc(l.Config.CheckComplete(true), needless).Err(); err != nil {
 			return err
 		}
-		return p.doctor(cmd.Context(), l.Config, &o)
+		d.Config = l.Config
+		return runDoctor(cmd.Context(), d)
 	}
 	return cmd
 }
 
-func (p *program) doctor(ctx context.Context, c *config.Config, o *doctorOptions) error {
+func runDoctor(ctx context.Context, d *doctor.Doctor) error {
 	// An interrupt ends the call. Its agent is still deleted.
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(ctx)
 	defer stop()
-	d := &doctor.Doctor{
-		Config: c, Prompt: o.prompt, TaskID: o.task, Tune: o.tune,
-		Probe: func(server int) (*letta.Client, error) {
-			cfg, err := connect.ClientConfig(c, &c.Server.URLs[server], nil)
-			if err != nil {
-				return nil, err
-			}
-			cfg.ReadRetries = -1
-			return letta.NewClient(cfg)
-		},
-		Backend: func(client *letta.Client, prompter agent.Prompter) (*agent.Backend, error) {
-			cfg, err := connect.AgentConfig(c)
-			if err != nil {
-				return nil, err
-			}
-			cfg.Prompter = prompter
-			return connect.Backend(client, cfg)
-		},
-		Report: func(check doctor.Check) { p.printCheck(check, o.asJSON) },
-	}
-	tapped, err := taps.Open(c, func() time.Time { return time.Now().Add(-taps.Before) })
-	d.Tap, d.TapErr = tapped.Index(), err
-	defer tapped.Follow(func(format string, args ...any) { p.say(format, args...) })()
-	bad, err := d.Run(ctx, func() ([]*letta.Client, error) {
-		return connect.Clients(c, func(text string) { p.say("%s", text) }, nil)
-	})
+	bad, err := d.Run(ctx)
 	switch {
 	case err != nil:
 		return err

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -26,10 +24,8 @@ import (
 )
 
 type exportOptions struct {
-	out, kind        string
-	task, group, key string
-
-	met bool // a row of task was found
+	rowFilter
+	out, kind string
 }
 
 func (p *program) exportCmd() *cobra.Command {
@@ -50,7 +46,7 @@ run with equal rows.`,
   rollout export run1 --kind all -o run1.jsonl.zst`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			context.AfterFunc(ctx, stop) // a second signal ends the program if the output is not read
 			return p.export(ctx, args[0], &o)
@@ -146,7 +142,13 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 		if err != nil {
 			return n, err
 		}
-		if !o.wants(s) {
+		task := ""
+		if len(s.Rows) > 0 {
+			task = s.Rows[0].TaskID
+		} else if len(s.Failures) > 0 {
+			task = s.Failures[0].TaskID
+		}
+		if !o.wants(task, s.Group.ID, s.Key) {
 			continue
 		}
 		if err := out.Write(s); err != nil {
@@ -155,20 +157,6 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 		n++
 	}
 	return n, nil
-}
-
-func (o *exportOptions) wants(s *sink.StoredSample) bool {
-	if o.kind == "all" {
-		return true
-	}
-	var task string
-	if len(s.Rows) > 0 {
-		task = s.Rows[0].TaskID
-	} else {
-		task = s.Failures[0].TaskID
-	}
-	o.met = o.met || o.task == task
-	return (o.task == "" || o.task == task) && (o.group == "" || o.group == s.Group.ID) && (o.key == "" || o.key == s.Key)
 }
 
 // header describes the whole run. It keeps only those key-values of the shards that all shards

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -138,12 +137,8 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	termsafe.Fprintf(w, "key\ttask\tindex\tattempt\tclass\tstage\treason\tcall\terror\n")
 	for i := range list {
 		f := &list[i]
-		call := "all"
-		if f.Call >= 0 {
-			call = fmt.Sprint(f.Call)
-		}
 		termsafe.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", show.ShortKey(f.SampleKey), termsafe.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
-			f.Class, f.Stage, cmp.Or(f.Reason, "-"), call, termsafe.Text(f.Error, 80))
+			f.Class, f.Stage, cmp.Or(f.Reason, "-"), callText(f.Call), termsafe.Text(f.Error, 80))
 	}
 	if err := w.Flush(); err != nil {
 		return err

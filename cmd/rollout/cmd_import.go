@@ -7,11 +7,9 @@ import (
 	"io"
 	"iter"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -54,7 +52,7 @@ run cannot be resumed.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			return p.importRun(ctx, args, &o)
 		},
@@ -127,7 +125,7 @@ const together = "all lines of a sample must be adjacent, as export writes them"
 type importer struct {
 	p      *program
 	ctx    context.Context // of one command
-	files  []string
+	files  []string        // not opened yet
 	lines  *rowjson.Reader
 	closed func()             // stops reading the open file
 	first  *sink.StoredSample // read together with the header
@@ -161,47 +159,43 @@ func (in *importer) begin() (*rowjson.Header, error) {
 	case header != nil && len(in.files) > 1:
 		return nil, exit.Hint(in.wrong(errors.New("this is the export of a whole run")), "import it alone")
 	}
-	in.first = part
+	in.first, in.files = part, in.files[1:]
 	return header, nil
 }
 
 func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
 	return func(yield func(*sink.StoredSample, error) bool) {
-		if in.first != nil && !yield(in.note(in.first), nil) {
-			return
-		}
-		in.first = nil
-		for i := range in.files {
-			if i > 0 {
-				if err := in.open(in.files[i]); err != nil {
-					yield(nil, err)
-					return
-				}
-			}
-			for {
-				part, header, err := in.lines.Read()
-				if err == io.EOF && in.ctx.Err() == nil {
-					break
-				}
-				switch {
-				case in.ctx.Err() != nil:
-					err = exit.With(exit.Interrupted, signals.ErrInterrupted)
-				case err != nil:
-					err = in.wrong(err)
-				case header != nil:
-					err = exit.Hint(in.wrong(errors.New("header line of an export after the first line")), "import whole runs one at a time")
-				}
-				if err != nil {
-					yield(nil, err)
-					return
-				}
-				if !yield(in.note(part), nil) {
-					return
-				}
+		part, err := in.first, error(nil) // nil: the first line was a header
+		for ; err == nil; part, err = in.next() {
+			if part != nil && !yield(in.note(part), nil) {
+				return
 			}
 		}
-		in.ended = true
+		if in.ended = err == io.EOF; !in.ended {
+			yield(nil, err)
+		}
 	}
+}
+
+// next reads the next part of a sample. It returns io.EOF at the end of the last file, and no part
+// at the end of any other.
+func (in *importer) next() (*sink.StoredSample, error) {
+	part, header, err := in.lines.Read()
+	switch {
+	case in.ctx.Err() != nil:
+		return nil, exit.With(exit.Interrupted, signals.ErrInterrupted)
+	case err == io.EOF && len(in.files) > 0:
+		name := in.files[0]
+		in.files = in.files[1:]
+		return nil, in.open(name)
+	case err == io.EOF:
+		return nil, err
+	case err != nil:
+		return nil, in.wrong(err)
+	case header != nil:
+		return nil, exit.Hint(in.wrong(errors.New("header line of an export after the first line")), "import whole runs one at a time")
+	}
+	return part, nil
 }
 
 // note records the line of a part.

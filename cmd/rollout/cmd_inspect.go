@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"iter"
+	"path/filepath"
 	"strconv"
 	"text/tabwriter"
 
@@ -14,28 +16,35 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
 type inspectOptions struct {
+	rowFilter
 	row, limit              int
-	task, group, key        string
 	tokenizer               string
 	failures, asJSON, whole bool
 	color                   string
 
-	met, searched bool // a row of task was found; all rows were searched
+	searched bool // all rows were searched
 	// unshown counts the calls of a sample that no answer shows, by sample key. Samples without
 	// such calls are not in it.
 	unshown map[string]tokenize.Unshown
 }
 
-// wants reports whether a row was asked for. key is the full sample key.
-func (o *inspectOptions) wants(task, group, key string) bool {
-	o.met = o.met || o.task == task
-	return (o.task == "" || o.task == task) && (o.group == "" || o.group == group) && (o.key == "" || o.key == key)
+// A rowFilter chooses rows. An empty text chooses all.
+type rowFilter struct {
+	task, group string
+	key         string // the full sample key
+	met         bool   // a row of the task was found
+}
+
+func (f *rowFilter) wants(task, group, key string) bool {
+	f.met = f.met || f.task == task
+	return (f.task == "" || f.task == task) && (f.group == "" || f.group == group) && (f.key == "" || f.key == key)
 }
 
 func (p *program) inspectCmd() *cobra.Command {
@@ -105,13 +114,13 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	if err != nil {
 		return runfolder.ReadError(dir, err)
 	}
-	shards, err := o.shards(log)
+	part, err := o.narrow(log)
 	if err != nil {
 		return err
 	}
 	o.unshown = unshownOf(log)
-	rows := found(shards(sink.KindData), log.Heads, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
-	failures := found(shards(sink.KindFailures), log.FailureHeads, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
+	rows := found(part.Shards(sink.KindData), log.Heads, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
+	failures := found(part.Shards(sink.KindFailures), log.FailureHeads, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
 	switch {
 	case o.failures && o.row >= 0:
 		err = inspectOne(p, dir, &info, o, paint, place(log, sink.KindFailures, failures, o), log.Failure, show.WriteFailure)
@@ -137,13 +146,13 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	return err
 }
 
-// shards returns the shards of a kind that can hold the requested rows. It replaces a short o.key
-// by the full key.
-func (o *inspectOptions) shards(log *sink.Log) (func(sink.Kind) iter.Seq[sink.Shard], error) {
+// narrow returns the part of log that can hold the requested rows. It replaces a short o.key by the
+// full key.
+func (o *inspectOptions) narrow(log *sink.Log) (*sink.Log, error) {
 	if o.key == "" {
-		return log.Shards, nil
+		return log, nil
 	}
-	whole, holds := "", map[int64]bool{}
+	part, whole := new(sink.Log), ""
 	for i := range log.Commits {
 		for _, s := range log.Commits[i].Samples {
 			if s.Key != o.key && show.ShortKey(s.Key) != o.key {
@@ -152,24 +161,17 @@ func (o *inspectOptions) shards(log *sink.Log) (func(sink.Kind) iter.Seq[sink.Sh
 			if whole != "" && s.Key != whole {
 				return nil, exit.Usagef("--key: %s is ambiguous (%s, %s): use the full key", o.key, whole, s.Key)
 			}
-			whole, holds[log.Commits[i].Seq] = s.Key, true
+			if n := len(part.Commits); n == 0 || part.Commits[n-1].Seq != log.Commits[i].Seq {
+				part.Commits = append(part.Commits, log.Commits[i])
+			}
+			whole = s.Key
 		}
 	}
 	if whole == "" {
 		return nil, exit.Hint(exit.Usagef("--key: %s: no sample of the run has this key", termsafe.Text(o.key, 60)), "the table lists the keys; --json lists the full keys")
 	}
 	o.key = whole
-	return func(kind sink.Kind) iter.Seq[sink.Shard] {
-		return func(yield func(sink.Shard) bool) {
-			for i := range log.Commits {
-				for _, s := range log.Commits[i].Shards {
-					if holds[log.Commits[i].Seq] && s.Kind == kind && !yield(s) {
-						return
-					}
-				}
-			}
-		}
-	}, nil
+	return part, nil
 }
 
 // A foundRow is a row with its shard and its number in the shard.
@@ -226,7 +228,7 @@ func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectO
 	spell := model.Speller(model.Decimal)
 	if o.tokenizer != "" && o.tokenizer != noTokenizer { // report a wrong folder before anything is read
 		var err error
-		if spell, err = model.LoadSpeller(o.tokenizer); err != nil {
+		if spell, err = model.LoadSpeller("--tokenizer", o.tokenizer, ""); err != nil {
 			return err
 		}
 	}
@@ -261,7 +263,7 @@ func (p *program) runSpeller(dir string, info *runfolder.Info) model.Speller {
 		p.say("showing tokens as ids: the run's tokenizer is no longer at its recorded path; use --tokenizer DIR")
 		return model.Decimal
 	}
-	spell, err := model.SpellerWith(path, digest)
+	spell, err := model.LoadSpeller("tokenizer", path, digest)
 	if err != nil {
 		p.say("showing tokens as ids: %v; --tokenizer DIR uses another tokenizer", err)
 		return model.Decimal
@@ -360,12 +362,8 @@ func (p *program) inspectFailures(failures iter.Seq2[foundRow[sink.StoredFailure
 				return err
 			}
 		} else {
-			call := "all"
-			if f.Call >= 0 {
-				call = strconv.Itoa(int(f.Call))
-			}
 			termsafe.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", n, show.ShortKey(f.SampleKey), termsafe.Text(f.TaskID, 32), f.SampleIndex, f.Attempt,
-				f.Class, cmp.Or(f.Reason, "-"), f.Stage, call, len(f.OutputIDs), termsafe.Text(f.Error, show.ErrorWidth(o.whole)))
+				f.Class, cmp.Or(f.Reason, "-"), f.Stage, callText(f.Call), len(f.OutputIDs), termsafe.Text(f.Error, show.ErrorWidth(o.whole)))
 		}
 		n++
 	}
@@ -373,4 +371,82 @@ func (p *program) inspectFailures(failures iter.Seq2[foundRow[sink.StoredFailure
 		return nil
 	}
 	return w.Flush()
+}
+
+// callText names the call of a failure.
+func callText(call int32) string {
+	if call < 0 {
+		return "all"
+	}
+	return strconv.Itoa(int(call))
+}
+
+// unshownOf returns the counts of calls that no answer shows, by sample key, for the attempts that
+// count.
+func unshownOf(log *sink.Log) map[string]tokenize.Unshown {
+	all := map[string]tokenize.Unshown{}
+	for i := range log.Commits {
+		for _, s := range log.Commits[i].Samples {
+			if s.Unshown != (tokenize.Unshown{}) {
+				all[s.Key] = s.Unshown
+			} else if len(all) > 0 {
+				delete(all, s.Key)
+			}
+		}
+	}
+	return all
+}
+
+func runTotals(log *sink.Log) string {
+	var rows, failures int64
+	var tokens sink.Tokens
+	for s := range log.Shards(sink.KindData) {
+		rows += s.Rows
+		tokens.Total += s.Tokens.Total
+		tokens.Trainable += s.Tokens.Trainable
+	}
+	for s := range log.Shards(sink.KindFailures) {
+		failures += s.Rows
+	}
+	return fmt.Sprintf("the run has %d samples in its data with %s rows, %s tokens, %s of them trained; and %s failure rows",
+		len(log.Done()), format.Count(rows), format.Count(tokens.Total), format.Percent(tokens.Trainable, tokens.Total), format.Count(failures))
+}
+
+// reportNoRows reports that no row of task was found, and suggests the task that was likely meant.
+func (p *program) reportNoRows(task, dir string, log *sink.Log) {
+	text := "no rows of task " + termsafe.Text(task, 60)
+	if near := format.NearestOf(task, taskIDs(dir, log)); near != "" && near != task {
+		text += ": did you mean " + termsafe.Text(near, 60) + "?"
+	}
+	p.say("%s", text)
+}
+
+// taskIDs yields the ids of a run's tasks. An imported run has no tasks, so it takes them from the
+// rows. It stops at the first error, because the ids only serve suggestions.
+func taskIDs(dir string, log *sink.Log) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		has := false
+		for t, err := range tasks.Read(filepath.Join(dir, runfolder.TasksFile), nil) {
+			if has = true; err != nil || !yield(t.ID) {
+				return
+			}
+		}
+		if has {
+			return
+		}
+		for s := range log.Shards(sink.KindData) {
+			for r, err := range log.Heads(s) {
+				if err != nil || !yield(r.TaskID) {
+					return
+				}
+			}
+		}
+		for s := range log.Shards(sink.KindFailures) {
+			for f, err := range log.FailureHeads(s) {
+				if err != nil || !yield(f.TaskID) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,25 +18,21 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
 type simulateOptions struct {
+	lettasim.Config       // config sets the rest
 	listen, readyFile     string
 	exchanges, writeTasks string
 	latency, bodyRate     string
-	model, version        string
 	passwordRef           string
-	engine                string
 	weights, weightsLog   string
 	faults                []string
-	scripted, capacity    int
-	seed                  uint64
-	drift, wrong          float64
+	scripted              int
 	tokens, calls         []int
-	inputIDs, keepIDs     bool
-	noTraces              bool
 	asJSON                bool
 }
 
@@ -82,25 +75,25 @@ separated by spaces, without the last one if it is "matched".`,
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8283", "`ADDRESS` to listen on; port 0 picks a free port")
 	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` when the server is ready")
 	f.StringVar(&o.exchanges, "exchanges", "", "replay the recorded exchanges in `DIR`")
-	f.BoolVar(&o.inputIDs, "input-ids", false, "put the prompt ids on assistant turns, like a newer server")
-	f.BoolVar(&o.noTraces, "no-traces", false, "keep no provider traces, like a server with LETTA_TRACK_PROVIDER_TRACE=false")
-	f.BoolVar(&o.keepIDs, "keep-ids", false, "replay the recorded ids too: one agent per exchange at a time")
+	f.BoolVar(&o.InputIDs, "input-ids", false, "put the prompt ids on assistant turns, like a newer server")
+	f.BoolVar(&o.NoTraces, "no-traces", false, "keep no provider traces, like a server with LETTA_TRACK_PROVIDER_TRACE=false")
+	f.BoolVar(&o.KeepIDs, "keep-ids", false, "replay the recorded ids too: one agent per exchange at a time")
 	f.IntVar(&o.scripted, "scripted", 0, "write `N` tasks for scripted agents")
 	f.StringVar(&o.writeTasks, "write-tasks", "", "write tasks for this server to `FILE`, as JSON Lines")
-	f.Uint64Var(&o.seed, "seed", 1, "`N`, the seed of all random choices")
-	f.StringVar(&o.engine, "engine", "", "`URL` of an engine that makes the calls of scripted agents, in SGLang's dialect; needs --input-ids")
+	f.Uint64Var(&o.Seed, "seed", 1, "`N`, the seed of all random choices")
+	f.StringVar(&o.Engine, "engine", "", "`URL` of an engine that makes the calls of scripted agents, in SGLang's dialect; needs --input-ids")
 	f.StringVar(&o.weights, "weights", "", "update the weights of the scripted engine during the run, a `SPEC`: every=300ms or every=40 (calls), and optionally ,engines=2 ,lag=100ms ,fall=3 ,words; its page is /model_info")
 	f.StringVar(&o.weightsLog, "weights-log", "", "write the version of every call to `FILE`, as JSON Lines")
 	f.IntSliceVar(&o.calls, "calls", nil, "`MIN,MAX` model calls per send to a scripted agent (default 1,4; with --engine 1,1)")
 	f.StringVar(&o.latency, "latency", "", "duration of a send, a `LATENCY` (default: none)")
-	f.IntVar(&o.capacity, "capacity", 0, "process `N` sends at a time and queue the others (default: no limit)")
+	f.IntVar(&o.Capacity, "capacity", 0, "process `N` sends at a time and queue the others (default: no limit)")
 	f.StringVar(&o.bodyRate, "body-rate", "", "write answers at `SIZE` bytes per second (default: no limit)")
 	f.StringArrayVar(&o.faults, "fault", nil, "inject a `FAULT`; repeatable")
-	f.Float64Var(&o.drift, "drift", 0, "`SHARE` of scripted tool calls before which the server deletes text")
-	f.Float64Var(&o.wrong, "wrong", 0, "`SHARE` of scripted answers that are wrong")
+	f.Float64Var(&o.Script.Drift, "drift", 0, "`SHARE` of scripted tool calls before which the server deletes text")
+	f.Float64Var(&o.Script.Wrong, "wrong", 0, "`SHARE` of scripted answers that are wrong")
 	f.IntSliceVar(&o.tokens, "tokens", nil, "`MIN,MAX` sampled tokens in the last call of a scripted agent")
-	f.StringVar(&o.model, "model", "", "`HANDLE` of the model (default sglang//models/qwen3)")
-	f.StringVar(&o.version, "server-version", "", "the `VERSION` that the server reports (default 0.16.7)")
+	f.StringVar(&o.Model, "model", "", "`HANDLE` of the model (default sglang//models/qwen3)")
+	f.StringVar(&o.Version, "server-version", "", "the `VERSION` that the server reports (default 0.16.7)")
 	f.StringVar(&o.passwordRef, "password", "", "require this password, given as a `REFERENCE`: ${env:NAME} or ${file:/path}")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: one when ready, one at the end")
 	values(cmd, "fault", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp, faultKinds()...)
@@ -117,48 +110,31 @@ func faultKinds() []string {
 
 // config converts the flags into the server's configuration. Its error lists every wrong flag.
 func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, error) {
-	c := lettasim.Config{Seed: o.seed, KeepIDs: o.keepIDs, InputIDs: o.inputIDs, NoTraces: o.noTraces, Engine: o.engine, Model: o.model, Version: o.version, Capacity: o.capacity, KeepAnswers: true}
+	c := o.Config
+	c.KeepAnswers = true
 	var bad exit.Complaints
-	complain := func(flag string, err error) {
-		if err != nil {
-			bad = append(bad, fmt.Errorf("--%s: %w", flag, err))
-		}
-	}
 	if o.exchanges != "" {
 		cases, err := lettasim.LoadCases(os.DirFS(o.exchanges), ".")
 		if err == nil && len(cases) == 0 {
 			err = fmt.Errorf("no recorded exchange (.json, .json.gz) in %s", o.exchanges)
 		}
-		complain("exchanges", err)
+		bad.Flag("exchanges", err)
 		c.Cases = cases
 	}
-	if o.latency != "" {
-		l, err := lettasim.ParseLatency(o.latency)
-		complain("latency", err)
-		c.Latency = l
-	}
-	if o.bodyRate != "" {
-		n, err := format.ParseSize(o.bodyRate)
-		complain("body-rate", err)
-		c.BodyRate = n
-	}
-	if o.weights != "" {
-		w, err := lettasim.ParseWeights(o.weights)
-		complain("weights", err)
-		c.Weights = w
-	}
+	c.Latency = parseFlag(&bad, "latency", o.latency, lettasim.ParseLatency)
+	c.BodyRate = parseFlag(&bad, "body-rate", o.bodyRate, format.ParseSize)
+	c.Weights = parseFlag(&bad, "weights", o.weights, lettasim.ParseWeights)
 	if o.weightsLog != "" && o.weights == "" {
-		complain("weights-log", errors.New("needs --weights"))
+		bad.Flag("weights-log", errors.New("needs --weights"))
 	}
 	for _, text := range o.faults {
 		f, err := lettasim.ParseFault(text)
-		complain("fault", err)
+		bad.Flag("fault", err)
 		c.Faults = append(c.Faults, f)
 	}
 	if o.scripted < 0 {
-		complain("scripted", fmt.Errorf("%d: must be ≥ 0", o.scripted))
+		bad.Flag("scripted", fmt.Errorf("%d: must be ≥ 0", o.scripted))
 	}
-	c.Script.Drift, c.Script.Wrong = o.drift, o.wrong
 	for _, r := range []struct {
 		flag  string
 		given []int
@@ -169,16 +145,23 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 		case 2:
 			*r.into = lettasim.Range{Min: r.given[0], Max: r.given[1]}
 		default:
-			complain(r.flag, errors.New("must be two numbers: MIN,MAX"))
+			bad.Flag(r.flag, errors.New("must be two numbers: MIN,MAX"))
 		}
 	}
 	password, err := config.ParseSecret(o.passwordRef, getenv)
-	complain("password", err)
+	bad.Flag("password", err)
 	c.Password = password.Reveal()
-	if len(bad) > 0 {
-		return c, exit.Refuse(exit.Usage, bad, "")
+	return c, bad.Err()
+}
+
+// parseFlag parses the text of a flag, unless it is empty, and adds the error to bad.
+func parseFlag[T any](bad *exit.Complaints, flag, text string, parse func(string) (T, error)) (value T) {
+	var err error
+	if text != "" {
+		value, err = parse(text)
 	}
-	return c, nil
+	bad.Flag(flag, err)
+	return value
 }
 
 func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
@@ -204,9 +187,9 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
+	listener, err := listen(ctx, o.listen)
 	if err != nil {
-		return exit.Hint(exit.With(exit.Unusable, err), "choose another address with --listen; port 0 picks a free port")
+		return err
 	}
 	url := "http://" + listener.Addr().String()
 	if o.writeTasks != "" {
@@ -216,12 +199,12 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 		}
 	}
 
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(ctx)
 	defer stop()
 	server := sim.HTTPServer()
 	served := make(chan error, 1) // buffered: Serve returns even after the caller has stopped waiting
 	go func() { served <- server.Serve(listener) }()
-	if err := p.ready(o, url); err != nil {
+	if err := p.ready(o.asJSON, o.readyFile, url); err != nil {
 		return errors.Join(err, server.Close(), <-served)
 	}
 
@@ -243,22 +226,21 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 }
 
 // ready reports the URL. The ready file appears as a whole or not at all.
-func (p *program) ready(o *simulateOptions, url string) error {
-	if o.asJSON {
+func (p *program) ready(asJSON bool, readyFile, url string) error {
+	if asJSON {
 		if err := p.printJSON(map[string]any{"event": "ready", "url": url}); err != nil {
 			return err
 		}
 	} else {
 		termsafe.Fprintf(p.stdout, "%s\n", url)
 	}
-	if o.readyFile == "" {
+	if readyFile == "" {
 		return nil
 	}
-	tmp := filepath.Join(filepath.Dir(o.readyFile), "."+filepath.Base(o.readyFile)+".tmp")
-	if err := os.WriteFile(tmp, []byte(url+"\n"), 0o666); err != nil {
-		return exit.With(exit.Storage, err)
-	}
-	return exit.With(exit.Storage, os.Rename(tmp, o.readyFile))
+	return exit.With(exit.Storage, runfolder.WriteNamed(readyFile, func(w io.Writer) error {
+		_, err := io.WriteString(w, url+"\n")
+		return err
+	}))
 }
 
 func (p *program) simulated(o *simulateOptions, s lettasim.Stats) error {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -39,51 +38,30 @@ func (p *program) stepsCmd() *cobra.Command {
 	cmd.AddCommand(
 		p.stepsListCmd(),
 		p.stepsFeedbackCmd(),
-		p.stepCmd("get", "show one step", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
-			s, err := c.Step(ctx, id)
-			if err != nil {
-				return err
-			}
-			return o.print(stepTable([]letta.Step{*s}), s.JSON)
-		}),
-		p.stepCmd("metrics", "show the durations of a step", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
-			m, err := c.StepMetrics(ctx, id)
-			if err != nil {
-				return err
-			}
-			return o.print(metricsTable(m), m.JSON)
-		}),
-		p.stepCmd("trace", "show the request to the model's provider and its response", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
-			t, err := c.PollStepTrace(ctx, id)
-			if err != nil {
-				return err
-			}
-			if t == nil {
-				return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("step %s has no trace", id)), "a trace is stored shortly after its call; failed calls have none")
-			}
-			return o.print(traceTable(t), t.JSON)
-		}),
-		p.stepCmd("messages", "show the messages of a step", func(ctx context.Context, c *letta.Client, id string, o *stepsOutput) error {
-			m, err := c.StepMessages(ctx, id)
-			if err != nil {
-				return err
-			}
-			objects := make([]letta.RawJSON, len(m))
-			for i := range m {
-				objects[i] = m[i].JSON
-			}
-			return o.print(messagesTable(m), objects...)
-		}),
+		stepCmd(p, "get", "show one step", (*letta.Client).Step, (*stepsOutput).step),
+		stepCmd(p, "metrics", "show the durations of a step", (*letta.Client).StepMetrics, (*stepsOutput).metrics),
+		stepCmd(p, "trace", "show the request to the model's provider and its response", stepTrace, (*stepsOutput).trace),
+		stepCmd(p, "messages", "show the messages of a step", (*letta.Client).StepMessages, (*stepsOutput).messages),
 	)
 	return cmd
 }
 
+func stepTrace(c *letta.Client, ctx context.Context, id string) (*letta.ProviderTrace, error) { //nolint:revive // like a method expression
+	t, err := c.PollStepTrace(ctx, id)
+	if err == nil && t == nil {
+		err = exit.Hint(exit.With(exit.Unusable, fmt.Errorf("step %s has no trace", id)), "a trace is stored shortly after its call; failed calls have none")
+	}
+	return t, err
+}
+
+// A stepsOutput prints what the server answered: as a table, or unchanged with --json.
 type stepsOutput struct {
 	p      *program
 	asJSON bool
 }
 
-func (o *stepsOutput) print(table func(io.Writer), objects ...letta.RawJSON) error {
+// print prints a table, or objects with --json. Every row has as many cells as it needs.
+func (o *stepsOutput) print(objects []letta.RawJSON, rows ...[]string) error {
 	if o.asJSON {
 		for _, object := range objects {
 			if err := o.p.printJSON(json.RawMessage(object)); err != nil {
@@ -93,7 +71,15 @@ func (o *stepsOutput) print(table func(io.Writer), objects ...letta.RawJSON) err
 		return nil
 	}
 	w := tabwriter.NewWriter(o.p.stdout, 0, 0, 2, ' ', 0)
-	table(w)
+	for _, cells := range rows {
+		for i, cell := range cells {
+			if i > 0 {
+				termsafe.Fprintf(w, "\t")
+			}
+			termsafe.Fprintf(w, "%s", cmp.Or(cell, "-"))
+		}
+		termsafe.Fprintf(w, "\n")
+	}
 	return w.Flush()
 }
 
@@ -101,9 +87,6 @@ func (o *stepsOutput) print(table func(io.Writer), objects ...letta.RawJSON) err
 func (p *program) withClient(cmd *cobra.Command, load func(...func(*config.Loader) error) (*config.Loader, error), f func(context.Context, *letta.Client) error) error {
 	l, err := load()
 	if err != nil {
-		return err
-	}
-	if err := l.Err(); err != nil {
 		return err
 	}
 	switch n := len(l.Config.Server.URLs); n {
@@ -125,8 +108,8 @@ func (p *program) withClient(cmd *cobra.Command, load func(...func(*config.Loade
 	return nil
 }
 
-// stepCmd returns a verb that shows one step.
-func (p *program) stepCmd(name, short string, f func(context.Context, *letta.Client, string, *stepsOutput) error) *cobra.Command {
+// stepCmd returns a verb that gets something of one step and shows it.
+func stepCmd[T any](p *program, name, short string, get func(*letta.Client, context.Context, string) (T, error), show func(*stepsOutput, T) error) *cobra.Command {
 	o := &stepsOutput{p: p}
 	cmd := &cobra.Command{
 		Use: name + " STEP", Short: short, Long: sentence(short) + "\n\n" + stepsLong, Args: exactArgs("STEP"), Annotations: exits(stepsExits),
@@ -135,7 +118,13 @@ func (p *program) stepCmd(name, short string, f func(context.Context, *letta.Cli
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print the server's answer")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return p.withClient(cmd, load, func(ctx context.Context, c *letta.Client) error { return f(ctx, c, args[0], o) })
+		return p.withClient(cmd, load, func(ctx context.Context, c *letta.Client) error {
+			v, err := get(c, ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return show(o, v)
+		})
 	}
 	return cmd
 }
@@ -177,11 +166,7 @@ func (p *program) stepsListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			objects := make([]letta.RawJSON, len(steps))
-			for i := range steps {
-				objects[i] = steps[i].JSON
-			}
-			return o.print(stepTable(steps), objects...)
+			return o.steps(steps)
 		})
 	}
 	return cmd
@@ -218,40 +203,43 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.print(stepTable([]letta.Step{*s}), s.JSON)
+			return o.step(s)
 		})
 	}
 	return cmd
 }
 
-func stepTable(steps []letta.Step) func(io.Writer) {
-	return func(w io.Writer) {
-		termsafe.Fprintf(w, "step\tstatus\tstop\tprompt\tcompletion\tmodel\tfeedback\tserver run\terror\n")
-		for i := range steps {
-			s := &steps[i]
-			failure := s.ErrorType
-			if s.ErrorData != nil && s.ErrorData.Message != "" {
-				failure = s.ErrorData.Message
-			}
-			termsafe.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, cmp.Or(s.Status, "-"), cmp.Or(string(s.StopReason), "-"),
-				shown(s.PromptTokens), shown(s.CompletionTokens), cmp.Or(s.ModelHandle, "-"), cmp.Or(s.Feedback, "-"), cmp.Or(s.RunID, "-"), cmp.Or(termsafe.Text(failure, 60), "-"))
+func (o *stepsOutput) step(s *letta.Step) error { return o.steps([]letta.Step{*s}) }
+
+func (o *stepsOutput) steps(steps []letta.Step) error {
+	var objects []letta.RawJSON
+	rows := [][]string{{"step", "status", "stop", "prompt", "completion", "model", "feedback", "server run", "error"}}
+	for i := range steps {
+		s := &steps[i]
+		failure := s.ErrorType
+		if s.ErrorData != nil && s.ErrorData.Message != "" {
+			failure = s.ErrorData.Message
 		}
+		objects = append(objects, s.JSON)
+		rows = append(rows, []string{
+			s.ID, s.Status, string(s.StopReason), shown(s.PromptTokens), shown(s.CompletionTokens), s.ModelHandle, s.Feedback, s.RunID, termsafe.Text(failure, 60),
+		})
 	}
+	return o.print(objects, rows...)
 }
 
-func metricsTable(m *letta.StepMetrics) func(io.Writer) {
-	return func(w io.Writer) {
-		nanos := func(n *int64) string {
-			if n == nil {
-				return "-"
-			}
-			return time.Duration(*n).Round(time.Microsecond).String()
+func (o *stepsOutput) metrics(m *letta.StepMetrics) error {
+	took := func(nanos *int64) string {
+		if nanos == nil {
+			return ""
 		}
-		termsafe.Fprintf(w, "step\twhole\tmodel\ttools\tserver run\tagent\n")
-		termsafe.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, nanos(m.StepNanos), nanos(m.LLMRequestNanos), nanos(m.ToolExecutionNanos), cmp.Or(m.RunID, "-"), cmp.Or(m.AgentID, "-"))
+		return time.Duration(*nanos).Round(time.Microsecond).String()
 	}
+	return o.print([]letta.RawJSON{m.JSON}, []string{"step", "whole", "model", "tools", "server run", "agent"},
+		[]string{m.ID, took(m.StepNanos), took(m.LLMRequestNanos), took(m.ToolExecutionNanos), m.RunID, m.AgentID})
 }
 
+<<<<<<< HEAD
 func traceTable(t *letta.ProviderTrace) func(io.Writer) {
 	return func(w io.Writer) {
 		termsafe.Fprintf(w, "step\t%s\n", cmp.Or(t.StepID, "-"))
@@ -260,17 +248,25 @@ func traceTable(t *letta.ProviderTrace) func(io.Writer) {
 		termsafe.Fprintf(w, "server run\t%s\n", cmp.Or(t.RunID, "-"))
 		termsafe.Fprintf(w, "request\t%d bytes\t%s\n", len(t.Request.JSON), termsafe.Text(string(t.Request.JSON), 160))
 		termsafe.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.Response.JSON), termsafe.Text(string(t.Response.JSON), 160))
+=======
+func (o *stepsOutput) trace(t *letta.ProviderTrace) error {
+	body := func(name string, b letta.RawJSON) []string {
+		return []string{name, fmt.Sprintf("%d bytes", len(b)), termsafe.Text(string(b), 160)}
+>>>>>>> 3542baaa (rollout: 607 lines of the program fewer, with the same behavior)
 	}
+	return o.print([]letta.RawJSON{t.JSON}, []string{"step", t.StepID}, []string{"kind", t.CallType}, []string{"agent", t.AgentID},
+		[]string{"server run", t.RunID}, body("request", t.RequestJSON), body("answer", t.ResponseJSON))
 }
 
-func messagesTable(messages letta.Messages) func(io.Writer) {
-	return func(w io.Writer) {
-		termsafe.Fprintf(w, "message\tkind\ttext\n")
-		for i := range messages {
-			m := &messages[i]
-			termsafe.Fprintf(w, "%s\t%s\t%s\n", m.ID, m.Type, termsafe.Text(messageText(m), 100))
-		}
+func (o *stepsOutput) messages(messages letta.Messages) error {
+	var objects []letta.RawJSON
+	rows := [][]string{{"message", "kind", "text"}}
+	for i := range messages {
+		m := &messages[i]
+		objects = append(objects, m.JSON)
+		rows = append(rows, []string{m.ID, string(m.Type), termsafe.Text(messageText(m), 100)})
 	}
+	return o.print(objects, rows...)
 }
 
 func messageText(m *letta.Message) string {
@@ -295,7 +291,7 @@ func messageText(m *letta.Message) string {
 
 func shown[T any](v *T) string {
 	if v == nil {
-		return "-"
+		return ""
 	}
 	return fmt.Sprint(*v)
 }

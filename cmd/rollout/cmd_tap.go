@@ -78,7 +78,7 @@ for open ones; the second one ends them. The log on standard error has no bodies
 	f.BoolVar(&o.askIDs, "ask-ids", false, "request token ids and log-probabilities if the client does not, except in streams of the OpenAI API")
 	f.BoolVar(&o.continuity, "continuity", false, "send engines the model's own earlier tokens; needs --tokenizer")
 	f.StringVar(&o.tokenizer, "tokenizer", "", "the model's `DIR` with tokenizer and chat template, for --continuity")
-	f.StringVar(&o.transformers, "transformers", "", "the server's `VERSION` of transformers, for --continuity: 4.57, 5.0, 5.21, 5.22.2, 5.23, each up to the next one; default: all must load the same tokenizer, and templates follow 4.57")
+	addTransformers(cmd, &o.transformers, ", for --continuity")
 	f.BoolVar(&o.experimental, "experimental", false, "accept tokenizers of families that were not compared with the reference")
 	f.IntVar(&o.maxPrompt, "max-prompt-tokens", 0, "the most `TOKENS` of a prompt with --continuity; 0: the engines' context length minus max_new_tokens (4096, or the value of --set)")
 	f.DurationVar(&o.healthEvery, "health-every", 5*time.Second, "interval between health checks of the engines, a `DURATION`")
@@ -89,7 +89,6 @@ for open ones; the second one ends them. The log on standard error has no bodies
 	for _, name := range proxy.SettingNames() {
 		names = append(names, name+"=")
 	}
-	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releaseNames()...)
 	values(cmd, "set", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp, names...)
 	return cmd
 }
@@ -97,49 +96,44 @@ for open ones; the second one ends them. The log on standard error has no bodies
 // config converts the flags into configurations. Its error lists every wrong flag.
 func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config, tap.SpoolConfig, error) {
 	var bad exit.Complaints
-	complain := func(flag string, err error) {
-		if err != nil {
-			bad = append(bad, fmt.Errorf("--%s: %w", flag, err))
-		}
-	}
 	c := proxy.Config{AskIDs: o.askIDs, HealthEvery: o.healthEvery, Log: log}
 	if len(o.engines) == 0 {
-		complain("engine", errors.New("is required: the URL of an engine"))
+		bad.Flag("engine", errors.New("is required: the URL of an engine"))
 	}
 	for _, text := range o.engines {
 		u, err := engineURL(text)
-		complain("engine", err)
+		bad.Flag("engine", err)
 		if err == nil {
 			c.Engines = append(c.Engines, u)
 		}
 	}
 	if len(c.Engines) == len(o.engines) && len(c.Engines) > 0 {
-		complain("engine", c.Validate())
+		bad.Flag("engine", c.Validate())
 	}
 	set, err := proxy.ParseSet(o.set)
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range all.Unwrap() {
-			complain("set", err)
+			bad.Flag("set", err)
 		}
 	}
 	c.Set = set
 	spool := tap.SpoolConfig{Dir: o.spool, MaxAge: o.spoolAge, Log: log}
 	if o.spool == "" {
-		complain("spool", errors.New("is required: the folder for the calls"))
+		bad.Flag("spool", errors.New("is required: the folder for the calls"))
 	}
 	spool.MaxBytes, err = format.ParseSize(o.spoolBytes)
-	complain("spool-bytes", err)
+	bad.Flag("spool-bytes", err)
 	if err == nil && o.spool != "" {
-		complain("spool", spool.Validate())
+		bad.Flag("spool", spool.Validate())
 	}
 	if o.healthEvery <= 0 {
-		complain("health-every", errors.New("must be > 0"))
+		bad.Flag("health-every", errors.New("must be > 0"))
 	}
 	if o.continuity != (o.tokenizer != "") {
-		complain("continuity", errors.New("needs --tokenizer, and --tokenizer needs --continuity"))
+		bad.Flag("continuity", errors.New("needs --tokenizer, and --tokenizer needs --continuity"))
 	}
-	if len(bad) > 0 {
-		return c, spool, exit.Refuse(exit.Usage, bad, "")
+	if err := bad.Err(); err != nil {
+		return c, spool, err
 	}
 	if o.continuity {
 		table, err := o.table(ctx, c.Engines, log)
@@ -171,9 +165,9 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
+	listener, err := listen(ctx, o.listen)
 	if err != nil {
-		return exit.Hint(exit.With(exit.Unusable, err), "choose another address with --listen; port 0 picks a free port")
+		return err
 	}
 	spool, err := tap.OpenSpool(spoolCfg)
 	if err != nil {
@@ -183,8 +177,10 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 		}
 		return errors.Join(err, listener.Close())
 	}
+	var continued func() continuity.Stats
 	if table, ok := cfg.Continuer.(*continuity.Table); ok {
 		recall(ctx, table, o.spool, log)
+		continued = table.Stats
 	}
 	pages := http.NewServeMux()
 	cfg.Keep, cfg.Pages = spool.Add, pages
@@ -193,7 +189,7 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 	if err != nil {
 		return errors.Join(exit.With(exit.Usage, err), listener.Close(), spool.Close())
 	}
-	metrics := show.NewTapMetrics(tapped.Stats, spool.Stats, tableStats(cfg.Continuer))
+	metrics := show.NewTapMetrics(tapped.Stats, spool.Stats, continued)
 	pages.Handle("GET /tap/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	pages.Handle("/tap/", spool.Handler())
 	err = p.serveTap(ctx, o, tapped, spool, listener)
@@ -219,7 +215,7 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 		Stop:  func(cause error) { stop(cause) },
 		Abort: p.abort,
 	})
-	err := p.ready(&simulateOptions{asJSON: o.asJSON, readyFile: o.readyFile}, "http://"+listener.Addr().String())
+	err := p.ready(o.asJSON, o.readyFile, "http://"+listener.Addr().String())
 	if err == nil {
 		select {
 		case err = <-served:

@@ -33,8 +33,7 @@ type tokenizeOptions struct {
 func (o *tokenizeOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "tokenizer", "", "the model's folder `DIR`, with tokenizer.json (or .gz, .zst) and chat template")
-	f.StringVar(&o.transformers, "transformers", "", "the server's `VERSION` of transformers: 4.57, 5.0, 5.21, 5.22.2, 5.23, each up to the next one; default: all must load the same tokenizer, and templates follow 4.57")
-	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releaseNames()...)
+	addTransformers(cmd, &o.transformers, "")
 	f.BoolVar(&o.experimental, "experimental", false, "accept a tokenizer whose vocabulary was not compared with the reference")
 	f.BoolVar(&o.table, "table", false, "print a line per token: index, id, byte offset, text")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
@@ -243,6 +242,12 @@ value of that key.`,
 	f.StringVar(&name, "template", "", "the `NAME` of the template, if the model has several")
 	o.addFlags(cmd)
 	return cmd
+}
+
+// addTransformers adds the flag --transformers. purpose completes its first sentence.
+func addTransformers(cmd *cobra.Command, to *string, purpose string) {
+	cmd.Flags().StringVar(to, "transformers", "", "the server's `VERSION` of transformers"+purpose+": "+strings.Join(releaseNames(), ", ")+", each up to the next one; default: all must load the same tokenizer, and templates follow 4.57")
+	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releaseNames()...)
 }
 
 func releaseNames() (names []string) {

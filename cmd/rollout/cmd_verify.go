@@ -65,16 +65,17 @@ again. Damaged shards and commits cannot be repaired.`,
 			if err != nil {
 				return runfolder.ReadError(args[0], err)
 			}
-			if err := journalProblems(args[0], &r); err != nil {
+			found, err := journalDamage(args[0])
+			if err != nil {
 				return err
 			}
 			if _, err := runfolder.CheckSnapshot(args[0], &info); err != nil {
 				if exit.Code(err) != exit.Verify {
 					return err
 				}
-				r.Problems = append(r.Problems, err)
-				r.ProblemCount++
+				found = append(found, err)
 			}
+			r.Problems, r.ProblemCount = append(r.Problems, found...), r.ProblemCount+int64(len(found))
 			return p.verified(args[0], r, asJSON)
 		},
 	}
@@ -202,11 +203,4 @@ func journalDamage(dir string) (damage []error, err error) {
 		}
 	}
 	return damage, nil
-}
-
-func journalProblems(dir string, r *sink.VerifyReport) error {
-	damage, err := journalDamage(dir)
-	r.Problems = append(r.Problems, damage...)
-	r.ProblemCount += int64(len(damage))
-	return err
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -42,7 +41,7 @@ rollout --version prints the same.`,
 func (p *program) printVersion(asJSON bool) error {
 	v := version.Read()
 	if asJSON {
-		return json.NewEncoder(p.stdout).Encode(v)
+		return p.printJSON(v)
 	}
 	termsafe.Fprintf(p.stdout, "rollout %s %s %s\n", v.Version, v.Go, v.Platform)
 	if v.Revision != "" {

@@ -2,24 +2,31 @@
 // writes aligned token ids, log-probabilities and loss masks to Parquet or Arrow shards.
 //
 // The program is a function of its inputs, run. Each verb has its own file, cmd_<verb>.go. Only
-// exit.go turns an error into an exit code.
+// report turns an error into an exit code.
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"io"
+	"net"
 	"os"
+	"os/signal"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
@@ -130,10 +137,7 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 			verbs = append(verbs, c.Name())
 		}
 	}
-	hint := "the verbs are: " + strings.Join(verbs, ", ")
-	if near := format.Nearest(word, verbs); near != "" {
-		hint = "did you mean " + near + "?"
-	}
+	hint := cmp.Or(format.DidYouMean("", word, verbs), "the verbs are: "+strings.Join(verbs, ", "))
 	return exit.Hint(exit.Usagef("%sunknown verb %q", verb(cmd), word), hint)
 }
 
@@ -184,6 +188,21 @@ func verb(cmd *cobra.Command) string {
 	return words + ": "
 }
 
+// interruptible returns a context that an interrupt ends. Further interrupts are ignored until stop
+// is called.
+func interruptible(ctx context.Context) (_ context.Context, stop context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// listen listens on the address of --listen.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		err = exit.Hint(exit.With(exit.Unusable, err), "choose another address with --listen; port 0 picks a free port")
+	}
+	return listener, err
+}
+
 // exits returns the annotation that holds the exit statuses at the end of a verb's help.
 func exits(text string) map[string]string { return map[string]string{"exits": text} }
 
@@ -194,4 +213,64 @@ func (p *program) say(format string, args ...any) {
 func (p *program) printJSON(v any) error {
 	enc := format.NewJSONEncoder(p.stdout)
 	return enc.Encode(v)
+}
+
+// painter returns whether to color stdout, for a value of --color.
+func (p *program) painter(when string) (show.Painter, error) {
+	switch when {
+	case "always":
+		p.stdout.Colours()
+		return true, nil
+	case "never":
+		return false, nil
+	case "auto":
+		f, ok := termsafe.File(p.stdout)
+		if !ok || !term.IsTerminal(int(f.Fd())) || p.getenv("NO_COLOR") != "" {
+			return false, nil
+		}
+		p.stdout.Colours()
+		return true, nil
+	}
+	return false, exit.Usagef("--color: %q is not one of auto, always, never", when)
+}
+
+func (p *program) width() int {
+	if f, ok := termsafe.File(p.stdout); ok {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w >= 40 {
+			return w
+		}
+	}
+	return 100
+}
+
+// exitTable is the part of the help texts that lists the exit codes.
+const exitTable = `Exit status:
+    0  all planned samples are committed, or cut by --tail
+    1  internal error
+    2  usage, configuration or task error
+    3  finished; some samples failed or were not scored, within --fail-on-error
+    4  more failures than --fail-on-error (default: none) or --max-failures allows, more
+       cuts than --tail allows, fewer groups than --until-groups, or no row at all
+    5  server or model unusable, or no sample would give a row
+    6  storage failed: disk full, permission denied
+    7  the folder is not empty, already contains a run, or its run cannot be resumed this way
+    8  the folder is locked by another process
+    9  the run's files are damaged; see rollout verify
+  130  interrupted; collect --resume continues`
+
+// report prints err once and returns the exit code. It prints Complaints one per line.
+func (p *program) report(err error) int {
+	if s, ok := errors.AsType[exit.SilentError](err); ok {
+		return int(s)
+	}
+	if err == nil {
+		return exit.OK
+	}
+	for _, line := range exit.Lines(err) {
+		p.say("%s", line)
+	}
+	if hint := exit.HintOf(err); hint != "" {
+		termsafe.Fprintf(p.stderr, "hint: %s\n", hint)
+	}
+	return exit.Code(err)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/collector/tap/continuity"
-	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
 func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Logger) (*continuity.Table, error) {
@@ -131,11 +130,4 @@ func recallFrom(ctx context.Context, table *continuity.Table, r *tap.Reader, by 
 	stop(nil)
 	<-ended
 	return err
-}
-
-func tableStats(c proxy.Continuer) func() continuity.Stats {
-	if table, ok := c.(*continuity.Table); ok {
-		return table.Stats
-	}
-	return nil
 }

@@ -66,16 +66,18 @@ func lagOf(p *pace.Stats, most int) ctl.Lag {
 // Pause holds back further samples until Resume.
 func (c *control) Pause() error {
 	c.groups.pace.Pause()
-	c.plan.host.Log.Info("pause")
-	c.plan.host.Event("paused", nil)
-	return nil
+	return c.report("pause", "paused")
 }
 
 // Resume ends a Pause.
 func (c *control) Resume() error {
 	c.groups.pace.Resume()
-	c.plan.host.Log.Info("resume")
-	c.plan.host.Event("resumed", nil)
+	return c.report("resume", "resumed")
+}
+
+func (c *control) report(entry, event string) error {
+	c.plan.host.Log.Info(entry) //nolint:sloglint // one of two words
+	c.plan.host.Event(event, nil)
 	return nil
 }
 
@@ -98,7 +100,7 @@ func (c *control) SetVersion(version int32) error {
 	if err := c.plan.versions.SetVersion(version); err != nil {
 		return exit.Usagef("%w", err)
 	}
-	c.groups.setVersion(version)
+	c.groups.setVersion(version, false)
 	return nil
 }
 

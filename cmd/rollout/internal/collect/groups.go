@@ -87,25 +87,14 @@ func countEarlier(c *collector.Collector, held *sink.Ledger, commit *sink.Commit
 	c.CommittedEarlier(committed, filtered...)
 }
 
-// setVersion sets the policy version that samples from now on, and reports it.
-func (g *groups) setVersion(version int32) {
+// setVersion sets the policy version that samples from now on, and reports it. A version of the page
+// that is below the known one is ignored: the trainer has already reported a newer one.
+func (g *groups) setVersion(version int32, ofPage bool) {
 	g.setting.Lock()
 	defer g.setting.Unlock()
-	g.reportVersion(version)
-}
-
-// seeVersion handles a version that the version page reported. It ignores a version below the known
-// one: the trainer has already reported a newer one.
-func (g *groups) seeVersion(version int32) {
-	g.setting.Lock()
-	defer g.setting.Unlock()
-	if version > g.pace.Version() {
-		g.reportVersion(version)
+	if ofPage && version <= g.pace.Version() {
+		return
 	}
-}
-
-// reportVersion sets and reports a version. The caller holds the mutex setting.
-func (g *groups) reportVersion(version int32) {
 	g.pace.SetVersion(version)
 	g.host.Log.Info("version", "version", version)
 	g.host.Event("version", map[string]any{"version": version})

@@ -106,7 +106,7 @@ func (o *Opened) open() (err error) {
 	if o.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: p.folder.Mode}); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
-	o.leftovers = &leftovers.Agents{RunID: p.info.ID, Clients: p.clients(), Keep: p.config.Agent.Keep || p.options.FromRuns, Say: h.Say, Note: h.Note}
+	o.leftovers = &leftovers.Agents{RunID: p.info.ID, Clients: p.clients, Keep: p.config.Agent.Keep || p.options.FromRuns, Say: h.Say, Note: h.Note}
 	o.recovery = h.Recovered(o.dataset.Recovered(), o.journal.Found(), o.leftovers.Find(o.journal, o.held))
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit/engine"
 	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/collector/reward"
@@ -28,9 +29,11 @@ type Plan struct {
 	settings *settings
 	taps     *taps.Taps // nil: no tap is configured
 	tasks    *runfolder.TaskSet
-	source   string            // where a stream's tasks come from besides its socket: a path, "-" or ""
-	folder   *runfolder.Folder // locked; nil: a dry run
-	servers  []server
+	source   string              // where a stream's tasks come from besides its socket: a path, "-" or ""
+	folder   *runfolder.Folder   // locked; nil: a dry run
+	clients  []*letta.Client     // of the servers, as backends and checks
+	backends []collector.Backend // drive agents, or read server runs
+	checks   []preflight.Server
 	info     runfolder.Info
 	inFlight []int          // the most samples in flight, by server
 	engine   *engine.Poller // nil: no engine metrics are configured
@@ -149,7 +152,7 @@ func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered [
 		return nil, err
 	}
 	p.host.phase.Store(phaseTrial)
-	return t.Servers(ctx, p.checks(), p.info.Servers, proven)
+	return t.Servers(ctx, p.checks, p.info.Servers, proven)
 }
 
 // bound sets the numbers of samples in flight and opens what else can refuse the run.
@@ -179,7 +182,7 @@ func (p *planning) bound(ctx context.Context) (err error) {
 // checkFiles compares every file of the run with its digest if run.check is full. It runs before
 // anything is changed.
 func (p *planning) checkFiles(ctx context.Context) error {
-	if p.config.Run.Check != config.CheckFull || !p.resumed() {
+	if !p.config.Run.CheckFull || !p.resumed() {
 		return nil
 	}
 	p.host.phase.Store("reading the files of the run")

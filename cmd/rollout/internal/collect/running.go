@@ -3,6 +3,7 @@ package collect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
@@ -232,7 +234,7 @@ func (r *Running) help(ctx context.Context, help func(func())) {
 	if p.versions != nil {
 		var seen func(int32)
 		if g := r.opened.groups; g != nil {
-			seen = g.seeVersion
+			seen = func(version int32) { g.setVersion(version, true) }
 		}
 		help(func() { _ = p.versions.Run(ctx, seen) }) // nil when ctx is done
 	}
@@ -320,7 +322,7 @@ func (r *Running) knownTasks() iter.Seq2[collector.Task, error] {
 // is done. The report at the end of a run reads every file again, so files that checkBeside does
 // not reach are checked there.
 func (r *Running) checkBeside(ctx context.Context) {
-	if r.plan.config.Run.Check == config.CheckFull {
+	if r.plan.config.Run.CheckFull {
 		return // NewPlan did it
 	}
 	const rate = 64 << 20 // bytes per second: 5 to 10% of a core and little disk bandwidth
@@ -344,4 +346,27 @@ func (r *Running) sweep(ctx context.Context, stats *collector.Stats, cut bool) {
 	stats.CloseFailures = r.opened.leftovers.Sweep(ctx, stats.CloseFailures, func(name string) bool {
 		return slices.ContainsFunc(stats.Endpoints, func(e collector.EndpointStats) bool { return e.Name == name && e.Mute })
 	})
+}
+
+// view returns the state of the run for the display.
+func (r *Running) view() show.View {
+	v := show.View{Stats: r.collector.Stats(), Sink: r.opened.dataset.Stats(), Failing: r.host.Tally.Failures(), Recovery: r.opened.recovery}
+	if r.plan.config.Reward.Kind != config.RewardNone {
+		v.Rewards = new(r.host.Tally.Rewards())
+	}
+	v.Draining, v.Stopping = r.ends.draining(), r.ends.stopping()
+	if until := r.ends.until.Load(); until != nil {
+		v.Until = *until
+	}
+	return v
+}
+
+const statusOldest = 10
+
+// showStatus prints the current state of the run.
+func (r *Running) showStatus() {
+	v := r.view()
+	v.Now = time.Now()
+	r.host.Block(fmt.Sprintf("status of run %s in %s: %s, for %s", r.plan.info.ID, r.plan.dir(), r.host.Phase(), format.Duration(time.Since(r.began))),
+		v.Status(r.collector.Oldest(statusOldest)))
 }

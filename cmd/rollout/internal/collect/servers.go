@@ -17,13 +17,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A server is one server of a run, as the plan has it.
-type server struct {
-	client  *letta.Client
-	backend collector.Backend // drives agents, or reads server runs
-	check   preflight.Server
-}
-
 // connect creates a client and a backend for each server, and attaches metrics and spans to its
 // requests.
 func (p *planning) connect(ctx context.Context) (err error) {
@@ -51,49 +44,35 @@ func (p *planning) connect(ctx context.Context) (err error) {
 			h.Note("policy version %s was claimed for the last invocation only; set --policy-version for this one", had)
 		}
 	}
+	p.clients = clients
 	for _, client := range clients {
-		s, err := p.newServer(client)
+		backend, check, err := p.newServer(client)
 		if err != nil {
 			return err
 		}
-		p.servers = append(p.servers, s)
+		p.backends, p.checks = append(p.backends, backend), append(p.checks, check)
 	}
 	return nil
 }
 
-func (p *planning) newServer(client *letta.Client) (server, error) {
+func (p *planning) newServer(client *letta.Client) (collector.Backend, preflight.Server, error) {
 	cfg := p.settings.agent
 	if p.options.FromRuns {
 		r := agent.NewReader(client, agent.ReaderConfig{Prompter: p.settings.prompter, Messages: cfg.Messages})
-		return server{client, r, preflight.Reads(r)}, nil
+		return r, preflight.Reads(r), nil
 	}
 	cfg.Prompter, cfg.Progress, cfg.Versions = p.settings.prompter, p.host.Silent, p.versions
 	b, err := connect.Backend(client, cfg)
 	if err != nil {
-		return server{}, err
+		return nil, preflight.Server{}, err
 	}
-	return server{client, b, preflight.Drives(b)}, nil
-}
-
-func (p *Plan) checks() (out []preflight.Server) {
-	for _, s := range p.servers {
-		out = append(out, s.check)
-	}
-	return out
-}
-
-// clients returns the clients of the servers.
-func (p *Plan) clients() (out []*letta.Client) {
-	for _, s := range p.servers {
-		out = append(out, s.client)
-	}
-	return out
+	return b, preflight.Drives(b), nil
 }
 
 // endpoints returns the servers as the collector needs them.
 func (p *Plan) endpoints() (out []collector.Endpoint) {
-	for i, s := range p.servers {
-		out = append(out, collector.Endpoint{Name: s.check.URL, Backend: s.backend, MaxInFlight: p.inFlight[i], Weight: p.config.Server.URLs[i].Weight})
+	for i, backend := range p.backends {
+		out = append(out, collector.Endpoint{Name: p.checks[i].URL, Backend: backend, MaxInFlight: p.inFlight[i], Weight: p.config.Server.URLs[i].Weight})
 	}
 	return out
 }
@@ -102,11 +81,11 @@ func (p *Plan) endpoints() (out []collector.Endpoint) {
 func (p *planning) askServers(ctx context.Context) error {
 	h := p.host
 	h.phase.Store("asking the servers")
-	servers, err := preflight.Ask(ctx, p.checks(), func(server string, err error, wait time.Duration) {
+	servers, err := preflight.Ask(ctx, p.checks, func(server string, err error, wait time.Duration) {
 		h.Say("%s: no valid answer, retrying in %v: %v", server, wait, err)
 	})
 	if err != nil {
-		if len(p.servers) > 1 && !p.options.FromRuns && ctx.Err() == nil {
+		if len(p.checks) > 1 && !p.options.FromRuns && ctx.Err() == nil {
 			h.Say("a run starts only if every server answers; to start without one, pass only the others with --server")
 		}
 		return err
@@ -141,10 +120,10 @@ func (p *planning) checkNamedRuns(ctx context.Context) error {
 		if p.tasks.Has(id) {
 			continue
 		}
-		if _, err := p.servers[0].client.Run(ctx, id); letta.IsNotFound(err) {
+		if _, err := p.clients[0].Run(ctx, id); letta.IsNotFound(err) {
 			return p.runsError(&serverruns.MissingError{ID: id})
 		} else if err != nil {
-			return preflight.Unusable(p.servers[0].check.URL, err)
+			return preflight.Unusable(p.checks[0].URL, err)
 		}
 	}
 	return nil
@@ -154,7 +133,7 @@ func (p *planning) checkNamedRuns(ctx context.Context) error {
 // the run.
 func (p *Plan) feed(known func(id string) bool) *serverruns.Feed {
 	return serverruns.New(serverruns.Config{
-		Client: p.servers[0].client, Which: *p.config.Tasks.FromRuns, Follow: p.config.Tasks.Follow && !p.options.DryRun,
+		Client: p.clients[0], Which: *p.config.Tasks.FromRuns, Follow: p.config.Tasks.Follow && !p.options.DryRun,
 		StuckAfter: p.config.Server.StuckAfter, Known: known,
 		Again: func(err error, wait time.Duration) {
 			p.host.Say("cannot list the server runs, retrying in %v: %v", wait, err)
@@ -167,13 +146,13 @@ func (p *Plan) runsError(err error) error {
 	if _, missing := errors.AsType[*serverruns.MissingError](err); missing {
 		return exit.Hint(exit.Usagef("tasks.from_runs: %w", err), "it may have been deleted with its agent; rollout steps list shows the steps of a server run")
 	}
-	return preflight.Unusable(p.servers[0].check.URL, err)
+	return preflight.Unusable(p.checks[0].URL, err)
 }
 
 // unmatchedError returns the error of a collection that matched no server run and does not wait for
 // one.
 func (p *Plan) unmatchedError() error {
-	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run of %s matches --from-runs", p.servers[0].check.URL)),
+	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run of %s matches --from-runs", p.checks[0].URL)),
 		"check agent=, tag= and since= (compared with the server's clock); --follow waits for new server runs")
 }
 

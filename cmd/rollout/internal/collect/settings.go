@@ -100,12 +100,12 @@ const paddedMost = 4096
 func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
 	out := tokenize.AlignConfig{
 		Drift: c.Tokens.Drift, MaxRowTokens: c.Tokens.MaxRowTokens, VocabSize: c.Tokens.VocabSize,
-		MaskAfterStop: c.Tokens.AfterStop == config.AfterStopMask,
+		MaskAfterStop: c.Tokens.MaskAfterStop,
 	}
 	if m != nil {
 		out.TokenizerSize, out.StopIDs = m.Tokenizer.VocabSize(), m.StopIDs
 		out.VocabSize = cmp.Or(out.VocabSize, m.VocabSize, out.TokenizerSize+paddedMost)
-		if c.Tokens.Vocab == config.VocabStrict {
+		if c.Tokens.VocabStrict {
 			out.VocabSize = min(out.VocabSize, out.TokenizerSize)
 		}
 	}

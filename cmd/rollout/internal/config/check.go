@@ -17,74 +17,52 @@ import (
 // key.
 func (c *Config) check(where func(key string) string) exit.Complaints {
 	var bad exit.Complaints
-	complain := func(key, format string, args ...any) {
-		bad = append(bad, fmt.Errorf("%s%s: %s", where(key), key, fmt.Sprintf(format, args...)))
+	complain := func(when bool, key, format string, args ...any) {
+		if when {
+			bad = append(bad, fmt.Errorf("%s%s: %s", where(key), key, fmt.Sprintf(format, args...)))
+		}
 	}
 	servers := map[string]string{}
 	for _, s := range c.Server.URLs {
-		u := s.URL
-		if err := checkURL(u); err != nil {
-			complain("server.urls", "%v", err)
+		err := checkURL(s.URL)
+		complain(err != nil, "server.urls", "%v", err)
+		if err != nil {
 			continue
 		}
-		if before, ok := servers[sameURL(u)]; ok {
-			complain("server.urls", "%s and %s are the same server, so max_in_flight would be exceeded", before, u)
-		}
-		servers[sameURL(u)] = u
+		before, ok := servers[sameURL(s.URL)]
+		complain(ok, "server.urls", "%s and %s are the same server, so max_in_flight would be exceeded", before, s.URL)
+		servers[sameURL(s.URL)] = s.URL
 	}
 	for _, u := range c.Server.EngineMetrics {
-		if err := checkURL(u); err != nil {
-			complain("server.engine_metrics", "%v", err)
+		err := checkURL(u)
+		complain(err != nil, "server.engine_metrics", "%v", err)
+	}
+	complain((c.Server.ClientCert == "") != (c.Server.ClientKey == ""), "server.client_cert", "needs server.client_key: set both or neither")
+	t, prompts := &c.Tokens, c.Tokens.Prompts
+	complain(prompts.best() > c.Require(), "tokens.require",
+		"tokens.prompts %s proves at most %s: lower tokens.require or choose another source", prompts, prompts.best())
+	for _, where := range t.Tap {
+		complain(where == "", "tokens.tap", "is empty: want the URL of a tap or the folder of its spool")
+		if strings.Contains(where, "://") {
+			err := checkURL(where)
+			complain(err != nil, "tokens.tap", "%v", err)
 		}
 	}
-	if (c.Server.ClientCert == "") != (c.Server.ClientKey == "") {
-		complain("server.client_cert", "needs server.client_key: set both or neither")
-	}
-	if best := c.Tokens.Prompts.best(); best > c.Require() {
-		complain("tokens.require", "tokens.prompts %s proves at most %s: lower tokens.require or choose another source", c.Tokens.Prompts, best)
-	}
-	for _, where := range c.Tokens.Tap {
-		switch {
-		case strings.Contains(where, "://"):
-			if err := checkURL(where); err != nil {
-				complain("tokens.tap", "%v", err)
-			}
-		case where == "":
-			complain("tokens.tap", "is empty: want the URL of a tap or the folder of its spool")
-		}
-	}
-	switch prompts := c.Tokens.Prompts; {
-	case prompts == PromptsTap && len(c.Tokens.Tap) == 0:
-		complain("tokens.tap", "is required by tokens.prompts tap: want the URL of a tap or the folder of its spool")
-	case prompts != PromptsTap && prompts != PromptsAuto && len(c.Tokens.Tap) > 0:
-		complain("tokens.tap", "is not used with tokens.prompts %s: choose auto or tap, or drop it", prompts)
-	}
-	if c.Tokens.OneEngine && c.Tokens.PolicyVersion.URL.Reveal() == "" {
-		complain("tokens.one_engine", "needs a URL in tokens.policy_version")
-	}
-	if c.Reward.Kind == RewardRegex {
-		if c.Reward.Pattern == "" {
-			complain("reward.pattern", "is required by reward.kind regex")
-		} else if _, err := regexp.Compile(c.Reward.Pattern); err != nil {
-			complain("reward.pattern", "%v", err)
-		}
-	}
-	if c.Reward.Kind == RewardJSON && c.Reward.Path == "" {
-		complain("reward.path", "is required by reward.kind json")
-	}
-	if c.Reward.Kind == RewardCommand && len(c.Reward.Command) == 0 {
-		complain("reward.command", "is required by reward.kind command")
-	}
-	if c.Reward.MinStd > 0 && c.Reward.Kind == RewardNone {
-		complain("reward.min_std", "compares rewards, so reward.kind is required")
-	}
-	if c.Reward.MinStd > 0 && c.Tasks.Samples == 1 {
-		complain("reward.min_std", "compares the rewards of a group, so tasks.samples must be > 1")
-	}
+	complain(prompts == PromptsTap && len(t.Tap) == 0, "tokens.tap",
+		"is required by tokens.prompts tap: want the URL of a tap or the folder of its spool")
+	complain(prompts != PromptsTap && prompts != PromptsAuto && len(t.Tap) > 0, "tokens.tap",
+		"is not used with tokens.prompts %s: choose auto or tap, or drop it", prompts)
+	complain(t.OneEngine && t.PolicyVersion.URL.Reveal() == "", "tokens.one_engine", "needs a URL in tokens.policy_version")
+	r := &c.Reward
+	_, err := regexp.Compile(r.Pattern)
+	complain(r.Kind == RewardRegex && r.Pattern == "", "reward.pattern", "is required by reward.kind regex")
+	complain(r.Kind == RewardRegex && err != nil, "reward.pattern", "%v", err)
+	complain(r.Kind == RewardJSON && r.Path == "", "reward.path", "is required by reward.kind json")
+	complain(r.Kind == RewardCommand && len(r.Command) == 0, "reward.command", "is required by reward.kind command")
+	complain(r.MinStd > 0 && r.Kind == RewardNone, "reward.min_std", "compares rewards, so reward.kind is required")
+	complain(r.MinStd > 0 && c.Tasks.Samples == 1, "reward.min_std", "compares the rewards of a group, so tasks.samples must be > 1")
 	c.checkRuns(complain)
-	if c.Run.MetricsPprof && c.Run.MetricsAddr == "" {
-		complain("run.metrics_pprof", "needs run.metrics_addr, where the profiles are served")
-	}
+	complain(c.Run.MetricsPprof && c.Run.MetricsAddr == "", "run.metrics_pprof", "needs run.metrics_addr, where the profiles are served")
 	return bad
 }
 

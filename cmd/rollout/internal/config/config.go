@@ -1,14 +1,14 @@
 // Package config holds the settings of a run: their names in the file, in the environment and on
 // the command line, their values, and the origin of each value.
 //
-//	settings.go   one line per setting: key, flag, type, help
+//	settings.go   one entry per setting: key, type, default, flag, help
 //	load.go       file, environment and flags set texts; the last one wins
 //	setting.go    parses a text into a value of the setting's type
 //	check.go      conflicts between values that are valid on their own
 //
 // Packages collect and connect convert the values into the configurations of the libraries.
 //
-// To add a setting, add its field and default (config.go), its line (settings.go), its words if it
+// To add a setting, add its field (config.go), its entry (settings.go), its words if it
 // has a closed list (words.go), its conflicts (check.go), its use (settings.go of collect) and its
 // line in configs/collect.yaml. If rows depend on it, add it to keptSetting in package runfolder
 // (identity.go).
@@ -20,16 +20,13 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
-	"github.com/rollout-rl/rollout/collector/letta"
-	"github.com/rollout-rl/rollout/collector/policy"
-	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // A Config holds all settings of collect. It is filled from the defaults, a file, the environment
-// and flags, in that order. The names of its fields in these sources are in settings.
+// and flags, in that order. Their defaults, and their names in these sources, are in settings.
 type Config struct {
 	Server struct {
 		URLs           servers
@@ -83,9 +80,9 @@ type Config struct {
 		Drift                    tokenize.Drift
 		Tokenizer                string
 		RealignMax, MaxRowTokens int
-		VocabSize                int // 0: vocab_size of the engine's config.json
-		Vocab                    Vocab
-		AfterStop                AfterStop
+		VocabSize                int                // 0: vocab_size of the engine's config.json
+		VocabStrict              bool               // false: the ids of an engine's padded vocabulary are accepted, too
+		MaskAfterStop            bool               // do not train the tokens after the first end-of-turn id of a call
 		Transformers             *chat.Transformers // nil: the server can have any release
 		Experimental             bool
 		PolicyVersion            PolicyVersion
@@ -113,7 +110,7 @@ type Config struct {
 	}
 	Run struct {
 		Preflight      Preflight
-		Check          Check
+		CheckFull      bool // compare all digests before a run continues; false: sizes before, digests during the run
 		Retries        int
 		DataRetries    int
 		FailOnError    Tolerance
@@ -127,42 +124,6 @@ type Config struct {
 		MetricsAddr    string // empty: none
 		MetricsPprof   bool
 	}
-}
-
-// Default returns the default configuration. Defaults that a library shares are the library's
-// constants. Other fields are zero, and a library can replace zero by its own default. Run.Retries
-// is the command's own: package collector retries no failure that counts against a sample unless it
-// is configured to.
-func Default() *Config {
-	c := new(Config)
-	c.Server.MaxInFlight = collector.DefaultMaxInFlight
-	c.Server.Adaptive = true
-	c.Server.ConnectTimeout = letta.DefaultConnectTimeout
-	c.Server.IdleTimeout = letta.DefaultIdleBodyTimeout
-	c.Server.StuckAfter = agent.DefaultStuckAfter
-	c.Server.Timeout = letta.DefaultSendTimeout
-	c.Server.ReadBytes = letta.DefaultReadBytes
-	c.Agent.MaxRounds = agent.DefaultMaxRounds
-	c.Tasks.Samples = 1
-	c.Tokens.Require = RequireAuto
-	c.Tokens.RealignMax = 32
-	c.Tokens.Vocab = VocabPadded
-	c.Tokens.AfterStop = AfterStopKeep
-	c.Tokens.PolicyVersionDelay = policy.DefaultDelay
-	c.Reward.Kind = RewardNone
-	c.Reward.Processes = reward.DefaultProcesses
-	c.Reward.Timeout = reward.DefaultTimeout
-	c.Output.ShardBytes = sink.DefaultMaxShardBytes
-	c.Output.ShardAge = sink.DefaultMaxShardAge
-	c.Output.Share = ShareNone
-	c.Run.Preflight = PreflightCall
-	c.Run.Check = CheckSizes
-	c.Run.Retries = 2
-	c.Run.AttemptTimeout = collector.DefaultAttemptTimeout
-	c.Run.BusyPatience = collector.DefaultBusyMax
-	c.Run.Grace = 5 * time.Minute
-	c.Run.MaxLag = -1
-	return c
 }
 
 // Groups reports whether the run works by whole groups even without --stream.

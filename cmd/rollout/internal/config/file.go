@@ -125,7 +125,11 @@ func (l *Loader) value(path string, s *Setting, n *yaml.Node) {
 		}
 		l.Put(s, at, texts...)
 	case s.object != nil && n.Kind == s.node:
-		if err := s.object(n); err != nil {
+		raw, err := jsonOf(n)
+		if err == nil {
+			err = s.object(raw)
+		}
+		if err != nil {
 			l.complain(at, "%s: %v", s.Key, err)
 			return
 		}
@@ -135,67 +139,37 @@ func (l *Loader) value(path string, s *Setting, n *yaml.Node) {
 	}
 }
 
-var removed = map[string]string{
-	"server.read_slots": "use server.read_bytes, in bytes, or remove it for the default",
-}
-
 func (l *Loader) unknown(at, prefix, full string) {
-	if why := removed[full]; why != "" {
-		l.complain(at, "%s: this setting was removed: %s", full, why)
-		return
-	}
-	switch s, override := l.ofForeign(full); {
+	s, override := l.ofForeign(full)
+	switch near := l.nearest(prefix, full); {
 	case s != nil:
 		l.complain(at, "%s: unknown key; did you mean %s?", full, s.Key)
-		return
 	case override != "":
 		l.complain(at, "%s: unknown key; %s", full, overrideHint(override))
-		return
-	}
-	var same, all []string
-	for _, s := range l.Settings {
-		all = append(all, s.Key)
-		if strings.HasPrefix(s.Key, prefix) {
-			same = append(same, s.Key)
-		}
-		if section, _, _ := strings.Cut(s.Key, "."); prefix == "" {
-			same = append(same, section)
-		}
-	}
-	near := format.Nearest(strings.TrimPrefix(full, prefix), trimAll(same, prefix))
-	switch {
 	case near != "":
-		near = prefix + near
+		l.complain(at, "%s: unknown key; did you mean %s?", full, near)
 	default:
-		// Maybe the right name is in the wrong section.
-		_, last, _ := cutLast(full)
-		for _, key := range all {
-			if strings.HasSuffix(key, "."+last) {
-				near = key
-			}
+		l.complain(at, "%s: unknown key", full)
+	}
+}
+
+// nearest returns the key that was likely meant, or "". The name can be right in the wrong section.
+func (l *Loader) nearest(prefix, full string) string {
+	var words []string
+	for _, s := range l.Settings {
+		words = append(words, s.Key)
+		if section, _, _ := strings.Cut(s.Key, "."); prefix == "" {
+			words = append(words, section)
 		}
 	}
-	if near == "" {
-		l.complain(at, "%s: unknown key", full)
-		return
+	if near := format.Nearest(full, words); near != "" {
+		return near
 	}
-	l.complain(at, "%s: unknown key; did you mean %s?", full, near)
-}
-
-func cutLast(key string) (before, last string, found bool) {
-	i := strings.LastIndexByte(key, '.')
-	if i < 0 {
-		return "", key, false
+	name := "." + full[strings.LastIndexByte(full, '.')+1:]
+	if i := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, name) }); i >= 0 {
+		return words[i]
 	}
-	return key[:i], key[i+1:], true
-}
-
-func trimAll(words []string, prefix string) []string {
-	out := make([]string, len(words))
-	for i, w := range words {
-		out[i] = strings.TrimPrefix(w, prefix)
-	}
-	return out
+	return ""
 }
 
 func (l *Loader) isSection(name string) bool {

@@ -19,12 +19,11 @@ type Loader struct {
 	Settings []*Setting
 	ByKey    map[string]*Setting
 	Bad      exit.Complaints
-	getenv   func(string) string
 }
 
-// NewLoader returns a loader with the defaults. getenv resolves references to variables.
+// NewLoader returns a loader whose Config has the defaults. getenv resolves references to variables.
 func NewLoader(getenv func(string) string) *Loader {
-	l := &Loader{Config: Default(), ByKey: map[string]*Setting{}, getenv: getenv}
+	l := &Loader{Config: new(Config), ByKey: map[string]*Setting{}}
 	l.Settings = l.Config.settings(getenv)
 	for _, s := range l.Settings {
 		s.Origin = OriginDefault
@@ -60,19 +59,14 @@ func (l *Loader) env(getenv func(string) string) {
 		if text == "" {
 			continue
 		}
-		origin := "$" + s.env()
-		_, secret := s.get().(Secret)
-		switch {
-		case s.reset != nil:
-			l.Put(s, origin, strings.Split(text, ",")...)
-		case secret:
-			if _, _, ok := cutReference(text); !ok {
-				text = "${env:" + s.env() + "}"
-			}
-			l.Put(s, origin, text)
-		default:
-			l.Put(s, origin, text)
+		texts := []string{text}
+		if s.reset != nil {
+			texts = strings.Split(text, ",")
 		}
+		if _, secret := s.get().(Secret); secret && !reference.MatchString(text) {
+			texts[0] = "${env:" + s.env() + "}"
+		}
+		l.Put(s, "$"+s.env(), texts...)
 	}
 }
 
@@ -126,7 +120,8 @@ func IsSetting(f *pflag.Flag) bool {
 
 // AddFlags adds -c and the flags of the settings in keys to cmd; without keys, all flags. The
 // command calls load when it runs. load reads all four sources, calls the functions then, and
-// checks the result. It also reports variables in environ that look like settings but are not.
+// checks the result. It also reports variables in environ that look like settings but are not. The
+// Loader is nil if a source cannot be read, but not if settings are wrong.
 func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, keys ...string) (load func(then ...func(*Loader) error) (*Loader, error)) {
 	flags := cmd.Flags()
 	path := flags.StringP("config", "c", "", "configuration `FILE`, YAML")
@@ -155,17 +150,17 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 	}
 	return func(then ...func(*Loader) error) (*Loader, error) {
 		asked := map[string]bool{}
-		l := NewLoader(func(name string) string {
+		look := func(name string) string {
 			asked[name] = true
 			return getenv(name)
-		})
-		getenv := l.getenv
+		}
+		l := NewLoader(look)
 		if *path != "" {
 			if err := l.File(*path); err != nil {
 				return nil, err
 			}
 		}
-		l.env(getenv)
+		l.env(look)
 		for _, s := range l.Settings {
 			if f := given[s.Key]; f != nil && flags.Changed(s.flag) {
 				l.Put(s, "--"+s.flag, f.texts...)
@@ -180,7 +175,7 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 		if len(l.Bad) == 0 {
 			l.Bad = l.Config.check(l.where)
 		}
-		return l, nil
+		return l, l.Bad.Err()
 	}
 }
 
@@ -190,12 +185,4 @@ func (l *Loader) where(key string) string {
 		return s.Origin + ": "
 	}
 	return ""
-}
-
-// Err returns all of l.Bad as one error, or nil.
-func (l *Loader) Err() error {
-	if len(l.Bad) == 0 {
-		return nil
-	}
-	return exit.Refuse(exit.Usage, l.Bad, "")
 }

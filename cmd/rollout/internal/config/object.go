@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,70 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// Settings that are more than text: headers and client tools.
+// Settings that are more than text: objects, headers and client tools.
+
+// structured is a setting that is JSON in a text, and a YAML node of the kind node in the file.
+func structured(key string, node yaml.Kind, object func(json.RawMessage) error, get func() any) *Setting {
+	return &Setting{
+		Key: key, arg: "JSON", node: node, object: object, get: get,
+		set: func(text string) error {
+			if err := ambiguous(text); err != nil {
+				return err
+			}
+			return object(json.RawMessage(text))
+		},
+	}
+}
+
+// scalarOf returns the text of a JSON string, number or Boolean. null is an empty text. ok is false
+// for a list or an object.
+func scalarOf(raw json.RawMessage) (text string, ok bool) {
+	switch raw[0] {
+	case '[', '{':
+		return "", false
+	case '"', 'n':
+		err := json.Unmarshal(raw, &text)
+		return text, err == nil
+	}
+	return string(raw), true
+}
+
+// objectSetting is any JSON object.
+func objectSetting(key string, to *json.RawMessage) *Setting {
+	return structured(key, yaml.MappingNode, func(raw json.RawMessage) error {
+		var m map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &m); err != nil || m == nil {
+			return fmt.Errorf("%q is not a JSON object", string(raw))
+		}
+		*to = format.CompactJSON(raw)
+		return nil
+	}, func() any { return withoutSecrets(*to) })
+}
+
+// withoutSecrets hides the two fields in which the server receives the secrets of an agent's tools.
+func withoutSecrets(object json.RawMessage) json.RawMessage {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(object, &fields) != nil {
+		return object
+	}
+	found := false
+	for _, field := range []string{"secrets", "tool_exec_environment_variables"} {
+		var secrets map[string]json.RawMessage
+		if json.Unmarshal(fields[field], &secrets) != nil || len(secrets) == 0 {
+			continue
+		}
+		for name := range secrets {
+			secrets[name] = json.RawMessage(`"` + Hidden + `"`)
+		}
+		fields[field], _ = json.Marshal(secrets) // strings can always be encoded
+		found = true
+	}
+	if !found {
+		return object
+	}
+	b, _ := json.Marshal(fields)
+	return b
+}
 
 // headers are sent with every request. A value can be a secret, so it is never printed. Only a
 // reference is shown.
@@ -29,27 +93,7 @@ type headers map[string]headerValue
 type headerValue struct{ text, shown string }
 
 func (h *headers) setting(key string, getenv func(string) string) *Setting {
-	return &Setting{
-		Key: key, arg: "JSON", node: yaml.MappingNode,
-		set: func(text string) error {
-			var m map[string]string
-			if err := ambiguous(text); err != nil {
-				return err
-			}
-			if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {
-				return errors.New("not a JSON object of strings") // the text can contain a secret
-			}
-			return h.put(m, getenv)
-		},
-		object: func(n *yaml.Node) error {
-			var m map[string]string
-			if err := n.Decode(&m); err != nil {
-				return errors.New("must be a mapping of names to strings")
-			}
-			return h.put(m, getenv)
-		},
-		get: func() any { return h.shown() },
-	}
+	return structured(key, yaml.MappingNode, func(raw json.RawMessage) error { return h.parse(raw, getenv) }, func() any { return h.shown() })
 }
 
 func (h headers) shown() map[string]string {
@@ -60,12 +104,20 @@ func (h headers) shown() map[string]string {
 	return shown
 }
 
-func (h *headers) put(m map[string]string, getenv func(string) string) error {
+// parse parses a JSON object of texts. Its errors contain no value, because a value can be a secret.
+func (h *headers) parse(raw json.RawMessage, getenv func(string) string) error {
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &m); err != nil || m == nil {
+		return errors.New("must be a mapping of names to strings")
+	}
 	*h = make(headers, len(m))
 	spelled := make(map[string]string, len(m))
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		text := m[name]
-		if name == "" || strings.IndexFunc(name, func(r rune) bool { return !headerNameRune(r) }) >= 0 {
+		text, ok := scalarOf(m[name])
+		if !ok {
+			return errors.New("must be a mapping of names to strings")
+		}
+		if !headerName.MatchString(name) {
 			return fmt.Errorf("%q is not a header name (allowed: letters, digits and any of !#$%%&'*+-.^_`|~)", name)
 		}
 		if before, twice := spelled[http.CanonicalHeaderKey(name)]; twice {
@@ -88,10 +140,8 @@ func (h *headers) put(m map[string]string, getenv func(string) string) error {
 	return nil
 }
 
-// headerNameRune reports whether r is allowed in a header name (RFC 9110, token).
-func headerNameRune(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-}
+// headerName matches a header name (RFC 9110, token).
+var headerName = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~-]+$")
 
 // Reveal returns the headers with their values. Only the code that sends them calls it.
 func (h headers) Reveal() http.Header {
@@ -138,43 +188,19 @@ func toolSchema() map[string]any {
 
 func (c *clientTools) setting(key string) *Setting {
 	var kept json.RawMessage
-	set := func(b []byte) error {
-		tools, err := parseClientTools(b)
-		if err != nil {
-			return err
+	s := structured(key, yaml.SequenceNode, func(raw json.RawMessage) error {
+		tools, err := parseClientTools(raw)
+		if err == nil {
+			*c, kept = tools, format.CompactJSON(raw)
 		}
-		*c = tools
-		var compact bytes.Buffer
-		if err := json.Compact(&compact, b); err != nil {
-			return err
-		}
-		kept = compact.Bytes()
-		return nil
-	}
-	return &Setting{
-		Key: key, arg: "JSON", node: yaml.SequenceNode, items: toolSchema(),
-		set: func(text string) error { return set([]byte(text)) },
-		object: func(n *yaml.Node) error {
-			b, err := jsonOf(n)
-			if err != nil {
-				return err
-			}
-			return set(b)
-		},
-		get: func() any {
-			if kept == nil {
-				return nil
-			}
-			return kept
-		},
-	}
+		return err
+	}, func() any { return kept })
+	s.items = toolSchema()
+	return s
 }
 
 // parseClientTools parses a JSON list of tools. It rejects unknown fields.
 func parseClientTools(b []byte) (clientTools, error) {
-	if err := ambiguous(string(b)); err != nil {
-		return nil, err
-	}
 	var texts []toolText
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
@@ -288,37 +314,4 @@ func appendText(out *bytes.Buffer, v any) error {
 	}
 	out.Truncate(out.Len() - 1) // the line break
 	return nil
-}
-
-// nodeOf converts a JSON value to a YAML node. Parsing YAML text instead would not accept every
-// JSON value.
-func nodeOf(raw json.RawMessage) (*yaml.Node, error) {
-	var v any
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	if err := dec.Decode(&v); err != nil {
-		return nil, err
-	}
-	return nodeOfValue(v), nil
-}
-
-func nodeOfValue(v any) *yaml.Node {
-	switch v := v.(type) {
-	case []any:
-		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
-		for _, e := range v {
-			n.Content = append(n.Content, nodeOfValue(e))
-		}
-		return n
-	case map[string]any:
-		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			n.Content = append(n.Content, nodeOfValue(key), nodeOfValue(v[key]))
-		}
-		return n
-	case nil:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
-	default:
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: fmt.Sprint(v)}
-	}
 }

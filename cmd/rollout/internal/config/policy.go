@@ -84,9 +84,5 @@ func (v PolicyVersion) text() string {
 }
 
 func policySetting(key string, to *PolicyVersion, getenv func(string) string) *Setting {
-	return &Setting{
-		Key: key, arg: "N|URL|trace",
-		set: func(s string) (err error) { *to, err = parsePolicyVersion(s, getenv); return err },
-		get: func() any { return to.text() },
-	}
+	return scalar(key, "N|URL|trace", to, func(s string) (PolicyVersion, error) { return parsePolicyVersion(s, getenv) }, func(v PolicyVersion) any { return v.text() })
 }

@@ -21,35 +21,32 @@ type Runs struct {
 // All reports whether Runs names no server run, agent or tag.
 func (r *Runs) All() bool { return len(r.IDs)+len(r.Agents)+len(r.Tags) == 0 }
 
-var runsNames = []string{"agent", "run", "since", "tag"}
+// lists returns the lists of r by name, in the order of texts.
+func (r *Runs) lists() ([]string, map[string]*[]string) {
+	return []string{"agent", "run", "tag"}, map[string]*[]string{"agent": &r.Agents, "run": &r.IDs, "tag": &r.Tags}
+}
 
 // add parses a text such as agent=ID.
 func (r *Runs) add(text string) error {
 	name, value, ok := strings.Cut(text, "=")
-	if !ok || !slices.Contains(runsNames, name) {
+	names, lists := r.lists()
+	names = append(names, "since")
+	switch {
+	case !ok || !slices.Contains(names, name):
 		near := ""
-		if n := format.Nearest(name, runsNames); n != "" {
+		if n := format.Nearest(name, names); n != "" {
 			near = "; did you mean " + n + "=…?"
 		}
 		return fmt.Errorf("%q is not one of agent=ID, run=ID, tag=TAG, since=TIME%s", termsafe.Text(text, 60), near)
-	}
-	id := func(to *[]string) error {
+	case name == "tag" && value == "":
+		return fmt.Errorf("tag=: is empty")
+	case name == "agent" || name == "run":
 		if !strings.HasPrefix(value, name+"-") || len(value) > 100 || strings.Trim(value[len(name)+1:], "0123456789abcdef-") != "" {
 			return fmt.Errorf("%q is not the id of a server's %s (want %s- and a UUID)", termsafe.Text(value, 60), name, name)
 		}
-		*to = append(*to, value)
-		return nil
 	}
-	switch name {
-	case "agent":
-		return id(&r.Agents)
-	case "run":
-		return id(&r.IDs)
-	case "tag":
-		if value == "" {
-			return fmt.Errorf("tag=: is empty")
-		}
-		r.Tags = append(r.Tags, value)
+	if list := lists[name]; list != nil {
+		*list = append(*list, value)
 		return nil
 	}
 	if !r.Since.IsZero() {
@@ -69,12 +66,10 @@ func (r *Runs) add(text string) error {
 // texts returns texts that add accepts. A duration has become a time.
 func (r *Runs) texts() []string {
 	out := []string{}
-	for _, list := range []struct {
-		name   string
-		values []string
-	}{{"agent", r.Agents}, {"run", r.IDs}, {"tag", r.Tags}} {
-		for _, v := range list.values {
-			out = append(out, list.name+"="+v)
+	names, lists := r.lists()
+	for _, name := range names {
+		for _, v := range *lists[name] {
+			out = append(out, name+"="+v)
 		}
 	}
 	if !r.Since.IsZero() {
@@ -109,30 +104,20 @@ func runsSetting(key string, to **Runs) *Setting {
 }
 
 // checkRuns reports conflicts with tasks.from_runs.
-func (c *Config) checkRuns(complain func(key, format string, args ...any)) {
+func (c *Config) checkRuns(complain func(when bool, key, format string, args ...any)) {
+	const key = "tasks.from_runs"
 	if c.Tasks.FromRuns == nil {
-		if c.Tasks.Follow {
-			complain("tasks.follow", "needs tasks.from_runs")
-		}
+		complain(c.Tasks.Follow, "tasks.follow", "needs tasks.from_runs")
 		return
 	}
-	const key = "tasks.from_runs"
-	if len(c.Server.URLs) > 1 {
-		complain(key, "reads from one server, but %d are configured: choose one; servers that share a database have the same runs", len(c.Server.URLs))
-	}
-	if c.Tasks.File != "" {
-		complain(key, "cannot be used with tasks.file")
-	}
-	if c.Tasks.Samples != 1 {
-		complain(key, "cannot be used with tasks.samples, because each server run is one sample")
-	}
-	if c.Groups() {
-		complain(key, "cannot be used with tasks.until_groups or reward.min_std, because each server run is its own group")
-	}
-	if c.Tokens.Prompts == PromptsStored || c.Tokens.Prompts == PromptsLiteral {
-		complain(key, "cannot be used with tokens.prompts %s, which needs the messages to the agent", c.Tokens.Prompts)
-	}
-	if v := &c.Tokens.PolicyVersion; v.Claimed || v.Traces || v.URL.Reveal() != "" {
-		complain(key, "cannot be used with tokens.policy_version, because this process sends nothing; versions come from traces")
-	}
+	complain(len(c.Server.URLs) > 1, key,
+		"reads from one server, but %d are configured: choose one; servers that share a database have the same runs", len(c.Server.URLs))
+	complain(c.Tasks.File != "", key, "cannot be used with tasks.file")
+	complain(c.Tasks.Samples != 1, key, "cannot be used with tasks.samples, because each server run is one sample")
+	complain(c.Groups(), key, "cannot be used with tasks.until_groups or reward.min_std, because each server run is its own group")
+	complain(c.Tokens.Prompts == PromptsStored || c.Tokens.Prompts == PromptsLiteral, key,
+		"cannot be used with tokens.prompts %s, which needs the messages to the agent", c.Tokens.Prompts)
+	v := &c.Tokens.PolicyVersion
+	complain(v.Claimed || v.Traces || v.URL.Reveal() != "", key,
+		"cannot be used with tokens.policy_version, because this process sends nothing; versions come from traces")
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
@@ -49,18 +50,15 @@ func ParseSecret(text string, getenv func(string) string) (Secret, error) {
 	return Secret{letta.Secret(v), text}, nil
 }
 
+var reference = regexp.MustCompile(`(?s)^\$\{(env|file):(.+)\}$`)
+
 // cutReference splits ${env:NAME} or ${file:PATH}.
 func cutReference(text string) (kind, name string, ok bool) {
-	inner, ok := strings.CutPrefix(text, "${")
-	if !ok {
+	m := reference.FindStringSubmatch(text)
+	if m == nil {
 		return "", "", false
 	}
-	inner, ok = strings.CutSuffix(inner, "}")
-	if !ok {
-		return "", "", false
-	}
-	kind, name, ok = strings.Cut(inner, ":")
-	return kind, name, ok && name != "" && (kind == "env" || kind == "file")
+	return m[1], m[2], true
 }
 
 // Secrets returns the values that must not be in any file of a run.

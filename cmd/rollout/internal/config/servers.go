@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,13 +31,6 @@ type Server struct {
 	Headers     headers // added to server.headers; replace those with the same name
 }
 
-// Keys of a server other than url.
-const (
-	wordWeight      = "weight"
-	wordMaxInFlight = "max_in_flight"
-	wordHeaders     = "headers"
-)
-
 // InFlight returns the most samples in flight at server s.
 func (c *Config) InFlight(s *Server) int {
 	if s.MaxInFlight > 0 {
@@ -57,36 +51,36 @@ type servers []Server
 
 func (l *servers) setting(key string, getenv func(string) string) *Setting {
 	var before servers // values replaced so far
-	return &Setting{
-		Key: key, arg: "URL", node: yaml.SequenceNode, items: serverSchema(),
-		reset: func() { before, *l = append(before, *l...), nil },
-		set: func(text string) error {
-			s, err := parseServer(text)
-			if err != nil {
-				return err
+	s := structured(key, yaml.SequenceNode, func(raw json.RawMessage) error {
+		var list []json.RawMessage
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return err
+		}
+		*l = make(servers, len(list))
+		for i, e := range list {
+			if err := (*l)[i].parse(e, getenv); err != nil {
+				*l = nil
+				return fmt.Errorf("server %d: %w", i+1, err)
 			}
-			for i := range before {
-				if sameURL(before[i].URL) == sameURL(s.URL) {
-					s.inherit(&before[i])
-				}
+		}
+		return nil
+	}, func() any { return *l })
+	s.items = serverSchema()
+	s.reset = func() { before, *l = append(before, *l...), nil }
+	s.set = func(text string) error {
+		s, err := parseServer(text)
+		if err != nil {
+			return err
+		}
+		for i := range before {
+			if sameURL(before[i].URL) == sameURL(s.URL) {
+				s.inherit(&before[i])
 			}
-			*l = append(*l, s)
-			return nil
-		},
-		object: func(n *yaml.Node) error {
-			var all servers
-			for i, e := range n.Content {
-				s, err := serverOf(e, getenv)
-				if err != nil {
-					return fmt.Errorf("server %d: %w", i+1, err)
-				}
-				all = append(all, s)
-			}
-			*l = all
-			return nil
-		},
-		get: func() any { return *l },
+		}
+		*l = append(*l, s)
+		return nil
 	}
+	return s
 }
 
 // inherit copies the settings of from that s does not set itself.
@@ -103,9 +97,9 @@ func serverSchema() map[string]any {
 		"type": "object", "additionalProperties": false, "required": []string{"url"},
 		"properties": map[string]any{
 			"url":           text,
-			wordWeight:      map[string]any{"type": "number", "minimum": collector.MinWeight, "maximum": collector.MaxWeight, "default": 1},
-			wordMaxInFlight: map[string]any{"type": "integer", "minimum": 1},
-			wordHeaders:     map[string]any{"type": "object", "additionalProperties": text},
+			"weight":        map[string]any{"type": "number", "minimum": collector.MinWeight, "maximum": collector.MaxWeight, "default": 1},
+			"max_in_flight": map[string]any{"type": "integer", "minimum": 1},
+			"headers":       map[string]any{"type": "object", "additionalProperties": text},
 		},
 	}}}
 }
@@ -120,7 +114,7 @@ func parseServer(text string) (s Server, err error) {
 	for _, word := range words[1:] {
 		name, value, ok := strings.Cut(word, "=")
 		switch {
-		case name == wordHeaders:
+		case name == "headers":
 			return s, errors.New("headers can be secret: set them in the configuration file, where a value can be a reference")
 		case !ok:
 			return s, errors.New("unexpected text after the URL (want weight=N or max_in_flight=N)") // the word can be a secret
@@ -137,14 +131,14 @@ func parseServer(text string) (s Server, err error) {
 
 func (s *Server) put(name, value string) (err error) {
 	switch name {
-	case wordWeight:
+	case "weight":
 		s.Weight, err = strconv.ParseFloat(value, 64)
 		if err != nil || !(s.Weight >= collector.MinWeight && s.Weight <= collector.MaxWeight) {
 			return fmt.Errorf("weight: %q is not a number from %v to %v", value, collector.MinWeight, collector.MaxWeight)
 		}
 		return nil
-	case wordMaxInFlight:
-		if err := intSetting("", &s.MaxInFlight, 1).set(value); err != nil {
+	case "max_in_flight":
+		if err := intSetting("", &s.MaxInFlight, 0, 1).set(value); err != nil {
 			return fmt.Errorf("max_in_flight: %w", err)
 		}
 		return nil
@@ -153,54 +147,43 @@ func (s *Server) put(name, value string) (err error) {
 }
 
 func unknownWord(name string) error {
-	if near := format.Nearest(name, []string{"url", wordWeight, wordMaxInFlight, wordHeaders}); near != "" {
-		return fmt.Errorf("%s: unknown key; did you mean %s?", name, near)
-	}
-	return fmt.Errorf("%s: unknown key (want url, weight, max_in_flight or headers)", name)
+	words := []string{"url", "weight", "max_in_flight", "headers"}
+	return fmt.Errorf("%s: unknown key%s", name, cmp.Or(format.DidYouMean("; ", name, words), " (want url, weight, max_in_flight or headers)"))
 }
 
-// serverOf reads a server from the file: a string or a mapping.
-func serverOf(n *yaml.Node, getenv func(string) string) (s Server, err error) {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
+// parse parses a server from JSON: a string or an object.
+func (s *Server) parse(raw json.RawMessage, getenv func(string) string) (err error) {
+	if text, ok := scalarOf(raw); ok {
+		*s, err = parseServer(text)
+		return err
 	}
-	switch n.Kind {
-	case yaml.ScalarNode:
-		return parseServer(n.Value)
-	case yaml.MappingNode:
-	default:
-		return s, errors.New("must be a URL, or a mapping with one")
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil {
+		return errors.New("must be a URL, or a mapping with one")
 	}
-	given := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, value := n.Content[i].Value, n.Content[i+1]
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		text, single := scalarOf(fields[name])
 		switch {
-		case given[name]:
-			return s, fmt.Errorf("%s is given twice", name)
-		case value.Kind == yaml.ScalarNode && value.Tag == "!!null":
-		case name == wordHeaders:
-			err = s.Headers.setting(wordHeaders, getenv).object(value)
-		case value.Kind != yaml.ScalarNode:
+		case string(fields[name]) == "null":
+		case name == "headers":
+			err = s.Headers.parse(fields[name], getenv)
+		case !single:
 			err = errors.New("must be a single value")
 		case name == "url":
-			s.URL = value.Value
+			s.URL = text
 		default:
-			if err := s.put(name, value.Value); err != nil {
-				return s, err
+			if err := s.put(name, text); err != nil {
+				return err
 			}
 		}
 		if err != nil {
-			return s, fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
-		given[name] = true
 	}
 	if s.URL == "" {
-		return s, errors.New("has no url")
+		return errors.New("has no url")
 	}
-	return s, nil
+	return nil
 }
 
 func (l servers) String() string {
@@ -214,14 +197,14 @@ func (l servers) String() string {
 func (s *Server) String() string {
 	text := s.URL
 	if s.Weight > 0 {
-		text += " " + wordWeight + "=" + strconv.FormatFloat(s.Weight, 'g', -1, 64)
+		text += " weight=" + strconv.FormatFloat(s.Weight, 'g', -1, 64)
 	}
 	if s.MaxInFlight > 0 {
-		text += " " + wordMaxInFlight + "=" + strconv.Itoa(s.MaxInFlight)
+		text += " max_in_flight=" + strconv.Itoa(s.MaxInFlight)
 	}
 	if len(s.Headers) > 0 {
 		shown, _ := json.Marshal(s.Headers.shown()) // strings can always be encoded
-		text += " " + wordHeaders + "=" + string(shown)
+		text += " headers=" + string(shown)
 	}
 	return text
 }

@@ -118,7 +118,7 @@ func TestServersThatAreWrong(t *testing.T) {
 		{"['http://a s3cret']", "server 1: unexpected text after the URL (want weight=N or max_in_flight=N)"},
 		{"['http://a headers=s3cret']", "server 1: headers can be secret: set them in the configuration file, where a value can be a reference"},
 		{"[http://a, {weight: 2}]", "server 2: has no url"},
-		{"[{url: http://a, url: http://b}]", "server 1: url is given twice"},
+		{"[{url: http://a, url: http://b}]", "element 0: url: given twice in one object"},
 		{"[{url: [http://a]}]", "server 1: url: must be a single value"},
 		{"[{url: http://a, headers: s3cret}]", "server 1: headers: must be a mapping of names to strings"},
 		{"[{url: http://a, headers: {X: '${env:NONE}'}}]", "server 1: headers: X: the environment variable NONE is not set: export it"},

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -26,9 +25,9 @@ type Setting struct {
 	// set parses one text. For a list, it adds one element per call after reset.
 	set   func(text string) error
 	reset func() // clears a list; nil for a scalar
-	// object sets the value from a YAML node of kind node. It is nil for settings that are plain
-	// text.
-	object func(*yaml.Node) error
+	// object sets the value from JSON, which is a YAML node of kind node in the file. It is nil for
+	// settings that are plain text.
+	object func(json.RawMessage) error
 	node   yaml.Kind
 	items  map[string]any // JSON Schema of an element; nil for a list of plain text
 	// get returns the value in its JSON type: string, int64, float64, bool, []string,
@@ -59,38 +58,59 @@ func (s *Setting) Text() string {
 	}
 }
 
-// Constructors of settings, one per kind of value.
+// Constructors of settings, one per kind of value. They set the field to its default value.
 
-func stringSetting(key string, to *string) *Setting {
+// scalar is a setting of one value. show returns the value in its JSON type.
+func scalar[T any](key, arg string, to *T, parse func(string) (T, error), show func(T) any) *Setting {
 	return &Setting{
-		Key: key, arg: "TEXT",
-		set: func(s string) error { *to = s; return nil },
-		get: func() any { return *to },
+		Key: key, arg: arg,
+		set: func(text string) error {
+			v, err := parse(text)
+			if err == nil {
+				*to = v
+			}
+			return err
+		},
+		get: func() any { return show(*to) },
 	}
 }
 
-// enumSetting accepts one of values, by the text of each.
+func itself[T any](v T) any { return v }
+
+func asText[T fmt.Stringer](v T) any { return v.String() }
+
+func stringSetting(key string, to *string) *Setting {
+	return scalar(key, "TEXT", to, func(s string) (string, error) { return s, nil }, itself)
+}
+
+// enumSetting accepts one of values, by the text of each. The first one is the default.
 func enumSetting[T comparable](key string, to *T, values ...T) *Setting {
+	*to = values[0]
 	words := make([]string, len(values))
 	for i, v := range values {
 		words[i] = fmt.Sprint(v)
 	}
-	return &Setting{
-		Key: key, arg: strings.Join(words, "|"), enum: words,
-		set: func(text string) error {
-			i := slices.Index(words, text)
-			if i < 0 {
-				near := ""
-				if n := format.Nearest(text, words); n != "" {
-					near = "; did you mean " + n + "?"
-				}
-				return fmt.Errorf("%q is not one of %s%s", text, strings.Join(words, ", "), near)
-			}
-			*to = values[i]
-			return nil
-		},
-		get: func() any { return fmt.Sprint(*to) },
+	s := scalar(key, strings.Join(words, "|"), to, func(text string) (T, error) {
+		if i := slices.Index(words, text); i >= 0 {
+			return values[i], nil
+		}
+		return *to, fmt.Errorf("%q is not one of %s%s", text, strings.Join(words, ", "), format.DidYouMean("; ", text, words))
+	}, func(v T) any { return fmt.Sprint(v) })
+	s.enum = words
+	return s
+}
+
+// choice is a setting with the values no, which is the default, and yes.
+func choice(key string, to *bool, no, yes string) *Setting {
+	word := new(string)
+	s := enumSetting(key, word, no, yes)
+	set := s.set
+	s.set = func(text string) error {
+		err := set(text)
+		*to = *word == yes
+		return err
 	}
+	return s
 }
 
 func listSetting(key string, to *[]string) *Setting {
@@ -102,167 +122,68 @@ func listSetting(key string, to *[]string) *Setting {
 	}
 }
 
-func boolSetting(key string, to *bool) *Setting {
-	return &Setting{
-		Key: key,
-		set: func(s string) (err error) {
-			if *to, err = strconv.ParseBool(s); err != nil {
-				return fmt.Errorf("%q is neither true nor false", s)
-			}
-			return nil
-		},
-		get: func() any { return *to },
-	}
-}
-
-func intSetting(key string, to *int, least int) *Setting {
-	return &Setting{
-		Key: key, arg: "N",
-		set: func(s string) error {
-			n, err := strconv.Atoi(s)
-			if err != nil {
-				return fmt.Errorf("%q is not a whole number", s)
-			}
-			if n < least || n > math.MaxInt32 {
-				return fmt.Errorf("%d: must be ≥ %d and ≤ %d", n, least, math.MaxInt32)
-			}
-			*to = n
-			return nil
-		},
-		get: func() any { return int64(*to) },
-	}
-}
-
-func durationSetting(key string, to *time.Duration, least time.Duration) *Setting {
-	return &Setting{
-		Key: key, arg: "TIME",
-		set: func(s string) error {
-			d, err := time.ParseDuration(s)
-			if err != nil {
-				return fmt.Errorf("%q is not a duration (want 90s, 5m or 1h30m)", s)
-			}
-			if d < least {
-				return fmt.Errorf("%s: must be ≥ %s", d, least)
-			}
-			*to = d
-			return nil
-		},
-		get: func() any { return to.String() },
-	}
-}
-
-func bytesSetting(key string, to *int64, least int64) *Setting {
-	return &Setting{
-		Key: key, arg: "SIZE",
-		set: func(s string) error {
-			n, err := format.ParseSize(s)
-			if err != nil {
-				return err
-			}
-			if n < least {
-				return fmt.Errorf("%s: must be ≥ %s", s, format.Size(least))
-			}
-			*to = n
-			return nil
-		},
-		get: func() any { return format.Size(*to) },
-	}
-}
-
-// parsedSetting is for types with their own text form.
-func parsedSetting[T fmt.Stringer](key string, to *T, parse func(string) (T, error)) *Setting {
-	return &Setting{
-		Key: key, arg: "VALUE",
-		set: func(s string) error {
-			v, err := parse(s)
-			if err == nil {
-				*to = v
-			}
-			return err
-		},
-		get: func() any { return (*to).String() },
-	}
-}
-
-func secretSetting(key string, to *Secret, getenv func(string) string) *Setting {
-	return &Setting{
-		Key: key, arg: "REFERENCE",
-		set: func(s string) (err error) { *to, err = ParseSecret(s, getenv); return err },
-		get: func() any { return *to },
-	}
-}
-
-// objectSetting is any JSON object. In the file it is a mapping.
-func objectSetting(key string, to *json.RawMessage) *Setting {
-	return &Setting{
-		Key: key, arg: "JSON",
-		set: func(s string) error {
-			if err := ambiguous(s); err != nil {
-				return err
-			}
-			var m map[string]json.RawMessage
-			if err := json.Unmarshal([]byte(s), &m); err != nil || m == nil {
-				return fmt.Errorf("%q is not a JSON object", s)
-			}
-			var out bytes.Buffer
-			if err := json.Compact(&out, []byte(s)); err != nil {
-				return err
-			}
-			*to = out.Bytes()
-			return nil
-		},
-		node: yaml.MappingNode,
-		object: func(n *yaml.Node) (err error) {
-			*to, err = jsonOf(n)
-			return err
-		},
-		get: func() any {
-			if *to == nil {
-				return nil
-			}
-			return withoutSecrets(*to)
-		},
-	}
-}
-
-// withoutSecrets hides the two fields in which the server receives the secrets of an agent's tools.
-func withoutSecrets(object json.RawMessage) json.RawMessage {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(object, &fields) != nil {
-		return object
-	}
-	found := false
-	for _, field := range []string{"secrets", "tool_exec_environment_variables"} {
-		var secrets map[string]json.RawMessage
-		if json.Unmarshal(fields[field], &secrets) != nil || len(secrets) == 0 {
-			continue
+func boolSetting(key string, to *bool, value bool) *Setting {
+	*to = value
+	return scalar(key, "", to, func(s string) (bool, error) {
+		b, err := strconv.ParseBool(s)
+		if err != nil {
+			return b, fmt.Errorf("%q is neither true nor false", s)
 		}
-		for name := range secrets {
-			secrets[name] = json.RawMessage(`"` + Hidden + `"`)
+		return b, nil
+	}, itself)
+}
+
+func intSetting(key string, to *int, value, least int) *Setting {
+	*to = value
+	return scalar(key, "N", to, func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		switch {
+		case err != nil:
+			return n, fmt.Errorf("%q is not a whole number", s)
+		case n < least || n > math.MaxInt32:
+			return n, fmt.Errorf("%d: must be ≥ %d and ≤ %d", n, least, math.MaxInt32)
 		}
-		fields[field], _ = json.Marshal(secrets) // strings can always be encoded
-		found = true
-	}
-	if !found {
-		return object
-	}
-	b, _ := json.Marshal(fields)
-	return b
+		return n, nil
+	}, func(n int) any { return int64(n) })
+}
+
+func durationSetting(key string, to *time.Duration, value, least time.Duration) *Setting {
+	*to = value
+	return scalar(key, "TIME", to, func(s string) (time.Duration, error) {
+		d, err := time.ParseDuration(s)
+		switch {
+		case err != nil:
+			return d, fmt.Errorf("%q is not a duration (want 90s, 5m or 1h30m)", s)
+		case d < least:
+			return d, fmt.Errorf("%s: must be ≥ %s", d, least)
+		}
+		return d, nil
+	}, asText)
+}
+
+func bytesSetting(key string, to *int64, value, least int64) *Setting {
+	*to = value
+	return scalar(key, "SIZE", to, func(s string) (int64, error) {
+		n, err := format.ParseSize(s)
+		if err == nil && n < least {
+			err = fmt.Errorf("%s: must be ≥ %s", s, format.Size(least))
+		}
+		return n, err
+	}, func(n int64) any { return format.Size(n) })
 }
 
 func floatSetting(key string, to *float64) *Setting {
-	return &Setting{
-		Key: key, arg: "X",
-		set: func(s string) error {
-			f, err := strconv.ParseFloat(s, 64)
-			if err != nil || f < 0 || math.IsInf(f, 0) || math.IsNaN(f) {
-				return fmt.Errorf("%q is not a number ≥ 0", s)
-			}
-			*to = f
-			return nil
-		},
-		get: func() any { return *to },
-	}
+	return scalar(key, "X", to, func(s string) (float64, error) {
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || f < 0 || math.IsInf(f, 0) || math.IsNaN(f) {
+			return f, fmt.Errorf("%q is not a number ≥ 0", s)
+		}
+		return f, nil
+	}, itself)
+}
+
+func secretSetting(key string, to *Secret, getenv func(string) string) *Setting {
+	return scalar(key, "REFERENCE", to, func(s string) (Secret, error) { return ParseSecret(s, getenv) }, itself)
 }
 
 // optional wraps the setting of a value so that the value can be null.

@@ -15,19 +15,12 @@ import (
 
 // timezoneSetting is a zone of the IANA database, or none.
 func timezoneSetting(key string, to **time.Location) *Setting {
-	return &Setting{
-		Key: key, arg: "ZONE",
-		set: func(text string) (err error) {
-			*to, err = parseTimezone(text)
-			return err
-		},
-		get: func() any {
-			if *to == nil {
-				return ""
-			}
-			return (*to).String()
-		},
-	}
+	return scalar(key, "ZONE", to, parseTimezone, func(zone *time.Location) any {
+		if zone == nil {
+			return ""
+		}
+		return zone.String()
+	})
 }
 
 func parseTimezone(text string) (*time.Location, error) {

@@ -62,36 +62,27 @@ func (l *Loader) keeps(values Values, section, name string) bool {
 }
 
 // setJSON sets a setting from its JSON in run.json.
-func (l *Loader) setJSON(s *Setting, raw json.RawMessage) error {
+func (l *Loader) setJSON(s *Setting, raw json.RawMessage) (err error) {
 	texts := []string{string(raw)}
 	switch hidden := bytes.Contains(raw, []byte(`"`+Hidden+`"`)); {
-	case raw[0] == '"':
-		texts = make([]string, 1)
-		if err := json.Unmarshal(raw, &texts[0]); err != nil {
-			return err
-		}
 	case hidden && s.Key == "server.urls":
 		return errors.New("the run does not store the values of headers: pass the file again; references such as ${env:NAME} are stored")
-	case raw[0] == '[' && s.reset != nil && s.object != nil:
-		n, err := nodeOf(raw)
-		if err == nil {
-			err = s.object(n)
-		}
-		if err != nil {
-			return err
-		}
-		s.Origin = OriginRun
-		return nil
-	case raw[0] == '[' && s.reset != nil:
-		if err := json.Unmarshal(raw, &texts); err != nil {
-			return err
-		}
 	case hidden && s.Key == "server.headers":
 		return errors.New("the run does not store the values of headers: pass " + s.env() + ", or the file again; references such as ${env:NAME} are stored")
 	case hidden && s.Key == "agent.create":
 		return errors.New("the run does not store the secrets of the agent's tools: pass " + s.env() + ", or the file again")
+	case s.object != nil:
+		texts, err = nil, s.object(raw)
+	case raw[0] == '"':
+		texts = make([]string, 1)
+		err = json.Unmarshal(raw, &texts[0])
+	case raw[0] == '[':
+		err = json.Unmarshal(raw, &texts)
 	}
-	if s.reset != nil {
+	if err != nil {
+		return err
+	}
+	if s.reset != nil && s.object == nil {
 		s.reset()
 	}
 	for _, t := range texts {

@@ -34,13 +34,13 @@ func TestRuns(t *testing.T) {
 		s := l.ByKey["tasks.from_runs"]
 		l.Put(s, "--from-runs", test.texts...)
 		if test.err != "" {
-			if err := l.Err(); err == nil || !strings.Contains(err.Error(), test.err) {
+			if err := l.Bad.Err(); err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("%q: %v, want %q", test.texts, err, test.err)
 			}
 			continue
 		}
-		if got, _ := s.get().([]string); l.Err() != nil || !slices.Equal(got, test.want) {
-			t.Errorf("%q: %q, %v, want %q", test.texts, got, l.Err(), test.want)
+		if got, _ := s.get().([]string); l.Bad.Err() != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%q: %q, %v, want %q", test.texts, got, l.Bad.Err(), test.want)
 		}
 	}
 }

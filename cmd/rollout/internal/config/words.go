@@ -1,10 +1,15 @@
 package config
 
 import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Closed lists of words that belong to no library. The others have types in their libraries:
+// Types of values that belong to no library. The others have types in their libraries:
 // tokenize.Drift, chat.Transformers, sink.Format, agent.ApprovalPolicy.
 
 // Prompts is the source of the prompts: one source, or the first that works.
@@ -64,24 +69,6 @@ func (c *Config) Require() tokenize.Grade {
 	return tokenize.CountVerified
 }
 
-// Vocab is the set of ids that a sample can have.
-type Vocab string
-
-// Values of tokens.vocab.
-const (
-	VocabPadded Vocab = "padded" // all ids of the engine, including padding
-	VocabStrict Vocab = "strict" // only ids of the tokenizer
-)
-
-// AfterStop is whether tokens after the first end-of-turn id of a call are trained.
-type AfterStop string
-
-// Values of tokens.after_stop.
-const (
-	AfterStopKeep AfterStop = "keep" // train them
-	AfterStopMask AfterStop = "mask" // give them mask 0
-)
-
 // Reward is how a finished sample is scored.
 type Reward string
 
@@ -105,12 +92,77 @@ const (
 	PreflightConnect Preflight = "connect" // an agent is created, but no call is made
 )
 
-// Check is how the files of a continued run are checked. In both cases, existence and size of every
-// committed file are checked before anything is collected.
-type Check string
+// Share is who else can read the files of a run. Prompts, answers and metadata are private by
+// default.
+type Share string
 
-// Values of run.check.
+// Values of output.share.
 const (
-	CheckSizes Check = "sizes" // digests are compared during the run
-	CheckFull  Check = "full"  // digests are compared before the run continues
+	ShareNone  Share = "none"
+	ShareGroup Share = "group"
+	ShareAll   Share = "all"
 )
+
+// FileMode returns the mode of a run's files, before the umask.
+func (s Share) FileMode() fs.FileMode {
+	switch s {
+	case ShareGroup:
+		return 0o640
+	case ShareAll:
+		return 0o644
+	default:
+		return 0o600
+	}
+}
+
+// FolderMode returns the mode of a folder for files with the given mode: readers can also enter it.
+func FolderMode(files fs.FileMode) fs.FileMode { return files | files&0o444>>2 }
+
+// ShareOf derives the setting from the mode of a run's folder, so that current readers keep access.
+func ShareOf(folder fs.FileInfo) Share {
+	switch mode := folder.Mode().Perm(); {
+	case mode&0o004 != 0:
+		return ShareAll
+	case mode&0o040 != 0:
+		return ShareGroup
+	}
+	return ShareNone
+}
+
+// A Tolerance is how many samples can fail: a count, or a share of all.
+type Tolerance struct {
+	count   int
+	percent float64
+	share   bool
+}
+
+func (t Tolerance) String() string {
+	if t.share {
+		return strconv.FormatFloat(t.percent, 'g', -1, 64) + "%"
+	}
+	return strconv.Itoa(t.count)
+}
+
+// parseTolerance parses "5" or "2.5%".
+func parseTolerance(text string) (Tolerance, error) {
+	if p, ok := strings.CutSuffix(text, "%"); ok {
+		f, err := strconv.ParseFloat(p, 64)
+		if err != nil || !(f >= 0 && f <= 100) {
+			return Tolerance{}, fmt.Errorf("%q is not a share from 0%% to 100%%", text)
+		}
+		return Tolerance{percent: f, share: true}, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return Tolerance{}, fmt.Errorf("%q is neither a number of samples nor a share such as 5%%", text)
+	}
+	return Tolerance{count: n}, nil
+}
+
+// Allowed returns how many of planned samples can fail.
+func (t Tolerance) Allowed(planned int) int {
+	if t.share {
+		return int(t.percent / 100 * float64(planned))
+	}
+	return t.count
+}

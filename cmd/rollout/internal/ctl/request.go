@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
-	"github.com/rollout-rl/rollout/collector/pace"
 )
 
 // Operations.
@@ -27,10 +27,7 @@ const (
 	OpTask       = "task"
 )
 
-// Ops returns all operations.
-func Ops() []string {
-	return []string{OpStatus, OpPause, OpResume, OpDrain, OpSetVersion, OpAck, OpTask}
-}
+var ops = []string{OpStatus, OpPause, OpResume, OpDrain, OpSetVersion, OpAck, OpTask}
 
 // A Request is one line of a client. Op decides which fields it uses.
 type Request struct {
@@ -93,14 +90,11 @@ type Groups struct {
 	Until    int `json:"until"`
 }
 
-// LagBuckets is the number of separately counted lags.
-const LagBuckets = pace.LagMost + 1
-
 // Lag counts groups by their lag on arrival (package pace): the version when the group became
 // whole, minus the version of its oldest token.
 type Lag struct {
 	// Counts[i] is the number of groups with a lag of i. It ends with the last nonzero count.
-	// Counts[LagBuckets-1] includes all higher lags. It is never nil, so that its JSON is a list.
+	// Counts[pace.LagMost] includes all higher lags. It is never nil, so that its JSON is a list.
 	Counts []int `json:"counts"`
 	// Stale is the number of groups with a lag above Max. Max is nil if there is no bound.
 	Stale int  `json:"stale"`
@@ -109,7 +103,7 @@ type Lag struct {
 
 // Text formats the histogram. It returns "" if there are no groups.
 func (l *Lag) Text() string {
-	text := format.Lags(l.Counts, LagBuckets)
+	text := format.Lags(l.Counts)
 	if l.Stale > 0 && l.Max != nil {
 		text += fmt.Sprintf("; %d above %d", l.Stale, *l.Max)
 	}
@@ -145,12 +139,9 @@ func parse(line []byte) (r Request, err error) {
 	}
 	switch {
 	case r.Op == "":
-		return r, exit.Hint(exit.Usagef("the request has no op"), "the operations are: "+strings.Join(Ops(), ", "))
-	case !slices.Contains(Ops(), r.Op):
-		hint := "the operations are: " + strings.Join(Ops(), ", ")
-		if near := format.Nearest(r.Op, Ops()); near != "" {
-			hint = "did you mean " + near + "?"
-		}
+		return r, exit.Hint(exit.Usagef("the request has no op"), "the operations are: "+strings.Join(ops, ", "))
+	case !slices.Contains(ops, r.Op):
+		hint := cmp.Or(format.DidYouMean("", r.Op, ops), "the operations are: "+strings.Join(ops, ", "))
 		return r, exit.Hint(exit.Usagef("%q is not an operation", termsafe.Text(r.Op, 40)), hint)
 	case r.Op == OpSetVersion && (r.Version == nil || *r.Version < 0):
 		return r, exit.Hint(exit.Usagef("set-version needs a version ≥ 0 and ≤ %d", math.MaxInt32), `{"op":"set-version","version":3}`)

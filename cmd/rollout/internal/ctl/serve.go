@@ -15,6 +15,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // A Handler carries out requests. Several goroutines can call its methods at a time. The requests
@@ -57,11 +58,8 @@ const (
 type server struct {
 	handler  Handler
 	patience time.Duration
+	places   chan struct{} // one value per client
 	long     chan struct{} // one value per long line that is being read
-
-	mu      sync.Mutex
-	clients map[*client]struct{}
-	ended   bool
 }
 
 // Serve answers clients until ctx is done or [Listener.Close] is called. It answers all requests
@@ -72,11 +70,10 @@ func (l *Listener) Serve(ctx context.Context, h Handler) error {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	s := &server{handler: h, patience: l.patience, long: make(chan struct{}, longLines), clients: map[*client]struct{}{}}
+	s := &server{handler: h, patience: l.patience, places: make(chan struct{}, MaxClients), long: make(chan struct{}, longLines)}
 	var running sync.WaitGroup
 	err := s.accept(ctx, l.listener, &running)
 	cancel()
-	s.end()
 	running.Wait()
 	return err
 }
@@ -87,49 +84,27 @@ func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		case err != nil: // possibly no file descriptors left; clients wait
-			select {
-			case <-time.After(again):
-				continue
-			case <-ctx.Done():
-				return nil
-			}
+		case err != nil && wait.For(ctx, again): // possibly no file descriptors left; clients wait
+			continue
+		case err != nil:
+			return nil
 		}
 		c := &client{server: s, conn: conn, in: bufio.NewReader(conn), answers: make(chan func() any, queued)}
-		if !s.add(c) {
+		select {
+		case s.places <- struct{}{}:
+		default:
 			_ = conn.SetWriteDeadline(time.Now().Add(again))
 			_ = c.write(refused(exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%d clients are already connected", MaxClients)), "close one of them, or send several requests over one connection")))
 			_ = conn.Close()
 			continue
 		}
+		stop := context.AfterFunc(ctx, c.end)
 		running.Go(func() { c.read(ctx) })
-		running.Go(c.answer)
-	}
-}
-
-func (s *server) add(c *client) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.clients) >= MaxClients || s.ended {
-		return false
-	}
-	s.clients[c] = struct{}{}
-	return true
-}
-
-func (s *server) remove(c *client) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.clients, c)
-}
-
-// end stops the reading of every client, and bounds the time for its last answers.
-func (s *server) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	for c := range s.clients {
-		c.end()
+		running.Go(func() {
+			c.answer()
+			stop()
+			<-s.places
+		})
 	}
 }
 
@@ -145,6 +120,7 @@ type client struct {
 	ended bool // deadlines stay as they are
 }
 
+// end stops the reading of requests, and bounds the time for the last answers.
 func (c *client) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,7 +259,6 @@ func (c *client) do(ctx context.Context, line []byte) func() any {
 
 // answer writes the answers in the order of the requests, and then closes the connection.
 func (c *client) answer() {
-	defer c.server.remove(c)
 	defer c.conn.Close() //nolint:errcheck // what fails was said by write
 	dead := false
 	for wait := range c.answers {

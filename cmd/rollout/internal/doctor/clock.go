@@ -42,12 +42,13 @@ func (d *Doctor) clock() {
 		}
 		agree = agree && x.Fits()
 	}
-	zone := d.Config.Server.Timezone
+	zone, set := d.Config.Server.Timezone, ""
+	if zone != nil {
+		set = "; server.timezone is " + zone.String()
+	}
 	switch {
-	case !printed && zone == nil:
-		d.ok(name, "the template reads the clock but does not print it in this conversation")
 	case !printed:
-		d.ok(name, "the template reads the clock but does not print it in this conversation; server.timezone is %s", zone)
+		d.ok(name, "the template reads the clock but does not print it in this conversation%s", set)
 	case unlike > 0:
 		d.report(Hint, name, "the template prints the time, but a known prompt matches no time that the server's timestamps allow", nil, "")
 	case zone != nil && !agree:
@@ -59,11 +60,12 @@ func (d *Doctor) clock() {
 		d.report(Hint, name, fmt.Sprintf("the template prints the time: server.timezone is %s, but the time of this call is not exact enough", zone), nil, "try again: the call may have crossed midnight")
 	case zone != nil:
 		d.ok(name, "the template prints the time: server.timezone is %s", zone)
-	case known > 0 && len(offsets) == 1:
-		d.report(Hint, name, "the template prints the time: the known prompts show that the server's zone is "+offsetsText(offsets), nil,
-			"set server.timezone: calls without an exact prompt need it")
 	case known > 0:
-		d.report(Hint, name, "the template prints the time: the known prompts show that the server's zone is one of "+offsetsText(offsets), nil,
+		of := ""
+		if len(offsets) > 1 {
+			of = "one of "
+		}
+		d.report(Hint, name, "the template prints the time: the known prompts show that the server's zone is "+of+offsetsText(offsets), nil,
 			"set server.timezone: calls without an exact prompt need it")
 	default:
 		state := Hint

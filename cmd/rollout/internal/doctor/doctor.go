@@ -14,17 +14,18 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/agent"
-	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -36,18 +37,13 @@ type Doctor struct {
 	// Prompt and TaskID choose the agent's message: a text, or a task. If both are empty, it is the
 	// first task, or a text of the doctor without a task file.
 	Prompt, TaskID string
-	// Backend creates a backend for a server, with a Prompter for its replies.
-	Backend func(*letta.Client, agent.Prompter) (*agent.Backend, error)
-	// Tap has the calls that taps saw. It is nil without a tap, or if TapErr is set.
-	Tap    *tap.Index
-	TapErr error
-	// Tune also checks what makes the servers slow or fragile. Probe creates a client of the server
-	// with this index that never retries; only Tune needs it.
-	Tune  bool
-	Probe func(server int) (*letta.Client, error)
-	// Report is called with the result of every check.
+	// Tune also checks what makes the servers slow or fragile.
+	Tune bool
+	// Report is called with the result of every check, and Say with messages about connections.
 	Report func(Check)
+	Say    func(format string, args ...any)
 
+	tap   *tap.Index    // the calls that taps saw; nil: no tap is configured, or it cannot be opened
 	model *prompt.Model // nil: no tokenizer is configured
 	task  *collector.Task
 	bad   int
@@ -103,17 +99,20 @@ type Check struct {
 
 // Run runs all checks, first of this machine and then of every server. It returns the number of bad
 // ones. Its error is about the arguments.
-func (d *Doctor) Run(ctx context.Context, connect func() ([]*letta.Client, error)) (bad int, err error) {
+func (d *Doctor) Run(ctx context.Context) (bad int, err error) {
 	d.disk()
 	d.files()
 	d.loadModel()
-	if d.TapErr != nil {
-		d.failed("tap", d.TapErr)
+	tapped, err := taps.Open(d.Config, func() time.Time { return time.Now().Add(-taps.Before) })
+	if err != nil {
+		d.failed("tap", err)
 	}
+	d.tap = tapped.Index()
+	defer tapped.Follow(d.Say)()
 	if err := d.findTask(); err != nil {
 		return 0, err
 	}
-	clients, err := connect()
+	clients, err := connect.Clients(d.Config, func(text string) { d.Say("%s", text) }, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -140,8 +139,7 @@ func (d *Doctor) ok(name, format string, args ...any) {
 }
 
 func (d *Doctor) failed(name string, err error) {
-	text := strings.Join(strings.Fields(err.Error()), " ")
-	d.report(Bad, name, strings.TrimPrefix(text, name+" "), nil, exit.HintOf(err))
+	d.report(Bad, name, strings.TrimPrefix(oneLine(err), name+" "), nil, exit.HintOf(err))
 }
 
 // leastDisk is the free space below which a run is likely to fill the disk.

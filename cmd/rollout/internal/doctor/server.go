@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/model"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
@@ -44,7 +45,11 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 	}
 	d.ok("auth", "the server accepts our credentials and lists %d models", found.Count)
 
-	backend, err := d.Backend(client, d)
+	cfg, err := connect.AgentConfig(d.Config)
+	var backend *agent.Backend
+	if cfg.Prompter = d; err == nil {
+		backend, err = connect.Backend(client, cfg)
+	}
 	if err != nil {
 		d.failed("agent", err)
 		return true
@@ -149,7 +154,7 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 		sampled += len(calls[i].OutputIDs)
 	}
 	d.ok("call", "%d calls with %d sampled tokens in %s, stop reason %s", len(calls), sampled, format.Duration(took), stop)
-	if d.Tap != nil || d.model != nil {
+	if d.tap != nil || d.model != nil {
 		if _, err := agent.Prompts(ctx, reply); err != nil {
 			d.failed("prompts", err)
 			return

@@ -21,10 +21,10 @@ import (
 )
 
 func (d *Doctor) findTapped(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
-	if d.Tap == nil {
+	if d.tap == nil {
 		return nil
 	}
-	p, err := prompt.New(prompt.Config{Force: tokenize.SourceTap, Tap: d.Tap, Model: d.model})
+	p, err := prompt.New(prompt.Config{Force: tokenize.SourceTap, Tap: d.tap, Model: d.model})
 	if err == nil {
 		d.tapped, err = p.Prompts(ctx, reply, e)
 	}
@@ -43,7 +43,7 @@ func (d *Doctor) compareTapped() {
 // tapSaw reports how many calls of the last reply the tap saw. It returns true if the tap saw all
 // of them.
 func (d *Doctor) tapSaw() bool {
-	if d.Tap == nil {
+	if d.tap == nil {
 		return false
 	}
 	seen, tokens := 0, 0
@@ -57,7 +57,7 @@ func (d *Doctor) tapSaw() bool {
 	if d.Config.Tokens.Prompts == config.PromptsTap {
 		state = Bad
 	}
-	switch stats := d.Tap.Stats(); {
+	switch stats := d.tap.Stats(); {
 	case seen == len(d.tapped) && seen > 0:
 		d.seen = true
 		d.ok("tap", "it saw every call, with prompts of %s tokens: rows will be exact", format.Count(int64(tokens)))

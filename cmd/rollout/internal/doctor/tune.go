@@ -2,13 +2,18 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
@@ -18,11 +23,9 @@ import (
 // Checks for settings that make a server slow or fragile. Each check reports its effect, measured
 // on this server or as a reference.
 //
-//	sandbox    runs an empty tool, measures its cost, and reads a few settings of the server
-//	           by name                       tune_sandbox.go
+//	sandbox    runs an empty tool, measures its cost, and reads a few settings of the server by name
 //	pool       one of these settings
 //	database   parallel reads, doubling up to the samples in flight of a run
-//	                                         tune_database.go
 //	the rest   settings of the run and of the server, and facts about its release
 
 // reference is the source of figures that were not measured on this server.
@@ -262,4 +265,195 @@ func (s settings) flag(name string) (on, given bool) {
 func (s settings) below(name string, n float64) bool {
 	v, err := strconv.ParseFloat(s[name], 64)
 	return err == nil && v < n
+}
+
+// probe is a tool that only reports the cost of starting it and a few settings of the server by
+// name, none of them a secret. A sandbox on the server's machine has the server's environment.
+var probe = letta.ToolRun{
+	Name: "rollout_probe",
+	Args: map[string]any{"x": 1}, // with arguments, like a model's call
+	JSONSchema: json.RawMessage(`{"name": "rollout_probe", "description": "Report the cost of running this.",` +
+		` "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}}`),
+	SourceCode: `def rollout_probe(x: int) -> str:
+    """Report the cost of running this.
+
+    Args:
+        x (int): Nothing.
+    """
+    import json, os, sys
+    t = os.times()
+    names = ["LETTA_DISABLE_SQLALCHEMY_POOLING", "LETTA_PG_POOL_SIZE", "LETTA_PG_MAX_OVERFLOW", "LETTA_TRACK_PROVIDER_TRACE", "LETTA_UVICORN_TIMEOUT_KEEP_ALIVE"]
+    return json.dumps({
+        "cpu": t.user + t.system,
+        "letta": "letta" in sys.modules,
+        "local": "LETTA_PG_URI" in os.environ,
+        "settings": {name: os.environ[name] for name in names if name in os.environ},
+    })
+`,
+}
+
+type probed struct {
+	CPU      float64  `json:"cpu"`   // seconds
+	Letta    bool     `json:"letta"` // all of Letta was imported
+	Local    bool     `json:"local"` // it has the server's environment
+	Settings settings `json:"settings"`
+	took     time.Duration
+}
+
+const (
+	probes = 3
+	// slowTool is the duration from which tool calls dominate the time of rollouts.
+	slowTool = time.Second
+)
+
+// sandbox runs the probe a few times and returns the settings that it reported. known is false if
+// the settings are not available.
+func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own settings, known bool) {
+	const name = "sandbox"
+	const venv = "0.1–0.25 s in a small environment (" + reference + ")"
+	const cure = "TOOL_EXEC_DIR=DIR TOOL_EXEC_VENV_NAME=NAME TOOL_EXEC_AUTORELOAD_VENV=false: NAME is a Python environment in DIR with pydantic and without letta; arguments are then not coerced to the declared types"
+	var all []probed
+	for range probes {
+		p, err := runProbe(ctx, client)
+		if err != nil {
+			if letta.IsNotFound(err) {
+				err = fmt.Errorf("the server lacks the endpoint: %w", err)
+			}
+			d.report(Hint, name, "cannot run an empty tool: "+oneLine(err), effect("3.5 s of CPU if every tool call imports all of Letta; %s", venv), cure)
+			return nil, false
+		}
+		all = append(all, *p)
+	}
+	slices.SortFunc(all, func(a, b probed) int { return int(a.took - b.took) })
+	p := all[len(all)/2]
+	cpu := time.Duration(p.CPU * float64(time.Second))
+	text := fmt.Sprintf("an empty tool takes %s, of which %s CPU (measured: median of %d)", short(p.took), short(cpu), probes)
+	switch {
+	case p.Letta || cpu >= slowTool:
+		d.report(Hint, name, text, effect("every tool call starts a Python process that imports all of Letta; %s", venv), cure)
+	case p.took >= slowTool:
+		d.report(Hint, name, text, effect("the server's machine is busy or runs its tools elsewhere; %s", venv), "add cores for the server and its tools")
+	default:
+		d.ok(name, "%s", text)
+	}
+	return p.Settings, p.Local
+}
+
+func runProbe(ctx context.Context, client *letta.Client) (*probed, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	began := time.Now()
+	ran, err := client.RunTool(ctx, &probe)
+	if err != nil {
+		return nil, err
+	}
+	p := &probed{took: time.Since(began)}
+	if ran.Status != "success" {
+		return nil, fmt.Errorf("%s", termsafe.Text(ran.Return, 200))
+	}
+	if err := json.Unmarshal([]byte(ran.Return), p); err != nil {
+		return nil, fmt.Errorf("it returned %q", termsafe.Text(ran.Return, 60))
+	}
+	return p, nil
+}
+
+const (
+	// perRollout is the most PostgreSQL connections that a rollout uses without a pool.
+	perRollout = 4
+	// mostReads bounds the parallel reads.
+	mostReads = 256
+	firstRead = 8
+)
+
+type burst struct {
+	n      int
+	failed int
+	median time.Duration // of the successful ones
+	took   time.Duration
+	err    error // of one failed read
+}
+
+// database reads the number of agents, which is a cheap call, first once and then with doubling
+// parallelism. It goes up to the connections that a run with max_in_flight samples needs. It stops
+// at the first failure, because others can use the server too.
+func (d *Doctor) database(ctx context.Context, at int, own settings) {
+	const name = "database"
+	cfg, err := connect.ClientConfig(d.Config, &d.Config.Server.URLs[at], nil)
+	var client *letta.Client
+	if cfg.ReadRetries = -1; err == nil {
+		client, err = letta.NewClient(cfg)
+	}
+	if err != nil {
+		d.failed(name, err)
+		return
+	}
+	defer client.CloseIdle()
+	inFlight := d.Config.InFlight(&d.Config.Server.URLs[at])
+	need := perRollout * inFlight
+	one := d.burst(ctx, client, 1)
+	last := one
+	for n := min(firstRead, need, mostReads); last.failed == 0 && n > last.n && ctx.Err() == nil; n = min(2*n, need, mostReads) {
+		if b := d.burst(ctx, client, n); b.failed > 0 {
+			d.exhausted(name, b, last, inFlight, own)
+			return
+		} else {
+			last = b
+		}
+	}
+	if one.failed > 0 {
+		d.report(Hint, name, "a read failed: "+oneLine(one.err), nil, "")
+		return
+	}
+	text := fmt.Sprintf("%d parallel reads succeed, %.0f per second (measured: one read %s, median of %d %s)",
+		last.n, float64(last.n)/last.took.Seconds(), short(one.median), last.n, short(last.median))
+	if last.n < need {
+		text += fmt.Sprintf("; %d samples in flight can need %d PostgreSQL connections", inFlight, need)
+	}
+	d.ok(name, "%s", text)
+}
+
+// exhausted reports failed reads. before is the last burst without a failure.
+func (d *Doctor) exhausted(name string, b, before burst, inFlight int, own settings) {
+	text := fmt.Sprintf("%d of %d parallel reads failed, %d succeeded: %s", b.failed, b.n, before.n, oneLine(b.err))
+	fit := max(before.n/perRollout, 1)
+	cure := fmt.Sprintf("set PostgreSQL's max_connections above %d × server.max_in_flight (%d) per server process, or use a pool (see pool), or --max-in-flight %d", perRollout, inFlight, fit)
+	if disabled, given := own.flag("LETTA_DISABLE_SQLALCHEMY_POOLING"); given && !disabled {
+		cure = fmt.Sprintf("set PostgreSQL's max_connections above the total of all pools (LETTA_PG_POOL_SIZE + LETTA_PG_MAX_OVERFLOW per process), or use --max-in-flight %d", fit)
+	}
+	d.report(Hint, name, text, effect("without a pool a rollout takes 3–4 connections and fails with a 500 if none is free: with PostgreSQL's limit of 100, 3 of 32 parallel sends failed, and 48 of 64 (%s)", reference), cure)
+}
+
+func (d *Doctor) burst(ctx context.Context, client *letta.Client, n int) burst {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var (
+		mu    sync.Mutex
+		all   sync.WaitGroup
+		times []time.Duration
+		b     = burst{n: n}
+	)
+	began := time.Now()
+	for range n {
+		all.Go(func() {
+			began := time.Now()
+			_, err := client.CountAgents(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				b.failed++
+				if b.err == nil || errors.Is(err, letta.ErrServer) { // it says most
+					b.err = err
+				}
+				return
+			}
+			times = append(times, time.Since(began))
+		})
+	}
+	all.Wait()
+	b.took = time.Since(began)
+	if len(times) > 0 {
+		slices.Sort(times)
+		b.median = times[len(times)/2]
+	}
+	return b
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -66,7 +67,8 @@ func Usagef(format string, args ...any) error {
 	return &statusError{code: Usage, err: fmt.Errorf(format, args...)}
 }
 
-// Code returns the exit code of err.
+// Code returns the exit code of err. Most failures of a server only fail a sample within a run; here
+// one ended the program.
 func Code(err error) int {
 	if err == nil {
 		return OK
@@ -74,33 +76,22 @@ func Code(err error) int {
 	if e, ok := errors.AsType[*statusError](err); ok {
 		return e.code
 	}
+	is := func(any ...error) bool {
+		return slices.ContainsFunc(any, func(one error) bool { return errors.Is(err, one) })
+	}
 	switch {
-	case errors.Is(err, collector.ErrStorage), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT),
-		errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+	case is(collector.ErrStorage, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM):
 		return Storage
-	case errors.Is(err, collector.ErrTolerance):
+	case is(collector.ErrTolerance):
 		return Tolerance
-	case isUnusable(err):
+	case is(collector.ErrAuth, collector.ErrUnusable, collector.ErrUnavailable, collector.ErrConnection, collector.ErrBusy,
+		collector.ErrServer, collector.ErrTimeout, collector.ErrIdle, collector.ErrRejected):
 		return Unusable
-	case errors.Is(err, context.Canceled):
+	case is(context.Canceled):
 		return Interrupted
 	default:
 		return Internal
 	}
-}
-
-// isUnusable reports whether err is a failure of a server. Most of these only fail a sample within
-// a run; here one ended the program.
-func isUnusable(err error) bool {
-	for _, sentinel := range []error{
-		collector.ErrAuth, collector.ErrUnusable, collector.ErrUnavailable, collector.ErrConnection, collector.ErrBusy,
-		collector.ErrServer, collector.ErrTimeout, collector.ErrIdle, collector.ErrRejected,
-	} {
-		if errors.Is(err, sentinel) {
-			return true
-		}
-	}
-	return false
 }
 
 // A SilentError ends the program with a code and without a message.
@@ -110,20 +101,12 @@ func (e SilentError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
 // HintOf returns the first hint in the chain of err.
 func HintOf(err error) string {
-	for {
-		e, ok := errors.AsType[*statusError](err)
-		if !ok || e.hint != "" {
-			return e.text()
+	for e, ok := errors.AsType[*statusError](err); ok; e, ok = errors.AsType[*statusError](e.err) {
+		if e.hint != "" {
+			return e.hint
 		}
-		err = e.err
 	}
-}
-
-func (e *statusError) text() string {
-	if e == nil {
-		return ""
-	}
-	return e.hint
+	return ""
 }
 
 // Complaints are several errors about one input. Each is printed on its own line.
@@ -138,6 +121,21 @@ func (c Complaints) Error() string {
 }
 
 func (c Complaints) Unwrap() []error { return c }
+
+// Flag adds the error of a flag, if it is not nil.
+func (c *Complaints) Flag(name string, err error) {
+	if err != nil {
+		*c = append(*c, fmt.Errorf("--%s: %w", name, err))
+	}
+}
+
+// Err returns the complaints as a usage error, or nil if there are none.
+func (c Complaints) Err() error {
+	if len(c) == 0 {
+		return nil
+	}
+	return Refuse(Usage, c, "")
+}
 
 // Lines returns the errors to print for err: its Complaints, the joined errors, or err itself.
 func Lines(err error) (out []error) {

@@ -1,13 +1,21 @@
-// Package format formats numbers, sizes and durations, wraps lines, quotes paths for a shell, and
-// suggests the nearest word.
+// Package format formats numbers, sizes, durations and JSON, wraps lines, quotes paths for a shell,
+// and suggests the nearest word.
 package format
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rollout-rl/rollout/collector/letta/spelling"
+	"github.com/rollout-rl/rollout/collector/pace"
 )
 
 // Count formats a number as 1,234, or as 123k or 1.23M from 100,000 on.
@@ -22,7 +30,7 @@ func Count(n int64) string {
 		}
 		return s
 	default:
-		return unit(float64(n), 1000, "kMGT", "")
+		return unit(float64(n), "", "")
 	}
 }
 
@@ -31,7 +39,7 @@ func Bytes(n int64) string {
 	if n < 1000 {
 		return strconv.FormatInt(n, 10) + " B"
 	}
-	return unit(float64(n), 1000, " k, M, G, T", "B")
+	return unit(float64(n), " ", "B")
 }
 
 // Rate formats a rate as 0.25, 12.5, 1,250 or 1.25M.
@@ -46,14 +54,12 @@ func Rate(f float64) string {
 	}
 }
 
-func unit(f, base float64, units, suffix string) string {
-	names := strings.Split(units, ",")
-	if len(names) == 1 {
-		names = strings.Split(units, "")
-	}
+// unit formats f ≥ 1000 with a decimal prefix, between before and after.
+func unit(f float64, before, after string) string {
+	const prefixes = "kMGT"
 	i := -1
-	for f >= 999.5 && i+1 < len(names) {
-		f /= base
+	for f >= 999.5 && i+1 < len(prefixes) {
+		f /= 1000
 		i++
 	}
 	digits := 0
@@ -62,7 +68,7 @@ func unit(f, base float64, units, suffix string) string {
 	} else if f < 99.95 {
 		digits = 1
 	}
-	return strconv.FormatFloat(f, 'f', digits, 64) + names[max(i, 0)] + suffix
+	return strconv.FormatFloat(f, 'f', digits, 64) + before + prefixes[i:i+1] + after
 }
 
 // Duration formats a duration as 0.42s, 12.3s, 1m05s or 2h03m.
@@ -156,11 +162,11 @@ func Plural(n int64, one string) string {
 
 // Lags formats a histogram of lags: counts[i] groups have lag i. The last bucket means that lag or
 // more. It returns "" if all counts are 0.
-func Lags(counts []int, buckets int) string {
+func Lags(counts []int) string {
 	var parts []string
 	for lag, n := range counts {
 		more := ""
-		if lag == buckets-1 {
+		if lag == pace.LagMost {
 			more = " or more"
 		}
 		if n > 0 {
@@ -168,4 +174,95 @@ func Lags(counts []int, buckets int) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+var sizes = []struct {
+	unit  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}
+
+// ParseSize parses "256MiB", "1GB" or a plain number of bytes.
+func ParseSize(s string) (int64, error) {
+	number, factor := s, int64(1)
+	for _, u := range sizes {
+		if rest, ok := strings.CutSuffix(s, u.unit); ok {
+			number, factor = strings.TrimSpace(rest), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || n < 0 || n*float64(factor) > 1<<62 {
+		return 0, fmt.Errorf("%q is not a size (want 256MiB or 1GB)", s)
+	}
+	return int64(n * float64(factor)), nil
+}
+
+// Size formats n without rounding. It is the inverse of ParseSize.
+func Size(n int64) string {
+	for _, u := range sizes {
+		if n >= u.bytes && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.unit
+		}
+	}
+	return strconv.FormatInt(n, 10) + "B"
+}
+
+// CompactJSON returns a JSON value without white space.
+func CompactJSON(v json.RawMessage) json.RawMessage {
+	if v == nil {
+		return nil
+	}
+	var out bytes.Buffer
+	if json.Compact(&out, v) != nil {
+		return v // cannot happen: v came from a decoder
+	}
+	return out.Bytes()
+}
+
+// JSONLine encodes v on one line, without HTML escapes.
+func JSONLine(v any) (json.RawMessage, error) {
+	var out bytes.Buffer
+	err := NewJSONEncoder(&out).Encode(v)
+	return bytes.TrimSpace(out.Bytes()), err
+}
+
+// NewJSONEncoder returns an encoder without HTML escapes.
+func NewJSONEncoder(w io.Writer) *json.Encoder {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc
+}
+
+// maxWord is the longest word in bytes that is compared, because a comparison takes quadratic time.
+const maxWord = 100
+
+// NearestOf returns the first of the words that are nearest to word, or "" if none is near. Near
+// means within a third of its length, plus one, and at most 3 edits.
+func NearestOf(word string, words iter.Seq[string]) string {
+	best, at := min(3, 1+len(word)/3)+1, ""
+	if len(word) > maxWord {
+		return ""
+	}
+	for w := range words {
+		if len(w) > maxWord {
+			continue
+		}
+		if d := spelling.Distance(word, w); d < best {
+			best, at = d, w
+		}
+	}
+	return at
+}
+
+// Nearest is [NearestOf] for a slice.
+func Nearest(word string, words []string) string { return NearestOf(word, slices.Values(words)) }
+
+// DidYouMean returns "did you mean WORD?", after before, with the entry of words nearest to word. It
+// returns "" if none is near.
+func DidYouMean(before, word string, words []string) string {
+	near := Nearest(word, words)
+	if near == "" {
+		return ""
+	}
+	return before + "did you mean " + near + "?"
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/wait"
 	"github.com/rollout-rl/rollout/sink"
 )
 
@@ -51,9 +52,7 @@ func (l *Agents) Finished(a collector.Attempt, err error) {
 	if a.Kind == collector.KindReattach && err != nil && !errors.Is(err, collector.ErrGone) {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.open, a.Key)
+	l.Done(a.Key)
 }
 
 // Done records that the dataset has a sample. None of its attempts will be reattached.
@@ -124,10 +123,7 @@ func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string)
 	removed := 0
 	for round := range 2 {
 		if round > 0 {
-			select {
-			case <-time.After(sweepPause):
-			case <-ctx.Done():
-			}
+			wait.For(ctx, sweepPause)
 		}
 		for i, client := range clients {
 			if failed[i] {

@@ -32,7 +32,7 @@ func TestInFlightIsBounded(t *testing.T) {
 		{"what bounds most is named", 5000, 600, 1, 0, Machine{Files: 164, memory: 256 << 20}, 100, "max_in_flight lowered from 5000 to 100: the limit of open files is 164 (ulimit -n)"},
 		{"nothing to do", 24, 0, 1, 0, roomy, 1, "max_in_flight lowered from 24 to 1: the run has 0 samples"},
 	} {
-		c := config.Default()
+		c := config.NewLoader(func(string) string { return "" }).Config
 		c.Server.MaxInFlight = tt.asked
 		if tt.processes > 0 {
 			c.Reward.Kind, c.Reward.Processes = config.RewardCommand, tt.processes
@@ -55,7 +55,7 @@ func TestInFlightIsBounded(t *testing.T) {
 // servers, each gets a share.
 func TestInFlightOfEachServer(t *testing.T) {
 	t.Parallel()
-	c := config.Default()
+	c := config.NewLoader(func(string) string { return "" }).Config
 	c.Server.URLs = []config.Server{{}, {MaxInFlight: 300}, {MaxInFlight: math.MaxInt32}}
 	for _, tt := range []struct {
 		planned int

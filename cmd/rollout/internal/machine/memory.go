@@ -9,44 +9,27 @@ import (
 	"time"
 )
 
+const liveHeap = "/gc/heap/live:bytes"
+
 // Soft limit of the memory of collect, which includes stacks and the runtime. By default, Go lets the
 // heap double between two collections, which takes a quarter more memory. With 64 MB and 20 MB
 // instead of 96 MB and 40 MB, a sample takes a fifth more CPU: collections are frequent, and each
 // empties the pools.
 const (
-	memoryBase       = 96 << 20 // memory of a run without samples in flight
-	memoryPerFlight  = 64 << 10 // stacks and buffers of one request
-	memoryLookEvery  = time.Second
-	memoryHeadroom   = 40 << 20 // above the live heap, so that collections stay rare
-	memoryLiveMetric = "/gc/heap/live:bytes"
+	memoryBase      = 96 << 20 // memory of a run without samples in flight
+	memoryPerFlight = 64 << 10 // stacks and buffers of one request
+	memoryLookEvery = time.Second
+	memoryHeadroom  = 40 << 20 // above the live heap, so that collections stay rare
 )
 
 // BoundMemory keeps the soft memory limit near the needs of the run until ctx is done. The limit is
 // a base plus an amount per sample in flight. If large replies keep more memory alive, it is the
 // live heap plus some room. GOMEMLIMIT and GOGC override it.
 func BoundMemory(ctx context.Context, inFlight int) {
-	if os.Getenv("GOMEMLIMIT") != "" || os.Getenv("GOGC") != "" {
-		return
-	}
-	defer debug.SetMemoryLimit(math.MaxInt64) // Go's default without GOMEMLIMIT
 	base := int64(memoryBase) + int64(inFlight)*memoryPerFlight
-	sample := []runtimemetrics.Sample{{Name: memoryLiveMetric}}
-	tick := time.NewTicker(memoryLookEvery)
-	defer tick.Stop()
-	for {
-		runtimemetrics.Read(sample)
-		limit := base
-		if v := sample[0].Value; v.Kind() == runtimemetrics.KindUint64 {
-			alive := int64(v.Uint64())
-			limit = max(limit, alive+alive/4+memoryHeadroom)
-		}
-		debug.SetMemoryLimit(limit)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	bound(ctx, 0, memoryLookEvery, func(sizes []int64) int64 {
+		return max(base, sizes[0]+sizes[0]/4+memoryHeadroom)
+	}, liveHeap)
 }
 
 // The memory of a tap is its open calls and the state of ended ones. Both come in waves, and by
@@ -64,25 +47,37 @@ const (
 // Without the limit it had up to 125 and 142 KB. A call costs 0.1 ms more CPU. GOMEMLIMIT and GOGC
 // override it.
 func BoundTapMemory(ctx context.Context) {
+	bound(ctx, tapPercent, tapLookEvery, func(sizes []int64) int64 {
+		return sizes[0] + sizes[0]*3/10 + sizes[1] + tapRoom
+	}, liveHeap, tapStacks)
+}
+
+// bound sets the soft memory limit to the result of limit at every tick until ctx is done. limit
+// gets the values of metrics. percent is the heap growth between two collections; 0: the default.
+func bound(ctx context.Context, percent int, every time.Duration, limit func(sizes []int64) int64, metrics ...string) {
 	if os.Getenv("GOMEMLIMIT") != "" || os.Getenv("GOGC") != "" {
 		return
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(tapPercent))
-	defer debug.SetMemoryLimit(math.MaxInt64)
-	sample := []runtimemetrics.Sample{{Name: memoryLiveMetric}, {Name: tapStacks}}
-	tick := time.NewTicker(tapLookEvery)
+	if percent > 0 {
+		defer debug.SetGCPercent(debug.SetGCPercent(percent))
+	}
+	defer debug.SetMemoryLimit(math.MaxInt64) // Go's default without GOMEMLIMIT
+	samples, sizes := make([]runtimemetrics.Sample, len(metrics)), make([]int64, len(metrics))
+	for i, name := range metrics {
+		samples[i].Name = name
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	last := int64(0)
 	for {
-		runtimemetrics.Read(sample)
-		if sample[0].Value.Kind() != runtimemetrics.KindUint64 || sample[1].Value.Kind() != runtimemetrics.KindUint64 {
-			return
+		runtimemetrics.Read(samples)
+		for i := range samples {
+			sizes[i] = int64(samples[i].Value.Uint64()) // Go has these metrics since 1.21
 		}
-		alive, stacks := int64(sample[0].Value.Uint64()), int64(sample[1].Value.Uint64())
-		limit := alive + alive*3/10 + stacks + tapRoom
-		if diff := limit - last; diff > limit/32 || -diff > limit/32 { // setting it stops the world
-			debug.SetMemoryLimit(limit)
-			last = limit
+		now := limit(sizes)
+		if diff := now - last; diff > now/32 || -diff > now/32 { // setting it stops the world
+			debug.SetMemoryLimit(now)
+			last = now
 		}
 		select {
 		case <-ctx.Done():

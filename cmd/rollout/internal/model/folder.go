@@ -7,7 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -49,9 +49,9 @@ func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 		case r := <-done:
 			return r.value, r.err
 		case <-tick.C:
-			if name, since := f.asking(); name != "" && time.Since(since) >= silence {
+			if call := f.pending.Load(); call != nil && time.Since(call.since) >= silence {
 				var none T
-				return none, fmt.Errorf("%s: no answer from the file system for %v", name, silence)
+				return none, fmt.Errorf("%s: no answer from the file system for %v", call.name, silence)
 			}
 		}
 	}
@@ -60,26 +60,20 @@ func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 // A folder is a model's folder in which a missing file can exist compressed, as NAME.zst or
 // NAME.gz. It records which file is being waited for.
 type folder struct {
-	files fs.FS
-
-	mu    sync.Mutex
-	name  string    // of the pending system call; empty: none
-	since time.Time // start of the call
+	files   fs.FS
+	pending atomic.Pointer[pendingCall] // nil: none
 }
 
-func (f *folder) asking() (name string, since time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.name, f.since
+type pendingCall struct {
+	name  string
+	since time.Time
 }
 
-func (f *folder) ask(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.name, f.since = name, time.Now()
+// waits records a call for the file name until the returned function is called.
+func (f *folder) waits(name string) (answered func()) {
+	f.pending.Store(&pendingCall{name, time.Now()})
+	return func() { f.pending.Store(nil) }
 }
-
-func (f *folder) answered() { f.ask("") }
 
 type watchedFile struct {
 	fs.File
@@ -88,14 +82,12 @@ type watchedFile struct {
 }
 
 func (w *watchedFile) Read(p []byte) (int, error) {
-	w.folder.ask(w.name)
-	defer w.folder.answered()
+	defer w.folder.waits(w.name)()
 	return w.File.Read(p)
 }
 
 func (f *folder) open(name string) (fs.File, error) {
-	f.ask(name)
-	defer f.answered()
+	defer f.waits(name)()
 	file, err := f.files.Open(name)
 	if err != nil {
 		return nil, err
@@ -104,8 +96,7 @@ func (f *folder) open(name string) (fs.File, error) {
 }
 
 func (f *folder) stat(name string) (fs.FileInfo, error) {
-	f.ask(name)
-	defer f.answered()
+	defer f.waits(name)()
 	return fs.Stat(f.files, name)
 }
 
@@ -127,8 +118,7 @@ func (f *folder) Stat(name string) (fs.FileInfo, error) {
 
 // ReadDir lists a subfolder.
 func (f *folder) ReadDir(name string) ([]fs.DirEntry, error) {
-	f.ask(name)
-	defer f.answered()
+	defer f.waits(name)()
 	return fs.ReadDir(f.files, name)
 }
 

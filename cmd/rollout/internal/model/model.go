@@ -99,48 +99,27 @@ type Speller func(id int32) string
 // Decimal formats a token as its number.
 func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// LoadSpeller returns a Speller for the tokenizer in dir.
-func LoadSpeller(dir string) (Speller, error) {
-	tokenizer, err := loadSome("--tokenizer", dir, func(*bpe.Tokenizer) bool { return true })
-	if err != nil {
-		return nil, err
-	}
-	return SpellerOf(tokenizer), nil
-}
-
-// SpellerWith is like LoadSpeller, but fails if the tokenizer in dir does not have this digest.
-func SpellerWith(dir, digest string) (Speller, error) {
-	tokenizer, err := loadSome("tokenizer", dir, func(t *bpe.Tokenizer) bool { return t.Digest() == digest })
-	if err != nil {
-		return nil, err
-	}
-	if tokenizer.Digest() != digest {
-		return nil, fmt.Errorf("the tokenizer in %s differs from the run's (sha256 %.12s, the run has %.12s)", dir, tokenizer.Digest(), digest)
-	}
-	return SpellerOf(tokenizer), nil
-}
-
-// loadSome loads the tokenizer of a folder for spelling ids, not for encoding. If the releases of
-// transformers load different tokenizers, it returns the first one that right accepts, or else the
-// first one that loads.
-func loadSome(key, dir string, right func(*bpe.Tokenizer) bool) (*bpe.Tokenizer, error) {
+// LoadSpeller returns a Speller for the tokenizer in dir. It fails if the tokenizer does not have
+// this digest; an empty digest accepts any. key begins its errors. If the releases of transformers
+// load different tokenizers, it uses the first one that is accepted.
+func LoadSpeller(key, dir, digest string) (Speller, error) {
 	first, err := LoadTokenizer(key, dir, true, nil)
-	if err == nil && right(first) || err != nil && !errors.Is(err, bpe.ErrUnsupported) {
-		return first, err
+	if err != nil && !errors.Is(err, bpe.ErrUnsupported) {
+		return nil, err
 	}
-	for _, release := range chat.AllTransformers() {
-		t, loadErr := LoadTokenizer(key, dir, true, []chat.Transformers{release})
-		if loadErr != nil {
-			continue
-		}
-		if first == nil || right(t) {
-			first, err = t, nil
-		}
-		if right(t) {
-			break
+	accepts := func(t *bpe.Tokenizer) bool { return t != nil && (digest == "" || t.Digest() == digest) }
+	for releases := chat.AllTransformers(); !accepts(first) && len(releases) > 0; releases = releases[1:] {
+		if t, no := LoadTokenizer(key, dir, true, releases[:1]); no == nil && (first == nil || accepts(t)) {
+			first = t
 		}
 	}
-	return first, err
+	switch {
+	case first == nil:
+		return nil, err
+	case !accepts(first):
+		return nil, fmt.Errorf("the tokenizer in %s differs from the run's (sha256 %.12s, the run has %.12s)", dir, first.Digest(), digest)
+	}
+	return SpellerOf(first), nil
 }
 
 // SpellerOf returns a Speller for tokenizer. It shows a space as · and escapes line breaks and

@@ -18,6 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/record"
+	"github.com/rollout-rl/rollout/collector/wait"
 )
 
 // A Server is one server of a run, as it is checked.
@@ -96,14 +97,11 @@ func tryAgain(ctx context.Context, ask func() error, again func(err error, wait 
 		if err == nil || try == preflightTries || !mayPass(err) || ctx.Err() != nil || time.Since(began) > preflightMost {
 			return err
 		}
-		wait := pause
+		delay := pause
 		if e, ok := errors.AsType[*letta.APIError](err); ok {
-			wait = max(wait, min(e.RetryDelay(), preflightAsked))
+			delay = max(delay, min(e.RetryDelay(), preflightAsked))
 		}
-		again(err, wait)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if again(err, delay); !wait.For(ctx, delay) {
 			return context.Cause(ctx)
 		}
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
-	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // The bounds of a trial. A model call takes seconds, or minutes for a thinking model on a slow
@@ -129,8 +128,7 @@ func (t *Trial) server(ctx context.Context, s Server, version string) (answered 
 }
 
 // look judges the reply like a sample's and returns an error if it cannot be data. If a rebuilt
-// prompt has the wrong length, the error is a *mismatchError or a *releaseError when the cause is
-// known.
+// prompt has the wrong length, the error is a *promptError when the cause is known.
 func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
 	// The trial asks for one call and answers no approval, so it ignores an unfinished rollout.
 	if n := len(reply.Sends); n > 0 && letta.StopReason(reply.Sends[n-1].StopReason) == letta.StopRequiresApproval {
@@ -150,7 +148,10 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 	}
 	if releases, no := prompt.ExamineReleases(ctx, m, reply, e); no == nil {
 		if theirs, ok := releases.Other(m.Transformers); ok {
-			return &releaseError{m.Transformers, theirs, err}
+			return &promptError{
+				text:   fmt.Sprintf("the server renders like transformers %s, but tokens.transformers is %s", theirs, m.Transformers),
+				remedy: "--transformers " + theirs.String(), err: err,
+			}
 		}
 	}
 	if reason == tokenize.ReasonNoPrompt {
@@ -159,7 +160,7 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 	if examined, no := prompt.Examine(ctx, m, reply, e); no == nil {
 		for i := range examined {
 			if v := model.Diagnose(&examined[i], m.Tokenizer); v.Culprit != "" {
-				return &mismatchError{v, err}
+				return &promptError{text: "a rebuilt prompt differs in length from the server's count: the " + v.Culprit + " differs", detail: v.Detail, err: err}
 			}
 		}
 	}
@@ -193,28 +194,16 @@ func (t *Trial) lookTapped(calls []tokenize.Call) {
 // tapRemedy is the hint if a tap does not see calls.
 const tapRemedy = "does the base URL of the server's provider point to the tap? run rollout doctor with the same settings for details"
 
-// A mismatchError reports a rebuilt prompt whose length differs from the server's count, and the
-// part that differs.
-type mismatchError struct {
-	verdict model.Diagnosis
-	err     error
+// A promptError reports why a rebuilt prompt differs from the server's.
+type promptError struct {
+	text   string
+	detail []string
+	remedy string // empty: Remedy returns it
+	err    error
 }
 
-func (e *mismatchError) Error() string {
-	return "a rebuilt prompt differs in length from the server's count: the " + e.verdict.Culprit + " differs"
-}
-func (e *mismatchError) Unwrap() error { return e.err }
-
-// A releaseError reports a prompt that only another transformers release renders correctly.
-type releaseError struct {
-	ours, theirs chat.Transformers
-	err          error
-}
-
-func (e *releaseError) Error() string {
-	return fmt.Sprintf("the server renders like transformers %s, but tokens.transformers is %s", e.theirs, e.ours)
-}
-func (e *releaseError) Unwrap() error { return e.err }
+func (e *promptError) Error() string { return e.text }
+func (e *promptError) Unwrap() error { return e.err }
 
 // refusal returns the error for a server whose calls produce no rows because of err. It returns nil
 // if another call can produce rows. calls is the number of calls tried.
@@ -245,11 +234,9 @@ func (t *Trial) refusal(url, version string, calls int, err error) error {
 	}
 	bad := exit.Complaints{fmt.Errorf("server %s, version %s: %s tried; the run would have no rows: %s", url, cmp.Or(version, "-"), tried, what)}
 	remedy := Remedy(t.config, collector.ReasonOf(err))
-	if e, ok := errors.AsType[*releaseError](err); ok {
-		remedy = "--transformers " + e.theirs.String()
-	}
-	if m, ok := errors.AsType[*mismatchError](err); ok {
-		for _, line := range m.verdict.Detail {
+	if e, ok := errors.AsType[*promptError](err); ok {
+		remedy = cmp.Or(e.remedy, remedy)
+		for _, line := range e.detail {
 			bad = append(bad, errors.New(line))
 		}
 	}

@@ -25,7 +25,7 @@ func trialOn(t *testing.T, sim *lettasim.Server) (_ *Trial, _ Server, said func(
 	t.Helper()
 	server := httptest.NewServer(sim)
 	t.Cleanup(server.Close)
-	c := config.Default()
+	c := config.NewLoader(func(string) string { return "" }).Config
 	c.Server.URLs, c.Agent.Model = []config.Server{{URL: server.URL}}, "sglang//models/qwen3"
 	client, err := letta.NewClient(letta.ClientConfig{BaseURL: server.URL})
 	if err != nil {

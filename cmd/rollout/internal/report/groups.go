@@ -28,7 +28,7 @@ func (l *Lag) add(counts []int) {
 }
 
 func (l *Lag) text() string {
-	text := format.Lags(l.Groups, pace.LagMost+1) + ", in policy versions"
+	text := format.Lags(l.Groups) + ", in policy versions"
 	if l.CutShort > 0 {
 		text += fmt.Sprintf("; the last groups of %s are missing", format.Plural(int64(l.CutShort), "killed process"))
 	}

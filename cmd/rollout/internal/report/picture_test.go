@@ -48,5 +48,5 @@ func TestPictureOfThePage(t *testing.T) {
 		fmt.Fprintf(&out, svg+"\n", x+14, y+34)
 	}
 	out.WriteString("</g></svg>\n")
-	picturetest.Check(t, "report.svg", out.Bytes(), *update)
+	picturetest.Check(t, "../../../../testdata/pictures/report.svg", out.Bytes(), *update)
 }

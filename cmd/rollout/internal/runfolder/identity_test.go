@@ -15,7 +15,7 @@ func configured(t *testing.T, text string) *config.Loader {
 	t.Helper()
 	l := config.NewLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
 	must(t, l.File(fileOf(t, "run.yaml", text)))
-	must(t, l.Err())
+	must(t, l.Bad.Err())
 	return l
 }
 
@@ -56,7 +56,7 @@ func TestSettingsComeBackFromARun(t *testing.T) {
 	info := described(t, was, nil)
 	again := config.NewLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
 	again.FromRun(info.Config, "")
-	must(t, again.Err())
+	must(t, again.Bad.Err())
 	for i, s := range again.Settings {
 		if s.Key == "output.dir" {
 			continue

@@ -188,7 +188,7 @@ func NewTaskCheck(c *config.Config, skipped func(error)) *TaskCheck {
 func (i *Info) taskSettings() (*config.Config, error) {
 	l := config.NewLoader(func(string) string { return "" })
 	l.FromRun(i.Config, "tasks")
-	return l.Config, l.Err()
+	return l.Config, l.Bad.Err()
 }
 
 // Update writes the changes of an invocation. It writes run.json first, with both digests of the

@@ -369,7 +369,7 @@ func TestPictureOfTheLiveBlock(t *testing.T) {
 	v.Sink, v.rate, v.tokens = sink.Stats{Shards: 3, Bytes: 12_345_678}, 7.31, 12_431
 	v.Failing, v.Rewards = map[string]int{"token_mismatch": 4}, &Rewards{Scored: 1282, Mean: new(0.4119)}
 	text := "$ rollout collect -c run.yaml\n" + strings.Join(v.block(92, true), "\n")
-	picturetest.Check(t, "collect.svg", picturetest.Terminal(t, 92, text), *update)
+	picturetest.Check(t, "../../../../testdata/pictures/collect.svg", picturetest.Terminal(t, 92, text), *update)
 }
 
 // TestDrainSaysWhatItWaitsFor checks that a drain describes the samples that it waits for, without

@@ -58,4 +58,4 @@ func (g *groupSummary) String() string {
 }
 
 // lags is empty if no lag is known.
-func (g *groupSummary) lags() string { return format.Lags(g.Lag, pace.LagMost+1) }
+func (g *groupSummary) lags() string { return format.Lags(g.Lag) }

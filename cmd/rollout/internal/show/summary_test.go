@@ -124,7 +124,7 @@ func TestSummaryLeftOut(t *testing.T) {
 // measured a lasting gain.
 func TestHintOfMore(t *testing.T) {
 	t.Parallel()
-	c := config.Default()
+	c := config.NewLoader(func(string) string { return "" }).Config
 	s := &Summary{Planned: 1000, Committed: 1000, Rows: 1000, Seconds: 3600}
 	busy := collector.EndpointStats{Name: "http://a", Limit: 24, Max: 24}
 	gained := busy
@@ -163,7 +163,7 @@ func TestHintOfVersions(t *testing.T) {
 		"claimed":            {collector.Yield{VersionTrace: 5, VersionNone: 7}, config.PolicyVersion{Claimed: true}, false},
 		"traces were wanted": {collector.Yield{VersionTrace: 5, VersionNone: 7}, config.PolicyVersion{Traces: true}, false},
 	} {
-		c := config.Default()
+		c := config.NewLoader(func(string) string { return "" }).Config
 		c.Tokens.PolicyVersion = tt.said
 		s := Summarize(collector.Stats{Yield: tt.yield}, sink.Stats{}, prompt.Stats{}, new(Tally), 0)
 		if hints := strings.Join(s.hints(c, collector.Stats{}), "\n"); strings.Contains(hints, advice) != tt.want {
