@@ -88,15 +88,13 @@ func TestCtl(t *testing.T) {
 
 	l := must(ctl.Listen(dir))(t)
 	run := &toldRun{tasks: map[string]string{}}
-	served := make(chan error, 1)
-	go func() { served <- l.Serve(t.Context(), run) }()
+	var serving sync.WaitGroup
+	serving.Go(func() { l.Serve(t.Context(), run) })
 	defer func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		serving.Wait()
 	}()
 	status := mustRun(t, exit.OK, "ctl", dir, "status").stdout
 	want := `run      20260101-1 in ` + dir + `

@@ -356,7 +356,6 @@ func TestGateLedgerBytes(t *testing.T) {
 		s.RolloutID, samples[i] = collector.RolloutID(s.Key, 1), s
 	}
 	sinktest.Write(t, dir, sink.Config{}, samples)
-	samples = nil
 	before := heap()
 	l := must(sink.ReadLedger(dir))(t)
 	if committed, failed := l.Counts(); committed != done || failed != 0 {

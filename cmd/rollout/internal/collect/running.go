@@ -269,7 +269,7 @@ func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 	}
 	if r.socket != nil {
 		handler := &control{plan: r.plan, groups: g, collector: r.collector, arrivals: r.arrivals}
-		help(func() { _ = r.socket.Serve(ctx, handler) }) // nil when ctx is done
+		help(func() { r.socket.Serve(ctx, handler) })
 	}
 	// Reading a pipe cannot be interrupted, so the reader is not waited for.
 	go r.arrivals.read(ctx, r.socket == nil)

@@ -89,15 +89,15 @@ func serve(t *testing.T, dir string, r *run, patience time.Duration) (end func()
 		l.SetPatience(patience)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- l.Serve(ctx, r) }()
+	done := make(chan struct{})
+	go func() {
+		l.Serve(ctx, r)
+		close(done)
+	}()
 	end = sync.OnceFunc(func() {
 		cancel()
 		select {
-		case err := <-done:
-			if err != nil {
-				t.Error(err)
-			}
+		case <-done:
 		case <-time.After(10 * time.Second):
 			t.Error("Serve has not returned")
 		}

@@ -65,29 +65,28 @@ type server struct {
 // Serve answers clients until ctx is done or [Listener.Close] is called. It answers all requests
 // that were read before it returns, but gives each client only one second to read the answers. It
 // leaves no goroutine behind.
-func (l *Listener) Serve(ctx context.Context, h Handler) error {
+func (l *Listener) Serve(ctx context.Context, h Handler) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	s := &server{handler: h, patience: l.patience, places: make(chan struct{}, MaxClients), long: make(chan struct{}, longLines)}
 	var running sync.WaitGroup
-	err := s.accept(ctx, l.listener, &running)
+	s.accept(ctx, l.listener, &running)
 	cancel()
 	running.Wait()
-	return err
 }
 
-func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.WaitGroup) error {
+func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.WaitGroup) {
 	for {
 		conn, err := l.AcceptUnix()
 		switch {
 		case errors.Is(err, net.ErrClosed):
-			return nil
+			return
 		case err != nil && wait.For(ctx, again): // possibly no file descriptors left; clients wait
 			continue
 		case err != nil:
-			return nil
+			return
 		}
 		c := &client{server: s, conn: conn, in: bufio.NewReader(conn), answers: make(chan func() any, queued)}
 		select {

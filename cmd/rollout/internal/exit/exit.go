@@ -76,8 +76,8 @@ func Code(err error) int {
 	if e, ok := errors.AsType[*statusError](err); ok {
 		return e.code
 	}
-	is := func(any ...error) bool {
-		return slices.ContainsFunc(any, func(one error) bool { return errors.Is(err, one) })
+	is := func(these ...error) bool {
+		return slices.ContainsFunc(these, func(one error) bool { return errors.Is(err, one) })
 	}
 	switch {
 	case is(collector.ErrStorage, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM):
