@@ -239,23 +239,12 @@ func (o *stepsOutput) metrics(m *letta.StepMetrics) error {
 		[]string{m.ID, took(m.StepNanos), took(m.LLMRequestNanos), took(m.ToolExecutionNanos), m.RunID, m.AgentID})
 }
 
-<<<<<<< HEAD
-func traceTable(t *letta.ProviderTrace) func(io.Writer) {
-	return func(w io.Writer) {
-		termsafe.Fprintf(w, "step\t%s\n", cmp.Or(t.StepID, "-"))
-		termsafe.Fprintf(w, "kind\t%s\n", cmp.Or(t.CallType, "-"))
-		termsafe.Fprintf(w, "agent\t%s\n", cmp.Or(t.AgentID, "-"))
-		termsafe.Fprintf(w, "server run\t%s\n", cmp.Or(t.RunID, "-"))
-		termsafe.Fprintf(w, "request\t%d bytes\t%s\n", len(t.Request.JSON), termsafe.Text(string(t.Request.JSON), 160))
-		termsafe.Fprintf(w, "answer\t%d bytes\t%s\n", len(t.Response.JSON), termsafe.Text(string(t.Response.JSON), 160))
-=======
 func (o *stepsOutput) trace(t *letta.ProviderTrace) error {
 	body := func(name string, b letta.RawJSON) []string {
 		return []string{name, fmt.Sprintf("%d bytes", len(b)), termsafe.Text(string(b), 160)}
->>>>>>> 3542baaa (rollout: 607 lines of the program fewer, with the same behavior)
 	}
 	return o.print([]letta.RawJSON{t.JSON}, []string{"step", t.StepID}, []string{"kind", t.CallType}, []string{"agent", t.AgentID},
-		[]string{"server run", t.RunID}, body("request", t.RequestJSON), body("answer", t.ResponseJSON))
+		[]string{"server run", t.RunID}, body("request", t.Request.JSON), body("answer", t.Response.JSON))
 }
 
 func (o *stepsOutput) messages(messages letta.Messages) error {
