@@ -39,7 +39,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 	if err := checkEnds(s, calls); err != nil {
 		return nil, err
 	}
-	rows, al, err := a.w.aligner.Align(nil, calls)
+	rows, al, err := a.w.aligner.Align(calls)
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ type Aligner struct {
 
 	// State of one Align:
 	calls      []Call
-	rows       []Row // includes the rows of dst; the open row is the last
+	rows       []Row // the open row is the last
 	sum        Alignment
 	open       bool // rows has an open row; it ends with the output of the previous call
 	cutBefore  bool // the previous call is cut: no row contains it
@@ -101,34 +101,31 @@ func lastID(size int) uint32 {
 	return uint32(size) - 1
 }
 
-// Align appends the rows of one sample to dst; the package documentation has the rule. Rows share
-// no memory with calls. Align reuses the rows, and their memory, between the length and the
-// capacity of dst. A caller that transfers ownership of its rows passes nil.
+// Align returns the rows of one sample; the package documentation has the rule. Rows share no memory
+// with calls.
 //
 // Calls with an unknown prompt must be quarantined. They are counted as lost, and no row continues
 // across them. Calls of SourceLiteral can be mixed only with quarantined calls.
 //
 // An *AlignError means that the whole sample must not be trained on: ErrLength, ErrNoPrompt,
 // ErrVocab, ErrPrefix with DriftReject, or ErrInvariant for a call with a better grade than its
-// source can prove. Then dst is returned unchanged.
-func (a *Aligner) Align(dst []Row, calls []Call) ([]Row, Alignment, error) {
-	base := len(dst)
+// source can prove.
+func (a *Aligner) Align(calls []Call) ([]Row, Alignment, error) {
 	if err := checkCalls(calls); err != nil {
-		return dst, Alignment{}, err
+		return nil, Alignment{}, err
 	}
-	a.calls, a.rows, a.sum = calls, dst, Alignment{}
+	a.calls, a.rows, a.sum = calls, nil, Alignment{}
 	a.open, a.cutBefore, a.lostBefore, a.lastRow = false, false, false, -1
 	a.lost, a.cut = a.lost[:0], a.cut[:0]
 	defer func() { a.calls, a.rows = nil, nil }()
 	for k := range calls {
 		if err := a.call(k); err != nil {
-			return a.rows[:base], Alignment{}, err
+			return nil, Alignment{}, err
 		}
 	}
 	a.close()
-	for i := range a.rows[base:] {
-		a.rows[base+i].SegmentIndex = int32(i)
-		a.rows[base+i].SegmentCount = int32(len(a.rows) - base)
+	for i := range a.rows {
+		a.rows[i].SegmentIndex, a.rows[i].SegmentCount = int32(i), int32(len(a.rows))
 	}
 	a.sum.LostCalls, a.sum.CutCalls = a.lost, a.cut
 	return a.rows, a.sum, nil
@@ -295,18 +292,13 @@ func (a *Aligner) begin(k int, div *Divergence) error {
 		a.skip(k)
 		return nil
 	}
-	row := a.newRow()
 	if a.lostBefore {
-		div = row.spareDivergence.reuse()
-		div.Call, div.Kind = int32(k), DivergedAfterLost
+		div = &Divergence{Call: int32(k), Kind: DivergedAfterLost}
 	}
-	row.Divergence, row.spareDivergence = div, nil
-	row.FirstCall, row.LastCall = int32(k), int32(k)
-	row.Grade, row.Source = c.Grade, c.Source
+	a.rows = append(a.rows, Row{FirstCall: int32(k), LastCall: int32(k), Grade: c.Grade, Source: c.Source, Divergence: div})
 	a.open, a.cutBefore, a.lostBefore, a.lastRow = true, false, false, -1
-	if need := len(prompt) + len(c.OutputIDs); cap(row.InputIDs) < need {
-		row.reserve(a.finalLength(k, need))
-	}
+	row := &a.rows[len(a.rows)-1]
+	row.reserve(a.finalLength(k, len(prompt)+len(c.OutputIDs)))
 	return a.append(row, k, RolePrompt, prompt)
 }
 
@@ -373,18 +365,6 @@ func (a *Aligner) close() {
 		a.rows = a.rows[:a.lastRow]
 		a.lastRow = -1
 	}
-}
-
-// newRow appends an empty row, reusing the memory after rows if there is any.
-func (a *Aligner) newRow() *Row {
-	if len(a.rows) < cap(a.rows) {
-		a.rows = a.rows[:len(a.rows)+1]
-	} else {
-		a.rows = append(a.rows, Row{})
-	}
-	row := &a.rows[len(a.rows)-1]
-	row.Reset()
-	return row
 }
 
 func (a *Aligner) fits(tokens int) bool {

@@ -116,7 +116,7 @@ func TestChains(t *testing.T) {
 	forks, continued, lost := 0, 0, 0
 	for n := range 20_000 {
 		calls := chain(rand.New(rand.NewPCG(seed, uint64(n))))
-		rows, sum, err := a.Align(nil, calls)
+		rows, sum, err := a.Align(calls)
 		if err == nil {
 			err = checkChain(calls, rows, sum.LostCalls)
 		}
@@ -180,7 +180,7 @@ func TestChainsCatch(t *testing.T) {
 		caught := false
 		for n := range 500 {
 			calls := chain(rand.New(rand.NewPCG(1, uint64(n))))
-			rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, plant(slices.Clone(calls)))
+			rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(plant(slices.Clone(calls)))
 			if caught = err != nil || checkChain(calls, rows, sum.LostCalls) != nil; caught {
 				break
 			}

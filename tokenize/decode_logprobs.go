@@ -233,10 +233,7 @@ func (d *Decoder) triple() (v float32, id int32, err error) {
 	case c == '-' || c-'0' <= 9:
 		var text []byte
 		if text, err = d.number(); err == nil {
-			var slow bool
-			if v, slow = float32Of(text); slow {
-				d.slowFloats++
-			}
+			v, _ = float32Of(text)
 		}
 	default:
 		err = d.wrongType("a log-probability or null", c)
@@ -258,9 +255,11 @@ func (d *Decoder) triple() (v float32, id int32, err error) {
 		switch c := d.space(); c {
 		case ',':
 			d.i++
-			if err := d.skip(5); err != nil {
+			d.depth += 2 // the list and the triple
+			if err := d.skip(); err != nil {
 				return 0, 0, belowIndex(err, k)
 			}
+			d.depth -= 2
 		case ']':
 			d.i++
 			return v, id, nil

@@ -1,21 +1,12 @@
 package tokenize
 
+import "cmp"
+
 // reply decodes the whole reply: one object and nothing after it.
 func (d *Decoder) reply() error {
-	if c := d.space(); c != '{' {
-		return d.wrongType("an object", c)
-	}
-	d.i++
 	d.out.Rest = append(d.out.Rest, '{')
 	seenTurns := false
-	for first := true; ; first = false {
-		c := d.space()
-		if c == '}' && first {
-			break
-		}
-		if c != '"' {
-			return d.expected("a key", c)
-		}
+	err := d.object("an object", func() error {
 		at := d.offset()
 		restLen := len(d.out.Rest)
 		if restLen > 1 {
@@ -25,51 +16,40 @@ func (d *Decoder) reply() error {
 		if err := d.readKey(); err != nil {
 			return err
 		}
-		var err error
 		switch string(d.key) {
 		case "turns":
+			d.dropRest(restLen)
 			if seenTurns {
 				return below(&DecodeError{Offset: at, Err: ErrDuplicateKey}, "turns")
 			}
 			seenTurns = true
-			d.dropRest(restLen)
-			if err = d.colon(); err == nil {
+			err := d.colon()
+			if err == nil {
 				err = d.turns()
 			}
-			if err != nil {
-				return below(err, "turns") // d.key holds another key by now
-			}
+			return below(err, "turns") // d.key has another key by now
 		case "logprobs":
 			d.dropRest(restLen)
-			if err = d.colon(); err == nil {
-				err = d.skip(1)
-			}
-		default:
-			if err = d.colon(); err == nil {
-				err = d.skip(1)
-			}
-			if err == nil {
-				d.flushRest()
-				d.keep = -1
-				if d.restOver {
-					err = &DecodeError{Offset: at, Err: limitError("MaxRestBytes", int64(d.cfg.MaxRestBytes))}
-				}
+		}
+		err := d.colon()
+		if err == nil {
+			err = d.skip()
+		}
+		if err == nil && d.keep >= 0 {
+			d.flushRest()
+			d.keep = -1
+			if d.restOver {
+				err = &DecodeError{Offset: at, Err: limitError("MaxRestBytes", int64(d.cfg.MaxRestBytes))}
 			}
 		}
 		if err != nil {
 			return below(err, string(d.key))
 		}
-		switch c := d.space(); c {
-		case ',':
-			d.i++
-			continue
-		case '}':
-		default:
-			return d.expected("',' or '}'", c)
-		}
-		break
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	d.i++ // the brace
 	d.out.Rest = append(d.out.Rest, '}')
 	if c := d.space(); c != 0 {
 		return d.fail(ErrSyntax, "expected the end of the reply")
@@ -103,117 +83,57 @@ func (d *Decoder) colon() error {
 
 // turns decodes the value of `turns`.
 func (d *Decoder) turns() error {
-	switch c := d.space(); c {
-	case 'n':
+	if d.space() == 'n' {
 		return d.literal("null")
-	case '[':
-	default:
-		return d.wrongType("a list of turns or null", c)
 	}
-	d.i++
 	d.out.HasTurns = true
-	if d.space() == ']' {
-		d.i++
-		return nil
-	}
-	for k := 0; ; k++ {
+	return d.array("a list of turns or null", func(k int) error {
 		if k == d.cfg.MaxTurns {
 			return belowIndex(&DecodeError{Offset: d.offset(), Err: limitError("MaxTurns", int64(k))}, k)
 		}
-		if err := d.turn(); err != nil {
-			return belowIndex(err, k)
-		}
-		switch c := d.space(); c {
-		case ',':
-			d.i++
-		case ']':
-			d.i++
-			return nil
-		default:
-			return d.expected("',' or ']'", c)
-		}
-	}
+		return belowIndex(d.turn(), k)
+	})
 }
 
-// The fields of a turn, as bits of the set of fields seen.
-const (
-	sawRole = 1 << iota
-	sawPrompt
-	sawOutput
-	sawLogprobs
-	sawContent
-	sawTool
-)
-
-// turnField returns the bit of a key, or 0 for an unknown key.
-func turnField(key []byte) uint {
-	switch string(key) {
-	case "role":
-		return sawRole
-	case "input_ids":
-		return sawPrompt
-	case "output_ids":
-		return sawOutput
-	case "output_token_logprobs":
-		return sawLogprobs
-	case "content":
-		return sawContent
-	case "tool_name":
-		return sawTool
-	}
-	return 0
-}
+// turnFields are the keys of a turn that are decoded. The role is required.
+var turnFields = [...]string{"role", "input_ids", "output_ids", "output_token_logprobs", "content", "tool_name"}
 
 // turn decodes one element of `turns`. The keys can have any order.
 func (d *Decoder) turn() error {
-	if c := d.space(); c != '{' {
-		return d.wrongType("a turn", c)
-	}
 	start := d.offset()
-	d.i++
 	t := turnSpan{prompt: noSpan, output: noSpan, logprobs: noSpan, content: noSpan, tool: noSpan, mismatch: -1}
 	// ids of the triples, if they came before output_ids
 	early := noSpan
-	var seen uint
-	for first := true; ; first = false {
-		c := d.space()
-		if c == '}' && first {
-			break
-		}
-		if c != '"' {
-			return d.expected("a key", c)
-		}
+	var seen uint // bit i: turnFields[i]
+	err := d.object("a turn", func() error {
 		at := d.offset()
 		if err := d.readKey(); err != nil {
 			return err
 		}
-		field := turnField(d.key)
-		if seen&field != 0 {
-			return below(&DecodeError{Offset: at, Err: ErrDuplicateKey}, string(d.key))
+		name := ""
+		for i, field := range turnFields {
+			if string(d.key) != field {
+				continue
+			}
+			name = field // d.key can have another key when an error is returned
+			if seen>>i&1 != 0 {
+				return below(&DecodeError{Offset: at, Err: ErrDuplicateKey}, name)
+			}
+			seen |= 1 << i
 		}
-		seen |= field
 		err := d.colon()
 		if err == nil {
-			err = d.turnValue(field, &t, &early)
+			err = d.turnValue(name, &t, &early)
 		}
 		if err != nil {
-			if field == 0 {
-				return below(err, string(d.key))
-			}
-			return below(err, fieldName(field))
+			return below(err, cmp.Or(name, string(d.key)))
 		}
-		switch c := d.space(); c {
-		case ',':
-			d.i++
-			continue
-		case '}':
-		default:
-			return d.expected("',' or '}'", c)
-		}
-		break
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	d.i++
-	if seen&sawRole == 0 {
+	if seen&1 == 0 {
 		return &DecodeError{Offset: start, Err: &detailError{ErrSchema, "turn without a role"}}
 	}
 	if early.lo >= 0 && t.output.lo >= 0 {
@@ -223,35 +143,18 @@ func (d *Decoder) turn() error {
 	return nil
 }
 
-// fieldName is the inverse of turnField. d.key can be overwritten by the time of an error.
-func fieldName(field uint) string {
-	switch field {
-	case sawRole:
-		return "role"
-	case sawPrompt:
-		return "input_ids"
-	case sawOutput:
-		return "output_ids"
-	case sawLogprobs:
-		return "output_token_logprobs"
-	case sawContent:
-		return "content"
-	}
-	return "tool_name"
-}
-
-func (d *Decoder) turnValue(field uint, t *turnSpan, early *span) (err error) {
-	switch field {
-	case sawRole:
+func (d *Decoder) turnValue(name string, t *turnSpan, early *span) (err error) {
+	switch name {
+	case "role":
 		t.role, err = d.role()
-	case sawPrompt: // a prompt that is not a list counts as unknown; another source can have it
+	case "input_ids": // a prompt that is not a list counts as unknown; another source can have it
 		if c := d.space(); c != '[' && c != 'n' {
-			return d.skip(3)
+			return d.skip()
 		}
 		t.prompt, err = d.promptIDs()
-	case sawOutput:
+	case "output_ids":
 		t.output, err = d.ids()
-	case sawLogprobs:
+	case "output_token_logprobs":
 		if t.output.lo >= 0 {
 			t.logprobs, t.mismatch, err = d.logprobs(d.out.ids[t.output.lo:t.output.hi])
 			break
@@ -259,15 +162,15 @@ func (d *Decoder) turnValue(field uint, t *turnSpan, early *span) (err error) {
 		early.lo = len(d.out.ids)
 		t.logprobs, _, err = d.logprobs(nil)
 		early.hi = len(d.out.ids)
-	case sawContent:
+	case "content":
 		t.content, err = d.text()
-	case sawTool: // only informative, so another type is not an error
+	case "tool_name": // only informative, so another type is not an error
 		if d.space() != '"' {
-			return d.skip(3)
+			return d.skip()
 		}
 		t.tool, err = d.text()
 	default:
-		err = d.skip(3)
+		err = d.skip()
 	}
 	return err
 }

@@ -2,16 +2,16 @@ package tokenize
 
 import "math/bits"
 
-// skip validates one value of any type. depth is the number of arrays and objects around it.
-func (d *Decoder) skip(depth int) error {
+// skip validates one value of any type.
+func (d *Decoder) skip() error {
 	switch c := d.space(); c {
 	case '"':
 		d.i++
 		return d.skipString()
 	case '{':
-		return d.skipObject(depth)
+		return d.object("an object", d.skipMember)
 	case '[':
-		return d.skipArray(depth)
+		return d.array("an array", d.skipElement)
 	case 't':
 		return d.literal("true")
 	case 'f':
@@ -27,65 +27,20 @@ func (d *Decoder) skip(depth int) error {
 	}
 }
 
-func (d *Decoder) skipObject(depth int) error {
-	if depth >= d.cfg.MaxDepth {
-		return &DecodeError{Offset: d.offset(), Err: limitError("MaxDepth", int64(d.cfg.MaxDepth))}
-	}
+func (d *Decoder) skipMember() error {
 	d.i++
-	if d.space() == '}' {
-		d.i++
-		return nil
+	if err := d.skipString(); err != nil {
+		return err
 	}
-	for {
-		if c := d.space(); c != '"' {
-			return d.expected("a key", c)
-		}
-		d.i++
-		if err := d.skipString(); err != nil {
-			return err
-		}
-		if err := d.colon(); err != nil {
-			return err
-		}
-		if err := d.skip(depth + 1); err != nil {
-			return err
-		}
-		switch c := d.space(); c {
-		case ',':
-			d.i++
-		case '}':
-			d.i++
-			return nil
-		default:
-			return d.expected("',' or '}'", c)
-		}
+	if err := d.colon(); err != nil {
+		return err
 	}
+	return d.skip()
 }
 
-func (d *Decoder) skipArray(depth int) error {
-	if depth >= d.cfg.MaxDepth {
-		return &DecodeError{Offset: d.offset(), Err: limitError("MaxDepth", int64(d.cfg.MaxDepth))}
-	}
-	d.i++
-	if d.space() == ']' {
-		d.i++
-		return nil
-	}
-	for {
-		d.skipChoices(depth)
-		if err := d.skip(depth + 1); err != nil {
-			return err
-		}
-		switch c := d.space(); c {
-		case ',':
-			d.i++
-		case ']':
-			d.i++
-			return nil
-		default:
-			return d.expected("',' or ']'", c)
-		}
-	}
+func (d *Decoder) skipElement(int) error {
+	d.skipChoices()
+	return d.skip()
 }
 
 func (d *Decoder) literal(word string) error {
@@ -120,8 +75,8 @@ const (
 // recorded format. logprobs repeats the last call and is half to two thirds of a reply. This
 // function makes the same checks as skip, at several times its speed. It stops before the first
 // element of another format and before the last element; d.i is then at the start of a value.
-func (d *Decoder) skipChoices(depth int) {
-	if depth+2 >= d.cfg.MaxDepth {
+func (d *Decoder) skipChoices() {
+	if d.depth+1 >= d.cfg.MaxDepth {
 		return
 	}
 	for {

@@ -8,7 +8,7 @@ import (
 
 // Files of the decoder:
 //
-//	decoder.go          the type, its buffer, errors
+//	decoder.go          the type, its buffer, objects and arrays, errors
 //	decode_reply.go     the reply object, turns, the fields of a turn
 //	decode_ids.go       lists of ids
 //	decode_logprobs.go  lists of [logprob, id, …]
@@ -85,6 +85,7 @@ type Decoder struct {
 	over    bool  // … because the reply is longer than MaxReplyBytes
 	readErr error // … because r failed
 
+	depth    int  // arrays and objects around buf[i]
 	keep     int  // position in buf of the first byte that belongs to Rest, or -1
 	restOver bool // Rest would exceed MaxRestBytes
 
@@ -101,8 +102,6 @@ type Decoder struct {
 
 	key []byte // the last key, cut at maxKeyBytes
 	out *Reply
-
-	slowFloats int
 }
 
 // NewDecoder returns a Decoder with the given limits.
@@ -115,29 +114,44 @@ func NewDecoder(cfg DecoderConfig) *Decoder {
 //
 // It returns a *DecodeError if the bytes are not a valid reply, and a *ReadError if r failed.
 func (d *Decoder) Decode(r io.Reader, dst *Reply) error {
-	if d.own == nil {
-		d.own = make([]byte, d.cfg.ChunkBytes)
-	}
-	d.buf, d.n, d.r = d.own, 0, r
-	d.eof, d.over = false, false
+	d.open(r)
 	return d.run(dst)
 }
 
 // DecodeBytes is Decode for a reply in memory. It does not change b and keeps no reference to it.
 func (d *Decoder) DecodeBytes(b []byte, dst *Reply) error {
+	d.openBytes(b)
+	return d.run(dst)
+}
+
+// open begins a document that is read from r.
+func (d *Decoder) open(r io.Reader) {
+	if d.own == nil {
+		d.own = make([]byte, d.cfg.ChunkBytes)
+	}
+	d.begin()
+	d.buf, d.n, d.r = d.own, 0, r
+	d.eof, d.over = false, false
+}
+
+// openBytes begins a document in memory.
+func (d *Decoder) openBytes(b []byte) {
 	d.over = int64(len(b)) > d.cfg.MaxReplyBytes
 	if d.over {
 		b = b[:d.cfg.MaxReplyBytes]
 	}
+	d.begin()
 	d.buf, d.n, d.eof = b, len(b), true
-	return d.run(dst)
+}
+
+func (d *Decoder) begin() {
+	d.i, d.base, d.depth, d.readErr, d.long = 0, 0, 0, nil, nil
+	d.keep, d.restOver, d.r = -1, false, nil
+	d.prompt, d.promptAt, d.promptKeep = d.prompt[:0], 0, -1
 }
 
 func (d *Decoder) run(dst *Reply) error {
 	dst.Reset()
-	d.i, d.base, d.readErr = 0, 0, nil
-	d.keep, d.restOver, d.slowFloats = -1, false, 0
-	d.prompt, d.promptAt, d.promptKeep = d.prompt[:0], 0, -1
 	d.out = dst
 	err := d.reply()
 	if err == nil {
@@ -227,6 +241,83 @@ func (d *Decoder) space() byte {
 			return 0
 		}
 	}
+}
+
+// object reads an object. It calls member at the opening quote of each key. member reads the key
+// and the value. what describes the object.
+func (d *Decoder) object(what string, member func() error) error {
+	if c := d.space(); c != '{' {
+		return d.wrongType(what, c)
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		switch c := d.space(); {
+		case c == '}' && first:
+			d.leave()
+			return nil
+		case c != '"':
+			return d.expected("a key", c)
+		}
+		if err := member(); err != nil {
+			return err
+		}
+		switch c := d.space(); c {
+		case ',':
+			d.i++
+		case '}':
+			d.leave()
+			return nil
+		default:
+			return d.expected("',' or '}'", c)
+		}
+	}
+}
+
+// array reads an array. It calls element at each value, which element reads. what describes the
+// array.
+func (d *Decoder) array(what string, element func(i int) error) error {
+	if c := d.space(); c != '[' {
+		return d.wrongType(what, c)
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		if c := d.space(); c == ']' && i == 0 {
+			d.leave()
+			return nil
+		}
+		if err := element(i); err != nil {
+			return err
+		}
+		switch c := d.space(); c {
+		case ',':
+			d.i++
+		case ']':
+			d.leave()
+			return nil
+		default:
+			return d.expected("',' or ']'", c)
+		}
+	}
+}
+
+// enter moves past the bracket that opens an array or an object.
+func (d *Decoder) enter() error {
+	if d.depth >= d.cfg.MaxDepth {
+		return &DecodeError{Offset: d.offset(), Err: limitError("MaxDepth", int64(d.cfg.MaxDepth))}
+	}
+	d.depth++
+	d.i++
+	return nil
+}
+
+// leave moves past the bracket that closes it.
+func (d *Decoder) leave() {
+	d.depth--
+	d.i++
 }
 
 func (d *Decoder) offset() int64 { return d.base + int64(d.i) }

@@ -32,13 +32,10 @@ const (
 
 // newDivergence returns the divergence of prompt k at position n from head and tail.
 func (a *Aligner) newDivergence(k, n int, head, tail []int32) *Divergence {
-	prompt := a.calls[k].PromptIDs
-	div := a.nextSpare().reuse()
-	div.Call, div.Offset = int32(k), int32(n)
-	div.Row = window(div.Row, head, tail, n)
-	div.Prompt = window(div.Prompt, prompt, nil, n)
-	div.Kind = a.kind(k, n, len(head)+len(tail))
-	return div
+	return &Divergence{
+		Call: int32(k), Offset: int32(n), Kind: a.kind(k, n, len(head)+len(tail)),
+		Row: window(head, tail, n), Prompt: window(a.calls[k].PromptIDs, nil, n),
+	}
 }
 
 func (a *Aligner) kind(k, n, seen int) DivergenceKind {
@@ -62,39 +59,16 @@ func (a *Aligner) kind(k, n, seen int) DivergenceKind {
 	return DivergedInEarlier
 }
 
-// nextSpare takes the spare Divergence from the unused row after the last one, if any.
-func (a *Aligner) nextSpare() *Divergence {
-	if len(a.rows) == cap(a.rows) {
-		return nil
+// window returns the first DivergenceWindow ids from position n of head followed by tail.
+func window(head, tail []int32, n int) (ids []int32) {
+	for i := n; i < min(n+DivergenceWindow, len(head)+len(tail)); i++ {
+		if i < len(head) {
+			ids = append(ids, head[i])
+		} else {
+			ids = append(ids, tail[i-len(head)])
+		}
 	}
-	row := &a.rows[:len(a.rows)+1][len(a.rows)]
-	spare := row.Divergence
-	if spare == nil {
-		spare = row.spareDivergence
-	}
-	row.Divergence, row.spareDivergence = nil, nil
-	return spare
-}
-
-// reuse empties and returns d, or returns a new Divergence if d is nil.
-func (d *Divergence) reuse() *Divergence {
-	if d == nil {
-		return new(Divergence)
-	}
-	*d = Divergence{Row: d.Row[:0], Prompt: d.Prompt[:0]}
-	return d
-}
-
-// window appends to dst the first DivergenceWindow ids from position n of head followed by tail.
-func window(dst, head, tail []int32, n int) []int32 {
-	if n < len(head) {
-		dst = append(dst, head[n:min(len(head), n+DivergenceWindow)]...)
-	}
-	if room := DivergenceWindow - len(dst); room > 0 {
-		from := min(max(n-len(head), 0), len(tail))
-		dst = append(dst, tail[from:min(len(tail), from+room)]...)
-	}
-	return dst
+	return ids
 }
 
 // AppendDivergence appends Divergence and Realigned as one JSON object, for the `divergence`

@@ -82,9 +82,9 @@
 //
 // # Memory and errors
 //
-// The owner of a Decoder, Reply or Aligner reuses it, one sample at a time. Once warm they do not
-// allocate. Turns point into their Reply, and calls point into turns. The Aligner copies, so rows
-// own their memory. Invalid input returns an error and never panics: *DecodeError for malformed
+// The owner of a Decoder, Reply or Aligner reuses it, one sample at a time. Once warm, decoding does
+// not allocate, and aligning allocates only the rows. Turns point into their Reply, and calls point
+// into turns. The Aligner copies, so rows own their memory. Invalid input returns an error and never panics: *DecodeError for malformed
 // bytes, *AlignError for invalid content.
 //
 // # Reading order

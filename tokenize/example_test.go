@@ -42,7 +42,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+	rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(calls)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -72,7 +72,7 @@ func ExampleAligner_Align() {
 		call([]int32{1, 2, 10, 11, 3}, []int32{20}, -0.5),
 		call([]int32{1, 2, 10, 9}, []int32{30}, -0.5),
 	}
-	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(calls)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -34,7 +34,7 @@ func TestPinnedForkIsTheDefault(t *testing.T) {
 		t.Error("the zero value does not fork")
 	}
 	calls := []tokenize.Call{exactCall([]int32{1}, []int32{10, 99}), exactCall([]int32{1, 10, 2}, []int32{20})}
-	_, sum, err := tokenize.NewAligner(cfg).Align(nil, calls)
+	_, sum, err := tokenize.NewAligner(cfg).Align(calls)
 	if err != nil || sum.Trimmed != 0 || sum.Trained != 3 {
 		t.Errorf("%+v, %v", sum, err)
 	}
@@ -123,7 +123,7 @@ func exactCall(prompt, output []int32) tokenize.Call {
 
 func mustAlign(t *testing.T, cfg tokenize.AlignConfig, calls ...tokenize.Call) []tokenize.Row {
 	t.Helper()
-	rows, _, err := tokenize.NewAligner(cfg).Align(nil, calls)
+	rows, _, err := tokenize.NewAligner(cfg).Align(calls)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func TestAlignRecorded(t *testing.T) {
 		if err := tokenize.CheckCounts(calls, counts); err != nil {
 			t.Errorf("%s: %v", rec.name, err)
 		}
-		rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{VocabSize: 151_936}).Align(nil, calls)
+		rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{VocabSize: 151_936}).Align(calls)
 		if err != nil {
 			t.Errorf("%s: %v", rec.name, err)
 			continue
@@ -106,7 +106,7 @@ func TestRealignRecorded(t *testing.T) {
 		var total tokenize.Alignment
 		for _, rec := range recordings(t) {
 			calls, _ := recordedCalls(t, rec)
-			rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{Drift: tokenize.DriftRealign, RealignMax: limit}).Align(nil, calls)
+			rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{Drift: tokenize.DriftRealign, RealignMax: limit}).Align(calls)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,11 +140,11 @@ func TestDriftRejectRecorded(t *testing.T) {
 	t.Parallel()
 	for _, rec := range recordings(t) {
 		calls, _ := recordedCalls(t, rec)
-		_, sum, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+		_, sum, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(calls)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{Drift: tokenize.DriftReject}).Align(nil, calls)
+		rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{Drift: tokenize.DriftReject}).Align(calls)
 		var e *tokenize.AlignError
 		if (sum.Forks > 0) != errors.As(err, &e) {
 			t.Errorf("%s: %d forks, but reject returned %v", rec.name, sum.Forks, err)

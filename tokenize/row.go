@@ -10,7 +10,7 @@ package tokenize
 //	TurnOffsets[0] == 0, TurnOffsets[K] == T, non-decreasing, length K+1
 //	TurnRoles has length K
 //
-// A Row owns its memory; Reset keeps it for reuse.
+// A Row owns its memory.
 type Row struct {
 	InputIDs []int32
 
@@ -67,10 +67,6 @@ type Row struct {
 	FirstCall, LastCall int32
 	// FinishReasons and StepIDs have one entry per call, empty if unknown. See Call.FinishReason.
 	FinishReasons, StepIDs []string
-
-	// Memory that Reset keeps for fields that are nil when empty.
-	spareVersions   []int32
-	spareDivergence *Divergence
 }
 
 // Flags is a set of the flags of a row.

@@ -15,31 +15,6 @@ const (
 // to 1e-6, and not NaN (missing). Every reader applies this rule to the float32 in the row.
 func UsableLogprob(v float32) bool { return v <= maxLogprob && v >= minLogprob }
 
-// Reset empties r and keeps its memory.
-func (r *Row) Reset() {
-	versions, divergence := r.Versions, r.Divergence
-	if versions == nil {
-		versions = r.spareVersions
-	}
-	if divergence == nil {
-		divergence = r.spareDivergence
-	}
-	clear(r.FinishReasons)
-	clear(r.StepIDs)
-	*r = Row{
-		InputIDs:        r.InputIDs[:0],
-		LossMask:        r.LossMask[:0],
-		Logprobs:        r.Logprobs[:0],
-		TurnOffsets:     append(r.TurnOffsets[:0], 0),
-		TurnRoles:       r.TurnRoles[:0],
-		FinishReasons:   r.FinishReasons[:0],
-		StepIDs:         r.StepIDs[:0],
-		Realigned:       r.Realigned[:0],
-		spareVersions:   versions,
-		spareDivergence: divergence,
-	}
-}
-
 // AppendContext appends ids that the policy did not sample, as one span: mask 0, log-probability 0,
 // version -1. It does nothing if ids is empty.
 func (r *Row) AppendContext(role Role, ids []int32) {
@@ -109,8 +84,7 @@ func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logpro
 	r.LossMask = slices.Grow(r.LossMask, len(ids))[:hi]
 	r.Logprobs = slices.Grow(r.Logprobs, len(ids))[:hi]
 	if version >= 0 && r.Versions == nil {
-		r.Versions = slices.Grow(r.spareVersions[:0], hi)[:lo]
-		r.spareVersions = nil
+		r.Versions = make([]int32, lo, cap(r.InputIDs))
 		fill(r.Versions, -1)
 	}
 	if r.Versions != nil {
@@ -128,15 +102,9 @@ func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logpro
 // realign repairs the end of the last span, which is an output, from which the prompt of call k
 // differs at token n. It records both sides in Realigned, then trims.
 func (r *Row) realign(k, n int, prompt []int32) {
-	if i := len(r.Realigned); i < cap(r.Realigned) {
-		r.Realigned = r.Realigned[:i+1] // reuses the memory that Reset kept
-	} else {
-		r.Realigned = append(r.Realigned, Divergence{})
-	}
-	d := r.Realigned[len(r.Realigned)-1].reuse()
-	d.Call, d.Offset, d.Kind = int32(k), int32(n), DivergedInLast
-	d.Row = window(d.Row, r.InputIDs, nil, n)
-	d.Prompt = window(d.Prompt, prompt, nil, n)
+	r.Realigned = append(r.Realigned, Divergence{
+		Call: int32(k), Offset: int32(n), Kind: DivergedInLast, Row: window(r.InputIDs, nil, n), Prompt: window(prompt, nil, n),
+	})
 	r.Flags |= FlagRealigned
 	r.trim(n)
 }

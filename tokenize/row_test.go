@@ -19,10 +19,16 @@ func goodRow() *tokenize.Row {
 	return r
 }
 
+// TestRowAppend checks rows of outputs with all log-probabilities, with one too few, which is unscored,
+// and with one too many, which is ignored.
 func TestRowAppend(t *testing.T) {
 	t.Parallel()
-	r := goodRow()
-	for range 2 { // the second time with reused memory
+	other := &tokenize.Row{Source: tokenize.SourceTap, SegmentCount: 1, LastCall: 2, FinishReasons: []string{"stop", ""}, StepIDs: []string{"", ""}}
+	other.AppendContext(tokenize.RolePrompt, []int32{1, 2})
+	other.AppendSampled([]int32{10, 11}, []float32{-0.5}, 4)
+	other.AppendContext(tokenize.RoleTool, []int32{3})
+	other.AppendSampled([]int32{20}, []float32{0, -7}, -1)
+	for _, r := range []*tokenize.Row{goodRow(), other} {
 		if err := r.Check(100); err != nil {
 			t.Fatal(err)
 		}
@@ -40,16 +46,6 @@ func TestRowAppend(t *testing.T) {
 		if len(r.TurnRoles) != 4 {
 			t.Error("appending nothing makes a span")
 		}
-		r.Reset()
-		if r.Versions != nil || len(r.InputIDs) != 0 || !slices.Equal(r.TurnOffsets, []int32{0}) {
-			t.Fatalf("after Reset: %+v", r)
-		}
-		r.Source, r.SegmentCount, r.LastCall = tokenize.SourceTap, 1, 2
-		r.FinishReasons, r.StepIDs = append(r.FinishReasons, "stop", ""), append(r.StepIDs, "", "")
-		r.AppendContext(tokenize.RolePrompt, []int32{1, 2})
-		r.AppendSampled([]int32{10, 11}, []float32{-0.5}, 4) // one too few: unscored, not invented
-		r.AppendContext(tokenize.RoleTool, []int32{3})
-		r.AppendSampled([]int32{20}, []float32{0, -7}, -1) // one too many: ignored
 	}
 }
 

@@ -9,44 +9,27 @@ import "io"
 // It validates the syntax as the Decoder does, within the limits of the DecoderConfig. A Scanner
 // can read any number of documents, one at a time. It is not safe for concurrent use.
 type Scanner struct {
-	d     Decoder
-	out   Reply
-	depth int
-	chunk []byte // the read buffer, between documents
+	d   Decoder
+	out Reply
 }
 
 // NewScanner returns a Scanner with the given limits.
 func NewScanner(cfg DecoderConfig) *Scanner {
-	s := &Scanner{}
-	s.d.cfg = cfg.withDefaults()
-	s.d.key = make([]byte, 0, maxKeyBytes)
+	s := &Scanner{d: *NewDecoder(cfg)}
+	s.d.out = &s.out
 	return s
 }
 
 // Reset begins a document that is read from r in chunks of ChunkBytes.
 func (s *Scanner) Reset(r io.Reader) {
-	if s.chunk == nil {
-		s.chunk = make([]byte, s.d.cfg.ChunkBytes)
-	}
-	s.begin()
-	s.d.buf, s.d.n, s.d.r, s.d.eof = s.chunk, 0, r, false
+	s.d.open(r)
+	s.out = Reply{}
 }
 
 // ResetBytes begins a document in memory. The Scanner refers to b until the next Reset.
 func (s *Scanner) ResetBytes(b []byte) {
-	s.begin()
-	s.d.over = int64(len(b)) > s.d.cfg.MaxReplyBytes
-	if s.d.over {
-		b = b[:s.d.cfg.MaxReplyBytes]
-	}
-	s.d.buf, s.d.n, s.d.r, s.d.eof = b, len(b), nil, true
-}
-
-func (s *Scanner) begin() {
-	d := &s.d
-	d.i, d.base, d.readErr, d.over = 0, 0, nil, false
-	d.keep, d.promptKeep, d.restOver, d.slowFloats, d.long = -1, -1, false, 0, nil
-	d.out, s.out, s.depth = &s.out, Reply{}, 0
+	s.d.openBytes(b)
+	s.out = Reply{}
 }
 
 // Next skips white space and returns the first byte of the next value, or of trailing text, without
@@ -60,79 +43,19 @@ func (s *Scanner) Offset() int64 { return s.d.offset() }
 // method call. The key is cut at 64 bytes and is valid until the value is read.
 func (s *Scanner) Object(member func(key []byte) error) error {
 	d := &s.d
-	if c := d.space(); c != '{' {
-		return d.wrongType("an object", c)
-	}
-	if err := s.enter(); err != nil {
-		return err
-	}
-	for first := true; ; first = false {
-		c := d.space()
-		if c == '}' && first {
-			break
-		}
-		if c != '"' {
-			return d.expected("a key", c)
-		}
+	return d.object("an object", func() error {
 		if err := d.readKey(); err != nil {
 			return err
 		}
 		if err := d.colon(); err != nil {
 			return err
 		}
-		if err := member(d.key); err != nil {
-			return err
-		}
-		if c := d.space(); c == ',' {
-			d.i++
-			continue
-		} else if c != '}' {
-			return d.expected("',' or '}'", c)
-		}
-		break
-	}
-	d.i++
-	s.depth--
-	return nil
+		return member(d.key)
+	})
 }
 
 // Array reads an array. It calls element for each value, which must read it with one method call.
-func (s *Scanner) Array(element func(i int) error) error {
-	d := &s.d
-	if c := d.space(); c != '[' {
-		return d.wrongType("an array", c)
-	}
-	if err := s.enter(); err != nil {
-		return err
-	}
-	for i := 0; ; i++ {
-		if c := d.space(); c == ']' && i == 0 {
-			break
-		}
-		if err := element(i); err != nil {
-			return err
-		}
-		if c := d.space(); c == ',' {
-			d.i++
-			continue
-		} else if c != ']' {
-			return d.expected("',' or ']'", c)
-		}
-		break
-	}
-	d.i++
-	s.depth--
-	return nil
-}
-
-func (s *Scanner) enter() error {
-	if s.depth >= s.d.cfg.MaxDepth {
-		return &DecodeError{Offset: s.d.offset(), Err: limitError("MaxDepth", int64(s.d.cfg.MaxDepth))}
-	}
-	s.depth++
-	s.d.i++
-	return nil
-}
+func (s *Scanner) Array(element func(i int) error) error { return s.d.array("an array", element) }
 
 // IDs reads a list of token ids and appends them to dst. The result has at most MaxTokens ids.
 // After an error dst is returned unchanged.
@@ -205,7 +128,7 @@ func (s *Scanner) Text(limit int) (string, error) {
 }
 
 // Skip reads and discards a value of any type.
-func (s *Scanner) Skip() error { return s.d.skip(s.depth) }
+func (s *Scanner) Skip() error { return s.d.skip() }
 
 // End returns an error if anything follows the document or if the reader failed.
 func (s *Scanner) End() error {

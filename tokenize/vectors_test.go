@@ -132,7 +132,7 @@ func TestVectorsCatch(t *testing.T) {
 type aligner func(tokenize.AlignConfig, []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error)
 
 func align(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
-	return tokenize.NewAligner(cfg).Align(nil, calls)
+	return tokenize.NewAligner(cfg).Align(calls)
 }
 
 type vector struct {

@@ -91,8 +91,8 @@ func sameRoads(records, answers road) error {
 			return fmt.Errorf("call %d: %s and %s", k, short(a), short(b))
 		}
 	}
-	a, _, errA := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, records.calls)
-	b, _, errB := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, answers.calls)
+	a, _, errA := tokenize.NewAligner(tokenize.AlignConfig{}).Align(records.calls)
+	b, _, errB := tokenize.NewAligner(tokenize.AlignConfig{}).Align(answers.calls)
 	if !reflect.DeepEqual(a, b) || (errA == nil) != (errB == nil) {
 		return errors.New("other rows")
 	}

@@ -80,7 +80,7 @@ func decode(tb testing.TB, model *prompt.Model, ids []int32) string {
 
 func aligned(tb testing.TB, cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment) {
 	tb.Helper()
-	rows, al, err := tokenize.NewAligner(cfg).Align(nil, calls)
+	rows, al, err := tokenize.NewAligner(cfg).Align(calls)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestMissingNewline(t *testing.T) {
 	model := qwen3(t)
 	known := remembered(t, "tool")[0]
 	calls := rebuilt(t, prompt.NewRebuilder(model, true, false), known.memory, known.reply)
-	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(calls)
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}

@@ -267,7 +267,7 @@ func TestCheckRowNotices(t *testing.T) {
 	t.Parallel()
 	truths := []truth{{prompt: []int32{1, 2}, output: []int32{10, 11}}, {prompt: []int32{1, 2, 10, 11, 3}, output: []int32{20}}}
 	build := func() *tokenize.Row {
-		rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, []tokenize.Call{
+		rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align([]tokenize.Call{
 			{Source: tokenize.SourceTurns, PromptIDs: truths[0].prompt, OutputIDs: truths[0].output, Logprobs: []float32{-1, -1}, Version: -1},
 			{Source: tokenize.SourceTurns, PromptIDs: truths[1].prompt, OutputIDs: truths[1].output, Logprobs: []float32{-1}, Version: -1, After: tokenize.RoleTool},
 		})

@@ -33,7 +33,7 @@ func effectOf(tb testing.TB, prompts, outputs [][]int32) effect {
 			Source: tokenize.SourceTap, Grade: tokenize.Exact, Version: -1,
 		}
 	}
-	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(calls)
 	if err != nil {
 		tb.Fatal(err)
 	}

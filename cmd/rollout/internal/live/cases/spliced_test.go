@@ -112,7 +112,7 @@ func (l *life) effect(t *testing.T, prompts [][]int32) (rows, prefilled int) {
 			Source: tokenize.SourceTap, Grade: tokenize.Exact, Version: -1,
 		}
 	}
-	all, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(nil, calls)
+	all, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(calls)
 	noError(t, err)
 	return len(all), prefilled
 }
